@@ -196,8 +196,11 @@ mod tests {
             clock.sleep_until(until);
             assert!(clock.now() >= until);
             let until = clock.now() + wait;
-            let spun = clock.sleep_then_busy_poll(until);
-            assert!(clock.now() >= until && spun <= clock.now().since(until) + wait, "{spun:?}");
+            let busy_polled = clock.sleep_then_busy_poll(until);
+            assert!(
+                clock.now() >= until && busy_polled <= clock.now().since(until) + wait,
+                "{busy_polled:?}"
+            );
         }
     }
 

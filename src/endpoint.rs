@@ -107,17 +107,17 @@ impl Endpoint {
     /// any port; a connection to it is refused.
     pub fn host_port(&self) -> Result<(&str, Option<u16>), EndpointError> {
         let url = || self.text.clone();
-        let place = self.address();
-        let (host, rest) = match place.strip_prefix('[') {
+        let address = self.address();
+        let (host, rest) = match address.strip_prefix('[') {
             Some(inner) => {
                 let (host, rest) =
                     inner.split_once(']').ok_or_else(|| EndpointError::UnbracketedIpv6 { url: url() })?;
                 (host, rest)
             }
-            None if place.matches(':').count() > 1 => {
+            None if address.matches(':').count() > 1 => {
                 return Err(EndpointError::UnbracketedIpv6 { url: url() });
             }
-            None => place.split_at(place.find(':').unwrap_or(place.len())),
+            None => address.split_at(address.find(':').unwrap_or(address.len())),
         };
         if host.is_empty() {
             return Err(EndpointError::MissingHost { url: url() });
@@ -145,12 +145,12 @@ impl Endpoint {
             return Ok(self.clone());
         }
         let error = || EndpointError::NoCountableNumber { url: self.text.clone() };
-        let (place, number) = offset_last_number(self.address(), offset).ok_or_else(error)?;
+        let (prefix, number) = offset_last_number(self.address(), offset).ok_or_else(error)?;
         // Only an Internet port has an upper limit.
         if matches!(self.host_port(), Ok((_, Some(_)))) && number > u32::from(u16::MAX) {
             return Err(error());
         }
-        format!("{}://{place}{}", self.scheme(), &self.text[self.address_end..]).parse()
+        format!("{}://{prefix}{}", self.scheme(), &self.text[self.address_end..]).parse()
     }
 
     /// The same endpoint with another port; host and options are unchanged.
@@ -186,15 +186,15 @@ fn add_default_scheme(text: &str) -> Option<String> {
     if text.contains("://") {
         return None;
     }
-    let place = text.split('?').next().unwrap_or_default();
-    if place.starts_with("/dev/") {
+    let path = text.split('?').next().unwrap_or_default();
+    if path.starts_with("/dev/") {
         return Some(format!("serial://{text}"));
     }
-    if place.parse::<Ipv6Addr>().is_ok() {
-        return Some(format!("tcp://[{place}]{}", &text[place.len()..]));
+    if path.parse::<Ipv6Addr>().is_ok() {
+        return Some(format!("tcp://[{path}]{}", &text[path.len()..]));
     }
     let of_host = |c: char| c.is_alphanumeric() || "-._:[]%".contains(c);
-    let is_host = place.starts_with(|c: char| c.is_alphanumeric() || c == '[') && place.chars().all(of_host);
+    let is_host = path.starts_with(|c: char| c.is_alphanumeric() || c == '[') && path.chars().all(of_host);
     is_host.then(|| format!("tcp://{text}"))
 }
 
@@ -214,12 +214,12 @@ impl FromStr for Endpoint {
         if !text[..scheme_end].bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'+') {
             return Err(EndpointError::BadScheme { url: url() });
         }
-        let place_end = text.find('?').unwrap_or(text.len()).max(scheme_end + 3);
-        let endpoint = Endpoint { text: url(), scheme_end, address_end: place_end };
+        let address_end = text.find('?').unwrap_or(text.len()).max(scheme_end + 3);
+        let endpoint = Endpoint { text: url(), scheme_end, address_end };
         if endpoint.address().is_empty() {
             return Err(EndpointError::EmptyAddress { url: url() });
         }
-        if let Some(query) = text.get(place_end + 1..) {
+        if let Some(query) = text.get(address_end + 1..) {
             let mut seen: Vec<&str> = Vec::new();
             for pair in query.split('&').filter(|pair| !pair.is_empty()) {
                 let option = pair.split_once('=').map(|(option, _)| option);

@@ -58,8 +58,8 @@ pub fn facts(name: &str) -> Map<String, Value> {
     }
     let mut facts = facts_in(class, name);
     if facts.get("wireless") == Some(&true.into()) {
-        let told = radio::facts(number);
-        facts.extend((!told.is_empty()).then(|| ("radio".to_owned(), told.into())));
+        let radio_facts = radio::facts(number);
+        facts.extend((!radio_facts.is_empty()).then(|| ("radio".to_owned(), radio_facts.into())));
     }
     facts
 }

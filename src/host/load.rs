@@ -80,18 +80,18 @@ impl HostSnapshot {
         if all < MIN_TICKS {
             return load;
         }
-        let (mut ours, mut others) = (0, HashMap::<&str, u64>::new());
+        let (mut own_ticks, mut others) = (0, HashMap::<&str, u64>::new());
         let own = self.processes.get(&std::process::id()).map(|process| process.program.as_str());
         for (number, process) in &self.processes {
             let then = before.processes.get(number).map_or(0, |process| process.ticks);
             let used = process.ticks.saturating_sub(then);
             match process.is_kernel_thread || Some(process.program.as_str()) == own {
-                true => ours += used,
+                true => own_ticks += used,
                 false => *others.entry(&process.program).or_default() += used,
             }
         }
         let busy = self.busy_ticks.saturating_sub(before.busy_ticks);
-        load.other_percent = percent(busy.saturating_sub(ours) as f64, all as f64);
+        load.other_percent = percent(busy.saturating_sub(own_ticks) as f64, all as f64);
         load.steal_percent = percent(self.steal_ticks.saturating_sub(before.steal_ticks) as f64, all as f64);
         let busiest =
             others.into_iter().filter(|(_, used)| *used > 0).max_by_key(|(name, used)| (*used, *name));
@@ -103,14 +103,14 @@ impl HostSnapshot {
 impl HostLoad {
     /// The maximum of both, figure by figure.
     pub fn worst_of(self, other: HostLoad) -> HostLoad {
-        let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        let max = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
         let busiest = if other.other_percent > self.other_percent { other.busiest } else { self.busiest };
         HostLoad {
-            other_percent: most(self.other_percent, other.other_percent),
+            other_percent: max(self.other_percent, other.other_percent),
             busiest,
-            steal_percent: most(self.steal_percent, other.steal_percent),
-            pressure_percent: most(self.pressure_percent, other.pressure_percent),
-            wait_percent: most(self.wait_percent, other.wait_percent),
+            steal_percent: max(self.steal_percent, other.steal_percent),
+            pressure_percent: max(self.pressure_percent, other.pressure_percent),
+            wait_percent: max(self.wait_percent, other.wait_percent),
         }
     }
 

@@ -31,14 +31,15 @@ const MAX_REPLY_PACKETS: usize = 1000;
 pub fn facts(index: u32) -> Map<String, Value> {
     let Ok(kernel) = Nl80211Socket::open() else { return Map::new() };
     let Some(interface) =
-        kernel.query(Query::Interface(index)).and_then(|said| RadioInterface::parse(said.first()?))
+        kernel.query(Query::Interface(index)).and_then(|reply| RadioInterface::parse(reply.first()?))
     else {
         return Map::new();
     };
     let stations = kernel.query(Query::Stations(index)).unwrap_or_default();
-    let stations: Vec<RadioStation> = stations.iter().filter_map(|said| RadioStation::parse(said)).collect();
+    let stations: Vec<RadioStation> =
+        stations.iter().filter_map(|reply| RadioStation::parse(reply)).collect();
     let saves =
-        kernel.query(Query::PowerSave(index)).and_then(|said| nl80211::parse_power_save(said.first()?));
+        kernel.query(Query::PowerSave(index)).and_then(|reply| nl80211::parse_power_save(reply.first()?));
     let mut facts = radio_facts(&interface, &stations, saves);
     // It sends in one of the same bands.
     facts.insert(
@@ -55,11 +56,11 @@ pub fn count_bluetooth_pairs() -> Option<usize> {
 }
 
 /// BlueZ has a folder per adapter, and in it one per device, with its key.
-fn count_pairs_in(kept: &Path) -> Option<usize> {
-    if std::fs::read_dir(kept).is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+fn count_pairs_in(folder: &Path) -> Option<usize> {
+    if std::fs::read_dir(folder).is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
         return None;
     }
-    let adapters = read::file_names(kept).into_iter().map(|name| kept.join(name));
+    let adapters = read::file_names(folder).into_iter().map(|name| folder.join(name));
     let devices = adapters
         .flat_map(|adapter| read::file_names(&adapter).into_iter().map(move |name| adapter.join(name)));
     let has_key = |device: &PathBuf| {
@@ -106,28 +107,28 @@ impl Nl80211Socket {
         let socket = Socket::new(Domain::from(AF_NETLINK), Type::RAW, protocol)?;
         socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
         let mut kernel = Nl80211Socket { socket, family_id: 0 };
-        let said = kernel.query(Query::Family).unwrap_or_default();
+        let reply = kernel.query(Query::Family).unwrap_or_default();
         kernel.family_id =
-            said.first().and_then(|said| nl80211::parse_family(said)).ok_or(io::ErrorKind::NotFound)?;
+            reply.first().and_then(|reply| nl80211::parse_family(reply)).ok_or(io::ErrorKind::NotFound)?;
         Ok(kernel)
     }
 
     /// All messages of the reply; `None` if the kernel refuses.
-    fn query(&self, question: Query) -> Option<Vec<Vec<u8>>> {
-        send(&self.socket, &question.encode(self.family_id), SendFlags::empty()).ok()?;
-        let mut room = vec![0; RECEIVE_BUFFER_BYTES];
-        let mut said = Vec::new();
+    fn query(&self, query: Query) -> Option<Vec<Vec<u8>>> {
+        send(&self.socket, &query.encode(self.family_id), SendFlags::empty()).ok()?;
+        let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
+        let mut reply = Vec::new();
         for _ in 0..MAX_REPLY_PACKETS {
-            let (length, _) = recv(&self.socket, &mut room[..], RecvFlags::empty()).ok()?;
-            for (kind, body) in nl80211::messages(&room[..length]) {
+            let (length, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty()).ok()?;
+            for (kind, body) in nl80211::messages(&buffer[..length]) {
                 match kind {
                     ReplyKind::Error => return None,
-                    ReplyKind::Done => return Some(said),
-                    ReplyKind::Attributes => said.push(body.to_vec()),
+                    ReplyKind::Done => return Some(reply),
+                    ReplyKind::Attributes => reply.push(body.to_vec()),
                 }
             }
-            if !question.is_multipart() {
-                return Some(said);
+            if !query.is_multipart() {
+                return Some(reply);
             }
         }
         None
@@ -186,17 +187,17 @@ mod tests {
 
     #[test]
     fn bluetooth_devices_with_a_key_are_paired() {
-        let kept = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
         for (device, info) in [
             ("00:1A:7D:DA:71:13", "[General]\nName=box\n\n[LinkKey]\nKey=00\n"),
             ("00:1A:7D:DA:71:14", "[General]\nName=[LinkKey]\n"),
         ] {
-            let folder = kept.path().join("00:AA:01:00:00:23").join(device);
+            let folder = folder.path().join("00:AA:01:00:00:23").join(device);
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("info"), info).unwrap();
         }
-        assert_eq!(count_pairs_in(kept.path()), Some(1));
-        assert_eq!(count_pairs_in(&kept.path().join("none")), Some(0));
+        assert_eq!(count_pairs_in(folder.path()), Some(1));
+        assert_eq!(count_pairs_in(&folder.path().join("none")), Some(0));
     }
 
     #[test]

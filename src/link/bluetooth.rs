@@ -143,13 +143,13 @@ pub fn list_adapters() -> Vec<LocalAdapter> {
         .collect()
 }
 
-pub fn open_socket(speaks: BluetoothProtocol) -> io::Result<Socket> {
-    let kind = match speaks {
+pub fn open_socket(protocol: BluetoothProtocol) -> io::Result<Socket> {
+    let kind = match protocol {
         BluetoothProtocol::L2cap => Type::SEQPACKET,
         BluetoothProtocol::Hci => Type::RAW,
         BluetoothProtocol::Rfcomm => Type::STREAM,
     };
-    Socket::new(Domain::from(libc::AF_BLUETOOTH), kind, Some(Protocol::from(speaks as i32)))
+    Socket::new(Domain::from(libc::AF_BLUETOOTH), kind, Some(Protocol::from(protocol as i32)))
 }
 
 /// An address of the family; `before` and `after` are the bytes around the device address.
@@ -173,8 +173,8 @@ pub fn split_address(address: &SockAddr, before: usize) -> Option<(BluetoothAddr
 }
 
 /// Whether the address family exists. The error names the module of the protocol that carries the link.
-pub fn available(speaks: BluetoothProtocol, module: &'static str) -> Result<(), Limitation> {
-    open_socket(speaks).map(|_| ()).map_err(|error| {
+pub fn available(protocol: BluetoothProtocol, module: &'static str) -> Result<(), Limitation> {
+    open_socket(protocol).map(|_| ()).map_err(|error| {
         Limitation::from_socket_error(
             &error,
             "the kernel has no Bluetooth, or has not loaded it",
@@ -261,7 +261,7 @@ pub fn with_number(endpoint: &Endpoint, number: u16) -> Result<Endpoint, Endpoin
 /// Endpoints of this host that another of its adapters can reach.
 pub fn loopback_urls(scheme: &str) -> Vec<String> {
     match list_adapters()[..] {
-        [near, far, ..] => vec![format!("{scheme}://{}/0?adapter=hci{}", far.address, near.number)],
+        [local, remote, ..] => vec![format!("{scheme}://{}/0?adapter=hci{}", remote.address, local.number)],
         _ => Vec::new(),
     }
 }
@@ -278,10 +278,10 @@ pub fn facts(
     for (name, address) in ["local", "remote"].into_iter().zip(&ends) {
         facts.extend(address.as_ref().and_then(&text).map(|text| (name.to_owned(), text.into())));
     }
-    let [near, far] = ends.map(|end| Some(split_address(&end?, before)?.0));
-    let (near, far) = (near?, far?);
-    hci::connection_facts(near, far, facts);
-    Some([near, far])
+    let [local, remote] = ends.map(|end| Some(split_address(&end?, before)?.0));
+    let (local, remote) = (local?, remote?);
+    hci::connection_facts(local, remote, facts);
+    Some([local, remote])
 }
 
 #[cfg(test)]
@@ -304,14 +304,14 @@ mod tests {
 
     #[test]
     fn limitations_come_with_a_remedy() {
-        let told = |is_up: &[bool], block| limitation_from(is_up, block).map(|limit| limit.reason);
-        assert_eq!(told(&[false, true], None), None);
-        assert_eq!(told(&[], None).unwrap(), "there is no Bluetooth adapter");
-        assert_eq!(told(&[false], None).unwrap(), "the Bluetooth adapter is off");
+        let reason_of = |is_up: &[bool], block| limitation_from(is_up, block).map(|limit| limit.reason);
+        assert_eq!(reason_of(&[false, true], None), None);
+        assert_eq!(reason_of(&[], None).unwrap(), "there is no Bluetooth adapter");
+        assert_eq!(reason_of(&[false], None).unwrap(), "the Bluetooth adapter is off");
         // A blocked adapter may be absent from the list.
-        assert_eq!(told(&[], Some(RadioBlock::Software)).unwrap(), "Bluetooth is blocked");
+        assert_eq!(reason_of(&[], Some(RadioBlock::Software)).unwrap(), "Bluetooth is blocked");
         assert_eq!(
-            told(&[false], Some(RadioBlock::HardwareSwitch)).unwrap(),
+            reason_of(&[false], Some(RadioBlock::HardwareSwitch)).unwrap(),
             "a switch of this machine blocks Bluetooth"
         );
     }

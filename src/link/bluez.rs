@@ -29,18 +29,18 @@ pub fn register_service(service: Uuid, channel: u8, within: Duration) -> Result<
     let limit = Some(within.max(Duration::from_millis(1)));
     let set = bus.set_read_timeout(limit).and_then(|()| bus.set_write_timeout(limit));
     set.and_then(|()| bus.write_all(&auth_line())).map_err(|error| error.to_string())?;
-    let mut heard = Vec::new();
-    let told = read_until(&mut bus, &mut heard, |heard| {
-        let end = heard.windows(2).position(|end| end == b"\r\n")?;
-        Some((heard[..end].starts_with(b"OK"), end + 2))
+    let mut received = Vec::new();
+    let result = read_until(&mut bus, &mut received, |received| {
+        let end = received.windows(2).position(|end| end == b"\r\n")?;
+        Some((received[..end].starts_with(b"OK"), end + 2))
     })?;
-    if !told {
+    if !result {
         return Err("the system bus lets nobody in".to_owned());
     }
     bus.write_all(&registration_calls(service, channel)).map_err(|error| error.to_string())?;
     loop {
-        let answer = read_until(&mut bus, &mut heard, DbusReply::parse)?;
-        match answer {
+        let reply = read_until(&mut bus, &mut received, DbusReply::parse)?;
+        match reply {
             DbusReply { reply_serial: Some(_), error: Some(error) } => return Err(error),
             DbusReply { reply_serial: Some(REGISTER_SERIAL), error: None } => {
                 return Ok(ServiceRegistration { _bus: bus });
@@ -56,18 +56,18 @@ const MAX_REPLY_BYTES: usize = 64 << 10;
 /// Reads until `find` returns a value and the number of bytes it used.
 fn read_until<T>(
     bus: &mut UnixStream,
-    heard: &mut Vec<u8>,
+    received: &mut Vec<u8>,
     find: impl Fn(&[u8]) -> Option<(T, usize)>,
 ) -> Result<T, String> {
-    let mut piece = [0; 4096];
+    let mut chunk = [0; 4096];
     loop {
-        if let Some((found, used)) = find(heard) {
-            heard.drain(..used.min(heard.len()));
+        if let Some((found, used)) = find(received) {
+            received.drain(..used.min(received.len()));
             return Ok(found);
         }
-        match bus.read(&mut piece) {
+        match bus.read(&mut chunk) {
             Ok(0) => return Err("the system bus closed the connection".to_owned()),
-            Ok(length) if heard.len() < MAX_REPLY_BYTES => heard.extend_from_slice(&piece[..length]),
+            Ok(length) if received.len() < MAX_REPLY_BYTES => received.extend_from_slice(&chunk[..length]),
             Ok(_) => return Err("the system bus says too much".to_owned()),
             Err(error) => return Err(format!("the system bus does not answer: {error}")),
         }
@@ -249,9 +249,10 @@ impl DbusReply {
             if bytes.first() == Some(&b'l') { u32::from_le_bytes } else { u32::from_be_bytes };
         let number = |at: usize| Some(order(*bytes.get(at..)?.first_chunk()?) as usize);
         let (body, fields) = (number(4)?, number(12)?);
-        let whole = FIXED_HEADER_BYTES.checked_add(fields)?.checked_next_multiple_of(8)?.checked_add(body)?;
+        let length =
+            FIXED_HEADER_BYTES.checked_add(fields)?.checked_next_multiple_of(8)?.checked_add(body)?;
         // The reader limits messages that are too long.
-        bytes.get(..whole)?;
+        bytes.get(..length)?;
         let (mut to, mut error) = (None, None);
         let fields = &bytes[..FIXED_HEADER_BYTES + fields];
         let mut at = FIXED_HEADER_BYTES;
@@ -268,7 +269,7 @@ impl DbusReply {
             ERROR_MESSAGE => (to, Some(error.unwrap_or_else(|| "an error without a name".to_owned()))),
             _ => (None, None),
         };
-        Some((DbusReply { reply_serial: to, error }, whole))
+        Some((DbusReply { reply_serial: to, error }, length))
     }
 }
 
@@ -331,8 +332,8 @@ mod tests {
         );
         let named = b"\x04\x01s\0\x05\0\0\0a.b.c\0\0\0";
         let refused = message(ERROR_MESSAGE, &[named, serial], b"");
-        let answer = DbusReply { reply_serial: Some(2), error: Some("a.b.c".to_owned()) };
-        assert_eq!(DbusReply::parse(&refused), Some((answer, refused.len())));
+        let reply = DbusReply { reply_serial: Some(2), error: Some("a.b.c".to_owned()) };
+        assert_eq!(DbusReply::parse(&refused), Some((reply, refused.len())));
         let signal = message(4, &[serial], b"");
         assert_eq!(
             DbusReply::parse(&signal),

@@ -71,8 +71,8 @@ impl DatagramLink {
     }
 
     fn take_pending(&mut self) -> Option<Vec<u8>> {
-        let held = self.pending.as_ref()?;
-        let message = held.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let pending = self.pending.as_ref()?;
+        let message = pending.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         if message.is_none() {
             self.pending = None;
         }
@@ -219,12 +219,12 @@ impl Link for DatagramLink {
         if self.is_ended {
             return Err(Fault::Closed);
         }
-        let mut held = self.take_pending();
-        if held.is_none() && self.is_coalescing.load(Relaxed) {
+        let mut pending = self.take_pending();
+        if pending.is_none() && self.is_coalescing.load(Relaxed) {
             self.queue_coalesced(within)?;
-            held = self.take_pending();
+            pending = self.take_pending();
         }
-        match held {
+        match pending {
             None => self.inner.receive(into, within),
             Some(message) => Ok(copy_truncated(&message, into)),
         }

@@ -16,21 +16,22 @@ use super::{Facts, sys};
 const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Facts of the connection between an adapter of this host and a device.
-pub fn connection_facts(near: BluetoothAddress, far: BluetoothAddress, facts: &mut Facts) {
-    let Some(adapter) = bluetooth::list_adapters().into_iter().find(|adapter| adapter.address == near) else {
+pub fn connection_facts(local: BluetoothAddress, remote: BluetoothAddress, facts: &mut Facts) {
+    let Some(adapter) = bluetooth::list_adapters().into_iter().find(|adapter| adapter.address == local)
+    else {
         return;
     };
     facts.insert("adapter".to_owned(), adapter.name().into());
     let Some(socket) = open_controller(adapter.number) else { return };
-    let Some(connection) = sys::bluetooth_connection(&socket, far.to_kernel_order()) else { return };
+    let Some(connection) = sys::bluetooth_connection(&socket, remote.to_kernel_order()) else { return };
     // Flags of the kernel's hci.h; the other link types are audio and Low Energy, which are not used here.
-    let told: [(&str, Option<Value>); 4] = [
+    let facts_by_name: [(&str, Option<Value>); 4] = [
         ("link_type", (connection.kind == 1).then(|| "BR/EDR (ACL)".into())),
         ("role", Some(if connection.mode & 0x01 != 0 { "central" } else { "peripheral" }.into())),
         ("encrypted", Some((connection.mode & 0x04 != 0).into())),
         ("rssi_db", read_rssi(&socket, connection.handle).map(Value::from)),
     ];
-    facts.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    facts.extend(facts_by_name.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
 }
 
 /// A socket on which the controller replies to query commands.
@@ -66,20 +67,20 @@ pub fn parse_rssi(event: &[u8], handle: u16) -> Option<i8> {
     else {
         return None;
     };
-    let is_answer =
+    let is_reply =
         u16::from_le_bytes([low, high]) == OPCODE_READ_RSSI && u16::from_le_bytes([first, second]) == handle;
-    (is_answer && status == 0).then_some(signal as i8)
+    (is_reply && status == 0).then_some(signal as i8)
 }
 
 /// The kernel's list of RFCOMM channels, readable only by root.
 const RFCOMM_CHANNELS_FILE: &str = "/sys/kernel/debug/bluetooth/rfcomm_dlc";
 
 /// Frame size, and the current credits of both ends: how many frames each may still send.
-pub fn rfcomm_facts(near: BluetoothAddress, far: BluetoothAddress, channel: u8, facts: &mut Facts) {
-    let told = std::fs::read_to_string(RFCOMM_CHANNELS_FILE)
+pub fn rfcomm_facts(local: BluetoothAddress, remote: BluetoothAddress, channel: u8, facts: &mut Facts) {
+    let figures = std::fs::read_to_string(RFCOMM_CHANNELS_FILE)
         .ok()
-        .and_then(|text| parse_credits(&text, near, far, channel));
-    let Some([mtu, receive, send]) = told else { return };
+        .and_then(|text| parse_credits(&text, local, remote, channel));
+    let Some([mtu, receive, send]) = figures else { return };
     for (name, number) in [("frame_bytes", mtu), ("receive_credits", receive), ("send_credits", send)] {
         facts.insert(name.to_owned(), number.into());
     }
@@ -88,17 +89,17 @@ pub fn rfcomm_facts(near: BluetoothAddress, far: BluetoothAddress, channel: u8, 
 /// Fields: source, destination, state, channel number with a direction bit, then the three figures.
 pub fn parse_credits(
     text: &str,
-    near: BluetoothAddress,
-    far: BluetoothAddress,
+    local: BluetoothAddress,
+    remote: BluetoothAddress,
     channel: u8,
 ) -> Option<[u64; 3]> {
     text.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        let ends: [BluetoothAddress; 2] = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
-        let number: u8 = words.nth(1)?.parse().ok()?;
-        let mut figure = || words.next()?.parse().ok();
+        let mut fields = line.split_whitespace();
+        let ends: [BluetoothAddress; 2] = [fields.next()?.parse().ok()?, fields.next()?.parse().ok()?];
+        let number: u8 = fields.nth(1)?.parse().ok()?;
+        let mut figure = || fields.next()?.parse().ok();
         let figures = [figure()?, figure()?, figure()?];
-        (ends == [near, far] && number >> 1 == channel).then_some(figures)
+        (ends == [local, remote] && number >> 1 == channel).then_some(figures)
     })
 }
 
@@ -108,12 +109,12 @@ mod tests {
 
     #[test]
     fn the_rssi_is_taken_from_the_reply_to_our_command() {
-        let answer = [4, 0x0e, 7, 1, 0x05, 0x14, 0, 0x2a, 0, (-7i8) as u8];
-        assert_eq!(parse_rssi(&answer, 42), Some(-7));
-        assert_eq!(parse_rssi(&answer, 43), None);
-        assert_eq!(parse_rssi(&answer[..9], 42), None);
+        let reply = [4, 0x0e, 7, 1, 0x05, 0x14, 0, 0x2a, 0, (-7i8) as u8];
+        assert_eq!(parse_rssi(&reply, 42), Some(-7));
+        assert_eq!(parse_rssi(&reply, 43), None);
+        assert_eq!(parse_rssi(&reply[..9], 42), None);
         for (at, byte) in [(0, 2), (1, 0x0f), (4, 6), (6, 0x0c)] {
-            let mut other = answer;
+            let mut other = reply;
             other[at] = byte;
             assert_eq!(parse_rssi(&other, 42), None);
         }
@@ -123,10 +124,10 @@ mod tests {
     fn credits_are_found_by_both_ends_and_the_channel() {
         let text = "00:aa:01:00:00:00 00:aa:01:01:00:01 1 10 127 33 7\n\
                     00:aa:01:01:00:01 00:aa:01:00:00:00 1 11 127 40 6\nnonsense\n";
-        let [near, far] =
+        let [local, remote] =
             ["00:AA:01:01:00:01", "00:AA:01:00:00:00"].map(|text| text.parse::<BluetoothAddress>().unwrap());
-        assert_eq!(parse_credits(text, near, far, 5), Some([127, 40, 6]));
-        assert_eq!(parse_credits(text, near, far, 6), None);
-        assert_eq!(parse_credits(text, near, near, 5), None);
+        assert_eq!(parse_credits(text, local, remote, 5), Some([127, 40, 6]));
+        assert_eq!(parse_credits(text, local, remote, 6), None);
+        assert_eq!(parse_credits(text, local, local, 5), None);
     }
 }

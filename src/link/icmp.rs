@@ -160,14 +160,14 @@ fn open_socket(v6: bool, kind: Option<IcmpSocketKind>) -> Result<(Socket, IcmpSo
     })
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let mut last = Fault::TimedOut;
-    for address in internet::resolve_addresses(endpoint, opening, false)? {
+    for address in internet::resolve_addresses(endpoint, context, false)? {
         match connect_socket(address, &options) {
             Ok((socket, kind)) => {
                 let v6 = address.is_ipv6();
-                let inner = SocketLink::new(socket, caps(v6), &opening.clock, opening.wait, facts);
+                let inner = SocketLink::new(socket, caps(v6), &context.clock, context.wait, facts);
                 return Ok(Box::new(IcmpLink::new(inner, kind, v6, next_identifier(), Arc::default())));
             }
             Err(fault) => last = fault,
@@ -248,15 +248,15 @@ impl IcmpLink {
         identifier: u16,
         sent: Arc<SentRequests>,
     ) -> IcmpLink {
-        let most = inner.caps.max_message_bytes.unwrap_or(MAX_MESSAGE_BYTES_V6);
+        let max_bytes = inner.caps.max_message_bytes.unwrap_or(MAX_MESSAGE_BYTES_V6);
         IcmpLink {
             inner,
             socket_kind: kind,
             is_v6: v6,
             identifier,
             sent_requests: sent,
-            request_buffer: Vec::with_capacity(ICMP_HEADER_BYTES + most),
-            packet_buffer: vec![0; MAX_IP_HEADER_BYTES + ICMP_HEADER_BYTES + most],
+            request_buffer: Vec::with_capacity(ICMP_HEADER_BYTES + max_bytes),
+            packet_buffer: vec![0; MAX_IP_HEADER_BYTES + ICMP_HEADER_BYTES + max_bytes],
         }
     }
 
@@ -316,8 +316,8 @@ pub fn parse_reply(packet: &[u8], v6: bool, identifier: Option<u16>) -> Option<(
     };
     let (head, data) = packet.get(begin..)?.split_at_checked(ICMP_HEADER_BYTES)?;
     let [kind, code, _, _, id @ .., s1, s0] = head else { return None };
-    let ours = identifier.is_none_or(|identifier| *id == identifier.to_be_bytes());
-    (*kind == if v6 { REPLY_V6 } else { REPLY_V4 } && *code == 0 && ours)
+    let is_ours = identifier.is_none_or(|identifier| *id == identifier.to_be_bytes());
+    (*kind == if v6 { REPLY_V6 } else { REPLY_V4 } && *code == 0 && is_ours)
         .then(|| (u16::from_be_bytes([*s1, *s0]), data))
 }
 

@@ -18,11 +18,11 @@ pub const DEFAULT_PORT: u16 = 7100;
 /// Port 0 is valid only for listening.
 pub fn resolve_addresses(
     endpoint: &Endpoint,
-    opening: &OpenContext,
+    context: &OpenContext,
     listens: bool,
 ) -> Result<Vec<SocketAddr>, Fault> {
     let (host, port) = endpoint.host_port()?;
-    let port = port.or(opening.default_port).unwrap_or(DEFAULT_PORT);
+    let port = port.or(context.default_port).unwrap_or(DEFAULT_PORT);
     if port == 0 && !listens {
         return Err(Fault::Other("port 0 is nobody's: use 1 to 65535".to_owned()));
     }
@@ -48,10 +48,10 @@ pub fn resolve_addresses(
 }
 
 /// Whether all addresses of the endpoint belong to this host.
-pub fn is_local(endpoint: &Endpoint, opening: &OpenContext) -> bool {
+pub fn is_local(endpoint: &Endpoint, context: &OpenContext) -> bool {
     let own = sys::interface_addresses();
     let is_own = |ip: IpAddr| ip.is_loopback() || own.iter().any(|(_, address)| *address == ip);
-    resolve_addresses(endpoint, opening, true)
+    resolve_addresses(endpoint, context, true)
         .is_ok_and(|found| found.iter().all(|address| is_own(address.ip())))
 }
 
@@ -167,10 +167,10 @@ impl IpOptions {
 
     /// The required address family, and the option that requires it.
     fn required_family(&self) -> Option<(IpFamily, String)> {
-        let asked = self.family_option.map(|family| {
+        let requested = self.family_option.map(|family| {
             (family, format!("{}={}", FAMILY_OPTION.0, if family == IpFamily::V4 { 4 } else { 6 }))
         });
-        asked.or_else(|| {
+        requested.or_else(|| {
             let address = self.bind_address?.0?;
             Some((IpFamily::of_address(address), format!("{}={address}", BIND_OPTION.0)))
         })

@@ -117,12 +117,12 @@ fn facts(socket: &Socket, facts: &mut Facts) {
     facts.insert("receive_mtu_bytes".to_owned(), inward.into());
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.device == bluetooth::ANY_ADDRESS || options.psm == 0 {
         return Err(Fault::Other("name the device and one of its PSMs".to_owned()));
     }
-    connect(options, opening)
+    connect(options, context)
 }
 
 /// A link with default options, which RFCOMM uses for service discovery.
@@ -130,29 +130,29 @@ pub fn connect_default(
     device: BluetoothAddress,
     psm: u16,
     adapter: Option<AdapterSelector>,
-    opening: &OpenContext,
+    context: &OpenContext,
 ) -> Result<Box<dyn Link>, Fault> {
-    connect(Options { device, psm, adapter, mtu: DEFAULT_MTU, mode: L2capMode::Basic }, opening)
+    connect(Options { device, psm, adapter, mtu: DEFAULT_MTU, mode: L2capMode::Basic }, context)
 }
 
-fn connect(options: Options, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn connect(options: Options, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let socket = options.open_socket()?;
     if let Some(adapter) = options.adapter {
         let bound = socket.bind(&socket_address(adapter.address()?, 0));
         bound.map_err(|error| bluetooth::fault("bind", &options.psm_text(), error))?;
     }
-    let far = socket_address(options.device, options.psm);
+    let remote = socket_address(options.device, options.psm);
     socket
-        .connect_timeout(&far, opening.timeout)
+        .connect_timeout(&remote, context.timeout)
         .map_err(|error| bluetooth::fault("connect", &options.psm_text(), error))?;
-    Ok(make_link(socket, options, &opening.clock, opening.wait))
+    Ok(make_link(socket, options, &context.clock, context.wait))
 }
 
 fn make_link(socket: Socket, options: Options, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
     Box::new(SocketLink::new(socket, options.caps(), clock, wait, facts))
 }
 
-fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let socket = options.open_socket()?;
     let fault = |operation| move |error| bluetooth::fault(operation, &options.psm_text(), error);
@@ -161,7 +161,7 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
     let bound = socket.local_addr().ok().as_ref().and_then(|address| bluetooth::split_address(address, 2));
     let psm = bound.and_then(|(_, before, _)| Some(u16::from_le_bytes(before.try_into().ok()?)));
     let endpoint = bluetooth::with_number(endpoint, psm.unwrap_or(options.psm))?;
-    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let (clock, wait) = (context.clock.clone(), context.wait);
     let admit = move |socket, from: &SockAddr| -> AcceptResult {
         Ok((make_link(socket, options, &clock, wait), address_text(from)))
     };

@@ -245,52 +245,53 @@ fn parse_ethernet_node(endpoint: &Endpoint) -> Result<(NodeAddress, String), End
     };
     let mut parts = endpoint.address().splitn(3, '/');
     let device = parts.next().filter(|device| (1..16).contains(&device.len())).ok_or_else(bad)?;
-    let far = parts.next().and_then(ethernet::parse_mac).ok_or_else(bad)?;
+    let remote = parts.next().and_then(ethernet::parse_mac).ok_or_else(bad)?;
     let name = parts.next().ok_or_else(bad)?;
     let wanted = "an Ethernet type from 0x0600 to 0xffff";
     let ethertype = endpoint.parse_option("ethertype", wanted, |text| {
         let digits = text.strip_prefix("0x")?;
         u16::from_str_radix(digits, 16).ok().filter(|number| *number >= 0x600)
     })?;
-    let place = ethernet::EthernetNode {
+    let node = ethernet::EthernetNode {
         device: device.to_owned(),
-        remote: far,
+        remote,
         ethertype: ethertype.unwrap_or(ethernet_cm::ETHERTYPE),
     };
-    Ok((NodeAddress::Ethernet(place), name.to_owned()))
+    Ok((NodeAddress::Ethernet(node), name.to_owned()))
 }
 
 fn no_facts(_: &Socket, _: &mut Facts) {}
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
-    let until = opening.clock.now() + opening.timeout;
-    let pairing = connect::connect_node(&options, opening)?;
+    let until = context.clock.now() + context.timeout;
+    let pairing = connect::connect_node(&options, context)?;
     let left = |clock: &Clock| until.since(clock.now()).max(Duration::from_millis(1));
     let own_name = options.own_name.as_deref().unwrap_or("client").as_bytes();
-    let own =
-        pairing.with_directory(|book| book.node.publish(own_name, &mut book.outbox)).ok_or_else(|| {
+    let own = pairing
+        .with_directory(|directory| directory.node.publish(own_name, &mut directory.outbox))
+        .ok_or_else(|| {
             Fault::Other("this node has no address left: 1024 are all that LINX knows".to_owned())
         })?;
     let name = options.name.as_bytes();
-    let mut asked = false;
-    let found = pairing.await_directory(left(&opening.clock), |book| {
-        let partner = if std::mem::replace(&mut asked, true) {
-            book.node.find_address(name)
+    let mut has_hunted = false;
+    let found = pairing.await_directory(left(&context.clock), |directory| {
+        let partner = if std::mem::replace(&mut has_hunted, true) {
+            directory.node.find_address(name)
         } else {
-            book.node.hunt(name, own, &mut book.outbox)
+            directory.node.hunt(name, own, &mut directory.outbox)
         };
-        partner.map(|partner| book.add_endpoint(partner, own, options.signal_format))
+        partner.map(|partner| directory.add_endpoint(partner, own, options.signal_format))
     });
     match found {
-        Ok(mailbox) => Ok(Box::new(link::NodeLink::new(pairing, mailbox, options.caps(), opening.wait))),
+        Ok(mailbox) => Ok(Box::new(link::NodeLink::new(pairing, mailbox, options.caps(), context.wait))),
         Err(fault) => {
             pairing.remove_endpoint(own);
             Err(match fault {
                 Fault::TimedOut => Fault::Other(format!(
                     "no endpoint '{}' appeared at the far node in {}: is it served there under this name? Check --timeout",
                     options.name,
-                    crate::units::format_duration(opening.timeout)
+                    crate::units::format_duration(context.timeout)
                 )),
                 fault => fault,
             })

@@ -170,9 +170,9 @@ impl MemDirection {
         if is_message && bytes.len() > MAX_MESSAGE_BYTES {
             return Err(Fault::TooLong { bytes: bytes.len(), limit: MAX_MESSAGE_BYTES });
         }
-        let room = self.buffer_bytes.saturating_sub(self.pipe.held_bytes());
-        let taken = if is_message { bytes.len() } else { bytes.len().min(room) };
-        if taken > room || (taken == 0 && !bytes.is_empty()) {
+        let free = self.buffer_bytes.saturating_sub(self.pipe.held_bytes());
+        let taken = if is_message { bytes.len() } else { bytes.len().min(free) };
+        if taken > free || (taken == 0 && !bytes.is_empty()) {
             return Ok(None);
         }
         if let Some(settings) = self.serial_settings {
@@ -232,8 +232,8 @@ impl std::fmt::Debug for MemNetwork {
 
 impl MemNetwork {
     pub fn new(clock: Clock) -> MemNetwork {
-        let world = MemState { servers_run_until: Time(0), listeners: Vec::new(), connections: Vec::new() };
-        MemNetwork { state: Arc::new(Mutex::new(world)), clock }
+        let state = MemState { servers_run_until: Time(0), listeners: Vec::new(), connections: Vec::new() };
+        MemNetwork { state: Arc::new(Mutex::new(state)), clock }
     }
 
     fn lock_state(&self) -> MutexGuard<'_, MemState> {
@@ -260,9 +260,9 @@ impl MemNetwork {
         loop {
             let now = self.clock.now();
             let next = {
-                let mut world = self.lock_state();
-                let next = world.run_servers(now, Some(id));
-                let connection = world.connections[id].as_mut().ok_or(Fault::Closed)?;
+                let mut state = self.lock_state();
+                let next = state.run_servers(now, Some(id));
+                let connection = state.connections[id].as_mut().ok_or(Fault::Closed)?;
                 if let Some(done) = act(connection, now)? {
                     return Ok(done);
                 }
@@ -272,7 +272,7 @@ impl MemNetwork {
                 return Err(Fault::TimedOut);
             }
             match self.clock {
-                // Another thread may use the net meanwhile, so real time is slept in short pieces.
+                // Another thread may use the network meanwhile, so real time passes in short sleeps.
                 Clock::System => self.clock.sleep_until(next.min(until).min(now + Duration::from_millis(1))),
                 Clock::Virtual(_) => self.clock.sleep_until(next.min(until)),
             }
@@ -323,19 +323,19 @@ enum MemStepOutcome {
 impl MemConnection {
     /// Runs one step of a server at `now`.
     fn step_server(&mut self, now: Time) -> MemStepOutcome {
-        let Some(far) = &mut self.server else { return MemStepOutcome::Waiting(Time::NEVER) };
+        let Some(server) = &mut self.server else { return MemStepOutcome::Waiting(Time::NEVER) };
         let mut closes = false;
-        let stepped = match far.next_step(now) {
+        let stepped = match server.next_step(now) {
             Step::Send { bytes, message } => {
-                let piece = if self.reverse.framing == Framing::Message {
+                let chunk = if self.reverse.framing == Framing::Message {
                     &bytes[..bytes.len().min(message)]
                 } else {
                     bytes
                 };
-                match self.reverse.send(piece, now) {
+                match self.reverse.send(chunk, now) {
                     Ok(None) => MemStepOutcome::Waiting(Time::NEVER),
                     Ok(Some(taken)) => {
-                        far.on_sent(taken, now);
+                        server.on_sent(taken, now);
                         MemStepOutcome::Progress
                     }
                     Err(_) => {
@@ -348,14 +348,14 @@ impl MemConnection {
                 into.clear();
                 if let Some(length) = self.forward.pipe.receive(&mut into.bytes, now) {
                     into.push_span(0, length);
-                    far.on_arriving(length as u64, length, now);
-                    far.on_received(now);
+                    server.on_arriving(length as u64, length, now);
+                    server.on_received(now);
                     MemStepOutcome::Progress
                 } else if self.forward.pipe.is_ended(now) {
-                    closes = far.on_closed(now).is_err();
+                    closes = server.on_closed(now).is_err();
                     MemStepOutcome::Progress
                 } else if now >= until && until != Time::NEVER {
-                    far.on_timeout(now);
+                    server.on_timeout(now);
                     MemStepOutcome::Progress
                 } else {
                     MemStepOutcome::Waiting(until.min(self.forward.pipe.next_due().unwrap_or(Time::NEVER)))
@@ -375,7 +375,7 @@ impl MemConnection {
             }
         };
         if closes {
-            far.on_ended(PartyCost::default());
+            server.on_ended(PartyCost::default());
             self.server = None;
             self.reverse.close();
             self.forward.close();
@@ -391,30 +391,30 @@ struct MemLink {
     caps: Caps,
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let caps = options.caps();
-    let net = opening.memory_network.clone();
+    let net = context.memory_network.clone();
     let id = {
-        let mut world = net.lock_state();
+        let mut state = net.lock_state();
         // The new server starts now, not when the others ran last.
-        world.run_servers(net.clock.now(), None);
-        let host = world.listeners.iter().find(|(name, _)| name == endpoint.address());
-        let (_, hosting) =
+        state.run_servers(net.clock.now(), None);
+        let host = state.listeners.iter().find(|(name, _)| name == endpoint.address());
+        let (_, factory) =
             host.ok_or_else(|| Fault::Other("nobody serves this name in this process".to_owned()))?;
-        let far = Some(hosting("mem"));
+        let server = Some(factory("mem"));
         let connection = MemConnection {
             forward: MemDirection::new(&options),
             reverse: MemDirection::new(&options),
-            server: far,
+            server,
             handle_count: 1,
         };
-        let free = world.connections.iter().position(Option::is_none);
-        let id = free.unwrap_or(world.connections.len());
+        let free = state.connections.iter().position(Option::is_none);
+        let id = free.unwrap_or(state.connections.len());
         if free.is_none() {
-            world.connections.push(None);
+            state.connections.push(None);
         }
-        world.connections[id] = Some(connection);
+        state.connections[id] = Some(connection);
         id
     };
     Ok(Box::new(MemLink { network: net, connection_id: id, endpoint: endpoint.clone(), caps }))
@@ -452,9 +452,9 @@ impl Link for MemLink {
     }
 
     fn unacknowledged_bytes(&self) -> Option<u64> {
-        let mut world = self.network.lock_state();
-        world.run_servers(self.network.clock.now(), None);
-        world.connections[self.connection_id]
+        let mut state = self.network.lock_state();
+        state.run_servers(self.network.clock.now(), None);
+        state.connections[self.connection_id]
             .as_ref()
             .map(|connection| connection.forward.pipe.held_bytes() as u64)
     }
@@ -486,8 +486,8 @@ impl Link for MemLink {
 impl Drop for MemLink {
     fn drop(&mut self) {
         let now = self.network.clock.now();
-        let mut world = self.network.lock_state();
-        if let Some(connection) = &mut world.connections[self.connection_id] {
+        let mut state = self.network.lock_state();
+        if let Some(connection) = &mut state.connections[self.connection_id] {
             connection.handle_count -= 1;
             if connection.handle_count > 0 {
                 return;
@@ -496,7 +496,7 @@ impl Drop for MemLink {
             connection.reverse.close();
         }
         // Data in flight still arrives before the server sees the close.
-        world.run_servers(now, None);
+        state.run_servers(now, None);
     }
 }
 
@@ -505,9 +505,9 @@ struct MemListener {
     network: MemNetwork,
 }
 
-fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     Options::from_endpoint(endpoint)?;
-    Ok(Box::new(MemListener { endpoint: endpoint.clone(), network: opening.memory_network.clone() }))
+    Ok(Box::new(MemListener { endpoint: endpoint.clone(), network: context.memory_network.clone() }))
 }
 
 impl Listener for MemListener {
@@ -524,11 +524,11 @@ impl Listener for MemListener {
         Err(Fault::TimedOut)
     }
 
-    fn set_party_factory(&mut self, hosting: PartyFactory) -> Result<(), PartyFactory> {
-        let mut world = self.network.lock_state();
+    fn set_party_factory(&mut self, factory: PartyFactory) -> Result<(), PartyFactory> {
+        let mut state = self.network.lock_state();
         let name = self.endpoint.address().to_owned();
-        world.listeners.retain(|(other, _)| *other != name);
-        world.listeners.push((name, hosting));
+        state.listeners.retain(|(other, _)| *other != name);
+        state.listeners.push((name, factory));
         Ok(())
     }
 }

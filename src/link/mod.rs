@@ -256,22 +256,23 @@ impl LinkRate {
     }
 }
 
-/// What a link really got: `mss_bytes`, `receive_buffer_bytes`, `congestion_control` …, units in the names.
+/// The effective settings of a link, with units in the names: `mss_bytes`, `receive_buffer_bytes`,
+/// `congestion_control` …
 pub type Facts = Map<String, Value>;
 
-/// What can go wrong on a link. The caller knows the endpoint; [`LinkError`] joins the two.
+/// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     #[error("no answer in time")]
     TimedOut,
-    /// The same where a line leads to a device, or back to its own port.
+    /// As [`Fault::TimedOut`], on a line to a device or back to its own port.
     #[error("the line fell silent")]
     SilentLine,
     #[error("the peer closed the link")]
     Closed,
     #[error("a message of {bytes} bytes does not fit: at most {limit}")]
     TooLong { bytes: usize, limit: usize },
-    /// The operation the system refused, and its reason.
+    /// The refused operation, and the system's reason.
     #[error("{operation}: {source}")]
     System { operation: &'static str, source: io::Error },
     #[error("{0}")]
@@ -557,8 +558,11 @@ pub trait Listener: Send {
     fn endpoint(&self) -> Endpoint;
 
     /// The next connection and its sender. On links without connections, `door` decides on first messages.
-    fn accept(&mut self, within: Duration, door: &mut AcceptFilter)
-    -> Result<(Box<dyn Link>, String), Fault>;
+    fn accept(
+        &mut self,
+        within: Duration,
+        filter: &mut AcceptFilter,
+    ) -> Result<(Box<dyn Link>, String), Fault>;
 
     /// Each message that begins with these bytes opens a link of its own, where a sender can have several.
     fn set_opening_prefix(&mut self, bytes: &'static [u8]) {
@@ -567,8 +571,8 @@ pub trait Listener: Send {
 
     /// Takes over running the server parties if the link does that itself (in memory). Otherwise returns the
     /// factory.
-    fn set_party_factory(&mut self, hosting: PartyFactory) -> Result<(), PartyFactory> {
-        Err(hosting)
+    fn set_party_factory(&mut self, factory: PartyFactory) -> Result<(), PartyFactory> {
+        Err(factory)
     }
 }
 
@@ -677,8 +681,11 @@ mod tests {
         for transport in TRANSPORTS {
             let endpoint = transport.example.parse().unwrap();
             let full = |_| Err::<(), _>(Fault::system("open a socket")(Errno::MFILE.into()));
-            let said = dialer.with_transport(&endpoint, full).unwrap_err().to_string();
-            assert!(said.contains("Too many open files") && said.ends_with(RAISE_FILE_LIMIT_HINT), "{said}");
+            let message = dialer.with_transport(&endpoint, full).unwrap_err().to_string();
+            assert!(
+                message.contains("Too many open files") && message.ends_with(RAISE_FILE_LIMIT_HINT),
+                "{message}"
+            );
         }
     }
 }

@@ -173,14 +173,14 @@ pub fn drive_with_cost(
     patience: Duration,
 ) -> (PartyCost, Result<(), Fault>) {
     let before = cpu::thread_cpu_seconds();
-    let mut spun = Duration::ZERO;
+    let mut busy_polled = Duration::ZERO;
     let mut run = || {
         let mut now = clock.now();
         while !cancel.load(Relaxed) {
             match perform_step(party, link, clock, &mut now, patience)? {
                 StepOutcome::Done => break,
                 StepOutcome::Sleeping(until) => {
-                    spun += clock.sleep_then_busy_poll(until.min(now + patience));
+                    busy_polled += clock.sleep_then_busy_poll(until.min(now + patience));
                     now = clock.now();
                 }
                 StepOutcome::Progress | StepOutcome::Waiting(_) => {}
@@ -191,7 +191,7 @@ pub fn drive_with_cost(
     let result = run();
     let used = cpu::thread_cpu_seconds() - before;
     // On a busy host part of that time went to other threads; the wait cannot exceed the CPU time used.
-    let waiting_seconds = (spun + link.busy_poll_time()).as_secs_f64().min(used);
+    let waiting_seconds = (busy_polled + link.busy_poll_time()).as_secs_f64().min(used);
     let cpu_seconds = used - waiting_seconds;
     let (socket_drops, retransmits) = (link.socket_drops(), link.retransmits());
     let cost = PartyCost { cpu_seconds, busy_poll_seconds: waiting_seconds, socket_drops, retransmits };

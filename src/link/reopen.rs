@@ -40,11 +40,11 @@ impl ReopeningLink {
 
     /// Starts to open the link in a separate thread.
     fn start_opening(&self) -> Result<Receiver<OpenResult>, Fault> {
-        let (tell, opened) = sync_channel(1);
+        let (sender, opened) = sync_channel(1);
         let (dialer, endpoint) = (self.dialer.clone(), self.endpoint.clone());
         let open = move || {
             // The receiver may have given up.
-            let _ = tell.send(dialer.open(&endpoint));
+            let _ = sender.send(dialer.open(&endpoint));
         };
         Builder::new().name("opening".to_owned()).spawn(open).map_err(Fault::system("start a thread"))?;
         Ok(opened)
@@ -54,14 +54,14 @@ impl ReopeningLink {
         if let Clock::Virtual(_) = self.dialer.clock {
             return Ok(self.dialer.open(&self.endpoint));
         }
-        let opening = match self.pending_open.take() {
-            Some(opening) => opening,
+        let pending = match self.pending_open.take() {
+            Some(pending) => pending,
             None => self.start_opening()?,
         };
-        match opening.recv_timeout(within) {
+        match pending.recv_timeout(within) {
             Ok(opened) => Ok(opened),
             Err(RecvTimeoutError::Timeout) => {
-                self.pending_open = Some(opening);
+                self.pending_open = Some(pending);
                 Err(Fault::TimedOut)
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -224,10 +224,10 @@ mod tests {
     const LONG_TIMEOUT: Duration = Duration::from_secs(10);
 
     fn assert_works(link: &mut ReopeningLink) {
-        let mut got = [0; 9];
+        let mut received = [0; 9];
         assert_eq!(link.send(b"hello", LONG_TIMEOUT).unwrap(), 5);
-        assert_eq!(link.receive(&mut got, LONG_TIMEOUT).unwrap(), 5);
-        assert!(matches!(link.receive(&mut got, LONG_TIMEOUT), Err(Fault::Closed)));
+        assert_eq!(link.receive(&mut received, LONG_TIMEOUT).unwrap(), 5);
+        assert!(matches!(link.receive(&mut received, LONG_TIMEOUT), Err(Fault::Closed)));
     }
 
     #[test]

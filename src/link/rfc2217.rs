@@ -52,8 +52,8 @@ pub const TRANSPORT: Transport = Transport {
 };
 
 /// The endpoint for clients of a port server that listens at `place`.
-pub fn client_endpoint(place: &Endpoint, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
-    format!("{}://{}?{}", TRANSPORT.scheme, place.address(), line.endpoint_options()).parse()
+pub fn client_endpoint(listener: &Endpoint, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
+    format!("{}://{}?{}", TRANSPORT.scheme, listener.address(), line.endpoint_options()).parse()
 }
 
 /// Minimum time-out for a reply; longer if opening may take longer. pyserial uses the same time.
@@ -74,16 +74,16 @@ fn require_port(endpoint: &Endpoint) -> Result<(), EndpointError> {
     }
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
-    let asked = SerialSettings::from_endpoint(endpoint)?;
-    let patience = opening.timeout.max(MIN_REPLY_TIMEOUT);
-    let socket = tcp::connect_any(endpoint, opening).map_err(connect_fault)?;
-    let socket = SocketLink::new(socket, asked.caps(), &opening.clock, opening.wait, tcp::facts);
-    let mut link = PortLink { socket, state: Arc::new(PortLinkState::new(asked, patience)) };
-    let granted = negotiate_control(&mut link, endpoint, patience)
-        .and_then(|()| configure_port(&mut link, &asked))
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let requested = SerialSettings::from_endpoint(endpoint)?;
+    let reply_timeout = context.timeout.max(MIN_REPLY_TIMEOUT);
+    let socket = tcp::connect_any(endpoint, context).map_err(connect_fault)?;
+    let socket = SocketLink::new(socket, requested.caps(), &context.clock, context.wait, tcp::facts);
+    let mut link = PortLink { socket, state: Arc::new(PortLinkState::new(requested, reply_timeout)) };
+    let granted = negotiate_control(&mut link, endpoint, reply_timeout)
+        .and_then(|()| configure_port(&mut link, &requested))
         .map_err(|fault| explain_close(fault, &link))?;
-    serial_line::check_granted(&asked, &granted)?;
+    serial_line::check_granted(&requested, &granted)?;
     link.socket.caps = granted.caps();
     Ok(Box::new(link))
 }
@@ -99,15 +99,15 @@ fn connect_fault(fault: Fault) -> Fault {
 }
 
 /// Checks whether the server supports port control.
-fn negotiate_control(link: &mut PortLink, endpoint: &Endpoint, patience: Duration) -> Result<(), Fault> {
+fn negotiate_control(link: &mut PortLink, endpoint: &Endpoint, reply_timeout: Duration) -> Result<(), Fault> {
     let raw = format!("tcp://{}?baud=…", endpoint.address());
     link.state.queue_with_state(ServerState::write_offers);
-    if !link.wait_until(TELNET_DETECTION_TIMEOUT, |heard| heard.is_telnet)? {
+    if !link.wait_until(TELNET_DETECTION_TIMEOUT, |state| state.is_telnet)? {
         return Err(Fault::Other(format!(
             "this is a raw port, it does not speak Telnet (RFC 2217): use {raw}"
         )));
     }
-    link.wait_until(patience, |heard| heard.control_agreement() != OptionAgreement::Pending)?;
+    link.wait_until(reply_timeout, |state| state.control_agreement() != OptionAgreement::Pending)?;
     match link.state.server_state().control_agreement() {
         OptionAgreement::Yes => Ok(()),
         OptionAgreement::Refused => Err(Fault::Other(format!(
@@ -116,23 +116,23 @@ fn negotiate_control(link: &mut PortLink, endpoint: &Endpoint, patience: Duratio
         OptionAgreement::No | OptionAgreement::Pending => Err(Fault::Other(format!(
             "the far end speaks Telnet, but did not agree to control of its port (RFC 2217) in {} s: \
              switch it on there, or use {raw}",
-            patience.as_secs()
+            reply_timeout.as_secs()
         ))),
     }
 }
 
 /// Sets up the port and discards its old data.
-fn configure_port(link: &mut PortLink, asked: &SerialSettings) -> Result<SerialSettings, Fault> {
+fn configure_port(link: &mut PortLink, requested: &SerialSettings) -> Result<SerialSettings, Fault> {
     link.state.queue_output(|out| {
         command::write_command(code::SIGNATURE, &[], out);
         command::write_command(code::LINE_STATE_MASK, &[line_state_bit::ERRORS], out);
     });
-    link.apply_settings(asked, true)?;
+    link.apply_settings(requested, true)?;
     link.state.queue_output(|out| {
         command::write_command(code::PURGE, &[command::encode_purge(serial_line::PurgeTarget::Both)], out)
     });
     // A server that does not reply has discarded nothing; the link is used all the same.
-    link.wait_until(TELNET_DETECTION_TIMEOUT, |heard| heard.has_answered(code::PURGE))?;
+    link.wait_until(TELNET_DETECTION_TIMEOUT, |state| state.has_answered(code::PURGE))?;
     link.state.take_inbox();
     Ok(link.state.server_state().settings)
 }
@@ -142,14 +142,14 @@ fn explain_close(fault: Fault, link: &PortLink) -> Fault {
     if !matches!(fault, Fault::Closed) {
         return fault;
     }
-    let said = String::from_utf8_lossy(&link.state.take_inbox())
+    let text = String::from_utf8_lossy(&link.state.take_inbox())
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .take(100)
         .collect::<String>();
-    Fault::Other(match said.trim() {
+    Fault::Other(match text.trim() {
         "" => "the far end closed the connection before its port was ready: does another client use it?"
             .to_owned(),
-        said => format!("the far end said '{said}' and closed the connection"),
+        text => format!("the far end said '{text}' and closed the connection"),
     })
 }

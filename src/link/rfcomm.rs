@@ -112,28 +112,30 @@ fn address_text(address: &SockAddr) -> Option<String> {
 fn facts(socket: &Socket, facts: &mut Facts) {
     let ends = bluetooth::facts(socket, address_text, 0, facts);
     // The channel belongs to the remote end.
-    let far = socket.peer_addr().ok().and_then(|address| bluetooth::split_address(&address, 0));
-    if let (Some([near, far]), Some(channel)) = (ends, far.and_then(|(_, _, after)| after.first().copied())) {
-        hci::rfcomm_facts(near, far, channel, facts);
+    let remote = socket.peer_addr().ok().and_then(|address| bluetooth::split_address(&address, 0));
+    if let (Some([local, remote]), Some(channel)) =
+        (ends, remote.and_then(|(_, _, after)| after.first().copied()))
+    {
+        hci::rfcomm_facts(local, remote, channel, facts);
     }
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.device == bluetooth::ANY_ADDRESS || options.channel == Some(0) {
         return Err(Fault::Other("name the device, and one of its channels (1 to 30) or none".to_owned()));
     }
-    let until = opening.clock.now() + opening.timeout;
-    let channel = options.channel.map_or_else(|| look_up_channel(&options, opening), Ok)?;
+    let until = context.clock.now() + context.timeout;
+    let channel = options.channel.map_or_else(|| look_up_channel(&options, context), Ok)?;
     loop {
-        let now = opening.clock.now();
+        let now = context.clock.now();
         match connect(&options, channel, until.since(now))? {
             Ok(socket) => {
-                return Ok(RfcommLink::boxed(socket, caps(endpoint)?, &opening.clock, opening.wait));
+                return Ok(RfcommLink::boxed(socket, caps(endpoint)?, &context.clock, context.wait));
             }
             // A link that has just been closed needs a moment to leave its channel.
             Err(error) if is_busy(&error) && now + CONNECT_RETRY_INTERVAL < until => {
-                opening.clock.sleep_until(now + CONNECT_RETRY_INTERVAL)
+                context.clock.sleep_until(now + CONNECT_RETRY_INTERVAL)
             }
             Err(error) => return Err(bluetooth::fault("connect", &channel_text(channel), error)),
         }
@@ -144,19 +146,19 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
 const SDP_PSM: u16 = 1;
 
 /// The channel on which the device offers the service.
-fn look_up_channel(options: &Options, opening: &OpenContext) -> Result<u8, Fault> {
+fn look_up_channel(options: &Options, context: &OpenContext) -> Result<u8, Fault> {
     let service = options.service_or_default();
     let failed = |why: String| Fault::Other(format!("asking for the channel of service {service}: {why}"));
     let ask = || {
-        let until = opening.clock.now() + opening.timeout;
-        let mut link = l2cap::connect_default(options.device, SDP_PSM, options.adapter, opening)?;
+        let until = context.clock.now() + context.timeout;
+        let mut link = l2cap::connect_default(options.device, SDP_PSM, options.adapter, context)?;
         let mut search = ServiceSearch::new(service);
-        let mut answer = vec![0; link.caps().max_message_bytes.unwrap_or_default()];
+        let mut response = vec![0; link.caps().max_message_bytes.unwrap_or_default()];
         loop {
-            let left = || until.since(opening.clock.now());
+            let left = || until.since(context.clock.now());
             link.send(&search.request(), left())?;
-            let length = link.receive(&mut answer, left())?;
-            match search.handle_response(&answer[..length]).map_err(Fault::Other)? {
+            let length = link.receive(&mut response, left())?;
+            match search.handle_response(&response[..length]).map_err(Fault::Other)? {
                 SearchProgress::Continue => {}
                 SearchProgress::Done(channel) => return Ok(channel),
             }
@@ -244,7 +246,7 @@ impl Link for RfcommLink {
     }
 }
 
-fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let socket =
         bluetooth::open_socket(BluetoothProtocol::Rfcomm).map_err(Fault::system("open an RFCOMM socket"))?;
@@ -255,11 +257,11 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
     let bound = socket.local_addr().ok().as_ref().and_then(|address| bluetooth::split_address(address, 0));
     let channel = bound.and_then(|(_, _, after)| after.first().copied()).unwrap_or(wanted);
     let endpoint = bluetooth::with_number(endpoint, channel.into())?;
-    let (told, endpoint) = register_service(&options, channel, endpoint, opening.timeout)?;
-    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let (registration, endpoint) = register_service(&options, channel, endpoint, context.timeout)?;
+    let (clock, wait) = (context.clock.clone(), context.wait);
     let admit = move |socket, from: &SockAddr| -> AcceptResult {
         // Registered as long as the listener exists.
-        let _ = &told;
+        let _ = &registration;
         Ok((RfcommLink::boxed(socket, CHANNEL_CAPS, &clock, wait), address_text(from)))
     };
     Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
@@ -273,10 +275,13 @@ fn register_service(
     within: Duration,
 ) -> Result<(Option<ServiceRegistration>, Endpoint), Fault> {
     match (bluez::register_service(options.service_or_default(), channel, within), options.service) {
-        (Ok(told), Some(_)) => Ok((Some(told), endpoint)),
-        (Ok(told), None) => {
+        (Ok(registration), Some(_)) => Ok((Some(registration), endpoint)),
+        (Ok(registration), None) => {
             let joint = if endpoint.options().next().is_some() { '&' } else { '?' };
-            Ok((Some(told), format!("{endpoint}{joint}uuid={}", options.service_or_default()).parse()?))
+            Ok((
+                Some(registration),
+                format!("{endpoint}{joint}uuid={}", options.service_or_default()).parse()?,
+            ))
         }
         // Clients that know the channel need no registration.
         (Err(_), None) => Ok((None, endpoint)),

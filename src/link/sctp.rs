@@ -96,14 +96,14 @@ impl Options {
     }
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let mut last = Fault::TimedOut;
-    for address in resolve_addresses(endpoint, opening, false)? {
+    for address in resolve_addresses(endpoint, context, false)? {
         let socket = options.open_socket(address)?;
         options.ip.bind(&socket, address)?;
-        match socket.connect_timeout(&address.into(), opening.timeout) {
-            Ok(()) => return Ok(Box::new(SctpLink::new(socket, &opening.clock, opening.wait))),
+        match socket.connect_timeout(&address.into(), context.timeout) {
+            Ok(()) => return Ok(Box::new(SctpLink::new(socket, &context.clock, context.wait))),
             Err(error) => last = Fault::System { operation: "connect", source: error },
         }
     }
@@ -136,9 +136,9 @@ impl SctpLink {
     fn receive_fragment(&mut self, into: &mut [u8], within: Duration) -> Result<(usize, bool), Fault> {
         let (length, last) = self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
             let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-            let came =
+            let received =
                 recvmsg(socket, &mut [IoSliceMut::new(into)], &mut RecvAncillaryBuffer::default(), flags)?;
-            Ok((came.bytes, came.flags.contains(ReturnFlags::EOR)))
+            Ok((received.bytes, received.flags.contains(ReturnFlags::EOR)))
         })?;
         if length == 0 && !into.is_empty() { Err(Fault::Closed) } else { Ok((length, last)) }
     }
@@ -171,8 +171,8 @@ impl Link for SctpLink {
                 return Ok(length);
             }
             // The message is longer than `into`, or the kernel needed room before it was complete.
-            let room = MAX_MESSAGE_BYTES.saturating_sub(self.partial_message.len());
-            self.partial_message.extend_from_slice(&into[..length.min(room)]);
+            let remaining = MAX_MESSAGE_BYTES.saturating_sub(self.partial_message.len());
+            self.partial_message.extend_from_slice(&into[..length.min(remaining)]);
             if last {
                 let length = self.partial_message.len().min(into.len());
                 into[..length].copy_from_slice(&self.partial_message[..length]);
@@ -206,16 +206,16 @@ impl Link for SctpLink {
     }
 }
 
-fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     options.ip.refuse_bind_for_listener()?;
-    let address = resolve_addresses(endpoint, opening, true)?[0];
+    let address = resolve_addresses(endpoint, context, true)?[0];
     let socket = options.open_socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
     socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
     let endpoint = endpoint.with_port(internet::bound_port(&socket))?;
-    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let (clock, wait) = (context.clock.clone(), context.wait);
     let admit = move |socket: Socket, from: &SockAddr| -> AcceptResult {
         options.apply_to_connection(&socket)?;
         Ok((Box::new(SctpLink::new(socket, &clock, wait)), internet::address_text(from)))

@@ -118,8 +118,8 @@ impl ServiceSearch {
         let attribute = encode_sequence(
             &[&[TYPE_UNSIGNED << 3 | 1], &PROTOCOL_DESCRIPTOR_LIST.to_be_bytes()[..]].concat(),
         );
-        let most = u16::MAX.to_be_bytes();
-        let said = [&pattern[..], &most, &attribute, &self.continuation].concat();
+        let max_bytes = u16::MAX.to_be_bytes();
+        let said = [&pattern[..], &max_bytes, &attribute, &self.continuation].concat();
         let length = (said.len() as u16).to_be_bytes();
         [&[SEARCH_ATTRIBUTE_REQUEST], &self.transaction.to_be_bytes()[..], &length, &said].concat()
     }
@@ -129,9 +129,9 @@ impl ServiceSearch {
     /// # Errors
     ///
     /// A message for an invalid response.
-    pub fn handle_response(&mut self, answer: &[u8]) -> Result<SearchProgress, String> {
+    pub fn handle_response(&mut self, response: &[u8]) -> Result<SearchProgress, String> {
         let wrong = || "the answer makes no sense".to_owned();
-        let (kind, transaction, said) = split_message(answer).ok_or_else(wrong)?;
+        let (kind, transaction, said) = split_message(response).ok_or_else(wrong)?;
         if transaction != self.transaction {
             return Err(wrong());
         }
@@ -139,15 +139,15 @@ impl ServiceSearch {
             let code = said.first_chunk().map_or(0, |code| u16::from_be_bytes(*code));
             return Err(format!("the device refused the question (SDP error {code})"));
         }
-        let (piece, continuation) =
+        let (part, continuation) =
             split_attributes(said).filter(|_| kind == SEARCH_ATTRIBUTE_RESPONSE).ok_or_else(wrong)?;
         // Without the first check a device could continue endlessly.
-        if (piece.is_empty() && continuation != [0])
-            || self.attribute_lists.len() + piece.len() > MAX_RESPONSE_BYTES
+        if (part.is_empty() && continuation != [0])
+            || self.attribute_lists.len() + part.len() > MAX_RESPONSE_BYTES
         {
             return Err(wrong());
         }
-        self.attribute_lists.extend_from_slice(piece);
+        self.attribute_lists.extend_from_slice(part);
         if continuation == [0] {
             return Ok(SearchProgress::Done(find_channel(&self.attribute_lists)));
         }
@@ -167,10 +167,10 @@ fn split_message(message: &[u8]) -> Option<(u8, u16, &[u8])> {
 /// The attributes in a response, and the continuation state for more of them (a single zero: no more).
 fn split_attributes(said: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = said.split_first_chunk()?;
-    let (piece, continuation) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+    let (part, continuation) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
     let length = usize::from(*continuation.first()?);
     // The continuation state has at most 16 bytes.
-    (length <= 16).then_some((piece, continuation.get(..=length)?))
+    (length <= 16).then_some((part, continuation.get(..=length)?))
 }
 
 /// Types of data elements.
@@ -273,7 +273,7 @@ mod tests {
         0x00, 0x03, 0x08, 0x07,
     ];
 
-    fn answer(kind: u8, transaction: u16, said: &[&[u8]]) -> Vec<u8> {
+    fn response(kind: u8, transaction: u16, said: &[&[u8]]) -> Vec<u8> {
         let said = said.concat();
         let length = (said.len() as u16).to_be_bytes();
         [&[kind], &transaction.to_be_bytes()[..], &length, &said].concat()
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn the_channel_is_that_of_the_first_service_with_one() {
         let mut search = ServiceSearch::new(SERIAL_PORT_UUID);
-        let whole = answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, LISTS.len() as u8], LISTS, &[0]]);
+        let whole = response(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, LISTS.len() as u8], LISTS, &[0]]);
         assert_eq!(search.handle_response(&whole), Ok(SearchProgress::Done(Some(7))));
         // Several stacks; the second has the channel.
         let stacks = [0x3d, 16, 0x35, 5, 0x35, 3, 0x19, 1, 0, 0x35, 7, 0x35, 5, 0x19, 0, 3, 0x08, 9];
@@ -324,34 +324,34 @@ mod tests {
     fn continuations_are_requested_until_the_last() {
         let mut search = ServiceSearch::new(SERIAL_PORT_UUID);
         let (first, second) = LISTS.split_at(20);
-        let piece = answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 20], first, &[2, 0xaa, 0xbb]]);
-        assert_eq!(search.handle_response(&piece), Ok(SearchProgress::Continue));
+        let part = response(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 20], first, &[2, 0xaa, 0xbb]]);
+        assert_eq!(search.handle_response(&part), Ok(SearchProgress::Continue));
         let request = search.request();
         assert_eq!((request[2], &request[request.len() - 3..]), (2, &[2, 0xaa, 0xbb][..]));
-        let rest = answer(SEARCH_ATTRIBUTE_RESPONSE, 2, &[&[0, second.len() as u8], second, &[0]]);
+        let rest = response(SEARCH_ATTRIBUTE_RESPONSE, 2, &[&[0, second.len() as u8], second, &[0]]);
         assert_eq!(search.handle_response(&rest), Ok(SearchProgress::Done(Some(7))));
     }
 
     #[test]
     fn malformed_responses_are_refused() {
         let wrong = [
-            answer(SEARCH_ATTRIBUTE_RESPONSE, 2, &[&[0, 0], &[0]]),
-            answer(SEARCH_ATTRIBUTE_REQUEST, 1, &[&[0, 0], &[0]]),
-            answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 9], &[0]]),
-            answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 0], &[2, 1]]),
-            answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 0], &[1, 1]]),
-            answer(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 0], &[17], &[0; 17]]),
+            response(SEARCH_ATTRIBUTE_RESPONSE, 2, &[&[0, 0], &[0]]),
+            response(SEARCH_ATTRIBUTE_REQUEST, 1, &[&[0, 0], &[0]]),
+            response(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 9], &[0]]),
+            response(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 0], &[2, 1]]),
+            response(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 0], &[1, 1]]),
+            response(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 0], &[17], &[0; 17]]),
             vec![SEARCH_ATTRIBUTE_RESPONSE, 0, 1, 0, 9, 0],
             vec![],
         ];
-        for answer in &wrong {
+        for response in &wrong {
             assert_eq!(
-                ServiceSearch::new(SERIAL_PORT_UUID).handle_response(answer).unwrap_err(),
+                ServiceSearch::new(SERIAL_PORT_UUID).handle_response(response).unwrap_err(),
                 "the answer makes no sense"
             );
         }
         let refused = ServiceSearch::new(SERIAL_PORT_UUID)
-            .handle_response(&answer(ERROR_RESPONSE, 1, &[&[0, 3]]))
+            .handle_response(&response(ERROR_RESPONSE, 1, &[&[0, 3]]))
             .unwrap_err();
         assert_eq!(refused, "the device refused the question (SDP error 3)");
         // A length beyond the end, at every depth.
@@ -363,14 +363,14 @@ mod tests {
     #[test]
     fn an_endless_response_is_refused() {
         let mut search = ServiceSearch::new(SERIAL_PORT_UUID);
-        let asked = (1u16..).take_while(|&transaction| {
-            let piece = answer(
+        let request_count = (1u16..).take_while(|&transaction| {
+            let part = response(
                 SEARCH_ATTRIBUTE_RESPONSE,
                 transaction,
                 &[&600u16.to_be_bytes(), &[0x35; 600], &[1, 1]],
             );
-            search.handle_response(&piece) == Ok(SearchProgress::Continue)
+            search.handle_response(&part) == Ok(SearchProgress::Continue)
         });
-        assert_eq!(asked.count(), MAX_RESPONSE_BYTES / 600);
+        assert_eq!(request_count.count(), MAX_RESPONSE_BYTES / 600);
     }
 }

@@ -40,7 +40,7 @@ pub const TRANSPORT: Transport = Transport {
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.settings.caps()),
     available: || Ok(()),
     limitation: || None,
-    open: |endpoint, opening| Ok(Box::new(SerialLink::open(endpoint, opening)?)),
+    open: |endpoint, context| Ok(Box::new(SerialLink::open(endpoint, context)?)),
     listen: None,
     loopback_urls: |_| Vec::new(),
 };
@@ -56,11 +56,11 @@ pub struct SerialLink {
 }
 
 impl SerialLink {
-    pub fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<SerialLink, Fault> {
+    pub fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<SerialLink, Fault> {
         let options = Options::from_endpoint(endpoint)?;
         let device = SerialDevice::open(&options)?;
         let caps = tty::read_settings(&device)?.caps();
-        let (clock, wait) = (opening.clock.clone(), opening.wait);
+        let (clock, wait) = (context.clock.clone(), context.wait);
         Ok(SerialLink {
             device: Arc::new(device),
             requested: options.settings,

@@ -242,22 +242,22 @@ impl SerialSettings {
 const BAUD_TOLERANCE_PERCENT: u64 = 2;
 
 /// Fails if the effective rate differs so much from the requested one that the remote would not understand.
-pub fn check_granted(asked: &SerialSettings, granted: &SerialSettings) -> Result<(), Fault> {
-    let off = u64::from(granted.baud.abs_diff(asked.baud));
-    if 100 * off <= BAUD_TOLERANCE_PERCENT * u64::from(asked.baud) {
+pub fn check_granted(requested: &SerialSettings, granted: &SerialSettings) -> Result<(), Fault> {
+    let off = u64::from(granted.baud.abs_diff(requested.baud));
+    if 100 * off <= BAUD_TOLERANCE_PERCENT * u64::from(requested.baud) {
         return Ok(());
     }
     Err(Fault::Other(format!(
         "the port makes {} baud of the {} asked for: choose a rate that it can make",
-        granted.baud, asked.baud
+        granted.baud, requested.baud
     )))
 }
 
 /// Adds the requested and the effective settings of the port to the facts of a link.
-pub fn insert_line_facts(facts: &mut Facts, asked: &SerialSettings, granted: &SerialSettings) {
-    facts.insert("line_asked".to_owned(), asked.to_string().into());
+pub fn insert_line_facts(facts: &mut Facts, requested: &SerialSettings, granted: &SerialSettings) {
+    facts.insert("line_asked".to_owned(), requested.to_string().into());
     facts.insert("line_granted".to_owned(), granted.to_string().into());
-    facts.insert("line_asked_bits_per_byte".to_owned(), asked.bits_per_character().into());
+    facts.insert("line_asked_bits_per_byte".to_owned(), requested.bits_per_character().into());
 }
 
 fn parse_baud(text: &str) -> Option<u32> {
@@ -408,11 +408,11 @@ mod tests {
     #[test]
     fn a_rate_beyond_tolerance_is_refused() {
         let check = |granted| {
-            let (asked, granted) = (
+            let (requested, granted) = (
                 SerialSettings { baud: 1_000_000, ..SerialSettings::default() },
                 SerialSettings { baud: granted, ..SerialSettings::default() },
             );
-            check_granted(&asked, &granted).map_err(|fault| fault.to_string())
+            check_granted(&requested, &granted).map_err(|fault| fault.to_string())
         };
         assert!([980_000, 1_000_000, 1_020_000].into_iter().all(|granted| check(granted).is_ok()));
         assert!(check(979_999).is_err() && check(1_020_001).is_err() && check(0).is_err());

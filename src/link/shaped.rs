@@ -345,8 +345,8 @@ impl ShapedPath {
     fn log_message(&mut self, bytes: usize, came: Time, fate: MessageFate, delay: Option<Duration>) {
         let number = self.message_count;
         self.message_count += 1;
-        if let Some(MessageLog(tell)) = &mut self.log {
-            tell(MessageRecord { number, arrival: came, bytes, fate, delay });
+        if let Some(MessageLog(log_record)) = &mut self.log {
+            log_record(MessageRecord { number, arrival: came, bytes, fate, delay });
         }
     }
 
@@ -435,10 +435,10 @@ impl ShapedPipe {
         }
         self.push_copy(due, bytes, passage.is_overtaken);
         self.is_last_overtaken = passage.is_overtaken;
-        if let Some(piece) = overtaken {
+        if let Some(chunk) = overtaken {
             path.counters.overtaken += 1;
             // The overtaking message cannot arrive before it was sent, and the overtaken one follows it.
-            self.insert(Chunk { due: piece.due.max(due), is_overtaken: false, ..piece });
+            self.insert(Chunk { due: chunk.due.max(due), is_overtaken: false, ..chunk });
         }
     }
 
@@ -447,7 +447,7 @@ impl ShapedPipe {
         if !std::mem::take(&mut self.is_last_overtaken) {
             return None;
         }
-        let at = self.chunks.iter().rposition(|piece| piece.is_overtaken)?;
+        let at = self.chunks.iter().rposition(|chunk| chunk.is_overtaken)?;
         self.chunks[at].is_overtaken = false;
         if self.chunks[at].due > now { self.chunks.remove(at) } else { None }
     }
@@ -459,28 +459,28 @@ impl ShapedPipe {
         self.insert(Chunk { due, bytes: copy, is_overtaken: overtaken });
     }
 
-    fn insert(&mut self, piece: Chunk) {
-        if self.chunks.back().is_none_or(|last| last.due <= piece.due) {
-            return self.chunks.push_back(piece);
+    fn insert(&mut self, chunk: Chunk) {
+        if self.chunks.back().is_none_or(|last| last.due <= chunk.due) {
+            return self.chunks.push_back(chunk);
         }
-        let at = self.chunks.partition_point(|other| other.due <= piece.due);
-        self.chunks.insert(at, piece);
+        let at = self.chunks.partition_point(|other| other.due <= chunk.due);
+        self.chunks.insert(at, chunk);
     }
 
     /// Arrival time of the next message or chunk; the end of the stream does not count.
     pub fn next_due(&self) -> Option<Time> {
-        self.chunks.front().map(|piece| piece.due)
+        self.chunks.front().map(|chunk| chunk.due)
     }
 
     /// Receives data that has arrived by `now`: one message, truncated to the length of `into`, or as much of
     /// the stream as fits.
     pub fn receive(&mut self, into: &mut [u8], now: Time) -> Option<usize> {
         let mut filled = 0;
-        while let Some(piece) = self.chunks.front().filter(|piece| piece.due <= now) {
+        while let Some(chunk) = self.chunks.front().filter(|chunk| chunk.due <= now) {
             if self.framing == Framing::Stream && filled == into.len() {
                 break;
             }
-            let left = &piece.bytes[self.taken_bytes..];
+            let left = &chunk.bytes[self.taken_bytes..];
             let part = left.len().min(into.len() - filled);
             into[filled..filled + part].copy_from_slice(&left[..part]);
             filled += part;

@@ -198,15 +198,15 @@ pub fn take_delivery_error(fd: impl AsFd, v6: bool) -> Option<DeliveryError> {
     // address is given.
     to_count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) }).ok()?;
     let (error, from) = if v6 {
-        let kept: ExtendedError<libc::sockaddr_in6> =
+        let record: ExtendedError<libc::sockaddr_in6> =
             control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
-        let known = c_int::from(kept.from.sin6_family) == libc::AF_INET6;
-        (kept.error, known.then(|| IpAddr::from(Ipv6Addr::from(kept.from.sin6_addr.s6_addr))))
+        let known = c_int::from(record.from.sin6_family) == libc::AF_INET6;
+        (record.error, known.then(|| IpAddr::from(Ipv6Addr::from(record.from.sin6_addr.s6_addr))))
     } else {
-        let kept: ExtendedError<libc::sockaddr_in> =
+        let record: ExtendedError<libc::sockaddr_in> =
             control_value(&header, libc::IPPROTO_IP, libc::IP_RECVERR)?;
-        let known = c_int::from(kept.from.sin_family) == libc::AF_INET;
-        (kept.error, known.then(|| IpAddr::from(Ipv4Addr::from(kept.from.sin_addr.s_addr.to_ne_bytes()))))
+        let known = c_int::from(record.from.sin_family) == libc::AF_INET;
+        (record.error, known.then(|| IpAddr::from(Ipv4Addr::from(record.from.sin_addr.s_addr.to_ne_bytes()))))
     };
     let said = [libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin);
     Some(DeliveryError {
@@ -245,10 +245,10 @@ fn receive_with_control<T>(
     may_block: bool,
     read: impl FnOnce(&libc::msghdr) -> T,
 ) -> Result<(usize, T), Errno> {
-    let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let mut vector = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let mut control = ControlBuffer::new();
     let mut header = empty_header();
-    header.msg_iov = &raw mut piece;
+    header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
     control.attach(&mut header);
     let flags = call_flags(may_block);
@@ -328,10 +328,10 @@ fn control_value<T: PlainData>(header: &libc::msghdr, level: c_int, kind: c_int)
 /// Sends `bytes` as datagrams of `segment` bytes (the last may be shorter), segmented by the kernel or the
 /// card (`UDP_SEGMENT`).
 pub fn send_segments(fd: impl AsFd, bytes: &[u8], segment: u16, may_block: bool) -> Result<usize, Errno> {
-    let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = ControlBuffer::new();
     let mut header = empty_header();
-    header.msg_iov = &raw mut piece;
+    header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
     control.attach_value(&mut header, libc::SOL_UDP, libc::UDP_SEGMENT, segment);
     // SAFETY: header, vector, control buffer and bytes live through the call, which only reads them.
@@ -344,13 +344,13 @@ pub const MAX_CALL_MESSAGES: usize = 64;
 /// Sends messages of `message` bytes stored back to back as separate datagrams (`sendmmsg`). Returns the
 /// number sent.
 pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, may_block: bool) -> Result<usize, Errno> {
-    let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
+    let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
     let mut headers = [libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; MAX_CALL_MESSAGES];
     let mut filled = 0;
-    for (chunk, (piece, header)) in bytes.chunks(message).zip(pieces.iter_mut().zip(&mut headers)) {
-        piece.iov_base = chunk.as_ptr().cast_mut().cast();
-        piece.iov_len = chunk.len();
-        header.msg_hdr.msg_iov = piece;
+    for (chunk, (vector, header)) in bytes.chunks(message).zip(vectors.iter_mut().zip(&mut headers)) {
+        vector.iov_base = chunk.as_ptr().cast_mut().cast();
+        vector.iov_len = chunk.len();
+        header.msg_hdr.msg_iov = vector;
         header.msg_hdr.msg_iovlen = 1;
         filled += 1;
     }
@@ -383,27 +383,27 @@ pub fn receive_many(
     may_block: bool,
     mut each: impl FnMut(usize, usize),
 ) -> Result<usize, Errno> {
-    let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
+    let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
     let mut headers = [libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; MAX_CALL_MESSAGES];
     let mut slots = 0;
-    for (room, (piece, header)) in into.chunks_exact_mut(slot).zip(pieces.iter_mut().zip(&mut headers)) {
-        piece.iov_base = room.as_mut_ptr().cast();
-        piece.iov_len = room.len();
-        header.msg_hdr.msg_iov = piece;
+    for (room, (vector, header)) in into.chunks_exact_mut(slot).zip(vectors.iter_mut().zip(&mut headers)) {
+        vector.iov_base = room.as_mut_ptr().cast();
+        vector.iov_len = room.len();
+        header.msg_hdr.msg_iov = vector;
         header.msg_hdr.msg_iovlen = 1;
         slots += 1;
     }
     let flags = call_flags(may_block) | libc::MSG_WAITFORONE;
     // SAFETY: the first `slots` headers point at vectors and disjoint parts of `into`, which is borrowed for writing; no
     // time-out structure is given.
-    let came = unsafe {
+    let received = unsafe {
         libc::recvmmsg(fd.as_fd().as_raw_fd(), headers.as_mut_ptr(), slots, flags as _, std::ptr::null_mut())
     };
-    let came = to_count(came as isize)?;
-    for (index, header) in headers[..came].iter().enumerate() {
+    let received = to_count(received as isize)?;
+    for (index, header) in headers[..received].iter().enumerate() {
         each(index * slot, header.msg_len as usize);
     }
-    Ok(came)
+    Ok(received)
 }
 
 /// A datagram with its sender and, if the socket reports it, its local destination address and the interface.
@@ -429,10 +429,10 @@ pub fn peek_sender(fd: impl AsFd) -> io::Result<SockAddr> {
 }
 
 fn receive_with_flags(fd: impl AsFd, into: &mut [u8], flags: c_int) -> io::Result<ReceivedDatagram> {
-    let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let mut vector = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let mut control = ControlBuffer::new();
     let mut header = empty_header();
-    header.msg_iov = &raw mut piece;
+    header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
     control.attach(&mut header);
     // SAFETY: the closure writes an address of the length it stores, or leaves storage and length as they are and
@@ -465,12 +465,12 @@ pub fn send_to(
     from: Option<IpAddr>,
     may_block: bool,
 ) -> Result<usize, Errno> {
-    let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = ControlBuffer::new();
     let mut header = empty_header();
     header.msg_name = to.as_ptr().cast_mut().cast();
     header.msg_namelen = to.len();
-    header.msg_iov = &raw mut piece;
+    header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
     match from {
         None => {}

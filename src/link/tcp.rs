@@ -137,18 +137,18 @@ fn parse_keepalive(text: &str) -> Option<Option<Duration>> {
     (1..=7200).contains(&idle.as_secs()).then_some(Some(idle))
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint, false)?;
-    let socket = connect_any(endpoint, opening)?;
-    Ok(make_link(socket, &options, &opening.clock, opening.wait))
+    let socket = connect_any(endpoint, context)?;
+    Ok(make_link(socket, &options, &context.clock, context.wait))
 }
 
 /// Connects to the first address of the endpoint that accepts.
-pub fn connect_any(endpoint: &Endpoint, opening: &OpenContext) -> Result<Socket, Fault> {
+pub fn connect_any(endpoint: &Endpoint, context: &OpenContext) -> Result<Socket, Fault> {
     let options = Options::from_endpoint(endpoint, false)?;
     let mut last = Fault::TimedOut;
-    for address in resolve_addresses(endpoint, opening, false)? {
-        match connect_address(address, &options, opening.timeout) {
+    for address in resolve_addresses(endpoint, context, false)? {
+        match connect_address(address, &options, context.timeout) {
             Ok(socket) => return Ok(socket),
             Err(fault) => last = fault,
         }
@@ -186,10 +186,10 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     }
 }
 
-fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
-    let (socket, port) = bind_listener(endpoint, opening)?;
+fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+    let (socket, port) = bind_listener(endpoint, context)?;
     let (endpoint, options) = (endpoint.with_port(port)?, Options::from_endpoint(endpoint, true)?);
-    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let (clock, wait) = (context.clock.clone(), context.wait);
     let admit = move |socket: Socket, from: &SockAddr| -> AcceptResult {
         options.apply_to_connection(&socket)?;
         Ok((make_link(socket, &options, &clock, wait), internet::address_text(from)))
@@ -198,10 +198,10 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
 }
 
 /// A non-blocking listening socket for the endpoint, and its port.
-pub fn bind_listener(endpoint: &Endpoint, opening: &OpenContext) -> Result<(Socket, u16), Fault> {
+pub fn bind_listener(endpoint: &Endpoint, context: &OpenContext) -> Result<(Socket, u16), Fault> {
     let options = Options::from_endpoint(endpoint, true)?;
     options.ip.refuse_bind_for_listener()?;
-    let address = resolve_addresses(endpoint, opening, true)?[0];
+    let address = resolve_addresses(endpoint, context, true)?[0];
     let socket = options.open_socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;

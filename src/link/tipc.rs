@@ -277,23 +277,23 @@ fn facts(socket: &Socket, facts: &mut Facts) {
     );
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
-    let until = opening.clock.now() + opening.timeout;
-    let port = topology::await_name(options.service_name, opening.timeout)?;
+    let until = context.clock.now() + context.timeout;
+    let port = topology::await_name(options.service_name, context.timeout)?;
     if !options.caps().can_signal_close {
-        return datagram::open(&options, port, opening);
+        return datagram::open(&options, port, context);
     }
-    let socket = connect_with_retry(&opening.clock, until, || {
+    let socket = connect_with_retry(&context.clock, until, || {
         let socket = options.open_socket()?;
-        topology::set_connect_timeout(&socket, until - opening.clock.now())?;
+        topology::set_connect_timeout(&socket, until - context.clock.now())?;
         match socket.connect(&service_address(options.service_name)) {
             // The server does not accept.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Fault::TimedOut),
             done => done.map_err(Fault::system("connect")).map(|()| socket),
         }
     })?;
-    Ok(options.make_link(socket, &opening.clock, opening.wait))
+    Ok(options.make_link(socket, &context.clock, context.wait))
 }
 
 /// Calls until a server listens. A name is published before its socket listens, and on a busy host that takes
@@ -316,16 +316,16 @@ fn connect_with_retry<T>(
     }
 }
 
-fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let socket = options.open_socket()?;
     if !options.caps().can_signal_close {
-        return datagram::listen(endpoint, options, socket, opening);
+        return datagram::listen(endpoint, options, socket, context);
     }
     socket.bind(&range_address(options.service_name)).map_err(Fault::system("bind"))?;
     // This family limits the socket's queue instead of the backlog.
     socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
-    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let (clock, wait) = (context.clock.clone(), context.wait);
     let admit = move |socket: Socket, from: &SockAddr| -> AcceptResult {
         options.apply_to_socket(&socket)?;
         Ok((
@@ -383,11 +383,11 @@ mod tests {
     fn connecting_is_retried_until_the_socket_listens() {
         let refused = || Fault::system("connect")(io::ErrorKind::ConnectionRefused.into());
         let clock = Clock::new_virtual();
-        let begun = clock.now();
+        let started = clock.now();
         // The server listens 300 ms later.
-        let opens = begun + Duration::from_millis(300);
+        let opens = started + Duration::from_millis(300);
         let listening = || if clock.now() < opens { Err(refused()) } else { Ok(()) };
-        connect_with_retry(&clock, begun + Duration::from_secs(1), listening).unwrap();
+        connect_with_retry(&clock, started + Duration::from_secs(1), listening).unwrap();
         assert_eq!(clock.now(), opens);
         // A server that never listens: gives up in time, with the reason.
         let fault = connect_with_retry(&clock, opens + Duration::from_secs(1), || Err::<(), _>(refused()))

@@ -113,10 +113,10 @@ impl Options {
     }
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let mut last = Fault::TimedOut;
-    for address in resolve_addresses(endpoint, opening, false)? {
+    for address in resolve_addresses(endpoint, context, false)? {
         let socket = options.open_socket(address)?;
         options.ip.bind(&socket, address)?;
         match socket.connect(&address.into()) {
@@ -126,8 +126,8 @@ fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fau
                     socket,
                     address,
                     &options,
-                    &opening.clock,
-                    opening.wait,
+                    &context.clock,
+                    context.wait,
                     first,
                 )));
             }
@@ -174,10 +174,10 @@ struct UdpListener {
 /// buffer.
 const MAX_BACKLOG_DATAGRAMS: usize = 1024;
 
-fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     options.ip.refuse_bind_for_listener()?;
-    let address = resolve_addresses(endpoint, opening, true)?[0];
+    let address = resolve_addresses(endpoint, context, true)?[0];
     let socket = options.open_socket(address)?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
     // Set only after binding: so a second listener is refused, but the sockets of the senders can share the
@@ -194,8 +194,8 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
         address,
         endpoint: endpoint.with_port(address.port())?,
         options,
-        clock: opening.clock.clone(),
-        wait: opening.wait,
+        clock: context.clock.clone(),
+        wait: context.wait,
         receive_buffer: vec![0; MAX_MESSAGE_BYTES_V6],
         backlog: VecDeque::new(),
     }))
@@ -262,9 +262,9 @@ fn mapped_like(ip: IpAddr, like: SocketAddr) -> IpAddr {
     }
 }
 
-fn receive_datagram(socket: &Socket, room: &mut [u8]) -> io::Result<WaitingDatagram> {
-    let arrival = sys::receive_from(socket, room, false)?;
-    Ok(WaitingDatagram { bytes: room[..arrival.length].to_vec(), from: arrival.from, to: arrival.to })
+fn receive_datagram(socket: &Socket, buffer: &mut [u8]) -> io::Result<WaitingDatagram> {
+    let arrival = sys::receive_from(socket, buffer, false)?;
+    Ok(WaitingDatagram { bytes: buffer[..arrival.length].to_vec(), from: arrival.from, to: arrival.to })
 }
 
 impl Listener for UdpListener {
@@ -275,7 +275,7 @@ impl Listener for UdpListener {
     fn accept(
         &mut self,
         within: Duration,
-        door: &mut AcceptFilter,
+        filter: &mut AcceptFilter,
     ) -> Result<(Box<dyn Link>, String), Fault> {
         let until = self.clock.now() + within;
         let mut reply = Vec::new();
@@ -296,7 +296,7 @@ impl Listener for UdpListener {
             let Some(sender) = first.from.as_socket() else { continue };
             let name = SocketAddr::new(sender.ip().to_canonical(), sender.port()).to_string();
             reply.clear();
-            match door(&first.bytes, &name, &mut reply) {
+            match filter(&first.bytes, &name, &mut reply) {
                 Admission::Open => return Ok((self.open_link(first, sender)?, name)),
                 Admission::Reply => {
                     // A reply that cannot be sent counts as lost.

@@ -85,18 +85,18 @@ const MAX_NAME_BYTES: usize = 107;
 impl Options {
     fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         let bad = |wanted| EndpointError::BadAddress { url: endpoint.to_string(), wanted };
-        let place = endpoint.address();
-        let name = match place.strip_prefix('@') {
+        let address = endpoint.address();
+        let name = match address.strip_prefix('@') {
             Some("") => return Err(bad("a name after '@'")),
             Some(name) => UnixSocketName::Abstract(name.to_owned()),
-            None if place.starts_with('/') => UnixSocketName::Path(place.into()),
+            None if address.starts_with('/') => UnixSocketName::Path(address.into()),
             None => {
                 return Err(bad(
                     "a path from the root, like unix:///run/socket, or an abstract name, like unix://@name",
                 ));
             }
         };
-        if place.trim_start_matches('@').len() > MAX_NAME_BYTES {
+        if address.trim_start_matches('@').len() > MAX_NAME_BYTES {
             return Err(bad("a path or name of at most 107 bytes, as the kernel's address holds no more"));
         }
         let kind = endpoint.parse_option("type", "stream, dgram or seqpacket", |text| match text {
@@ -251,31 +251,31 @@ fn facts(socket: &Socket, facts: &mut Facts) {
     }
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.socket_kind == UnixSocketKind::Datagram {
-        return unix_datagram::open(&options, opening);
+        return unix_datagram::open(&options, context);
     }
     let socket = options.open_socket()?;
     // If a server does not accept, connect waits as long as a send may.
     socket
-        .set_write_timeout(Some(opening.timeout.max(Duration::from_micros(1))))
+        .set_write_timeout(Some(context.timeout.max(Duration::from_micros(1))))
         .map_err(Fault::system("set a time-out"))?;
     match socket.connect(&options.socket_address()?) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Fault::TimedOut),
         done => done.map_err(Fault::system("connect"))?,
     }
-    Ok(options.make_link(socket, &opening.clock, opening.wait))
+    Ok(options.make_link(socket, &context.clock, context.wait))
 }
 
-fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.socket_kind == UnixSocketKind::Datagram {
-        return unix_datagram::listen(endpoint, options, opening);
+        return unix_datagram::listen(endpoint, options, context);
     }
     let (socket, file) = options.bind_socket()?;
     socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;
-    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let (clock, wait) = (context.clock.clone(), context.wait);
     let admit = move |socket: Socket, _: &SockAddr| -> AcceptResult {
         // The file is removed with the listener.
         let _file = &file;

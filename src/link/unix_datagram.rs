@@ -83,7 +83,7 @@ fn bind_abstract(options: &Options) -> Result<(Socket, SockAddr), Fault> {
     Ok((socket, address))
 }
 
-pub fn open(options: &Options, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+pub fn open(options: &Options, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let address = options.socket_address()?;
     // Checks whether a server exists; the first send would report that too late.
     options.open_socket()?.connect(&address).map_err(Fault::system("connect"))?;
@@ -94,7 +94,7 @@ pub fn open(options: &Options, opening: &OpenContext) -> Result<Box<dyn Link>, F
         has_received: AtomicBool::new(false),
         role: SocketRole::Client,
     };
-    Ok(Box::new(UnixDatagramLink::new(options, socket, Arc::new(meeting), &opening.clock, opening.wait)))
+    Ok(Box::new(UnixDatagramLink::new(options, socket, Arc::new(meeting), &context.clock, context.wait)))
 }
 
 impl UnixDatagramLink {
@@ -295,7 +295,7 @@ struct UnixDatagramListener {
 pub fn listen(
     endpoint: &Endpoint,
     options: Options,
-    opening: &OpenContext,
+    context: &OpenContext,
 ) -> Result<Box<dyn Listener>, Fault> {
     let (socket, file) = options.bind_socket()?;
     socket.set_write_timeout(Some(FORWARD_TIMEOUT)).map_err(Fault::system("set a time-out"))?;
@@ -305,8 +305,8 @@ pub fn listen(
         address,
         endpoint: endpoint.clone(),
         options,
-        clock: opening.clock.clone(),
-        wait: opening.wait,
+        clock: context.clock.clone(),
+        wait: context.wait,
         receive_buffer: vec![0; MAX_DATAGRAM_BYTES],
         links: HashMap::new(),
         _file: file,
@@ -362,7 +362,7 @@ impl Listener for UnixDatagramListener {
     fn accept(
         &mut self,
         within: Duration,
-        door: &mut AcceptFilter,
+        filter: &mut AcceptFilter,
     ) -> Result<(Box<dyn Link>, String), Fault> {
         let until = self.clock.now() + within;
         let mut reply = Vec::new();
@@ -375,7 +375,7 @@ impl Listener for UnixDatagramListener {
                         let name =
                             address_text(&from).unwrap_or_else(|| "a socket without a name".to_owned());
                         reply.clear();
-                        match door(&self.receive_buffer[..length], &name, &mut reply) {
+                        match filter(&self.receive_buffer[..length], &name, &mut reply) {
                             Admission::Open => return Ok((self.open_link(length, &from)?, name)),
                             Admission::Reply => {
                                 // A reply that cannot be sent counts as lost.

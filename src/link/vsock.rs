@@ -50,8 +50,8 @@ struct Options {
 
 impl Options {
     fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
-        let place = endpoint.address();
-        let (cid, port) = place.split_once(':').map_or((place, None), |(cid, port)| (cid, Some(port)));
+        let address = endpoint.address();
+        let (cid, port) = address.split_once(':').map_or((address, None), |(cid, port)| (cid, Some(port)));
         let cid = match cid {
             "any" => Some(libc::VMADDR_CID_ANY),
             "local" => Some(libc::VMADDR_CID_LOCAL),
@@ -71,8 +71,8 @@ impl Options {
         Ok(Options { cid, port, buffer_bytes: buffer })
     }
 
-    fn port_or_default(&self, opening: &OpenContext) -> u32 {
-        self.port.unwrap_or_else(|| opening.default_port.unwrap_or(DEFAULT_PORT).into())
+    fn port_or_default(&self, context: &OpenContext) -> u32 {
+        self.port.unwrap_or_else(|| context.default_port.unwrap_or(DEFAULT_PORT).into())
     }
 
     fn open_socket(&self) -> Result<Socket, Fault> {
@@ -116,27 +116,27 @@ fn facts(socket: &Socket, facts: &mut Facts) {
     facts.extend(sys::vsock_buffer(socket).map(|bytes| ("vsock_buffer_bytes".to_owned(), bytes.into())));
 }
 
-fn open(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.cid == libc::VMADDR_CID_ANY {
         return Err(Fault::Other("'any' is for listening: name a CID, local or host".to_owned()));
     }
     let socket = options.open_socket()?;
-    let address = SockAddr::vsock(options.cid, options.port_or_default(opening));
+    let address = SockAddr::vsock(options.cid, options.port_or_default(context));
     socket
-        .connect_timeout(&address, opening.timeout)
+        .connect_timeout(&address, context.timeout)
         .map_err(|error| options.syscall_fault("connect", error))?;
-    Ok(make_link(socket, &opening.clock, opening.wait))
+    Ok(make_link(socket, &context.clock, context.wait))
 }
 
 fn make_link(socket: Socket, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
     Box::new(SocketLink::new(socket, Caps::STREAM, clock, wait, facts))
 }
 
-fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let socket = options.open_socket()?;
-    let port = match options.port_or_default(opening) {
+    let port = match options.port_or_default(context) {
         0 => libc::VMADDR_PORT_ANY,
         port => port,
     };
@@ -144,11 +144,11 @@ fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener
     socket::listen(&socket, LISTEN_BACKLOG).map_err(|error| options.syscall_fault("listen", error))?;
     let bound = socket.local_addr().ok().and_then(|address| address.as_vsock_address());
     let port = bound.map_or(port, |(_, port)| port);
-    let place = endpoint.address();
-    let cid = place.split_once(':').map_or(place, |(cid, _)| cid);
+    let address = endpoint.address();
+    let cid = address.split_once(':').map_or(address, |(cid, _)| cid);
     let tail = endpoint.as_str().find('?').map_or("", |at| &endpoint.as_str()[at..]);
     let endpoint = format!("{}://{cid}:{port}{tail}", endpoint.scheme()).parse()?;
-    let (clock, wait) = (opening.clock.clone(), opening.wait);
+    let (clock, wait) = (context.clock.clone(), context.wait);
     let admit = move |socket, from: &SockAddr| -> AcceptResult {
         Ok((make_link(socket, &clock, wait), address_text(from)))
     };
@@ -161,12 +161,14 @@ mod tests {
 
     #[test]
     fn silence_within_the_machine_is_a_missing_module() {
-        let told = |url: &str| {
+        let message_of = |url: &str| {
             let options = Options::from_endpoint(&url.parse().unwrap()).unwrap();
             options.syscall_fault("connect", io::ErrorKind::TimedOut.into()).to_string()
         };
-        assert!(told("vsock://local").contains("nothing here leads to CID 1: sudo modprobe vsock_loopback"));
-        assert!(!told("vsock://3").contains("modprobe"));
+        assert!(
+            message_of("vsock://local").contains("nothing here leads to CID 1: sudo modprobe vsock_loopback")
+        );
+        assert!(!message_of("vsock://3").contains("modprobe"));
     }
 
     #[test]

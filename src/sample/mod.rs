@@ -198,8 +198,8 @@ impl Recorder {
     /// Records the server's timestamps of a round trip. Impossible values count as corrupt.
     #[inline]
     pub fn record_server_timestamps(&mut self, sample: Sample, stages: ServerTimestamps) {
-        if let Some(ways) = &mut self.one_way_delays
-            && !ways.record_reply(sample.sequence, sample.sent, sample.received, stages)
+        if let Some(delays) = &mut self.one_way_delays
+            && !delays.record_reply(sample.sequence, sample.sent, sample.received, stages)
         {
             self.counts.corrupt_messages += 1;
         }
@@ -207,8 +207,8 @@ impl Recorder {
 
     /// The flow has ended.
     pub fn finish(&mut self) {
-        if let Some(ways) = &mut self.one_way_delays {
-            ways.finish();
+        if let Some(delays) = &mut self.one_way_delays {
+            delays.finish();
         }
     }
 

@@ -114,15 +114,15 @@ impl OneWayDelays {
         received: Time,
         stages: ServerTimestamps,
     ) -> bool {
-        let whole = received.0.saturating_sub(sent.0);
+        let round_trip = received.0.saturating_sub(sent.0);
         let Ok(turnaround) = u64::try_from(stages.sent_ns.wrapping_sub(stages.received_ns)) else {
             return false;
         };
-        if turnaround > whole + CLOCK_TOLERANCE_NS + whole / CLOCK_TOLERANCE_DIVISOR {
+        if turnaround > round_trip + CLOCK_TOLERANCE_NS + round_trip / CLOCK_TOLERANCE_DIVISOR {
             return false;
         }
         self.turnaround.record(turnaround);
-        self.network_time.record(whole.saturating_sub(turnaround));
+        self.network_time.record(round_trip.saturating_sub(turnaround));
         self.has_reply_numbers |= stages.reply_number != sequence as u32;
         self.first_reply.get_or_insert((sequence, stages.reply_number));
         if self.newest_reply.is_none_or(|(newest, _)| newest < sequence) {
@@ -144,7 +144,7 @@ impl OneWayDelays {
         if self.comparison.is_some() || self.exchanges.is_empty() {
             return;
         }
-        self.exchanges.sort_by_key(|kept| kept.sent_at);
+        self.exchanges.sort_by_key(|timed| timed.sent_at);
         let parts = split_at_clock_steps(&self.exchanges);
         let steps = parts.len() as u64 - 1;
         let mut parts = parts.into_iter().map(|part| compare_clocks(&self.exchanges[part]));
@@ -188,7 +188,7 @@ impl OneWayDelays {
             clock_drift_ppm: clocks.drift * 1e6,
             clock_steps: settled.clock_steps,
             lost_there,
-            lost_back: lost_there.map(|there| counts.lost - there),
+            lost_back: lost_there.map(|forward| counts.lost - forward),
         })
     }
 
@@ -199,8 +199,8 @@ impl OneWayDelays {
             return Some(0);
         }
         let ((first, first_number), (newest, newest_number)) = (self.first_reply?, self.newest_reply?);
-        let answers = u64::from(newest_number.wrapping_sub(first_number));
-        self.has_reply_numbers.then(|| (newest - first).saturating_sub(answers).min(counts.lost))
+        let replies = u64::from(newest_number.wrapping_sub(first_number));
+        self.has_reply_numbers.then(|| (newest - first).saturating_sub(replies).min(counts.lost))
     }
 }
 
@@ -209,57 +209,58 @@ impl OneWayDelays {
 /// Delays are never negative. So each forward sample gives an upper bound of the clock offset, and each
 /// reverse sample a lower bound. The clock was set where these bounds contradict the earlier ones, widened by
 /// the largest drift of a clock.
-fn split_at_clock_steps(kept: &[TimedReply]) -> Vec<Range<usize>> {
+fn split_at_clock_steps(timed: &[TimedReply]) -> Vec<Range<usize>> {
     let (mut parts, mut begin) = (Vec::new(), 0);
-    let (mut least, mut most, mut at) = (i128::MIN, i128::MAX, Time(0));
-    for (index, kept) in kept.iter().enumerate() {
-        let drifted = (kept.sent_at.since(at).as_nanos() as f64 * MAX_CLOCK_DRIFT) as i128
+    let (mut lower, mut upper, mut at) = (i128::MIN, i128::MAX, Time(0));
+    for (index, timed) in timed.iter().enumerate() {
+        let drifted = (timed.sent_at.since(at).as_nanos() as f64 * MAX_CLOCK_DRIFT) as i128
             + i128::from(CLOCK_TOLERANCE_NS);
-        let (low, high) = (-i128::from(kept.reverse_ns), i128::from(kept.forward_ns));
-        (least, most) = (least.saturating_sub(drifted), most.saturating_add(drifted));
-        if low > most || high < least {
+        let (low, high) = (-i128::from(timed.reverse_ns), i128::from(timed.forward_ns));
+        (lower, upper) = (lower.saturating_sub(drifted), upper.saturating_add(drifted));
+        if low > upper || high < lower {
             parts.push(begin..index);
-            (begin, least, most) = (index, low, high);
+            (begin, lower, upper) = (index, low, high);
         } else {
-            (least, most) = (least.max(low), most.min(high));
+            (lower, upper) = (lower.max(low), upper.min(high));
         }
-        at = kept.sent_at;
+        at = timed.sent_at;
     }
-    parts.push(begin..kept.len());
+    parts.push(begin..timed.len());
     parts
 }
 
 /// Compares the clocks over at least one round trip.
-fn compare_clocks(kept: &[TimedReply]) -> ClockComparison {
-    let drift = clock_drift(kept).unwrap_or(0.0);
+fn compare_clocks(timed: &[TimedReply]) -> ClockComparison {
+    let drift = clock_drift(timed).unwrap_or(0.0);
     // Offsets are relative to the first sample, so that an offset of years costs no digits.
-    let first = kept[0];
-    let (mut there, mut back) = (Vec::new(), Vec::new());
-    for kept in kept {
-        let gained = drift * (kept.sent_at.0 - first.sent_at.0) as f64;
-        there.push(kept.forward_ns.wrapping_sub(first.forward_ns) as f64 - gained);
-        back.push(kept.reverse_ns.wrapping_sub(first.reverse_ns) as f64 + gained);
+    let first = timed[0];
+    let (mut forward, mut reverse) = (Vec::new(), Vec::new());
+    for timed in timed {
+        let gained = drift * (timed.sent_at.0 - first.sent_at.0) as f64;
+        forward.push(timed.forward_ns.wrapping_sub(first.forward_ns) as f64 - gained);
+        reverse.push(timed.reverse_ns.wrapping_sub(first.reverse_ns) as f64 + gained);
     }
-    let least = |ways: &[f64]| ways.iter().copied().fold(f64::INFINITY, f64::min);
-    let (shortest_there, shortest_back) = (least(&there), least(&back));
-    let above = |ways: &[f64], shortest: f64| {
+    let minimum = |delays: &[f64]| delays.iter().copied().fold(f64::INFINITY, f64::min);
+    let (shortest_forward, shortest_reverse) = (minimum(&forward), minimum(&reverse));
+    let above = |delays: &[f64], shortest: f64| {
         let mut times = TimeSamples::new();
-        ways.iter().for_each(|way| times.record((way - shortest).round() as u64));
+        delays.iter().for_each(|delay| times.record((delay - shortest).round() as u64));
         times
     };
     let half_first = first.forward_ns.wrapping_add(first.reverse_ns) as f64 / 2.0;
-    let fastest = there.iter().zip(&back).min_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
-    let (there_of_fastest, back_of_fastest) = fastest.map_or((0.0, 0.0), |(there, back)| (*there, *back));
-    let offset = (there_of_fastest - back_of_fastest) / 2.0;
+    let fastest = forward.iter().zip(&reverse).min_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
+    let (forward_of_fastest, reverse_of_fastest) =
+        fastest.map_or((0.0, 0.0), |(forward, reverse)| (*forward, *reverse));
+    let offset = (forward_of_fastest - reverse_of_fastest) / 2.0;
     ClockComparison {
-        forward: above(&there, shortest_there),
-        reverse: above(&back, shortest_back),
+        forward: above(&forward, shortest_forward),
+        reverse: above(&reverse, shortest_reverse),
         clock_relation: ClockRelation {
-            error_bound_ns: (half_first + (there_of_fastest + back_of_fastest) / 2.0).max(0.0),
+            error_bound_ns: (half_first + (forward_of_fastest + reverse_of_fastest) / 2.0).max(0.0),
             offset_ns: first.forward_ns as f64 / 2.0 - first.reverse_ns as f64 / 2.0 + offset,
             drift,
-            forward_ns: half_first + shortest_there - offset,
-            reverse_ns: half_first + shortest_back + offset,
+            forward_ns: half_first + shortest_forward - offset,
+            reverse_ns: half_first + shortest_reverse + offset,
         },
         clock_steps: 0,
     }
@@ -268,18 +269,18 @@ fn compare_clocks(kept: &[TimedReply]) -> ClockComparison {
 /// The drift of the server's clock against the client's, from the slopes below the delays of both directions.
 /// A network effect shows with the same sign in both, or in one alone; a clock shows in both with opposite
 /// signs. `None` if the drift cannot be determined.
-fn clock_drift(kept: &[TimedReply]) -> Option<f64> {
-    let (first, last) = (kept.first()?, kept.last()?);
-    if kept.len() < MIN_DRIFT_SAMPLES || last.sent_at.0 - first.sent_at.0 < MIN_DRIFT_TIME_NS {
+fn clock_drift(timed: &[TimedReply]) -> Option<f64> {
+    let (first, last) = (timed.first()?, timed.last()?);
+    if timed.len() < MIN_DRIFT_SAMPLES || last.sent_at.0 - first.sent_at.0 < MIN_DRIFT_TIME_NS {
         return None;
     }
     let points = |way: fn(&TimedReply) -> i64| -> Vec<(f64, f64)> {
-        let height = |kept: &TimedReply| way(kept).wrapping_sub(way(first)) as f64;
-        kept.iter().map(|kept| ((kept.sent_at.0 - first.sent_at.0) as f64, height(kept))).collect()
+        let height = |timed: &TimedReply| way(timed).wrapping_sub(way(first)) as f64;
+        timed.iter().map(|timed| ((timed.sent_at.0 - first.sent_at.0) as f64, height(timed))).collect()
     };
-    let there = stats::lower_hull_slope(&points(|kept| kept.forward_ns))?;
-    let back = stats::lower_hull_slope(&points(|kept| kept.reverse_ns))?;
-    let drift = (there - back) / 2.0;
+    let forward = stats::lower_hull_slope(&points(|timed| timed.forward_ns))?;
+    let reverse = stats::lower_hull_slope(&points(|timed| timed.reverse_ns))?;
+    let drift = (forward - reverse) / 2.0;
     (drift.abs() <= MAX_CLOCK_DRIFT).then_some(drift)
 }
 
@@ -291,23 +292,29 @@ mod tests {
 
     /// Round trips every 10 ms over these delays. The server's clock is ahead by `offset` and gains `drift`.
     fn one_way_figures(
-        ways: &[(u64, u64, u64)],
+        delays: &[(u64, u64, u64)],
         offset: i64,
         drift: f64,
     ) -> (OneWayDelays, run::OneWayFigures) {
         let mut measured = OneWayDelays::new();
-        for (number, &(there, at, back)) in ways.iter().enumerate() {
+        for (number, &(forward, at, reverse)) in delays.iter().enumerate() {
             let sent = 1_000 * MS + number as u64 * 10 * MS;
-            let far = |time: u64| time as i64 + offset + (drift * (time - 1_000 * MS) as f64).round() as i64;
+            let server_time =
+                |time: u64| time as i64 + offset + (drift * (time - 1_000 * MS) as f64).round() as i64;
             let stages = ServerTimestamps {
-                received_ns: far(sent + there),
-                sent_ns: far(sent + there + at),
+                received_ns: server_time(sent + forward),
+                sent_ns: server_time(sent + forward + at),
                 reply_number: number as u32,
             };
-            assert!(measured.record_reply(number as u64, Time(sent), Time(sent + there + at + back), stages));
+            assert!(measured.record_reply(
+                number as u64,
+                Time(sent),
+                Time(sent + forward + at + reverse),
+                stages
+            ));
         }
         measured.finish();
-        let counts = Counts { received: ways.len() as u64, ..Counts::default() };
+        let counts = Counts { received: delays.len() as u64, ..Counts::default() };
         let figures = measured.figures(&counts).unwrap();
         (measured, figures)
     }
@@ -322,54 +329,62 @@ mod tests {
     #[test]
     fn forward_and_reverse_delay_are_separated_at_any_clock_offset() {
         for offset in [0, 1, -7_000_000_000_123, 2_000_000_000_000_000_000] {
-            let (_, ways) = one_way_figures(&uneven_delays(), offset, 0.0);
-            assert_eq!((ways.turnaround_ns.min, ways.turnaround_ns.max), (2 * MS, 2 * MS));
-            assert_eq!((ways.path_ns.min, ways.path_ns.max), (4 * MS, 18 * MS));
+            let (_, delays) = one_way_figures(&uneven_delays(), offset, 0.0);
+            assert_eq!((delays.turnaround_ns.min, delays.turnaround_ns.max), (2 * MS, 2 * MS));
+            assert_eq!((delays.path_ns.min, delays.path_ns.max), (4 * MS, 18 * MS));
             let p = |distribution: &run::Distribution, name| distribution.percentile(name).unwrap();
-            assert_eq!((p(&ways.there_variation_ns, "p50"), ways.there_variation_ns.max), (4 * MS, 9 * MS));
-            assert_eq!((p(&ways.back_variation_ns, "p90"), ways.back_variation_ns.max), (0, 5 * MS));
-            // The true minima, 3 ms and 1 ms, lie within the reported error bound.
-            assert_eq!(ways.one_way_error_bound_ns, 2e6);
-            assert!(
-                (ways.there_p50_ns - 7e6).abs() <= 2e6 && (ways.back_p50_ns - 1e6).abs() <= 2e6,
-                "{ways:?}"
+            assert_eq!(
+                (p(&delays.there_variation_ns, "p50"), delays.there_variation_ns.max),
+                (4 * MS, 9 * MS)
             );
-            assert!((ways.clock_offset_ns - offset as f64).abs() <= 2e6 + 300.0, "{ways:?}");
+            assert_eq!((p(&delays.back_variation_ns, "p90"), delays.back_variation_ns.max), (0, 5 * MS));
+            // The true minima, 3 ms and 1 ms, lie within the reported error bound.
+            assert_eq!(delays.one_way_error_bound_ns, 2e6);
+            assert!(
+                (delays.there_p50_ns - 7e6).abs() <= 2e6 && (delays.back_p50_ns - 1e6).abs() <= 2e6,
+                "{delays:?}"
+            );
+            assert!((delays.clock_offset_ns - offset as f64).abs() <= 2e6 + 300.0, "{delays:?}");
         }
     }
 
     #[test]
     fn clock_drift_is_corrected() {
         for drift in [40e-6, -40e-6] {
-            let (_, ways) = one_way_figures(&uneven_delays(), 5, drift);
-            assert!((ways.clock_drift_ppm - drift * 1e6).abs() < 0.5, "{}", ways.clock_drift_ppm);
-            assert!(ways.there_variation_ns.max.abs_diff(9 * MS) < 5_000, "{:?}", ways.there_variation_ns);
+            let (_, delays) = one_way_figures(&uneven_delays(), 5, drift);
+            assert!((delays.clock_drift_ppm - drift * 1e6).abs() < 0.5, "{}", delays.clock_drift_ppm);
             assert!(
-                ways.back_variation_ns.percentile("p90").unwrap() < 5_000,
+                delays.there_variation_ns.max.abs_diff(9 * MS) < 5_000,
                 "{:?}",
-                ways.back_variation_ns
+                delays.there_variation_ns
+            );
+            assert!(
+                delays.back_variation_ns.percentile("p90").unwrap() < 5_000,
+                "{:?}",
+                delays.back_variation_ns
             );
         }
         // A growing forward queue is no clock drift. At most half of the slope could be taken for drift, and
         // that is too much here.
         let growing: Vec<_> = (0..500).map(|n| (MS + n * MS, MS, MS)).collect();
-        let (_, ways) = one_way_figures(&growing, 5, 0.0);
-        assert_eq!((ways.clock_drift_ppm, ways.there_variation_ns.max), (0.0, 499 * MS));
+        let (_, delays) = one_way_figures(&growing, 5, 0.0);
+        assert_eq!((delays.clock_drift_ppm, delays.there_variation_ns.max), (0.0, 499 * MS));
     }
 
     /// The server's clock steps from one offset to another after 250 of 500 round trips, 10 ms apart.
     fn figures_with_clock_step(before: i64, after: i64, drift: f64) -> run::OneWayFigures {
         let mut measured = OneWayDelays::new();
-        for (number, (there, at, back)) in (0u64..).zip(uneven_delays()) {
+        for (number, (forward, at, reverse)) in (0u64..).zip(uneven_delays()) {
             let sent = 1_000 * MS + number * 10 * MS;
             let offset = if number < 250 { before } else { after };
-            let far = |time: u64| time as i64 + offset + (drift * (time - 1_000 * MS) as f64).round() as i64;
+            let server_time =
+                |time: u64| time as i64 + offset + (drift * (time - 1_000 * MS) as f64).round() as i64;
             let stages = ServerTimestamps {
-                received_ns: far(sent + there),
-                sent_ns: far(sent + there + at),
+                received_ns: server_time(sent + forward),
+                sent_ns: server_time(sent + forward + at),
                 reply_number: number as u32,
             };
-            assert!(measured.record_reply(number, Time(sent), Time(sent + there + at + back), stages));
+            assert!(measured.record_reply(number, Time(sent), Time(sent + forward + at + reverse), stages));
         }
         measured.finish();
         measured.figures(&Counts { received: 500, ..Counts::default() }).unwrap()
@@ -380,15 +395,19 @@ mod tests {
         let (ms, second) = (MS as i64, 1_000 * MS as i64);
         for (before, after) in [(0, 20 * ms), (0, -20 * ms), (-3 * second, 3_600 * second), (5 << 60, 0)] {
             for drift in [0.0, 40e-6] {
-                let ways = figures_with_clock_step(before, after, drift);
-                assert_eq!(ways.clock_steps, 1, "{before} to {after}");
+                let delays = figures_with_clock_step(before, after, drift);
+                assert_eq!(delays.clock_steps, 1, "{before} to {after}");
                 assert!(
-                    ways.there_variation_ns.max.abs_diff(9 * MS) < 10_000,
+                    delays.there_variation_ns.max.abs_diff(9 * MS) < 10_000,
                     "{:?}",
-                    ways.there_variation_ns
+                    delays.there_variation_ns
                 );
-                assert!(ways.back_variation_ns.max.abs_diff(5 * MS) < 10_000, "{:?}", ways.back_variation_ns);
-                assert!(ways.one_way_error_bound_ns < 2.1e6, "{ways:?}");
+                assert!(
+                    delays.back_variation_ns.max.abs_diff(5 * MS) < 10_000,
+                    "{:?}",
+                    delays.back_variation_ns
+                );
+                assert!(delays.one_way_error_bound_ns < 2.1e6, "{delays:?}");
             }
         }
         // Network delay or drift is not a step.
@@ -399,36 +418,36 @@ mod tests {
 
     #[test]
     fn a_turnaround_beyond_the_round_trip_is_rejected() {
-        let mut ways = OneWayDelays::new();
-        let mut answered = |turnaround: i64| {
-            ways.record_reply(
+        let mut delays = OneWayDelays::new();
+        let mut replied = |turnaround: i64| {
+            delays.record_reply(
                 0,
                 Time(0),
                 Time(MS),
                 ServerTimestamps { received_ns: 0, sent_ns: turnaround, reply_number: 0 },
             )
         };
-        assert!(answered(0) && answered(MS as i64) && answered(MS as i64 + 1_500));
-        assert!(!answered(MS as i64 + 3_000) && !answered(-1) && !answered(i64::MAX));
-        assert_eq!(ways.turnaround.count(), 3);
+        assert!(replied(0) && replied(MS as i64) && replied(MS as i64 + 1_500));
+        assert!(!replied(MS as i64 + 3_000) && !replied(-1) && !replied(i64::MAX));
+        assert_eq!(delays.turnaround.count(), 3);
     }
 
     #[test]
     fn a_server_that_counts_shows_the_direction_of_loss() {
-        let lost = |answers: &[(u64, u32)], lost: u64| {
-            let mut ways = OneWayDelays::new();
-            for &(sequence, number) in answers {
+        let lost = |replies: &[(u64, u32)], lost: u64| {
+            let mut delays = OneWayDelays::new();
+            for &(sequence, number) in replies {
                 let sent = Time(sequence * 10 * MS);
                 let at = sent.0 as i64 + 1;
-                ways.record_reply(
+                delays.record_reply(
                     sequence,
                     sent,
                     Time(sent.0 + MS),
                     ServerTimestamps { received_ns: at, sent_ns: at, reply_number: number },
                 );
             }
-            ways.finish();
-            let figures = ways.figures(&Counts { lost, ..Counts::default() }).unwrap();
+            delays.finish();
+            let figures = delays.figures(&Counts { lost, ..Counts::default() }).unwrap();
             figures.lost_there.zip(figures.lost_back)
         };
         assert_eq!(lost(&[(0, 0), (1, 1)], 0), Some((0, 0)));
@@ -447,10 +466,10 @@ mod tests {
         let (mut one, _) = one_way_figures(&uneven_delays(), 1_000_000, 0.0);
         let (other, _) = one_way_figures(&uneven_delays(), -9_000_000_000, 0.0);
         one.merge(&other);
-        let ways = one.figures(&Counts::default()).unwrap();
-        assert_eq!((ways.there_variation_ns.count, ways.there_variation_ns.max), (1_000, 9 * MS));
+        let delays = one.figures(&Counts::default()).unwrap();
+        assert_eq!((delays.there_variation_ns.count, delays.there_variation_ns.max), (1_000, 9 * MS));
         let mut blank = OneWayDelays::new();
         blank.merge(&one);
-        assert_eq!(blank.figures(&Counts::default()).unwrap(), ways);
+        assert_eq!(blank.figures(&Counts::default()).unwrap(), delays);
     }
 }

@@ -55,8 +55,8 @@ impl TimeSamples {
     /// Records `count` times of one length from a histogram. Their order is unknown, so there is no jitter.
     pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
         self.histogram.saturating_record_n(nanoseconds, count);
-        let room = (MAX_EXACT_SAMPLES - self.first_times.len()) as u64;
-        self.first_times.extend(std::iter::repeat_n(nanoseconds, count.min(room) as usize));
+        let free = (MAX_EXACT_SAMPLES - self.first_times.len()) as u64;
+        self.first_times.extend(std::iter::repeat_n(nanoseconds, count.min(free) as usize));
         self.moments.merge(&Moments::of_equal(nanoseconds as f64, count));
     }
 
@@ -67,10 +67,10 @@ impl TimeSamples {
 
     pub fn merge(&mut self, other: &TimeSamples) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");
-        let room = MAX_EXACT_SAMPLES - self.first_times.len();
+        let free = MAX_EXACT_SAMPLES - self.first_times.len();
         // If some samples are missing from the exact ones, those of another collection must not follow them.
         if self.is_exact() {
-            self.first_times.extend(other.first_times.iter().take(room));
+            self.first_times.extend(other.first_times.iter().take(free));
         }
         self.moments.merge(&other.moments);
         self.jitter.merge(&other.jitter);

@@ -143,8 +143,9 @@ pub fn fit_segmented(points: &[FitPoint], confidence: f64) -> Option<SegmentedFi
     let count = points.len();
     let relative = |points: &[FitPoint]| {
         let line = relative_least_squares(points, confidence)?;
-        let missed: f64 = points.iter().map(|&point| (line.residual(point) / point.1).powi(2)).sum();
-        Some((line, missed))
+        let squared_residuals: f64 =
+            points.iter().map(|&point| (line.residual(point) / point.1).powi(2)).sum();
+        Some((line, squared_residuals))
     };
     // Two coefficients and the variance; four, the variance and the position.
     let one = corrected_aic(relative(&points)?.1, count, 3)?;
@@ -161,10 +162,10 @@ pub fn fit_segmented(points: &[FitPoint], confidence: f64) -> Option<SegmentedFi
 }
 
 /// Akaike's criterion, corrected for few points; `None` if there are too few points for the parameters.
-fn corrected_aic(missed: f64, count: usize, parameters: usize) -> Option<f64> {
+fn corrected_aic(squared_residuals: f64, count: usize, parameters: usize) -> Option<f64> {
     let (n, k) = (count as f64, parameters as f64);
     let spare = n - k - 1.0;
-    let variance = (missed / n).max(MIN_RELATIVE_RESIDUAL * MIN_RELATIVE_RESIDUAL);
+    let variance = (squared_residuals / n).max(MIN_RELATIVE_RESIDUAL * MIN_RELATIVE_RESIDUAL);
     (spare > 0.0).then(|| n * variance.ln() + 2.0 * k + 2.0 * k * (k + 1.0) / spare)
 }
 
@@ -207,10 +208,10 @@ mod tests {
         [line.intercept, line.slope].into_iter().chain(ends.flat_map(|i| [i.low, i.high])).collect()
     }
 
-    fn agrees(got: &[f64], wanted: &[f64]) {
-        assert_eq!(got.len(), wanted.len(), "{got:?}");
-        for (got, wanted) in got.iter().zip(wanted) {
-            assert!((got / wanted - 1.0).abs() < 1e-9, "{got} is not {wanted}");
+    fn agrees(actual: &[f64], wanted: &[f64]) {
+        assert_eq!(actual.len(), wanted.len(), "{actual:?}");
+        for (actual, wanted) in actual.iter().zip(wanted) {
+            assert!((actual / wanted - 1.0).abs() < 1e-9, "{actual} is not {wanted}");
         }
     }
 

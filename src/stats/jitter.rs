@@ -98,7 +98,7 @@ mod tests {
                 .collect();
             let mean = differences.iter().sum::<f64>() / differences.len() as f64;
             match jitter.mean() {
-                Some(got) => prop_assert!((got - mean).abs() < 1e-5),
+                Some(actual) => prop_assert!((actual - mean).abs() < 1e-5),
                 None => prop_assert!(differences.is_empty()),
             }
         }

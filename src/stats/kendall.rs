@@ -56,8 +56,8 @@ mod tests {
             (vec![3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3], 0.41778637429367477, 0.028680264322081636),
         ] {
             let values: Vec<f64> = values.into_iter().map(f64::from).collect();
-            let got = mann_kendall_trend(&values);
-            assert!((got.0 - tau).abs() < 1e-12 && (got.1 / p - 1.0).abs() < 1e-9, "{got:?}");
+            let actual = mann_kendall_trend(&values);
+            assert!((actual.0 - tau).abs() < 1e-12 && (actual.1 / p - 1.0).abs() < 1e-9, "{actual:?}");
             let backwards: Vec<f64> = values.into_iter().rev().collect();
             let turned = mann_kendall_trend(&backwards);
             assert!((turned.0 + tau).abs() < 1e-12 && (turned.1 / p - 1.0).abs() < 1e-9);

@@ -82,8 +82,8 @@ mod tests {
             (list(500, 37, 1009, 10.0, 0.0), list(500, 53, 1013, 10.0, 8.0), 0.092, 0.0289960),
         ] {
             assert!((ks_distance(&a, &b) - statistic).abs() < 1e-6);
-            let got = two_sample_p(&a, &b);
-            assert!((got / p - 1.0).abs() < 0.2, "{got} is not near {p}");
+            let actual = two_sample_p(&a, &b);
+            assert!((actual / p - 1.0).abs() < 0.2, "{actual} is not near {p}");
         }
     }
 

@@ -61,13 +61,13 @@ impl Moments {
         if other.count == 0 {
             return;
         }
-        let (ours, theirs) = (self.count as f64, other.count as f64);
-        let share = theirs / (ours + theirs);
+        let (own_count, other_count) = (self.count as f64, other.count as f64);
+        let share = other_count / (own_count + other_count);
         let apart = self.mean.difference_to(other.mean.value());
         self.count += other.count;
         self.mean.add(apart * share);
         self.squares.add(other.squares.value());
-        self.squares.add(apart * apart * ours * share);
+        self.squares.add(apart * apart * own_count * share);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
@@ -191,11 +191,11 @@ mod tests {
             let (left, right) = values.split_at(cut.index(values.len()));
             let mut parts: Moments = left.iter().copied().collect();
             parts.merge(&right.iter().copied().collect());
-            let whole: Moments = values.iter().copied().collect();
-            prop_assert_eq!(parts.count(), whole.count());
-            prop_assert!((parts.mean().unwrap() - whole.mean().unwrap()).abs() < 1e-5);
-            prop_assert!((parts.variance().unwrap() / whole.variance().unwrap() - 1.0).abs() < 1e-9);
-            prop_assert_eq!((parts.min(), parts.max()), (whole.min(), whole.max()));
+            let combined: Moments = values.iter().copied().collect();
+            prop_assert_eq!(parts.count(), combined.count());
+            prop_assert!((parts.mean().unwrap() - combined.mean().unwrap()).abs() < 1e-5);
+            prop_assert!((parts.variance().unwrap() / combined.variance().unwrap() - 1.0).abs() < 1e-9);
+            prop_assert_eq!((parts.min(), parts.max()), (combined.min(), combined.max()));
         }
     }
 }

@@ -63,9 +63,9 @@ mod tests {
             (5.0, 5.733031437583866e-07),
             (10.0, 1.523970604832094e-23),
         ] {
-            let got = two_sided_p(z);
-            assert!((got / p - 1.0).abs() < 1e-10, "{z}: {got} is not {p}");
-            assert_eq!(two_sided_p(-z), got);
+            let actual = two_sided_p(z);
+            assert!((actual / p - 1.0).abs() < 1e-10, "{z}: {actual} is not {p}");
+            assert_eq!(two_sided_p(-z), actual);
         }
         assert_eq!(two_sided_p(0.0), 1.0);
         assert_eq!(two_sided_p(60.0), 0.0);

@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn support_starts_with_the_first_interval() {
-        let least = [(0.5, 6), (0.9, 36), (0.99, 368), (0.999, 3688), (0.99999, 368_887)];
-        for (p, n) in least {
+        let minimum_samples = [(0.5, 6), (0.9, 36), (0.99, 368), (0.999, 3688), (0.99999, 368_887)];
+        for (p, n) in minimum_samples {
             for p in [p, 1.0 - p] {
                 assert!(is_supported(n, p) && !is_supported(n - 1, p), "{p}");
                 assert!(interval_ranks(n, p, 0.95).is_some(), "{p}");
@@ -210,9 +210,15 @@ mod tests {
         for p in [0.3, 0.5, 0.9, 0.97] {
             for confidence in [0.9, 0.95, 0.999] {
                 let exact = exact_ranks(400_000, p, (1.0 - confidence) / 2.0).unwrap();
-                let near = approximate_ranks(400_000, p, half_width(confidence));
-                assert!(near.0 <= exact.0 && exact.0 - near.0 <= 1, "{p}: {near:?} {exact:?}");
-                assert!(near.1 >= exact.1 && near.1 - exact.1 <= 1, "{p}: {near:?} {exact:?}");
+                let approximate = approximate_ranks(400_000, p, half_width(confidence));
+                assert!(
+                    approximate.0 <= exact.0 && exact.0 - approximate.0 <= 1,
+                    "{p}: {approximate:?} {exact:?}"
+                );
+                assert!(
+                    approximate.1 >= exact.1 && approximate.1 - exact.1 <= 1,
+                    "{p}: {approximate:?} {exact:?}"
+                );
             }
         }
     }

@@ -47,20 +47,20 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
 
 /// Twice the smaller tail: the share of all choices of `n` ranks whose sum is at least as extreme as `sum`.
 fn exact_p(ranks: &[usize], n: usize, sum: usize) -> f64 {
-    let most: usize = ranks.iter().sum();
-    // ways[k][s]: number of choices of k ranks with the sum s.
-    let mut ways = vec![vec![0.0f64; most + 1]; n + 1];
-    ways[0][0] = 1.0;
+    let max_sum: usize = ranks.iter().sum();
+    // choices[k][s]: number of choices of k ranks with the sum s.
+    let mut choices = vec![vec![0.0f64; max_sum + 1]; n + 1];
+    choices[0][0] = 1.0;
     for &rank in ranks {
         for k in (1..=n).rev() {
-            let (fewer, these) = ways.split_at_mut(k);
-            for s in (rank..=most).rev() {
+            let (fewer, these) = choices.split_at_mut(k);
+            for s in (rank..=max_sum).rev() {
                 these[0][s] += fewer[k - 1][s - rank];
             }
         }
     }
-    let all: f64 = ways[n].iter().sum();
-    let (low, high): (f64, f64) = (ways[n][..=sum].iter().sum(), ways[n][sum..].iter().sum());
+    let all: f64 = choices[n].iter().sum();
+    let (low, high): (f64, f64) = (choices[n][..=sum].iter().sum(), choices[n][sum..].iter().sum());
     (2.0 * low.min(high) / all).min(1.0)
 }
 
@@ -160,10 +160,10 @@ mod tests {
             (list(60, 37, 101, 10.0, 0.0), list(60, 53, 97, 10.0, 1.0), 0.2842650385234703, 0.6),
             (list(80, 37, 23, 1.0, 0.0), list(70, 53, 29, 1.0, 1.0), 0.0028824770526740084, 4.0),
         ] {
-            let got = mann_whitney_p(&x, &y);
-            assert!((got / p - 1.0).abs() < 1e-9, "{got} is not {p}");
-            let (got, _) = hodges_lehmann_shift(&x, &y).unwrap();
-            assert!((got - centre).abs() < 1e-9, "{got} is not {centre}");
+            let actual = mann_whitney_p(&x, &y);
+            assert!((actual / p - 1.0).abs() < 1e-9, "{actual} is not {p}");
+            let (actual, _) = hodges_lehmann_shift(&x, &y).unwrap();
+            assert!((actual - centre).abs() < 1e-9, "{actual} is not {centre}");
         }
     }
 
@@ -221,10 +221,11 @@ mod tests {
             let floats = |list: &[u8]| list.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
             let (a, b) = (floats(&a), floats(&b));
             prop_assert!((mann_whitney_p(&a, &b) - mann_whitney_p(&b, &a)).abs() < 1e-12);
-            let ((there, here), (back, hither)) = (hodges_lehmann_shift(&a, &b).unwrap(), hodges_lehmann_shift(&b, &a).unwrap());
-            prop_assert_eq!(there, -back);
-            prop_assert_eq!(here.map(|i| (i.low, i.high)), hither.map(|i| (-i.high, -i.low)));
-            prop_assert!(here.is_none_or(|interval| interval.low <= there && there <= interval.high));
+            let (shift, interval) = hodges_lehmann_shift(&a, &b).unwrap();
+            let (reverse_shift, reverse_interval) = hodges_lehmann_shift(&b, &a).unwrap();
+            prop_assert_eq!(shift, -reverse_shift);
+            prop_assert_eq!(interval.map(|i| (i.low, i.high)), reverse_interval.map(|i| (-i.high, -i.low)));
+            prop_assert!(interval.is_none_or(|interval| interval.low <= shift && shift <= interval.high));
         }
     }
 }

@@ -56,8 +56,8 @@ mod tests {
             (9, 0.99, 3.249835541592126),
             (5, 0.5, 0.7266868438004226),
         ] {
-            let got = half_width(freedom, confidence);
-            assert!((got / t - 1.0).abs() < 1e-12, "{freedom} {confidence}: {got} is not {t}");
+            let actual = half_width(freedom, confidence);
+            assert!((actual / t - 1.0).abs() < 1e-12, "{freedom} {confidence}: {actual} is not {t}");
         }
     }
 }

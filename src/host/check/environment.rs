@@ -116,15 +116,15 @@ pub fn interrupt_coalescing(interfaces: &[Map<String, Value>]) -> Check {
         let is_up = facts.get("operstate").is_some_and(|state| state == "up");
         Some((name.to_owned(), warnings::describe_coalescing(facts).filter(|_| is_up)?))
     };
-    let held: Vec<(String, String)> = interfaces.iter().filter_map(holds_back).collect();
-    let Some((first, _)) = held.first() else {
+    let delayed: Vec<(String, String)> = interfaces.iter().filter_map(holds_back).collect();
+    let Some((first, _)) = delayed.first() else {
         let known = interfaces.iter().any(|facts| facts.contains_key("interrupt_delay_us"));
         return Check::good(
             NAME,
             if known { "not held back" } else { "no interface tells how it holds them back" },
         );
     };
-    let finding = held.iter().map(|(name, how)| format!("{name} {how}")).collect::<Vec<_>>().join("; ");
+    let finding = delayed.iter().map(|(name, how)| format!("{name} {how}")).collect::<Vec<_>>().join("; ");
     Check::doubtful(NAME, finding, warnings::coalescing_remedy(first))
 }
 

@@ -45,7 +45,7 @@ fn smallest_quota(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option
     loop {
         let file = format!("/sys/fs/cgroup{group}/cpu.max");
         if let Some(cpus) = read(&file).and_then(|text| parse_quota(&text))
-            && smallest.as_ref().is_none_or(|(least, _)| cpus < *least)
+            && smallest.as_ref().is_none_or(|(minimum, _)| cpus < *minimum)
         {
             smallest = Some((cpus, file));
         }

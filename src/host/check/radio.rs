@@ -63,11 +63,11 @@ mod tests {
 
     #[test]
     fn paired_devices_are_reported() {
-        let told = |adapters, pairs| judge_bluetooth(adapters, pairs).finding;
-        assert_eq!(told(0, Some(2)), "no adapter");
-        assert_eq!(told(1, Some(0)), "no device is paired; some want it: bluetoothctl pair ADDRESS");
-        assert_eq!(told(1, Some(2)), "paired with 2");
-        assert!(told(2, None).contains("bluetoothctl devices Paired"));
+        let finding_of = |adapters, pairs| judge_bluetooth(adapters, pairs).finding;
+        assert_eq!(finding_of(0, Some(2)), "no adapter");
+        assert_eq!(finding_of(1, Some(0)), "no device is paired; some want it: bluetoothctl pair ADDRESS");
+        assert_eq!(finding_of(1, Some(2)), "paired with 2");
+        assert!(finding_of(2, None).contains("bluetoothctl devices Paired"));
     }
 
     #[test]

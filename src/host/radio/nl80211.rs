@@ -257,13 +257,13 @@ mod tests {
 
     #[test]
     fn queries_are_encoded_as_the_kernel_reads_them() {
-        let asked = Query::Stations(3).encode(28);
+        let request = Query::Stations(3).encode(28);
         assert_eq!(
-            (read_u32(&asked, 0), read_u16(&asked, 4), read_u16(&asked, 6)),
+            (read_u32(&request, 0), read_u16(&request, 4), read_u16(&request, 6)),
             (Some(28), Some(28), Some(0x301))
         );
-        assert_eq!(asked[16..20], [17, 0, 0, 0]);
-        assert_eq!(find_attribute(&asked[20..], 3), Some(&3u32.to_ne_bytes()[..]));
+        assert_eq!(request[16..20], [17, 0, 0, 0]);
+        assert_eq!(find_attribute(&request[20..], 3), Some(&3u32.to_ne_bytes()[..]));
         let family = Query::Family.encode(0);
         assert_eq!(find_attribute(&family[20..], 2), Some(&b"nl80211\0"[..]));
         assert_eq!(family.len(), read_u32(&family, 0).unwrap() as usize);

@@ -51,7 +51,7 @@ fn node_slot(key: &str) -> NodeSlot {
 }
 
 /// The connection to the remote node; makes one if there is none yet.
-pub fn connect_node(options: &Options, opening: &OpenContext) -> Result<Arc<NodeConnection>, Fault> {
+pub fn connect_node(options: &Options, context: &OpenContext) -> Result<Arc<NodeConnection>, Fault> {
     let key = match &options.node_address {
         NodeAddress::Tcp(node) => node.to_string(),
         NodeAddress::ThisHost => format!("/{}", options.name),
@@ -61,10 +61,10 @@ pub fn connect_node(options: &Options, opening: &OpenContext) -> Result<Arc<Node
     let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
     let pairing = match node.upgrade().filter(|pairing| pairing.is_usable()) {
         Some(pairing) => pairing,
-        None => ConnectAttempt::new(options, opening).run()?,
+        None => ConnectAttempt::new(options, context).run()?,
     };
     *node = Arc::downgrade(&pairing);
-    opening.shared_resources.insert(format!("linx {key}"), pairing.clone());
+    context.shared_resources.insert(format!("linx {key}"), pairing.clone());
     Ok(pairing)
 }
 
@@ -113,7 +113,7 @@ impl CallbackListener {
 ///
 /// `Closed` if the connection has ended.
 fn is_up(pairing: &NodeConnection, within: Duration) -> Result<bool, Fault> {
-    match pairing.await_directory(within, |book| book.node.is_up().then_some(())) {
+    match pairing.await_directory(within, |directory| directory.node.is_up().then_some(())) {
         Ok(()) => Ok(true),
         Err(Fault::TimedOut) => Ok(false),
         Err(fault) => Err(fault),
@@ -121,11 +121,11 @@ fn is_up(pairing: &NodeConnection, within: Duration) -> Result<bool, Fault> {
 }
 
 impl<'a> ConnectAttempt<'a> {
-    fn new(options: &'a Options, opening: &'a OpenContext) -> ConnectAttempt<'a> {
-        let until = opening.clock.now() + opening.timeout;
+    fn new(options: &'a Options, context: &'a OpenContext) -> ConnectAttempt<'a> {
+        let until = context.clock.now() + context.timeout;
         ConnectAttempt {
             options,
-            context: opening,
+            context,
             until,
             outgoing: None,
             next_call: Time(0),
@@ -194,12 +194,12 @@ impl<'a> ConnectAttempt<'a> {
     }
 
     fn connect(&mut self) -> Result<Arc<NodeConnection>, Fault> {
-        let opening = OpenContext { timeout: self.time_left(), ..self.context.clone() };
-        let clock = &opening.clock;
+        let context = OpenContext { timeout: self.time_left(), ..self.context.clone() };
+        let clock = &context.clock;
         let stream = |socket, facts| stream::make_carrier(socket, ConnectionRole::Active, clock, facts);
         let carrier = match &self.options.node_address {
             NodeAddress::Tcp(node) => {
-                let socket = tcp::connect_any(node, &opening)?;
+                let socket = tcp::connect_any(node, &context)?;
                 self.callback_listener =
                     self.callback_listener.take().or_else(|| CallbackListener::bind_beside(&socket));
                 stream(socket, tcp::facts)?

@@ -41,7 +41,7 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 const CLOSE_REPLY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Opens a socket that receives this Ethernet type on this device, and the device.
-pub fn open_socket(place: &EthernetNode) -> Result<(Socket, sys::NetworkDevice), Fault> {
+pub fn open_socket(node: &EthernetNode) -> Result<(Socket, sys::NetworkDevice), Fault> {
     let socket = Socket::new(Domain::PACKET, Type::DGRAM, None).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::Other(
             "this user may not open packet sockets: LINX over Ethernet needs root or the capability CAP_NET_RAW"
@@ -49,13 +49,13 @@ pub fn open_socket(place: &EthernetNode) -> Result<(Socket, sys::NetworkDevice),
         ),
         _ => Fault::System { operation: "open a packet socket", source: error },
     })?;
-    let device = sys::find_device(&socket, &place.device).map_err(|error| {
-        Fault::Other(format!("no network device '{}' here ({error}): see 'ip link'", place.device))
+    let device = sys::find_device(&socket, &node.device).map_err(|error| {
+        Fault::Other(format!("no network device '{}' here ({error}): see 'ip link'", node.device))
     })?;
     // If the kernel grants less, fewer frames are in flight at once.
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
     socket
-        .bind(&sys::packet_address(&device, place.ethertype, device.address))
+        .bind(&sys::packet_address(&device, node.ethertype, device.address))
         .map_err(Fault::system("bind to the network device"))?;
     Ok((socket, device))
 }
@@ -93,7 +93,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub fn make_carrier(
     socket: &Socket,
     device: &sys::NetworkDevice,
-    place: &EthernetNode,
+    node: &EthernetNode,
     side: ConnectionRole,
     clock: &Clock,
 ) -> Result<Carrier, Fault> {
@@ -102,16 +102,16 @@ pub fn make_carrier(
     let connection = EthernetConnection::new(
         side,
         device.address,
-        place.remote,
+        node.remote,
         device.mtu,
         fastrand::u64(..),
         clock.now(),
     );
     let shared = Arc::new(EthernetControl {
         socket: socket.try_clone().map_err(Fault::system("clone the socket"))?,
-        remote_address: sys::packet_address(device, place.ethertype, place.remote),
-        remote: place.remote,
-        device: place.device.clone(),
+        remote_address: sys::packet_address(device, node.ethertype, node.remote),
+        remote: node.remote,
+        device: node.device.clone(),
         clock: clock.clone(),
         work: Mutex::new(EthernetWork {
             connection,
@@ -205,9 +205,9 @@ impl EthernetControl {
     /// us.
     fn wait_ready(&self, within: Duration, and_wake: bool) -> bool {
         let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-        let room = if self.is_device_blocked.load(SeqCst) { PollFlags::OUT } else { PollFlags::empty() };
+        let writable = if self.is_device_blocked.load(SeqCst) { PollFlags::OUT } else { PollFlags::empty() };
         let mut both =
-            [PollFd::new(&self.socket, PollFlags::IN | room), PollFd::new(&self.wake, PollFlags::IN)];
+            [PollFd::new(&self.socket, PollFlags::IN | writable), PollFd::new(&self.wake, PollFlags::IN)];
         let watched = if and_wake { &mut both[..] } else { &mut both[..1] };
         let ready = poll(watched, Some(&left)).is_ok_and(|ready| ready > 0);
         if and_wake {
@@ -273,12 +273,12 @@ impl CarrierReader for EthernetReader {
         let (mut left, mut until) = (within, None);
         loop {
             shared.is_reader_waiting.store(true, SeqCst);
-            let came = {
+            let has_received = {
                 let mut work = lock(&shared.work);
                 shared.receive_frames(&mut work);
                 self.collect_messages(&mut work)
             };
-            if came {
+            if has_received {
                 shared.is_reader_waiting.store(false, SeqCst);
                 return Ok(());
             }

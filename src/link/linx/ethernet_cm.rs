@@ -111,11 +111,11 @@ impl EthernetFrame<'_> {
         // The optional header for several cores has a fixed length and holds nothing that is needed here.
         let start = if bytes.first().is_some_and(|byte| byte >> 4 == 0) { 4 } else { 0 };
         let main = read_u32(bytes, start).ok_or(MALFORMED)?;
-        let theirs = main >> 25 & 7;
-        if theirs != VERSION {
+        let version = main >> 25 & 7;
+        if version != VERSION {
             return Err(DisconnectReason::VersionMismatch {
                 protocol: "Ethernet connection manager",
-                remote_version: theirs,
+                remote_version: version,
                 local_version: VERSION,
             });
         }
@@ -253,8 +253,8 @@ impl ConnectFrame {
 
     /// Uses the length that real nodes use: enough for their longest features.
     pub fn encode(&self) -> Vec<u8> {
-        let room = format!("mtu:{}", self.mtu.unwrap_or(1500)).len() + 1;
-        let size = 20 + room;
+        let feature_bytes = format!("mtu:{}", self.mtu.unwrap_or(1500)).len() + 1;
+        let size = 20 + feature_bytes;
         let mut bytes = main_word(CONN, 0, size).to_vec();
         let head = NONE << 28
             | (self.kind as u32) << 24

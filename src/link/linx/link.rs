@@ -72,9 +72,9 @@ impl Link for NodeLink {
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        let mut room = ReceiveTarget::One { into, length: None };
-        self.handle.connection.receive(&self.handle.mailbox, &mut room, self.wait, within)?;
-        match room {
+        let mut target = ReceiveTarget::One { into, length: None };
+        self.handle.connection.receive(&self.handle.mailbox, &mut target, self.wait, within)?;
+        match target {
             ReceiveTarget::One { length: Some(length), .. } => Ok(length),
             _ => Err(Fault::TimedOut),
         }
@@ -91,8 +91,8 @@ impl Link for NodeLink {
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
         into.clear();
         if self.is_batching && into.slot_bytes > 0 && into.bytes.len() >= 2 * into.slot_bytes {
-            let mut room = ReceiveTarget::Many { batch: into, used: 0 };
-            return self.handle.connection.receive(&self.handle.mailbox, &mut room, self.wait, within);
+            let mut target = ReceiveTarget::Many { batch: into, used: 0 };
+            return self.handle.connection.receive(&self.handle.mailbox, &mut target, self.wait, within);
         }
         let length = self.receive(&mut into.bytes, within)?;
         into.push_span(0, length);

@@ -96,7 +96,7 @@ pub fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn List
 
 /// The requested endpoint with the effective port.
 fn with_port(endpoint: &Endpoint, node: &Endpoint, port: u16) -> Result<Endpoint, Fault> {
-    if matches!(node.host_port()?, (_, Some(asked)) if asked == port) {
+    if matches!(node.host_port()?, (_, Some(requested)) if requested == port) {
         return Ok(endpoint.clone());
     }
     let text = endpoint.as_str();
@@ -146,8 +146,8 @@ impl NodeListener {
             }
         };
         let arrived = self.arrivals.clone();
-        let arrivals = move |came| {
-            arrived.queue().extend(came);
+        let arrivals = move |arrival| {
+            arrived.queue().extend(arrival);
             // If the counter is full, the listener has been woken already.
             let _ = rustix::io::write(&arrived.wake, &1u64.to_ne_bytes());
         };

@@ -158,14 +158,14 @@ impl Mailbox {
     }
 
     /// Moves as many messages as fit into `room`.
-    pub fn take_messages(&self, room: &mut ReceiveTarget) {
+    pub fn take_messages(&self, target: &mut ReceiveTarget) {
         if !self.has_messages() {
             return;
         }
         let mut inbox = lock(&self.inbox);
         while let Some((length, rest)) = inbox.bytes[inbox.start..].split_first_chunk::<4>() {
             let length = u32::from_ne_bytes(*length) as usize;
-            if !room.put_message(&rest[..length]) {
+            if !target.put_message(&rest[..length]) {
                 return;
             }
             inbox.start += 4 + length;
@@ -227,9 +227,9 @@ mod tests {
 
     fn take_one(mailbox: &Mailbox) -> Option<Vec<u8>> {
         let mut into = [0; 100];
-        let mut room = ReceiveTarget::One { into: &mut into, length: None };
-        mailbox.take_messages(&mut room);
-        let ReceiveTarget::One { length, .. } = room else { return None };
+        let mut target = ReceiveTarget::One { into: &mut into, length: None };
+        mailbox.take_messages(&mut target);
+        let ReceiveTarget::One { length, .. } = target else { return None };
         length.map(|length| into[..length].to_vec())
     }
 
@@ -237,18 +237,18 @@ mod tests {
     fn messages_come_out_as_they_went_in_and_memory_is_bounded() {
         let mailbox = Mailbox::new(1, 2, SignalFormat::Raw, true);
         let mut random = fastrand::Rng::with_seed(5);
-        let (mut sent, mut got) = (0u32, 0u32);
+        let (mut sent, mut received) = (0u32, 0u32);
         for _ in 0..200_000 {
             if random.bool() && mailbox.push_message(&sent.to_be_bytes()) {
                 sent += 1;
             } else if random.u8(..) < 120
                 && let Some(message) = take_one(&mailbox)
             {
-                assert_eq!(message, got.to_be_bytes());
-                got += 1;
+                assert_eq!(message, received.to_be_bytes());
+                received += 1;
             }
         }
-        assert!(got > 40_000);
+        assert!(received > 40_000);
         while mailbox.push_message(&[7; 1000]) {}
         assert!(lock(&mailbox.inbox).bytes.len() <= 2 * MAX_INBOX_BYTES + 1004);
         assert!(!mailbox.has_room());

@@ -227,21 +227,21 @@ impl NodeConnectionCore {
     /// Runs `act` on the directory and sends the resulting messages.
     pub fn with_directory<T>(&self, act: impl FnOnce(&mut EndpointDirectory) -> T) -> T {
         let (result, arrived) = {
-            let mut book = lock(&self.directory);
-            let result = act(&mut book);
-            self.queue_outbox(&mut book);
-            (result, std::mem::take(&mut book.arrivals))
+            let mut directory = lock(&self.directory);
+            let result = act(&mut directory);
+            self.queue_outbox(&mut directory);
+            (result, std::mem::take(&mut directory.arrivals))
         };
         self.flush_pending();
         self.announce_clients(arrived);
         result
     }
 
-    fn queue_outbox(&self, book: &mut EndpointDirectory) {
-        for message in book.outbox.drain(..) {
+    fn queue_outbox(&self, directory: &mut EndpointDirectory) {
+        for message in directory.outbox.drain(..) {
             self.control.queue_message(0, 0, &message.encode());
         }
-        for mailbox in &book.arrivals {
+        for mailbox in &directory.arrivals {
             if let Some(signal) = accepted_signal(mailbox) {
                 self.control.queue_message(mailbox.own_address, mailbox.partner(), &signal);
             }
@@ -264,7 +264,7 @@ impl NodeConnectionCore {
     pub fn receive(
         &self,
         mailbox: &Mailbox,
-        room: &mut ReceiveTarget,
+        target: &mut ReceiveTarget,
         wait: WaitMode,
         within: Duration,
     ) -> Result<(), Fault> {
@@ -272,11 +272,11 @@ impl NodeConnectionCore {
         loop {
             let ended = mailbox.is_ended();
             if mailbox.has_messages() {
-                mailbox.take_messages(room);
+                mailbox.take_messages(target);
                 mailbox.note_activity();
                 self.resume_reading(mailbox);
             }
-            if room.has_messages() {
+            if target.has_messages() {
                 return Ok(());
             }
             if ended {
@@ -285,9 +285,9 @@ impl NodeConnectionCore {
             if let Some(fault) = self.fault() {
                 return Err(fault);
             }
-            match self.try_read(Some((mailbox, room)), wait, left) {
+            match self.try_read(Some((mailbox, target)), wait, left) {
                 // Messages from before the end are still delivered.
-                Err(_) if room.has_messages() => {}
+                Err(_) if target.has_messages() => {}
                 Err(fault) => return Err(fault),
                 Ok(ReadOutcome::Retry) => {}
                 Ok(ReadOutcome::NothingCame | ReadOutcome::LeaveToOther) if left.is_zero() => {
@@ -296,7 +296,7 @@ impl NodeConnectionCore {
                 Ok(ReadOutcome::NothingCame) => {}
                 Ok(ReadOutcome::LeaveToOther) => self.wait_for_reader(mailbox, left),
             }
-            if room.has_messages() {
+            if target.has_messages() {
                 return Ok(());
             }
             let now = self.clock.now();
@@ -322,47 +322,47 @@ impl NodeConnectionCore {
     /// Reads, unless another thread should.
     fn try_read(
         &self,
-        asked: Option<(&Mailbox, &mut ReceiveTarget)>,
+        receiver: Option<(&Mailbox, &mut ReceiveTarget)>,
         wait: WaitMode,
         left: Duration,
     ) -> Result<ReadOutcome, Fault> {
-        if !self.can_read(asked.as_ref().map(|(mailbox, _)| *mailbox)) {
+        if !self.can_read(receiver.as_ref().map(|(mailbox, _)| *mailbox)) {
             return Ok(ReadOutcome::LeaveToOther);
         }
         let Ok(mut incoming) = self.reader.try_lock() else { return Ok(ReadOutcome::LeaveToOther) };
         self.has_reader.store(true, SeqCst);
         self.last_read_round.store(self.keeper_round.load(Relaxed), Relaxed);
-        let led = self.read_until_found(incoming.as_mut(), asked, wait, left);
+        let outcome = self.read_until_found(incoming.as_mut(), receiver, wait, left);
         self.has_reader.store(false, SeqCst);
         drop(incoming);
         if self.control.has_pending() {
             self.flush_pending();
         }
         self.wake_readers();
-        led
+        outcome
     }
 
     /// Reads until something arrives for the caller, or for another thread that waits.
     fn read_until_found(
         &self,
         incoming: &mut dyn CarrierReader,
-        mut asked: Option<(&Mailbox, &mut ReceiveTarget)>,
+        mut receiver: Option<(&Mailbox, &mut ReceiveTarget)>,
         wait: WaitMode,
         left: Duration,
     ) -> Result<ReadOutcome, Fault> {
         // Data that arrived before this thread became the reader lies in the mailbox.
-        if asked.as_ref().is_some_and(|(mailbox, _)| mailbox.has_messages() || mailbox.is_ended()) {
+        if receiver.as_ref().is_some_and(|(mailbox, _)| mailbox.has_messages() || mailbox.is_ended()) {
             return Ok(ReadOutcome::Retry);
         }
         for tries in 0.. {
-            let found = self.dispatch(incoming, asked.as_mut())?;
-            if found.is_for_caller || asked.as_ref().is_some_and(|(mailbox, _)| mailbox.is_ended()) {
+            let found = self.dispatch(incoming, receiver.as_mut())?;
+            if found.is_for_caller || receiver.as_ref().is_some_and(|(mailbox, _)| mailbox.is_ended()) {
                 return Ok(ReadOutcome::Retry);
             }
             if self.full_mailbox.load(SeqCst) != 0 {
                 return Ok(ReadOutcome::LeaveToOther);
             }
-            if let Some((mailbox, _)) = asked.as_ref().filter(|_| found.is_for_other)
+            if let Some((mailbox, _)) = receiver.as_ref().filter(|_| found.is_for_other)
                 && mailbox.count_read_for_others()
             {
                 return Ok(ReadOutcome::LeaveToOther);
@@ -388,10 +388,10 @@ impl NodeConnectionCore {
     fn dispatch(
         &self,
         incoming: &mut dyn CarrierReader,
-        mut asked: Option<&mut (&Mailbox, &mut ReceiveTarget)>,
+        mut receiver: Option<&mut (&Mailbox, &mut ReceiveTarget)>,
     ) -> Result<DispatchResult, Fault> {
         let mut found = DispatchResult::default();
-        let mut book = lock(&self.directory);
+        let mut directory = lock(&self.directory);
         loop {
             let (source, destination, bytes) = match incoming
                 .peek()
@@ -399,20 +399,21 @@ impl NodeConnectionCore {
             {
                 None => break,
                 Some(ReceivedItem::Up) => {
-                    let EndpointDirectory { node, outbox: said, .. } = &mut *book;
-                    node.start(said);
+                    let EndpointDirectory { node, outbox: control_output, .. } = &mut *directory;
+                    node.start(control_output);
                     incoming.advance();
                     continue;
                 }
                 Some(ReceivedItem::Message { source, destination, bytes }) => (source, destination, bytes),
             };
             if destination == 0 {
-                found.has_news |= book.handle_control(bytes).map_err(|ending| self.disconnect(ending))?;
-            } else if let Some(mailbox) = book.mailbox_for(source, destination, bytes) {
+                found.has_news |=
+                    directory.handle_control(bytes).map_err(|ending| self.disconnect(ending))?;
+            } else if let Some(mailbox) = directory.mailbox_for(source, destination, bytes) {
                 if let Some(message) = mailbox.payload_of(source, bytes) {
-                    match &mut asked {
-                        Some((asked, room)) if asked.own_address == mailbox.own_address => {
-                            if !room.put_message(message) {
+                    match &mut receiver {
+                        Some((receiver, target)) if receiver.own_address == mailbox.own_address => {
+                            if !target.put_message(message) {
                                 break;
                             }
                             found.is_for_caller = true;
@@ -430,9 +431,9 @@ impl NodeConnectionCore {
             }
             incoming.advance();
         }
-        self.queue_outbox(&mut book);
-        let arrived = std::mem::take(&mut book.arrivals);
-        drop(book);
+        self.queue_outbox(&mut directory);
+        let arrived = std::mem::take(&mut directory.arrivals);
+        drop(directory);
         if !arrived.is_empty() {
             self.announce_clients(arrived);
         }
@@ -561,7 +562,7 @@ impl NodeConnectionCore {
 
     /// Removes a local endpoint.
     pub fn remove_endpoint(&self, own: u32) {
-        self.with_directory(|book| book.remove_endpoint(own));
+        self.with_directory(|directory| directory.remove_endpoint(own));
         let _ = self.full_mailbox.compare_exchange(own, 0, SeqCst, SeqCst);
         self.notify_waiters();
     }

@@ -48,16 +48,16 @@ pub fn make_carrier(
     let clone = || socket.try_clone().map_err(Fault::system("clone the socket"));
     let link = |socket| SocketLink::new(socket, Caps::STREAM, clock, WaitMode::Block, read_facts);
     let (reads, writes) = (link(clone()?), link(clone()?));
-    let mut owed = Vec::new();
-    let connection = TcpConnection::new(side, clock.now(), &mut owed);
-    let owes = AtomicBool::new(!owed.is_empty());
+    let mut pending = Vec::new();
+    let connection = TcpConnection::new(side, clock.now(), &mut pending);
+    let is_pending = AtomicBool::new(!pending.is_empty());
     let shared = Arc::new(StreamControl {
         socket,
         clock: clock.clone(),
         read_facts,
         connection: Mutex::new(connection),
-        pending_output: Mutex::new(owed),
-        has_pending_output: owes,
+        pending_output: Mutex::new(pending),
+        has_pending_output: is_pending,
         is_closed: AtomicBool::new(false),
     });
     let bytes = vec![0; BUFFER_BYTES].into();
@@ -117,13 +117,13 @@ impl StreamReader {
             }
             let now = self.shared.clock.now();
             let mut connection = lock(&self.shared.connection);
-            let mut heard = ControlOutcome::Nothing;
-            self.shared.queue_output(|owed| {
-                heard = connection.handle_control(header.kind, now, owed)?;
+            let mut outcome = ControlOutcome::Nothing;
+            self.shared.queue_output(|pending| {
+                outcome = connection.handle_control(header.kind, now, pending)?;
                 Ok(())
             })?;
             self.start += HEADER_BYTES + header.size as usize;
-            if heard == ControlOutcome::Up {
+            if outcome == ControlOutcome::Up {
                 self.head = BufferHead::Up;
             }
         }
@@ -221,10 +221,10 @@ impl StreamControl {
         &self,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), DisconnectReason>,
     ) -> Result<(), DisconnectReason> {
-        let mut owed = lock(&self.pending_output);
-        write(&mut owed)?;
-        self.has_pending_output.store(!owed.is_empty(), SeqCst);
-        if owed.len() > MAX_PENDING_BYTES {
+        let mut pending = lock(&self.pending_output);
+        write(&mut pending)?;
+        self.has_pending_output.store(!pending.is_empty(), SeqCst);
+        if pending.len() > MAX_PENDING_BYTES {
             return Err(DisconnectReason::ProtocolError("it asks and asks, and reads no answers"));
         }
         Ok(())
@@ -243,9 +243,9 @@ impl StreamControl {
 impl CarrierControl for StreamControl {
     fn queue_message(&self, source: u32, destination: u32, message: &[u8]) {
         // An overflow is reported with the remote node's next frame.
-        let _ = self.queue_output(|owed| {
-            owed.extend_from_slice(&FrameHeader::data(source, destination, message.len()).encode());
-            owed.extend_from_slice(message);
+        let _ = self.queue_output(|pending| {
+            pending.extend_from_slice(&FrameHeader::data(source, destination, message.len()).encode());
+            pending.extend_from_slice(message);
             Ok(())
         });
     }
@@ -258,7 +258,7 @@ impl CarrierControl for StreamControl {
         let mut connection = lock(&self.connection);
         if now >= connection.next_due() {
             let unread = self.wait_readable(Duration::ZERO);
-            self.queue_output(|owed| connection.tick(now, unread, owed))?;
+            self.queue_output(|pending| connection.tick(now, unread, pending))?;
         }
         Ok(connection.next_due())
     }

@@ -41,13 +41,13 @@ pub fn described(source: u32, destination: u32, bytes: &[u8]) -> String {
 
 /// The lines without repetitions of one of the two lines before.
 pub fn without_rows(lines: impl Iterator<Item = String>) -> String {
-    let mut kept: Vec<String> = Vec::new();
+    let mut unique: Vec<String> = Vec::new();
     for line in lines {
-        if !kept.iter().rev().take(2).any(|before| *before == line) {
-            kept.push(line);
+        if !unique.iter().rev().take(2).any(|before| *before == line) {
+            unique.push(line);
         }
     }
-    kept.join("\n")
+    unique.join("\n")
 }
 
 #[test]
@@ -116,27 +116,28 @@ fn a_captured_benchmark_over_tcp_is_read_as_it_was_meant() {
 /// One side of a capture is given to our node: it replies like the other real node.
 #[test]
 fn our_node_replies_to_a_captured_one_as_a_real_one_did() {
-    for (side, them) in
+    for (side, replayed) in
         [(ConnectionRole::Active, '>'), (ConnectionRole::Passive, '<'), (ConnectionRole::Passive, '>')]
     {
-        let (mut out, mut said) = (Vec::new(), Vec::new());
+        let (mut out, mut output) = (Vec::new(), Vec::new());
         let (mut connection, mut node) = (TcpConnection::new(side, Time(0), &mut out), Node::default());
         let mut events = Vec::new();
         for (from, bytes) in captured(include_str!("captured/tcp.txt")) {
-            let Some((header, message)) = tcp_cm::split_first_frame(&bytes).unwrap().filter(|_| from == them)
+            let Some((header, message)) =
+                tcp_cm::split_first_frame(&bytes).unwrap().filter(|_| from == replayed)
             else {
                 continue;
             };
             match header.kind {
                 FrameKind::Data if header.destination == 0 => {
                     connection.note_data().unwrap();
-                    events.push(node.handle_bytes(message, &mut said).unwrap());
+                    events.push(node.handle_bytes(message, &mut output).unwrap());
                 }
                 FrameKind::Data => connection.note_data().unwrap(),
                 kind => {
                     let before = out.len();
                     if connection.handle_control(kind, Time(0), &mut out).unwrap() == ControlOutcome::Up {
-                        node.start(&mut said);
+                        node.start(&mut output);
                     }
                     let answered = &out[before..];
                     match (kind, side) {
@@ -150,22 +151,25 @@ fn our_node_replies_to_a_captured_one_as_a_real_one_did() {
             }
         }
         assert!(node.is_up());
-        assert_eq!(said[..2], [RlnhMessage::Init { version: 2 }, RlnhMessage::InitReply { supported: true }]);
-        let gone: Vec<u32> = events
+        assert_eq!(
+            output[..2],
+            [RlnhMessage::Init { version: 2 }, RlnhMessage::InitReply { supported: true }]
+        );
+        let removed: Vec<u32> = events
             .iter()
             .filter_map(|event| match event {
                 NodeEvent::EndpointGone(address) => Some(*address),
                 _ => None,
             })
             .collect();
-        let acknowledged: Vec<u32> = said
+        let acknowledged: Vec<u32> = output
             .iter()
             .filter_map(|message| match message {
                 RlnhMessage::UnpublishAck { address } => Some(*address),
                 _ => None,
             })
             .collect();
-        assert_eq!(acknowledged, gone);
-        assert!(!gone.is_empty());
+        assert_eq!(acknowledged, removed);
+        assert!(!removed.is_empty());
     }
 }

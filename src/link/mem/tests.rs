@@ -49,9 +49,9 @@ fn net() -> (Dialer, Arc<[AtomicUsize; 2]>) {
     let seen = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let mut listener = dialer.listen(&"mem://echo".parse().unwrap()).unwrap();
     let shared = seen.clone();
-    let hosting: PartyFactory =
+    let factory: PartyFactory =
         Box::new(move |_| Box::new(Echo { batch: Batch::new(1 << 17, 1), offset: 0, seen: shared.clone() }));
-    assert!(listener.set_party_factory(hosting).is_ok());
+    assert!(listener.set_party_factory(factory).is_ok());
     (dialer, seen)
 }
 
@@ -64,9 +64,9 @@ fn round_trip(options: &str, bytes: usize) -> Duration {
     let (dialer, _) = net();
     let mut link = open(&dialer, options);
     assert_eq!(link.send(&vec![1; bytes], LONG_TIMEOUT).unwrap(), bytes);
-    let (mut got, mut room) = (0, vec![0; bytes]);
-    while got < bytes {
-        got += link.receive(&mut room, LONG_TIMEOUT).unwrap();
+    let (mut received, mut buffer) = (0, vec![0; bytes]);
+    while received < bytes {
+        received += link.receive(&mut buffer, LONG_TIMEOUT).unwrap();
     }
     dialer.now().since(Time(0))
 }
@@ -78,13 +78,13 @@ fn numbers(options: &str, count: u8) -> Vec<u8> {
     for number in 1..=count {
         link.send(&[number; 3], LONG_TIMEOUT).unwrap();
     }
-    let mut got = Vec::new();
-    let mut room = [0; 8];
-    while let Ok(3) = link.receive(&mut room, Duration::from_secs(1)) {
-        assert!(room[..3].iter().all(|&byte| byte == room[0]));
-        got.push(room[0]);
+    let mut received = Vec::new();
+    let mut buffer = [0; 8];
+    while let Ok(3) = link.receive(&mut buffer, Duration::from_secs(1)) {
+        assert!(buffer[..3].iter().all(|&byte| byte == buffer[0]));
+        received.push(buffer[0]);
     }
-    got
+    received
 }
 
 #[test]
@@ -103,10 +103,10 @@ fn a_rate_is_shared_by_what_is_sent_at_once() {
     for _ in 0..3 {
         link.send(&[0; 100], LONG_TIMEOUT).unwrap();
     }
-    let mut room = [0; 100];
+    let mut buffer = [0; 100];
     // Forward one after the other, each reply while the next request is sent: 100 ms apart.
     for expected in [200, 300, 400] {
-        link.receive(&mut room, LONG_TIMEOUT).unwrap();
+        link.receive(&mut buffer, LONG_TIMEOUT).unwrap();
         assert_eq!(dialer.now(), Time(expected * 1_000_000));
     }
 }
@@ -138,8 +138,8 @@ fn every_nth_message_is_lost_doubled_or_overtaken() {
     for number in 1..=8 {
         way.send(&[number], Time(0)).unwrap();
     }
-    let mut room = [0];
-    let order = std::iter::from_fn(|| way.pipe.receive(&mut room, Time(1_000_000)).map(|_| room[0]));
+    let mut buffer = [0];
+    let order = std::iter::from_fn(|| way.pipe.receive(&mut buffer, Time(1_000_000)).map(|_| buffer[0]));
     assert_eq!(order.collect::<Vec<_>>(), [1, 2, 4, 3, 5, 7, 6, 8]);
 }
 
@@ -148,25 +148,25 @@ fn an_arrived_message_is_not_overtaken() {
     let mut way = MemDirection::new(
         &Options::from_endpoint(&"mem://x?type=message&swap=2&delay=1ms".parse().unwrap()).unwrap(),
     );
-    let mut room = [0; 4];
+    let mut buffer = [0; 4];
     for (number, now) in [(1, 0), (2, 0), (3, 1_000_000)] {
         way.send(&[number], Time(now)).unwrap();
     }
-    assert_eq!(way.pipe.receive(&mut room, Time(999_999)), None);
+    assert_eq!(way.pipe.receive(&mut buffer, Time(999_999)), None);
     for number in [1, 2] {
-        assert_eq!(way.pipe.receive(&mut room, Time(1_000_000)), Some(1));
-        assert_eq!(room[0], number);
+        assert_eq!(way.pipe.receive(&mut buffer, Time(1_000_000)), Some(1));
+        assert_eq!(buffer[0], number);
     }
     assert_eq!(way.pipe.next_due(), Some(Time(2_000_000)));
-    assert_eq!(way.pipe.receive(&mut room, Time(2_000_000)), Some(1));
+    assert_eq!(way.pipe.receive(&mut buffer, Time(2_000_000)), Some(1));
 
     // Number 4 is in flight when 5 is sent half a millisecond later: both arrive when 5 does.
     way.send(&[4], Time(2_000_000)).unwrap();
     way.send(&[5], Time(2_500_000)).unwrap();
-    assert_eq!(way.pipe.receive(&mut room, Time(3_000_000)), None);
+    assert_eq!(way.pipe.receive(&mut buffer, Time(3_000_000)), None);
     for number in [5, 4] {
-        assert_eq!(way.pipe.receive(&mut room, Time(3_500_000)), Some(1));
-        assert_eq!(room[0], number);
+        assert_eq!(way.pipe.receive(&mut buffer, Time(3_500_000)), Some(1));
+        assert_eq!(buffer[0], number);
     }
 }
 

@@ -55,10 +55,10 @@ impl ServerState {
     }
 
     /// Handles a received event, except data; writes the necessary replies.
-    pub fn handle_event(&mut self, event: TelnetEvent, answers: &mut Vec<u8>) {
+    pub fn handle_event(&mut self, event: TelnetEvent, replies: &mut Vec<u8>) {
         self.is_telnet |= !matches!(event, TelnetEvent::Data(_));
         match event {
-            TelnetEvent::Negotiation(verb, option) => self.negotiation.handle(verb, option, answers),
+            TelnetEvent::Negotiation(verb, option) => self.negotiation.handle(verb, option, replies),
             TelnetEvent::Subnegotiation(option::COM_PORT, said) => {
                 if let Some((&code, value)) = said.split_first() {
                     match code.checked_sub(REPLY_OFFSET) {
@@ -155,35 +155,35 @@ mod tests {
 
     /// The state of a client after its first message and these bytes, and its replies.
     fn state_after(bytes: &[u8]) -> (ServerState, Vec<u8>) {
-        let (mut heard, mut first, mut answers) = (ServerState::default(), Vec::new(), Vec::new());
-        heard.write_offers(&mut first);
+        let (mut state, mut first, mut replies) = (ServerState::default(), Vec::new(), Vec::new());
+        state.write_offers(&mut first);
         assert_eq!(first, b"\xff\xfb\x00\xff\xfd\x00\xff\xfb\x03\xff\xfd\x03\xff\xfb\x2c");
         let (mut decoder, mut rest) = (TelnetDecoder::default(), bytes);
         while let Some(event) = decoder.next_event(&mut rest) {
-            heard.handle_event(event, &mut answers);
+            state.handle_event(event, &mut replies);
         }
-        (heard, answers)
+        (state, replies)
     }
 
     #[test]
     fn every_form_of_agreement_is_accepted() {
         // ser2net's greeting; its WONT 44 in reply to our DO 44 is no refusal.
         let ser2net = b"\xff\xfb\x03\xff\xfd\x03\xff\xfb\x01\xff\xfe\x01\xff\xfd\x00\xff\xfb\x00\xff\xfd\x2c\xff\xfc\x2c";
-        let (client, answers) = state_after(ser2net);
+        let (client, replies) = state_after(ser2net);
         assert_eq!(
-            (client.control_agreement(), &answers[..]),
+            (client.control_agreement(), &replies[..]),
             (OptionAgreement::Yes, &b"\xff\xfe\x01"[..]),
             "no ECHO"
         );
         // pyserial's server sends WILL and DO, sredird's DO and WILL: the former gets a reply, because it was
         // not requested.
-        let (client, answers) = state_after(b"\xff\xfb\x2c");
-        assert_eq!((client.control_agreement(), &answers[..]), (OptionAgreement::Yes, &b"\xff\xfd\x2c"[..]));
+        let (client, replies) = state_after(b"\xff\xfb\x2c");
+        assert_eq!((client.control_agreement(), &replies[..]), (OptionAgreement::Yes, &b"\xff\xfd\x2c"[..]));
         assert_eq!(state_after(b"\xff\xfe\x2c").0.control_agreement(), OptionAgreement::Refused);
         assert_eq!(state_after(b"\xff\xfd\x00").0.control_agreement(), OptionAgreement::Pending);
-        let (client, answers) = state_after(b"login: ");
+        let (client, replies) = state_after(b"login: ");
         assert_eq!(
-            (client.control_agreement(), client.is_telnet, &answers[..]),
+            (client.control_agreement(), client.is_telnet, &replies[..]),
             (OptionAgreement::Pending, false, &b""[..])
         );
     }
@@ -228,8 +228,8 @@ mod tests {
             ),
         ) {
             let bytes = words.concat();
-            let (client, answers) = state_after(&bytes);
-            prop_assert!(answers.len() <= bytes.len());
+            let (client, replies) = state_after(&bytes);
+            prop_assert!(replies.len() <= bytes.len());
             prop_assert!((5..=8).contains(&client.settings.data_bits));
         }
     }

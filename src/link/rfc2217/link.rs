@@ -65,9 +65,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PortLinkState {
-    pub fn new(asked: SerialSettings, patience: Duration) -> PortLinkState {
+    pub fn new(requested: SerialSettings, patience: Duration) -> PortLinkState {
         PortLinkState {
-            requested: asked,
+            requested,
             reply_timeout: patience,
             writer: Mutex::new(Vec::with_capacity(2 * MAX_CHUNK_BYTES)),
             pending_output: Mutex::default(),
@@ -94,19 +94,19 @@ impl PortLinkState {
 
     /// Queues output; it is sent as soon as the socket takes it.
     pub fn queue_output(&self, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut owed = lock(&self.pending_output);
-        let before = owed.len();
-        write(&mut owed);
-        if owed.len() > MAX_PENDING_BYTES {
-            owed.truncate(before);
+        let mut pending = lock(&self.pending_output);
+        let before = pending.len();
+        write(&mut pending);
+        if pending.len() > MAX_PENDING_BYTES {
+            pending.truncate(before);
         }
-        self.has_pending_output.store(!owed.is_empty(), SeqCst);
+        self.has_pending_output.store(!pending.is_empty(), SeqCst);
     }
 
     /// Queues output that depends on the state of the server.
     pub fn queue_with_state(&self, write: impl FnOnce(&mut ServerState, &mut Vec<u8>)) {
-        let mut heard = lock(&self.server_state);
-        self.queue_output(|out| write(&mut heard, out));
+        let mut server = lock(&self.server_state);
+        self.queue_output(|out| write(&mut server, out));
     }
 
     /// Sends pending output as far as the socket takes it now. Does nothing while the other handle is
@@ -123,15 +123,15 @@ impl PortLinkState {
 
     /// The same for the handle that is sending.
     fn flush_pending_locked(&self, socket: &mut SocketLink) -> Result<(), Fault> {
-        let mut owed = lock(&self.pending_output);
-        if !owed.is_empty() {
-            match socket.send(&owed, Duration::ZERO) {
-                Ok(sent) => drop(owed.drain(..sent)),
+        let mut pending = lock(&self.pending_output);
+        if !pending.is_empty() {
+            match socket.send(&pending, Duration::ZERO) {
+                Ok(sent) => drop(pending.drain(..sent)),
                 Err(Fault::TimedOut) => {}
                 Err(fault) => return Err(fault),
             }
         }
-        self.has_pending_output.store(!owed.is_empty(), SeqCst);
+        self.has_pending_output.store(!pending.is_empty(), SeqCst);
         Ok(())
     }
 
@@ -151,14 +151,14 @@ impl PortLinkState {
             }
             left = until.since(socket.clock.now());
         }
-        let piece = &bytes[..bytes.len().min(MAX_CHUNK_BYTES)];
-        if !piece.contains(&IAC) {
-            return socket.send(piece, left);
+        let chunk = &bytes[..bytes.len().min(MAX_CHUNK_BYTES)];
+        if !chunk.contains(&IAC) {
+            return socket.send(chunk, left);
         }
         escaped.clear();
-        telnet::escape(piece, &mut escaped);
+        telnet::escape(chunk, &mut escaped);
         let sent = socket.send(&escaped, left)?;
-        let (taken, is_cut) = unescaped_length(piece, sent);
+        let (taken, is_cut) = unescaped_length(chunk, sent);
         if is_cut {
             // Must precede the output that the other handle has queued meanwhile.
             lock(&self.pending_output).insert(0, IAC);
@@ -182,12 +182,12 @@ impl PortLinkState {
             let slice = if self.has_pending_output.load(SeqCst) { left.min(POLL_INTERVAL) } else { left };
             let mut length = 0;
             let PortReader { decoder, receive_buffer: raw, .. } = &mut *reader;
-            let most = into.len().min(MAX_CHUNK_BYTES);
-            let came = self.receive_events(socket, decoder, &mut raw[..most], slice, |data| {
+            let max_bytes = into.len().min(MAX_CHUNK_BYTES);
+            let received = self.receive_events(socket, decoder, &mut raw[..max_bytes], slice, |data| {
                 into[length..length + data.len()].copy_from_slice(data);
                 length += data.len();
             });
-            match came {
+            match received {
                 Ok(()) if length > 0 => return Ok(length),
                 Ok(()) => {}
                 Err(Fault::TimedOut) if slice < left => {}
@@ -215,7 +215,7 @@ impl PortLinkState {
             match event {
                 TelnetEvent::Data(data) => keep(data),
                 event => {
-                    self.queue_with_state(|heard, answers| heard.handle_event(event, answers));
+                    self.queue_with_state(|server, replies| server.handle_event(event, replies));
                     self.state_changed.notify_all();
                 }
             }
@@ -234,8 +234,8 @@ impl PortLinkState {
         let until = socket.clock.now() + patience;
         loop {
             self.flush_pending(socket)?;
-            let heard = lock(&self.server_state);
-            if done(&heard) {
+            let server = lock(&self.server_state);
+            if done(&server) {
                 return Ok(true);
             }
             let slice = until.since(socket.clock.now()).min(POLL_INTERVAL);
@@ -244,10 +244,10 @@ impl PortLinkState {
             }
             match self.reader.try_lock() {
                 Ok(mut reader) => {
-                    drop(heard);
+                    drop(server);
                     self.receive_into_inbox(socket, &mut reader, slice)?;
                 }
-                Err(_) => drop(self.state_changed.wait_timeout(heard, slice)),
+                Err(_) => drop(self.state_changed.wait_timeout(server, slice)),
             }
         }
     }
@@ -300,12 +300,12 @@ impl PortLink {
     ///
     /// Fails unless the server replies to each command.
     pub fn apply_settings(&mut self, wanted: &SerialSettings, all: bool) -> Result<SerialSettings, Fault> {
-        self.state.queue_with_state(|heard, out| heard.write_settings(wanted, all, out));
+        self.state.queue_with_state(|server, out| server.write_settings(wanted, all, out));
         let patience = self.state.reply_timeout;
-        self.wait_until(patience, |heard| heard.unanswered_settings().is_empty() || heard.is_echo)?;
-        let heard = self.state.server_state();
-        let missing = heard.unanswered_settings();
-        if heard.is_echo {
+        self.wait_until(patience, |server| server.unanswered_settings().is_empty() || server.is_echo)?;
+        let server = self.state.server_state();
+        let missing = server.unanswered_settings();
+        if server.is_echo {
             return Err(Fault::Other(
                 "what is sent comes back: this is a raw port with a plug on its line; use tcp://…?baud=…"
                     .to_owned(),
@@ -318,7 +318,7 @@ impl PortLink {
                 missing.join(", ")
             )));
         }
-        Ok(heard.settings)
+        Ok(server.settings)
     }
 }
 
@@ -329,9 +329,9 @@ impl Link for PortLink {
 
     fn facts(&self) -> Facts {
         let mut facts = self.socket.facts();
-        let heard = self.state.server_state();
-        serial_line::insert_line_facts(&mut facts, &self.state.requested, &heard.settings);
-        if let Some(signature) = &heard.signature {
+        let server = self.state.server_state();
+        serial_line::insert_line_facts(&mut facts, &self.state.requested, &server.settings);
+        if let Some(signature) = &server.signature {
             facts.insert("signature".to_owned(), signature.as_str().into());
         }
         facts

@@ -80,7 +80,7 @@ impl PortServer {
     }
 
     /// Handles bytes from the client: appends data for the line to `data` and replies for the client to
-    /// `answers`, and applies commands to the port. If the port refuses a value, it keeps the old one and the
+    /// `replies`, and applies commands to the port. If the port refuses a value, it keeps the old one and the
     /// client receives that.
     ///
     /// Returns the number of bytes used. It is less than the length of `bytes` if a command follows data: the
@@ -93,7 +93,7 @@ impl PortServer {
         &mut self,
         bytes: &[u8],
         data: &mut Vec<u8>,
-        answers: &mut Vec<u8>,
+        replies: &mut Vec<u8>,
         port: &mut dyn PortControl,
     ) -> Result<usize, Fault> {
         let had = data.len();
@@ -102,12 +102,12 @@ impl PortServer {
             match event {
                 TelnetEvent::Data(bytes) => self.session.unpad_data(bytes, data),
                 TelnetEvent::Negotiation(verb, option) => {
-                    self.session.handle_negotiation(verb, option, answers, port)
+                    self.session.handle_negotiation(verb, option, replies, port)
                 }
                 TelnetEvent::SubnegotiationStart if data.len() > had => break,
                 TelnetEvent::Subnegotiation(option::COM_PORT, said) => {
                     if let Some((&code, value)) = said.split_first() {
-                        self.session.handle_command(code, value, answers, port)?;
+                        self.session.handle_command(code, value, replies, port)?;
                     }
                 }
                 TelnetEvent::SubnegotiationStart | TelnetEvent::Subnegotiation(..) => {}
@@ -164,21 +164,21 @@ impl PortSession {
         &mut self,
         verb: TelnetVerb,
         option: u8,
-        answers: &mut Vec<u8>,
+        replies: &mut Vec<u8>,
         port: &mut dyn PortControl,
     ) {
-        self.negotiation.handle(verb, option, answers);
+        self.negotiation.handle(verb, option, replies);
         let sides = [self.negotiation.local(option::COM_PORT), self.negotiation.remote(option::COM_PORT)];
         if self.reported_modem_lines.is_none() && sides.contains(&OptionAgreement::Yes) {
             self.modem_lines = port.modem_lines().unwrap_or(self.modem_lines);
-            self.report_modem_state(answers);
+            self.report_modem_state(replies);
         }
     }
 
     fn report_modem_changes(&mut self, out: &mut Vec<u8>) {
-        let Some(told) = self.reported_modem_lines.filter(|_| !self.is_suspended) else { return };
-        let state = command::encode_modem_state(self.modem_lines, told) & self.modem_mask;
-        if told != self.modem_lines {
+        let Some(reported) = self.reported_modem_lines.filter(|_| !self.is_suspended) else { return };
+        let state = command::encode_modem_state(self.modem_lines, reported) & self.modem_mask;
+        if reported != self.modem_lines {
             self.reported_modem_lines = Some(self.modem_lines);
             if state != 0 {
                 command::write_command(code::MODEM_STATE + REPLY_OFFSET, &[state], out);
@@ -200,7 +200,7 @@ impl PortSession {
         &mut self,
         code: u8,
         value: &[u8],
-        answers: &mut Vec<u8>,
+        replies: &mut Vec<u8>,
         port: &mut dyn PortControl,
     ) -> Result<(), Fault> {
         let first = value.first().copied().unwrap_or(0);
@@ -208,13 +208,13 @@ impl PortSession {
         let one = match code {
             // A query is empty, or a zero from one server.
             code::SIGNATURE if value.iter().all(|&byte| byte == 0) => {
-                command::write_command(code + REPLY_OFFSET, self.signature.as_bytes(), answers);
+                command::write_command(code + REPLY_OFFSET, self.signature.as_bytes(), replies);
                 return Ok(());
             }
             code::BAUD => {
                 let wanted = command::decode_baud(value).filter(|&baud| baud > 0);
                 self.apply_settings(wanted.map(|baud| SerialSettings { baud, ..now }), port)?;
-                command::write_command(code + REPLY_OFFSET, &self.settings.baud.to_be_bytes(), answers);
+                command::write_command(code + REPLY_OFFSET, &self.settings.baud.to_be_bytes(), replies);
                 return Ok(());
             }
             code::DATA => {
@@ -239,12 +239,12 @@ impl PortSession {
             code::LINE_STATE => 0,
             code::MODEM_STATE => {
                 self.modem_lines = port.modem_lines().unwrap_or(self.modem_lines);
-                self.report_modem_state(answers);
+                self.report_modem_state(replies);
                 return Ok(());
             }
             code::SUSPEND | code::RESUME => {
                 self.is_suspended = code == code::SUSPEND;
-                self.report_modem_changes(answers);
+                self.report_modem_changes(replies);
                 return Ok(());
             }
             code::LINE_STATE_MASK => {
@@ -263,7 +263,7 @@ impl PortSession {
             }
             _ => return Ok(()),
         };
-        command::write_command(code + REPLY_OFFSET, &[one], answers);
+        command::write_command(code + REPLY_OFFSET, &[one], replies);
         Ok(())
     }
 

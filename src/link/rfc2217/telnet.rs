@@ -166,9 +166,9 @@ impl TelnetDecoder {
 
 /// Writes data: FF is doubled.
 pub fn escape(data: &[u8], out: &mut Vec<u8>) {
-    for piece in data.split_inclusive(|&byte| byte == IAC) {
-        out.extend_from_slice(piece);
-        if piece.last() == Some(&IAC) {
+    for chunk in data.split_inclusive(|&byte| byte == IAC) {
+        out.extend_from_slice(chunk);
+        if chunk.last() == Some(&IAC) {
             out.push(IAC);
         }
     }
@@ -226,7 +226,7 @@ impl OptionNegotiation {
     }
 
     /// Handles a command of the other side, and replies if necessary.
-    pub fn handle(&mut self, verb: TelnetVerb, option: u8, answers: &mut Vec<u8>) {
+    pub fn handle(&mut self, verb: TelnetVerb, option: u8, replies: &mut Vec<u8>) {
         let (side, agree, refuse) = match verb {
             TelnetVerb::Will | TelnetVerb::Wont => (&mut self.remote, TelnetVerb::Do, TelnetVerb::Dont),
             TelnetVerb::Do | TelnetVerb::Dont => (&mut self.local, TelnetVerb::Will, TelnetVerb::Wont),
@@ -234,15 +234,15 @@ impl OptionNegotiation {
         let wants = matches!(verb, TelnetVerb::Will | TelnetVerb::Do);
         let Some(agreement) = option_index(option).map(|known| &mut side[known]) else {
             if wants {
-                write_negotiation(refuse, option, answers);
+                write_negotiation(refuse, option, replies);
             }
             return;
         };
         match (wants, *agreement) {
             (true, OptionAgreement::No | OptionAgreement::Refused) => {
-                write_negotiation(agree, option, answers)
+                write_negotiation(agree, option, replies)
             }
-            (false, OptionAgreement::Yes) => write_negotiation(refuse, option, answers),
+            (false, OptionAgreement::Yes) => write_negotiation(refuse, option, replies),
             _ => {}
         }
         *agreement = match (wants, *agreement) {
@@ -274,26 +274,26 @@ mod tests {
     use super::*;
 
     /// The events of a decoder as text; adjacent data are joined.
-    fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
-        let (mut decoder, mut words, mut data) = (TelnetDecoder::default(), Vec::new(), Vec::new());
-        for mut piece in pieces {
-            while let Some(event) = decoder.next_event(&mut piece) {
+    fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
+        let (mut decoder, mut events, mut data) = (TelnetDecoder::default(), Vec::new(), Vec::new());
+        for mut chunk in chunks {
+            while let Some(event) = decoder.next_event(&mut chunk) {
                 match event {
                     TelnetEvent::Data(bytes) => data.extend_from_slice(bytes),
                     TelnetEvent::SubnegotiationStart => {}
                     other => {
                         if !data.is_empty() {
-                            words.push(format!("{:02x?}", std::mem::take(&mut data)));
+                            events.push(format!("{:02x?}", std::mem::take(&mut data)));
                         }
-                        words.push(format!("{other:02x?}"));
+                        events.push(format!("{other:02x?}"));
                     }
                 }
             }
         }
         if !data.is_empty() {
-            words.push(format!("{data:02x?}"));
+            events.push(format!("{data:02x?}"));
         }
-        words
+        events
     }
 
     #[test]
@@ -323,8 +323,8 @@ mod tests {
         stream.extend_from_slice(b"\xff\xfa\x2c\xff\xf1C\xff\xfa\xff\xf0D\xff\xfa");
         stream.extend_from_slice(&[0x2c; 100_000]);
         stream.extend_from_slice(b"\xff\xf0E");
-        let words = read([&stream[..]]);
-        insta::assert_snapshot!(words.join("\n"), @r"
+        let events = read([&stream[..]]);
+        insta::assert_snapshot!(events.join("\n"), @r"
         Negotiation(Will, 00)
         [41]
         Subnegotiation(2c, [02, 08])
@@ -339,9 +339,9 @@ mod tests {
         negotiation.request(option::COM_PORT, &mut out);
         assert_eq!(out, b"\xff\xfb\x00\xff\xfd\x2c");
         let mut say = |verb, option| {
-            let mut answers = Vec::new();
-            negotiation.handle(verb, option, &mut answers);
-            answers
+            let mut replies = Vec::new();
+            negotiation.handle(verb, option, &mut replies);
+            replies
         };
         assert_eq!(say(TelnetVerb::Do, option::BINARY), b"", "an agreement");
         assert_eq!(say(TelnetVerb::Do, option::BINARY), b"", "said again");
@@ -359,35 +359,35 @@ mod tests {
         fn data_survive(data in prop::collection::vec(prop_oneof![Just(0xffu8), any::<u8>()], 0..600), cut in 1usize..40) {
             let mut sent = Vec::new();
             escape(&data, &mut sent);
-            let (mut decoder, mut came) = (TelnetDecoder::default(), Vec::new());
-            for mut piece in sent.chunks(cut) {
-                while let Some(event) = decoder.next_event(&mut piece) {
+            let (mut decoder, mut received) = (TelnetDecoder::default(), Vec::new());
+            for mut chunk in sent.chunks(cut) {
+                while let Some(event) = decoder.next_event(&mut chunk) {
                     match event {
-                        TelnetEvent::Data(bytes) => came.extend_from_slice(bytes),
+                        TelnetEvent::Data(bytes) => received.extend_from_slice(bytes),
                         other => prop_assert!(false, "{:?}", other),
                     }
                 }
             }
-            prop_assert_eq!(came, data);
+            prop_assert_eq!(received, data);
         }
 
         #[test]
-        fn two_sides_never_answer_each_other_for_ever(said in prop::collection::btree_map(0u8..50, 0u8..4, 0..40)) {
+        fn two_sides_never_answer_each_other_for_ever(commands in prop::collection::btree_map(0u8..50, 0u8..4, 0..40)) {
             let (mut one, mut other) = (OptionNegotiation::default(), OptionNegotiation::default());
             let mut out = Vec::new();
             other.offer(option::COM_PORT, &mut out);
-            for (option, verb) in said {
+            for (option, verb) in commands {
                 write_negotiation(TelnetVerb::from_byte(0xfb + verb).unwrap(), option, &mut out);
             }
             for _ in 0..4 {
-                let (mut decoder, mut answers) = (TelnetDecoder::default(), Vec::new());
+                let (mut decoder, mut replies) = (TelnetDecoder::default(), Vec::new());
                 let mut bytes = &out[..];
                 while let Some(event) = decoder.next_event(&mut bytes) {
                     let TelnetEvent::Negotiation(verb, option) = event else { continue };
-                    one.handle(verb, option, &mut answers);
+                    one.handle(verb, option, &mut replies);
                 }
-                prop_assert!(answers.len() <= out.len());
-                out = answers;
+                prop_assert!(replies.len() <= out.len());
+                out = replies;
                 std::mem::swap(&mut one, &mut other);
             }
             prop_assert!(out.is_empty());

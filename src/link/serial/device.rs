@@ -68,8 +68,8 @@ fn parse_delay_ms(text: &str) -> Option<u32> {
     // `RS485_MAX_RTS_DELAY` of the kernel's serial core.
     const LONGEST: u32 = 100;
     let delay = units::parse_duration(text).ok()?;
-    let whole = delay.subsec_nanos() % 1_000_000 == 0;
-    u32::try_from(delay.as_millis()).ok().filter(|&delay| whole && delay <= LONGEST)
+    let is_whole_ms = delay.subsec_nanos() % 1_000_000 == 0;
+    u32::try_from(delay.as_millis()).ok().filter(|&delay| is_whole_ms && delay <= LONGEST)
 }
 
 /// An open terminal, used exclusively.
@@ -281,8 +281,10 @@ fn not_a_port_fault(what: &str) -> Fault {
 }
 
 fn busy_fault(user: Option<serial::PortUser>) -> Fault {
-    let who = user.map_or(String::new(), |user| format!(" ({user})"));
-    Fault::Other(format!("another program has this port open{who}: close that one, or choose another port"))
+    let holder = user.map_or(String::new(), |user| format!(" ({user})"));
+    Fault::Other(format!(
+        "another program has this port open{holder}: close that one, or choose another port"
+    ))
 }
 
 /// The fault for an option that the driver does not support.

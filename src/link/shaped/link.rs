@@ -108,14 +108,14 @@ impl ShapedLink {
         // A stream on a slow line arrives segment by segment, not all at once after a long silence.
         let grain = (shape.bits_per_second / 8.0 * MAX_CHUNK_TIME.as_secs_f64())
             .clamp(1.0, MAX_STREAM_CHUNK_BYTES as f64);
-        let room = caps.max_message_bytes.unwrap_or(SEGMENT_BYTES.max(grain as usize));
+        let free = caps.max_message_bytes.unwrap_or(SEGMENT_BYTES.max(grain as usize));
         ShapedLink {
             inner,
             clock: clock.clone(),
             caps,
             path: path.clone(),
             in_flight: passage,
-            receive_buffer: vec![0; room],
+            receive_buffer: vec![0; free],
         }
     }
 
@@ -159,12 +159,12 @@ impl ShapedLink {
             .saturating_sub(before)
             .min(MAX_PATH_IN_FLIGHT_BYTES.saturating_sub(path.in_flight_bytes));
         let enough = self.receive_buffer.len().min((path.shape.queue_bytes / 2).max(1) as usize);
-        let room = usize::try_from(path.free_bytes(now)).unwrap_or(usize::MAX);
-        match room.min(self.receive_buffer.len()) {
+        let free = usize::try_from(path.free_bytes(now)).unwrap_or(usize::MAX);
+        match free.min(self.receive_buffer.len()) {
             // Other links receive the data in flight without a notification.
             _ if in_flight < enough => ReceiveAction::SleepUntil(due.min(now + POLL_INTERVAL)),
-            room if room < enough => ReceiveAction::SleepUntil(due.min(path.half_empty_at())),
-            room => ReceiveAction::Receive(room, patience),
+            free if free < enough => ReceiveAction::SleepUntil(due.min(path.half_empty_at())),
+            free => ReceiveAction::Receive(free, patience),
         }
     }
 
@@ -241,8 +241,8 @@ impl Link for ShapedLink {
                 ReceiveAction::Received(length) => return Ok(length),
                 ReceiveAction::Ended => return Err(Fault::Closed),
                 ReceiveAction::SleepUntil(due) => self.clock.sleep_until(due.min(until)),
-                ReceiveAction::Receive(room, patience) => {
-                    match self.inner.receive(&mut self.receive_buffer[..room], patience) {
+                ReceiveAction::Receive(free, patience) => {
+                    match self.inner.receive(&mut self.receive_buffer[..free], patience) {
                         Ok(length) => self.enqueue(length),
                         Err(Fault::TimedOut) => {}
                         Err(Fault::Closed) => self.enqueue_end(),

@@ -24,8 +24,8 @@ fn path(shape: Shape) -> ShapedPath {
 
 /// All messages that have arrived by `now`.
 fn all(pipe: &mut ShapedPipe, now: Time) -> Vec<Vec<u8>> {
-    let mut room = [0; 2000];
-    std::iter::from_fn(|| pipe.receive(&mut room, now).map(|length| room[..length].to_vec())).collect()
+    let mut buffer = [0; 2000];
+    std::iter::from_fn(|| pipe.receive(&mut buffer, now).map(|length| buffer[..length].to_vec())).collect()
 }
 
 #[test]
@@ -104,9 +104,9 @@ fn jitter_is_uniform_and_streams_stay_in_order() {
         for n in 0..200u8 {
             pipe.send(&mut path, &[n], at(u64::from(n)));
         }
-        let got = all(&mut pipe, at(1000)).concat();
-        let in_order = got.is_sorted();
-        assert_eq!((got.len(), in_order), (200, framing == Framing::Stream));
+        let received = all(&mut pipe, at(1000)).concat();
+        let in_order = received.is_sorted();
+        assert_eq!((received.len(), in_order), (200, framing == Framing::Stream));
     }
 }
 
@@ -126,13 +126,13 @@ fn fault_shares_hold_and_the_seed_repeats_them() {
         }
         (path.counters, all(&mut pipe, Time::NEVER))
     };
-    let (tally, got) = run(1);
+    let (tally, received) = run(1);
     // Within five standard deviations.
     assert!((850..1150).contains(&tally.lost), "{tally:?}");
     assert!((340..560).contains(&tally.duplicated), "{tally:?}");
     assert!((110..250).contains(&tally.overtaken), "{tally:?}");
-    assert_eq!(got.len() as u64, 10_000 - tally.lost + tally.duplicated);
-    assert!(run(1) == (tally, got), "the same seed");
+    assert_eq!(received.len() as u64, 10_000 - tally.lost + tally.duplicated);
+    assert!(run(1) == (tally, received), "the same seed");
     assert!(run(2).0 != tally, "another seed");
 }
 
@@ -164,9 +164,9 @@ fn a_tail_is_long() {
     let over = |limit: u64| all.iter().filter(|&&delay| delay > ms(10 + limit)).count();
     assert!(all.iter().all(|&delay| delay >= ms(10) && delay <= ms(10 + 999)));
     // Expected 5000, 1000, 100; within five standard deviations.
-    let told = [over(1), over(9), over(99)];
-    assert!((4750..5250).contains(&told[0]) && (850..1150).contains(&told[1]), "{told:?}");
-    assert!((50..150).contains(&told[2]), "{told:?}");
+    let records = [over(1), over(9), over(99)];
+    assert!((4750..5250).contains(&records[0]) && (850..1150).contains(&records[1]), "{records:?}");
+    assert!((50..150).contains(&records[2]), "{records:?}");
 }
 
 #[test]
@@ -216,14 +216,14 @@ fn the_log_records_the_fate_of_each_message() {
         ..Shape::default()
     };
     let mut path = path(shape);
-    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let log = told.clone();
+    let records = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = records.clone();
     path.log = Some(MessageLog(Box::new(move |deed| log.lock().unwrap().push(deed))));
     let mut pipe = ShapedPipe::new(Framing::Message);
     (0..4).for_each(|_| pipe.send(&mut path, &[0], at(1)));
     let deed = |number, fate, delay| MessageRecord { number, arrival: at(1), bytes: 1, fate, delay };
     assert_eq!(
-        *told.lock().unwrap(),
+        *records.lock().unwrap(),
         [
             deed(0, MessageFate::Passed, Some(ms(6))),
             deed(1, MessageFate::Lost, None),
@@ -233,7 +233,7 @@ fn the_log_records_the_fate_of_each_message() {
     );
     assert_eq!((path.counters.lost, path.counters.duplicated, path.counters.dropped), (1, 1, 1));
     let _ = path.transit(1, Framing::Stream, at(9));
-    assert_eq!(told.lock().unwrap().len(), 4, "a stream has no messages");
+    assert_eq!(records.lock().unwrap().len(), 4, "a stream has no messages");
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
@@ -268,20 +268,20 @@ proptest! {
     fn a_stream_is_whole_and_in_order(shape in shapes(), writes in prop::collection::vec((1..400usize, 0..30u64), 1..40)) {
         let shape = Shape { loss: Occurrence::Never, duplicate: Occurrence::Never, reorder: Occurrence::Never, ..shape };
         let (mut path, mut pipe) = (path(shape), ShapedPipe::new(Framing::Stream));
-        let (mut sent, mut got, mut now) = (Vec::new(), Vec::new(), 0);
+        let (mut sent, mut received, mut now) = (Vec::new(), Vec::new(), 0);
         for (length, pause) in writes {
             let bytes: Vec<u8> = (0..length).map(|n| (sent.len() + n) as u8).collect();
             pipe.send(&mut path, &bytes, at(now));
             sent.extend(bytes);
             now += pause;
-            let mut room = [0; 97];
-            if let Some(length) = pipe.receive(&mut room, at(now)) {
-                got.extend_from_slice(&room[..length]);
+            let mut buffer = [0; 97];
+            if let Some(length) = pipe.receive(&mut buffer, at(now)) {
+                received.extend_from_slice(&buffer[..length]);
             }
-            prop_assert_eq!(pipe.held_bytes(), sent.len() - got.len());
+            prop_assert_eq!(pipe.held_bytes(), sent.len() - received.len());
         }
-        got.extend(all(&mut pipe, Time::NEVER).concat());
-        prop_assert_eq!((got, pipe.memory_bytes()), (sent, 0));
+        received.extend(all(&mut pipe, Time::NEVER).concat());
+        prop_assert_eq!((received, pipe.memory_bytes()), (sent, 0));
     }
 
     #[test]
@@ -289,19 +289,19 @@ proptest! {
         let even = shape.jitter.is_zero() && shape.tail.is_zero() && shape.spike_occurrence == Occurrence::Never;
         let fault_free = !shape.has_faults() && even;
         let (mut path, mut pipe) = (path(shape), ShapedPipe::new(Framing::Message));
-        let (mut got, mut now) = (Vec::new(), 0);
+        let (mut received, mut now) = (Vec::new(), 0);
         for (number, &(length, pause)) in messages.iter().enumerate() {
             pipe.send(&mut path, &vec![number as u8; length], at(now));
             now += pause;
-            got.extend(all(&mut pipe, at(now)));
+            received.extend(all(&mut pipe, at(now)));
         }
-        got.extend(all(&mut pipe, Time::NEVER));
+        received.extend(all(&mut pipe, Time::NEVER));
         let tally = path.counters;
-        prop_assert_eq!(got.len() as u64 + tally.dropped + tally.lost, messages.len() as u64 + tally.duplicated);
-        for message in got.iter().filter(|message| !message.is_empty()) {
+        prop_assert_eq!(received.len() as u64 + tally.dropped + tally.lost, messages.len() as u64 + tally.duplicated);
+        for message in received.iter().filter(|message| !message.is_empty()) {
             prop_assert_eq!(message, &vec![message[0]; messages[usize::from(message[0])].0], "a message as it was");
         }
-        let numbers: Vec<u8> = got.iter().filter_map(|message| message.first().copied()).collect();
+        let numbers: Vec<u8> = received.iter().filter_map(|message| message.first().copied()).collect();
         prop_assert!(!fault_free || numbers.is_sorted());
         prop_assert_eq!(pipe.memory_bytes(), 0);
     }
@@ -353,13 +353,13 @@ fn shaped(options: &str, shape: Shape) -> (Dialer, SharedPath, ShapedLink) {
 }
 
 fn receive_all(link: &mut dyn Link, bytes: usize) -> Vec<u8> {
-    let mut got = Vec::new();
-    while got.len() < bytes {
-        let mut room = [0; 1000];
-        let length = link.receive(&mut room, LONG_TIMEOUT).unwrap();
-        got.extend_from_slice(&room[..length]);
+    let mut received = Vec::new();
+    while received.len() < bytes {
+        let mut buffer = [0; 1000];
+        let length = link.receive(&mut buffer, LONG_TIMEOUT).unwrap();
+        received.extend_from_slice(&buffer[..length]);
     }
-    got
+    received
 }
 
 #[test]
@@ -388,16 +388,16 @@ fn a_stream_fills_the_link_rate_with_a_bounded_queue() {
     let (dialer, path, mut link) =
         shaped("", Shape { bits_per_second: 8e6, queue_bytes: 4000, ..Shape::default() });
     let sent: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
-    let (mut left, mut got) = (&sent[..], Vec::new());
-    while got.len() < sent.len() {
+    let (mut left, mut received) = (&sent[..], Vec::new());
+    while received.len() < sent.len() {
         left = &left[link.send(left, Duration::ZERO).unwrap_or(0)..];
-        let mut room = [0; 5000];
-        if let Ok(length) = link.receive(&mut room, ms(1)) {
-            got.extend_from_slice(&room[..length]);
+        let mut buffer = [0; 5000];
+        if let Ok(length) = link.receive(&mut buffer, ms(1)) {
+            received.extend_from_slice(&buffer[..length]);
         }
         assert!(path.lock().backlog(dialer.now()) <= 4000);
     }
-    assert!(got == sent);
+    assert!(received == sent);
     assert_eq!(dialer.now(), at(1000), "a megabyte at a megabyte per second");
 }
 

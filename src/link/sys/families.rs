@@ -100,8 +100,8 @@ pub fn raw_address(bytes: &[u8]) -> SockAddr {
     let mut storage = SockAddrStorage::zeroed();
     // SAFETY: the storage is at least as long as the bytes, which do not overlap it; the length is theirs.
     unsafe {
-        let place: *mut SockAddrStorage = &mut storage;
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast::<u8>(), bytes.len());
+        let target: *mut SockAddrStorage = &mut storage;
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.cast::<u8>(), bytes.len());
         SockAddr::new(storage, bytes.len() as socklen_t)
     }
 }
@@ -317,8 +317,8 @@ pub fn packet_address(device: &NetworkDevice, ethertype: u16, address: [u8; 6]) 
 /// The source station of a frame.
 pub fn source_mac(address: &SockAddr) -> Option<[u8; 6]> {
     // The kernel's length includes only the six bytes of the address.
-    let least = std::mem::offset_of!(libc::sockaddr_ll, sll_addr) + 6;
-    if address.family() != libc::AF_PACKET as libc::sa_family_t || (address.len() as usize) < least {
+    let min_length = std::mem::offset_of!(libc::sockaddr_ll, sll_addr) + 6;
+    if address.family() != libc::AF_PACKET as libc::sa_family_t || (address.len() as usize) < min_length {
         return None;
     }
     // SAFETY: the family and the length are those of a `sockaddr_ll`, whose storage is larger than any address and

@@ -127,7 +127,7 @@ impl Link for TipcDatagramLink {
 }
 
 /// A link to the socket at `port`, which has published the name, or to the name itself.
-pub fn open(options: &Options, port: TipcPort, opening: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+pub fn open(options: &Options, port: TipcPort, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let socket = options.open_socket()?;
     if let Some(own) = options.bind_name {
         socket.bind(&range_address(own)).map_err(Fault::system("bind"))?;
@@ -138,7 +138,7 @@ pub fn open(options: &Options, port: TipcPort, opening: &OpenContext) -> Result<
         (false, None) => (port.address(), AcceptedSenders::One { remote: AtomicU64::new(0), listener: port }),
     };
     socket.connect(&destination).map_err(Fault::system("connect"))?;
-    let inner = options.socket_link(socket, &opening.clock, opening.wait);
+    let inner = options.socket_link(socket, &context.clock, context.wait);
     Ok(Box::new(TipcDatagramLink { inner, accepted_senders: Arc::new(hears) }))
 }
 
@@ -164,15 +164,15 @@ pub fn listen(
     endpoint: &Endpoint,
     options: Options,
     socket: Socket,
-    opening: &OpenContext,
+    context: &OpenContext,
 ) -> Result<Box<dyn Listener>, Fault> {
     socket.bind(&range_address(options.service_name)).map_err(Fault::system("bind"))?;
     Ok(Box::new(TipcDatagramListener {
         socket,
         endpoint: endpoint.clone(),
         options,
-        clock: opening.clock.clone(),
-        wait: opening.wait,
+        clock: context.clock.clone(),
+        wait: context.wait,
         receive_buffer: vec![0; super::MAX_MESSAGE_BYTES],
         links: HashMap::new(),
     }))
@@ -216,7 +216,7 @@ impl Listener for TipcDatagramListener {
     fn accept(
         &mut self,
         within: Duration,
-        door: &mut AcceptFilter,
+        filter: &mut AcceptFilter,
     ) -> Result<(Box<dyn Link>, String), Fault> {
         let until = self.clock.now() + within;
         let mut reply = Vec::new();
@@ -229,7 +229,7 @@ impl Listener for TipcDatagramListener {
                     };
                     if !self.forward(length, from) {
                         reply.clear();
-                        match door(&self.receive_buffer[..length], &from.to_string(), &mut reply) {
+                        match filter(&self.receive_buffer[..length], &from.to_string(), &mut reply) {
                             Admission::Open => return Ok((self.open_link(length, from)?, from.to_string())),
                             Admission::Reply => {
                                 // A reply that cannot be sent counts as lost.

@@ -47,15 +47,15 @@ pub fn await_name(name: ServiceName, within: Duration) -> Result<TipcPort, Fault
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX - 1);
     server.send(&encode_subscription(name, milliseconds)).map_err(Fault::system("subscribe for a name"))?;
     // The server reports the time-out; this limit is for a server that does not.
-    let longest = within.saturating_add(Duration::from_secs(1));
-    server.set_read_timeout(Some(longest)).map_err(Fault::system("set a time-out"))?;
-    let mut room = [0; 64];
-    let told = match rustix::net::recv(&server, &mut room, rustix::net::RecvFlags::empty()) {
-        Ok((length, _)) => parse_event(&room[..length]).flatten(),
+    let max_wait = within.saturating_add(Duration::from_secs(1));
+    server.set_read_timeout(Some(max_wait)).map_err(Fault::system("set a time-out"))?;
+    let mut buffer = [0; 64];
+    let event = match rustix::net::recv(&server, &mut buffer, rustix::net::RecvFlags::empty()) {
+        Ok((length, _)) => parse_event(&buffer[..length]).flatten(),
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
         Err(errno) => return Err(Fault::system("wait for a name")(io::Error::from(errno))),
     };
-    told.ok_or_else(|| name_timeout_fault(name, within))
+    event.ok_or_else(|| name_timeout_fault(name, within))
 }
 
 fn name_timeout_fault(name: ServiceName, within: Duration) -> Fault {
@@ -89,19 +89,19 @@ mod tests {
 
     #[test]
     fn asks_for_a_name() {
-        let asked = encode_subscription(ServiceName { service_type: 18888, instance: 17 }, 3000);
-        assert_eq!(asked.to_vec(), words(&[18888, 17, 17, 3000, 1, 0, 0]));
+        let subscription = encode_subscription(ServiceName { service_type: 18888, instance: 17 }, 3000);
+        assert_eq!(subscription.to_vec(), words(&[18888, 17, 17, 3000, 1, 0, 0]));
     }
 
     #[test]
     fn understands_events() {
-        let told = |kind| {
-            let asked = words(&[16666, 0, 0, 3000, 1, 0, 0]);
-            [words(&[kind, 0, 0, 0xe1bd_3d43, 0x6e31_0000]), asked].concat()
+        let event = |kind| {
+            let subscription = words(&[16666, 0, 0, 3000, 1, 0, 0]);
+            [words(&[kind, 0, 0, 0xe1bd_3d43, 0x6e31_0000]), subscription].concat()
         };
         let port = TipcPort { node: 0x6e31_0000, reference: 0xe1bd_3d43 };
-        assert_eq!(parse_event(&told(1)), Some(Some(port)));
-        assert_eq!(parse_event(&told(3)), Some(None));
-        assert_eq!(parse_event(&told(1)[..47]), None);
+        assert_eq!(parse_event(&event(1)), Some(Some(port)));
+        assert_eq!(parse_event(&event(3)), Some(None));
+        assert_eq!(parse_event(&event(1)[..47]), None);
     }
 }

@@ -500,22 +500,31 @@ impl EthernetConnection {
     }
 
     /// Sends a message of two parts as soon as the window allows; the first part fits a frame.
-    pub fn queue_message(&mut self, source: u32, destination: u32, pieces: [&[u8]; 2], out: &mut FrameSink) {
-        let (most, further) = (self.mtu - DATA_HEADER_BYTES, self.mtu - FRAGMENT_HEADER_BYTES);
-        let [head, bytes] = pieces;
-        let whole = head.len() + bytes.len() <= most;
-        let (first, mut rest) = bytes.split_at(if whole { bytes.len() } else { most - head.len() });
-        if !whole {
+    pub fn queue_message(&mut self, source: u32, destination: u32, parts: [&[u8]; 2], out: &mut FrameSink) {
+        let (first_bytes, further) = (self.mtu - DATA_HEADER_BYTES, self.mtu - FRAGMENT_HEADER_BYTES);
+        let [head, bytes] = parts;
+        let fits_one_frame = head.len() + bytes.len() <= first_bytes;
+        let (first, mut rest) =
+            bytes.split_at(if fits_one_frame { bytes.len() } else { first_bytes - head.len() });
+        if !fits_one_frame {
             self.tag = (self.tag + 1) % 0x800;
         }
-        let tag = if whole { UNFRAGMENTED_TAG } else { self.tag };
+        let tag = if fits_one_frame { UNFRAGMENTED_TAG } else { self.tag };
         let mut frame = self.take_spare_frame();
-        super::encode_data(self.remote_id, !whole, tag, destination, source, [head, first], &mut frame);
+        super::encode_data(
+            self.remote_id,
+            !fits_one_frame,
+            tag,
+            destination,
+            source,
+            [head, first],
+            &mut frame,
+        );
         self.frames.push_back(frame);
         while !rest.is_empty() {
-            let (piece, left) = rest.split_at(rest.len().min(further));
+            let (chunk, left) = rest.split_at(rest.len().min(further));
             let mut frame = self.take_spare_frame();
-            super::encode_fragment(self.remote_id, !left.is_empty(), tag, piece, &mut frame);
+            super::encode_fragment(self.remote_id, !left.is_empty(), tag, chunk, &mut frame);
             self.frames.push_back(frame);
             rest = left;
         }

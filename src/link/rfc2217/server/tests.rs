@@ -76,19 +76,19 @@ impl ServerWithPort {
 
     /// A session after the greeting.
     fn greeted(port: LoggingPort) -> ServerWithPort {
-        let mut held = ServerWithPort::new(port);
+        let mut session = ServerWithPort::new(port);
         let mut greeting = Vec::new();
-        held.server.write_greeting(&mut greeting);
+        session.server.write_greeting(&mut greeting);
         assert_eq!(hex(&greeting), "FF FB 00 FF FD 00 FF FB 03 FF FD 03 FF FD 2C");
-        held
+        session
     }
 
     /// Passes the client's bytes to the server, call by call; returns the replies.
     fn receive_bytes(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let (mut rest, mut answers) = (bytes, Vec::new());
+        let (mut rest, mut replies) = (bytes, Vec::new());
         while !rest.is_empty() {
             let mut data = Vec::new();
-            let used = self.server.handle_bytes(rest, &mut data, &mut answers, &mut self.port).unwrap();
+            let used = self.server.handle_bytes(rest, &mut data, &mut replies, &mut self.port).unwrap();
             assert!(used > 0 && (used == rest.len() || !data.is_empty()));
             if !data.is_empty() {
                 self.port.done.push(format!("data {:?}", String::from_utf8_lossy(&data)));
@@ -96,12 +96,12 @@ impl ServerWithPort {
             self.data.append(&mut data);
             rest = &rest[used..];
         }
-        answers
+        replies
     }
 
     fn replies_to(&mut self, bytes: &str) -> String {
-        let answers = self.receive_bytes(&unhex(bytes));
-        hex(&answers)
+        let replies = self.receive_bytes(&unhex(bytes));
+        hex(&replies)
     }
 }
 
@@ -133,45 +133,45 @@ const PYSERIAL: [(&str, &str); 10] = [
 
 #[test]
 fn pyserial_opens_a_port() {
-    let mut held = ServerWithPort::greeted(LoggingPort::default());
-    for (said, answered) in PYSERIAL {
-        assert_eq!(held.replies_to(said), answered, "to {said}");
+    let mut session = ServerWithPort::greeted(LoggingPort::default());
+    for (request, reply) in PYSERIAL {
+        assert_eq!(session.replies_to(request), reply, "to {request}");
     }
-    assert_eq!(held.data, b"A\xffB");
+    assert_eq!(session.data, b"A\xffB");
     assert_eq!(
-        held.port.done,
+        session.port.done,
         ["57600 8N1", "Dtr true", "Rts true", "purge Received", "purge ToSend", "data \"A\u{fffd}B\""]
     );
 }
 
 #[test]
 fn a_conversation_is_independent_of_segmentation() {
-    let said: Vec<u8> = PYSERIAL.iter().flat_map(|(said, _)| unhex(said)).collect();
-    let answered: Vec<u8> = PYSERIAL.iter().flat_map(|(_, answered)| unhex(answered)).collect();
-    for cut in 0..=said.len() {
-        let mut held = ServerWithPort::greeted(LoggingPort::default());
-        let mut answers = held.receive_bytes(&said[..cut]);
-        answers.extend(held.receive_bytes(&said[cut..]));
-        assert_eq!((answers, &held.data[..]), (answered.clone(), &b"A\xffB"[..]), "cut at {cut}");
+    let request: Vec<u8> = PYSERIAL.iter().flat_map(|(request, _)| unhex(request)).collect();
+    let reply: Vec<u8> = PYSERIAL.iter().flat_map(|(_, reply)| unhex(reply)).collect();
+    for cut in 0..=request.len() {
+        let mut session = ServerWithPort::greeted(LoggingPort::default());
+        let mut replies = session.receive_bytes(&request[..cut]);
+        replies.extend(session.receive_bytes(&request[cut..]));
+        assert_eq!((replies, &session.data[..]), (reply.clone(), &b"A\xffB"[..]), "cut at {cut}");
     }
-    let mut held = ServerWithPort::greeted(LoggingPort::default());
-    let answers: Vec<u8> = said.iter().flat_map(|byte| held.receive_bytes(&[*byte])).collect();
-    assert_eq!(answers, answered);
+    let mut session = ServerWithPort::greeted(LoggingPort::default());
+    let replies: Vec<u8> = request.iter().flat_map(|byte| session.receive_bytes(&[*byte])).collect();
+    assert_eq!(replies, reply);
 }
 
 #[test]
 fn a_terminal_is_served_as_one() {
     // Reply of inetutils-telnet to the greeting: no option 44. Its lone CR has a NUL until BINARY is agreed.
-    let mut held = ServerWithPort::greeted(LoggingPort::default());
-    assert_eq!(held.replies_to("FF FD 03 FF FB 03 FF FD 01 FF FC 2C"), "FF FC 01");
-    assert_eq!(held.replies_to("41 0D 00 42 0D"), "");
-    assert_eq!(held.replies_to("00 43 00 0D 0A FF FB 00 0D 00"), "");
-    assert_eq!(held.data, b"A\rB\rC\0\r\n\r\0");
+    let mut session = ServerWithPort::greeted(LoggingPort::default());
+    assert_eq!(session.replies_to("FF FD 03 FF FB 03 FF FD 01 FF FC 2C"), "FF FC 01");
+    assert_eq!(session.replies_to("41 0D 00 42 0D"), "");
+    assert_eq!(session.replies_to("00 43 00 0D 0A FF FB 00 0D 00"), "");
+    assert_eq!(session.data, b"A\rB\rC\0\r\n\r\0");
     let mut out = Vec::new();
     telnet::escape(b"\r\xff\n", &mut out);
     assert_eq!(hex(&out), "0D FF FF 0A");
     assert_eq!(
-        held.replies_to("FF FB 1F FF FB 18 FF F6 FF F1"),
+        session.replies_to("FF FB 1F FF FB 18 FF F6 FF F1"),
         "FF FE 1F FF FE 18",
         "window size, terminal type"
     );
@@ -179,8 +179,8 @@ fn a_terminal_is_served_as_one() {
 
 #[test]
 fn every_setting_is_set_and_confirmed() {
-    let mut held = ServerWithPort::greeted(LoggingPort::default());
-    for (said, answered) in [
+    let mut session = ServerWithPort::greeted(LoggingPort::default());
+    for (request, reply) in [
         ("01 00 00 25 80", "65 00 00 25 80"),
         ("01 00 00 FF FF FF FF", "65 00 00 FF FF FF FF"),
         ("01 00 01 FF FF 00", "65 00 01 FF FF 00"),
@@ -196,21 +196,21 @@ fn every_setting_is_set_and_confirmed() {
         ("04 00", "68 02"),
         ("04", "68 02"),
     ] {
-        let (said, answered) = (format!("FF FA 2C {said} FF F0"), format!("FF FA 2C {answered} FF F0"));
-        assert_eq!(held.replies_to(&said), answered, "to {said}");
+        let (request, reply) = (format!("FF FA 2C {request} FF F0"), format!("FF FA 2C {reply} FF F0"));
+        assert_eq!(session.replies_to(&request), reply, "to {request}");
     }
     assert_eq!(
-        held.port.done,
+        session.port.done,
         ["65535 8N1", "130816 8N1", "130816 7N1", "130816 7E1", "130816 7E2"],
         "9600 was there already"
     );
-    assert_eq!(held.server.session.settings.to_string(), "130816 7E2");
+    assert_eq!(session.server.session.settings.to_string(), "130816 7E2");
 }
 
 #[test]
 fn control_commands_reply_with_the_state() {
-    let mut held = ServerWithPort::greeted(LoggingPort::default());
-    for (said, answered) in [
+    let mut session = ServerWithPort::greeted(LoggingPort::default());
+    for (request, reply) in [
         // Flow control: query, set, query for received data only, set for that, unsupported kinds.
         ("00", "01"),
         ("03", "03"),
@@ -234,16 +234,16 @@ fn control_commands_reply_with_the_state() {
         ("0C", "0C"),
         ("0A", "0C"),
     ] {
-        let answered = format!("FF FA 2C 69 {answered} FF F0");
-        assert_eq!(held.replies_to(&format!("FF FA 2C 05 {said} FF F0")), answered, "to {said}");
+        let reply = format!("FF FA 2C 69 {reply} FF F0");
+        assert_eq!(session.replies_to(&format!("FF FA 2C 05 {request} FF F0")), reply, "to {request}");
     }
     assert_eq!(
-        held.replies_to("FF FA 2C 05 14 FF F0 FF FA 2C 0D 01 FF F0 FF FA 2C 65 01 FF F0"),
+        session.replies_to("FF FA 2C 05 14 FF F0 FF FA 2C 0D 01 FF F0 FF FA 2C 65 01 FF F0"),
         "",
         "unknown"
     );
     assert_eq!(
-        held.port.done,
+        session.port.done,
         ["9600 8N1 rtscts", "9600 8N1 xonxoff", "Break true", "Break false", "Dtr false", "Rts false"]
     );
 }
@@ -252,102 +252,104 @@ fn control_commands_reply_with_the_state() {
 fn a_rate_within_tolerance_is_reported_as_requested() {
     // A clock of 1.8432 MHz divided by 16 and an integer.
     let round: fn(u32) -> u32 = |asked| 115_200 / (115_200 / asked).max(1);
-    let mut held = ServerWithPort::greeted(LoggingPort { round: Some(round), ..LoggingPort::default() });
+    let mut session = ServerWithPort::greeted(LoggingPort { round: Some(round), ..LoggingPort::default() });
     assert_eq!(
-        held.replies_to("FF FA 2C 01 00 00 25 6C FF F0"),
+        session.replies_to("FF FA 2C 01 00 00 25 6C FF F0"),
         "FF FA 2C 65 00 00 25 6C FF F0",
         "9580 by 9600"
     );
-    assert_eq!(held.port.settings.baud, 9600);
+    assert_eq!(session.port.settings.baud, 9600);
     // 250000 is far above its maximum.
-    assert_eq!(held.replies_to("FF FA 2C 01 00 03 D0 90 FF F0"), "FF FA 2C 65 00 01 C2 00 FF F0");
+    assert_eq!(session.replies_to("FF FA 2C 01 00 03 D0 90 FF F0"), "FF FA 2C 65 00 01 C2 00 FF F0");
 }
 
 #[test]
 fn refused_settings_stay_unchanged() {
-    let mut held = ServerWithPort::greeted(LoggingPort { refuses: true, ..LoggingPort::default() });
-    assert_eq!(held.replies_to("FF FA 2C 01 00 00 4B 00 FF F0"), "FF FA 2C 65 00 00 25 80 FF F0");
-    assert_eq!(held.replies_to("FF FA 2C 05 09 FF F0"), "FF FA 2C 69 08 FF F0");
-    assert_eq!(held.replies_to("FF FA 2C 0C 03 FF F0"), "FF FA 2C 70 03 FF F0");
-    held.port.gone = true;
+    let mut session = ServerWithPort::greeted(LoggingPort { refuses: true, ..LoggingPort::default() });
+    assert_eq!(session.replies_to("FF FA 2C 01 00 00 4B 00 FF F0"), "FF FA 2C 65 00 00 25 80 FF F0");
+    assert_eq!(session.replies_to("FF FA 2C 05 09 FF F0"), "FF FA 2C 69 08 FF F0");
+    assert_eq!(session.replies_to("FF FA 2C 0C 03 FF F0"), "FF FA 2C 70 03 FF F0");
+    session.port.gone = true;
     let gone = unhex("FF FA 2C 01 00 00 4B 00 FF F0");
-    let ended = held.server.handle_bytes(&gone, &mut Vec::new(), &mut Vec::new(), &mut held.port);
+    let ended = session.server.handle_bytes(&gone, &mut Vec::new(), &mut Vec::new(), &mut session.port);
     assert!(matches!(ended, Err(Fault::Closed)), "{ended:?}");
 }
 
 #[test]
 fn inputs_are_reported_once_and_then_on_change() {
     let inputs = ModemLines { cts: true, dsr: true, ri: false, cd: false };
-    let mut held = ServerWithPort::greeted(LoggingPort { modem: Some(inputs), ..LoggingPort::default() });
-    let told = |held: &mut ServerWithPort, now| {
+    let mut session = ServerWithPort::greeted(LoggingPort { modem: Some(inputs), ..LoggingPort::default() });
+    let told = |session: &mut ServerWithPort, now| {
         let mut out = Vec::new();
-        held.server.report_modem_lines(now, &mut out);
+        session.server.report_modem_lines(now, &mut out);
         hex(&out)
     };
-    assert_eq!(told(&mut held, inputs), "", "not before both agree");
-    assert_eq!(held.replies_to("FF FB 2C"), "FF FA 2C 6B 30 FF F0");
-    assert_eq!(told(&mut held, inputs), "");
+    assert_eq!(told(&mut session, inputs), "", "not before both agree");
+    assert_eq!(session.replies_to("FF FB 2C"), "FF FA 2C 6B 30 FF F0");
+    assert_eq!(told(&mut session, inputs), "");
     let all = ModemLines { ri: true, cd: true, ..inputs };
-    assert_eq!(told(&mut held, all), "FF FA 2C 6B F8 FF F0");
-    assert_eq!(told(&mut held, ModemLines::default()), "FF FA 2C 6B 0F FF F0");
+    assert_eq!(told(&mut session, all), "FF FA 2C 6B F8 FF F0");
+    assert_eq!(told(&mut session, ModemLines::default()), "FF FA 2C 6B 0F FF F0");
     // Only CD is reported, then nothing.
-    assert_eq!(held.replies_to("FF FA 2C 0B 80 FF F0"), "FF FA 2C 6F 80 FF F0");
-    assert_eq!(told(&mut held, inputs), "");
-    assert_eq!(told(&mut held, all), "FF FA 2C 6B 80 FF F0");
-    assert_eq!(held.replies_to("FF FA 2C 0B FF FF FF F0"), "FF FA 2C 6F FF FF FF F0");
+    assert_eq!(session.replies_to("FF FA 2C 0B 80 FF F0"), "FF FA 2C 6F 80 FF F0");
+    assert_eq!(told(&mut session, inputs), "");
+    assert_eq!(told(&mut session, all), "FF FA 2C 6B 80 FF F0");
+    assert_eq!(session.replies_to("FF FA 2C 0B FF FF FF F0"), "FF FA 2C 6F FF FF FF F0");
     // A client that sends an empty notification receives the port's current state.
-    assert_eq!(held.replies_to("FF FA 2C 07 FF F0"), "FF FA 2C 6B 3C FF F0");
-    assert_eq!(held.replies_to("FF FA 2C 06 FF F0"), "FF FA 2C 6A 00 FF F0");
+    assert_eq!(session.replies_to("FF FA 2C 07 FF F0"), "FF FA 2C 6B 3C FF F0");
+    assert_eq!(session.replies_to("FF FA 2C 06 FF F0"), "FF FA 2C 6A 00 FF F0");
 }
 
 #[test]
 fn errors_are_reported_to_clients_that_requested_them() {
-    let mut held = ServerWithPort::greeted(LoggingPort::default());
-    let told = |held: &mut ServerWithPort, framing, overruns| {
+    let mut session = ServerWithPort::greeted(LoggingPort::default());
+    let told = |session: &mut ServerWithPort, framing, overruns| {
         let mut out = Vec::new();
-        held.server.report_line_errors(UartErrors { framing, overruns, ..UartErrors::default() }, &mut out);
+        session
+            .server
+            .report_line_errors(UartErrors { framing, overruns, ..UartErrors::default() }, &mut out);
         hex(&out)
     };
-    assert_eq!(told(&mut held, 1, 1), "", "the mask is empty at first");
-    assert_eq!(held.replies_to("FF FA 2C 0A 1E FF F0"), "FF FA 2C 6E 1E FF F0");
-    assert_eq!(told(&mut held, 1, 1), "");
-    assert_eq!(told(&mut held, 2, 5), "FF FA 2C 6A 0A FF F0");
-    assert_eq!(held.replies_to("FF FA 2C 0A 08 FF F0"), "FF FA 2C 6E 08 FF F0");
-    assert_eq!(told(&mut held, 2, 6), "");
-    assert_eq!(held.replies_to("FF FA 2C 08 FF F0"), "");
-    assert_eq!(told(&mut held, 3, 6), "", "suspended");
-    assert_eq!(held.replies_to("FF FA 2C 09 FF F0"), "");
-    assert_eq!(told(&mut held, 3, 6), "FF FA 2C 6A 08 FF F0");
+    assert_eq!(told(&mut session, 1, 1), "", "the mask is empty at first");
+    assert_eq!(session.replies_to("FF FA 2C 0A 1E FF F0"), "FF FA 2C 6E 1E FF F0");
+    assert_eq!(told(&mut session, 1, 1), "");
+    assert_eq!(told(&mut session, 2, 5), "FF FA 2C 6A 0A FF F0");
+    assert_eq!(session.replies_to("FF FA 2C 0A 08 FF F0"), "FF FA 2C 6E 08 FF F0");
+    assert_eq!(told(&mut session, 2, 6), "");
+    assert_eq!(session.replies_to("FF FA 2C 08 FF F0"), "");
+    assert_eq!(told(&mut session, 3, 6), "", "suspended");
+    assert_eq!(session.replies_to("FF FA 2C 09 FF F0"), "");
+    assert_eq!(told(&mut session, 3, 6), "FF FA 2C 6A 08 FF F0");
 }
 
 #[test]
 fn a_suspended_session_still_answers() {
-    let mut held = ServerWithPort::greeted(LoggingPort::default());
-    assert_eq!(held.replies_to("FF FB 2C"), "FF FA 2C 6B B0 FF F0");
-    assert_eq!(held.replies_to("FF FA 2C 08 FF F0 FF FA 2C 08 FF F0"), "");
-    assert!(held.server.is_suspended());
+    let mut session = ServerWithPort::greeted(LoggingPort::default());
+    assert_eq!(session.replies_to("FF FB 2C"), "FF FA 2C 6B B0 FF F0");
+    assert_eq!(session.replies_to("FF FA 2C 08 FF F0 FF FA 2C 08 FF F0"), "");
+    assert!(session.server.is_suspended());
     let mut out = Vec::new();
-    held.server.report_modem_lines(ModemLines::default(), &mut out);
+    session.server.report_modem_lines(ModemLines::default(), &mut out);
     assert_eq!(hex(&out), "");
-    assert_eq!(held.replies_to("FF FA 2C 02 00 FF F0"), "FF FA 2C 66 08 FF F0");
-    assert_eq!(held.replies_to("FF FA 2C 09 FF F0"), "FF FA 2C 6B 0B FF F0", "what was held back");
-    assert!(!held.server.is_suspended());
+    assert_eq!(session.replies_to("FF FA 2C 02 00 FF F0"), "FF FA 2C 66 08 FF F0");
+    assert_eq!(session.replies_to("FF FA 2C 09 FF F0"), "FF FA 2C 6B 0B FF F0", "what was held back");
+    assert!(!session.server.is_suspended());
 }
 
 #[test]
 fn the_signature_is_sent_for_every_form_of_request() {
-    let mut held = ServerWithPort::greeted(LoggingPort::default());
+    let mut session = ServerWithPort::greeted(LoggingPort::default());
     let signature = "FF FA 2C 64 6C 69 6E 6B 67 61 75 67 65 FF F0";
-    assert_eq!(held.replies_to("FF FA 2C 00 FF F0"), signature);
-    assert_eq!(held.replies_to("FF FA 2C 00 00 FF F0"), signature);
-    assert_eq!(held.replies_to("FF FA 2C 00 48 69 FF F0"), "", "its own");
+    assert_eq!(session.replies_to("FF FA 2C 00 FF F0"), signature);
+    assert_eq!(session.replies_to("FF FA 2C 00 00 FF F0"), signature);
+    assert_eq!(session.replies_to("FF FA 2C 00 48 69 FF F0"), "", "its own");
 }
 
 #[test]
 fn the_port_changes_after_the_data_before_it() {
-    let mut held = ServerWithPort::greeted(LoggingPort::default());
-    held.receive_bytes(b"old\xff\xfa\x2c\x01\x00\x00\x4b\x00\xff\xf0new\xff\xfa\x2c\x05\x06\xff\xf0");
-    assert_eq!(held.port.done, ["data \"old\"", "19200 8N1", "data \"new\"", "Break false"]);
+    let mut session = ServerWithPort::greeted(LoggingPort::default());
+    session.receive_bytes(b"old\xff\xfa\x2c\x01\x00\x00\x4b\x00\xff\xf0new\xff\xfa\x2c\x05\x06\xff\xf0");
+    assert_eq!(session.port.done, ["data \"old\"", "19200 8N1", "data \"new\"", "Break false"]);
     // A value with all settings.
     let frame = SerialSettings {
         baud: 19200,
@@ -356,10 +358,10 @@ fn the_port_changes_after_the_data_before_it() {
         stop_bits: StopBits::OneAndHalf,
         flow_control: FlowControl::RtsCts,
     };
-    held.receive_bytes(&unhex(
+    session.receive_bytes(&unhex(
         "FF FA 2C 02 05 FF F0 FF FA 2C 03 05 FF F0 FF FA 2C 04 03 FF F0 FF FA 2C 05 03 FF F0",
     ));
-    assert_eq!(held.port.settings, frame);
+    assert_eq!(session.port.settings, frame);
 }
 
 /// Bytes with a high share of Telnet commands.
@@ -379,24 +381,24 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn whatever_comes_is_answered_within_bounds(bytes in garbage(), cut in 1usize..50) {
-        let mut held = ServerWithPort::greeted(LoggingPort::default());
-        let mut answers = 0;
-        for piece in bytes.chunks(cut) {
-            answers += held.receive_bytes(piece).len();
+        let mut session = ServerWithPort::greeted(LoggingPort::default());
+        let mut replies = 0;
+        for chunk in bytes.chunks(cut) {
+            replies += session.receive_bytes(chunk).len();
         }
         // The longest reply to a query is the signature: 15 bytes for 6. The inputs are reported once
         // unrequested.
-        prop_assert!(answers <= 3 * bytes.len() + 8, "{} for {}", answers, bytes.len());
-        prop_assert!(held.data.len() <= bytes.len());
+        prop_assert!(replies <= 3 * bytes.len() + 8, "{} for {}", replies, bytes.len());
+        prop_assert!(session.data.len() <= bytes.len());
     }
 
     #[test]
     fn data_go_through_whole(data in prop::collection::vec(prop_oneof![Just(0xffu8), Just(13), Just(0), any::<u8>()], 0..600)) {
-        let mut held = ServerWithPort::greeted(LoggingPort::default());
-        held.replies_to("FF FB 2C");
+        let mut session = ServerWithPort::greeted(LoggingPort::default());
+        session.replies_to("FF FB 2C");
         let mut sent = Vec::new();
         telnet::escape(&data, &mut sent);
-        prop_assert!(held.receive_bytes(&sent).is_empty());
-        prop_assert_eq!(&held.data, &data);
+        prop_assert!(session.receive_bytes(&sent).is_empty());
+        prop_assert_eq!(&session.data, &data);
     }
 }

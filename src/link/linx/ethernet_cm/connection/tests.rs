@@ -14,15 +14,15 @@ struct Pair {
     /// Frames in flight: arrival time, receiving end, frame.
     wire: VecDeque<(Time, usize, Vec<u8>)>,
     /// One frame in this many is lost; 1: all are.
-    loses: usize,
+    loss_interval: usize,
     frames: usize,
     events: Vec<(Time, usize, ConnectionEvent)>,
     /// Messages received by each end.
-    got: [Vec<(u32, u32, Vec<u8>)>; 2],
+    received: [Vec<(u32, u32, Vec<u8>)>; 2],
     /// Ends that do not take their messages.
-    lazy: [bool; 2],
+    pauses: [bool; 2],
     /// Number of frames that the device of each end still takes.
-    room: [usize; 2],
+    capacity: [usize; 2],
 }
 
 impl Pair {
@@ -35,12 +35,12 @@ impl Pair {
             ends,
             now: Time(0),
             wire: VecDeque::new(),
-            loses: usize::MAX,
+            loss_interval: usize::MAX,
             frames: 0,
             events: Vec::new(),
-            got: Default::default(),
-            lazy: [false; 2],
-            room: [usize::MAX; 2],
+            received: Default::default(),
+            pauses: [false; 2],
+            capacity: [usize::MAX; 2],
         }
     }
 
@@ -57,15 +57,15 @@ impl Pair {
         end: usize,
         act: impl FnOnce(&mut EthernetConnection, Time, &mut FrameSink) -> T,
     ) -> T {
-        let (now, loses) = (self.now, self.loses);
-        let (wire, frames, room) = (&mut self.wire, &mut self.frames, &mut self.room[end]);
+        let (now, loss_interval) = (self.now, self.loss_interval);
+        let (wire, frames, capacity) = (&mut self.wire, &mut self.frames, &mut self.capacity[end]);
         let mut out = |frame: &[u8]| {
-            if *room == 0 {
+            if *capacity == 0 {
                 return false;
             }
-            *room -= 1;
+            *capacity -= 1;
             *frames += 1;
-            if !frames.is_multiple_of(loses) {
+            if !frames.is_multiple_of(loss_interval) {
                 wire.push_back((now + MILLISECOND / 10, 1 - end, frame.to_vec()));
             }
             true
@@ -96,10 +96,10 @@ impl Pair {
     }
 
     fn take(&mut self, end: usize) {
-        while !self.lazy[end] && self.ends[end].has_messages() {
+        while !self.pauses[end] && self.ends[end].has_messages() {
             let mut messages = Vec::new();
             self.act(end, |connection, _, out| connection.take_messages(&mut messages, out)).unwrap();
-            self.got[end].extend(entries(&messages));
+            self.received[end].extend(entries(&messages));
         }
     }
 }
@@ -121,7 +121,7 @@ fn pattern(length: usize, seed: u64) -> Vec<u8> {
 #[test]
 fn ten_thousand_messages_arrive_complete_in_order_and_once_though_every_seventh_frame_is_lost() {
     let mut pair = Pair::up(1500);
-    pair.loses = 7;
+    pair.loss_interval = 7;
     let mut random = Rng::with_seed(3);
     // Most messages are short, as in practice; every size class of the fragments is included.
     let sizes: Vec<usize> = (0..10_000)
@@ -132,7 +132,7 @@ fn ten_thousand_messages_arrive_complete_in_order_and_once_though_every_seventh_
         })
         .collect();
     let mut next = 0;
-    while pair.got[1].len() < sizes.len() {
+    while pair.received[1].len() < sizes.len() {
         while next < sizes.len() && pair.ends[0].can_queue() {
             let bytes = pattern(sizes[next], next as u64);
             pair.act(0, |connection, _, out| connection.queue_message(1, 2, [b"sign", &bytes], out));
@@ -141,11 +141,14 @@ fn ten_thousand_messages_arrive_complete_in_order_and_once_though_every_seventh_
         pair.step();
         assert_eq!(pair.events.len(), 2, "{:?}", pair.events.last());
     }
-    for (index, (source, destination, got)) in pair.got[1].iter().enumerate() {
+    for (index, (source, destination, received)) in pair.received[1].iter().enumerate() {
         assert_eq!((*source, *destination), (1, 2));
-        assert!(got[..4] == *b"sign" && got[4..] == pattern(sizes[index], index as u64), "message {index}");
+        assert!(
+            received[..4] == *b"sign" && received[4..] == pattern(sizes[index], index as u64),
+            "message {index}"
+        );
     }
-    assert_eq!(pair.got[1].len(), sizes.len());
+    assert_eq!(pair.received[1].len(), sizes.len());
 }
 
 #[test]
@@ -153,7 +156,7 @@ fn both_directions_at_once_and_a_smaller_mtu_at_one_end() {
     for mtu in [MIN_MTU, 100, 1500, 16_383] {
         let mut pair = Pair::up(mtu);
         assert_eq!([pair.ends[0].mtu(), pair.ends[1].mtu()], [mtu.min(1500); 2]);
-        pair.loses = 5;
+        pair.loss_interval = 5;
         for number in 0..50 {
             let bytes = pattern(number * 29, number as u64);
             for end in 0..2 {
@@ -167,8 +170,8 @@ fn both_directions_at_once_and_a_smaller_mtu_at_one_end() {
             pair.step();
         }
         for end in 0..2 {
-            let got: Vec<usize> = pair.got[end].iter().map(|(_, _, bytes)| bytes.len()).collect();
-            assert_eq!(got, (0..50).map(|number| number * 29).collect::<Vec<_>>(), "mtu {mtu}");
+            let received: Vec<usize> = pair.received[end].iter().map(|(_, _, bytes)| bytes.len()).collect();
+            assert_eq!(received, (0..50).map(|number| number * 29).collect::<Vec<_>>(), "mtu {mtu}");
         }
     }
 }
@@ -181,7 +184,7 @@ fn a_healthy_link_lives_for_a_day_and_a_dead_one_is_noticed_in_1_4_seconds() {
     }
     assert_eq!(pair.events.len(), 2);
     let last = pair.now;
-    pair.loses = 1;
+    pair.loss_interval = 1;
     pair.wire.clear();
     while pair.events.len() < 4 {
         pair.step();
@@ -195,13 +198,13 @@ fn a_healthy_link_lives_for_a_day_and_a_dead_one_is_noticed_in_1_4_seconds() {
         assert!(*at - last <= Duration::from_millis(1400), "{:?}", *at - last);
     }
     // The connection comes up again once frames get through.
-    pair.loses = usize::MAX;
+    pair.loss_interval = usize::MAX;
     while !pair.ends.iter().all(EthernetConnection::is_up) {
         pair.step();
     }
     assert!(pair.now - last < Duration::from_secs(5));
     pair.act(0, |connection, _, out| connection.queue_message(3, 4, [b"", b"again"], out));
-    while pair.got[1].is_empty() {
+    while pair.received[1].is_empty() {
         pair.step();
     }
 }
@@ -209,7 +212,7 @@ fn a_healthy_link_lives_for_a_day_and_a_dead_one_is_noticed_in_1_4_seconds() {
 #[test]
 fn a_receiver_that_takes_nothing_shuts_the_window_and_opens_it_again() {
     let mut pair = Pair::up(1500);
-    pair.lazy[1] = true;
+    pair.pauses[1] = true;
     let mut sent = 0;
     let stuck = pair.now + Duration::from_secs(20);
     while pair.now < stuck {
@@ -222,9 +225,9 @@ fn a_receiver_that_takes_nothing_shuts_the_window_and_opens_it_again() {
     assert!(sent < 2500, "{sent} messages were taken");
     assert!(pair.ends[1].inbox.len() < 2 * MAX_INBOX_BYTES);
     let began = pair.now;
-    pair.lazy[1] = false;
+    pair.pauses[1] = false;
     pair.take(1);
-    while pair.got[1].len() < sent {
+    while pair.received[1].len() < sent {
         pair.step();
     }
     assert!(pair.now - began < Duration::from_secs(1), "{:?}", pair.now - began);
@@ -239,12 +242,12 @@ fn a_lone_message_and_its_answer_need_two_frames() {
     }
     let before = pair.frames;
     pair.act(0, |connection, _, out| connection.queue_message(1, 1, [b"", b"ping"], out));
-    while pair.got[1].is_empty() {
+    while pair.received[1].is_empty() {
         pair.step();
     }
     pair.act(1, |connection, _, out| connection.queue_message(1, 1, [b"", b"pong"], out));
     assert_eq!(pair.frames - before, 2);
-    while pair.got[0].is_empty() {
+    while pair.received[0].is_empty() {
         pair.step();
     }
     assert!(pair.ends[0].is_all_acknowledged(), "the answer acknowledges");
@@ -260,36 +263,35 @@ fn a_frame_that_asks_is_answered_at_once_with_an_empty_one_that_does_not() {
         let frame = super::super::encode_ack(pair.ends[0].remote_id, asks, pair.ends[0].expected);
         let event = pair.act(1, |connection, now, out| connection.handle_frame(&frame, now, out));
         assert_eq!((event, pair.wire.len()), (ConnectionEvent::Nothing, usize::from(asks)));
-        let answer = super::super::encode_ack(pair.ends[1].remote_id, false, pair.ends[1].expected);
-        let answers: Vec<_> =
-            pair.wire.drain(..).map(|(at, end, frame)| (at > pair.now, end, frame)).collect();
-        assert_eq!(answers, vec![(true, 0, answer.to_vec()); usize::from(asks)]);
+        let ack = super::super::encode_ack(pair.ends[1].remote_id, false, pair.ends[1].expected);
+        let acks: Vec<_> = pair.wire.drain(..).map(|(at, end, frame)| (at > pair.now, end, frame)).collect();
+        assert_eq!(acks, vec![(true, 0, ack.to_vec()); usize::from(asks)]);
     }
 }
 
 /// The reactions of our end to the frames of one of two real nodes.
-fn transcript(text: &str, them: char) -> Vec<String> {
-    let (own, far) = if them == '>' { (B, A) } else { (A, B) };
+fn transcript(text: &str, replayed: char) -> Vec<String> {
+    let (own, remote) = if replayed == '>' { (B, A) } else { (A, B) };
     // The node marked '>' was the caller.
-    let side = if them == '>' { ConnectionRole::Passive } else { ConnectionRole::Active };
-    let mut connection = EthernetConnection::new(side, own, far, 1500, 1, Time(0));
+    let side = if replayed == '>' { ConnectionRole::Passive } else { ConnectionRole::Active };
+    let mut connection = EthernetConnection::new(side, own, remote, 1500, 1, Time(0));
     connection.local_id = 1;
     let mut lines = Vec::new();
     for (from, frame) in captured(text) {
         // Our end calls when the real node did.
-        if from != them && side == ConnectionRole::Active && frame[4] == 0xf2 {
+        if from != replayed && side == ConnectionRole::Active && frame[4] == 0xf2 {
             connection.state = HandshakeState::ConnectSent;
         }
-        if from == them {
+        if from == replayed {
             match connection.handle_frame(&frame, Time(0), &mut |_| true) {
                 ConnectionEvent::Nothing => {}
-                event => lines.push(format!("{them} {event:?}")),
+                event => lines.push(format!("{replayed} {event:?}")),
             }
         }
         let mut messages = Vec::new();
         connection.take_messages(&mut messages, &mut |_| true).unwrap();
         for (source, destination, bytes) in entries(&messages) {
-            lines.push(format!("{them} {}", described(source, destination, &bytes)));
+            lines.push(format!("{replayed} {}", described(source, destination, &bytes)));
         }
     }
     lines
@@ -380,7 +382,7 @@ fn captured_benchmarks_bring_the_same_messages_with_and_without_loss() {
 #[test]
 fn a_device_that_takes_nothing_for_a_while_loses_nothing_and_nacks_are_answered_meanwhile() {
     let mut pair = Pair::up(1500);
-    pair.room[0] = 2;
+    pair.capacity[0] = 2;
     for number in 0..5 {
         let bytes = pattern(1000, number);
         pair.act(0, |connection, _, out| connection.queue_message(1, 2, [b"sign", &bytes], out));
@@ -389,18 +391,18 @@ fn a_device_that_takes_nothing_for_a_while_loses_nothing_and_nacks_are_answered_
     // The first of the two frames in flight is lost. The other end requests it, and receives it before the
     // unsent frames.
     pair.wire.pop_front();
-    pair.room[0] = 1;
-    while pair.got[1].len() < 2 {
+    pair.capacity[0] = 1;
+    while pair.received[1].len() < 2 {
         pair.step();
     }
     assert_eq!(pair.events.len(), 2, "{:?}", pair.events.last());
-    pair.room[0] = usize::MAX;
+    pair.capacity[0] = usize::MAX;
     pair.act(0, |connection, _, out| connection.transmit(out));
     assert!(!pair.ends[0].is_device_blocked());
-    while pair.got[1].len() < 5 {
+    while pair.received[1].len() < 5 {
         pair.step();
     }
-    for (number, (_, _, got)) in pair.got[1].iter().enumerate() {
-        assert!(got[4..] == pattern(1000, number as u64), "message {number}");
+    for (number, (_, _, received)) in pair.received[1].iter().enumerate() {
+        assert!(received[4..] == pattern(1000, number as u64), "message {number}");
     }
 }
