@@ -1,6 +1,6 @@
-//! Runs a plan: order, repetitions, ports side by side, stop on a signal. Sends events, never prints.
+//! Runs a plan: order, repetitions, parallel ports, stop on a signal. Sends events, never prints.
 //!
-//! Not for how anything is measured: that is the workload's parties on the peer's links.
+//! The measurement itself is done by the workload's parties on the protocol's links.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -31,14 +31,14 @@ mod no_data;
 use accumulator::CaseAccumulator;
 use flow_runner::run_flows;
 
-/// What happens while a plan runs.
+/// Events while a plan runs.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent<'a> {
     Begins {
         cases: usize,
         repeat: u32,
-        /// By the plan; absent when it depends on how fast the links are.
+        /// Estimate from the plan; absent when it depends on the speed of the links.
         #[serde(skip_serializing_if = "Option::is_none")]
         estimate_ns: Option<u64>,
     },
@@ -50,14 +50,14 @@ pub enum RunEvent<'a> {
         workload: &'a str,
         message_bytes: u32,
     },
-    /// Sent every interval while a case runs; what it counts, it counts since the beginning of the case.
+    /// Sent every interval while a case runs. Counts start at the beginning of the case.
     Progress {
         case: usize,
         repetition: u32,
         elapsed_ns: u64,
         messages: u64,
         bytes: u64,
-        /// Of what is planned, 0 to 1, where that is known.
+        /// Completed share of the plan, 0 to 1, if it is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         share: Option<f64>,
     },
@@ -77,36 +77,36 @@ pub enum RunEvent<'a> {
     },
 }
 
-/// Who is told.
+/// Receives the events of a run.
 pub trait Observer: Sync {
     fn event(&self, event: &RunEvent);
 }
 
-/// Nobody.
+/// Ignores all events.
 impl Observer for () {
     fn event(&self, _event: &RunEvent) {}
 }
 
-/// What a run needs besides its plan.
+/// Inputs of a run besides its plan.
 pub struct RunContext<'a> {
     pub dialer: Dialer,
     pub observer: &'a dyn Observer,
-    /// Set by a signal: the case that runs ends with what it has, no other begins.
+    /// Set by a signal: the current case ends with its data so far, and no further case starts.
     pub cancel: &'a AtomicBool,
     pub token: Option<String>,
     pub raw: Option<RawFile>,
-    /// Where the content of a download goes; it can take that of one.
+    /// Receiver of the content of a download; takes the content of one case.
     pub content: Option<ContentSender>,
     /// Facts of this machine, for the document.
     pub environment: Map<String, Value>,
-    /// What peers leave open between cases, of this run and others that share it.
+    /// Connections that stay open between cases, of this run and others that share the cache.
     pub connection_cache: Arc<ConnectionCache>,
-    /// Median of an exchange over `mem://`, if it was measured: what the instrument itself costs.
+    /// Median round trip over `mem://`, if it was measured: the measurement overhead.
     pub overhead_ns: Option<f64>,
 }
 
 impl<'a> RunContext<'a> {
-    /// A bench without token, raw file or facts of the machine.
+    /// A context without token, raw file or machine facts.
     pub fn new(dialer: Dialer, observer: &'a dyn Observer, cancel: &'a AtomicBool) -> RunContext<'a> {
         RunContext {
             dialer,
@@ -122,16 +122,16 @@ impl<'a> RunContext<'a> {
     }
 }
 
-/// What cannot be run as planned, found before anything is opened.
+/// A case that cannot run as planned, found before any link is opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{what}", .case.map(|case| format!("case {case}: ")).unwrap_or_default())]
 pub struct InvalidCase {
-    /// Where there are several.
+    /// Index of the case, if the plan has several.
     case: Option<usize>,
     what: String,
 }
 
-/// Looks up every name of the plan, checks what fits with what, and fills in what the plan leaves to us.
+/// Resolves every name of the plan, checks the combinations, and fills in defaults.
 pub fn check(mut plan: Plan) -> Result<Plan, InvalidCase> {
     plan.cases = plan.cases.into_iter().flat_map(expand_sizes).collect();
     let several = plan.cases.len() > 1;
@@ -141,7 +141,7 @@ pub fn check(mut plan: Plan) -> Result<Plan, InvalidCase> {
     Ok(plan)
 }
 
-/// A case without a size is one of each size that its peer has.
+/// Expands a case without a size into one case for each default size of its protocol.
 fn expand_sizes(case: Case) -> Vec<Case> {
     match find_protocol(&case.peer).map_or(&[][..], |peer| peer.sizes) {
         sizes if case.message_bytes == 0 && !sizes.is_empty() => {
@@ -200,7 +200,7 @@ fn resolve_case(case: &mut Case) -> Result<(), String> {
     if case.timeout.is_zero() {
         case.timeout = default_timeout(workload, case.message_bytes, &all_caps);
     }
-    // The peer may have had a word in how the endpoints are opened.
+    // The protocol may have changed the options of the endpoints.
     if let Some(limit) = case_caps(case)?.iter().filter_map(|caps| caps.max_message_bytes).min()
         && case.message_bytes as usize > limit
     {
@@ -213,7 +213,7 @@ fn resolve_case(case: &mut Case) -> Result<(), String> {
     Ok(())
 }
 
-/// What the links to each endpoint can do.
+/// Capabilities of the links to each endpoint.
 fn case_caps(case: &Case) -> Result<Vec<Caps>, String> {
     let caps = case.endpoints.iter().map(|endpoint| {
         crate::link::endpoint_caps(endpoint).map_err(|fault| match fault {
@@ -224,7 +224,7 @@ fn case_caps(case: &Case) -> Result<Vec<Caps>, String> {
     caps.collect()
 }
 
-/// What can be checked only once it is known what the far end speaks.
+/// Checks that need the protocol to be known.
 fn check_protocol_support(case: &mut Case, workload: &Workload, all_caps: &[Caps]) -> Result<(), String> {
     let Some(peer) = find_protocol(&case.peer) else { return Ok(()) };
     let endpoint = &case.endpoints[0];
@@ -250,13 +250,13 @@ fn check_protocol_support(case: &mut Case, workload: &Workload, all_caps: &[Caps
     all_caps.iter().try_for_each(|caps| (peer.prepare_case)(case, caps))
 }
 
-/// How long the plan takes, as far as it says so itself.
+/// Duration of the plan, if it follows from the plan alone.
 pub fn estimate_duration(plan: &Plan) -> Option<Duration> {
     let once: Option<Duration> = plan.cases.iter().map(planned_time).sum();
     once.map(|once| once * plan.repeat)
 }
 
-/// Runs a checked plan. What was measured is always in the document, however it ended.
+/// Runs a checked plan. The document always has the data measured so far, even after an error or interrupt.
 pub fn run(plan: &Plan, bench: &mut RunContext) -> Run {
     let clock = bench.dialer.clock.clone();
     let started = clock.now();
@@ -310,10 +310,10 @@ pub fn run(plan: &Plan, bench: &mut RunContext) -> Run {
     run
 }
 
-/// How often a session is asked while its server still receives.
+/// Interval between queries while the server still receives.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Runs one case once and books it on its account.
+/// Runs one case once and adds it to its accumulator.
 fn run_case_once(
     bench: &RunContext,
     index: usize,
@@ -353,7 +353,7 @@ fn run_case_once(
         }
         let scheduled =
             role == FlowRole::Probe || (role == FlowRole::RoundTrip && case.pacing != Pacing::Closed);
-        // A sender's messages are no samples.
+        // A sender's messages are not samples.
         let raw = bench.raw.as_ref().filter(|_| role != FlowRole::Upload);
         let raw = raw.map(|raw| raw.sink(index, flow_number.fetch_add(1, Relaxed)));
         Recorder::new(scheduled, case.series_interval.as_nanos() as u64, shared, raw)
@@ -388,11 +388,11 @@ fn run_case_once(
             share,
         });
     };
-    // On the virtual clock the host's time is not the run's.
+    // On the virtual clock, host load has no relation to the run.
     let before = matches!(dialer.clock, Clock::System).then(load::HostSnapshot::now);
     let began = if before.is_some() { dialer.now() } else { began };
     let (flowed, mut links) = run_flows(flows, &dialer, bench.cancel, &case, &tick);
-    // It ended with what it had, without a fault of its own.
+    // An interrupted case has partial data but no fault of its own.
     account.was_interrupted |= bench.cancel.load(Relaxed);
     let elapsed = dialer.now().since(began);
     if let Some(before) = before {
@@ -410,7 +410,7 @@ fn run_case_once(
         Ok(far) => (far, None),
         Err(error) => (None, Some(error.to_string())),
     };
-    // What was handed over here may still have been on its way for a while.
+    // Data accepted by the local system may still have been in transit for a while.
     let far_elapsed = far.iter().flat_map(|far| &far.flows).map(|flow| flow.elapsed_ns).max();
     let elapsed = elapsed.max(Duration::from_nanos(far_elapsed.unwrap_or(0)).min(dialer.now().since(began)));
     let known = LocalObservations {
@@ -421,7 +421,7 @@ fn run_case_once(
         was_interrupted: bench.cancel.load(Relaxed),
     };
     let (far, doubt) = account.check_report(far, &known);
-    // When the far end broke it off, all that is seen here is that the link was closed.
+    // After an abort by the server, the client sees only a closed link.
     let told = far.iter().flat_map(|far| &far.flows).find_map(|flow| flow.fault.clone());
     account.record(workload, flowed, far, elapsed);
     let mut silence = None;
@@ -432,7 +432,7 @@ fn run_case_once(
     told.or(near_fault).or(far_fault).or(doubt).or(silence).map_or(Ok(()), Err)
 }
 
-/// The peer of a case; asks the far end where that is left to us, once for each endpoint.
+/// The protocol of a case. `auto` probes the server, once for each endpoint.
 fn resolve_protocol(
     case: &mut Case,
     dialer: &Dialer,
@@ -454,7 +454,7 @@ fn resolve_protocol(
         .ok_or_else(|| ProtocolError::InvalidCase(format!("unknown peer '{}'", case.peer)))
 }
 
-/// How much of what is planned has been done.
+/// Completed share of the plan.
 fn completed_share(
     case: &Case,
     messages: u64,
@@ -477,7 +477,7 @@ fn completed_share(
     .map(|share| share.min(1.0))
 }
 
-/// What an exchange costs the instrument itself: the median over `mem://` in real time, in nanoseconds (about 10 ms).
+/// Measurement overhead of a round trip: the median over `mem://` in real time, in nanoseconds. Takes about 10 ms.
 pub fn measure_overhead_ns() -> f64 {
     const EXCHANGES: u64 = 20_000;
     let measure = || -> Option<f64> {
@@ -502,7 +502,7 @@ pub fn measure_overhead_ns() -> f64 {
         let run = run(&plan, &mut bench);
         run.cases.first()?.figures.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
     };
-    // The in-memory link has nothing that could fail; if it did, no result is near its floor.
+    // The in-memory link cannot fail; 0 means that no overhead is shown.
     measure().unwrap_or(0.0)
 }
 
@@ -511,7 +511,7 @@ mod tests {
     use super::*;
     use crate::plan::CaseSpec;
 
-    /// Ctrl-C at the first word of the first case.
+    /// Interrupts at the first event of the first case.
     struct CancelOnCaseStart<'a>(&'a AtomicBool);
 
     impl Observer for CancelOnCaseStart<'_> {

@@ -1,8 +1,9 @@
-//! Peers: what the far end may speak, both sides of it. One file (or folder) and one line in [`PROTOCOLS`] each.
+//! Protocols: the client and the server side of each. Each protocol is one file (or folder) and one line in
+//! [`PROTOCOLS`].
 //!
-//! The near side is a [`ClientSession`]: it opens the links a case needs and says which party runs on each. The far side is
-//! a [`Service`]: it makes the party of each connection that somebody opens. Neither runs a loop of its own, and
-//! neither touches the stop, the pacing or the recorder.
+//! The client side is a [`ClientSession`]: it opens the links of a case and provides the party that runs on each link.
+//! The server side is a [`Service`]: it makes the party of each accepted connection. Neither runs a loop of its own,
+//! and neither controls the stop, the pacing or the recorder.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -34,7 +35,7 @@ pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
 
-/// Every peer, in the order in which help shows them. `auto` is not one: it finds out which of these is there.
+/// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
 pub static PROTOCOLS: &[Protocol] = &[
     linkgauge::PROTOCOL,
     echo::PROTOCOL,
@@ -51,48 +52,47 @@ pub static PROTOCOLS: &[Protocol] = &[
     linx_bmark::PROTOCOL,
 ];
 
-/// What the list knows of a peer.
+/// An entry of the list of protocols.
 pub struct Protocol {
     pub name: &'static str,
     pub summary: &'static str,
-    /// Port by scheme, where the endpoint names none.
+    /// Default port by scheme.
     pub default_ports: &'static [(&'static str, u16)],
-    /// Workloads it can serve, each with the directions it knows, the usual one first.
+    /// Supported workloads, each with its directions; the default direction comes first.
     pub workloads: &'static [(&'static str, &'static [Direction])],
-    /// Options that a plan may give it: name and meaning.
+    /// Options that a plan may set: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
-    /// Sizes of its messages, one case each, where a plan names none; empty leaves that to the workload.
+    /// Default message sizes, one case each; empty means the default of the workload.
     pub sizes: &'static [u32],
     pub prepare_case: PrepareCase,
     pub connect: ConnectFn,
-    /// The far side, if `serve` can play it.
+    /// The server side, if `serve` supports it.
     pub serve: Option<ServeFn>,
 }
 
-/// Reads the options and completes a case before anything is opened, for links that can do so much. May meet a case
-/// twice.
+/// Reads the options and completes a case before any link is opened. May run twice on one case.
 pub type PrepareCase = fn(&mut Case, &Caps) -> Result<(), String>;
 
-/// For peers that take every case their workloads and directions allow.
+/// For protocols that accept every case with a supported workload and direction.
 pub const ACCEPT_CASE: PrepareCase = |_, _| Ok(());
 
-/// Makes a far end ready for a case.
+/// Prepares a server for a case.
 pub type ConnectFn = fn(&Case, &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError>;
 
-/// Makes the far side of a peer for a server.
+/// Creates the server side of a protocol.
 pub type ServeFn = fn(&Arc<ServerConfig>) -> Arc<dyn Service>;
 
-/// The peer of that name.
+/// The protocol of that name.
 pub fn find_protocol(name: &str) -> Option<&'static Protocol> {
     PROTOCOLS.iter().find(|peer| peer.name == name)
 }
 
-/// Why a peer could not be used for a case.
+/// Why a protocol could not be used for a case.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
     #[error("{0}")]
     Link(#[from] LinkError),
-    /// The far end said something else than the peer's protocol has here.
+    /// The server sent something that the protocol does not allow here.
     #[error("{endpoint}: {what}")]
     UnexpectedReply { endpoint: String, what: String },
     #[error("{0}")]
@@ -105,20 +105,20 @@ impl ProtocolError {
     }
 }
 
-/// What a near side works with.
+/// Inputs of a client.
 pub struct ConnectContext<'a> {
     pub dialer: &'a Dialer,
-    /// Shared secret with a server that wants one.
+    /// Shared secret, for servers that require one.
     pub token: Option<&'a str>,
-    /// What cases before this one left open.
+    /// Connections that earlier cases left open.
     pub connection_cache: &'a Arc<ConnectionCache>,
-    /// Where the content of a download goes, where it is kept.
+    /// Receiver of the content of a download, if it is saved.
     pub content: Option<&'a ContentSender>,
-    /// Makes the recorder of a flow: its role, and which port of the case it belongs to.
+    /// Makes the recorder of a flow from its role and the index of its endpoint.
     pub new_recorder: &'a dyn Fn(FlowRole, usize) -> Recorder,
 }
 
-/// What a peer leaves open for the next case of the same run, by a name of its own; closed at the end of the run.
+/// Connections that a protocol leaves open for the next case of the run, by name. They close at the end of the run.
 #[derive(Default)]
 pub struct ConnectionCache(Mutex<Vec<(String, Box<dyn Any + Send>)>>);
 
@@ -127,7 +127,7 @@ impl ConnectionCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((name, Box::new(thing)));
     }
 
-    /// One of what was left under that name.
+    /// Removes one entry of that name.
     pub fn take<T: Any>(&self, name: &str) -> Option<T> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = all.iter().position(|(kept, thing)| kept == name && thing.is::<T>())?;
@@ -135,28 +135,29 @@ impl ConnectionCache {
     }
 }
 
-/// One link with the party that runs on it.
+/// A link and the party that runs on it.
 pub struct Flow {
     pub role: FlowRole,
-    /// Which port of the case it belongs to.
+    /// Index of its endpoint in the case.
     pub endpoint_index: usize,
     pub link: Box<dyn Link>,
     pub party: Box<dyn RecordingParty>,
 }
 
-/// A far end that is ready for one case.
+/// A server that is ready for one case, as the client sees it.
 pub trait ClientSession: Send {
-    /// The flows to run side by side; asked for once.
+    /// The flows to run in parallel; called once.
     fn take_flows(&mut self) -> Vec<Flow>;
 
-    /// All flows have ended; whether the server still receives what they sent. Asked again after a moment, as long as it
-    /// says so and the user has not had enough. `links` are those of the flows.
+    /// Returns whether the server still receives after all flows have ended. Called repeatedly until it returns `false`
+    /// or the user interrupts. `links` are the links of the flows.
     fn is_draining(&mut self, links: &mut [Box<dyn Link>]) -> bool {
         let _ = links;
         false
     }
 
-    /// All flows have ended; what the far end counted, if it counts. `links` are those of the flows, still open.
+    /// Returns the server's counts, if it reports any, after all flows have ended. `links` are the links of the flows,
+    /// still open.
     fn finish(
         &mut self,
         flows: &[FlowResult],
@@ -166,18 +167,18 @@ pub trait ClientSession: Send {
         Ok(None)
     }
 
-    /// What was agreed with the far end.
+    /// Settings that client and server agreed on.
     fn effective_settings(&self) -> Map<String, Value> {
         Map::new()
     }
 
-    /// Facts of the far machine, if it told any.
+    /// Facts of the server's host, if it reports them.
     fn server_environment(&self) -> Map<String, Value> {
         Map::new()
     }
 }
 
-/// A session whose far end needs no words: just flows.
+/// A session that only has flows: the server needs no control messages.
 pub struct FlowsOnlySession {
     flows: Vec<Flow>,
 }
@@ -194,7 +195,7 @@ impl ClientSession for FlowsOnlySession {
     }
 }
 
-/// Opens one link for every port and connection of a case and makes a flow of each.
+/// Opens one link for each endpoint and connection of a case, and makes a flow of each.
 pub fn open_flows(
     case: &Case,
     near: &ConnectContext,
@@ -209,16 +210,16 @@ pub fn open_flows(
     Ok(flows)
 }
 
-/// What a server lets its clients do, and is.
+/// Settings and limits of a server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     pub limits: ServerLimits,
     pub token: Option<String>,
-    /// Nothing is remembered of senders, where a peer leaves the choice.
+    /// Store nothing about senders, where the protocol supports that.
     pub is_stateless: bool,
-    /// Facts of this machine, told to clients that ask.
+    /// Facts of this machine, for clients that request them.
     pub environment: Map<String, Value>,
-    /// What a server signs with, so that it need not remember: random for each start.
+    /// Signing key, random for each start. Signed tokens replace stored state.
     pub secret: [u8; 32],
 }
 
@@ -234,7 +235,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// Random bytes of the system, which nobody can guess.
+/// Unpredictable random bytes from the system.
 pub(crate) fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     let mut filled = 0;
@@ -242,27 +243,26 @@ pub(crate) fn random_bytes<const BYTES: usize>() -> [u8; BYTES] {
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
             Ok(more) => filled += more,
             Err(rustix::io::Errno::INTR) => {}
-            // Every kernel since 3.17 has them.
+            // Available on every kernel since 3.17.
             Err(error) => panic!("the system gives no random bytes: {error}"),
         }
     }
     bytes
 }
 
-/// What a server grants; it tells them to its clients and enforces them.
+/// Limits that a server reports to its clients and enforces.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ServerLimits {
     /// Sessions at once.
     pub sessions: u32,
     /// Longest run of one case, in seconds.
     pub duration_s: u64,
-    /// Highest rate of payload for one source of connections, both directions together, in bits per second; none if it
-    /// does not limit.
+    /// Highest payload rate of one client, both directions together, in bits per second; `None` means unlimited.
     pub bit_rate: Option<f64>,
     pub message_bytes: u32,
     /// Connections of one session.
     pub flows: u32,
-    /// A connection on which nothing moves is closed after so many seconds.
+    /// Seconds without traffic after which a connection is closed.
     pub idle_s: u64,
 }
 
@@ -283,20 +283,20 @@ impl Default for ServerLimits {
     }
 }
 
-/// The far side of a peer: makes the party of each connection.
+/// The server side of a protocol: makes the party of each connection.
 pub trait Service: Send + Sync {
-    /// The far side for connections to this endpoint, where it is another one because of what else is listened on.
+    /// A different service for connections to this endpoint, if the other endpoints require one.
     fn for_endpoint(&self, endpoint: &Endpoint, all: &[Endpoint]) -> Option<Arc<dyn Service>> {
         let _ = (endpoint, all);
         None
     }
 
-    /// Clients hear why their connections end when the server stops: all stay open until it has been said.
+    /// Whether connections stay open at a server stop until the reason has been sent to the clients.
     fn sends_farewell(&self) -> bool {
         false
     }
 
-    /// Refuses links that it cannot be the far side of, before a server listens.
+    /// Rejects unsupported links before the server listens.
     fn check_link(&self, caps: &Caps) -> Result<(), String> {
         let _ = caps;
         Ok(())
@@ -304,31 +304,31 @@ pub trait Service: Send + Sync {
 
     fn new_party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
 
-    /// What a client begins with each time, where one client may begin several times; each gets a party of its own.
+    /// First bytes of a client's request, if one client may send several; each gets its own party.
     fn opening_prefix(&self) -> Option<&'static [u8]> {
         None
     }
 
-    /// Where else a server of `endpoint` has to listen, for protocols that talk beside their data.
+    /// Further endpoints to listen on, for protocols with separate control connections.
     fn extra_endpoints(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
         let _ = endpoint;
         Ok(Vec::new())
     }
 
-    /// Decides on the first message of an unknown sender, on links without connections. Anybody can send in another's
-    /// name there: `Open` is for senders that have proved their address or that a connection vouches for.
+    /// Decides on the first message of an unknown sender on a connectionless link. Senders can be forged there, so
+    /// `Open` requires a proved address or an existing connection.
     fn admit_sender(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
         let _ = (first, from, reply);
         Admission::Drop
     }
 
-    /// Whether it limits its sessions itself, because one may have several connections. Otherwise each connection is a
-    /// session.
+    /// Whether the protocol limits its sessions itself, because a session may have several connections. Otherwise each
+    /// connection counts as a session.
     fn limits_sessions_itself(&self) -> bool {
         false
     }
 
-    /// Whether the server acts on a connection before the client has said anything.
+    /// Whether the server acts on a connection before the client sends anything.
     fn speaks_first(&self, caps: &Caps) -> bool {
         let _ = caps;
         false
@@ -339,18 +339,18 @@ pub trait Service: Send + Sync {
         Duration::ZERO
     }
 
-    /// The settings of a server that it can honour besides those that hold for all.
+    /// Supported server settings, besides those that every protocol supports.
     fn supported_settings(&self) -> &'static [ServerSetting] {
         &[]
     }
 }
 
-/// Settings of a server that not every protocol can honour.
+/// Server settings that only some protocols support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerSetting {
     /// Clients prove that they know the token.
     Token,
-    /// Nothing is remembered of senders.
+    /// Nothing is stored about senders.
     Stateless,
     /// The largest message, on streams too.
     MessageBytes,
@@ -358,7 +358,7 @@ pub enum ServerSetting {
     Flows,
 }
 
-/// A case for a far end that knows only the size of its messages: unpaced, without end, waiting as long as it is left.
+/// A case for a server that knows only the message size: unpaced, without a stop condition or time-out.
 pub fn server_case(message_bytes: u32) -> Case {
     Case {
         endpoints: Vec::new(),
@@ -382,15 +382,15 @@ pub fn server_case(message_bytes: u32) -> Case {
     }
 }
 
-/// Whether a sender without a connection is likely to answer an answer: two that answer each other would never stop.
-/// Clients send from the ports that the system hands out, above those of well-known services and of the protocols here.
+/// Whether a sender without a connection is likely to reply to a reply. Two such programs would never stop. Clients use
+/// ephemeral ports, which are above those of well-known services and of the protocols here.
 pub fn is_server_port(from: &str) -> bool {
     let Ok(port) = from.parse::<SocketAddr>().map(|from| from.port()) else { return false };
     let is_default = |peer: &Protocol| peer.default_ports.iter().any(|(_, default)| *default == port);
     port < 1024 || port == crate::link::DEFAULT_PORT || PROTOCOLS.iter().any(is_default)
 }
 
-/// The far end of an echo, for whoever needs one without a server.
+/// The server side of an echo, for use without a running server.
 pub fn echo_reflector(caps: &Caps, idle: Duration) -> impl Party + use<> {
     echo::new_reflector(caps, crate::link::party::Tuning::default(), idle)
 }

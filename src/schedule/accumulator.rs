@@ -1,4 +1,4 @@
-//! The account of a case: what its repetitions and ports gave, booked one by one, and the result made of it.
+//! Accumulates the repetitions and ports of a case and makes the result of them.
 
 mod line_figures;
 
@@ -17,17 +17,17 @@ use crate::warnings;
 use crate::workload::report_check::{CheckedReport, LocalObservations, check_report};
 use crate::workload::{FlowResult, FlowRole, ServerReport, Workload, find_workload, merged_recorder};
 
-/// What is known of a case so far.
+/// Data of a case so far.
 pub(super) struct CaseAccumulator {
     pub(super) case: Case,
     requested: Map<String, Value>,
     pub(super) effective: Map<String, Value>,
-    /// Of each port.
+    /// One for each port.
     link_rates: Vec<Option<LinkRate>>,
     pub(super) server_environment: Map<String, Value>,
     pub(super) repetitions: Vec<PartResult>,
     per_endpoint: Vec<PartResult>,
-    /// Exchanges, and those of the probe, of all repetitions.
+    /// Round trips of all repetitions, including those of the probe.
     round_trips: Option<Recorder>,
     probes: Option<Recorder>,
     /// The first latencies of one flow, in order.
@@ -35,15 +35,15 @@ pub(super) struct CaseAccumulator {
     /// The flows whose time series is shown.
     series_recorder: Option<Recorder>,
     cpu: CpuUse,
-    /// What else the host did meanwhile, in the worst repetition.
+    /// Other load of the host, in the worst repetition.
     host_load: Option<HostLoad>,
     elapsed: Duration,
     pub(super) failures: Vec<String>,
-    /// A signal came while it ran.
+    /// A signal arrived during the case.
     pub(super) was_interrupted: bool,
-    /// The far end did not tell what it received.
+    /// The server sent no receive report.
     lacks_server_report: bool,
-    /// What the server reported and cannot be true.
+    /// Implausible values that the server reported.
     report_problems: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl CaseAccumulator {
         }
     }
 
-    /// What the links were granted; the facts of the first stand for all.
+    /// Effective settings of the links; the first link represents all.
     pub(super) fn record_links(&mut self, flows: &[Flow], session: &dyn ClientSession) {
         if let Some(flow) = flows.first() {
             self.effective = flow.link.facts();
@@ -86,7 +86,7 @@ impl CaseAccumulator {
         self.effective.extend(session.effective_settings());
     }
 
-    /// The report without what cannot be true, and why the case is incomplete where no rate is left.
+    /// Removes implausible values from the report. Adds a reason for an incomplete case if no rate is left.
     pub(super) fn check_report(
         &mut self,
         report: Option<ServerReport>,
@@ -96,14 +96,14 @@ impl CaseAccumulator {
         let CheckedReport { report, problems: doubts, is_rate_unknown } = check_report(report, known);
         let unknown = doubts.first().filter(|_| is_rate_unknown);
         let unknown = unknown.map(|doubt| format!("{doubt}: this cannot be true, so throughput is unknown"));
-        // The same in each repetition says nothing new.
+        // Problems repeat in each repetition; list each once.
         let new =
             doubts.into_iter().filter(|doubt| !self.report_problems.contains(doubt)).collect::<Vec<_>>();
         self.report_problems.extend(new);
         (Some(report), unknown)
     }
 
-    /// What the host has done since a repetition began.
+    /// Load of the host since the start of a repetition.
     pub(super) fn record_load(&mut self, before: &HostSnapshot, elapsed: Duration, flows: &[FlowResult]) {
         let waited = flows.iter().map(|flow| flow.cpu_wait_seconds).fold(0.0, f64::max);
         let load = HostSnapshot::now().since(before, elapsed.as_secs_f64(), waited);
@@ -137,7 +137,7 @@ impl CaseAccumulator {
         if let Some(flow) = flows.iter().find(|flow| flow.role == FlowRole::RoundTrip) {
             self.first_latencies = flow.recorder.service_times.first_times().to_vec();
         }
-        // What came in and was asked for piece by piece has its times as well.
+        // A download with a request per chunk has round trips as well.
         let pieces =
             merged_recorder(&flows, FlowRole::Download).filter(|recorder| recorder.transfer_counts.is_some());
         for (recorder, all) in [
@@ -157,7 +157,7 @@ impl CaseAccumulator {
         }
     }
 
-    /// The figures of each port of the last repetition.
+    /// The figures of each port in the last repetition.
     fn figures_per_endpoint(
         &self,
         workload: &Workload,
@@ -181,7 +181,7 @@ impl CaseAccumulator {
         parts.collect()
     }
 
-    /// The case for the document.
+    /// The result for the document.
     pub(super) fn into_result(self, repeat: u32, floor_ns: Option<f64>) -> CaseResult {
         let case = &self.case;
         let complete =
@@ -189,7 +189,7 @@ impl CaseAccumulator {
         let mut figures = combine_repetitions(&self.repetitions);
         if let Some(exchanges) = &self.round_trips {
             figures = Figures {
-                // The pauses between repetitions are nobody's time.
+                // Pauses between repetitions do not count.
                 messages_per_second: figures.messages_per_second,
                 framing_errors: figures.framing_errors,
                 parity_errors: figures.parity_errors,
@@ -211,7 +211,7 @@ impl CaseAccumulator {
             let both = self.cpu.near_seconds + self.cpu.far_seconds.unwrap_or(0.0);
             let delivered = figures.delivered_bytes.unwrap_or(0) as f64
                 + figures.delivered_back_bytes.unwrap_or(0) as f64;
-            // What a server has not reported took time as well.
+            // Undelivered data took time as well, so the rate is unknown without a server report.
             let is_known = delivered > 0.0 && figures.delivered_bytes.is_some();
             let seconds_per_gigabyte = is_known.then(|| both * 1e9 / delivered);
             CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
@@ -270,13 +270,13 @@ impl CaseAccumulator {
     }
 }
 
-/// Counts of all repetitions together; rates are the median repetition's.
+/// Counts of all repetitions together; rates are those of the median repetition.
 fn combine_repetitions(parts: &[PartResult]) -> Figures {
     let Some(first) = parts.first() else { return Figures::default() };
     let mut all = first.figures.clone();
     for part in &parts[1..] {
         let more = &part.figures;
-        // What a far end told may be anything.
+        // The server's counts are untrusted and may overflow.
         all.sent = all.sent.saturating_add(more.sent);
         all.received = all.received.saturating_add(more.received);
         all.lost = all.lost.saturating_add(more.lost);
@@ -310,10 +310,10 @@ fn combine_repetitions(parts: &[PartResult]) -> Figures {
     all
 }
 
-/// A statistic that is compared over repetitions: its name and where it stands.
+/// A statistic that is compared over repetitions: name and accessor.
 type RepetitionStatistic = (&'static str, fn(&Figures) -> Option<f64>);
 
-/// Intervals over the repetitions replace those within: repetitions vary more than one run shows.
+/// Replaces the intervals within a run by intervals over the repetitions, which include the variation between runs.
 fn replace_intervals(figures: &mut Figures, parts: &[PartResult]) {
     fn percentile(figures: &Figures, name: &str) -> Option<f64> {
         figures.latency_ns.as_ref()?.percentile(name).map(|ns| ns as f64)
@@ -328,14 +328,14 @@ fn replace_intervals(figures: &mut Figures, parts: &[PartResult]) {
     for (name, get) in STATISTICS {
         let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();
         figures.intervals.remove(name);
-        // Too few repetitions give no interval, and the one within a run would promise too much.
+        // With too few repetitions there is no interval; the interval within a run would be too narrow.
         if let Some(interval) = stats::median_interval(&values, 0.95) {
             figures.intervals.insert(name.to_owned(), interval);
         }
     }
 }
 
-/// What the plan asked for, with units in the names.
+/// Requested settings, with units in the names.
 fn requested_settings(case: &Case) -> Map<String, Value> {
     let value = json!({
         "peer": case.peer,
@@ -357,7 +357,7 @@ fn requested_settings(case: &Case) -> Map<String, Value> {
     }
 }
 
-/// Where both ends ran, how they waited and what else the host did: a figure without it means nothing.
+/// Placement of both programs, wait mode and host load. Figures cannot be compared without them.
 fn placement(case: &Case, load: Option<&HostLoad>) -> Map<String, Value> {
     let cpu = |cpu: Option<u32>| cpu.map_or_else(|| Value::from("any"), Value::from);
     let mut placement = Map::new();

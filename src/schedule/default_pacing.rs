@@ -1,23 +1,22 @@
-//! The pace of a case that asks for none, or for bits a second: what disturbs others is paced unless full speed is asked for.
+//! Default pacing: cases that could disturb others are paced unless full speed is requested.
 
 use crate::link::{Caps, Dialer, UnpacedScope};
 use crate::plan::{Case, Pacing, RequestedRate, default_late_limits};
 use crate::workload::latency;
 
-/// Bytes of a block of a paced stream: a hundred of them a second, none shorter than a packet.
+/// Block size in bytes of a paced stream: 100 blocks a second, at least one packet each.
 pub(super) fn paced_block_bytes(bits_per_second: f64) -> u32 {
     const PACKET: f64 = 1400.0;
     (bits_per_second / 8.0 / 100.0).max(PACKET) as u32
 }
 
-/// Requests a second to hosts that answer without a server of ours, where no rate is asked for: as many as hosts are used
-/// to.
+/// Default requests per second to hosts that reply without a linkgauge server; a rate that hosts commonly see.
 const DEFAULT_REQUESTS_PER_SECOND: f64 = 10.0;
 
-/// Bits a second on each connection of a load that nothing slows down, where no rate is asked for: those of iperf3.
+/// Default bits per second on each connection of a load without flow control; the default of iperf3.
 const DEFAULT_BITS_PER_SECOND: f64 = 1e6;
 
-/// Paces what would disturb others and was not asked for.
+/// Sets a rate where the load could disturb others and no rate was requested.
 pub(super) fn apply_default_pacing(case: &mut Case, all_caps: &[Caps], dialer: &Dialer) {
     let asked_for = case.rate != RequestedRate::Default || case.pacing != Pacing::Closed;
     if asked_for || all_caps.iter().any(|caps| caps.link_rate.is_some()) {
@@ -52,7 +51,7 @@ mod tests {
     use crate::plan::{CaseSpec, OneOrMany};
     use crate::units::RateTarget;
 
-    /// Messages a second of a case, as it is run.
+    /// Effective messages per second of a case.
     fn paced(url: &str, workload: &str, change: impl FnOnce(&mut CaseSpec)) -> Option<f64> {
         let endpoint: Endpoint = url.parse().unwrap();
         let mut spec = CaseSpec {
@@ -95,7 +94,7 @@ mod tests {
             })
         };
         assert_eq!(at("udp://127.0.0.1", 1.12e6), Some(100.0));
-        // Blocks are as large as a hundred a second make them, between a packet and the usual ones.
+        // Block sizes give 100 blocks a second, but stay between one packet and the default block size.
         assert_eq!(at("tcp://127.0.0.1", 10e6), Some(100.0));
         assert_eq!(at("tcp://127.0.0.1", 11.2e3), Some(1.0));
         assert_eq!(at("tcp://127.0.0.1", 8.0 * 262_144.0 * 1000.0), Some(1000.0));

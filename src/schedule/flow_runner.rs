@@ -1,5 +1,5 @@
-//! Runs the flows of a case side by side: in threads on the system clock, in one thread on the virtual one. Whatever
-//! becomes of one flow, the others end.
+//! Runs the flows of a case in parallel: in threads on the system clock, in one thread on the virtual clock. A failed
+//! flow never blocks the end of the others.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -15,7 +15,7 @@ use crate::plan::Case;
 use crate::protocol::Flow;
 use crate::workload::{FlowResult, FlowRole};
 
-/// Runs flows at the same time, started together; calls `tick` every interval meanwhile.
+/// Starts the flows together and runs them in parallel. Calls `tick` every interval.
 pub(super) fn run_flows(
     flows: Vec<Flow>,
     dialer: &Dialer,
@@ -54,22 +54,22 @@ pub(super) fn run_flows(
     (flowed, links)
 }
 
-/// How a flow ended, what running it cost, and how long its thread waited for a CPU.
+/// How a flow ended, its CPU time, and how long its thread waited for a CPU.
 struct FlowEnd {
     cost: PartyCost,
     cpu_wait_seconds: f64,
     result: Result<(), Fault>,
 }
 
-/// What the threads of a case know of each other.
+/// State that the threads of a case share.
 struct FlowGroup<'a> {
-    /// Opened once all threads are there. No barrier: a thread that could not be started must not be waited for.
+    /// Opened once all threads are ready. A barrier would wait forever for a thread that could not be started.
     start_gate: RwLock<()>,
-    /// Flows that are no probe and have not ended.
+    /// Flows other than probes that have not ended.
     running_loads: AtomicUsize,
-    /// The loads have ended, so the probe does too.
+    /// The loads have ended, so the probe ends too.
     should_stop_probe: AtomicBool,
-    /// All end: a signal came, or a thread panicked.
+    /// All flows end: a signal arrived, or a thread panicked.
     should_stop: AtomicBool,
     clock: &'a Clock,
 }
@@ -77,7 +77,7 @@ struct FlowGroup<'a> {
 impl FlowGroup<'_> {
     /// Runs one flow in this thread.
     fn run_flow(&self, flow: &mut Flow) -> FlowEnd {
-        // Timers of this thread end when they should, not up to 50 µs later.
+        // The default timer slack delays this thread's timers by up to 50 µs.
         let _ = cpu::set_timer_slack_ns(1);
         drop(self.start_gate.read());
         let _place = RunningFlowGuard { group: self, is_load: flow.role != FlowRole::Probe };
@@ -88,14 +88,14 @@ impl FlowGroup<'_> {
         FlowEnd { cost, cpu_wait_seconds: load::thread_wait_seconds() - waited, result }
     }
 
-    /// Ends all flows within a slice.
+    /// Ends all flows within one time slice.
     fn stop_all(&self) {
         self.should_stop.store(true, Relaxed);
         self.should_stop_probe.store(true, Relaxed);
     }
 }
 
-/// A running flow. However it ends, those that wait for its end learn of it.
+/// Notifies the waiting threads when a flow ends, even by a panic.
 struct RunningFlowGuard<'a> {
     group: &'a FlowGroup<'a>,
     is_load: bool,
@@ -132,13 +132,13 @@ fn run_in_threads(
         let spawned: Vec<_> = flows
             .iter()
             .map(|flow| {
-                // Each thread is the only one that uses its flow until it ends.
+                // Only one thread uses a flow until it ends.
                 let run = || together.run_flow(&mut flow.lock().unwrap_or_else(PoisonError::into_inner));
                 Builder::new().spawn_scoped(scope, run)
             })
             .collect();
         if spawned.iter().any(Result::is_err) {
-            // The loads will not all end, so nothing else would stop the probe.
+            // Some loads will never end, so the probe must be stopped here.
             together.should_stop_probe.store(true, Relaxed);
         }
         drop(closed);
@@ -170,10 +170,10 @@ fn run_in_threads(
     flows.zip(ended).collect()
 }
 
-/// Why a flow ended whose thread panicked; the panic itself has been printed.
+/// Fault of a flow whose thread panicked. The panic message has been printed already.
 const PANIC_REASON: &str = "a defect of linkgauge ended this flow: please report the panic message";
 
-/// On the virtual clock one thread does it all, in the order of the flows whenever several could move.
+/// Runs all flows in one thread on the virtual clock. Of several ready flows, the first in order runs.
 fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -> Vec<(Flow, FlowEnd)> {
     let mut results: Vec<Option<Result<(), Fault>>> = flows.iter().map(|_| None).collect();
     while results.iter().any(Option::is_none) {
@@ -222,7 +222,7 @@ mod tests {
     use crate::sample::Recorder;
     use crate::workload::RecordingParty;
 
-    /// Panics at its first step, or goes on until it is stopped.
+    /// Panics at its first step, or runs until it is stopped.
     struct PanickingParty {
         panics: bool,
         recorder: Recorder,
@@ -267,7 +267,7 @@ mod tests {
             link: dialer.open(&endpoint).unwrap(),
             party: Box::new(PanickingParty { panics, recorder: Recorder::for_counting() }),
         };
-        // Neither a load nor a probe waits for one that is gone.
+        // Neither a load nor a probe waits for a flow that has panicked.
         for panicking in [FlowRole::Upload, FlowRole::Probe] {
             let roles = [FlowRole::Upload, FlowRole::Download, FlowRole::Probe];
             let flows = roles.map(|role| flow(role, role == panicking)).into();

@@ -1,4 +1,4 @@
-//! Why a case has no figure at all, in one line.
+//! Why a case has no figures, in one line.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::plan::{Case, Direction};
 use crate::run::Figures;
 use crate::units::{format_duration, format_plural};
 
-/// Where nothing at all arrived there is no figure, so nothing was measured.
+/// Returns a reason if nothing arrived, since the case then has no measurement.
 pub(super) fn reason(case: &Case, all_caps: &[Caps], figures: &Figures) -> Option<String> {
     let delivered = figures.received > 0 || figures.delivered_bytes.is_some_and(|bytes| bytes > 0);
     if delivered {
@@ -33,13 +33,13 @@ pub(super) fn reason(case: &Case, all_caps: &[Caps], figures: &Figures) -> Optio
     }
     let remedy = match all_caps.iter().any(Caps::is_serial_device) {
         true => CHECK_LINE_HINT,
-        // A port that is closed has said so, and ended it before.
+        // A closed port is reported as an error earlier.
         false => ": the server is silent: check that it runs, a firewall on the way, and --timeout",
     };
     Some(format!("{endpoint}: none of {} came through{remedy}", describe_sent(sent, figures.lost_bytes)))
 }
 
-/// What was sent: messages, or bytes where not one was whole.
+/// The amount sent: messages, or bytes if no message was complete.
 fn describe_sent(messages: u64, bytes: u64) -> String {
     if messages > 0 { format_plural(messages, "message") } else { format_plural(bytes, "byte") }
 }

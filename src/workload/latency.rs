@@ -1,8 +1,8 @@
-//! Latency: exchanges of a request and its answer, timed at the near end. In a closed loop, one at a time; or on a
-//! schedule that does not wait for answers, so that a stall is seen by every message it held up.
+//! Latency: round trips of a request and its reply, timed at the client. A closed loop has one request in flight. A
+//! schedule does not wait for replies, so that a stall affects every message it delays.
 //!
-//! The near end is [`Pinger`], the far end [`Reflector`]. What is said in an exchange is an [`RequestReplyCodec`]: a peer may
-//! replace it, never the pacing, the stop or the recorder.
+//! The client is [`Pinger`], the server [`Reflector`]. A protocol may replace the [`RequestReplyCodec`], but not the
+//! pacing, the stop or the recorder.
 
 mod echo;
 
@@ -28,24 +28,24 @@ pub const WORKLOAD: Workload = Workload {
     default_direction: Direction::Loop,
     default_timeout: Duration::from_secs(1),
     default_size: |_| 1,
-    // The first exchanges pay for cold caches, ARP and slow start.
+    // The first round trips include cold caches, ARP and slow start.
     default_warm_up: StopCondition { count: Some(100), time_ns: Some(500_000_000), volume_bytes: None },
     method,
     figures,
 };
 
-/// Largest answer taken in one piece; larger ones arrive in several.
+/// Largest receive in bytes; a longer reply arrives in several chunks.
 const MAX_CHUNK_BYTES: usize = 65_536;
 
-/// Messages that may be on their way at once on a schedule; beyond, the schedule waits and counts it.
+/// Maximum requests in flight on a schedule. Beyond it the schedule waits and counts a missed send.
 const MAX_OUTSTANDING_REQUESTS: u64 = 16_384;
 
-/// So many requests without a single reply, from the first one on, over so long a time: nothing there replies. With a time-out
-/// shorter than the round trip every reply is late, and still tells that there is a server.
+/// A run ends early after this many requests without any reply, over at least this time. With a time-out shorter than
+/// the round trip all replies are late, but they prove that a server is running.
 const MAX_UNANSWERED: u64 = 5;
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 
-/// Numbers remembered at least: so late may an answer be, in time-outs, and still be known as late.
+/// Minimum number of tracked requests. It sets how late, in time-outs, a reply is still recognised as late.
 const MIN_TRACKED_REQUESTS: u64 = 256;
 
 fn method(case: &Case) -> String {
@@ -62,55 +62,55 @@ fn figures(case: &Case, flows: &[FlowResult], _far: Option<&ServerReport>) -> Fi
         .map_or_else(Figures::default, |all| all.latency_figures(&case.late_limits))
 }
 
-/// What is said in an exchange, and when the answer is whole.
+/// Encodes requests and decodes replies.
 pub trait RequestReplyCodec: Send {
     fn encode_request(&mut self, sequence: u64) -> &[u8];
 
-    /// How late it is, before each request; for those that carry the time.
+    /// Sets the current time before each request, for requests with a timestamp.
     fn set_time(&mut self, _now: Time) {}
 
-    /// Looks at bytes that came in; `waiting` are the numbers without an answer.
+    /// Parses received bytes; `waiting` are the sequence numbers without a reply.
     fn parse_reply(&mut self, data: &[u8], waiting: Range<u64>) -> ReplyStatus;
 
-    /// No answer to this number is waited for any longer.
+    /// Gives up waiting for a reply to this number.
     fn abandon(&mut self, _sequence: u64) {}
 
-    /// Why the far end refused to answer, for one line.
+    /// Why the server refused to reply, in one line.
     fn refusal_reason(&self) -> String {
         "the far end refuses to answer".to_owned()
     }
 
-    /// Whole answers come with [`RequestReplyCodec::server_timestamps`].
+    /// Whether complete replies have [`RequestReplyCodec::server_timestamps`].
     fn has_server_timestamps(&self) -> bool {
         false
     }
 
-    /// What the far end told in the last answer of when it came and left.
+    /// Receive and send time of the last request, as the server reported them.
     fn server_timestamps(&self) -> Option<ServerTimestamps> {
         None
     }
 
-    /// Answers tell what they answer. Where they do not, one request is on its way at a time, and what still comes is
-    /// read before the next one: after a lost exchange for as long as the time-out again.
+    /// Whether replies identify their requests. If not, only one request is in flight, and the input is drained before
+    /// the next one: after a lost request for the duration of another time-out.
     fn has_sequence_numbers(&self) -> bool {
         true
     }
 }
 
-/// What the bytes meant.
+/// Result of parsing received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStatus {
-    /// All were taken, the answer is not whole yet.
+    /// All bytes were consumed; the reply is not complete yet.
     Incomplete,
-    /// Number `sequence` is answered with the first `used` bytes, some of which may be wrong.
+    /// The first `used` bytes are the reply to `sequence`; some of them may be corrupt.
     Complete { sequence: u64, used: usize, corrupt_bytes: u64 },
-    /// Number `sequence` is answered with the first `used` bytes, but not with what was expected.
+    /// The first `used` bytes are a reply to `sequence`, but with unexpected content.
     Unexpected { sequence: u64, used: usize },
-    /// The first `used` bytes belong to no exchange.
+    /// The first `used` bytes belong to no round trip.
     Unrelated { used: usize },
-    /// What came up to the first `used` bytes is no answer, and nobody knows where it ends.
+    /// The first `used` bytes are not a reply, and the end of the bad data is unknown.
     Malformed { used: usize },
-    /// The far end answers no question of this kind; [`RequestReplyCodec::refusal_reason`] says why.
+    /// The server does not support this kind of request; see [`RequestReplyCodec::refusal_reason`].
     Refused,
 }
 
@@ -121,7 +121,7 @@ enum RequestState {
     Lost,
 }
 
-/// One number on its way.
+/// One sequence number in flight.
 #[derive(Debug, Clone, Copy)]
 struct RequestSlot {
     intended: Time,
@@ -130,47 +130,47 @@ struct RequestSlot {
     is_measured: bool,
 }
 
-/// The near end: sends requests, matches answers, records.
+/// The client: sends requests, matches replies, records.
 pub struct Pinger {
     codec: Box<dyn RequestReplyCodec>,
     schedule: SendSchedule,
     phases: PhaseTracker,
-    /// The next message is the first that counts.
+    /// The next message is the first one after the warm-up.
     is_first_measured: bool,
     timeout: Duration,
     payload_bytes: u64,
     max_outstanding: u64,
     recorder: Recorder,
     tuning: Option<Tuning>,
-    /// A ring, indexed by sequence number; twice the window, so that late answers and copies are known as such.
+    /// A ring, indexed by sequence number. It is twice the window, to recognise late and duplicate replies.
     slots: Vec<RequestSlot>,
     oldest_outstanding: u64,
     next_sequence: u64,
     highest_answered: Option<u64>,
-    /// Bytes of the request being sent, and how many of them the link has taken.
+    /// Size of the current request, and how many of its bytes the link has taken.
     request_bytes: usize,
     sent_bytes: usize,
-    /// Most bytes of a request offered at once.
+    /// Maximum bytes of a request for one send.
     max_send_bytes: usize,
-    /// The link was offered bytes; they are taken, or it was in vain.
+    /// A send is pending: the link takes the bytes or reports that it could not.
     is_send_pending: bool,
-    /// Since then nothing of an unfinished request has been taken.
+    /// Since this time the link has taken nothing of an unfinished request.
     stalled_since: Option<Time>,
-    /// Take what lies ready before sending on: the far end may be waiting for just that.
+    /// Receive pending input before the next send: the server may be blocked until the client reads.
     must_receive_first: bool,
     is_closed: bool,
     is_refused: bool,
     batch: Batch,
-    /// Whether answers have numbers; the next three matter only where they have none.
+    /// Whether replies have sequence numbers. The next three fields matter only if they do not.
     has_sequence_numbers: bool,
-    /// Nothing more was coming when last looked at, so that the next request can go.
+    /// The last receive found no input, so the next request can be sent.
     is_drained: bool,
-    /// The late answer to a lost request is waited for until then.
+    /// End of the wait for the late reply to a lost request.
     drain_until: Time,
     drain_since: Option<Time>,
-    /// Requests given up before the first byte came, where it would take too long to go on with all that are planned.
+    /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
     unanswered: Option<u64>,
-    /// Recorded while the next answer is on its way, so that recording is not part of any latency.
+    /// Recorded while the next reply is in flight, so that recording is not part of any latency.
     unrecorded_sample: Option<Sample>,
 }
 
@@ -234,13 +234,13 @@ impl Pinger {
             is_closed: false,
             is_refused: false,
             batch: Batch::new(room, 1),
-            // Without a time to end it each request would take a time-out.
+            // Without a time limit each request would take a full time-out.
             unanswered: (caps.is_serial_device() || window == 1 && case.stop.time_ns.is_none()).then_some(0),
             unrecorded_sample: None,
         }
     }
 
-    /// Whether strange bytes count: from the first message that does.
+    /// Whether unexpected bytes count: only after the warm-up.
     fn is_measuring(&self) -> bool {
         self.phases.phase() != Phase::WarmUp && !self.is_first_measured
     }
@@ -250,7 +250,7 @@ impl Pinger {
         &mut self.slots[sequence as usize & mask]
     }
 
-    /// Gives up what has waited too long; moves `oldest` over everything that is settled.
+    /// Expires overdue requests and moves `oldest` past all settled ones.
     fn expire_requests(&mut self, now: Time) {
         while self.oldest_outstanding < self.next_sequence {
             let (oldest, timeout) = (self.oldest_outstanding, self.timeout);
@@ -279,18 +279,19 @@ impl Pinger {
         }
     }
 
-    /// Whether the next request must wait for what may still come; a device that never falls silent is cut short.
+    /// Whether late input must be drained before the next request. The wait is bounded for devices that send
+    /// continuously.
     fn must_drain(&mut self, now: Time) -> bool {
         let since = *self.drain_since.get_or_insert(now);
         !self.is_drained && now < since + 2 * self.timeout
     }
 
-    /// An answer to `sequence` is here.
+    /// Records the reply to `sequence`.
     fn record_reply(&mut self, sequence: u64, corrupt_bytes: u64, wrong: bool, now: Time) {
         let known = self.next_sequence.saturating_sub(self.slots.len() as u64)..self.next_sequence;
         if !known.contains(&sequence) {
             let is_measuring = u64::from(self.is_measuring());
-            // Further ahead than this it is no number of ours at all.
+            // A number further ahead than this was never used.
             match (self.next_sequence..self.next_sequence + self.slots.len() as u64).contains(&sequence) {
                 true => self.recorder.counts.early += is_measuring,
                 false => self.recorder.counts.corrupt_messages += is_measuring,
@@ -412,7 +413,7 @@ impl Party for Pinger {
             self.schedule.advance();
             if self.phases.phase() == Phase::Measuring {
                 self.recorder.counts.sent += 1;
-                // The schedule has moved on: if the message after this one is already due, this one was held up.
+                // The schedule has advanced: if the next message is already due, this one was delayed.
                 let held_up = !self.schedule.is_closed_loop() && self.schedule.due(at) <= at;
                 self.recorder.counts.missed_sends += u64::from(held_up);
             }
@@ -424,10 +425,10 @@ impl Party for Pinger {
 
     fn on_received(&mut self, now: Time) {
         self.unanswered = None;
-        // Of what comes without end, one operation at a time is looked at before the next request, or the rest of one.
+        // With continuous input, one receive is enough before the next send.
         self.must_receive_first = false;
         let batch = std::mem::take(&mut self.batch);
-        // The answer to a long request may begin before all of it is sent.
+        // The reply to a long request may begin before all of the request is sent.
         let sending = u64::from(self.sent_bytes > 0);
         for message in batch.messages() {
             let mut data = message;
@@ -486,7 +487,7 @@ impl Party for Pinger {
                 self.recorder.record_loss(slot.sent);
                 self.recorder.record_missed_frame(sequence, slot.intended);
             } else {
-                // Stopped in the middle: this one is neither answered nor lost, so it was not measured.
+                // Stopped in the middle: this request is neither complete nor lost, so it does not count.
                 self.recorder.counts.sent -= 1;
             }
         }
@@ -504,10 +505,10 @@ impl RecordingParty for Pinger {
     }
 }
 
-/// The far end: sends back what it gets, message by message or as a stream.
+/// The server: returns received bytes, message by message or as a stream.
 pub struct Reflector {
     batch: Batch,
-    /// What of the batch is still to be sent back.
+    /// The part of the batch that is still to be returned.
     unsent: Range<usize>,
     framing: Framing,
     tuning: Option<Tuning>,
@@ -518,7 +519,7 @@ pub struct Reflector {
 }
 
 impl Reflector {
-    /// Ends when nothing came for `idle`.
+    /// Ends after `idle` without input.
     pub fn new(framing: Framing, largest: usize, tuning: Tuning, idle: Duration) -> Reflector {
         Reflector {
             batch: Batch::new(largest, 1),
@@ -532,17 +533,17 @@ impl Reflector {
         }
     }
 
-    /// What came last.
+    /// The last received batch.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Bytes sent back so far.
+    /// Bytes returned so far.
     pub fn returned_bytes(&self) -> u64 {
         self.returned_bytes
     }
 
-    /// Sends `bytes` back first: they came before it was known that they are to be echoed.
+    /// Returns `bytes` first: they arrived before the protocol was known to be an echo.
     pub fn with_initial_bytes(mut self, bytes: &[u8]) -> Reflector {
         self.batch.bytes[..bytes.len()].copy_from_slice(bytes);
         self.unsent = 0..bytes.len();

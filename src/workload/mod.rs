@@ -1,6 +1,7 @@
-//! Workloads: what is measured. Both ends of a workload stand in one file; each has one line in [`WORKLOADS`].
+//! Workloads: the kinds of measurement. One file has the client and the server side of a workload; each workload has
+//! one line in [`WORKLOADS`].
 //!
-//! A workload's ends are parties (`link::party`); the loop that runs them is `link::party::drive`, the only one.
+//! Both sides are parties (`link::party`). The only loop that runs them is `link::party::drive`.
 
 use std::time::Duration;
 
@@ -18,25 +19,25 @@ pub mod phases;
 pub mod report_check;
 pub mod throughput;
 
-/// Every workload, in the order in which help shows them.
+/// Every workload, in the order of the help.
 pub static WORKLOADS: &[Workload] = &[latency::WORKLOAD, throughput::WORKLOAD, download::WORKLOAD];
 
-/// What the list knows of a workload.
+/// An entry of the list of workloads.
 pub struct Workload {
     pub name: &'static str,
     pub summary: &'static str,
-    /// When no stop was asked for.
+    /// Default stop condition.
     pub default_stop: StopCondition,
     pub default_direction: Direction,
-    /// When none was asked for; on a line four times what a message takes there comes on top.
+    /// Default time-out. On a serial line, four times the time of a message on the line is added.
     pub default_timeout: Duration,
-    /// Message size when none was asked for.
+    /// Default message size in bytes.
     pub default_size: fn(&Caps) -> u32,
-    /// Left out of the figures when no warm-up was asked for.
+    /// Default warm-up; its messages are excluded from the figures.
     pub default_warm_up: StopCondition,
-    /// Identity of the way it measures; a change of method changes it.
+    /// Identity of the measurement method. It changes whenever the method changes.
     pub method: fn(&Case) -> String,
-    /// Figures of one repetition from what its flows recorded and the far end told.
+    /// Figures of one repetition, from the records of its flows and the server's report.
     pub figures: fn(&Case, &[FlowResult], Option<&ServerReport>) -> Figures,
 }
 
@@ -45,47 +46,47 @@ pub fn find_workload(name: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.name == name)
 }
 
-/// A near end that records.
+/// A client party that records.
 pub trait RecordingParty: Party {
     fn recorder(&self) -> &Recorder;
     fn into_recorder(self: Box<Self>) -> Recorder;
 }
 
-/// What a flow is for.
+/// The purpose of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowRole {
-    /// Exchanges that are the measurement.
+    /// Round trips that are the measurement.
     RoundTrip,
-    /// Payload from the near end to the far end.
+    /// Payload from client to server.
     Upload,
-    /// Payload from the far end to the near end.
+    /// Payload from server to client.
     Download,
-    /// Exchanges beside a load.
+    /// Round trips in parallel with a load.
     Probe,
-    /// What a peer says beside the payload while it flows.
+    /// Control messages of a protocol during the measurement.
     Control,
 }
 
-/// A flow after it ran.
+/// A flow after its run.
 #[derive(Debug)]
 pub struct FlowResult {
     pub role: FlowRole,
-    /// Which port of the case it belongs to.
+    /// Index of its endpoint in the case.
     pub endpoint_index: usize,
     pub recorder: Recorder,
     pub cpu_seconds: f64,
-    /// Its thread was ready to run for so long, and waited for a CPU.
+    /// Time for which its thread was runnable but waited for a CPU, in seconds.
     pub cpu_wait_seconds: f64,
-    /// CPU time that waiting took, not among those.
+    /// CPU seconds spent busy-polling; not part of the other CPU times.
     pub busy_poll_seconds: f64,
     pub socket_drops: Option<u64>,
-    /// What the serial port at its end counted.
+    /// Errors that its serial port counted.
     pub line_errors: Option<UartErrors>,
     /// Why it ended early.
     pub fault: Option<String>,
 }
 
-/// Everything that the flows of one role recorded, together.
+/// The merged records of all flows of one role.
 pub fn merged_recorder(flows: &[FlowResult], role: FlowRole) -> Option<Recorder> {
     let mut recorders = flows.iter().filter(|flow| flow.role == role).map(|flow| &flow.recorder);
     let first = recorders.next()?;
@@ -95,46 +96,46 @@ pub fn merged_recorder(flows: &[FlowResult], role: FlowRole) -> Option<Recorder>
     Some(all)
 }
 
-/// What the far end counted of one flow.
+/// The server's counts of one flow.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct FlowReport {
     pub port: usize,
-    /// Payload delivered to the far end, or sent by it.
+    /// Payload bytes that the server received or sent.
     pub bytes: u64,
     pub messages: u64,
-    /// Messages of its warm-up, where it counts them: its measurement begins with the one that follows.
+    /// Warm-up messages, if the server counts them. The measurement starts with the next message.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub warm_up_messages: Option<u64>,
-    /// Bytes of the first receipt, which took none of the time.
+    /// Bytes of the first receipt, which took no part of the elapsed time.
     pub head_bytes: u64,
-    /// First to last receipt, by the far end's clock.
+    /// First to last receipt by the server's clock, in nanoseconds.
     pub elapsed_ns: u64,
     pub duplicate: u64,
     pub reordered: u64,
     pub corrupt_messages: u64,
     pub socket_drops: Option<u64>,
     pub inward: bool,
-    /// The server did not receive to the end of what was sent.
+    /// The server did not receive until the end of the transfer.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub unfinished: bool,
-    /// Why the far end broke it off.
+    /// Why the server aborted the flow.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<String>,
 }
 
-/// What the far end tells after a case.
+/// The server's report after a case.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ServerReport {
     pub flows: Vec<FlowReport>,
     pub cpu_seconds: Option<f64>,
-    /// The server ends a report only when it has seen the end of each flow, so nothing of a stream is missing in it.
+    /// Whether the server saw the end of each flow, so that no data of a stream is missing.
     #[serde(skip)]
     pub is_complete: bool,
 }
 
-/// How long to wait for an answer, or for the next bytes, when nothing was asked for.
+/// Default time-out for a reply or for the next bytes.
 pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps]) -> Duration {
-    // There and back, and once more for what gathers the characters; the rest is leeway.
+    // A round trip, plus one message time for devices that buffer characters; the rest is margin.
     let on_lines = all_caps
         .iter()
         .filter_map(|caps| caps.link_rate)
@@ -144,7 +145,7 @@ pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps
     all_caps.iter().map(|caps| caps.open_timeout).fold(answered, Duration::max)
 }
 
-/// How long it takes by the plan to measure a case once, if that can be told: on a line, at best.
+/// Planned duration of one repetition, if the plan determines it. On a serial line this is the minimum.
 pub fn planned_time(case: &Case) -> Option<Duration> {
     let (count, message) = (case.stop.count, u64::from(case.message_bytes));
     let counted = match case.pacing {
@@ -158,7 +159,7 @@ pub fn planned_time(case: &Case) -> Option<Duration> {
     [counted, timed, volume].into_iter().flatten().min()
 }
 
-/// How long so many bytes take on the slowest of the lines; none where one port has no line.
+/// Time for so many bytes on the slowest line; `None` if a port has no link rate.
 fn time_on_line(case: &Case, bytes: u64) -> Option<Duration> {
     let line = |endpoint| crate::link::endpoint_caps(endpoint).ok()?.link_rate;
     let times: Option<Vec<Duration>> =

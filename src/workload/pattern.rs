@@ -1,34 +1,34 @@
-//! The payload: what is sent, so that what comes back can be told from anything else.
+//! The payload: a pattern that distinguishes the received bytes from any other data.
 //!
-//! A message begins with its sequence number (little-endian, as many of its eight bytes as the message has) and goes
-//! on with fixed noise. A stream is the same noise without numbers, told apart by its position. On a line that does not
-//! carry every byte, numbers and noise are made of those that it does.
+//! A message begins with its sequence number (little-endian, up to eight bytes), followed by fixed noise. A stream is
+//! the same noise without numbers; the position identifies each byte. On a line that does not carry every byte value,
+//! numbers and noise use only the values that it carries.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::link::serial_line::{XOFF, XON};
 use crate::link::{Caps, LinkRate};
 
-/// Bytes of a sequence number in front of a message.
+/// Bytes of the sequence number at the start of a message.
 pub const SEQUENCE_BYTES: usize = 8;
 
-/// The noise repeats after so many bytes: a prime, so that no block or page size hides a shift.
+/// Period of the noise in bytes: a prime, so that no block or page size hides a shift.
 pub const NOISE_PERIOD_BYTES: usize = 65_521;
 
-/// The bytes of an alphabet, and noise made of them that somebody may use.
+/// The bytes of an alphabet, and the shared noise made of them.
 type CachedNoise = (Vec<u8>, Weak<[u8]>);
 
-/// The bytes that a link carries as they are.
+/// The byte values that a link carries unchanged.
 #[derive(Debug, Clone)]
 pub struct Alphabet {
-    /// In the order of their values.
+    /// In ascending order.
     bytes: Vec<u8>,
-    /// The place of each byte in it.
+    /// The index of each byte value.
     index_of_byte: Vec<Option<u8>>,
 }
 
 impl Alphabet {
-    /// What links that can do `caps` carry.
+    /// The alphabet of links with these capabilities.
     pub fn from_caps(caps: &Caps) -> Alphabet {
         let (data_bits, in_band) = caps
             .link_rate
@@ -36,7 +36,7 @@ impl Alphabet {
                 (data_bits, in_band)
             });
         let carried = |byte: &u8| {
-            // Drivers that look at seven bits take those with the eighth set for the same characters.
+            // Drivers that check seven bits also treat values with the eighth bit set as control characters.
             let steers = in_band && [XON, XOFF].contains(&(byte & 0x7f));
             u32::from(*byte) < 1 << data_bits && !steers
         };
@@ -52,7 +52,7 @@ impl Alphabet {
         self.bytes.len() as u64
     }
 
-    /// One byte of noise: a hash of its position (the finaliser of MurmurHash3), so that no two places look alike.
+    /// One byte of noise: a hash of its position (the finaliser of MurmurHash3), so that all positions look different.
     fn noise_byte(&self, position: u32) -> u8 {
         let mut hash = position.wrapping_add(1);
         hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
@@ -60,7 +60,7 @@ impl Alphabet {
         self.bytes[(hash ^ hash >> 16) as usize % self.bytes.len()]
     }
 
-    /// `length` bytes of the noise from its beginning.
+    /// The first `length` bytes of the noise.
     fn noise_bytes(&self, length: usize) -> Vec<u8> {
         let mut noise = Vec::with_capacity(length);
         noise.extend((0..length.min(NOISE_PERIOD_BYTES)).map(|at| self.noise_byte(at as u32)));
@@ -71,7 +71,7 @@ impl Alphabet {
         noise
     }
 
-    /// The same, in memory that all have in common who use it at the same time: a thousand flows send one mebibyte.
+    /// The same bytes in memory that all concurrent users share: a thousand flows need one mebibyte.
     fn shared_noise(&self, length: usize) -> Arc<[u8]> {
         static IN_USE: Mutex<Vec<CachedNoise>> = Mutex::new(Vec::new());
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +86,7 @@ impl Alphabet {
         noise
     }
 
-    /// How many messages can be told apart at once by their numbers; half of them on each side of now.
+    /// How many messages the numbers can distinguish at once; half of them before, half after the current one.
     pub fn max_distinguishable(&self, message_bytes: usize) -> u64 {
         const MOST: u64 = 1 << 20;
         let digits = message_bytes.min(SEQUENCE_BYTES) as u32;
@@ -94,7 +94,7 @@ impl Alphabet {
     }
 }
 
-/// The bytes of one message; writing the next number into it is all that changes.
+/// The bytes of one message; only the number changes between messages.
 #[derive(Debug, Clone)]
 pub struct PatternMessage {
     bytes: Vec<u8>,
@@ -116,7 +116,7 @@ impl PatternMessage {
         self.bytes.is_empty()
     }
 
-    /// The message with this number in front.
+    /// The message with this number.
     #[inline]
     pub fn set_sequence(&mut self, sequence: u64) -> &[u8] {
         if self.alphabet.size() == 256 {
@@ -131,7 +131,7 @@ impl PatternMessage {
         &self.bytes
     }
 
-    /// The number nearest to `near` that `head` may stand for; none where it holds what is no number.
+    /// The number nearest to `near` that `head` can represent; `None` if it holds no number.
     #[inline]
     pub fn read_sequence(&self, head: &[u8], near: u64) -> Option<u64> {
         if self.alphabet.size() == 256 {
@@ -140,10 +140,10 @@ impl PatternMessage {
         let (mut low, mut modulus) = (0u64, 1u64);
         for byte in &head[..head.len().min(SEQUENCE_BYTES)] {
             low += modulus * u64::from(self.alphabet.index_of_byte[usize::from(*byte)]?);
-            // At most 252 to the eighth.
+            // At most 252 to the eighth power.
             modulus *= self.alphabet.size();
         }
-        // Numbers that would lie below zero are those of the first time round.
+        // Numbers cannot be negative; use the next one of the same residue.
         let step = (low + modulus - near % modulus) % modulus;
         Some(match near.checked_sub(modulus - step) {
             Some(below) if step > modulus / 2 => below,
@@ -151,25 +151,25 @@ impl PatternMessage {
         })
     }
 
-    /// As it was last numbered.
+    /// The message with its last number.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What follows the number.
+    /// The bytes after the number.
     pub fn body(&self) -> &[u8] {
         &self.bytes[self.bytes.len().min(SEQUENCE_BYTES)..]
     }
 }
 
-/// Writes a number in front of a message of any length.
+/// Writes a number at the start of a message of any length.
 #[inline]
 pub fn write_sequence(message: &mut [u8], sequence: u64) {
     let length = message.len().min(SEQUENCE_BYTES);
     message[..length].copy_from_slice(&sequence.to_le_bytes()[..length]);
 }
 
-/// How many bytes differ; those that one of the two lacks count as well.
+/// Number of different bytes; surplus bytes of the longer slice count as well.
 #[inline]
 pub fn count_differing(a: &[u8], b: &[u8]) -> u64 {
     if a == b {
@@ -178,7 +178,7 @@ pub fn count_differing(a: &[u8], b: &[u8]) -> u64 {
     a.iter().zip(b).filter(|(a, b)| a != b).count() as u64 + a.len().abs_diff(b.len()) as u64
 }
 
-/// Reads the number in front of a message; of a short one, the number nearest to `near`.
+/// Reads the number of a message; from a short message, the number nearest to `near`.
 #[inline]
 pub fn read_sequence(message: &[u8], near: u64) -> u64 {
     let length = message.len().min(SEQUENCE_BYTES);
@@ -189,7 +189,7 @@ pub fn read_sequence(message: &[u8], near: u64) -> u64 {
         return low;
     }
     let modulus = 1u64 << (8 * length);
-    // The distance modulo, taken as a signed step of at most half the modulus.
+    // The distance modulo, as a signed step of at most half the modulus.
     let step = low.wrapping_sub(near) & (modulus - 1);
     if step < modulus / 2 { near.wrapping_add(step) } else { near.wrapping_sub(modulus - step) }
 }
@@ -201,12 +201,12 @@ pub struct PatternStream {
 }
 
 impl PatternStream {
-    /// Slices of up to `longest` bytes.
+    /// Supports slices of up to `longest` bytes.
     pub fn new(longest: usize, alphabet: &Alphabet) -> PatternStream {
         PatternStream { bytes: alphabet.shared_noise(NOISE_PERIOD_BYTES + longest) }
     }
 
-    /// `length` bytes of the stream from `position` on; `length` at most what it was made for.
+    /// `length` bytes of the stream at `position`; `length` is at most the maximum given to `new`.
     #[inline]
     pub fn slice_at(&self, position: u64, length: usize) -> &[u8] {
         let start = (position % NOISE_PERIOD_BYTES as u64) as usize;
@@ -232,7 +232,7 @@ mod tests {
         Alphabet::from_caps(&Caps::STREAM)
     }
 
-    /// All there are on lines.
+    /// All alphabets that occur on serial lines.
     fn alphabets() -> Vec<Alphabet> {
         let line = |data_bits, in_band| LinkRate {
             data_bits,
@@ -247,7 +247,7 @@ mod tests {
     fn noise_does_not_repeat_soon() {
         let stream = PatternStream::new(4096, &full());
         assert_eq!(stream.slice_at(0, 64), stream.slice_at(NOISE_PERIOD_BYTES as u64, 64));
-        // However far it is shifted, by chance alone are two of its bytes alike.
+        // For any shift, bytes agree only by chance.
         for shift in 1..NOISE_PERIOD_BYTES as u64 {
             let differing = count_differing(stream.slice_at(0, 128), stream.slice_at(shift, 128));
             assert!(differing > 115, "{shift}: {differing}");
@@ -258,7 +258,7 @@ mod tests {
     fn streams_send_from_the_same_memory() {
         let one = PatternStream::new(1 << 20, &full());
         let others: Vec<PatternStream> = (0..1000).map(|_| PatternStream::new(1 << 20, &full())).collect();
-        // Tests that run meanwhile may use longer ones.
+        // Parallel tests may use longer ones.
         let memories: BTreeSet<_> = others.iter().map(|other| other.bytes.as_ptr()).collect();
         assert!(memories.len() < 5, "{}", memories.len());
         assert!(PatternStream::new(4096, &full()).bytes.len() >= one.bytes.len(), "a shorter one as well");

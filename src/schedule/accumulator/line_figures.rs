@@ -1,4 +1,4 @@
-//! What the lines of a case add to its figures: its share of what they carry, their errors, how even its ports were.
+//! Figures that need the link rate: share of the rate, line errors, fairness between ports.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::plan::Case;
 use crate::run::{Figures, PartResult};
 use crate::workload::FlowResult;
 
-/// Figures of what went over these lines, with the share of the line rate and the errors of the ports.
+/// Adds the share of the link rate and the line errors of the ports.
 pub(super) fn with_line_figures(
     figures: Figures,
     lines: &[Option<LinkRate>],
@@ -27,12 +27,12 @@ pub(super) fn with_line_figures(
     }
 }
 
-/// Payload that all the lines can carry together; none where one is not known.
+/// Payload rate of all lines together in bits per second; `None` if one is unknown.
 fn total_limit_bps(lines: &[Option<LinkRate>]) -> Option<f64> {
     lines.iter().map(|line| line.map(|line| line.max_payload_bps())).sum()
 }
 
-/// What the ports counted. The flows of one port read the same counters, one a little later than the other.
+/// Errors that the ports counted. Flows of one port read the same counters at slightly different times.
 fn total_errors(flows: &[FlowResult]) -> Option<UartErrors> {
     let ports = flows.iter().map(|flow| flow.endpoint_index).max()?;
     let all = (0..=ports).filter_map(|port| {
@@ -52,7 +52,7 @@ fn merge_errors(a: UartErrors, b: UartErrors, join: fn(u64, u64) -> u64) -> Uart
     }
 }
 
-/// Rate of the slowest port ÷ rate of the fastest; a port that got nothing had no rate.
+/// Rate of the slowest port ÷ rate of the fastest; a port without data has rate 0.
 pub(super) fn fairness(ports: &[PartResult]) -> Option<f64> {
     let rates: Vec<f64> = ports.iter().map(|port| port.figures.throughput_bps.unwrap_or(0.0)).collect();
     let slowest = rates.iter().copied().reduce(f64::min)?;
@@ -60,7 +60,7 @@ pub(super) fn fairness(ports: &[PartResult]) -> Option<f64> {
     (fastest > 0.0).then(|| slowest / fastest)
 }
 
-/// Median of the slowest port ÷ median of the fastest; none unless every port has one.
+/// Median of the slowest port ÷ median of the fastest; `None` unless every port has a median.
 pub(super) fn latency_spread(ports: &[PartResult]) -> Option<f64> {
     let median = |port: &PartResult| port.figures.latency_ns.as_ref()?.percentile("p50");
     let medians: Vec<u64> = ports.iter().map(median).collect::<Option<_>>()?;
@@ -68,7 +68,7 @@ pub(super) fn latency_spread(ports: &[PartResult]) -> Option<f64> {
     (*fastest > 0).then(|| *slowest as f64 / *fastest as f64)
 }
 
-/// The lines for the document; of several the first stands for what they are.
+/// The lines for the document; the first describes the settings of all.
 pub(super) fn line_facts(case: &Case, lines: &[Option<LinkRate>]) -> Map<String, Value> {
     let mut facts = Map::new();
     let Some(first) = lines.first().copied().flatten() else { return facts };
@@ -121,7 +121,7 @@ mod tests {
         let figures = || Figures { throughput_bps: Some(8000.0), ..Figures::default() };
         let percent = |lines: &[Option<LinkRate>]| with_line_figures(figures(), lines, &[]).line_rate_percent;
         assert_eq!(percent(&[line(10_000.0, 10.0)]), Some(100.0));
-        // 8000 and 16 000 bits of payload, whatever the frame.
+        // 8000 and 16 000 bits of payload, whatever the frame format.
         assert_eq!(percent(&[line(10_000.0, 10.0), line(22_000.0, 11.0)]), Some(100.0 / 3.0));
         assert_eq!(percent(&[line(10_000.0, 10.0), None]), None);
     }

@@ -1,7 +1,7 @@
-//! The same bytes come back: the exchange of every peer that echoes.
+//! The request is its own reply: the codec of every protocol that echoes.
 //!
-//! Answers are told apart by their numbers. Where bytes get lost or changed and one request is on its way at a time,
-//! they are told by their place instead: what comes is the answer to that request, whatever it looks like.
+//! Sequence numbers match replies to requests. If bytes can be lost or changed and one request is in flight, the
+//! position matches instead: all input is the reply to that request, whatever its content.
 
 use std::ops::Range;
 
@@ -13,15 +13,15 @@ use crate::workload::pattern::{self, Alphabet, PatternMessage, SEQUENCE_BYTES};
 pub struct EchoCodec {
     message: PatternMessage,
     framing: Framing,
-    /// Bytes may vanish from the stream, so an unfinished answer is dropped when it is given up.
+    /// The stream may lose bytes, so an unfinished reply is dropped when its request expires.
     is_lossy: bool,
-    /// The answer is known by its place.
+    /// Replies are matched by position.
     matches_by_position: bool,
     header: [u8; SEQUENCE_BYTES],
     received_bytes: usize,
     sequence: u64,
     corrupt_bytes: u64,
-    /// By place: whose answer has not come whole, and the last one of those that was given up.
+    /// For matching by position: the request without a complete reply, and the last expired one.
     outstanding: Option<u64>,
     abandoned: Option<u64>,
 }
@@ -60,7 +60,7 @@ impl EchoCodec {
         ReplyStatus::Complete { sequence, used, corrupt_bytes }
     }
 
-    /// What comes belongs to the one request that is on its way, or was given up last.
+    /// Attributes the input to the request in flight, or to the last expired one.
     fn parse_by_position(&mut self, data: &[u8]) -> ReplyStatus {
         let Some(sequence) = self.outstanding else { return ReplyStatus::Unrelated { used: data.len() } };
         let rest = &self.message.bytes()[self.received_bytes..];
@@ -75,7 +75,7 @@ impl EchoCodec {
         self.received_bytes = 0;
         let corrupt_bytes = std::mem::take(&mut self.corrupt_bytes);
         if corrupt_bytes > 0 && self.abandoned.is_some() {
-            // Later than anybody listened for it, and known by its number all the same.
+            // The reply is too late for the position, but its number identifies it.
             let number = self.message.read_sequence(&self.header[..self.header_bytes()], sequence);
             if number == self.abandoned && number != self.outstanding {
                 self.abandoned = None;
@@ -86,12 +86,12 @@ impl EchoCodec {
                 };
             }
         }
-        // Nothing overtakes on a stream: what has not come by now is lost for good.
+        // A stream keeps the order, so missing bytes are lost for good.
         (self.outstanding, self.abandoned) = (None, None);
         ReplyStatus::Complete { sequence, used, corrupt_bytes }
     }
 
-    /// The next answers of a stream, by their numbers.
+    /// Parses the next replies of a stream by their numbers.
     fn parse_by_number(&mut self, data: &[u8], waiting: &Range<u64>) -> ReplyStatus {
         let mut used = 0;
         let head_length = self.header_bytes();
@@ -106,8 +106,8 @@ impl EchoCodec {
             let recent = waiting.start.saturating_sub(2 * MAX_OUTSTANDING_REQUESTS)..waiting.end;
             let number = self.message.read_sequence(&self.header[..head_length], waiting.start);
             let Some(sequence) = number.filter(|number| recent.contains(number)) else {
-                // Not the beginning of any of our messages: the stream is out of step by at least a byte. The others
-                // are looked at again, those of this piece where they lie.
+                // These bytes do not start any of our messages, so the stream is misaligned by at least one byte. Try
+                // again at the next byte; bytes of the current input stay in place.
                 let before = head_length - part;
                 self.received_bytes = before.saturating_sub(1);
                 if before == 0 {
@@ -140,7 +140,7 @@ impl EchoCodec {
 impl RequestReplyCodec for EchoCodec {
     #[inline]
     fn encode_request(&mut self, sequence: u64) -> &[u8] {
-        // Asked for again while the link takes it in parts.
+        // Called again while the link takes the request in parts.
         if self.matches_by_position && self.outstanding != Some(sequence) {
             (self.outstanding, self.received_bytes, self.corrupt_bytes) = (Some(sequence), 0, 0);
         }

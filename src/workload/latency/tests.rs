@@ -1,4 +1,4 @@
-//! The near end as a state machine: told the time and what came, never on a link.
+//! Tests of the client as a state machine, with a given time and input and without a link.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ const MESSAGES: Caps =
 
 const TIMEOUT_NS: u64 = 1_000;
 
-/// A pinger and the time it is told.
+/// A pinger and its time.
 struct PingerHarness {
     pinger: Pinger,
     now: Time,
 }
 
-/// What the pinger wants, with the bytes it offers.
+/// The next step of the pinger, with the bytes it offers.
 #[derive(Debug, PartialEq)]
 enum WantedStep {
     Send(Vec<u8>),
@@ -60,10 +60,10 @@ impl PingerHarness {
         }
     }
 
-    /// Takes the request that it wants to send now.
+    /// Takes the request that the pinger wants to send now.
     fn request(&mut self) -> Vec<u8> {
         let mut wants = self.next_step();
-        // Where answers have no numbers it first looks whether something is still to come.
+        // Without sequence numbers in replies, the pinger drains its input first.
         if wants == WantedStep::Receive(self.now) {
             self.pinger.on_timeout(self.now);
             wants = self.next_step();
@@ -73,7 +73,7 @@ impl PingerHarness {
         request
     }
 
-    /// Hands over bytes that came.
+    /// Delivers received bytes.
     fn deliver(&mut self, bytes: &[u8]) {
         let Step::Receive { into, .. } = self.pinger.next_step(self.now) else {
             panic!("it does not listen")
@@ -134,7 +134,7 @@ fn a_request_sent_in_chunks_is_timed_from_its_first_byte() {
     let mut bench = harness(&STREAM, 20, 1, None, 0);
     let WantedStep::Send(request) = bench.at(5).next_step() else { panic!() };
     bench.pinger.on_sent(3, Time(5));
-    // First it takes what lies ready, then it offers the rest.
+    // The pinger receives pending input before it sends the rest.
     assert_eq!(bench.at(6).next_step(), WantedStep::Receive(Time(6)));
     bench.pinger.on_timeout(Time(6));
     assert_eq!(bench.next_step(), WantedStep::Send(request[3..].to_vec()));
@@ -182,7 +182,7 @@ fn a_link_that_takes_nothing_fails_after_the_time_out() {
         let mut ended = None;
         for now in 1..3 * TIMEOUT_NS {
             match bench.at(now).next_step() {
-                // Offered, and not taken.
+                // Offered, but not taken.
                 WantedStep::Send(_) => {}
                 WantedStep::Receive(_) => bench.pinger.on_timeout(Time(now)),
                 WantedStep::Fail => {
@@ -219,7 +219,7 @@ fn an_answer_after_the_time_out_is_late_however_late() {
 fn a_flood_does_not_keep_a_request_from_being_sent() {
     let mut bench = harness(&STREAM, 200_000, 1, None, 0);
     let mut sent = 0;
-    // Whenever it looks, something is there.
+    // Every receive finds input.
     while sent < 200_000 {
         match bench.next_step() {
             WantedStep::Send(piece) => {
@@ -254,7 +254,7 @@ fn replies_before_their_request_are_counted_and_nothing_else() {
         let mut bench = harness(&MESSAGES, size, 3, Some(1e8), 1);
         let mut reply = bench.request();
         bench.at(1).deliver(&reply.clone());
-        // The warm-up is over: this one answers the number after the next.
+        // The warm-up is over: this reply has the number after the next.
         let first = bench.at(10).request();
         reply[0] += 3;
         bench.at(11).deliver(&reply);
@@ -301,7 +301,7 @@ fn wrong_bytes_are_counted_one_by_one() {
         let counts = bench.counts();
         assert_eq!((counts.received, counts.corrupt_bytes, counts.corrupt_messages), (2, 3, 1));
     }
-    // A message cut short, or with more behind it.
+    // A truncated message, or one with extra bytes.
     let mut bench = harness(&MESSAGES, 20, 2, None, 0);
     let request = bench.request();
     bench.deliver(&request[..15]);
@@ -358,7 +358,7 @@ fn a_late_reply_on_a_line_is_counted_as_late() {
         let mut bench = harness(&LOSSY_STREAM, size, 2, None, 0);
         let first = bench.request();
         bench.deliver(&first[..first.len() / 2]);
-        // The rest comes while it listens.
+        // The rest arrives during the drain.
         assert_eq!(bench.at(TIMEOUT_NS).next_step(), WantedStep::Receive(Time(2 * TIMEOUT_NS)));
         bench.at(TIMEOUT_NS + 10).deliver(&first[first.len() / 2..]);
         let second = bench.request();
@@ -367,7 +367,7 @@ fn a_late_reply_on_a_line_is_counted_as_late() {
         assert_eq!((counts.received, counts.lost, counts.late, counts.corrupt_bytes), (1, 1, 1, 0), "{size}");
         assert_eq!(bench.pinger.recorder.service_times.max(), 7);
     }
-    // All of it comes when nobody listens any longer: it still has its number.
+    // The whole reply arrives after the drain: its number still identifies it.
     for size in [1, 2, 20] {
         let mut bench = harness(&LOSSY_STREAM, size, 2, None, 0);
         let first = bench.request();
@@ -440,7 +440,7 @@ fn strange_messages_are_no_answers() {
 #[test]
 fn a_stall_is_seen_by_every_message_it_held_up() {
     let mut bench = harness(&STREAM, 1, 4, Some(1e7), 0);
-    // Due at 0, 100, 200, 300; the thread comes back only at 250.
+    // Due at 0, 100, 200, 300; the thread runs again only at 250.
     let mut requests = vec![bench.request()];
     requests.extend([bench.at(250).request(), bench.request()]);
     assert_eq!(bench.next_step(), WantedStep::Receive(Time(300)));
@@ -449,7 +449,7 @@ fn a_stall_is_seen_by_every_message_it_held_up() {
     bench.at(310).deliver(&last);
     assert_eq!(bench.next_step(), WantedStep::Done);
     let counts = bench.counts();
-    // The second left when the third was due already.
+    // The third was due already when the second was sent.
     assert_eq!((counts.received, counts.missed_sends), (4, 1));
     let recorder = &bench.pinger.recorder;
     assert_eq!(recorder.service_times.first_times(), [260, 10, 10, 10]);
