@@ -257,38 +257,38 @@ pub fn estimate_duration(plan: &Plan) -> Option<Duration> {
 }
 
 /// Runs a checked plan. The document always has the data measured so far, even after an error or interrupt.
-pub fn run(plan: &Plan, bench: &mut RunContext) -> Run {
-    let clock = bench.dialer.clock.clone();
+pub fn run(plan: &Plan, context: &mut RunContext) -> Run {
+    let clock = context.dialer.clock.clone();
     let started = clock.now();
     let stamp = crate::clock::wall_clock_date();
-    bench.observer.event(&RunEvent::Begins {
+    context.observer.event(&RunEvent::Begins {
         cases: plan.cases.len(),
         repeat: plan.repeat,
         estimate_ns: estimate_duration(plan).map(|time| time.as_nanos() as u64),
     });
-    let mut accounts: Vec<CaseAccumulator> = plan.cases.iter().map(CaseAccumulator::new).collect();
+    let mut accumulators: Vec<CaseAccumulator> = plan.cases.iter().map(CaseAccumulator::new).collect();
     let mut peers = BTreeMap::new();
     'plan: for repetition in 0..plan.repeat {
-        for (index, account) in accounts.iter_mut().enumerate() {
-            if bench.cancel.load(Relaxed) {
+        for (index, accumulator) in accumulators.iter_mut().enumerate() {
+            if context.cancel.load(Relaxed) {
                 break 'plan;
             }
-            if let Err(reason) = run_case_once(bench, index, repetition, account, &mut peers) {
-                bench.observer.event(&RunEvent::Failed { case: index, repetition, reason: &reason });
-                account.failures.push(reason);
-                if !plan.keep_going && !bench.cancel.load(Relaxed) {
+            if let Err(reason) = run_case_once(context, index, repetition, accumulator, &mut peers) {
+                context.observer.event(&RunEvent::Failed { case: index, repetition, reason: &reason });
+                accumulator.failures.push(reason);
+                if !plan.keep_going && !context.cancel.load(Relaxed) {
                     break 'plan;
                 }
             }
         }
     }
-    let interrupted = bench.cancel.load(Relaxed);
+    let interrupted = context.cancel.load(Relaxed);
     let mut far_environment = Map::new();
-    for account in &accounts {
-        far_environment.extend(account.server_environment.clone());
+    for accumulator in &accumulators {
+        far_environment.extend(accumulator.server_environment.clone());
     }
     let cases: Vec<CaseResult> =
-        accounts.into_iter().map(|a| a.into_result(plan.repeat, bench.overhead_ns)).collect();
+        accumulators.into_iter().map(|a| a.into_result(plan.repeat, context.overhead_ns)).collect();
     let mut run = Run {
         schema: SCHEMA.to_owned(),
         id: format!("{}-{:06x}", stamp.strftime("%Y%m%dT%H%M%SZ"), fastrand::u32(..1 << 24)),
@@ -299,14 +299,14 @@ pub fn run(plan: &Plan, bench: &mut RunContext) -> Run {
         interrupted,
         cases,
         paper: None,
-        environment: Environment { near: bench.environment.clone(), far: far_environment },
+        environment: Environment { near: context.environment.clone(), far: far_environment },
         warnings: Vec::new(),
     };
     run.warnings = warnings::host_warnings(&run.environment.near);
-    if let Some(raw) = bench.raw.take() {
+    if let Some(raw) = context.raw.take() {
         run.warnings.extend(warnings::raw_file_warning(raw.finish()));
     }
-    bench.observer.event(&RunEvent::Ends { complete: run.is_complete(), elapsed_ns: run.elapsed_ns });
+    context.observer.event(&RunEvent::Ends { complete: run.is_complete(), elapsed_ns: run.elapsed_ns });
     run
 }
 
@@ -315,14 +315,14 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Runs one case once and adds it to its accumulator.
 fn run_case_once(
-    bench: &RunContext,
+    context: &RunContext,
     index: usize,
     repetition: u32,
-    account: &mut CaseAccumulator,
+    accumulator: &mut CaseAccumulator,
     peers: &mut BTreeMap<String, &'static Protocol>,
 ) -> Result<(), String> {
-    let mut case = account.case.clone();
-    let mut dialer = bench.dialer.clone();
+    let mut case = accumulator.case.clone();
+    let mut dialer = context.dialer.clone();
     (dialer.wait, dialer.timeout) = (case.wait, case.timeout.max(Duration::from_secs(1)));
     let peer = resolve_protocol(&mut case, &dialer, peers).map_err(|error| error.to_string())?;
     let scheme = case.endpoints[0].scheme();
@@ -332,8 +332,8 @@ fn run_case_once(
     let all_caps = case_caps(&case)?;
     check_protocol_support(&mut case, workload, &all_caps)?;
     default_pacing::apply_default_pacing(&mut case, &all_caps, &dialer);
-    account.case = case.clone();
-    bench.observer.event(&RunEvent::CaseBegins {
+    accumulator.case = case.clone();
+    context.observer.event(&RunEvent::CaseBegins {
         case: index,
         repetition,
         endpoint: case.endpoints[0].as_str(),
@@ -354,20 +354,20 @@ fn run_case_once(
         let scheduled =
             role == FlowRole::Probe || (role == FlowRole::RoundTrip && case.pacing != Pacing::Closed);
         // A sender's messages are not samples.
-        let raw = bench.raw.as_ref().filter(|_| role != FlowRole::Upload);
+        let raw = context.raw.as_ref().filter(|_| role != FlowRole::Upload);
         let raw = raw.map(|raw| raw.sink(index, flow_number.fetch_add(1, Relaxed)));
         Recorder::new(scheduled, case.series_interval.as_nanos() as u64, shared, raw)
     };
-    let near = ConnectContext {
+    let connect_context = ConnectContext {
         dialer: &dialer,
-        token: bench.token.as_deref(),
-        content: bench.content.as_ref(),
-        connection_cache: &bench.connection_cache,
+        token: context.token.as_deref(),
+        content: context.content.as_ref(),
+        connection_cache: &context.connection_cache,
         new_recorder: &recorder,
     };
-    let mut session = (peer.connect)(&case, &near).map_err(|error| error.to_string())?;
+    let mut session = (peer.connect)(&case, &connect_context).map_err(|error| error.to_string())?;
     let flows = session.take_flows();
-    account.record_links(&flows, session.as_ref());
+    accumulator.record_links(&flows, session.as_ref());
 
     let began = dialer.now();
     let tick = |elapsed: Duration| {
@@ -379,7 +379,7 @@ fn run_case_once(
         }
         let elapsed_ns = elapsed.as_nanos() as u64;
         let share = completed_share(&case, messages, bytes, elapsed_ns, planned);
-        bench.observer.event(&RunEvent::Progress {
+        context.observer.event(&RunEvent::Progress {
             case: index,
             repetition,
             elapsed_ns,
@@ -391,45 +391,46 @@ fn run_case_once(
     // On the virtual clock, host load has no relation to the run.
     let before = matches!(dialer.clock, Clock::System).then(load::HostSnapshot::now);
     let began = if before.is_some() { dialer.now() } else { began };
-    let (flowed, mut links) = run_flows(flows, &dialer, bench.cancel, &case, &tick);
+    let (flowed, mut links) = run_flows(flows, &dialer, context.cancel, &case, &tick);
     // An interrupted case has partial data but no fault of its own.
-    account.was_interrupted |= bench.cancel.load(Relaxed);
+    accumulator.was_interrupted |= context.cancel.load(Relaxed);
     let elapsed = dialer.now().since(began);
     if let Some(before) = before {
-        account.record_load(&before, elapsed, &flowed);
+        accumulator.record_load(&before, elapsed, &flowed);
     }
-    while !bench.cancel.load(Relaxed) && session.is_draining(&mut links) {
+    while !context.cancel.load(Relaxed) && session.is_draining(&mut links) {
         dialer.clock.sleep_until(dialer.now() + DRAIN_POLL_INTERVAL);
     }
-    let far = session.finish(&flowed, links);
-    account.server_environment = session.server_environment();
-    account.effective.extend(session.effective_settings());
+    let report = session.finish(&flowed, links);
+    accumulator.server_environment = session.server_environment();
+    accumulator.effective.extend(session.effective_settings());
 
     let near_fault = flowed.iter().find_map(|flow| flow.fault.clone());
-    let (far, far_fault) = match far {
-        Ok(far) => (far, None),
+    let (report, report_fault) = match report {
+        Ok(report) => (report, None),
         Err(error) => (None, Some(error.to_string())),
     };
     // Data accepted by the local system may still have been in transit for a while.
-    let far_elapsed = far.iter().flat_map(|far| &far.flows).map(|flow| flow.elapsed_ns).max();
-    let elapsed = elapsed.max(Duration::from_nanos(far_elapsed.unwrap_or(0)).min(dialer.now().since(began)));
+    let server_elapsed = report.iter().flat_map(|report| &report.flows).map(|flow| flow.elapsed_ns).max();
+    let elapsed =
+        elapsed.max(Duration::from_nanos(server_elapsed.unwrap_or(0)).min(dialer.now().since(began)));
     let known = LocalObservations {
         case: &case,
         caps: &all_caps,
         flows: &flowed,
         elapsed: dialer.now().since(began),
-        was_interrupted: bench.cancel.load(Relaxed),
+        was_interrupted: context.cancel.load(Relaxed),
     };
-    let (far, doubt) = account.check_report(far, &known);
+    let (report, doubt) = accumulator.check_report(report, &known);
     // After an abort by the server, the client sees only a closed link.
-    let told = far.iter().flat_map(|far| &far.flows).find_map(|flow| flow.fault.clone());
-    account.record(workload, flowed, far, elapsed);
+    let server_fault = report.iter().flat_map(|report| &report.flows).find_map(|flow| flow.fault.clone());
+    accumulator.record(workload, flowed, report, elapsed);
     let mut silence = None;
-    if let Some(part) = account.repetitions.last() {
-        bench.observer.event(&RunEvent::CaseEnds { case: index, repetition, figures: &part.figures });
-        silence = no_data::reason(&case, &all_caps, &part.figures).filter(|_| !bench.cancel.load(Relaxed));
+    if let Some(part) = accumulator.repetitions.last() {
+        context.observer.event(&RunEvent::CaseEnds { case: index, repetition, figures: &part.figures });
+        silence = no_data::reason(&case, &all_caps, &part.figures).filter(|_| !context.cancel.load(Relaxed));
     }
-    told.or(near_fault).or(far_fault).or(doubt).or(silence).map_or(Ok(()), Err)
+    server_fault.or(near_fault).or(report_fault).or(doubt).or(silence).map_or(Ok(()), Err)
 }
 
 /// The protocol of a case. `auto` probes the server, once for each endpoint.
@@ -485,10 +486,10 @@ pub fn measure_overhead_ns() -> f64 {
         let endpoint: crate::endpoint::Endpoint = "mem://floor".parse().ok()?;
         let mut listener = dialer.listen(&endpoint).ok()?;
         let caps = crate::link::endpoint_caps(&endpoint).ok()?;
-        let far = move |_: &str| -> Box<dyn crate::link::party::Party> {
+        let new_server = move |_: &str| -> Box<dyn crate::link::party::Party> {
             Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };
-        listener.set_party_factory(Box::new(far)).ok()?;
+        listener.set_party_factory(Box::new(new_server)).ok()?;
         let spec = crate::plan::CaseSpec {
             url: Some(crate::plan::OneOrMany::One(endpoint)),
             peer: Some("echo".to_owned()),
@@ -498,8 +499,8 @@ pub fn measure_overhead_ns() -> f64 {
         };
         let plan = check(Plan::new(None, 1, false, spec.expand().ok()?).ok()?).ok()?;
         let cancel = AtomicBool::new(false);
-        let mut bench = RunContext::new(dialer, &(), &cancel);
-        let run = run(&plan, &mut bench);
+        let mut context = RunContext::new(dialer, &(), &cancel);
+        let run = run(&plan, &mut context);
         run.cases.first()?.figures.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
     };
     // The in-memory link cannot fail; 0 means that no overhead is shown.
@@ -528,10 +529,10 @@ mod tests {
         let endpoint: crate::endpoint::Endpoint = "mem://far".parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
         let caps = crate::link::endpoint_caps(&endpoint).unwrap();
-        let far = move |_: &str| -> Box<dyn crate::link::party::Party> {
+        let new_server = move |_: &str| -> Box<dyn crate::link::party::Party> {
             Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };
-        assert!(listener.set_party_factory(Box::new(far)).is_ok());
+        assert!(listener.set_party_factory(Box::new(new_server)).is_ok());
         let spec = CaseSpec {
             url: Some(crate::plan::OneOrMany::One(endpoint)),
             peer: Some("echo".to_owned()),
@@ -541,8 +542,8 @@ mod tests {
         let plan = check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
         let cancel = AtomicBool::new(false);
         let observer = CancelOnCaseStart(&cancel);
-        let mut bench = RunContext::new(dialer, &observer, &cancel);
-        let run = run(&plan, &mut bench);
+        let mut context = RunContext::new(dialer, &observer, &cancel);
+        let run = run(&plan, &mut context);
         assert!(run.interrupted && !run.cases[0].complete);
     }
 }

@@ -90,24 +90,24 @@ fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
     let length =
         u32::try_from(length).map_err(|_| format!("peer ask: a request of {length} bytes is too long"))?;
     if case.message_bytes != 0 && case.message_bytes != length {
-        let asked = case.message_bytes;
+        let request_bytes = case.message_bytes;
         return Err(format!(
-            "peer ask: the size is the request's ({length} bytes), not {asked}: leave it out"
+            "peer ask: the size is the request's ({length} bytes), not {request_bytes}: leave it out"
         ));
     }
     case.message_bytes = length;
     Ok(())
 }
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let flows = open_flows(case, near, |port, link, flows| {
+fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
         let question = RequestSpec::from_case(case, &caps).map_err(ProtocolError::InvalidCase)?;
         let party = Pinger::new(
             Box::new(AskCodec::new(question)),
             case,
             &caps,
-            (near.new_recorder)(FlowRole::RoundTrip, port),
+            (context.new_recorder)(FlowRole::RoundTrip, port),
         );
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())

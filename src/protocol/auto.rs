@@ -27,22 +27,22 @@ pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol,
     }
     let hello = linkgauge::Hello::new();
     let mut link = dialer.open(endpoint)?;
-    let asked = probe(link.as_mut(), &caps, hello.bytes(), dialer);
-    let (answer, silence) = match asked {
-        Ok(asked) => asked,
+    let probed = probe(link.as_mut(), &caps, hello.bytes(), dialer);
+    let (reply, silence) = match probed {
+        Ok(probed) => probed,
         // Some servers reset the connection after input that they do not understand.
         Err(Fault::System { source, .. }) if source.kind() == ErrorKind::ConnectionReset => {
             (Vec::new(), NoReply::Closed)
         }
         Err(fault) => return Err(crate::link::LinkError::new(endpoint, fault).into()),
     };
-    if hello.is_answered_by(&answer) {
+    if hello.is_answered_by(&reply) {
         return named("linkgauge");
     }
-    if answer == hello.bytes() {
+    if reply == hello.bytes() {
         return named("echo");
     }
-    Err(ProtocolError::unexpected_reply(endpoint, describe_failure(endpoint, &answer, silence)))
+    Err(ProtocolError::unexpected_reply(endpoint, describe_failure(endpoint, &reply, silence)))
 }
 
 /// How a server failed to reply.
@@ -62,7 +62,7 @@ fn probe(
 ) -> Result<(Vec<u8>, NoReply), Fault> {
     let mut silence = NoReply::Open;
     let tries = if caps.is_reliable { 1 } else { MAX_TRIES };
-    let mut answer = Vec::new();
+    let mut reply = Vec::new();
     let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(hello.len()).max(hello.len())];
     for _ in 0..tries {
         let mut sent = 0;
@@ -70,14 +70,14 @@ fn probe(
             sent += link.send(&hello[sent..], dialer.timeout)?;
         }
         let until = dialer.now() + dialer.timeout / tries;
-        while answer.len() < hello.len() {
+        while reply.len() < hello.len() {
             let left = until.since(dialer.now());
             if left == Duration::ZERO {
                 break;
             }
-            let room = if caps.framing == Framing::Stream { hello.len() - answer.len() } else { chunk.len() };
+            let room = if caps.framing == Framing::Stream { hello.len() - reply.len() } else { chunk.len() };
             match link.receive(&mut chunk[..room], left) {
-                Ok(length) => answer.extend_from_slice(&chunk[..length]),
+                Ok(length) => reply.extend_from_slice(&chunk[..length]),
                 Err(Fault::TimedOut) => break,
                 Err(Fault::Closed) => {
                     silence = NoReply::Closed;
@@ -89,11 +89,11 @@ fn probe(
                 break;
             }
         }
-        if !answer.is_empty() {
+        if !reply.is_empty() {
             break;
         }
     }
-    Ok((answer, silence))
+    Ok((reply, silence))
 }
 
 /// Bytes of an unknown reply to show: enough to recognise the program that sent it.
@@ -102,8 +102,8 @@ const MAX_SHOWN_BYTES: usize = 16;
 /// The protocols whose default port is that of the endpoint.
 fn protocols_of_port(endpoint: &Endpoint) -> Vec<&'static str> {
     let Ok((_, Some(port))) = endpoint.host_port() else { return Vec::new() };
-    let uses = |peer: &&Protocol| peer.default_ports.contains(&(endpoint.scheme(), port));
-    PROTOCOLS.iter().filter(uses).map(|peer| peer.name).collect()
+    let uses = |protocol: &&Protocol| protocol.default_ports.contains(&(endpoint.scheme(), port));
+    PROTOCOLS.iter().filter(uses).map(|protocol| protocol.name).collect()
 }
 
 /// The protocol to suggest: that of the port, if there is one.
@@ -111,7 +111,7 @@ fn advice(endpoint: &Endpoint) -> String {
     let port = endpoint.host_port().ok().and_then(|(_, port)| port).unwrap_or_default();
     match protocols_of_port(endpoint).as_slice() {
         [] => {
-            let names: Vec<&str> = PROTOCOLS.iter().map(|peer| peer.name).collect();
+            let names: Vec<&str> = PROTOCOLS.iter().map(|protocol| protocol.name).collect();
             format!("name the protocol with --peer ({})", names.join(", "))
         }
         names => format!("port {port} is that of {}: try --peer {}", names.join(" and "), names.join(" or ")),
@@ -119,9 +119,9 @@ fn advice(endpoint: &Endpoint) -> String {
 }
 
 /// Describes the failed detection in one line.
-fn describe_failure(endpoint: &Endpoint, answer: &[u8], silence: NoReply) -> String {
+fn describe_failure(endpoint: &Endpoint, reply: &[u8], silence: NoReply) -> String {
     let choose = advice(endpoint);
-    if answer.is_empty() {
+    if reply.is_empty() {
         let how = match silence {
             NoReply::Open => "nothing came back: the server is silent",
             NoReply::Closed => {
@@ -131,13 +131,13 @@ fn describe_failure(endpoint: &Endpoint, answer: &[u8], silence: NoReply) -> Str
         return format!("{how}: {choose}");
     }
     let mut first = String::new();
-    for &byte in answer.iter().take(MAX_SHOWN_BYTES) {
+    for &byte in reply.iter().take(MAX_SHOWN_BYTES) {
         match byte {
             b' '..=b'~' => first.push(char::from(byte)),
             _ => first.extend(byte.escape_ascii().map(char::from)),
         }
     }
-    let more = if answer.len() > MAX_SHOWN_BYTES { "…" } else { "" };
+    let more = if reply.len() > MAX_SHOWN_BYTES { "…" } else { "" };
     format!("the server is neither linkgauge nor an echo, it says '{first}{more}': {choose}")
 }
 
@@ -147,14 +147,15 @@ mod tests {
 
     #[test]
     fn a_port_that_is_known_names_its_protocol() {
-        let said = |url: &str, answer: &[u8]| describe_failure(&url.parse().unwrap(), answer, NoReply::Open);
+        let describe =
+            |url: &str, reply: &[u8]| describe_failure(&url.parse().unwrap(), reply, NoReply::Open);
         insta::assert_snapshot!(
             [
-                said("tcp://a:5201", b""),
-                said("tcp://a:11111", b"x"),
-                said("tcp://a:18767", b""),
-                said("udp://a:862", b""),
-                said("tcp://a:6785", b"\xbd"),
+                describe("tcp://a:5201", b""),
+                describe("tcp://a:11111", b"x"),
+                describe("tcp://a:18767", b""),
+                describe("udp://a:862", b""),
+                describe("tcp://a:6785", b"\xbd"),
             ]
             .join("\n"),
             @r"
@@ -166,8 +167,9 @@ mod tests {
         "
         );
         assert!(
-            said("tcp://a:7", b"SSH-").ends_with("it says 'SSH-': port 7 is that of echo: try --peer echo")
+            describe("tcp://a:7", b"SSH-")
+                .ends_with("it says 'SSH-': port 7 is that of echo: try --peer echo")
         );
-        assert!(said("tcp://a:22", b"SSH-").contains("name the protocol with --peer (linkgauge, echo, "));
+        assert!(describe("tcp://a:22", b"SSH-").contains("name the protocol with --peer (linkgauge, echo, "));
     }
 }

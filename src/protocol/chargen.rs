@@ -41,17 +41,17 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(|_| Arc::new(ChargenService { lines: lines().into() })),
 };
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let flows = open_flows(case, near, |port, link, flows| {
+fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
         let (role, party): (FlowRole, Box<dyn RecordingParty>) = if case.workload == "latency" {
             let exchange = ask::any_reply_codec(vec![b'?'; case.message_bytes as usize]);
-            let party = Pinger::new(exchange, case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+            let party = Pinger::new(exchange, case, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             (FlowRole::RoundTrip, Box::new(party))
         } else {
             (
                 FlowRole::Download,
-                Box::new(ChargenReceiver::new(case, (near.new_recorder)(FlowRole::Download, port))),
+                Box::new(ChargenReceiver::new(case, (context.new_recorder)(FlowRole::Download, port))),
             )
         };
         flows.push(Flow { role, endpoint_index: port, link, party });

@@ -35,17 +35,17 @@ fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
     }
 }
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
-    let flows = open_flows(case, near, |port, link, flows| {
+    let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
-        let party = Source::new(case, &caps, tuning, (near.new_recorder)(FlowRole::Upload, port));
+        let party = Source::new(case, &caps, tuning, (context.new_recorder)(FlowRole::Upload, port));
         flows.push(Flow { role: FlowRole::Upload, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;
     Ok(Box::new(DiscardSession {
         flows,
-        clock: near.dialer.clock.clone(),
+        clock: context.dialer.clock.clone(),
         timeout: case.timeout,
         message_bytes: u64::from(case.message_bytes).max(1),
         endpoints: case.endpoints.clone(),

@@ -28,13 +28,13 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(|facts| Arc::new(EchoService { idle_timeout: Duration::from_secs(facts.limits.idle_s) })),
 };
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
-    let flows = open_flows(case, near, |port, link, flows| {
+    let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
         if case.workload == "latency" {
             let exchange = Box::new(EchoCodec::new(case, &caps));
-            let party = Pinger::new(exchange, case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+            let party = Pinger::new(exchange, case, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             flows.push(Flow {
                 role: FlowRole::RoundTrip,
                 endpoint_index: port,
@@ -45,9 +45,9 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
         }
         let looped = Arc::new(LoopbackState::default());
         let back = link.second_handle().map_err(|fault| LinkError::new(&case.endpoints[port], fault))?;
-        let sink = Sink::new(case, &caps, tuning, (near.new_recorder)(FlowRole::Download, port))
+        let sink = Sink::new(case, &caps, tuning, (context.new_recorder)(FlowRole::Download, port))
             .looped(&caps, looped.clone());
-        let source = Source::new(case, &caps, tuning, (near.new_recorder)(FlowRole::Upload, port))
+        let source = Source::new(case, &caps, tuning, (context.new_recorder)(FlowRole::Upload, port))
             .looped(case, &caps, looped);
         flows.push(Flow {
             role: FlowRole::Download,

@@ -84,7 +84,7 @@ pub type ServeFn = fn(&Arc<ServerConfig>) -> Arc<dyn Service>;
 
 /// The protocol of that name.
 pub fn find_protocol(name: &str) -> Option<&'static Protocol> {
-    PROTOCOLS.iter().find(|peer| peer.name == name)
+    PROTOCOLS.iter().find(|protocol| protocol.name == name)
 }
 
 /// Why a protocol could not be used for a case.
@@ -130,7 +130,7 @@ impl ConnectionCache {
     /// Removes one entry of that name.
     pub fn take<T: Any>(&self, name: &str) -> Option<T> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = all.iter().position(|(kept, thing)| kept == name && thing.is::<T>())?;
+        let at = all.iter().position(|(cached, thing)| cached == name && thing.is::<T>())?;
         all.remove(at).1.downcast().ok().map(|thing| *thing)
     }
 }
@@ -198,13 +198,13 @@ impl ClientSession for FlowsOnlySession {
 /// Opens one link for each endpoint and connection of a case, and makes a flow of each.
 pub fn open_flows(
     case: &Case,
-    near: &ConnectContext,
+    context: &ConnectContext,
     mut make: impl FnMut(usize, Box<dyn Link>, &mut Vec<Flow>) -> Result<(), ProtocolError>,
 ) -> Result<Vec<Flow>, ProtocolError> {
     let mut flows = Vec::new();
     for (port, endpoint) in case.endpoints.iter().enumerate() {
         for _ in 0..case.parallel {
-            make(port, near.dialer.open(endpoint)?, &mut flows)?;
+            make(port, context.dialer.open(endpoint)?, &mut flows)?;
         }
     }
     Ok(flows)
@@ -386,7 +386,7 @@ pub fn server_case(message_bytes: u32) -> Case {
 /// ephemeral ports, which are above those of well-known services and of the protocols here.
 pub fn is_server_port(from: &str) -> bool {
     let Ok(port) = from.parse::<SocketAddr>().map(|from| from.port()) else { return false };
-    let is_default = |peer: &Protocol| peer.default_ports.iter().any(|(_, default)| *default == port);
+    let is_default = |protocol: &Protocol| protocol.default_ports.iter().any(|(_, default)| *default == port);
     port < 1024 || port == crate::link::DEFAULT_PORT || PROTOCOLS.iter().any(is_default)
 }
 

@@ -239,9 +239,9 @@ impl ReplyBuilder {
     fn reply_to_message(&mut self, message: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let (head, body) = message.split_first_chunk()?;
         let header = SockperfHeader::read(head);
-        let answer = header.reply_header().filter(|_| header.length as usize == message.len())?;
+        let reply = header.reply_header().filter(|_| header.length as usize == message.len())?;
         out.resize(HEADER_BYTES, 0);
-        answer.write(out);
+        reply.write(out);
         out.extend_from_slice(body);
         Some(())
     }
@@ -249,12 +249,12 @@ impl ReplyBuilder {
     fn begin_reply(&mut self, out: &mut Vec<u8>) -> Option<()> {
         let header = SockperfHeader::read(&self.header);
         self.bytes_left = (header.length as usize).checked_sub(HEADER_BYTES)?;
-        let answer = header.reply_header();
-        self.must_reply = answer.is_some();
-        if let Some(answer) = answer {
+        let reply = header.reply_header();
+        self.must_reply = reply.is_some();
+        if let Some(reply) = reply {
             let at = out.len();
             out.resize(at + HEADER_BYTES, 0);
-            answer.write(&mut out[at..]);
+            reply.write(&mut out[at..]);
         }
         Some(())
     }
@@ -323,27 +323,27 @@ mod tests {
     const REQUEST_HEX: &str = "0000000000000001 0003 00000020 D4ABB2CDC69BB454110E827441213DDC8770";
     const REPLY_HEX: &str = "0000000000000001 0002 00000020 D4ABB2CDC69BB454110E827441213DDC8770";
 
-    fn build_replies<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
-        let (mut answers, mut out) = (ReplyBuilder::default(), Vec::new());
-        for piece in pieces {
-            answers.reply_to_stream(piece, &mut out)?;
+    fn build_replies<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
+        let (mut builder, mut out) = (ReplyBuilder::default(), Vec::new());
+        for chunk in chunks {
+            builder.reply_to_stream(chunk, &mut out)?;
         }
         Some(out)
     }
 
     #[test]
     fn the_server_clears_a_flag() {
-        let (asked, answered) = (bytes(REQUEST_HEX), bytes(REPLY_HEX));
+        let (request, reply_bytes) = (bytes(REQUEST_HEX), bytes(REPLY_HEX));
         let mut out = Vec::new();
-        assert_eq!(ReplyBuilder::default().reply_to_message(&asked, &mut out), Some(()));
-        assert_eq!(out, answered);
+        assert_eq!(ReplyBuilder::default().reply_to_message(&request, &mut out), Some(()));
+        assert_eq!(out, reply_bytes);
         // A stream in chunks of any length: several messages, one of which requests no reply.
         let silent = bytes("0000000000000002 0001 00000010 FFFF");
-        let stream = [&asked[..], &silent, &asked].concat();
+        let stream = [&request[..], &silent, &request].concat();
         for size in 1..stream.len() {
             assert_eq!(
                 build_replies(stream.chunks(size)),
-                Some([&answered[..], &answered].concat()),
+                Some([&reply_bytes[..], &reply_bytes].concat()),
                 "{size}"
             );
         }
@@ -361,38 +361,38 @@ mod tests {
             [Caps::STREAM, Caps { framing: Framing::Message, max_message_bytes: Some(1000), ..Caps::STREAM }]
         {
             let mut near = PingPongCodec::new(32, &caps);
-            let asked = near.encode_request(6).to_vec();
-            assert_eq!(asked[..HEADER_BYTES], bytes("0000000000000007 0003 00000020"));
-            let mut answered = asked.clone();
-            answered[9] = 2;
+            let request = near.encode_request(6).to_vec();
+            assert_eq!(request[..HEADER_BYTES], bytes("0000000000000007 0003 00000020"));
+            let mut reply_bytes = request.clone();
+            reply_bytes[9] = 2;
             assert_eq!(
-                near.parse_reply(&answered, 6..7),
+                near.parse_reply(&reply_bytes, 6..7),
                 ReplyStatus::Complete { sequence: 6, used: 32, corrupt_bytes: 0 }
             );
             assert_eq!(
-                near.parse_reply(&asked, 6..7),
+                near.parse_reply(&request, 6..7),
                 ReplyStatus::Malformed { used: 32 },
                 "an echo is none"
             );
-            answered[20] ^= 1;
+            reply_bytes[20] ^= 1;
             assert_eq!(
-                near.parse_reply(&answered, 6..7),
+                near.parse_reply(&reply_bytes, 6..7),
                 ReplyStatus::Complete { sequence: 6, used: 32, corrupt_bytes: 1 }
             );
         }
         let mut near = PingPongCodec::new(32, &Caps::STREAM);
-        let mut answered = near.encode_request(0).to_vec();
-        answered[9] = 2;
+        let mut reply_bytes = near.encode_request(0).to_vec();
+        reply_bytes[9] = 2;
         for at in 0..31 {
-            assert_eq!(near.parse_reply(&answered[at..=at], 0..1), ReplyStatus::Incomplete);
+            assert_eq!(near.parse_reply(&reply_bytes[at..=at], 0..1), ReplyStatus::Incomplete);
         }
-        let two = [&answered[31..], &answered].concat();
+        let two = [&reply_bytes[31..], &reply_bytes].concat();
         assert_eq!(
             near.parse_reply(&two, 0..1),
             ReplyStatus::Complete { sequence: 0, used: 1, corrupt_bytes: 0 }
         );
         assert_eq!(
-            near.parse_reply(&answered, 0..1),
+            near.parse_reply(&reply_bytes, 0..1),
             ReplyStatus::Complete { sequence: 0, used: 32, corrupt_bytes: 0 }
         );
     }

@@ -114,15 +114,15 @@ impl CaseAccumulator {
         &mut self,
         workload: &Workload,
         flows: Vec<FlowResult>,
-        far: Option<ServerReport>,
+        report: Option<ServerReport>,
         elapsed: Duration,
     ) {
         let endpoint = |port: usize| self.case.endpoints[port].to_string();
-        let figures = (workload.figures)(&self.case, &flows, far.as_ref());
+        let figures = (workload.figures)(&self.case, &flows, report.as_ref());
         let figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
         let elapsed_ns = elapsed.as_nanos() as u64;
         self.elapsed += elapsed;
-        self.lacks_server_report |= far.is_none()
+        self.lacks_server_report |= report.is_none()
             && self.case.direction != Some(Direction::Loop)
             && flows.iter().any(|flow| flow.role == FlowRole::Upload);
         self.repetitions.push(PartResult { endpoint: endpoint(0), elapsed_ns, figures });
@@ -131,17 +131,17 @@ impl CaseAccumulator {
         if waiting > 0.0 {
             *self.cpu.near_waiting_seconds.get_or_insert(0.0) += waiting;
         }
-        if let Some(seconds) = far.as_ref().and_then(|far| far.cpu_seconds) {
+        if let Some(seconds) = report.as_ref().and_then(|report| report.cpu_seconds) {
             *self.cpu.far_seconds.get_or_insert(0.0) += seconds;
         }
         if let Some(flow) = flows.iter().find(|flow| flow.role == FlowRole::RoundTrip) {
             self.first_latencies = flow.recorder.service_times.first_times().to_vec();
         }
         // A download with a request per chunk has round trips as well.
-        let pieces =
+        let chunks =
             merged_recorder(&flows, FlowRole::Download).filter(|recorder| recorder.transfer_counts.is_some());
         for (recorder, all) in [
-            (merged_recorder(&flows, FlowRole::RoundTrip).or(pieces), &mut self.round_trips),
+            (merged_recorder(&flows, FlowRole::RoundTrip).or(chunks), &mut self.round_trips),
             (merged_recorder(&flows, FlowRole::Probe), &mut self.probes),
         ] {
             if let Some(recorder) = recorder {
@@ -153,7 +153,7 @@ impl CaseAccumulator {
             self.series_recorder = Some(recorder);
         }
         if self.case.endpoints.len() > 1 {
-            self.per_endpoint = self.figures_per_endpoint(workload, flows, far, elapsed_ns);
+            self.per_endpoint = self.figures_per_endpoint(workload, flows, report, elapsed_ns);
         }
     }
 
@@ -162,7 +162,7 @@ impl CaseAccumulator {
         &self,
         workload: &Workload,
         flows: Vec<FlowResult>,
-        far: Option<ServerReport>,
+        report: Option<ServerReport>,
         elapsed_ns: u64,
     ) -> Vec<PartResult> {
         let mut ports: Vec<Vec<FlowResult>> = self.case.endpoints.iter().map(|_| Vec::new()).collect();
@@ -170,11 +170,11 @@ impl CaseAccumulator {
             ports[flow.endpoint_index].push(flow);
         }
         let parts = ports.iter().enumerate().map(|(port, flows)| {
-            let far = far.as_ref().map(|far| ServerReport {
-                flows: far.flows.iter().filter(|flow| flow.port == port).cloned().collect(),
+            let report = report.as_ref().map(|report| ServerReport {
+                flows: report.flows.iter().filter(|flow| flow.port == port).cloned().collect(),
                 ..ServerReport::default()
             });
-            let figures = (workload.figures)(&self.case, flows, far.as_ref());
+            let figures = (workload.figures)(&self.case, flows, report.as_ref());
             let figures = line_figures::with_line_figures(figures, &self.link_rates[port..=port], flows);
             PartResult { endpoint: self.case.endpoints[port].to_string(), elapsed_ns, figures }
         });

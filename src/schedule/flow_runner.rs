@@ -119,7 +119,7 @@ fn run_in_threads(
     interval: Duration,
     tick: &dyn Fn(Duration),
 ) -> Vec<(Flow, FlowEnd)> {
-    let together = FlowGroup {
+    let group = FlowGroup {
         start_gate: RwLock::new(()),
         running_loads: AtomicUsize::new(flows.iter().filter(|flow| flow.role != FlowRole::Probe).count()),
         should_stop_probe: AtomicBool::new(false),
@@ -128,29 +128,29 @@ fn run_in_threads(
     };
     let flows: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
     let ended: Vec<FlowEnd> = std::thread::scope(|scope| {
-        let closed = together.start_gate.write();
+        let closed = group.start_gate.write();
         let spawned: Vec<_> = flows
             .iter()
             .map(|flow| {
                 // Only one thread uses a flow until it ends.
-                let run = || together.run_flow(&mut flow.lock().unwrap_or_else(PoisonError::into_inner));
+                let run = || group.run_flow(&mut flow.lock().unwrap_or_else(PoisonError::into_inner));
                 Builder::new().spawn_scoped(scope, run)
             })
             .collect();
         if spawned.iter().any(Result::is_err) {
             // Some loads will never end, so the probe must be stopped here.
-            together.should_stop_probe.store(true, Relaxed);
+            group.should_stop_probe.store(true, Relaxed);
         }
         drop(closed);
         let began = clock.now();
         let mut next = began + interval;
         while spawned.iter().flatten().any(|thread| !thread.is_finished()) {
             // Short at first, so that a case of milliseconds does not wait for a tick.
-            let patience =
+            let wait =
                 Duration::from_millis(50).min(clock.now().since(began) / 4).max(Duration::from_micros(200));
-            clock.sleep_until((clock.now() + patience).min(next));
+            clock.sleep_until((clock.now() + wait).min(next));
             if cancel.load(Relaxed) {
-                together.stop_all();
+                group.stop_all();
             }
             if clock.now() >= next {
                 tick(next.since(began));

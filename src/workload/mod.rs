@@ -140,9 +140,9 @@ pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps
         .iter()
         .filter_map(|caps| caps.link_rate)
         .map(|line| line.transmission_time(message_bytes.into()));
-    let answered =
+    let reply_time =
         workload.default_timeout.saturating_add(on_lines.max().unwrap_or_default().saturating_mul(4));
-    all_caps.iter().map(|caps| caps.open_timeout).fold(answered, Duration::max)
+    all_caps.iter().map(|caps| caps.open_timeout).fold(reply_time, Duration::max)
 }
 
 /// Planned duration of one repetition, if the plan determines it. On a serial line this is the minimum.

@@ -116,10 +116,10 @@ impl LocalObservations<'_> {
 
     /// Finds impossible values in a receive report.
     fn check_upload(&self, report: &ServerReport, port: usize) -> Option<String> {
-        let told: Vec<&FlowReport> =
+        let reported: Vec<&FlowReport> =
             report.flows.iter().filter(|flow| !flow.inward && flow.port == port).collect();
         let flows = self.flows_of(FlowRole::Upload, port).count() as u64;
-        if flows == 0 || told.is_empty() {
+        if flows == 0 || reported.is_empty() {
             return None;
         }
         let sent: u64 =
@@ -128,8 +128,9 @@ impl LocalObservations<'_> {
         let buffers = MAX_IN_FLIGHT_BYTES.saturating_mul(flows);
         // Messages of the warm-up may arrive later.
         let most = if self.has_warm_up() { sent.saturating_add(buffers) } else { sent };
-        let sum =
-            |get: fn(&FlowReport) -> u64| told.iter().fold(0, |sum: u64, flow| sum.saturating_add(get(flow)));
+        let sum = |get: fn(&FlowReport) -> u64| {
+            reported.iter().fold(0, |sum: u64, flow| sum.saturating_add(get(flow)))
+        };
         let (bytes, messages, head) =
             (sum(|flow| flow.bytes), sum(|flow| flow.messages), sum(|flow| flow.head_bytes));
         if bytes > most {
@@ -155,13 +156,13 @@ impl LocalObservations<'_> {
         if bytes > 0 && (head > bytes || head > MAX_INITIAL_BYTES.max(2 * size).saturating_mul(flows)) {
             return Some(format!("it reports that {head} of {bytes} bytes came at once"));
         }
-        self.check_elapsed(&told, port, bytes - head.min(bytes))
-            .or_else(|| self.check_missing(report, &told, port, bytes))
+        self.check_elapsed(&reported, port, bytes - head.min(bytes))
+            .or_else(|| self.check_missing(report, &reported, port, bytes))
     }
 
     /// Finds an impossible elapsed time for the bytes after the first receipt.
-    fn check_elapsed(&self, told: &[&FlowReport], port: usize, timed: u64) -> Option<String> {
-        let elapsed_ns = told.iter().map(|flow| flow.elapsed_ns).max().unwrap_or(0);
+    fn check_elapsed(&self, reported: &[&FlowReport], port: usize, timed: u64) -> Option<String> {
+        let elapsed_ns = reported.iter().map(|flow| flow.elapsed_ns).max().unwrap_or(0);
         let longest = self.max_elapsed();
         if u128::from(elapsed_ns) > longest.as_nanos() {
             return Some(format!(
@@ -188,11 +189,11 @@ impl LocalObservations<'_> {
     fn check_missing(
         &self,
         report: &ServerReport,
-        told: &[&FlowReport],
+        reported: &[&FlowReport],
         port: usize,
         bytes: u64,
     ) -> Option<String> {
-        let has_fault = told.iter().any(|flow| flow.fault.is_some())
+        let has_fault = reported.iter().any(|flow| flow.fault.is_some())
             || self.flows_of(FlowRole::Upload, port).any(|flow| flow.fault.is_some());
         if has_fault || self.was_interrupted || self.has_warm_up() || !self.is_reliable_stream(port) {
             return None;
@@ -202,7 +203,7 @@ impl LocalObservations<'_> {
         let missing = sent.saturating_sub(bytes);
         let may_miss = match report.is_complete {
             true => 0,
-            false => MAX_IN_FLIGHT_BYTES.saturating_mul(told.len() as u64),
+            false => MAX_IN_FLIGHT_BYTES.saturating_mul(reported.len() as u64),
         };
         (missing > may_miss || bytes == 0 && sent > 0).then(|| {
             format!("it reports {bytes} bytes received, {sent} were sent on a stream that loses nothing")
@@ -211,9 +212,9 @@ impl LocalObservations<'_> {
 
     /// Finds impossible values in a send report. Also returns the number of messages that this client received.
     fn check_download(&self, report: &ServerReport, port: usize) -> Option<(String, u64)> {
-        let mut told = report.flows.iter().filter(|flow| flow.inward && flow.port == port).peekable();
-        told.peek()?;
-        let messages = told.fold(0, |sum: u64, flow| sum.saturating_add(flow.messages));
+        let mut reported = report.flows.iter().filter(|flow| flow.inward && flow.port == port).peekable();
+        reported.peek()?;
+        let messages = reported.fold(0, |sum: u64, flow| sum.saturating_add(flow.messages));
         let flows = self.flows_of(FlowRole::Download, port).count() as u64;
         let own: u64 =
             self.flows_of(FlowRole::Download, port).map(|flow| flow.recorder.counts.received).sum();

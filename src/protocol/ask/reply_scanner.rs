@@ -244,15 +244,16 @@ mod tests {
         end: &ReplyEnd,
         expect: Option<&str>,
         stream: &[u8],
-        pieces: &[usize],
+        chunk_lengths: &[usize],
     ) -> Vec<(usize, &'static str)> {
         let mut reply =
             ReplyScanner::new(end.clone(), expect.map(|text| PatternSearch::parse(text).unwrap()));
         let mut found = Vec::new();
-        let (mut at, mut pieces) = (0, pieces.iter().cycle());
+        let (mut at, mut chunk_lengths) = (0, chunk_lengths.iter().cycle());
         while at < stream.len() {
-            let piece = pieces.next().map_or(stream.len(), |&length| length.max(1)).min(stream.len() - at);
-            let end = at + piece;
+            let chunk_bytes =
+                chunk_lengths.next().map_or(stream.len(), |&length| length.max(1)).min(stream.len() - at);
+            let end = at + chunk_bytes;
             while at < end {
                 let (used, what) = match reply.scan(&stream[at..end]) {
                     ScanResult::Incomplete => break,
@@ -272,8 +273,11 @@ mod tests {
     #[test]
     fn a_terminator_may_arrive_in_chunks() {
         let stream = b"\r\nOK\r\nO\r\nOOK\r\nERROR\r\n";
-        for pieces in [&[][..], &[1], &[3, 1], &[5], &[2, 7]] {
-            assert_eq!(scan_all(&until(r"OK\r\n"), None, stream, pieces), [(6, "whole"), (14, "whole")]);
+        for chunk_lengths in [&[][..], &[1], &[3, 1], &[5], &[2, 7]] {
+            assert_eq!(
+                scan_all(&until(r"OK\r\n"), None, stream, chunk_lengths),
+                [(6, "whole"), (14, "whole")]
+            );
         }
         assert_eq!(scan_all(&until("aab"), None, b"aaab.aab", &[1]), [(4, "whole"), (8, "whole")]);
     }
@@ -364,10 +368,10 @@ mod tests {
             end in ends(),
             expect in prop::option::of("[ab]{1,3}"),
             stream in prop::collection::vec(prop_oneof![Just(b'a'), Just(b'b'), 0u8..8], 0..200),
-            pieces in prop::collection::vec(1usize..9, 1..20),
+            chunk_lengths in prop::collection::vec(1usize..9, 1..20),
         ) {
             let whole = scan_all(&end, expect.as_deref(), &stream, &[]);
-            prop_assert_eq!(whole, scan_all(&end, expect.as_deref(), &stream, &pieces));
+            prop_assert_eq!(whole, scan_all(&end, expect.as_deref(), &stream, &chunk_lengths));
         }
 
         #[test]

@@ -97,12 +97,12 @@ pub struct ClientControl {
 
 impl ClientControl {
     pub fn new(cookie: &Cookie, plan: ClientPlan, test: Arc<TestState>) -> ClientControl {
-        let mut talk = ControlChannel::new();
-        talk.queue(cookie.bytes());
+        let mut channel = ControlChannel::new();
+        channel.queue(cookie.bytes());
         ClientControl {
             plan,
             test,
-            channel: talk,
+            channel,
             stage: ClientStage::CookieSent,
             stage_since: None,
             began_at: None,
@@ -252,9 +252,9 @@ impl ClientControl {
             let drained = if sends && self.settled_at.is_none() { (self.drain_check)() } else { None };
             match drained {
                 Some(false) => {}
-                told => {
+                drained => {
                     let settled = *self.settled_at.get_or_insert(now);
-                    self.drained_at = self.drained_at.or(told.map(|_| settled));
+                    self.drained_at = self.drained_at.or(drained.map(|_| settled));
                 }
             }
             let wait = match self.plan.framing {
@@ -327,10 +327,10 @@ impl ClientControl {
 }
 
 /// Describes an unexpected reply in one line.
-fn describe_unexpected(heard: &[u8], at_once: bool) -> String {
+fn describe_unexpected(input: &[u8], at_once: bool) -> String {
     const SHOWN: usize = 16;
-    let shown = heard[..heard.len().min(SHOWN)].escape_ascii();
-    let more = if heard.len() > SHOWN { "…" } else { "" };
+    let shown = input[..input.len().min(SHOWN)].escape_ascii();
+    let more = if input.len() > SHOWN { "…" } else { "" };
     match at_once {
         true => {
             format!("no iperf3 server is there, it says '{shown}{more}': name what it speaks with --peer")

@@ -148,19 +148,20 @@ fn client_plan(case: &Case, framing: Framing) -> ClientPlan {
     }
 }
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let mut session = Iperf3Session {
         case: case.clone(),
-        clock: near.dialer.clock.clone(),
+        clock: context.dialer.clock.clone(),
         flows: Vec::new(),
         endpoint_tests: Vec::new(),
     };
     for port in 0..case.endpoints.len() {
-        session.open_endpoint(near, port)?;
+        session.open_endpoint(context, port)?;
     }
     let mut leaders = Vec::new();
     for (number, port) in session.endpoint_tests.iter_mut().enumerate() {
-        let (leader, home) = ControlParty::new(port.start()?, (near.new_recorder)(FlowRole::Control, number));
+        let (leader, home) =
+            ControlParty::new(port.start()?, (context.new_recorder)(FlowRole::Control, number));
         port.control_slot = home;
         if let Some(link) = port.link.take() {
             leaders.push(Flow {
@@ -208,7 +209,7 @@ impl EndpointTest {
 
 impl Iperf3Session {
     /// Negotiates with the server of one endpoint, opens the streams and waits until the server starts the test.
-    fn open_endpoint(&mut self, near: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
+    fn open_endpoint(&mut self, context: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
         let (case, clock) = (&self.case, &self.clock);
         let endpoint = &case.endpoints[port];
         let fault = |fault: Fault| match fault {
@@ -229,7 +230,7 @@ impl Iperf3Session {
             Framing::Stream => endpoint.clone(),
             Framing::Message => companion_stream(endpoint).map_err(fault)?,
         };
-        let quiet = Dialer { wait: WaitMode::Block, ..near.dialer.clone() };
+        let quiet = Dialer { wait: WaitMode::Block, ..context.dialer.clone() };
         let mut link = quiet.open(&beside)?;
         let (cookie, test) = (Cookie::random(), Arc::new(TestState::default()));
         let mut control = ClientControl::new(&cookie, client_plan(case, framing), test.clone());
@@ -239,13 +240,13 @@ impl Iperf3Session {
         let parameters = test_parameters(case, framing);
         let mut halves = Vec::new();
         for number in 0..parameters.stream_count() {
-            let mut link = near.dialer.open(endpoint)?;
+            let mut link = context.dialer.open(endpoint)?;
             match framing {
                 Framing::Stream => {
                     control.congestion_control = congestion_control(link.as_ref());
-                    send_all(link.as_mut(), cookie.bytes(), near.dialer.timeout)
+                    send_all(link.as_mut(), cookie.bytes(), context.dialer.timeout)
                 }
-                Framing::Message => open_datagram_stream(link.as_mut(), near.dialer),
+                Framing::Message => open_datagram_stream(link.as_mut(), context.dialer),
             }
             .map_err(|fault| of_stream(number as u32, fault))?;
             let role = if parameters.is_upload(number) { FlowRole::Upload } else { FlowRole::Download };
@@ -261,7 +262,7 @@ impl Iperf3Session {
                 index: number,
                 test: &test,
                 counters_64bit: parameters.counters_64bit,
-                recorder: (near.new_recorder)(role, port),
+                recorder: (context.new_recorder)(role, port),
                 pinned_cpu: case.pin.near,
             };
             let party = if role == FlowRole::Upload {
@@ -294,9 +295,9 @@ fn congestion_control(link: &dyn Link) -> Option<String> {
 
 /// Sends all bytes.
 fn send_all(link: &mut dyn Link, words: &[u8], timeout: Duration) -> Result<(), Fault> {
-    let mut said = 0;
-    while said < words.len() {
-        said += link.send(&words[said..], timeout)?;
+    let mut sent_bytes = 0;
+    while sent_bytes < words.len() {
+        sent_bytes += link.send(&words[sent_bytes..], timeout)?;
     }
     Ok(())
 }
@@ -305,10 +306,10 @@ fn send_all(link: &mut dyn Link, words: &[u8], timeout: Duration) -> Result<(), 
 fn open_datagram_stream(link: &mut dyn Link, dialer: &Dialer) -> Result<(), Fault> {
     for _ in 0..MAX_HELLO_TRIES {
         link.send(&wire::UDP_HELLO, dialer.timeout)?;
-        let mut answer = [0; 5];
+        let mut reply = [0; 5];
         let words = [wire::UDP_REPLY, wire::LEGACY_UDP_REPLY];
-        match link.receive(&mut answer, dialer.timeout / MAX_HELLO_TRIES) {
-            Ok(4) if words.iter().any(|word| answer.starts_with(word)) => return Ok(()),
+        match link.receive(&mut reply, dialer.timeout / MAX_HELLO_TRIES) {
+            Ok(4) if words.iter().any(|word| reply.starts_with(word)) => return Ok(()),
             // The reply was lost, and the server already sends.
             Ok(5) => return Ok(()),
             Ok(_) | Err(Fault::TimedOut) => {}
@@ -350,11 +351,11 @@ impl ClientSession for Iperf3Session {
     }
 
     fn effective_settings(&self) -> Map<String, Value> {
-        let mut got = Map::new();
+        let mut settings = Map::new();
         for port in &self.endpoint_tests {
-            port.add_effective_settings(&mut got);
+            port.add_effective_settings(&mut settings);
         }
-        got
+        settings
     }
 }
 
@@ -389,25 +390,27 @@ impl EndpointTest {
         let time = |from: Option<Time>, to: Option<Time>| from.zip(to).map(|(from, to)| to.since(from));
         // Datagrams have no acknowledgement: use the time of sending.
         let last = if udp { own.last_instant } else { control.drained_at };
-        let near = time(own.first_instant, last);
+        let local_elapsed = time(own.first_instant, last);
         // Client and server omit their start by their own clocks, so only the server's losses can be used.
         let lost = told.omitted.map(|(lost, _)| told.lost.saturating_sub(lost));
-        if let (true, false, Some(lost), Some(near)) = (udp && omit_s > 0, inward, lost, near) {
+        if let (true, false, Some(lost), Some(local_elapsed)) =
+            (udp && omit_s > 0, inward, lost, local_elapsed)
+        {
             let messages = own.messages.saturating_sub(lost);
             return FlowReport {
                 bytes: messages.saturating_mul(length.into()),
                 messages,
                 head_bytes: length.into(),
-                elapsed_ns: near.as_nanos() as u64,
+                elapsed_ns: local_elapsed.as_nanos() as u64,
                 ..FlowReport::default()
             };
         }
-        let elapsed = near.filter(|_| omit_s == 0).or_else(|| {
+        let elapsed = local_elapsed.filter(|_| omit_s == 0).or_else(|| {
             // The server's own time includes the wait for the end state after the last byte. Servers before 3.2 report
             // no time.
             let told = Duration::try_from_secs_f64(told.seconds).ok().filter(|told| !told.is_zero());
             let told = told.map(|told| told.saturating_sub(time(last, control.ended_at).unwrap_or_default()));
-            told.or(near)
+            told.or(local_elapsed)
         });
         FlowReport {
             bytes: told.bytes,
@@ -427,7 +430,7 @@ impl EndpointTest {
     }
 
     /// Adds reported facts of the streams that are not figures.
-    fn add_effective_settings(&self, got: &mut Map<String, Value>) {
+    fn add_effective_settings(&self, settings: &mut Map<String, Value>) {
         let home = self.control_slot.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(results) = home.as_ref().and_then(|control| control.results.as_ref()) else { return };
         let ended = self.test.stream_results(self.parameters.stream_count());
@@ -445,12 +448,12 @@ impl EndpointTest {
         }
         for (name, jitter) in [("outward_jitter_ns", outward), ("inward_jitter_ns", inward)] {
             if let Some(jitter) = jitter.filter(|_| self.parameters.udp) {
-                got.insert(name.to_owned(), ((jitter * 1e9).round() as u64).into());
+                settings.insert(name.to_owned(), ((jitter * 1e9).round() as u64).into());
             }
         }
-        got.extend(retransmits.map(|count| ("far_retransmits".to_owned(), count.into())));
+        settings.extend(retransmits.map(|count| ("far_retransmits".to_owned(), count.into())));
         let congestion = results.congestion_control.as_deref();
-        got.extend(congestion.map(|name| ("far_congestion_control".to_owned(), name.into())));
-        got.insert("far_cpu_percent".to_owned(), results.cpu_percent.into());
+        settings.extend(congestion.map(|name| ("far_congestion_control".to_owned(), name.into())));
+        settings.insert("far_cpu_percent".to_owned(), results.cpu_percent.into());
     }
 }

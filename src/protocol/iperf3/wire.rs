@@ -299,8 +299,8 @@ struct TransportFlags {
     sctp: bool,
 }
 
-fn is_false(said: &bool) -> bool {
-    !said
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// Maximum streams in each direction (iperf3's own limit).
@@ -499,12 +499,13 @@ impl TestResults {
 
     /// Parses the results of a test with this many streams.
     pub fn from_json(object: &JsonObject, streams: usize) -> Result<TestResults, Iperf3WireError> {
-        let told = object.get("streams").and_then(Value::as_array).ok_or(Iperf3WireError::StreamMismatch)?;
-        if told.len() != streams {
+        let entries =
+            object.get("streams").and_then(Value::as_array).ok_or(Iperf3WireError::StreamMismatch)?;
+        if entries.len() != streams {
             return Err(Iperf3WireError::StreamMismatch);
         }
         let mut all = vec![None; streams];
-        for stream in told {
+        for stream in entries {
             let stream = stream.as_object().ok_or(Iperf3WireError::NotAnObject)?;
             let id = get_count(stream, "id")?;
             let place = (0..streams)

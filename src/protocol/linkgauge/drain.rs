@@ -32,15 +32,15 @@ impl DrainTracker {
     /// Server and client use the same limits for late data, so that the client receives the report of a server that
     /// waited.
     pub fn new(case: &Case) -> DrainTracker {
-        let patience = case.timeout.saturating_add(DRAIN_MARGIN);
+        let stall_limit = case.timeout.saturating_add(DRAIN_MARGIN);
         let sends_load = case.workload != "latency" && case.direction != Some(Direction::Receive);
         let late = match sends_load {
             true => planned_time(case.stop, case.warm_up.unwrap_or_default()).map(overtime),
             false => Some(Duration::ZERO),
         };
-        let longest = late.map_or(MAX_DRAIN_TIME, |late| late.saturating_add(patience));
+        let longest = late.map_or(MAX_DRAIN_TIME, |late| late.saturating_add(stall_limit));
         DrainTracker {
-            stall_timeout: patience,
+            stall_timeout: stall_limit,
             longest,
             sends_load,
             began_at: None,

@@ -52,15 +52,15 @@ const MAX_REQUEST_TRIES: u32 = 5;
 /// Bytes of a probe: enough for a number, small compared to any load.
 const PROBE_BYTES: u32 = 14;
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let mut session = LinkgaugeSession {
         endpoint_sessions: Vec::new(),
         flows: Vec::new(),
-        clock: near.dialer.clock.clone(),
+        clock: context.dialer.clock.clone(),
         drain: DrainTracker::new(case),
     };
     for port in 0..case.endpoints.len() {
-        session.endpoint_sessions.push(EndpointSession::open(case, near, port, &mut session.flows)?);
+        session.endpoint_sessions.push(EndpointSession::open(case, context, port, &mut session.flows)?);
     }
     for port in &mut session.endpoint_sessions {
         port.control.request(&SessionRequest::Start)?;
@@ -123,13 +123,13 @@ struct EndpointSession {
 impl EndpointSession {
     fn open(
         case: &Case,
-        near: &ConnectContext,
+        context: &ConnectContext,
         port: usize,
         flows: &mut Vec<Flow>,
     ) -> Result<EndpointSession, ProtocolError> {
         let endpoint = &case.endpoints[port];
-        let mut control = ControlConnection::open(endpoint, near.dialer)?;
-        let opened = control.open_session(near.token)?;
+        let mut control = ControlConnection::open(endpoint, context.dialer)?;
+        let opened = control.open_session(context.token)?;
         let kinds = flow_kinds(case, control.link.caps());
         if let Some((kind, _)) =
             kinds.iter().find(|(kind, _)| !opened.capabilities.iter().any(|name| name == kind.name()))
@@ -148,29 +148,29 @@ impl EndpointSession {
             wait: case.wait,
             cpu: case.pin.far,
         };
-        let mut got = Map::new();
-        got.insert("far_tool".to_owned(), opened.tool.into());
+        let mut effective = Map::new();
+        effective.insert("far_tool".to_owned(), opened.tool.into());
         match control.request(&SessionRequest::Plan(plan.clone()))? {
             SessionReply::Planned { per_second: None } => {}
             SessionReply::Planned { per_second: Some(per_second) } => {
                 check_granted_rate(endpoint, per_second, case.pacing)?;
                 // The server's limit applies to the client's sending, too.
-                got.insert("server_limit_messages_per_second".to_owned(), per_second.into());
+                effective.insert("server_limit_messages_per_second".to_owned(), per_second.into());
                 case.pacing = Pacing::Fixed { per_second };
             }
             reply => return Err(control.unexpected_reply(&reply)),
         }
         for (number, (_, role)) in kinds.iter().enumerate() {
             let attach = Attach { session_id: opened.session_id, flow_index: number as u32 };
-            let link = open_attached(endpoint, near.dialer, attach, &opened.key)?;
+            let link = open_attached(endpoint, context.dialer, attach, &opened.key)?;
             let sign = is_connectionless(link.caps()).then(|| attach.keepalive(&opened.key).to_vec());
-            let party = new_party(&case, link.caps(), *role, sign, (near.new_recorder)(*role, port));
+            let party = new_party(&case, link.caps(), *role, sign, (context.new_recorder)(*role, port));
             flows.push(Flow { role: *role, endpoint_index: port, link, party });
         }
         Ok(EndpointSession {
             control,
             flow_kinds: plan.flows,
-            effective_settings: got,
+            effective_settings: effective,
             server_environment: opened.environment,
             report: None,
         })
@@ -239,9 +239,9 @@ fn open_attached(
     key: &[u8],
 ) -> Result<Box<dyn Link>, ProtocolError> {
     let mut link = dialer.open(endpoint)?;
-    let mut talk = RequestSender::new(link.as_mut(), &dialer.clock, dialer.timeout);
+    let mut sender = RequestSender::new(link.as_mut(), &dialer.clock, dialer.timeout);
     let request = attach.request(key);
-    let granted = talk.send_until_answered(&request, |bytes| match bytes.get(..HANDSHAKE_BYTES) {
+    let granted = sender.send_until_answered(&request, |bytes| match bytes.get(..HANDSHAKE_BYTES) {
         None => ParsedInput::Incomplete,
         Some(answer) if attach.is_valid_reply(answer, key) => ParsedInput::Parsed(true),
         Some(_) => ParsedInput::Unexpected(false),
@@ -446,8 +446,8 @@ impl ControlConnection {
 
     fn open_session(&mut self, token: Option<&str>) -> Result<OpenedSession, ProtocolError> {
         let hello = Hello::new();
-        let mut talk = RequestSender::new(self.link.as_mut(), &self.clock, self.timeout);
-        let answer = talk.send_until_answered(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
+        let mut sender = RequestSender::new(self.link.as_mut(), &self.clock, self.timeout);
+        let answer = sender.send_until_answered(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
             Some(challenge) => ParsedInput::Parsed(Some(challenge.to_vec())),
             None if bytes.len() < HANDSHAKE_BYTES => ParsedInput::Incomplete,
             None => ParsedInput::Unexpected(None),
@@ -511,9 +511,9 @@ impl ControlConnection {
         self.last_request += 1;
         let number = self.last_request;
         let frame = self.frames.encode(number, request);
-        let mut talk = RequestSender::new(self.link.as_mut(), &self.clock, self.timeout);
+        let mut sender = RequestSender::new(self.link.as_mut(), &self.clock, self.timeout);
         let frames = &self.frames;
-        let reply = talk.send_until_answered(&frame, |bytes| {
+        let reply = sender.send_until_answered(&frame, |bytes| {
             match frames.decode::<SessionReply>(bytes, wire::MAX_JSON_BYTES) {
                 // The error reply to an unreadable request has no number.
                 Ok(Some((other, reply, _)))
@@ -573,7 +573,7 @@ impl<'a> RequestSender<'a> {
         let caps = self.link.caps().clone();
         let tries = if caps.is_reliable { 1 } else { MAX_REQUEST_TRIES };
         let until = self.clock.now() + self.timeout;
-        let mut heard = Vec::new();
+        let mut input = Vec::new();
         let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(4096)];
         let mut strange = None;
         for _ in 0..tries {
@@ -588,17 +588,17 @@ impl<'a> RequestSender<'a> {
                     break;
                 }
                 match self.link.receive(&mut chunk, left) {
-                    Ok(length) if caps.framing == Framing::Message => heard = chunk[..length].to_vec(),
-                    Ok(length) => heard.extend_from_slice(&chunk[..length]),
+                    Ok(length) if caps.framing == Framing::Message => input = chunk[..length].to_vec(),
+                    Ok(length) => input.extend_from_slice(&chunk[..length]),
                     Err(Fault::TimedOut) => break,
                     Err(fault) => return Err(fault),
                 }
-                match understand(&heard) {
+                match understand(&input) {
                     ParsedInput::Parsed(answer) => return Ok(answer),
                     ParsedInput::Unexpected(answer) if caps.framing == Framing::Stream => return Ok(answer),
                     ParsedInput::Unexpected(answer) => strange = Some(answer),
                     ParsedInput::Incomplete
-                        if heard.len() > wire::MAX_JSON_BYTES + wire::FRAME_HEADER_BYTES =>
+                        if input.len() > wire::MAX_JSON_BYTES + wire::FRAME_HEADER_BYTES =>
                     {
                         return Err(Fault::Other("the far end talks without end".to_owned()));
                     }

@@ -47,7 +47,7 @@ impl Service for LinkgaugeService {
         true
     }
 
-    /// Receivers of the longest plan wait so long for what a slow link still holds.
+    /// Time that receivers of the longest plan wait for data in the queue of a slow link.
     fn grace_period(&self) -> Duration {
         overtime(Duration::from_secs(self.registry.config.limits.duration_s))
     }
@@ -458,10 +458,10 @@ impl Party for LinkgaugeConnection {
             }
             self.input.extend_from_slice(message);
         }
-        let (heard, had_no_session) = (self.input.len(), self.has_no_session());
+        let (input_bytes, had_no_session) = (self.input.len(), self.has_no_session());
         self.process_input();
         // Only complete messages and the first byte count as activity, not a trickle of bytes, and not repeated hellos.
-        let is_word = before == 0 || self.input.len() < heard;
+        let is_word = before == 0 || self.input.len() < input_bytes;
         if is_word && !(had_no_session && self.has_no_session()) {
             self.last_activity = Some(now);
         }

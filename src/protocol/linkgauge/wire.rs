@@ -74,13 +74,13 @@ impl Hello {
     }
 
     /// Whether these bytes are a linkgauge server's reply to this hello.
-    pub fn is_answered_by(&self, answer: &[u8]) -> bool {
-        self.challenge_in(answer).is_some()
+    pub fn is_answered_by(&self, reply: &[u8]) -> bool {
+        self.challenge_in(reply).is_some()
     }
 
     /// The challenge in the server's reply.
-    pub fn challenge_in<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {
-        let body = answer.strip_prefix(READY_MAGIC).filter(|_| answer.len() == HANDSHAKE_BYTES)?;
+    pub fn challenge_in<'a>(&self, reply: &'a [u8]) -> Option<&'a [u8]> {
+        let body = reply.strip_prefix(READY_MAGIC).filter(|_| reply.len() == HANDSHAKE_BYTES)?;
         let (challenge, proof) = body.split_at(CHALLENGE_BYTES);
         (proof == ready_proof(self.nonce(), challenge)).then_some(challenge)
     }
@@ -95,11 +95,11 @@ fn ready_proof(nonce: &[u8], challenge: &[u8]) -> [u8; 8] {
 pub fn ready_reply(hello: &[u8], secret: &[u8; 32], from: &str, now_s: u32) -> Option<[u8; HANDSHAKE_BYTES]> {
     let nonce = hello.strip_prefix(HELLO_MAGIC).filter(|nonce| nonce.len() == NONCE_BYTES)?;
     let challenge = make_challenge(secret, from, nonce, now_s);
-    let mut answer = [0; HANDSHAKE_BYTES];
-    answer[..MAGIC_BYTES].copy_from_slice(READY_MAGIC);
-    answer[MAGIC_BYTES..MAGIC_BYTES + CHALLENGE_BYTES].copy_from_slice(&challenge);
-    answer[MAGIC_BYTES + CHALLENGE_BYTES..].copy_from_slice(&ready_proof(nonce, &challenge));
-    Some(answer)
+    let mut reply = [0; HANDSHAKE_BYTES];
+    reply[..MAGIC_BYTES].copy_from_slice(READY_MAGIC);
+    reply[MAGIC_BYTES..MAGIC_BYTES + CHALLENGE_BYTES].copy_from_slice(&challenge);
+    reply[MAGIC_BYTES + CHALLENGE_BYTES..].copy_from_slice(&ready_proof(nonce, &challenge));
+    Some(reply)
 }
 
 /// Identifies the session and flow of a new connection.
@@ -370,12 +370,12 @@ mod tests {
     #[test]
     fn a_hello_gets_a_reply_of_equal_length_from_its_server_only() {
         let hello = Hello::new();
-        let answer = ready_reply(hello.bytes(), &[7; 32], "10.0.0.1:4", 0).unwrap();
-        assert_eq!(answer.len(), hello.bytes().len());
-        assert!(hello.is_answered_by(&answer));
-        assert!(!Hello::new().is_answered_by(&answer), "the answer to another nonce");
+        let reply = ready_reply(hello.bytes(), &[7; 32], "10.0.0.1:4", 0).unwrap();
+        assert_eq!(reply.len(), hello.bytes().len());
+        assert!(hello.is_answered_by(&reply));
+        assert!(!Hello::new().is_answered_by(&reply), "the answer to another nonce");
         assert!(!hello.is_answered_by(hello.bytes()), "an echo");
-        assert!(!hello.is_answered_by(&answer[..31]));
+        assert!(!hello.is_answered_by(&reply[..31]));
     }
 
     #[test]

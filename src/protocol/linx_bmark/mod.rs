@@ -109,18 +109,18 @@ fn limit_burst(count: u32, case: &Case, mtu: Option<u64>) -> u32 {
     count.min((MAX_QUEUED_FRAMES / frames.max(1)).max(1))
 }
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let (style, count) = parse_style(case)
         .and_then(|style| Ok((style, parse_burst(case)?)))
         .map_err(ProtocolError::InvalidCase)?;
-    let clock = &near.dialer.clock;
+    let clock = &context.dialer.clock;
     let mut effective = None;
-    let flows = open_flows(case, near, |port, mut link, flows| {
-        handshake(link.as_mut(), style, &case.endpoints[port], clock, near.dialer.timeout)?;
+    let flows = open_flows(case, context, |port, mut link, flows| {
+        handshake(link.as_mut(), style, &case.endpoints[port], clock, context.dialer.timeout)?;
         let caps = link.caps().clone();
         if case.workload == "latency" {
             let exchange = Box::new(SignalEchoCodec::new(case.message_bytes as usize, &caps));
-            let party = Pinger::new(exchange, case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+            let party = Pinger::new(exchange, case, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             flows.push(Flow {
                 role: FlowRole::RoundTrip,
                 endpoint_index: port,
@@ -128,7 +128,7 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
                 party: Box::new(party),
             });
         } else {
-            let recorder = (near.new_recorder)(FlowRole::Download, port);
+            let recorder = (context.new_recorder)(FlowRole::Download, port);
             let party = match case.direction {
                 Some(Direction::Loop) => BurstReceiver::new_echo(
                     case,
@@ -150,7 +150,7 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
         flows,
         burst_signals: effective,
         clock: clock.clone(),
-        timeout: near.dialer.timeout,
+        timeout: context.dialer.timeout,
     }))
 }
 

@@ -101,7 +101,7 @@ struct NetioDatagramSession {
 
 pub fn connect(
     case: &Case,
-    near: &ConnectContext,
+    context: &ConnectContext,
     dialect: NetioDialect,
 ) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let mut session = NetioDatagramSession {
@@ -109,12 +109,12 @@ pub fn connect(
         controls: Vec::new(),
         case: case.clone(),
         dialect,
-        connection_cache: near.connection_cache.clone(),
-        clock: near.dialer.clock.clone(),
+        connection_cache: context.connection_cache.clone(),
+        clock: context.dialer.clock.clone(),
         effective_settings: Map::from_iter([(DIALECT_OPTION.to_owned(), dialect.name().into())]),
     };
     for port in 0..case.endpoints.len() {
-        session.open_endpoint(near, port)?;
+        session.open_endpoint(context, port)?;
     }
     for port in 0..case.endpoints.len() {
         session.begin_endpoint(port)?;
@@ -132,14 +132,14 @@ impl NetioDatagramSession {
     }
 
     /// Opens the socket before the server is asked to send to it.
-    fn open_endpoint(&mut self, near: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
+    fn open_endpoint(&mut self, context: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
         let at = &self.case.endpoints[port];
         let (stream, datagrams) = split_endpoint(at).map_err(|fault| LinkError::new(at, fault))?;
-        let link = near.dialer.open(&datagrams)?;
+        let link = context.dialer.open(&datagrams)?;
         let caps = link.caps().clone();
         let tuning = Tuning { wait: self.case.wait, cpu: self.case.pin.near, batch_message_bytes: None };
         let role = if self.is_sending() { FlowRole::Upload } else { FlowRole::Download };
-        let recorder = (near.new_recorder)(role, port);
+        let recorder = (context.new_recorder)(role, port);
         let party: Box<dyn crate::workload::RecordingParty> = if self.is_sending() {
             Box::new(BlockSender::new(&self.case, &caps, tuning, recorder))
         } else {
@@ -147,13 +147,13 @@ impl NetioDatagramSession {
             Box::new(Sink::new(&case, &caps, tuning, recorder).with_header(Box::new(NoHeader)))
         };
         self.flows.push(Flow { role, endpoint_index: port, link, party });
-        let kept = near
+        let cached = context
             .connection_cache
             .take::<CachedConnection>(&self.cache_key(&stream))
             .and_then(CachedConnection::into_link);
-        let link = match kept {
+        let link = match cached {
             Some(link) => link,
-            None => near.dialer.open(&stream)?,
+            None => context.dialer.open(&stream)?,
         };
         self.controls.push(DatagramControl {
             link,
@@ -231,11 +231,11 @@ impl NetioDatagramSession {
         &mut self,
         port: usize,
         flow: &FlowResult,
-        told: u64,
+        remote_count: u64,
     ) -> Result<FlowReport, ProtocolError> {
         let (recorder, size) = (&flow.recorder, u64::from(self.case.message_bytes));
         let here = if self.is_sending() { recorder.counts.sent } else { recorder.counts.received };
-        let (sent, received) = if self.is_sending() { (here, told) } else { (told, here) };
+        let (sent, received) = if self.is_sending() { (here, remote_count) } else { (remote_count, here) };
         let Some(percent) = loss_percent(sent, received) else {
             let what = format!("{received} of {sent} datagrams arrived, by its count and ours: one is wrong");
             return Err(ProtocolError::unexpected_reply(&self.controls[port].endpoint, what));
@@ -255,8 +255,11 @@ impl NetioDatagramSession {
         for (what, value) in [("bytes", received * size), ("ns", elapsed), ("loss_percent", percent)] {
             self.effective_settings.insert(format!("{way}_{what}"), value.into());
         }
-        let (bytes, messages) =
-            if self.is_sending() { (told * size, told) } else { (recorder.counts.delivered_bytes, told) };
+        let (bytes, messages) = if self.is_sending() {
+            (remote_count * size, remote_count)
+        } else {
+            (recorder.counts.delivered_bytes, remote_count)
+        };
         let inward = !self.is_sending();
         // The first datagram marks the start of that time and takes none of it.
         let head_bytes = if self.is_sending() { size.min(bytes) } else { 0 };
@@ -287,9 +290,9 @@ impl ClientSession for NetioDatagramSession {
             if self.is_sending() {
                 self.send_word(port, ControlWord::Result(self.case.message_bytes))?;
             }
-            let told = self.receive_count(port)?;
+            let remote_count = self.receive_count(port)?;
             self.controls[port].counted_at = Some(self.clock.now());
-            report.flows.push(self.flow_report(port, flow, told)?);
+            report.flows.push(self.flow_report(port, flow, remote_count)?);
         }
         for DatagramControl { link, endpoint, .. } in std::mem::take(&mut self.controls) {
             let connection = CachedConnection { link: Some(link), dialect: self.dialect };

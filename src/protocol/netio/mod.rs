@@ -99,19 +99,19 @@ fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
     Ok(())
 }
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let dialect = parse_dialect(case).map_err(ProtocolError::InvalidCase)?;
     let framing = crate::link::endpoint_caps(&case.endpoints[0]).map(|caps| caps.framing);
     if framing.is_ok_and(|framing| framing == Framing::Message) {
-        return datagram::connect(case, near, dialect);
+        return datagram::connect(case, context, dialect);
     }
     let mut session = NetioSession {
         flows: Vec::new(),
         connections: Vec::new(),
         dialect,
         block_bytes: u64::from(case.message_bytes).max(1),
-        connection_cache: near.connection_cache.clone(),
-        clock: near.dialer.clock.clone(),
+        connection_cache: context.connection_cache.clone(),
+        clock: context.dialer.clock.clone(),
         timeout: case.timeout,
         endpoints: case.endpoints.iter().map(ToString::to_string).collect(),
         effective_settings: Map::from_iter([(DIALECT_OPTION.to_owned(), dialect.name().into())]),
@@ -119,15 +119,15 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
     for (port, endpoint) in case.endpoints.iter().enumerate() {
         for _ in 0..case.parallel {
             let key = session.cache_key(port);
-            let link = match near
+            let link = match context
                 .connection_cache
                 .take::<CachedConnection>(&key)
                 .and_then(CachedConnection::into_link)
             {
                 Some(link) => link,
-                None => near.dialer.open(endpoint)?,
+                None => context.dialer.open(endpoint)?,
             };
-            session.add_connection(case, near, port, link)?;
+            session.add_connection(case, context, port, link)?;
         }
     }
     Ok(Box::new(session))
@@ -285,7 +285,7 @@ impl NetioSession {
     fn add_connection(
         &mut self,
         case: &Case,
-        near: &ConnectContext,
+        context: &ConnectContext,
         port: usize,
         link: Box<dyn Link>,
     ) -> Result<(), ProtocolError> {
@@ -302,7 +302,7 @@ impl NetioSession {
         let mut line =
             ConnectionFlows { endpoint_index: port, sender: None, receiver: None, handoff: handoff.clone() };
         if sends && let Some(link) = links.next() {
-            let recorder = (near.new_recorder)(FlowRole::Upload, port);
+            let recorder = (context.new_recorder)(FlowRole::Upload, port);
             let mut sender = BlockSender::new(case, &caps, tuning, recorder).with_announcement(dialect);
             if receives {
                 sender = sender.with_next_request(dialect, handoff.clone());
@@ -318,7 +318,7 @@ impl NetioSession {
         if receives && let Some(link) = links.next() {
             // The server decides how long it sends; the sink only needs an upper limit.
             let case = Case { stop: StopCondition::after_time(MAX_SERVER_SEND_TIME), ..case.clone() };
-            let sink = Sink::new(&case, &caps, tuning, (near.new_recorder)(FlowRole::Download, port));
+            let sink = Sink::new(&case, &caps, tuning, (context.new_recorder)(FlowRole::Download, port));
             let word = (!sends).then(|| ControlWord::ServerSends(case.message_bytes).encode(dialect));
             let receiver = BlockReceiver::new(sink, &case, word, handoff);
             line.receiver = Some(receiver.shared_tally());

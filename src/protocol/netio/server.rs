@@ -152,8 +152,8 @@ impl NetioConnection {
                 | NetioConnectionState::Receiving(_)
                 | NetioConnectionState::Draining
         ) {
-            let came = self.batch.messages().next().unwrap_or_default();
-            let rest = &came[self.batch_used.min(came.len())..];
+            let received = self.batch.messages().next().unwrap_or_default();
+            let rest = &received[self.batch_used.min(received.len())..];
             if rest.is_empty() {
                 return;
             }
@@ -172,7 +172,7 @@ impl NetioConnection {
                         (self.command_filled + length, self.batch_used + length);
                     self.handle_command(now);
                 }
-                _ => self.batch_used = came.len(),
+                _ => self.batch_used = received.len(),
             }
         }
     }

@@ -291,9 +291,9 @@ mod tests {
     #[test]
     fn blocks_end_with_the_flag() {
         let stream = [[0, 7, 7], [0, 1, 1], [1, 0, 0]].concat();
-        for piece in 1..=stream.len() {
+        for chunk_bytes in 1..=stream.len() {
             let mut blocks = FlaggedBlockParser::new(3);
-            let taken: usize = stream.chunks(piece).map(|piece| blocks.push(piece)).sum();
+            let taken: usize = stream.chunks(chunk_bytes).map(|chunk| blocks.push(chunk)).sum();
             assert_eq!(
                 (taken, blocks.whole_blocks(), blocks.is_finished(), blocks.block_offset()),
                 (9, 3, true, 0)

@@ -181,9 +181,9 @@ fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
     Ok(())
 }
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let options = PakBusOptions::from_case(case).map_err(ProtocolError::InvalidCase)?;
-    if near.content.is_some() && case.endpoints.len() > 1 {
+    if context.content.is_some() && case.endpoints.len() > 1 {
         return Err(ProtocolError::InvalidCase(
             "the content of several downloads cannot go to one place".to_owned(),
         ));
@@ -191,16 +191,22 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
     let mut flows = Vec::new();
     for (port, endpoint) in case.endpoints.iter().enumerate() {
         if case.workload == crate::workload::download::WORKLOAD.name {
-            let link = Box::new(ReopeningLink::open(endpoint, near.dialer)?);
-            let recorder = (near.new_recorder)(FlowRole::Download, port);
-            let party =
-                Downloader::new(options.clone(), case, near.content.cloned(), near.dialer.now().0, recorder);
+            let link = Box::new(ReopeningLink::open(endpoint, context.dialer)?);
+            let recorder = (context.new_recorder)(FlowRole::Download, port);
+            let party = Downloader::new(
+                options.clone(),
+                case,
+                context.content.cloned(),
+                context.dialer.now().0,
+                recorder,
+            );
             flows.push(Flow { role: FlowRole::Download, endpoint_index: port, link, party: Box::new(party) });
             continue;
         }
-        let link = near.dialer.open(endpoint)?;
+        let link = context.dialer.open(endpoint)?;
         let exchange = Box::new(clock::ClockCodec::new(options.clone()));
-        let party = Pinger::new(exchange, case, link.caps(), (near.new_recorder)(FlowRole::RoundTrip, port));
+        let party =
+            Pinger::new(exchange, case, link.caps(), (context.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
     }
     Ok(Box::new(LoggerSession { flows, effective_settings: Map::new() }))
@@ -222,8 +228,8 @@ impl ClientSession for LoggerSession {
         flows: &[FlowResult],
         _links: Vec<Box<dyn Link>>,
     ) -> Result<Option<ServerReport>, ProtocolError> {
-        let told = flows.iter().filter_map(|flow| flow.recorder.transfer_counts.as_ref());
-        self.effective_settings = told.flat_map(|transfer| transfer.server_facts.clone()).collect();
+        let transfers = flows.iter().filter_map(|flow| flow.recorder.transfer_counts.as_ref());
+        self.effective_settings = transfers.flat_map(|transfer| transfer.server_facts.clone()).collect();
         Ok(None)
     }
 

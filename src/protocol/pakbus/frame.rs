@@ -172,13 +172,13 @@ mod tests {
     use proptest::prelude::*;
 
     /// Packets and counts for an input in these chunks.
-    fn packets<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, FrameCounts) {
+    fn packets<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, FrameCounts) {
         let (mut decoder, mut packets) = (FrameDecoder::default(), Vec::new());
-        for mut piece in pieces {
-            while !piece.is_empty() {
-                let (used, packet) = decoder.read(piece);
+        for mut chunk in chunks {
+            while !chunk.is_empty() {
+                let (used, packet) = decoder.read(chunk);
                 packets.extend(packet.map(<[u8]>::to_vec));
-                piece = &piece[used..];
+                chunk = &chunk[used..];
             }
         }
         (packets, decoder.take_counts())

@@ -214,7 +214,7 @@ pub(super) fn example_tables() -> Vec<TableDefinition> {
     let version =
         FieldDefinition { is_read_only: true, ..FieldDefinition::new("OSVersion", FieldType::ASCII, 16) };
     let status = vec![version, FieldDefinition::new("PakBusAddress", FieldType::INT4, 1)];
-    let bench = vec![
+    let fields = vec![
         field("Seq", FieldType::INT4, "Smp", ""),
         field("Batt", FieldType::IEEE4, "Avg", "Volts"),
         field("Temp", FieldType::FP2, "Avg", "DegC"),
@@ -222,7 +222,7 @@ pub(super) fn example_tables() -> Vec<TableDefinition> {
     let minute = LoggerTime { seconds: 60, nanoseconds: 0 };
     vec![
         TableDefinition::new("Status", 1, LoggerTime::default(), status),
-        TableDefinition::new("Bench", 100, minute, bench),
+        TableDefinition::new("Bench", 100, minute, fields),
         TableDefinition::new("Ev", 10, LoggerTime::default(), vec![field("X", FieldType::IEEE4, "Smp", "")]),
         TableDefinition::new("Text", 10, minute, vec![FieldDefinition::new("Name", FieldType::ASCII, 4)]),
     ]

@@ -128,17 +128,18 @@ fn connect(
             ));
         }
     };
-    let heard = Arc::<LastReply>::default();
+    let last_reply = Arc::<LastReply>::default();
     let wall = WallClock::now(&near.dialer.clock);
     let flows = open_flows(case, near, |port, link, flows| {
         let caps = link.caps().clone();
-        let sender = StampCodec::new(dialect, key.clone(), wall, case.message_bytes as usize, heard.clone());
+        let sender =
+            StampCodec::new(dialect, key.clone(), wall, case.message_bytes as usize, last_reply.clone());
         let party =
             Pinger::new(Box::new(sender), case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;
-    Ok(Box::new(StampSession { flows, last_reply: heard, is_authenticated: key.is_some() }))
+    Ok(Box::new(StampSession { flows, last_reply, is_authenticated: key.is_some() }))
 }
 
 /// Error estimate and TTL of the last reply, and whether there was one.
@@ -157,11 +158,11 @@ impl LastReply {
 
     fn facts(&self) -> Map<String, Value> {
         let mut facts = Map::new();
-        let heard = self.0.load(Relaxed);
-        if heard & Self::PRESENT_FLAG == 0 {
+        let last_reply = self.0.load(Relaxed);
+        if last_reply & Self::PRESENT_FLAG == 0 {
             return facts;
         }
-        let (error, ttl) = (ErrorEstimate((heard >> 8) as u16), heard as u8);
+        let (error, ttl) = (ErrorEstimate((last_reply >> 8) as u16), last_reply as u8);
         let mut note = |name: &str, value: Value| facts.insert(name.to_owned(), value);
         note("far_time_stamps", if error.is_ptp() { "ptp" } else { "ntp" }.into());
         note("far_clock_synchronised", error.is_synchronised().into());
@@ -188,9 +189,9 @@ impl ClientSession for StampSession {
     }
 
     fn effective_settings(&self) -> Map<String, Value> {
-        let mut got = self.last_reply.facts();
-        got.insert(AUTHENTICATED_OPTION.to_owned(), self.is_authenticated.into());
-        got
+        let mut settings = self.last_reply.facts();
+        settings.insert(AUTHENTICATED_OPTION.to_owned(), self.is_authenticated.into());
+        settings
     }
 }
 
@@ -212,7 +213,7 @@ impl StampCodec {
         key: Option<HmacKey>,
         wall: WallClock,
         length: usize,
-        heard: Arc<LastReply>,
+        last_reply: Arc<LastReply>,
     ) -> StampCodec {
         let mut packet = vec![0; length];
         if dialect == StampVariant::Stamp {
@@ -226,7 +227,7 @@ impl StampCodec {
             packet,
             now: Time(0),
             server_timestamps: None,
-            last_reply: heard,
+            last_reply,
         }
     }
 }

@@ -195,16 +195,16 @@ fn read_field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 
 fn sign_packet(packet: &mut [u8], key: Option<&HmacKey>) {
     if let Some(key) = key {
-        let (said, signature) = packet.split_at_mut(AUTHENTICATED_BYTES - HMAC_BYTES);
-        signature[..HMAC_BYTES].copy_from_slice(&key.sign(said));
+        let (content, signature) = packet.split_at_mut(AUTHENTICATED_BYTES - HMAC_BYTES);
+        signature[..HMAC_BYTES].copy_from_slice(&key.sign(content));
     }
 }
 
 /// `Some` if no signature is required or the signature is valid.
 fn verify_signature(packet: &[u8], key: Option<&HmacKey>) -> Option<()> {
     let Some(key) = key else { return Some(()) };
-    let (said, signature) = packet.get(..AUTHENTICATED_BYTES)?.split_at(AUTHENTICATED_BYTES - HMAC_BYTES);
-    key.is_valid_signature(said, signature).then_some(())
+    let (content, signature) = packet.get(..AUTHENTICATED_BYTES)?.split_at(AUTHENTICATED_BYTES - HMAC_BYTES);
+    key.is_valid_signature(content, signature).then_some(())
 }
 
 #[cfg(test)]
@@ -245,18 +245,18 @@ mod tests {
     #[test]
     fn open_packets_are_those_of_others() {
         // Built with scapy's layers.
-        let asked = bytes(&("00000001 EEAB517680000000 8A05 1234".to_owned() + &"00".repeat(28)));
-        let answered = bytes(
+        let request_bytes = bytes(&("00000001 EEAB517680000000 8A05 1234".to_owned() + &"00".repeat(28)));
+        let reply_bytes = bytes(
             "00000001 EEAB5176C0000000 8A05 1234 EEAB5176A0000000 00000001 EEAB517680000000 8A05 0000 FF 000000",
         );
         let mut written = vec![0; UNAUTHENTICATED_BYTES];
         request(1, 0x1234).write(&mut written, None);
-        assert_eq!(written, asked);
-        assert_eq!(SenderPacket::read(&asked, None), Some(request(1, 0x1234)));
+        assert_eq!(written, request_bytes);
+        assert_eq!(SenderPacket::read(&request_bytes, None), Some(request(1, 0x1234)));
         written.fill(0);
         reply(1, 0x1234, 0x1234).write(&mut written, None);
-        assert_eq!(written, answered);
-        let read = ReflectorPacket::read(&answered, None).unwrap();
+        assert_eq!(written, reply_bytes);
+        let read = ReflectorPacket::read(&reply_bytes, None).unwrap();
         assert_eq!(read, reply(1, 0x1234, 0x1234));
         let (received, sent) = read.times().unwrap();
         assert_eq!(sent.since(received), 125_000_000);
@@ -265,12 +265,12 @@ mod tests {
     #[test]
     fn signed_packets_are_those_of_the_vectors() {
         let zeros = |count: usize| "00".repeat(count);
-        let asked = bytes(&format!(
+        let request_bytes = bytes(&format!(
             "00000007 {} EEAB517680000000 8A05 1234 {} 27FA1FBD1B7128AC4AB04734BF3196FE",
             zeros(12),
             zeros(68)
         ));
-        let answered = bytes(&format!(
+        let reply_bytes = bytes(&format!(
             "00000007 {0} EEAB5176C0000000 8A05 1234 {1} EEAB5176A0000000 {2} 00000007 {0} EEAB517680000000 8A05 {3} \
              FF {4} 10B19BEA1699E45871661320FDAAAF6C",
             zeros(12),
@@ -282,12 +282,12 @@ mod tests {
         let key = key();
         let mut written = vec![0; AUTHENTICATED_BYTES];
         request(7, 0x1234).write(&mut written, Some(&key));
-        assert_eq!(written, asked);
-        assert_eq!(SenderPacket::read(&asked, Some(&key)), Some(request(7, 0x1234)));
+        assert_eq!(written, request_bytes);
+        assert_eq!(SenderPacket::read(&request_bytes, Some(&key)), Some(request(7, 0x1234)));
         written.fill(0);
         reply(7, 0x1234, 0x1234).write(&mut written, Some(&key));
-        assert_eq!(written, answered);
-        assert_eq!(ReflectorPacket::read(&answered, Some(&key)), Some(reply(7, 0x1234, 0x1234)));
+        assert_eq!(written, reply_bytes);
+        assert_eq!(ReflectorPacket::read(&reply_bytes, Some(&key)), Some(reply(7, 0x1234, 0x1234)));
     }
 
     #[test]
@@ -324,10 +324,10 @@ mod tests {
         let (received, sent) = read.times().unwrap();
         assert_eq!((sent.since(received), read.ttl), (15_000, 255));
         // perfSONAR's sender, with padding that is not a field.
-        let asked =
+        let request_bytes =
             bytes("00000000 EEAB524BBDEECBFB 0001 A2DA9EF2857364BB2B33AEF2C025B93EC4A6AAB5CF8B62FC9B246F");
         assert_eq!(
-            SenderPacket::read(&asked[..MIN_REQUEST_BYTES], None).unwrap().error_estimate,
+            SenderPacket::read(&request_bytes[..MIN_REQUEST_BYTES], None).unwrap().error_estimate,
             ErrorEstimate(1)
         );
     }

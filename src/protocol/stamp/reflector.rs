@@ -151,7 +151,7 @@ impl StampReflector {
             request,
             ttl: self.batch.ttl().unwrap_or(0),
         };
-        let asked = self.batch.messages().next().unwrap_or_default();
+        let request_bytes = self.batch.messages().next().unwrap_or_default();
         let head = match dialect {
             StampVariant::Stamp => base_bytes(self.key.as_ref()),
             StampVariant::TwampLight => TWAMP_REPLY_BYTES,
@@ -160,7 +160,7 @@ impl StampReflector {
         self.reply.resize(head, 0);
         reply.write(&mut self.reply, self.key.as_ref());
         // The end of the padding is copied, so that request and reply have the same length.
-        self.reply.extend_from_slice(asked.get(head..).unwrap_or_default());
+        self.reply.extend_from_slice(request_bytes.get(head..).unwrap_or_default());
         if dialect == StampVariant::Stamp {
             tlv::write_reply(&mut self.reply[head..], &counts, self.key.as_ref());
         }

@@ -150,7 +150,7 @@ mod tests {
     const COUNTS: SessionCounts =
         SessionCounts { received: 7, sent: 6, last_reply: Some((5, 0xeeab_5176_c000_0000)) };
 
-    fn answered(bytes: &[u8], key: Option<&HmacKey>) -> Vec<u8> {
+    fn reply_to(bytes: &[u8], key: Option<&HmacKey>) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         write_reply(&mut bytes, &COUNTS, key);
         bytes
@@ -158,22 +158,22 @@ mod tests {
 
     #[test]
     fn known_extensions_are_answered() {
-        assert_eq!(answered(&[0x80, 1, 0, 2, 9, 9], None), [0, 1, 0, 2, 9, 9]);
-        assert_eq!(answered(&[0x80, 3, 0, 4, 0, 0, 0, 0], None), [0, 3, 0, 4, 5, 2, 5, 2]);
-        let counted = answered(&[&[0x80, 5, 0, 12, 0, 0, 0, 8][..], &[0; 8]].concat(), None);
+        assert_eq!(reply_to(&[0x80, 1, 0, 2, 9, 9], None), [0, 1, 0, 2, 9, 9]);
+        assert_eq!(reply_to(&[0x80, 3, 0, 4, 0, 0, 0, 0], None), [0, 3, 0, 4, 5, 2, 5, 2]);
+        let counted = reply_to(&[&[0x80, 5, 0, 12, 0, 0, 0, 8][..], &[0; 8]].concat(), None);
         assert_eq!(counted, [0, 5, 0, 12, 0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 6]);
-        let followed = answered(&[&[0x80, 7, 0, 16][..], &[0; 16]].concat(), None);
+        let followed = reply_to(&[&[0x80, 7, 0, 16][..], &[0; 16]].concat(), None);
         assert_eq!(followed, [0, 7, 0, 16, 0, 0, 0, 5, 0xee, 0xab, 0x51, 0x76, 0xc0, 0, 0, 0, 2, 0, 0, 0]);
     }
 
     #[test]
     fn unknown_extensions_are_marked_and_malformed_ones_end_parsing() {
-        assert_eq!(answered(&[0, 200, 0, 1, 9, 0x80, 1, 0, 0], None), [0x80, 200, 0, 1, 9, 0, 1, 0, 0]);
+        assert_eq!(reply_to(&[0, 200, 0, 1, 9, 0x80, 1, 0, 0], None), [0x80, 200, 0, 1, 9, 0, 1, 0, 0]);
         // Longer than the packet; a known type with another length; the rest is returned unchanged.
-        assert_eq!(answered(&[0x80, 1, 0, 9, 1, 2], None), [0xc0, 1, 0, 9, 1, 2]);
-        assert_eq!(answered(&[0x80, 3, 0, 1, 0, 0x80, 1, 0, 0], None), [0x40, 3, 0, 1, 0, 0x80, 1, 0, 0]);
-        assert_eq!(answered(&[1, 2, 3], None), [1, 2, 3]);
-        assert_eq!(answered(&[0x80, 8, 0, 0], None), [0x40, 8, 0, 0]);
+        assert_eq!(reply_to(&[0x80, 1, 0, 9, 1, 2], None), [0xc0, 1, 0, 9, 1, 2]);
+        assert_eq!(reply_to(&[0x80, 3, 0, 1, 0, 0x80, 1, 0, 0], None), [0x40, 3, 0, 1, 0, 0x80, 1, 0, 0]);
+        assert_eq!(reply_to(&[1, 2, 3], None), [1, 2, 3]);
+        assert_eq!(reply_to(&[0x80, 8, 0, 0], None), [0x40, 8, 0, 0]);
     }
 
     #[test]
@@ -181,17 +181,17 @@ mod tests {
         let key = HmacKey::new(b"key");
         let mut request = vec![0; min_extension_bytes(true) + 3];
         write_padding(&mut request, Some(&key));
-        let reply = answered(&request, Some(&key));
+        let reply = reply_to(&request, Some(&key));
         assert_eq!(reply[..8], [0, 1, 0, 3, 0, 0, 0, 0]);
         let at = find_signature(&reply).unwrap();
         assert!(key.is_valid_signature(&reply[..at], &reply[at + TLV_HEADER_BYTES..]));
-        let reply = answered(&request, Some(&HmacKey::new(b"another")));
+        let reply = reply_to(&request, Some(&HmacKey::new(b"another")));
         assert_eq!((reply[0], reply[at]), (INTEGRITY_FLAG, INTEGRITY_FLAG));
         assert_eq!(
             reply[at + TLV_HEADER_BYTES..],
             request[at + TLV_HEADER_BYTES..],
             "nothing is signed for a stranger"
         );
-        assert_eq!(answered(&request, None)[at], UNRECOGNISED_FLAG, "without a key nothing is known of it");
+        assert_eq!(reply_to(&request, None)[at], UNRECOGNISED_FLAG, "without a key nothing is known of it");
     }
 }

@@ -21,11 +21,11 @@ pub fn is_first_generation(link: &Caps) -> bool {
     link.framing == Framing::Message && link.can_signal_close
 }
 
-pub fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let flows = open_flows(case, near, |port, mut link, flows| {
-        send_greeting(link.as_mut(), &case.endpoints[port], near.dialer.timeout)?;
+pub fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let flows = open_flows(case, context, |port, mut link, flows| {
+        send_greeting(link.as_mut(), &case.endpoints[port], context.dialer.timeout)?;
         let caps = link.caps().clone();
-        let recorder = (near.new_recorder)(FlowRole::RoundTrip, port);
+        let recorder = (context.new_recorder)(FlowRole::RoundTrip, port);
         let party = Pinger::new(Box::new(EchoCodec::new(case, &caps)), case, &caps, recorder);
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
@@ -135,17 +135,17 @@ mod tests {
 
     /// Replies of a party to a sequence of messages.
     fn replies(party: &mut dyn Party, messages: &[&[u8]]) -> Vec<Vec<u8>> {
-        let (mut said, mut messages) = (Vec::new(), messages.iter());
+        let (mut output, mut messages) = (Vec::new(), messages.iter());
         loop {
             match party.next_step(Time(0)) {
                 Step::Tune(_) => {}
                 Step::Send { bytes, .. } => {
-                    said.push(bytes.to_vec());
+                    output.push(bytes.to_vec());
                     let length = bytes.len();
                     party.on_sent(length, Time(0));
                 }
                 Step::Receive { into, .. } => {
-                    let Some(message) = messages.next() else { return said };
+                    let Some(message) = messages.next() else { return output };
                     into.clear();
                     into.bytes[..message.len()].copy_from_slice(message);
                     into.push_span(0, message.len());
@@ -160,9 +160,9 @@ mod tests {
     fn a_client_is_numbered_and_then_everything_comes_back() {
         let mut second = FirstGenerationConnection::new(2, Duration::from_secs(30));
         let (short, long) = ([7; 64], vec![9; 66_000]);
-        let said = replies(&mut second, &[&[0; 4], &short, &long, b""]);
-        assert_eq!(said[0], [0, 0, 0, 2]);
-        assert_eq!(said[1..], [short.to_vec(), long]);
+        let output = replies(&mut second, &[&[0; 4], &short, &long, b""]);
+        assert_eq!(output[0], [0, 0, 0, 2]);
+        assert_eq!(output[1..], [short.to_vec(), long]);
     }
 
     #[test]

@@ -118,10 +118,10 @@ mod tests {
         for (number, word) in
             [(0, BenchStatus::Listening), (1, BenchStatus::Ready), (2, BenchStatus::Finished)]
         {
-            let said = [bytes(&[number, 0x6e32_0000]), vec![0; 68]].concat();
-            assert_eq!(said.len(), 76);
-            assert_eq!(BenchReply { status: word, node: 0x6e32_0000 }.write().to_vec(), said);
-            assert_eq!(BenchReply::read(&said), Some(BenchReply { status: word, node: 0x6e32_0000 }));
+            let encoded = [bytes(&[number, 0x6e32_0000]), vec![0; 68]].concat();
+            assert_eq!(encoded.len(), 76);
+            assert_eq!(BenchReply { status: word, node: 0x6e32_0000 }.write().to_vec(), encoded);
+            assert_eq!(BenchReply::read(&encoded), Some(BenchReply { status: word, node: 0x6e32_0000 }));
         }
     }
 

@@ -124,27 +124,27 @@ fn total_messages(case: &Case) -> u64 {
     count(Some(case.stop)).saturating_add(count(case.warm_up))
 }
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     if endpoint_caps(&case.endpoints[0]).is_ok_and(|link| first_generation::is_first_generation(&link)) {
-        return first_generation::connect(case, near);
+        return first_generation::connect(case, context);
     }
-    let mut control = CommandChannel::open(&case.endpoints[0], near.dialer)?;
+    let mut control = CommandChannel::open(&case.endpoints[0], context.dialer)?;
     control.send_command(BenchCommand::Restart)?;
     control.pause();
     control.discard_pending();
     control.send_command(BenchCommand::Listen { max_message_bytes: MAX_MESSAGE_BYTES, tcp: false })?;
-    control.server_node = Some(control.await_status(BenchStatus::Listening, near.dialer.timeout)?);
+    control.server_node = Some(control.await_status(BenchStatus::Listening, context.dialer.timeout)?);
     let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
-    let flows = open_flows(case, near, |port, link, flows| {
+    let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
         flows.push(match case.workload.as_str() {
             "latency" => {
-                let recorder = (near.new_recorder)(FlowRole::RoundTrip, port);
+                let recorder = (context.new_recorder)(FlowRole::RoundTrip, port);
                 let party = Pinger::new(Box::new(EchoCodec::new(case, &caps)), case, &caps, recorder);
                 Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) }
             }
             _ => {
-                let party = Source::new(case, &caps, tuning, (near.new_recorder)(FlowRole::Upload, port));
+                let party = Source::new(case, &caps, tuning, (context.new_recorder)(FlowRole::Upload, port));
                 Flow {
                     role: FlowRole::Upload,
                     endpoint_index: port,
@@ -159,7 +159,7 @@ fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>,
     let echo = case.workload == "latency";
     let count = total_messages(case) as u32;
     control.send_command(BenchCommand::Measure { message_bytes: case.message_bytes, count, echo })?;
-    control.await_all(BenchStatus::Ready, case.parallel, near.dialer.timeout)?;
+    control.await_all(BenchStatus::Ready, case.parallel, context.dialer.timeout)?;
     Ok(Box::new(TipcBenchSession {
         control,
         flows,
@@ -272,11 +272,10 @@ impl CommandChannel {
                 }
                 Err(fault) => return Err(self.link_error(fault)),
             };
-            let answer = BenchReply::read(&room[..length]).filter(|answer| answer.status == word);
-            if let Some(answer) =
-                answer.filter(|answer| self.server_node.is_none_or(|node| node == answer.node))
+            let reply = BenchReply::read(&room[..length]).filter(|reply| reply.status == word);
+            if let Some(reply) = reply.filter(|reply| self.server_node.is_none_or(|node| node == reply.node))
             {
-                return Ok(answer.node);
+                return Ok(reply.node);
             }
         }
     }

@@ -158,13 +158,13 @@ impl CommandParty {
         // One extra byte detects a longer message.
         let batch = Batch::new(BenchCommand::ENCODED_BYTES + 1, 1);
         let generation = bench.generation();
-        let answers = VecDeque::new();
+        let replies = VecDeque::new();
         CommandParty {
             state: bench,
             node,
             generation,
             batch,
-            replies: answers,
+            replies,
             running_connections: 0,
             idle_timeout: idle,
             last_activity: None,
@@ -173,8 +173,8 @@ impl CommandParty {
     }
 
     fn queue_reply(&mut self, word: BenchStatus, times: u32) {
-        let answer = BenchReply { status: word, node: self.node }.write();
-        self.replies.extend(std::iter::repeat_n(answer, times as usize));
+        let reply = BenchReply { status: word, node: self.node }.write();
+        self.replies.extend(std::iter::repeat_n(reply, times as usize));
     }
 
     fn handle_command(&mut self, command: BenchCommand) {
@@ -213,11 +213,11 @@ impl Party for CommandParty {
             return Step::Done;
         }
         let finished = self.state.finished_connections.swap(0, Relaxed).min(self.running_connections);
-        let gone = self.state.lost_connections.swap(0, Relaxed);
-        self.running_connections = (self.running_connections - finished).saturating_sub(gone);
+        let lost = self.state.lost_connections.swap(0, Relaxed);
+        self.running_connections = (self.running_connections - finished).saturating_sub(lost);
         self.queue_reply(BenchStatus::Finished, finished);
-        if let Some(answer) = self.replies.front() {
-            return Step::Send { bytes: answer, message: BenchReply::ENCODED_BYTES };
+        if let Some(reply) = self.replies.front() {
+            return Step::Send { bytes: reply, message: BenchReply::ENCODED_BYTES };
         }
         let look = if self.running_connections > 0 { POLL_INTERVAL } else { IDLE_POLL_INTERVAL };
         Step::Receive { into: &mut self.batch, until: (last + self.idle_timeout).min(now + look) }
@@ -343,14 +343,14 @@ impl Party for DataParty {
         if self.bytes_left == 0 {
             self.begin_task();
         }
-        let came = self.batch.total_bytes();
+        let received = self.batch.total_bytes();
         let waiting = self.echo_buffer.len() as u64;
-        if came + waiting > self.bytes_left {
+        if received + waiting > self.bytes_left {
             self.fault = Some(Fault::Other("more data than was announced".to_owned()));
         } else if self.task.is_echo {
             self.batch.messages().for_each(|bytes| self.echo_buffer.extend_from_slice(bytes));
         } else {
-            self.record_progress(came as usize);
+            self.record_progress(received as usize);
         }
     }
 
@@ -395,12 +395,12 @@ mod tests {
 
     /// Output of a party until it wants to receive or ends.
     fn drain_output(party: &mut dyn Party) -> Vec<Vec<u8>> {
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         loop {
-            let Step::Send { bytes, .. } = party.next_step(Time(0)) else { return said };
+            let Step::Send { bytes, .. } = party.next_step(Time(0)) else { return output };
             let bytes = bytes.to_vec();
             party.on_sent(bytes.len(), Time(0));
-            said.push(bytes);
+            output.push(bytes);
         }
     }
 

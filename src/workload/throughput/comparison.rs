@@ -124,7 +124,8 @@ impl StreamComparison {
         let (_, limit) = self.current_region();
         let length = (limit - self.next_position).min(bytes.len() as u64) as usize;
         let expected = self.stream.slice_at(self.next_position, length);
-        let agree = bytes[..length].iter().zip(expected).take_while(|(came, sent)| came == sent).count();
+        let agree =
+            bytes[..length].iter().zip(expected).take_while(|(received, sent)| received == sent).count();
         self.accept(agree as u64);
         if agree == length {
             return &bytes[length..];

@@ -7,7 +7,7 @@ use crate::sample::Recorder;
 use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, merged_recorder};
 
 /// The figures of a repetition.
-pub fn figures(case: &Case, flows: &[FlowResult], far: Option<&ServerReport>) -> Figures {
+pub fn figures(case: &Case, flows: &[FlowResult], report: Option<&ServerReport>) -> Figures {
     let mut figures = Figures::default();
     let loop_ = case.direction == Some(Direction::Loop);
     let outward = merged_recorder(flows, FlowRole::Upload).filter(|_| !loop_);
@@ -15,7 +15,8 @@ pub fn figures(case: &Case, flows: &[FlowResult], far: Option<&ServerReport>) ->
     let mut drops: Option<u64> = None;
     let mut sent = 0;
     if let Some(near) = &outward {
-        let mut far_flows = far.iter().flat_map(|far| &far.flows).filter(|flow| !flow.inward).peekable();
+        let mut far_flows =
+            report.iter().flat_map(|report| &report.flows).filter(|flow| !flow.inward).peekable();
         sent += total_sent(far_flows.clone()).map_or(near.counts.sent, |(warm_up, _)| {
             measured_sent(near.counts.warm_up, near.counts.sent, warm_up)
         });
@@ -40,10 +41,10 @@ pub fn figures(case: &Case, flows: &[FlowResult], far: Option<&ServerReport>) ->
                 measured_sent(source.counts.warm_up, source.counts.sent, near.counts.warm_up)
             }),
             false => {
-                let inward = far.iter().flat_map(|far| &far.flows).filter(|flow| flow.inward);
-                let told = inward.clone().fold(0, |sum: u64, flow| sum.saturating_add(flow.messages));
+                let inward = report.iter().flat_map(|report| &report.flows).filter(|flow| flow.inward);
+                let sent_counts = inward.clone().fold(0, |sum: u64, flow| sum.saturating_add(flow.messages));
                 total_sent(inward)
-                    .map_or(told, |(warm_up, sent)| measured_sent(warm_up, sent, near.counts.warm_up))
+                    .map_or(sent_counts, |(warm_up, sent)| measured_sent(warm_up, sent, near.counts.warm_up))
             }
         };
         sent = sent_inward.saturating_add(sent);
@@ -83,8 +84,8 @@ pub fn figures(case: &Case, flows: &[FlowResult], far: Option<&ServerReport>) ->
 
 /// Messages of warm-up and measurement of all these flows; `None` unless every flow reports both.
 fn total_sent<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> Option<(u64, u64)> {
-    let told = flows.map(|flow| Some((flow.warm_up_messages?, flow.messages)));
-    told.reduce(|all, one| {
+    let sent_counts = flows.map(|flow| Some((flow.warm_up_messages?, flow.messages)));
+    sent_counts.reduce(|all, one| {
         let ((warm_up, sent), (more_warm_up, more)) = (all?, one?);
         Some((warm_up.saturating_add(more_warm_up), sent.saturating_add(more)))
     })?

@@ -89,9 +89,9 @@ impl BlockParser {
     }
 
     /// Processes the next chunk. Returns its number of payload bytes.
-    pub fn push(&mut self, piece: &[u8], now: Time) -> u64 {
+    pub fn push(&mut self, chunk: &[u8], now: Time) -> u64 {
         let mut payload = 0;
-        let mut rest = piece;
+        let mut rest = chunk;
         while !rest.is_empty() {
             if self.is_finished() {
                 self.trailing_bytes.extend_from_slice(rest);
@@ -202,8 +202,8 @@ mod tests {
             stream.extend_from_slice(&vec![9; behind]);
             let mut blocks = BlockParser::new(Box::new(FlaggedHeader), block as u64);
             let mut payload = 0;
-            for piece in stream.chunks(cut) {
-                payload += blocks.push(piece, Time(0));
+            for chunk in stream.chunks(cut) {
+                payload += blocks.push(chunk, Time(0));
             }
             prop_assert_eq!(payload, count * block as u64);
             prop_assert!(blocks.is_finished());
@@ -266,9 +266,9 @@ mod tests {
                 assert_eq!(counts.delivered_bytes, counts.sent * 10);
                 assert!(counts.sent >= 4 && (stop.count.is_none() || counts.sent == 5), "{}", counts.sent);
                 assert!(matches!(sink.next_step(Time(1 << 30)), Step::Done));
-                let got = sink.recorder().counts;
+                let counts = sink.recorder().counts;
                 assert_eq!(
-                    (got.received, got.delivered_bytes, got.corrupt_messages),
+                    (counts.received, counts.delivered_bytes, counts.corrupt_messages),
                     (counts.sent, counts.delivered_bytes, 0)
                 );
             }

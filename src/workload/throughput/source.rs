@@ -165,15 +165,15 @@ impl Source {
             self.stalled_since = None;
             return Step::Sleep(due.min(now + MAX_SCHEDULE_SLEEP));
         }
-        let piece = (self.message_bytes - into).min(MAX_STREAM_WRITE_BYTES);
+        let write_bytes = (self.message_bytes - into).min(MAX_STREAM_WRITE_BYTES);
         if let Some(head) = &mut self.header {
             if into == 0 {
                 head.write(&mut self.messages, self.next_sequence, now);
             }
-            return Step::Send { bytes: &self.messages[into..into + piece], message: piece };
+            return Step::Send { bytes: &self.messages[into..into + write_bytes], message: write_bytes };
         }
         let left = self.phases.bytes_left(self.message_bytes as u64);
-        let length = (piece as u64).min(left) as usize;
+        let length = (write_bytes as u64).min(left) as usize;
         Step::Send { bytes: self.stream.slice_at(self.position, length), message: length }
     }
 
@@ -211,9 +211,9 @@ impl Source {
             self.end_message_sent = Some(0);
         }
         let last = &self.messages[..if self.end_message_sent.is_some() { self.message_bytes } else { 0 }];
-        let said = self.end_message_sent.unwrap_or(0);
-        if said < last.len() {
-            return Step::Send { bytes: &last[said..], message: last.len() };
+        let sent_bytes = self.end_message_sent.unwrap_or(0);
+        if sent_bytes < last.len() {
+            return Step::Send { bytes: &last[sent_bytes..], message: last.len() };
         }
         self.is_finished = true;
         if self.finishes_link { Step::FinishSending } else { Step::Done }

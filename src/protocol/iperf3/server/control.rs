@@ -67,18 +67,18 @@ impl Drop for ServerControl {
 
 impl ServerControl {
     pub fn new(registry: &Arc<TestRegistry>, cookie: Cookie, from: &str) -> ServerControl {
-        let mut talk = ControlChannel::new();
+        let mut channel = ControlChannel::new();
         let test = registry.open_test(cookie, from);
         let (first, stage) = match test {
             Some(_) => (ControlState::ParameterExchange, ServerStage::AwaitingParameters),
             None => (ControlState::AccessDenied, ServerStage::Finished),
         };
-        talk.queue(&[first as u8]);
+        channel.queue(&[first as u8]);
         ServerControl {
             registry: registry.clone(),
             test,
             congestion_control: None,
-            channel: talk,
+            channel,
             stage,
             stage_since: None,
             arrived_streams: 0,
@@ -114,7 +114,7 @@ impl ServerControl {
 
     /// Processes all available input.
     fn process_input(&mut self, now: Time) {
-        let heard = match self.stage {
+        let outcome = match self.stage {
             ServerStage::AwaitingParameters => self.read_parameters(),
             ServerStage::AwaitingResults => self.read_results(),
             _ => {
@@ -122,7 +122,7 @@ impl ServerControl {
                 Ok(())
             }
         };
-        if let Err(code) = heard {
+        if let Err(code) = outcome {
             self.refuse(code);
         }
     }

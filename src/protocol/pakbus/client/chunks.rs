@@ -140,36 +140,37 @@ mod tests {
         file: &[u8],
         chunk: u16,
         most: usize,
-        told: bool,
+        is_size_known: bool,
         window: usize,
         random: &mut fastrand::Rng,
     ) -> (Vec<u8>, usize) {
-        let mut pieces = FileChunks::new(chunk, told.then_some(file.len() as u64), None);
-        let (mut asked, mut read, mut round_trips) = (Vec::new(), Vec::new(), 0);
-        while !pieces.is_done() {
-            while asked.len() < window
-                && let Some(ask) = pieces.next_request()
+        let mut chunks = FileChunks::new(chunk, is_size_known.then_some(file.len() as u64), None);
+        let (mut outstanding, mut read, mut round_trips) = (Vec::new(), Vec::new(), 0);
+        while !chunks.is_done() {
+            while outstanding.len() < window
+                && let Some(request) = chunks.next_request()
             {
-                asked.push(ask);
+                outstanding.push(request);
             }
-            let (offset, length) = asked.swap_remove(random.usize(..asked.len()));
+            let (offset, length) = outstanding.swap_remove(random.usize(..outstanding.len()));
             round_trips += 1;
             let begin = (offset as usize).min(file.len());
             let end = (begin + most.min(length.into())).min(file.len());
-            pieces.add_chunk(offset, length, file[begin..end].to_vec());
-            while let Some(data) = pieces.take_chunk() {
+            chunks.add_chunk(offset, length, file[begin..end].to_vec());
+            while let Some(data) = chunks.take_chunk() {
                 read.extend(data);
             }
-            asked.retain(|&(offset, _)| pieces.is_needed(offset.into()));
+            outstanding.retain(|&(offset, _)| chunks.is_needed(offset.into()));
         }
-        assert!(pieces.is_complete());
+        assert!(chunks.is_complete());
         (read, round_trips)
     }
 
     #[test]
     fn round_trips_are_minimal() {
         let random = &mut fastrand::Rng::with_seed(1);
-        let mut count = |size: usize, told| read(&vec![7; size], 100, 1000, told, 1, random).1;
+        let mut count =
+            |size: usize, is_size_known| read(&vec![7; size], 100, 1000, is_size_known, 1, random).1;
         assert_eq!([count(0, true), count(99, true), count(250, true)], [1, 1, 3]);
         assert_eq!(count(200, true), 3, "only an empty answer tells that it has not grown");
         assert_eq!([count(200, false), count(250, false)], [3, 4]);
@@ -177,36 +178,37 @@ mod tests {
 
     #[test]
     fn requests_stop_at_the_wanted_end() {
-        let mut pieces = FileChunks::new(100, Some(1000), Some(250));
+        let mut chunks = FileChunks::new(100, Some(1000), Some(250));
         assert_eq!(
-            [(); 4].map(|()| pieces.next_request()),
+            [(); 4].map(|()| chunks.next_request()),
             [Some((0, 100)), Some((100, 100)), Some((200, 50)), None]
         );
         for (offset, length) in [(0, 100), (100, 100), (200, 50)] {
-            pieces.add_chunk(offset, length, vec![7; length.into()]);
-            pieces.take_chunk();
+            chunks.add_chunk(offset, length, vec![7; length.into()]);
+            chunks.take_chunk();
         }
-        assert!(pieces.is_done() && !pieces.is_complete());
+        assert!(chunks.is_done() && !chunks.is_complete());
     }
 
     proptest! {
         #[test]
         fn a_file_is_read_whole(
-            size in 0usize..3000, chunk in 1u16..992, most in 1usize..992, told: bool, window in 1usize..20, seed: u64,
+            size in 0usize..3000, chunk in 1u16..992, most in 1usize..992, is_size_known: bool,
+            window in 1usize..20, seed: u64,
         ) {
             let random = &mut fastrand::Rng::with_seed(seed);
             let file: Vec<u8> = (0..size).map(|_| random.u8(..)).collect();
-            let (read, _) = read(&file, chunk.max(100), most.max(50), told, window, random);
+            let (read, _) = read(&file, chunk.max(100), most.max(50), is_size_known, window, random);
             prop_assert!(read == file);
         }
 
         #[test]
-        fn nothing_panics(answers in prop::collection::vec((any::<u32>(), any::<u16>(), 0usize..1000), 0..50)) {
-            let mut pieces = FileChunks::new(100, Some(5000), None);
-            for (offset, length, got) in answers {
-                pieces.next_request();
-                pieces.add_chunk(offset, length, vec![0; got.min(length.into())]);
-                pieces.take_chunk();
+        fn nothing_panics(replies in prop::collection::vec((any::<u32>(), any::<u16>(), 0usize..1000), 0..50)) {
+            let mut chunks = FileChunks::new(100, Some(5000), None);
+            for (offset, length, received) in replies {
+                chunks.next_request();
+                chunks.add_chunk(offset, length, vec![0; received.min(length.into())]);
+                chunks.take_chunk();
             }
         }
     }

@@ -71,7 +71,7 @@ fn parse_clock_reply(packet: &[u8], node: u16, waiting: &Range<u64>) -> Option<(
     let packet = PakBusPacket::read(packet).ok()?;
     let (route, message) =
         packet.message.filter(|(route, _)| route.from == node && route.to == CLIENT_ADDRESS)?;
-    let (number, told) = match LoggerReply::read(route.protocol, message).ok()? {
+    let (number, reply) = match LoggerReply::read(route.protocol, message).ok()? {
         (number, LoggerReply::Clock(Ok(_))) => (number, ClockReply::Time),
         (number, LoggerReply::Clock(Err(ReplyCode::DENIED))) => {
             (number, ClockReply::Refused(PERMISSION_DENIED.to_owned()))
@@ -87,7 +87,7 @@ fn parse_clock_reply(packet: &[u8], node: u16, waiting: &Range<u64>) -> Option<(
         }
         _ => return None,
     };
-    waiting.clone().find(|&sequence| transaction_number(sequence) == number).map(|sequence| (sequence, told))
+    waiting.clone().find(|&sequence| transaction_number(sequence) == number).map(|sequence| (sequence, reply))
 }
 
 impl RequestReplyCodec for ClockCodec {
@@ -104,10 +104,10 @@ impl RequestReplyCodec for ClockCodec {
         while used < data.len() {
             let (taken, packet) = self.decoder.read(&data[used..]);
             used += taken;
-            if let Some((sequence, told)) =
+            if let Some((sequence, reply)) =
                 packet.and_then(|packet| parse_clock_reply(packet, self.options.node, &waiting))
             {
-                return match told {
+                return match reply {
                     ClockReply::Time => ReplyStatus::Complete { sequence, used, corrupt_bytes: 0 },
                     ClockReply::Busy => ReplyStatus::Unexpected { sequence, used },
                     ClockReply::Refused(why) => {

@@ -362,14 +362,14 @@ impl Conversation {
         first && !matches!(pending.command, LoggerCommand::Hello(_))
     }
 
-    /// Processes received bytes; outcomes of commands are added to `heard`.
-    pub fn process_input(&mut self, mut bytes: &[u8], now: Time, heard: &mut VecDeque<CommandOutcome>) {
+    /// Processes received bytes; adds the results to `outcomes`.
+    pub fn process_input(&mut self, mut bytes: &[u8], now: Time, outcomes: &mut VecDeque<CommandOutcome>) {
         while !bytes.is_empty() {
             let (used, packet) = self.decoder.read(bytes);
             bytes = &bytes[used..];
             let packet = packet.map(<[u8]>::to_vec);
             if let Some(packet) = packet {
-                heard.extend(self.handle_packet(&packet, now));
+                outcomes.extend(self.handle_packet(&packet, now));
             }
         }
         let counts = self.decoder.take_counts();
@@ -438,12 +438,12 @@ impl Conversation {
     }
 
     fn handle_reply(&mut self, transaction: u8, reply: LoggerReply, now: Time) -> Option<CommandOutcome> {
-        let answered = |pending: &PendingCommand| {
+        let is_confirmed = |pending: &PendingCommand| {
             pending.first_sent.is_some()
                 && pending.transaction == transaction
                 && is_reply_to(&pending.command, &reply)
         };
-        let Some(at) = self.pending.iter().position(answered) else {
+        let Some(at) = self.pending.iter().position(is_confirmed) else {
             self.stats.stray_replies += 1;
             return None;
         };

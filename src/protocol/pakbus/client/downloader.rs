@@ -59,13 +59,14 @@ impl Downloader {
         seed: u64,
         recorder: Recorder,
     ) -> Downloader {
-        let mut talk = Conversation::new(options.node, case.timeout, options.retries, options.window, seed);
-        talk.queue_hello();
-        let transaction = talk.allocate_transaction();
+        let mut conversation =
+            Conversation::new(options.node, case.timeout, options.retries, options.window, seed);
+        conversation.queue_hello();
+        let transaction = conversation.allocate_transaction();
         Downloader {
             job: DownloadJob::new(options.clone(), case, content.is_some(), transaction),
             options,
-            conversation: talk,
+            conversation,
             batch: Batch::new(RECEIVE_BYTES, 1),
             tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None }),
             content_sender: content,
@@ -122,11 +123,11 @@ impl Downloader {
     /// Delivers received content as far as the queue has room.
     fn deliver_content(&mut self) {
         let Some(content) = &self.content_sender else { return };
-        while let Some(piece) = self.job.content.pop_front() {
-            match content.try_send(piece) {
+        while let Some(chunk) = self.job.content.pop_front() {
+            match content.try_send(chunk) {
                 Ok(()) => {}
-                Err(TrySendError::Full(piece)) => {
-                    self.job.content.push_front(piece);
+                Err(TrySendError::Full(chunk)) => {
+                    self.job.content.push_front(chunk);
                     return;
                 }
                 Err(TrySendError::Disconnected(_)) => {
@@ -201,12 +202,12 @@ impl Party for Downloader {
     }
 
     fn on_received(&mut self, now: Time) {
-        let mut heard = VecDeque::new();
+        let mut outcomes = VecDeque::new();
         for bytes in self.batch.messages() {
-            self.conversation.process_input(bytes, now, &mut heard);
+            self.conversation.process_input(bytes, now, &mut outcomes);
         }
-        for heard in heard {
-            match self.job.handle_reply(heard, &mut self.conversation, &mut self.recorder, now) {
+        for outcome in outcomes {
+            match self.job.handle_reply(outcome, &mut self.conversation, &mut self.recorder, now) {
                 Ok(false) => {}
                 Ok(true) => (self.reopen_attempts, self.silent_reopens) = (0, 0),
                 Err(what) => self.fail(what),

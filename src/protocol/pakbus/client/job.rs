@@ -124,7 +124,7 @@ impl DownloadJob {
     pub fn progress_text(&self) -> String {
         let name = self.options.target.name();
         match &self.stage {
-            DownloadStage::File(pieces) => format!("at byte {} of {name}", pieces.delivered_bytes()),
+            DownloadStage::File(chunks) => format!("at byte {} of {name}", chunks.delivered_bytes()),
             DownloadStage::Table(_) => {
                 format!("after {} records of {name}", self.record_checker.records().received)
             }
@@ -143,8 +143,8 @@ impl DownloadJob {
     }
 
     /// Queues requests until the window is full.
-    pub fn send_requests(&mut self, talk: &mut Conversation, recorder: &Recorder, now: Time) {
-        while talk.has_room() {
+    pub fn send_requests(&mut self, conversation: &mut Conversation, recorder: &Recorder, now: Time) {
+        while conversation.has_room() {
             if self.is_measured() && !(self.content.is_empty() && self.may_request_more(recorder, now)) {
                 return;
             }
@@ -154,10 +154,10 @@ impl DownloadJob {
                 (u64::from(offset), LoggerCommand::Fetch(fetch))
             };
             // Lists and headers are read one reply at a time; they are not part of the measurement.
-            let idle = talk.is_idle();
-            let asked = match &mut self.stage {
-                DownloadStage::List { name, chunks: pieces, .. } if idle => {
-                    pieces.next_request().map(|piece| fetch(name, piece))
+            let idle = conversation.is_idle();
+            let request = match &mut self.stage {
+                DownloadStage::List { name, chunks, .. } if idle => {
+                    chunks.next_request().map(|range| fetch(name, range))
                 }
                 DownloadStage::Program if idle => Some((0, LoggerCommand::Program { security })),
                 DownloadStage::StationName(_) if idle => Some((
@@ -167,8 +167,8 @@ impl DownloadJob {
                         range: Some((STATION_NAME_SETTING, STATION_NAME_SETTING)),
                     },
                 )),
-                DownloadStage::File(pieces) => {
-                    pieces.next_request().map(|piece| fetch(self.options.target.name(), piece))
+                DownloadStage::File(chunks) => {
+                    chunks.next_request().map(|range| fetch(self.options.target.name(), range))
                 }
                 DownloadStage::Table(collection) => collection.next_request().map(|(part, selection)| {
                     let (mode, selections) = (selection.span.mode(), vec![selection]);
@@ -176,27 +176,27 @@ impl DownloadJob {
                 }),
                 _ => None,
             };
-            let Some((key, command)) = asked else { return };
+            let Some((key, command)) = request else { return };
             self.requested_chunks += u64::from(self.is_measured());
             let of_file = matches!(command, LoggerCommand::Fetch(_));
-            let transaction = if of_file { self.transaction } else { talk.allocate_transaction() };
-            talk.queue_command(key, transaction, command);
+            let transaction = if of_file { self.transaction } else { conversation.allocate_transaction() };
+            conversation.queue_command(key, transaction, command);
         }
     }
 
     /// Ends a download that has the whole file or table, or all that the plan wants.
-    pub fn finish_if_done(&mut self, talk: &mut Conversation, recorder: &Recorder, now: Time) {
-        let stopped = talk.is_idle() && !self.may_request_more(recorder, now);
+    pub fn finish_if_done(&mut self, conversation: &mut Conversation, recorder: &Recorder, now: Time) {
+        let stopped = conversation.is_idle() && !self.may_request_more(recorder, now);
         match &self.stage {
-            DownloadStage::File(pieces) if pieces.is_done() || stopped => {
-                self.is_complete = pieces.is_complete();
+            DownloadStage::File(chunks) if chunks.is_done() || stopped => {
+                self.is_complete = chunks.is_complete();
                 // A read after the end closes the file; otherwise the client must close it.
                 let (security, name) = (self.options.security, self.options.target.name().to_owned());
-                let offset = u32::try_from(pieces.delivered_bytes()).unwrap_or(u32::MAX);
+                let offset = u32::try_from(chunks.delivered_bytes()).unwrap_or(u32::MAX);
                 let close =
                     LoggerCommand::Fetch(FetchRequest { security, name, is_last: true, offset, swath: 0 });
                 if !self.stop.is_unlimited() {
-                    talk.queue_message(LinkState::READY, self.transaction, &close);
+                    conversation.queue_message(LinkState::READY, self.transaction, &close);
                 }
             }
             DownloadStage::Table(collection) if collection.is_done() || stopped => {
@@ -204,27 +204,27 @@ impl DownloadJob {
             }
             _ => return,
         }
-        talk.retain_commands(|_| false);
-        talk.queue_message(LinkState::FINISHED, 0, &LoggerCommand::Bye);
+        conversation.retain_commands(|_| false);
+        conversation.queue_message(LinkState::FINISHED, 0, &LoggerCommand::Bye);
         self.stage = DownloadStage::Finished;
     }
 
     /// Handles a reply; returns `true` if it continued the download. The error is a refusal or a protocol violation.
     pub fn handle_reply(
         &mut self,
-        heard: CommandOutcome,
-        talk: &mut Conversation,
+        result: CommandOutcome,
+        conversation: &mut Conversation,
         recorder: &mut Recorder,
         now: Time,
     ) -> Result<bool, String> {
-        let reply = match heard.outcome {
+        let reply = match result.outcome {
             Ok(reply) => reply,
             Err(why) => {
                 match &self.stage {
                     // Optional information; the download continues without it.
                     DownloadStage::Program => self.begin_list(),
                     DownloadStage::StationName(_) => self.begin_table(""),
-                    DownloadStage::List { name: DIRECTORY_FILE, .. } => self.begin_file(None, talk),
+                    DownloadStage::List { name: DIRECTORY_FILE, .. } => self.begin_file(None, conversation),
                     _ => return Err(format!("the logger says {}: {why}", self.progress_text())),
                 }
                 return Ok(false);
@@ -233,24 +233,24 @@ impl DownloadJob {
         let mut measured = |bytes: usize| {
             let sequence = recorder.counts.received;
             recorder.record_reply(
-                Sample { sequence, intended: heard.first_sent, sent: heard.first_sent, received: now },
+                Sample { sequence, intended: result.first_sent, sent: result.first_sent, received: now },
                 bytes as u64,
             );
         };
-        match (reply, heard.command) {
+        match (reply, result.command) {
             (LoggerReply::Fetch { code: ReplyCode::COMPLETE, data, .. }, LoggerCommand::Fetch(fetch)) => {
-                let DownloadStage::File(pieces) = &mut self.stage else {
-                    return self.add_list_chunk(&fetch, data, talk, recorder);
+                let DownloadStage::File(chunks) = &mut self.stage else {
+                    return self.add_list_chunk(&fetch, data, conversation, recorder);
                 };
                 measured(data.len());
                 let further = !data.is_empty();
-                pieces.add_chunk(fetch.offset, fetch.swath, data);
-                while let Some(data) = pieces.take_chunk() {
+                chunks.add_chunk(fetch.offset, fetch.swath, data);
+                while let Some(data) = chunks.take_chunk() {
                     if self.keeps_content {
                         self.content.push_back(data);
                     }
                 }
-                talk.retain_commands(|offset| pieces.is_needed(offset));
+                conversation.retain_commands(|offset| chunks.is_needed(offset));
                 Ok(further)
             }
             (
@@ -260,7 +260,7 @@ impl DownloadJob {
             ) => Err(PERMISSION_DENIED.to_owned()),
             (LoggerReply::Fetch { code, .. }, LoggerCommand::Fetch(fetch)) => match &self.stage {
                 DownloadStage::List { name: DIRECTORY_FILE, .. } => {
-                    self.begin_file(None, talk);
+                    self.begin_file(None, conversation);
                     Ok(false)
                 }
                 _ => Err(format!("{}: the logger says: {code}", fetch.name)),
@@ -268,8 +268,8 @@ impl DownloadJob {
             (LoggerReply::Collect(Ok(body)), _) => {
                 let DownloadStage::Table(collection) = &mut self.stage else { return Ok(false) };
                 measured(body.len());
-                collection.add_reply(heard.key, &body)?;
-                talk.retain_commands(|part| collection.is_needed(part));
+                collection.add_reply(result.key, &body)?;
+                conversation.retain_commands(|part| collection.is_needed(part));
                 self.write_records()
             }
             (LoggerReply::Collect(Err(ReplyCode::OTHER_DEFINITION)), _) => Err(format!(
@@ -314,18 +314,18 @@ impl DownloadJob {
         &mut self,
         fetch: &FetchRequest,
         data: Vec<u8>,
-        talk: &mut Conversation,
+        conversation: &mut Conversation,
         recorder: &Recorder,
     ) -> Result<bool, String> {
-        let DownloadStage::List { name, chunks: pieces, bytes } = &mut self.stage else { return Ok(false) };
-        pieces.add_chunk(fetch.offset, fetch.swath, data);
-        while let Some(data) = pieces.take_chunk() {
+        let DownloadStage::List { name, chunks, bytes } = &mut self.stage else { return Ok(false) };
+        chunks.add_chunk(fetch.offset, fetch.swath, data);
+        while let Some(data) = chunks.take_chunk() {
             bytes.extend(data);
         }
         if bytes.len() > MAX_LIST_BYTES {
             return Err(format!("{name} of the logger does not end"));
         }
-        if !pieces.is_done() {
+        if !chunks.is_done() {
             return Ok(false);
         }
         match &self.options.target {
@@ -333,9 +333,9 @@ impl DownloadJob {
                 let entries = directory::read(bytes).unwrap_or_default();
                 let size =
                     entries.into_iter().find(|entry| entry.name == *file).map(|entry| entry.size.into());
-                self.begin_file(size, talk);
-                if let DownloadStage::File(pieces) = &self.stage {
-                    pieces.planned_bytes().into_iter().for_each(|bytes| recorder.set_planned_bytes(bytes));
+                self.begin_file(size, conversation);
+                if let DownloadStage::File(chunks) = &self.stage {
+                    chunks.planned_bytes().into_iter().for_each(|bytes| recorder.set_planned_bytes(bytes));
                 }
             }
             DownloadTarget::Table { name, format } => {
@@ -352,8 +352,8 @@ impl DownloadJob {
         Ok(false)
     }
 
-    fn begin_file(&mut self, size: Option<u64>, talk: &mut Conversation) {
-        self.transaction = talk.allocate_transaction();
+    fn begin_file(&mut self, size: Option<u64>, conversation: &mut Conversation) {
+        self.transaction = conversation.allocate_transaction();
         self.stage = DownloadStage::File(FileChunks::new(self.chunk_bytes, size, self.stop.volume_bytes));
     }
 
