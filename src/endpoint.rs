@@ -202,8 +202,8 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
-        let whole = add_default_scheme(text);
-        let text = whole.as_deref().unwrap_or(text);
+        let completed = add_default_scheme(text);
+        let text = completed.as_deref().unwrap_or(text);
         let Some(scheme_end) = text.find("://").filter(|&at| at > 0 && text.len() <= MAX_URL_BYTES) else {
             return Err(EndpointError::MissingScheme(text.chars().take(100).collect()));
         };
@@ -278,12 +278,12 @@ mod tests {
 
     #[test]
     fn a_scheme_may_be_left_out() {
-        let whole = |text: &str| parse(text).to_string();
-        assert_eq!(whole("192.0.2.7"), "tcp://192.0.2.7");
-        assert_eq!(whole("box.example:7001?nodelay=0"), "tcp://box.example:7001?nodelay=0");
-        assert_eq!(whole("[::1]:7100"), "tcp://[::1]:7100");
-        assert_eq!(whole("fe80::1"), "tcp://[fe80::1]");
-        assert_eq!(whole("/dev/ttyS0?baud=9600"), "serial:///dev/ttyS0?baud=9600");
+        let completed = |text: &str| parse(text).to_string();
+        assert_eq!(completed("192.0.2.7"), "tcp://192.0.2.7");
+        assert_eq!(completed("box.example:7001?nodelay=0"), "tcp://box.example:7001?nodelay=0");
+        assert_eq!(completed("[::1]:7100"), "tcp://[::1]:7100");
+        assert_eq!(completed("fe80::1"), "tcp://[fe80::1]");
+        assert_eq!(completed("/dev/ttyS0?baud=9600"), "serial:///dev/ttyS0?baud=9600");
         for text in ["", "/tmp/x", "tcp:/host", "a b", "@name", "-n", "?a=1"] {
             assert!(matches!(text.parse::<Endpoint>(), Err(EndpointError::MissingScheme(_))), "{text}");
         }

@@ -115,10 +115,10 @@ fn driver_name(device: &Path) -> Option<String> {
 fn usb_adapter_name(usb: &Path) -> String {
     let text = |file: &str| read::text(usb.join(file));
     let numbers = [text("idVendor"), text("idProduct")].map(Option::unwrap_or_default).join(":");
-    let words = [text("manufacturer"), text("product"), Some(format!("({numbers})"))];
+    let parts = [text("manufacturer"), text("product"), Some(format!("({numbers})"))];
     // The device's own text may contain anything, and is shown on terminals.
     let plain = |text: String| text.replace(char::is_control, "");
-    words.into_iter().flatten().map(plain).collect::<Vec<_>>().join(" ")
+    parts.into_iter().flatten().map(plain).collect::<Vec<_>>().join(" ")
 }
 
 const LATENCY_TIMER_FILE: &str = "latency_timer";

@@ -74,11 +74,11 @@ pub fn parse_device_and_number(
     endpoint: &Endpoint,
     wanted: &'static str,
 ) -> Result<(BluetoothAddress, u16), EndpointError> {
-    let place = || {
+    let parsed = || {
         let (text, number) = endpoint.address().split_once('/')?;
         Some((parse_device(text)?, number.parse().ok()?))
     };
-    place().ok_or_else(|| EndpointError::BadAddress { url: endpoint.to_string(), wanted })
+    parsed().ok_or_else(|| EndpointError::BadAddress { url: endpoint.to_string(), wanted })
 }
 
 /// The meaning of the option `adapter`.

@@ -501,16 +501,16 @@ mod tests {
 
     #[test]
     fn an_icmp_error_is_one_line() {
-        let says = |v6, message, from: Option<&str>| {
+        let message_of = |v6, message, from: Option<&str>| {
             let from = from.map(|from| from.parse().unwrap());
             DeliveryError { is_v6: v6, icmp_type_code: message, errno: Errno::HOSTUNREACH, from }.to_string()
         };
         insta::assert_snapshot!([
-            says(false, Some((11, 0)), Some("192.0.2.1")),
-            says(true, Some((3, 0)), Some("2001:db8::1")),
-            says(false, Some((3, 1)), Some("192.0.2.1")),
-            says(false, Some((3, 13)), None),
-            says(false, None, None),
+            message_of(false, Some((11, 0)), Some("192.0.2.1")),
+            message_of(true, Some((3, 0)), Some("2001:db8::1")),
+            message_of(false, Some((3, 1)), Some("192.0.2.1")),
+            message_of(false, Some((3, 13)), None),
+            message_of(false, None, None),
         ].join("\n"), @r"
         time exceeded: the way is longer than the ttl allows, says 192.0.2.1: raise ttl, or look for a loop of routers
         time exceeded: the way is longer than the ttl allows, says 2001:db8::1: raise ttl, or look for a loop of routers

@@ -265,17 +265,17 @@ fn no_facts(_: &Socket, _: &mut Facts) {}
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let until = context.clock.now() + context.timeout;
-    let pairing = connect::connect_node(&options, context)?;
+    let connection = connect::connect_node(&options, context)?;
     let left = |clock: &Clock| until.since(clock.now()).max(Duration::from_millis(1));
     let own_name = options.own_name.as_deref().unwrap_or("client").as_bytes();
-    let own = pairing
+    let own = connection
         .with_directory(|directory| directory.node.publish(own_name, &mut directory.outbox))
         .ok_or_else(|| {
             Fault::Other("this node has no address left: 1024 are all that LINX knows".to_owned())
         })?;
     let name = options.name.as_bytes();
     let mut has_hunted = false;
-    let found = pairing.await_directory(left(&context.clock), |directory| {
+    let found = connection.await_directory(left(&context.clock), |directory| {
         let partner = if std::mem::replace(&mut has_hunted, true) {
             directory.node.find_address(name)
         } else {
@@ -284,9 +284,9 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         partner.map(|partner| directory.add_endpoint(partner, own, options.signal_format))
     });
     match found {
-        Ok(mailbox) => Ok(Box::new(link::NodeLink::new(pairing, mailbox, options.caps(), context.wait))),
+        Ok(mailbox) => Ok(Box::new(link::NodeLink::new(connection, mailbox, options.caps(), context.wait))),
         Err(fault) => {
-            pairing.remove_endpoint(own);
+            connection.remove_endpoint(own);
             Err(match fault {
                 Fault::TimedOut => Fault::Other(format!(
                     "no endpoint '{}' appeared at the far node in {}: is it served there under this name? Check --timeout",

@@ -394,11 +394,11 @@ struct MemLink {
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let caps = options.caps();
-    let net = context.memory_network.clone();
+    let network = context.memory_network.clone();
     let id = {
-        let mut state = net.lock_state();
+        let mut state = network.lock_state();
         // The new server starts now, not when the others ran last.
-        state.run_servers(net.clock.now(), None);
+        state.run_servers(network.clock.now(), None);
         let host = state.listeners.iter().find(|(name, _)| name == endpoint.address());
         let (_, factory) =
             host.ok_or_else(|| Fault::Other("nobody serves this name in this process".to_owned()))?;
@@ -417,7 +417,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         state.connections[id] = Some(connection);
         id
     };
-    Ok(Box::new(MemLink { network: net, connection_id: id, endpoint: endpoint.clone(), caps }))
+    Ok(Box::new(MemLink { network, connection_id: id, endpoint: endpoint.clone(), caps }))
 }
 
 impl Link for MemLink {

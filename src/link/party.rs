@@ -153,15 +153,15 @@ pub const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs a party on a link until it ends: one loop for clients and servers. Allocates nothing.
 ///
-/// Returns early, without an error, once `cancel` is set. It checks `cancel` at least once every `patience`.
+/// Returns early, without an error, once `cancel` is set. It checks `cancel` at least once every `max_wait`.
 pub fn drive(
     party: &mut dyn Party,
     link: &mut dyn Link,
     clock: &Clock,
     cancel: &AtomicBool,
-    patience: Duration,
+    max_wait: Duration,
 ) -> Result<(), Fault> {
-    drive_with_cost(party, link, clock, cancel, patience).1
+    drive_with_cost(party, link, clock, cancel, max_wait).1
 }
 
 /// Like [`drive`], and returns the cost as well.
@@ -170,17 +170,17 @@ pub fn drive_with_cost(
     link: &mut dyn Link,
     clock: &Clock,
     cancel: &AtomicBool,
-    patience: Duration,
+    max_wait: Duration,
 ) -> (PartyCost, Result<(), Fault>) {
     let before = cpu::thread_cpu_seconds();
     let mut busy_polled = Duration::ZERO;
     let mut run = || {
         let mut now = clock.now();
         while !cancel.load(Relaxed) {
-            match perform_step(party, link, clock, &mut now, patience)? {
+            match perform_step(party, link, clock, &mut now, max_wait)? {
                 StepOutcome::Done => break,
                 StepOutcome::Sleeping(until) => {
-                    busy_polled += clock.sleep_then_busy_poll(until.min(now + patience));
+                    busy_polled += clock.sleep_then_busy_poll(until.min(now + max_wait));
                     now = clock.now();
                 }
                 StepOutcome::Progress | StepOutcome::Waiting(_) => {}
@@ -209,21 +209,21 @@ pub enum StepOutcome {
     Done,
 }
 
-/// Performs the party's next step, waiting at most `patience`; `now` is the time after it.
+/// Performs the party's next step, waiting at most `max_wait`; `now` is the time after it.
 #[inline]
 pub fn perform_step(
     party: &mut dyn Party,
     link: &mut dyn Link,
     clock: &Clock,
     now: &mut Time,
-    patience: Duration,
+    max_wait: Duration,
 ) -> Result<StepOutcome, Fault> {
     match party.next_step(*now) {
         Step::Send { bytes, message } => {
             // The party may have worked since the clock was read; this is the time of sending.
             *now = clock.now();
             // Other code may decide whether a sender continues, so it never waits long.
-            match link.send_batch(bytes, message, patience.min(CANCEL_CHECK_INTERVAL)) {
+            match link.send_batch(bytes, message, max_wait.min(CANCEL_CHECK_INTERVAL)) {
                 Ok(bytes) => party.on_sent(bytes, *now),
                 Err(Fault::TimedOut) => {
                     *now = clock.now();
@@ -242,7 +242,7 @@ pub fn perform_step(
             *now = clock.now();
         }
         Step::Receive { into, until } => {
-            let received = link.receive_batch(into, until.since(*now).min(patience));
+            let received = link.receive_batch(into, until.since(*now).min(max_wait));
             *now = clock.now();
             match received {
                 Ok(()) => {
@@ -263,7 +263,7 @@ pub fn perform_step(
             *now = clock.now();
         }
         Step::Reopen => {
-            let outcome = link.reopen(patience);
+            let outcome = link.reopen(max_wait);
             *now = clock.now();
             match outcome {
                 // Opening is still in progress.

@@ -119,9 +119,9 @@ impl ServiceSearch {
             &[&[TYPE_UNSIGNED << 3 | 1], &PROTOCOL_DESCRIPTOR_LIST.to_be_bytes()[..]].concat(),
         );
         let max_bytes = u16::MAX.to_be_bytes();
-        let said = [&pattern[..], &max_bytes, &attribute, &self.continuation].concat();
-        let length = (said.len() as u16).to_be_bytes();
-        [&[SEARCH_ATTRIBUTE_REQUEST], &self.transaction.to_be_bytes()[..], &length, &said].concat()
+        let body = [&pattern[..], &max_bytes, &attribute, &self.continuation].concat();
+        let length = (body.len() as u16).to_be_bytes();
+        [&[SEARCH_ATTRIBUTE_REQUEST], &self.transaction.to_be_bytes()[..], &length, &body].concat()
     }
 
     /// Handles the response to the last request.
@@ -131,16 +131,16 @@ impl ServiceSearch {
     /// A message for an invalid response.
     pub fn handle_response(&mut self, response: &[u8]) -> Result<SearchProgress, String> {
         let wrong = || "the answer makes no sense".to_owned();
-        let (kind, transaction, said) = split_message(response).ok_or_else(wrong)?;
+        let (kind, transaction, body) = split_message(response).ok_or_else(wrong)?;
         if transaction != self.transaction {
             return Err(wrong());
         }
         if kind == ERROR_RESPONSE {
-            let code = said.first_chunk().map_or(0, |code| u16::from_be_bytes(*code));
+            let code = body.first_chunk().map_or(0, |code| u16::from_be_bytes(*code));
             return Err(format!("the device refused the question (SDP error {code})"));
         }
         let (part, continuation) =
-            split_attributes(said).filter(|_| kind == SEARCH_ATTRIBUTE_RESPONSE).ok_or_else(wrong)?;
+            split_attributes(body).filter(|_| kind == SEARCH_ATTRIBUTE_RESPONSE).ok_or_else(wrong)?;
         // Without the first check a device could continue endlessly.
         if (part.is_empty() && continuation != [0])
             || self.attribute_lists.len() + part.len() > MAX_RESPONSE_BYTES
@@ -159,14 +159,14 @@ impl ServiceSearch {
 
 /// Type, transaction and parameters of a message.
 fn split_message(message: &[u8]) -> Option<(u8, u16, &[u8])> {
-    let (&[kind, high, low, length_high, length_low], said) = message.split_first_chunk()?;
+    let (&[kind, high, low, length_high, length_low], body) = message.split_first_chunk()?;
     let length = u16::from_be_bytes([length_high, length_low]);
-    Some((kind, u16::from_be_bytes([high, low]), said.get(..length.into())?))
+    Some((kind, u16::from_be_bytes([high, low]), body.get(..length.into())?))
 }
 
 /// The attributes in a response, and the continuation state for more of them (a single zero: no more).
-fn split_attributes(said: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = said.split_first_chunk()?;
+fn split_attributes(body: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = body.split_first_chunk()?;
     let (part, continuation) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
     let length = usize::from(*continuation.first()?);
     // The continuation state has at most 16 bytes.
@@ -196,14 +196,14 @@ impl<'a> DataElement<'a> {
     fn parse_first(bytes: &'a [u8]) -> Option<(DataElement<'a>, &'a [u8])> {
         let (&head, rest) = bytes.split_first()?;
         let (kind, size) = (head >> 3, head & 7);
-        let told = |bytes: usize| {
+        let parse_length = |bytes: usize| {
             let (length, rest) = rest.split_at_checked(bytes)?;
             Some((length.iter().fold(0, |length, &byte| length << 8 | usize::from(byte)), rest))
         };
         let (length, rest) = match size {
             0 if kind == 0 => (0, rest),
             0..=4 => (1 << size, rest),
-            _ => told(1 << (size - 5))?,
+            _ => parse_length(1 << (size - 5))?,
         };
         let (body, rest) = rest.split_at_checked(length)?;
         Some((DataElement { kind, body }, rest))
@@ -273,10 +273,10 @@ mod tests {
         0x00, 0x03, 0x08, 0x07,
     ];
 
-    fn response(kind: u8, transaction: u16, said: &[&[u8]]) -> Vec<u8> {
-        let said = said.concat();
-        let length = (said.len() as u16).to_be_bytes();
-        [&[kind], &transaction.to_be_bytes()[..], &length, &said].concat()
+    fn response(kind: u8, transaction: u16, body: &[&[u8]]) -> Vec<u8> {
+        let body = body.concat();
+        let length = (body.len() as u16).to_be_bytes();
+        [&[kind], &transaction.to_be_bytes()[..], &length, &body].concat()
     }
 
     #[test]

@@ -484,10 +484,10 @@ impl ShapedPipe {
             let part = left.len().min(into.len() - filled);
             into[filled..filled + part].copy_from_slice(&left[..part]);
             filled += part;
-            let whole = self.framing == Framing::Message || part == left.len();
+            let is_complete = self.framing == Framing::Message || part == left.len();
             self.taken_bytes += part;
-            self.held_bytes -= if whole { left.len() } else { part };
-            if whole {
+            self.held_bytes -= if is_complete { left.len() } else { part };
+            if is_complete {
                 self.recycle_first();
             }
             if self.framing == Framing::Message {

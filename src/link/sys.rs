@@ -208,10 +208,10 @@ pub fn take_delivery_error(fd: impl AsFd, v6: bool) -> Option<DeliveryError> {
         let known = c_int::from(record.from.sin_family) == libc::AF_INET;
         (record.error, known.then(|| IpAddr::from(Ipv4Addr::from(record.from.sin_addr.s_addr.to_ne_bytes()))))
     };
-    let said = [libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin);
+    let is_icmp = [libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin);
     Some(DeliveryError {
         is_v6: v6,
-        icmp_type_code: said.then_some((error.ee_type, error.ee_code)),
+        icmp_type_code: is_icmp.then_some((error.ee_type, error.ee_code)),
         errno: Errno::from_raw_os_error(error.ee_errno as c_int),
         from,
     })
@@ -386,9 +386,11 @@ pub fn receive_many(
     let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
     let mut headers = [libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; MAX_CALL_MESSAGES];
     let mut slots = 0;
-    for (room, (vector, header)) in into.chunks_exact_mut(slot).zip(vectors.iter_mut().zip(&mut headers)) {
-        vector.iov_base = room.as_mut_ptr().cast();
-        vector.iov_len = room.len();
+    for (slot_buffer, (vector, header)) in
+        into.chunks_exact_mut(slot).zip(vectors.iter_mut().zip(&mut headers))
+    {
+        vector.iov_base = slot_buffer.as_mut_ptr().cast();
+        vector.iov_len = slot_buffer.len();
         header.msg_hdr.msg_iov = vector;
         header.msg_hdr.msg_iovlen = 1;
         slots += 1;
@@ -534,8 +536,8 @@ pub fn interface_addresses() -> Vec<(String, IpAddr)> {
 fn interface_request(name: &str) -> libc::ifreq {
     // SAFETY: an `ifreq` is plain memory, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let room = request.ifr_name.len() - 1;
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(room)) {
+    let max_chars = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(max_chars)) {
         *to = from as libc::c_char;
     }
     request

@@ -88,20 +88,20 @@ pub fn open(options: &Options, context: &OpenContext) -> Result<Box<dyn Link>, F
     // Checks whether a server exists; the first send would report that too late.
     options.open_socket()?.connect(&address).map_err(Fault::system("connect"))?;
     let (socket, _) = bind_abstract(options)?;
-    let meeting = SocketPairing {
+    let pairing = SocketPairing {
         destination: address,
         is_connected: AtomicBool::new(false),
         has_received: AtomicBool::new(false),
         role: SocketRole::Client,
     };
-    Ok(Box::new(UnixDatagramLink::new(options, socket, Arc::new(meeting), &context.clock, context.wait)))
+    Ok(Box::new(UnixDatagramLink::new(options, socket, Arc::new(pairing), &context.clock, context.wait)))
 }
 
 impl UnixDatagramLink {
     fn new(
         options: &Options,
         socket: Socket,
-        meeting: Arc<SocketPairing>,
+        pairing: Arc<SocketPairing>,
         clock: &Clock,
         wait: WaitMode,
     ) -> UnixDatagramLink {
@@ -110,13 +110,7 @@ impl UnixDatagramLink {
             OffloadOptions::NONE,
             VecDeque::new(),
         );
-        UnixDatagramLink {
-            inner,
-            pairing: meeting,
-            clock: clock.clone(),
-            has_first_message: false,
-            has_sent: false,
-        }
+        UnixDatagramLink { inner, pairing, clock: clock.clone(), has_first_message: false, has_sent: false }
     }
 
     fn is_connected(&self) -> bool {
@@ -126,21 +120,21 @@ impl UnixDatagramLink {
     /// Whether a sender's message belongs to this link. Connects the socket at the right moment.
     fn accept_sender(&self, from: &SockAddr) -> bool {
         let socket = &self.inner.inner.socket;
-        let meeting = &self.pairing;
+        let pairing = &self.pairing;
         if self.is_connected() {
             return true;
         }
-        match &meeting.role {
-            SocketRole::Client if *from == meeting.destination => true,
+        match &pairing.role {
+            SocketRole::Client if *from == pairing.destination => true,
             // The server that bound the path may spell it differently; a link of a linkgauge listener has no
             // path.
             SocketRole::Client if from.as_abstract_namespace().is_none() => true,
             SocketRole::Client => {
-                meeting.is_connected.store(socket.connect(from).is_ok(), Relaxed);
+                pairing.is_connected.store(socket.connect(from).is_ok(), Relaxed);
                 true
             }
-            SocketRole::Server { .. } if *from == meeting.destination => {
-                meeting.is_connected.store(socket.connect(from).is_ok(), Relaxed);
+            SocketRole::Server { .. } if *from == pairing.destination => {
+                pairing.is_connected.store(socket.connect(from).is_ok(), Relaxed);
                 true
             }
             SocketRole::Server { listener, .. } => from == listener,
@@ -181,8 +175,8 @@ impl UnixDatagramLink {
 
     fn send_unconnected(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.inner.inner.check_length(bytes.len())?;
-        let meeting = self.pairing.clone();
-        if matches!(meeting.role, SocketRole::Client) && self.has_sent && !meeting.has_received.load(Relaxed)
+        let pairing = self.pairing.clone();
+        if matches!(pairing.role, SocketRole::Client) && self.has_sent && !pairing.has_received.load(Relaxed)
         {
             self.await_announcement();
             if self.is_connected() {
@@ -194,11 +188,11 @@ impl UnixDatagramLink {
             .inner
             .inner
             .attempt(IoDirection::Send, within, |socket, may_block| {
-                let socket = match &meeting.role {
+                let socket = match &pairing.role {
                     SocketRole::Server { reply_socket: Some(path), .. } => path,
                     _ => socket,
                 };
-                sys::send_to(socket, bytes, &meeting.destination, None, may_block)
+                sys::send_to(socket, bytes, &pairing.destination, None, may_block)
             })
             .map_err(|fault| self.inner.inner.map_too_long(fault, bytes.len()));
         match sent {
@@ -319,8 +313,8 @@ const MAX_DATAGRAM_BYTES: usize = (4 << 20) + 65_536;
 impl UnixDatagramListener {
     /// Forwards a datagram to the link of its sender, if there is one.
     fn forward(&mut self, length: usize, from: &SockAddr) -> bool {
-        let Some((to, meeting)) = self.links.get(from) else { return false };
-        if meeting.strong_count() > 0 {
+        let Some((to, pairing)) = self.links.get(from) else { return false };
+        if pairing.strong_count() > 0 {
             // A link that stays full loses the datagram.
             let _ = sys::send_to(&self.socket, &self.receive_buffer[..length], to, None, true);
             return true;
@@ -333,7 +327,7 @@ impl UnixDatagramListener {
         let (socket, address) = bind_abstract(&self.options)?;
         let is_ours = from.as_abstract_namespace().is_some_and(|name| name.starts_with(ABSTRACT_NAME_PREFIX));
         let path = if is_ours { None } else { Some(self.socket.try_clone()) };
-        let meeting = Arc::new(SocketPairing {
+        let pairing = Arc::new(SocketPairing {
             destination: from.clone(),
             is_connected: AtomicBool::new(false),
             has_received: AtomicBool::new(true),
@@ -348,9 +342,9 @@ impl UnixDatagramListener {
             // If the client has gone, the link detects this.
             let _ = sys::send_to(&socket, &[], from, None, false);
         }
-        self.links.retain(|_, (_, meeting)| meeting.strong_count() > 0);
-        self.links.insert(from.clone(), (address, Arc::downgrade(&meeting)));
-        Ok(Box::new(UnixDatagramLink::new(&self.options, socket, meeting, &self.clock, self.wait)))
+        self.links.retain(|_, (_, pairing)| pairing.strong_count() > 0);
+        self.links.insert(from.clone(), (address, Arc::downgrade(&pairing)));
+        Ok(Box::new(UnixDatagramLink::new(&self.options, socket, pairing, &self.clock, self.wait)))
     }
 }
 

@@ -274,8 +274,8 @@ fn clock_drift(timed: &[TimedReply]) -> Option<f64> {
     if timed.len() < MIN_DRIFT_SAMPLES || last.sent_at.0 - first.sent_at.0 < MIN_DRIFT_TIME_NS {
         return None;
     }
-    let points = |way: fn(&TimedReply) -> i64| -> Vec<(f64, f64)> {
-        let height = |timed: &TimedReply| way(timed).wrapping_sub(way(first)) as f64;
+    let points = |direction: fn(&TimedReply) -> i64| -> Vec<(f64, f64)> {
+        let height = |timed: &TimedReply| direction(timed).wrapping_sub(direction(first)) as f64;
         timed.iter().map(|timed| ((timed.sent_at.0 - first.sent_at.0) as f64, height(timed))).collect()
     };
     let forward = stats::lower_hull_slope(&points(|timed| timed.forward_ns))?;

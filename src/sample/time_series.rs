@@ -122,8 +122,8 @@ impl TimeSeries {
         }
         let length = self.entries.len().max(other.entries.len());
         self.entries.resize(length, IntervalTotals::default());
-        for (mine, theirs) in self.entries.iter_mut().zip(&other.entries) {
-            mine.merge(theirs);
+        for (own, merged) in self.entries.iter_mut().zip(&other.entries) {
+            own.merge(merged);
         }
     }
 

@@ -94,7 +94,7 @@ pub(super) fn usb_serial_timers() -> Check {
 fn judge_usb_timers(timers: &[(i64, PathBuf)]) -> Check {
     const NAME: &str = "USB serial timers";
     let slow: Vec<_> = timers.iter().filter(|(milliseconds, _)| *milliseconds > MIN_USB_TIMER_MS).collect();
-    let Some((longest, _)) = slow.iter().max() else {
+    let Some((max_ms, _)) = slow.iter().max() else {
         return Check::good(
             NAME,
             if timers.is_empty() { "no adapter with such a timer" } else { "1 ms or less" },
@@ -103,7 +103,7 @@ fn judge_usb_timers(timers: &[(i64, PathBuf)]) -> Check {
     let files: Vec<_> = slow.iter().map(|(_, file)| file.display().to_string()).collect();
     Check::doubtful(
         NAME,
-        format!("an adapter holds received bytes back for up to {longest} ms"),
+        format!("an adapter holds received bytes back for up to {max_ms} ms"),
         format!("echo 1 | sudo tee {}", files.join(" ")),
     )
 }

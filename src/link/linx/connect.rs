@@ -40,7 +40,7 @@ fn node_slot(key: &str) -> NodeSlot {
     called.retain(|(other, node)| {
         other == key
             || Arc::strong_count(node) > 1
-            || node.try_lock().map_or(true, |pairing| pairing.strong_count() > 0)
+            || node.try_lock().map_or(true, |connection| connection.strong_count() > 0)
     });
     if let Some((_, node)) = called.iter().find(|(other, _)| other == key) {
         return node.clone();
@@ -59,13 +59,13 @@ pub fn connect_node(options: &Options, context: &OpenContext) -> Result<Arc<Node
     };
     let node = node_slot(&key);
     let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
-    let pairing = match node.upgrade().filter(|pairing| pairing.is_usable()) {
-        Some(pairing) => pairing,
+    let connection = match node.upgrade().filter(|connection| connection.is_usable()) {
+        Some(connection) => connection,
         None => ConnectAttempt::new(options, context).run()?,
     };
-    *node = Arc::downgrade(&pairing);
-    context.shared_resources.insert(format!("linx {key}"), pairing.clone());
-    Ok(pairing)
+    *node = Arc::downgrade(&connection);
+    context.shared_resources.insert(format!("linx {key}"), connection.clone());
+    Ok(connection)
 }
 
 /// The search for a connection that both nodes accept.
@@ -92,10 +92,10 @@ impl CallbackListener {
     fn bind_beside(call: &Socket) -> Option<CallbackListener> {
         let own = call.local_addr().ok()?.as_socket()?;
         let node = call.peer_addr().ok()?.as_socket()?;
-        let place = SocketAddr::new(own.ip(), node.port());
-        let socket = Socket::new(Domain::for_address(place), Type::STREAM, None).ok()?;
+        let address = SocketAddr::new(own.ip(), node.port());
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).ok()?;
         socket.set_reuse_address(true).ok()?;
-        socket.bind(&place.into()).ok()?;
+        socket.bind(&address.into()).ok()?;
         socket::listen(&socket, LISTEN_BACKLOG).ok()?;
         Some(CallbackListener { socket, node: node.ip() })
     }
@@ -112,8 +112,8 @@ impl CallbackListener {
 /// # Errors
 ///
 /// `Closed` if the connection has ended.
-fn is_up(pairing: &NodeConnection, within: Duration) -> Result<bool, Fault> {
-    match pairing.await_directory(within, |directory| directory.node.is_up().then_some(())) {
+fn is_up(connection: &NodeConnection, within: Duration) -> Result<bool, Fault> {
+    match connection.await_directory(within, |directory| directory.node.is_up().then_some(())) {
         Ok(()) => Ok(true),
         Err(Fault::TimedOut) => Ok(false),
         Err(fault) => Err(fault),
@@ -136,11 +136,11 @@ impl<'a> ConnectAttempt<'a> {
 
     fn run(mut self) -> Result<Arc<NodeConnection>, Fault> {
         loop {
-            if let Some(pairing) = self.try_outgoing()? {
-                return Ok(pairing);
+            if let Some(connection) = self.try_outgoing()? {
+                return Ok(connection);
             }
-            if let Some(pairing) = self.try_incoming() {
-                return Ok(pairing);
+            if let Some(connection) = self.try_incoming() {
+                return Ok(connection);
             }
             if self.time_left().is_zero() {
                 return Err(self.timeout_fault());
@@ -158,13 +158,13 @@ impl<'a> ConnectAttempt<'a> {
             clock.sleep_until(self.next_call);
             self.outgoing = Some(self.connect()?);
         }
-        let Some(ours) = &self.outgoing else { return Ok(None) };
+        let Some(outgoing) = &self.outgoing else { return Ok(None) };
         let within = if self.callback_listener.is_some() {
             self.time_left().min(POLL_INTERVAL)
         } else {
             self.time_left()
         };
-        match is_up(ours, within) {
+        match is_up(outgoing, within) {
             Ok(true) => Ok(self.outgoing.take()),
             Ok(false) => Ok(None),
             Err(Fault::Closed) if clock.now() + CONNECT_RETRY_INTERVAL < self.until => {
@@ -183,9 +183,9 @@ impl<'a> ConnectAttempt<'a> {
             && let Some(socket) = self.callback_listener.as_ref().and_then(CallbackListener::accept)
         {
             let clock = &self.context.clock;
-            let pairing = stream::make_carrier(socket, ConnectionRole::Passive, clock, tcp::facts)
+            let connection = stream::make_carrier(socket, ConnectionRole::Passive, clock, tcp::facts)
                 .and_then(|carrier| NodeConnection::start(carrier, clock, None, None));
-            self.incoming = pairing.ok();
+            self.incoming = connection.ok();
         }
         match is_up(self.incoming.as_ref()?, Duration::ZERO) {
             Ok(true) => self.incoming.take(),
@@ -205,9 +205,9 @@ impl<'a> ConnectAttempt<'a> {
                 stream(socket, tcp::facts)?
             }
             NodeAddress::ThisHost => stream(connect_local(self.options)?, no_facts)?,
-            NodeAddress::Ethernet(place) => {
-                let (socket, device) = ethernet::open_socket(place)?;
-                ethernet::make_carrier(&socket, &device, place, ConnectionRole::Active, clock)?
+            NodeAddress::Ethernet(node) => {
+                let (socket, device) = ethernet::open_socket(node)?;
+                ethernet::make_carrier(&socket, &device, node, ConnectionRole::Active, clock)?
             }
         };
         NodeConnection::start(carrier, clock, None, None)

@@ -30,13 +30,13 @@ impl Drop for EndpointHandle {
 }
 
 impl NodeLink {
-    pub fn new(pairing: Arc<NodeConnection>, mailbox: Arc<Mailbox>, caps: Caps, wait: WaitMode) -> NodeLink {
-        NodeLink {
-            handle: Arc::new(EndpointHandle { connection: pairing, mailbox }),
-            caps,
-            wait,
-            is_batching: false,
-        }
+    pub fn new(
+        connection: Arc<NodeConnection>,
+        mailbox: Arc<Mailbox>,
+        caps: Caps,
+        wait: WaitMode,
+    ) -> NodeLink {
+        NodeLink { handle: Arc::new(EndpointHandle { connection, mailbox }), caps, wait, is_batching: false }
     }
 
     fn check_length(&self, bytes: usize) -> Result<(), Fault> {

@@ -62,25 +62,25 @@ struct NodeListener {
     wait: WaitMode,
 }
 
-pub fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+pub fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
-    let (door, endpoint) = match &options.node_address {
+    let (acceptor, endpoint) = match &options.node_address {
         NodeAddress::Tcp(node) => {
-            let (socket, port) = tcp::bind_listener(node, opening)?;
+            let (socket, port) = tcp::bind_listener(node, context)?;
             (NodeAcceptor::Stream { socket, read_facts: tcp::facts }, with_port(endpoint, node, port)?)
         }
         NodeAddress::ThisHost => {
             (NodeAcceptor::Stream { socket: bind_local(&options)?, read_facts: no_facts }, endpoint.clone())
         }
-        NodeAddress::Ethernet(place) => {
-            let (socket, device) = ethernet::open_socket(place)?;
-            (NodeAcceptor::Ethernet { socket, device, node: place.clone() }, endpoint.clone())
+        NodeAddress::Ethernet(node) => {
+            let (socket, device) = ethernet::open_socket(node)?;
+            (NodeAcceptor::Ethernet { socket, device, node: node.clone() }, endpoint.clone())
         }
     };
     let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
         .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
     Ok(Box::new(NodeListener {
-        acceptor: door,
+        acceptor,
         endpoint,
         served_name: ServedName {
             name: options.name.clone(),
@@ -89,8 +89,8 @@ pub fn listen(endpoint: &Endpoint, opening: &OpenContext) -> Result<Box<dyn List
         },
         arrivals: Arc::new(ArrivalQueue { queue: Mutex::default(), wake }),
         nodes: Vec::new(),
-        clock: opening.clock.clone(),
-        wait: opening.wait,
+        clock: context.clock.clone(),
+        wait: context.wait,
     }))
 }
 
@@ -114,8 +114,8 @@ fn bind_local(options: &Options) -> Result<Socket, Fault> {
 
 impl NodeListener {
     fn take_arrival(&mut self) -> Option<(Box<dyn Link>, String)> {
-        let (pairing, mailbox) = self.arrivals.queue().pop_front()?;
-        let from = pairing.facts().get("remote").and_then(|remote| remote.as_str()).map(str::to_owned);
+        let (connection, mailbox) = self.arrivals.queue().pop_front()?;
+        let from = connection.facts().get("remote").and_then(|remote| remote.as_str()).map(str::to_owned);
         let caps = Caps {
             max_message_bytes: Some(
                 tcp_cm::MAX_MESSAGE_BYTES
@@ -124,7 +124,7 @@ impl NodeListener {
             framing: super::super::Framing::Message,
             ..Caps::STREAM
         };
-        let link = NodeLink::new(pairing, mailbox, caps, self.wait);
+        let link = NodeLink::new(connection, mailbox, caps, self.wait);
         Some((Box::new(link), from.unwrap_or_else(|| "a node of this host".to_owned())))
     }
 

@@ -297,32 +297,32 @@ mod tests {
 
     #[test]
     fn nothing_may_come_before_init_and_its_reply() {
-        let words = [
+        let messages = [
             RlnhMessage::InitReply { supported: true },
             RlnhMessage::Publish { address: 1, name: b"early".to_vec() },
             RlnhMessage::Unknown(9),
         ];
-        for word in words {
+        for message in messages {
             let mut node = Node::default();
             let mut out = Vec::new();
             node.start(&mut out);
             assert!(
                 matches!(
-                    node.handle_bytes(&word.encode(), &mut out),
+                    node.handle_bytes(&message.encode(), &mut out),
                     Err(DisconnectReason::ProtocolError(_))
                 ),
-                "{word:?}"
+                "{message:?}"
             );
             let mut node = Node::default();
             node.start(&mut out);
             node.handle_bytes(&RlnhMessage::Init { version: 3 }.encode(), &mut out).unwrap();
-            if word != (RlnhMessage::InitReply { supported: true }) {
+            if message != (RlnhMessage::InitReply { supported: true }) {
                 assert!(
                     matches!(
-                        node.handle_bytes(&word.encode(), &mut out),
+                        node.handle_bytes(&message.encode(), &mut out),
                         Err(DisconnectReason::ProtocolError(_))
                     ),
-                    "{word:?}"
+                    "{message:?}"
                 );
             }
         }
@@ -345,13 +345,13 @@ mod tests {
     #[test]
     fn addresses_have_a_limit() {
         let mut pair = Pair::up();
-        for word in [
+        for message in [
             RlnhMessage::Publish { address: MAX_ADDRESSES + 1, name: b"x".to_vec() },
             RlnhMessage::QueryName { asker: 0, name: b"x".to_vec() },
             RlnhMessage::Unpublish { address: u32::MAX },
         ] {
-            let error = pair.nodes[0].handle_bytes(&word.encode(), &mut Vec::new()).unwrap_err();
-            assert!(matches!(error, DisconnectReason::ProtocolError(_)), "{word:?}");
+            let error = pair.nodes[0].handle_bytes(&message.encode(), &mut Vec::new()).unwrap_err();
+            assert!(matches!(error, DisconnectReason::ProtocolError(_)), "{message:?}");
         }
         for address in 1..=MAX_ADDRESSES {
             assert_eq!(pair.with(0, |node, out| node.publish(b"many", out)), Some(address));
@@ -363,8 +363,8 @@ mod tests {
     fn another_name_for_an_endpoint_is_taken() {
         let mut pair = Pair::up();
         pair.with(0, |node, out| node.publish(b"client", out)).unwrap();
-        let word = RlnhMessage::PublishPeer { address: 9, peer: 1 };
-        assert_eq!(pair.nodes[0].handle_bytes(&word.encode(), &mut Vec::new()), Ok(NodeEvent::Nothing));
+        let message = RlnhMessage::PublishPeer { address: 9, peer: 1 };
+        assert_eq!(pair.nodes[0].handle_bytes(&message.encode(), &mut Vec::new()), Ok(NodeEvent::Nothing));
         assert!(pair.nodes[0].has_remote_address(9));
     }
 }

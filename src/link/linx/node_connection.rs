@@ -129,15 +129,15 @@ impl NodeConnection {
             changed: Condvar::new(),
             disconnect_reason: OnceLock::new(),
         });
-        let pairing = Arc::new(NodeConnection(core.clone()));
-        let _ = core.weak_self.set(Arc::downgrade(&pairing));
+        let node_connection = Arc::new(NodeConnection(core.clone()));
+        let _ = core.weak_self.set(Arc::downgrade(&node_connection));
         core.flush_pending();
         Builder::new()
             .name("linx keeper".to_owned())
             .stack_size(KEEPER_STACK_BYTES)
             .spawn(move || run_keeper(&core))
             .map_err(Fault::system("start a thread"))?;
-        Ok(pairing)
+        Ok(node_connection)
     }
 }
 

@@ -139,13 +139,13 @@ fn our_node_replies_to_a_captured_one_as_a_real_one_did() {
                     if connection.handle_control(kind, Time(0), &mut out).unwrap() == ControlOutcome::Up {
                         node.start(&mut output);
                     }
-                    let answered = &out[before..];
+                    let replied = &out[before..];
                     match (kind, side) {
-                        (FrameKind::Ping, _) => assert_eq!(answered, hex("51030000 00*12")),
+                        (FrameKind::Ping, _) => assert_eq!(replied, hex("51030000 00*12")),
                         (FrameKind::Connect, ConnectionRole::Passive) => {
-                            assert_eq!(answered, hex("43030000 00*12"))
+                            assert_eq!(replied, hex("43030000 00*12"))
                         }
-                        _ => assert!(answered.is_empty()),
+                        _ => assert!(replied.is_empty()),
                     }
                 }
             }

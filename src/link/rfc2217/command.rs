@@ -118,8 +118,8 @@ const QUERY_BREAK: u8 = 4;
 
 /// A signal as a value of [`code::CONTROL`].
 pub fn encode_signal(signal: OutputSignal, on: bool) -> u8 {
-    let place = SIGNAL_ORDER.iter().take_while(|&&known| known != signal).count() as u8;
-    QUERY_BREAK + 3 * place + if on { 1 } else { 2 }
+    let index = SIGNAL_ORDER.iter().take_while(|&&known| known != signal).count() as u8;
+    QUERY_BREAK + 3 * index + if on { 1 } else { 2 }
 }
 
 /// The signal of a [`code::CONTROL`] value, and its new state; `None` is a query.
@@ -223,8 +223,8 @@ mod tests {
                 Some(value).filter(|value| (1..=3).contains(value))
             );
             let (of, on) = decode_signal(value).unzip();
-            let back = on.flatten().map(|on| encode_signal(of.unwrap_or(OutputSignal::Dtr), on));
-            assert_eq!(back, Some(value).filter(|value| matches!(value, 5 | 6 | 8 | 9 | 11 | 12)));
+            let encoded = on.flatten().map(|on| encode_signal(of.unwrap_or(OutputSignal::Dtr), on));
+            assert_eq!(encoded, Some(value).filter(|value| matches!(value, 5 | 6 | 8 | 9 | 11 | 12)));
             assert_eq!(decode_data_bits(value), Some(value).filter(|value| (5..=8).contains(value)));
         }
         assert_eq!(decode_baud(b"\x00\x00\x4b\x00\x00\x00\x00\x00"), Some(19200), "four zeros too many");

@@ -65,10 +65,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PortLinkState {
-    pub fn new(requested: SerialSettings, patience: Duration) -> PortLinkState {
+    pub fn new(requested: SerialSettings, reply_timeout: Duration) -> PortLinkState {
         PortLinkState {
             requested,
-            reply_timeout: patience,
+            reply_timeout,
             writer: Mutex::new(Vec::with_capacity(2 * MAX_CHUNK_BYTES)),
             pending_output: Mutex::default(),
             has_pending_output: AtomicBool::new(false),
@@ -224,14 +224,14 @@ impl PortLinkState {
     }
 
     /// Waits until `done` holds, whichever handle receives the change; `false` if it does not within
-    /// `patience`.
+    /// `max_wait`.
     pub fn wait_until(
         &self,
         socket: &mut SocketLink,
-        patience: Duration,
+        max_wait: Duration,
         mut done: impl FnMut(&ServerState) -> bool,
     ) -> Result<bool, Fault> {
-        let until = socket.clock.now() + patience;
+        let until = socket.clock.now() + max_wait;
         loop {
             self.flush_pending(socket)?;
             let server = lock(&self.server_state);
@@ -288,10 +288,10 @@ fn unescaped_length(bytes: &[u8], sent: usize) -> (usize, bool) {
 impl PortLink {
     pub fn wait_until(
         &mut self,
-        patience: Duration,
+        max_wait: Duration,
         done: impl FnMut(&ServerState) -> bool,
     ) -> Result<bool, Fault> {
-        self.state.wait_until(&mut self.socket, patience, done)
+        self.state.wait_until(&mut self.socket, max_wait, done)
     }
 
     /// Requests settings, all of them or only the changes.
@@ -301,8 +301,8 @@ impl PortLink {
     /// Fails unless the server replies to each command.
     pub fn apply_settings(&mut self, wanted: &SerialSettings, all: bool) -> Result<SerialSettings, Fault> {
         self.state.queue_with_state(|server, out| server.write_settings(wanted, all, out));
-        let patience = self.state.reply_timeout;
-        self.wait_until(patience, |server| server.unanswered_settings().is_empty() || server.is_echo)?;
+        let max_wait = self.state.reply_timeout;
+        self.wait_until(max_wait, |server| server.unanswered_settings().is_empty() || server.is_echo)?;
         let server = self.state.server_state();
         let missing = server.unanswered_settings();
         if server.is_echo {
@@ -314,7 +314,7 @@ impl PortLink {
         if !missing.is_empty() {
             return Err(Fault::Other(format!(
                 "no answer in {} s to the setting of the {}: see the device server's log",
-                patience.as_secs(),
+                max_wait.as_secs(),
                 missing.join(", ")
             )));
         }
@@ -425,9 +425,9 @@ mod tests {
                     break;
                 }
             }
-            let mut whole = Vec::new();
-            telnet::escape(&data, &mut whole);
-            prop_assert_eq!(wire, whole);
+            let mut expected = Vec::new();
+            telnet::escape(&data, &mut expected);
+            prop_assert_eq!(wire, expected);
         }
     }
 }

@@ -300,8 +300,8 @@ mod tests {
     fn decoding_is_independent_of_segmentation() {
         let stream =
             b"A\xff\xffB\xff\xfb\x2c\xff\xfa\x2c\x01\x00\x00\xff\xff\x25\xff\xf0C\xff\xf1D\xff\xfe\x01";
-        let whole = read([&stream[..]]);
-        insta::assert_snapshot!(whole.join("\n"), @r"
+        let expected = read([&stream[..]]);
+        insta::assert_snapshot!(expected.join("\n"), @r"
         [41, ff, 42]
         Negotiation(Will, 2c)
         Subnegotiation(2c, [01, 00, 00, ff, 25])
@@ -310,9 +310,9 @@ mod tests {
         ");
         for cut in 0..=stream.len() {
             let (first, second) = stream.split_at(cut);
-            assert_eq!(read([first, second]), whole, "cut at {cut}");
+            assert_eq!(read([first, second]), expected, "cut at {cut}");
         }
-        assert_eq!(read(stream.chunks(1)), whole);
+        assert_eq!(read(stream.chunks(1)), expected);
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl ShapedLink {
             return ReceiveAction::SleepUntil(due.or(passage.pipe.end_after_last()).unwrap_or(Time::NEVER));
         }
         let due = due.unwrap_or(Time::NEVER);
-        let patience = if due == Time::NEVER {
+        let max_wait = if due == Time::NEVER {
             until - now
         } else if self.should_busy_poll(&mut path, due, now) {
             // Close to the due time the thread polls.
@@ -153,7 +153,7 @@ impl ShapedLink {
             due.min(until) - now
         };
         if self.caps.framing == Framing::Message {
-            return ReceiveAction::Receive(self.receive_buffer.len(), patience);
+            return ReceiveAction::Receive(self.receive_buffer.len(), max_wait);
         }
         let in_flight = MAX_LINK_IN_FLIGHT_BYTES
             .saturating_sub(before)
@@ -164,7 +164,7 @@ impl ShapedLink {
             // Other links receive the data in flight without a notification.
             _ if in_flight < enough => ReceiveAction::SleepUntil(due.min(now + POLL_INTERVAL)),
             free if free < enough => ReceiveAction::SleepUntil(due.min(path.half_empty_at())),
-            free => ReceiveAction::Receive(free, patience),
+            free => ReceiveAction::Receive(free, max_wait),
         }
     }
 
@@ -241,8 +241,8 @@ impl Link for ShapedLink {
                 ReceiveAction::Received(length) => return Ok(length),
                 ReceiveAction::Ended => return Err(Fault::Closed),
                 ReceiveAction::SleepUntil(due) => self.clock.sleep_until(due.min(until)),
-                ReceiveAction::Receive(free, patience) => {
-                    match self.inner.receive(&mut self.receive_buffer[..free], patience) {
+                ReceiveAction::Receive(free, max_wait) => {
+                    match self.inner.receive(&mut self.receive_buffer[..free], max_wait) {
                         Ok(length) => self.enqueue(length),
                         Err(Fault::TimedOut) => {}
                         Err(Fault::Closed) => self.enqueue_end(),

@@ -544,8 +544,8 @@ impl EthernetConnection {
         while self.is_up() && self.sent < self.frames.len().min(window) {
             let (index, used) = (self.sent, self.sent + 1);
             // More than half of the window is in use: request an acknowledgement, but not for every frame.
-            let asks = used * 2 > window && (index.is_multiple_of(8) || used == window);
-            if !self.transmit_frame(index, asks || window == 1, out) {
+            let requests_ack = used * 2 > window && (index.is_multiple_of(8) || used == window);
+            if !self.transmit_frame(index, requests_ack || window == 1, out) {
                 self.is_device_blocked = true;
                 break;
             }
@@ -559,10 +559,10 @@ impl EthernetConnection {
     }
 
     /// Sends one frame; returns whether the device took it.
-    fn transmit_frame(&mut self, index: usize, asks: bool, out: &mut FrameSink) -> bool {
+    fn transmit_frame(&mut self, index: usize, requests_ack: bool, out: &mut FrameSink) -> bool {
         let sequence = self.first_unacked.wrapping_add(index as u16);
         let Some(frame) = self.frames.get_mut(index) else { return true };
-        super::write_sequence(frame, asks, self.expected, sequence);
+        super::write_sequence(frame, requests_ack, self.expected, sequence);
         out(frame)
     }
 

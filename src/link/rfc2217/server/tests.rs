@@ -279,21 +279,21 @@ fn refused_settings_stay_unchanged() {
 fn inputs_are_reported_once_and_then_on_change() {
     let inputs = ModemLines { cts: true, dsr: true, ri: false, cd: false };
     let mut session = ServerWithPort::greeted(LoggingPort { modem: Some(inputs), ..LoggingPort::default() });
-    let told = |session: &mut ServerWithPort, now| {
+    let report = |session: &mut ServerWithPort, now| {
         let mut out = Vec::new();
         session.server.report_modem_lines(now, &mut out);
         hex(&out)
     };
-    assert_eq!(told(&mut session, inputs), "", "not before both agree");
+    assert_eq!(report(&mut session, inputs), "", "not before both agree");
     assert_eq!(session.replies_to("FF FB 2C"), "FF FA 2C 6B 30 FF F0");
-    assert_eq!(told(&mut session, inputs), "");
+    assert_eq!(report(&mut session, inputs), "");
     let all = ModemLines { ri: true, cd: true, ..inputs };
-    assert_eq!(told(&mut session, all), "FF FA 2C 6B F8 FF F0");
-    assert_eq!(told(&mut session, ModemLines::default()), "FF FA 2C 6B 0F FF F0");
+    assert_eq!(report(&mut session, all), "FF FA 2C 6B F8 FF F0");
+    assert_eq!(report(&mut session, ModemLines::default()), "FF FA 2C 6B 0F FF F0");
     // Only CD is reported, then nothing.
     assert_eq!(session.replies_to("FF FA 2C 0B 80 FF F0"), "FF FA 2C 6F 80 FF F0");
-    assert_eq!(told(&mut session, inputs), "");
-    assert_eq!(told(&mut session, all), "FF FA 2C 6B 80 FF F0");
+    assert_eq!(report(&mut session, inputs), "");
+    assert_eq!(report(&mut session, all), "FF FA 2C 6B 80 FF F0");
     assert_eq!(session.replies_to("FF FA 2C 0B FF FF FF F0"), "FF FA 2C 6F FF FF FF F0");
     // A client that sends an empty notification receives the port's current state.
     assert_eq!(session.replies_to("FF FA 2C 07 FF F0"), "FF FA 2C 6B 3C FF F0");
@@ -303,23 +303,23 @@ fn inputs_are_reported_once_and_then_on_change() {
 #[test]
 fn errors_are_reported_to_clients_that_requested_them() {
     let mut session = ServerWithPort::greeted(LoggingPort::default());
-    let told = |session: &mut ServerWithPort, framing, overruns| {
+    let report = |session: &mut ServerWithPort, framing, overruns| {
         let mut out = Vec::new();
         session
             .server
             .report_line_errors(UartErrors { framing, overruns, ..UartErrors::default() }, &mut out);
         hex(&out)
     };
-    assert_eq!(told(&mut session, 1, 1), "", "the mask is empty at first");
+    assert_eq!(report(&mut session, 1, 1), "", "the mask is empty at first");
     assert_eq!(session.replies_to("FF FA 2C 0A 1E FF F0"), "FF FA 2C 6E 1E FF F0");
-    assert_eq!(told(&mut session, 1, 1), "");
-    assert_eq!(told(&mut session, 2, 5), "FF FA 2C 6A 0A FF F0");
+    assert_eq!(report(&mut session, 1, 1), "");
+    assert_eq!(report(&mut session, 2, 5), "FF FA 2C 6A 0A FF F0");
     assert_eq!(session.replies_to("FF FA 2C 0A 08 FF F0"), "FF FA 2C 6E 08 FF F0");
-    assert_eq!(told(&mut session, 2, 6), "");
+    assert_eq!(report(&mut session, 2, 6), "");
     assert_eq!(session.replies_to("FF FA 2C 08 FF F0"), "");
-    assert_eq!(told(&mut session, 3, 6), "", "suspended");
+    assert_eq!(report(&mut session, 3, 6), "", "suspended");
     assert_eq!(session.replies_to("FF FA 2C 09 FF F0"), "");
-    assert_eq!(told(&mut session, 3, 6), "FF FA 2C 6A 08 FF F0");
+    assert_eq!(report(&mut session, 3, 6), "FF FA 2C 6A 08 FF F0");
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn the_port_changes_after_the_data_before_it() {
 
 /// Bytes with a high share of Telnet commands.
 fn garbage() -> impl Strategy<Value = Vec<u8>> {
-    let word = prop_oneof![
+    let item = prop_oneof![
         Just(vec![0xff]),
         Just(vec![0xff, 0xfa, 0x2c]),
         Just(vec![0xff, 0xf0]),
@@ -375,7 +375,7 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
             .prop_map(|(verb, option)| vec![0xff, verb, option]),
         any::<u8>().prop_map(|byte| vec![byte]),
     ];
-    prop::collection::vec(word, 0..200).prop_map(|words| words.concat())
+    prop::collection::vec(item, 0..200).prop_map(|words| words.concat())
 }
 
 proptest! {

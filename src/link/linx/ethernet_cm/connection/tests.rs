@@ -259,13 +259,13 @@ fn a_frame_that_asks_is_answered_at_once_with_an_empty_one_that_does_not() {
     while !pair.wire.is_empty() {
         pair.step();
     }
-    for asks in [true, false] {
-        let frame = super::super::encode_ack(pair.ends[0].remote_id, asks, pair.ends[0].expected);
+    for requests_ack in [true, false] {
+        let frame = super::super::encode_ack(pair.ends[0].remote_id, requests_ack, pair.ends[0].expected);
         let event = pair.act(1, |connection, now, out| connection.handle_frame(&frame, now, out));
-        assert_eq!((event, pair.wire.len()), (ConnectionEvent::Nothing, usize::from(asks)));
+        assert_eq!((event, pair.wire.len()), (ConnectionEvent::Nothing, usize::from(requests_ack)));
         let ack = super::super::encode_ack(pair.ends[1].remote_id, false, pair.ends[1].expected);
         let acks: Vec<_> = pair.wire.drain(..).map(|(at, end, frame)| (at > pair.now, end, frame)).collect();
-        assert_eq!(acks, vec![(true, 0, ack.to_vec()); usize::from(asks)]);
+        assert_eq!(acks, vec![(true, 0, ack.to_vec()); usize::from(requests_ack)]);
     }
 }
 
