@@ -478,9 +478,11 @@ fn completed_share(
     .map(|share| share.min(1.0))
 }
 
-/// Measurement overhead of a round trip: the median over `mem://` in real time, in nanoseconds. Takes about 10 ms.
+/// Measurement overhead of a round trip: the median over `mem://` in real time, in nanoseconds. Takes 10 ms at most, also on a
+/// slow host: fewer round trips are enough for a median.
 pub fn measure_overhead_ns() -> f64 {
     const EXCHANGES: u64 = 20_000;
+    const TIME: Duration = Duration::from_millis(10);
     let measure = || -> Option<f64> {
         let dialer = Dialer::new(Clock::System);
         let endpoint: crate::endpoint::Endpoint = "mem://floor".parse().ok()?;
@@ -495,6 +497,7 @@ pub fn measure_overhead_ns() -> f64 {
             peer: Some("echo".to_owned()),
             workload: Some("latency".to_owned()),
             count: Some(crate::units::Count(EXCHANGES)),
+            time: Some(crate::units::Span(TIME)),
             ..Default::default()
         };
         let plan = check(Plan::new(None, 1, false, spec.expand().ok()?).ok()?).ok()?;

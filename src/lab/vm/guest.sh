@@ -81,8 +81,8 @@ merged() { case $1 in /bin/* | /sbin/* | /lib/* | /lib64/*) echo "/usr$1" ;; *) 
 bundle() { # SOURCE DESTINATION
     local to=$root$(merged "$2") library
     mkdir -p "${to%/*}"
-    # What debuggers want of a program is most of it.
-    strip --strip-debug -o "$to" "$1" 2>/dev/null || cp -L "$1" "$to" || fail "$1: cannot be put into the guest"
+    # Symbols are most of a program, and the guest takes its time to unpack it.
+    strip -o "$to" "$1" 2>/dev/null || cp -L "$1" "$to" || fail "$1: cannot be put into the guest"
     for library in $(ldd "$1" 2>/dev/null | grep -o '/[^ ]*'); do
         to=$root$(merged "$library")
         [ -e "$to" ] || { mkdir -p "${to%/*}" && cp -L "$library" "$to"; }
