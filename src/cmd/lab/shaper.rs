@@ -218,10 +218,12 @@ fn run_relay(options: &ShaperOptions, left_out: Option<Occurrence>, flags: &Flag
     wait_until_interrupted(&cancel, flags.time, || {
         for event in shaper.events() {
             // A far end that is gone is the same news with every datagram; the account counts them.
-            if !flags.quiet && event != said {
+            // The kernel reports it to the next call on the socket, whichever that is.
+            let news = event.replacen(": send: ", ": receive: ", 1);
+            if !flags.quiet && news != said {
                 print_message(&event);
             }
-            said = event;
+            said = news;
         }
         Ok(())
     })?;
