@@ -62,7 +62,7 @@ fn endless(message_bytes: u32) -> (Case, Caps) {
     (case, caps)
 }
 
-/// A near end with its link to an echo in memory.
+/// A client with its link to an echo in memory.
 struct Exchange {
     clock: Clock,
     party: Pinger,

@@ -176,7 +176,7 @@ pub fn netio(data: &[u8]) {
     }
 }
 
-/// Lets a far end run on bytes that arrive, until it ends or waits for more.
+/// Runs a server on received bytes, until it ends or waits for more.
 fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u8]>) {
     let mut now = Time(0);
     // Far more than an honest connection of so few bytes takes; one that never rests would be a fault.
@@ -289,7 +289,7 @@ pub fn ask(data: &[u8]) {
     }
 }
 
-/// Where each answer ends in what comes in these pieces, and what it was.
+/// The end of each reply in these chunks, and the reply.
 fn answers<'a>(mut reply: Answer, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<(usize, &'static str)> {
     let (mut found, mut at) = (Vec::new(), 0);
     for mut piece in pieces {
@@ -308,7 +308,7 @@ fn answers<'a>(mut reply: Answer, pieces: impl Iterator<Item = &'a [u8]>) -> Vec
     found
 }
 
-/// What a client of a serial port on the network says: whole, and in pieces whose length the first byte tells.
+/// The bytes of a network serial port client: whole, and in chunks whose length is the first byte.
 pub fn rfc2217(data: &[u8]) {
     let Some((&size, said)) = data.split_first() else { return };
     let whole = served(said.chunks(said.len().max(1)));
@@ -319,7 +319,7 @@ pub fn rfc2217(data: &[u8]) {
     assert!(answers.len() <= 15 + 8 + 3 * said.len(), "{} bytes of answers", answers.len());
 }
 
-/// What reaches the line, and what the client is told.
+/// The bytes for the line, and those for the client.
 fn served<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<u8>) {
     let mut server = PortServer::new(SerialSettings::default(), "linkgauge");
     let (mut line, mut answers, mut port) = (Vec::new(), Vec::new(), Wired(SerialSettings::default()));
@@ -396,7 +396,7 @@ pub fn linx(data: &[u8]) {
     }
 }
 
-/// The same bytes as frames on Ethernet, each behind a byte that tells its length.
+/// The same bytes as Ethernet frames, each after a byte with its length.
 fn linx_over_ethernet(mut data: &[u8]) {
     let mut connection =
         ethernet::EthernetConnection::new(ConnectionRole::Passive, [2; 6], [3; 6], 1500, 1, Time(0));

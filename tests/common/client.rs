@@ -39,7 +39,7 @@ impl Said {
         self
     }
 
-    /// Every one of so many exchanges was answered.
+    /// Every one of these requests got a reply.
     pub fn answered_all(self, count: u64) {
         let said = self.clean();
         assert_eq!((said.count("sent"), said.count("received"), said.count("lost")), (count, count, 0));

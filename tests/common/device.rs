@@ -44,7 +44,7 @@ impl Device {
         }
     }
 
-    /// The next so many bytes.
+    /// The next `length` bytes.
     pub fn hear(&self, length: usize) -> Vec<u8> {
         let mut heard = Vec::new();
         while heard.len() < length {
@@ -102,7 +102,7 @@ pub fn read(stream: &mut TcpStream, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether the far end closed, now or soon, without a word.
+/// Whether the remote closed, now or soon, without sending anything.
 pub fn is_closed(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0]) {
         Ok(count) => count == 0,

@@ -105,7 +105,7 @@ impl Far {
         Far { dialer, endpoint, closes: Arc::default(), stop: Arc::default(), thread: None }
     }
 
-    /// Waits until the echo has seen so many connections closing.
+    /// Waits until the echo has seen this number of connections close.
     pub fn await_closes(&self, closes: usize) {
         wait_until("the end of a link at its far end", || (self.closes.load(SeqCst) >= closes).then_some(()));
     }

@@ -36,7 +36,7 @@ impl Logger {
         Logger::start(&[&["--listen", "tcp://127.0.0.1:0"], flags].concat())
     }
 
-    /// What it says when it is told to stop.
+    /// Its output after it was stopped.
     pub fn summary(mut self) -> String {
         self.process.signal(Signal::INT);
         let status = self.process.wait();

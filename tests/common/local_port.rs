@@ -56,7 +56,7 @@ impl Local {
     }
 }
 
-/// Reads so many bytes, or fails.
+/// Reads this number of bytes, or fails.
 pub fn read(terminal: &mut File, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let mut got = 0;

@@ -18,7 +18,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linkgauge"));
     command.args(arguments).stdin(Stdio::null()).env_remove("LINKGAUGE_TOKEN").env("LC_ALL", "C.UTF-8");
-    // No test writes to the store of whoever runs it.
+    // No test writes to the user's store.
     command.env("LINKGAUGE_STORE", "");
     command
 }
@@ -162,7 +162,7 @@ impl Serving {
     }
 }
 
-/// Waits until an events file tells of progress with something measured.
+/// Waits until an events file reports progress with results.
 pub fn wait_for_progress(events: &Path) {
     wait_until("progress", || {
         let text = std::fs::read_to_string(events).ok()?;

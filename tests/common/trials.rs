@@ -289,7 +289,7 @@ pub fn the_near_end_sees_a_close() {
         let mut link = far.open();
         works(url, &mut *link);
         if link.caps().is_device {
-            // A device sends back whatever it is told.
+            // A device echoes all bytes.
             return;
         }
         link.send(GOODBYE, LONG).unwrap();
@@ -299,7 +299,7 @@ pub fn the_near_end_sees_a_close() {
                 assert!(matches!(error, Fault::Closed), "{url}: {error}");
             }
         } else {
-            // Silence, or the system's word that nobody is there: never data, never a clean end.
+            // Silence, or an error of the system: never data, never a clean end.
             let error = link.receive(&mut [0; 10], Duration::from_millis(20)).unwrap_err();
             assert!(matches!(error, Fault::TimedOut | Fault::System { .. }), "{url}: {error}");
         }

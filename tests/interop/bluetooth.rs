@@ -116,7 +116,7 @@ fn a_connection_is_told_of_until_its_controller_vanishes() {
     for name in ["frame_bytes", "send_credits", "receive_credits"] {
         assert!(stream["got"][name].as_u64().is_some_and(|number| number > 0), "{name}: {stream}");
     }
-    // What was measured until then is kept, and nothing waits longer than it was told to.
+    // The results so far are saved, and nothing waits longer than its timeout.
     assert_eq!(stream["complete"], false);
     assert!(stream["received"].as_u64().unwrap() > 50, "{stream}");
     let elapsed = stream["elapsed_ns"].as_u64().unwrap();

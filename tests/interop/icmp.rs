@@ -60,7 +60,7 @@ fn counts_are_those_of_ping() {
 fn the_kernel_counts_what_we_do() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
-    // A fresh network has counted nothing, and gives nobody ping sockets until it is told to.
+    // A fresh network namespace has zero counters, and allows no ping sockets until they are enabled.
     let ended = in_a_network(&format!(
         "cd {}\n\
          $LG latency icmp://127.0.0.1 -n 30 --warm-up 0 -q --json raw.json\n\
@@ -153,7 +153,7 @@ fn who_may_not_is_told_what_to_do() {
 
 #[test]
 fn silence_is_no_fault_of_a_plug() {
-    // 192.0.2.1 leads into the void of a network with nothing but loop-back: nobody answers.
+    // 192.0.2.1 gets no reply in a network namespace with loopback only.
     let ended = in_a_network(
         "ip route add 192.0.2.0/24 dev lo\n$LG latency icmp://192.0.2.1 -n 3 --warm-up 0 --timeout 200ms",
     );

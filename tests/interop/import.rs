@@ -29,7 +29,7 @@ fn iperf3(flags: &[&str]) -> (Value, CaseResult) {
     let json = wait_until("a result of iperf3", || {
         let client = ["-c", "127.0.0.1", "-p", &port, "-J", "-t", "1"];
         let output = Command::new("iperf3").args(client).args(flags).output().unwrap();
-        // Where nobody listens yet it says so, with status 0.
+        // Without a listener it reports this, with status 0.
         let answered = !String::from_utf8_lossy(&output.stdout).contains("\"error\"");
         (output.status.success() && answered).then_some(output.stdout)
     });

@@ -339,7 +339,7 @@ fn nonsense_is_refused_and_the_next_served() {
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     stranger.send_to(b"9876", ("127.0.0.1", ours.port)).unwrap();
     ours.serves("-n 100K");
-    // Whatever the stranger was told has been told by now.
+    // By now the unknown client has received its whole reply.
     stranger.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     assert!(stranger.recv(&mut [0; 9]).is_err(), "nobody waits for a stream of datagrams");
 }

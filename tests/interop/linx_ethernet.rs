@@ -43,7 +43,7 @@ impl Joined {
         serve(&self.names[0], &[])
     }
 
-    /// The program at the near end.
+    /// The client program.
     fn near(&self, words: &str) -> Command {
         let url = format!("linx+eth://near0/{FAR}/server");
         let words: Vec<String> = words.split_whitespace().map(|word| word.replace("URL", &url)).collect();

@@ -175,7 +175,7 @@ const NODES: &str = "
     sleep 4; on a tipc bearer disable media udp name u; wait $run; echo down: $? >&2
     linkgauge doctor";
 
-/// What went over a link in pieces, from its statistics.
+/// The fragments that went over a link, from its statistics.
 fn fragments_and_messages(statistics: &str) -> [u64; 2] {
     let sent = statistics.lines().find_map(|line| line.trim().strip_prefix("TX packets:"));
     let sent = sent.unwrap_or_else(|| panic!("{statistics}"));

@@ -91,7 +91,7 @@ fn measure(directory: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()
 }
 
-/// Opens a page, which must not complain, and tells of its charts.
+/// Opens a page without errors and returns a description of its charts.
 fn seen(path: &Path) -> Vec<Value> {
     let (_, errors) = chromium(path);
     let complaints: Vec<&str> = errors.lines().filter(|line| line.contains("CONSOLE")).collect();
@@ -136,7 +136,7 @@ fn runs_lie_over_each_other() {
     let charts = seen(Path::new(&page));
     assert!(charts.iter().all(|chart| chart["legend"] == 2), "{charts:?}");
 
-    // More than can be told apart, and what holds one run only.
+    // More runs than there are styles, and charts that hold one run only.
     let nine = [vec!["report"], vec![json.as_str(); 9], vec!["--html", &page]].concat();
     let (nine, junit) = (program::run(&nine), program::run(&["report", &json, &json, "--format", "junit"]));
     assert_eq!((nine.status, junit.status), (Some(2), Some(2)));

@@ -14,7 +14,7 @@ use crate::program::{Running, wait_until};
 use crate::socat::Socat;
 use crate::tools::interpreter;
 
-/// Waits until somebody listens there.
+/// Waits until a program listens there.
 fn listening(port: u16, program: &mut Running, what: &str) {
     wait_until(what, || {
         let ended = program.0.try_wait().unwrap();
@@ -68,7 +68,7 @@ fn each_connection(command: &str) -> (Socat, String) {
 fn echo_of_xinetd() {
     let (_xinetd, port) = xinetd("echo");
     let tcp = format!("tcp://127.0.0.1:{port} --peer echo --timeout 20s");
-    // It answers a large message in pieces, and holds the last one back until the others are acknowledged.
+    // It replies to a large message in several parts, and holds the last one until the others are acknowledged.
     for (size, count) in [("1", 300), ("14", 300), ("1000", 300), ("100k", 20)] {
         linkgauge(&format!("latency {tcp} -n {count} --warm-up 5 --size {size}")).answered_all(count);
     }
@@ -174,7 +174,7 @@ fn a_calculator_is_asked() {
     let wrong = ask(r"--until \n --expect 3");
     assert_eq!((wrong.status, wrong.count("received"), wrong.count("corrupt_messages")), (0, 200, 200));
 
-    // A longer answer than was announced leaves bytes that belong to nobody; they are not taken for the next answer.
+    // A reply longer than announced leaves extra bytes, which must not count as the next reply.
     let short = r"-n 50 --rate 50/s --send 10+1\n --reply-bytes 2 --expect 11";
     let tail = linkgauge(&format!("latency {url} --peer ask {short}"));
     assert_eq!((tail.count("received"), tail.count("corrupt_messages")), (50, 0), "{}", tail.run);

@@ -47,7 +47,7 @@ fn ser2net_does_what_the_url_says() {
     assert_eq!(facts["signature"], "ser2net");
     assert_eq!(link.caps(), &link::endpoint_caps(&url.parse().unwrap()).unwrap());
     all_values_come_back(&mut *link);
-    // A second client is told so by ser2net, and we tell the user; unless the reset that follows overtakes the words.
+    // ser2net sends a message to a second client, and we show it, unless the following reset arrives first.
     let busy = open(&url).err().unwrap();
     assert!(busy.contains("in use") || busy.contains("does another client use it?"), "{busy}");
     // Another program's wishes go through the port; data go on behind them.

@@ -99,7 +99,7 @@ impl Drop for Ser2net {
     }
 }
 
-/// Whether somebody listens on this port of loop-back, without connecting to it: a device server takes one client.
+/// Whether a program listens on this loopback port. It does not connect, because a device server accepts one client.
 pub fn is_listening(port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let place = format!("0100007F:{port:04X} 00000000:0000 0A");

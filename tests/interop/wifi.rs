@@ -1,4 +1,4 @@
-//! Wireless networks, in a guest with simulated radios: what a run tells of its interface, judged by what `iw` says.
+//! Wireless networks, in a guest with simulated radios: the facts of the interface in a run, compared with `iw`.
 
 use serde_json::Value;
 

@@ -120,7 +120,7 @@ fn bluetooth_addresses_that_are_none() {
 
 #[test]
 fn nobody_there() {
-    // A port that was free a moment ago, and that nobody else is given meanwhile.
+    // A port that was free a moment ago, and that the system gives to no other program meanwhile.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     drop(taken);
@@ -207,7 +207,7 @@ fn messages_that_the_link_cannot_bear() {
         format!("error: {unix}: a message of 100000000 bytes does not fit: use a --size of at most ");
     assert!(ended.stderr.starts_with(&beginning) && ended.stderr.lines().count() == 1, "{}", ended.stderr);
     nothing_else(&ended, &[unix]);
-    // Of several cases the number tells which.
+    // With several cases the number identifies the case.
     let expected =
         format!("case 2: {udp}: a message of 70000 bytes does not fit: use a --size of at most 65507");
     says(&["latency", udp, "--size", "1,70000"], &expected);

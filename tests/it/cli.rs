@@ -4,6 +4,6 @@
 
 #[test]
 fn help_and_errors() {
-    // Whoever runs the tests may have told his shell another width.
+    // The user's shell may have another width.
     trycmd::TestCases::new().env("COLUMNS", "100").env("LINKGAUGE_STORE", "").case("tests/cli/*.trycmd");
 }

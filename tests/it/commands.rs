@@ -1,4 +1,4 @@
-//! The commands that need no far end, run as a user runs them.
+//! The commands that need no server, run as a user runs them.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -215,7 +215,7 @@ fn patience_with_a_link_has_an_end() {
     assert_eq!(got.status, Some(2));
     assert!(got.stderr.contains("closed"), "{}", got.stderr);
 
-    // Greeting and directory pass, then some pieces.
+    // Greeting and directory pass, then some chunks.
     let relay = Relay::cutting(&logger, 1, 10_000);
     let got = download(&relay.url(), &path, &["--reconnects", "0"]);
     assert_eq!(got.status, Some(2));
@@ -262,7 +262,7 @@ fn a_logger_that_misbehaves_costs_a_line_and_keeps_what_came() {
         }),
         ("nothing came", |_, _| Vec::new()),
     ];
-    // Of the whole conversation, and after greeting, directory and a few pieces.
+    // Cuts in the whole conversation, and after greeting, directory and a few chunks.
     for (what, meddle) in wrong {
         for spared in [0, 9] {
             let relay = Relay::meddling(&logger, spared, meddle);
@@ -334,7 +334,7 @@ fn a_file_comes_over_a_serial_line() {
     assert_eq!(got.status, Some(0), "{}", got.stderr);
     assert!(std::fs::read(&path).unwrap() == generate_content(7, 10_000));
     let case = figures(&path);
-    // 11 pieces, the characters of which take 86.8 µs each.
+    // 11 chunks, whose characters take 86.8 µs each.
     assert!(case["latency_ns"]["max"].as_f64().unwrap() >= 1000.0 * 86_805.0, "{case}");
     let percent = case["line_rate_percent"].as_f64().unwrap();
     assert!((10.0..100.0).contains(&percent), "{percent}");

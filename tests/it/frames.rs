@@ -104,7 +104,7 @@ fn logged(log: &Path, direction: &str) -> Vec<Logged> {
 /// What the log makes of each exchange: both delays together, unless one of the two was lost.
 fn by_the_log(log: &Path) -> Vec<Option<u64>> {
     let (up, down) = (logged(log, "up"), logged(log, "down"));
-    // The far end answers in the order in which requests come out.
+    // The server replies in the order in which requests arrive.
     let mut out: Vec<usize> = (0..up.len()).filter(|number| up[*number].1.is_some()).collect();
     out.sort_by_key(|number| up[*number].0 + up[*number].1.unwrap_or(0));
     assert_eq!(out.len(), down.len(), "every request that comes out is answered");

@@ -9,7 +9,7 @@ use fastrand::Rng;
 #[path = "../../fuzz/src/targets.rs"]
 mod targets;
 
-/// A test for each target, with so many inputs: a second or two of a debug build.
+/// A test for each target, with its number of inputs: a second or two in a debug build.
 macro_rules! targets {
     ($($name:ident: $rounds:literal,)*) => {
         const TARGETS: &[&str] = &[$(stringify!($name)),*];

@@ -287,7 +287,7 @@ const GRANTED: ServerLimits = ServerLimits {
 /// Some protocols let a connection end what it has begun, up to 10 s.
 const GRACE: Duration = Duration::from_secs(12);
 
-/// What a hostile client sends next, after so many words.
+/// The next bytes of a hostile client, after this number of messages.
 fn next_words(manner: Manner, words: &[u8], said: usize) -> Option<Vec<u8>> {
     let noise = || vec![if manner == Manner::Zeros { 0 } else { (said * 37 % 251) as u8 }; 600];
     match manner {

@@ -261,7 +261,7 @@ fn only_the_program_prints_exits_and_reads_the_environment() {
     );
 }
 
-/// What starts the program says where runs are kept, so that no test writes to the store of whoever runs it.
+/// Code that starts the program sets the place of the store, so that no test writes to the user's store.
 #[test]
 fn no_test_writes_to_somebodys_store() {
     let mut wrong = Vec::new();

@@ -7,7 +7,7 @@ use std::thread;
 use super::virtual_net::VirtualNet;
 use crate::client::{Said, linkgauge};
 
-/// Our client against somebody who says these words to whoever connects, and then listens or closes.
+/// Our client against a server that sends these messages to each client, and then listens or closes.
 fn against(words: &'static [u8], closes: bool) -> Said {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -111,7 +111,7 @@ fn what_a_line_loses_is_counted_and_found() {
     assert_eq!(figures.delivered_bytes, Some(9600 - lost));
     // The first one there and the first one back are neighbours.
     let first = figures.defects[0];
-    // Which of two like bytes next to each other is missing nobody can tell.
+    // Of two equal adjacent bytes the missing one cannot be identified.
     assert!(
         first.offset.abs_diff(999) <= 2 && (first.bytes, first.kind) == (2, DefectKind::Lost),
         "{first:?}"
@@ -120,7 +120,7 @@ fn what_a_line_loses_is_counted_and_found() {
     assert!(codes(&case).contains(&"lost_bytes") && !codes(&case).contains(&"corrupt"));
     let text = &case.warnings.iter().find(|warning| warning.code == "lost_bytes").unwrap().text;
     assert!(text.contains(&format!("the first at byte {}", first.offset)), "{text}");
-    // The last byte came back, so nobody waited for more.
+    // The last byte returned, so the client did not wait.
     assert!(case.elapsed_ns < 9700 * CHARACTER, "{}", case.elapsed_ns);
 }
 
@@ -130,7 +130,7 @@ fn a_loop_whose_end_is_lost_ends_when_the_line_has_been_silent() {
     assert!(case.complete, "{:?}", case.warnings);
     assert_eq!((case.figures.lost_bytes, case.figures.delivered_bytes), (1, Some(4999)));
     assert_eq!(case.figures.defects[0].offset, 4999);
-    // After the last that came, five seconds and four times what a piece of 8 takes.
+    // Five seconds after the last byte, plus four times the time of a write of 8.
     assert_eq!(case.elapsed_ns, 5_208_333_334 + 5_000_000_000 + 4 * 8_333_333);
     // The time of the rate ends with the last byte that came.
     assert!((case.figures.line_rate_percent.unwrap() - 100.0).abs() < 0.03);
@@ -161,7 +161,7 @@ fn a_line_that_returns_nothing_asks_for_the_plug() {
     let text = &case.warnings[0].text;
     assert!(text.contains("is the loop-back plug in"), "{text}");
     assert_eq!(case.elapsed_ns, 5_000_000_000 + 4 * 8_333_333);
-    // A volume that is less than a message is told in bytes.
+    // A volume below a message is shown in bytes.
     let case = looped("baud=9600&delay=1h", "volume = \"100\"\nsize = 1000\ntimeout = \"1s\"");
     assert!(case.warnings[0].text.contains("none of 100 bytes came through"), "{:?}", case.warnings);
 }
@@ -273,7 +273,7 @@ fn the_estimate_of_a_plan_knows_the_line() {
 /// Whether the so manieth byte comes back, from 1.
 type Keeps = fn(usize) -> bool;
 
-/// Plugs on terminals: gives everything back that it keeps, until it is told to end. Returns all it saw.
+/// Plugs on terminals: echoes the bytes that it passes, until it is stopped. Returns all bytes that it saw.
 fn plugs(terminals: Vec<Pty>, keeps: Keeps, over: &AtomicBool) -> Vec<u8> {
     let mut seen = Vec::new();
     let mut masters: Vec<File> = terminals.iter().map(|pty| pty.master.try_clone().unwrap().into()).collect();
@@ -299,7 +299,7 @@ fn plugs(terminals: Vec<Pty>, keeps: Keeps, over: &AtomicBool) -> Vec<u8> {
     seen
 }
 
-/// A loop over so many terminals at once, and what their plugs saw.
+/// A loop over this number of terminals at once, and the bytes that their plugs saw.
 fn looped_over(ports: usize, options: &str, timeout: &str, keeps: Keeps) -> (CaseResult, Vec<u8>) {
     let terminals: Vec<Pty> = (0..ports).map(|_| Pty::open().unwrap()).collect();
     let urls: Vec<String> =

@@ -140,7 +140,7 @@ fn a_served_name_is_what_a_real_node_wants_to_see() {
     node.hear("55030000 00000002 00000001 0000000c 00002870 00000001 00000000");
     node.say(PING);
     node.hear(PONG);
-    // Whoever speaks to that end without having begun with the name is not heard.
+    // Messages of senders that did not start with the name are ignored.
     node.say("55030000 00000000 00000000 00000010 00000002 00000007 6f746865 72000000");
     node.say("55030000 00000007 00000002 00000004 00009999");
     // Out of band or not, unknown words, an address that leads nowhere.
@@ -414,7 +414,7 @@ fn an_idle_link_stays_up_and_a_silent_node_is_noticed() {
 
 #[test]
 fn a_receiver_that_does_not_read_holds_the_sender() {
-    // Both ends of ours: an echo that is stuck because nobody takes what it sends.
+    // Both ends are ours: an echo that blocks because its output is not read.
     let far = Far::listen("linx:///slow-reader");
     let mut link = far.open();
     link.tune(&Tuning { batch_message_bytes: Some(1000), ..Tuning::default() });
@@ -424,7 +424,7 @@ fn a_receiver_that_does_not_read_holds_the_sender() {
         taken += bytes;
         assert!(taken < 16 << 20, "nothing holds the sender");
     }
-    // What it has sent comes back whole once somebody reads.
+    // Its data returns completely once the client reads.
     let mut got = [0; 2000];
     let mut back = 0;
     while back < taken {

@@ -240,7 +240,7 @@ fn broken_by(words: &'static [&str]) -> String {
             echoes += 1;
         }
         words.iter().for_each(|word| node.say(word));
-        // What it said is heard before it goes.
+        // Its messages arrive before it leaves.
         let _ = words.is_empty() || node.is_closed();
     });
     let case = "workload = \"latency\"\npeer = \"echo\"\ncount = 1000\nwarm_up_count = 0\nsize = 64\ntimeout = \"5s\"";

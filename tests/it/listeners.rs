@@ -239,14 +239,14 @@ fn files_of_dead_servers_are_replaced_and_ours_removed() {
         drop(listener);
         assert!(!path(kind).exists(), "{kind}");
     }
-    // A file that is not a socket is nobody's to remove.
+    // A file that is not a socket must not be removed.
     std::fs::write(path("text"), "kept").unwrap();
     assert!(is_in_use(listen(&format!("unix://{}", path("text").display()))));
     assert_eq!(std::fs::read_to_string(path("text")).unwrap(), "kept");
     // Another kind of server that lives is not a dead one.
     let _live = UnixListener::bind(path("live")).unwrap();
     assert!(is_in_use(listen(&format!("unix://{}?type=dgram", path("live").display()))));
-    // A file that was replaced meanwhile belongs to somebody else.
+    // A file that was replaced meanwhile belongs to another program.
     let listener = listen(&format!("unix://{}", path("replaced").display())).unwrap();
     std::fs::remove_file(path("replaced")).unwrap();
     std::fs::write(path("replaced"), "new").unwrap();

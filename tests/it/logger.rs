@@ -21,7 +21,7 @@ fn many_clients_at_once_get_each_their_answers() {
             });
         }
     });
-    // 21 pieces of one, 10 whole ones of the other and the end.
+    // 21 chunks of one, 10 whole chunks of the other and the end.
     let summary = logger.summary();
     assert_eq!(summary.trim(), "served 20 connections, answered 640 commands");
 }

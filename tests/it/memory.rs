@@ -34,7 +34,7 @@ fn a_run_of_its_own() {
     println!("\npeak of {exchanges} exchanges: {} KiB", status_kib("self", "VmHWM"));
 }
 
-/// The peak of a process that runs so many exchanges, in KiB.
+/// The peak memory of a process that runs this number of round trips, in KiB.
 fn peak_kib(exchanges: u64) -> u64 {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "memory::a_run_of_its_own", "--nocapture", "--test-threads=1"])

@@ -97,7 +97,7 @@ fn a_default_ends_and_disturbs_nobody() {
     let server = Serving::start(&[]);
     let stop = &self::case(&["latency", &place(&server)]).asked["stop"];
     assert_eq!((&stop["count"], &stop["time_ns"]), (&Value::from(10_000), &Value::from(10_000_000_000_u64)));
-    // Within this host nobody is disturbed.
+    // Within this host there is no other traffic to disturb.
     let full = self::case(&["throughput", server.udp.as_str(), "-t", "0.3"]);
     assert!(!full.got.contains_key("pacing") && full.asked["rate"]["kind"] == "default");
 }
@@ -150,7 +150,7 @@ fn refused(arguments: &[&str]) -> String {
 
 #[test]
 fn where_nothing_comes_back_it_is_said_how() {
-    // A port that was free a moment ago is closed; one that nobody reads is silent.
+    // A port that was free a moment ago is closed; one whose socket is never read is silent.
     let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let flags = ["--peer", "echo", "-n", "3", "--timeout", "100ms"];

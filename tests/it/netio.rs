@@ -182,7 +182,7 @@ fn an_interrupted_client_leaves_whole_blocks_and_says_quit() {
     assert!(matches!(done[..], [Done::Received(4096, _), Done::Quit]), "{done:?}");
 }
 
-/// What the program says of a far end that does this; it must end soon.
+/// The output of the program for a server that behaves like this; it must end soon.
 fn told(flags: &[&str], serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let (url, server) = server(serve);
     let began = Instant::now();

@@ -229,7 +229,7 @@ fn counts_that_cannot_be_get_one_clear_line() {
         assert_eq!((ended.status, ended.stderr.lines().count()), (Some(2), 1), "{}", ended.stderr);
         server.join().unwrap();
         let line = ended.stderr.replace(&port.to_string(), "PORT");
-        // How many were sent is nobody's business here.
+        // The number of sent datagrams does not matter here.
         line.split(" of ")
             .map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()))
             .collect::<String>()

@@ -202,7 +202,7 @@ fn so_many_sessions_and_no_more_whatever_is_spoken() {
     }
 }
 
-/// First datagrams that programs of others, or somebody with ill intent, would send.
+/// First datagrams that other programs, or attackers, would send.
 fn datagrams() -> Vec<Vec<u8>> {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
     let mut all = vec![opening("sockperf")];

@@ -111,7 +111,7 @@ fn the_far_end_goes_with_the_one_that_started_it() {
     let far = wait_until("the far end", || children(process.0.id()).first().copied());
     process.signal(Signal::KILL);
     process.wait();
-    // One that has ended, and that nobody has asked for, has no command line.
+    // A zombie process has no command line.
     let runs = || std::fs::read(format!("/proc/{far}/cmdline")).is_ok_and(|words| !words.is_empty());
     wait_until("the end of the far end", || (!runs()).then_some(()));
 }
@@ -128,7 +128,7 @@ fn a_case_that_fails_leaves_the_others_their_turn() {
     assert!(ended.stdout.lines().any(|line| measured(&line)), "{}", ended.stdout);
 }
 
-/// A port of this host that nobody listens on.
+/// A port of this host without a listener.
 fn unused_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -109,7 +109,7 @@ fn garbage_on_connections_is_survived_in_bounded_memory() {
     let mut open = std::collections::VecDeque::new();
     for _ in 0..connections {
         let mut stream = connect(&server.tcp);
-        // The server may have heard enough before all is said.
+        // The server may close before the client has sent everything.
         let _ = stream.write_all(&garbage(&mut random));
         // Some stay and some go.
         open.push_back(stream);
@@ -389,7 +389,7 @@ fn a_server_killed_in_the_middle_leaves_what_was_measured() {
         let case = &document["cases"][0];
         assert_eq!(case["complete"], false);
         assert_eq!(document.get("interrupted"), None);
-        // Only the far end knows what it received of what was sent to it, and it is gone.
+        // Only the server knows what it received, and it is gone.
         let measured = if flags.contains(&"send") { "sent" } else { "received" };
         assert!(case[measured].as_u64().unwrap() > 0, "{case}");
         assert_eq!(case["warnings"][0]["code"], "incomplete");

@@ -127,7 +127,7 @@ fn a_receiver_of_datagrams_has_to_be_there() {
     assert!(flow.recv(&mut room).is_err(), "it was not heard yet");
     flow.send(&alive[..31]).unwrap();
     assert!(flow.recv(&mut room).is_err(), "that is no sign of life");
-    // It is heard now, and falls silent: that is noticed, however much is sent to it.
+    // The client sends, and then becomes silent. The server detects this although it sends to the client.
     flow.send(&alive).unwrap();
     flow.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let began = Instant::now();

@@ -239,7 +239,7 @@ fn datagrams_are_lost_doubled_and_counted() {
         for number in first..first + 10 {
             link.send(&number.to_be_bytes(), LONG).unwrap();
         }
-        // No faster than a socket's buffer bears on a busy machine.
+        // No faster than a socket buffer can absorb on a busy machine.
         while let Ok(4) = link.receive(&mut room, Duration::from_millis(20)) {
             got.push(u32::from_be_bytes(room[..4].try_into().unwrap()));
         }
@@ -304,7 +304,7 @@ fn the_command_says_what_it_does_and_what_has_passed() {
 
 #[test]
 fn a_far_end_that_is_gone_is_told_once() {
-    // A port on which nobody listens any more.
+    // A port without a listener.
     let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let to = format!("udp://{gone}");
     let mut running = Running::start(&["lab", "shaper", "--listen", "udp://127.0.0.1:0", "--to", &to]);
@@ -368,7 +368,7 @@ fn profiles_are_links() {
     }
 }
 
-/// A directory with a `tc` that writes down what it is told and then does `script`.
+/// A directory with a `tc` that records its arguments and then runs `script`.
 fn fake_tc(script: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let tc = directory.path().join("tc");

@@ -11,7 +11,7 @@ use linkgauge::plan::Plan;
 use linkgauge::run::CaseResult;
 use linkgauge::schedule::{self, RunContext};
 
-/// Reads and returns so many bytes, and then does what `then` says.
+/// Reads and returns this number of bytes, and then performs `then`.
 #[derive(Clone, Copy)]
 struct Stops {
     returns: usize,

@@ -42,7 +42,7 @@ fn both_ends_are_ours() {
         let ways = ways(&said);
         assert_eq!((ways.path_ns.count, ways.turnaround_ns.count), (count, count));
         assert!(ways.turnaround_ns.max > 0 && ways.path_ns.min > 0, "{line}: {ways:?}");
-        // Both clocks are one, so nobody is further ahead of the other than the bound allows.
+        // Both ends use one clock, so the offset is within the bound.
         assert!(ways.clock_offset_ns.abs() <= ways.one_way_error_bound_ns + 50_000.0, "{line}: {ways:?}");
         assert_eq!(said.case()["got"]["authenticated"], line.contains("--authenticated"));
     }
@@ -60,7 +60,7 @@ fn both_ends_are_ours() {
         .refused(&["peer echo has no option 'authenticated'"]);
 }
 
-/// A run over a made-up network; `more` stands in the URL of the near end.
+/// A run over an emulated network; `more` is appended to the client's URL.
 fn virtually(peer: &str, url: &str, more: &str) -> Run {
     VirtualNet::serving(peer).run(&format!(
         "[[case]]\nurl = \"{url}\"\nworkload = \"latency\"\npeer = \"{peer}\"\nwarm_up_count = 0\n{more}"
@@ -89,7 +89,7 @@ fn losses_are_told_apart_by_the_way() {
     let ways = figures.ways.as_ref().unwrap();
     assert_eq!((figures.sent, figures.lost), (100, 43));
     let (there, back) = ways.lost_there.zip(ways.lost_back).unwrap();
-    // What was lost after the last answer is nobody's to tell.
+    // The direction of losses after the last reply is unknown.
     assert!(there + back == 43 && (23..=25).contains(&there), "{there} there, {back} back");
 }
 
@@ -160,7 +160,7 @@ fn liars_are_counted_and_never_waited_for() {
     other.refused(&["none of 20 messages was answered"]);
     measure(&liar(|_, _| Vec::new())).refused(&["no answer in time: the server is silent"]);
 
-    // Two hours at the far end of a round trip of microseconds: answered, and corrupt.
+    // A turn-around time of two hours in a round trip of microseconds: a reply, and corrupt.
     let said = patiently(&with(|answer| answer[5] = answer[5].wrapping_add(1)));
     assert_eq!((said.count("received"), said.count("corrupt_messages")), (20, 20), "{}", said.run);
     assert!(said.case().get("ways").is_none());

@@ -56,10 +56,10 @@ fn at_home(home: &Path, arguments: &[&str]) -> Ended {
     Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// A case that needs no far end.
+/// A case that needs no server.
 const QUICK: [&str; 6] = ["latency", "--count", "20", "--warm-up", "0", "--peer"];
 
-/// A far end of the test's own, and the arguments of a run against it.
+/// A server of the test, and the arguments of a run against it.
 fn against(server: &crate::program::Serving) -> Vec<String> {
     let mut arguments: Vec<String> = QUICK.map(str::to_owned).to_vec();
     arguments.extend(["echo".to_owned(), server.tcp.to_string()]);

@@ -39,7 +39,7 @@ pub fn on_terminal(arguments: &[&str]) -> Ended {
     Ended { status: child.wait().unwrap().code(), stdout, stderr: String::new() }
 }
 
-/// What a terminal gets, until nobody has it open any more: that is an error there.
+/// The output to a terminal until no process has it open, which is a read error there.
 fn all_of(terminal: OwnedFd) -> String {
     let (mut terminal, mut bytes) = (fs::File::from(terminal), Vec::new());
     let mut chunk = [0; 4096];

@@ -52,7 +52,7 @@ fn send(link: &mut dyn Link, mut bytes: &[u8]) {
     }
 }
 
-/// Exactly so many bytes.
+/// Exactly this number of bytes.
 fn receive(link: &mut dyn Link, count: usize) -> Vec<u8> {
     let mut got = vec![0; count];
     let mut length = 0;

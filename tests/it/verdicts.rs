@@ -201,7 +201,7 @@ fn thresholds_decide_the_exit_status() {
         "--quiet",
     ];
     assert_eq!(run(&both).status, Some(2));
-    // A slip is told before anything is opened.
+    // A mistake is reported before a link is opened.
     let ended = run(&["latency", "tcp://192.0.2.1", "--threshold", "p99 < 2"]);
     assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
     assert!(ended.stderr.contains("'p99 < 2': '2' is not a duration with its unit"), "{}", ended.stderr);

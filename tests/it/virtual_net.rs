@@ -35,7 +35,7 @@ impl VirtualNet {
         let service = service(peer, limits);
         let names = (0..10).map(|number| format!("mem://far{number}")).chain(["mem://far".to_owned()]);
         let endpoints: Vec<_> = names.map(|name| name.parse().unwrap()).collect();
-        // What a link does to messages stands in the near end's URL; the far end only needs to know the kind.
+        // The client's URL holds the impairments of the link; the server's URL needs only the type.
         let messages = endpoints.iter().map(|url| format!("{url}-messages?type=message").parse().unwrap());
         let lossy = endpoints.iter().map(|url| format!("{url}-lossy?type=message&drop=9").parse().unwrap());
         let fits = |endpoint: &Endpoint| service.check_link(&link::endpoint_caps(endpoint).unwrap()).is_ok();

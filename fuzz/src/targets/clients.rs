@@ -229,7 +229,7 @@ impl Liar {
         Liar { inner: Script::new(script), heard: Vec::new(), flows: 0, attached: false }
     }
 
-    /// What it says to what was heard so far.
+    /// Its reply to the bytes received so far.
     fn understand(&mut self) {
         loop {
             let before = self.heard.len();

@@ -134,7 +134,7 @@ pub fn pakbus_client(data: &[u8]) {
     assert!(counts.received <= counts.sent);
 }
 
-/// Lets a client run on these pieces until it ends; what comes after the last is silence.
+/// Runs a client on these chunks until it ends; silence follows the last one.
 fn answered(party: &mut client::Downloader, pieces: &[&[u8]], short: bool) {
     let (mut now, mut pieces) = (Time(0), pieces.iter());
     let mut left: Vec<u8> = Vec::new();
@@ -192,7 +192,7 @@ fn answered(party: &mut client::Downloader, pieces: &[&[u8]], short: bool) {
     panic!("the client never rests");
 }
 
-/// A piece written short, at full length.
+/// A shortened chunk, expanded to its full length.
 fn expanded(piece: &[u8]) -> Vec<u8> {
     let (mut whole, mut rest) = (Vec::new(), piece);
     while let [first, behind @ ..] = rest {

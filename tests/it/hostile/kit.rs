@@ -16,7 +16,7 @@ pub enum Manner {
     /// Reads, and says nothing.
     Silent,
     Close,
-    /// Closes with bytes unread, so that the other end is told of an error where links have one.
+    /// Closes with unread bytes, so that the other end gets an error if the link supports it.
     Reset,
     Garbage,
     Zeros,
@@ -60,7 +60,7 @@ pub const BARE: [Manner; 7] = [Silent, Close, Reset, Garbage, Zeros, NeverReads,
 const NUMBERS: [(&str, u8); 5] =
     [("18446744073709551615", 0xFF), ("1e308", 0x7F), ("-1", 0x80), ("0", 0x00), ("5e-324", 0x01)];
 
-/// Between two words that nobody asked for, and between two bytes of one that drips.
+/// Between two unrequested messages, and between two bytes of a dripping one.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Length of what is said without being asked.
@@ -104,7 +104,7 @@ fn word(manner: Manner) -> Vec<u8> {
     (0..WORD).map(|_| if manner == Zeros { 0 } else { random.u8(..) }).collect()
 }
 
-/// An honest end that begins to behave in a manner after so many of its words.
+/// An honest end that starts to misbehave after this number of its messages.
 pub struct Meddler {
     inner: Box<dyn Party>,
     manner: Manner,
