@@ -266,9 +266,9 @@ mod tests {
                 assert_eq!(counts.delivered_bytes, counts.sent * 10);
                 assert!(counts.sent >= 4 && (stop.count.is_none() || counts.sent == 5), "{}", counts.sent);
                 assert!(matches!(sink.next_step(Time(1 << 30)), Step::Done));
-                let counts = sink.recorder().counts;
+                let delivered = sink.recorder().counts;
                 assert_eq!(
-                    (counts.received, counts.delivered_bytes, counts.corrupt_messages),
+                    (delivered.received, delivered.delivered_bytes, delivered.corrupt_messages),
                     (counts.sent, counts.delivered_bytes, 0)
                 );
             }
