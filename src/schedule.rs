@@ -21,7 +21,7 @@ use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
 use crate::workload::download::ContentSender;
 use crate::workload::report_check::LocalObservations;
-use crate::workload::{FlowRole, Workload, default_timeout, find_workload, planned_time};
+use crate::workload::{FlowRole, Workload, default_timeout, find_workload, planned_time, receiving_ns};
 
 mod accumulator;
 mod default_pacing;
@@ -411,9 +411,8 @@ fn run_case_once(
         Err(error) => (None, Some(error.to_string())),
     };
     // Data accepted by the local system may still have been in transit for a while.
-    let server_elapsed = report.iter().flat_map(|report| &report.flows).map(|flow| flow.elapsed_ns).max();
-    let elapsed =
-        elapsed.max(Duration::from_nanos(server_elapsed.unwrap_or(0)).min(dialer.now().since(began)));
+    let server_elapsed = receiving_ns(report.iter().flat_map(|report| &report.flows));
+    let elapsed = elapsed.max(Duration::from_nanos(server_elapsed).min(dialer.now().since(began)));
     let known = LocalObservations {
         case: &case,
         caps: &all_caps,

@@ -111,20 +111,42 @@ impl TimeSeries {
         self.entry_at(now).lost += 1;
     }
 
-    /// Merges the series of a parallel flow, entry by entry.
+    /// Merges the series of a parallel flow, entry by entry. A flow that started later fills later entries.
     pub fn merge(&mut self, other: &TimeSeries) {
         let mut other = other.clone();
+        if self.entries.is_empty() {
+            std::mem::swap(self, &mut other);
+        }
+        if other.entries.is_empty() {
+            other.start = self.start;
+        }
         while self.interval_ns < other.interval_ns {
             self.halve_resolution();
         }
         while other.interval_ns < self.interval_ns {
             other.halve_resolution();
         }
-        let length = self.entries.len().max(other.entries.len());
-        self.entries.resize(length, IntervalTotals::default());
-        for (own, merged) in self.entries.iter_mut().zip(&other.entries) {
+        let start = self.start.min(other.start);
+        while self.entries.len().saturating_add(self.later(start)) > MAX_ENTRIES
+            || other.entries.len().saturating_add(other.later(start)) > MAX_ENTRIES
+        {
+            self.halve_resolution();
+            other.halve_resolution();
+        }
+        let skipped = vec![IntervalTotals::default(); self.later(start)];
+        self.entries.splice(..0, skipped);
+        let (first, length) = (other.later(start), self.entries.len());
+        self.entries.resize(length.max(first + other.entries.len()), IntervalTotals::default());
+        for (own, merged) in self.entries[first..].iter_mut().zip(&other.entries) {
             own.merge(merged);
         }
+        self.start = start;
+        self.entry_end = Time(start.0 + self.entries.len() as u64 * self.interval_ns);
+    }
+
+    /// Whole intervals from `start` to its own.
+    fn later(&self, start: Time) -> usize {
+        (self.start.since(start).as_nanos() / u128::from(self.interval_ns)) as usize
     }
 
     /// The entries for the run document of a measurement of this length. The last entry ends with the
@@ -179,6 +201,27 @@ mod tests {
         assert_eq!(entries[0].length_ns, 16_000);
         assert_eq!(entries[0].messages, 16);
         assert_eq!(entries[0].latency_mean_ns, Some(7.0));
+    }
+
+    #[test]
+    fn flows_are_joined_by_the_time_when_they_ran() {
+        let flow = |start: u64| {
+            let mut series = TimeSeries::new(1_000);
+            series.begin(Time(start));
+            series.record_delivery(Time(start), 1, start);
+            series.record_delivery(Time(start + 1_000), 1, start);
+            series
+        };
+        let joined = |starts: &[u64]| {
+            let mut all = TimeSeries::new(1_000);
+            starts.iter().for_each(|start| all.merge(&flow(*start)));
+            all.entries(u64::MAX).iter().map(|entry| entry.bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(joined(&[5_000, 5_999]), [10_999, 10_999]);
+        assert_eq!(joined(&[5_000, 7_500]), [5_000, 5_000, 7_500, 7_500]);
+        assert_eq!(joined(&[7_000, 5_000, 6_000]), [5_000, 11_000, 13_000, 7_000]);
+        let apart = joined(&[1, 2_000_001]);
+        assert!(apart.len() <= MAX_ENTRIES && apart.iter().sum::<u64>() == 4_000_004, "{}", apart.len());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! Both sides are parties (`link::party`). The only loop that runs them is `link::party::drive`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::link::Caps;
@@ -110,6 +111,9 @@ pub struct FlowReport {
     pub head_bytes: u64,
     /// First to last receipt by the server's clock, in nanoseconds.
     pub elapsed_ns: u64,
+    /// Time from the first receipt on the port to the first receipt of this flow, by the same clock, if it is reported.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub began_ns: Option<u64>,
     pub duplicate: u64,
     pub reordered: u64,
     pub corrupt_messages: u64,
@@ -121,6 +125,22 @@ pub struct FlowReport {
     /// Why the server aborted the flow.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<String>,
+}
+
+/// Receiving time of these flows in ns: on each port from the first receipt of any flow to the last receipt of all flows, and
+/// of that the longest port. Flows that do not start together take longer than the longest of them.
+pub fn receiving_ns<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> u64 {
+    let mut spans: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+    let mut longest = 0;
+    for flow in flows {
+        longest = flow.elapsed_ns.max(longest);
+        if let Some(began) = flow.began_ns {
+            let (first, last) = spans.entry(flow.port).or_insert((u64::MAX, 0));
+            *first = began.min(*first);
+            *last = began.saturating_add(flow.elapsed_ns).max(*last);
+        }
+    }
+    spans.values().map(|(first, last)| last.saturating_sub(*first)).fold(longest, u64::max)
 }
 
 /// The server's report after a case.
@@ -165,4 +185,22 @@ fn time_on_line(case: &Case, bytes: u64) -> Option<Duration> {
     let times: Option<Vec<Duration>> =
         case.endpoints.iter().map(|endpoint| Some(line(endpoint)?.transmission_time(bytes))).collect();
     times?.into_iter().max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_one_after_another_receive_longer_than_the_longest() {
+        let flow =
+            |port, began_ns, elapsed_ns| FlowReport { port, began_ns, elapsed_ns, ..FlowReport::default() };
+        let of = |flows: &[FlowReport]| receiving_ns(flows.iter());
+        assert_eq!(of(&[]), 0);
+        assert_eq!(of(&[flow(0, Some(0), 10), flow(0, Some(7), 10), flow(0, Some(30), 5)]), 35);
+        // Each port has a server's clock of its own; some do not report when a flow began.
+        assert_eq!(of(&[flow(0, Some(0), 10), flow(1, Some(30), 5), flow(1, Some(38), 4)]), 12);
+        assert_eq!(of(&[flow(0, None, 10), flow(0, None, 11), flow(0, Some(5), 3)]), 11);
+        assert_eq!(of(&[flow(0, Some(0), 1), flow(0, Some(u64::MAX), u64::MAX)]), u64::MAX);
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{FlowReport, FlowResult, FlowRole, ServerReport};
+use super::{FlowReport, FlowResult, FlowRole, ServerReport, receiving_ns};
 use crate::link::{Caps, Framing};
 use crate::plan::{Case, StopCondition};
 
@@ -162,7 +162,7 @@ impl LocalObservations<'_> {
 
     /// Finds an impossible elapsed time for the bytes after the first receipt.
     fn check_elapsed(&self, reported: &[&FlowReport], port: usize, timed: u64) -> Option<String> {
-        let elapsed_ns = reported.iter().map(|flow| flow.elapsed_ns).max().unwrap_or(0);
+        let elapsed_ns = receiving_ns(reported.iter().copied());
         let longest = self.max_elapsed();
         if u128::from(elapsed_ns) > longest.as_nanos() {
             return Some(format!(

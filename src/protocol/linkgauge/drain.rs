@@ -35,7 +35,8 @@ impl DrainTracker {
         let stall_limit = case.timeout.saturating_add(DRAIN_MARGIN);
         let sends_load = case.workload != "latency" && case.direction != Some(Direction::Receive);
         let late = match sends_load {
-            true => planned_time(case.stop, case.warm_up.unwrap_or_default()).map(overtime),
+            true => planned_time(case.stop, case.warm_up.unwrap_or_default())
+                .map(|planned| overtime(planned, case.parallel)),
             false => Some(Duration::ZERO),
         };
         let longest = late.map_or(MAX_DRAIN_TIME, |late| late.saturating_add(stall_limit));

@@ -49,7 +49,8 @@ impl Service for LinkgaugeService {
 
     /// Time that receivers of the longest plan wait for data in the queue of a slow link.
     fn grace_period(&self) -> Duration {
-        overtime(Duration::from_secs(self.registry.config.limits.duration_s))
+        let limits = &self.registry.config.limits;
+        overtime(Duration::from_secs(limits.duration_s), limits.flows)
     }
 
     fn supported_settings(&self) -> &'static [ServerSetting] {

@@ -118,7 +118,8 @@ impl Party for BlockReceiver {
             return Step::Done;
         }
         if self.has_begun
-            && now > *self.begun_at.get_or_insert(now) + MAX_SERVER_SEND_TIME + overtime(MAX_SERVER_SEND_TIME)
+            && now
+                > *self.begun_at.get_or_insert(now) + MAX_SERVER_SEND_TIME + overtime(MAX_SERVER_SEND_TIME, 1)
         {
             return Step::Fail(self.interrupted_fault("did not end in time"));
         }

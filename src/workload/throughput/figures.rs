@@ -4,7 +4,7 @@ use crate::link::{Caps, Framing};
 use crate::plan::{Case, Direction};
 use crate::run::Figures;
 use crate::sample::Recorder;
-use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, merged_recorder};
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, merged_recorder, receiving_ns};
 
 /// The figures of a repetition.
 pub fn figures(case: &Case, flows: &[FlowResult], report: Option<&ServerReport>) -> Figures {
@@ -22,7 +22,9 @@ pub fn figures(case: &Case, flows: &[FlowResult], report: Option<&ServerReport>)
         });
         // Without a server report the delivered amount is unknown.
         if far_flows.peek().is_some() {
-            let delivered = far_flows.fold(DeliveredCounts::default(), |all, flow| all.add_report(flow));
+            let elapsed_ns = receiving_ns(far_flows.clone());
+            let none = DeliveredCounts { elapsed_ns, ..DeliveredCounts::default() };
+            let delivered = far_flows.fold(none, |all, flow| all.add_report(flow));
             drops = add_optional(drops, delivered.socket_drops);
             figures.received += delivered.messages;
             figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
@@ -145,8 +147,8 @@ impl DeliveredCounts {
             duplicate: self.duplicate.saturating_add(flow.duplicate),
             reordered: self.reordered.saturating_add(flow.reordered),
             corrupt_messages: self.corrupt_messages.saturating_add(flow.corrupt_messages),
-            elapsed_ns: self.elapsed_ns.max(flow.elapsed_ns),
             socket_drops: add_optional(self.socket_drops, flow.socket_drops),
+            ..self
         }
     }
 

@@ -39,11 +39,14 @@ const MAX_OVERRUN_BYTES: u64 = 64 << 20;
 /// Bounds of the overtime. The overtime is as long as the plan, because slow links have long buffers, within these
 /// bounds. Busy hosts may start or end a sender late.
 const MIN_OVERTIME: Duration = Duration::from_secs(2);
+/// More for each flow of a case beyond the first: their threads get a CPU in turn.
+const OVERTIME_PER_FLOW: Duration = Duration::from_millis(20);
 const MAX_OVERTIME: Duration = Duration::from_secs(120);
 
-/// Extra time for the arrival of the last bytes.
-pub fn overtime(planned: Duration) -> Duration {
-    planned.clamp(MIN_OVERTIME, MAX_OVERTIME)
+/// Extra time for the arrival of the last bytes of that many flows.
+pub fn overtime(planned: Duration, flows: u32) -> Duration {
+    let many = OVERTIME_PER_FLOW.saturating_mul(flows.saturating_sub(1));
+    planned.max(MIN_OVERTIME).saturating_add(many).min(MAX_OVERTIME)
 }
 
 /// Planned time of warm-up and measurement, if time ends both.
@@ -65,7 +68,8 @@ impl SenderLimits {
                 .saturating_mul(2)
                 .saturating_add(MAX_OVERRUN_BYTES)
         });
-        let planned = planned_time(stop, warm_up).map(|planned| planned.saturating_add(overtime(planned)));
+        let planned = planned_time(stop, warm_up)
+            .map(|planned| planned.saturating_add(overtime(planned, case.parallel)));
         SenderLimits { max_duration: planned, bytes_left: bytes, first_receive: None }
     }
 
@@ -99,6 +103,20 @@ mod tests {
             assert!(matches!(bounds.check(Time(millisecond * 1_000_000), 2_500_000), LimitCheck::Within));
         }
         assert!(matches!(bounds.check(Time(3_100_000_000), 1), LimitCheck::TooLong));
+    }
+
+    #[test]
+    fn many_flows_have_more_time_to_end() {
+        let held = |parallel, seconds: u64| {
+            let stop = StopCondition::after_time(Duration::from_secs(2));
+            let mut bounds = SenderLimits::new(&Case { stop, parallel, ..server_case(1000) });
+            bounds.check(Time(0), 1);
+            bounds.check(Time(seconds * 1_000_000_000), 1)
+        };
+        assert!(matches!(held(1, 5), LimitCheck::TooLong));
+        assert!(matches!(held(1000, 20), LimitCheck::Within));
+        assert!(matches!(held(1000, 25), LimitCheck::TooLong));
+        assert!(matches!(held(u32::MAX, 123), LimitCheck::TooLong), "within the longest overtime");
     }
 
     #[test]

@@ -177,6 +177,7 @@ fn flow_case(plan: &ServerPlan, per_second: Option<f64>) -> Case {
         warm_up: Some(plan.warm_up),
         timeout: Duration::from_nanos(plan.timeout_ns),
         wait: plan.wait,
+        parallel: plan.flows.len() as u32,
         ..server_case(plan.message_bytes)
     }
 }
@@ -339,6 +340,7 @@ impl Party for ServerFlow {
                 messages: counts.received,
                 head_bytes: recorder.initial_bytes,
                 elapsed_ns: recorder.elapsed_ns(),
+                began_ns: recorder.first_instant.map(|first| first.0),
                 duplicate: counts.duplicate,
                 reordered: counts.reordered,
                 corrupt_messages: counts.corrupt_messages,

@@ -304,10 +304,18 @@ impl ServerSession {
             cpu_seconds: Some(flows.iter().map(seconds).sum::<f64>()),
             ..ServerReport::default()
         };
+        let began = |place: &FlowEntry| match &place.state {
+            FlowState::Ended(flow, _) => flow.began_ns,
+            _ => None,
+        };
+        // By all flows: parts of a report have one origin.
+        let origin = flows.iter().filter_map(began).min().unwrap_or(0);
         let mut used = 0;
         for place in flows.iter().skip(from) {
             let flow = match &place.state {
-                FlowState::Ended(flow, _) => flow.clone(),
+                FlowState::Ended(flow, _) => {
+                    FlowReport { began_ns: flow.began_ns.map(|began| began - origin), ..flow.clone() }
+                }
                 _ => FlowReport::default(),
             };
             used += serde_json::to_vec(&flow).map_or(0, |json| json.len() + 1);
@@ -429,7 +437,10 @@ mod tests {
         assert!(session.claim_flow(1).is_none());
         honest.set_moved_bytes(70);
         assert_eq!(session.moved_bytes(), 70);
-        honest.record_end(FlowReport { bytes: 70, ..FlowReport::default() }, 0.5);
+        let late = session.claim_flow(0).unwrap().2;
+        late.record_end(FlowReport { began_ns: Some(1_007), ..FlowReport::default() }, 0.0);
+        drop(late);
+        honest.record_end(FlowReport { bytes: 70, began_ns: Some(1_000), ..FlowReport::default() }, 0.5);
         drop(honest);
         assert!(session.has_running_flows());
         // As after a panic of its thread.
@@ -439,6 +450,7 @@ mod tests {
         assert_eq!(report.flows[1].fault.as_deref(), Some(BROKEN_OFF));
         assert_eq!((report.flows[2].bytes, &report.flows[2].fault), (70, &None));
         assert_eq!(report.cpu_seconds, Some(0.5));
+        assert_eq!([0, 1, 2].map(|flow| report.flows[flow].began_ns), [Some(7), None, Some(0)]);
         // In parts with at least one flow each.
         assert_eq!(session.report_from(1, 0).flows, report.flows[1..2]);
         assert_eq!(session.report_from(3, 1000).flows, []);
