@@ -21,6 +21,10 @@ pub enum EndpointError {
     BadPort { url: String, text: String },
     #[error("{url}: a host is missing")]
     MissingHost { url: String },
+    #[error("'{0}' is a port without its host: write host:{0}, like 127.0.0.1:{0}")]
+    PortAlone(String),
+    #[error("{url}: '{text}' does not belong here: write {scheme}://host:port, and options behind '?'")]
+    NotHost { url: String, text: String, scheme: String },
     #[error("{url}: write an IPv6 address in brackets, like tcp://[::1]:7100")]
     UnbracketedIpv6 { url: String },
     #[error("{url}: option '{option}' has no value: write {option}=…")]
@@ -108,6 +112,12 @@ impl Endpoint {
     pub fn host_port(&self) -> Result<(&str, Option<u16>), EndpointError> {
         let url = || self.text.clone();
         let address = self.address();
+        // Of a web address: the name of a user in front, a path or a fragment behind.
+        if let Some(at) = address.find(['/', '@', '#', ' ']) {
+            let text = if address[at..].starts_with('@') { &address[..=at] } else { &address[at..] };
+            let (text, scheme) = (text.to_owned(), self.scheme().to_owned());
+            return Err(EndpointError::NotHost { url: url(), text, scheme });
+        }
         let (host, rest) = match address.strip_prefix('[') {
             Some(inner) => {
                 let (host, rest) =
@@ -190,8 +200,15 @@ fn add_default_scheme(text: &str) -> Option<String> {
     if path.starts_with("/dev/") {
         return Some(format!("serial://{text}"));
     }
-    if path.parse::<Ipv6Addr>().is_ok() {
+    // With the interface of a link-local address behind '%'.
+    let address = path.split('%').next().unwrap_or_default();
+    if address.parse::<Ipv6Addr>().is_ok() {
         return Some(format!("tcp://[{path}]{}", &text[path.len()..]));
+    }
+    // A scheme without its slashes, like udp:host.
+    let behind = path.split_once(':').map_or("", |(_, behind)| behind);
+    if !path.starts_with('[') && !behind.chars().all(char::is_alphanumeric) {
+        return None;
     }
     let of_host = |c: char| c.is_alphanumeric() || "-._:[]%".contains(c);
     let is_host = path.starts_with(|c: char| c.is_alphanumeric() || c == '[') && path.chars().all(of_host);
@@ -202,6 +219,10 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
+        let port = text.strip_prefix(':').unwrap_or(text);
+        if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(EndpointError::PortAlone(port.to_owned()));
+        }
         let completed = add_default_scheme(text);
         let text = completed.as_deref().unwrap_or(text);
         let Some(scheme_end) = text.find("://").filter(|&at| at > 0 && text.len() <= MAX_URL_BYTES) else {
@@ -283,8 +304,9 @@ mod tests {
         assert_eq!(completed("box.example:7001?nodelay=0"), "tcp://box.example:7001?nodelay=0");
         assert_eq!(completed("[::1]:7100"), "tcp://[::1]:7100");
         assert_eq!(completed("fe80::1"), "tcp://[fe80::1]");
+        assert_eq!(completed("fe80::1%eth0"), "tcp://[fe80::1%eth0]");
         assert_eq!(completed("/dev/ttyS0?baud=9600"), "serial:///dev/ttyS0?baud=9600");
-        for text in ["", "/tmp/x", "tcp:/host", "a b", "@name", "-n", "?a=1"] {
+        for text in ["", "/tmp/x", "tcp:/host", "udp:192.0.2.7", "udp:host:7", "a b", "@name", "-n", "?a=1"] {
             assert!(matches!(text.parse::<Endpoint>(), Err(EndpointError::MissingScheme(_))), "{text}");
         }
     }
@@ -309,11 +331,19 @@ mod tests {
                 .to_string()
         };
         insta::assert_snapshot!([
-            "host/80", "TCP://host", "tcp://", "tcp://host:99999", "tcp://host:abc", "tcp://:80", "tcp://::1:80",
+            "host/80", "80", ":80", "tcp://host:80/", "tcp://host/path", "udp://me@host:80", "tcp://me:secret@host", "tcp://h#x",
+            "TCP://host", "tcp://", "tcp://host:99999", "tcp://host:abc", "tcp://:80", "tcp://::1:80",
             "tcp://[[::1]:80",
             "tcp://h?nodelay", "tcp://h?a=1&a=2", "tcp://h\n", "",
         ].map(error).join("\n"), @r"
         'host/80' is not an endpoint: write scheme://where, like tcp://host:7100, or a host
+        '80' is a port without its host: write host:80, like 127.0.0.1:80
+        '80' is a port without its host: write host:80, like 127.0.0.1:80
+        tcp://host:80/: '/' does not belong here: write tcp://host:port, and options behind '?'
+        tcp://host/path: '/path' does not belong here: write tcp://host:port, and options behind '?'
+        udp://me@host:80: 'me@' does not belong here: write udp://host:port, and options behind '?'
+        tcp://me:secret@host: 'me:secret@' does not belong here: write tcp://host:port, and options behind '?'
+        tcp://h#x: '#x' does not belong here: write tcp://host:port, and options behind '?'
         TCP://host: the scheme may hold small letters, digits and '+' only
         tcp://: nothing stands after '://'
         tcp://host:99999: '99999' is not a port: use 1 to 65535

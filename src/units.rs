@@ -31,17 +31,17 @@ fn split_unit(text: &str) -> Option<(f64, &str)> {
     Some((value, unit.trim_start()))
 }
 
-/// The factor of a decimal (`k M G T`) or binary (`Ki Mi Gi Ti`) prefix, and the rest of the unit.
+/// The factor of a decimal (`k M G T`) or binary (`Ki Mi Gi Ti`) prefix and what follows it; small letters are the same, as for
+/// iperf3 and tc, since these quantities have no thousandths.
 fn split_prefix(unit: &str) -> (f64, &str) {
-    const DECIMAL: [(char, f64, f64); 5] = [
-        ('k', 1e3, 1024.0),
-        ('K', 1e3, 1024.0),
-        ('M', 1e6, 1_048_576.0),
-        ('G', 1e9, 1_073_741_824.0),
-        ('T', 1e12, 1_099_511_627_776.0),
+    const DECIMAL: [([char; 2], f64, f64); 4] = [
+        (['k', 'K'], 1e3, 1024.0),
+        (['m', 'M'], 1e6, 1_048_576.0),
+        (['g', 'G'], 1e9, 1_073_741_824.0),
+        (['t', 'T'], 1e12, 1_099_511_627_776.0),
     ];
-    for (letter, decimal, binary) in DECIMAL {
-        if let Some(rest) = unit.strip_prefix(letter) {
+    for (letters, decimal, binary) in DECIMAL {
+        if let Some(rest) = unit.strip_prefix(letters) {
             return match rest.strip_prefix('i') {
                 Some(rest) => (binary, rest),
                 None => (decimal, rest),
@@ -108,7 +108,10 @@ fn to_whole_number(value: f64) -> Option<u64> {
 /// Messages per second: `100`, `100/s`, `6/min`, `60Hz`, `1.5k/s`. Above zero.
 pub fn parse_message_rate(text: &str) -> Result<f64, UnitError> {
     const WANTED: &str = "a message rate above zero (like 100/s or 60Hz)";
-    let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
+    // A thousandth of a hertz is a rate, too.
+    let (value, unit) = split_unit(text)
+        .filter(|(_, unit)| !unit.starts_with('m'))
+        .ok_or_else(|| unit_error(text, WANTED))?;
     let (factor, rest) = split_prefix(unit);
     let per_second = value * factor
         / match rest {
@@ -128,7 +131,7 @@ pub fn parse_bit_rate(text: &str) -> Result<f64, UnitError> {
     let bits = value
         * factor
         * match rest {
-            "" | "bit/s" | "bps" | "b/s" | "bit" => 1.0,
+            "" | "bit/s" | "bps" | "b/s" | "bit" | "b" => 1.0,
             "B/s" | "Bps" => 8.0,
             _ => return Err(unit_error(text, WANTED)),
         };
@@ -329,6 +332,11 @@ mod tests {
         assert_eq!(parse_bit_rate("10kbps").unwrap(), 10_000.0);
         assert_eq!(parse_bit_rate("1MBps").unwrap(), 8e6);
         assert_eq!(parse_bit_rate("10M").unwrap(), 10e6);
+        assert_eq!(parse_bit_rate("10m").unwrap(), 10e6);
+        assert_eq!(parse_bit_rate("1.5gbit").unwrap(), 1.5e9);
+        assert_eq!(parse_bit_rate("10Mb").unwrap(), 10e6);
+        assert_eq!(parse_bytes("1m").unwrap(), 1_000_000);
+        assert_eq!(parse_bytes("64ki").unwrap(), 65_536);
         assert_eq!(parse_share("2.5%").unwrap(), 0.025);
     }
 
@@ -341,7 +349,7 @@ mod tests {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
         let (never, always) = (format!("0.{:0>40}/s", 1), format!("{:9>400}/s", 9));
-        for text in ["0/s", "0", "5/fortnight", &never, &always] {
+        for text in ["0/s", "0", "5/fortnight", "10mHz", &never, &always] {
             assert!(parse_message_rate(text).is_err(), "{text}");
         }
         assert!(

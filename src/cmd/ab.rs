@@ -14,7 +14,7 @@ use super::Status;
 use super::compare::CompareFlags;
 use super::ip::IpFlags;
 use super::measure::{Measurement, PlanFlags, measure, run_status};
-use super::output::{check_file_writable, finish_all};
+use super::output::{check_file_writable, finish_all, print_error};
 
 /// Run two plans in turn, repetition by repetition, and compare them
 ///
@@ -67,17 +67,28 @@ pub fn run(flags: Flags) -> Result<Status> {
     let written = flags.plan.output.write(&run, false);
     let titles = [a.title.unwrap_or(flags.a.clone()), b.title.unwrap_or(flags.b.clone())];
     let (a, b) = split_sides(run, count, titles);
-    for run in [&a, &b] {
-        if run.cases.iter().any(|case| case.figures.has_measurements()) {
-            flags.plan.save.save_or_warn(run, true);
-        }
+    let measured: Vec<&Run> = [&a, &b]
+        .into_iter()
+        .filter(|run| run.cases.iter().any(|case| case.figures.has_measurements()))
+        .collect();
+    measured.iter().for_each(|run| flags.plan.save.save_or_warn(run, true));
+    if ended == Status::Interrupted && measured.len() < 2 {
+        finish_all([events, written])?;
+        return Ok(ended);
     }
     let sides = [RunGroup { name: &flags.a, runs: &[a] }, RunGroup { name: &flags.b, runs: &[b] }];
     let compared = flags.comparison.compare(sides, flags.compare_json, flags.compare_html.as_deref());
     finish_all([events, written])?;
-    let compared = compared?;
-    // What was not measured weighs more than what was worse.
-    Ok(if ended == Status::Complete { compared } else { ended })
+    match (ended, compared) {
+        (Status::Interrupted, Err(error)) => {
+            print_error(&format!("{error:#}"));
+            Ok(ended)
+        }
+        // What was not measured weighs more than what was worse.
+        (ended, compared) => {
+            compared.map(|compared| if ended == Status::Complete { compared } else { ended })
+        }
+    }
 }
 
 fn load_plan(named: &str, flags: &Flags) -> Result<Plan> {

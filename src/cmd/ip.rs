@@ -3,11 +3,18 @@
 use anyhow::Result;
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::link::{self, LinkError};
 
 /// What an endpoint says itself comes first.
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "IP (an endpoint's own options come first)")]
 pub struct IpFlags {
+    /// Port of every endpoint that names none
+    #[arg(long, short, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Use UDP: hosts and tcp:// become udp://
+    #[arg(long, short)]
+    udp: bool,
     /// Use IPv4 only: family=4
     #[arg(long, short = '4', conflicts_with = "ipv6")]
     ipv4: bool,
@@ -35,6 +42,14 @@ impl IpFlags {
     }
 
     pub fn apply(&self, mut url: Endpoint) -> Result<Endpoint> {
+        if self.udp {
+            url = link::companion_datagrams(&url).map_err(|fault| LinkError::new(&url, fault))?;
+        }
+        if let Some(port) = self.port
+            && url.host_port()?.1.is_none()
+        {
+            url = url.with_port(port)?;
+        }
         let family = match (self.ipv4, self.ipv6) {
             (true, _) => Some("4"),
             (_, true) => Some("6"),

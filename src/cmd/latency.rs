@@ -18,10 +18,13 @@ use super::measure::{CaseFlags, run_spec};
 #[derive(Args)]
 pub struct Flags {
     /// Send on a schedule, like 100/s; max: the next request leaves when the reply is here [default: max; for icmp 10/s]
-    #[arg(long, value_name = "RATE|max")]
+    #[arg(long, value_name = "RATE|max", group = "schedule")]
     rate: Option<RateTarget<MessageRate>>,
+    /// Send a request every so often, like 10ms; seconds without a unit: --rate by its period, 0 is max
+    #[arg(long, short = 'i', value_name = "TIME", group = "schedule", conflicts_with = "rate")]
+    every: Option<Span>,
     /// With --rate: exponential gaps instead of equal ones
-    #[arg(long, requires = "rate")]
+    #[arg(long, requires = "schedule")]
     poisson: bool,
     /// Seed of the Poisson schedule
     #[arg(long, value_name = "N", requires = "poisson")]
@@ -102,8 +105,12 @@ pub fn run(flags: Flags) -> Result<Status> {
     if flags.stamp.authenticated {
         peer_options.insert("authenticated".to_owned(), "true".to_owned());
     }
+    let every = flags.every.map(|period| match period.0.as_secs_f64() {
+        0.0 => RateTarget::Max,
+        seconds => RateTarget::Fixed(MessageRate(1.0 / seconds)),
+    });
     let spec = CaseSpec {
-        rate: flags.rate,
+        rate: flags.rate.or(every),
         poisson: Some(flags.poisson),
         seed: flags.seed,
         late: (!flags.late.is_empty()).then_some(flags.late),

@@ -228,7 +228,8 @@ pub fn report_and_save(run: &Run, flags: &PlanFlags, table: bool) -> Result<()> 
 
 /// How a run ended.
 pub fn run_status(run: &Run) -> Status {
-    match (run.interrupted, run.is_complete()) {
+    let lacks_samples = run.warnings.iter().any(|warning| warning.code == "raw_incomplete");
+    match (run.interrupted, run.is_complete() && !lacks_samples) {
         (true, _) => Status::Interrupted,
         (_, true) if run.thresholds_passed() => Status::Complete,
         (_, true) => Status::Failed,

@@ -8,6 +8,7 @@ mod doctor;
 mod download;
 mod explain;
 mod export;
+mod habits;
 mod history;
 mod import;
 mod ip;
@@ -27,7 +28,7 @@ mod throughput;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use rustix::process::{Signal, getpid, kill_process};
 
 /// Gauges any link: how long a message takes, how much gets through, and why it is not better
@@ -108,10 +109,30 @@ impl From<Status> for ExitCode {
     }
 }
 
+/// The command line, as it is read and as its documents describe it.
+fn definition() -> clap::Command {
+    habits::with_aliases(Cli::command())
+}
+
+fn parse() -> Result<Cli, ExitCode> {
+    let matches = definition().try_get_matches();
+    matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
+        let typed: Vec<String> =
+            std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+        match habits::advice(&error, &typed) {
+            Some(advice) => {
+                output::print_error(&advice);
+                Status::Incomplete.into()
+            }
+            None => output::print_usage(&error).into(),
+        }
+    })
+}
+
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
-        Err(error) => return output::print_usage(&error).into(),
+        Err(status) => return status,
     };
     if cli.until_input_ends {
         terminate_when_input_ends();
@@ -135,8 +156,8 @@ pub fn main() -> ExitCode {
         Command::Export(flags) => export::run(flags),
         Command::Import(flags) => import::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
-        Command::Completions(flags) => completions::run(flags, Cli::command()),
-        Command::Man(flags) => completions::write_man_pages(flags, Cli::command()),
+        Command::Completions(flags) => completions::run(flags, definition()),
+        Command::Man(flags) => completions::write_man_pages(flags, definition()),
     };
     match ended {
         Ok(status) => status.into(),

@@ -31,6 +31,9 @@ pub struct Flags {
     /// Where to listen [default: tcp://127.0.0.1 udp://127.0.0.1]
     #[arg(value_name = "URL")]
     urls: Vec<Endpoint>,
+    /// Port of every URL that names none [default: that of the protocol]
+    #[arg(long, short, value_name = "PORT")]
+    port: Option<u16>,
     /// What to speak
     #[arg(long, value_name = "PEER", value_parser = protocol_values(), default_value = "linkgauge")]
     peer: String,
@@ -97,10 +100,11 @@ pub fn run(flags: Flags) -> Result<Status> {
     });
     let dialer = Dialer::new(Clock::System);
     let urls = match flags.urls.as_slice() {
-        [] => default_urls(peer)?,
+        [] => default_urls(peer, flags.port)?,
         urls => urls.to_vec(),
     };
-    let urls = urls.into_iter().map(|url| with_default_port(url, peer)).collect::<Result<Vec<_>>>()?;
+    let with_port = |url| with_default_port(url, peer, flags.port);
+    let urls = urls.into_iter().map(with_port).collect::<Result<Vec<_>>>()?;
     let service = serve(&facts);
     for (setting, flag) in given_settings(&flags, &facts) {
         let on_messages = setting == ServerSetting::MessageBytes && all_keep_message_boundaries(&urls);
@@ -185,23 +189,26 @@ fn stand_in_hint(peer: &str) -> &'static str {
     }
 }
 
-/// Loop-back, on the transports and ports of the peer.
-fn default_urls(peer: &protocol::Protocol) -> Result<Vec<Endpoint>> {
-    if peer.default_ports.is_empty() {
-        return Ok(["tcp://127.0.0.1:7100", "udp://127.0.0.1:7100"]
-            .map(str::parse)
-            .into_iter()
-            .collect::<Result<_, _>>()?);
+/// Loop-back, on the transports and ports of the peer, or on one port of them all.
+fn default_urls(peer: &protocol::Protocol, port: Option<u16>) -> Result<Vec<Endpoint>> {
+    let urls: Vec<Endpoint> = if peer.default_ports.is_empty() {
+        let urls = ["tcp://127.0.0.1:7100", "udp://127.0.0.1:7100"].map(str::parse);
+        urls.into_iter().collect::<Result<_, _>>()?
+    } else {
+        let url = |(scheme, port): &(_, _)| format!("{scheme}://127.0.0.1:{port}").parse();
+        peer.default_ports.iter().map(url).collect::<Result<_, _>>()?
+    };
+    match port {
+        Some(port) => Ok(urls.iter().map(|url| url.with_port(port)).collect::<Result<_, _>>()?),
+        None => Ok(urls),
     }
-    let urls = peer.default_ports.iter().map(|(scheme, port)| format!("{scheme}://127.0.0.1:{port}").parse());
-    Ok(urls.collect::<Result<_, _>>()?)
 }
 
-/// The peer's own port, where the URL names none.
-fn with_default_port(url: Endpoint, peer: &protocol::Protocol) -> Result<Endpoint> {
-    let port = peer.default_ports.iter().find(|(scheme, _)| *scheme == url.scheme());
-    match (port, url.host_port()) {
-        (Some((_, port)), Ok((_, None))) => Ok(url.with_port(*port)?),
+/// The port given, else the peer's own, where the URL names none.
+fn with_default_port(url: Endpoint, peer: &protocol::Protocol, port: Option<u16>) -> Result<Endpoint> {
+    let own = || peer.default_ports.iter().find(|(scheme, _)| *scheme == url.scheme()).map(|(_, port)| *port);
+    match (port.or_else(own), url.host_port()) {
+        (Some(port), Ok((_, None))) => Ok(url.with_port(port)?),
         _ => Ok(url),
     }
 }

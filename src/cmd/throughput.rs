@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use clap::Args;
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, ProbeSpec};
-use linkgauge::units::{BitRate, Bytes, RateTarget, UnitError};
+use linkgauge::units::{BitRate, Bytes, RateTarget, Span, UnitError};
 
 use super::Status;
 use super::measure::{CaseFlags, one_or_many, parse_direction, parse_probe, run_spec};
@@ -32,6 +32,9 @@ pub struct Flags {
     /// icmp to another host 1Mbit/s]
     #[arg(long, visible_alias = "bitrate", short, value_name = "RATE|max", value_parser = parse_bit_rate_or_max)]
     bit_rate: Option<RateTarget<BitRate>>,
+    /// Leave out this time at the beginning, in seconds without a unit: --warm-up
+    #[arg(long, short = 'O', value_name = "TIME", conflicts_with = "warm_up")]
+    omit: Option<Span>,
     /// Rate of the latency probe beside the load, or 'off' [default: 10/s]
     #[arg(long, value_name = "RATE", value_parser = parse_probe)]
     probe: Option<ProbeSpec>,
@@ -69,13 +72,15 @@ pub fn run(flags: Flags) -> Result<Status> {
         (_, true) => Some(OneOrMany::One(Direction::Both)),
         _ => one_or_many(&flags.direction),
     };
+    let case = flags.case.spec("throughput")?;
     let spec = CaseSpec {
         direction,
+        warm_up_time: flags.omit.or(case.warm_up_time),
         volume: flags.volume,
         bit_rate: flags.bit_rate,
         probe: flags.probe,
         peer_options: flags.netio.protocol_options(),
-        ..flags.case.spec("throughput")?
+        ..case
     };
     run_spec(spec, &flags.case.plan)
 }

@@ -114,6 +114,9 @@ struct CpuUtilization {
 }
 
 fn invalid_result(error: serde_json::Error) -> ImportError {
+    if error.is_io() {
+        return std::io::Error::from(error).into();
+    }
     format_error(format!("no result of iperf3 --json: {error}"))
 }
 

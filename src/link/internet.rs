@@ -29,7 +29,21 @@ pub fn resolve_addresses(
     let options = IpOptions::from_endpoint(endpoint)?;
     if let Ok(address) = host.parse::<IpAddr>() {
         options.check_family(address)?;
+        let needs_interface = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        if needs_interface && options.device.is_none() {
+            let interfaces = interfaces::names();
+            let example = interfaces.iter().find(|name| *name != "lo").map_or("eth0", String::as_str);
+            return Err(Fault::Other(format!(
+                "a link-local address needs its interface: write [{address}%{example}]"
+            )));
+        }
         return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    if let Some((_, interface)) = host.split_once('%')
+        && !interfaces::names().iter().any(|name| name == interface)
+        && interface.parse::<u32>().is_err()
+    {
+        return Err(missing_interface(interface));
     }
     let unknown =
         |why: &str| Fault::Other(format!("the name '{host}' was not found{why}: check its spelling"));
@@ -75,6 +89,17 @@ pub fn companion_stream(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
     match IpOptions::from_endpoint(endpoint)?.bind_address {
         Some((Some(address), _)) => Ok(stream.with_option(BIND_OPTION.0, &address.to_string())?),
         _ => Ok(stream),
+    }
+}
+
+/// The datagrams to the place that an endpoint of a stream leads to, with all its options; itself where it has datagrams.
+/// Fails for links other than TCP and UDP.
+pub fn companion_datagrams(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
+    let (stream, datagrams) = (tcp::TRANSPORT.scheme, udp::TRANSPORT.scheme);
+    match endpoint.as_str().strip_prefix(stream) {
+        Some(rest) if endpoint.scheme() == stream => Ok(format!("{datagrams}{rest}").parse()?),
+        _ if endpoint.scheme() == datagrams => Ok(endpoint.clone()),
+        _ => Err(Fault::Other(format!("{} has no UDP: leave --udp out", endpoint.scheme()))),
     }
 }
 
@@ -241,12 +266,14 @@ impl IpOptions {
     }
 }
 
+fn missing_interface(name: &str) -> Fault {
+    let names = interfaces::names().join(", ");
+    Fault::Other(format!("there is no interface '{name}': this host has {names}"))
+}
+
 fn device_fault(name: &str, error: io::Error) -> Fault {
     match Errno::from_io_error(&error) {
-        Some(Errno::NODEV) => Fault::Other(format!(
-            "there is no interface '{name}': this host has {}",
-            interfaces::names().join(", ")
-        )),
+        Some(Errno::NODEV) => missing_interface(name),
         Some(Errno::PERM) => Fault::Other(format!(
             "this user may not choose interface '{name}': run it as root, or leave out {}",
             DEVICE_OPTION.0
@@ -411,6 +438,15 @@ mod tests {
         let named = ["not-ect", "ECT1", "ect0", "CE", "0", "1", "2", "3"].map(parse_ecn);
         assert_eq!(named, [0, 1, 2, 3, 0, 1, 2, 3].map(Some));
         assert_eq!(["4", "", "ect2", "-1"].map(parse_ecn), [None; 4]);
+    }
+
+    #[test]
+    fn companion_datagrams_have_the_same_address() {
+        let beside = |text: &str| companion_datagrams(&text.parse().unwrap()).map(|url| url.to_string()).ok();
+        assert_eq!(beside("host").as_deref(), Some("udp://host"));
+        assert_eq!(beside("tcp://[::1]:7?dscp=EF").as_deref(), Some("udp://[::1]:7?dscp=EF"));
+        assert_eq!(beside("udp://host").as_deref(), Some("udp://host"));
+        assert_eq!(beside("serial:///dev/ttyS0"), None);
     }
 
     #[test]

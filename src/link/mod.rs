@@ -45,7 +45,7 @@ mod unix;
 mod unix_datagram;
 mod vsock;
 
-pub use internet::{DEFAULT_PORT, all_interface_facts, companion_stream};
+pub use internet::{DEFAULT_PORT, all_interface_facts, companion_datagrams, companion_stream};
 
 /// All transports, in the order of help and documentation.
 pub static TRANSPORTS: &[Transport] = &[
@@ -337,6 +337,9 @@ fn remedy(fault: &Fault) -> &'static str {
                 ": the server ended the connection: it is busy, or speaks another protocol"
             }
             io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
+            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+                ": check the address; 'ip route' lists the networks that this host reaches"
+            }
             _ => "",
         },
         Fault::SilentLine => CHECK_LINE_HINT,

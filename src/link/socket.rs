@@ -257,8 +257,13 @@ impl Link for SocketLink {
     fn is_broken(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An error is reported without a request, and stays.
-        poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().contains(PollFlags::ERR)
+        // An error is reported without being asked for, and stays there until a call has returned it. Then what is held has
+        // no peer to go to.
+        let mut has_error =
+            || poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().contains(PollFlags::ERR);
+        let has_no_peer =
+            || matches!(self.socket.peer_addr(), Err(error) if error.kind() == io::ErrorKind::NotConnected);
+        has_error() || self.unacknowledged_bytes().is_some_and(|bytes| bytes > 0) && has_no_peer()
     }
 
     fn busy_poll_time(&self) -> Duration {

@@ -34,6 +34,14 @@ pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol,
         Err(Fault::System { source, .. }) if source.kind() == ErrorKind::ConnectionReset => {
             (Vec::new(), NoReply::Closed)
         }
+        // Servers that open the port of a test only once it was agreed on.
+        Err(Fault::System { source, .. })
+            if source.kind() == ErrorKind::ConnectionRefused && !protocols_of_port(endpoint).is_empty() =>
+        {
+            let text =
+                format!("the port is closed; some servers open it for a test only: {}", advice(endpoint));
+            return Err(ProtocolError::unexpected_reply(endpoint, text));
+        }
         Err(fault) => return Err(crate::link::LinkError::new(endpoint, fault).into()),
     };
     if hello.is_answered_by(&reply) {

@@ -64,6 +64,79 @@ fn endpoints_that_are_none() {
 }
 
 #[test]
+fn web_addresses_are_no_endpoints() {
+    for (url, text) in [
+        ("tcp://127.0.0.1/path", "/path"),
+        ("tcp://127.0.0.1:7100/", "/"),
+        ("tcp://me@127.0.0.1", "me@"),
+        ("tcp://me:secret@127.0.0.1:7100", "me:secret@"),
+    ] {
+        let line =
+            format!("{url}: '{text}' does not belong here: write tcp://host:port, and options behind '?'");
+        says(&["latency", url], &line);
+    }
+    for (url, line) in [
+        ("[fe80::1%nowhere]", "there is no interface 'nowhere': this host has "),
+        ("fe80::1%nowhere", "there is no interface 'nowhere': this host has "),
+        ("fe80::1", "a link-local address needs its interface: write [fe80::1%"),
+    ] {
+        let ended = run(&["latency", url]);
+        assert!(ended.stderr.contains(line) && ended.stderr.lines().count() == 1, "{}", ended.stderr);
+        nothing_else(&ended, &[url]);
+    }
+    let beginning = "invalid value '7100' for '<URL>...': '7100' is a port without its host: write host:7100, like \
+                     127.0.0.1:7100";
+    usage(&["latency", "localhost", "7100"], beginning);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_has_no_form() {
+    let ended = run(&["import", "iperf3", "/"]);
+    assert_eq!(ended.stderr, "error: /: cannot be read: Is a directory (os error 21)\n");
+    nothing_else(&ended, &["import", "iperf3", "/"]);
+}
+
+#[test]
+fn words_of_other_programs_name_ours() {
+    for (typed, line) in [
+        (
+            "-c 192.0.2.7",
+            "there is no flag '-c' here: write linkgauge throughput HOST, or linkgauge latency HOST",
+        ),
+        ("-s -p 5201", "there is no flag '-s' here: write linkgauge serve"),
+        (
+            "192.0.2.7",
+            "there is no command '192.0.2.7': write linkgauge latency 192.0.2.7 or linkgauge throughput 192.0.2.7",
+        ),
+        ("server", "there is no command 'server': write linkgauge serve"),
+        ("pp -i 192.0.2.7", "there is no command 'pp': write linkgauge latency HOST"),
+        ("ping h -D", "there is no flag '-D' here: write --raw FILE, which holds the time of each request"),
+        ("ping -Q 16 h", "there is no flag '-Q' here: write --dscp CLASS"),
+        (
+            "latency h --tcp",
+            "there is no flag '--tcp' here: leave it out: hosts are measured over TCP without -u",
+        ),
+        ("throughput h -J", "there is no flag '-J' here: write --json FILE, or --json - for standard output"),
+        ("throughput h -w 256K", "there is no flag '-w' here: write tcp://HOST?sndbuf=256Ki&rcvbuf=256Ki"),
+        ("serve -D", "there is no flag '-D' here: write nohup linkgauge serve &"),
+        (
+            "latency h --sze 3",
+            "there is no flag '--sze' here: did you mean '--size'? 'linkgauge latency --help' lists all",
+        ),
+        ("lab uart --nonsense", "there is no flag '--nonsense' here: 'linkgauge lab uart --help' lists all"),
+        ("latency h --count -5", "'-5' is below zero: no value can be"),
+    ] {
+        says(&typed.split(' ').collect::<Vec<_>>(), line);
+    }
+    let bytes = "invalid value '10M' for '--count <N>': bytes or messages? Write --volume 10M for bytes, 10000000 for that many \
+                 messages";
+    usage(&["throughput", "h", "-n", "10M"], bytes);
+    let host = "invalid value '192.0.2.7' for '--count <N>': '192.0.2.7' is not a number of messages (like 10000); a host \
+                stands without a flag";
+    usage(&["throughput", "-c", "192.0.2.7"], host);
+}
+
+#[test]
 fn serial_ports_that_are_none() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
@@ -189,7 +262,7 @@ fn numbers_that_measure_nothing() {
     says(&["latency", url, "--parallel", "0"], "parallel = 0: use 1 to 1024");
     says(&["latency", url, "--repeat", "0"], "case 1: repeat must be at least 1");
     let poisson = run(&["latency", url, "--poisson"]);
-    assert!(poisson.stderr.contains("required arguments were not provided:\n  --rate <RATE|max>\n"));
+    assert!(poisson.stderr.contains("not provided:\n  <--every <TIME>|--rate <RATE|max>>\n"));
     nothing_else(&poisson, &["--poisson"]);
     let last = "tcp://127.0.0.1:65535";
     let expected = format!("{last}: no number to count ports from (or past the last one)");

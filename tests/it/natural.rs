@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use linkgauge::endpoint::Endpoint;
 use linkgauge::run::{CaseResult, Run};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -82,6 +83,80 @@ fn bare_hosts_times_and_rates() {
     let paced = case(&["throughput", &place(&server), "-b", "8M", "-t", "0.5"]);
     assert_eq!(paced.message_bytes, 10_000);
     assert!(paced.figures.throughput_bps.unwrap() < 9e6, "{:?}", paced.figures.throughput_bps);
+}
+
+/// The port of an endpoint, as other programs want it.
+fn port(url: &Endpoint) -> String {
+    url.host_port().unwrap().1.unwrap().to_string()
+}
+
+#[test]
+fn flags_of_other_programs_mean_the_same() {
+    let server = Serving::start(&[]);
+    let (host, tcp, udp) = ("127.0.0.1", port(&server.tcp), port(&server.udp));
+    let asked = |line: &str| {
+        let line = line.replace("TCP", &tcp).replace("UDP", &udp);
+        case(&[&line.split(' ').collect::<Vec<_>>()[..], &[host]].concat())
+    };
+    let ping = asked("ping -p TCP -c 3 -i 0.01 -s 56 -W 2 -w 5 -q");
+    let stop = serde_json::json!({ "count": 3, "time_ns": 5_000_000_000_u64 });
+    assert_eq!((&ping.asked["stop"], ping.message_bytes), (&stop, 56));
+    assert_eq!(ping.asked["rate"], serde_json::json!({ "kind": "messages", "per_second": 100.0 }));
+    assert_eq!(ping.asked["timeout_ns"], 2_000_000_000_u64);
+    let irtt = asked("latency -p TCP -i 10ms -d 200ms -l 100");
+    assert_eq!((&irtt.asked["stop"]["time_ns"], irtt.message_bytes), (&200_000_000.into(), 100));
+    let sockperf = asked("latency -u -p UDP -m 64 -t 0.2 --mps 100");
+    assert_eq!(
+        (sockperf.endpoint.as_str(), sockperf.message_bytes),
+        (format!("udp://{host}:{udp}").as_str(), 64)
+    );
+    let flood = asked("ping -p TCP -c 3 -i 0");
+    assert_eq!(flood.asked["pacing"]["kind"], "closed");
+    let iperf3 =
+        asked("throughput -p UDP -u -b 1m -l 500 -t 0.3 -i 0.1 -O 0.1 -B 127.0.0.1 -4 -T test --runs 1");
+    assert_eq!(iperf3.endpoint, format!("udp://{host}:{udp}?family=4&bind=127.0.0.1"));
+    assert_eq!((iperf3.asked["warm_up"]["time_ns"].as_u64(), iperf3.message_bytes), (Some(100_000_000), 500));
+    assert_eq!(iperf3.asked["rate"]["per_second"].as_f64(), Some(1e6), "{:?}", iperf3.asked["rate"]);
+    assert_eq!(asked("throughput -p TCP -k 7 --protocol linkgauge").figures.sent, 7);
+    assert_eq!(asked("throughput -p TCP --bytes 1M").asked["stop"]["volume_bytes"], 1_000_000);
+}
+
+#[test]
+fn a_server_listens_on_the_port_of_its_flag() {
+    let mut server = Running::start(&["serve", "-p", "0", "127.0.0.1", "--time", "20ms"]);
+    assert!(server.wait().success());
+    let mut line = String::new();
+    server.0.stdout.take().unwrap().read_to_string(&mut line).unwrap();
+    assert!(!line.contains(":7100") && line.starts_with("serving linkgauge on tcp://127.0.0.1:"), "{line}");
+}
+
+#[test]
+fn a_server_that_was_killed_is_not_waited_for() {
+    for flow in ["send", "both"] {
+        let server = Serving::start(&[]);
+        let directory = tempfile::tempdir().unwrap();
+        let events = directory.path().join("events").display().to_string();
+        let client = Running::start(&[
+            "throughput",
+            server.tcp.as_str(),
+            "-d",
+            flow,
+            "-t",
+            "1h",
+            "--timeout",
+            "10min",
+            "--interval",
+            "20ms",
+            "--events",
+            &events,
+        ]);
+        crate::program::wait_for_progress(std::path::Path::new(&events));
+        server.process.signal(Signal::KILL);
+        // Its time-out is longer than the patience of the tests.
+        let ended = client.ended();
+        assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains("closed the link"), "{}", ended.stderr);
+    }
 }
 
 #[test]

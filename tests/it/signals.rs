@@ -63,6 +63,29 @@ fn a_run_is_reported_and_saved() {
     }
 }
 
+/// What the second plan leads to is not known yet.
+#[test]
+fn a_comparison_that_is_cut_short_was_interrupted() {
+    let server = Serving::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    for (name, url) in [("a", &server.tcp), ("b", &server.udp)] {
+        std::fs::write(
+            file(name),
+            format!(
+                "[[case]]\nworkload = \"latency\"\nurl = \"{url}\"\ntime = \"1h\"\ninterval = \"20ms\"\n"
+            ),
+        )
+        .unwrap();
+    }
+    let (a, b, events) = (file("a"), file("b"), file("events"));
+    let running = Running::start(&["ab", "--a", &a, "--b", &b, "--events", &events]);
+    wait_for_progress(Path::new(&events));
+    running.signal(Signal::INT);
+    let ended = running.ended();
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(130), ""));
+}
+
 /// Its shell and the kernel each send the signal, and what is written from then on goes nowhere.
 #[test]
 fn a_terminal_that_closes_costs_nothing() {

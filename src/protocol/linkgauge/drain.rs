@@ -71,7 +71,9 @@ impl DrainTracker {
         if !self.sends_load {
             return false;
         }
-        let held = links.iter().filter_map(|link| link.unacknowledged_bytes()).sum();
+        // What a broken link holds leaves it no more.
+        let whole = links.iter().filter(|link| !link.is_broken());
+        let held = whole.filter_map(|link| link.unacknowledged_bytes()).sum();
         let before = std::mem::replace(&mut self.local_bytes, held);
         if held < before {
             self.last_progress = now;
