@@ -430,8 +430,9 @@ impl CaseResult {
     /// Settings besides endpoint, size and port counts, as text: `100/s`, `spin`. Often empty.
     pub fn settings_label(&self) -> String {
         let per_second = self.pacing().and_then(|pacing| pacing.get("per_second")?.as_f64());
-        let spins = self.placement.get("wait").is_some_and(|wait| wait == "spin");
-        let settings = [per_second.map(|rate| format!("{rate}/s")), spins.then(|| "spin".to_owned())];
+        let is_busy_polling = self.placement.get("wait").is_some_and(|wait| wait == "spin");
+        let settings =
+            [per_second.map(|rate| format!("{rate}/s")), is_busy_polling.then(|| "spin".to_owned())];
         settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }

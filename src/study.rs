@@ -647,23 +647,25 @@ impl PlannedCase {
     }
 
     fn min_duration_of(&self, spec: &CaseSpec) -> Duration {
-        let exchanges = spec.count.map(|count| count.0 + spec.warm_up_count.map_or(0, |count| count.0));
-        let seconds = match (self.line, self.download, exchanges, spec.volume) {
-            (Some(line), _, Some(exchanges), _) => line.transfer_seconds(exchanges * self.message_bytes()),
+        let round_trips = spec.count.map(|count| count.0 + spec.warm_up_count.map_or(0, |count| count.0));
+        let seconds = match (self.line, self.download, round_trips, spec.volume) {
+            (Some(line), _, Some(round_trips), _) => {
+                line.transfer_seconds(round_trips * self.message_bytes())
+            }
             (Some(line), _, None, Some(volume)) => line.transfer_seconds(volume.0),
-            (_, Some(download), Some(exchanges), _) => {
+            (_, Some(download), Some(round_trips), _) => {
                 let path = download.link.map(|path| path.round_trip().as_secs_f64());
-                exchanges as f64 * path.unwrap_or_default()
+                round_trips as f64 * path.unwrap_or_default()
             }
             (_, Some(download), None, Some(volume)) => {
                 volume.0 as f64 / download.predicted_rate(self.window(), volume.0)
             }
-            (_, _, Some(exchanges), _) => {
+            (_, _, Some(round_trips), _) => {
                 let each = match spec.rate {
                     Some(RateTarget::Fixed(rate)) => 1.0 / rate.0,
                     Some(RateTarget::Max) | None => MIN_ROUND_TRIP.as_secs_f64(),
                 };
-                exchanges as f64 * each
+                round_trips as f64 * each
             }
             _ => {
                 let ways = if spec.direction == Some(OneOrMany::One(Direction::Both)) { 2.0 } else { 1.0 };

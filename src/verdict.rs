@@ -317,14 +317,14 @@ fn machine_warnings(a: &[Run], b: &[Run]) -> Vec<Warning> {
 }
 
 /// The metric's values in all repetitions.
-fn repetition_values(found: &SideCase, metric: &Metric) -> Vec<f64> {
+fn repetition_values(side: &SideCase, metric: &Metric) -> Vec<f64> {
     let of_case = |(_, case): &(usize, &CaseResult)| -> Vec<f64> {
         match case.repeats.is_empty() {
             true => metric.value_of_case(case).into_iter().collect(),
             false => case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures)).collect(),
         }
     };
-    found.cases.iter().flat_map(of_case).collect()
+    side.cases.iter().flat_map(of_case).collect()
 }
 
 fn compare_metric(a: &SideCase, b: &SideCase, metric: &Metric, margin: f64) -> MetricComparison {

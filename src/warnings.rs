@@ -150,8 +150,8 @@ fn slow_start(head: &[u64]) -> Option<Warning> {
 }
 
 fn cpu_saturated(case: &CaseResult) -> Option<Warning> {
-    let (near, far) = case.cpu_shares().filter(|_| case.workload == "throughput")?;
-    let ends = [("near", Some(near)), ("far", far)];
+    let (client, server) = case.cpu_shares().filter(|_| case.workload == "throughput")?;
+    let ends = [("near", Some(client)), ("far", server)];
     let (end, share) =
         ends.into_iter().filter_map(|(end, share)| Some((end, share?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
     (share >= SATURATED_CPU_SHARE).then(|| {
@@ -165,10 +165,10 @@ fn cpu_saturated(case: &CaseResult) -> Option<Warning> {
 
 /// Send cost matters only where nothing else limits the sender.
 fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
-    let (near, far) = case.cpu_shares()?;
+    let (client, server) = case.cpu_shares()?;
     let share = match case.direction {
-        Direction::Send => near,
-        Direction::Receive => far?,
+        Direction::Send => client,
+        Direction::Receive => server?,
         Direction::Loop | Direction::Both => return None,
     };
     let unpaced = case.pacing()?.get("kind")? == "closed";
@@ -197,8 +197,8 @@ pub fn sends_messages(case: &CaseResult) -> bool {
 
 fn busy_poll_on_one_cpu(case: &CaseResult) -> Option<Warning> {
     let cpu = |name: &str| case.placement.get(name).and_then(Value::as_u64);
-    let spins = case.placement.get("wait").and_then(Value::as_str) == Some("spin");
-    (spins && cpu("near_cpu").is_some() && cpu("near_cpu") == cpu("far_cpu")).then(|| {
+    let is_busy_polling = case.placement.get("wait").and_then(Value::as_str) == Some("spin");
+    (is_busy_polling && cpu("near_cpu").is_some() && cpu("near_cpu") == cpu("far_cpu")).then(|| {
         Warning::new(
             "spin_on_one_cpu",
             "both ends spin on the same CPU and take it from each other",
@@ -338,14 +338,14 @@ fn few_samples(case: &CaseResult) -> Option<Warning> {
 }
 
 fn line_settings_not_granted(case: &CaseResult) -> Option<Warning> {
-    let asked = case.got.get("line_asked_bits_per_byte").and_then(Value::as_f64)?;
+    let requested = case.got.get("line_asked_bits_per_byte").and_then(Value::as_f64)?;
     let granted = case.line.get("bits_per_byte").and_then(Value::as_f64)?;
-    (asked != granted).then(|| {
+    (requested != granted).then(|| {
         let text = |name: &str| case.got.get(name).and_then(Value::as_str).unwrap_or_default();
         Warning::new(
             "line_not_granted",
             format!(
-                "asked for {} ({asked} bits a character), granted {} ({granted}); the line rate counts what was granted",
+                "asked for {} ({requested} bits a character), granted {} ({granted}); the line rate counts what was granted",
                 text("line_asked"),
                 text("line_granted")
             ),
@@ -424,13 +424,13 @@ fn record_numbers(case: &CaseResult) -> Option<Warning> {
 }
 
 fn window_reduced(case: &CaseResult) -> Option<Warning> {
-    let asked = case.asked.get("peer_options")?.get("window")?.as_str()?;
+    let requested = case.asked.get("peer_options")?.get("window")?.as_str()?;
     let window = case.figures.window?;
-    (asked.parse::<u64>().ok()? > window).then(|| {
+    (requested.parse::<u64>().ok()? > window).then(|| {
         Warning::new(
             "window_reduced",
             format!(
-                "the far end did not bear {asked} requests at once ({} refused, {} sent again): {window} at the end",
+                "the far end did not bear {requested} requests at once ({} refused, {} sent again): {window} at the end",
                 case.figures.refusals.unwrap_or(0),
                 case.figures.retransmissions.unwrap_or(0)
             ),
@@ -441,8 +441,8 @@ fn window_reduced(case: &CaseResult) -> Option<Warning> {
 
 fn requests_repeated(case: &CaseResult) -> Option<Warning> {
     let again = case.figures.retransmissions.filter(|&again| again > 0)?;
-    let told = case.figures.reconnects != Some(0) || window_reduced(case).is_some();
-    (!told).then(|| {
+    let is_known = case.figures.reconnects != Some(0) || window_reduced(case).is_some();
+    (!is_known).then(|| {
         Warning::new(
             "asked_again",
             format!("{} had to be sent again", format_plural(again, "request")),

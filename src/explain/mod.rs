@@ -74,10 +74,10 @@ pub fn explain(
     declared: &DeclaredFacts,
 ) -> Result<Vec<Finding>, Vec<(&'static str, ExplainError)>> {
     let (mut findings, mut silent) = (Vec::new(), Vec::new());
-    for piece in MODELS {
-        match (piece.explain)(evidence, declared) {
+    for model in MODELS {
+        match (model.explain)(evidence, declared) {
             Ok(finding) => findings.push(finding),
-            Err(why) => silent.push((piece.name, why)),
+            Err(why) => silent.push((model.name, why)),
         }
     }
     if findings.is_empty() { Err(silent) } else { Ok(findings) }

@@ -270,7 +270,7 @@ fn count_round_trips(rows: &[DownloadRow]) -> usize {
 
 /// Describes the available rows when there are too few.
 fn missing_rows_text(rows: &[DownloadRow], left_out: &[ExcludedRow]) -> String {
-    let found = match rows.len() {
+    let available = match rows.len() {
         0 => "there are none".to_owned(),
         count => format!("there are {count} at {}", count_round_trips(rows)),
     };
@@ -278,7 +278,7 @@ fn missing_rows_text(rows: &[DownloadRow], left_out: &[ExcludedRow]) -> String {
     let but =
         if left_out.is_empty() { String::new() } else { format!(" (left out: {})", left_out.join("; ")) };
     format!(
-        "downloads at {MIN_ROUND_TRIPS} different round trips are needed, {found}{but}; a latency case with the same URL \
+        "downloads at {MIN_ROUND_TRIPS} different round trips are needed, {available}{but}; a latency case with the same URL \
          and peer in the run tells the round trip"
     )
 }

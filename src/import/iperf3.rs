@@ -123,7 +123,7 @@ fn invalid_result(error: serde_json::Error) -> ImportError {
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let tests = read_tests(file)?;
     let started = tests.first().and_then(|test| test.start.as_ref()?.timestamp.timesecs);
-    let mut found = ForeignResult {
+    let mut imported = ForeignResult {
         measured_by: "iperf3".to_owned(),
         started: started.and_then(|seconds| Timestamp::from_second(seconds).ok()),
         elapsed_ns: 0,
@@ -133,25 +133,25 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     let (count, mut failures) = (tests.len(), Vec::new());
     for test in tests {
         if let Some(start) = test.start.as_ref().filter(|start| !start.version.is_empty()) {
-            found.measured_by.clone_from(&start.version);
+            imported.measured_by.clone_from(&start.version);
         }
         match test.into_case(about) {
             Ok(case) => {
-                found.elapsed_ns = found.elapsed_ns.saturating_add(case.elapsed_ns);
-                found.cases.push(case);
+                imported.elapsed_ns = imported.elapsed_ns.saturating_add(case.elapsed_ns);
+                imported.cases.push(case);
             }
             Err(error) => failures.push(error),
         }
     }
     let failed = failures.len();
     if let Some(error) = failures.into_iter().next() {
-        if found.cases.is_empty() {
+        if imported.cases.is_empty() {
             return Err(error);
         }
         let text = format!("{failed} of {count} tests in the file have no result: {error}");
-        found.warnings.push(Warning::new("incomplete", text, "run these tests again if they matter"));
+        imported.warnings.push(Warning::new("incomplete", text, "run these tests again if they matter"));
     }
-    Ok(ImportedFile::Foreign(found))
+    Ok(ImportedFile::Foreign(imported))
 }
 
 /// The tests of a file, in order.

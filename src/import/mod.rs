@@ -103,14 +103,14 @@ pub struct ForeignResult {
 pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -> Result<Run, ImportError> {
     let mut hashing = HashingReader { file, hash: Sha256::new() };
     let mut reader = BufReader::with_capacity(1 << 16, &mut hashing);
-    let found = match (format.read)(&mut reader, about)? {
+    let imported = match (format.read)(&mut reader, about)? {
         ImportedFile::Run(run) => return Ok(*run),
-        ImportedFile::Foreign(found) => found,
+        ImportedFile::Foreign(imported) => imported,
     };
     io::copy(&mut reader, &mut io::sink())?;
     drop(reader);
     // Importing the same file with the same options yields the same run.
-    let how = (
+    let identity = (
         &about.title,
         &about.endpoint,
         about.message_bytes,
@@ -118,16 +118,16 @@ pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -
         about.lost_value,
         &about.late_limits,
     );
-    hashing.hash.update(format!("{} {how:?}", format.name));
+    hashing.hash.update(format!("{} {identity:?}", format.name));
     let hash = hashing.hash.finalize();
-    let started = found.started.or(about.modified).unwrap_or_else(wall_clock_date);
-    Ok(build_run(found, about, started, [hash[0], hash[1], hash[2]]))
+    let started = imported.started.or(about.modified).unwrap_or_else(wall_clock_date);
+    Ok(build_run(imported, about, started, [hash[0], hash[1], hash[2]]))
 }
 
-fn build_run(found: ForeignResult, about: &ImportOptions, started: Timestamp, random: [u8; 3]) -> Run {
+fn build_run(imported: ForeignResult, about: &ImportOptions, started: Timestamp, random: [u8; 3]) -> Run {
     let [a, b, c] = random;
-    let text = format!("{} was measured by {}, not by linkgauge", about.file_name, found.measured_by);
-    let imported =
+    let text = format!("{} was measured by {}, not by linkgauge", about.file_name, imported.measured_by);
+    let warning =
         Warning::new("imported", text, "docs/import.md says what its figures are, and which are missing");
     Run {
         schema: SCHEMA.to_owned(),
@@ -135,12 +135,12 @@ fn build_run(found: ForeignResult, about: &ImportOptions, started: Timestamp, ra
         title: about.title.clone().or_else(|| Some(about.file_name.clone())),
         tool: TOOL.to_owned(),
         started,
-        elapsed_ns: found.elapsed_ns,
+        elapsed_ns: imported.elapsed_ns,
         interrupted: false,
-        cases: found.cases,
+        cases: imported.cases,
         paper: None,
         environment: Environment::default(),
-        warnings: [imported].into_iter().chain(found.warnings).collect(),
+        warnings: [warning].into_iter().chain(imported.warnings).collect(),
     }
 }
 
@@ -166,9 +166,9 @@ fn base_case(
     direction: Direction,
     figures: Figures,
 ) -> CaseResult {
-    let mut asked = Map::new();
-    asked.insert("imported_as".to_owned(), Value::from(format.name));
-    asked.insert("imported_from".to_owned(), Value::from(about.file_name.clone()));
+    let mut requested = Map::new();
+    requested.insert("imported_as".to_owned(), Value::from(format.name));
+    requested.insert("imported_from".to_owned(), Value::from(about.file_name.clone()));
     CaseResult {
         endpoint: about.endpoint.clone().unwrap_or_else(|| about.file_name.clone()),
         peer: "unknown".to_owned(),
@@ -186,7 +186,7 @@ fn base_case(
         latency_spread: None,
         series: Vec::new(),
         cpu: None,
-        asked,
+        asked: requested,
         got: Map::new(),
         line: Map::new(),
         shaped: Map::new(),

@@ -55,8 +55,8 @@ impl FromStr for TimeUnit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<TimeUnit, String> {
-        let found = TimeUnit::ALL.iter().find(|(name, _)| *name == text);
-        found.map(|(_, unit)| *unit).ok_or_else(|| format!("'{text}' is no unit (known: ns, us, ms, s)"))
+        let unit = TimeUnit::ALL.iter().find(|(name, _)| *name == text);
+        unit.map(|(_, unit)| *unit).ok_or_else(|| format!("'{text}' is no unit (known: ns, us, ms, s)"))
     }
 }
 

@@ -76,9 +76,9 @@ fn tc_arguments(device: &str, shape: &Shape) -> Vec<String> {
     let words = ["qdisc", "add", "dev", device, "root", "handle", QDISC_HANDLE, "netem", "limit"];
     let mut arguments = words.map(str::to_owned).to_vec();
     // Without a delay no packet is in flight, whatever the rate.
-    let on_its_way =
+    let in_flight =
         if shape.delay.is_zero() { 0.0 } else { shape.bits_per_second / 8.0 * shape.delay.as_secs_f64() };
-    let held = shape.queue_bytes as f64 + on_its_way;
+    let held = shape.queue_bytes as f64 + in_flight;
     arguments.push(format!(
         "{:.0}",
         (held / FULL_PACKET_BYTES).ceil().clamp(MIN_QUEUE_PACKETS, MAX_QUEUE_PACKETS)
@@ -148,14 +148,14 @@ mod tests {
 
     #[test]
     fn shape_becomes_tc_arguments() {
-        let told = |shape: &Shape| tc_arguments("eth0", shape)[7..].join(" ");
+        let arguments = |shape: &Shape| tc_arguments("eth0", shape)[7..].join(" ");
         let shape = Shape {
             delay: Duration::from_millis(500),
             bits_per_second: 80e3,
             queue_bytes: 65_536,
             ..Shape::default()
         };
-        assert_eq!(told(&shape), "netem limit 1000 delay 500000us rate 80000bit");
+        assert_eq!(arguments(&shape), "netem limit 1000 delay 500000us rate 80000bit");
         let shape = Shape {
             delay: Duration::from_nanos(1_500),
             jitter: Duration::from_micros(1),
@@ -164,16 +164,19 @@ mod tests {
             reorder: Occurrence::Every(4),
             ..Shape::default()
         };
-        assert_eq!(told(&shape), "netem limit 100000 delay 1.5us 1us loss 7% duplicate 0.1% reorder 25%");
+        assert_eq!(
+            arguments(&shape),
+            "netem limit 100000 delay 1.5us 1us loss 7% duplicate 0.1% reorder 25%"
+        );
         let shape = Shape {
             delay: Duration::from_secs(2),
             bits_per_second: 8e6,
             queue_bytes: 1 << 20,
             ..Shape::default()
         };
-        assert_eq!(told(&shape), "netem limit 2033 delay 2000000us rate 8000000bit");
+        assert_eq!(arguments(&shape), "netem limit 2033 delay 2000000us rate 8000000bit");
         let shape = Shape { loss: Occurrence::Share(0.01), queue_bytes: 65_536, ..Shape::default() };
-        assert_eq!(told(&shape), "netem limit 1000 loss 1%", "no rate and no delay");
+        assert_eq!(arguments(&shape), "netem limit 1000 loss 1%", "no rate and no delay");
         assert_eq!(
             tc_arguments("eth0", &shape)[..7].join(" "),
             "qdisc add dev eth0 root handle 7100:",

@@ -220,24 +220,24 @@ impl RedirectorState {
         let mut opened = first;
         let mut pause = MIN_RECONNECT_DELAY;
         let mut alone_since = self.dialer.now();
-        let mut told = String::new();
+        let mut last_reason = String::new();
         while !self.is_stopping() {
             match opened {
                 Ok(link) => {
-                    let began = self.dialer.now();
+                    let start = self.dialer.now();
                     self.run_session(link);
                     alone_since = self.dialer.now();
                     // The delay also applies to a remote that accepts connections and closes them at once.
-                    if alone_since.since(began) >= MAX_RECONNECT_DELAY {
+                    if alone_since.since(start) >= MAX_RECONNECT_DELAY {
                         pause = MIN_RECONNECT_DELAY;
                     }
-                    told.clear();
+                    last_reason.clear();
                 }
                 Err(error) => {
                     let why = error.to_string();
-                    if why != told {
+                    if why != last_reason {
                         self.emit(RedirectorEvent::ConnectFailed { why: why.clone() });
-                        told = why;
+                        last_reason = why;
                     }
                 }
             }

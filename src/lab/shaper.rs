@@ -347,7 +347,7 @@ impl Relay {
         }
     }
 
-    fn start_connection(self: &Arc<Relay>, near: Box<dyn Link>, from: String) {
+    fn start_connection(self: &Arc<Relay>, client: Box<dyn Link>, from: String) {
         let place = ConnectionGuard(self.clone());
         if self.counters.open.fetch_add(1, Relaxed) >= MAX_CONNECTIONS {
             self.counters.refused.fetch_add(1, Relaxed);
@@ -355,7 +355,7 @@ impl Relay {
         }
         self.counters.accepted.fetch_add(1, Relaxed);
         let run = move || {
-            if let Err(error) = place.0.run_connection(near) {
+            if let Err(error) = place.0.run_connection(client) {
                 place.0.record_failure(&from, error);
             }
             drop(place);
@@ -374,25 +374,25 @@ impl Relay {
     }
 
     /// Runs a connection until it ends.
-    fn run_connection(&self, near: Box<dyn Link>) -> Result<(), LinkError> {
-        let far = self.dialer.open(&self.to)?;
+    fn run_connection(&self, client: Box<dyn Link>) -> Result<(), LinkError> {
+        let server = self.dialer.open(&self.to)?;
         let run = || {
-            let (to_near, to_far) = (near.second_handle()?, far.second_handle()?);
+            let (to_client, to_server) = (client.second_handle()?, server.second_handle()?);
             let connection = RelayConnection {
                 is_ended: AtomicBool::new(false),
                 last_activity: AtomicU64::new(self.dialer.now().0),
-                ends_when_idle: near.caps().framing == Framing::Message && !near.caps().can_signal_close,
+                ends_when_idle: client.caps().framing == Framing::Message && !client.caps().can_signal_close,
             };
             let clock = &self.dialer.clock;
-            let (near, far) =
-                (ShapedLink::new(near, clock, &self.up), ShapedLink::new(far, clock, &self.down));
+            let (client, server) =
+                (ShapedLink::new(client, clock, &self.up), ShapedLink::new(server, clock, &self.down));
             thread::scope(|scope| {
                 let down = Builder::new()
                     .name("shaper down".to_owned())
                     .stack_size(THREAD_STACK_BYTES)
-                    .spawn_scoped(scope, || self.relay_direction(far, to_near, &connection))
+                    .spawn_scoped(scope, || self.relay_direction(server, to_client, &connection))
                     .map_err(Fault::system("start a thread"))?;
-                let up = self.relay_direction(near, to_far, &connection);
+                let up = self.relay_direction(client, to_server, &connection);
                 // A thread that panicked has already printed its message.
                 let down = down.join().unwrap_or(Ok(()));
                 match (up, down) {
@@ -427,12 +427,12 @@ impl Relay {
         mut to: Box<dyn Link>,
         connection: &RelayConnection,
     ) -> Result<(), RelayError> {
-        let mut room = vec![0; from.caps().max_message_bytes.unwrap_or(MAX_CHUNK_BYTES)];
+        let mut buffer = vec![0; from.caps().max_message_bytes.unwrap_or(MAX_CHUNK_BYTES)];
         while self.should_continue(connection) {
-            match from.receive(&mut room, POLL_INTERVAL) {
+            match from.receive(&mut buffer, POLL_INTERVAL) {
                 Ok(length) => {
                     connection.last_activity.store(self.dialer.now().0, Relaxed);
-                    match self.send_all(&room[..length], to.as_mut(), connection) {
+                    match self.send_all(&buffer[..length], to.as_mut(), connection) {
                         // Deliver the remaining data of the sender first. The end then propagates to the other
                         // direction.
                         Err(Fault::Closed) => return Ok(()),

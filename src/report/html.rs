@@ -179,10 +179,10 @@ pub fn fit_texts(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
 /// The number of thresholds that failed. Empty without thresholds.
 fn threshold_summary(run: &Run) -> String {
     match wording::threshold_results(run) {
-        (missed, 0) if missed.is_empty() => String::new(),
-        (missed, kept) if missed.is_empty() => format!("{} kept.", plural(kept, "threshold")),
-        (missed, kept) => {
-            format!("{} of {} not kept.", missed.len(), plural(missed.len() + kept, "threshold"))
+        (failed, 0) if failed.is_empty() => String::new(),
+        (failed, passed) if failed.is_empty() => format!("{} kept.", plural(passed, "threshold")),
+        (failed, passed) => {
+            format!("{} of {} not kept.", failed.len(), plural(failed.len() + passed, "threshold"))
         }
     }
 }

@@ -133,12 +133,12 @@ mod tests {
     use super::*;
     use crate::report::sample_runs;
 
-    fn case(direction: Direction, bytes: u32, got: serde_json::Value) -> CaseResult {
+    fn case(direction: Direction, bytes: u32, facts: serde_json::Value) -> CaseResult {
         let mut run = sample_runs::full();
         let at = run.cases.iter().position(|case| case.workload == "throughput").unwrap();
-        let got = got.as_object().cloned().unwrap_or_else(Map::new);
+        let facts = facts.as_object().cloned().unwrap_or_else(Map::new);
         let endpoint = "tcp://box:18767".to_owned();
-        CaseResult { direction, message_bytes: bytes, got, endpoint, ..run.cases.remove(at) }
+        CaseResult { direction, message_bytes: bytes, got: facts, endpoint, ..run.cases.remove(at) }
     }
 
     fn write_netio(cases: Vec<CaseResult>) -> String {

@@ -81,28 +81,29 @@ fn label_runs<'a>(sides: &[RunGroup<'a>], compared: bool) -> Vec<Vec<LabelledRun
 }
 
 fn render_page(sides: &[RunGroup], comparison: Option<&RunComparison>) -> Result<String, minijinja::Error> {
-    let told = label_runs(sides, comparison.is_some());
+    let labelled = label_runs(sides, comparison.is_some());
     let all = match_cases(&sides.iter().map(|side| side.runs).collect::<Vec<_>>());
     let several = |case: &&MatchedCase| case.sides.iter().flatten().count() > 1;
     let (shared, alone): (Vec<&MatchedCase>, Vec<&MatchedCase>) = all.iter().partition(several);
-    let runs: Vec<&LabelledRun> = told.iter().flatten().collect();
+    let runs: Vec<&LabelledRun> = labelled.iter().flatten().collect();
     let title = match comparison {
         Some(_) => "A and B compared".to_owned(),
         None => format!("{} side by side", plural(runs.len(), "run")),
     };
     let left_out: usize = sides.iter().map(|side| side.runs.len().saturating_sub(MAX_RUNS_PER_GROUP)).sum();
-    let mut layers: Vec<ChartLayer> = shared.iter().flat_map(|case| layers_of_case(case, &told)).collect();
+    let mut layers: Vec<ChartLayer> =
+        shared.iter().flat_map(|case| layers_of_case(case, &labelled)).collect();
     layers.sort_by_key(|layer| layer.run_index);
     let cases: Vec<Value> = shared
         .iter()
         .zip(1..)
-        .map(|(matched, number)| case_context(matched, number, &told, comparison))
+        .map(|(matched, number)| case_context(matched, number, &labelled, comparison))
         .collect();
     let only: Vec<Value> = alone
         .iter()
         .map(|case| {
             let side = case.sides.iter().position(Option::is_some).unwrap_or_default();
-            context! { name => case_name(case.first()), side => group_letter(&told[side]) }
+            context! { name => case_name(case.first()), side => group_letter(&labelled[side]) }
         })
         .collect();
     html::render_template(
@@ -110,9 +111,9 @@ fn render_page(sides: &[RunGroup], comparison: Option<&RunComparison>) -> Result
         context! {
             title,
             tool => concat!("linkgauge ", env!("CARGO_PKG_VERSION")),
-            date => runs.iter().map(|told| told.run.started).max().map(|last| last.strftime("%Y-%m-%d").to_string()),
+            date => runs.iter().map(|labelled| labelled.run.started).max().map(|last| last.strftime("%Y-%m-%d").to_string()),
             many => cases.len() > MAX_UNFOLDED_CASES,
-            runs => runs.iter().map(|told| run_context(told)).collect::<Vec<Value>>(),
+            runs => runs.iter().map(|labelled| run_context(labelled)).collect::<Vec<Value>>(),
             most => MAX_RUNS_PER_GROUP,
             left_out => if left_out > 0 { plural(left_out, "run") } else { String::new() },
             counts => comparison.map(verdict_counts),
@@ -127,7 +128,7 @@ fn render_page(sides: &[RunGroup], comparison: Option<&RunComparison>) -> Result
 
 /// The name of a group, without the number of the run.
 fn group_letter(side: &[LabelledRun]) -> String {
-    side.first().map(|told| told.short.split('.').next().unwrap_or_default().to_owned()).unwrap_or_default()
+    side.first().map(|run| run.short.split('.').next().unwrap_or_default().to_owned()).unwrap_or_default()
 }
 
 fn case_name(found: &SideCase) -> String {
@@ -139,9 +140,9 @@ fn verdict_counts(comparison: &RunComparison) -> String {
     let order =
         [Verdict::Worse, Verdict::Better, Verdict::NoDifferenceShown, Verdict::TooFew, Verdict::NotMeasured];
     let count = |verdict: Verdict| comparison.cases.iter().filter(|one| one.verdict == verdict).count();
-    let told = order.into_iter().map(|verdict| (count(verdict), verdict.label()));
-    let told = told.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{words}: {count}"));
-    told.collect::<Vec<_>>().join(", ")
+    let counts = order.into_iter().map(|verdict| (count(verdict), verdict.label()));
+    let counts = counts.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{words}: {count}"));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 /// CSS class of a verdict.
@@ -153,14 +154,14 @@ fn verdict_class(verdict: Verdict) -> &'static str {
     }
 }
 
-fn run_context(told: &LabelledRun) -> Value {
-    let run = told.run;
+fn run_context(labelled: &LabelledRun) -> Value {
+    let run = labelled.run;
     let fact = |name: &str| {
         let value = run.environment.near.get(name).and_then(|value| value.as_str());
         value.unwrap_or(ABSENT).to_owned()
     };
     context! {
-        short => told.short.clone(), key => context! { class => format!("s{}", told.colour + 1), line => true, mark => told.colour + 1, drawn => "fill" },
+        short => labelled.short.clone(), key => context! { class => format!("s{}", labelled.colour + 1), line => true, mark => labelled.colour + 1, drawn => "fill" },
         title => run.title.clone().unwrap_or_else(|| "linkgauge".to_owned()),
         id => run.id.clone(),
         host => local_host(run).unwrap_or_else(|| ABSENT.to_owned()),
@@ -174,24 +175,25 @@ fn run_context(told: &LabelledRun) -> Value {
 /// The drawn measurements of a case, group by group.
 fn measurements_of_case<'a>(
     matched: &MatchedCase<'a>,
-    told: &'a [Vec<LabelledRun>],
+    labelled: &'a [Vec<LabelledRun>],
 ) -> Vec<(&'a LabelledRun<'a>, &'a CaseResult)> {
-    let sides = matched.sides.iter().zip(told);
-    let found = sides.filter_map(|(found, told)| Some((found.as_ref()?, told)));
-    let drawn = |(found, told): (&SideCase<'a>, &'a Vec<LabelledRun<'a>>)| {
-        found.cases.iter().filter_map(|(run, case)| Some((told.get(*run)?, *case))).collect::<Vec<_>>()
+    let sides = matched.sides.iter().zip(labelled);
+    let measured = sides.filter_map(|(measured, labelled)| Some((measured.as_ref()?, labelled)));
+    let drawn = |(measured, labelled): (&SideCase<'a>, &'a Vec<LabelledRun<'a>>)| {
+        measured.cases.iter().filter_map(|(run, case)| Some((labelled.get(*run)?, *case))).collect::<Vec<_>>()
     };
-    found.flat_map(drawn).collect()
+    measured.flat_map(drawn).collect()
 }
 
-fn layers_of_case<'a>(matched: &'a MatchedCase<'a>, told: &'a [Vec<LabelledRun>]) -> Vec<ChartLayer<'a>> {
-    let numbers: Vec<*const Run> = told.iter().flatten().map(|told| std::ptr::from_ref(told.run)).collect();
-    measurements_of_case(matched, told)
+fn layers_of_case<'a>(matched: &'a MatchedCase<'a>, labelled: &'a [Vec<LabelledRun>]) -> Vec<ChartLayer<'a>> {
+    let numbers: Vec<*const Run> =
+        labelled.iter().flatten().map(|labelled| std::ptr::from_ref(labelled.run)).collect();
+    measurements_of_case(matched, labelled)
         .into_iter()
-        .map(|(told, case)| ChartLayer {
-            run_index: numbers.iter().position(|run| std::ptr::eq(*run, told.run)).unwrap_or_default(),
-            colour: told.colour,
-            label: &told.label,
+        .map(|(labelled, case)| ChartLayer {
+            run_index: numbers.iter().position(|run| std::ptr::eq(*run, labelled.run)).unwrap_or_default(),
+            colour: labelled.colour,
+            label: &labelled.label,
             endpoint: &matched.first().name.endpoint,
             case,
         })
@@ -201,20 +203,20 @@ fn layers_of_case<'a>(matched: &'a MatchedCase<'a>, told: &'a [Vec<LabelledRun>]
 fn case_context(
     matched: &MatchedCase,
     number: usize,
-    told: &[Vec<LabelledRun>],
+    labelled: &[Vec<LabelledRun>],
     comparison: Option<&RunComparison>,
 ) -> Value {
     let first = matched.first();
-    let each = measurements_of_case(matched, told);
+    let each = measurements_of_case(matched, labelled);
     let metric = Metric::headline(first.cases[0].1);
     let value = |case: &CaseResult| {
         metric.value_of_case(case).map_or_else(|| ABSENT.to_owned(), |value| metric.unit().format(value))
     };
-    let glance: Vec<String> = told
+    let glance: Vec<String> = labelled
         .iter()
         .flatten()
-        .map(|told| {
-            let own = each.iter().filter(|(other, _)| std::ptr::eq(*other, told));
+        .map(|labelled| {
+            let own = each.iter().filter(|(other, _)| std::ptr::eq(*other, labelled));
             own.map(|(_, case)| value(case)).collect::<Vec<_>>().join(", ")
         })
         .collect();
@@ -232,14 +234,14 @@ fn case_context(
         .collect();
     let warnings = each
         .iter()
-        .flat_map(|(told, case)| case.warnings.iter().map(|warning| (told.short.clone(), warning)));
+        .flat_map(|(labelled, case)| case.warnings.iter().map(|warning| (labelled.short.clone(), warning)));
     let elsewhere = matched.sides.iter().flatten().skip(1).find(|found| found.name != first.name);
     context! {
         number, name => case_name(first), metric => metric.name(), glance, verdicts,
         elsewhere => elsewhere.map(|found| case_name(found)),
         warnings => warnings.map(|(short, warning)| context! { short, code => warning.code.clone(), text => warning.text.clone() }).collect::<Vec<Value>>(),
-        charts => html::chart_contexts(case_charts(&layers_of_case(matched, told))),
-        heads => each.iter().map(|(told, _)| told.short.clone()).collect::<Vec<_>>(),
+        charts => html::chart_contexts(case_charts(&layers_of_case(matched, labelled))),
+        heads => each.iter().map(|(labelled, _)| labelled.short.clone()).collect::<Vec<_>>(),
         rows => figure_rows(&each),
     }
 }
@@ -266,14 +268,16 @@ fn figure_rows(each: &[(&LabelledRun, &CaseResult)]) -> Vec<Value> {
 /// Machine facts that differ between the runs, with the value of each run.
 fn machine_differences<'a>(runs: &[&LabelledRun<'a>]) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (prefix, far) in [("", false), ("far ", true)] {
-        let machine = |run: &'a Run| if far { &run.environment.far } else { &run.environment.near };
-        let mut names: Vec<&String> = runs.iter().flat_map(|told| machine(told.run).keys()).collect();
+    for (prefix, is_remote) in [("", false), ("far ", true)] {
+        let machine = |run: &'a Run| if is_remote { &run.environment.far } else { &run.environment.near };
+        let mut names: Vec<&String> = runs.iter().flat_map(|labelled| machine(labelled.run).keys()).collect();
         names.sort();
         names.dedup();
         for name in names {
-            let cells: Vec<String> =
-                runs.iter().map(|told| html::format_fact(name, machine(told.run).get(name))).collect();
+            let cells: Vec<String> = runs
+                .iter()
+                .map(|labelled| html::format_fact(name, machine(labelled.run).get(name)))
+                .collect();
             if cells.iter().any(|cell| *cell != cells[0]) {
                 rows.push(context! { name => format!("{prefix}{}", html::display_name(name)), cells });
             }

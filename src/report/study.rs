@@ -140,21 +140,21 @@ fn summary_sentences(paper: &StudyResult) -> Vec<String> {
     cases.sort_unstable();
     cases.dedup();
     let mut sentences = vec![format!("Published by {}.", paper.source)];
-    sentences.extend(paper.shortened.iter().map(|what| format!("Shorter than the study: {what}.")));
-    let met = format!(
+    sentences.extend(paper.shortened.iter().map(|change| format!("Shorter than the study: {change}.")));
+    let coverage = format!(
         "{} of {} met by {}; rows with the same # share one.",
         measured,
         plural(rows().count(), "figure"),
         plural(cases.len(), "measured case")
     );
-    sentences.push(met);
-    let what = match paper.stand_ins.as_slice() {
+    sentences.push(coverage);
+    let devices = match paper.stand_ins.as_slice() {
         [] => "no hardware".to_owned(),
         stand_ins => format!("{}, no hardware", stand_ins.join(", ")),
     };
     sentences.extend(match lab_share(paper) {
-        LabShare::All => Some(format!("Measured in the lab: {what}.")),
-        LabShare::Partial => Some(format!("lab: measured in the lab, {what}.")),
+        LabShare::All => Some(format!("Measured in the lab: {devices}.")),
+        LabShare::Partial => Some(format!("lab: measured in the lab, {devices}.")),
         LabShare::Nothing => None,
     });
     if !paper.guests.is_empty() {
@@ -246,10 +246,10 @@ fn draw_list(paper: &StudyResult, table: &StudyTable, width: usize) -> Vec<(Stri
 fn informative_rows(table: &StudyTable) -> Vec<&StudyRow> {
     let is_figure = |row: &&StudyRow| row.published.parse::<f64>().is_ok();
     let shown: BTreeSet<usize> = table.rows.iter().filter(is_figure).filter_map(|row| row.case).collect();
-    let tells = |row: &&StudyRow| {
+    let is_informative = |row: &&StudyRow| {
         is_figure(row) || row.measured.and(row.case).is_some_and(|case| !shown.contains(&case))
     };
-    table.rows.iter().filter(tells).collect()
+    table.rows.iter().filter(is_informative).collect()
 }
 
 /// Shrinking order for a table that is too wide: index of the cell and its minimum width.
@@ -299,10 +299,10 @@ fn stand_in_notes(run: &Run, table: &StudyTable) -> Vec<String> {
             cases.entry(name).or_default().insert(number);
         }
     }
-    let told = |(name, cases): (&&str, &BTreeSet<usize>)| {
+    let note = |(name, cases): (&&str, &BTreeSet<usize>)| {
         format!("{}: {name}.", format_case_list(&cases.iter().copied().collect::<Vec<_>>()))
     };
-    cases.iter().filter(|_| cases.len() > 1).map(told).collect()
+    cases.iter().filter(|_| cases.len() > 1).map(note).collect()
 }
 
 /// Remarks below a table: lab devices, incomplete cases, notes on published figures.
@@ -334,8 +334,8 @@ fn table_remarks(run: &Run, table: &StudyTable) -> Vec<String> {
     statistics.sort_unstable();
     statistics.dedup();
     let words: Vec<String> = statistics.into_iter().map(statistic_label).collect();
-    let met = format!("measured: {}.", words.join(", "));
-    std::iter::once(met).chain(stand_in_notes(run, table)).chain(why).chain(notes).collect()
+    let measured_statistics = format!("measured: {}.", words.join(", "));
+    std::iter::once(measured_statistics).chain(stand_in_notes(run, table)).chain(why).chain(notes).collect()
 }
 
 fn end_sentence(sentence: &str) -> String {

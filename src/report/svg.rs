@@ -293,26 +293,26 @@ const MAX_OMITTED_POINTS: usize = 40;
 fn simplify_points(points: &str) -> String {
     let number = |text: &str| text.parse::<f64>().ok();
     let pair = |pair: &str| pair.split_once(',').and_then(|(x, y)| Some((number(x)?, number(y)?)));
-    let mut kept: Vec<(f64, f64)> = Vec::new();
+    let mut result: Vec<(f64, f64)> = Vec::new();
     // The points since the last one in the result. The line ends at the last of them.
     let mut since: Vec<(f64, f64)> = Vec::new();
     for point in points.split_whitespace().filter_map(pair) {
-        let straight = kept.last().is_some_and(|from| {
+        let straight = result.last().is_some_and(|from| {
             since.len() < MAX_OMITTED_POINTS
                 && since.iter().all(|one| distance_to_segment(*one, *from, point) <= MAX_DEVIATION)
         });
         if !straight {
-            kept.extend(since.pop());
+            result.extend(since.pop());
             since.clear();
-            if kept.is_empty() {
-                kept.push(point);
+            if result.is_empty() {
+                result.push(point);
                 continue;
             }
         }
         since.push(point);
     }
-    kept.extend(since.pop());
-    kept.iter().map(|(x, y)| format!("{x},{y}")).collect::<Vec<_>>().join(" ")
+    result.extend(since.pop());
+    result.iter().map(|(x, y)| format!("{x},{y}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Distance of a point from the straight line between two others.

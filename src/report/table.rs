@@ -360,11 +360,11 @@ impl ReportTable {
     }
 
     fn retain_columns(&mut self, keep: &[bool]) {
-        let mut kept = keep.iter();
-        self.columns.retain(|_| *kept.next().expect("one a column"));
+        let mut keep_column = keep.iter();
+        self.columns.retain(|_| *keep_column.next().expect("one a column"));
         for row in &mut self.rows {
-            let mut kept = keep.iter();
-            row.cells.retain(|_| *kept.next().expect("one a column"));
+            let mut keep_column = keep.iter();
+            row.cells.retain(|_| *keep_column.next().expect("one a column"));
         }
     }
 }
@@ -385,7 +385,7 @@ fn format_cpus(case: &CaseResult) -> String {
     let cpu = |name: &str| case.placement.get(name).and_then(Value::as_u64).map(|cpu| cpu.to_string());
     match (cpu("near_cpu"), cpu("far_cpu")) {
         (None, None) => "any".to_owned(),
-        (near, far) => [near, far].map(|cpu| cpu.unwrap_or_else(|| "any".to_owned())).join(","),
+        (client, server) => [client, server].map(|cpu| cpu.unwrap_or_else(|| "any".to_owned())).join(","),
     }
 }
 
@@ -414,11 +414,11 @@ fn format_message_rate(case: &CaseResult, print: fn(f64) -> String) -> String {
 /// Of client and server: `98+63 %`.
 fn format_cpu_shares(case: &CaseResult) -> String {
     let percent = |share: f64| format!("{:.0}", 100.0 * share);
-    let Some((near, far)) = case.cpu_shares().filter(|_| sends_messages(case)) else {
+    let Some((client, server)) = case.cpu_shares().filter(|_| sends_messages(case)) else {
         return ABSENT.to_owned();
     };
-    let far = far.map_or(ABSENT.to_owned(), percent);
-    format!("{}+{far} %", percent(near))
+    let server = server.map_or(ABSENT.to_owned(), percent);
+    format!("{}+{server} %", percent(client))
 }
 
 fn format_rate(bits_per_second: Option<f64>) -> String {

@@ -149,16 +149,16 @@ impl TextReport {
     /// Explains the visible columns.
     fn push_notes(&mut self, run: &Run, shown: &[&str]) {
         let mut notes: Vec<String> = Vec::new();
-        let told = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
-        for (index, case) in told.iter().enumerate() {
+        let cases = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
+        for (index, case) in cases.iter().enumerate() {
             let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
             let missed = format_missed_frames(&case.figures).filter(|_| is_latency(case));
             let missed = missed.map(|missed| format!("missed frames: {missed}."));
             let late = format_late(&case.figures).filter(|_| is_latency(case));
             let late = late.map(|late| format!("late: {late}."));
-            let told =
+            let remarks =
                 port_spread_text(case).into_iter().chain(one_way_sentence(case)).chain(missed.or(late));
-            notes.extend(told.map(|note| format!("{name}{note}")));
+            notes.extend(remarks.map(|note| format!("{name}{note}")));
         }
         let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
         if any(&|case| !is_download(case) && case.figures.latency_ns.is_some() || case.under_load.is_some()) {
@@ -229,15 +229,15 @@ impl TextReport {
 
     /// Failed thresholds one by one, the others as a count.
     fn push_thresholds(&mut self, run: &Run) {
-        let (missed, kept) = threshold_results(run);
-        if kept + missed.len() > 0 {
+        let (failed, passed) = threshold_results(run);
+        if passed + failed.len() > 0 {
             self.out.push('\n');
         }
-        for missed in missed {
-            self.push_labelled("not kept:", &missed, RED);
+        for failed in failed {
+            self.push_labelled("not kept:", &failed, RED);
         }
-        if kept > 0 {
-            self.push_labelled("kept:", &plural(kept, "threshold"), BOLD);
+        if passed > 0 {
+            self.push_labelled("kept:", &plural(passed, "threshold"), BOLD);
         }
     }
 

@@ -209,12 +209,12 @@ pub fn threshold_results(run: &Run) -> (Vec<String>, usize) {
         .iter()
         .zip(1..)
         .flat_map(|(case, number)| case.thresholds.iter().map(move |one| (one, number)));
-    let (kept, missed): (Vec<_>, Vec<_>) = all.partition(|(judged, _)| judged.kept);
-    let said = |(judged, number): &(&ThresholdResult, usize)| {
+    let (passed, failed): (Vec<_>, Vec<_>) = all.partition(|(judged, _)| judged.kept);
+    let describe = |(judged, number): &(&ThresholdResult, usize)| {
         let case = if run.cases.len() > 1 { format!("case {number}: ") } else { String::new() };
         printable(&format!("{case}{}, {}", judged.threshold, measured_text(judged)))
     };
-    (missed.iter().map(said).collect(), kept.len())
+    (failed.iter().map(describe).collect(), passed.len())
 }
 
 /// `3 cases`, `1 case`.
@@ -250,16 +250,16 @@ fn host_name(machine: &Map<String, Value>) -> Option<String> {
 
 /// Names of both machines. The remote one only if it reported its name and is the same in all cases.
 pub fn host_names(run: &Run) -> Option<String> {
-    let near = local_host(run)?;
+    let local = local_host(run)?;
     let place = |case: &CaseResult| {
         let endpoint: Endpoint = case.endpoint.parse().ok()?;
         Some(endpoint.host_port().ok()?.0.to_owned())
     };
     let first = run.cases.first().and_then(place);
     let one = first.is_some() && run.cases.iter().all(|case| place(case) == first);
-    match host_name(&run.environment.far).filter(|far| one && *far != near) {
-        Some(far) => Some(format!("{near} → {far}")),
-        None => Some(near),
+    match host_name(&run.environment.far).filter(|remote| one && *remote != local) {
+        Some(remote) => Some(format!("{local} → {remote}")),
+        None => Some(local),
     }
 }
 
@@ -321,9 +321,9 @@ pub fn format_missed_frames(figures: &Figures) -> Option<String> {
             format!("{} over {} ms ({part})", format_count(count), printable(limit))
         }
     };
-    let told: Vec<String> = counts.iter().take(last + 1).map(each).collect();
+    let parts: Vec<String> = counts.iter().take(last + 1).map(each).collect();
     let lost = if figures.lost > 0 { "; the lost are among them" } else { "" };
-    (!told.is_empty()).then(|| told.join(", ") + lost)
+    (!parts.is_empty()).then(|| parts.join(", ") + lost)
 }
 
 /// The share of late requests, for each limit from the shortest to the first that none exceeded, and the mean of the
@@ -336,11 +336,11 @@ pub fn format_late(figures: &Figures) -> Option<String> {
     shares.sort_by(|a, b| length(a.0).total_cmp(&length(b.0)));
     let last = shares.iter().position(|(_, part)| *part == 0.0).unwrap_or(shares.len());
     let each = |(limit, part): &(&str, f64)| format!("{} over {} ms", format_share(*part), printable(limit));
-    let told: Vec<String> = shares.iter().take(last).map(each).collect();
+    let parts: Vec<String> = shares.iter().take(last).map(each).collect();
     let lost = if figures.lost > 0 { "; the lost are among them" } else { "" };
     let mean = times.mean_fastest_95_percent.map(format_nanoseconds);
     let mean = mean.map_or(String::new(), |mean| format!(". Mean of the fastest 95 %: {mean}"));
-    (!told.is_empty()).then(|| told.join(", ") + lost + &mean)
+    (!parts.is_empty()).then(|| parts.join(", ") + lost + &mean)
 }
 
 /// The first missed frames: number, due time, and response time.

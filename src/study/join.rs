@@ -77,9 +77,9 @@ fn find_flaw(
 
 /// Why a case is incomplete, in the words of its warning.
 fn incomplete_reason(case: &CaseResult) -> String {
-    let told =
+    let warning =
         case.warnings.iter().find(|warning| matches!(warning.code.as_str(), "incomplete" | "interrupted"));
-    match told {
+    match warning {
         Some(warning) => warning.text.clone(),
         None if case.figures.lost > 0 => loss_text(&case.figures),
         None => "nothing was measured".to_owned(),

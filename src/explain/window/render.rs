@@ -101,19 +101,19 @@ impl WindowModel {
             return None;
         }
         let mut weighted = false;
-        let mut missed = |(index, judged): (usize, &AssessedRow)| {
-            let far = |fit: &&WindowFit| fit.residuals_percent[index].abs() > NOTABLE_RESIDUAL_PERCENT;
-            let far: Vec<&WindowFit> = self.fits.iter().filter(far).collect();
-            weighted |= far.iter().any(|fit| fit.method == self.relative_fit().method);
+        let mut misses = |(index, judged): (usize, &AssessedRow)| {
+            let poor_fits = |fit: &&WindowFit| fit.residuals_percent[index].abs() > NOTABLE_RESIDUAL_PERCENT;
+            let poor_fits: Vec<&WindowFit> = self.fits.iter().filter(poor_fits).collect();
+            weighted |= poor_fits.iter().any(|fit| fit.method == self.relative_fit().method);
             let by = |fit: &&WindowFit| {
                 format!("{} ({})", fit.method, signed_percent(fit.residuals_percent[index]))
             };
-            let by: Vec<String> = far.iter().map(by).collect();
-            (!far.is_empty()).then(|| format!("{} is missed by {}", judged.row.name, by.join(" and ")))
+            let by: Vec<String> = poor_fits.iter().map(by).collect();
+            (!poor_fits.is_empty()).then(|| format!("{} is missed by {}", judged.row.name, by.join(" and ")))
         };
-        let missed: Vec<String> = self.rows.iter().enumerate().filter_map(&mut missed).collect();
+        let misses: Vec<String> = self.rows.iter().enumerate().filter_map(&mut misses).collect();
         let why = if weighted { "" } else { ": unweighted, the slow rows decide" };
-        (!missed.is_empty()).then(|| format!("{}{why}.", missed.join("; ")))
+        (!misses.is_empty()).then(|| format!("{}{why}.", misses.join("; ")))
     }
 
     /// The cost of a chunk, by all fits.

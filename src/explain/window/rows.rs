@@ -91,14 +91,14 @@ impl DownloadRows {
         for (index, case) in run.cases.iter().enumerate().filter(|(_, case)| case.workload == "download") {
             let name = row_name(run, index);
             let rate = case.figures.throughput_bps.filter(|rate| PLAUSIBLE_RATES_BPS.contains(rate));
-            let exchanges = median_round_trip_ns(run, case);
+            let measured = median_round_trip_ns(run, case);
             let configured = shaped_number(case, "delay_ns").map(|delay| 2.0 * delay);
             let configured = configured.filter(|round_trip| PLAUSIBLE_ROUND_TRIPS_NS.contains(round_trip));
             if case.figures.window.is_some_and(|window| window > 1) {
                 rows.exclude(name, "more than one request was under way at once");
                 continue;
             }
-            match (rate, exchanges.or(configured)) {
+            match (rate, measured.or(configured)) {
                 (None, _) => rows.exclude(name, "it has no rate that there can be"),
                 (_, None) => rows.exclude(name, UNKNOWN_ROUND_TRIP),
                 (Some(throughput_bps), Some(round_trip_ns)) => {
@@ -108,7 +108,7 @@ impl DownloadRows {
                         name,
                         case: Some(index + 1),
                         round_trip_ns,
-                        round_trip_measured: exchanges.is_some(),
+                        round_trip_measured: measured.is_some(),
                         configured_bps: shaped_number(case, "rate_from_bps")
                             .filter(|rate| PLAUSIBLE_RATES_BPS.contains(rate)),
                         throughput_bps,
@@ -173,10 +173,11 @@ fn row_name(run: &Run, index: usize) -> String {
 
 /// The median round trip of the latency case at the same endpoint in the run, in nanoseconds.
 fn median_round_trip_ns(run: &Run, case: &CaseResult) -> Option<f64> {
-    let there = |other: &&CaseResult| {
+    let is_same_endpoint = |other: &&CaseResult| {
         other.workload == "latency" && other.peer == case.peer && other.endpoint == case.endpoint
     };
-    let latency = run.cases.iter().filter(there).find_map(|other| other.figures.latency_ns.as_ref())?;
+    let latency =
+        run.cases.iter().filter(is_same_endpoint).find_map(|other| other.figures.latency_ns.as_ref())?;
     // Small samples have no percentiles.
     let typical = latency.percentile("p50").map_or(latency.mean, |p50| p50 as f64);
     PLAUSIBLE_ROUND_TRIPS_NS.contains(&typical).then_some(typical)
@@ -189,8 +190,8 @@ fn shaped_number(case: &CaseResult, name: &str) -> Option<f64> {
 /// The replacement for hardware, as declared by the user or reported by the remote.
 fn stand_in_name(case: &CaseResult) -> Option<String> {
     let named = case.placement.get("stand_in").and_then(Value::as_str).map(str::to_owned);
-    let told = case.got.get("emulated").and_then(Value::as_bool).filter(|emulated| *emulated);
-    named.or(told.map(|_| "emulated logger".to_owned()))
+    let emulated = case.got.get("emulated").and_then(Value::as_bool).filter(|emulated| *emulated);
+    named.or(emulated.map(|_| "emulated logger".to_owned()))
 }
 
 /// The facts that a shaped link adds to the document. `number` above reads them.

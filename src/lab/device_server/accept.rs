@@ -27,18 +27,18 @@ struct ConnectedClient {
 impl SerialPort {
     /// Runs until the port closes. All sessions have ended then.
     pub fn accept_clients(self: Arc<SerialPort>, listener: &mut dyn Listener, line: &dyn Link) {
-        let mut guests: Vec<ConnectedClient> = Vec::new();
+        let mut clients: Vec<ConnectedClient> = Vec::new();
         while !self.is_stopping() {
             let accepted = listener.accept(CANCEL_CHECK_INTERVAL, &mut |_, _, _| Admission::Drop);
-            guests.retain(|guest| !guest.session_thread.is_finished());
+            clients.retain(|client| !client.session_thread.is_finished());
             match accepted {
                 Ok((link, from)) => {
-                    if !self.make_room(&mut guests) {
+                    if !self.make_room(&mut clients) {
                         self.refuse(from);
                         continue;
                     }
                     match self.start_session(link, from.clone(), line) {
-                        Ok(guest) => guests.push(guest),
+                        Ok(client) => clients.push(client),
                         Err(_) => self.refuse(from),
                     }
                 }
@@ -47,9 +47,9 @@ impl SerialPort {
                 Err(_) => self.state.clock.sleep_until(self.state.clock.now() + CANCEL_CHECK_INTERVAL),
             }
         }
-        for guest in guests {
+        for client in clients {
             // A session that panicked has already printed its message.
-            let _ = guest.session_thread.join();
+            let _ = client.session_thread.join();
         }
     }
 
@@ -59,22 +59,22 @@ impl SerialPort {
     }
 
     /// Returns true if one more client can be admitted. Waits for one that is about to disconnect.
-    fn make_room(&self, guests: &mut Vec<ConnectedClient>) -> bool {
-        if guests.len() < self.state.max_clients {
+    fn make_room(&self, clients: &mut Vec<ConnectedClient>) -> bool {
+        if clients.len() < self.state.max_clients {
             return true;
         }
         if self.state.busy_policy == BusyPolicy::Replace {
-            guests[0].client.end();
+            clients[0].client.end();
         }
         let clock = &self.state.clock;
         let until = clock.now() + MAX_DISCONNECT_WAIT;
         // A client that reconnects immediately must not be blocked by its own previous connection.
-        while guests.iter().any(|guest| guest.client.has_ended() || guest.link.is_hung_up())
+        while clients.iter().any(|client| client.client.has_ended() || client.link.is_hung_up())
             && clock.now() < until
         {
             clock.sleep_until(clock.now() + POLL_INTERVAL);
-            guests.retain(|guest| !guest.session_thread.is_finished());
-            if guests.len() < self.state.max_clients {
+            clients.retain(|client| !client.session_thread.is_finished());
+            if clients.len() < self.state.max_clients {
                 return true;
             }
         }

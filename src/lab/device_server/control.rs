@@ -36,12 +36,12 @@ impl ControlSession {
     ) -> Result<ControlSession, Fault> {
         let mut line = DrainingPort { line, client: None, port };
         let mut server = PortServer::new(line.settings()?, TOOL);
-        let mut answers = Vec::new();
+        let mut replies = Vec::new();
         // Errors before the session do not concern this client.
-        server.report_line_errors(line.uart_errors().unwrap_or_default(), &mut answers);
-        server.write_greeting(&mut answers);
-        client.send_control(&answers, port);
-        Ok(ControlSession { server, data: Vec::new(), replies: answers, next_report: Time(0) })
+        server.report_line_errors(line.uart_errors().unwrap_or_default(), &mut replies);
+        server.write_greeting(&mut replies);
+        client.send_control(&replies, port);
+        Ok(ControlSession { server, data: Vec::new(), replies, next_report: Time(0) })
     }
 
     /// Processes bytes from the client: sends replies, executes commands on the port, and passes data for the line to

@@ -106,9 +106,9 @@ impl LoggerConnection {
 
     /// Detects a client that wakes the logger and then waits.
     fn detect_wake_up(&mut self, now: Time) {
-        for piece in self.received.messages() {
-            let syncs = piece.iter().rev().take_while(|byte| **byte == SYNC_BYTE).count();
-            let nothing_else = syncs == piece.len();
+        for chunk in self.received.messages() {
+            let syncs = chunk.iter().rev().take_while(|byte| **byte == SYNC_BYTE).count();
+            let nothing_else = syncs == chunk.len();
             self.sync_bytes = if nothing_else { self.sync_bytes.saturating_add(syncs) } else { 0 };
         }
         self.greeting_due = (self.sync_bytes >= WAKE_UP_SYNC_BYTES)
@@ -118,17 +118,17 @@ impl LoggerConnection {
     fn process_input(&mut self, now: Time) {
         self.detect_wake_up(now);
         let mut machine = self.logger.lock();
-        let mut say = Vec::new();
-        for mut piece in self.received.messages() {
-            while !piece.is_empty() {
-                let (used, packet) = self.decoder.read(piece);
-                packet.into_iter().for_each(|packet| machine.handle_packet(packet, now, &mut say));
-                piece = &piece[used..];
+        let mut replies = Vec::new();
+        for mut chunk in self.received.messages() {
+            while !chunk.is_empty() {
+                let (used, packet) = self.decoder.read(chunk);
+                packet.into_iter().for_each(|packet| machine.handle_packet(packet, now, &mut replies));
+                chunk = &chunk[used..];
             }
         }
         let counts = self.decoder.take_counts();
         machine.counters.damaged += counts.bad_signatures + counts.malformed;
-        for DuePacket { at, packet } in say {
+        for DuePacket { at, packet } in replies {
             self.next_sequence += 1;
             self.pending.push(Reverse((at, self.next_sequence, packet)));
         }

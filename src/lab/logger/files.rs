@@ -78,32 +78,32 @@ impl FileStore {
     }
 
     /// Adds a chunk to an upload. A client identifies its uploads by transaction numbers.
-    pub fn store_chunk(&mut self, client: (u16, u8), piece: StoreRequest, now: LoggerTime) -> ReplyCode {
-        if piece.data.len() > self.free_bytes() {
+    pub fn store_chunk(&mut self, client: (u16, u8), chunk: StoreRequest, now: LoggerTime) -> ReplyCode {
+        if chunk.data.len() > self.free_bytes() {
             return ReplyCode::FULL;
         }
-        if piece.offset == 0 {
+        if chunk.offset == 0 {
             self.uploads.retain(|(of, _)| *of != client);
-            if !is_file_name(&piece.name) {
+            if !is_file_name(&chunk.name) {
                 return ReplyCode::BAD_NAME;
             }
             if self.uploads.len() == MAX_UPLOADS {
                 self.uploads.pop_front();
             }
-            self.uploads.push_back((client, StoredFile { name: piece.name, ..StoredFile::default() }));
+            self.uploads.push_back((client, StoredFile { name: chunk.name, ..StoredFile::default() }));
         }
         let Some(at) = self.uploads.iter().position(|(of, _)| *of == client) else {
             return ReplyCode::WRONG_FRAGMENT;
         };
         let bytes = &mut self.uploads[at].1.bytes;
-        let offset = piece.offset as usize;
+        let offset = chunk.offset as usize;
         if offset == bytes.len() {
-            bytes.extend(&piece.data);
-        } else if offset + piece.data.len() != bytes.len() {
+            bytes.extend(&chunk.data);
+        } else if offset + chunk.data.len() != bytes.len() {
             // Otherwise the client did not receive the reply to its last chunk, and repeats it.
             return ReplyCode::WRONG_FRAGMENT;
         }
-        if piece.is_last
+        if chunk.is_last
             && let Some((_, file)) = self.uploads.remove(at)
         {
             self.insert(file.name, file.bytes, now);
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn file_is_stored_in_chunks_and_a_chunk_may_repeat() {
         let mut files = FileStore::default();
-        let mut store = |piece| files.store_chunk((4094, 7), piece, LoggerTime::default());
+        let mut store = |chunk| files.store_chunk((4094, 7), chunk, LoggerTime::default());
         assert_eq!(store(chunk("CPU:a", 0, b"one", false)), ReplyCode::COMPLETE);
         assert_eq!(store(chunk("", 3, b"two", false)), ReplyCode::COMPLETE);
         assert_eq!(store(chunk("", 3, b"two", false)), ReplyCode::COMPLETE, "again");
@@ -199,8 +199,8 @@ mod tests {
             LoggerTime { seconds: 1_136_073_845, nanoseconds: 5 },
         );
         let entries = directory::read(&files.directory_file()).unwrap();
-        let told: Vec<_> = entries.iter().map(|e| (e.name.as_str(), e.size, e.updated.as_str())).collect();
-        assert_eq!(told, [("CPU:", 3_999_700, ""), ("CPU:a", 300, "2026-01-01 00:04:05")]);
+        let listed: Vec<_> = entries.iter().map(|e| (e.name.as_str(), e.size, e.updated.as_str())).collect();
+        assert_eq!(listed, [("CPU:", 3_999_700, ""), ("CPU:a", 300, "2026-01-01 00:04:05")]);
         assert_eq!(generate_content(1, 300), generate_content(1, 300));
         assert_ne!(generate_content(1, 300), generate_content(2, 300));
     }

@@ -126,17 +126,17 @@ impl LoggerMachine {
     }
 
     /// Processes a packet and appends the replies with their due times.
-    pub fn handle_packet(&mut self, packet: &[u8], now: Time, say: &mut Vec<DuePacket>) {
+    pub fn handle_packet(&mut self, packet: &[u8], now: Time, replies: &mut Vec<DuePacket>) {
         let Ok(packet) = PakBusPacket::read(packet) else { return };
         if !self.is_addressed(packet.hop.to) {
             return;
         }
         match packet.message {
             None => {
-                say.extend(self.link_state_reply(&packet.hop).map(|packet| DuePacket { at: now, packet }))
+                replies.extend(self.link_state_reply(&packet.hop).map(|packet| DuePacket { at: now, packet }))
             }
             Some((route, message)) if self.is_addressed(route.to) => {
-                self.handle_message(packet.hop, route, message, now, say);
+                self.handle_message(packet.hop, route, message, now, replies);
             }
             Some(_) => {}
         }
@@ -174,75 +174,75 @@ impl LoggerMachine {
         route: PacketRoute,
         message: &[u8],
         now: Time,
-        say: &mut Vec<DuePacket>,
+        replies: &mut Vec<DuePacket>,
     ) {
         // A logger sends no requests, so it ignores replies and reports.
-        let is_answer = message.first().is_none_or(|kind| kind & 0x80 != 0);
+        let is_reply = message.first().is_none_or(|kind| kind & 0x80 != 0);
         let read = LoggerCommand::read(route.protocol, message);
-        if is_answer
+        if is_reply
             || (route.to == BROADCAST_ADDRESS && !matches!(read, Ok((_, LoggerCommand::HelloRequest))))
         {
             return;
         }
-        let mut asked = RequestContext { hop, route, message, transaction: 0 };
+        let mut request = RequestContext { hop, route, message, transaction: 0 };
         let reply = match read {
             Ok((_, LoggerCommand::Bye)) => return,
             Ok((_, LoggerCommand::HelloRequest)) => {
                 let (protocol, message) = LoggerCommand::Hello(OWN_HELLO).write(0);
-                say.push(DuePacket { at: now, packet: self.build_packet(&asked, protocol, &message) });
+                replies.push(DuePacket { at: now, packet: self.build_packet(&request, protocol, &message) });
                 return;
             }
             Ok((transaction, LoggerCommand::Hello(hello))) => {
-                asked.transaction = transaction;
+                request.transaction = transaction;
                 LoggerReply::Hello(HelloFields { is_router: false, ..hello })
             }
             Ok((transaction, command)) => {
-                asked.transaction = transaction;
-                return self.handle_command(&asked, command, now, say);
+                request.transaction = transaction;
+                return self.handle_command(&request, command, now, replies);
             }
             Err(PakBusParseError::Unknown) if route.protocol > BMP5 => {
-                failure_reply(&asked, FailureCode::NO_SUCH_PROTOCOL)
+                failure_reply(&request, FailureCode::NO_SUCH_PROTOCOL)
             }
-            Err(PakBusParseError::Unknown) => failure_reply(&asked, FailureCode::NO_SUCH_COMMAND),
-            Err(_) => failure_reply(&asked, FailureCode::MALFORMED),
+            Err(PakBusParseError::Unknown) => failure_reply(&request, FailureCode::NO_SUCH_COMMAND),
+            Err(_) => failure_reply(&request, FailureCode::MALFORMED),
         };
-        say.push(DuePacket { at: now, packet: self.reply_packet(&asked, &reply) });
+        replies.push(DuePacket { at: now, packet: self.reply_packet(&request, &reply) });
     }
 
     /// Handles a command that needs the processor.
     fn handle_command(
         &mut self,
-        asked: &RequestContext,
+        request: &RequestContext,
         command: LoggerCommand,
         now: Time,
-        say: &mut Vec<DuePacket>,
+        replies: &mut Vec<DuePacket>,
     ) {
         let Some(turn) = self.queue.enqueue(now) else {
             self.counters.overflowed += 1;
             if self.config.full_queue_policy == FullQueuePolicy::Refuse {
-                say.push(DuePacket {
+                replies.push(DuePacket {
                     at: now,
-                    packet: self.reply_packet(asked, &failure_reply(asked, FailureCode::OVERFLOW)),
+                    packet: self.reply_packet(request, &failure_reply(request, FailureCode::OVERFLOW)),
                 });
             }
             return;
         };
-        let reply = self.execute_once(asked, command, turn.done_at, turn.is_queued);
+        let reply = self.execute_once(request, command, turn.done_at, turn.is_queued);
         self.counters.answered += 1;
-        if asked.route.protocol == BMP5 {
-            self.announce_wait(asked, now, turn.done_at, say);
+        if request.route.protocol == BMP5 {
+            self.announce_wait(request, now, turn.done_at, replies);
         }
-        say.push(DuePacket { at: turn.done_at, packet: self.reply_packet(asked, &reply) });
+        replies.push(DuePacket { at: turn.done_at, packet: self.reply_packet(request, &reply) });
     }
 
     /// Announces the wait for the reply, several times if it is long.
-    fn announce_wait(&self, asked: &RequestContext, now: Time, done: Time, say: &mut Vec<DuePacket>) {
+    fn announce_wait(&self, request: &RequestContext, now: Time, done: Time, replies: &mut Vec<DuePacket>) {
         let mut at = now + self.config.please_wait;
         while at < done {
             let wait = done.since(at).min(MAX_ANNOUNCED_WAIT);
             let seconds = wait.as_millis().div_ceil(1000) as u16;
-            let reply = LoggerReply::PleaseWait { command: asked.message[0], seconds };
-            say.push(DuePacket { at, packet: self.reply_packet(asked, &reply) });
+            let reply = LoggerReply::PleaseWait { command: request.message[0], seconds };
+            replies.push(DuePacket { at, packet: self.reply_packet(request, &reply) });
             at = at + MAX_ANNOUNCED_WAIT.saturating_sub(WAIT_RENEWAL_MARGIN);
         }
     }
@@ -250,7 +250,7 @@ impl LoggerMachine {
     /// Executes a command, unless it changes state and was executed already.
     fn execute_once(
         &mut self,
-        asked: &RequestContext,
+        request: &RequestContext,
         command: LoggerCommand,
         now: Time,
         waits: bool,
@@ -261,15 +261,16 @@ impl LoggerMachine {
             _ => false,
         };
         if !changes {
-            return self.execute(asked, command, now, waits);
+            return self.execute(request, command, now, waits);
         }
         self.executed.retain(|done| now.since(done.at) < REPETITION_WINDOW);
-        let same = |done: &&ExecutedCommand| done.from == asked.route.from && done.message == asked.message;
+        let same =
+            |done: &&ExecutedCommand| done.from == request.route.from && done.message == request.message;
         if let Some(done) = self.executed.iter().find(same) {
             self.counters.repeated += 1;
             return done.reply.clone();
         }
-        let reply = self.execute(asked, command, now, waits);
+        let reply = self.execute(request, command, now, waits);
         let changed = match &reply {
             LoggerReply::Clock(moved) => moved.is_ok(),
             LoggerReply::Store { code, .. } | LoggerReply::Control { code, .. } => {
@@ -283,14 +284,14 @@ impl LoggerMachine {
         if self.executed.len() == MAX_REMEMBERED_COMMANDS {
             self.executed.pop_front();
         }
-        let (from, message) = (asked.route.from, asked.message.to_vec());
+        let (from, message) = (request.route.from, request.message.to_vec());
         self.executed.push_back(ExecutedCommand { from, message, at: now, reply: reply.clone() });
         reply
     }
 
     fn execute(
         &mut self,
-        asked: &RequestContext,
+        request: &RequestContext,
         command: LoggerCommand,
         now: Time,
         waits: bool,
@@ -310,7 +311,7 @@ impl LoggerMachine {
             LoggerCommand::Program { .. } => LoggerReply::Program(Ok(self.program_reply())),
             LoggerCommand::Fetch(fetch) => self.fetch_reply(&fetch),
             LoggerCommand::Store(store) => {
-                let (client, offset) = ((asked.route.from, asked.transaction), store.offset);
+                let (client, offset) = ((request.route.from, request.transaction), store.offset);
                 let code = self.files.store_chunk(client, store, self.clock_time(now));
                 LoggerReply::Store { code, offset }
             }
@@ -336,18 +337,18 @@ impl LoggerMachine {
             }
             // These commands need no processor and are handled elsewhere.
             LoggerCommand::Hello(_) | LoggerCommand::HelloRequest | LoggerCommand::Bye => {
-                failure_reply(asked, FailureCode::NO_SUCH_COMMAND)
+                failure_reply(request, FailureCode::NO_SUCH_COMMAND)
             }
         }
     }
 
     fn collect_reply(&mut self, selections: &[RecordSelection], now: Time, waits: bool) -> LoggerReply {
-        let room = ReplyLimits {
+        let limits = ReplyLimits {
             records_bytes: MAX_RECORD_BYTES,
             body_bytes: self.config.max_message_bytes() - REPLY_HEADER_BYTES,
         };
         let skip = self.config.skip_records && waits;
-        let collected = self.tables.collect(selections, self.table_time(now), room, skip);
+        let collected = self.tables.collect(selections, self.table_time(now), limits, skip);
         self.counters.skipped += collected.as_ref().map_or(0, |&(_, skipped)| skipped.into());
         LoggerReply::Collect(collected.map(|(body, _)| body))
     }
@@ -421,24 +422,28 @@ impl LoggerMachine {
         }
     }
 
-    fn reply_packet(&self, asked: &RequestContext, reply: &LoggerReply) -> Vec<u8> {
+    fn reply_packet(&self, request: &RequestContext, reply: &LoggerReply) -> Vec<u8> {
         // A failure message is not a reply and has no transaction number.
-        let transaction = if matches!(reply, LoggerReply::Failure(_)) { 0 } else { asked.transaction };
+        let transaction = if matches!(reply, LoggerReply::Failure(_)) { 0 } else { request.transaction };
         let (protocol, message) = reply.write(transaction);
-        self.build_packet(asked, protocol, &message)
+        self.build_packet(request, protocol, &message)
     }
 
     /// Builds a packet to the sender of a request.
-    fn build_packet(&self, asked: &RequestContext, protocol: u8, message: &[u8]) -> Vec<u8> {
+    fn build_packet(&self, request: &RequestContext, protocol: u8, message: &[u8]) -> Vec<u8> {
         let from = self.config.address;
-        let hop = Hop { state: LinkState::READY, to: asked.hop.from, from, expect_more: 0, priority: 1 };
-        let route = PacketRoute { protocol, to: asked.route.from, from, hops: 0 };
+        let hop = Hop { state: LinkState::READY, to: request.hop.from, from, expect_more: 0, priority: 1 };
+        let route = PacketRoute { protocol, to: request.route.from, from, hops: 0 };
         PakBusPacket { hop, message: Some((route, message)) }.write()
     }
 }
 
-fn failure_reply(asked: &RequestContext, why: FailureCode) -> LoggerReply {
-    LoggerReply::Failure(DeliveryFailure { code: why, route: asked.route, message: asked.message.to_vec() })
+fn failure_reply(request: &RequestContext, why: FailureCode) -> LoggerReply {
+    LoggerReply::Failure(DeliveryFailure {
+        code: why,
+        route: request.route,
+        message: request.message.to_vec(),
+    })
 }
 
 /// The reply to a command with a wrong security code.

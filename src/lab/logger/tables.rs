@@ -180,7 +180,7 @@ impl Tables {
         &self,
         selections: &[RecordSelection],
         now: LoggerTime,
-        room: ReplyLimits,
+        limits: ReplyLimits,
         skip: bool,
     ) -> Result<(Vec<u8>, bool), ReplyCode> {
         let (mut body, mut more, mut skipped) = (Vec::new(), false, false);
@@ -191,13 +191,13 @@ impl Tables {
                 return Err(ReplyCode::OTHER_DEFINITION);
             }
             let fields = table.field_indices(&selection.fields)?;
-            let left = room.body_bytes - body.len();
+            let left = limits.body_bytes - body.len();
             // The next table has to wait for the next command.
-            if left < room.body_bytes / 2 {
+            if left < limits.body_bytes / 2 {
                 more = true;
                 break;
             }
-            let usual = room.records_bytes.saturating_sub(body.len()).min(left - BODY_OVERHEAD_BYTES);
+            let usual = limits.records_bytes.saturating_sub(body.len()).min(left - BODY_OVERHEAD_BYTES);
             let part = TableReply {
                 table,
                 number: selection.table,

@@ -144,42 +144,42 @@ fn slow_logger(processing: Duration) -> LoggerConfig {
 
 #[test]
 fn link_states_and_messages_get_replies_of_their_kind() {
-    let mut bench = LoggerFixture::new(LoggerConfig::default());
-    for (said, answered) in
+    let mut fixture = LoggerFixture::new(LoggerConfig::default());
+    for (sent, expected) in
         [("BD BD BD BD BD BD 90010FFE 71D2 BD", "AFFE0001"), ("BD B0010FFE D353 BD", "8FFE0001")]
     {
-        bench.write(&parse_hex(said));
-        assert_eq!(bench.packet().unwrap().0, parse_hex(answered));
+        fixture.write(&parse_hex(sent));
+        assert_eq!(fixture.packet().unwrap().0, parse_hex(expected));
     }
     let hello = LoggerCommand::Hello(HelloFields { is_router: true, metric: 3, verify: 300 });
     assert_eq!(
-        bench.ask(&hello),
+        fixture.ask(&hello),
         LoggerReply::Hello(HelloFields { is_router: false, metric: 3, verify: 300 })
     );
     // One known client sends a ring in front of a message. The logger sends only the reply.
-    bench.write(&parse_hex("BD 9001580200010802 0901 00020708 F686 BD"));
-    let mut answer = Vec::new();
-    frame::write(&bench.packet().unwrap().0, &mut answer);
-    let as_taken = parse_hex("BD A802100108020001 8901 00020708 2456 BD");
+    fixture.write(&parse_hex("BD 9001580200010802 0901 00020708 F686 BD"));
+    let mut reply = Vec::new();
+    frame::write(&fixture.packet().unwrap().0, &mut reply);
+    let captured = parse_hex("BD A802100108020001 8901 00020708 2456 BD");
     // Only the priority differs.
-    assert_eq!(answer, as_taken);
-    assert!(bench.packet().is_none());
+    assert_eq!(reply, captured);
+    assert!(fixture.packet().is_none());
 }
 
 #[test]
 fn packets_for_other_addresses_are_ignored() {
-    let mut bench = LoggerFixture::new(LoggerConfig::default());
-    bench.send_to(2, 1, &clock_command(0));
-    bench.send_to(BROADCAST_ADDRESS, 1, &clock_command(0));
-    bench.send(0, &LoggerCommand::Bye);
+    let mut fixture = LoggerFixture::new(LoggerConfig::default());
+    fixture.send_to(2, 1, &clock_command(0));
+    fixture.send_to(BROADCAST_ADDRESS, 1, &clock_command(0));
+    fixture.send(0, &LoggerCommand::Bye);
     // A failure message and a reply.
-    bench.send_message(1, 0, &parse_hex("8100 04 1001 0FFE 1701"));
-    bench.send_message(1, BMP5, &parse_hex("9701 00"));
-    bench.write(&parse_hex("BD FF FF BD 01 02 03 04 05 06 07 BD"));
-    assert!(bench.packet().is_none());
-    assert_eq!(bench.logger.counters(), LoggerCounters { damaged: 2, ..LoggerCounters::default() });
-    bench.send_to(BROADCAST_ADDRESS, 0, &LoggerCommand::HelloRequest);
-    let (packet, _) = bench.packet().unwrap();
+    fixture.send_message(1, 0, &parse_hex("8100 04 1001 0FFE 1701"));
+    fixture.send_message(1, BMP5, &parse_hex("9701 00"));
+    fixture.write(&parse_hex("BD FF FF BD 01 02 03 04 05 06 07 BD"));
+    assert!(fixture.packet().is_none());
+    assert_eq!(fixture.logger.counters(), LoggerCounters { damaged: 2, ..LoggerCounters::default() });
+    fixture.send_to(BROADCAST_ADDRESS, 0, &LoggerCommand::HelloRequest);
+    let (packet, _) = fixture.packet().unwrap();
     let (route, message) = PakBusPacket::read(&packet).unwrap().message.unwrap();
     assert!(matches!(LoggerCommand::read(route.protocol, message), Ok((_, LoggerCommand::Hello(_)))));
     assert_eq!((route.from, route.to), (1, CLIENT_ADDRESS));
@@ -187,15 +187,15 @@ fn packets_for_other_addresses_are_ignored() {
 
 #[test]
 fn unknown_messages_are_refused_with_a_reason() {
-    let mut bench = LoggerFixture::new(LoggerConfig::default());
+    let mut fixture = LoggerFixture::new(LoggerConfig::default());
     for (protocol, message, why) in [
         (BMP5, "1B01 0000", FailureCode::NO_SUCH_COMMAND),
         (0, "0501", FailureCode::NO_SUCH_COMMAND),
         (2, "0901", FailureCode::NO_SUCH_PROTOCOL),
         (BMP5, "1701 00", FailureCode::MALFORMED),
     ] {
-        bench.send_message(1, protocol, &parse_hex(message));
-        let (transaction, LoggerReply::Failure(failure), _) = bench.reply() else { panic!() };
+        fixture.send_message(1, protocol, &parse_hex(message));
+        let (transaction, LoggerReply::Failure(failure), _) = fixture.reply() else { panic!() };
         assert_eq!((transaction, failure.code, failure.message), (0, why, parse_hex(message)));
     }
 }
@@ -205,12 +205,12 @@ fn a_file_comes_in_chunks_that_fit_a_packet() {
     for (max_packet, swath, chunk) in
         [(1000, 991, 991), (1000, 65_535, 991), (1000, 512, 512), (200, 512, 191)]
     {
-        let mut bench =
+        let mut fixture =
             LoggerFixture::new(LoggerConfig { max_packet_bytes: max_packet, ..LoggerConfig::default() });
         let mut file = Vec::<u8>::new();
         loop {
             let LoggerReply::Fetch { code: ReplyCode::COMPLETE, offset, data } =
-                bench.ask(&fetch_command("CPU:a.bin", file.len() as u32, swath))
+                fixture.ask(&fetch_command("CPU:a.bin", file.len() as u32, swath))
             else {
                 panic!()
             };
@@ -223,66 +223,66 @@ fn a_file_comes_in_chunks_that_fit_a_packet() {
         }
         assert_eq!(file, generate_content(1, 2000));
     }
-    let mut bench = LoggerFixture::new(LoggerConfig::default());
+    let mut fixture = LoggerFixture::new(LoggerConfig::default());
     assert_eq!(
-        bench.ask(&fetch_command("CPU:b", 5, 512)),
+        fixture.ask(&fetch_command("CPU:b", 5, 512)),
         LoggerReply::Fetch { code: ReplyCode::BAD_NAME, offset: 5, data: Vec::new() }
     );
 }
 
 #[test]
 fn stored_files_can_be_fetched_and_deleted() {
-    let mut bench = LoggerFixture::new(LoggerConfig::default());
+    let mut fixture = LoggerFixture::new(LoggerConfig::default());
     let done = |offset| LoggerReply::Store { code: ReplyCode::COMPLETE, offset };
-    assert_eq!(bench.ask(&store_command(0, b"one", false)), done(0));
-    assert_eq!(bench.ask(&store_command(3, b"two", true)), done(3));
-    assert_eq!(bench.ask(&store_command(3, b"two", true)), done(3), "the answer was lost");
-    assert_eq!(bench.logger.counters().repeated, 1);
-    let LoggerReply::Fetch { data, .. } = bench.ask(&fetch_command("CPU:new", 0, 512)) else { panic!() };
+    assert_eq!(fixture.ask(&store_command(0, b"one", false)), done(0));
+    assert_eq!(fixture.ask(&store_command(3, b"two", true)), done(3));
+    assert_eq!(fixture.ask(&store_command(3, b"two", true)), done(3), "the answer was lost");
+    assert_eq!(fixture.logger.counters().repeated, 1);
+    let LoggerReply::Fetch { data, .. } = fixture.ask(&fetch_command("CPU:new", 0, 512)) else { panic!() };
     assert_eq!(data, b"onetwo");
-    let LoggerReply::Fetch { data, .. } = bench.ask(&fetch_command(".DIR", 0, 512)) else { panic!() };
+    let LoggerReply::Fetch { data, .. } = fixture.ask(&fetch_command(".DIR", 0, 512)) else { panic!() };
     let names: Vec<_> = directory::read(&data).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, ["CPU:", "CPU:a.bin", "CPU:new"]);
     let control = |action| LoggerCommand::Control { security: 0, name: "CPU:new".to_owned(), action };
     let code = |code| LoggerReply::Control { code, hold_off: 0 };
-    assert_eq!(bench.ask(&control(1)), code(ReplyCode::UNSUPPORTED));
-    assert_eq!(bench.ask(&control(4)), code(ReplyCode::COMPLETE));
-    assert_eq!(bench.ask(&control(4)), code(ReplyCode::COMPLETE), "the same command again");
-    bench.send(8, &control(4));
-    assert_eq!(bench.reply().1, code(ReplyCode::BAD_NAME), "another command");
-    assert_eq!(bench.ask(&store_command(0, b"again", true)), done(0));
-    bench.send(8, &control(4));
-    assert_eq!(bench.reply().1, code(ReplyCode::COMPLETE), "what failed is tried again");
+    assert_eq!(fixture.ask(&control(1)), code(ReplyCode::UNSUPPORTED));
+    assert_eq!(fixture.ask(&control(4)), code(ReplyCode::COMPLETE));
+    assert_eq!(fixture.ask(&control(4)), code(ReplyCode::COMPLETE), "the same command again");
+    fixture.send(8, &control(4));
+    assert_eq!(fixture.reply().1, code(ReplyCode::BAD_NAME), "another command");
+    assert_eq!(fixture.ask(&store_command(0, b"again", true)), done(0));
+    fixture.send(8, &control(4));
+    assert_eq!(fixture.reply().1, code(ReplyCode::COMPLETE), "what failed is tried again");
 }
 
 #[test]
 fn repeated_clock_command_moves_the_clock_once() {
-    let mut bench = LoggerFixture::new(slow_logger(MILLISECOND));
-    let told = |reply| match reply {
+    let mut fixture = LoggerFixture::new(slow_logger(MILLISECOND));
+    let clock_ns = |reply| match reply {
         LoggerReply::Clock(Ok(instant)) => instant.as_nanoseconds(),
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        told(bench.ask(&clock_command(0))),
+        clock_ns(fixture.ask(&clock_command(0))),
         1_000_001_000_000,
         "when it is read, not when it is asked"
     );
-    assert_eq!(told(bench.ask(&clock_command(50))), 1_000_002_000_000, "as it was before");
-    assert_eq!(told(bench.ask(&clock_command(50))), 1_000_002_000_000, "the same answer");
-    assert_eq!(told(bench.ask(&clock_command(0))), 1_050_004_000_000);
+    assert_eq!(clock_ns(fixture.ask(&clock_command(50))), 1_000_002_000_000, "as it was before");
+    assert_eq!(clock_ns(fixture.ask(&clock_command(50))), 1_000_002_000_000, "the same answer");
+    assert_eq!(clock_ns(fixture.ask(&clock_command(0))), 1_050_004_000_000);
 }
 
 #[test]
 fn settings_and_program_are_reported() {
-    let mut bench =
+    let mut fixture =
         LoggerFixture::new(LoggerConfig { address: 1, max_packet_bytes: 998, ..LoggerConfig::default() });
     let get = |range| LoggerCommand::Settings { security: 0, range };
-    let LoggerReply::Settings(Ok(settings)) = bench.ask(&get(Some((49, 49)))) else { panic!() };
+    let LoggerReply::Settings(Ok(settings)) = fixture.ask(&get(Some((49, 49)))) else { panic!() };
     assert_eq!(settings.settings.len(), 1);
     assert_eq!(settings.settings[0].value, [3, 0xE6]);
-    let LoggerReply::Settings(Ok(settings)) = bench.ask(&get(None)) else { panic!() };
+    let LoggerReply::Settings(Ok(settings)) = fixture.ask(&get(None)) else { panic!() };
     assert_eq!(settings.settings.iter().map(|setting| setting.id).collect::<Vec<_>>(), [0, 1, 2, 3, 49]);
-    let LoggerReply::Program(Ok(program)) = bench.ask(&LoggerCommand::Program { security: 0 }) else {
+    let LoggerReply::Program(Ok(program)) = fixture.ask(&LoggerCommand::Program { security: 0 }) else {
         panic!()
     };
     assert!(program.result.contains("emulated"));
@@ -290,7 +290,7 @@ fn settings_and_program_are_reported() {
 
 #[test]
 fn wrong_security_code_is_denied() {
-    let mut bench = LoggerFixture::new(LoggerConfig { security_code: 77, ..LoggerConfig::default() });
+    let mut fixture = LoggerFixture::new(LoggerConfig { security_code: 77, ..LoggerConfig::default() });
     let security = 76;
     let denied = [
         (LoggerCommand::Settings { security, range: None }, LoggerReply::Settings(Err(2))),
@@ -315,24 +315,24 @@ fn wrong_security_code_is_denied() {
         ),
     ];
     for (command, reply) in denied {
-        assert_eq!(bench.ask(&command), reply, "{command:?}");
+        assert_eq!(fixture.ask(&command), reply, "{command:?}");
     }
     let hello = HelloFields { is_router: false, metric: 2, verify: 300 };
-    assert_eq!(bench.ask(&LoggerCommand::Hello(hello)), LoggerReply::Hello(hello), "greetings are free");
+    assert_eq!(fixture.ask(&LoggerCommand::Hello(hello)), LoggerReply::Hello(hello), "greetings are free");
     let right = LoggerCommand::Clock { security: 77, adjustment: LoggerTime::default() };
-    assert!(matches!(bench.ask(&right), LoggerReply::Clock(Ok(_))));
+    assert!(matches!(fixture.ask(&right), LoggerReply::Clock(Ok(_))));
 }
 
 #[test]
 fn a_table_grows_while_it_is_collected() {
-    let mut bench = LoggerFixture::new(LoggerConfig::default());
-    let definitions = bench.definitions();
+    let mut fixture = LoggerFixture::new(LoggerConfig::default());
+    let definitions = fixture.definitions();
     let mut next = 85;
     // Two records are added in these 25 s.
     for (wait, expected) in [(0, 85..91), (25, 91..93)] {
-        bench.dialer.clock.sleep_until(bench.dialer.now() + Duration::from_secs(wait));
-        bench.collect(3, RecordRange::From(next), &definitions);
-        let (3, LoggerReply::Collect(Ok(body)), _) = bench.reply() else { panic!() };
+        fixture.dialer.clock.sleep_until(fixture.dialer.now() + Duration::from_secs(wait));
+        fixture.collect(3, RecordRange::From(next), &definitions);
+        let (3, LoggerReply::Collect(Ok(body)), _) = fixture.reply() else { panic!() };
         let (blocks, more) = record::read(&definitions, &body).unwrap();
         let BlockContent::Records(records) = &blocks[0].content else { panic!() };
         assert!(records.iter().map(|record| record.number).eq(expected.clone()));
@@ -341,60 +341,60 @@ fn a_table_grows_while_it_is_collected() {
     }
     let values =
         LoggerCommand::Values { security: 0, table: "Bench".into(), kind: 6, field: "Seq".into(), count: 1 };
-    assert_eq!(bench.ask(&values), LoggerReply::Values(Ok(vec![0, 0, 0, 92])));
+    assert_eq!(fixture.ask(&values), LoggerReply::Values(Ok(vec![0, 0, 0, 92])));
 }
 
 #[test]
 fn commands_are_executed_in_order() {
-    let mut bench = LoggerFixture::new(slow_logger(10 * MILLISECOND));
-    let began = bench.dialer.now();
+    let mut fixture = LoggerFixture::new(slow_logger(10 * MILLISECOND));
+    let began = fixture.dialer.now();
     for transaction in 1..=3 {
-        bench.send(transaction, &fetch_command("CPU:a.bin", 0, 100));
+        fixture.send(transaction, &fetch_command("CPU:a.bin", 0, 100));
     }
     let hello = HelloFields { is_router: false, metric: 2, verify: 300 };
-    bench.send(9, &LoggerCommand::Hello(hello));
-    assert_eq!(bench.reply(), (9, LoggerReply::Hello(hello), began), "a greeting needs no processor");
+    fixture.send(9, &LoggerCommand::Hello(hello));
+    assert_eq!(fixture.reply(), (9, LoggerReply::Hello(hello), began), "a greeting needs no processor");
     for transaction in 1..=3u8 {
-        let (answered, _, at) = bench.reply();
+        let (answered, _, at) = fixture.reply();
         assert_eq!((answered, at), (transaction, began + 10 * MILLISECOND * transaction.into()));
     }
 }
 
 #[test]
 fn a_full_queue_refuses_or_drops() {
-    let mut bench = LoggerFixture::new(LoggerConfig { queue_commands: 2, ..slow_logger(MILLISECOND) });
-    let send_three = |bench: &mut LoggerFixture| {
-        (1..=3).for_each(|transaction| bench.send(transaction, &clock_command(0)))
+    let mut fixture = LoggerFixture::new(LoggerConfig { queue_commands: 2, ..slow_logger(MILLISECOND) });
+    let send_three = |fixture: &mut LoggerFixture| {
+        (1..=3).for_each(|transaction| fixture.send(transaction, &clock_command(0)))
     };
-    send_three(&mut bench);
-    let (_, LoggerReply::Failure(failure), _) = bench.reply() else { panic!() };
+    send_three(&mut fixture);
+    let (_, LoggerReply::Failure(failure), _) = fixture.reply() else { panic!() };
     assert_eq!((failure.code, failure.command()), (FailureCode::OVERFLOW, Some((0x17, 3))));
-    assert_eq!([bench.reply().0, bench.reply().0], [1, 2]);
+    assert_eq!([fixture.reply().0, fixture.reply().0], [1, 2]);
     assert_eq!(
-        bench.logger.counters(),
+        fixture.logger.counters(),
         LoggerCounters { answered: 2, overflowed: 1, ..LoggerCounters::default() }
     );
 
-    let mut bench = LoggerFixture::new(LoggerConfig {
+    let mut fixture = LoggerFixture::new(LoggerConfig {
         queue_commands: 2,
         full_queue_policy: FullQueuePolicy::Drop,
         ..slow_logger(MILLISECOND)
     });
-    send_three(&mut bench);
-    assert_eq!([bench.reply().0, bench.reply().0], [1, 2]);
-    assert!(bench.packet().is_none());
+    send_three(&mut fixture);
+    assert_eq!([fixture.reply().0, fixture.reply().0], [1, 2]);
+    assert!(fixture.packet().is_none());
 }
 
 #[test]
 fn long_waits_are_announced_repeatedly() {
-    let mut bench = LoggerFixture::new(slow_logger(Duration::from_secs(40)));
-    let began = bench.dialer.now();
-    bench.send(5, &clock_command(0));
+    let mut fixture = LoggerFixture::new(slow_logger(Duration::from_secs(40)));
+    let began = fixture.dialer.now();
+    fixture.send(5, &clock_command(0));
     for (at, seconds) in [(1, 30), (30, 10)] {
         let wait = LoggerReply::PleaseWait { command: 0x17, seconds };
-        assert_eq!(bench.reply(), (5, wait, began + Duration::from_secs(at)));
+        assert_eq!(fixture.reply(), (5, wait, began + Duration::from_secs(at)));
     }
-    let (5, LoggerReply::Clock(Ok(_)), at) = bench.reply() else { panic!() };
+    let (5, LoggerReply::Clock(Ok(_)), at) = fixture.reply() else { panic!() };
     assert_eq!(at, began + Duration::from_secs(40));
 }
 
@@ -402,37 +402,37 @@ fn long_waits_are_announced_repeatedly() {
 fn records_are_skipped_under_load_only_on_request() {
     let skipping = LoggerConfig { skip_records: true, ..slow_logger(MILLISECOND) };
     for (device, expected) in [(skipping, [1, 2]), (slow_logger(MILLISECOND), [1, 1])] {
-        let mut bench = LoggerFixture::new(device);
-        let definitions = bench.definitions();
+        let mut fixture = LoggerFixture::new(device);
+        let definitions = fixture.definitions();
         let firsts: Vec<u32> = {
-            bench.collect(1, RecordRange::All, &definitions);
-            bench.collect(2, RecordRange::All, &definitions);
+            fixture.collect(1, RecordRange::All, &definitions);
+            fixture.collect(2, RecordRange::All, &definitions);
             (0..2)
                 .map(|_| {
-                    let (_, LoggerReply::Collect(Ok(body)), _) = bench.reply() else { panic!() };
+                    let (_, LoggerReply::Collect(Ok(body)), _) = fixture.reply() else { panic!() };
                     record::read(&definitions, &body).unwrap().0[0].first_record
                 })
                 .collect()
         };
         assert_eq!(firsts, expected);
-        assert_eq!(bench.logger.counters().skipped, u64::from(expected[1] == 2));
+        assert_eq!(fixture.logger.counters().skipped, u64::from(expected[1] == 2));
     }
 }
 
 #[test]
 fn client_that_closes_still_gets_replies() {
-    let mut bench = LoggerFixture::new(slow_logger(MILLISECOND));
-    bench.send(1, &clock_command(0));
-    bench.link.finish_sending().unwrap();
-    assert_eq!(bench.reply().0, 1);
-    assert!(bench.packet().is_none());
+    let mut fixture = LoggerFixture::new(slow_logger(MILLISECOND));
+    fixture.send(1, &clock_command(0));
+    fixture.link.finish_sending().unwrap();
+    assert_eq!(fixture.reply().0, 1);
+    assert!(fixture.packet().is_none());
 }
 
 #[test]
 fn idle_client_is_disconnected() {
-    let mut bench = LoggerFixture::new(LoggerConfig::default());
-    assert!(matches!(bench.link.receive(&mut [0], 3 * LONG_WAIT), Err(Fault::Closed)));
-    assert_eq!(bench.dialer.now(), Time(0) + 2 * LONG_WAIT);
+    let mut fixture = LoggerFixture::new(LoggerConfig::default());
+    assert!(matches!(fixture.link.receive(&mut [0], 3 * LONG_WAIT), Err(Fault::Closed)));
+    assert_eq!(fixture.dialer.now(), Time(0) + 2 * LONG_WAIT);
 }
 
 #[test]
@@ -463,30 +463,30 @@ fn invalid_configurations_are_refused() {
 
 #[test]
 fn silent_client_is_greeted_after_waking_the_logger() {
-    let mut bench = LoggerFixture::new(LoggerConfig::default());
-    let began = bench.dialer.now();
-    bench.write(&[frame::SYNC_BYTE; 6]);
-    let (packet, at) = bench.packet().unwrap();
+    let mut fixture = LoggerFixture::new(LoggerConfig::default());
+    let began = fixture.dialer.now();
+    fixture.write(&[frame::SYNC_BYTE; 6]);
+    let (packet, at) = fixture.packet().unwrap();
     assert_eq!(at.since(began), Duration::from_millis(100));
     let packet = PakBusPacket::read(&packet).unwrap();
     let (route, message) = packet.message.unwrap();
     assert_eq!((packet.hop.to, route.to, route.from), (BROADCAST_ADDRESS, BROADCAST_ADDRESS, 1));
     assert!(matches!(LoggerCommand::read(route.protocol, message), Ok((0, LoggerCommand::Hello(_)))));
-    assert!(bench.packet().is_none(), "greeted twice");
+    assert!(fixture.packet().is_none(), "greeted twice");
 }
 
 #[test]
 fn client_that_sends_a_request_is_not_greeted() {
-    let mut bench = LoggerFixture::new(LoggerConfig::default());
+    let mut fixture = LoggerFixture::new(LoggerConfig::default());
     for syncs in [6, 25] {
-        bench.write(&vec![frame::SYNC_BYTE; syncs]);
-        bench.send(7, &LoggerCommand::Hello(HelloFields { is_router: false, metric: 2, verify: 1800 }));
-        let (packet, _) = bench.packet().unwrap();
+        fixture.write(&vec![frame::SYNC_BYTE; syncs]);
+        fixture.send(7, &LoggerCommand::Hello(HelloFields { is_router: false, metric: 2, verify: 1800 }));
+        let (packet, _) = fixture.packet().unwrap();
         let (route, message) = PakBusPacket::read(&packet).unwrap().message.unwrap();
         assert_eq!((route.to, LoggerReply::read(route.protocol, message).unwrap().0), (CLIENT_ADDRESS, 7));
-        assert!(bench.packet().is_none(), "greeted after {syncs}");
+        assert!(fixture.packet().is_none(), "greeted after {syncs}");
     }
     // One sync byte too few does not wake the logger.
-    bench.write(&[frame::SYNC_BYTE; 5]);
-    assert!(bench.packet().is_none());
+    fixture.write(&[frame::SYNC_BYTE; 5]);
+    assert!(fixture.packet().is_none());
 }

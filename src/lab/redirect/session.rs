@@ -61,7 +61,7 @@ impl<'a> RedirectSession<'a> {
     /// Forwards a program's data and settings to the remote port.
     fn forward_to_remote(&self, link: &mut dyn Link) -> Result<(), Fault> {
         let mut bytes = vec![0; MAX_CHUNK_BYTES];
-        let mut settled = Some(self.state.line_settings);
+        let mut applied = Some(self.state.line_settings);
         while !self.has_ended() {
             self.wait_for_terminal(PollFlags::IN);
             let length = match rustix::io::read(&self.state.pty.master, &mut bytes) {
@@ -70,7 +70,7 @@ impl<'a> RedirectSession<'a> {
                 Err(errno) => return Err(Fault::system("read the local port")(errno.into())),
             };
             // Before the data, which was written after the settings were made.
-            self.apply_settings(link, &mut settled)?;
+            self.apply_settings(link, &mut applied)?;
             match PtyPacket::parse(&bytes[..length]) {
                 PtyPacket::Nothing => {}
                 PtyPacket::Data(data) => self.send(link, data)?,
@@ -90,13 +90,13 @@ impl<'a> RedirectSession<'a> {
     }
 
     /// Applies the settings of the local port to the remote port, once for each change.
-    fn apply_settings(&self, link: &mut dyn Link, settled: &mut Option<SerialSettings>) -> Result<(), Fault> {
+    fn apply_settings(&self, link: &mut dyn Link, applied: &mut Option<SerialSettings>) -> Result<(), Fault> {
         let wanted = merge_settings(self.state.pty.settings()?, self.state.line_settings);
         // A rate of zero hangs up a modem; no line has it.
-        if *settled == Some(wanted) || wanted.baud == 0 {
+        if *applied == Some(wanted) || wanted.baud == 0 {
             return Ok(());
         }
-        *settled = Some(wanted);
+        *applied = Some(wanted);
         let Some(port) = link.port_control() else { return Ok(()) };
         let event = match set_remote_port(port, &wanted) {
             Ok(settings) => RedirectorEvent::SettingsApplied { settings },

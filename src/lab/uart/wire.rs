@@ -78,10 +78,10 @@ pub struct Wire {
 
 impl Wire {
     /// An idle line. If not `paced`, characters take no time.
-    pub fn new(paced: bool, hand_over: DeliveryMode, now: Time) -> Wire {
+    pub fn new(paced: bool, delivery: DeliveryMode, now: Time) -> Wire {
         Wire {
             is_paced: paced,
-            delivery: hand_over,
+            delivery,
             runs: VecDeque::new(),
             characters: VecDeque::new(),
             free_at: now,

@@ -133,13 +133,13 @@ pub fn linear_axis_with_ticks(
 
 /// Labels need about an eighth of the width between them.
 fn thin_out_ticks(places: Vec<f64>, low: f64, high: f64) -> Vec<f64> {
-    let mut kept: Vec<f64> = Vec::new();
+    let mut result: Vec<f64> = Vec::new();
     for place in places {
-        if kept.last().is_none_or(|last| place - last >= (high - low) / 8.0) {
-            kept.push(place);
+        if result.last().is_none_or(|last| place - last >= (high - low) / 8.0) {
+            result.push(place);
         }
     }
-    kept
+    result
 }
 
 /// The vertical axis for these series, linear or logarithmic. Scales the series to it.

@@ -54,8 +54,8 @@ pub fn sweep_charts(layers: &[ChartLayer]) -> Vec<Chart> {
 fn charts_of_sweep(layers: &[ChartLayer], kind: fn(&[sweep::NamedCase]) -> sweep::SweepChart) -> Vec<Chart> {
     let mut all: Vec<(String, sweep::SweepChart)> = Vec::new();
     for run in layers.chunk_by(|a, b| a.run_index == b.run_index) {
-        let told: Vec<sweep::NamedCase> = run.iter().map(|layer| (layer.endpoint, layer.case)).collect();
-        for (name, mut sweep) in kind(&told).split_by_series() {
+        let cases: Vec<sweep::NamedCase> = run.iter().map(|layer| (layer.endpoint, layer.case)).collect();
+        for (name, mut sweep) in kind(&cases).split_by_series() {
             sweep.series = sweep.series.into_iter().map(|series| run[0].styled_series(series)).collect();
             match all.iter_mut().find(|(other, _)| *other == name) {
                 Some((_, sweeps)) => sweeps.merge(sweep),

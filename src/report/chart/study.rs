@@ -122,8 +122,8 @@ fn column_series(
         measured.dots.extend(row.measured.and_then(positive).map(|value| at(index, value * factor)));
     }
     for (pair, name) in pairs.iter_mut().zip(names) {
-        let told = usize::from(!pair[1].dots.is_empty());
-        pair[told].label = name;
+        let labelled = usize::from(!pair[1].dots.is_empty());
+        pair[labelled].label = name;
     }
     let drawn = |one: &ChartSeries| !one.rings.is_empty() || !one.dots.is_empty();
     pairs.into_iter().flatten().filter(drawn).collect()
@@ -143,15 +143,16 @@ fn positioned_rows<'a>(rows: &[&'a StudyRow]) -> Option<PositionedRows<'a>> {
     (3 * numbered.0.len() >= 2 * rows.len()).then_some(numbered)
 }
 
-fn numeric_chart(run: &Run, table: &StudyTable, (kept, places): PositionedRows) -> Option<Chart> {
-    let columns = kept.iter().any(|row| row.column != kept[0].column);
+fn numeric_chart(run: &Run, table: &StudyTable, (rows, places): PositionedRows) -> Option<Chart> {
+    let columns = rows.iter().any(|row| row.column != rows[0].column);
     let rests = places.iter().any(|place| place.rest != places[0].rest);
     let (what, rest_is) = table.rows_are.split_once(", ").unwrap_or((&table.rows_are, ""));
     let named = |index: usize| {
         let column = columns || !rests;
         let rest = format!("{} {rest_is}", places[index].rest);
-        let parts = [(column, kept[index].column.as_str()), (rests, rest.trim())];
-        let parts: Vec<&str> = parts.into_iter().filter(|(told, _)| *told).map(|(_, part)| part).collect();
+        let parts = [(column, rows[index].column.as_str()), (rests, rest.trim())];
+        let parts: Vec<&str> =
+            parts.into_iter().filter(|(is_shown, _)| *is_shown).map(|(_, part)| part).collect();
         printable(&parts.join(", "))
     };
     let values = || places.iter().map(|place| place.value);
@@ -169,14 +170,14 @@ fn numeric_chart(run: &Run, table: &StudyTable, (kept, places): PositionedRows) 
         false => linear_axis_with_ticks(&printable(&label), unit, values())?,
     };
     let on = |value: f64| if log { AxisUnit::Number.log_position(value) } else { value };
-    let mut series = column_series(&kept, named, |row, value| (on(places[row].value), value));
+    let mut series = column_series(&rows, named, |row, value| (on(places[row].value), value));
     for one in &mut series {
         let marks = if one.kind == SeriesKind::Published { &mut one.rings } else { &mut one.dots };
         marks.sort_by(|a, b| a.0.total_cmp(&b.0));
         one.points = marks.clone();
     }
-    series.extend(limit_series(&kept, &places, on));
-    let (label, unit) = value_axis(&kept.first()?.unit);
+    series.extend(limit_series(&rows, &places, on));
+    let (label, unit) = value_axis(&rows.first()?.unit);
     let y = axis_of_series(&label, unit, &mut series, |point| &mut point.1);
     build_chart(&chart_title(table, &series), "", host_and_date(run), &x, &y, series)
 }
@@ -230,14 +231,14 @@ mod tests {
 
     #[test]
     fn row_names_become_positions() {
-        let told = |row| parse_row_position(row).map(|place| (place.value, place.unit, place.rest));
-        assert_eq!(told("9600"), Some((9600.0, "", "")));
-        assert_eq!(told("64 B"), Some((64.0, "B", "")));
-        assert_eq!(told("p90"), Some((90.0, "p", "")));
-        assert_eq!(told("over 50 ms"), Some((50.0, "ms", "")));
-        assert_eq!(told("500 ms, 10/1000"), Some((500.0, "ms", "10/1000")));
+        let position = |row| parse_row_position(row).map(|place| (place.value, place.unit, place.rest));
+        assert_eq!(position("9600"), Some((9600.0, "", "")));
+        assert_eq!(position("64 B"), Some((64.0, "B", "")));
+        assert_eq!(position("p90"), Some((90.0, "p", "")));
+        assert_eq!(position("over 50 ms"), Some((50.0, "ms", "")));
+        assert_eq!(position("500 ms, 10/1000"), Some((500.0, "ms", "10/1000")));
         for row in ["STS1600", "no shaper", "", "time-out", "4 ports of it", "-3", "NaN", "p"] {
-            assert_eq!(told(row), None, "{row}");
+            assert_eq!(position(row), None, "{row}");
         }
     }
 

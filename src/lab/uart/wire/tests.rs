@@ -7,8 +7,8 @@ fn at_baud(baud: u32) -> SerialSettings {
     SerialSettings { baud, ..SerialSettings::default() }
 }
 
-fn wire_with(hand_over: DeliveryMode) -> Wire {
-    Wire::new(true, hand_over, Time(0))
+fn wire_with(delivery: DeliveryMode) -> Wire {
+    Wire::new(true, delivery, Time(0))
 }
 
 const EACH_CHARACTER: DeliveryMode = DeliveryMode::Batch(Duration::ZERO);
@@ -77,13 +77,13 @@ fn a_million_characters_end_exactly_on_time() {
 #[test]
 fn no_delivery_is_early_in_any_order_of_events() {
     let mut random = fastrand::Rng::with_seed(11);
-    for hand_over in [
+    for delivery in [
         EACH_CHARACTER,
         DeliveryMode::Batch(DEFAULT_BATCH_INTERVAL),
         DeliveryMode::Fifo { trigger: 8, idle_characters: 4 },
         DeliveryMode::Timer(Duration::from_millis(16)),
     ] {
-        let (mut wire, mut now, mut free) = (wire_with(hand_over), Time(0), Time(0));
+        let (mut wire, mut now, mut free) = (wire_with(delivery), Time(0), Time(0));
         let mut ends = VecDeque::new();
         for number in 0..5000 {
             now = now + Duration::from_nanos(random.u64(0..3_000_000));
@@ -106,14 +106,14 @@ fn no_delivery_is_early_in_any_order_of_events() {
             let mut take = |_: &SerialSettings, characters: &[u8]| {
                 for _ in characters {
                     let end: Time = ends.pop_front().unwrap();
-                    assert!(end <= now, "{hand_over:?}");
+                    assert!(end <= now, "{delivery:?}");
                 }
             };
             while wire.deliver(now, &mut take).is_some() {}
         }
         wire.set_held(false, now);
         let rest: usize = delivery_counts(&mut wire, u64::MAX - 1).iter().map(|(_, count)| count).sum();
-        assert_eq!(rest, ends.len(), "{hand_over:?}");
+        assert_eq!(rest, ends.len(), "{delivery:?}");
     }
 }
 
