@@ -20,7 +20,7 @@ pub struct Flags {
     /// Send on a schedule, like 100/s; max: the next request leaves when the reply is here [default: max; for icmp 10/s]
     #[arg(long, value_name = "RATE|max", group = "schedule")]
     rate: Option<RateTarget<MessageRate>>,
-    /// Send a request every so often, like 10ms; seconds without a unit: --rate by its period, 0 is max
+    /// Time between requests, like 10ms; a plain number is seconds, 0 is max: --rate as a period
     #[arg(long, short = 'i', value_name = "TIME", group = "schedule", conflicts_with = "rate")]
     every: Option<Span>,
     /// With --rate: exponential gaps instead of equal ones
