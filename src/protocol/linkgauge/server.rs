@@ -11,7 +11,7 @@ mod flow;
 mod session;
 
 pub(super) use flow::is_connectionless;
-use flow::{Attachment, FlowParty, ReceiverLiveness, ServerFlow};
+use flow::{Attachment, FlowParty, ReceiverLiveness, ServerFlow, max_duration};
 pub(super) use session::VALID_MESSAGE_RATES;
 use session::{OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry, granted_rate};
 
@@ -213,6 +213,7 @@ impl LinkgaugeConnection {
         self.state = LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(
             FlowParty::Reflect(reflector),
             None,
+            Duration::from_secs(self.limits().duration_s),
         )));
     }
 
@@ -244,7 +245,9 @@ impl LinkgaugeConnection {
         self.output = task.reply.clone();
         self.output_sent = 0;
         let role = FlowParty::new(kind, &plan, per_second, &self.caps, &limits);
-        self.state = LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(role, Some(task))));
+        let longest = max_duration(&plan, &limits);
+        self.state =
+            LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(role, Some(task), longest)));
     }
 
     /// Replies to hellos and requests.

@@ -12,7 +12,7 @@ use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
 use crate::protocol::{ServerLimits, echo, server_case};
 use crate::sample::Recorder;
 use crate::workload::latency::Reflector;
-use crate::workload::throughput::{Sink, Source};
+use crate::workload::throughput::{Sink, Source, overtime, planned_time};
 use crate::workload::{FlowReport, RecordingParty};
 
 /// Interval between checks of the session's state while a flow waits for it.
@@ -31,6 +31,9 @@ pub struct ServerFlow {
     /// When the inner party times out; its receive is split into shorter ones.
     deadline: Time,
     has_begun: bool,
+    /// The server's limit on this flow, and when the flow began to count against it.
+    max_duration: Duration,
+    began_at: Option<Time>,
     /// Total bytes of all flows of the session when this one last began to wait.
     moved_by_all: u64,
     fault: Option<String>,
@@ -187,9 +190,18 @@ pub fn is_connectionless(caps: &Caps) -> bool {
     caps.framing == Framing::Message && !caps.can_signal_close
 }
 
+/// The longest time that a server allows a flow of this plan. Only a planned time may be exceeded, for the last bytes.
+pub fn max_duration(plan: &ServerPlan, limits: &ServerLimits) -> Duration {
+    let planned = planned_time(plan.stop, plan.warm_up);
+    let extra = planned.map_or(Duration::ZERO, |planned| overtime(planned, plan.flows.len() as u32));
+    Duration::from_secs(limits.duration_s).saturating_add(extra)
+}
+
 impl ServerFlow {
-    pub fn new(role: FlowParty, task: Option<Attachment>) -> ServerFlow {
+    pub fn new(role: FlowParty, task: Option<Attachment>, max_duration: Duration) -> ServerFlow {
         ServerFlow {
+            max_duration,
+            began_at: None,
             party: role,
             attachment: task,
             deadline: Time::NEVER,
@@ -230,6 +242,11 @@ impl Party for ServerFlow {
         let started = self.has_started();
         if self.must_end(started) {
             return Step::Done;
+        }
+        if now.since(*self.began_at.get_or_insert(now)) > self.max_duration {
+            let reason = StopReason::TooLong.message();
+            self.fault = Some(reason.to_owned());
+            return Step::Fail(Fault::Other(reason.to_owned()));
         }
         let notice =
             self.attachment.as_ref().map_or(END_POLL_INTERVAL, |task| task.poll_interval(END_POLL_INTERVAL));
@@ -393,7 +410,40 @@ mod tests {
             is_connectionless: false,
         };
         let role = FlowParty::new(kind, &plan, None, &Caps::STREAM, &limits);
-        (ServerFlow::new(role, Some(task)), other)
+        (ServerFlow::new(role, Some(task), Duration::MAX), other)
+    }
+
+    #[test]
+    fn only_a_planned_time_may_be_exceeded_however_many_flows_a_server_allows() {
+        let limits = ServerLimits { duration_s: 3, flows: 2048, ..ServerLimits::default() };
+        let longest = |stop: StopCondition, flows: usize| {
+            let plan = ServerPlan {
+                flows: vec![FlowKind::Receive; flows],
+                message_bytes: 1000,
+                pacing: Pacing::Closed,
+                stop,
+                warm_up: StopCondition::default(),
+                timeout_ns: 1,
+                wait: WaitMode::Block,
+                cpu: None,
+            };
+            max_duration(&plan, &limits)
+        };
+        let seconds = Duration::from_secs;
+        assert_eq!(longest(StopCondition::default(), 1), seconds(3));
+        assert_eq!(longest(StopCondition::default(), 2048), seconds(3));
+        assert_eq!(longest(StopCondition::after_time(seconds(3)), 1), seconds(6));
+    }
+
+    #[test]
+    fn a_flow_without_end_is_ended_at_its_limit() {
+        let (flow, _other) = one_of_two(Duration::from_secs(1000));
+        let mut flow = ServerFlow { max_duration: Duration::from_secs(3), ..flow };
+        let ends = (0u64..).find(|&second| {
+            let now = Time(second * 1_000_000_000);
+            matches!(flow.next_step(now), Step::Fail(Fault::Other(why)) if why == StopReason::TooLong.message())
+        });
+        assert_eq!(ends, Some(4));
     }
 
     #[test]
