@@ -20,7 +20,7 @@
 //! "#)?;
 //! let plan = schedule::check(plan)?;
 //! assert_eq!(plan.cases[0].message_bytes, 1);
-//! assert_eq!(schedule::estimate(&plan).map(|time| time.as_secs()), Some(60));
+//! assert_eq!(schedule::estimate_duration(&plan).map(|time| time.as_secs()), Some(60));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
