@@ -314,9 +314,10 @@ impl NodeConnectionCore {
 
     /// Whether the owner of a mailbox should read.
     fn can_read(&self, mailbox: Option<&Mailbox>) -> bool {
-        let nobody = || self.keeper_round.load(Relaxed).wrapping_sub(self.last_read_round.load(Relaxed)) > 1;
+        let is_unread =
+            || self.keeper_round.load(Relaxed).wrapping_sub(self.last_read_round.load(Relaxed)) > 1;
         self.full_mailbox.load(SeqCst) == 0
-            && (mailbox.is_none_or(|mailbox| !mailbox.leaves_reading_to_others()) || nobody())
+            && (mailbox.is_none_or(|mailbox| !mailbox.leaves_reading_to_others()) || is_unread())
     }
 
     /// Reads, unless another thread should.
