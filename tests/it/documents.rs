@@ -61,43 +61,58 @@ fn code(text: &str) -> String {
 }
 
 #[test]
-fn readme_lists_the_transports() {
-    let rows = TRANSPORTS.iter().map(|t| [code(t.scheme), t.summary.to_owned(), code(t.example)]);
-    holds("README.md", "transports", &table(["scheme", "link", "example"], rows));
+fn readme_lists_the_names() {
+    fn list<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> [String; 2] {
+        [kind.to_owned(), names.map(code).collect::<Vec<_>>().join(", ")]
+    }
+    let rows = [
+        list("links", TRANSPORTS.iter().map(|transport| transport.scheme)),
+        list("protocols", PROTOCOLS.iter().map(|protocol| protocol.name)),
+        list("workloads", WORKLOADS.iter().map(|workload| workload.name)),
+        list("reports", FORMATS.iter().map(|format| format.name)),
+        list("imports", IMPORT_FORMATS.iter().map(|format| format.name)),
+    ];
+    holds("README.md", "speaks", &table(["what", "names"], rows));
 }
 
 #[test]
-fn readme_lists_the_peers() {
-    let rows = PROTOCOLS.iter().map(|peer| {
-        let workloads = peer.workloads.iter().map(|(workload, directions)| {
+fn transports_are_listed() {
+    let rows = TRANSPORTS.iter().map(|t| [code(t.scheme), t.summary.to_owned(), code(t.example)]);
+    holds("docs/transports.md", "schemes", &table(["scheme", "link", "example"], rows));
+}
+
+#[test]
+fn protocols_are_listed() {
+    let rows = PROTOCOLS.iter().map(|protocol| {
+        let workloads = protocol.workloads.iter().map(|(workload, directions)| {
             let names: Vec<&str> = directions.iter().map(|direction| direction.name()).collect();
             format!("{workload} ({})", names.join(", "))
         });
-        let serves = if peer.serve.is_some() { "yes" } else { "no" };
+        let serves = if protocol.serve.is_some() { "yes" } else { "no" };
         [
-            code(peer.name),
-            peer.summary.to_owned(),
+            code(protocol.name),
+            protocol.summary.to_owned(),
             workloads.collect::<Vec<_>>().join("; "),
             serves.to_owned(),
         ]
     });
     holds(
-        "README.md",
+        "docs/peers.md",
         "peers",
-        &table(["peer", "what the far end does", "can measure", "`serve` plays it"], rows),
+        &table(["protocol", "what the remote does", "measures", "`serve` supports it"], rows),
     );
 }
 
 #[test]
-fn readme_lists_the_workloads() {
+fn workloads_are_listed() {
     let rows = WORKLOADS.iter().map(|workload| [code(workload.name), workload.summary.to_owned()]);
-    holds("README.md", "workloads", &table(["workload", "what is measured"], rows));
+    holds("docs/guide.md", "workloads", &table(["workload", "what is measured"], rows));
 }
 
 #[test]
-fn readme_lists_the_formats() {
+fn report_formats_are_listed() {
     let rows = FORMATS.iter().map(|format| [code(format.name), format.summary.to_owned()]);
-    holds("README.md", "formats", &table(["format", "what it is"], rows));
+    holds("docs/guide.md", "formats", &table(["format", "what it is"], rows));
 }
 
 #[test]
@@ -147,7 +162,7 @@ fn transports_are_described_with_their_options() {
 }
 
 #[test]
-fn every_peer_is_described_with_its_options() {
+fn every_protocol_is_described_with_its_options() {
     let text = document("docs/peers.md");
     for peer in PROTOCOLS {
         let heading = format!("\n## `{}`\n", peer.name);
@@ -264,7 +279,7 @@ fn markdown() -> Vec<PathBuf> {
 }
 
 #[test]
-fn readme_leads_to_every_document_once() {
+fn readme_links_every_document_once() {
     let readme = document("README.md");
     let (_, more) = readme.split_once("\n## More\n").unwrap();
     for path in markdown().into_iter().filter(|path| path.parent().unwrap().ends_with("docs")) {
@@ -274,7 +289,7 @@ fn readme_leads_to_every_document_once() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_have_targets() {
     let mut wrong = Vec::new();
     for path in markdown() {
         let text = std::fs::read_to_string(&path).unwrap();

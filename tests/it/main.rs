@@ -13,6 +13,7 @@ mod exact;
 mod explain;
 mod frames;
 mod fuzz_smoke;
+mod guide;
 mod hostile;
 mod house;
 mod icmp;
