@@ -24,16 +24,16 @@ macro_rules! for_each {
             urls_print_back_as_typed
             unknown_options_are_refused
             caps_of_the_link_are_those_of_its_endpoint
-            facts_are_told
+            facts_are_reported
             streams_carry_bytes_whole_and_in_order
-            messages_keep_their_bounds
+            messages_keep_their_boundaries
             reliable_messages_come_in_order
             one_byte_too_many_fails_cleanly
-            the_far_end_sees_a_close
-            the_near_end_sees_a_close
+            the_server_sees_a_close
+            the_client_sees_a_close
             receiving_times_out_in_time
             halves_share_the_link
-            many_links_at_once_are_kept_apart
+            many_links_at_once_are_separate
             batches_arrive_whole
             a_relay_passes_all_whole_and_not_too_early
         }
@@ -172,7 +172,7 @@ pub fn caps_of_the_link_are_those_of_its_endpoint() {
     });
 }
 
-pub fn facts_are_told() {
+pub fn facts_are_reported() {
     each(|url, far| {
         let mut link = far.open();
         works(url, &mut *link);
@@ -207,7 +207,7 @@ pub fn streams_carry_bytes_whole_and_in_order() {
     });
 }
 
-pub fn messages_keep_their_bounds() {
+pub fn messages_keep_their_boundaries() {
     each(|url, far| {
         let mut link = far.open();
         let Some(most) = link.caps().max_message_bytes else { return };
@@ -259,7 +259,7 @@ pub fn one_byte_too_many_fails_cleanly() {
     });
 }
 
-pub fn the_far_end_sees_a_close() {
+pub fn the_server_sees_a_close() {
     each(|url, far| {
         let mut link = far.open();
         works(url, &mut *link);
@@ -284,7 +284,7 @@ pub fn the_far_end_sees_a_close() {
     });
 }
 
-pub fn the_near_end_sees_a_close() {
+pub fn the_client_sees_a_close() {
     each(|url, far| {
         let mut link = far.open();
         works(url, &mut *link);
@@ -339,7 +339,7 @@ pub fn halves_share_the_link() {
     });
 }
 
-pub fn many_links_at_once_are_kept_apart() {
+pub fn many_links_at_once_are_separate() {
     each(|url, far| {
         if !far.open().caps().can_open_parallel {
             return;

@@ -51,7 +51,7 @@ const SERVICES: &str = "
     exit 0";
 
 #[test]
-fn services_are_found_and_told_of() {
+fn services_are_found_and_announced() {
     let ended = in_the_guest(&SERVICES.replace("<DAEMON>", DAEMON));
     let runs = runs(&ended.stdout, &ended.stderr);
     assert_eq!(runs.len(), 3, "{}", ended.stderr);
@@ -97,7 +97,7 @@ const CONNECTION: &str = "
     kill -INT $far_end; wait $far_end";
 
 #[test]
-fn a_connection_is_told_of_until_its_controller_vanishes() {
+fn a_connection_is_announced_until_its_controller_vanishes() {
     let ended = in_the_guest(CONNECTION);
     let runs = runs(&ended.stdout, &ended.stderr);
     assert_eq!(runs.len(), 2, "{}", ended.stderr);

@@ -19,7 +19,7 @@ pub fn guest(modules: &str, tools: &str, script: &str) -> Ended {
 }
 
 #[test]
-fn a_command_runs_as_if_it_were_here() {
+fn a_command_in_a_guest_behaves_as_on_the_host() {
     let ended = guest("", "", "id -u; echo \"it's\" >&2; sleep 100; linkgauge --version; exit 7");
     assert_eq!(ended.stdout, format!("0\nlinkgauge {}\n", env!("CARGO_PKG_VERSION")), "{}", ended.stderr);
     assert_eq!(ended.stderr, "it's\nerror: in the guest sh ended with status 7\n");
@@ -27,7 +27,7 @@ fn a_command_runs_as_if_it_were_here() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_tools_are_named() {
     let ended = guest("no_such_module", "", "true");
     assert!(ended.stderr.ends_with("error: no such kernel module: no_such_module\n"), "{}", ended.stderr);
     assert_eq!(ended.status, Some(2));
@@ -79,7 +79,7 @@ const NETEM: &str = "
     kill $far";
 
 #[test]
-fn netem_delays_what_leaves_by_a_device_and_is_removed() {
+fn netem_delays_outgoing_traffic_and_is_removed() {
     let ended = guest("sch_netem", "tc", NETEM);
     let (before, rest) = ended.stdout.split_once('\n').unwrap_or_else(|| panic!("{}", ended.stderr));
     assert_eq!(before.trim(), "qdisc netem 7100: root refcnt 2 limit 1000 delay 50ms rate 800Kbit");
@@ -126,7 +126,7 @@ const RELAYS: &str = "
     exit 0";
 
 #[test]
-fn a_relay_adds_what_it_was_told_to() {
+fn a_relay_adds_the_requested_delay() {
     let ended = guest("", "", RELAYS);
     let mut documents = serde_json::Deserializer::from_str(&ended.stdout).into_iter::<Value>();
     let latency = documents.next().unwrap_or_else(|| panic!("{}", ended.stderr)).unwrap();

@@ -57,7 +57,7 @@ fn counts_are_those_of_ping() {
 }
 
 #[test]
-fn the_kernel_counts_what_we_do() {
+fn the_counters_of_the_kernel_match() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
     // A fresh network namespace has zero counters, and allows no ping sockets until they are enabled.
@@ -98,7 +98,7 @@ fn the_kernel_counts_what_we_do() {
 }
 
 #[test]
-fn what_routers_say_is_one_line() {
+fn errors_of_routers_are_one_line() {
     // Behind `far` there is a router, and nothing else.
     let ended = in_a_network(
         r#"
@@ -142,7 +142,7 @@ fn what_routers_say_is_one_line() {
 }
 
 #[test]
-fn who_may_not_is_told_what_to_do() {
+fn a_missing_permission_has_a_remedy() {
     let ended = in_a_network("setpriv --bounding-set -net_raw $LG latency icmp://127.0.0.1");
     assert_eq!(ended.status, Some(2));
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
@@ -154,7 +154,7 @@ fn who_may_not_is_told_what_to_do() {
 }
 
 #[test]
-fn silence_is_no_fault_of_a_plug() {
+fn silence_does_not_suggest_a_plug() {
     // 192.0.2.1 gets no reply in a network namespace with loopback only.
     let ended = in_a_network(
         "ip route add 192.0.2.0/24 dev lo\n$LG latency icmp://192.0.2.1 -n 3 --warm-up 0 --timeout 200ms",

@@ -56,7 +56,7 @@ fn iperf3_over_tcp() {
 }
 
 #[test]
-fn iperf3_both_ways_and_back() {
+fn iperf3_in_every_direction() {
     let (json, case) = iperf3(&["--bidir"]);
     assert_eq!(case.direction.name(), "both");
     assert_eq!(
@@ -97,7 +97,7 @@ fn iperf3_server(flags: &[&str]) -> (Value, CaseResult) {
 }
 
 #[test]
-fn iperf3_by_what_its_server_writes() {
+fn iperf3_from_the_output_of_its_server() {
     let (json, case) = iperf3_server(&[]);
     assert_eq!(case.figures.delivered_bytes, json["end"]["sum_received"]["bytes"].as_u64());
     assert!(case.figures.delivered_bytes > Some(0) && case.cpu.is_none());

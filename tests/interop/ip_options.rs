@@ -66,7 +66,7 @@ fn serving(arguments: &str) -> String {
 }
 
 #[test]
-fn what_is_asked_for_stands_in_every_packet() {
+fn requested_options_are_in_every_packet() {
     let server = "--peer echo udp://127.0.0.1:7007 udp://[::1]:7007 tcp://127.0.0.1:7007 tcp://[::1]:7009 \
                   udp://[::]:7008?dscp=CS1&ecn=ect1 tcp://[::]:7008?dscp=CS1";
     let server = server.replace('&', "\\&");
@@ -124,7 +124,7 @@ fn interfaces_are_those_of_this_process_network() {
 }
 
 #[test]
-fn packets_leave_by_the_interface_that_is_named() {
+fn packets_leave_by_the_named_interface() {
     let interface = |name: &str, address: &str| {
         format!(
             "ip link add {name} type veth peer name far-{name}\nip addr add {address}/24 dev {name}\n\

@@ -345,7 +345,7 @@ fn nonsense_is_refused_and_the_next_served() {
 }
 
 #[test]
-fn their_client_is_told_what_is_refused() {
+fn their_client_gets_the_reason_of_a_refusal() {
     let limited = Ours::start(&["--max-rate", "1Mbit/s", "--max-sessions", "1"]);
     let said = |ours: &Ours, flags: &str| {
         let ended = ours.client(flags).ended();
@@ -365,7 +365,7 @@ fn their_client_is_told_what_is_refused() {
 }
 
 #[test]
-fn what_was_measured_before_ctrl_c_has_its_counts() {
+fn results_before_ctrl_c_have_their_counts() {
     let port = free_port();
     let _server = iperf3(&["-s", "-B", "127.0.0.1", "-p", &port.to_string()]);
     listens(port);
@@ -406,7 +406,7 @@ fn what_was_measured_before_ctrl_c_has_its_counts() {
 }
 
 #[test]
-fn of_a_server_that_was_killed_no_loss_is_known() {
+fn the_loss_of_a_killed_server_is_unknown() {
     let port = free_port();
     let server = iperf3(&["-s", "-B", "127.0.0.1", "-p", &port.to_string()]);
     listens(port);
@@ -424,7 +424,7 @@ fn of_a_server_that_was_killed_no_loss_is_known() {
 }
 
 #[test]
-fn a_busy_server_of_theirs_says_so() {
+fn a_busy_server_of_theirs_is_reported() {
     let port = free_port();
     let _server = iperf3(&["-s", "-B", "127.0.0.1", "-p", &port.to_string()]);
     listens(port);
@@ -440,7 +440,7 @@ fn a_busy_server_of_theirs_says_so() {
 }
 
 #[test]
-fn auto_says_what_to_do_at_an_iperf3_server() {
+fn auto_names_the_remedy_for_an_iperf3_server() {
     let port = free_port();
     let _server = iperf3(&["-s", "-B", "127.0.0.1", "-p", &port.to_string()]);
     listens(port);

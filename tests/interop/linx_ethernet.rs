@@ -110,7 +110,7 @@ fn messages_of_all_sizes_pass_between_two_namespaces() {
 }
 
 #[test]
-fn nobody_there_and_no_such_device_are_one_line_each() {
+fn a_missing_node_and_a_missing_device_are_one_line_each() {
     let joined = Joined::new();
     let (status, _, errors) = joined.run("latency URL -n 1 --quiet --timeout 1s");
     assert_eq!((status, errors.lines().count()), (Some(2), 1), "{errors}");
@@ -145,7 +145,7 @@ fn a_node_of_another_version_is_one_line() {
 }
 
 #[test]
-fn a_line_that_goes_down_in_the_middle_ends_the_run_with_what_it_has() {
+fn a_link_that_goes_down_ends_the_run_with_its_results_so_far() {
     let joined = Joined::new();
     let _server = joined.serve();
     joined.await_answer();

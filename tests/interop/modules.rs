@@ -42,17 +42,17 @@ fn contract(schemes: &str, modules: &str, tools: &str, before: &str) {
 }
 
 #[test]
-fn what_is_left_out_here_is_tried_in_a_guest() {
+fn transports_that_this_host_lacks_are_tested_in_a_guest() {
     assert_eq!(SCHEMES.join(",").split(',').collect::<Vec<_>>(), OF_MODULES);
 }
 
 #[test]
-fn they_keep_the_contract() {
+fn they_meet_the_contract() {
     contract(SCHEMES[0], MODULES, "", "");
 }
 
 #[test]
-fn bluetooth_keeps_the_contract() {
+fn bluetooth_meets_the_contract() {
     contract(SCHEMES[1], BLUETOOTH, "btvirt,hciconfig", CONTROLLERS);
 }
 
@@ -71,7 +71,7 @@ const PEERS: &str = "
     kill -INT $far $echoes && wait $far && wait $echoes";
 
 #[test]
-fn peers_speak_over_them() {
+fn protocols_work_over_them() {
     let ended = guest(MODULES, "", PEERS);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let runs = runs(&ended.stdout, &ended.stderr);
@@ -249,7 +249,7 @@ fn nodes_in_two_guests_reach_each_other() {
 }
 
 #[test]
-fn a_missing_module_is_told_with_its_remedy() {
+fn a_missing_module_is_reported_with_its_remedy() {
     let urls = [
         "sctp://127.0.0.1",
         "vsock://local",

@@ -110,7 +110,7 @@ fn probed(path: &Path) -> String {
 }
 
 #[test]
-fn runs_lie_over_each_other() {
+fn runs_share_charts() {
     let directory = tempfile::tempdir().unwrap();
     let run = measure(directory.path());
     let file = |name: &str| directory.path().join(name).display().to_string();
@@ -170,7 +170,7 @@ fn two_hundred_cases_are_one_page() {
 }
 
 #[test]
-fn charts_say_what_they_show() {
+fn charts_show_values_under_the_pointer() {
     let directory = tempfile::tempdir().unwrap();
     let run = measure(directory.path());
     let path = directory.path().join("page.html");

@@ -110,7 +110,7 @@ fn discard_of_xinetd() {
 }
 
 #[test]
-fn auto_names_the_choices_where_nothing_answers() {
+fn auto_names_the_choices_without_a_reply() {
     let (_xinetd, port) = xinetd("discard");
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let urls = [
@@ -126,7 +126,7 @@ fn auto_names_the_choices_where_nothing_answers() {
 }
 
 #[test]
-fn auto_shows_what_else_is_said() {
+fn auto_shows_the_first_bytes_of_another_protocol() {
     let (_xinetd, port) = xinetd("chargen");
     for scheme in ["tcp", "udp"] {
         let url = format!("{scheme}://127.0.0.1:{port}");
@@ -163,7 +163,7 @@ fn a_discard_that_closes_early_is_incomplete() {
 }
 
 #[test]
-fn a_calculator_is_asked() {
+fn a_calculator_replies() {
     let (_socat, url) = each_connection("EXEC:bc -q");
     let ask = |more: &str| {
         linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s --send 1+1\\n {more}"))
@@ -182,7 +182,7 @@ fn a_calculator_is_asked() {
 }
 
 #[test]
-fn a_calculator_that_falls_silent_loses_exchanges() {
+fn a_silent_calculator_loses_requests() {
     let (_socat, url) = each_connection("EXEC:bc -q");
     // An assignment prints nothing.
     let silent = r"-n 5 --warm-up 0 --timeout 100ms --send a=1\n --until \n";
@@ -230,7 +230,7 @@ fn modbus(framing: &str) -> (Running, String) {
 }
 
 #[test]
-fn modbus_tcp_is_asked() {
+fn modbus_tcp_replies() {
     let (_server, url) = modbus("socket");
     let ask = |send: &str, expect: &str| {
         let answer = format!("--reply-length 4,2,big,6 --expect hex:{expect}");
@@ -243,7 +243,7 @@ fn modbus_tcp_is_asked() {
 }
 
 #[test]
-fn modbus_rtu_is_asked() {
+fn modbus_rtu_replies() {
     let (_server, url) = modbus("rtu");
     let question = "--send hex:010300000001840A --reply-bytes 7 --expect hex:0103021234";
     linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s {question}")).answered_all(200);

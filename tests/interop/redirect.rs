@@ -61,7 +61,7 @@ fn socat_goes_through_to_a_raw_port() {
 }
 
 #[test]
-fn a_lost_connection_is_made_again() {
+fn a_lost_connection_is_reopened() {
     let plug = Plug::new();
     let port = free_port();
     let ser2net = Ser2net::start("telnet(rfc2217),tcp", &plug.path(), port);

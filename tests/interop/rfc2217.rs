@@ -36,7 +36,7 @@ fn all_values_come_back(link: &mut dyn Link) {
 }
 
 #[test]
-fn ser2net_does_what_the_url_says() {
+fn ser2net_applies_the_settings_of_the_url() {
     let plug = Plug::new();
     let ser2net = Ser2net::start("telnet(rfc2217),tcp", &plug.path(), free_port());
     let url = format!("rfc2217://127.0.0.1:{}?baud=19200&parity=odd&stop=2", ser2net.port);
@@ -108,7 +108,7 @@ print(port.baudrate, port.parity, port.bytesize, port.stopbits, port.dtr, flush=
 ";
 
 #[test]
-fn pyserials_server_does_what_the_url_says() {
+fn pyserials_server_applies_the_settings_of_the_url() {
     let mut python = python(&["-c", PORT_MANAGER]);
     let mut lines = BufReader::new(python.0.stdout.take().unwrap()).lines();
     let port: u16 = lines.next().unwrap().unwrap().parse().unwrap();

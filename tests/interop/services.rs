@@ -17,7 +17,7 @@ fn shell(line: &str) -> Vec<u8> {
 }
 
 #[test]
-fn our_echo_answers_socat() {
+fn our_echo_replies_to_socat() {
     let serving = Serving::start(&["--peer", "echo"]);
     let (tcp, udp) = (serving.tcp.address(), serving.udp.address());
     let printed =
@@ -27,7 +27,7 @@ fn our_echo_answers_socat() {
 }
 
 #[test]
-fn our_discard_says_nothing() {
+fn our_discard_sends_nothing() {
     let serving = Serving::start(&["--peer", "discard"]);
     let (tcp, udp) = (serving.tcp.address(), serving.udp.address());
     assert_eq!(shell(&format!("head -c 1000000 /dev/zero | socat -T 10 -t 10 STDIO TCP:{tcp}")), b"");
@@ -41,7 +41,7 @@ fn sockperf(arguments: &str) -> String {
 }
 
 #[test]
-fn a_sockperf_server_answers_us() {
+fn a_sockperf_server_replies_to_us() {
     for (scheme, flag) in [("tcp", "--tcp"), ("udp", "")] {
         let port = free_port();
         let child = Command::new("sockperf")
@@ -67,7 +67,7 @@ fn a_sockperf_server_answers_us() {
 }
 
 #[test]
-fn our_server_answers_sockperf() {
+fn our_server_replies_to_sockperf() {
     let serving = Serving::start(&["--peer", "sockperf"]);
     // Its ping-pong goes no further where a datagram is lost, and any may be; under load it does not wait.
     let modes = [
@@ -138,7 +138,7 @@ fn our_chargen_goes_on_for_ever() {
 }
 
 #[test]
-fn our_chargen_keeps_its_limits() {
+fn our_chargen_enforces_its_limits() {
     let serving = Serving::start(&["--peer", "chargen", "--max-rate", "8Mbit/s", "--max-time", "2s"]);
     // A megabyte a second for two seconds, and a quarter of one at once.
     let bytes: usize =

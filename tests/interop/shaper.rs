@@ -13,7 +13,7 @@ use linkgauge::link::shaped::Shape;
 use crate::socat::Socat;
 
 #[test]
-fn programs_of_others_pass_through() {
+fn third_party_programs_work_through_the_shaper() {
     let (_server, place) = Socat::listening("TCP4-LISTEN:0,bind=127.0.0.1,fork,reuseaddr", "PIPE");
     let delayed = Shape { delay: Duration::from_millis(20), ..Shape::default() };
     let options = ShaperOptions {

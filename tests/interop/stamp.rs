@@ -165,7 +165,7 @@ fn capture(packets: &[(bool, Vec<u8>)], path: &Path) {
 }
 
 #[test]
-fn wireshark_reads_what_we_say() {
+fn wireshark_decodes_our_packets() {
     for (peer, size) in [("stamp", 44), ("twamp-light", 41), ("twamp-light", 100)] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.pcap");

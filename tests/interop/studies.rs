@@ -8,7 +8,7 @@ use crate::study::{column, is_sound, placement, reproduced, words};
 const GUEST: [&str; 4] = ["--vm", "--virtual-time", "--cache", CACHE];
 
 #[test]
-fn a_guest_measures_what_this_host_cannot() {
+fn a_guest_measures_cells_that_this_host_cannot() {
     let cells = ["--table", "1,A,3", "--cell", "tipc-inter@64,linx-ethernet@64,linx-intra@64"];
     let (run, ended) = reproduced("linx", &[&GUEST[..], &cells].concat());
     let rows = run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);

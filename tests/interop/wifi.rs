@@ -50,7 +50,7 @@ fn told<'a>(said: &'a str, label: &str) -> &'a str {
 }
 
 #[test]
-fn a_run_tells_what_its_radio_does() {
+fn a_run_reports_its_radio() {
     let ended = guest("mac80211_hwsim", "iw,hostapd,ip", &format!("{RADIOS}\n{NETWORKS}"));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let runs = runs(&ended.stdout, &ended.stderr);

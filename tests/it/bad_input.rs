@@ -28,7 +28,7 @@ fn nothing_else(ended: &Ended, arguments: &[&str]) {
 }
 
 #[test]
-fn endpoints_that_are_none() {
+fn invalid_endpoints_are_refused() {
     let known: Vec<&str> = TRANSPORTS.iter().map(|transport| transport.scheme).collect();
     let line = format!("foo://x:1: unknown scheme 'foo' (known: {})", known.join(", "));
     says(&["latency", "foo://x:1"], &line);
@@ -64,7 +64,7 @@ fn endpoints_that_are_none() {
 }
 
 #[test]
-fn web_addresses_are_no_endpoints() {
+fn web_addresses_are_refused_as_endpoints() {
     for (url, text) in [
         ("tcp://127.0.0.1/path", "/path"),
         ("tcp://127.0.0.1:7100/", "/"),
@@ -90,14 +90,14 @@ fn web_addresses_are_no_endpoints() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_has_no_form() {
+fn an_unreadable_file_is_an_error() {
     let ended = run(&["import", "iperf3", "/"]);
     assert_eq!(ended.stderr, "error: /: cannot be read: Is a directory (os error 21)\n");
     nothing_else(&ended, &["import", "iperf3", "/"]);
 }
 
 #[test]
-fn words_of_other_programs_name_ours() {
+fn commands_of_other_programs_name_ours() {
     for (typed, line) in [
         (
             "-c 192.0.2.7",
@@ -137,7 +137,7 @@ fn words_of_other_programs_name_ours() {
 }
 
 #[test]
-fn serial_ports_that_are_none() {
+fn invalid_serial_ports_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -170,7 +170,7 @@ fn serial_ports_that_are_none() {
 }
 
 #[test]
-fn bluetooth_addresses_that_are_none() {
+fn invalid_bluetooth_addresses_are_refused() {
     let rfcomm = "an address, and a channel from 1 to 30 unless it is to be looked up, like \
                   rfcomm://00:1A:7D:DA:71:13/1; to listen, the adapter's address or any, and channel 0 for a free one";
     for url in ["rfcomm://00:1A:7D/1", "rfcomm://00:1A:7D:DA:71:13/31", "rfcomm://headset"] {
@@ -192,7 +192,7 @@ fn bluetooth_addresses_that_are_none() {
 }
 
 #[test]
-fn nobody_there() {
+fn nothing_listens_there() {
     // A port that was free a moment ago, and that the system gives to no other program meanwhile.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
@@ -211,7 +211,7 @@ fn nobody_there() {
 }
 
 #[test]
-fn somebody_else_there() {
+fn another_program_listens_there() {
     let server = Serving::start(&["--peer", "echo"]);
     let tcp = server.tcp.as_str();
     says(
@@ -270,7 +270,7 @@ fn numbers_that_measure_nothing() {
 }
 
 #[test]
-fn messages_that_the_link_cannot_bear() {
+fn messages_too_large_for_the_link_are_refused() {
     let udp = "udp://127.0.0.1:1";
     let expected = format!("{udp}: a message of 70000 bytes does not fit: use a --size of at most 65507");
     says(&["latency", udp, "--size", "70000"], &expected);
@@ -287,7 +287,7 @@ fn messages_that_the_link_cannot_bear() {
 }
 
 #[test]
-fn more_links_than_files_may_be_open() {
+fn more_links_than_open_files_are_refused() {
     let server = Serving::start(&[]);
     for (url, peer) in
         [(server.tcp.as_str(), "echo"), (server.udp.as_str(), "echo"), ("icmp://127.0.0.1", "auto")]
@@ -308,7 +308,7 @@ fn more_links_than_files_may_be_open() {
 }
 
 #[test]
-fn links_that_a_server_cannot_use() {
+fn links_that_a_server_cannot_use_are_refused() {
     for (peer, url, why) in [
         (
             "linx-bmark",
@@ -327,7 +327,7 @@ fn links_that_a_server_cannot_use() {
 }
 
 #[test]
-fn cpus_that_do_not_exist() {
+fn unknown_cpus_are_refused() {
     let server = Serving::start(&[]);
     let tcp = server.tcp.as_str();
     let ended = run(&["latency", tcp, "--pin", "900"]);

@@ -67,7 +67,7 @@ fn same(got: Option<&Value>, wanted: Option<&Value>) -> bool {
 }
 
 #[test]
-fn every_case_comes_out_as_its_file_says() {
+fn every_case_has_the_result_of_its_file() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut files: Vec<_> =
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();

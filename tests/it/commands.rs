@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn demo_gauges_every_transport() {
+fn demo_measures_every_transport() {
     let directory = tempfile::tempdir().unwrap();
     let output = linkgauge(&["demo", "--quick"], directory.path());
     let (table, told) = (text(&output.stdout), text(&output.stderr));
@@ -87,7 +87,7 @@ fn doctor_writes_json() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_closed_standard_output_is_not_an_error() {
     let document = tempfile::NamedTempFile::new().unwrap();
     let path = document.path().to_str().unwrap();
     let serving = ["serve", "tcp://127.0.0.1:0", "--time", "50ms"];

@@ -19,7 +19,7 @@ use crate::program::{PATIENCE, Running, run, wait_until};
 use crate::raw_client::address;
 
 #[test]
-fn every_byte_passes_both_ways_on_every_port() {
+fn every_byte_passes_in_both_directions_on_every_port() {
     let devices = [Device::new(), Device::new(), Device::new()];
     let server = serve(&devices.each_ref(), |_| {});
     let mut clients: Vec<_> = (0..3).map(|port| client(&server, port)).collect();
@@ -67,7 +67,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_up_the_line_and_loses_nothing() {
+fn a_client_that_does_not_read_blocks_the_line_and_loses_nothing() {
     let devices = [Device::new(), Device::new()];
     // Small buffers, so that they are full soon.
     let server = serve(&devices.each_ref(), |options| {
@@ -99,7 +99,7 @@ fn a_client_that_does_not_read_holds_up_the_line_and_loses_nothing() {
 }
 
 #[test]
-fn a_line_that_is_held_up_holds_up_the_client_and_loses_nothing() {
+fn a_blocked_line_blocks_the_client_and_loses_nothing() {
     let device = Device::new();
     let server = serve(&[&device], |_| {});
     let mut client = client(&server, 0);
@@ -118,7 +118,7 @@ fn a_line_that_is_held_up_holds_up_the_client_and_loses_nothing() {
 }
 
 #[test]
-fn a_line_that_takes_nothing_does_not_keep_the_port_for_a_dead_client() {
+fn a_blocked_line_does_not_reserve_the_port_for_a_dead_client() {
     let device = Device::new();
     let server = serve(&[&device], |_| {});
     let mut first = client(&server, 0);
@@ -149,7 +149,7 @@ fn a_second_client_is_refused_until_the_first_has_gone() {
 }
 
 #[test]
-fn a_newcomer_replaces_the_first_where_that_is_wanted() {
+fn a_new_client_replaces_the_first_if_configured() {
     let device = Device::new();
     let server = serve(&[&device], |options| options.busy_policy = BusyPolicy::Replace);
     let mut first = client(&server, 0);
@@ -161,7 +161,7 @@ fn a_newcomer_replaces_the_first_where_that_is_wanted() {
 }
 
 #[test]
-fn clients_that_share_a_port_all_get_what_the_line_says() {
+fn clients_that_share_a_port_all_receive_the_data_of_the_line() {
     let device = Device::new();
     let server = serve(&[&device], |options| options.max_clients = 3);
     let mut clients: Vec<_> = (0..3).map(|_| client(&server, 0)).collect();
@@ -177,7 +177,7 @@ fn clients_that_share_a_port_all_get_what_the_line_says() {
 }
 
 #[test]
-fn what_comes_while_nobody_is_there_is_dropped_and_counted() {
+fn bytes_without_a_client_are_dropped_and_counted() {
     let device = Device::new();
     let server = serve(&[&device], |_| {});
     device.say(b"is anybody there?");
@@ -188,7 +188,7 @@ fn what_comes_while_nobody_is_there_is_dropped_and_counted() {
 }
 
 #[test]
-fn what_the_packer_held_for_one_client_is_not_for_the_next() {
+fn packed_bytes_of_one_client_are_not_sent_to_the_next() {
     let device = Device::new();
     let server = serve(&[&device], |options| {
         options.packing = PackingRules { packet_bytes: 6, ..PackingRules::default() }
@@ -238,7 +238,7 @@ fn packets_leave_by_the_rules_and_never_too_early() {
 }
 
 #[test]
-fn a_slow_box_is_never_faster_than_it_may() {
+fn a_slow_device_is_never_faster_than_configured() {
     const BUDGET: Duration = Duration::from_millis(30);
     let devices = [Device::new(), Device::new()];
     let server = serve(&devices.each_ref(), |options| options.transfer_time = BUDGET);
@@ -288,7 +288,7 @@ fn a_line_that_disappears_closes_its_port_and_no_other() {
 }
 
 #[test]
-fn clients_that_come_and_go_do_it_no_harm() {
+fn clients_that_come_and_go_do_no_harm() {
     let device = Device::new();
     let server = serve(&[&device], |_| {});
     let place = address(&server.endpoints()[0]);
@@ -319,7 +319,7 @@ fn clients_that_come_and_go_do_it_no_harm() {
 }
 
 #[test]
-fn what_cannot_be_served_is_one_line_and_status_2() {
+fn an_unusable_port_is_one_line_and_status_2() {
     let device = Device::new();
     let endpoint = device.endpoint();
     let serial = endpoint.as_str();
@@ -344,7 +344,7 @@ fn what_cannot_be_served_is_one_line_and_status_2() {
 }
 
 #[test]
-fn the_program_says_what_happens_and_ends_when_asked() {
+fn the_program_reports_events_and_ends_on_a_signal() {
     let devices = [Device::new(), Device::new()];
     let serial = devices.each_ref().map(|device| device.endpoint().to_string());
     let begin = ["lab", "device-server", "--listen", "tcp://127.0.0.1:0", "--serial", &serial[0], &serial[1]];

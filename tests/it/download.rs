@@ -176,7 +176,7 @@ fn a_download_through_a_link_that_is_cut_five_times_is_complete() {
 }
 
 #[test]
-fn a_table_goes_on_as_well() {
+fn a_table_resumes_as_well() {
     let logger = logger(0, LoggerConfig::default());
     let relay = Relay::cutting(&logger, 2, 1000);
     let got = run(&["download", &relay.url(), "--table", "Bench", "--output", "-"]);
@@ -186,7 +186,7 @@ fn a_table_goes_on_as_well() {
 }
 
 #[test]
-fn a_logger_that_fell_silent_is_called_anew() {
+fn a_silent_logger_is_reconnected() {
     let logger = logger(100_000, LoggerConfig::default());
     let relay = Relay::start(&logger, |connection, near, far| {
         let (mut bytes, mut passed) = ([0; 1000], 0);
@@ -207,7 +207,7 @@ fn a_logger_that_fell_silent_is_called_anew() {
 }
 
 #[test]
-fn patience_with_a_link_has_an_end() {
+fn reconnects_are_limited() {
     let logger = logger(100_000, LoggerConfig::default());
     let relay = Relay::cutting(&logger, usize::MAX, 15);
     let (_directory, path) = target();
@@ -238,7 +238,7 @@ fn is_partial(path: &str, got: &Ended) {
 }
 
 #[test]
-fn a_logger_that_misbehaves_costs_a_line_and_keeps_what_came() {
+fn a_misbehaving_logger_is_one_line_and_keeps_the_received_data() {
     let logger = logger(100_000, LoggerConfig::default());
     let wrong: [(&str, Meddle); 5] = [
         ("not PakBus", |_, _| b"login: ".to_vec()),
@@ -287,7 +287,7 @@ fn a_logger_that_misbehaves_costs_a_line_and_keeps_what_came() {
 }
 
 #[test]
-fn what_is_not_there_or_not_allowed_is_told() {
+fn missing_files_and_permissions_are_reported() {
     let locked = logger(5000, LoggerConfig { security_code: 77, ..LoggerConfig::default() });
     let open = logger(5000, LoggerConfig::default());
     let of = |logger: &Logger, flags: &[&str]| {
@@ -318,7 +318,7 @@ fn what_is_not_there_or_not_allowed_is_told() {
 }
 
 #[test]
-fn a_file_comes_over_a_serial_line() {
+fn a_file_downloads_over_a_serial_line() {
     let options = UartOptions { wiring: PortWiring::NullModem, ..UartOptions::default() };
     let uarts = LabUarts::start(&options).unwrap();
     let line = |end: usize| format!("serial://{}?baud=115200", uarts.paths()[end].display());
@@ -341,7 +341,7 @@ fn a_file_comes_over_a_serial_line() {
 }
 
 #[test]
-fn what_ends_before_the_file_does_keeps_the_name_of_a_part() {
+fn an_incomplete_download_stays_a_partial_file() {
     let logger = logger(30_000, LoggerConfig::default());
     let url = format!("pakbus://{}/1", place(&logger));
     let limits: [(&[&str], bool); 4] = [
@@ -370,7 +370,7 @@ fn what_ends_before_the_file_does_keeps_the_name_of_a_part() {
 }
 
 #[test]
-fn an_echo_is_no_logger() {
+fn an_echo_is_not_taken_for_a_logger() {
     let echo = Serving::start(&["--peer", "echo"]);
     let flags = ["--peer", "pakbus", "--no-output", "--timeout", "200ms", "--retries", "1", "--file", FILE];
     let got = run(&[&["download", echo.tcp.as_str()], &flags[..]].concat());
@@ -379,7 +379,7 @@ fn an_echo_is_no_logger() {
 }
 
 #[test]
-fn what_an_earlier_download_left_is_kept_and_links_are_not_followed() {
+fn earlier_partial_files_stay_and_links_are_not_followed() {
     let logger = logger(30_000, LoggerConfig::default());
     let url = format!("pakbus://{}/1", place(&logger));
     let (directory, path) = target();
@@ -405,7 +405,7 @@ fn what_an_earlier_download_left_is_kept_and_links_are_not_followed() {
 }
 
 #[test]
-fn an_interrupted_download_is_kept_as_a_part() {
+fn an_interrupted_download_stays_a_partial_file() {
     let logger =
         logger(100_000, LoggerConfig { command_time: Duration::from_millis(50), ..LoggerConfig::default() });
     let (_directory, path) = target();
@@ -431,7 +431,7 @@ fn the_clock_is_read_by_its_shorthand() {
 }
 
 #[test]
-fn nothing_is_written_over_or_mixed() {
+fn existing_files_are_not_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("data.dat"), "mine").unwrap();
     let said = |arguments: &[&str]| {

@@ -59,7 +59,7 @@ fn a_case_without_a_sample_is_not_complete() {
 }
 
 #[test]
-fn a_character_takes_its_time_on_a_line_there_and_back() {
+fn a_character_takes_its_time_on_a_line_in_both_directions() {
     for (size, each_way_ns) in [(1, 833_333), (14, 11_666_667)] {
         let case = echo(&format!(
             "url = \"mem://far?rate=9600bit/s\"\nworkload = \"latency\"\ncount = 200\nsize = {size}"
@@ -114,7 +114,7 @@ fn both_directions_at_once_do_not_share_the_rate() {
 }
 
 #[test]
-fn an_echo_brings_back_what_a_loop_sends() {
+fn an_echo_returns_the_bytes_of_a_loop() {
     let case = echo(
         "url = \"mem://far?rate=8Mbit/s&delay=5ms\"\nworkload = \"throughput\"\nvolume = \"1M\"\nsize = 1000",
     );
@@ -234,7 +234,7 @@ fn overtaking_is_counted_exactly_in_latency_on_a_schedule() {
 }
 
 #[test]
-fn a_stalled_link_shows_in_the_response_time_of_every_message_it_held_up() {
+fn a_stall_shows_in_the_response_time_of_every_delayed_message() {
     // 100 bytes take 100 ms on the line, one is wanted every 50 ms: message n waits 50 ms longer than the one before.
     let case = echo(
         "url = \"mem://far?rate=8kbit/s\"\nworkload = \"latency\"\nsize = 100\ncount = 20\nrate = \"20/s\"\n\
@@ -249,7 +249,7 @@ fn a_stalled_link_shows_in_the_response_time_of_every_message_it_held_up() {
 }
 
 #[test]
-fn a_full_link_holds_up_the_schedule_and_the_response_time_says_so() {
+fn a_full_link_delays_the_schedule_and_the_response_time() {
     // Messages of the buffer's size: the next one is taken only when the one before has left, a second later.
     let case = echo(
         "url = \"mem://far?rate=524288bit/s&buffer=64Ki\"\nworkload = \"latency\"\nsize = 65536\ncount = 5\n\
@@ -264,7 +264,7 @@ fn a_full_link_holds_up_the_schedule_and_the_response_time_says_so() {
 }
 
 #[test]
-fn a_seed_means_the_same_for_ever() {
+fn a_seed_gives_the_same_schedule() {
     let run = |seed: u32| {
         session(&format!(
             "url = \"mem://far?rate=80kbit/s\"\nworkload = \"latency\"\nsize = 10\ncount = 400\nrate = \"500/s\"\n\
@@ -340,7 +340,7 @@ fn warm_up_is_left_out() {
 }
 
 #[test]
-fn a_server_that_never_replies_is_asked_a_few_times_and_takes_exactly_the_time_outs() {
+fn a_silent_server_gets_a_few_requests_and_takes_exactly_their_timeouts() {
     // The delay is longer than every time-out together. By a time the measurement ends anyway; on a schedule no request
     // waits for another.
     for (stop, timeout_ms, sent, elapsed_ms) in [
@@ -387,7 +387,7 @@ fn a_run_by_time_stops_at_the_exact_instant() {
 }
 
 #[test]
-fn late_answers_are_lost_and_known_as_late() {
+fn late_replies_are_lost_and_counted_as_late() {
     let case = echo(
         "url = \"mem://far?delay=50ms\"\nworkload = \"latency\"\ncount = 50\ntimeout = \"10ms\"\nwarm_up_count = 0\nsize = 8",
     );
@@ -458,7 +458,7 @@ fn a_probe_runs_beside_a_load_and_ends_with_it() {
 }
 
 #[test]
-fn repetitions_are_interleaved_and_their_rates_are_not_thinned_by_what_ran_between() {
+fn repetitions_are_interleaved_and_their_rates_exclude_the_time_between() {
     let run = VirtualNet::serving("linkgauge").run(
         "repeat = 6\n[defaults]\nworkload = \"latency\"\ncount = 50\nwarm_up_count = 0\n\
          [[case]]\nurl = \"mem://far?delay=1ms\"\n[[case]]\nurl = \"mem://far?delay=5ms\"",
@@ -475,7 +475,7 @@ fn repetitions_are_interleaved_and_their_rates_are_not_thinned_by_what_ran_betwe
 }
 
 #[test]
-fn too_few_repetitions_promise_no_interval() {
+fn too_few_repetitions_have_no_interval() {
     let run = VirtualNet::serving("linkgauge").run(
         "repeat = 2\n[[case]]\nurl = \"mem://far?delay=1ms\"\nworkload = \"latency\"\ncount = 500\nwarm_up_count = 0",
     );
@@ -509,7 +509,7 @@ fn a_session_opens_over_a_link_slower_than_its_repetitions() {
 }
 
 #[test]
-fn a_message_larger_than_every_buffer_comes_back() {
+fn a_message_larger_than_every_buffer_returns() {
     let case = echo(
         "url = \"mem://far?buffer=64Ki\"\nworkload = \"latency\"\nsize = \"3M\"\ncount = 3\nwarm_up_count = 0",
     );

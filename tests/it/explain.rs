@@ -18,7 +18,7 @@ fn a_published_table_is_explained() {
 }
 
 #[test]
-fn the_findings_are_json_where_that_is_wanted() {
+fn findings_are_json_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("found.json");
     let on_stdout = run(&["explain", "loggernet", "--json", "-"]);
@@ -131,7 +131,7 @@ fn published_rates_by_size_are_explained() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_one_line() {
+fn a_run_without_enough_data_is_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);

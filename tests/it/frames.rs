@@ -33,7 +33,7 @@ fn counts(responses: &[Option<u64>]) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn on_the_virtual_clock_they_are_those_of_the_log() {
+fn on_the_virtual_clock_missed_frames_match_the_log() {
     let url = "mem://far-messages?type=message&delay=2ms";
     let plan = format!(
         "[[case]]\nurl = \"{url}\"\npeer = \"echo\"\nworkload = \"latency\"\nsize = 32\nrate = \"60/s\"\ncount = 3000\n\

@@ -51,7 +51,7 @@ targets! {
 }
 
 #[test]
-fn every_target_is_run_here() {
+fn every_fuzz_target_runs() {
     let directory = format!("{}/fuzz/fuzz_targets", env!("CARGO_MANIFEST_DIR"));
     let programs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let programs: BTreeSet<String> =

@@ -429,7 +429,7 @@ const MOST_KIB: u64 = 256 * 1024;
 const HANGS: Duration = Duration::from_secs(240);
 
 #[test]
-fn every_protocol_survives_every_manner() {
+fn every_protocol_survives_every_hostile_behaviour() {
     let began = Instant::now();
     let wrong = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -470,7 +470,7 @@ fn every_protocol_survives_every_manner() {
 const BUSY: Duration = Duration::from_secs(15);
 
 #[test]
-fn real_sockets_of_hostile_servers_are_left_in_time() {
+fn clients_of_hostile_servers_end_in_time_on_real_sockets() {
     let wrong = Mutex::new(Vec::new());
     let servers = BARE.map(|manner| (manner, Sockets::listen(manner)));
     let protocols = || ATTACKED_PROTOCOLS.iter().filter(|protocol| protocol.needs.is_none());

@@ -263,7 +263,7 @@ fn only_the_program_prints_exits_and_reads_the_environment() {
 
 /// Code that starts the program sets the place of the store, so that no test writes to the user's store.
 #[test]
-fn no_test_writes_to_somebodys_store() {
+fn no_test_writes_to_the_users_store() {
     let mut wrong = Vec::new();
     for source in TESTS.iter().flat_map(|folder| sources(folder)) {
         let starts =
@@ -316,7 +316,7 @@ fn nothing_below_uses_the_commands() {
 }
 
 #[test]
-fn nobody_above_asks_which_transport_it_is() {
+fn no_upper_layer_asks_for_the_transport() {
     let mut wrong = Vec::new();
     let schemes: Vec<String> = TRANSPORTS
         .iter()
@@ -346,7 +346,7 @@ fn nobody_above_asks_which_transport_it_is() {
 }
 
 #[test]
-fn every_file_opens_with_what_it_is_for() {
+fn every_file_opens_with_its_purpose() {
     let mut wrong = Vec::new();
     for source in ["src", "fuzz/src"].iter().chain(&TESTS).flat_map(|folder| sources(folder)) {
         let first = source.text.lines().next().unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::program::command;
 
 #[test]
-fn nobody_listens_for_it() {
+fn no_listener_supports_icmp() {
     for (line, words) in [
         ("serve icmp://127.0.0.1", "nobody can listen on icmp: a device or a kernel is its far end"),
         ("latency icmp://127.0.0.1:7 -n 1", "ICMP has no ports"),

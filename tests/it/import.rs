@@ -63,7 +63,7 @@ fn a_log_of_the_studys_kind_as_counted_by_hand() {
 }
 
 #[test]
-fn files_that_are_none() {
+fn invalid_files_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("log.txt");
     std::fs::write(&file, "1.5\nfast\n").unwrap();

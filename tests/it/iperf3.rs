@@ -22,7 +22,7 @@ fn against(words: &'static [u8], closes: bool) -> Said {
 }
 
 #[test]
-fn who_is_no_iperf3_server_is_named_in_one_line() {
+fn a_server_that_is_not_iperf3_is_named_in_one_line() {
     against(b"HTTP/1.1 400 Bad Request\r\n\r\n", true)
         .refused(&["no iperf3 server is there", "HTTP/1.1 400"]);
     against(b"SSH-2.0-OpenSSH_9.2\r\n", false).refused(&["no iperf3 server is there", "SSH-2.0", "--peer"]);
@@ -39,7 +39,7 @@ fn who_is_no_iperf3_server_is_named_in_one_line() {
 }
 
 #[test]
-fn what_iperf3_has_no_words_for_is_refused_before_anything_is_opened() {
+fn options_that_iperf3_lacks_are_refused_before_a_link_is_opened() {
     let refused = |flags: &str, word: &str| {
         linkgauge(&format!("throughput {flags} --peer iperf3")).refused(&[word]);
     };
@@ -53,7 +53,7 @@ fn what_iperf3_has_no_words_for_is_refused_before_anything_is_opened() {
 }
 
 #[test]
-fn both_ends_of_ours_agree_to_the_byte_on_the_virtual_clock() {
+fn our_client_and_server_agree_to_the_byte_on_the_virtual_clock() {
     for direction in ["send", "receive", "both"] {
         for stop in ["volume = \"1M\"", "time = \"1s\""] {
             let case = format!(

@@ -176,7 +176,7 @@ fn another_version_is_named() {
 }
 
 #[test]
-fn words_that_are_none_are_not_understood() {
+fn unknown_messages_are_refused() {
     let garbage: [(&[u8], &str); 4] = [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it says something that is not our session"),
         (b"LGframe1\xff\xff\xff\xff\0\0\0\x01", "it announces a message of 4294967295 bytes"),
@@ -197,7 +197,7 @@ fn words_that_are_none_are_not_understood() {
 }
 
 #[test]
-fn an_answer_to_something_else_is_none() {
+fn a_reply_to_another_request_is_ignored() {
     let said = said_of(Liar::new(|_, number, stream| {
         stream.write_all(&wire::encode_frame(number + 7, &SessionReply::Started)).unwrap();
         Then::Said
@@ -208,7 +208,7 @@ fn an_answer_to_something_else_is_none() {
 }
 
 #[test]
-fn one_who_talks_without_end_is_left() {
+fn an_endless_server_is_given_up() {
     let said = said_of(Liar::new(|_, _, stream| {
         let head = [&b"LGframe1"[..], &(1u32 << 20).to_be_bytes(), &1u32.to_be_bytes()].concat();
         let _ = stream.write_all(&head);
@@ -219,7 +219,7 @@ fn one_who_talks_without_end_is_left() {
 }
 
 #[test]
-fn one_who_stalls_or_closes_is_left_at_every_step() {
+fn a_server_that_stalls_or_closes_is_given_up_at_every_step() {
     type Matches = fn(&SessionRequest) -> bool;
     let steps: [(&str, Matches); 4] = [
         ("open", is_open),
@@ -246,7 +246,7 @@ fn one_who_stalls_or_closes_is_left_at_every_step() {
 }
 
 #[test]
-fn a_report_that_never_comes_is_not_waited_for_and_the_figures_are_kept() {
+fn a_missing_report_ends_in_time_and_the_figures_stay() {
     let pending = || {
         Liar::new(|request, _, _| match request {
             SessionRequest::Finish | SessionRequest::Cut => Then::Say(SessionReply::Pending { bytes: 0 }),
@@ -264,7 +264,7 @@ fn a_report_that_never_comes_is_not_waited_for_and_the_figures_are_kept() {
 }
 
 #[test]
-fn a_report_about_something_else_is_not_believed() {
+fn a_report_about_another_run_is_ignored() {
     let said = said_of(Liar::new(|request, _, _| match request {
         SessionRequest::Finish => Then::Say(SessionReply::Report(report(3, FlowReport::default()))),
         _ => Then::Honestly,
@@ -333,7 +333,7 @@ fn a_reason_is_shown_on_one_line_without_control_characters() {
 }
 
 #[test]
-fn a_server_that_cannot_do_what_is_wanted_says_so_first() {
+fn a_server_without_the_capability_is_refused_first() {
     let endpoint = Liar::new(|request, _, stream| match request {
         SessionRequest::Open { .. } => {
             let mut reply = opened(wire::VERSION);
@@ -349,7 +349,7 @@ fn a_server_that_cannot_do_what_is_wanted_says_so_first() {
 }
 
 #[test]
-fn a_connection_that_is_not_taken_is_named() {
+fn a_refused_connection_is_named() {
     let endpoint = Liar::new(|request, _, stream| match request {
         // Another key than it goes by.
         SessionRequest::Open { .. } => {
@@ -409,7 +409,7 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
 }
 
 #[test]
-fn a_rate_that_was_not_requested_is_not_granted() {
+fn a_granted_rate_above_the_request_is_refused() {
     let grants = |per_second| {
         Liar::new(move |request, _, _| match request {
             SessionRequest::Plan(_) => Then::Say(SessionReply::Planned { per_second: Some(per_second) }),
@@ -435,7 +435,7 @@ fn a_rate_that_was_not_requested_is_not_granted() {
 }
 
 #[test]
-fn the_program_ends_with_two_and_one_line() {
+fn the_program_ends_with_status_2_and_one_line() {
     let endpoint = Liar::new(|_, _, _| Then::Stall).listen();
     let ended =
         crate::program::run(&["latency", endpoint.as_str(), "--peer", "linkgauge", "--timeout", "1s"]);

@@ -34,7 +34,7 @@ fn codes(case: &CaseResult) -> Vec<&str> {
 }
 
 #[test]
-fn a_loop_has_the_rate_of_the_line_however_it_is_written() {
+fn a_loop_has_the_rate_of_the_line_for_every_write_size() {
     for more in ["", "size = 1\n", "size = 4096\n", "size = 100000\n"] {
         let case = looped("baud=9600", &format!("volume = \"9600\"\n{more}"));
         assert!(case.complete, "{:?}", case.warnings);
@@ -49,7 +49,7 @@ fn a_loop_has_the_rate_of_the_line_however_it_is_written() {
 }
 
 #[test]
-fn a_time_in_a_loop_is_what_the_line_carries_in_it() {
+fn a_loop_with_a_time_sends_the_volume_of_the_line() {
     // Its buffer would take a quarter of an hour's worth at once.
     let case = looped("baud=75", "time = \"10s\"");
     assert_eq!(case.figures.delivered_bytes, Some(75));
@@ -70,7 +70,7 @@ fn a_volume_smaller_than_a_write_is_one_write() {
 }
 
 #[test]
-fn every_frame_and_flow_carries_its_payload_unharmed() {
+fn every_character_format_and_flow_control_carries_the_payload() {
     for (frame, bits) in [
         ("data=5&stop=1.5", 7.5),
         ("data=5&flow=xonxoff", 7.0),
@@ -101,7 +101,7 @@ fn every_frame_and_flow_carries_its_payload_unharmed() {
 }
 
 #[test]
-fn what_a_line_loses_is_counted_and_found() {
+fn losses_of_a_line_are_counted_and_located() {
     // There every 1000th of 9600 characters is lost, of the others on the way back every 1000th again.
     let case = looped("baud=9600&drop=1000", "volume = \"9600\"");
     let lost = 9 + 9;
@@ -125,7 +125,7 @@ fn what_a_line_loses_is_counted_and_found() {
 }
 
 #[test]
-fn a_loop_whose_end_is_lost_ends_when_the_line_has_been_silent() {
+fn a_loop_whose_end_is_lost_ends_after_silence() {
     let case = looped("baud=9600&drop=5000", "volume = \"5000\"");
     assert!(case.complete, "{:?}", case.warnings);
     assert_eq!((case.figures.lost_bytes, case.figures.delivered_bytes), (1, Some(4999)));
@@ -137,7 +137,7 @@ fn a_loop_whose_end_is_lost_ends_when_the_line_has_been_silent() {
 }
 
 #[test]
-fn changes_and_copies_on_a_line_are_told_apart() {
+fn changes_and_copies_on_a_line_are_distinguished() {
     let case = looped("baud=9600&change=2500", "volume = \"9600\"");
     let figures = &case.figures;
     assert_eq!(
@@ -155,7 +155,7 @@ fn changes_and_copies_on_a_line_are_told_apart() {
 }
 
 #[test]
-fn a_line_that_returns_nothing_asks_for_the_plug() {
+fn a_line_that_returns_nothing_suggests_the_plug() {
     let case = looped("baud=9600&delay=1h", "volume = \"100\"");
     assert!(!case.complete);
     let text = &case.warnings[0].text;
@@ -167,7 +167,7 @@ fn a_line_that_returns_nothing_asks_for_the_plug() {
 }
 
 #[test]
-fn nobody_is_waited_for_at_the_end_of_a_line_all_day() {
+fn the_end_of_a_slow_line_has_a_time_limit() {
     let case = line("baud=9600&delay=1h", "workload = \"latency\"\ntimeout = \"1s\"");
     assert!(!case.complete);
     assert!(
@@ -180,7 +180,7 @@ fn nobody_is_waited_for_at_the_end_of_a_line_all_day() {
 }
 
 #[test]
-fn exchanges_on_a_lossy_line_keep_in_step() {
+fn round_trips_on_a_lossy_line_stay_in_step() {
     for size in [1, 2, 9, 20] {
         // A prime, so that the loss falls on every byte of a message in turn.
         let case = line(
@@ -203,7 +203,7 @@ fn exchanges_on_a_lossy_line_keep_in_step() {
 }
 
 #[test]
-fn a_changed_byte_on_a_line_costs_no_exchange() {
+fn a_changed_byte_on_a_line_loses_no_round_trip() {
     for size in [1, 9, 20] {
         let case = line(
             "baud=115200&change=2001",
@@ -224,7 +224,7 @@ fn a_changed_byte_on_a_line_costs_no_exchange() {
 }
 
 #[test]
-fn a_long_message_on_a_slow_line_is_given_its_time() {
+fn a_long_message_on_a_slow_line_has_a_longer_timeout() {
     let case = line("baud=75", "workload = \"latency\"\nsize = 100\ncount = 3\nwarm_up_count = 0");
     assert_eq!((case.figures.received, case.figures.lost), (3, 0));
     assert_eq!(case.asked["timeout_ns"], 1_000_000_000 + 4 * 13_333_333_333_u64);
@@ -232,7 +232,7 @@ fn a_long_message_on_a_slow_line_is_given_its_time() {
 }
 
 #[test]
-fn several_lines_are_judged_together_and_each_by_itself() {
+fn several_lines_have_joint_and_separate_figures() {
     let net = VirtualNet::serving("echo");
     let run = net.run(
         "[[case]]\nurl = [\"mem://far0?type=line&baud=9600\", \"mem://far1?type=line&baud=19200\"]\ntogether = true\n\
@@ -259,7 +259,7 @@ fn several_lines_are_judged_together_and_each_by_itself() {
 }
 
 #[test]
-fn the_estimate_of_a_plan_knows_the_line() {
+fn the_estimate_of_a_plan_includes_the_line() {
     let estimate = |case: &str| {
         let text = format!("[[case]]\nurl = \"mem://far?type=line&baud=9600\"\n{case}");
         let plan = schedule::check(Plan::from_toml(&text).unwrap()).unwrap();
@@ -319,7 +319,7 @@ fn looped_over(ports: usize, options: &str, timeout: &str, keeps: Keeps) -> (Cas
 }
 
 #[test]
-fn many_terminals_at_once_bring_back_what_was_sent() {
+fn many_terminals_at_once_return_the_sent_bytes() {
     let (case, seen) = looped_over(64, "baud=230400&flow=xonxoff", "10s", |_| true);
     assert!(case.complete, "{:?}", case.warnings);
     assert_eq!((case.ports, case.per_port.len(), seen.len()), (64, 64, 64 * 3000));
@@ -333,7 +333,7 @@ fn many_terminals_at_once_bring_back_what_was_sent() {
 }
 
 #[test]
-fn what_terminals_lose_is_found() {
+fn losses_of_terminals_are_located() {
     let (case, seen) = looped_over(1, "baud=115200", "10s", |byte| byte % 700 != 0);
     assert!(case.complete, "{:?}", case.warnings);
     assert_eq!(seen.len(), 3000);
@@ -344,7 +344,7 @@ fn what_terminals_lose_is_found() {
 }
 
 #[test]
-fn a_line_that_stops_is_not_one_that_loses_bytes() {
+fn a_line_that_stops_differs_from_one_that_loses_bytes() {
     let (case, _) = looped_over(1, "baud=9600", "1s", |byte| byte <= 1000);
     assert!(!case.complete);
     assert!(case.warnings[0].text.contains("the line fell silent"), "{:?}", case.warnings);

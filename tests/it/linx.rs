@@ -125,7 +125,7 @@ fn after_opening(words: &'static [&str]) -> String {
 }
 
 #[test]
-fn a_served_name_is_what_a_real_node_wants_to_see() {
+fn a_served_name_matches_the_messages_of_a_real_node() {
     let far = Far::listen("linx://127.0.0.1:0/server?as=linx_bmark_");
     let mut node = Node::call(&far);
     node.join();
@@ -168,7 +168,7 @@ fn a_served_name_is_what_a_real_node_wants_to_see() {
 }
 
 #[test]
-fn nodes_that_break_the_rules_are_dropped_and_others_served() {
+fn nodes_that_violate_the_protocol_are_dropped_and_others_served() {
     let far = Far::listen("linx://127.0.0.1:0/server");
     let lies = [
         "47455420 2f204854 54502f31 2e310d0a",
@@ -195,7 +195,7 @@ fn nodes_that_break_the_rules_are_dropped_and_others_served() {
 }
 
 #[test]
-fn what_hinders_opening_is_told_in_one_line() {
+fn a_failed_opening_is_one_line() {
     let answers = [
         refused(|_| {}),
         refused(|node| node.say("43020000 00000000 00000000 00000000")),
@@ -320,7 +320,7 @@ fn one_connection_serves_all_cases_of_a_run_and_is_closed_without_a_reset() {
 }
 
 #[test]
-fn a_node_that_looks_at_our_call_late_is_waited_for() {
+fn a_node_that_accepts_late_is_awaited() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("linx://{}/server", listener.local_addr().unwrap());
     let node = thread::spawn(move || {
@@ -339,7 +339,7 @@ fn a_node_that_looks_at_our_call_late_is_waited_for() {
 }
 
 #[test]
-fn the_usual_time_out_is_above_the_longest_that_a_real_node_takes() {
+fn the_default_timeout_exceeds_the_longest_accept_time_of_a_real_node() {
     let plan = |url: &str| {
         let plan = format!("[[case]]\nurl = \"{url}\"\nworkload = \"latency\"\n");
         linkgauge::schedule::check(linkgauge::plan::Plan::from_toml(&plan).unwrap()).unwrap()
@@ -349,7 +349,7 @@ fn the_usual_time_out_is_above_the_longest_that_a_real_node_takes() {
 }
 
 #[test]
-fn a_node_that_calls_us_meanwhile_is_answered() {
+fn a_node_that_calls_us_meanwhile_is_accepted() {
     // On addresses of its own each, so that both can listen on the same port.
     let listener = TcpListener::bind("127.0.0.2:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -375,7 +375,7 @@ fn a_node_that_calls_us_meanwhile_is_answered() {
 }
 
 #[test]
-fn a_node_that_went_is_called_anew() {
+fn a_closed_node_is_called_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("linx://{}/server", listener.local_addr().unwrap()).parse().unwrap();
     let node = thread::spawn(move || {

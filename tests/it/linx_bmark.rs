@@ -42,7 +42,7 @@ fn serve(name: &str, url: &str) -> Server {
 }
 
 #[test]
-fn a_captured_client_gets_from_us_what_it_got_from_a_real_server() {
+fn a_captured_client_gets_the_replies_of_a_real_server() {
     let server = serve("linx-bmark", "linx://127.0.0.1:0/server?as=linx_bmark_");
     let place = server.endpoints()[0].address().split('/').next().unwrap().to_owned();
     let mut node = Node::of(TcpStream::connect(place).unwrap());
@@ -63,7 +63,7 @@ fn a_captured_client_gets_from_us_what_it_got_from_a_real_server() {
 }
 
 #[test]
-fn each_conn_est_of_a_client_gets_an_end_of_its_own() {
+fn each_conn_est_of_a_client_gets_its_own_endpoint() {
     let server = serve("linx-bmark", "linx://127.0.0.1:0/server?as=linx_bmark_");
     let place = server.endpoints()[0].address().split('/').next().unwrap().to_owned();
     let mut node = Node::of(TcpStream::connect(place).unwrap());
@@ -130,7 +130,7 @@ fn play_server(node: &mut Node) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_captured_server_hears_from_us_what_it_heard_from_a_real_client() {
+fn a_captured_server_gets_the_requests_of_a_real_client() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint: Endpoint = format!("linx://{}/server", listener.local_addr().unwrap()).parse().unwrap();
     let server = thread::spawn(move || {
@@ -160,7 +160,7 @@ fn complete(run: &Run) -> &linkgauge::run::Figures {
 }
 
 #[test]
-fn both_styles_of_burst_bring_every_signal() {
+fn both_styles_of_burst_deliver_every_signal() {
     let server = serve("linx-bmark", "linx:///bmark-bursts");
     for style in ["new", "old"] {
         for size in [16, 64, 65_536] {
@@ -195,7 +195,7 @@ fn many_pairs_send_echoes_side_by_side() {
 }
 
 #[test]
-fn our_own_peers_work_over_shared_connections() {
+fn our_protocols_work_over_shared_connections() {
     let server = serve("linkgauge", "linx://127.0.0.1:0/server");
     let endpoint = &server.endpoints()[0];
     let run = measure(
@@ -251,7 +251,7 @@ fn broken_by(words: &'static [&str]) -> String {
 }
 
 #[test]
-fn a_link_that_breaks_in_the_middle_ends_the_run_with_what_it_has() {
+fn a_broken_link_ends_the_run_with_its_results_so_far() {
     insta::assert_snapshot!([
         broken_by(&[]),
         broken_by(&["55030000 00*11 08 00000003 00000001"]),

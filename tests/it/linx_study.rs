@@ -24,7 +24,7 @@ fn measured(run: &Run) -> Vec<&StudyRow> {
 }
 
 #[test]
-fn this_host_measures_linx_and_says_what_it_lacks() {
+fn this_host_measures_linx_and_names_missing_modules() {
     let cells = "linx-inter@65536,linx-intra@64,linx-oseck@4096,tipc-inter";
     let (ended, run) = linx("1,2,3,4,5,6", &["--cell", cells]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
@@ -81,7 +81,7 @@ fn cells_are_listed_in_columns() {
 }
 
 #[test]
-fn flags_of_a_guest_want_a_guest() {
+fn flags_of_a_guest_require_vm() {
     let ended = run(&["reproduce", "linx", "--virtual-time"]);
     let line = "error: --virtual-time, --limit and --cache say how the guest is run: add --vm\n";
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), line));

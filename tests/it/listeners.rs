@@ -38,7 +38,7 @@ fn doors(directory: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_door_decides() {
+fn the_accept_filter_decides() {
     let directory = tempfile::tempdir().unwrap();
     for url in doors(directory.path().to_str().unwrap()) {
         let mut listener = listen(&url).unwrap();
@@ -74,7 +74,7 @@ fn the_door_decides() {
 }
 
 #[test]
-fn what_comes_before_the_link_goes_to_its_link() {
+fn messages_before_the_link_go_to_that_link() {
     for host in ["127.0.0.1", "0.0.0.0"] {
         let mut listener = listen(&format!("udp://{host}:0")).unwrap();
         let (mut one, mut two) = (dial(&*listener), dial(&*listener));
@@ -96,7 +96,7 @@ fn what_comes_before_the_link_goes_to_its_link() {
 }
 
 #[test]
-fn one_way_flows_of_dgrams_reach_their_link_in_order() {
+fn unidirectional_datagrams_reach_their_link_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let mut listener = listen(&format!("unix://{}/d?type=dgram", directory.path().display())).unwrap();
     let mut link = dial(&*listener);
@@ -114,7 +114,7 @@ fn one_way_flows_of_dgrams_reach_their_link_in_order() {
 }
 
 #[test]
-fn every_way_of_batching_gives_the_same_messages() {
+fn every_kind_of_batching_gives_the_same_messages() {
     const SIZE: usize = 700;
     for options in ["", "?gso=0&gro=0", "?gso=1&gro=1", "?gso=1&gro=0", "?gso=0&gro=1"] {
         for host in ["127.0.0.1", "[::1]"] {
@@ -255,7 +255,7 @@ fn files_of_dead_servers_are_replaced_and_ours_removed() {
 }
 
 #[test]
-fn slips_in_unix_endpoints_are_one_clear_line() {
+fn errors_in_unix_endpoints_are_one_clear_line() {
     let error = |url: &str| listen(url).map(|_| ()).unwrap_err().to_string();
     let long = format!("unix:///{}", "x".repeat(107));
     insta::assert_snapshot!([
@@ -269,7 +269,7 @@ fn slips_in_unix_endpoints_are_one_clear_line() {
 }
 
 #[test]
-fn listeners_ask_whether_their_clients_are_still_there() {
+fn listeners_detect_vanished_clients_by_keepalive() {
     for (listens, dials, accepted, dialed) in [
         ("", "", Some(30), None),
         ("?keepalive=5s", "?keepalive=2min", Some(5), Some(120)),

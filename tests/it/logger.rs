@@ -8,7 +8,7 @@ use crate::lab_logger::{Client, Logger};
 use crate::program::run;
 
 #[test]
-fn many_clients_at_once_get_each_their_answers() {
+fn many_clients_at_once_each_get_their_replies() {
     let logger =
         Logger::on_tcp(&["--file", "CPU:a:20k", "--file", "CPU:b:9910", "--queue", "255", "--seed", "5"]);
     let (a, b) = (generate_content(5, 20_000), generate_content(6, 9910));
@@ -36,13 +36,13 @@ fn a_logger_takes_its_time() {
 }
 
 #[test]
-fn it_stops_by_itself_and_says_nothing_when_asked_not_to() {
+fn it_stops_after_its_time_and_is_quiet_on_request() {
     let ended = run(&["lab", "logger", "--listen", "tcp://127.0.0.1:0", "--time", "100ms", "-q"]);
     assert_eq!((ended.status, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
 }
 
 #[test]
-fn what_cannot_be_is_said_in_one_line() {
+fn invalid_options_are_one_line() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = format!("tcp://{}", taken.local_addr().unwrap());
     for (flags, words) in [

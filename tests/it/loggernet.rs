@@ -18,7 +18,7 @@ fn rows(run: &Run) -> Vec<&StudyRow> {
 }
 
 #[test]
-fn an_emulated_logger_meets_what_is_predicted() {
+fn an_emulated_logger_matches_the_prediction() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
     let ended = loggernet(&["--cell", "slow@0,fast,direct", "--json", json.to_str().unwrap()]);
@@ -60,7 +60,7 @@ fn logger() -> (Running, String) {
 }
 
 #[test]
-fn a_logger_that_is_given_is_measured() {
+fn a_logger_named_by_on_is_measured() {
     let (_logger, url) = logger();
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
@@ -82,7 +82,7 @@ fn a_logger_that_is_given_is_measured() {
 }
 
 #[test]
-fn one_row_is_enough_for_a_window_and_its_time_is_a_bound() {
+fn one_row_is_enough_for_a_window_and_its_time_is_a_limit() {
     let (_logger, url) = logger();
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
@@ -108,7 +108,7 @@ fn one_row_is_enough_for_a_window_and_its_time_is_a_bound() {
 }
 
 #[test]
-fn an_interrupt_keeps_what_was_downloaded() {
+fn an_interrupt_saves_the_results_so_far() {
     let directory = tempfile::tempdir().unwrap();
     let [json, events] = ["run.json", "events"].map(|name| directory.path().join(name));
     let files = ["--json", json.to_str().unwrap(), "--events", events.to_str().unwrap()];
@@ -122,7 +122,7 @@ fn an_interrupt_keeps_what_was_downloaded() {
 }
 
 #[test]
-fn slips_are_told_before_anything_is_downloaded() {
+fn errors_are_reported_before_a_download() {
     let said = |arguments: &[&str]| {
         let ended = loggernet(arguments);
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");

@@ -28,7 +28,7 @@ fn case(arguments: &[&str]) -> CaseResult {
 }
 
 #[test]
-fn few_replies_have_every_figure_that_they_support() {
+fn few_replies_have_every_supported_figure() {
     let server = Serving::start(&[]);
     for count in ["1", "2", "5"] {
         let arguments = ["ping", &place(&server), "-c", count, "--warm-up", "0"];
@@ -131,7 +131,7 @@ fn a_server_listens_on_the_port_of_its_flag() {
 }
 
 #[test]
-fn a_server_that_was_killed_is_not_waited_for() {
+fn a_killed_server_ends_the_run_at_once() {
     for flow in ["send", "both"] {
         let server = Serving::start(&[]);
         let directory = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ fn a_server_that_was_killed_is_not_waited_for() {
 }
 
 #[test]
-fn a_default_ends_and_disturbs_nobody() {
+fn default_runs_end_and_have_a_low_rate() {
     let (ended, document) = measured(&["latency", "icmp://127.0.0.1", "-n", "3", "--warm-up", "0"]);
     if ended.stderr.contains("not permitted") {
         return;
@@ -178,7 +178,7 @@ fn a_default_ends_and_disturbs_nobody() {
 }
 
 #[test]
-fn waiting_for_the_schedule_is_no_work() {
+fn waiting_for_the_schedule_is_not_counted_as_work() {
     let server = Serving::start(&[]);
     // A gap of 100 µs is waited for in a busy loop, all of it.
     let case = case(&["throughput", server.udp.as_str(), "-l", "100", "-b", "8M", "-t", "1"]);
@@ -189,7 +189,7 @@ fn waiting_for_the_schedule_is_no_work() {
 }
 
 #[test]
-fn a_download_is_stored_with_its_tags_and_a_logger_lists_what_it_has() {
+fn a_download_is_saved_with_its_tags_and_a_logger_lists_its_contents() {
     let directory = tempfile::tempdir().unwrap();
     let store = directory.path().join("runs.sqlite").display().to_string();
     let mut logger = Running::start(&["lab", "logger", "--listen", "tcp://127.0.0.1:0"]);
@@ -224,7 +224,7 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn where_nothing_comes_back_it_is_said_how() {
+fn a_case_without_replies_names_the_reason() {
     // A port that was free a moment ago is closed; one whose socket is never read is silent.
     let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -254,7 +254,7 @@ fn the_help_names_the_aliases() {
 }
 
 #[test]
-fn a_server_says_what_it_refused_and_why() {
+fn a_server_reports_refusals_with_the_reason() {
     let token = std::env::temp_dir().join(format!("linkgauge-token-{}", std::process::id()));
     std::fs::write(&token, "the server's own").unwrap();
     let mut server = Serving::start(&["--token-file", token.to_str().unwrap()]);

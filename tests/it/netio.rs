@@ -100,7 +100,7 @@ fn number(run: &Run, case: usize, name: &str) -> u64 {
 
 /// An original that is closed in mid-block looks for the rest for ever, at 100 % CPU; an error ends it.
 #[test]
-fn a_server_that_takes_nothing_more_is_left_with_an_error_and_not_in_mid_block() {
+fn a_blocked_server_is_given_up_with_an_error_and_not_within_a_block() {
     let (url, server) = server(|mut stream| {
         let mut said = [0; 8];
         stream.read_exact(&mut said).unwrap();
@@ -168,7 +168,7 @@ fn without_a_size_a_client_runs_the_six_of_the_original() {
 }
 
 #[test]
-fn an_interrupted_client_leaves_whole_blocks_and_says_quit() {
+fn an_interrupted_client_completes_the_block_and_sends_quit() {
     let (url, server) = server(|stream| honest(stream, false));
     let directory = tempfile::tempdir().unwrap();
     let events = directory.path().join("events");
@@ -256,7 +256,7 @@ fn servers_that_lie_stall_or_vanish_get_one_clear_line() {
 }
 
 #[test]
-fn slips_are_told_before_anything_is_opened() {
+fn errors_are_reported_before_a_link_is_opened() {
     let said = |url: &str, flags: &[&str]| {
         let (ended, _) = client(url, flags);
         assert_eq!(ended.status, Some(2), "{}", ended.stderr);
@@ -336,7 +336,7 @@ fn a_server_serves_clients_of_every_dialect_at_once() {
 }
 
 #[test]
-fn a_server_ends_what_is_no_netio_and_goes_on_with_the_others() {
+fn a_server_closes_other_protocols_and_continues_to_serve() {
     let far = serving(&["--idle", "1s"]);
     for said in [&word(1, 65_537)[..], &word(2, u32::MAX), &word(2, 0), b"GET / HTTP/1.1\r\n\r\n", &[0; 8]] {
         let mut stream = connect(&far);
@@ -355,7 +355,7 @@ fn a_server_ends_what_is_no_netio_and_goes_on_with_the_others() {
 }
 
 #[test]
-fn a_server_that_is_stopped_lets_go_of_clients_in_mid_block() {
+fn a_stopped_server_releases_clients_within_a_block() {
     let far = serving(&[]);
     let mut stream = connect(&far);
     stream.write_all(&[&word(1, 1024)[..], &[0; 100]].concat()).unwrap();
@@ -366,7 +366,7 @@ fn a_server_that_is_stopped_lets_go_of_clients_in_mid_block() {
 
 /// Stopped in the second size: the first is whole, the rest is not run, and nothing is left behind.
 #[test]
-fn the_study_is_run_again_in_one_connection_to_another_process() {
+fn the_study_runs_in_one_connection_to_another_process() {
     let directory = tempfile::tempdir().unwrap();
     let [json, events] = ["run.json", "events"].map(|name| directory.path().join(name));
     let flags = ["--quick", "--json", json.to_str().unwrap(), "--events", events.to_str().unwrap()];

@@ -57,7 +57,7 @@ fn hears(stream: &mut TcpStream) -> [u8; 8] {
 }
 
 #[test]
-fn client_and_server_agree_on_what_came_each_way() {
+fn client_and_server_agree_on_the_counts_of_each_direction() {
     let port = free_port();
     let _server = serving(port);
     let (ended, run) = client(port, &["--direction", "send,receive"]);
@@ -129,7 +129,7 @@ fn datagrams_from_another_address_are_counted_for_the_client_that_announced_some
 }
 
 #[test]
-fn a_server_is_not_led_astray() {
+fn a_server_ignores_unexpected_messages() {
     let port = free_port();
     let _server = serving(port);
     let said = |said: &[u8]| {
@@ -164,7 +164,7 @@ fn server(port: u16, go: [u8; 8], result: [u8; 8]) -> JoinHandle<()> {
 
 /// A server over a link that fills a queue: it counts when the queue is empty, long after the sender has ended.
 #[test]
-fn what_waits_in_a_queue_is_not_carried_at_the_rate_of_the_sender() {
+fn queued_data_does_not_raise_the_rate_to_that_of_the_sender() {
     const QUEUE: Duration = Duration::from_millis(600);
     let port = free_port();
     let listener = TcpListener::bind((SERVER, port)).unwrap();
@@ -221,7 +221,7 @@ fn the_opening_round_takes_a_time_that_can_be_divided_by() {
 }
 
 #[test]
-fn counts_that_cannot_be_get_one_clear_line() {
+fn impossible_counts_get_one_clear_line() {
     let told = |go, result| {
         let port = free_port();
         let server = server(port, go, result);

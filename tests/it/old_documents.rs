@@ -33,7 +33,7 @@ fn holds(new: &Value, old: &Value, at: &str) {
 }
 
 #[test]
-fn old_documents_are_read_whole_and_reported() {
+fn old_documents_are_read_completely_and_reported() {
     let schema: Value = serde_json::from_str(RUN_SCHEMA).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     for (path, text) in documents() {

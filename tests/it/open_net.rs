@@ -103,7 +103,7 @@ fn talk_until_ended(stream: &mut TcpStream, protocol: &str, reads: bool) -> (u64
 }
 
 #[test]
-fn a_client_that_never_reads_is_ended_whatever_is_spoken() {
+fn a_client_that_never_reads_is_closed_in_every_protocol() {
     for (name, server) in endless(ServerLimits { idle_s: 1, ..ServerLimits::default() }, "") {
         // Nothing is said back there.
         if matches!(name, "discard" | "netio") {
@@ -121,7 +121,7 @@ fn a_client_that_never_reads_is_ended_whatever_is_spoken() {
 }
 
 #[test]
-fn the_longest_time_holds_whatever_is_spoken() {
+fn the_maximum_time_holds_in_every_protocol() {
     for (name, server) in endless(ServerLimits { duration_s: 1, idle_s: 600, ..ServerLimits::default() }, "")
     {
         // Its echo has the time that a flow of a plan may take longer.
@@ -135,7 +135,7 @@ fn the_longest_time_holds_whatever_is_spoken() {
 }
 
 #[test]
-fn the_rate_holds_for_what_clients_send_whatever_is_spoken() {
+fn the_rate_limit_holds_for_received_data_in_every_protocol() {
     let limits = ServerLimits { bit_rate: Some(8e6), duration_s: 2, idle_s: 600, ..ServerLimits::default() };
     for (name, server) in endless(limits, "?rcvbuf=64Ki&sndbuf=64Ki") {
         if matches!(name, "linkgauge" | "chargen") {
@@ -186,7 +186,7 @@ fn is_served(endpoint: &Endpoint, protocol: &str) -> Option<TcpStream> {
 }
 
 #[test]
-fn so_many_sessions_and_no_more_whatever_is_spoken() {
+fn the_session_limit_holds_in_every_protocol() {
     let limits = ServerLimits { sessions: 2, ..ServerLimits::default() };
     for (name, server) in endless(limits, "") {
         // Its echo is no session; what is one is counted in `server.rs`.
@@ -257,7 +257,7 @@ fn exchanged(endpoint: &Endpoint) -> (usize, usize) {
 }
 
 #[test]
-fn no_datagram_gets_more_than_it_brought_whatever_is_spoken() {
+fn no_datagram_gets_a_longer_reply_in_any_protocol() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md")).unwrap();
     let mut served = Vec::new();
     for (name, server) in all("udp://127.0.0.1:0", ServerLimits::default()) {
@@ -291,7 +291,7 @@ fn bursts_need_a_connection() {
 }
 
 #[test]
-fn what_a_protocol_cannot_honour_is_refused_at_the_start() {
+fn unsupported_limits_are_refused_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let token = directory.path().join("token");
     std::fs::write(&token, "secret").unwrap();
@@ -335,7 +335,7 @@ fn is_ended(stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn clients_that_do_not_introduce_themselves_make_room_for_others() {
+fn clients_without_a_handshake_make_room_for_others() {
     // 20 connections of a source may wait.
     let limits = ServerLimits { flows: 4, idle_s: 600, ..ServerLimits::default() };
     let server =
@@ -365,7 +365,7 @@ fn clients_that_do_not_introduce_themselves_make_room_for_others() {
 }
 
 #[test]
-fn descriptors_that_have_run_out_are_taken_from_clients_that_say_nothing() {
+fn silent_clients_give_up_their_descriptors() {
     let line =
         format!("ulimit -n 64; exec {} serve --peer echo tcp://127.0.0.1:0", env!("CARGO_BIN_EXE_linkgauge"));
     let mut command = Command::new("sh");
@@ -381,7 +381,7 @@ fn descriptors_that_have_run_out_are_taken_from_clients_that_say_nothing() {
 }
 
 #[test]
-fn ten_thousand_that_say_nothing_cost_little_and_leave_nothing() {
+fn ten_thousand_idle_clients_cost_little_and_leave_nothing() {
     const MOST_KIB: u64 = 100 * 1024;
     raise_open_file_limit();
     for name in ["linkgauge", "echo", "sockperf", "chargen"] {

@@ -10,7 +10,7 @@ use crate::client::{free_port, linkgauge};
 use crate::program::PATIENCE;
 
 #[test]
-fn auto_tells_that_nobody_listens() {
+fn auto_reports_a_missing_listener() {
     for scheme in ["tcp", "udp"] {
         let url = format!("{scheme}://127.0.0.1:{}", free_port());
         let said = linkgauge(&format!("latency {url}"));

@@ -47,7 +47,7 @@ fn a_slow_program_loses_nothing() {
 }
 
 #[test]
-fn it_gives_up_if_told_to() {
+fn it_gives_up_after_the_given_time() {
     let nobody = format!("rfc2217://127.0.0.1:{}", free_port());
     let mut local = Local::with(&nobody, |options| {
         options.retry = true;
@@ -65,7 +65,7 @@ fn it_gives_up_if_told_to() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_a_line() {
+fn invalid_options_get_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let taken = directory.path().join("ttyV0");
     std::fs::write(&taken, "mine").unwrap();
@@ -87,7 +87,7 @@ fn what_cannot_be_is_said_in_a_line() {
 }
 
 #[test]
-fn the_program_ends_when_it_is_told_to() {
+fn the_program_ends_on_a_signal() {
     let echo = Far::listen("tcp://127.0.0.1:0");
     let place = echo.endpoint.address();
     let directory = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ fn serve_one(listener: &TcpListener) -> Vec<String> {
 }
 
 #[test]
-fn what_a_program_throws_away_is_purged_far_away() {
+fn a_flush_purges_the_remote_port() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let remote = format!("rfc2217://{}", listener.local_addr().unwrap());
     let serving = thread::spawn(move || serve_one(&listener));

@@ -21,7 +21,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 /// A disk of a few blocks, in a namespace that is gone with the process: nothing more fits on it.
 #[test]
-fn a_full_disk_costs_no_old_report() {
+fn a_full_disk_leaves_old_reports_intact() {
     let place = tempfile::tempdir().unwrap();
     let script = r#"
         cd "$PLACE"; mkdir disk; mount -t tmpfs -o size=64k none disk
@@ -52,7 +52,7 @@ fn a_full_disk_costs_no_old_report() {
 
 /// Full are the disk of two reports and that of the events; the others are written, and the store has the run.
 #[test]
-fn a_full_disk_costs_only_what_was_to_be_on_it() {
+fn a_full_disk_affects_only_its_own_files() {
     let place = tempfile::tempdir().unwrap();
     let script = r#"
         cd "$PLACE"; mkdir disk; mount -t tmpfs -o size=64k none disk

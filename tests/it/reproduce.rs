@@ -53,7 +53,7 @@ fn the_lab_meets_the_published_figures_in_every_format() {
 }
 
 #[test]
-fn endpoints_that_are_given_are_measured_and_no_others() {
+fn only_endpoints_named_by_on_are_measured() {
     let far = Serving::start(&[]);
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("sena.json");
@@ -77,7 +77,7 @@ fn endpoints_that_are_given_are_measured_and_no_others() {
 }
 
 #[test]
-fn an_interrupt_keeps_what_was_measured() {
+fn an_interrupt_reports_the_results_so_far() {
     let directory = tempfile::tempdir().unwrap();
     let [json, events] = ["sena.json", "events"].map(|name| directory.path().join(name));
     let files = ["--json", json.to_str().unwrap(), "--events", events.to_str().unwrap()];
@@ -106,7 +106,7 @@ fn children(process: u32) -> Vec<u32> {
 }
 
 #[test]
-fn the_far_end_goes_with_the_one_that_started_it() {
+fn the_server_ends_with_the_process_that_started_it() {
     let mut process = Running::start(&["reproduce", "wireless", "--cell", "tcp"]);
     let far = wait_until("the far end", || children(process.0.id()).first().copied());
     process.signal(Signal::KILL);
@@ -117,7 +117,7 @@ fn the_far_end_goes_with_the_one_that_started_it() {
 }
 
 #[test]
-fn a_case_that_fails_leaves_the_others_their_turn() {
+fn a_failed_case_does_not_stop_the_others() {
     let far = Serving::start(&[]);
     let nobody = unused_port();
     let on = [format!("native/1=tcp://127.0.0.1:{nobody}"), format!("native/4={0},{0},{0},{0}", far.tcp)];
@@ -134,7 +134,7 @@ fn unused_port() -> u16 {
 }
 
 #[test]
-fn slips_are_told_before_anything_is_measured() {
+fn errors_are_reported_before_a_measurement() {
     let far = Serving::start(&[]);
     let url = &far.tcp;
     let said = |arguments: &[&str]| {

@@ -48,7 +48,7 @@ const SET: &[u8] =
     b"\xff\xfa\x2c\x66\x08\xff\xf0\xff\xfa\x2c\x67\x01\xff\xf0\xff\xfa\x2c\x68\x01\xff\xf0\xff\xfa\x2c\x69\x01\xff\xf0";
 
 #[test]
-fn who_is_no_serial_port_is_told_apart() {
+fn a_server_without_rfc2217_is_recognised() {
     insta::assert_snapshot!(refusal(take_all), @"rfc2217://HOST: this is a raw port, it does not speak Telnet (RFC 2217): use tcp://HOST?baud=…");
     insta::assert_snapshot!(refusal(|stream| {
         stream.write_all(b"login: ").unwrap();
@@ -74,7 +74,7 @@ fn who_is_no_serial_port_is_told_apart() {
 }
 
 #[test]
-fn who_answers_garbage_or_nothing_is_given_up() {
+fn a_server_that_replies_garbage_or_nothing_is_given_up() {
     let began = Instant::now();
     insta::assert_snapshot!(refusal(|stream| {
         stream.write_all(b"\xff\xfd\x03").unwrap();
@@ -101,7 +101,7 @@ fn who_answers_garbage_or_nothing_is_given_up() {
 }
 
 #[test]
-fn what_was_granted_is_what_counts() {
+fn effective_settings_are_used() {
     let url = liar(|stream| {
         // 9580 is 9600 to any UART; seven data bits are not what was asked for.
         let odd = b"\xff\xfa\x2c\x65\x00\x00\x25\x6c\xff\xf0\xff\xfa\x2c\x66\x07\xff\xf0\xff\xfa\x2c\x70\x03\xff\xf0";

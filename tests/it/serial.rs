@@ -102,7 +102,7 @@ fn refused(ended: &Ended, line: &str) {
 }
 
 #[test]
-fn a_port_is_given_back_as_it_was_found() {
+fn a_port_is_restored() {
     let plug = Plug::new();
     let mut set = Command::new("stty");
     set.arg("-F").arg(&plug.pty.path).args(["19200", "cstopb", "echo", "icanon"]);
@@ -140,7 +140,7 @@ fn a_port_is_for_one_program() {
 }
 
 #[test]
-fn who_may_not_open_a_port_is_told_why() {
+fn a_missing_permission_is_explained() {
     let plug = Plug::new();
     std::fs::set_permissions(&plug.pty.path, PermissionsExt::from_mode(0o000)).unwrap();
     let url = plug.url("");
@@ -165,7 +165,7 @@ fn who_may_not_open_a_port_is_told_why() {
 }
 
 #[test]
-fn what_the_driver_does_not_know_is_named() {
+fn unsupported_settings_of_the_driver_are_named() {
     let plug = Plug::new();
     for option in ["low_latency=1", "rs485=1"] {
         let url = plug.url(&format!("?{option}"));
@@ -176,7 +176,7 @@ fn what_the_driver_does_not_know_is_named() {
 }
 
 #[test]
-fn a_line_that_vanishes_costs_no_result() {
+fn a_vanished_line_leaves_the_results_so_far() {
     let plug = Plug::new();
     let (url, directory) = (plug.url(""), tempfile::tempdir().unwrap());
     let running = under_way(&url, directory.path());
@@ -191,7 +191,7 @@ const CHECK_LINE: &str =
     "is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
 
 #[test]
-fn a_line_that_returns_nothing_asks_for_the_plug() {
+fn a_line_that_returns_nothing_suggests_the_plug() {
     let plug = Plug::returning(0);
     let url = plug.url("");
     let ended = run(&["latency", &url, "--count", "3", "--timeout", "50ms"]);
@@ -201,7 +201,7 @@ fn a_line_that_returns_nothing_asks_for_the_plug() {
 }
 
 #[test]
-fn a_line_that_returns_less_is_measured_with_what_it_lost() {
+fn a_lossy_line_is_measured_with_its_losses() {
     // What the line carries in a second may be lost; with more it has stopped.
     for (volume, lost, status) in [("1500", 500, 0), ("4k", 3000, 2)] {
         let plug = Plug::returning(1000);
@@ -227,7 +227,7 @@ fn a_transfer_shorter_than_one_message_is_reported() {
 }
 
 #[test]
-fn what_was_not_granted_is_said() {
+fn rejected_settings_are_reported() {
     let plug = Plug::new();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("document");

@@ -127,7 +127,7 @@ fn garbage_on_connections_is_survived_in_bounded_memory() {
 }
 
 #[test]
-fn garbage_in_datagrams_never_gets_more_than_it_brought() {
+fn garbage_in_datagrams_never_gets_a_longer_reply() {
     let server = serve(ServerLimits::default(), None);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(address(&server.endpoints()[1])).unwrap();
@@ -197,7 +197,7 @@ fn a_client_killed_in_the_middle_frees_its_session() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_ended_after_the_idle_time() {
+fn a_client_that_never_reads_is_closed_after_the_idle_time() {
     let server = serve(ServerLimits { idle_s: 2, ..ServerLimits::default() }, None);
     let mut client = RawClient::open(&server.endpoints()[0]).unwrap();
     // Of unlimited length, and with a time-out that never ends.
@@ -218,7 +218,7 @@ fn a_client_that_never_reads_is_ended_after_the_idle_time() {
 }
 
 #[test]
-fn limits_are_told_in_one_line() {
+fn exceeded_limits_are_one_line() {
     let limits = ServerLimits { duration_s: 2, message_bytes: 1000, flows: 2, ..ServerLimits::default() };
     let server = serve(limits, None);
     for endpoint in server.endpoints() {
@@ -246,7 +246,7 @@ fn limits_are_told_in_one_line() {
 }
 
 #[test]
-fn a_message_larger_than_the_link_bears_is_refused_by_the_server_too() {
+fn a_message_too_large_for_the_link_is_refused_by_the_server_too() {
     let server = serve(ServerLimits::default(), None);
     let udp = &server.endpoints()[1];
     let mut client = RawDatagrams::open(udp);
@@ -257,7 +257,7 @@ fn a_message_larger_than_the_link_bears_is_refused_by_the_server_too() {
 }
 
 #[test]
-fn a_limited_rate_holds_for_what_the_server_sends_and_for_what_it_gets() {
+fn a_rate_limit_holds_for_sent_and_received_data() {
     let server = serve(ServerLimits { bit_rate: Some(8e6), duration_s: 3, ..ServerLimits::default() }, None);
     let tcp = &server.endpoints()[0];
     for direction in ["send", "receive", "both"] {
@@ -309,7 +309,7 @@ fn a_limited_rate_holds_for_what_the_server_sends_and_for_what_it_gets() {
 }
 
 #[test]
-fn a_flow_of_unlimited_length_ends_when_the_server_says_so() {
+fn an_unlimited_flow_ends_at_the_limit_of_the_server() {
     let server = serve(ServerLimits { duration_s: 1, ..ServerLimits::default() }, None);
     let tcp = &server.endpoints()[0];
     let run = measure(tcp, "workload = \"latency\"\ncount = 1000000000\nwarm_up_count = 0", None);
@@ -321,7 +321,7 @@ fn a_flow_of_unlimited_length_ends_when_the_server_says_so() {
 }
 
 #[test]
-fn a_token_opens_and_nothing_else_does() {
+fn only_a_token_opens_a_session() {
     let server = serve(ServerLimits::default(), Some("secret"));
     for endpoint in server.endpoints() {
         assert!(measure(endpoint, LATENCY, Some("secret")).is_complete());
@@ -343,7 +343,7 @@ fn a_token_opens_and_nothing_else_does() {
 }
 
 #[test]
-fn a_client_of_another_version_is_told_so() {
+fn a_client_of_another_version_gets_the_reason() {
     let server = serve(ServerLimits::default(), None);
     let (_, reply) = RawClient::greet(&server.endpoints()[0], 1).unwrap();
     let reason = "it speaks session version 2, you speak 1: use the same linkgauge".to_owned();
@@ -373,7 +373,7 @@ fn in_the_middle(
 }
 
 #[test]
-fn a_server_killed_in_the_middle_leaves_what_was_measured() {
+fn a_killed_server_leaves_the_results_so_far() {
     for (workload, flags) in [
         ("latency", &["--count", "100M"][..]),
         ("throughput", &["--time", "60s", "--direction", "send"][..]),
@@ -398,7 +398,7 @@ fn a_server_killed_in_the_middle_leaves_what_was_measured() {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_measured() {
+fn ctrl_c_reports_the_results_so_far() {
     let server = Serving::start(&[]);
     let plug = LabUarts::start(&uart::UartOptions::default()).unwrap();
     let slow = format!("serial://{}?baud=1200", plug.paths()[0].display());

@@ -25,7 +25,7 @@ fn our_echo_leaves_servers_alone() {
 }
 
 #[test]
-fn an_echo_is_no_sockperf() {
+fn an_echo_is_not_taken_for_sockperf() {
     let serving = Serving::start(&["--peer", "echo"]);
     for url in [&serving.tcp, &serving.udp] {
         linkgauge(&format!("latency {url} --peer sockperf -n 3 --warm-up 0 --timeout 200ms"))
@@ -34,7 +34,7 @@ fn an_echo_is_no_sockperf() {
 }
 
 #[test]
-fn what_is_no_chargen_is_told() {
+fn a_server_that_is_not_chargen_is_reported() {
     let serving = Serving::start(&["--peer", "echo"]);
     linkgauge(&format!("throughput {} --peer chargen -t 1s --timeout 300ms", serving.tcp))
         .refused(&["no answer in time"]);

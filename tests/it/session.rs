@@ -61,7 +61,7 @@ fn replies_that_are_not_read_do_not_pile_up() {
 }
 
 #[test]
-fn a_rate_that_is_none_is_refused_and_leaves_the_session_free() {
+fn an_invalid_rate_is_refused_and_leaves_the_session_free() {
     let server = serve(ServerLimits { sessions: 1, ..ServerLimits::default() }, None);
     let tcp = &server.endpoints()[0];
     for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308] {
@@ -113,7 +113,7 @@ fn a_session_is_planned_once_and_all_its_flows_share_the_rate() {
 }
 
 #[test]
-fn a_receiver_of_datagrams_has_to_be_there() {
+fn a_receiver_of_datagrams_must_confirm_that_it_is_there() {
     let server = serve(ServerLimits::default(), None);
     let udp = &server.endpoints()[1];
     let mut client = RawDatagrams::open(udp);
@@ -193,7 +193,7 @@ fn a_challenge_opens_one_session() {
 }
 
 #[test]
-fn a_proof_that_was_passed_on_opens_nothing_that_can_be_used() {
+fn a_relayed_proof_opens_no_usable_session() {
     let server = serve(ServerLimits::default(), Some("secret"));
     let tcp = &server.endpoints()[0];
     let mut stream = connect(tcp);
@@ -238,7 +238,7 @@ fn a_proof_that_was_passed_on_opens_nothing_that_can_be_used() {
 }
 
 #[test]
-fn a_server_has_a_secret_of_its_own() {
+fn every_server_has_its_own_secret() {
     let [one, other] = [ServerConfig::default().secret, ServerConfig::default().secret];
     assert!(one != other && one != [0; 32] && other != [0; 32]);
 }

@@ -130,7 +130,7 @@ fn two_hundred_connections_at_once() {
 }
 
 #[test]
-fn a_side_that_does_not_read_holds_up_nobody_else() {
+fn a_side_that_does_not_read_delays_no_other() {
     let server = listen();
     let shape = Shape { bits_per_second: 800e6, queue_bytes: 100_000, ..Shape::default() };
     let (shaper, place) = before(&server, shape.clone(), shape);
@@ -168,7 +168,7 @@ fn a_side_that_does_not_read_holds_up_nobody_else() {
 }
 
 #[test]
-fn a_far_end_that_refuses_closes_the_near_one() {
+fn a_refusing_server_closes_the_client() {
     let nobody = { listen().local_addr().unwrap() };
     let to: Endpoint = format!("tcp://{nobody}").parse().unwrap();
     let shaper = start("tcp://127.0.0.1:0", &to, delayed(1), delayed(1));
@@ -180,7 +180,7 @@ fn a_far_end_that_refuses_closes_the_near_one() {
 }
 
 #[test]
-fn what_was_said_before_the_end_arrives_before_it() {
+fn data_before_the_end_arrives_before_it() {
     let server = listen();
     let (shaper, place) = before(&server, delayed(30), delayed(30));
     // The server says a word and goes, though the client has not finished.
@@ -206,7 +206,7 @@ fn what_was_said_before_the_end_arrives_before_it() {
 }
 
 #[test]
-fn a_client_that_vanishes_closes_the_far_side() {
+fn a_client_that_vanishes_closes_the_server_side() {
     let server = listen();
     let (shaper, place) = before(&server, delayed(1), delayed(1));
     let client = connect(&place);
@@ -257,7 +257,7 @@ fn datagrams_are_lost_doubled_and_counted() {
 }
 
 #[test]
-fn a_far_end_that_restarts_serves_old_clients_over_datagrams() {
+fn a_restarted_server_serves_old_clients_over_datagrams() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("unix://{}/far?type=dgram", directory.path().display());
     let far = Far::listen(&url);
@@ -276,7 +276,7 @@ fn a_far_end_that_restarts_serves_old_clients_over_datagrams() {
 }
 
 #[test]
-fn the_command_says_what_it_does_and_what_has_passed() {
+fn the_command_prints_its_settings_and_totals() {
     let far = Far::listen("tcp://127.0.0.1:0");
     let to = far.endpoint.to_string();
     let flags = "--delay 5ms --rate-up 10kBps --queue 4k";
@@ -304,7 +304,7 @@ fn the_command_says_what_it_does_and_what_has_passed() {
 }
 
 #[test]
-fn a_far_end_that_is_gone_is_told_once() {
+fn a_vanished_server_is_reported_once() {
     // A port without a listener.
     let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let to = format!("udp://{gone}");
@@ -388,7 +388,7 @@ const SHOW: &str = "qdisc show dev eth9";
 const DELETE: &str = "qdisc del dev eth9 root handle 7100:";
 
 #[test]
-fn a_device_is_shaped_and_left_as_it_was() {
+fn a_device_is_shaped_and_restored() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let directory = fake_tc("echo 'qdisc fq_codel 0: root refcnt 2 limit 10240p'");
         let flags = ["lab", "shaper", "--netem", "eth9", "--profile", "satellite", "--loss", "1%"];

@@ -111,7 +111,7 @@ fn a_terminal_that_closes_costs_nothing() {
 }
 
 #[test]
-fn who_had_it_ignored_is_not_ended_by_it() {
+fn an_ignored_sighup_ends_nothing() {
     let server = Serving::start(&[]);
     let directory = tempfile::tempdir().unwrap();
     let files = files(directory.path());
@@ -134,7 +134,7 @@ fn who_had_it_ignored_is_not_ended_by_it() {
 
 /// What runs until it is ended: it says so at its end, and leaves nothing behind.
 #[test]
-fn what_serves_ends_in_order() {
+fn servers_end_in_order() {
     let (server, directory) = (Serving::start(&[]), tempfile::tempdir().unwrap());
     let link = directory.path().join("port").display().to_string();
     let ports = directory.path().join("ports").display().to_string();
@@ -164,7 +164,7 @@ fn what_serves_ends_in_order() {
 }
 
 #[test]
-fn the_demo_takes_its_folder_along() {
+fn the_demo_removes_its_folder() {
     for signal in HOW {
         let directory = tempfile::tempdir().unwrap();
         let (own, out) = (directory.path().join("own"), directory.path().join("out"));
@@ -183,7 +183,7 @@ fn the_demo_takes_its_folder_along() {
 }
 
 #[test]
-fn a_study_is_reported_with_what_was_measured() {
+fn an_interrupted_study_is_reported() {
     for signal in HOW {
         let directory = tempfile::tempdir().unwrap();
         let [events, json, _] = files(directory.path());
@@ -208,7 +208,7 @@ fn a_study_is_reported_with_what_was_measured() {
 
 /// Another program has locked the store: who has measured enough need not wait for it.
 #[test]
-fn a_locked_store_holds_up_nobody_who_wants_to_stop() {
+fn ctrl_c_ends_the_wait_for_a_locked_store() {
     let server = Serving::start(&[]);
     let directory = tempfile::tempdir().unwrap();
     let files = files(directory.path());

@@ -131,7 +131,7 @@ fn a_discard_that_does_not_read() {
 }
 
 #[test]
-fn requests_that_nobody_takes() {
+fn requests_that_are_never_read() {
     for pacing in ["", "rate = \"50/s\""] {
         incomplete(
             Stops { returns: 0, then: Then::Sleeps },

@@ -81,7 +81,7 @@ fn a_path_of_known_length_has_that_length() {
 }
 
 #[test]
-fn losses_are_told_apart_by_the_way() {
+fn losses_are_attributed_to_their_direction() {
     // Every fourth message is lost, each way: of 100 requests 25, and of the 75 answers 18.
     let url = "mem://far-messages?type=message&delay=1ms&drop=4";
     let run = virtually("stamp", url, "count = 100\ntimeout = \"10ms\"\n");
@@ -124,7 +124,7 @@ fn honest(asked: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn liars_are_counted_and_never_waited_for() {
+fn false_replies_are_counted_and_cost_no_time() {
     let waiting = |timeout: &str, url: &str| {
         linkgauge(&format!("latency {url} --peer stamp -n 20 --warm-up 0 --timeout {timeout}"))
     };
@@ -184,7 +184,7 @@ fn liars_are_counted_and_never_waited_for() {
 }
 
 #[test]
-fn strangers_get_nothing() {
+fn unknown_senders_get_no_reply() {
     let (_server, url) = serving(&["--peer", "stamp"]);
     let place = url.strip_prefix("udp://").unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

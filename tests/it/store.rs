@@ -67,7 +67,7 @@ fn against(server: &crate::program::Serving) -> Vec<String> {
 }
 
 #[test]
-fn every_run_is_kept_and_found_again() {
+fn every_run_is_saved_and_found_again() {
     let home = tempfile::tempdir().unwrap();
     let server = crate::program::Serving::start(&[]);
     let arguments = against(&server);
@@ -104,7 +104,7 @@ fn every_run_is_kept_and_found_again() {
 }
 
 #[test]
-fn where_nothing_can_be_kept_a_line_says_so_and_nothing_is_lost() {
+fn an_unwritable_store_is_one_line_and_loses_no_result() {
     let server = crate::program::Serving::start(&[]);
     let arguments = against(&server);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -129,7 +129,7 @@ fn where_nothing_can_be_kept_a_line_says_so_and_nothing_is_lost() {
 
 /// The file may grow no further: what a full disk does.
 #[test]
-fn a_full_disk_costs_a_line_and_leaves_the_store_sound() {
+fn a_full_disk_is_one_line_and_leaves_the_store_intact() {
     let place = Place::new();
     place.kept(&["a"]);
     let server = crate::program::Serving::start(&[]);
@@ -155,7 +155,7 @@ fn a_full_disk_costs_a_line_and_leaves_the_store_sound() {
 
 /// On a disk of its own, in a namespace that is gone with the process: full, then for reading only.
 #[test]
-fn a_full_or_read_only_disk_costs_a_line_and_no_result() {
+fn a_full_or_read_only_disk_is_one_line_and_loses_no_result() {
     let place = Place::new();
     let server = crate::program::Serving::start(&[]);
     let stored = place.path("stored.json");
@@ -231,7 +231,7 @@ fn eight_processes_at_once_lose_nothing() {
 }
 
 #[test]
-fn a_kill_while_storing_leaves_a_sound_store() {
+fn a_kill_while_saving_leaves_the_store_intact() {
     let place = Place::new();
     place.kept(&["before"]);
     let files: Vec<String> = (0..400)
@@ -264,7 +264,7 @@ fn a_kill_while_storing_leaves_a_sound_store() {
 }
 
 #[test]
-fn runs_go_out_and_come_in_again() {
+fn exported_runs_are_imported_again() {
     let place = Place::new();
     place.kept(&["20261101T100000Z-aaaa", "20261102T100000Z-bbbb"]);
     let files = place.path("files");
@@ -300,7 +300,7 @@ fn runs_go_out_and_come_in_again() {
 }
 
 #[test]
-fn pruning_spares_what_has_a_name() {
+fn pruning_spares_tagged_runs() {
     let place = Place::new();
     place.kept(&["20261101T100000Z-aaaa", "20261102T100000Z-bbbb", "20261103T100000Z-cccc"]);
     assert_eq!(place.run(&["tag", "aaaa", "keep", "base"]).status, Some(0));
@@ -317,7 +317,7 @@ fn pruning_spares_what_has_a_name() {
 }
 
 #[test]
-fn names_that_are_none() {
+fn invalid_names_are_refused() {
     let place = Place::new();
     let nothing = place.run(&["history"]);
     assert_eq!(

@@ -88,7 +88,7 @@ fn hostile(document: &str) -> String {
 }
 
 #[test]
-fn a_document_is_shown_and_nothing_else() {
+fn control_characters_of_a_document_are_not_printed() {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name).display().to_string();
     let (latency, paper) = (path("latency.json"), path("paper.json"));
@@ -118,7 +118,7 @@ fn a_document_is_shown_and_nothing_else() {
 
 /// A terminal has names, too.
 #[test]
-fn files_that_are_the_terminal_get_what_shows() {
+fn files_that_are_the_terminal_get_safe_text() {
     let place = tempfile::tempdir().unwrap();
     let document = place.path().join("run.json");
     fs::write(&document, hostile(DOCUMENT)).unwrap();
@@ -139,7 +139,7 @@ fn the_content_of_a_download_is_not_printed_on_a_terminal() {
 }
 
 #[test]
-fn a_store_is_listed_and_nothing_else() {
+fn control_characters_of_a_store_are_not_printed() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("runs.sqlite");
     let store = path.to_str().unwrap();
@@ -165,7 +165,7 @@ fn a_store_is_listed_and_nothing_else() {
 }
 
 #[test]
-fn names_of_files_and_words_of_a_command_line_are_shown_and_nothing_else() {
+fn control_characters_of_file_names_and_arguments_are_not_printed() {
     let place = tempfile::tempdir().unwrap();
     let evil = place.path().join(HOSTILE);
     fs::write(
@@ -207,7 +207,7 @@ fn names_of_files_and_words_of_a_command_line_are_shown_and_nothing_else() {
 
 /// A server whose reply is of no kind that there is, with a name that a terminal would obey.
 #[test]
-fn what_a_server_says_is_shown_and_nothing_else() {
+fn control_characters_of_a_server_are_not_printed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {

@@ -97,7 +97,7 @@ fn only(tallies: Vec<UartCounters>) -> UartCounters {
 }
 
 #[test]
-fn a_plug_sends_back_everything_and_never_early() {
+fn a_plug_returns_everything_and_never_early() {
     let sent = pattern(2000);
     for (baud, stop, bits) in [(19_200, StopBits::One, 10), (115_200, StopBits::Two, 11)] {
         let uarts = plug();
@@ -130,7 +130,7 @@ fn a_null_modem_joins_two_programs() {
 }
 
 #[test]
-fn ends_that_disagree_get_garbage() {
+fn ends_with_different_settings_get_garbage() {
     let uarts = null_modem();
     let paths = uarts.paths();
     let mut one = open(&paths[0], &FAST);
@@ -184,7 +184,7 @@ fn with_flow_control_an_idle_reader_loses_nothing() {
 }
 
 #[test]
-fn what_a_program_throws_away_is_gone() {
+fn flushed_characters_are_discarded() {
     let uarts = null_modem();
     let paths = uarts.paths();
     let slow = SerialSettings { baud: 9600, ..FAST };
@@ -201,7 +201,7 @@ fn what_a_program_throws_away_is_gone() {
 }
 
 #[test]
-fn a_full_queue_can_be_thrown_away_too() {
+fn a_full_queue_can_be_flushed_too() {
     // At 75 baud all that is written waits for minutes.
     let uarts = plug();
     let mut link = open(&uarts.paths()[0], &SerialSettings { baud: 75, ..FAST });
@@ -236,7 +236,7 @@ fn noise_is_counted_and_the_same_each_time() {
 }
 
 #[test]
-fn what_a_pseudo_terminal_cannot_carry_is_said() {
+fn unsupported_settings_of_a_pseudo_terminal_are_reported() {
     let frame = FrameOverride { data_bits: Some(7), parity: Some(Parity::Even) };
     let uarts = start(UartOptions { frame_override: frame, ..UartOptions::default() });
     let mut link = open(&uarts.paths()[0], &SerialSettings { baud: 9600, ..FAST });
@@ -259,7 +259,7 @@ fn without_pacing_slow_lines_are_fast() {
 }
 
 #[test]
-fn a_latency_timer_keeps_a_lone_character() {
+fn a_latency_timer_delays_a_single_character() {
     let hand_over = DeliveryMode::Timer(Duration::from_millis(80));
     let uarts = start(UartOptions { delivery: hand_over, ..UartOptions::default() });
     let mut link = open(&uarts.paths()[0], &FAST);
@@ -287,7 +287,7 @@ fn many_ports_run_side_by_side() {
 }
 
 #[test]
-fn the_command_says_where_ports_are_and_what_they_saw() {
+fn the_command_prints_ports_and_totals() {
     let directory = tempfile::tempdir().unwrap();
     let link = directory.path().join("ttyV8");
     let flags = ["lab", "uart", "--ports", "2", "--null-modem", "--link", link.to_str().unwrap()];
@@ -314,7 +314,7 @@ fn the_command_says_where_ports_are_and_what_they_saw() {
 }
 
 #[test]
-fn a_place_that_is_taken_is_left_alone() {
+fn an_existing_path_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let link = directory.path().join("notes1");
     std::fs::write(&link, "mine").unwrap();

@@ -87,7 +87,7 @@ fn a_set_is_several_runs() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused() {
+fn runs_that_cannot_be_compared_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let base = document(path, "base", 100.0, |_| ());
@@ -208,7 +208,7 @@ fn thresholds_decide_the_exit_status() {
 }
 
 #[test]
-fn a_plan_has_thresholds_and_a_slip_shows_its_line() {
+fn a_plan_has_thresholds_and_an_error_shows_its_line() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("plan.toml");
     let text = "[[case]]\nurl = \"tcp://192.0.2.1\"\nworkload = \"latency\"\nthresholds = [\"p99 < 2ms\", \"latency < 2ms\"]\n";

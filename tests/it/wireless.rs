@@ -4,7 +4,7 @@ use super::program::{Serving, run};
 use crate::study::{column, is_sound, placement, reproduced, words};
 
 #[test]
-fn every_figure_of_the_study_has_one_of_ours_beside_it() {
+fn every_figure_of_the_study_has_a_measured_counterpart() {
     let (run, ended) = reproduced("wireless", &["--table", "1,2", "--cell", "tcp,udp-ad-hoc"]);
     for (link, hops) in [("TCP", 4), ("UDP ad-hoc", 1)] {
         let times = column(&run, "1", link);
@@ -26,7 +26,7 @@ fn every_figure_of_the_study_has_one_of_ours_beside_it() {
 }
 
 #[test]
-fn links_that_are_given_are_measured_in_their_columns() {
+fn links_named_by_on_are_measured_in_their_columns() {
     let far = Serving::start(&[]);
     let on = format!("tcp={}", far.tcp);
     let (run, _) = reproduced("wireless", &["--table", "1,4", "--on", &on]);
@@ -38,7 +38,7 @@ fn links_that_are_given_are_measured_in_their_columns() {
 }
 
 #[test]
-fn what_is_not_in_this_lab_is_told_with_its_remedy() {
+fn cells_that_the_lab_lacks_are_reported_with_a_remedy() {
     let ended = run(&["reproduce", "wireless", "--quick", "--cell", "rfcomm"]);
     let remedy = ": --vm measures it in a guest; --on CELL=URL measures hardware, --list prints the cells\n";
     assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));

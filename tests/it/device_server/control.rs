@@ -27,7 +27,7 @@ fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_that_wants_no_data_for_now_gets_it_later() {
+fn a_suspended_client_gets_its_data_later() {
     let device = Device::new();
     let server = serve_controlled(&device);
     let mut client = client(&server, 0);
@@ -56,7 +56,7 @@ fn a_client_that_wants_no_data_for_now_gets_it_later() {
 }
 
 #[test]
-fn settings_in_the_middle_of_data_cost_none_of_it() {
+fn settings_in_the_middle_of_data_lose_none_of_it() {
     let device = Device::new();
     let server = serve_controlled(&device);
     let mut client = client(&server, 0);
