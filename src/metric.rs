@@ -81,9 +81,9 @@ impl TimeDistribution {
         under_load: Option<&'a Figures>,
     ) -> Option<&'a Distribution> {
         match self {
-            TimeDistribution::Latency => figures.latency_ns.as_ref(),
-            TimeDistribution::Response => figures.response_ns.as_ref(),
-            TimeDistribution::Loaded => under_load?.latency_ns.as_ref(),
+            TimeDistribution::Latency => figures.times.latency_ns.as_ref(),
+            TimeDistribution::Response => figures.times.response_ns.as_ref(),
+            TimeDistribution::Loaded => under_load?.times.latency_ns.as_ref(),
         }
     }
 }
@@ -212,16 +212,16 @@ impl Metric {
                 times.of_figures(figures, under_load)?.later_than_ms.get(limit).copied()
             }
             MetricKind::MissedFrames(limit) => {
-                let missed = figures.missed_frames.as_ref()?.count_later_than_ms.get(limit)?;
-                ratio(*missed, figures.sent)
+                let missed = figures.times.missed_frames.as_ref()?.count_later_than_ms.get(limit)?;
+                ratio(*missed, figures.counts.sent)
             }
-            MetricKind::Jitter => figures.jitter_ns,
-            MetricKind::Rate => figures.throughput_bps,
-            MetricKind::ReverseRate => figures.throughput_back_bps,
-            MetricKind::LineRate => figures.line_rate_percent.map(|percent| percent / 100.0),
-            MetricKind::Messages => figures.messages_per_second,
+            MetricKind::Jitter => figures.times.jitter_ns,
+            MetricKind::Rate => figures.delivery.throughput_bps,
+            MetricKind::ReverseRate => figures.delivery.throughput_back_bps,
+            MetricKind::LineRate => figures.delivery.line_rate_percent.map(|percent| percent / 100.0),
+            MetricKind::Messages => figures.delivery.messages_per_second,
             MetricKind::Loss => figures.loss_share(),
-            MetricKind::Corrupt => ratio(figures.corrupt_messages, figures.received),
+            MetricKind::Corrupt => ratio(figures.counts.corrupt_messages, figures.counts.received),
         }
     }
 
@@ -238,7 +238,8 @@ impl Metric {
             names.extend(those.map(|name| format!("{prefix}{name}")));
             names.extend(distribution.later_than_ms.keys().map(|limit| format!("{prefix}later{limit}ms")));
         }
-        let missed = case.figures.missed_frames.iter().flat_map(|missed| missed.count_later_than_ms.keys());
+        let missed =
+            case.figures.times.missed_frames.iter().flat_map(|missed| missed.count_later_than_ms.keys());
         names.extend(missed.map(|limit| format!("missed{limit}ms")));
         let metrics = names.iter().filter_map(|name| name.parse::<Metric>().ok());
         metrics.filter_map(|metric| metric.value_of_case(case).map(|value| (metric, value))).collect()
@@ -246,7 +247,7 @@ impl Metric {
 
     /// The headline figure of a case, by its workload.
     pub fn headline(case: &CaseResult) -> Metric {
-        let name = if case.figures.throughput_bps.is_some() { "rate" } else { "p50" };
+        let name = if case.figures.delivery.throughput_bps.is_some() { "rate" } else { "p50" };
         name.parse().expect("a name of the list")
     }
 }

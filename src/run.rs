@@ -6,7 +6,8 @@
 //! Each field's name carries its unit. An absent field was not measured. `null` was not reached because too many
 //! requests were lost. Floating-point numbers are always finite.
 
-use std::collections::BTreeMap;
+mod figures;
+
 use std::io::Read;
 
 use jiff::Timestamp;
@@ -14,7 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::plan::Direction;
-use crate::stats::Interval;
+
+pub use figures::{
+    ByteErrors, Defect, DefectKind, Delivery, Distribution, Figures, LineErrors, MessageCounts, MissedFrame,
+    MissedFrames, OneWayFigures, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes,
+};
 
 /// The schema of the documents that this version writes.
 pub const SCHEMA: &str = "linkgauge.run.v1";
@@ -121,279 +126,6 @@ pub struct PartResult {
     pub figures: Figures,
 }
 
-/// Counts and times. `docs/metrics.md` defines every number.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Figures {
-    /// Messages that the client sent (or the server, in a download).
-    pub sent: u64,
-    pub received: u64,
-    pub lost: u64,
-    /// Replies that came after their time-out. They count as lost.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub late: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    pub duplicate: u64,
-    /// Replies that came before their request was sent.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub early: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    pub reordered: u64,
-    pub corrupt_bytes: u64,
-    /// Bytes that a loop did not return.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub lost_bytes: u64,
-    /// Bytes that a loop returned although they were not sent, or were sent once and returned twice.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub inserted_bytes: u64,
-    /// The first defects of a loop, by position.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub defects: Vec<Defect>,
-    /// Messages that arrived, or came back, with changed content.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub corrupt_messages: u64,
-    /// Sends that the schedule required but that could not be made in time.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub missed_sends: u64,
-    /// Service time: received − sent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub latency_ns: Option<Distribution>,
-    /// Response time: received − intended. Only with a schedule.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub response_ns: Option<Distribution>,
-    /// Only with a schedule.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub missed_frames: Option<MissedFrames>,
-    /// Mean |difference| of consecutive latencies (IPDV, RFC 3393).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub jitter_ns: Option<f64>,
-    /// Delivered payload bits per second, by the receiver's clock.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub throughput_bps: Option<f64>,
-    /// The same for the other direction, if both were measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub throughput_back_bps: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub messages_per_second: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivered_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivered_back_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub line_rate_percent: Option<f64>,
-    /// Lost messages that the receiver's socket dropped, and messages that the network lost.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost_in_socket: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost_on_path: Option<u64>,
-    /// Errors that the serial ports counted, where they count them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub framing_errors: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parity_errors: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub breaks: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overruns: Option<u64>,
-    /// Requests of a download that got a reply.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub round_trips: Option<u64>,
-    /// Requests that were sent again because the time-out passed or the link was opened again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retransmissions: Option<u64>,
-    /// "Please wait" messages of the remote.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub please_waits: Option<u64>,
-    /// Requests that the remote refused because its queue was full.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub refusals: Option<u64>,
-    /// Times that a lost link was opened again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reconnects: Option<u64>,
-    /// Requests in flight at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window: Option<u64>,
-    /// Records received from a table, each counted once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub records: Option<u64>,
-    /// Records missing from the sequence of numbers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub record_gaps: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub record_repeats: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub records_out_of_order: Option<u64>,
-    /// The first faults in the sequence of record numbers.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub record_faults: Vec<RecordFault>,
-    /// One-way figures, where the remote reports its timestamps.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ways: Option<OneWayFigures>,
-    /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub intervals: BTreeMap<String, Interval>,
-    /// Histogram of the latency in ns: HdrHistogram V2, deflate not used, base64.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub histogram_hdr_v2: Option<String>,
-}
-
-/// A defect of a stream that a loop returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Defect {
-    /// Position in the sent stream, from 0.
-    pub offset: u64,
-    pub bytes: u64,
-    pub kind: DefectKind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DefectKind {
-    Changed,
-    Lost,
-    /// Never sent, or returned more than once.
-    Inserted,
-    /// Arrived after bytes that were sent later.
-    Reordered,
-}
-
-impl DefectKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            DefectKind::Changed => "changed",
-            DefectKind::Lost => "lost",
-            DefectKind::Inserted => "inserted",
-            DefectKind::Reordered => "reordered",
-        }
-    }
-}
-
-/// A fault in the sequence of record numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordFault {
-    pub first_record: u64,
-    /// Consecutive records with this fault.
-    pub records: u64,
-    pub kind: RecordFaultKind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RecordFaultKind {
-    Missing,
-    Repeated,
-    /// Arrived after records with higher numbers.
-    OutOfOrder,
-}
-
-impl RecordFaultKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            RecordFaultKind::Missing => "missing",
-            RecordFaultKind::Repeated => "again",
-            RecordFaultKind::OutOfOrder => "out of order",
-        }
-    }
-}
-
-fn is_zero(value: &u64) -> bool {
-    *value == 0
-}
-
-/// A distribution of times in nanoseconds. A lost request ranks slowest: a percentile that falls among the lost is
-/// `null`. A percentile that needs more samples is absent, except the median, which is that of the sample.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Distribution {
-    /// Requests that got a reply.
-    pub count: u64,
-    pub min: u64,
-    pub mean: f64,
-    pub standard_deviation: f64,
-    pub max: u64,
-    /// Mean of the fastest 95 % of the requests sent; `null` if more than 5 % were lost.
-    pub mean_fastest_95_percent: Option<f64>,
-    /// `p10` … `p90`, `p99`, `p99.9` …, by nearest rank.
-    #[serde(flatten)]
-    pub percentiles: BTreeMap<String, Option<u64>>,
-    /// Share (0 to 1) of the requests sent that took longer than this many milliseconds, or were lost.
-    pub later_than_ms: BTreeMap<String, f64>,
-}
-
-/// Scheduled requests whose reply came too late after their due time, or never.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MissedFrames {
-    /// Number of requests that took longer than this many milliseconds, or were lost.
-    pub count_later_than_ms: BTreeMap<String, u64>,
-    /// The first requests that exceeded the shortest limit.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub first: Vec<MissedFrame>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MissedFrame {
-    /// As in the raw samples: from 0, including the warm-up.
-    pub sequence: u64,
-    /// From the start of the measurement.
-    pub due_ns: u64,
-    /// Received − intended; absent if lost.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub response_ns: Option<u64>,
-}
-
-/// The parts of a round trip. One-way delays have an error of up to `one_way_error_bound_ns`, because the true offset
-/// between the clocks may differ by that much from `clock_offset_ns`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OneWayFigures {
-    /// From receiving the request to sending the reply, by the remote's clock.
-    pub turnaround_ns: Distribution,
-    /// The round trip without the turnaround.
-    pub path_ns: Distribution,
-    /// Forward and reverse delay, each minus its shortest value.
-    pub there_variation_ns: Distribution,
-    pub back_variation_ns: Distribution,
-    pub there_p50_ns: f64,
-    pub back_p50_ns: f64,
-    /// Half of the shortest path.
-    pub one_way_error_bound_ns: f64,
-    /// Remote time of day minus local time of day.
-    pub clock_offset_ns: f64,
-    /// Rate of the remote's clock relative to the local one; 0 where it could not be determined.
-    pub clock_drift_ppm: f64,
-    /// Times that the remote's clock was set during the measurement.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub clock_steps: u64,
-    /// Lost requests that did not reach the remote, and those whose reply did not come back.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub lost_there: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub lost_back: Option<u64>,
-}
-
-impl Figures {
-    /// True if anything was measured. A transfer may be shorter than one message.
-    pub fn has_measurements(&self) -> bool {
-        self.sent > 0 || self.received > 0 || self.delivered_bytes.is_some_and(|bytes| bytes > 0)
-    }
-
-    /// Share of the messages that were lost (0 to 1). `None` if nothing was sent or the receiver did not report.
-    pub fn loss_share(&self) -> Option<f64> {
-        let without_report = self.received + self.lost == 0
-            || self.delivered_bytes.is_none() && self.delivered_back_bytes.is_some();
-        (self.sent > 0 && !without_report).then(|| self.lost as f64 / self.sent as f64)
-    }
-}
-
-impl MissedFrames {
-    /// Counts by limit in milliseconds, shortest limit first.
-    pub fn by_limit(&self) -> Vec<(&str, u64)> {
-        let mut counts: Vec<_> =
-            self.count_later_than_ms.iter().map(|(limit, count)| (limit.as_str(), *count)).collect();
-        let length = |limit: &str| limit.parse().unwrap_or(f64::MAX);
-        counts.sort_by(|a, b| length(a.0).total_cmp(&length(b.0)));
-        counts
-    }
-}
-
 impl CaseResult {
     /// Shares of one CPU that the threads of client and server used (1 is all of the time). In a bidirectional
     /// transfer each side has two threads per connection.
@@ -409,7 +141,12 @@ impl CaseResult {
         let elapsed = self.elapsed_ns as f64 / 1e9;
         let warmed_up =
             self.asked.get("warm_up").and_then(Value::as_object).is_some_and(|stop| !stop.is_empty());
-        let delivered = self.figures.delivered_bytes.zip(self.figures.throughput_bps).filter(|_| !warmed_up);
+        let delivered = self
+            .figures
+            .delivery
+            .delivered_bytes
+            .zip(self.figures.delivery.throughput_bps)
+            .filter(|_| !warmed_up);
         let transfer = delivered.map(|(bytes, rate)| 8.0 * bytes as f64 / rate);
         transfer.filter(|seconds| *seconds <= elapsed).unwrap_or(elapsed)
     }
@@ -434,13 +171,6 @@ impl CaseResult {
         let settings =
             [per_second.map(|rate| format!("{rate}/s")), is_busy_polling.then(|| "spin".to_owned())];
         settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
-    }
-}
-
-impl Distribution {
-    /// A percentile by name (`p50`). `None` if it is absent or was not reached.
-    pub fn percentile(&self, name: &str) -> Option<u64> {
-        self.percentiles.get(name).copied().flatten()
     }
 }
 

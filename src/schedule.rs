@@ -503,7 +503,7 @@ pub fn measure_overhead_ns() -> f64 {
         let cancel = AtomicBool::new(false);
         let mut context = RunContext::new(dialer, &(), &cancel);
         let run = run(&plan, &mut context);
-        run.cases.first()?.figures.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
+        run.cases.first()?.figures.times.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
     };
     // The in-memory link cannot fail; 0 means that no overhead is shown.
     measure().unwrap_or(0.0)

@@ -315,7 +315,7 @@ static STATISTICS: &[StudyStatistic] = &[
     StudyStatistic {
         name: "latency_mean_ms",
         unit: "ms",
-        measured: |case, _| case.figures.latency_ns.as_ref().map(|latency| latency.mean / 1e6),
+        measured: |case, _| case.figures.times.latency_ns.as_ref().map(|latency| latency.mean / 1e6),
         theoretical_limit: |planned| Some(1e3 * planned.line?.transfer_seconds(planned.message_bytes())),
         predicted: |_| None,
         is_beyond_limit: is_below_limit,
@@ -345,7 +345,7 @@ static STATISTICS: &[StudyStatistic] = &[
     StudyStatistic {
         name: "download_bytes_per_second",
         unit: "B/s",
-        measured: |case, _| case.figures.throughput_bps.map(|rate| rate / f64::from(u8::BITS)),
+        measured: |case, _| case.figures.delivery.throughput_bps.map(|rate| rate / f64::from(u8::BITS)),
         theoretical_limit: |planned| Some(planned.download?.max_rate()).filter(|limit| limit.is_finite()),
         predicted: |planned| Some(planned.download?.predicted_rate(planned.window(), planned.volume())),
         is_beyond_limit: is_above_limit,
@@ -356,7 +356,7 @@ static STATISTICS: &[StudyStatistic] = &[
         unit: "%",
         measured: |case, planned| {
             let path = planned.download?.link?;
-            case.figures.throughput_bps.map(|rate| 100.0 * rate / path.rate_from)
+            case.figures.delivery.throughput_bps.map(|rate| 100.0 * rate / path.rate_from)
         },
         theoretical_limit: |planned| {
             let download = planned.download?;
@@ -378,7 +378,7 @@ fn line_bps_per_port(case: &CaseResult, line: &PhysicalLine) -> Option<f64> {
         [] => vec![&case.figures],
         ports => ports.iter().map(|part| &part.figures).collect(),
     };
-    let rates: Option<Vec<f64>> = ports.iter().map(|figures| figures.throughput_bps).collect();
+    let rates: Option<Vec<f64>> = ports.iter().map(|figures| figures.delivery.throughput_bps).collect();
     rates.map(|rates| {
         rates.iter().sum::<f64>() / rates.len() as f64 / f64::from(u8::BITS) * line.bits_per_character
     })

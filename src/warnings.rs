@@ -8,7 +8,7 @@ mod replies;
 use serde_json::{Map, Value};
 
 use crate::plan::Direction;
-use crate::run::{CaseResult, DefectKind, Warning};
+use crate::run::{CaseResult, DefectKind, RequestCounts, Warning};
 use crate::stats;
 use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
 pub use host_busy::was_host_busy;
@@ -82,7 +82,7 @@ fn default_rate(case: &CaseResult) -> Option<Warning> {
     let rate = format_bit_rate(per_second * 8.0 * f64::from(case.message_bytes));
     let flows = f64::from(case.ports.max(1)) * f64::from(case.parallel.max(1));
     // Some servers choose their own rate, whatever the request.
-    let took_effect = case.figures.throughput_bps.is_some_and(|bps| {
+    let took_effect = case.figures.delivery.throughput_bps.is_some_and(|bps| {
         bps <= flows * (1.0 + MIN_NOTABLE_CHANGE) * per_second * 8.0 * f64::from(case.message_bytes)
     });
     (took_effect && case.workload != "latency" && case.is_paced_by_default()).then(|| {
@@ -97,7 +97,7 @@ fn default_rate(case: &CaseResult) -> Option<Warning> {
 }
 
 fn near_overhead(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
-    let (p50, floor) = (case.figures.latency_ns.as_ref()?.percentile("p50")? as f64, floor_ns?);
+    let (p50, floor) = (case.figures.times.latency_ns.as_ref()?.percentile("p50")? as f64, floor_ns?);
     (p50 < MIN_OVERHEAD_RATIO * floor).then(|| {
         let times = p50 / floor;
         Warning::new(
@@ -213,7 +213,7 @@ fn first_defect(case: &CaseResult, kinds: &[DefectKind]) -> String {
     // With several ports the port matters.
     let mut places = parts.chain([(None, &case.figures)]);
     let first = places.find_map(|(endpoint, figures)| {
-        let defect = figures.defects.iter().find(|defect| kinds.contains(&defect.kind))?;
+        let defect = figures.byte_errors.defects.iter().find(|defect| kinds.contains(&defect.kind))?;
         let on = endpoint.map_or(String::new(), |endpoint| format!(" of {endpoint}"));
         Some(format!("; the first at byte {}{on}: {} {}", defect.offset, defect.bytes, defect.kind.name()))
     });
@@ -232,13 +232,13 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
                   also what the device answers and where its answer ends"
         }
     };
-    (figures.corrupt_bytes > 0 || figures.corrupt_messages > 0).then(|| {
+    (figures.byte_errors.corrupt_bytes > 0 || figures.counts.corrupt_messages > 0).then(|| {
         Warning::new(
             "corrupt",
             format!(
                 "{} and {} came back other than expected{}",
-                format_plural(figures.corrupt_bytes, "byte"),
-                format_plural(figures.corrupt_messages, "message"),
+                format_plural(figures.byte_errors.corrupt_bytes, "byte"),
+                format_plural(figures.counts.corrupt_messages, "message"),
                 first_defect(case, &[DefectKind::Changed])
             ),
             remedy,
@@ -247,8 +247,8 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
 }
 
 fn lost_bytes(case: &CaseResult) -> Option<Warning> {
-    let (lost, inserted) = (case.figures.lost_bytes, case.figures.inserted_bytes);
-    if case.figures.delivered_bytes == Some(0) {
+    let (lost, inserted) = (case.figures.byte_errors.lost_bytes, case.figures.byte_errors.inserted_bytes);
+    if case.figures.delivery.delivered_bytes == Some(0) {
         return None;
     }
     let what = match (lost, inserted) {
@@ -270,14 +270,14 @@ fn lost_bytes(case: &CaseResult) -> Option<Warning> {
 }
 
 fn line_errors(case: &CaseResult) -> Option<Warning> {
-    let figures = &case.figures;
+    let errors = case.figures.line_errors?;
     let counted = [
-        (figures.framing_errors, "framing error"),
-        (figures.parity_errors, "parity error"),
-        (figures.breaks, "break"),
-        (figures.overruns, "overrun"),
+        (errors.framing, "framing error"),
+        (errors.parity, "parity error"),
+        (errors.breaks, "break"),
+        (errors.overruns, "overrun"),
     ];
-    let counted = counted.into_iter().filter_map(|(count, name)| Some((count.filter(|&n| n > 0)?, name)));
+    let counted = counted.into_iter().filter(|(count, _)| *count > 0);
     let counted: Vec<String> = counted.map(|(count, name)| format_plural(count, name)).collect();
     (!counted.is_empty()).then(|| {
         Warning::new(
@@ -289,12 +289,15 @@ fn line_errors(case: &CaseResult) -> Option<Warning> {
 }
 
 fn beyond_line(case: &CaseResult) -> Option<Warning> {
-    let p50 = case.figures.latency_ns.as_ref().and_then(|latency| latency.percentile("p50"));
+    let p50 = case.figures.times.latency_ns.as_ref().and_then(|latency| latency.percentile("p50"));
     let floor = case.line.get("floor_ns").and_then(Value::as_u64);
     let sooner =
         p50.zip(floor).is_some_and(|(p50, floor)| (p50 as f64) < floor as f64 * (1.0 - MIN_NOTABLE_CHANGE));
-    let faster =
-        case.figures.line_rate_percent.is_some_and(|percent| percent > 100.0 * (1.0 + MIN_NOTABLE_CHANGE));
+    let faster = case
+        .figures
+        .delivery
+        .line_rate_percent
+        .is_some_and(|percent| percent > 100.0 * (1.0 + MIN_NOTABLE_CHANGE));
     (sooner || faster).then(|| {
         Warning::new(
             "beyond_line",
@@ -305,7 +308,7 @@ fn beyond_line(case: &CaseResult) -> Option<Warning> {
 }
 
 fn receiver_socket_drops(case: &CaseResult) -> Option<Warning> {
-    let lost = case.figures.lost_in_socket.filter(|&lost| lost > 0)?;
+    let lost = case.figures.counts.lost_in_socket.filter(|&lost| lost > 0)?;
     Some(Warning::new(
         "lost_in_socket",
         format!(
@@ -317,7 +320,7 @@ fn receiver_socket_drops(case: &CaseResult) -> Option<Warning> {
 }
 
 fn missed_sends(case: &CaseResult) -> Option<Warning> {
-    let (missed, sent) = (case.figures.missed_sends, case.figures.sent);
+    let (missed, sent) = (case.figures.counts.missed_sends, case.figures.counts.sent);
     (missed * 100 > sent).then(|| {
         Warning::new(
             "missed_sends",
@@ -328,11 +331,11 @@ fn missed_sends(case: &CaseResult) -> Option<Warning> {
 }
 
 fn few_samples(case: &CaseResult) -> Option<Warning> {
-    let latency = case.figures.latency_ns.as_ref()?;
+    let latency = case.figures.times.latency_ns.as_ref()?;
     // A download ends with its file.
-    let counted = case.figures.round_trips.is_none();
+    let counted = case.figures.requests.is_none();
     (counted && !latency.percentiles.contains_key("p99")).then(|| {
-        let sent = case.figures.sent;
+        let sent = case.figures.counts.sent;
         Warning::new("few_samples", format!("p99 needs 368 samples; got {sent}"), "raise --count or --time")
     })
 }
@@ -400,15 +403,15 @@ pub fn coalescing_remedy(name: &str) -> String {
 }
 
 fn record_numbers(case: &CaseResult) -> Option<Warning> {
-    let figures = &case.figures;
+    let records = case.figures.records.as_ref()?;
     let counted = [
-        (figures.record_gaps, "are missing"),
-        (figures.record_repeats, "came again"),
-        (figures.records_out_of_order, "came out of order"),
+        (records.missing, "are missing"),
+        (records.repeated, "came again"),
+        (records.out_of_order, "came out of order"),
     ];
-    let counted = counted.into_iter().filter_map(|(count, what)| Some((count.filter(|&n| n > 0)?, what)));
+    let counted = counted.into_iter().filter(|(count, _)| *count > 0);
     let counted: Vec<String> = counted.map(|(count, what)| format!("{count} {what}")).collect();
-    let listed = figures.record_faults.iter().take(MAX_LISTED_FAULTS).map(|fault| {
+    let listed = records.faults.iter().take(MAX_LISTED_FAULTS).map(|fault| {
         let (first, last) = (fault.first_record, fault.first_record.saturating_add(fault.records - 1));
         let numbers = if first == last { first.to_string() } else { format!("{first}–{last}") };
         format!("{numbers} {}", fault.kind.name())
@@ -425,14 +428,12 @@ fn record_numbers(case: &CaseResult) -> Option<Warning> {
 
 fn window_reduced(case: &CaseResult) -> Option<Warning> {
     let requested = case.asked.get("peer_options")?.get("window")?.as_str()?;
-    let window = case.figures.window?;
+    let RequestCounts { window, refusals, retransmissions, .. } = case.figures.requests?;
     (requested.parse::<u64>().ok()? > window).then(|| {
         Warning::new(
             "window_reduced",
             format!(
-                "the far end did not bear {requested} requests at once ({} refused, {} sent again): {window} at the end",
-                case.figures.refusals.unwrap_or(0),
-                case.figures.retransmissions.unwrap_or(0)
+                "the far end did not bear {requested} requests at once ({refusals} refused, {retransmissions} sent again): {window} at the end"
             ),
             format!("--window {window}"),
         )
@@ -440,9 +441,9 @@ fn window_reduced(case: &CaseResult) -> Option<Warning> {
 }
 
 fn requests_repeated(case: &CaseResult) -> Option<Warning> {
-    let again = case.figures.retransmissions.filter(|&again| again > 0)?;
-    let is_known = case.figures.reconnects != Some(0) || window_reduced(case).is_some();
-    (!is_known).then(|| {
+    let RequestCounts { retransmissions: again, reconnects, .. } = case.figures.requests?;
+    let is_known = reconnects > 0 || window_reduced(case).is_some();
+    (again > 0 && !is_known).then(|| {
         Warning::new(
             "asked_again",
             format!("{} had to be sent again", format_plural(again, "request")),
@@ -452,7 +453,10 @@ fn requests_repeated(case: &CaseResult) -> Option<Warning> {
 }
 
 fn reconnected(case: &CaseResult) -> Option<Warning> {
-    let times = case.figures.reconnects.filter(|&times| times > 0)?;
+    let times = case.figures.requests?.reconnects;
+    if times == 0 {
+        return None;
+    }
     Some(Warning::new(
         "reconnected",
         format!("the link was lost and opened anew, times: {times}; the download went on where it was"),

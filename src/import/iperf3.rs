@@ -12,7 +12,7 @@ use serde_json::{Deserializer, Value};
 
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::plan::Direction;
-use crate::run::{CaseResult, CpuUse, Figures, SeriesEntry, Warning};
+use crate::run::{CaseResult, CpuUse, Delivery, Figures, MessageCounts, SeriesEntry, Warning};
 use directions::{DirectionSums, DirectionTotals, PacketSum};
 
 pub const FORMAT: ImportFormat =
@@ -291,16 +291,15 @@ fn figures(ahead: &DirectionTotals, back: Option<&DirectionTotals>) -> Figures {
     let (sent, received) = counted.fold((0_u64, 0_u64), |(sent, received), way| {
         (sent.saturating_add(way.0), received.saturating_add(way.1))
     });
-    Figures {
+    let delivery = Delivery {
         throughput_bps: ahead.throughput_bps,
         delivered_bytes: ahead.delivered_bytes,
         throughput_back_bps: back.and_then(|back| back.throughput_bps),
         delivered_back_bytes: back.and_then(|back| back.delivered_bytes),
-        sent,
-        received,
-        lost: sent - received,
-        ..Figures::default()
-    }
+        ..Delivery::default()
+    };
+    let counts = MessageCounts { sent, received, lost: sent - received, ..MessageCounts::default() };
+    Figures { counts, delivery, ..Figures::default() }
 }
 
 /// A warning about counts that the file lacks.
@@ -355,8 +354,8 @@ fn series_entry(sum: &PacketSum) -> SeriesEntry {
 fn cpu_use(cpu: &CpuUtilization, seconds: f64, case: &CaseResult) -> Option<CpuUse> {
     let used = |percent: f64| Some(percent / 100.0 * seconds).filter(|used| used.is_finite() && *used >= 0.0);
     let (near_seconds, far_seconds) = (used(cpu.host_total)?, used(cpu.remote_total)?);
-    let delivered = case.figures.delivered_bytes.unwrap_or(0) as f64
-        + case.figures.delivered_back_bytes.unwrap_or(0) as f64;
+    let delivered = case.figures.delivery.delivered_bytes.unwrap_or(0) as f64
+        + case.figures.delivery.delivered_back_bytes.unwrap_or(0) as f64;
     let per_gigabyte = (near_seconds + far_seconds) * 1e9 / delivered;
     Some(CpuUse {
         near_seconds,

@@ -128,7 +128,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     }
     let mut figures = recorder.latency_figures(&about.late_limits);
     if order.is_sorted() {
-        figures.jitter_ns = None;
+        figures.times.jitter_ns = None;
         let text = "the latencies are in order of size, not of time, so there is no jitter";
         warnings.push(Warning::new("sorted", text, "import the log in the order in which it was measured"));
     }

@@ -34,8 +34,8 @@ fn sample_log_gives_the_figures_of_a_live_run() {
     lines.splice(40..40, std::iter::repeat_n("999".to_owned(), 4));
     let run = import_milliseconds(&format!("# the study's log\n\n{}\r\n", lines.join("\n")));
     let figures = &run.cases[0].figures;
-    assert_eq!((figures.sent, figures.received, figures.lost), (100, 96, 4));
-    let latency = figures.latency_ns.as_ref().unwrap();
+    assert_eq!((figures.counts.sent, figures.counts.received, figures.counts.lost), (100, 96, 4));
+    let latency = figures.times.latency_ns.as_ref().unwrap();
     // The fastest 95 of the 100 requests: 1 … 95.
     assert_eq!(latency.mean_fastest_95_percent, Some(48e6));
     for (name, rank) in [("p10", 10), ("p50", 50), ("p90", 90), ("p95", 95)] {
@@ -45,7 +45,7 @@ fn sample_log_gives_the_figures_of_a_live_run() {
     assert_eq!(later, [0.50, 0.04, 0.04, 0.04], "the lost are late");
     assert_eq!((latency.min, latency.max), (1_000_000, 96_000_000));
     assert_eq!(
-        (figures.messages_per_second, run.cases[0].series.len()),
+        (figures.delivery.messages_per_second, run.cases[0].series.len()),
         (None, 0),
         "no time of sending is known"
     );
@@ -57,7 +57,7 @@ fn sorted_latencies_have_no_jitter() {
     let of = |values: &[u64]| {
         let run = import_milliseconds(&values.iter().map(|value| format!("{value}\n")).collect::<String>());
         let is_sorted = run.warnings.iter().any(|warning| warning.code == "sorted");
-        (is_sorted, run.cases[0].figures.jitter_ns.is_some())
+        (is_sorted, run.cases[0].figures.times.jitter_ns.is_some())
     };
     let rising: Vec<u64> = (1..=50).chain([50, 50, 999, 999]).collect();
     let falling: Vec<u64> = rising.iter().rev().copied().collect();
@@ -96,7 +96,7 @@ fn iperf3_sending_server_has_no_delivery() {
             .unwrap();
     let case = &run.cases[0];
     assert_eq!((case.direction, case.endpoint.as_str()), (Direction::Receive, "tcp://192.0.2.7:5201"));
-    assert_eq!((case.figures.delivered_bytes, case.figures.throughput_bps), (None, None));
+    assert_eq!((case.figures.delivery.delivered_bytes, case.figures.delivery.throughput_bps), (None, None));
     assert_eq!((case.figures.loss_share(), case.elapsed_ns), (None, 2_000_000_000));
     // Its CPU use is the server's. Its client values belong to the previous client.
     assert_eq!((&case.cpu, case.got["far_cpu_percent"].as_f64()), (&None, Some(20.0)));
@@ -104,7 +104,7 @@ fn iperf3_sending_server_has_no_delivery() {
     let run =
         import_bytes("iperf3", iperf3_document(CLIENT_START, TCP_REVERSE, end).as_bytes(), &import_options())
             .unwrap();
-    assert_eq!(run.cases[0].figures.delivered_bytes, Some(0), "a client knows");
+    assert_eq!(run.cases[0].figures.delivery.delivered_bytes, Some(0), "a client knows");
 }
 
 const UDP_BIDIRECTIONAL: &str = r#""protocol": "UDP", "reverse": 0, "bidir": 1, "omit": 0"#;
@@ -122,14 +122,23 @@ fn datagrams_of_both_directions_of_iperf3_count() {
     let run = import_bytes("iperf3", document.as_bytes(), &import_options()).unwrap();
     let figures = &run.cases[0].figures;
     // A hundred were lost after the last one that the server received.
-    assert_eq!((figures.sent, figures.received, figures.lost), (71_093, 66_099, 1_100 + 3_894));
-    assert_eq!((figures.delivered_bytes, figures.delivered_back_bytes), (Some(38_900_000), Some(27_199_000)));
+    assert_eq!(
+        (figures.counts.sent, figures.counts.received, figures.counts.lost),
+        (71_093, 66_099, 1_100 + 3_894)
+    );
+    assert_eq!(
+        (figures.delivery.delivered_bytes, figures.delivery.delivered_back_bytes),
+        (Some(38_900_000), Some(27_199_000))
+    );
     // A server knows its own side.
     let document = iperf3_document(SERVER_START, UDP_BIDIRECTIONAL, UDP_SUMS);
     let run = import_bytes("iperf3", document.as_bytes(), &import_options()).unwrap();
     let figures = &run.cases[0].figures;
-    assert_eq!((figures.sent, figures.received, figures.lost), (39_900, 38_900, 1_000));
-    assert_eq!((figures.delivered_bytes, figures.delivered_back_bytes), (Some(38_900_000), None));
+    assert_eq!((figures.counts.sent, figures.counts.received, figures.counts.lost), (39_900, 38_900, 1_000));
+    assert_eq!(
+        (figures.delivery.delivered_bytes, figures.delivery.delivered_back_bytes),
+        (Some(38_900_000), None)
+    );
     assert_eq!(warning_codes(&run.cases[0].warnings), ["unconfirmed"]);
 }
 
@@ -142,7 +151,7 @@ fn iperf3_omit_keeps_counts_of_one_period() {
         import_bytes("iperf3", iperf3_document(CLIENT_START, &omits, &mixed).as_bytes(), &import_options())
             .unwrap();
     let case = &run.cases[0];
-    assert_eq!((case.figures.sent, case.figures.lost), (39_900, 1_000));
+    assert_eq!((case.figures.counts.sent, case.figures.counts.lost), (39_900, 1_000));
     assert_eq!((case.cpu.is_some(), warning_codes(&case.warnings)), (false, vec!["losses_unknown"]));
 }
 
@@ -177,7 +186,7 @@ fn events_and_several_tests_of_iperf3_are_read() {
 #[test]
 fn the_mean_of_the_fastest_needs_95_of_100() {
     let run = import_milliseconds(&(format!("{}{}", "1\n".repeat(94), "999\n".repeat(6))));
-    let latency = run.cases[0].figures.latency_ns.as_ref().unwrap();
+    let latency = run.cases[0].figures.times.latency_ns.as_ref().unwrap();
     assert_eq!((latency.mean_fastest_95_percent, latency.percentiles["p95"]), (None, None));
 }
 
@@ -257,10 +266,10 @@ fn a_full_log_of_sockperf_gives_round_trips() {
     let run = import_bytes("sockperf", text.as_bytes(), &import_options()).unwrap();
     let case = &run.cases[0];
     let figures = &case.figures;
-    let latency = figures.latency_ns.as_ref().unwrap();
+    let latency = figures.times.latency_ns.as_ref().unwrap();
     assert_eq!((latency.min, latency.max), (15_613, 36_454), "whole round trips, exactly");
-    assert_eq!((figures.sent, figures.received, figures.lost), (4, 2, 2));
-    assert_eq!((figures.duplicate, figures.reordered), (1, 3));
+    assert_eq!((figures.counts.sent, figures.counts.received, figures.counts.lost), (4, 2, 2));
+    assert_eq!((figures.counts.duplicate, figures.counts.reordered), (1, 3));
     assert_eq!((case.message_bytes, case.elapsed_ns), (14, 500_015_613));
 }
 
@@ -282,12 +291,12 @@ fn a_log_of_histograms_is_read_whole() {
     let run = import_bytes("hdr", &text, &about).unwrap();
     assert_eq!(run.started.as_second(), 1_000_000);
     let counts: Vec<(&str, u64)> =
-        run.cases.iter().map(|case| (case.endpoint.as_str(), case.figures.received)).collect();
+        run.cases.iter().map(|case| (case.endpoint.as_str(), case.figures.counts.received)).collect();
     assert_eq!(counts, [("results.txt", 3000), ("results.txt back", 1000)]);
-    let latency = run.cases[0].figures.latency_ns.as_ref().unwrap();
+    let latency = run.cases[0].figures.times.latency_ns.as_ref().unwrap();
     assert_eq!((latency.min, latency.max, latency.percentiles["p50"]), (1_000, 1_000_000, Some(500_000)));
     assert_eq!(latency.mean, 500_500.0);
-    assert_eq!((run.cases[0].elapsed_ns, run.cases[0].figures.jitter_ns), (3_000_000_000, None));
+    assert_eq!((run.cases[0].elapsed_ns, run.cases[0].figures.times.jitter_ns), (3_000_000_000, None));
     text.truncate(text.len() - 40);
     assert!(
         import_bytes("hdr", &text, &about).unwrap_err().contains("is no interval of an HdrHistogram log")
@@ -300,7 +309,7 @@ fn java_histograms_are_read() {
     let line = "0.127,1.007,2.769,HISTFAAAAEV42pNpmSzMwMCgyAABTBDKT4GBgdnNYMcCBvsPEBEJISEuATEZMQ4uASkhIR4nrxg9v2lMaxhvMekILGZk\
                 KmcCAEf2CsI=\n";
     let run = import_bytes("hdr", line.as_bytes(), &import_options()).unwrap();
-    let latency = run.cases[0].figures.latency_ns.as_ref().unwrap();
+    let latency = run.cases[0].figures.times.latency_ns.as_ref().unwrap();
     assert_eq!(latency.count, 741);
     // The log says 2.769 ms, the upper end of that two-digit bucket.
     assert_eq!(latency.max, 2_760_704);

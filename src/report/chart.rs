@@ -134,7 +134,7 @@ mod tests {
             for case in &mut run.cases {
                 case.figures.histogram_hdr_v2 = None;
                 for figures in case.under_load.iter_mut().chain([&mut case.figures]) {
-                    let Some(latency) = &mut figures.latency_ns else { continue };
+                    let Some(latency) = &mut figures.times.latency_ns else { continue };
                     latency.percentiles = times.iter().map(|(p, value)| (format!("p{p}"), Some(*value))).collect();
                 }
             }
@@ -147,7 +147,7 @@ mod tests {
                 .collect();
             run.cases[0].series = entries.clone();
             for (case, (bytes, rate, line)) in run.cases[3..].iter_mut().zip(rates) {
-                (case.message_bytes, case.figures.throughput_bps) = (bytes, Some(rate));
+                (case.message_bytes, case.figures.delivery.throughput_bps) = (bytes, Some(rate));
                 case.series = entries.clone();
                 case.line.insert("limit_bps".to_owned(), line.into());
                 case.line.insert("bits_per_second".to_owned(), line.into());

@@ -147,11 +147,12 @@ impl CsvRow<'_> {
     ) -> Vec<String> {
         let case = self.case;
         let whole = part == "case";
-        let latency = figures.latency_ns.as_ref();
-        let response = figures.response_ns.as_ref();
+        let latency = figures.times.latency_ns.as_ref();
+        let response = figures.times.response_ns.as_ref();
         let loaded =
-            case.under_load.as_ref().filter(|_| whole).and_then(|figures| figures.latency_ns.as_ref());
+            case.under_load.as_ref().filter(|_| whole).and_then(|figures| figures.times.latency_ns.as_ref());
         let ways = figures.ways.as_ref();
+        let records = figures.records.as_ref();
         let cpu = case.cpu.as_ref().filter(|_| whole);
         let interval = |name: &str| figures.intervals.get(name);
         let codes: Vec<&str> = case.warnings.iter().map(|warning| warning.code.as_str()).collect();
@@ -173,15 +174,15 @@ impl CsvRow<'_> {
             case.method.clone(),
             if whole { case.complete.to_string() } else { String::new() },
             elapsed_ns.to_string(),
-            figures.sent.to_string(),
-            figures.received.to_string(),
-            figures.lost.to_string(),
-            figures.late.to_string(),
-            figures.duplicate.to_string(),
-            figures.reordered.to_string(),
-            figures.corrupt_bytes.to_string(),
-            figures.corrupt_messages.to_string(),
-            figures.missed_sends.to_string(),
+            figures.counts.sent.to_string(),
+            figures.counts.received.to_string(),
+            figures.counts.lost.to_string(),
+            figures.counts.late.to_string(),
+            figures.counts.duplicate.to_string(),
+            figures.counts.reordered.to_string(),
+            figures.byte_errors.corrupt_bytes.to_string(),
+            figures.counts.corrupt_messages.to_string(),
+            figures.counts.missed_sends.to_string(),
             format_count(latency.map(|latency| latency.min)),
             format_number(latency.map(|latency| latency.mean)),
             format_number(latency.map(|latency| latency.standard_deviation)),
@@ -194,43 +195,43 @@ impl CsvRow<'_> {
             format_count(latency.map(|latency| latency.max)),
             format_percentile(response, "p50"),
             format_percentile(response, "p99"),
-            format_number(figures.jitter_ns),
-            format_number(figures.throughput_bps),
+            format_number(figures.times.jitter_ns),
+            format_number(figures.delivery.throughput_bps),
             format_number(interval("throughput_bps").map(|interval| interval.low)),
             format_number(interval("throughput_bps").map(|interval| interval.high)),
-            format_number(figures.throughput_back_bps),
-            format_number(figures.messages_per_second),
-            format_count(figures.delivered_bytes),
-            format_count(figures.delivered_back_bytes),
-            format_number(figures.line_rate_percent),
+            format_number(figures.delivery.throughput_back_bps),
+            format_number(figures.delivery.messages_per_second),
+            format_count(figures.delivery.delivered_bytes),
+            format_count(figures.delivery.delivered_back_bytes),
+            format_number(figures.delivery.line_rate_percent),
             format_number(line_limit_bps(case).filter(|_| whole)),
             format_number(line_time_ns(case).filter(|_| whole)),
             format_number(case.fairness.filter(|_| whole)),
             format_number(case.latency_spread.filter(|_| whole)),
-            figures.lost_bytes.to_string(),
-            figures.inserted_bytes.to_string(),
-            format_count(figures.framing_errors),
-            format_count(figures.parity_errors),
-            format_count(figures.breaks),
-            format_count(figures.overruns),
-            format_count(figures.lost_in_socket),
-            format_count(figures.lost_on_path),
+            figures.byte_errors.lost_bytes.to_string(),
+            figures.byte_errors.inserted_bytes.to_string(),
+            format_count(figures.line_errors.map(|errors| errors.framing)),
+            format_count(figures.line_errors.map(|errors| errors.parity)),
+            format_count(figures.line_errors.map(|errors| errors.breaks)),
+            format_count(figures.line_errors.map(|errors| errors.overruns)),
+            format_count(figures.counts.lost_in_socket),
+            format_count(figures.counts.lost_on_path),
             format_percentile(loaded, "p50"),
             format_percentile(loaded, "p99"),
             format_number(cpu.map(|cpu| cpu.near_seconds)),
             format_number(cpu.and_then(|cpu| cpu.far_seconds)),
             format_number(cpu.and_then(|cpu| cpu.seconds_per_gigabyte)),
             if whole { codes.join(" ") } else { String::new() },
-            format_count(figures.round_trips),
-            format_count(figures.retransmissions),
-            format_count(figures.please_waits),
-            format_count(figures.refusals),
-            format_count(figures.reconnects),
-            format_count(figures.window),
-            format_count(figures.records),
-            format_count(figures.record_gaps),
-            format_count(figures.record_repeats),
-            format_count(figures.records_out_of_order),
+            format_count(figures.requests.map(|requests| requests.round_trips)),
+            format_count(figures.requests.map(|requests| requests.retransmissions)),
+            format_count(figures.requests.map(|requests| requests.please_waits)),
+            format_count(figures.requests.map(|requests| requests.refusals)),
+            format_count(figures.requests.map(|requests| requests.reconnects)),
+            format_count(figures.requests.map(|requests| requests.window)),
+            format_count(records.map(|records| records.received)),
+            format_count(records.map(|records| records.missing)),
+            format_count(records.map(|records| records.repeated)),
+            format_count(records.map(|records| records.out_of_order)),
             format_percentile(ways.map(|ways| &ways.turnaround_ns), "p50"),
             format_percentile(ways.map(|ways| &ways.path_ns), "p50"),
             format_percentile(ways.map(|ways| &ways.there_variation_ns), "p99"),
@@ -241,13 +242,13 @@ impl CsvRow<'_> {
             format_count((whole && !case.thresholds.is_empty()).then_some(case.thresholds.len() as u64)),
             if whole { not_kept.join("; ") } else { String::new() },
             format_missed_frames(figures),
-            figures.early.to_string(),
+            figures.counts.early.to_string(),
         ]
     }
 }
 
 fn format_missed_frames(figures: &Figures) -> String {
-    let counts = figures.missed_frames.iter().flat_map(MissedFrames::by_limit);
+    let counts = figures.times.missed_frames.iter().flat_map(MissedFrames::by_limit);
     counts.map(|(limit, count)| format!("{limit}:{count}")).collect::<Vec<_>>().join(" ")
 }
 

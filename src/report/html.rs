@@ -133,9 +133,9 @@ fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
         .map(|(title, parts)| part_table_context(title, parts))
         .collect();
     let times = [
-        ("Service time", figures.latency_ns.as_ref()),
-        ("Response time", figures.response_ns.as_ref()),
-        ("Under load", case.under_load.as_ref().and_then(|figures| figures.latency_ns.as_ref())),
+        ("Service time", figures.times.latency_ns.as_ref()),
+        ("Response time", figures.times.response_ns.as_ref()),
+        ("Under load", case.under_load.as_ref().and_then(|figures| figures.times.latency_ns.as_ref())),
     ];
     let names: Vec<&str> = times.iter().filter(|(_, times)| times.is_some()).map(|(name, _)| *name).collect();
     let distributions: Vec<Option<&Distribution>> =
@@ -242,12 +242,12 @@ fn bar_spans(run: &Run, table: &ReportTable) -> Vec<Option<(f64, f64)>> {
         let (case, main) = (&run.cases[row.case - 1], row.secondary.is_none());
         let figures = &case.figures;
         if is_latency(case) {
-            let times = if main { &figures.latency_ns } else { &figures.response_ns }.as_ref()?;
+            let times = if main { &figures.times.latency_ns } else { &figures.times.response_ns }.as_ref()?;
             let low = (times.percentile("p50")? as f64).max(1.0).log10();
             let high = times.percentile("p99").map_or(low, |p99| (p99 as f64).max(1.0).log10());
             return Some((low, high));
         }
-        let rate = if main { figures.throughput_bps } else { figures.throughput_back_bps };
+        let rate = if main { figures.delivery.throughput_bps } else { figures.delivery.throughput_back_bps };
         let rate = rate.filter(|rate| rate.is_finite() && *rate >= 0.0)?.max(1.0).log10();
         Some((rate, rate))
     };
@@ -324,43 +324,45 @@ pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
     };
     let rate = |value: Option<f64>| value.map(format_bit_rate);
     let ways = figures.ways.as_ref();
+    let Figures { line_errors, requests, .. } = *figures;
+    let records = figures.records.as_ref();
     let of = |times: &Distribution, name| times.percentile(name).map(|ns| format_nanoseconds(ns as f64));
     let cpu = case.cpu.as_ref();
     let seconds = |value: f64| format!("{value:.3} s");
     let rows: Vec<(&'static str, Option<String>)> = vec![
-        ("sent", Some(format_count(figures.sent))),
-        ("received", Some(format_count(figures.received))),
-        ("lost", Some(format_count(figures.lost))),
-        ("of these late", count(figures.late)),
-        ("lost in the receiver’s socket", figures.lost_in_socket.map(format_count)),
-        ("lost on the path", figures.lost_on_path.map(format_count)),
-        ("came twice", count(figures.duplicate)),
-        ("came before their request", count(figures.early)),
-        ("out of order", count(figures.reordered)),
-        ("corrupt bytes", count(figures.corrupt_bytes)),
-        ("corrupt messages", count(figures.corrupt_messages)),
-        ("bytes that did not come back", count(figures.lost_bytes)),
-        ("bytes never sent, or twice", count(figures.inserted_bytes)),
+        ("sent", Some(format_count(figures.counts.sent))),
+        ("received", Some(format_count(figures.counts.received))),
+        ("lost", Some(format_count(figures.counts.lost))),
+        ("of these late", count(figures.counts.late)),
+        ("lost in the receiver’s socket", figures.counts.lost_in_socket.map(format_count)),
+        ("lost on the path", figures.counts.lost_on_path.map(format_count)),
+        ("came twice", count(figures.counts.duplicate)),
+        ("came before their request", count(figures.counts.early)),
+        ("out of order", count(figures.counts.reordered)),
+        ("corrupt bytes", count(figures.byte_errors.corrupt_bytes)),
+        ("corrupt messages", count(figures.counts.corrupt_messages)),
+        ("bytes that did not come back", count(figures.byte_errors.lost_bytes)),
+        ("bytes never sent, or twice", count(figures.byte_errors.inserted_bytes)),
         ("defects, the first of them", format_defects(figures)),
-        ("framing errors", figures.framing_errors.map(format_count)),
-        ("parity errors", figures.parity_errors.map(format_count)),
-        ("breaks", figures.breaks.map(format_count)),
-        ("overruns", figures.overruns.map(format_count)),
-        ("sends missed", count(figures.missed_sends)),
+        ("framing errors", line_errors.map(|errors| format_count(errors.framing))),
+        ("parity errors", line_errors.map(|errors| format_count(errors.parity))),
+        ("breaks", line_errors.map(|errors| format_count(errors.breaks))),
+        ("overruns", line_errors.map(|errors| format_count(errors.overruns))),
+        ("sends missed", count(figures.counts.missed_sends)),
         ("frames missed", format_missed_frames(figures)),
         ("the first of them, by number and time due", format_first_missed_frames(figures)),
-        ("round trips", figures.round_trips.map(format_count)),
-        ("requests sent again", figures.retransmissions.and_then(count)),
-        ("requests refused for want of room", figures.refusals.and_then(count)),
-        ("asked for patience", figures.please_waits.and_then(count)),
-        ("link opened anew", figures.reconnects.and_then(count)),
-        ("requests on their way at the end", figures.window.map(format_count)),
-        ("records", figures.records.map(format_count)),
-        ("records missing", figures.record_gaps.map(format_count)),
-        ("records that came again", figures.record_repeats.and_then(count)),
-        ("records out of order", figures.records_out_of_order.and_then(count)),
+        ("round trips", requests.map(|requests| format_count(requests.round_trips))),
+        ("requests sent again", requests.and_then(|requests| count(requests.retransmissions))),
+        ("requests refused for want of room", requests.and_then(|requests| count(requests.refusals))),
+        ("asked for patience", requests.and_then(|requests| count(requests.please_waits))),
+        ("link opened anew", requests.and_then(|requests| count(requests.reconnects))),
+        ("requests on their way at the end", requests.map(|requests| format_count(requests.window))),
+        ("records", records.map(|records| format_count(records.received))),
+        ("records missing", records.map(|records| format_count(records.missing))),
+        ("records that came again", records.and_then(|records| count(records.repeated))),
+        ("records out of order", records.and_then(|records| count(records.out_of_order))),
         ("interval of the median", interval("latency_ns.p50", format_nanoseconds)),
-        ("jitter (mean difference of neighbours)", figures.jitter_ns.map(format_nanoseconds)),
+        ("jitter (mean difference of neighbours)", figures.times.jitter_ns.map(format_nanoseconds)),
         ("turn-around at the far end (median)", ways.and_then(|ways| of(&ways.turnaround_ns, "p50"))),
         ("the round trip without it (median)", ways.and_then(|ways| of(&ways.path_ns, "p50"))),
         ("way there, above its shortest (p99)", ways.and_then(|ways| of(&ways.there_variation_ns, "p99"))),
@@ -369,20 +371,23 @@ pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
         ("way back (median)", ways.map(|ways| format_one_way(ways.back_p50_ns, ways))),
         ("lost on the way there", ways.and_then(|ways| ways.lost_there).map(format_count)),
         ("lost on the way back", ways.and_then(|ways| ways.lost_back).map(format_count)),
-        ("delivered payload", rate(figures.throughput_bps)),
+        ("delivered payload", rate(figures.delivery.throughput_bps)),
         ("interval of this rate", interval("throughput_bps", format_bit_rate)),
-        ("delivered payload, other way", rate(figures.throughput_back_bps)),
+        ("delivered payload, other way", rate(figures.delivery.throughput_back_bps)),
         ("what the line can carry", rate(line_limit_bps(case))),
-        ("share of the line rate", figures.line_rate_percent.map(format_percent)),
+        ("share of the line rate", figures.delivery.line_rate_percent.map(format_percent)),
         ("the message on the line, one way", line_time_ns(case).map(format_nanoseconds)),
         ("fairness of the ports (slowest ÷ fastest)", case.fairness.map(|value| format!("{value:.3}"))),
         (
             "spread of the ports’ medians (slowest ÷ fastest)",
             case.latency_spread.map(|value| format!("{value:.3}")),
         ),
-        ("messages per second", figures.messages_per_second.map(|value| format_count(value.max(0.0) as u64))),
-        ("delivered", figures.delivered_bytes.map(format_bytes)),
-        ("delivered the other way", figures.delivered_back_bytes.map(format_bytes)),
+        (
+            "messages per second",
+            figures.delivery.messages_per_second.map(|value| format_count(value.max(0.0) as u64)),
+        ),
+        ("delivered", figures.delivery.delivered_bytes.map(format_bytes)),
+        ("delivered the other way", figures.delivery.delivered_back_bytes.map(format_bytes)),
         ("CPU time, near end", cpu.map(|cpu| seconds(cpu.near_seconds))),
         ("CPU time in busy waiting, near end", cpu.and_then(|cpu| cpu.near_waiting_seconds).map(seconds)),
         ("CPU time, far end", cpu.and_then(|cpu| cpu.far_seconds).map(seconds)),
@@ -396,7 +401,7 @@ pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
 fn format_defects(figures: &Figures) -> Option<String> {
     let defect =
         |defect: &Defect| format!("{} {} at byte {}", defect.bytes, defect.kind.name(), defect.offset);
-    let all: Vec<String> = figures.defects.iter().map(defect).collect();
+    let all: Vec<String> = figures.byte_errors.defects.iter().map(defect).collect();
     (!all.is_empty()).then(|| all.join(", "))
 }
 
@@ -440,7 +445,7 @@ pub fn time_rows(distributions: &[Option<&Distribution>]) -> Vec<Value> {
 
 /// Only with columns that at least one part fills.
 fn part_table_context(title: &str, parts: &[PartResult]) -> Value {
-    let p = |figures: &Figures, name| format_percentile(figures.latency_ns.as_ref(), name);
+    let p = |figures: &Figures, name| format_percentile(figures.times.latency_ns.as_ref(), name);
     type Cell<'a> = &'a dyn Fn(&Figures) -> String;
     let share = |share: Option<f64>| share.map_or(ABSENT.to_owned(), format_percent);
     let bytes = |bytes: u64| if bytes > 0 { format_count(bytes) } else { ABSENT.to_owned() };
@@ -448,12 +453,12 @@ fn part_table_context(title: &str, parts: &[PartResult]) -> Value {
         ("p50", &|figures| p(figures, "p50")),
         ("p90", &|figures| p(figures, "p90")),
         ("p99", &|figures| p(figures, "p99")),
-        ("rate", &|figures| figures.throughput_bps.map_or(ABSENT.to_owned(), format_bit_rate)),
-        ("of line", &|figures| share(figures.line_rate_percent)),
+        ("rate", &|figures| figures.delivery.throughput_bps.map_or(ABSENT.to_owned(), format_bit_rate)),
+        ("of line", &|figures| share(figures.delivery.line_rate_percent)),
         ("loss", &format_loss),
-        ("lost bytes", &|figures| bytes(figures.lost_bytes)),
-        ("inserted", &|figures| bytes(figures.inserted_bytes)),
-        ("corrupt", &|figures| bytes(figures.corrupt_bytes)),
+        ("lost bytes", &|figures| bytes(figures.byte_errors.lost_bytes)),
+        ("inserted", &|figures| bytes(figures.byte_errors.inserted_bytes)),
+        ("corrupt", &|figures| bytes(figures.byte_errors.corrupt_bytes)),
     ];
     let filled = columns.iter().filter(|(_, cell)| parts.iter().any(|part| cell(&part.figures) != ABSENT));
     let filled: Vec<&(&str, Cell)> = filled.collect();

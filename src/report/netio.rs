@@ -88,7 +88,7 @@ fn is_old_dialect(case: &CaseResult) -> bool {
 
 fn result_line(case: &CaseResult) -> String {
     let figures = &case.figures;
-    let (bytes, bps) = (figures.delivered_bytes, figures.throughput_bps);
+    let (bytes, bps) = (figures.delivery.delivered_bytes, figures.delivery.throughput_bps);
     if is_old_dialect(case) {
         let sent = TransferAmount::from_case(case, "tx", bytes, bps).old_result_field();
         return format!("Packet size {:2} KByte:   {sent}", kbytes(case.message_bytes));
@@ -98,7 +98,11 @@ fn result_line(case: &CaseResult) -> String {
     let results = match case.direction {
         Direction::Receive => rx(bytes, bps),
         Direction::Both => {
-            format!("{}, {}", tx(), rx(figures.delivered_back_bytes, figures.throughput_back_bps))
+            format!(
+                "{}, {}",
+                tx(),
+                rx(figures.delivery.delivered_back_bytes, figures.delivery.throughput_back_bps)
+            )
         }
         Direction::Send | Direction::Loop => tx(),
     };

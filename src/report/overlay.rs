@@ -248,7 +248,7 @@ fn case_context(
 
 /// The figures of a case, one column per measurement.
 fn figure_rows(each: &[(&LabelledRun, &CaseResult)]) -> Vec<Value> {
-    let times: Vec<_> = each.iter().map(|(_, case)| case.figures.latency_ns.as_ref()).collect();
+    let times: Vec<_> = each.iter().map(|(_, case)| case.figures.times.latency_ns.as_ref()).collect();
     let mut rows = if times.iter().any(Option::is_some) { html::time_rows(&times) } else { Vec::new() };
     let counts: Vec<BTreeMap<&str, String>> =
         each.iter().map(|(_, case)| html::count_rows(case).into_iter().collect()).collect();

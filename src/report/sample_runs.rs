@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::Direction;
 use crate::run::{
-    CaseResult, CpuUse, Defect, DefectKind, Distribution, Environment, Figures, MissedFrame, MissedFrames,
-    OneWayFigures, PartResult, RecordFault, RecordFaultKind, Run, SCHEMA, SeriesEntry, StudyResult, StudyRow,
+    CaseResult, CpuUse, Defect, DefectKind, Delivery, Distribution, Environment, Figures, LineErrors,
+    MessageCounts, MissedFrame, MissedFrames, OneWayFigures, PartResult, RecordCounts, RecordFault,
+    RecordFaultKind, RequestCounts, RoundTripTimes, Run, SCHEMA, SeriesEntry, StudyResult, StudyRow,
     StudyTable, ThresholdResult, Warning,
 };
 use crate::stats::Interval;
@@ -73,13 +74,15 @@ fn latency_figures(base: u64, answered: u64) -> Figures {
     let histogram = latency_histogram(base, answered);
     let latency = distribution(&histogram);
     let median = latency.percentile("p50").unwrap() as f64;
+    let lost = 10_000 - answered;
     Figures {
-        sent: 10_000,
-        received: answered,
-        lost: 10_000 - answered,
-        jitter_ns: Some(410.5),
-        messages_per_second: Some(75_471.7),
-        latency_ns: Some(latency),
+        counts: MessageCounts { sent: 10_000, received: answered, lost, ..MessageCounts::default() },
+        times: RoundTripTimes {
+            jitter_ns: Some(410.5),
+            latency_ns: Some(latency),
+            ..RoundTripTimes::default()
+        },
+        delivery: Delivery { messages_per_second: Some(75_471.7), ..Delivery::default() },
         intervals: [("latency_ns.p50".to_owned(), Interval { low: median * 0.99, high: median * 1.012 })]
             .into(),
         histogram_hdr_v2: Some(encode_histogram(&histogram)),
@@ -89,12 +92,15 @@ fn latency_figures(base: u64, answered: u64) -> Figures {
 
 fn rate_figures(rate: f64) -> Figures {
     let bytes = (rate / 8.0 * 10.0) as u64;
+    let messages = bytes / 1024;
     Figures {
-        sent: bytes / 1024,
-        received: bytes / 1024,
-        throughput_bps: Some(rate),
-        messages_per_second: Some(rate / 8192.0),
-        delivered_bytes: Some(bytes),
+        counts: MessageCounts { sent: messages, received: messages, ..MessageCounts::default() },
+        delivery: Delivery {
+            throughput_bps: Some(rate),
+            messages_per_second: Some(rate / 8192.0),
+            delivered_bytes: Some(bytes),
+            ..Delivery::default()
+        },
         intervals: [("throughput_bps".to_owned(), Interval { low: rate * 0.97, high: rate * 1.01 })].into(),
         ..Figures::default()
     }
@@ -163,26 +169,29 @@ fn run(title: Option<&str>, cases: Vec<CaseResult>) -> Run {
 /// A file, and a table with a missing record.
 pub fn download() -> Run {
     let logger = "tcp://logger.example:6785";
-    let figures = || Figures {
-        round_trips: Some(607),
-        retransmissions: Some(2),
-        please_waits: Some(0),
-        refusals: Some(0),
-        reconnects: Some(1),
-        window: Some(1),
-        delivered_bytes: Some(600_000),
-        throughput_bps: Some(4931.0),
-        sent: 607,
-        ..latency_figures(1_200_000_000, 607)
+    let requests = RequestCounts {
+        round_trips: 607,
+        retransmissions: 2,
+        reconnects: 1,
+        window: 1,
+        ..Default::default()
+    };
+    let figures = || {
+        let mut figures = latency_figures(1_200_000_000, 607);
+        figures.counts.sent = 607;
+        figures.delivery.delivered_bytes = Some(600_000);
+        figures.delivery.throughput_bps = Some(4931.0);
+        Figures { requests: Some(requests), ..figures }
     };
     let fault = RecordFault { first_record: 4711, records: 3, kind: RecordFaultKind::Missing };
     let table = Figures {
-        records: Some(25_000),
-        record_gaps: Some(3),
-        record_repeats: Some(0),
-        records_out_of_order: Some(0),
-        record_faults: vec![fault],
-        retransmissions: Some(0),
+        records: Some(RecordCounts {
+            received: 25_000,
+            missing: 3,
+            faults: vec![fault],
+            ..RecordCounts::default()
+        }),
+        requests: Some(RequestCounts { retransmissions: 0, ..requests }),
         ..figures()
     };
     let case = |bytes, figures| {
@@ -203,8 +212,8 @@ pub fn full() -> Run {
     };
     let tcp = "tcp://127.0.0.1:7100";
     let mut latency = case(tcp, "latency", Direction::Loop, 14, latency_figures(13_000, 10_000));
-    latency.figures.response_ns = Some(distribution(&latency_histogram(15_200, 10_000)));
-    latency.figures.missed_frames = Some(MissedFrames {
+    latency.figures.times.response_ns = Some(distribution(&latency_histogram(15_200, 10_000)));
+    latency.figures.times.missed_frames = Some(MissedFrames {
         count_later_than_ms: [("16.7", 2), ("50", 0), ("100", 0)]
             .map(|(limit, n)| (limit.to_owned(), n))
             .into(),
@@ -243,10 +252,15 @@ pub fn full() -> Run {
         case("udp://gauge-2.example:7100", "latency", Direction::Loop, 14, latency_figures(840_000, 9_400));
     lossy.complete = false;
     let figures = &mut lossy.figures;
-    (figures.late, figures.duplicate, figures.early) = (12, 3, 1);
-    (figures.reordered, figures.corrupt_bytes, figures.corrupt_messages, figures.missed_sends) = (5, 2, 1, 9);
-    (figures.lost_in_socket, figures.lost_on_path) = (Some(100), Some(500));
-    let distribution_ = figures.latency_ns.as_mut().unwrap();
+    (figures.counts.late, figures.counts.duplicate, figures.counts.early) = (12, 3, 1);
+    (
+        figures.counts.reordered,
+        figures.byte_errors.corrupt_bytes,
+        figures.counts.corrupt_messages,
+        figures.counts.missed_sends,
+    ) = (5, 2, 1, 9);
+    (figures.counts.lost_in_socket, figures.counts.lost_on_path) = (Some(100), Some(500));
+    let distribution_ = figures.times.latency_ns.as_mut().unwrap();
     distribution_.mean_fastest_95_percent = None;
     distribution_.percentiles.insert("p99".to_owned(), None);
     distribution_.percentiles.insert("p99.9".to_owned(), None);
@@ -277,9 +291,9 @@ pub fn full() -> Run {
 
 fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
     let mut case = case(endpoint, "throughput", Direction::Both, bytes, rate_figures(rate));
-    case.figures.throughput_back_bps = Some(rate * 0.93);
-    case.figures.delivered_back_bytes = case.figures.delivered_bytes;
-    case.figures.line_rate_percent = Some(rate / 42e9 * 100.0);
+    case.figures.delivery.throughput_back_bps = Some(rate * 0.93);
+    case.figures.delivery.delivered_back_bytes = case.figures.delivery.delivered_bytes;
+    case.figures.delivery.line_rate_percent = Some(rate / 42e9 * 100.0);
     case.under_load = Some(latency_figures(310_000, 10_000));
     case.cpu = Some(CpuUse {
         near_seconds: 9.1,
@@ -307,7 +321,7 @@ pub fn message_sizes() -> Run {
     let of_size = |bytes: u32| {
         let per_second = 1e9 / (20_000.0 + 10.0 * f64::from(bytes));
         let mut figures = rate_figures(8.0 * f64::from(bytes) * per_second);
-        figures.messages_per_second = Some(per_second);
+        figures.delivery.messages_per_second = Some(per_second);
         let mut case = case("udp://gauge-2.example:7100", "throughput", Direction::Send, bytes, figures);
         case.cpu = Some(CpuUse {
             near_seconds: 9.8,
@@ -338,28 +352,33 @@ pub fn serial_line() -> Run {
     let lines =
         |ports: u32| map(json!({"bits_per_second": 9600, "bits_per_byte": 10, "limit_bps": 7680 * ports}));
     let mut good = case(serial, "throughput", loop_, 8, rate_figures(7671.3));
-    good.figures.line_rate_percent = Some(99.886);
+    good.figures.delivery.line_rate_percent = Some(99.886);
     good.line = lines(1);
     let mut bad = case(serial, "throughput", loop_, 8, rate_figures(29_010.0));
     (bad.ports, bad.line, bad.fairness) = (4, lines(4), Some(0.9451));
     bad.thresholds = threshold_results();
     let figures = &mut bad.figures;
-    figures.line_rate_percent = Some(94.434);
-    (figures.lost, figures.lost_bytes, figures.inserted_bytes, figures.corrupt_bytes) = (4, 31, 2, 1);
-    (figures.framing_errors, figures.parity_errors) = (Some(1), Some(0));
-    (figures.breaks, figures.overruns) = (Some(0), Some(31));
-    figures.defects =
+    figures.delivery.line_rate_percent = Some(94.434);
+    (
+        figures.counts.lost,
+        figures.byte_errors.lost_bytes,
+        figures.byte_errors.inserted_bytes,
+        figures.byte_errors.corrupt_bytes,
+    ) = (4, 31, 2, 1);
+    figures.line_errors = Some(LineErrors { framing: 1, parity: 0, breaks: 0, overruns: 31 });
+    figures.byte_errors.defects =
         [(471, 1, DefectKind::Changed), (2048, 31, DefectKind::Lost), (9001, 2, DefectKind::Inserted)]
             .map(|(offset, bytes, kind)| Defect { offset, bytes, kind })
             .into();
     let port = |number: usize, rate: f64| {
         let mut part = part(&format!("serial:///dev/ttyUSB{number}?baud=9600"), rate_figures(rate));
-        part.figures.line_rate_percent = Some(rate / 76.8);
+        part.figures.delivery.line_rate_percent = Some(rate / 76.8);
         part
     };
     bad.per_port = vec![port(0, 7250.1), port(1, 7671.3), port(2, 7669.0), port(3, 7670.2)];
-    bad.per_port[0].figures = Figures { line_rate_percent: Some(94.4), ..bad.figures.clone() };
-    bad.per_port[0].figures.throughput_bps = Some(7250.1);
+    bad.per_port[0].figures = bad.figures.clone();
+    bad.per_port[0].figures.delivery.line_rate_percent = Some(94.4);
+    bad.per_port[0].figures.delivery.throughput_bps = Some(7250.1);
     run(Some("Loops through plugs"), vec![good, bad])
 }
 
@@ -385,7 +404,8 @@ pub fn one_way_delays() -> Run {
 
 /// One case with the required fields only.
 pub fn minimal() -> Run {
-    let figures = Figures { sent: 3, received: 1, lost: 2, ..Figures::default() };
+    let counts = MessageCounts { sent: 3, received: 1, lost: 2, ..MessageCounts::default() };
+    let figures = Figures { counts, ..Figures::default() };
     run(None, vec![case("mem://a", "latency", Direction::Loop, 1, figures)])
 }
 
@@ -505,8 +525,8 @@ pub fn hostile() -> Run {
         }
     }
     run.cases[0].workload = script();
-    run.cases[3].figures.throughput_bps = Some(f64::MAX);
-    let latency = run.cases[1].figures.latency_ns.as_mut().unwrap();
+    run.cases[3].figures.delivery.throughput_bps = Some(f64::MAX);
+    let latency = run.cases[1].figures.times.latency_ns.as_mut().unwrap();
     (latency.min, latency.max) = (0, u64::MAX);
     latency.percentiles.insert("p99.99999999999999999999".to_owned(), Some(u64::MAX));
     run

@@ -43,7 +43,7 @@ const BAR_STAGES: [(char, &str); 4] = [('▂', "p50"), ('█', "p90"), ('▅', "
 /// Round trips of several cases on one logarithmic scale, each from its minimum to its maximum.
 pub fn latency_bars(cases: &[CaseResult]) -> Option<LatencyBars> {
     let times = |case: &CaseResult| {
-        let times = case.figures.latency_ns.as_ref().filter(|_| is_latency(case))?;
+        let times = case.figures.times.latency_ns.as_ref().filter(|_| is_latency(case))?;
         let mut ends = vec![times.min.max(1)];
         for (_, name) in BAR_STAGES {
             let end = if name.starts_with('p') { times.percentile(name) } else { Some(times.max) };
@@ -96,7 +96,7 @@ pub fn sparkline_glyphs(values: &[f64]) -> String {
 /// Round-trip times from minimum to maximum, in equal logarithmic steps. An empty step is a gap.
 fn distribution_sparkline(case: &CaseResult) -> Option<Sparkline> {
     let histogram = decode_figures_histogram(&case.figures)?;
-    median_ns(case.figures.latency_ns.as_ref())?;
+    median_ns(case.figures.times.latency_ns.as_ref())?;
     let log = |nanoseconds: u64| (nanoseconds.max(1) as f64).ln();
     let (low, high) = (log(histogram.min()), log(histogram.max()));
     if (histogram.len() as usize) < MIN_VALUES || high - low < 0.01 {
@@ -165,7 +165,7 @@ mod tests {
         run.cases.truncate(1);
         assert!(super::latency_bars(&run.cases).is_none());
         let mut other = run.cases[0].clone();
-        let times = other.figures.latency_ns.as_mut().unwrap();
+        let times = other.figures.times.latency_ns.as_mut().unwrap();
         (times.min, times.max) = (u64::MAX, 0);
         run.cases.push(other);
         assert!(

@@ -630,7 +630,7 @@ mod tests {
         let sizes = [100, 200, 300].map(|message_bytes| CaseResult { message_bytes, ..case.clone() });
         run.cases = sizes.to_vec();
         for (case, mean) in run.cases.iter_mut().zip([3e6, 4e6, 5e6]) {
-            let latency = case.figures.latency_ns.as_mut().unwrap();
+            let latency = case.figures.times.latency_ns.as_mut().unwrap();
             (latency.mean, latency.percentiles) = (mean, BTreeMap::new());
         }
         let tables = &mut run.paper.as_mut().unwrap().tables;

@@ -134,7 +134,7 @@ pub fn is_latency(case: &CaseResult) -> bool {
 
 /// True for downloads by request and reply, whose round trips are shown beside the rate.
 pub fn is_download(case: &CaseResult) -> bool {
-    case.figures.round_trips.is_some()
+    case.figures.requests.is_some()
 }
 
 /// One or two tables per workload, in the order of first appearance. Cases that an interrupted run did not reach are
@@ -192,15 +192,17 @@ impl ReportTable {
         ];
         let figures = &case.figures;
         if is_latency(case) {
-            let median = median_ns(figures.latency_ns.as_ref()).map(|value| value as f64);
+            let median = median_ns(figures.times.latency_ns.as_ref()).map(|value| value as f64);
             let latency = latency_cells(
-                figures.latency_ns.as_ref(),
+                figures.times.latency_ns.as_ref(),
                 format_half_interval(figures, "latency_ns.p50", median),
             );
-            let main =
-                [format_line_time(case)].into_iter().chain(latency).chain([format_count(figures.lost)]);
+            let main = [format_line_time(case)]
+                .into_iter()
+                .chain(latency)
+                .chain([format_count(figures.counts.lost)]);
             self.push_row(number, case, None, what.into_iter().chain(main));
-            if let Some(response) = &figures.response_ns {
+            if let Some(response) = &figures.times.response_ns {
                 let blank = CASE_COLUMNS.map(|_| String::new());
                 let response = latency_cells(Some(response), String::new());
                 self.push_row(
@@ -213,30 +215,33 @@ impl ReportTable {
             return;
         }
         if case.workload == "download" {
-            let [_, _, p50, _, _, p99, max, _] = latency_cells(figures.latency_ns.as_ref(), String::new());
+            let [_, _, p50, _, _, p99, max, _] =
+                latency_cells(figures.times.latency_ns.as_ref(), String::new());
             let counted = |count: Option<u64>| count.map_or(ABSENT.to_owned(), format_count);
+            let requests = figures.requests.as_ref();
+            let records = figures.records.as_ref();
             let window = case.asked.get("peer_options").and_then(|options| options.get("window"));
             let main = [
                 window.and_then(Value::as_str).unwrap_or("1").to_owned(),
-                format_rate(figures.throughput_bps),
-                figures.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
+                format_rate(figures.delivery.throughput_bps),
+                figures.delivery.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
                 p50,
                 p99,
                 max,
-                counted(figures.round_trips),
-                counted(figures.retransmissions.filter(|&again| again > 0)),
-                counted(figures.records),
-                counted(figures.record_gaps.filter(|&missing| missing > 0)),
+                counted(requests.map(|requests| requests.round_trips)),
+                counted(requests.map(|requests| requests.retransmissions).filter(|&again| again > 0)),
+                counted(records.map(|records| records.received)),
+                counted(records.map(|records| records.missing).filter(|&missing| missing > 0)),
             ];
             return self.push_row(number, case, None, what.into_iter().chain(main));
         }
-        let loaded = case.under_load.as_ref().and_then(|figures| figures.latency_ns.as_ref());
+        let loaded = case.under_load.as_ref().and_then(|figures| figures.times.latency_ns.as_ref());
         let per_gigabyte = case.cpu.as_ref().and_then(|cpu| cpu.seconds_per_gigabyte);
         let main = [
-            format_rate(figures.throughput_bps),
+            format_rate(figures.delivery.throughput_bps),
             format_rate(line_limit_bps(case)),
-            figures.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
-            format_half_interval(figures, "throughput_bps", figures.throughput_bps),
+            figures.delivery.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
+            format_half_interval(figures, "throughput_bps", figures.delivery.throughput_bps),
             format_loss(figures),
             format_message_rate(case, |rate| format_nanoseconds(1e9 / rate)),
             format_message_rate(case, |rate| format_count(rate.round() as u64)),
@@ -245,7 +250,7 @@ impl ReportTable {
             format_percentile(loaded, "p50"),
         ];
         self.push_row(number, case, None, what.into_iter().chain(main));
-        if let Some(back) = figures.throughput_back_bps {
+        if let Some(back) = figures.delivery.throughput_back_bps {
             let mut cells = vec![String::new(); self.columns.len()];
             cells[CASE_COLUMNS.len()] = format_bit_rate(back);
             cells[CASE_COLUMNS.len() + 3] = format_half_interval(figures, "throughput_back_bps", Some(back));
@@ -407,7 +412,7 @@ fn latency_cells(distribution: Option<&Distribution>, plus_minus: String) -> [St
 
 /// For message rates; streams have none.
 fn format_message_rate(case: &CaseResult, print: fn(f64) -> String) -> String {
-    let rate = case.figures.messages_per_second.filter(|&rate| rate > 0.0 && sends_messages(case));
+    let rate = case.figures.delivery.messages_per_second.filter(|&rate| rate > 0.0 && sends_messages(case));
     rate.map_or(ABSENT.to_owned(), print)
 }
 

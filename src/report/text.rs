@@ -114,7 +114,9 @@ impl TextReport {
     fn push_details(&mut self, run: &Run, cases: &[usize]) {
         for &number in cases {
             let case = &run.cases[number - 1];
-            let Some(times) = case.figures.latency_ns.as_ref().filter(|_| is_latency(case)) else { continue };
+            let Some(times) = case.figures.times.latency_ns.as_ref().filter(|_| is_latency(case)) else {
+                continue;
+            };
             let name = if run.cases.len() > 1 { format!("{number} ") } else { String::new() };
             self.push_paragraph(&format!("{name}{}", details_text(times)), Style::new(), INDENT, "    ");
         }
@@ -161,7 +163,9 @@ impl TextReport {
             notes.extend(remarks.map(|note| format!("{name}{note}")));
         }
         let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
-        if any(&|case| !is_download(case) && case.figures.latency_ns.is_some() || case.under_load.is_some()) {
+        if any(&|case| {
+            !is_download(case) && case.figures.times.latency_ns.is_some() || case.under_load.is_some()
+        }) {
             notes.push("A latency is a whole round trip, never half of one.".to_owned());
         }
         if any(&is_download) {
@@ -182,12 +186,12 @@ impl TextReport {
         if any(&|case| is_latency(case) && case.is_paced_by_default()) {
             notes.push("10 requests a second are the default here; --rate 100, or --rate max: the next leaves when the reply is here.".to_owned());
         }
-        if any(&|case| is_latency(case) && case.figures.response_ns.is_some()) {
+        if any(&|case| is_latency(case) && case.figures.times.response_ns.is_some()) {
             notes.push(
                 "response: counted from when the message was due, not from when it was sent.".to_owned(),
             );
         }
-        if any(&|case| case.figures.throughput_bps.is_some()) {
+        if any(&|case| case.figures.delivery.throughput_bps.is_some()) {
             notes.push("A rate is delivered payload by the receiver's clock, without headers.".to_owned());
         }
         if shown.contains(&"limit") {
@@ -213,7 +217,7 @@ impl TextReport {
             notes.push(format!("±: the 95 % interval, its longer side, {}.", bases.join(" or ")));
         }
         let not_reached = |case: &CaseResult| {
-            let latency = case.figures.latency_ns.iter().chain(&case.figures.response_ns);
+            let latency = case.figures.times.latency_ns.iter().chain(&case.figures.times.response_ns);
             latency.flat_map(|distribution| distribution.percentiles.values()).any(Option::is_none)
         };
         if any(&not_reached) {
@@ -334,8 +338,8 @@ fn details_text(times: &Distribution) -> String {
 /// The difference between the ports of a case.
 fn port_spread_text(case: &CaseResult) -> Option<String> {
     let value = |part: &crate::run::PartResult| match is_latency(case) {
-        true => median_ns(part.figures.latency_ns.as_ref()).map(|value| value as f64),
-        false => part.figures.throughput_bps,
+        true => median_ns(part.figures.times.latency_ns.as_ref()).map(|value| value as f64),
+        false => part.figures.delivery.throughput_bps,
     };
     let mut ports: Vec<(f64, &str)> =
         case.per_port.iter().filter_map(|part| Some((value(part)?, part.endpoint.as_str()))).collect();

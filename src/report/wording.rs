@@ -312,24 +312,24 @@ pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
 
 /// The number of scheduled requests that were late, for each limit from the shortest to the first that none exceeded.
 pub fn format_missed_frames(figures: &Figures) -> Option<String> {
-    let counts = figures.missed_frames.as_ref()?.by_limit();
+    let counts = figures.times.missed_frames.as_ref()?.by_limit();
     let last = counts.iter().position(|(_, count)| *count == 0).unwrap_or(counts.len());
     let each = |&(limit, count): &(&str, u64)| match count {
         0 => format!("none over {} ms", printable(limit)),
         _ => {
-            let part = format_share(count as f64 / figures.sent.max(1) as f64);
+            let part = format_share(count as f64 / figures.counts.sent.max(1) as f64);
             format!("{} over {} ms ({part})", format_count(count), printable(limit))
         }
     };
     let parts: Vec<String> = counts.iter().take(last + 1).map(each).collect();
-    let lost = if figures.lost > 0 { "; the lost are among them" } else { "" };
+    let lost = if figures.counts.lost > 0 { "; the lost are among them" } else { "" };
     (!parts.is_empty()).then(|| parts.join(", ") + lost)
 }
 
 /// The share of late requests, for each limit from the shortest to the first that none exceeded, and the mean of the
 /// fastest. `None` if none was late.
 pub fn format_late(figures: &Figures) -> Option<String> {
-    let times = figures.latency_ns.as_ref()?;
+    let times = figures.times.latency_ns.as_ref()?;
     let mut shares: Vec<(&str, f64)> =
         times.later_than_ms.iter().map(|(limit, part)| (limit.as_str(), *part)).collect();
     let length = |limit: &str| limit.parse().unwrap_or(f64::MAX);
@@ -337,7 +337,7 @@ pub fn format_late(figures: &Figures) -> Option<String> {
     let last = shares.iter().position(|(_, part)| *part == 0.0).unwrap_or(shares.len());
     let each = |(limit, part): &(&str, f64)| format!("{} over {} ms", format_share(*part), printable(limit));
     let parts: Vec<String> = shares.iter().take(last).map(each).collect();
-    let lost = if figures.lost > 0 { "; the lost are among them" } else { "" };
+    let lost = if figures.counts.lost > 0 { "; the lost are among them" } else { "" };
     let mean = times.mean_fastest_95_percent.map(format_nanoseconds);
     let mean = mean.map_or(String::new(), |mean| format!(". Mean of the fastest 95 %: {mean}"));
     (!parts.is_empty()).then(|| parts.join(", ") + lost + &mean)
@@ -346,7 +346,7 @@ pub fn format_late(figures: &Figures) -> Option<String> {
 /// The first missed frames: number, due time, and response time.
 pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
     const SHOWN: usize = 16;
-    let first = &figures.missed_frames.as_ref()?.first;
+    let first = &figures.times.missed_frames.as_ref()?.first;
     let each = |frame: &MissedFrame| {
         let due = format_nanoseconds(frame.due_ns as f64);
         let came = frame
@@ -408,21 +408,23 @@ pub fn case_sentence(case: &CaseResult) -> String {
         (_, Direction::Both) => format!("{each} messages to and from {endpoint}"),
     };
     let mut facts = Vec::new();
-    if let Some(rate) = figures.throughput_bps {
-        facts.push(match figures.throughput_back_bps {
+    if let Some(rate) = figures.delivery.throughput_bps {
+        facts.push(match figures.delivery.throughput_back_bps {
             Some(back) => format!("{} out, {} back", format_bit_rate(rate), format_bit_rate(back)),
             None => format_bit_rate(rate),
         });
     }
-    if let Some(percent) = figures.line_rate_percent {
+    if let Some(percent) = figures.delivery.line_rate_percent {
         facts.push(format!("{percent:.1} % of the line rate"));
     }
-    let times = figures.latency_ns.as_ref().map(|latency| median_and_tail_text(latency, line_time_ns(case)));
+    let times =
+        figures.times.latency_ns.as_ref().map(|latency| median_and_tail_text(latency, line_time_ns(case)));
     facts.extend(match case.workload.as_str() {
         "download" => times.map(|times| format!("for a piece {times}")),
         _ => times,
     });
-    if let Some(loaded) = case.under_load.as_ref().and_then(|figures| median_ns(figures.latency_ns.as_ref()))
+    if let Some(loaded) =
+        case.under_load.as_ref().and_then(|figures| median_ns(figures.times.latency_ns.as_ref()))
     {
         facts.push(format!("a round trip under this load {}", format_nanoseconds(loaded as f64)));
     }
@@ -454,18 +456,19 @@ fn median_and_tail_text(distribution: &Distribution, floor: Option<f64>) -> Stri
 
 fn loss_text(case: &CaseResult) -> String {
     let figures = &case.figures;
-    let mut text = match (figures.sent, figures.lost, figures.lost_bytes) {
+    let mut text = match (figures.counts.sent, figures.counts.lost, figures.byte_errors.lost_bytes) {
         // A stream is counted in bytes.
         (_, _, bytes) if bytes > 0 => format!("{} did not come back", units::format_plural(bytes, "byte")),
-        (0, 0, _) if figures.delivered_bytes.is_none() => "nothing was sent".to_owned(),
+        (0, 0, _) if figures.delivery.delivered_bytes.is_none() => "nothing was sent".to_owned(),
         (_, 0, _) => "nothing lost".to_owned(),
         (sent, lost, _) => format!("{} of {} lost", format_count(lost), format_count(sent)),
     };
-    if figures.inserted_bytes > 0 {
-        text += &format!(", {} too many", units::format_plural(figures.inserted_bytes, "byte"));
+    if figures.byte_errors.inserted_bytes > 0 {
+        text += &format!(", {} too many", units::format_plural(figures.byte_errors.inserted_bytes, "byte"));
     }
-    if figures.corrupt_bytes > 0 {
-        text += &format!(", {} arrived corrupt", units::format_plural(figures.corrupt_bytes, "byte"));
+    if figures.byte_errors.corrupt_bytes > 0 {
+        text +=
+            &format!(", {} arrived corrupt", units::format_plural(figures.byte_errors.corrupt_bytes, "byte"));
     }
     if !case.complete {
         text += ", stopped early";

@@ -8,8 +8,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 
-use super::{MissedFrameLog, Recorder, TimeSamples};
-use crate::run::{Distribution, Figures, MissedFrames};
+use super::{Counts, MissedFrameLog, Recorder, TimeSamples};
+use crate::run::{ByteErrors, Distribution, Figures, MessageCounts, MissedFrames, RoundTripTimes};
 use crate::stats::{self, Interval};
 use crate::units::format_milliseconds;
 
@@ -37,38 +37,51 @@ const MEDIAN_NAME: &str = "p50";
 
 const CONFIDENCE_LEVEL: f64 = 0.95;
 
+impl Counts {
+    /// The counts of messages, for the document.
+    fn messages(&self) -> MessageCounts {
+        MessageCounts {
+            sent: self.sent,
+            received: self.received,
+            lost: self.lost,
+            late: self.late,
+            duplicate: self.duplicate,
+            early: self.early,
+            reordered: self.reordered,
+            corrupt_messages: self.corrupt_messages,
+            missed_sends: self.missed_sends,
+            lost_in_socket: None,
+            lost_on_path: None,
+        }
+    }
+}
+
 impl Recorder {
     /// The figures of a request and reply workload. `late` holds the limits of the shares.
     pub fn latency_figures(&self, late: &[Duration]) -> Figures {
         let counts = &self.counts;
         let mut figures = Figures {
-            sent: counts.sent,
-            received: counts.received,
-            lost: counts.lost,
-            late: counts.late,
-            duplicate: counts.duplicate,
-            early: counts.early,
-            reordered: counts.reordered,
-            corrupt_bytes: counts.corrupt_bytes,
-            corrupt_messages: counts.corrupt_messages,
-            missed_sends: counts.missed_sends,
-            jitter_ns: self.service_times.jitter(),
+            counts: counts.messages(),
+            byte_errors: ByteErrors { corrupt_bytes: counts.corrupt_bytes, ..ByteErrors::default() },
+            times: RoundTripTimes { jitter_ns: self.service_times.jitter(), ..RoundTripTimes::default() },
+            requests: self.transfer_counts.as_ref().map(|transfer| transfer.requests),
+            records: self.transfer_counts.as_ref().and_then(|transfer| transfer.records.clone()),
             histogram_hdr_v2: encode_histogram(&self.service_times),
             ways: self.one_way_delays.as_ref().and_then(|ways| ways.figures(counts)),
             ..Figures::default()
         };
         let (latency, intervals) = distribution(&self.service_times, counts.lost, late);
         figures.intervals.extend(intervals.map(|(name, interval)| (format!("latency_ns.{name}"), interval)));
-        figures.latency_ns = latency;
+        figures.times.latency_ns = latency;
         if let Some(response) = &self.response_times {
             let (response, intervals) = distribution(response, counts.lost, late);
             figures.intervals.extend(intervals.map(|(name, i)| (format!("response_ns.{name}"), i)));
-            figures.response_ns = response;
+            figures.times.response_ns = response;
         }
-        figures.missed_frames = self.missed_frames(late);
+        figures.times.missed_frames = self.missed_frames(late);
         let elapsed_ns = self.elapsed_ns();
         if elapsed_ns > 0 && counts.received > 0 {
-            figures.messages_per_second = Some(counts.received as f64 * 1e9 / elapsed_ns as f64);
+            figures.delivery.messages_per_second = Some(counts.received as f64 * 1e9 / elapsed_ns as f64);
         }
         figures
     }

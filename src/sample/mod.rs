@@ -24,7 +24,7 @@ pub use one_way::{OneWayDelays, ServerTimestamps};
 pub use raw::{RawFile, RawSink};
 pub use time_series::TimeSeries;
 pub use times::TimeSamples;
-pub use transfer::{RecordCounts, TransferCounts};
+pub use transfer::TransferCounts;
 
 /// One round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::host::load::{HostLoad, HostSnapshot};
 use crate::link::LinkRate;
 use crate::plan::{Case, Direction, WaitMode};
 use crate::protocol::{ClientSession, Flow};
-use crate::run::{CaseResult, CpuUse, Figures, PartResult, Warning};
+use crate::run::{CaseResult, CpuUse, Delivery, Figures, PartResult, Warning};
 use crate::sample::Recorder;
 use crate::stats;
 use crate::warnings;
@@ -188,31 +188,19 @@ impl CaseAccumulator {
             self.failures.is_empty() && !self.was_interrupted && self.repetitions.len() == repeat as usize;
         let mut figures = combine_repetitions(&self.repetitions);
         if let Some(exchanges) = &self.round_trips {
-            figures = Figures {
-                // Pauses between repetitions do not count.
-                messages_per_second: figures.messages_per_second,
-                framing_errors: figures.framing_errors,
-                parity_errors: figures.parity_errors,
-                breaks: figures.breaks,
-                overruns: figures.overruns,
-                delivered_bytes: figures.delivered_bytes,
-                throughput_bps: figures.throughput_bps,
-                line_rate_percent: figures.line_rate_percent,
-                ..exchanges.latency_figures(&case.late_limits)
-            };
-            if let Some(transfer) = &exchanges.transfer_counts {
-                transfer.fill_figures(&mut figures);
-            }
+            // Pauses between repetitions do not count for the rates.
+            let Figures { delivery, line_errors, .. } = figures;
+            figures = Figures { delivery, line_errors, ..exchanges.latency_figures(&case.late_limits) };
         }
         if self.repetitions.len() > 1 {
             replace_intervals(&mut figures, &self.repetitions);
         }
         let cpu = (!self.repetitions.is_empty()).then(|| {
             let both = self.cpu.near_seconds + self.cpu.far_seconds.unwrap_or(0.0);
-            let delivered = figures.delivered_bytes.unwrap_or(0) as f64
-                + figures.delivered_back_bytes.unwrap_or(0) as f64;
+            let delivered = figures.delivery.delivered_bytes.unwrap_or(0) as f64
+                + figures.delivery.delivered_back_bytes.unwrap_or(0) as f64;
             // Undelivered data took time as well, so the rate is unknown without a server report.
-            let is_known = delivered > 0.0 && figures.delivered_bytes.is_some();
+            let is_known = delivered > 0.0 && figures.delivery.delivered_bytes.is_some();
             let seconds_per_gigabyte = is_known.then(|| both * 1e9 / delivered);
             CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
         });
@@ -275,38 +263,18 @@ fn combine_repetitions(parts: &[PartResult]) -> Figures {
     let Some(first) = parts.first() else { return Figures::default() };
     let mut all = first.figures.clone();
     for part in &parts[1..] {
-        let more = &part.figures;
-        // The server's counts are untrusted and may overflow.
-        all.sent = all.sent.saturating_add(more.sent);
-        all.received = all.received.saturating_add(more.received);
-        all.lost = all.lost.saturating_add(more.lost);
-        all.duplicate = all.duplicate.saturating_add(more.duplicate);
-        all.early = all.early.saturating_add(more.early);
-        all.reordered = all.reordered.saturating_add(more.reordered);
-        all.corrupt_bytes += more.corrupt_bytes;
-        all.lost_bytes += more.lost_bytes;
-        all.inserted_bytes += more.inserted_bytes;
-        if all.defects.is_empty() {
-            all.defects.clone_from(&more.defects);
-        }
-        all.corrupt_messages = all.corrupt_messages.saturating_add(more.corrupt_messages);
-        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b);
-        all.delivered_bytes = sum(all.delivered_bytes, more.delivered_bytes);
-        all.delivered_back_bytes = sum(all.delivered_back_bytes, more.delivered_back_bytes);
-        all.lost_in_socket = sum(all.lost_in_socket, more.lost_in_socket);
-        all.lost_on_path = sum(all.lost_on_path, more.lost_on_path);
-        all.framing_errors = sum(all.framing_errors, more.framing_errors);
-        all.parity_errors = sum(all.parity_errors, more.parity_errors);
-        all.breaks = sum(all.breaks, more.breaks);
-        all.overruns = sum(all.overruns, more.overruns);
+        all.add_counts(&part.figures);
     }
     let median = |get: fn(&Figures) -> Option<f64>| {
         stats::median(&parts.iter().filter_map(|part| get(&part.figures)).collect::<Vec<f64>>())
     };
-    all.throughput_bps = median(|figures| figures.throughput_bps);
-    all.throughput_back_bps = median(|figures| figures.throughput_back_bps);
-    all.messages_per_second = median(|figures| figures.messages_per_second);
-    all.line_rate_percent = median(|figures| figures.line_rate_percent);
+    all.delivery = Delivery {
+        throughput_bps: median(|figures| figures.delivery.throughput_bps),
+        throughput_back_bps: median(|figures| figures.delivery.throughput_back_bps),
+        messages_per_second: median(|figures| figures.delivery.messages_per_second),
+        line_rate_percent: median(|figures| figures.delivery.line_rate_percent),
+        ..all.delivery
+    };
     all
 }
 
@@ -316,14 +284,14 @@ type RepetitionStatistic = (&'static str, fn(&Figures) -> Option<f64>);
 /// Replaces the intervals within a run by intervals over the repetitions, which include the variation between runs.
 fn replace_intervals(figures: &mut Figures, parts: &[PartResult]) {
     fn percentile(figures: &Figures, name: &str) -> Option<f64> {
-        figures.latency_ns.as_ref()?.percentile(name).map(|ns| ns as f64)
+        figures.times.latency_ns.as_ref()?.percentile(name).map(|ns| ns as f64)
     }
     const STATISTICS: [RepetitionStatistic; 5] = [
         ("latency_ns.p50", |figures| percentile(figures, "p50")),
         ("latency_ns.p90", |figures| percentile(figures, "p90")),
         ("latency_ns.p99", |figures| percentile(figures, "p99")),
-        ("throughput_bps", |figures| figures.throughput_bps),
-        ("throughput_back_bps", |figures| figures.throughput_back_bps),
+        ("throughput_bps", |figures| figures.delivery.throughput_bps),
+        ("throughput_back_bps", |figures| figures.delivery.throughput_back_bps),
     ];
     for (name, get) in STATISTICS {
         let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();

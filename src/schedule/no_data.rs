@@ -9,18 +9,19 @@ use crate::units::{format_duration, format_plural};
 
 /// Returns a reason if nothing arrived, since the case then has no measurement.
 pub(super) fn reason(case: &Case, all_caps: &[Caps], figures: &Figures) -> Option<String> {
-    let delivered = figures.received > 0 || figures.delivered_bytes.is_some_and(|bytes| bytes > 0);
+    let delivered =
+        figures.counts.received > 0 || figures.delivery.delivered_bytes.is_some_and(|bytes| bytes > 0);
     if delivered {
         return None;
     }
-    let (endpoint, sent) = (&case.endpoints[0], figures.sent);
-    if sent == 0 && figures.lost_bytes == 0 {
+    let (endpoint, sent) = (&case.endpoints[0], figures.counts.sent);
+    if sent == 0 && figures.byte_errors.lost_bytes == 0 {
         let within = case.stop.time_ns.map(|time| format_duration(Duration::from_nanos(time)));
         let within = within.map_or(String::new(), |time| format!(" within the measured {time}"));
         return Some(format!("{endpoint}: nothing was sent or received{within}: use a longer --time"));
     }
-    if figures.corrupt_messages + figures.early > 0 {
-        let (strange, peer) = (figures.corrupt_messages + figures.early, &case.peer);
+    if figures.counts.corrupt_messages + figures.counts.early > 0 {
+        let (strange, peer) = (figures.counts.corrupt_messages + figures.counts.early, &case.peer);
         let (none, other) = match case.direction {
             Some(Direction::Receive | Direction::Both) => ("arrived", "are none of them"),
             _ => ("was answered", "are no answers"),
@@ -36,7 +37,10 @@ pub(super) fn reason(case: &Case, all_caps: &[Caps], figures: &Figures) -> Optio
         // A closed port is reported as an error earlier.
         false => ": the server is silent: check that it runs, a firewall on the way, and --timeout",
     };
-    Some(format!("{endpoint}: none of {} came through{remedy}", describe_sent(sent, figures.lost_bytes)))
+    Some(format!(
+        "{endpoint}: none of {} came through{remedy}",
+        describe_sent(sent, figures.byte_errors.lost_bytes)
+    ))
 }
 
 /// The amount sent: messages, or bytes if no message was complete.

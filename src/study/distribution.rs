@@ -98,7 +98,7 @@ pub(super) static STATISTICS: [StudyStatistic; 22] = [
     },
     StudyStatistic {
         name: "timeout_percent",
-        measured: |case, _| percent_of_sent(case, case.figures.lost),
+        measured: |case, _| percent_of_sent(case, case.figures.counts.lost),
         ..PERCENT_STATISTIC
     },
     StudyStatistic {
@@ -122,12 +122,12 @@ const MILLISECOND_STATISTIC: StudyStatistic = StudyStatistic { unit: "ms", inclu
 const PERCENT_STATISTIC: StudyStatistic = StudyStatistic { unit: "%", ..MILLISECOND_STATISTIC };
 
 fn latency(case: &CaseResult) -> Option<&Distribution> {
-    case.figures.latency_ns.as_ref()
+    case.figures.times.latency_ns.as_ref()
 }
 
 /// Response time, measured from the due time.
 fn response(case: &CaseResult) -> Option<&Distribution> {
-    case.figures.response_ns.as_ref()
+    case.figures.times.response_ns.as_ref()
 }
 
 /// `None` if the sample is too small, or if the percentile falls among the lost requests.
@@ -141,11 +141,11 @@ fn late_percent(case: &CaseResult, limit_ms: &str) -> Option<f64> {
 }
 
 fn percent_of_sent(case: &CaseResult, count: u64) -> Option<f64> {
-    let sent = case.figures.sent;
+    let sent = case.figures.counts.sent;
     (sent > 0).then(|| 100.0 * count as f64 / sent as f64)
 }
 
 /// Percentage of missed frames of a schedule.
 fn missed_percent(case: &CaseResult, limit_ms: &str) -> Option<f64> {
-    percent_of_sent(case, *case.figures.missed_frames.as_ref()?.count_later_than_ms.get(limit_ms)?)
+    percent_of_sent(case, *case.figures.times.missed_frames.as_ref()?.count_later_than_ms.get(limit_ms)?)
 }

@@ -62,10 +62,13 @@ fn find_flaw(
     if !case.complete {
         return Some(incomplete_reason(case));
     }
-    if figures.corrupt_bytes > 0 {
-        return Some(format!("{} bytes came back other than they were sent", figures.corrupt_bytes));
+    if figures.byte_errors.corrupt_bytes > 0 {
+        return Some(format!(
+            "{} bytes came back other than they were sent",
+            figures.byte_errors.corrupt_bytes
+        ));
     }
-    if figures.lost > 0 && !statistic.includes_lost {
+    if figures.counts.lost > 0 && !statistic.includes_lost {
         return Some(loss_text(figures));
     }
     if limit.is_some_and(|limit| (statistic.is_beyond_limit)(measured, limit)) {
@@ -81,11 +84,11 @@ fn incomplete_reason(case: &CaseResult) -> String {
         case.warnings.iter().find(|warning| matches!(warning.code.as_str(), "incomplete" | "interrupted"));
     match warning {
         Some(warning) => warning.text.clone(),
-        None if case.figures.lost > 0 => loss_text(&case.figures),
+        None if case.figures.counts.lost > 0 => loss_text(&case.figures),
         None => "nothing was measured".to_owned(),
     }
 }
 
 fn loss_text(figures: &Figures) -> String {
-    format!("{} of {} were lost", figures.lost, figures.sent)
+    format!("{} of {} were lost", figures.counts.lost, figures.counts.sent)
 }

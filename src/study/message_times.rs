@@ -7,7 +7,7 @@ pub(super) static STATISTICS: [StudyStatistic; 2] = [
     StudyStatistic {
         name: "latency_mean_us",
         unit: "µs",
-        measured: |case, _| case.figures.latency_ns.as_ref().map(|latency| latency.mean / 1e3),
+        measured: |case, _| case.figures.times.latency_ns.as_ref().map(|latency| latency.mean / 1e3),
         theoretical_limit: |planned| {
             Some(link_microseconds(planned, |link| link.rate_to)? + receive_microseconds(planned)?)
         },
@@ -19,7 +19,7 @@ pub(super) static STATISTICS: [StudyStatistic; 2] = [
         name: "message_us",
         unit: "µs",
         measured: |case, _| {
-            case.figures.messages_per_second.filter(|rate| *rate > 0.0).map(|rate| 1e6 / rate)
+            case.figures.delivery.messages_per_second.filter(|rate| *rate > 0.0).map(|rate| 1e6 / rate)
         },
         theoretical_limit: receive_microseconds,
         predicted: |_| None,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::Time;
 use crate::report::sample_runs;
+use crate::run::Delivery;
 use crate::sample::{Recorder, Sample};
 
 fn sena() -> Study {
@@ -208,7 +209,7 @@ fn published_figures_are_joined_with_measured_ones() {
     study.select_tables(&["6".to_owned()]).unwrap();
     let full = sample_runs::full();
     let mut lossy = full.cases[1].clone();
-    (lossy.figures.lost, lossy.figures.corrupt_bytes) = (3, 0);
+    (lossy.figures.counts.lost, lossy.figures.byte_errors.corrupt_bytes) = (3, 0);
     let mut busy = full.cases[1].clone();
     busy.warnings.push(crate::run::Warning::new("host_busy", "busy", "stop them"));
     let (latency, broken) = (&full.cases[1], &sample_runs::minimal().cases[0]);
@@ -237,7 +238,7 @@ fn published_figures_are_joined_with_measured_ones() {
         |row: &str, column: &str| rows.iter().find(|one| one.row == row && one.column == column).unwrap();
     let met = row("STS1600", "Serial/IP, 1 port");
     assert_eq!((met.published.as_str(), met.case, met.stand_in, met.guest), ("12.75", Some(1), true, true));
-    let mean = latency.figures.latency_ns.as_ref().unwrap().mean;
+    let mean = latency.figures.times.latency_ns.as_ref().unwrap().mean;
     assert_eq!((met.measured, &met.reason), (Some(mean / 1e6), &None));
     assert!((met.limit.unwrap() - 1.0417).abs() < 1e-4);
     // The same case corresponds to every product with a port.
@@ -258,7 +259,10 @@ fn published_figures_are_joined_with_measured_ones() {
 #[test]
 fn rates_are_per_port() {
     let mut case = sample_runs::full().cases[1].clone();
-    let figures = |rate: f64| Figures { throughput_bps: Some(rate), ..Figures::default() };
+    let figures = |rate: f64| {
+        let delivery = Delivery { throughput_bps: Some(rate), ..Delivery::default() };
+        Figures { delivery, ..Figures::default() }
+    };
     case.figures = figures(24_000.0);
     let line = PhysicalLine { bits_per_second: 9600.0, bits_per_character: 10.0 };
     case.per_port.truncate(2);

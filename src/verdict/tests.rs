@@ -24,7 +24,7 @@ fn run_with_medians(medians: &[f64]) -> Run {
         .iter()
         .map(|median| {
             let mut figures = figures.clone();
-            let latency = figures.latency_ns.as_mut().unwrap();
+            let latency = figures.times.latency_ns.as_mut().unwrap();
             latency.percentiles.insert("p50".to_owned(), median.is_finite().then_some(*median as u64));
             PartResult { endpoint: case.endpoint.clone(), elapsed_ns: 1, figures }
         })
@@ -115,7 +115,7 @@ fn more_of_a_rate_is_better() {
         values.map(|value| {
             let mut run = run_with_medians(&[1.0]);
             run.cases[0].repeats.clear();
-            run.cases[0].figures.messages_per_second = Some(value);
+            run.cases[0].figures.delivery.messages_per_second = Some(value);
             run
         })
     };

@@ -8,7 +8,7 @@ fn plural(count: u64, word: &str) -> String {
 }
 
 pub fn duplicate_replies(case: &CaseResult) -> Option<Warning> {
-    let count = case.figures.duplicate;
+    let count = case.figures.counts.duplicate;
     (count > 0).then(|| {
         Warning::new(
             "duplicate",
@@ -19,7 +19,7 @@ pub fn duplicate_replies(case: &CaseResult) -> Option<Warning> {
 }
 
 pub fn early_replies(case: &CaseResult) -> Option<Warning> {
-    let count = case.figures.early;
+    let count = case.figures.counts.early;
     (count > 0).then(|| {
         Warning::new(
             "early",

@@ -43,13 +43,9 @@ pub const WHOLE_FACT: &str = "whole";
 fn figures(case: &Case, flows: &[FlowResult], _far: Option<&ServerReport>) -> Figures {
     let Some(all) = super::merged_recorder(flows, FlowRole::Download) else { return Figures::default() };
     let elapsed_ns = all.elapsed_ns();
-    let mut figures = Figures {
-        delivered_bytes: Some(all.counts.delivered_bytes),
-        throughput_bps: (elapsed_ns > 0).then(|| all.counts.delivered_bytes as f64 * 8e9 / elapsed_ns as f64),
-        ..all.latency_figures(&case.late_limits)
-    };
-    if let Some(transfer) = &all.transfer_counts {
-        transfer.fill_figures(&mut figures);
-    }
+    let mut figures = all.latency_figures(&case.late_limits);
+    let bytes = all.counts.delivered_bytes;
+    figures.delivery.delivered_bytes = Some(bytes);
+    figures.delivery.throughput_bps = (elapsed_ns > 0).then(|| bytes as f64 * 8e9 / elapsed_ns as f64);
     figures
 }

@@ -43,8 +43,8 @@ fn iperf3(flags: &[&str]) -> (Value, CaseResult) {
 fn iperf3_over_tcp() {
     let (json, case) = iperf3(&["-P", "2"]);
     let received = &json["end"]["sum_received"];
-    assert_eq!(case.figures.throughput_bps, received["bits_per_second"].as_f64());
-    assert_eq!(case.figures.delivered_bytes, received["bytes"].as_u64());
+    assert_eq!(case.figures.delivery.throughput_bps, received["bits_per_second"].as_f64());
+    assert_eq!(case.figures.delivery.delivered_bytes, received["bytes"].as_u64());
     assert_eq!((case.direction.name(), case.parallel, case.message_bytes), ("send", 2, 131_072));
     assert!(case.endpoint.starts_with("tcp://127.0.0.1:"), "{}", case.endpoint);
     let (near, far) = (case.cpu.clone().unwrap().near_seconds, case.cpu.unwrap().far_seconds.unwrap());
@@ -52,7 +52,10 @@ fn iperf3_over_tcp() {
     let bytes: u64 = case.series.iter().map(|entry| entry.bytes).sum();
     assert_eq!(json["end"]["sum_sent"]["bytes"].as_u64(), Some(bytes), "the sender's account");
     // It counts no messages, and has no samples.
-    assert_eq!((case.figures.sent, case.figures.lost, case.figures.latency_ns), (0, 0, None));
+    assert_eq!(
+        (case.figures.counts.sent, case.figures.counts.lost, case.figures.times.latency_ns),
+        (0, 0, None)
+    );
 }
 
 #[test]
@@ -60,12 +63,12 @@ fn iperf3_in_every_direction() {
     let (json, case) = iperf3(&["--bidir"]);
     assert_eq!(case.direction.name(), "both");
     assert_eq!(
-        case.figures.delivered_back_bytes,
+        case.figures.delivery.delivered_back_bytes,
         json["end"]["sum_received_bidir_reverse"]["bytes"].as_u64()
     );
     let (json, case) = iperf3(&["-R"]);
     assert_eq!(case.direction.name(), "receive");
-    assert_eq!(case.figures.delivered_bytes, json["end"]["sum_received"]["bytes"].as_u64());
+    assert_eq!(case.figures.delivery.delivered_bytes, json["end"]["sum_received"]["bytes"].as_u64());
 }
 
 #[test]
@@ -73,9 +76,9 @@ fn iperf3_over_udp() {
     let (json, case) = iperf3(&["-u", "-b", "5M", "-l", "1000"]);
     let figures = &case.figures;
     assert!(case.endpoint.starts_with("udp://"), "{}", case.endpoint);
-    assert_eq!(figures.sent, json["end"]["sum_sent"]["packets"].as_u64().unwrap());
-    assert_eq!(figures.received + figures.lost, figures.sent);
-    assert!(figures.received > 0 && figures.jitter_ns.is_none());
+    assert_eq!(figures.counts.sent, json["end"]["sum_sent"]["packets"].as_u64().unwrap());
+    assert_eq!(figures.counts.received + figures.counts.lost, figures.counts.sent);
+    assert!(figures.counts.received > 0 && figures.times.jitter_ns.is_none());
 }
 
 /// What a server writes about a test of these flags.
@@ -99,13 +102,13 @@ fn iperf3_server(flags: &[&str]) -> (Value, CaseResult) {
 #[test]
 fn iperf3_from_the_output_of_its_server() {
     let (json, case) = iperf3_server(&[]);
-    assert_eq!(case.figures.delivered_bytes, json["end"]["sum_received"]["bytes"].as_u64());
-    assert!(case.figures.delivered_bytes > Some(0) && case.cpu.is_none());
+    assert_eq!(case.figures.delivery.delivered_bytes, json["end"]["sum_received"]["bytes"].as_u64());
+    assert!(case.figures.delivery.delivered_bytes > Some(0) && case.cpu.is_none());
     let (_, case) = iperf3_server(&["-R"]);
-    assert_eq!((case.direction.name(), case.figures.delivered_bytes), ("receive", None));
+    assert_eq!((case.direction.name(), case.figures.delivery.delivered_bytes), ("receive", None));
     let (json, case) = iperf3_server(&["-u", "-b", "4M", "-l", "1000", "--bidir"]);
-    assert_eq!((case.direction.name(), case.figures.delivered_back_bytes), ("both", None));
-    assert_eq!(Some(case.figures.sent), json["end"]["sum_received"]["packets"].as_u64());
+    assert_eq!((case.direction.name(), case.figures.delivery.delivered_back_bytes), ("both", None));
+    assert_eq!(Some(case.figures.counts.sent), json["end"]["sum_received"]["packets"].as_u64());
 }
 
 #[test]
@@ -127,13 +130,13 @@ fn sockperf_with_its_own_statistics_beside() {
     };
     let run = imported("sockperf", &file, &["--endpoint", "loop-back"]);
     let case = &run.cases[0];
-    let latency = case.figures.latency_ns.as_ref().unwrap();
+    let latency = case.figures.times.latency_ns.as_ref().unwrap();
     assert_eq!(
         (case.endpoint.as_str(), case.peer.as_str(), case.message_bytes),
         ("loop-back", "sockperf", 14)
     );
     assert_eq!(latency.count as f64, number("mTotal "));
-    assert_eq!(case.figures.lost as f64, number("# dropped messages = "));
+    assert_eq!(case.figures.counts.lost as f64, number("# dropped messages = "));
     // It prints microseconds with three decimals, from clocks of its own: the same to a few nanoseconds.
     let close = |ns: f64, us: f64| assert!((ns / 1e3 - us).abs() < 0.005, "{ns} ns is not {us} us");
     close(latency.max as f64, number("<MAX> observation ="));

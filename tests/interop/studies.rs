@@ -16,7 +16,7 @@ fn a_guest_measures_cells_that_this_host_cannot() {
     assert_eq!((met.len(), run.cases.len()), (3, 3), "{}", ended.stderr);
     for row in met {
         let case = &run.cases[row.case.unwrap() - 1];
-        assert!(row.stand_in && case.complete && case.figures.received > 0, "{row:?}");
+        assert!(row.stand_in && case.complete && case.figures.counts.received > 0, "{row:?}");
         let is_here = row.planned_case.contains("linx-intra");
         let place = case.placement.get("guest").and_then(|guest| guest.as_str());
         assert_eq!((row.guest, place.is_some()), (!is_here, !is_here), "{row:?}");
@@ -38,7 +38,9 @@ fn bluetooth_is_measured_between_two_controllers() {
             }
         }
     }
-    assert!(run.cases.iter().all(|case| (case.figures.received, case.figures.lost) == (400, 0)));
+    assert!(
+        run.cases.iter().all(|case| (case.figures.counts.received, case.figures.counts.lost) == (400, 0))
+    );
     assert!(words(&ended).contains("(virtual controller: no radio)"), "{}", ended.stdout);
 }
 
@@ -46,7 +48,7 @@ fn bluetooth_is_measured_between_two_controllers() {
 fn a_bluetooth_adapter_is_a_line_behind_a_channel() {
     let (run, ended) = reproduced("sena", &[&GUEST[..], &["--table", "7", "--cell", "bluetooth/4"]].concat());
     assert_eq!(run.cases.len(), 1, "{}", ended.stderr);
-    assert_eq!((run.cases[0].ports, run.cases[0].figures.received), (4, 4 * 400));
+    assert_eq!((run.cases[0].ports, run.cases[0].figures.counts.received), (4, 4 * 400));
     for row in column(&run, "7", "Bluetooth, 4 ports") {
         // A line never gives a character before its time.
         assert!(row.measured >= row.limit && is_sound(row) && row.stand_in, "{row:?}");

@@ -41,7 +41,9 @@ fn demo_measures_every_transport() {
         for workload in ["latency", "throughput"] {
             let scheme = format!("{}://", transport.scheme);
             let measured = |case: &&linkgauge::run::CaseResult| {
-                case.endpoint.starts_with(&scheme) && case.workload == workload && case.figures.received > 0
+                case.endpoint.starts_with(&scheme)
+                    && case.workload == workload
+                    && case.figures.counts.received > 0
             };
             assert!(run.cases.iter().any(|case| measured(&case)), "{workload} of {scheme}");
         }

@@ -18,12 +18,12 @@ fn echo(case: &str) -> CaseResult {
 fn one(run: Run) -> CaseResult {
     assert_eq!(run.cases.len(), 1);
     // Where nothing came through, nothing was measured.
-    assert_eq!(run.is_complete(), run.cases[0].figures.received > 0, "{:?}", run.cases[0].warnings);
+    assert_eq!(run.is_complete(), run.cases[0].figures.counts.received > 0, "{:?}", run.cases[0].warnings);
     run.cases.into_iter().next().unwrap()
 }
 
 fn counts(case: &CaseResult) -> (u64, u64, u64) {
-    (case.figures.sent, case.figures.received, case.figures.lost)
+    (case.figures.counts.sent, case.figures.counts.received, case.figures.counts.lost)
 }
 
 #[test]
@@ -34,14 +34,14 @@ fn latency_is_twice_the_delay_at_every_percentile() {
         session("url = \"mem://far-messages?type=message&delay=1ms\"\nworkload = \"latency\"\ncount = 1000"),
     ] {
         assert_eq!(counts(&case), (1000, 1000, 0));
-        let latency = case.figures.latency_ns.unwrap();
+        let latency = case.figures.times.latency_ns.unwrap();
         assert_eq!((latency.min, latency.max, latency.mean), (2_000_000, 2_000_000, 2e6));
         assert_eq!(latency.standard_deviation, 0.0);
         assert!(latency.percentiles.len() >= 11);
         assert!(latency.percentiles.values().all(|value| *value == Some(2_000_000)));
-        assert_eq!(case.figures.jitter_ns, Some(0.0));
-        assert_eq!(case.figures.messages_per_second, Some(500.0));
-        assert_eq!(case.figures.response_ns, None);
+        assert_eq!(case.figures.times.jitter_ns, Some(0.0));
+        assert_eq!(case.figures.delivery.messages_per_second, Some(500.0));
+        assert_eq!(case.figures.times.response_ns, None);
     }
 }
 
@@ -64,7 +64,7 @@ fn a_character_takes_its_time_on_a_line_in_both_directions() {
         let case = echo(&format!(
             "url = \"mem://far?rate=9600bit/s\"\nworkload = \"latency\"\ncount = 200\nsize = {size}"
         ));
-        let latency = case.figures.latency_ns.unwrap();
+        let latency = case.figures.times.latency_ns.unwrap();
         // Each way is rounded to a nanosecond where it begins.
         assert!(latency.min.abs_diff(2 * each_way_ns) <= 2, "{}", latency.min);
         assert!(latency.max.abs_diff(2 * each_way_ns) <= 2, "{}", latency.max);
@@ -84,17 +84,17 @@ fn throughput_is_the_rate_of_the_line() {
             let case = session(&format!(
                 "url = \"{link}\"\nworkload = \"throughput\"\ndirection = \"{direction}\"\n{stop}\nsize = 1000\nprobe = false"
             ));
-            let rate = case.figures.throughput_bps.unwrap();
+            let rate = case.figures.delivery.throughput_bps.unwrap();
             assert!((rate - 8e6).abs() < 1.0, "{link} {direction} {stop}: {rate}");
-            assert_eq!(case.figures.lost, 0, "{link} {direction} {stop}");
-            assert_eq!(case.figures.sent, case.figures.received);
-            assert!((case.figures.messages_per_second.unwrap() - 1000.0).abs() < 0.1);
-            let delivered = case.figures.delivered_bytes.unwrap();
-            assert_eq!(delivered / 1000, case.figures.received);
+            assert_eq!(case.figures.counts.lost, 0, "{link} {direction} {stop}");
+            assert_eq!(case.figures.counts.sent, case.figures.counts.received);
+            assert!((case.figures.delivery.messages_per_second.unwrap() - 1000.0).abs() < 0.1);
+            let delivered = case.figures.delivery.delivered_bytes.unwrap();
+            assert_eq!(delivered / 1000, case.figures.counts.received);
             if let Some(bytes) = bytes {
                 assert_eq!(delivered, bytes);
             }
-            assert_eq!(case.figures.line_rate_percent.map(f64::round), Some(100.0));
+            assert_eq!(case.figures.delivery.line_rate_percent.map(f64::round), Some(100.0));
         }
     }
 }
@@ -106,8 +106,11 @@ fn both_directions_at_once_do_not_share_the_rate() {
          size = 1000\nprobe = false",
     );
     let figures = &case.figures;
-    assert_eq!((figures.delivered_bytes, figures.delivered_back_bytes), (Some(500_000), Some(500_000)));
-    for rate in [figures.throughput_bps, figures.throughput_back_bps] {
+    assert_eq!(
+        (figures.delivery.delivered_bytes, figures.delivery.delivered_back_bytes),
+        (Some(500_000), Some(500_000))
+    );
+    for rate in [figures.delivery.throughput_bps, figures.delivery.throughput_back_bps] {
         assert!((rate.unwrap() - 8e6).abs() < 1.0, "{rate:?}");
     }
     assert_eq!(counts(&case), (1000, 1000, 0));
@@ -119,10 +122,10 @@ fn an_echo_returns_the_bytes_of_a_loop() {
         "url = \"mem://far?rate=8Mbit/s&delay=5ms\"\nworkload = \"throughput\"\nvolume = \"1M\"\nsize = 1000",
     );
     assert_eq!(counts(&case), (1000, 1000, 0));
-    assert_eq!(case.figures.corrupt_bytes, 0);
+    assert_eq!(case.figures.byte_errors.corrupt_bytes, 0);
     // From the first byte written to the last one back: the line's time, both delays, and one message more.
     let expected_ns = 1e9 + 10e6 + 1e6;
-    let rate = case.figures.throughput_bps.unwrap();
+    let rate = case.figures.delivery.throughput_bps.unwrap();
     assert!((rate / (8e6 * 1e9 / expected_ns) - 1.0).abs() < 2e-3, "{rate}");
 }
 
@@ -181,8 +184,12 @@ fn losses_copies_and_overtaking_are_counted_exactly_in_throughput() {
         let arrived: Vec<u64> = arrived.into_iter().filter(|number| *number > 1).collect();
         let (received, duplicate, reordered) = judged(&arrived);
         assert_eq!(counts(&case), (900, received, 900 - received), "{options}");
-        assert_eq!((case.figures.duplicate, case.figures.reordered), (duplicate, reordered), "{options}");
-        assert_eq!(case.figures.delivered_bytes, Some(100 * received));
+        assert_eq!(
+            (case.figures.counts.duplicate, case.figures.counts.reordered),
+            (duplicate, reordered),
+            "{options}"
+        );
+        assert_eq!(case.figures.delivery.delivered_bytes, Some(100 * received));
     }
 }
 
@@ -196,7 +203,7 @@ fn losses_are_counted_exactly_in_latency() {
     let there = 700 - 700 / 7;
     let back = there - there / 7;
     assert_eq!(counts(&case), (700, back, 700 - back));
-    let latency = case.figures.latency_ns.as_ref().unwrap();
+    let latency = case.figures.times.latency_ns.as_ref().unwrap();
     assert_eq!((latency.min, latency.max), (2_000_000, 2_000_000));
     // 185 of 700 are lost: p70 is reached, p80 is not.
     assert_eq!(latency.percentiles["p70"], Some(2_000_000));
@@ -215,8 +222,8 @@ fn copies_are_counted_exactly_in_latency() {
     assert_eq!(counts(&case), (300, 300, 0));
     // Copies of the last answer would come after the end.
     let copies = 360 + 360 / 5 - 300;
-    assert!(case.figures.duplicate.abs_diff(copies) <= 3, "{}", case.figures.duplicate);
-    assert_eq!((case.figures.reordered, case.figures.late), (0, 0));
+    assert!(case.figures.counts.duplicate.abs_diff(copies) <= 3, "{}", case.figures.counts.duplicate);
+    assert_eq!((case.figures.counts.reordered, case.figures.counts.late), (0, 0));
 }
 
 #[test]
@@ -230,7 +237,7 @@ fn overtaking_is_counted_exactly_in_latency_on_a_schedule() {
     let there: Vec<u64> = arrivals(90, 0, 0, 9);
     let order = arrivals(90, 0, 0, 9).into_iter().map(|place| there[place as usize - 1]);
     let (_, duplicate, reordered) = judged(&order.collect::<Vec<_>>());
-    assert_eq!((case.figures.duplicate, case.figures.reordered), (duplicate, reordered));
+    assert_eq!((case.figures.counts.duplicate, case.figures.counts.reordered), (duplicate, reordered));
 }
 
 #[test]
@@ -241,11 +248,11 @@ fn a_stall_shows_in_the_response_time_of_every_delayed_message() {
          warm_up_count = 0\ntimeout = \"10s\"",
     );
     assert_eq!(counts(&case), (20, 20, 0));
-    for times in [case.figures.latency_ns.unwrap(), case.figures.response_ns.unwrap()] {
+    for times in [case.figures.times.latency_ns.unwrap(), case.figures.times.response_ns.unwrap()] {
         // The buffer takes every message when it is due, so both start at the same instant.
         assert_eq!((times.min, times.max), (200_000_000, 200_000_000 + 19 * 50_000_000));
     }
-    assert_eq!(case.figures.missed_sends, 0);
+    assert_eq!(case.figures.counts.missed_sends, 0);
 }
 
 #[test]
@@ -256,11 +263,12 @@ fn a_full_link_delays_the_schedule_and_the_response_time() {
          rate = \"2/s\"\nwarm_up_count = 0\ntimeout = \"60s\"",
     );
     assert_eq!(counts(&case), (5, 5, 0));
-    let (service, response) = (case.figures.latency_ns.unwrap(), case.figures.response_ns.unwrap());
+    let (service, response) =
+        (case.figures.times.latency_ns.unwrap(), case.figures.times.response_ns.unwrap());
     assert!(service.max < response.max, "{service:?} {response:?}");
     // The last was due after two seconds; four messages before it took four, its own way there and back two.
     assert_eq!(response.max, 4_000_000_000);
-    assert!(case.figures.missed_sends > 0);
+    assert!(case.figures.counts.missed_sends > 0);
 }
 
 #[test]
@@ -275,7 +283,7 @@ fn a_seed_gives_the_same_schedule() {
     assert_eq!(a.figures, b.figures);
     assert_eq!(a.elapsed_ns, b.elapsed_ns);
     assert_ne!(a.elapsed_ns, other.elapsed_ns);
-    assert!(a.figures.response_ns.unwrap().max > 2_000_000, "some met on the line");
+    assert!(a.figures.times.response_ns.unwrap().max > 2_000_000, "some met on the line");
 }
 
 #[test]
@@ -284,10 +292,10 @@ fn a_fixed_schedule_takes_exactly_its_time() {
         "url = \"mem://far?delay=1ms\"\nworkload = \"latency\"\ncount = 100\nrate = \"100/s\"\nwarm_up_count = 0",
     );
     assert_eq!(counts(&case), (100, 100, 0));
-    let response = case.figures.response_ns.unwrap();
+    let response = case.figures.times.response_ns.unwrap();
     assert_eq!((response.min, response.max), (2_000_000, 2_000_000));
     // The last of 100 is due after 990 ms.
-    assert_eq!(case.figures.messages_per_second.map(|rate| (rate * 992.0).round()), Some(100_000.0));
+    assert_eq!(case.figures.delivery.messages_per_second.map(|rate| (rate * 992.0).round()), Some(100_000.0));
 }
 
 #[test]
@@ -297,7 +305,7 @@ fn warm_up_is_left_out() {
     );
     assert_eq!(counts(&by_count), (100, 100, 0));
     assert_eq!(by_count.elapsed_ns, 300_000_000);
-    assert_eq!(by_count.figures.messages_per_second, Some(500.0));
+    assert_eq!(by_count.figures.delivery.messages_per_second, Some(500.0));
     assert_eq!(by_count.series.iter().map(|entry| entry.messages).sum::<u64>(), 100);
     assert_eq!((by_count.series[0].start_ns, by_count.series[0].messages), (0, 4));
 
@@ -312,8 +320,8 @@ fn warm_up_is_left_out() {
             "url = \"{link}\"\nworkload = \"throughput\"\nsize = 1000\ncount = 500\nwarm_up_count = 200\nprobe = false"
         ));
         assert_eq!(counts(&load), (500, 500, 0), "{link}");
-        assert_eq!(load.figures.delivered_bytes, Some(500_000), "{link}");
-        assert!((load.figures.throughput_bps.unwrap() - 8e6).abs() < 1.0);
+        assert_eq!(load.figures.delivery.delivered_bytes, Some(500_000), "{link}");
+        assert!((load.figures.delivery.throughput_bps.unwrap() - 8e6).abs() < 1.0);
     }
 
     // Each end ends it by its own clock, and the messages between the two are not lost.
@@ -359,7 +367,7 @@ fn a_silent_server_gets_a_few_requests_and_takes_exactly_their_timeouts() {
         assert_eq!(counts(case), (sent, 0, sent), "{stop}");
         assert_eq!(case.elapsed_ns, elapsed_ms * 1_000_000, "{stop}");
         // Nothing came back, so there is no distribution; the losses say it all.
-        assert_eq!(case.figures.latency_ns, None);
+        assert_eq!(case.figures.times.latency_ns, None);
         assert!(!case.complete);
     }
 
@@ -370,7 +378,7 @@ fn a_silent_server_gets_a_few_requests_and_takes_exactly_their_timeouts() {
     );
     // 200 requests arrive, of whose answers every second is lost.
     assert_eq!(counts(&case), (400, 100, 300));
-    let latency = case.figures.latency_ns.unwrap();
+    let latency = case.figures.times.latency_ns.unwrap();
     assert_eq!(latency.percentiles["p20"], Some(2_000_000));
     assert_eq!(latency.percentiles["p50"], None);
     assert_eq!(latency.mean_fastest_95_percent, None);
@@ -393,8 +401,8 @@ fn late_replies_are_lost_and_counted_as_late() {
     );
     // Of those sent every 10 ms all are answered after 100, when ten more have been given up.
     assert_eq!(counts(&case), (50, 0, 50));
-    assert_eq!(case.figures.late, 40);
-    assert_eq!((case.figures.corrupt_messages, case.figures.corrupt_bytes), (0, 0));
+    assert_eq!(case.figures.counts.late, 40);
+    assert_eq!((case.figures.counts.corrupt_messages, case.figures.byte_errors.corrupt_bytes), (0, 0));
 }
 
 #[test]
@@ -406,9 +414,9 @@ fn the_longest_measurement_of_a_server_may_drain_a_slow_link() {
          probe = false",
     );
     let case = one(run);
-    assert_eq!(case.figures.sent, case.figures.received);
-    assert_eq!(case.figures.throughput_bps, Some(1e6));
-    assert!(case.figures.delivered_bytes.unwrap() > 125_000 * 46);
+    assert_eq!(case.figures.counts.sent, case.figures.counts.received);
+    assert_eq!(case.figures.delivery.throughput_bps, Some(1e6));
+    assert!(case.figures.delivery.delivered_bytes.unwrap() > 125_000 * 46);
 }
 
 #[test]
@@ -422,11 +430,11 @@ fn several_ports_and_connections_run_side_by_side() {
     assert_eq!((case.ports, case.parallel, case.per_port.len()), (4, 2, 4));
     // Side by side they take the time of one.
     assert_eq!(case.elapsed_ns, 200_000_000);
-    let latency = case.figures.latency_ns.as_ref().unwrap();
+    let latency = case.figures.times.latency_ns.as_ref().unwrap();
     assert_eq!((latency.min, latency.max), (2_000_000, 2_000_000));
     for (number, port) in case.per_port.iter().enumerate() {
         assert_eq!(port.endpoint, format!("mem://far{number}?delay=1ms"));
-        assert_eq!((port.figures.sent, port.figures.received), (200, 200));
+        assert_eq!((port.figures.counts.sent, port.figures.counts.received), (200, 200));
     }
 
     let run = VirtualNet::serving("linkgauge").run(
@@ -434,13 +442,13 @@ fn several_ports_and_connections_run_side_by_side() {
          volume = \"200k\"\nsize = 1000\nprobe = false",
     );
     let case = one(run);
-    assert_eq!(case.figures.delivered_bytes, Some(600_000));
-    assert_eq!(case.figures.delivered_back_bytes, Some(600_000));
+    assert_eq!(case.figures.delivery.delivered_bytes, Some(600_000));
+    assert_eq!(case.figures.delivery.delivered_back_bytes, Some(600_000));
     for port in &case.per_port {
-        assert!((port.figures.throughput_bps.unwrap() - 8e6).abs() < 1.0);
-        assert!((port.figures.throughput_back_bps.unwrap() - 8e6).abs() < 1.0);
+        assert!((port.figures.delivery.throughput_bps.unwrap() - 8e6).abs() < 1.0);
+        assert!((port.figures.delivery.throughput_back_bps.unwrap() - 8e6).abs() < 1.0);
     }
-    assert!((case.figures.throughput_bps.unwrap() - 24e6).abs() < 50e3, "less three first messages");
+    assert!((case.figures.delivery.throughput_bps.unwrap() - 24e6).abs() < 50e3, "less three first messages");
 }
 
 #[test]
@@ -448,11 +456,11 @@ fn a_probe_runs_beside_a_load_and_ends_with_it() {
     let case = session(
         "url = \"mem://far?rate=8Mbit/s&delay=2ms\"\nworkload = \"throughput\"\ntime = \"1s\"\nsize = 1000\nprobe = \"100/s\"",
     );
-    assert!((case.figures.throughput_bps.unwrap() - 8e6).abs() < 1.0);
+    assert!((case.figures.delivery.throughput_bps.unwrap() - 8e6).abs() < 1.0);
     let probe = case.under_load.unwrap();
-    assert_eq!(probe.lost, 0, "what is on its way at the end is not lost");
-    assert!(probe.sent >= 100 && probe.sent == probe.received, "{} {}", probe.sent, probe.received);
-    let latency = probe.latency_ns.unwrap();
+    assert_eq!(probe.counts.lost, 0, "what is on its way at the end is not lost");
+    assert!(probe.counts.sent >= 100 && probe.counts.sent == probe.counts.received, "{:?}", probe.counts);
+    let latency = probe.times.latency_ns.unwrap();
     // 14 bytes there and back on a line of its own.
     assert_eq!((latency.min, latency.max), (4_028_000, 4_028_000));
 }
@@ -468,7 +476,7 @@ fn repetitions_are_interleaved_and_their_rates_exclude_the_time_between() {
         assert_eq!(counts(case), (300, 300, 0));
         assert_eq!(case.repeats.len(), 6);
         assert_eq!(case.elapsed_ns, 300 * round_trip);
-        assert_eq!(case.figures.messages_per_second, Some(1e9 / round_trip as f64));
+        assert_eq!(case.figures.delivery.messages_per_second, Some(1e9 / round_trip as f64));
         let interval = &case.figures.intervals["latency_ns.p50"];
         assert_eq!((interval.low, interval.high), (round_trip as f64, round_trip as f64));
     }
@@ -490,9 +498,13 @@ fn a_session_opens_through_losses_copies_and_overtaking() {
                 "url = \"mem://far-lossy?type=message&delay=1ms&{options}={every}\"\nworkload = \"throughput\"\n\
                  direction = \"both\"\ncount = 50\nsize = 32\nprobe = false"
             ));
-            assert_eq!(case.figures.sent, 100, "{options}={every}");
-            assert_eq!(case.figures.corrupt_messages, 0, "{options}={every}");
-            assert!(case.figures.received >= 40, "{options}={every}: {}", case.figures.received);
+            assert_eq!(case.figures.counts.sent, 100, "{options}={every}");
+            assert_eq!(case.figures.counts.corrupt_messages, 0, "{options}={every}");
+            assert!(
+                case.figures.counts.received >= 40,
+                "{options}={every}: {}",
+                case.figures.counts.received
+            );
         }
     }
 }
@@ -505,7 +517,7 @@ fn a_session_opens_over_a_link_slower_than_its_repetitions() {
          warm_up_count = 0\ntimeout = \"1s\"",
     );
     assert_eq!(counts(&case), (20, 20, 0));
-    assert_eq!(case.figures.latency_ns.unwrap().max, 600_000_000);
+    assert_eq!(case.figures.times.latency_ns.unwrap().max, 600_000_000);
 }
 
 #[test]
@@ -514,7 +526,7 @@ fn a_message_larger_than_every_buffer_returns() {
         "url = \"mem://far?buffer=64Ki\"\nworkload = \"latency\"\nsize = \"3M\"\ncount = 3\nwarm_up_count = 0",
     );
     assert_eq!(counts(&case), (3, 3, 0));
-    assert_eq!(case.figures.corrupt_bytes, 0);
+    assert_eq!(case.figures.byte_errors.corrupt_bytes, 0);
 }
 
 #[test]

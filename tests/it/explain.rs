@@ -39,11 +39,12 @@ fn findings_are_json_on_request() {
 fn swept(directory: &Path) -> (String, String) {
     let mut run = Run::from_json(include_str!("../data/run-v1-latency.json")).unwrap();
     let mut case = run.cases[0].clone();
-    (case.workload, case.figures.latency_ns) = ("throughput".to_owned(), None);
+    (case.workload, case.figures.times.latency_ns) = ("throughput".to_owned(), None);
     let of_size = |bytes: u32| {
         let mut case = case.clone();
         case.message_bytes = bytes;
-        case.figures.throughput_bps = Some(8e9 * f64::from(bytes) / (20_000.0 + 10.0 * f64::from(bytes)));
+        case.figures.delivery.throughput_bps =
+            Some(8e9 * f64::from(bytes) / (20_000.0 + 10.0 * f64::from(bytes)));
         case
     };
     run.cases = [64, 256, 1024, 4096, 16_384].map(of_size).to_vec();

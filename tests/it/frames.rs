@@ -68,8 +68,11 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
         deeds.iter().map(|deed| deed.delay.map(|delay| plain + delay.as_nanos() as u64)).collect();
     let lost = responses.iter().filter(|response| response.is_none()).count() as u64;
     assert!((20..120).contains(&lost), "{lost}");
-    assert_eq!((deeds.len() as u64, figures.sent, figures.lost, figures.missed_sends), (3000, 3000, lost, 0));
-    let missed = figures.missed_frames.unwrap();
+    assert_eq!(
+        (deeds.len() as u64, figures.counts.sent, figures.counts.lost, figures.counts.missed_sends),
+        (3000, 3000, lost, 0)
+    );
+    let missed = figures.times.missed_frames.unwrap();
     assert_eq!(missed.count_later_than_ms, counts(&responses));
     let late =
         deeds.iter().zip(&responses).filter(|(_, response)| response.is_none_or(|ns| ns > LIMITS[0].1));
@@ -82,7 +85,7 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
         .collect();
     assert!(listed.len() > 60, "{}", listed.len());
     assert_eq!(missed.first, listed);
-    let later = &figures.response_ns.unwrap().later_than_ms;
+    let later = &figures.times.response_ns.unwrap().later_than_ms;
     assert!(missed.count_later_than_ms.iter().all(|(limit, count)| later[limit] == *count as f64 / 3000.0));
 }
 
@@ -167,9 +170,9 @@ fn in_real_time_every_difference_is_a_sample_that_came_late() {
     let logged = by_the_log(&log);
     let lost = logged.iter().filter(|response| response.is_none()).count();
     assert!((1..20).contains(&lost), "the seed decides: {lost}");
-    assert_eq!((logged.len(), figures.sent, figures.lost), (COUNT, COUNT as u64, lost as u64));
+    assert_eq!((logged.len(), figures.counts.sent, figures.counts.lost), (COUNT, COUNT as u64, lost as u64));
 
-    let missed = figures.missed_frames.as_ref().unwrap();
+    let missed = figures.times.missed_frames.as_ref().unwrap();
     let mut responses = logged.clone();
     for frame in &missed.first {
         let number = frame.sequence as usize;

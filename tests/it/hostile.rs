@@ -175,23 +175,26 @@ fn run(plan: &Plan, dialer: &Dialer) -> Run {
 /// Why a figure of a case cannot be true of those links.
 fn false_figure(case: &CaseResult, took: Duration, protocol: &AttackedProtocol) -> Option<String> {
     let figures = &case.figures;
-    for rate in [figures.throughput_bps, figures.throughput_back_bps].into_iter().flatten() {
+    for rate in [figures.delivery.throughput_bps, figures.delivery.throughput_back_bps].into_iter().flatten()
+    {
         if !(0.0..=1.05 * RATE_BPS).contains(&rate) {
             return Some(format!("{rate} bit/s"));
         }
     }
     let most = (RATE_BPS / 8.0 * took.as_secs_f64()) as u64 + BUFFERS;
-    for bytes in [figures.delivered_bytes, figures.delivered_back_bytes].into_iter().flatten() {
+    for bytes in
+        [figures.delivery.delivered_bytes, figures.delivery.delivered_back_bytes].into_iter().flatten()
+    {
         if bytes > most {
             return Some(format!("{bytes} bytes delivered in {took:?}"));
         }
     }
-    let fastest = figures.latency_ns.as_ref().map(|latency| latency.min);
+    let fastest = figures.times.latency_ns.as_ref().map(|latency| latency.min);
     if fastest.is_some_and(|fastest| fastest < ROUND_TRIP_NS) && !protocol.believes_all {
         return Some(format!("a round trip of {fastest:?} ns"));
     }
-    if case.workload != "throughput" && figures.received > figures.sent {
-        return Some(format!("{} replies to {} requests", figures.received, figures.sent));
+    if case.workload != "throughput" && figures.counts.received > figures.counts.sent {
+        return Some(format!("{} replies to {} requests", figures.counts.received, figures.counts.sent));
     }
     let cpu = case.cpu.as_ref().and_then(|cpu| cpu.far_seconds);
     cpu.filter(|seconds| !(0.0..=100.0).contains(seconds)).map(|seconds| format!("{seconds} s of CPU"))

@@ -29,8 +29,8 @@ fn a_million_samples_from_standard_input() {
     writer.join().unwrap();
     let run = Run::from_json(str::from_utf8(&ended.stdout).unwrap()).unwrap();
     let figures = &run.cases[0].figures;
-    assert_eq!((figures.sent, figures.lost), (1_000_000, 1000));
-    let latency = figures.latency_ns.as_ref().unwrap();
+    assert_eq!((figures.counts.sent, figures.counts.lost), (1_000_000, 1000));
+    let latency = figures.times.latency_ns.as_ref().unwrap();
     assert_eq!((latency.min, latency.max), (1_000_000, 100_000_000));
     let p50 = latency.percentiles["p50"].unwrap() as f64;
     assert!((p50 / 50e6 - 1.0).abs() < 0.02, "{p50}");
@@ -47,8 +47,8 @@ fn a_log_of_the_studys_kind_as_counted_by_hand() {
     std::fs::write(&file, log).unwrap();
     let flags = ["--unit", "ms", "--lost", "999"];
     let figures = &imported("samples", &file, &flags).cases[0].figures;
-    assert_eq!((figures.sent, figures.received, figures.lost), (100, 95, 5));
-    let times = figures.latency_ns.as_ref().unwrap();
+    assert_eq!((figures.counts.sent, figures.counts.received, figures.counts.lost), (100, 95, 5));
+    let times = figures.times.latency_ns.as_ref().unwrap();
     for decile in 1..=9 {
         assert_eq!(times.percentiles[&format!("p{decile}0")], Some(decile * 10_000_000));
     }

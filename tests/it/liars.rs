@@ -259,8 +259,8 @@ fn a_missing_report_ends_in_time_and_the_figures_stay() {
         said,
         "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout"
     );
-    assert_eq!((run.cases[0].figures.sent, run.cases[0].figures.received), (20, 20));
-    assert!(run.cases[0].figures.latency_ns.is_some());
+    assert_eq!((run.cases[0].figures.counts.sent, run.cases[0].figures.counts.received), (20, 20));
+    assert!(run.cases[0].figures.times.latency_ns.is_some());
 }
 
 #[test]
@@ -304,8 +304,8 @@ fn absurd_figures_break_nothing() {
     // It is no figure of the case either.
     let case = &run.cases[0];
     assert!(!run.is_complete());
-    assert_eq!((case.figures.throughput_bps, case.figures.delivered_bytes), (None, None));
-    assert_eq!((case.figures.sent, case.figures.received, case.figures.lost), (2, 0, 0));
+    assert_eq!((case.figures.delivery.throughput_bps, case.figures.delivery.delivered_bytes), (None, None));
+    assert_eq!((case.figures.counts.sent, case.figures.counts.received, case.figures.counts.lost), (2, 0, 0));
     assert_eq!(case.cpu.as_ref().and_then(|cpu| cpu.far_seconds), None);
     let doubt = case.warnings.iter().find(|warning| warning.code == "implausible_report").unwrap();
     assert!(doubt.text.contains("18446744073709551615 bytes received, 200000 were sent"), "{}", doubt.text);
@@ -320,7 +320,7 @@ fn a_stream_on_which_a_server_reports_loss_has_no_rate() {
     let why = "it reports 0 bytes received, 100000 were sent on a stream that loses nothing: this cannot be true, so \
                throughput is unknown";
     assert_eq!(said, why);
-    assert_eq!((run.cases[0].figures.lost, run.cases[0].figures.throughput_bps), (0, None));
+    assert_eq!((run.cases[0].figures.counts.lost, run.cases[0].figures.delivery.throughput_bps), (0, None));
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     let latency = "workload = \"latency\"\ncount = 5\nwarm_up_count = 0\ntimeout = \"1s\"\nsize = 100";
     let (said, result) = run(Liar::with_data(|stream| drop(stream.read(&mut [0; 1000]))), latency);
     assert_eq!(said, "the peer closed the link");
-    assert_eq!((result.cases[0].figures.sent, result.cases[0].figures.lost), (1, 1));
+    assert_eq!((result.cases[0].figures.counts.sent, result.cases[0].figures.counts.lost), (1, 1));
 
     // Reads nothing: small messages get lost in its buffer, large ones do not fit.
     let stalls = || Liar::with_data(|_| std::thread::sleep(Duration::from_secs(60)));
@@ -386,7 +386,7 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
         said,
         "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout"
     );
-    assert!(result.cases[0].figures.sent > 0);
+    assert!(result.cases[0].figures.counts.sent > 0);
     let receive =
         "workload = \"throughput\"\ndirection = \"receive\"\ntime = \"1s\"\nprobe = false\ntimeout = \"1s\"";
     let (said, _) = run(stalls(), receive);
@@ -399,13 +399,13 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     let floods = || Liar::with_data(|stream| while stream.write_all(&[0; 65_536]).is_ok() {});
     let (said, result) = run(floods(), &receive.replace("time = \"1s\"", "volume = \"1M\""));
     assert_eq!(said, "the server sends more than was requested");
-    assert!(result.cases[0].figures.received > 0);
+    assert!(result.cases[0].figures.counts.received > 0);
     // Of a flow that was to last for a time, what came in that time is the result.
     let case = format!("peer = \"linkgauge\"\n{}", receive.replace("time = \"1s\"", "time = \"200ms\""));
     let result = measure(&floods().listen(), &case, None);
     let figures = &result.cases[0].figures;
-    assert!(result.cases[0].elapsed_ns < 10_000_000_000 && figures.throughput_bps.unwrap() > 0.0);
-    assert_eq!(figures.lost, 0);
+    assert!(result.cases[0].elapsed_ns < 10_000_000_000 && figures.delivery.throughput_bps.unwrap() > 0.0);
+    assert_eq!(figures.counts.lost, 0);
 }
 
 #[test]

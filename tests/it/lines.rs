@@ -38,13 +38,13 @@ fn a_loop_has_the_rate_of_the_line_for_every_write_size() {
     for more in ["", "size = 1\n", "size = 4096\n", "size = 100000\n"] {
         let case = looped("baud=9600", &format!("volume = \"9600\"\n{more}"));
         assert!(case.complete, "{:?}", case.warnings);
-        assert_eq!(case.figures.delivered_bytes, Some(9600));
+        assert_eq!(case.figures.delivery.delivered_bytes, Some(9600));
         // From the first byte out to the last one back: a character more than the volume, over an echo.
         assert_eq!(case.elapsed_ns, 10_000_000_000 + CHARACTER, "{more}");
-        let percent = case.figures.line_rate_percent.unwrap();
+        let percent = case.figures.delivery.line_rate_percent.unwrap();
         assert!((percent - 100.0 * 9600.0 / 9601.0).abs() < 1e-3, "{more}{percent}");
         assert_eq!(case.line["limit_bps"], 7680.0);
-        assert_eq!((case.figures.lost_bytes, case.figures.corrupt_bytes), (0, 0));
+        assert_eq!((case.figures.byte_errors.lost_bytes, case.figures.byte_errors.corrupt_bytes), (0, 0));
     }
 }
 
@@ -52,20 +52,23 @@ fn a_loop_has_the_rate_of_the_line_for_every_write_size() {
 fn a_loop_with_a_time_sends_the_volume_of_the_line() {
     // Its buffer would take a quarter of an hour's worth at once.
     let case = looped("baud=75", "time = \"10s\"");
-    assert_eq!(case.figures.delivered_bytes, Some(75));
+    assert_eq!(case.figures.delivery.delivered_bytes, Some(75));
     let character = 133_333_334;
     assert_eq!(case.elapsed_ns, 10_000_000_000 + character);
     // The default is ten seconds as well.
-    assert_eq!(looped("baud=75", "").figures.delivered_bytes, Some(75));
+    assert_eq!(looped("baud=75", "").figures.delivery.delivered_bytes, Some(75));
 }
 
 #[test]
 fn a_volume_smaller_than_a_write_is_one_write() {
     let case = looped("baud=9600", "volume = 3");
-    assert_eq!((case.message_bytes, case.figures.sent, case.figures.received), (3, 1, 1));
+    assert_eq!((case.message_bytes, case.figures.counts.sent, case.figures.counts.received), (3, 1, 1));
     // One that was asked for stays as it is, and no whole one is counted.
     let case = looped("baud=9600", "volume = 3\nsize = 1000");
-    assert_eq!((case.message_bytes, case.figures.sent, case.figures.delivered_bytes), (1000, 0, Some(3)));
+    assert_eq!(
+        (case.message_bytes, case.figures.counts.sent, case.figures.delivery.delivered_bytes),
+        (1000, 0, Some(3))
+    );
     assert!(case.complete, "{:?}", case.warnings);
 }
 
@@ -83,14 +86,22 @@ fn every_character_format_and_flow_control_carries_the_payload() {
         let options = format!("baud=115200&{frame}");
         let case = looped(&options, "volume = \"20k\"");
         let figures = &case.figures;
-        assert_eq!((figures.lost_bytes, figures.inserted_bytes, figures.corrupt_bytes), (0, 0, 0), "{frame}");
-        assert_eq!(figures.delivered_bytes, Some(20_000), "{frame}");
-        assert!((figures.line_rate_percent.unwrap() - 100.0).abs() < 0.01, "{frame}");
+        assert_eq!(
+            (
+                figures.byte_errors.lost_bytes,
+                figures.byte_errors.inserted_bytes,
+                figures.byte_errors.corrupt_bytes
+            ),
+            (0, 0, 0),
+            "{frame}"
+        );
+        assert_eq!(figures.delivery.delivered_bytes, Some(20_000), "{frame}");
+        assert!((figures.delivery.line_rate_percent.unwrap() - 100.0).abs() < 0.01, "{frame}");
         for size in [1, 2, 9, 40] {
             let case = line(&options, &format!("workload = \"latency\"\nsize = {size}\ncount = 600"));
             let figures = &case.figures;
             assert_eq!(
-                (figures.received, figures.lost, figures.corrupt_bytes),
+                (figures.counts.received, figures.counts.lost, figures.byte_errors.corrupt_bytes),
                 (600, 0, 0),
                 "{frame} {size}"
             );
@@ -107,16 +118,23 @@ fn losses_of_a_line_are_counted_and_located() {
     let lost = 9 + 9;
     assert!(case.complete, "{:?}", case.warnings);
     let figures = &case.figures;
-    assert_eq!((figures.lost_bytes, figures.inserted_bytes, figures.corrupt_bytes), (lost, 0, 0));
-    assert_eq!(figures.delivered_bytes, Some(9600 - lost));
+    assert_eq!(
+        (
+            figures.byte_errors.lost_bytes,
+            figures.byte_errors.inserted_bytes,
+            figures.byte_errors.corrupt_bytes
+        ),
+        (lost, 0, 0)
+    );
+    assert_eq!(figures.delivery.delivered_bytes, Some(9600 - lost));
     // The first one there and the first one back are neighbours.
-    let first = figures.defects[0];
+    let first = figures.byte_errors.defects[0];
     // Of two equal adjacent bytes the missing one cannot be identified.
     assert!(
         first.offset.abs_diff(999) <= 2 && (first.bytes, first.kind) == (2, DefectKind::Lost),
         "{first:?}"
     );
-    assert_eq!(figures.defects.len(), 16);
+    assert_eq!(figures.byte_errors.defects.len(), 16);
     assert!(codes(&case).contains(&"lost_bytes") && !codes(&case).contains(&"corrupt"));
     let text = &case.warnings.iter().find(|warning| warning.code == "lost_bytes").unwrap().text;
     assert!(text.contains(&format!("the first at byte {}", first.offset)), "{text}");
@@ -128,12 +146,12 @@ fn losses_of_a_line_are_counted_and_located() {
 fn a_loop_whose_end_is_lost_ends_after_silence() {
     let case = looped("baud=9600&drop=5000", "volume = \"5000\"");
     assert!(case.complete, "{:?}", case.warnings);
-    assert_eq!((case.figures.lost_bytes, case.figures.delivered_bytes), (1, Some(4999)));
-    assert_eq!(case.figures.defects[0].offset, 4999);
+    assert_eq!((case.figures.byte_errors.lost_bytes, case.figures.delivery.delivered_bytes), (1, Some(4999)));
+    assert_eq!(case.figures.byte_errors.defects[0].offset, 4999);
     // Five seconds after the last byte, plus four times the time of a write of 8.
     assert_eq!(case.elapsed_ns, 5_208_333_334 + 5_000_000_000 + 4 * 8_333_333);
     // The time of the rate ends with the last byte that came.
-    assert!((case.figures.line_rate_percent.unwrap() - 100.0).abs() < 0.03);
+    assert!((case.figures.delivery.line_rate_percent.unwrap() - 100.0).abs() < 0.03);
 }
 
 #[test]
@@ -141,17 +159,28 @@ fn changes_and_copies_on_a_line_are_distinguished() {
     let case = looped("baud=9600&change=2500", "volume = \"9600\"");
     let figures = &case.figures;
     assert_eq!(
-        (figures.corrupt_bytes, figures.lost_bytes, figures.inserted_bytes),
+        (
+            figures.byte_errors.corrupt_bytes,
+            figures.byte_errors.lost_bytes,
+            figures.byte_errors.inserted_bytes
+        ),
         (0, 0, 0),
         "twice changed"
     );
     let case = looped("baud=9600&change=2500&drop=4000", "volume = \"9600\"");
     let figures = &case.figures;
     // Behind the one that was lost there, what is changed back is another.
-    assert_eq!((figures.corrupt_bytes, figures.lost_bytes, figures.inserted_bytes), (4, 4, 0));
+    assert_eq!(
+        (
+            figures.byte_errors.corrupt_bytes,
+            figures.byte_errors.lost_bytes,
+            figures.byte_errors.inserted_bytes
+        ),
+        (4, 4, 0)
+    );
     assert!(codes(&case).contains(&"corrupt") && codes(&case).contains(&"lost_bytes"));
     let case = looped("baud=9600&double=3000", "volume = \"9600\"");
-    assert_eq!((case.figures.lost_bytes, case.figures.inserted_bytes), (0, 6));
+    assert_eq!((case.figures.byte_errors.lost_bytes, case.figures.byte_errors.inserted_bytes), (0, 6));
 }
 
 #[test]
@@ -194,10 +223,18 @@ fn round_trips_on_a_lossy_line_stay_in_step() {
         let there = 1000 * size / 101;
         let back = (1000 * size - there) / 101;
         let bytes = there + back;
-        assert!((bytes * 8 / 10..=bytes).contains(&figures.lost), "{size}: {bytes} {}", figures.lost);
-        assert_eq!(figures.received + figures.lost, 1000, "{size}");
-        assert_eq!((figures.corrupt_bytes, figures.late, figures.duplicate), (0, 0, 0), "{size}");
-        let latency = figures.latency_ns.as_ref().unwrap();
+        assert!(
+            (bytes * 8 / 10..=bytes).contains(&figures.counts.lost),
+            "{size}: {bytes} {}",
+            figures.counts.lost
+        );
+        assert_eq!(figures.counts.received + figures.counts.lost, 1000, "{size}");
+        assert_eq!(
+            (figures.byte_errors.corrupt_bytes, figures.counts.late, figures.counts.duplicate),
+            (0, 0, 0),
+            "{size}"
+        );
+        let latency = figures.times.latency_ns.as_ref().unwrap();
         assert!(latency.max - latency.min <= 2, "{size}: {latency:?}");
     }
 }
@@ -210,23 +247,31 @@ fn a_changed_byte_on_a_line_loses_no_round_trip() {
             &format!("workload = \"latency\"\nsize = {size}\ncount = 3000\nwarm_up_count = 0"),
         );
         let figures = &case.figures;
-        assert_eq!((figures.received, figures.lost, figures.late), (3000, 0, 0), "{size}");
+        assert_eq!(
+            (figures.counts.received, figures.counts.lost, figures.counts.late),
+            (3000, 0, 0),
+            "{size}"
+        );
         // What is changed there and on its way back again is as it was.
-        assert_eq!(figures.corrupt_bytes, 0, "{size}");
+        assert_eq!(figures.byte_errors.corrupt_bytes, 0, "{size}");
     }
     let case = line(
         "baud=115200&change=2001&drop=3001",
         "workload = \"latency\"\ncount = 9000\nwarm_up_count = 0\ntimeout = \"10ms\"",
     );
     let figures = &case.figures;
-    assert!(figures.corrupt_bytes > 0 && figures.corrupt_bytes == figures.corrupt_messages, "{figures:?}");
-    assert_eq!(figures.received + figures.lost, 9000);
+    assert!(
+        figures.byte_errors.corrupt_bytes > 0
+            && figures.byte_errors.corrupt_bytes == figures.counts.corrupt_messages,
+        "{figures:?}"
+    );
+    assert_eq!(figures.counts.received + figures.counts.lost, 9000);
 }
 
 #[test]
 fn a_long_message_on_a_slow_line_has_a_longer_timeout() {
     let case = line("baud=75", "workload = \"latency\"\nsize = 100\ncount = 3\nwarm_up_count = 0");
-    assert_eq!((case.figures.received, case.figures.lost), (3, 0));
+    assert_eq!((case.figures.counts.received, case.figures.counts.lost), (3, 0));
     assert_eq!(case.asked["timeout_ns"], 1_000_000_000 + 4 * 13_333_333_333_u64);
     assert_eq!(case.line["floor_ns"], 13_333_333_333_u64);
 }
@@ -241,10 +286,14 @@ fn several_lines_have_joint_and_separate_figures() {
     let case = &run.cases[0];
     assert!(case.complete, "{:?}", case.warnings);
     for port in &case.per_port {
-        assert!((port.figures.line_rate_percent.unwrap() - 100.0).abs() < 0.02, "{:?}", port.figures);
+        assert!(
+            (port.figures.delivery.line_rate_percent.unwrap() - 100.0).abs() < 0.02,
+            "{:?}",
+            port.figures
+        );
     }
     // The fast one had nothing to do in the second half.
-    assert!((case.figures.line_rate_percent.unwrap() - 100.0 * 2.0 / 3.0).abs() < 0.01);
+    assert!((case.figures.delivery.line_rate_percent.unwrap() - 100.0 * 2.0 / 3.0).abs() < 0.01);
     assert!((case.fairness.unwrap() - 0.5).abs() < 1e-4, "{:?}", case.fairness);
     assert_eq!(case.line["limit_bps"], 7680.0 + 15_360.0);
 
@@ -325,8 +374,18 @@ fn many_terminals_at_once_return_the_sent_bytes() {
     assert_eq!((case.ports, case.per_port.len(), seen.len()), (64, 64, 64 * 3000));
     for port in &case.per_port {
         let figures = &port.figures;
-        assert_eq!((figures.delivered_bytes, figures.lost_bytes), (Some(3000), 0), "{}", port.endpoint);
-        assert_eq!((figures.corrupt_bytes, figures.inserted_bytes), (0, 0), "{}", port.endpoint);
+        assert_eq!(
+            (figures.delivery.delivered_bytes, figures.byte_errors.lost_bytes),
+            (Some(3000), 0),
+            "{}",
+            port.endpoint
+        );
+        assert_eq!(
+            (figures.byte_errors.corrupt_bytes, figures.byte_errors.inserted_bytes),
+            (0, 0),
+            "{}",
+            port.endpoint
+        );
     }
     assert!(case.fairness.is_some_and(|fairness| fairness > 0.0 && fairness <= 1.0), "{:?}", case.fairness);
     assert!(!seen.iter().any(|byte| [0x11, 0x13, 0x91, 0x93].contains(byte)));
@@ -338,8 +397,15 @@ fn losses_of_terminals_are_located() {
     assert!(case.complete, "{:?}", case.warnings);
     assert_eq!(seen.len(), 3000);
     let figures = &case.figures;
-    assert_eq!((figures.lost_bytes, figures.corrupt_bytes, figures.inserted_bytes), (4, 0, 0));
-    let offsets = figures.defects.iter().map(|defect| defect.offset);
+    assert_eq!(
+        (
+            figures.byte_errors.lost_bytes,
+            figures.byte_errors.corrupt_bytes,
+            figures.byte_errors.inserted_bytes
+        ),
+        (4, 0, 0)
+    );
+    let offsets = figures.byte_errors.defects.iter().map(|defect| defect.offset);
     assert!(offsets.zip([699, 1399, 2099, 2799]).all(|(found, lost)| lost - found <= 2), "{figures:?}");
 }
 
@@ -348,9 +414,12 @@ fn a_line_that_stops_differs_from_one_that_loses_bytes() {
     let (case, _) = looped_over(1, "baud=9600", "1s", |byte| byte <= 1000);
     assert!(!case.complete);
     assert!(case.warnings[0].text.contains("the line fell silent"), "{:?}", case.warnings);
-    assert_eq!((case.figures.delivered_bytes, case.figures.lost_bytes), (Some(1000), 2000));
+    assert_eq!(
+        (case.figures.delivery.delivered_bytes, case.figures.byte_errors.lost_bytes),
+        (Some(1000), 2000)
+    );
     // Less than a second of it may be lost.
     let (case, _) = looped_over(1, "baud=9600", "1s", |byte| byte <= 2500);
     assert!(case.complete, "{:?}", case.warnings);
-    assert_eq!(case.figures.lost_bytes, 500);
+    assert_eq!(case.figures.byte_errors.lost_bytes, 500);
 }

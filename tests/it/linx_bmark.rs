@@ -171,11 +171,11 @@ fn both_styles_of_burst_deliver_every_signal() {
             let run = measure(&server.endpoints()[0], &case, None);
             let figures = complete(&run);
             assert_eq!(
-                (figures.sent, figures.received, figures.corrupt_messages),
+                (figures.counts.sent, figures.counts.received, figures.counts.corrupt_messages),
                 (400, 400, 0),
                 "{style} {size}"
             );
-            assert_eq!(figures.delivered_bytes, Some(400 * size));
+            assert_eq!(figures.delivery.delivered_bytes, Some(400 * size));
         }
     }
 }
@@ -187,10 +187,10 @@ fn many_pairs_send_echoes_side_by_side() {
                 timeout = \"10s\"";
     let run = measure(&server.endpoints()[0], case, None);
     let figures = complete(&run);
-    assert_eq!((figures.sent, figures.received, figures.lost), (32 * 50, 32 * 50, 0));
-    assert_eq!((figures.corrupt_messages, figures.corrupt_bytes), (0, 0));
-    assert_eq!(figures.delivered_bytes, Some(32 * 50 * 2048));
-    assert!(figures.throughput_bps.unwrap() > 0.0);
+    assert_eq!((figures.counts.sent, figures.counts.received, figures.counts.lost), (32 * 50, 32 * 50, 0));
+    assert_eq!((figures.counts.corrupt_messages, figures.byte_errors.corrupt_bytes), (0, 0));
+    assert_eq!(figures.delivery.delivered_bytes, Some(32 * 50 * 2048));
+    assert!(figures.delivery.throughput_bps.unwrap() > 0.0);
     assert!(run.cases[0].cpu.as_ref().unwrap().near_seconds > 0.0);
 }
 
@@ -203,19 +203,23 @@ fn our_protocols_work_over_shared_connections() {
         "workload = \"latency\"\ncount = 300\nparallel = 3\nsize = 100\ntimeout = \"10s\"",
         None,
     );
-    assert_eq!((complete(&run).received, run.cases[0].figures.lost), (900, 0));
+    assert_eq!((complete(&run).counts.received, run.cases[0].figures.counts.lost), (900, 0));
     for direction in ["send", "receive", "both"] {
         let case = format!(
             "workload = \"throughput\"\ndirection = \"{direction}\"\ncount = 20000\nsize = 64\nparallel = 2\ntimeout = \"10s\""
         );
         let run = measure(endpoint, &case, None);
         let both = if direction == "both" { 2 } else { 1 };
-        assert_eq!((complete(&run).received, run.cases[0].figures.lost), (both * 40_000, 0), "{direction}");
+        assert_eq!(
+            (complete(&run).counts.received, run.cases[0].figures.counts.lost),
+            (both * 40_000, 0),
+            "{direction}"
+        );
     }
     let echo = serve("echo", "linx:///bmark-echo");
     let case = "workload = \"throughput\"\npeer = \"echo\"\ncount = 5000\nsize = 1000\ntimeout = \"10s\"";
     let run = measure(&echo.endpoints()[0], case, None);
-    assert_eq!((complete(&run).received, run.cases[0].figures.corrupt_bytes), (5000, 0));
+    assert_eq!((complete(&run).counts.received, run.cases[0].figures.byte_errors.corrupt_bytes), (5000, 0));
 }
 
 /// What is said of a run whose far node says this after 50 echoes, and goes.
@@ -246,7 +250,7 @@ fn broken_by(words: &'static [&str]) -> String {
     let case = "workload = \"latency\"\npeer = \"echo\"\ncount = 1000\nwarm_up_count = 0\nsize = 64\ntimeout = \"5s\"";
     let run = measure(&endpoint, case, None);
     server.join().unwrap();
-    assert_eq!(run.cases[0].figures.received, 50);
+    assert_eq!(run.cases[0].figures.counts.received, 50);
     failure(&run).replace(&endpoint.to_string(), "URL")
 }
 

@@ -34,7 +34,7 @@ fn this_host_measures_linx_and_names_missing_modules() {
     for row in met {
         let case = &run.cases[row.case.unwrap() - 1];
         assert!(row.row == format!("{} B", case.message_bytes) && row.stand_in && !row.guest, "{row:?}");
-        assert!(is_sound(row) && case.figures.received > 0, "{row:?}");
+        assert!(is_sound(row) && case.figures.counts.received > 0, "{row:?}");
         // The shaper never lets a message pass before its time.
         let is_oseck = row.planned_case.contains("oseck");
         assert!(row.limit.is_some() == is_oseck && row.measured >= row.limit, "{row:?}");

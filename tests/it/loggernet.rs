@@ -37,13 +37,14 @@ fn an_emulated_logger_matches_the_prediction() {
         assert!(measured <= 1.001 * predicted && measured > 0.2 * predicted, "{row:?}");
         assert!(row.stand_in && is_sound(row), "{row:?}");
         let case = &run.cases[row.case.unwrap() - 1];
-        assert_eq!((case.figures.delivered_bytes, case.figures.round_trips), (Some(9910), Some(10)));
+        assert_eq!(case.figures.delivery.delivered_bytes, Some(9910));
+        assert_eq!(case.figures.requests.unwrap().round_trips, 10);
         assert_eq!(case.placement["stand_in"], "emulated logger");
         // The clock was read through the same link before.
         let clock = &run.cases[row.case.unwrap() - 2];
         assert_eq!((clock.workload.as_str(), &clock.endpoint), ("latency", &case.endpoint));
         let least = case.shaped.get("delay_ns").map_or(0, |delay| 2 * delay.as_u64().unwrap());
-        assert!(clock.figures.latency_ns.as_ref().unwrap().min >= least);
+        assert!(clock.figures.times.latency_ns.as_ref().unwrap().min >= least);
     }
 }
 
@@ -73,7 +74,7 @@ fn a_logger_named_by_on_is_measured() {
     assert!(ended.stdout.contains("warning[emulated]"), "{}", ended.stdout);
     let run = document(&json);
     assert_eq!(run.cases.len(), 2);
-    assert_eq!(run.cases[1].figures.delivered_bytes, Some(9910));
+    assert_eq!(run.cases[1].figures.delivery.delivered_bytes, Some(9910));
     assert!(rows(&run).iter().all(|row| !row.stand_in && row.measured.is_some() == (row.row == "no shaper")));
     // Without the code it refuses, and nothing is made up.
     let ended = loggernet(&["--on", &on, "--option", "file=CPU:other"]);
@@ -97,7 +98,7 @@ fn one_row_is_enough_for_a_window_and_its_time_is_a_limit() {
     assert!(!ended.stderr.contains("window"), "{}", ended.stderr);
     let run = document(&json);
     assert_eq!(run.cases.len(), 3);
-    assert_eq!(run.cases[2].figures.window, Some(4));
+    assert_eq!(run.cases[2].figures.requests.unwrap().window, 4);
     let tried: Vec<&str> =
         run.paper.iter().flat_map(|paper| &paper.tables[1].rows).map(|row| row.row.as_str()).collect();
     assert_eq!(tried, ["window 1", "window 4", "window 4"]);

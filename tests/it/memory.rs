@@ -30,7 +30,7 @@ fn a_run_of_its_own() {
          count = {exchanges}"
     ));
     assert!(run.is_complete());
-    assert_eq!(run.cases[0].figures.received.to_string(), exchanges);
+    assert_eq!(run.cases[0].figures.counts.received.to_string(), exchanges);
     println!("\npeak of {exchanges} exchanges: {} KiB", status_kib("self", "VmHWM"));
 }
 

@@ -32,7 +32,7 @@ fn few_replies_have_every_supported_figure() {
     let server = Serving::start(&[]);
     for count in ["1", "2", "5"] {
         let arguments = ["ping", &place(&server), "-c", count, "--warm-up", "0"];
-        let times = case(&arguments).figures.latency_ns.unwrap();
+        let times = case(&arguments).figures.times.latency_ns.unwrap();
         let median = times.percentile("p50").unwrap();
         assert!(times.min <= median && median <= times.max && times.mean > 0.0, "{times:?}");
         assert_eq!(times.percentiles.len(), 1, "{times:?}");
@@ -64,7 +64,8 @@ fn a_measurement_shorter_than_a_round_trip_still_has_one() {
     let stdout = shaper.0.stdout.take().unwrap();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
     let place = line.trim().rsplit_once(" on ").unwrap().1.to_owned();
-    let times = case(&["latency", &place, "-t", "50ms", "--warm-up", "80ms"]).figures.latency_ns.unwrap();
+    let times =
+        case(&["latency", &place, "-t", "50ms", "--warm-up", "80ms"]).figures.times.latency_ns.unwrap();
     assert!(times.min >= 200_000_000, "{times:?}");
 }
 
@@ -74,15 +75,19 @@ fn bare_hosts_times_and_rates() {
     let paced = case(&["latency", &place(&server), "-t", "0.3", "--rate", "50", "--warm-up", "0"]);
     assert_eq!(paced.endpoint, server.tcp.as_str());
     assert_eq!(paced.asked["rate"], serde_json::json!({ "kind": "messages", "per_second": 50.0 }));
-    assert!((10..=16).contains(&paced.figures.sent), "{}", paced.figures.sent);
+    assert!((10..=16).contains(&paced.figures.counts.sent), "{}", paced.figures.counts.sent);
     let reverse = case(&["throughput", &place(&server), "-R", "-t", "0.3"]);
     assert_eq!(reverse.direction.name(), "receive");
     assert_eq!(case(&["throughput", &place(&server), "--bidir", "-t", "0.3"]).direction.name(), "both");
     let counted = case(&["throughput", server.udp.as_str(), "-c", "70", "-l", "100"]);
-    assert_eq!((counted.figures.sent, counted.message_bytes), (70, 100));
+    assert_eq!((counted.figures.counts.sent, counted.message_bytes), (70, 100));
     let paced = case(&["throughput", &place(&server), "-b", "8M", "-t", "0.5"]);
     assert_eq!(paced.message_bytes, 10_000);
-    assert!(paced.figures.throughput_bps.unwrap() < 9e6, "{:?}", paced.figures.throughput_bps);
+    assert!(
+        paced.figures.delivery.throughput_bps.unwrap() < 9e6,
+        "{:?}",
+        paced.figures.delivery.throughput_bps
+    );
 }
 
 /// The port of an endpoint, as other programs want it.
@@ -117,7 +122,7 @@ fn flags_of_other_programs_mean_the_same() {
     assert_eq!(iperf3.endpoint, format!("udp://{host}:{udp}?family=4&bind=127.0.0.1"));
     assert_eq!((iperf3.asked["warm_up"]["time_ns"].as_u64(), iperf3.message_bytes), (Some(100_000_000), 500));
     assert_eq!(iperf3.asked["rate"]["per_second"].as_f64(), Some(1e6), "{:?}", iperf3.asked["rate"]);
-    assert_eq!(asked("throughput -p TCP -k 7 --protocol linkgauge").figures.sent, 7);
+    assert_eq!(asked("throughput -p TCP -k 7 --protocol linkgauge").figures.counts.sent, 7);
     assert_eq!(asked("throughput -p TCP --bytes 1M").asked["stop"]["volume_bytes"], 1_000_000);
 }
 

@@ -143,8 +143,8 @@ fn a_client_runs_its_cases_in_one_connection_as_the_original_does() {
             assert_eq!(number(&run, case, "tx_bytes") % size, 0);
             assert!(number(&run, case, "tx_ns") >= 150_000_000, "never too early");
             let figures = &run.cases[case].figures;
-            assert_eq!((figures.lost, figures.delivered_back_bytes), (0, Some(4 * size)));
-            assert!(figures.delivered_bytes.unwrap() <= number(&run, case, "tx_bytes"));
+            assert_eq!((figures.counts.lost, figures.delivery.delivered_back_bytes), (0, Some(4 * size)));
+            assert!(figures.delivery.delivered_bytes.unwrap() <= number(&run, case, "tx_bytes"));
         }
     }
 }

@@ -65,10 +65,18 @@ fn client_and_server_agree_on_the_counts_of_each_direction() {
     let run = run.unwrap();
     for (case, way) in run.cases.iter().zip(["tx", "rx"]) {
         let figures = &case.figures;
-        assert!(figures.received > 0 && figures.received + figures.lost == figures.sent, "{figures:?}");
+        assert!(
+            figures.counts.received > 0
+                && figures.counts.received + figures.counts.lost == figures.counts.sent,
+            "{figures:?}"
+        );
         let got = |what: &str| case.got[&format!("{way}_{what}")].as_u64().unwrap();
-        assert_eq!(got("bytes"), figures.received * 1024);
-        assert_eq!(got("loss_percent"), figures.lost * 100 / figures.sent, "cut off, as NETIO does");
+        assert_eq!(got("bytes"), figures.counts.received * 1024);
+        assert_eq!(
+            got("loss_percent"),
+            figures.counts.lost * 100 / figures.counts.sent,
+            "cut off, as NETIO does"
+        );
     }
 }
 
@@ -184,7 +192,10 @@ fn queued_data_does_not_raise_the_rate_to_that_of_the_sender() {
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     server.join().unwrap();
     let case = &run.unwrap().cases[0];
-    let (bytes, rate) = (case.figures.delivered_bytes.unwrap() - 1024, case.figures.throughput_bps.unwrap());
+    let (bytes, rate) = (
+        case.figures.delivery.delivered_bytes.unwrap() - 1024,
+        case.figures.delivery.throughput_bps.unwrap(),
+    );
     let took = Duration::from_secs_f64(bytes as f64 * 8.0 / rate);
     let sender = Duration::from_nanos(case.got["tx_ns"].as_u64().unwrap());
     assert!(bytes > 0 && took >= sender + QUEUE / 2, "{took:?} {sender:?}");
@@ -217,7 +228,7 @@ fn the_opening_round_takes_a_time_that_can_be_divided_by() {
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let took = server.join().unwrap();
     assert!(took >= Duration::from_millis(10), "{took:?}");
-    assert_eq!(run.unwrap().cases[0].figures.received, 10);
+    assert_eq!(run.unwrap().cases[0].figures.counts.received, 10);
 }
 
 #[test]

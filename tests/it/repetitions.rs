@@ -43,7 +43,7 @@ fn a_rate_does_not_count_the_time_between_repetitions() {
     assert!(run.is_complete());
     for (case, per_second) in run.cases.iter().zip([500.0, 100.0]) {
         assert_eq!(case.repeats.len(), 3);
-        assert_eq!(case.figures.received, 1500);
-        assert_eq!(case.figures.messages_per_second, Some(per_second));
+        assert_eq!(case.figures.counts.received, 1500);
+        assert_eq!(case.figures.delivery.messages_per_second, Some(per_second));
     }
 }

@@ -137,6 +137,6 @@ fn pipes_and_devices_are_written_as_they_are() {
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     assert!(String::from_utf8(ended.stdout).unwrap().contains("p50_ns"));
     let got = fs::read_to_string(place.path().join("got")).unwrap();
-    assert_eq!(linkgauge::run::Run::from_json(&got).unwrap().cases[0].figures.sent, 20);
+    assert_eq!(linkgauge::run::Run::from_json(&got).unwrap().cases[0].figures.counts.sent, 20);
     assert_eq!(names(place.path()), ["got", "nowhere", "pipe"]);
 }

@@ -33,8 +33,8 @@ fn the_lab_meets_the_published_figures_in_every_format() {
     for row in &rows {
         let case = &run.cases[row.case.unwrap() - 1];
         assert!(row.stand_in && is_sound(row), "{row:?}");
-        assert_eq!(case.figures.received, 400 * u64::from(case.ports));
-        let mean = case.figures.latency_ns.as_ref().unwrap().mean;
+        assert_eq!(case.figures.counts.received, 400 * u64::from(case.ports));
+        let mean = case.figures.times.latency_ns.as_ref().unwrap().mean;
         assert_eq!(row.measured, Some(mean / 1e6));
         // A line never gives a character before its time.
         assert!(row.measured >= row.limit, "{row:?}");
@@ -91,7 +91,7 @@ fn an_interrupt_reports_the_results_so_far() {
     assert!(run.interrupted);
     assert_eq!(run.cases.len(), 1);
     let rows = rows(run.paper.as_ref().unwrap());
-    let received = run.cases[0].figures.received;
+    let received = run.cases[0].figures.counts.received;
     assert!(rows[0].measured.is_some() && received > 0 && received < 10_000, "{:?}", rows[0]);
     assert!(rows[0].reason.as_ref().unwrap().contains("stopped"));
     assert!(rows[1..].iter().all(|row| row.measured.is_none() && row.case.is_none()));

@@ -52,7 +52,7 @@ const LATENCY: &str = "workload = \"latency\"\ncount = 200\nwarm_up_count = 0\nt
 fn works(endpoint: &Endpoint) {
     let run = measure(endpoint, LATENCY, None);
     assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
-    assert_eq!(run.cases[0].figures.received, 200);
+    assert_eq!(run.cases[0].figures.counts.received, 200);
 }
 
 #[test]
@@ -267,7 +267,8 @@ fn a_rate_limit_holds_for_sent_and_received_data() {
         let run = measure(tcp, &case, None);
         assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
         let figures = &run.cases[0].figures;
-        let rate = figures.throughput_bps.unwrap() + figures.throughput_back_bps.unwrap_or(0.0);
+        let rate =
+            figures.delivery.throughput_bps.unwrap() + figures.delivery.throughput_back_bps.unwrap_or(0.0);
         assert!(rate < 9.6e6 && rate > 1e6, "{direction} {rate}");
     }
     // One that does not care has to wait.
@@ -317,7 +318,7 @@ fn an_unlimited_flow_ends_at_the_limit_of_the_server() {
         failure(&run),
         format!("not measured as planned: {tcp}: the server ended it: longer than this server allows")
     );
-    assert!(run.cases[0].figures.received > 0, "what was measured is kept");
+    assert!(run.cases[0].figures.counts.received > 0, "what was measured is kept");
 }
 
 #[test]

@@ -268,9 +268,9 @@ fn an_upload_over_a_slow_link_has_the_rate_of_its_receiver() {
     let run = measure(shaper.endpoint(), case, None);
     assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
     let figures = &run.cases[0].figures;
-    let measured = figures.throughput_bps.expect("the receiver's rate");
+    let measured = figures.delivery.throughput_bps.expect("the receiver's rate");
     assert!((0.7..1.1).contains(&(measured / rate)), "{measured}");
-    assert_eq!(figures.lost, 0);
+    assert_eq!(figures.counts.lost, 0);
 }
 
 #[test]
@@ -286,7 +286,11 @@ fn a_reliable_stream_loses_nothing_whatever_the_warm_up() {
             let run = measure(tcp, &case, None);
             assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
             let figures = &run.cases[0].figures;
-            assert_eq!((figures.lost, figures.sent), (0, figures.received), "{direction} {parallel}");
+            assert_eq!(
+                (figures.counts.lost, figures.counts.sent),
+                (0, figures.counts.received),
+                "{direction} {parallel}"
+            );
         }
     }
 }

@@ -44,7 +44,7 @@ fn files(directory: &Path) -> [String; 3] {
 /// Fails unless a run was interrupted, reported and saved.
 fn is_reported(files: &[String; 3]) {
     let run = Run::from_json(&std::fs::read_to_string(&files[1]).unwrap()).unwrap();
-    assert!(run.interrupted && run.cases[0].figures.received > 0);
+    assert!(run.interrupted && run.cases[0].figures.counts.received > 0);
     assert_eq!(Store::open_existing(Path::new(&files[2])).unwrap().load(&run.id).unwrap(), run);
 }
 

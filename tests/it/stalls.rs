@@ -96,8 +96,8 @@ fn a_loop_of_bytes() {
                     &format!("workload = \"throughput\"\npeer = \"echo\"\n{stop}"),
                 );
                 let figures = &case.figures;
-                assert!(figures.delivered_bytes.unwrap_or(0) <= returns as u64, "{stop}");
-                assert_eq!(figures.corrupt_bytes, 0);
+                assert!(figures.delivery.delivered_bytes.unwrap_or(0) <= returns as u64, "{stop}");
+                assert_eq!(figures.byte_errors.corrupt_bytes, 0);
             }
         }
     }
@@ -112,7 +112,7 @@ fn a_loop_that_loses_its_tail() {
             Duration::from_secs(10),
             "workload = \"throughput\"\npeer = \"echo\"\nvolume = \"100k\"\nsize = 1000",
         );
-        assert_eq!((case.figures.delivered_bytes, case.figures.lost), (Some(99_990), 1));
+        assert_eq!((case.figures.delivery.delivered_bytes, case.figures.counts.lost), (Some(99_990), 1));
     }
 }
 
@@ -126,7 +126,10 @@ fn a_discard_that_does_not_read() {
         // It stops while the time is not over: what its system never acknowledged is not delivered.
         let case = "workload = \"throughput\"\npeer = \"discard\"\ntime = \"1s\"\ntimeout = \"2s\"";
         let case = incomplete(Stops { returns: 0, then }, Duration::from_secs(4), case);
-        assert_eq!((case.figures.delivered_bytes, case.figures.throughput_bps), (Some(0), None));
+        assert_eq!(
+            (case.figures.delivery.delivered_bytes, case.figures.delivery.throughput_bps),
+            (Some(0), None)
+        );
     }
 }
 

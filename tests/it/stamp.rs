@@ -87,7 +87,7 @@ fn losses_are_attributed_to_their_direction() {
     let run = virtually("stamp", url, "count = 100\ntimeout = \"10ms\"\n");
     let figures = &run.cases[0].figures;
     let ways = figures.ways.as_ref().unwrap();
-    assert_eq!((figures.sent, figures.lost), (100, 43));
+    assert_eq!((figures.counts.sent, figures.counts.lost), (100, 43));
     let (there, back) = ways.lost_there.zip(ways.lost_back).unwrap();
     // The direction of losses after the last reply is unknown.
     assert!(there + back == 43 && (23..=25).contains(&there), "{there} there, {back} back");

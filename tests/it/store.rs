@@ -86,7 +86,7 @@ fn every_run_is_saved_and_found_again() {
     let shown = at_home(home.path(), &["show", id.trim()]);
     assert_eq!(shown.stdout, ended.stdout, "the same table as when it was measured");
     let again = at_home(home.path(), &["report", "tag:night", "--format", "json"]);
-    assert_eq!(Run::from_json(&again.stdout).unwrap().cases[0].figures.sent, 20);
+    assert_eq!(Run::from_json(&again.stdout).unwrap().cases[0].figures.counts.sent, 20);
     let trend = at_home(home.path(), &["history", "--metric", "p50"]);
     assert!(trend.stdout.lines().all(|line| line.chars().count() <= 80), "{}", trend.stdout);
     assert!(

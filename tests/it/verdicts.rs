@@ -16,7 +16,7 @@ fn document(directory: &Path, name: &str, median_us: f64, change: impl FnOnce(&m
     case.repeats = (0..10)
         .map(|number| {
             let mut figures = case.figures.clone();
-            let latency = figures.latency_ns.as_mut().unwrap();
+            let latency = figures.times.latency_ns.as_mut().unwrap();
             let value = median_us * 1e3 * (1.0 + f64::from(number) * 0.002);
             latency.percentiles.insert("p50".to_owned(), Some(value as u64));
             PartResult { endpoint: case.endpoint.clone(), elapsed_ns: 1, figures }

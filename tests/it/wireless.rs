@@ -18,7 +18,7 @@ fn every_figure_of_the_study_has_a_measured_counterpart() {
         // What was lost took longer than any of the limits.
         assert!(shares.iter().rev().is_sorted() && shares.len() == 5, "{late:?}");
         let figures = &run.cases[late[4].case.unwrap() - 1].figures;
-        assert_eq!((figures.sent, shares[4]), (400, 100.0 * figures.lost as f64 / 400.0));
+        assert_eq!((figures.counts.sent, shares[4]), (400, 100.0 * figures.counts.lost as f64 / 400.0));
     }
     let words = words(&ended);
     assert!(words.contains("(shaper profile wifi: no radio)"), "{}", ended.stdout);

@@ -92,8 +92,11 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
     let again = Run::from_json(&json).expect("it reads back");
     for case in &again.cases {
         let figures = &case.figures;
-        assert!(workload == "throughput" || figures.received + figures.lost <= figures.sent, "{json}");
-        assert!(figures.throughput_bps.is_none_or(|rate| rate >= 0.0), "{json}");
+        assert!(
+            workload == "throughput" || figures.counts.received + figures.counts.lost <= figures.counts.sent,
+            "{json}"
+        );
+        assert!(figures.delivery.throughput_bps.is_none_or(|rate| rate >= 0.0), "{json}");
     }
 }
 

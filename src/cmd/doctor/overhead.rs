@@ -126,7 +126,7 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, spin: bool) -> Result<()> {
         let why = case.warnings.iter().find(|warning| warning.code == "incomplete");
         bail!("{}", why.map_or("nothing was measured", |warning| warning.text.as_str()));
     }
-    let latency = case.figures.latency_ns.as_ref().context("nothing was measured")?;
+    let latency = case.figures.times.latency_ns.as_ref().context("nothing was measured")?;
     one.exchanges = latency.count;
     (one.p50_ns, one.p99_ns) = (latency.percentile("p50"), latency.percentile("p99"));
     Ok(())

@@ -141,12 +141,13 @@ fn message_time_ns(case: &CaseResult) -> Option<f64> {
     let figures = &case.figures;
     match case.workload.as_str() {
         "latency" => {
-            let latency = figures.latency_ns.as_ref()?;
+            let latency = figures.times.latency_ns.as_ref()?;
             Some(latency.percentile("p50").map_or(latency.mean, |p50| p50 as f64))
         }
         "throughput" => {
             let kind = case.pacing().and_then(|pacing| pacing.get("kind")?.as_str());
-            let rate = figures.throughput_bps.filter(|_| kind.is_none_or(|kind| kind == "closed"))?;
+            let rate =
+                figures.delivery.throughput_bps.filter(|_| kind.is_none_or(|kind| kind == "closed"))?;
             Some(8e9 * f64::from(case.message_bytes) / rate)
         }
         _ => None,

@@ -156,8 +156,8 @@ fn load_case(message_bytes: u32, nanoseconds: f64) -> CaseResult {
     let mut case = sample_runs::minimal().cases[0].clone();
     (case.workload, case.direction, case.message_bytes) =
         ("throughput".to_owned(), crate::plan::Direction::Send, message_bytes);
-    let throughput_bps = Some(8e9 * f64::from(message_bytes) / nanoseconds);
-    case.figures = Figures { throughput_bps, ..Figures::default() };
+    case.figures = Figures::default();
+    case.figures.delivery.throughput_bps = Some(8e9 * f64::from(message_bytes) / nanoseconds);
     case
 }
 

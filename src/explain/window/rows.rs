@@ -90,11 +90,11 @@ impl DownloadRows {
         let mut chunks = BTreeSet::new();
         for (index, case) in run.cases.iter().enumerate().filter(|(_, case)| case.workload == "download") {
             let name = row_name(run, index);
-            let rate = case.figures.throughput_bps.filter(|rate| PLAUSIBLE_RATES_BPS.contains(rate));
+            let rate = case.figures.delivery.throughput_bps.filter(|rate| PLAUSIBLE_RATES_BPS.contains(rate));
             let measured = median_round_trip_ns(run, case);
             let configured = shaped_number(case, "delay_ns").map(|delay| 2.0 * delay);
             let configured = configured.filter(|round_trip| PLAUSIBLE_ROUND_TRIPS_NS.contains(round_trip));
-            if case.figures.window.is_some_and(|window| window > 1) {
+            if case.figures.requests.is_some_and(|requests| requests.window > 1) {
                 rows.exclude(name, "more than one request was under way at once");
                 continue;
             }
@@ -176,8 +176,11 @@ fn median_round_trip_ns(run: &Run, case: &CaseResult) -> Option<f64> {
     let is_same_endpoint = |other: &&CaseResult| {
         other.workload == "latency" && other.peer == case.peer && other.endpoint == case.endpoint
     };
-    let latency =
-        run.cases.iter().filter(is_same_endpoint).find_map(|other| other.figures.latency_ns.as_ref())?;
+    let latency = run
+        .cases
+        .iter()
+        .filter(is_same_endpoint)
+        .find_map(|other| other.figures.times.latency_ns.as_ref())?;
     // Small samples have no percentiles.
     let typical = latency.percentile("p50").map_or(latency.mean, |p50| p50 as f64);
     PLAUSIBLE_ROUND_TRIPS_NS.contains(&typical).then_some(typical)

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 use crate::explain::FindingBlock;
 use crate::report::{ReportOptions, sample_runs, write_findings};
-use crate::run::{CaseResult, Figures, Run};
+use crate::run::{CaseResult, Figures, RequestCounts, Run};
 use crate::study::Study;
 
 fn published_window() -> WindowModel {
@@ -79,7 +79,8 @@ fn download_case(number: usize, round_trip: f64, capacity: f64) -> CaseResult {
     case.workload = "download".to_owned();
     case.message_bytes = 1000;
     let rate = 1000.0 / (round_trip + 1000.0 / capacity);
-    case.figures = Figures { throughput_bps: Some(8.0 * rate), ..Figures::default() };
+    case.figures = Figures::default();
+    case.figures.delivery.throughput_bps = Some(8.0 * rate);
     case
 }
 
@@ -87,9 +88,10 @@ fn download_case(number: usize, round_trip: f64, capacity: f64) -> CaseResult {
 fn latency_case(number: usize, round_trip: f64) -> CaseResult {
     let mut case = download_case(number, round_trip, 1.0);
     case.workload = "latency".to_owned();
-    let mut latency = sample_runs::full().cases[1].figures.latency_ns.clone().unwrap();
+    let mut latency = sample_runs::full().cases[1].figures.times.latency_ns.clone().unwrap();
     latency.percentiles = [("p50".to_owned(), Some((round_trip * 1e9) as u64))].into();
-    case.figures = Figures { latency_ns: Some(latency), ..Figures::default() };
+    case.figures = Figures::default();
+    case.figures.times.latency_ns = Some(latency);
     case
 }
 
@@ -161,7 +163,7 @@ fn rows_of_other_rates_are_excluded_when_the_rate_matters() {
 fn explain_rows(rows: &[(f64, f64)]) -> (Bottleneck, String) {
     let case = |(number, (rtt, rate)): (usize, &(f64, f64))| {
         let mut case = download_case(number, *rtt, 1e9);
-        case.figures.throughput_bps = Some(8.0 * rate);
+        case.figures.delivery.throughput_bps = Some(8.0 * rate);
         [latency_case(number, *rtt), case]
     };
     let run = run_of(rows.iter().enumerate().flat_map(case).collect());
@@ -194,9 +196,9 @@ fn missing_data_is_reported() {
     let why =
         |cases: Vec<CaseResult>| WindowModel::fit(&Evidence::Run(&run_of(cases))).unwrap_err().to_string();
     let mut windowed = download_case(2, 0.1, 1e4);
-    windowed.figures.window = Some(4);
+    windowed.figures.requests = Some(RequestCounts { window: 4, ..RequestCounts::default() });
     let mut failed = download_case(3, 0.1, 1e4);
-    failed.figures.throughput_bps = None;
+    failed.figures.delivery.throughput_bps = None;
     insta::assert_snapshot!([
         why(Vec::new()),
         why(vec![download_case(1, 0.1, 1e4), windowed, failed]),
@@ -218,7 +220,7 @@ fn implausible_figures_do_not_panic() {
     {
         case.shaped.insert("delay_ns".to_owned(), Value::from(delay));
         case.shaped.insert("rate_from_bps".to_owned(), Value::from(rate));
-        case.figures.throughput_bps = Some(rate);
+        case.figures.delivery.throughput_bps = Some(rate);
     }
     if let Ok(window) = WindowModel::fit(&Evidence::Run(&run_of(cases))) {
         assert!(window.to_finding().blocks.iter().any(|block| matches!(block, FindingBlock::Text(_))));

@@ -140,13 +140,13 @@ const AT_OPTIONS: &str = r"peer_options = { send = 'AT\r', until = 'OK\r\n' }";
 
 fn counts(figures: &Figures) -> BTreeMap<&'static str, u64> {
     let all = [
-        ("sent", figures.sent),
-        ("received", figures.received),
-        ("lost", figures.lost),
-        ("late", figures.late),
-        ("duplicate", figures.duplicate),
-        ("corrupt_bytes", figures.corrupt_bytes),
-        ("corrupt_messages", figures.corrupt_messages),
+        ("sent", figures.counts.sent),
+        ("received", figures.counts.received),
+        ("lost", figures.counts.lost),
+        ("late", figures.counts.late),
+        ("duplicate", figures.counts.duplicate),
+        ("corrupt_bytes", figures.byte_errors.corrupt_bytes),
+        ("corrupt_messages", figures.counts.corrupt_messages),
     ];
     all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
@@ -158,7 +158,7 @@ fn a_reply_in_two_chunks_is_timed_to_its_end() {
         "mem://at",
         &format!("count = 400\n{AT_OPTIONS}"),
     );
-    let latency = case.figures.latency_ns.clone().unwrap();
+    let latency = case.figures.times.latency_ns.clone().unwrap();
     assert_eq!((latency.min, latency.max, latency.mean), (3_000_000, 3_000_000, 3e6));
     assert_eq!(counts(&case.figures), BTreeMap::from([("sent", 400), ("received", 400)]));
     assert_eq!((case.message_bytes, case.complete, took), (3, true, ms(401 * 3)));
@@ -168,7 +168,7 @@ fn a_reply_in_two_chunks_is_timed_to_its_end() {
         "mem://at?delay=1ms",
         &format!("count = 9\n{AT_OPTIONS}"),
     );
-    assert_eq!(case.figures.latency_ns.unwrap().max, 5_000_000);
+    assert_eq!(case.figures.times.latency_ns.unwrap().max, 5_000_000);
 }
 
 #[test]
@@ -179,8 +179,8 @@ fn a_schedule_waits_for_the_reply_and_reports_the_delay() {
         "mem://at",
         &format!("count = 100\nrate = \"500/s\"\n{AT_OPTIONS}"),
     );
-    assert_eq!(case.figures.latency_ns.unwrap().max, 3_000_000);
-    assert_eq!(case.figures.response_ns.unwrap().max, 103_000_000);
+    assert_eq!(case.figures.times.latency_ns.unwrap().max, 3_000_000);
+    assert_eq!(case.figures.times.response_ns.unwrap().max, 103_000_000);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_device_that_never_answers_ends_in_time() {
     assert_eq!(took, ms(4 * 200 - 100));
     let (case, took) =
         measure(|_| Vec::new(), "mem://mute", &format!("time = \"2s\"\ntimeout = \"100ms\"\n{AT_OPTIONS}"));
-    assert_eq!(case.figures.received, 0);
+    assert_eq!(case.figures.counts.received, 0);
     assert!(took <= ms(2500), "{took:?}");
 }
 
@@ -206,7 +206,7 @@ fn a_late_answer_is_not_taken_for_the_next() {
         counts(&case.figures),
         BTreeMap::from([("sent", 30), ("received", 20), ("lost", 10), ("late", 10)])
     );
-    let latency = case.figures.latency_ns.unwrap();
+    let latency = case.figures.times.latency_ns.unwrap();
     assert_eq!((latency.min, latency.max), (3_000_000, 3_000_000));
 }
 
@@ -216,7 +216,7 @@ fn unsolicited_bytes_are_read_before_the_next_request() {
     let script = |_: u64| vec![chunk(3, b"OK"), chunk(4, b"\r\n")];
     let options = "peer_options = { send = 'AT\\r', reply-bytes = 2, expect = 'OK' }";
     let (case, _) = measure(script, "mem://tail", &format!("count = 20\nrate = \"100/s\"\n{options}"));
-    let latency = case.figures.latency_ns.clone().unwrap();
+    let latency = case.figures.times.latency_ns.clone().unwrap();
     assert_eq!((latency.min, latency.max), (3_000_000, 3_000_000));
     let expected = BTreeMap::from([("sent", 20), ("received", 20), ("corrupt_bytes", 38)]);
     assert_eq!(
@@ -246,7 +246,7 @@ fn a_device_with_wrong_lengths_is_resynchronised() {
     };
     let options = r"peer_options = { send = 'AT\r', reply-length = '0,4,big,4' }";
     let (case, _) = measure(script, "mem://lies", &format!("count = 10\ntimeout = \"100ms\"\n{options}"));
-    let latency = case.figures.latency_ns.clone().unwrap();
+    let latency = case.figures.times.latency_ns.clone().unwrap();
     assert_eq!((latency.min, latency.max), (3_000_000, 3_000_000));
     assert_eq!(
         counts(&case.figures),
@@ -268,7 +268,7 @@ fn a_device_that_never_falls_silent_still_gets_requests() {
     };
     let (case, took) =
         measure(script, "mem://babble", &format!("count = 3\ntimeout = \"100ms\"\n{AT_OPTIONS}"));
-    assert_eq!(case.figures.sent, 3);
+    assert_eq!(case.figures.counts.sent, 3);
     assert!(took < ms(3500), "{took:?}");
 }
 
@@ -278,5 +278,5 @@ fn messages_are_answers() {
     let options = "peer_options = { send = 'AT\\r', expect = 'pong' }";
     let (case, _) = measure(script, "mem://messages?type=message", &format!("count = 10\n{options}"));
     assert_eq!(counts(&case.figures), BTreeMap::from([("sent", 10), ("received", 10)]));
-    assert_eq!(case.figures.latency_ns.unwrap().max, 3_000_000);
+    assert_eq!(case.figures.times.latency_ns.unwrap().max, 3_000_000);
 }

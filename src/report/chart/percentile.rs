@@ -13,7 +13,10 @@ use crate::units::format_bytes;
 
 /// Service, response and loaded times of one case.
 pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
-    let own = [("service time", &case.figures.latency_ns), ("response time", &case.figures.response_ns)];
+    let own = [
+        ("service time", &case.figures.times.latency_ns),
+        ("response time", &case.figures.times.response_ns),
+    ];
     let mut curves: Vec<ChartSeries> = own
         .into_iter()
         .filter_map(|(label, times)| percentile_curve(label, &case.figures, times.as_ref()?))
@@ -21,12 +24,13 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     if let Some(loaded) = &case.under_load {
         curves.extend(
             loaded
+                .times
                 .latency_ns
                 .as_ref()
                 .and_then(|times| percentile_curve("round trip under load", loaded, times)),
         );
     }
-    let note = match case.figures.lost {
+    let note = match case.figures.counts.lost {
         0 => String::new(),
         _ if !is_latency(case) => String::new(),
         _ => format!(" · ends where the lost begin ({})", format_loss(&case.figures)),
@@ -45,12 +49,12 @@ pub fn chart_title(case: &CaseResult) -> &'static str {
 /// The curve of a case beside others: service time, or the round trip under load.
 pub fn case_curve(label: &str, case: &CaseResult) -> Option<ChartSeries> {
     let figures = case.under_load.as_ref().unwrap_or(&case.figures);
-    percentile_curve(label, figures, figures.latency_ns.as_ref()?)
+    percentile_curve(label, figures, figures.times.latency_ns.as_ref()?)
 }
 
 /// The curves of all cases, if they are few enough to be distinguished.
 pub fn side_by_side_chart(run: &Run) -> Option<Chart> {
-    let measured = |case: &CaseResult| is_latency(case) && case.figures.latency_ns.is_some();
+    let measured = |case: &CaseResult| is_latency(case) && case.figures.times.latency_ns.is_some();
     let cases = || run.cases.iter().enumerate().filter(|(_, case)| measured(case));
     if !(2..=COLOUR_COUNT).contains(&cases().count()) {
         return None;
@@ -82,9 +86,9 @@ fn percentile_curve(label: &str, figures: &Figures, times: &Distribution) -> Opt
     });
     let mut dots: Vec<(f64, f64)> = named.collect();
     dots.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let is_service = figures.latency_ns.as_ref().is_some_and(|latency| std::ptr::eq(latency, times));
+    let is_service = figures.times.latency_ns.as_ref().is_some_and(|latency| std::ptr::eq(latency, times));
     let points = match decode_figures_histogram(figures).filter(|_| is_service) {
-        Some(histogram) => percentile_steps(&histogram, figures.sent),
+        Some(histogram) => percentile_steps(&histogram, figures.counts.sent),
         None => dots.clone(),
     };
     (!points.is_empty()).then(|| ChartSeries { dots, ..ChartSeries::curve(label, points) })
@@ -150,7 +154,7 @@ mod tests {
         let run = sample_runs::full();
         let (whole, lossy) = (&run.cases[0].figures, &run.cases[2].figures);
         let end = |figures: &Figures| {
-            let curve = percentile_curve("", figures, figures.latency_ns.as_ref().unwrap()).unwrap();
+            let curve = percentile_curve("", figures, figures.times.latency_ns.as_ref().unwrap()).unwrap();
             let last = curve.points.last().copied().unwrap();
             assert!(curve.points.len() <= 2 * MAX_CURVE_POINTS + 2 && curve.points.is_sorted());
             1.0 - 10f64.powf(-last.0)

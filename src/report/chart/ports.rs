@@ -14,7 +14,7 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
         ..ChartSeries::curve(label, vec![])
     };
     let time = |name: &'static str| {
-        move |figures: &Figures| Some(figures.latency_ns.as_ref()?.percentile(name)? as f64)
+        move |figures: &Figures| Some(figures.times.latency_ns.as_ref()?.percentile(name)? as f64)
     };
     let (what, unit, mut series) = match is_latency(case) {
         true => (
@@ -22,9 +22,11 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
             AxisUnit::Nanoseconds,
             vec![dots("p50", &time("p50")), dots("p99", &time("p99"))],
         ),
-        false => {
-            ("delivered payload", AxisUnit::BitsPerSecond, vec![dots("", &|figures| figures.throughput_bps)])
-        }
+        false => (
+            "delivered payload",
+            AxisUnit::BitsPerSecond,
+            vec![dots("", &|figures| figures.delivery.throughput_bps)],
+        ),
     };
     series.retain(|one| !one.dots.is_empty());
     let count = case.per_port.len() as f64;
@@ -55,8 +57,8 @@ pub fn overlay_chart(of: &str, cases: &[(ChartSeries, &CaseResult)]) -> Option<C
         false => ("delivered payload", AxisUnit::BitsPerSecond),
     };
     let value = |figures: &Figures| match is_latency(first) {
-        true => Some(figures.latency_ns.as_ref()?.percentile("p50")? as f64),
-        false => figures.throughput_bps,
+        true => Some(figures.times.latency_ns.as_ref()?.percentile("p50")? as f64),
+        false => figures.delivery.throughput_bps,
     };
     let dots = |(series, case): &(ChartSeries, &CaseResult)| ChartSeries {
         dots: port_points(case, &value),

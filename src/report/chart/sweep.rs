@@ -91,8 +91,8 @@ impl SweepChart {
                 case.peer,
                 case.direction.name()
             );
-            add(label.clone(), at, case.figures.throughput_bps);
-            add(format!("{label}, other way"), at, case.figures.throughput_back_bps);
+            add(label.clone(), at, case.figures.delivery.throughput_bps);
+            add(format!("{label}, other way"), at, case.figures.delivery.throughput_back_bps);
             if let Some(limit) = line_limit_bps(case).filter(|limit| limit.is_finite() && *limit > 0.0) {
                 limits.push((label, (at, limit)));
             }

@@ -243,8 +243,8 @@ fn many_links() -> Run {
     run.warnings.clear();
     for (index, case) in run.cases.iter_mut().enumerate() {
         case.endpoint = format!("tcp://gauge-{index}.example:7100");
-        case.figures.response_ns = None;
-        case.figures.missed_frames = None;
+        case.figures.times.response_ns = None;
+        case.figures.times.missed_frames = None;
         case.warnings.clear();
         case.placement.clear();
     }

@@ -5,26 +5,25 @@ use serde_json::{Map, Value};
 use crate::link::LinkRate;
 use crate::link::serial_line::UartErrors;
 use crate::plan::Case;
-use crate::run::{Figures, PartResult};
+use crate::run::{Figures, LineErrors, PartResult};
 use crate::workload::FlowResult;
 
 /// Adds the share of the link rate and the line errors of the ports.
 pub(super) fn with_line_figures(
-    figures: Figures,
+    mut figures: Figures,
     lines: &[Option<LinkRate>],
     flows: &[FlowResult],
 ) -> Figures {
-    let errors = total_errors(flows);
     let limit = total_limit_bps(lines).filter(|limit| *limit > 0.0);
-    let percent = figures.throughput_bps.zip(limit).map(|(rate, limit)| 100.0 * rate / limit);
-    Figures {
-        line_rate_percent: percent,
-        framing_errors: errors.map(|errors| errors.framing),
-        parity_errors: errors.map(|errors| errors.parity),
-        breaks: errors.map(|errors| errors.breaks),
-        overruns: errors.map(|errors| errors.overruns),
-        ..figures
-    }
+    let rate = figures.delivery.throughput_bps;
+    figures.delivery.line_rate_percent = rate.zip(limit).map(|(rate, limit)| 100.0 * rate / limit);
+    figures.line_errors = total_errors(flows).map(|errors| LineErrors {
+        framing: errors.framing,
+        parity: errors.parity,
+        breaks: errors.breaks,
+        overruns: errors.overruns,
+    });
+    figures
 }
 
 /// Payload rate of all lines together in bits per second; `None` if one is unknown.
@@ -54,7 +53,8 @@ fn merge_errors(a: UartErrors, b: UartErrors, join: fn(u64, u64) -> u64) -> Uart
 
 /// Rate of the slowest port ÷ rate of the fastest; a port without data has rate 0.
 pub(super) fn fairness(ports: &[PartResult]) -> Option<f64> {
-    let rates: Vec<f64> = ports.iter().map(|port| port.figures.throughput_bps.unwrap_or(0.0)).collect();
+    let rates: Vec<f64> =
+        ports.iter().map(|port| port.figures.delivery.throughput_bps.unwrap_or(0.0)).collect();
     let slowest = rates.iter().copied().reduce(f64::min)?;
     let fastest = rates.iter().copied().reduce(f64::max)?;
     (fastest > 0.0).then(|| slowest / fastest)
@@ -62,7 +62,7 @@ pub(super) fn fairness(ports: &[PartResult]) -> Option<f64> {
 
 /// Median of the slowest port ÷ median of the fastest; `None` unless every port has a median.
 pub(super) fn latency_spread(ports: &[PartResult]) -> Option<f64> {
-    let median = |port: &PartResult| port.figures.latency_ns.as_ref()?.percentile("p50");
+    let median = |port: &PartResult| port.figures.times.latency_ns.as_ref()?.percentile("p50");
     let medians: Vec<u64> = ports.iter().map(median).collect::<Option<_>>()?;
     let (fastest, slowest) = (medians.iter().min()?, medians.iter().max()?);
     (*fastest > 0).then(|| *slowest as f64 / *fastest as f64)
@@ -88,6 +88,7 @@ pub(super) fn line_facts(case: &Case, lines: &[Option<LinkRate>]) -> Map<String,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::Delivery;
     use crate::sample::Recorder;
     use crate::workload::FlowRole;
 
@@ -110,16 +111,18 @@ mod tests {
         let errors = |framing, overruns| Some(UartErrors { framing, overruns, ..UartErrors::default() });
         let flows = [flow(0, errors(2, 0)), flow(0, errors(3, 0)), flow(2, errors(1, 7)), flow(2, None)];
         let figures = with_line_figures(Figures::default(), &[None], &flows);
-        assert_eq!((figures.framing_errors, figures.overruns), (Some(4), Some(7)));
-        assert_eq!((figures.parity_errors, figures.breaks), (Some(0), Some(0)));
-        assert_eq!(with_line_figures(Figures::default(), &[None], &[flow(0, None)]).framing_errors, None);
+        let all = LineErrors { framing: 4, parity: 0, breaks: 0, overruns: 7 };
+        assert_eq!(figures.line_errors, Some(all));
+        assert_eq!(with_line_figures(Figures::default(), &[None], &[flow(0, None)]).line_errors, None);
     }
 
     #[test]
     fn the_share_is_that_of_all_lines_together() {
         let line = |baud, bits_per_byte| Some(LinkRate { bits_per_byte, ..LinkRate::without_overhead(baud) });
-        let figures = || Figures { throughput_bps: Some(8000.0), ..Figures::default() };
-        let percent = |lines: &[Option<LinkRate>]| with_line_figures(figures(), lines, &[]).line_rate_percent;
+        let delivery = Delivery { throughput_bps: Some(8000.0), ..Delivery::default() };
+        let figures = || Figures { delivery, ..Figures::default() };
+        let percent =
+            |lines: &[Option<LinkRate>]| with_line_figures(figures(), lines, &[]).delivery.line_rate_percent;
         assert_eq!(percent(&[line(10_000.0, 10.0)]), Some(100.0));
         // 8000 and 16 000 bits of payload, whatever the frame format.
         assert_eq!(percent(&[line(10_000.0, 10.0), line(22_000.0, 11.0)]), Some(100.0 / 3.0));

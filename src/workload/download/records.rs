@@ -1,7 +1,6 @@
 //! Checks the sequence of numbered records: missing, duplicate, or out of order.
 
-use crate::run::{RecordFault, RecordFaultKind};
-use crate::sample::RecordCounts;
+use crate::run::{RecordCounts, RecordFault, RecordFaultKind};
 
 /// Maximum listed faults of each kind; all are counted.
 const MAX_LISTED_FAULTS: usize = 16;

@@ -26,13 +26,14 @@ pub fn figures(case: &Case, flows: &[FlowResult], report: Option<&ServerReport>)
             let none = DeliveredCounts { elapsed_ns, ..DeliveredCounts::default() };
             let delivered = far_flows.fold(none, |all, flow| all.add_report(flow));
             drops = add_optional(drops, delivered.socket_drops);
-            figures.received += delivered.messages;
-            figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
-            figures.reordered = figures.reordered.saturating_add(delivered.reordered);
-            figures.corrupt_messages = figures.corrupt_messages.saturating_add(delivered.corrupt_messages);
-            figures.delivered_bytes = Some(delivered.bytes);
-            figures.throughput_bps = delivered.rate_bps();
-            figures.messages_per_second = delivered.messages_per_second();
+            figures.counts.received += delivered.messages;
+            figures.counts.duplicate = figures.counts.duplicate.saturating_add(delivered.duplicate);
+            figures.counts.reordered = figures.counts.reordered.saturating_add(delivered.reordered);
+            figures.counts.corrupt_messages =
+                figures.counts.corrupt_messages.saturating_add(delivered.corrupt_messages);
+            figures.delivery.delivered_bytes = Some(delivered.bytes);
+            figures.delivery.throughput_bps = delivered.rate_bps();
+            figures.delivery.messages_per_second = delivered.messages_per_second();
         }
     }
     if let Some(near) = &inward {
@@ -53,33 +54,34 @@ pub fn figures(case: &Case, flows: &[FlowResult], report: Option<&ServerReport>)
         let socket =
             flows.iter().filter(|flow| flow.role == FlowRole::Download).map(|flow| flow.socket_drops);
         drops = socket.fold(drops, add_optional);
-        figures.received = figures.received.saturating_add(delivered.messages);
-        figures.corrupt_bytes += near.counts.corrupt_bytes;
-        figures.lost_bytes += near.counts.lost_bytes;
-        figures.inserted_bytes += near.counts.inserted_bytes;
-        figures.defects.clone_from(&near.defects);
-        figures.corrupt_messages = figures.corrupt_messages.saturating_add(delivered.corrupt_messages);
-        figures.duplicate = figures.duplicate.saturating_add(delivered.duplicate);
-        figures.reordered = figures.reordered.saturating_add(delivered.reordered);
+        figures.counts.received = figures.counts.received.saturating_add(delivered.messages);
+        figures.byte_errors.corrupt_bytes += near.counts.corrupt_bytes;
+        figures.byte_errors.lost_bytes += near.counts.lost_bytes;
+        figures.byte_errors.inserted_bytes += near.counts.inserted_bytes;
+        figures.byte_errors.defects.clone_from(&near.defects);
+        figures.counts.corrupt_messages =
+            figures.counts.corrupt_messages.saturating_add(delivered.corrupt_messages);
+        figures.counts.duplicate = figures.counts.duplicate.saturating_add(delivered.duplicate);
+        figures.counts.reordered = figures.counts.reordered.saturating_add(delivered.reordered);
         if outward.is_some() {
-            figures.delivered_back_bytes = Some(delivered.bytes);
-            figures.throughput_back_bps = delivered.rate_bps();
+            figures.delivery.delivered_back_bytes = Some(delivered.bytes);
+            figures.delivery.throughput_back_bps = delivered.rate_bps();
         } else {
-            figures.delivered_bytes = Some(delivered.bytes);
-            figures.throughput_bps = delivered.rate_bps();
-            figures.messages_per_second = delivered.messages_per_second();
+            figures.delivery.delivered_bytes = Some(delivered.bytes);
+            figures.delivery.throughput_bps = delivered.rate_bps();
+            figures.delivery.messages_per_second = delivered.messages_per_second();
         }
     }
-    figures.sent = sent;
+    figures.counts.sent = sent;
     let broken_off = inward.is_some_and(|near| near.counts.is_interrupted);
     // An echo may lose data even if its link does not.
     let loses = loop_ || !is_reliable_stream(case);
-    if figures.delivered_bytes.is_some() && !broken_off && loses {
-        figures.lost = sent.saturating_sub(figures.received);
+    if figures.delivery.delivered_bytes.is_some() && !broken_off && loses {
+        figures.counts.lost = sent.saturating_sub(figures.counts.received);
     }
     if let Some(drops) = drops {
-        figures.lost_in_socket = Some(drops.min(figures.lost));
-        figures.lost_on_path = Some(figures.lost.saturating_sub(drops));
+        figures.counts.lost_in_socket = Some(drops.min(figures.counts.lost));
+        figures.counts.lost_on_path = Some(figures.counts.lost.saturating_sub(drops));
     }
     figures
 }

@@ -10,7 +10,7 @@ use crate::protocol::pakbus::message::{HelloFields, LoggerCommand};
 use crate::protocol::pakbus::packet::{Hop, LinkState, PacketRoute, PakBusPacket};
 use crate::protocol::pakbus::reply::{DeliveryFailure, FailureCode, LoggerReply};
 use crate::protocol::pakbus::{BROADCAST_ADDRESS, PakBusParseError};
-use crate::sample::TransferCounts;
+use crate::run::RequestCounts;
 
 /// The client's address. Addresses from 4000 are for computers, and loggers accept them; LoggerNet uses 4094.
 pub const CLIENT_ADDRESS: u16 = 4093;
@@ -124,7 +124,7 @@ pub struct Conversation {
     /// Time of the last reply.
     last_reply: Time,
     pub stats: ReceiveStats,
-    pub transfer: TransferCounts,
+    pub counts: RequestCounts,
 }
 
 impl Conversation {
@@ -145,7 +145,7 @@ impl Conversation {
             narrowed_at: 0,
             last_reply: Time(0),
             stats: ReceiveStats::default(),
-            transfer: TransferCounts { window: window as u64, ..TransferCounts::default() },
+            counts: RequestCounts { window: window as u64, ..RequestCounts::default() },
         }
     }
 
@@ -224,7 +224,7 @@ impl Conversation {
         let number = self.allocate_transaction();
         self.pending.retain(|pending| !matches!(pending.command, LoggerCommand::Hello(_)));
         for pending in &mut self.pending {
-            self.transfer.retransmissions += u64::from(pending.first_sent.is_some());
+            self.counts.retransmissions += u64::from(pending.first_sent.is_some());
             (pending.state, pending.tries) = (CommandState::Queued(Time(0)), 0);
             if matches!(pending.command, LoggerCommand::Fetch(_)) {
                 pending.transaction = number;
@@ -254,7 +254,7 @@ impl Conversation {
             }
             pending.tries += 1;
             pending.state = CommandState::Queued(now);
-            self.transfer.retransmissions += 1;
+            self.counts.retransmissions += 1;
             late = late.max(Some(pending.send_order));
         }
         if let Some(order) = late {
@@ -268,7 +268,7 @@ impl Conversation {
         if order > self.narrowed_at {
             self.narrowed_at = self.sendings;
             self.window = (self.window / 2).max(1);
-            self.transfer.window = self.window as u64;
+            self.counts.window = self.window as u64;
         }
     }
 
@@ -463,7 +463,7 @@ impl Conversation {
         outcome: Result<LoggerReply, FailureCode>,
     ) -> Option<CommandOutcome> {
         let pending = self.pending.remove(at)?;
-        self.transfer.round_trips += 1;
+        self.counts.round_trips += 1;
         let sent = pending.first_sent.unwrap_or(pending.last_sent);
         Some(CommandOutcome { key: pending.key, command: pending.command, first_sent: sent, outcome })
     }
@@ -487,8 +487,8 @@ impl Conversation {
         if failure.code != FailureCode::OVERFLOW {
             return self.complete_command(at, Err(failure.code));
         }
-        self.transfer.refusals += 1;
-        self.transfer.retransmissions += 1;
+        self.counts.refusals += 1;
+        self.counts.retransmissions += 1;
         let alone = !self
             .pending
             .iter()
@@ -511,7 +511,7 @@ impl Conversation {
 
     /// Extends the wait for a reply by this many seconds.
     fn extend_wait(&mut self, transaction: u8, kind: u8, seconds: u16, now: Time) {
-        self.transfer.please_waits += 1;
+        self.counts.please_waits += 1;
         self.stats.please_waits += 1;
         // The manual allows at most 30 s per extension (BMP5 manual).
         let wait = Duration::from_secs(u64::from(seconds.min(30)));

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::mpsc::TrySendError;
 use std::time::Duration;
 
+use serde_json::Map;
+
 use super::PakBusOptions;
 use super::conversation::{Conversation, NoReplyError};
 use super::job::DownloadJob;
@@ -13,6 +15,7 @@ use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Fault};
 use crate::plan::Case;
 use crate::protocol::pakbus::EMULATED_MARKER;
+use crate::run::RequestCounts;
 use crate::sample::{Recorder, TransferCounts};
 use crate::workload::RecordingParty;
 use crate::workload::download::{ContentSender, WHOLE_FACT};
@@ -193,9 +196,8 @@ impl Party for Downloader {
             if self.recorder.first_instant.is_none() {
                 self.recorder.begin(at);
                 // Earlier transfers only prepared the download.
-                let TransferCounts { window, reconnects, .. } = self.conversation.transfer;
-                self.conversation.transfer =
-                    TransferCounts { window, reconnects, ..TransferCounts::default() };
+                let RequestCounts { window, reconnects, .. } = self.conversation.counts;
+                self.conversation.counts = RequestCounts { window, reconnects, ..RequestCounts::default() };
             }
             self.recorder.counts.sent += 1;
         }
@@ -236,22 +238,25 @@ impl Party for Downloader {
     fn on_reopened(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<(), Fault> {
         self.reopen_at = None;
         match outcome {
-            Ok(()) => self.conversation.transfer.reconnects += 1,
+            Ok(()) => self.conversation.counts.reconnects += 1,
             Err(_) => self.schedule_reopen(now),
         }
         Ok(())
     }
 
     fn on_ended(&mut self, _cost: PartyCost) {
-        let mut transfer = self.conversation.transfer.clone();
-        transfer.records = self.job.records();
-        transfer.server_facts.insert(WHOLE_FACT.to_owned(), self.job.is_complete().into());
+        let mut server_facts = Map::new();
+        server_facts.insert(WHOLE_FACT.to_owned(), self.job.is_complete().into());
         if let Some(program) = self.job.program() {
-            transfer.server_facts.insert("logger_os".to_owned(), program.os.clone().into());
+            server_facts.insert("logger_os".to_owned(), program.os.clone().into());
             let emulated = program.result.contains(EMULATED_MARKER);
-            transfer.server_facts.insert("emulated".to_owned(), emulated.into());
+            server_facts.insert("emulated".to_owned(), emulated.into());
         }
-        self.recorder.transfer_counts = Some(transfer);
+        self.recorder.transfer_counts = Some(TransferCounts {
+            requests: self.conversation.counts,
+            server_facts,
+            records: self.job.records(),
+        });
         let counts = &mut self.recorder.counts;
         let unanswered = counts.sent - counts.received;
         if self.has_failed && counts.received > 0 {

@@ -15,7 +15,8 @@ use crate::protocol::pakbus::message::{FetchRequest, LoggerCommand, ReplyCode};
 use crate::protocol::pakbus::packet::LinkState;
 use crate::protocol::pakbus::reply::{LoggerProgram, LoggerReply};
 use crate::protocol::pakbus::{directory, table};
-use crate::sample::{RecordCounts, Recorder, Sample};
+use crate::run::RecordCounts;
+use crate::sample::{Recorder, Sample};
 use crate::workload::download::{RecordChecker, RecordStatus};
 
 /// Longest accepted list of files or tables: far more than loggers have.

@@ -10,7 +10,7 @@ use crate::lab::logger::{FullQueuePolicy, Logger, LoggerConfig, LoggerOptions, g
 use crate::link::Dialer;
 use crate::plan::{CaseSpec, OneOrMany, Plan};
 use crate::protocol::pakbus::value::LoggerTime;
-use crate::run::{CaseResult, RecordFault, RecordFaultKind};
+use crate::run::{CaseResult, RecordFault, RecordFaultKind, RequestCounts};
 use crate::schedule::{self, RunContext};
 use crate::units::{Bytes, Count};
 use crate::workload::download::MAX_QUEUED_CHUNKS;
@@ -76,11 +76,15 @@ fn a_file_arrives_as_it_is() {
         assert!(got.case.complete, "{:?}", got.case.warnings);
         assert!(got.content == generate_content(7, size), "{size}");
         let figures = &got.case.figures;
-        assert_eq!(figures.delivered_bytes, Some(size as u64));
+        assert_eq!(figures.delivery.delivered_bytes, Some(size as u64));
         // A file whose last chunk is full ends with an empty chunk.
         let round_trips = size as u64 / 991 + 1;
-        assert_eq!((figures.round_trips, figures.retransmissions), (Some(round_trips), Some(0)));
-        assert_eq!((figures.sent, figures.received, figures.lost), (round_trips, round_trips, 0));
+        let requests = figures.requests.unwrap();
+        assert_eq!((requests.round_trips, requests.retransmissions), (round_trips, 0));
+        assert_eq!(
+            (figures.counts.sent, figures.counts.received, figures.counts.lost),
+            (round_trips, round_trips, 0)
+        );
     }
 }
 
@@ -94,7 +98,7 @@ fn the_rate_is_one_chunk_per_round_trip() {
         assert!(got.content == generate_content(7, 60_000));
         let line = 8.0 * (991.0 * (1.0 + 2.0 / 256.0) + 19.0 + 24.0 + 12.0) / 80_000.0;
         let predicted = 8.0 * 991.0 / (2.0 * f64::from(delay_ms) / 1e3 + 0.02 + line);
-        let rate = got.case.figures.throughput_bps.unwrap();
+        let rate = got.case.figures.delivery.throughput_bps.unwrap();
         assert!((rate / predicted - 1.0).abs() < 0.03, "{delay_ms} ms: {rate} instead of {predicted}");
     }
 }
@@ -105,7 +109,7 @@ fn only_so_much_of_a_file_is_downloaded() {
     let (got, _) = run(file_device(100_000), &spec);
     assert!(got.case.complete, "{:?}", got.case.warnings);
     assert!(got.content == generate_content(7, 100_000)[..2500]);
-    assert_eq!(got.case.figures.round_trips, Some(3));
+    assert_eq!(got.case.figures.requests.unwrap().round_trips, 3);
     let spec = CaseSpec { count: Some(Count(5)), size: Some(OneOrMany::One(Bytes(100))), ..spec };
     let (got, _) = run(file_device(100_000), &spec);
     assert!(got.case.complete && got.content == generate_content(7, 100_000)[..500]);
@@ -128,11 +132,11 @@ fn a_window_fills_the_link() {
         let deep = LoggerConfig { queue_commands: 80, ..file_device(600_000) };
         let got = download(deep, url, &[("file", FILE), ("window", window)]);
         assert!(got.case.complete && got.content == generate_content(7, 600_000), "{:?}", got.case.warnings);
-        let share = got.case.figures.throughput_bps.unwrap() / 80_000.0;
+        let share = got.case.figures.delivery.throughput_bps.unwrap() / 80_000.0;
         assert!((least..most).contains(&share), "window {window}: {share}");
-        let figures = &got.case.figures;
-        assert_eq!((figures.retransmissions, figures.refusals), (Some(0), Some(0)));
-        assert_eq!(figures.window, Some(window.parse().unwrap()));
+        let requests = got.case.figures.requests.unwrap();
+        assert_eq!((requests.retransmissions, requests.refusals), (0, 0));
+        assert_eq!(requests.window, window.parse::<u64>().unwrap());
     }
 }
 
@@ -154,9 +158,9 @@ fn a_window_shrinks_to_what_the_logger_accepts() {
         let got = download(shallow, "mem://logger?delay=200ms", &[("file", FILE), ("window", "16")]);
         assert!(got.case.complete && got.content == generate_content(7, 100_000), "{:?}", got.case.warnings);
         // Most commands are on the link, so the window may exceed the queue a little.
-        let window = got.case.figures.window.unwrap();
+        let RequestCounts { window, retransmissions, .. } = got.case.figures.requests.unwrap();
         assert!((queue as u64 / 2..=2 * queue as u64).contains(&window), "{queue} {full:?}: {window}");
-        assert!(got.case.figures.retransmissions.unwrap() > 0);
+        assert!(retransmissions > 0);
         assert!(got.case.warnings.iter().any(|warning| warning.code == "window_reduced"));
     }
 }
@@ -176,11 +180,8 @@ fn a_table_becomes_lines() {
         for (line, number) in lines[1..].iter().zip(1..) {
             assert_eq!(line.split(',').nth(1), Some(number.to_string().as_str()), "{line}");
         }
-        let figures = &got.case.figures;
-        assert_eq!(
-            (figures.records, figures.record_gaps, figures.record_repeats),
-            (Some(records), Some(0), Some(0))
-        );
+        let counts = got.case.figures.records.unwrap();
+        assert_eq!((counts.received, counts.missing, counts.repeated), (records, 0, 0));
     }
 }
 
@@ -218,10 +219,10 @@ fn exactly_the_records_that_were_skipped_are_missed() {
     let options = [("table", "Bench"), ("window", "4")];
     let (got, logger) = run(skips, &spec("mem://logger?delay=1ms", "download", &options));
     assert!(got.case.complete, "{:?}", got.case.warnings);
-    let figures = &got.case.figures;
+    let records = got.case.figures.records.unwrap();
     let skipped = logger.counters().skipped;
     assert!(skipped > 3, "{skipped}");
-    assert_eq!(figures.record_gaps, Some(skipped));
+    assert_eq!(records.missing, skipped);
     let text = String::from_utf8(got.content).unwrap();
     let numbers = text.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().parse::<u64>().unwrap());
     let numbers: Vec<u64> = numbers.collect();
@@ -230,7 +231,7 @@ fn exactly_the_records_that_were_skipped_are_missed() {
         records: pair[1] - pair[0] - 1,
         kind: RecordFaultKind::Missing,
     });
-    assert_eq!(figures.record_faults, missing.take(16).collect::<Vec<_>>());
+    assert_eq!(records.faults, missing.take(16).collect::<Vec<_>>());
     assert!(got.case.warnings.iter().any(|warning| warning.code == "record_numbers"));
 }
 
@@ -239,8 +240,8 @@ fn a_slow_logger_gets_more_time() {
     let slow = LoggerConfig { command_time: Duration::from_secs(40), ..file_device(1500) };
     let got = download(slow, "mem://logger", &[("file", FILE)]);
     assert!(got.case.complete && got.content == generate_content(7, 1500), "{:?}", got.case.warnings);
-    let figures = &got.case.figures;
-    assert_eq!((figures.please_waits, figures.retransmissions), (Some(4), Some(0)));
+    let requests = got.case.figures.requests.unwrap();
+    assert_eq!((requests.please_waits, requests.retransmissions), (4, 0));
 }
 
 #[test]
@@ -248,8 +249,11 @@ fn the_clock_is_a_round_trip() {
     let spec = CaseSpec { count: Some(Count(100)), ..spec("mem://logger?delay=7ms", "latency", &[]) };
     let (got, logger) = run(LoggerConfig { command_time: Duration::from_millis(3), ..file_device(0) }, &spec);
     let figures = &got.case.figures;
-    assert_eq!((figures.sent, figures.received, figures.corrupt_messages), (100, 100, 0));
-    let latency = figures.latency_ns.as_ref().unwrap();
+    assert_eq!(
+        (figures.counts.sent, figures.counts.received, figures.counts.corrupt_messages),
+        (100, 100, 0)
+    );
+    let latency = figures.times.latency_ns.as_ref().unwrap();
     assert_eq!((latency.min, latency.max), (17_000_000, 17_000_000));
     assert_eq!(got.case.message_bytes, 24);
     // Includes the warm-up.

@@ -1,0 +1,424 @@
+//! The figures of a case, in groups that are measured together. In the document the groups form one flat object.
+//!
+//! `docs/metrics.md` defines every number. Counts may come from an untrusted server, so sums saturate.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::stats::Interval;
+
+/// The figures of a case, a repetition or a port.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    #[serde(flatten)]
+    pub counts: MessageCounts,
+    #[serde(flatten)]
+    pub byte_errors: ByteErrors,
+    #[serde(flatten)]
+    pub times: RoundTripTimes,
+    #[serde(flatten)]
+    pub delivery: Delivery,
+    /// Errors that the serial ports counted, where they count them.
+    #[serde(flatten)]
+    pub line_errors: Option<LineErrors>,
+    /// Requests of a download.
+    #[serde(flatten)]
+    pub requests: Option<RequestCounts>,
+    /// Records that a download received from a table.
+    #[serde(flatten)]
+    pub records: Option<RecordCounts>,
+    /// One-way figures, where the remote reports its timestamps.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ways: Option<OneWayFigures>,
+    /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub intervals: BTreeMap<String, Interval>,
+    /// Histogram of the latency in ns: HdrHistogram V2, deflate not used, base64.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub histogram_hdr_v2: Option<String>,
+}
+
+impl Figures {
+    /// True if anything was measured. A transfer may be shorter than one message.
+    pub fn has_measurements(&self) -> bool {
+        let counts = &self.counts;
+        counts.sent > 0 || counts.received > 0 || self.delivery.delivered_bytes.is_some_and(|bytes| bytes > 0)
+    }
+
+    /// Share of the messages that were lost (0 to 1). `None` if nothing was sent or the receiver did not report.
+    pub fn loss_share(&self) -> Option<f64> {
+        let MessageCounts { sent, received, lost, .. } = self.counts;
+        let without_report = received + lost == 0
+            || self.delivery.delivered_bytes.is_none() && self.delivery.delivered_back_bytes.is_some();
+        (sent > 0 && !without_report).then(|| lost as f64 / sent as f64)
+    }
+
+    /// Adds the counts of another repetition. Rates, times and intervals stay.
+    pub fn add_counts(&mut self, other: &Figures) {
+        self.counts.add(&other.counts);
+        self.byte_errors.add(&other.byte_errors);
+        self.delivery.add_bytes(&other.delivery);
+        if let Some(more) = &other.line_errors {
+            self.line_errors.get_or_insert_default().add(more);
+        }
+    }
+}
+
+/// Messages sent, received and lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MessageCounts {
+    /// Messages that the client sent (or the server, in a download).
+    pub sent: u64,
+    pub received: u64,
+    pub lost: u64,
+    /// Lost messages that the receiver's socket dropped, and messages that the network lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_in_socket: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_on_path: Option<u64>,
+    /// Replies that came after their time-out. They count as lost.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub late: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub duplicate: u64,
+    /// Replies that came before their request was sent.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub early: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reordered: u64,
+    /// Messages that arrived, or came back, with changed content.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub corrupt_messages: u64,
+    /// Sends that the schedule required but that could not be made in time.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub missed_sends: u64,
+}
+
+impl MessageCounts {
+    pub fn add(&mut self, other: &MessageCounts) {
+        for (sum, more) in [
+            (&mut self.sent, other.sent),
+            (&mut self.received, other.received),
+            (&mut self.lost, other.lost),
+            (&mut self.late, other.late),
+            (&mut self.duplicate, other.duplicate),
+            (&mut self.early, other.early),
+            (&mut self.reordered, other.reordered),
+            (&mut self.corrupt_messages, other.corrupt_messages),
+            (&mut self.missed_sends, other.missed_sends),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self.lost_in_socket = add_optional(self.lost_in_socket, other.lost_in_socket);
+        self.lost_on_path = add_optional(self.lost_on_path, other.lost_on_path);
+    }
+}
+
+/// Defects of the bytes that arrived or came back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ByteErrors {
+    pub corrupt_bytes: u64,
+    /// Bytes that a loop did not return.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost_bytes: u64,
+    /// Bytes that a loop returned although they were not sent, or were sent once and returned twice.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub inserted_bytes: u64,
+    /// The first defects of a loop, by position.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub defects: Vec<Defect>,
+}
+
+impl ByteErrors {
+    /// The listed defects are those of the first that had any.
+    pub fn add(&mut self, other: &ByteErrors) {
+        self.corrupt_bytes = self.corrupt_bytes.saturating_add(other.corrupt_bytes);
+        self.lost_bytes = self.lost_bytes.saturating_add(other.lost_bytes);
+        self.inserted_bytes = self.inserted_bytes.saturating_add(other.inserted_bytes);
+        if self.defects.is_empty() {
+            self.defects.clone_from(&other.defects);
+        }
+    }
+}
+
+/// Times of round trips.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RoundTripTimes {
+    /// Service time: received − sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Distribution>,
+    /// Response time: received − intended. Only with a schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_ns: Option<Distribution>,
+    /// Only with a schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed_frames: Option<MissedFrames>,
+    /// Mean |difference| of consecutive latencies (IPDV, RFC 3393).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter_ns: Option<f64>,
+}
+
+/// Payload that was delivered, and its rates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Delivery {
+    /// Delivered payload bits per second, by the receiver's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput_bps: Option<f64>,
+    /// The same for the other direction, if both were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput_back_bps: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages_per_second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivered_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivered_back_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line_rate_percent: Option<f64>,
+}
+
+impl Delivery {
+    pub fn add_bytes(&mut self, other: &Delivery) {
+        self.delivered_bytes = add_optional(self.delivered_bytes, other.delivered_bytes);
+        self.delivered_back_bytes = add_optional(self.delivered_back_bytes, other.delivered_back_bytes);
+    }
+}
+
+/// Errors that serial ports counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineErrors {
+    #[serde(rename = "framing_errors")]
+    pub framing: u64,
+    #[serde(rename = "parity_errors")]
+    pub parity: u64,
+    pub breaks: u64,
+    pub overruns: u64,
+}
+
+impl LineErrors {
+    pub fn add(&mut self, other: &LineErrors) {
+        self.framing = self.framing.saturating_add(other.framing);
+        self.parity = self.parity.saturating_add(other.parity);
+        self.breaks = self.breaks.saturating_add(other.breaks);
+        self.overruns = self.overruns.saturating_add(other.overruns);
+    }
+}
+
+/// Counts of a transfer that requests each chunk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestCounts {
+    /// Requests that got a reply.
+    pub round_trips: u64,
+    /// Requests that were sent again because the time-out passed or the link was opened again.
+    pub retransmissions: u64,
+    /// "Please wait" messages of the remote.
+    pub please_waits: u64,
+    /// Requests that the remote refused because its queue was full.
+    pub refusals: u64,
+    /// Times that a lost link was opened again.
+    pub reconnects: u64,
+    /// Requests in flight at the end.
+    pub window: u64,
+}
+
+impl RequestCounts {
+    pub fn add(&mut self, other: &RequestCounts) {
+        self.round_trips += other.round_trips;
+        self.retransmissions += other.retransmissions;
+        self.please_waits += other.please_waits;
+        self.refusals += other.refusals;
+        self.reconnects += other.reconnects;
+        self.window = if self.window == 0 { other.window } else { self.window.min(other.window) };
+    }
+}
+
+/// Counts of numbered records.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordCounts {
+    /// Records received, each counted once.
+    #[serde(rename = "records")]
+    pub received: u64,
+    /// Records missing from the sequence of numbers.
+    #[serde(rename = "record_gaps")]
+    pub missing: u64,
+    #[serde(rename = "record_repeats")]
+    pub repeated: u64,
+    #[serde(rename = "records_out_of_order")]
+    pub out_of_order: u64,
+    /// The first faults in the sequence of numbers.
+    #[serde(rename = "record_faults", skip_serializing_if = "Vec::is_empty", default)]
+    pub faults: Vec<RecordFault>,
+}
+
+impl RecordCounts {
+    /// The listed faults are those of the first that had any.
+    pub fn add(&mut self, other: &RecordCounts) {
+        self.received += other.received;
+        self.missing = self.missing.saturating_add(other.missing);
+        self.repeated += other.repeated;
+        self.out_of_order += other.out_of_order;
+        if self.faults.is_empty() {
+            self.faults.clone_from(&other.faults);
+        }
+    }
+}
+
+/// The sum of two counts; `None` only if both are unknown.
+fn add_optional(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b)
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// A defect of a stream that a loop returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Defect {
+    /// Position in the sent stream, from 0.
+    pub offset: u64,
+    pub bytes: u64,
+    pub kind: DefectKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DefectKind {
+    Changed,
+    Lost,
+    /// Never sent, or returned more than once.
+    Inserted,
+    /// Arrived after bytes that were sent later.
+    Reordered,
+}
+
+impl DefectKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            DefectKind::Changed => "changed",
+            DefectKind::Lost => "lost",
+            DefectKind::Inserted => "inserted",
+            DefectKind::Reordered => "reordered",
+        }
+    }
+}
+
+/// A fault in the sequence of record numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordFault {
+    pub first_record: u64,
+    /// Consecutive records with this fault.
+    pub records: u64,
+    pub kind: RecordFaultKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordFaultKind {
+    Missing,
+    Repeated,
+    /// Arrived after records with higher numbers.
+    OutOfOrder,
+}
+
+impl RecordFaultKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            RecordFaultKind::Missing => "missing",
+            RecordFaultKind::Repeated => "again",
+            RecordFaultKind::OutOfOrder => "out of order",
+        }
+    }
+}
+
+/// A distribution of times in nanoseconds. A lost request ranks slowest: a percentile that falls among the lost is
+/// `null`. A percentile that needs more samples is absent, except the median, which is that of the sample.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// Requests that got a reply.
+    pub count: u64,
+    pub min: u64,
+    pub mean: f64,
+    pub standard_deviation: f64,
+    pub max: u64,
+    /// Mean of the fastest 95 % of the requests sent; `null` if more than 5 % were lost.
+    pub mean_fastest_95_percent: Option<f64>,
+    /// `p10` … `p90`, `p99`, `p99.9` …, by nearest rank.
+    #[serde(flatten)]
+    pub percentiles: BTreeMap<String, Option<u64>>,
+    /// Share (0 to 1) of the requests sent that took longer than this many milliseconds, or were lost.
+    pub later_than_ms: BTreeMap<String, f64>,
+}
+
+impl Distribution {
+    /// A percentile by name (`p50`). `None` if it is absent or was not reached.
+    pub fn percentile(&self, name: &str) -> Option<u64> {
+        self.percentiles.get(name).copied().flatten()
+    }
+}
+
+/// Scheduled requests whose reply came too late after their due time, or never.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissedFrames {
+    /// Number of requests that took longer than this many milliseconds, or were lost.
+    pub count_later_than_ms: BTreeMap<String, u64>,
+    /// The first requests that exceeded the shortest limit.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub first: Vec<MissedFrame>,
+}
+
+impl MissedFrames {
+    /// Counts by limit in milliseconds, shortest limit first.
+    pub fn by_limit(&self) -> Vec<(&str, u64)> {
+        let mut counts: Vec<_> =
+            self.count_later_than_ms.iter().map(|(limit, count)| (limit.as_str(), *count)).collect();
+        let length = |limit: &str| limit.parse().unwrap_or(f64::MAX);
+        counts.sort_by(|a, b| length(a.0).total_cmp(&length(b.0)));
+        counts
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissedFrame {
+    /// As in the raw samples: from 0, including the warm-up.
+    pub sequence: u64,
+    /// From the start of the measurement.
+    pub due_ns: u64,
+    /// Received − intended; absent if lost.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub response_ns: Option<u64>,
+}
+
+/// The parts of a round trip. One-way delays have an error of up to `one_way_error_bound_ns`, because the true offset
+/// between the clocks may differ by that much from `clock_offset_ns`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OneWayFigures {
+    /// From receiving the request to sending the reply, by the remote's clock.
+    pub turnaround_ns: Distribution,
+    /// The round trip without the turnaround.
+    pub path_ns: Distribution,
+    /// Forward and reverse delay, each minus its shortest value.
+    pub there_variation_ns: Distribution,
+    pub back_variation_ns: Distribution,
+    pub there_p50_ns: f64,
+    pub back_p50_ns: f64,
+    /// Half of the shortest path.
+    pub one_way_error_bound_ns: f64,
+    /// Remote time of day minus local time of day.
+    pub clock_offset_ns: f64,
+    /// Rate of the remote's clock relative to the local one; 0 where it could not be determined.
+    pub clock_drift_ppm: f64,
+    /// Times that the remote's clock was set during the measurement.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub clock_steps: u64,
+    /// Lost requests that did not reach the remote, and those whose reply did not come back.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost_there: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost_back: Option<u64>,
+}
