@@ -1,6 +1,6 @@
-//! What the measuring loop does for every message, and what is made of it afterwards.
+//! The work of the measuring loop for every message, and the processing of its records afterwards.
 //!
-//! Not for links of the system: those belong to whole measurements, beside other tools.
+//! Links of the system are not benchmarked here: those belong to whole measurements, beside other tools.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl Exchange {
         Exchange { clock, party, link, now }
     }
 
-    /// Sends one message and receives its answer.
+    /// Sends one message and receives its reply.
     fn once(&mut self) {
         let before = self.answered();
         while self.answered() == before {
@@ -107,7 +107,7 @@ impl Exchange {
     }
 }
 
-/// Both ends of an exchange and the link between: the floor of every latency.
+/// Both ends of a round trip and the link between them: the measurement overhead of every latency.
 #[divan::bench(args = [1, 1400], sample_size = 1000)]
 fn exchange_in_memory(bencher: Bencher, message_bytes: u32) {
     let exchange = RefCell::new(Exchange::new(Clock::System, message_bytes));

@@ -1,11 +1,11 @@
-//! linkgauge gauges any link: how long does a message take, how much gets through,
-//! why is it not better, and is it the same as last time?
+//! linkgauge measures latency and throughput over any link: how long does a message take, how much gets through, what
+//! limits it, is that normal here, and has it changed?
 //!
 //! Features: `cli` (default) is the program; `report` writes text, CSV and pages, explains, and holds the published
 //! studies; `store` saves runs in SQLite; `plan-files` reads plans from TOML. Without them the library measures, serves,
-//! plays the lab, and reads and writes run documents as JSON.
+//! runs the lab, and reads and writes run documents as JSON.
 //!
-//! The program is a thin layer over this library: a plan is checked, run, and becomes a document that is reported.
+//! The program is a thin layer over this library. It checks a plan, runs it, and reports the resulting document.
 //!
 //! ```
 //! use linkgauge::{plan::Plan, schedule};

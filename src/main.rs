@@ -1,4 +1,4 @@
-//! The program: reads the command line, runs one command, turns its end into an exit status.
+//! The program: reads the command line, runs one command, and returns its exit status.
 
 mod cmd;
 

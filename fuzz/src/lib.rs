@@ -1,4 +1,4 @@
-//! What is fuzzed, for the programs in `fuzz_targets`.
+//! The fuzz targets, for the programs in `fuzz_targets`.
 
 pub mod targets;
 

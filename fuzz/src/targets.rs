@@ -1,7 +1,7 @@
-//! What is fuzzed: one function for each parser that reads what others wrote. Each takes any bytes; it may refuse them,
-//! and must neither panic nor need more than they deserve.
+//! The fuzz targets: one function for each parser of bytes from outside. Each takes any bytes. It may refuse them, but
+//! must neither panic nor use more memory than their length justifies.
 //!
-//! `tests/it/fuzz_smoke.rs` lists them, and runs the same functions on every stable toolchain for a moment.
+//! `tests/it/fuzz_smoke.rs` lists them, and runs the same functions briefly on every stable toolchain.
 
 // By path, because the tests include this file from elsewhere.
 #[path = "targets/clients.rs"]
@@ -83,7 +83,7 @@ pub fn endpoint(data: &[u8]) {
     }
 }
 
-/// A plan file; what is a plan is also looked up in the lists.
+/// A plan file; a valid plan is also looked up in the lists.
 pub fn plan(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     if let Ok(plan) = plan::Plan::from_toml(text) {
@@ -92,8 +92,8 @@ pub fn plan(data: &[u8]) {
     }
 }
 
-/// The words of our session: as a client reads them, as a server's door does, and as a whole connection to a server,
-/// in pieces whose length the first byte tells.
+/// The messages of the linkgauge protocol: as a client reads them, as the accept filter of a server does, and as a
+/// whole connection to a server, in chunks whose length the first byte gives.
 pub fn session(data: &[u8]) {
     for used in [
         wire::decode_frame::<SessionRequest>(data, wire::MAX_JSON_BYTES)
@@ -124,8 +124,9 @@ pub fn session(data: &[u8]) {
     connection(party.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
 
-/// What client and server of the TIPC benchmark say, and the topology server beside them: what is read is written back the same, and a server that hears it as
-/// commands and then as data, in pieces whose length the first byte tells, rests at the end.
+/// Messages of client and server of the TIPC benchmark, and of the topology server. Parsed messages encode to the same
+/// bytes. A server that receives the bytes as commands and then as data, in chunks whose length the first byte gives,
+/// is idle at the end.
 pub fn tipc_bench(data: &[u8]) {
     assert!(tipc::parse_event(data).is_none() || data.len() == 48);
     if let Some(command) = BenchCommand::read(data) {
@@ -145,15 +146,15 @@ pub fn tipc_bench(data: &[u8]) {
     connection(stream.as_mut(), rest.chunks(usize::from(size).max(1)));
 }
 
-/// The far side of a peer, as it is without a token.
+/// The server side of a protocol, without a token.
 fn server(name: &str, limits: ServerLimits) -> Arc<dyn Service> {
     let facts = ServerConfig { limits, secret: [7; 32], ..ServerConfig::default() };
     let serve = find_protocol(name).and_then(|peer| peer.serve).expect("this peer can be served");
     serve(&Arc::new(facts))
 }
 
-/// What a NETIO client says to a server, in pieces whose length the first byte tells; and the blocks in it, that lie
-/// where they lie however they come.
+/// Messages of a NETIO client to a server, in chunks whose length the first byte gives; and the blocks in them, whose
+/// positions do not depend on the chunks.
 pub fn netio(data: &[u8]) {
     let Some((&size, rest)) = data.split_first() else { return };
     let pieces = || rest.chunks(usize::from(size).max(1));
@@ -215,8 +216,8 @@ fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u
     panic!("the far end never rests");
 }
 
-/// What an iperf3 client says to our server, and a server to our client: the words by themselves, and as a whole control
-/// connection, cookie and all, in pieces whose length the first byte tells. The server's streams never come.
+/// Messages of an iperf3 client to our server, and of a server to our client: the messages alone, and a whole control
+/// connection with its cookie, in chunks whose length the first byte gives. The server's streams never arrive.
 pub fn iperf3(data: &[u8]) {
     for longest in [iperf3_wire::MAX_PARAMETERS_BYTES, iperf3_wire::MAX_RESULTS_BYTES] {
         let Ok(Some((object, used))) = iperf3_wire::decode_framed(data, longest) else { continue };
@@ -242,7 +243,7 @@ pub fn iperf3(data: &[u8]) {
         let mut head = DatagramHeader::new(wide, SharedJitter::default());
         let _ = [0, 1, u64::MAX].map(|next| head.read(rest, next, Time(u64::MAX)));
     }
-    // A client, at each point at which its session goes on with something else.
+    // A client, at each point at which its session can continue differently.
     let parameters = Parameters::from_json(&asked()).expect("these are parameters");
     let (timeout, time) = (Duration::from_secs(1), Some(Duration::from_secs(1)));
     let plan = ClientPlan {
@@ -263,14 +264,14 @@ pub fn iperf3(data: &[u8]) {
     }
 }
 
-/// What iperf3 3.12 asks for by itself.
+/// The default parameters of iperf3 3.12.
 fn asked() -> serde_json::Map<String, serde_json::Value> {
     let asked = r#"{"tcp":true,"omit":0,"time":1,"num":0,"blockcount":0,"parallel":1,"len":131072}"#;
     serde_json::from_str(asked).expect("this is JSON")
 }
 
-/// What a device answers: after two lines, the end as it was typed and what is expected, comes what it says. Read whole
-/// and in pieces whose length the first byte tells it gives the same answers.
+/// Replies of a device: after two lines, the end as typed and the expected bytes, follow the bytes that the device
+/// sends. The replies are the same whether the bytes are read at once or in chunks whose length the first byte gives.
 pub fn ask(data: &[u8]) {
     let mut parts = data.splitn(3, |&byte| byte == b'\n');
     let (Some(end), Some(expect), Some(said)) = (parts.next(), parts.next(), parts.next()) else { return };
@@ -315,7 +316,7 @@ pub fn rfc2217(data: &[u8]) {
     assert_eq!(whole, served(said.chunks(usize::from(size).max(1))));
     let (data, answers) = whole;
     assert!(data.len() <= said.len());
-    // The greeting, the inputs that are told unasked, and for each question an answer of up to three times its length.
+    // The greeting, the unrequested inputs, and for each request a reply of up to three times its length.
     assert!(answers.len() <= 15 + 8 + 3 * said.len(), "{} bytes of answers", answers.len());
 }
 
@@ -367,8 +368,8 @@ impl PortControl for Wired {
     }
 }
 
-/// What a LINX node says over TCP, its messages about names included; and the same bytes as such a message. What can be
-/// read says the same once written.
+/// Messages of a LINX node over TCP, including those about names; and the same bytes as such a message. Parsed
+/// messages encode to the same bytes.
 pub fn linx(data: &[u8]) {
     if let Ok(message) = RlnhMessage::parse(data) {
         assert_eq!(RlnhMessage::parse(&message.encode()), Ok(message));
@@ -415,8 +416,7 @@ fn linx_over_ethernet(mut data: &[u8]) {
     }
 }
 
-/// A run document that somebody else wrote: read, its histograms decoded, every report made of it, its causes
-/// sought.
+/// A run document from another source: read, its histograms decoded, written in every report format, and explained.
 pub fn run_document(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(run) = Run::from_json(text) else { return };
@@ -432,8 +432,8 @@ pub fn run_document(data: &[u8]) {
     }
 }
 
-/// What is heard where links go through the air: a device's answers for its services, in pieces that each say their
-/// length in a first byte; the words of the bus; what the kernel tells of an interface, and the controller of a signal.
+/// Bytes of radio links: a device's replies about its services, in chunks that each start with their length in one
+/// byte; the messages of the bus; the kernel's messages about an interface; and the signal values of a controller.
 pub fn radio(data: &[u8]) {
     let handle = u16::from_le_bytes([data.get(7).copied().unwrap_or(0), data.get(8).copied().unwrap_or(0)]);
     let _ = hci::parse_rssi(data, handle);
@@ -462,9 +462,9 @@ pub fn radio(data: &[u8]) {
     }
 }
 
-/// What comes from the reflectors of a network, and from whoever asks ours: replies of ICMP; test packets of STAMP and
-/// TWAMP, signed or not, with their extensions; messages of sockperf and lines of a chargen, whole and in pieces whose
-/// length the first byte tells; and our own far ends, which rest when all is said.
+/// Messages of reflectors in a network and of the clients of ours: replies of ICMP; test packets of STAMP and TWAMP,
+/// signed or not, with their extensions; messages of sockperf and lines of chargen, at once and in chunks whose length
+/// the first byte gives. Our servers are idle after the last message.
 pub fn reflectors(data: &[u8]) {
     let Some((&size, said)) = data.split_first() else { return };
     let size = usize::from(size).max(1);
@@ -507,7 +507,7 @@ pub fn reflectors(data: &[u8]) {
     }
 }
 
-/// What can be read says the same once written; extensions keep their length.
+/// Parsed packets encode to the same bytes; extensions keep their length.
 fn test_packets(said: &[u8], key: Option<&HmacKey>) {
     let base = if key.is_some() { AUTHENTICATED_BYTES } else { UNAUTHENTICATED_BYTES };
     let mut written = vec![0; base];
@@ -525,8 +525,8 @@ fn test_packets(said: &[u8], key: Option<&HmacKey>) {
     assert_eq!(extensions.len(), said.len());
 }
 
-/// A result of another program: after a line with the name of its format comes the file. What is read is a sound run,
-/// and every report can be made of it.
+/// A result of another program: a line with the name of its format, then the file. The parsed run is valid, and every
+/// report can be written.
 pub fn import(data: &[u8]) {
     let Some(end) = data.iter().position(|&byte| byte == b'\n') else { return };
     let Some(format) = str::from_utf8(&data[..end]).ok().and_then(import::import_format) else { return };

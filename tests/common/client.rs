@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::program::{Running, run};
 
-/// What the program said.
+/// The output of the program.
 pub struct Said {
     pub status: i32,
     pub run: Value,
@@ -46,7 +46,7 @@ impl Said {
         assert!(said.case()["latency_ns"]["min"].as_u64().is_some_and(|min| min > 0));
     }
 
-    /// It was refused with one line that holds all these words.
+    /// It was refused with one line that contains all these words.
     pub fn refused(self, words: &[&str]) {
         assert_eq!(self.status, 2, "{}", self.errors);
         assert_eq!(self.errors.lines().count(), 1, "{}", self.errors);
@@ -56,7 +56,7 @@ impl Said {
     }
 }
 
-/// Runs the program with the words of a line; ends it if it takes too long.
+/// Runs the program with the arguments in a line; ends it if it takes too long.
 pub fn linkgauge(line: &str) -> Said {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
@@ -79,7 +79,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// `linkgauge serve` of a peer over UDP, and its URL.
+/// `linkgauge serve` of a protocol over UDP, and its URL.
 pub fn serving(arguments: &[&str]) -> (Running, String) {
     let mut server = Running::start(&[&["serve", "udp://127.0.0.1:0"], arguments].concat());
     let mut line = String::new();
@@ -88,7 +88,7 @@ pub fn serving(arguments: &[&str]) -> (Running, String) {
     (server, url)
 }
 
-/// What `import` makes of a file.
+/// The run that `import` makes of a file.
 pub fn imported(format: &str, file: &Path, more: &[&str]) -> Run {
     let file = file.to_str().unwrap();
     let ended = run(&[&["import", format, file, "--json", "-"], more].concat());

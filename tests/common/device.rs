@@ -20,7 +20,7 @@ impl Device {
         Device(Pty::open().unwrap())
     }
 
-    /// What the program at the other end has set.
+    /// The settings of the program at the other end.
     pub fn settings(&self) -> SerialSettings {
         self.0.settings().unwrap()
     }
@@ -29,7 +29,7 @@ impl Device {
         tty::endpoint(&self.0.path, &SerialSettings::default()).unwrap()
     }
 
-    /// Says as much as the line takes now.
+    /// Sends as many bytes as the line accepts now.
     pub fn say_some(&self, bytes: &[u8]) -> usize {
         match rustix::io::write(&self.0.master, bytes) {
             Err(Errno::AGAIN) => 0,
@@ -110,7 +110,7 @@ pub fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// A round trip each way through a port.
+/// A round trip in each direction through a port.
 pub fn works(stream: &mut TcpStream, device: &Device) {
     stream.write_all(b"question").unwrap();
     assert_eq!(device.hear(8), b"question");

@@ -1,4 +1,4 @@
-//! Far ends for the tests of links: an echo as a party, hosted in memory or run in threads.
+//! Servers for the tests of links: an echo as a party, hosted in memory or run in threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use linkgauge::link::{Admission, Batch, Dialer, Fault, Link};
 
 use super::program::wait_until;
 
-/// Returns what it gets, until it gets [`GOODBYE`].
+/// Returns what it receives, until it receives [`GOODBYE`].
 pub struct Echo {
     batch: Batch,
     next: usize,
@@ -99,7 +99,7 @@ impl Far {
         Far { dialer, endpoint, closes, stop, thread }
     }
 
-    /// What a stand-in's endpoint leads to; the stand-in runs elsewhere.
+    /// The remote of a stand-in's endpoint; the stand-in runs elsewhere.
     pub fn standing(endpoint: Endpoint) -> Far {
         let dialer = Dialer::new(Clock::System);
         Far { dialer, endpoint, closes: Arc::default(), stop: Arc::default(), thread: None }

@@ -1,4 +1,4 @@
-//! What the test programs share. Not every program uses all of it.
+//! Shared code of the test programs. Not every program uses all of it.
 
 #[allow(dead_code)]
 pub mod client;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Longer than anything here may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The program with these arguments, its input closed, without what the caller's environment says.
+/// The program with these arguments, without input, and without the settings in the caller's environment.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linkgauge"));
     command.args(arguments).stdin(Stdio::null()).env_remove("LINKGAUGE_TOKEN").env("LC_ALL", "C.UTF-8");
@@ -23,14 +23,14 @@ pub fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a run of the program left.
+/// The result of a run of the program.
 pub struct Ended {
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Longer than any run of the program in a test: what takes this long hangs.
+/// Longer than any run of the program in a test: a program that takes this long hangs.
 const LONGEST_RUN: Duration = Duration::from_secs(120);
 
 /// Runs the program to its end.
@@ -59,7 +59,7 @@ pub fn run_within(longest: Duration, command: &mut Command) -> Ended {
     Ended { status: status.code(), stdout, stderr }
 }
 
-/// What comes through a pipe, in a thread, so that a full one stops no program.
+/// The bytes of a pipe, read in a thread, so that a full pipe blocks no program.
 struct Gathered {
     bytes: Arc<Mutex<Vec<u8>>>,
     thread: JoinHandle<()>,
@@ -116,7 +116,7 @@ impl Running {
         wait_until("the end of a process", || self.0.try_wait().unwrap())
     }
 
-    /// Waits for its end; everything it said, which is not much.
+    /// Waits for its end; returns its output, which must be short.
     pub fn ended(self) -> Ended {
         self.ended_within(PATIENCE)
     }

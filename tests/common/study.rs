@@ -14,12 +14,12 @@ pub fn document(path: &Path) -> Run {
     Run::from_json(&text).unwrap()
 }
 
-/// Nothing is wrong with a figure but what else this host did meanwhile.
+/// The only possible defect of the figure is the load of this host.
 pub fn is_sound(row: &StudyRow) -> bool {
     row.reason.as_deref().is_none_or(|reason| reason == linkgauge::study::HOST_BUSY_NOTE)
 }
 
-/// A study, its document and what was printed.
+/// A study, its document and its output.
 pub fn reproduced(study: &str, flags: &[&str]) -> (Run, Ended) {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
@@ -29,7 +29,7 @@ pub fn reproduced(study: &str, flags: &[&str]) -> (Run, Ended) {
     (document(&json), ended)
 }
 
-/// What was printed, without its lines.
+/// The output, without its lines.
 pub fn words(ended: &Ended) -> String {
     ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,5 +1,5 @@
-//! What every transport must do, tried on every one of them at every endpoint it offers for tests. `it` makes a test of each
-//! trial for this host; a guest of `interop` runs them all on the transports that this kernel may lack.
+//! The requirements of every transport, tried on all of them at every endpoint that they offer for tests. `it` makes a
+//! test of each trial for this host; a guest of `interop` runs them all on the transports that this kernel may lack.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -44,7 +44,7 @@ pub(crate) use for_each;
 /// Bounds every wait of these tests; only a broken link ever needs it.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Transports whose modules a kernel may lack: what is tested of them runs in a guest that has them (`guest`).
+/// Transports whose modules a kernel may lack: their tests run in a guest that has them (`guest`).
 pub const OF_MODULES: &[&str] = &["sctp", "vsock", "tipc", "rfcomm", "l2cap"];
 
 /// Holds in that guest the schemes to try there, with commas.
@@ -63,8 +63,8 @@ pub fn transports() -> impl Iterator<Item = &'static Transport> {
     })
 }
 
-/// Runs a trial on each transport's own test endpoints, with an echo listening there, and on those of the lab's stand-ins
-/// where nobody can listen.
+/// Runs a trial on each transport's own test endpoints, with an echo listening there, and on those of the lab's
+/// stand-ins for transports that cannot listen.
 fn each(trial: impl Fn(&str, &Far)) {
     for transport in transports() {
         let directory = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ fn stand_ins(transport: &Transport) -> Vec<Endpoint> {
     endpoints.filter(|endpoint| endpoint.scheme() == transport.scheme).collect()
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that identify their position.
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..length).map(|_| random.u8(..)).collect()
@@ -118,7 +118,7 @@ fn receive_all(link: &mut dyn Link, into: &mut [u8]) -> usize {
     length
 }
 
-/// A short exchange: does the link work?
+/// A short round trip: does the link work?
 fn works(url: &str, link: &mut dyn Link) {
     let sent = pattern(14, 7);
     send_all(link, &sent);

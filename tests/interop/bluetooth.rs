@@ -1,5 +1,5 @@
-//! Bluetooth with BlueZ itself, in a guest: a channel found by the service on it, a service of ours that others find,
-//! what is told of a connection, and a controller that vanishes. Its own tools are the judges.
+//! Bluetooth with BlueZ itself, in a guest: a channel found by its service, a service of ours that others find, the
+//! reported facts of a connection, and a controller that vanishes. BlueZ's own tools verify the results.
 
 use super::guest::guest;
 use super::modules::{BLUETOOTH, CONTROLLERS, runs};

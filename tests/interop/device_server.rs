@@ -61,7 +61,7 @@ fn a_client_that_is_killed_frees_the_port() {
 fn pyserial_controls_a_port() {
     let device = Device::new();
     let server = serve_controlled(&device);
-    // It checks each answer itself: the value has to be exactly the one it asked for.
+    // It checks each reply itself: the value must be exactly the requested one.
     let script = r#"import serial, sys
 port = serial.serial_for_url(sys.argv[1], baudrate=115200, timeout=30)
 assert port.cts and port.dsr and port.cd and not port.ri

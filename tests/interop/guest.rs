@@ -1,6 +1,6 @@
-//! What needs a kernel with modules that this one may lack: in a guest, on its own time.
+//! Tests that need a kernel with modules that this one may lack: they run in a guest with its own clock.
 //!
-//! Time in these guests is counted in instructions, so what is measured there does not depend on how busy this host is.
+//! The clock of these guests counts instructions, so the figures do not depend on the load of this host.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -51,7 +51,7 @@ fn a_guest_ends_with_the_command_that_started_it() {
     stdout.read_exact(&mut [0; 3]).unwrap();
     running.signal(Signal::INT);
     assert_eq!(running.wait().code(), Some(130));
-    // Whoever still ran would hold it open.
+    // A process that still ran would hold it open.
     assert_eq!(stdout.read(&mut [0; 9]).unwrap(), 0);
     let ended = run(&["lab", "vm", "--cache", cache, "--limit", "1s", "--", "sleep", "1000"]);
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "error: the guest was not done after 1 s\n"));
@@ -88,7 +88,7 @@ fn netem_delays_outgoing_traffic_and_is_removed() {
     let after = &rest[documents.byte_offset()..];
     for (case, headers) in [(0, 14 + 20 + 8), (1, 14 + 20 + 32)] {
         let p50 = median_ns(&run, case);
-        // There and back: the delay, and message and headers at 100 kB/s.
+        // Both directions: the delay, and message and headers at 100 kB/s.
         let expected = 2e6 * (50.0 + (64 + headers) as f64 / 100.0);
         assert!((p50 / expected - 1.0).abs() < 0.02, "{p50} ns, expected {expected}");
     }
@@ -143,7 +143,7 @@ fn a_relay_adds_the_requested_delay() {
 
 #[test]
 fn tools_that_are_missing_are_named_with_their_packages() {
-    // A host that has what a guest needs, and none of the Bluetooth tools.
+    // A host with everything that a guest needs, except the Bluetooth tools.
     let path = tempfile::tempdir().unwrap();
     for tool in ["bash", "qemu-system-x86_64", "busybox", "cpio", "xz"] {
         let found = Command::new("which").arg(tool).output().unwrap();

@@ -1,5 +1,5 @@
-//! ICMP echo, answered by kernels: beside Debian's ping, with both kinds of sockets, and what is said where nothing comes
-//! back. What needs rights or routes of its own runs in namespaces that are gone with the process.
+//! ICMP echo with replies of kernels: compared with Debian's ping, with both kinds of sockets, and the errors without
+//! a reply. Tests that need permissions or routes run in namespaces that end with the process.
 
 use std::fs;
 use std::process::Command;
@@ -33,7 +33,7 @@ pub fn in_a_network(script: &str) -> Ended {
     }
 }
 
-/// What `ping` says it got.
+/// The number of replies that `ping` reports.
 fn received(printed: &str) -> u64 {
     let summary = printed.lines().find(|line| line.contains("packets transmitted")).expect(printed);
     let part = summary.split(", ").find(|part| part.ends_with("received")).expect(summary);
@@ -99,7 +99,7 @@ fn the_counters_of_the_kernel_match() {
 
 #[test]
 fn errors_of_routers_are_one_line() {
-    // Behind `far` there is a router, and nothing else.
+    // Beyond `far` there is only a router.
     let ended = in_a_network(
         r#"
         unshare --net sleep 50 & router=$!

@@ -20,7 +20,7 @@ fn other(program: &str, arguments: &[&str]) -> Running {
     Running(child)
 }
 
-/// Runs iperf3 against itself and imports what it says; that it listens shows in that it answers.
+/// Runs iperf3 against itself and imports its output. A reply shows that the server listens.
 fn iperf3(flags: &[&str]) -> (Value, CaseResult) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("iperf3.json");
@@ -81,7 +81,7 @@ fn iperf3_over_udp() {
     assert!(figures.counts.received > 0 && figures.times.jitter_ns.is_none());
 }
 
-/// What a server writes about a test of these flags.
+/// The output of a server about a test with these flags.
 fn iperf3_server(flags: &[&str]) -> (Value, CaseResult) {
     let directory = tempfile::tempdir().unwrap();
     let (file, port) = (directory.path().join("server.json"), free_port().to_string());

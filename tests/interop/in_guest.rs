@@ -1,4 +1,4 @@
-//! What guests run of this program: the contract of the links that their kernel has and this one may lack.
+//! The part of this program that guests run: the contract of the links that their kernel has and this one may lack.
 
 use crate::trials::{self, IN_THE_GUEST};
 

@@ -1,12 +1,12 @@
-//! Options of IP: a socket that hears every packet of a network of its own is the judge of what really went out.
+//! Options of IP: a socket that receives every packet of its own network verifies the sent packets.
 
 use serde_json::Value;
 
 use super::icmp::in_a_network;
 
-/// Runs the program with each line of arguments on its input (`$LG` is its name), and prints what went out meanwhile: for
-/// each interface, kind of packet and end the values of the field of service. Kinds are those of the first number in the
-/// header: the next protocol.
+/// Runs the program with each line of arguments on its input (`$LG` is its name), and prints the packets sent
+/// meanwhile: for each interface, kind of packet and end the values of the service field. Kinds are those of the first
+/// number in the header: the next protocol.
 const JUDGE: &str = r#"
 import os, re, socket, struct, subprocess, sys
 
@@ -46,7 +46,7 @@ for number, line in enumerate(sys.stdin.read().splitlines()):
     print(line.split()[1], *sorted(set(packets(judge, port))), sep="\n  ")
 "#;
 
-/// What went out for each line of arguments, after `prepare`.
+/// The packets sent for each line of arguments, after `prepare`.
 fn judged(prepare: &str, lines: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("judge.py"), JUDGE).unwrap();
@@ -57,7 +57,7 @@ fn judged(prepare: &str, lines: &str) -> String {
     ended.stdout
 }
 
-/// A server in the network, ready when the script goes on, gone when the script is.
+/// A server in the network, ready before the script continues, ended with the script.
 fn serving(arguments: &str) -> String {
     format!(
         "ready=$(mktemp -u)\nmkfifo $ready\n$LG serve {arguments} > $ready 2> /dev/null &\ntrap \"kill $!\" EXIT\n\
@@ -151,7 +151,7 @@ fn packets_leave_by_the_named_interface() {
     ");
 }
 
-/// A name with addresses of both families in a network of its own; what each line got, or why not.
+/// A name with addresses of both families in its own network; the result of each line, or its error.
 #[test]
 fn families_and_addresses_are_chosen() {
     let directory = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ fn families_and_addresses_are_chosen() {
     let ended = in_a_network(&script);
     let said = ended.stdout.split("\n---\n").zip(lines).map(|(said, line)| {
         if let Some(error) = said.lines().find(|line| line.starts_with("error: ")) {
-            // What follows depends on the host.
+            // The rest of the line depends on the host.
             let error = [": this host has ", " (known"]
                 .iter()
                 .fold(error, |error, end| error.split(end).next().unwrap());

@@ -1,6 +1,7 @@
-//! Debian's iperf3 as judge, in both roles. What both ends must agree on is asserted to the byte: all that
-//! our server receives; all that our client receives; what their server says that it received. What their client does not
-//! count at the end of `-R`, and what their server has not read when it is told the end, the protocol leaves open.
+//! Debian's iperf3 as reference, in both roles. Counts that both ends must agree on are asserted to the byte: all
+//! bytes that our server receives, all that our client receives, and the count that their server reports. The protocol
+//! leaves two counts open: bytes that their client does not count at the end of `-R`, and bytes that their server has
+//! not read at the end.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -30,7 +31,7 @@ fn listens(port: u16) {
     });
 }
 
-/// Our client against their server of one test: what ours wrote, and what theirs did.
+/// Our client against their server of one test: the output of both.
 fn to_theirs(url: &str, flags: &str) -> (Said, Value) {
     let port = free_port();
     let server = iperf3(&["-s", "-1", "-J", "-B", "127.0.0.1", "-p", &port.to_string()]);
@@ -133,7 +134,7 @@ impl Ours {
         iperf3(&arguments)
     }
 
-    /// Their client, run to its end: what it wrote.
+    /// The output of their client after its end.
     fn serves(&self, flags: &str) -> Value {
         let ended = self.client(flags).ended();
         let theirs: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
@@ -147,7 +148,7 @@ impl Ours {
         stream
     }
 
-    /// What it answers to these words, until it closes.
+    /// Its reply to these bytes, until it closes.
     fn answer(&self, words: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
         let mut answer = Vec::new();
@@ -158,7 +159,7 @@ impl Ours {
     }
 }
 
-/// What their client says of both ends of one direction.
+/// The report of their client about both ends of one direction.
 fn sums(theirs: &Value, direction: &str) -> (u64, u64) {
     let sum = |end: &str| number(theirs, &format!("/end/sum_{end}{direction}/bytes"));
     (sum("sent"), sum("received"))
@@ -185,7 +186,7 @@ fn their_clients_are_served_side_by_side() {
             scope.spawn(move || {
                 let theirs = ours.serves(flags);
                 let (sent, received) = sums(&theirs, "");
-                // Their client stops counting when it says the end.
+                // Their client stops counting when it announces the end.
                 assert!(received > 0 && received <= sent, "{flags}: {sent} {received}");
                 assert!(theirs["end"]["sum_sent"]["retransmits"].is_u64());
             });
@@ -244,7 +245,7 @@ fn their_client_leaves_out_the_beginning() {
             let ours = &ours;
             scope.spawn(move || {
                 let (sent, received) = sums(&ours.serves(flags), "");
-                // One of two seconds, by clocks that both ends start by themselves.
+                // One of two seconds counts; both ends start their clocks independently.
                 for bytes in [sent, received] {
                     assert!((400_000..1_800_000).contains(&bytes), "{flags}: {sent} {received}");
                 }
@@ -276,7 +277,7 @@ fn after_a_client_was_killed_the_next_is_served_at_once() {
     drop(ours.process);
 }
 
-/// Asks for a test with these parameters: the answer behind the question for them.
+/// Requests a test with these parameters: the reply after the request for them.
 fn asked(ours: &Ours, parameters: &str) -> Vec<u8> {
     let mut words = b"cf3vgxvikyby5o5z4tc2kqvzdxchsc34rjek\0".to_vec();
     words.extend_from_slice(&(parameters.len() as u32).to_be_bytes());

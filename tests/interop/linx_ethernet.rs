@@ -120,7 +120,7 @@ fn a_missing_node_and_a_missing_device_are_one_line_each() {
     assert!(errors.contains("no network device 'eth77'"), "{errors}");
 }
 
-/// Answers a frame with one that another version would send, or one that is cut off.
+/// Replies to a frame with one of another version, or with a truncated one.
 const OTHER_VERSION: &str = "
 import socket
 node = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x8911))
@@ -161,12 +161,12 @@ fn a_link_that_goes_down_ends_the_run_with_its_results_so_far() {
     let run: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(run["cases"][0]["complete"], false);
     assert!(run["cases"][0]["received"].as_u64().unwrap() > 0, "{run}");
-    // What comes up again can be used again.
+    // A link that is up again can be used again.
     ip(&format!("-n {} link set far0 up", joined.names[0]));
     joined.await_answer();
 }
 
-/// Passes frames of LINX from one device to another, both ways, except every seventh.
+/// Forwards frames of LINX between two devices in both directions, except every seventh.
 const WIRE: &str = "
 import select, socket, sys
 ends = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x8911)) for name in sys.argv[1:]]
@@ -241,7 +241,7 @@ const MESSAGES: &str = "LINKGAUGE_TEST_MESSAGES";
 
 /// Message number so-and-so: of any size, the largest and the smallest among them, its number in front if it fits.
 fn message(number: usize) -> Vec<u8> {
-    // What a signal of 65536 bytes holds behind its number.
+    // The payload of a signal of 65536 bytes after its number.
     const LARGEST: usize = 65_532;
     let mut random = fastrand::Rng::with_seed(number as u64);
     let size = match number % 100 {

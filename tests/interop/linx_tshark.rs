@@ -8,7 +8,7 @@ use linkgauge::link::linx::ethernet_cm::{self, ConnectFrame, ConnectKind, UNFRAG
 use linkgauge::link::linx::rlnh::RlnhMessage;
 use linkgauge::link::linx::tcp_cm::FrameHeader;
 
-/// What two nodes say to each other about names.
+/// Messages of two nodes about names.
 fn words() -> Vec<Vec<u8>> {
     let all = [
         RlnhMessage::Init { version: 2 },
@@ -21,7 +21,7 @@ fn words() -> Vec<Vec<u8>> {
     all.iter().map(RlnhMessage::encode).collect()
 }
 
-/// Packets as a capture file: each behind its Ethernet header.
+/// A capture file of packets, each with its Ethernet header.
 fn capture(packets: &[Vec<u8>], ethertype: u16) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0002_0004, 0, 0, 65_535, 1] {

@@ -1,4 +1,5 @@
-//! Links whose kernel modules this host may lack, in a guest that has them: the contract, and every peer over them.
+//! Links whose kernel modules this host may lack, in a guest that has them: the contract, and every protocol over
+//! them.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::trials::{IN_THE_GUEST, OF_MODULES};
 
 const MODULES: &str = "sctp,vsock_loopback,tipc";
 
-/// What a guest with those tries, and what one with Bluetooth does.
+/// The schemes that a guest with those modules tests, and those of a guest with Bluetooth.
 const SCHEMES: [&str; 2] = ["sctp,vsock,tipc", "rfcomm,l2cap"];
 
 /// Without those of the cipher interface the virtual controllers do not start.
@@ -56,7 +57,7 @@ fn bluetooth_meets_the_contract() {
     contract(SCHEMES[1], BLUETOOTH, "btvirt,hciconfig", CONTROLLERS);
 }
 
-/// Our session and an echo on each of these links; nothing of what is sent may be missing or changed.
+/// The linkgauge protocol and an echo on each of these links; no sent data may be missing or changed.
 const PEERS: &str = "
     for where in sctp://127.0.0.1:PORT?rcvbuf=200k vsock://local:PORT tipc://PORT:1 tipc://PORT:2?type=rdm; do
         own=\"$own $(echo $where | sed s/PORT/7100/)\" echo=\"$echo $(echo $where | sed s/PORT/7007/)\"
@@ -83,7 +84,7 @@ fn protocols_work_over_them() {
             let count = |name: &str| case[name].as_u64().unwrap_or(0);
             assert_eq!(case["complete"], true, "{case}\n{}", ended.stderr);
             assert!(count("received") > 0 && count("corrupt_bytes") == 0, "{case}");
-            // A receiver of this type drops what it has no room for.
+            // A receiver of this type drops messages when its queue is full.
             let may_lose = case["endpoint"].as_str().unwrap().ends_with("type=rdm");
             if case["workload"] == "latency" {
                 assert_eq!(count("received"), 50, "{case}");
@@ -138,8 +139,8 @@ fn the_benchmark_of_tipcutils_runs_at_all_its_sizes() {
     }
 }
 
-/// Two namespaces as two nodes. Those of one kernel recognise each other by a word of the discovery messages, and then
-/// pass everything by the bearer: it is zeroed on its way.
+/// Two namespaces as two nodes. Namespaces of one kernel recognise each other by a field of the discovery messages,
+/// and then bypass the bearer. A filter sets this field to zero.
 const NODES: &str = "
     on() { node=$1; shift; ip netns exec $node \"$@\"; }
     ip netns add a; ip netns add b
@@ -196,7 +197,7 @@ fn nodes_reach_each_other_over_bearers() {
     assert!(doctor.contains("try: sudo tipc bearer enable media eth device eth0"), "{doctor}");
     let runs = runs(documents, &ended.stderr);
     assert_eq!(runs.len(), 3, "{}", ended.stderr);
-    // A bearer that goes under a run leaves what was measured.
+    // A bearer that goes down during a run leaves the results so far.
     let cut = &runs[2]["cases"][0];
     assert!(cut["complete"] == false && cut["received"].as_u64().unwrap() > 0, "{cut}");
     assert!(ended.stderr.contains("down: 2"), "{}", ended.stderr);
@@ -205,7 +206,7 @@ fn nodes_reach_each_other_over_bearers() {
             assert_eq!((&case["complete"], &case["received"]), (&true.into(), &20.into()), "{case}");
         }
     }
-    // All of both links went over the bearer: in pieces of what an Ethernet frame and a datagram hold (14000).
+    // All data of both links used the bearer, in fragments of an Ethernet frame or a datagram (14000).
     for (link, least) in [("nodea:va-nodeb:vb", 65_536 / 1500), ("nodea:u-nodeb:u", 65_536 / 14_000)] {
         let (_, statistics) = ended.stderr.split_once(&format!("Link <{link}>")).unwrap_or_default();
         let [fragments, messages] = fragments_and_messages(statistics);
@@ -216,7 +217,7 @@ fn nodes_reach_each_other_over_bearers() {
     assert!(ended.stderr.contains(never), "{}", ended.stderr);
 }
 
-/// One of two guests on an Ethernet; what it does there once its bearer is enabled.
+/// One of two guests on an Ethernet; runs its command after its bearer is enabled.
 fn node(sockets: [&str; 2], does: &str) -> Running {
     let script = format!("ip link set eth0 up && tipc bearer enable media eth device eth0 && {does}");
     let fixed = ["lab", "vm", "--limit", "5min", "--cache", CACHE, "--modules", "tipc", "--tools", "tipc"];
@@ -269,7 +270,7 @@ fn a_missing_module_is_reported_with_its_remedy() {
     }
 }
 
-/// Peers over Bluetooth, what is refused, and an adapter that goes down under a run.
+/// Protocols over Bluetooth, refusals, and an adapter that goes down during a run.
 const RADIOLESS: &str = "
     far=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1)
     linkgauge serve -q rfcomm://any/5 l2cap://any/4097?mode=ertm\\&mtu=16Ki & own=$!

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::program::{self, Running, Serving, wait_until};
 
-/// Asks every chart what it says at each of its points; leaves the answers in the page's title.
+/// Reads the label of every point of every chart; leaves the results in the page's title.
 const PROBE: &str = r#"
 const seen = [];
 for (const svg of document.querySelectorAll("svg.chart")) {
@@ -36,7 +36,7 @@ const TITLES: [&str; 5] = [
     "Round-trip time over time",
 ];
 
-/// What Chromium makes of a page, and what it had to say about it.
+/// The page as Chromium renders it, and Chromium's messages.
 fn chromium(page: &Path) -> (String, String) {
     let home = tempfile::tempdir().unwrap();
     let flags = [
@@ -151,7 +151,7 @@ fn two_hundred_cases_are_one_page() {
     let directory = tempfile::tempdir().unwrap();
     let mut run = measure(directory.path());
     let mut cases = run["cases"].as_array().unwrap().clone();
-    // What else kept this host busy is not what the length of a page is about.
+    // The load of this host would change the length of the page.
     for case in &mut cases {
         case["warnings"] = Value::Array(Vec::new());
         case["placement"].as_object_mut().unwrap().retain(|name, _| !name.starts_with("host_"));
@@ -192,7 +192,7 @@ fn charts_show_values_under_the_pointer() {
     let dots = |index: usize| seen[index]["dots"].as_u64().unwrap();
     assert_eq!(dots(0), 3, "one for every size");
     assert_eq!(dots(3), 4, "p50 and p99 of two ports");
-    // What the pointer reads is the figure, to the width of a point.
+    // The label under the pointer is the figure, to the width of a point.
     let said = |chart: usize, point: usize| read(seen[chart]["said"][point].as_str().unwrap());
     let sizes = [1000.0, 8000.0, 64_000.0];
     for (index, size) in sizes.into_iter().enumerate() {
@@ -207,7 +207,7 @@ fn charts_show_values_under_the_pointer() {
     }
 }
 
-/// The two values of what is said at a point, in their smallest units.
+/// The two values in the label of a point, in their smallest units.
 fn read(said: &str) -> (f64, f64) {
     let value = |text: &str| {
         let words: Vec<&str> = text.trim_start_matches("≈ ").split(' ').collect();

@@ -1,5 +1,5 @@
-//! Servers of other people, measured with the program as users run it: echo, discard and chargen of xinetd, a Modbus server, a
-//! calculator. Counts and words are asserted; never a time tighter than seconds.
+//! Third-party servers, measured with the program as users run it: echo, discard and chargen of xinetd, a Modbus
+//! server, a calculator. Counts and texts are asserted, but no time tighter than seconds.
 
 use std::fs;
 use std::io::Write;
@@ -58,7 +58,7 @@ pub fn xinetd(service: &str) -> (Xinetd, u16) {
     (Xinetd { _process: process, _directory: directory }, port)
 }
 
-/// socat that runs `command` for each connection; ends by itself when nothing moves.
+/// socat that runs `command` for each connection; it ends when nothing moves.
 fn each_connection(command: &str) -> (Socat, String) {
     let (socat, place) = Socat::listening("TCP-LISTEN:0,bind=127.0.0.1,fork", command);
     (socat, format!("tcp://{place}"))
@@ -78,7 +78,7 @@ fn echo_of_xinetd() {
     assert_eq!((said.count("delivered_bytes"), said.count("lost")), (8_000_000, 0));
     assert_eq!(said.case()["direction"], "loop");
 
-    // It throws away what arrives between its answer and its next look, so that some may get lost.
+    // It discards requests that arrive between its reply and its next read, so some may be lost.
     let udp = format!("udp://127.0.0.1:{port} --peer echo");
     let said = linkgauge(&format!("latency {udp} -n 40 --rate 100/s --timeout 500ms")).clean();
     assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (40, 40));
@@ -134,7 +134,7 @@ fn auto_shows_the_first_bytes_of_another_protocol() {
     }
     let (_socat, url) = each_connection("SYSTEM:echo 220 mail.example ESMTP; sleep 30");
     linkgauge(&format!("latency {url}")).refused(&[&url, "says '220 mail.example…'", "--peer"]);
-    // One that has read the hello can close without a reset, which would overtake what it says.
+    // A server that has read the hello can close without a reset, which would overtake its reply.
     let hello = Hello::new().bytes().len();
     let (_socat, url) = each_connection(&format!("SYSTEM:head -c {hello} >/dev/null && echo hi"));
     linkgauge(&format!("latency {url}")).refused(&[&url, r"says 'hi\n'", "--peer"]);
@@ -196,7 +196,7 @@ fn a_silent_calculator_loses_requests() {
     );
 }
 
-/// Ten holding registers, the first of them 0x1234, over TCP with either framing. Ends by itself when this process does.
+/// Ten holding registers, the first of them 0x1234, over TCP with either framing. The server ends with this process.
 const MODBUS: &str = r#"
 import os, sys, threading, time
 from pymodbus import FramerType
@@ -238,7 +238,7 @@ fn modbus_tcp_replies() {
     };
     // Two registers of unit 1, from the first one on.
     ask("000700000006010300000002", "00070000000701030412341234").answered_all(200);
-    // A register that is not there: an exception, which is an answer too, of another length.
+    // A missing register: the reply is an exception, which has another length.
     ask("000800000006010300630001", "018302").answered_all(200);
 }
 

@@ -40,7 +40,7 @@ print(json.dumps({
 }))
 "#;
 
-/// What PyCampbellCR1000 gets from the logger at a URL of its own kind, and the file it fetched.
+/// The data that PyCampbellCR1000 gets from the logger at a URL in its own format, and the file that it fetched.
 fn pycampbell(url: &str) -> (Value, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("bench.bin");
@@ -67,7 +67,7 @@ fn bench_file() -> (tempfile::TempDir, String, Vec<u8>) {
     (directory, flag, bytes)
 }
 
-/// What PyCampbellCR1000 got is what the logger holds.
+/// PyCampbellCR1000 received the contents of the logger.
 fn is_all_there(got: &Value) {
     assert_eq!(
         (&got["os"], got["files"].to_string()),
@@ -96,7 +96,7 @@ fn pycampbellcr1000_over_tcp() {
     let (got, fetched) = pycampbell(&format!("tcp:{}", logger.place));
     assert!(fetched == bytes, "{} of {} bytes", fetched.len(), bytes.len());
     is_all_there(&got);
-    // What it collected is what another client collects.
+    // It collected the same records as another client.
     let theirs = got["records"].as_array().unwrap();
     let first = theirs[0][0].as_u64().unwrap() as u32;
     let ours = Client::connect(&logger.place, 7).records(first, first + theirs.len() as u32);
@@ -179,7 +179,7 @@ fn pycampbellcr1000_over_a_serial_line() {
     let (got, fetched) = pycampbell(&format!("serial:{theirs}:115200"));
     assert!(fetched == bytes, "{} of {} bytes", fetched.len(), bytes.len());
     is_all_there(&got);
-    // The line vanishes, and with it all that the logger answered on.
+    // The line vanishes, and with it all replies of the logger.
     drop(socat);
     assert_eq!(logger.process.wait().code(), Some(2));
     let mut said = String::new();

@@ -75,7 +75,7 @@ fn a_lost_connection_is_reopened() {
     local.wait_for(
         |event| matches!(event, RedirectorEvent::ConnectFailed { why } if why.contains("nobody listens")),
     );
-    // Kept in the local port until there is a connection again; so are the settings.
+    // Buffered in the local port until the connection is open again, and so are the settings.
     terminal.write_all(b"two").unwrap();
     let _again = Ser2net::start("telnet(rfc2217),tcp", &plug.path(), port);
     local.wait_for(|event| *event == RedirectorEvent::Connected);

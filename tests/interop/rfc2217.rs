@@ -1,4 +1,4 @@
-//! Serial ports behind device servers of other people: ser2net and pyserial.
+//! Serial ports behind third-party device servers: ser2net and pyserial.
 
 use std::io::{BufRead, BufReader};
 use std::thread;
@@ -50,7 +50,7 @@ fn ser2net_applies_the_settings_of_the_url() {
     // ser2net sends a message to a second client, and we show it, unless the following reset arrives first.
     let busy = open(&url).err().unwrap();
     assert!(busy.contains("in use") || busy.contains("does another client use it?"), "{busy}");
-    // Another program's wishes go through the port; data go on behind them.
+    // The settings of another program pass through the port, followed by its data.
     let wanted = SerialSettings { baud: 57_600, parity: Parity::Odd, ..SerialSettings::default() };
     let port = link.port_control().unwrap();
     assert_eq!(port.configure(&wanted).unwrap(), wanted);
@@ -116,7 +116,7 @@ fn pyserials_server_applies_the_settings_of_the_url() {
         open(&format!("rfc2217://127.0.0.1:{port}?baud=115200&data=7&parity=even&stop=2")).unwrap();
     assert_eq!(link.facts()["line_granted"], "115200 7E2");
     all_values_come_back(&mut *link);
-    // What is answered later was heard later.
+    // A later reply means a later receipt.
     let port = link.port_control().unwrap();
     port.set_signal(OutputSignal::Dtr, false).unwrap();
     let wanted = SerialSettings { baud: 57_600, ..port.settings().unwrap() };

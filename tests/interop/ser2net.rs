@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::program::wait_until;
 
-/// A pseudo-terminal whose far side sends back what is written to it.
+/// A pseudo-terminal whose other side returns the bytes that are written to it.
 pub struct Plug {
     pty: Arc<Pty>,
     stop: Arc<AtomicBool>,
@@ -31,7 +31,7 @@ impl Plug {
         self.pty.path.display().to_string()
     }
 
-    /// What the program on this side has set.
+    /// The settings of the program on this side.
     pub fn settings(&self) -> SerialSettings {
         self.pty.settings().unwrap()
     }

@@ -6,7 +6,7 @@ use crate::client::{free_port, linkgauge};
 use crate::peers::xinetd;
 use crate::program::{Running, Serving, wait_until};
 
-/// Has a shell run socat; what it printed.
+/// Runs socat in a shell; returns its output.
 fn shell(line: &str) -> Vec<u8> {
     let child = Command::new("sh").args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = Running(child.unwrap());
@@ -34,7 +34,7 @@ fn our_discard_sends_nothing() {
     assert_eq!(shell(&format!("echo hello | socat -T 10 -t 0.3 STDIO UDP:{udp}")), b"");
 }
 
-/// What `sockperf` printed, with an end if it never ends.
+/// The output of `sockperf`, with an end even if it would run for ever.
 fn sockperf(arguments: &str) -> String {
     let printed = shell(&format!("timeout 30 sockperf {arguments} 2>&1"));
     String::from_utf8(printed).unwrap()
@@ -52,7 +52,7 @@ fn a_sockperf_server_replies_to_us() {
             .expect("sockperf is needed for this test: apt-get install sockperf");
         let _server = Running(child);
         let url = format!("{scheme}://127.0.0.1:{port} --peer sockperf");
-        // It says nothing when it is ready: the first answer does.
+        // It prints nothing when it is ready: the first reply shows it.
         wait_until("an answer of sockperf", || {
             (linkgauge(&format!("latency {url} -n 1 --warm-up 0 --timeout 200ms")).status == 0).then_some(())
         });
@@ -87,7 +87,7 @@ fn our_server_replies_to_sockperf() {
             assert!(received > 10 && received <= sent, "{line}");
             assert!(printed.contains("# duplicated messages = 0; # out-of-order messages = 0"), "{printed}");
         }
-        // A sender that wants no answers is taken in silence.
+        // A sender that requests no replies is served silently.
         let printed = sockperf(&format!("tp -i 127.0.0.1 -p {port} -t 1 -m 1000 {flag}"));
         assert!(printed.contains("Total of ") && printed.contains("messages sent in"), "{printed}");
     }
@@ -105,7 +105,7 @@ fn chargen_of_xinetd() {
         assert_eq!(said.case()["direction"], "receive");
         assert!(said.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
     }
-    // What arrives between its answer and its next look is thrown away.
+    // Requests that arrive between its reply and its next read are discarded.
     let udp = format!("udp://127.0.0.1:{port} --peer chargen");
     let said = linkgauge(&format!("latency {udp} -n 40 --warm-up 0 --rate 100/s --timeout 200ms")).clean();
     assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (40, 40));
@@ -125,7 +125,7 @@ fn our_chargen_goes_on_for_ever() {
     let mut lines = printed.split(|&byte| byte == b'\n');
     assert!(lines.next().is_some_and(|line| line.starts_with(b" !\"#") && line.ends_with(b"efg\r")));
     assert!(lines.next().is_some_and(|line| line.starts_with(b"!\"#$") && line.ends_with(b"fgh\r")));
-    // No answer is longer than its question, or than the RFC allows.
+    // No reply is longer than its request, or than the RFC allows.
     assert_eq!(shell(&format!("printf 12345 | socat -T 10 -t 2 STDIO UDP:{udp}")), b" !\"#$");
     assert_eq!(
         shell(&format!("head -c 2000 /dev/zero | socat -b 4000 -T 10 -t 2 STDIO UDP:{udp}")).len(),

@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(10);
 /// A running socat that is ended, by its process id, with the test.
 pub struct Socat {
     child: Child,
-    /// Kept open: it would get an error for its next notice.
+    /// Stays open: it would get an error for its next notice.
     notices: Option<BufReader<ChildStderr>>,
 }
 
@@ -38,7 +38,7 @@ impl Socat {
 
     /// A server that connects its clients to `other`; returns when it is ready, with the place where it listens.
     pub fn listening(address: &str, other: &str) -> (Socat, String) {
-        // It ends by itself if this process is killed.
+        // It ends if this process is killed.
         let mut socat = Socat::start(&["-d", "-d", "-T", "30", address, other]);
         let mut notices = BufReader::new(socat.child.stderr.take().unwrap());
         for line in notices.by_ref().lines().map_while(Result::ok) {
@@ -136,7 +136,7 @@ fn socat_to_udp() {
     for host in ["127.0.0.1", "0.0.0.0", "[::]"] {
         let far = Far::listen(&format!("udp://{host}:0"));
         let (_, port) = far.endpoint.host_port().unwrap();
-        // An address of this host that a socket bound to all of them would not choose by itself; socat hears no other.
+        // An address of this host that a socket bound to all addresses would not choose; socat accepts no other.
         answers(&format!("UDP:127.0.0.{}:{}", if host == "127.0.0.1" { 1 } else { 3 }, port.unwrap()));
     }
 }

@@ -17,7 +17,7 @@ fn ways(said: &Said) -> OneWayFigures {
     serde_json::from_value(said.case()["ways"].clone()).unwrap()
 }
 
-/// A reflector made of scapy's layers, which takes 2 ms for an answer. Says its port; ends by itself.
+/// A reflector made of scapy's layers that takes 2 ms for a reply. It prints its port and ends when its time is over.
 const REFLECTOR: &str = r#"
 import os, socket, threading, time
 from decimal import Decimal
@@ -43,7 +43,7 @@ while True:
     answers += 1
 "#;
 
-/// The tests' Python with a script that says one line when it is ready.
+/// The tests' Python with a script that prints one line when it is ready.
 fn script(text: &str, arguments: &[&str]) -> (Running, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("script.py");
@@ -75,7 +75,7 @@ fn scapy_reflects_what_we_send() {
     }
 }
 
-/// Packets made of scapy's layers, and what comes back read by them.
+/// Packets made of scapy's layers, and the replies decoded by them.
 const SENDER: &str = r#"
 import socket, sys, time
 from decimal import Decimal
@@ -187,7 +187,7 @@ fn wireshark_decodes_our_packets() {
         assert_eq!(lines.len(), 10, "{}", String::from_utf8_lossy(&output.stderr));
         for (index, line) in lines.iter().enumerate() {
             let number = (index / 2).to_string();
-            // It takes a long request for an answer, whose number stands where we have zeros.
+            // It takes a long request for a reply, whose number is at the position of our zeros.
             let (from, of_sender) = if index % 2 == 0 { ("40000", "0") } else { ("862", number.as_str()) };
             assert_eq!(*line, [from, number.as_str(), of_sender, "", ""], "{peer} {size}:\n{read}");
         }

@@ -43,7 +43,7 @@ const NETWORKS: &str = "
     measure; ask >&2
     kill -INT $far; wait $far";
 
-/// What stands behind `label` in the words of `iw`.
+/// The text after `label` in the output of `iw`.
 fn told<'a>(said: &'a str, label: &str) -> &'a str {
     let line = said.lines().find_map(|line| line.trim().strip_prefix(label));
     line.unwrap_or_else(|| panic!("{label} is not in: {said}")).trim()

@@ -1,4 +1,4 @@
-//! What people mistype, and what is not there: one clear line on standard error, nothing on standard output, status 2.
+//! Typing errors and missing remotes: one clear line on standard error, nothing on standard output, status 2.
 
 use std::net::TcpListener;
 
@@ -202,7 +202,7 @@ fn nothing_listens_there() {
     says(&["latency", &tcp], &format!("{tcp}: connect: Connection refused (os error 111): {hint}"));
     let udp = format!("udp://{address}");
     says(&["latency", &udp], &format!("{udp}: receive: Connection refused (os error 111): {hint}"));
-    // With a document on standard output that says the same.
+    // With a document on standard output that contains the same.
     let ended = run(&["latency", &tcp, "--json", "-"]);
     assert_eq!(ended.status, Some(2));
     let document: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();

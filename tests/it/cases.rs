@@ -1,8 +1,8 @@
-//! Cases as data: every file of `tests/cases` says what a link does and what is run over it, and what must come out.
+//! Cases as data: every file of `tests/cases` describes a link, the cases on it, and the expected results.
 //!
-//! `[plan]` is a plan file as users write it, `far` the peer that answers at `mem://far…`. One `[[expect]]` a case of
-//! the plan holds values by their place in the run document (`"latency_ns/p50" = 2_000_000`); `null` and `absent` list
-//! places that are not reached or were not measured.
+//! `[plan]` is a plan file as users write it, `far` the protocol of the server at `mem://far…`. There is one
+//! `[[expect]]` per case of the plan. It holds values by their position in the run document (`"latency_ns/p50" =
+//! 2_000_000`); `null` and `absent` list values that are not reached or were not measured.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ struct Expected {
     values: Map<String, Value>,
 }
 
-/// What differs from what a file expects, a line each.
+/// Differences from the expectations of a file, one line each.
 fn differences(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
     let file: File = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -1,6 +1,6 @@
-//! The command line as people meet it: help, version, and one clear line for each slip.
+//! The command line as users see it: help, version, and one clear line for each error.
 //!
-//! `TRYCMD=overwrite cargo test --test it cli` writes what the program says now into the files.
+//! `TRYCMD=overwrite cargo test --test it cli` writes the current output of the program into the files.
 
 #[test]
 fn help_and_errors() {

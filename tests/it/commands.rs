@@ -77,7 +77,7 @@ fn doctor_writes_json() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(findings["transports"].as_array().unwrap().len(), TRANSPORTS.len());
-    // What there is differs from host to host.
+    // The list differs between hosts.
     for port in findings["serial_ports"].as_array().unwrap() {
         assert!(
             port["device"].as_str().unwrap().starts_with("/dev/") && port["may_open"].is_boolean(),

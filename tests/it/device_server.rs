@@ -60,7 +60,7 @@ fn our_own_link_to_a_declared_line() {
     assert_eq!(&answer[..length], b"answer");
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that identify their position.
 fn pattern(length: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(1);
     (0..length).map(|_| random.u8(..)).collect()
@@ -88,7 +88,7 @@ fn a_client_that_does_not_read_blocks_the_line_and_loses_nothing() {
     }
     assert!(said < bytes.len(), "the line was never held up");
     assert!(said > 0);
-    // What it says still goes to the line, and the other port has not noticed.
+    // Its data still goes to the line, and the other port has not noticed.
     lazy.write_all(b"patience").unwrap();
     assert_eq!(devices[0].hear(8), b"patience");
     works(&mut client(&server, 1), &devices[1]);
@@ -249,7 +249,7 @@ fn a_slow_device_is_never_faster_than_configured() {
             scope.spawn(move || (0..3).for_each(|_| works(&mut client, device)));
         }
     });
-    // Two ports, three exchanges, two transfers each, one processor.
+    // Two ports, three round trips, two transfers each, one processor.
     assert!(began.elapsed() >= 12 * BUDGET, "{:?}", began.elapsed());
 
     drop(server);
@@ -259,7 +259,7 @@ fn a_slow_device_is_never_faster_than_configured() {
     works(&mut client, &devices[1]);
     let began = Instant::now();
     (0..4).for_each(|_| works(&mut client, &devices[1]));
-    // Out and back may fall on the same point of the grid; what comes next cannot.
+    // The two transfers of one round trip may fall on the same point of the grid, but the next ones cannot.
     assert!(began.elapsed() >= 3 * POLL, "{:?}", began.elapsed());
 }
 
@@ -370,7 +370,7 @@ fn the_program_reports_events_and_ends_on_a_signal() {
         format!("port 2: {from} connected\nserved 1 session, refused 0; 8 B to the lines, 6 B from them\n");
     assert_eq!(said, expected);
 
-    // Nothing to do is no reason to stay.
+    // The command ends when no port is left.
     let begin = ["lab", "device-server", "--listen", "tcp://127.0.0.1:0", "--serial", &serial[0]];
     let mut process = Running::start(&begin);
     process.0.stdout.as_mut().unwrap().read_exact(&mut [0; 7]).unwrap();

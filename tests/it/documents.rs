@@ -1,4 +1,4 @@
-//! The documents against the program: tables of what the lists hold, keys of a plan, names of the run document, links.
+//! The documents compared with the program: tables of the lists, keys of a plan, names of the run document, links.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
     table
 }
 
-/// Fails unless the document holds `wanted` between `<!-- name -->` and `<!-- end -->`, and says what belongs there;
+/// Fails unless the document holds `wanted` between `<!-- name -->` and `<!-- end -->`, and prints the expected text;
 /// with `UPDATE_DOCS=1` writes it there.
 fn holds(path: &str, name: &str, wanted: &str) {
     static ONE_WRITER: Mutex<()> = Mutex::new(());

@@ -1,5 +1,5 @@
-//! Downloads over real links: what arrives is what the logger holds, through links that break and loggers that misbehave;
-//! what is incomplete is kept and named so, with one clear line and exit status 2.
+//! Downloads over real links: the received data is that of the logger, through links that break and loggers that
+//! misbehave. Incomplete data stays in a partial file, with one clear line and exit status 2.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -56,7 +56,7 @@ fn partial(path: &str) -> PathBuf {
     Path::new(&format!("{path}.part")).to_owned()
 }
 
-/// What becomes of a frame of the logger: it is passed on as these bytes.
+/// Changes a frame of the logger: the relay passes on these bytes.
 type Meddle = fn(packet: Vec<u8>, frame: Vec<u8>) -> Vec<u8>;
 
 /// A relay before a logger.
@@ -66,7 +66,7 @@ struct Relay {
 }
 
 impl Relay {
-    /// Hands connections on; the first `cuts` of them are cut when so many bytes have come from the logger.
+    /// Passes connections on; the first `cuts` of them are cut after a number of bytes from the logger.
     fn cutting(logger: &Logger, cuts: usize, after: usize) -> Relay {
         Relay::start(logger, move |connection, near, far| {
             let mut left = if connection <= cuts { after } else { usize::MAX };
@@ -228,7 +228,7 @@ fn reconnects_are_limited() {
     is_partial(&path, &got);
 }
 
-/// What came before it went wrong is there, under the name of a part.
+/// The data before the error is in the partial file.
 fn is_partial(path: &str, got: &Ended) {
     let kept = std::fs::read(partial(path)).unwrap();
     assert!(!kept.is_empty() && generate_content(7, 100_000).starts_with(&kept));
@@ -386,7 +386,7 @@ fn earlier_partial_files_stay_and_links_are_not_followed() {
     let victim = directory.path().join("victim");
     std::fs::write(&victim, "precious").unwrap();
     std::os::unix::fs::symlink(&victim, partial(&path)).unwrap();
-    // Nobody listens where this leads: the port was that of a listener that is gone.
+    // There is no listener at this port: its former listener is closed.
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let unreachable = format!("pakbus://{gone}/1");
     let second = PathBuf::from(format!("{path}.2.part"));

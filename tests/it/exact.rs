@@ -1,4 +1,4 @@
-//! Whole runs on the virtual clock: every figure is what arithmetic says.
+//! Whole runs on the virtual clock: every figure equals its computed value.
 
 use linkgauge::protocol::ServerLimits;
 use linkgauge::run::{CaseResult, Run};
@@ -65,7 +65,7 @@ fn a_character_takes_its_time_on_a_line_in_both_directions() {
             "url = \"mem://far?rate=9600bit/s\"\nworkload = \"latency\"\ncount = 200\nsize = {size}"
         ));
         let latency = case.figures.times.latency_ns.unwrap();
-        // Each way is rounded to a nanosecond where it begins.
+        // Each delay is rounded to a nanosecond where it begins.
         assert!(latency.min.abs_diff(2 * each_way_ns) <= 2, "{}", latency.min);
         assert!(latency.max.abs_diff(2 * each_way_ns) <= 2, "{}", latency.max);
     }
@@ -129,8 +129,8 @@ fn an_echo_returns_the_bytes_of_a_loop() {
     assert!((rate / (8e6 * 1e9 / expected_ns) - 1.0).abs() < 2e-3, "{rate}");
 }
 
-/// What goes one way through a link that loses every `drop`-th message, doubles every `double`-th and lets the next
-/// one overtake every `swap`-th: numbers in the order in which they arrive. All are sent before any arrives.
+/// The messages of one direction of a link that loses every `drop`-th message, duplicates every `double`-th and lets
+/// the next one overtake every `swap`-th: numbers in the order of arrival. All are sent before any arrives.
 fn arrivals(count: u64, drop: u64, double: u64, swap: u64) -> Vec<u64> {
     let mut out: Vec<u64> = Vec::new();
     let mut marked = false;
@@ -153,8 +153,7 @@ fn arrivals(count: u64, drop: u64, double: u64, swap: u64) -> Vec<u64> {
     out
 }
 
-/// Received, duplicate, reordered: what is not the first of its number is a copy, what comes after a greater number
-/// came late.
+/// Received, duplicate, reordered: a repeated number is a duplicate, and a number below an earlier one is late.
 fn judged(arrivals: &[u64]) -> (u64, u64, u64) {
     let mut seen = std::collections::BTreeSet::new();
     let (mut duplicate, mut reordered) = (0, 0);
@@ -174,7 +173,7 @@ fn losses_copies_and_overtaking_are_counted_exactly_in_throughput() {
     for (options, drop, double, swap) in
         [("drop=7", 7, 0, 0), ("double=5", 0, 5, 0), ("swap=9", 0, 0, 9), ("drop=7&double=5&swap=9", 7, 5, 9)]
     {
-        // 900 messages of 100 bytes leave in one instant and are on their way for a second.
+        // 900 messages of 100 bytes leave at the same time and are in flight for a second.
         let case = session(&format!(
             "url = \"mem://far-lossy?type=message&delay=1s&{options}\"\nworkload = \"throughput\"\n\
              count = 900\nsize = 100\nprobe = false\ntimeout = \"5s\""
@@ -195,7 +194,7 @@ fn losses_copies_and_overtaking_are_counted_exactly_in_throughput() {
 
 #[test]
 fn losses_are_counted_exactly_in_latency() {
-    // One message at a time: requests 7, 14 … are lost there, and of the answers each seventh.
+    // One message at a time: requests 7, 14 … are lost, and every seventh of the replies.
     let case = echo(
         "url = \"mem://far-lossy?type=message&delay=1ms&drop=7\"\nworkload = \"latency\"\ncount = 700\n\
          warm_up_count = 0\ntimeout = \"10ms\"",
@@ -214,13 +213,13 @@ fn losses_are_counted_exactly_in_latency() {
 
 #[test]
 fn copies_are_counted_exactly_in_latency() {
-    // Every fifth request comes twice; of the 360 answers, every fifth does.
+    // Every fifth request arrives twice, and so does every fifth of the 360 replies.
     let case = echo(
         "url = \"mem://far-lossy?type=message&delay=1ms&double=5\"\nworkload = \"latency\"\ncount = 300\n\
          warm_up_count = 0",
     );
     assert_eq!(counts(&case), (300, 300, 0));
-    // Copies of the last answer would come after the end.
+    // Copies of the last reply would arrive after the end.
     let copies = 360 + 360 / 5 - 300;
     assert!(case.figures.counts.duplicate.abs_diff(copies) <= 3, "{}", case.figures.counts.duplicate);
     assert_eq!((case.figures.counts.reordered, case.figures.counts.late), (0, 0));
@@ -228,7 +227,7 @@ fn copies_are_counted_exactly_in_latency() {
 
 #[test]
 fn overtaking_is_counted_exactly_in_latency_on_a_schedule() {
-    // Sent every millisecond, 20 ms on the way: every ninth request is overtaken, and nothing else happens.
+    // Sent every millisecond with a delay of 20 ms: every ninth request is overtaken, and nothing else happens.
     let case = echo(
         "url = \"mem://far-lossy?type=message&delay=20ms&swap=9\"\nworkload = \"latency\"\ncount = 90\n\
          rate = \"1k/s\"\nwarm_up_count = 0",
@@ -266,7 +265,7 @@ fn a_full_link_delays_the_schedule_and_the_response_time() {
     let (service, response) =
         (case.figures.times.latency_ns.unwrap(), case.figures.times.response_ns.unwrap());
     assert!(service.max < response.max, "{service:?} {response:?}");
-    // The last was due after two seconds; four messages before it took four, its own way there and back two.
+    // The last was due after two seconds; four messages before it took four, its own round trip two.
     assert_eq!(response.max, 4_000_000_000);
     assert!(case.figures.counts.missed_sends > 0);
 }
@@ -366,17 +365,17 @@ fn a_silent_server_gets_a_few_requests_and_takes_exactly_their_timeouts() {
         let case = &case.cases[0];
         assert_eq!(counts(case), (sent, 0, sent), "{stop}");
         assert_eq!(case.elapsed_ns, elapsed_ms * 1_000_000, "{stop}");
-        // Nothing came back, so there is no distribution; the losses say it all.
+        // No reply arrived, so there is no distribution; the losses are complete.
         assert_eq!(case.figures.times.latency_ns, None);
         assert!(!case.complete);
     }
 
-    // Half of them lost: the median is the last that was answered, above it nothing is reached.
+    // Half of the requests are lost: the median is the last one with a reply, and nothing above it is reached.
     let case = echo(
         "url = \"mem://far-lossy?type=message&drop=2&delay=1ms\"\nworkload = \"latency\"\ncount = 400\n\
          timeout = \"250ms\"\nwarm_up_count = 0",
     );
-    // 200 requests arrive, of whose answers every second is lost.
+    // 200 requests arrive, and every second of their replies is lost.
     assert_eq!(counts(&case), (400, 100, 300));
     let latency = case.figures.times.latency_ns.unwrap();
     assert_eq!(latency.percentiles["p20"], Some(2_000_000));
@@ -399,7 +398,7 @@ fn late_replies_are_lost_and_counted_as_late() {
     let case = echo(
         "url = \"mem://far?delay=50ms\"\nworkload = \"latency\"\ncount = 50\ntimeout = \"10ms\"\nwarm_up_count = 0\nsize = 8",
     );
-    // Of those sent every 10 ms all are answered after 100, when ten more have been given up.
+    // Requests are sent every 10 ms. All replies arrive after 100 ms, when ten further requests have been given up.
     assert_eq!(counts(&case), (50, 0, 50));
     assert_eq!(case.figures.counts.late, 40);
     assert_eq!((case.figures.counts.corrupt_messages, case.figures.byte_errors.corrupt_bytes), (0, 0));
@@ -461,7 +460,7 @@ fn a_probe_runs_beside_a_load_and_ends_with_it() {
     assert_eq!(probe.counts.lost, 0, "what is on its way at the end is not lost");
     assert!(probe.counts.sent >= 100 && probe.counts.sent == probe.counts.received, "{:?}", probe.counts);
     let latency = probe.times.latency_ns.unwrap();
-    // 14 bytes there and back on a line of its own.
+    // 14 bytes in both directions on its own line.
     assert_eq!((latency.min, latency.max), (4_028_000, 4_028_000));
 }
 
@@ -511,7 +510,7 @@ fn a_session_opens_through_losses_copies_and_overtaking() {
 
 #[test]
 fn a_session_opens_over_a_link_slower_than_its_repetitions() {
-    // A request is repeated after 200 ms; its answer takes 600, and copies of it come for a while.
+    // A request is repeated after 200 ms; its reply takes 600 ms, and copies of it arrive for a while.
     let case = session(
         "url = \"mem://far-lossy?type=message&delay=300ms&drop=1000\"\nworkload = \"latency\"\ncount = 20\nsize = 8\n\
          warm_up_count = 0\ntimeout = \"1s\"",
@@ -542,7 +541,7 @@ fn the_whole_document_is_as_it_was() {
         ".tool" => "[tool]",
         ".started" => "[started]",
         ".environment" => "[environment]",
-        // With it go the words of the session, which grow and shrink with the version.
+        // It depends on the length of the session messages, which changes with the version.
         ".elapsed_ns" => "[elapsed]",
         ".cases[].got.far_tool" => "[tool]",
     });

@@ -23,7 +23,7 @@ use super::program::{Running, run};
 use super::virtual_net::VirtualNet;
 
 const MS: u64 = 1_000_000;
-/// What a schedule is judged by if nothing else is said.
+/// The default limits of a schedule.
 const LIMITS: [(&str, u64); 3] = [("16.7", 16_700_000), ("50", 50 * MS), ("100", 100 * MS)];
 
 /// How many missed each limit, by their responses; none is a lost one.
@@ -62,7 +62,7 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
     let figures = Box::new(pinger).into_recorder().latency_figures(&case.late_limits);
 
     let deeds = deeds.lock().unwrap();
-    // There and back without the shape.
+    // The round trip without shaping.
     let plain = 4 * MS;
     let responses: Vec<Option<u64>> =
         deeds.iter().map(|deed| deed.delay.map(|delay| plain + delay.as_nanos() as u64)).collect();
@@ -92,7 +92,7 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
 /// A line of the shaper's log: when it came and its delay, unless it did not arrive.
 type Logged = (u64, Option<u64>);
 
-/// What was done to the datagrams of a direction, by their numbers.
+/// The fate of the datagrams of a direction, by their numbers.
 fn logged(log: &Path, direction: &str) -> Vec<Logged> {
     let mut reader = csv::Reader::from_path(log).unwrap();
     let all = reader.records().map(Result::unwrap).filter(|line| &line[0] == direction);
@@ -104,7 +104,7 @@ fn logged(log: &Path, direction: &str) -> Vec<Logged> {
         .collect()
 }
 
-/// What the log makes of each exchange: both delays together, unless one of the two was lost.
+/// The delay of each round trip by the log: the sum of both delays, unless one of the two datagrams was lost.
 fn by_the_log(log: &Path) -> Vec<Option<u64>> {
     let (up, down) = (logged(log, "up"), logged(log, "down"));
     // The server replies in the order in which requests arrive.
@@ -143,7 +143,7 @@ fn in_real_time_every_difference_is_a_sample_that_came_late() {
     let mut first = String::new();
     BufReader::new(shaper.0.stdout.take().unwrap()).read_line(&mut first).unwrap();
     let url = first.trim().rsplit(' ').next().unwrap();
-    // A busy machine may hold up an answer; it is not to be taken for a lost one.
+    // A busy machine may delay a reply; it must not count as lost.
     let ended = run(&[
         "latency",
         url,
@@ -178,7 +178,7 @@ fn in_real_time_every_difference_is_a_sample_that_came_late() {
         let number = frame.sequence as usize;
         let logged = logged[number];
         assert_eq!(frame.response_ns.is_none(), logged.is_none(), "{frame:?}");
-        // Nothing is early; whatever is later than the log says was late on this machine.
+        // Nothing is early; a response time above that of the log is a delay of this machine.
         assert!(frame.response_ns >= logged, "{frame:?} {logged:?}");
         responses[number] = frame.response_ns;
     }

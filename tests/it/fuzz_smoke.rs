@@ -85,7 +85,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// One of the seeds after a few changes: bits, bytes, words that parsers care for, pieces cut, doubled or crossed.
+/// One of the seeds after a few changes: bits, bytes, keywords of parsers, parts cut, duplicated or crossed.
 fn changed(seeds: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
     const WORDS: [&[u8]; 14] = [
         b"0",

@@ -58,7 +58,7 @@ fn commands_of_the_guide_run_as_printed() {
     }
 }
 
-/// A page that says that its commands run names no file that does not exist.
+/// Commands in documents name only files that exist.
 #[test]
 fn files_named_by_commands_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

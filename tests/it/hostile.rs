@@ -1,9 +1,9 @@
-//! Hostile ends against every protocol, in both roles: a case ends in bounded time and memory, without a panic and without
-//! a false figure.
+//! Hostile ends against every protocol, in both roles: a case ends in bounded time and memory, without a panic and
+//! without a false figure.
 //!
-//! [`ATTACKED_PROTOCOLS`] has a line for each entry of `protocol::PROTOCOLS`; a test compares the two. What a new protocol can do (its
-//! workloads, directions, links) is asked of it, so that line is all it needs. Most rows run on the virtual clock, each
-//! protocol in a process of its own, so that its peak of memory can be seen and an endless loop ended.
+//! [`ATTACKED_PROTOCOLS`] has a line for each entry of `protocol::PROTOCOLS`; a test compares the two. The workloads,
+//! directions and links come from the protocol itself, so a new one needs only that line. Most rows run on the virtual
+//! clock, each protocol in its own process, so that its peak memory can be measured and an endless loop ended.
 
 mod kit;
 
@@ -27,18 +27,18 @@ use crate::memory::status_kib;
 use crate::virtual_net::service;
 use kit::{BARE, MANNERS, Manner, Meddler, Mirror, Sockets, absurd};
 
-/// What the rows need to know of a protocol.
+/// The properties of a protocol that the rows need.
 struct AttackedProtocol {
     name: &'static str,
-    /// What a plan must say for it.
+    /// The options that a plan needs for it.
     options: &'static str,
-    /// So long after a case's own time the protocol may still be at work, besides the time-out.
+    /// Time beyond the case's own time and the timeout that the protocol may take.
     more_time: Duration,
     /// Whatever comes is taken for a reply, because replies carry no number.
     believes_all: bool,
-    /// A server that says nothing is an honest one, if it reads.
+    /// A server that sends nothing is honest if it reads.
     one_way: bool,
-    /// What a kernel needs for its other workloads. The tests in a guest run them.
+    /// The kernel module that its other workloads need. The tests in a guest run them.
     needs: Option<&'static str>,
 }
 
@@ -52,7 +52,7 @@ const PLAIN: AttackedProtocol = AttackedProtocol {
 };
 
 const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
-    // A server has the time-out and 2 s to end what it does, and 3 s more after it was asked to cut it.
+    // A server has the timeout and 2 s to end, and 3 s more after the request to cut it.
     AttackedProtocol {
         name: "linkgauge",
         options: "probe = false",
@@ -71,7 +71,7 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
         believes_all: true,
         ..PLAIN
     },
-    // Beside the time-out of each word, a server may take 5 s to receive what is on its way before it reports.
+    // Besides the timeout of each message, a server may take 5 s to receive the data in flight before it reports.
     AttackedProtocol { name: "iperf3", more_time: Duration::from_secs(5), ..PLAIN },
     // Its server alone decides how long it sends: 10 s in old versions, and as long again for what slow links hold.
     AttackedProtocol {
@@ -113,10 +113,10 @@ const BUFFERS: u64 = 2 * 65_536;
 const PLANNED: Duration = Duration::from_millis(300);
 const TIMEOUT: Duration = Duration::from_secs(1);
 const LEEWAY: Duration = Duration::from_secs(2);
-/// What the buffers of a link hold takes so long to get through, both ways.
+/// The time that the data in the buffers of a link takes in both directions.
 const DRAINING: Duration = Duration::from_millis(1100);
 
-/// Honest words before an end becomes hostile.
+/// Number of honest messages before an end becomes hostile.
 const AFTER: [usize; 4] = [0, 1, 2, 5];
 
 /// The plan of a case, if the protocol can do that on such a link.
@@ -200,7 +200,7 @@ fn false_figure(case: &CaseResult, took: Duration, protocol: &AttackedProtocol) 
     cpu.filter(|seconds| !(0.0..=100.0).contains(seconds)).map(|seconds| format!("{seconds} s of CPU"))
 }
 
-/// Whether a case may count as complete although the server was hostile from its first word.
+/// Whether a case may count as complete although the server was hostile from its first message.
 fn may_be_complete(case: &CaseResult, protocol: &AttackedProtocol, manner: Manner) -> bool {
     let reads = !matches!(manner, Manner::NeverReads | Manner::Endless | Manner::Close | Manner::Reset);
     let flagged = |warning: &linkgauge::run::Warning| {
@@ -210,7 +210,7 @@ fn may_be_complete(case: &CaseResult, protocol: &AttackedProtocol, manner: Manne
     protocol.believes_all || protocol.one_way && reads || case.warnings.iter().any(flagged)
 }
 
-/// One case against a hostile server; what is wrong with how it went.
+/// One case against a hostile server; returns the defects of its result.
 fn attack(protocol: &AttackedProtocol, plan: &Plan, manner: Manner, after: usize) -> Result<(), String> {
     let dialer = Dialer::new(Clock::new_virtual());
     let endpoint = plan.cases[0].endpoints[0].clone();
@@ -240,7 +240,7 @@ fn attack(protocol: &AttackedProtocol, plan: &Plan, manner: Manner, after: usize
     Run::from_json(&text).map(|_| ()).map_err(|error| format!("{error}"))
 }
 
-/// The first words of a client, as they come on its first connection.
+/// The first messages of a client, as they arrive on its first connection.
 struct Listens {
     batch: Batch,
     heard: Arc<Mutex<Vec<u8>>>,
@@ -277,7 +277,7 @@ fn first_words(plan: &Plan) -> Vec<u8> {
     words[..words.len().min(2000)].to_vec()
 }
 
-/// A server grants this much; then it ends a connection by itself.
+/// The limits of a server, after which it ends a connection.
 const GRANTED: ServerLimits = ServerLimits {
     sessions: 100,
     duration_s: 2,
@@ -287,7 +287,7 @@ const GRANTED: ServerLimits = ServerLimits {
     idle_s: 1,
 };
 
-/// Some protocols let a connection end what it has begun, up to 10 s.
+/// Some protocols let a connection complete its current transfer, for up to 10 s.
 const GRACE: Duration = Duration::from_secs(12);
 
 /// The next bytes of a hostile client, after this number of messages.
@@ -313,7 +313,7 @@ impl Service for Alone {
     }
 }
 
-/// One connection of a hostile client to an honest server; what is wrong with how it went.
+/// One connection of a hostile client to an honest server; returns the defects of its result.
 fn attack_server(
     service: &Arc<dyn Service>,
     endpoint: &Endpoint,
@@ -353,7 +353,7 @@ fn attack_server(
     if ended { Ok(()) } else { Err(format!("the connection is still open after {:?}", until.since(Time(0)))) }
 }
 
-/// Reads what is there; whether the server has closed.
+/// Reads all available data; returns whether the server has closed.
 fn drained(link: &mut dyn Link, room: &mut [u8]) -> bool {
     for _ in 0..1000 {
         match link.receive(room, Duration::ZERO) {
@@ -367,7 +367,7 @@ fn drained(link: &mut dyn Link, room: &mut [u8]) -> bool {
 /// Runs a row; a panic is a failure of it.
 #[allow(clippy::print_stdout)] // Read by the process that started this one.
 fn row(name: &str, failures: &mut Vec<String>, run: impl FnOnce() -> Result<(), String>) {
-    // The last line of a process that had to be ended says where it hung.
+    // The last line of a killed process names the row that hung.
     println!("{name}");
     let result = catch_unwind(AssertUnwindSafe(run));
     let result = result.unwrap_or_else(|_| Err("panicked".to_owned()));
@@ -384,7 +384,7 @@ fn a_protocol_of_its_own() {
     let mut failures = Vec::new();
     for (case, plan) in plans(protocol, &LINKS) {
         for manner in MANNERS {
-            // Without an honest end there is nothing that could be said first.
+            // Without an honest end there are no honest messages to start with.
             let after = if known(protocol).serve.is_some() { &AFTER[..] } else { &AFTER[..1] };
             for &after in after {
                 let name = format!("{name} {case}: server {manner:?} after {after}");
@@ -469,7 +469,7 @@ fn every_protocol_survives_every_hostile_behaviour() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Beyond what a case may take: for a machine that is busy with other tests.
+/// Extra time beyond the limit of a case, for a machine that is busy with other tests.
 const BUSY: Duration = Duration::from_secs(15);
 
 #[test]

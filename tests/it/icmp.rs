@@ -1,4 +1,4 @@
-//! ICMP echo: what its URLs and commands refuse.
+//! ICMP echo: the refusals of its URLs and commands.
 
 use super::program::command;
 

@@ -36,7 +36,7 @@ fn a_million_samples_from_standard_input() {
     assert!((p50 / 50e6 - 1.0).abs() < 0.02, "{p50}");
 }
 
-/// A hundred exchanges of 1, 2 … 95 ms, of which five were lost.
+/// A hundred round trips of 1, 2 … 95 ms, five of them lost.
 #[test]
 fn a_log_of_the_studys_kind_as_counted_by_hand() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The protocol of iperf3 without iperf3: servers of another protocol, what it cannot express, and both ends ours.
+//! The protocol of iperf3 without iperf3: servers of another protocol, options that iperf3 lacks, and both ends ours.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Servers that answer the hello as they should, and lie from then on: the client ends soon, and says why.
+//! Servers that reply to the hello correctly, and then send false messages: the client ends soon and names the reason.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,19 +16,19 @@ use crate::server::{failure, measure};
 
 const KEY: [u8; 16] = [5; 16];
 
-/// What a liar does.
+/// The replies of a dishonest server.
 type Answers = dyn Fn(SessionRequest, u32, &mut TcpStream) -> Then + Send + Sync;
 type Data = dyn Fn(&mut TcpStream) + Send + Sync;
 
-/// How a liar goes on after a request.
+/// The next action of a dishonest server after a request.
 enum Then {
     /// As an honest server would.
     Honestly,
     Say(SessionReply),
-    /// It has said something itself.
+    /// It has already sent something itself.
     Said,
     Close,
-    /// Says nothing more, and does not close.
+    /// Sends nothing more, and does not close.
     Stall,
 }
 
@@ -132,7 +132,7 @@ fn report(flows: usize, flow: FlowReport) -> ServerReport {
     ServerReport { flows: vec![flow; flows], cpu_seconds: Some(0.0), ..ServerReport::default() }
 }
 
-/// Sends back what comes.
+/// Returns the received bytes.
 fn echo(stream: &mut TcpStream) {
     let mut room = [0; 65_536];
     while let Ok(length @ 1..) = stream.read(&mut room) {
@@ -145,12 +145,12 @@ fn echo(stream: &mut TcpStream) {
 /// Long enough for a busy machine, short enough to be called bounded.
 const BOUNDED: Duration = Duration::from_secs(20);
 
-/// Runs a short latency case against a liar; what the client says.
+/// Runs a short latency case against a dishonest server; returns the client's message.
 fn said_of(liar: Liar) -> String {
     run(liar, "workload = \"latency\"\ncount = 20\nwarm_up_count = 0\ntimeout = \"1s\"").0
 }
 
-/// Runs a case against a liar: what the client says, without the endpoint, and the document.
+/// Runs a case against a dishonest server: the client's message without the endpoint, and the document.
 fn run(liar: Liar, case: &str) -> (String, Run) {
     let endpoint = liar.listen();
     let began = Instant::now();
@@ -301,7 +301,7 @@ fn absurd_figures_break_nothing() {
     let text = serde_json::to_string(&run).unwrap();
     Run::from_json(&text).unwrap();
     assert!(!text.contains("\"near_seconds\":null"));
-    // It is no figure of the case either.
+    // The case has no such figure either.
     let case = &run.cases[0];
     assert!(!run.is_complete());
     assert_eq!((case.figures.delivery.throughput_bps, case.figures.delivery.delivered_bytes), (None, None));
@@ -400,7 +400,7 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     let (said, result) = run(floods(), &receive.replace("time = \"1s\"", "volume = \"1M\""));
     assert_eq!(said, "the server sends more than was requested");
     assert!(result.cases[0].figures.counts.received > 0);
-    // Of a flow that was to last for a time, what came in that time is the result.
+    // The result of a timed flow is the data of that time.
     let case = format!("peer = \"linkgauge\"\n{}", receive.replace("time = \"1s\"", "time = \"200ms\""));
     let result = measure(&floods().listen(), &case, None);
     let figures = &result.cases[0].figures;

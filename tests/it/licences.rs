@@ -1,5 +1,5 @@
-//! The licences of everything that is compiled in, against the list of `deny.toml`: what `cargo deny check licenses`
-//! does, without that tool.
+//! The licences of all compiled dependencies, compared with the list of `deny.toml`: the check of `cargo deny check
+//! licenses` without that tool.
 
 use std::collections::BTreeSet;
 use std::process::Command;

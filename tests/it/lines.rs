@@ -1,5 +1,5 @@
-//! Measuring on lines, on the virtual clock: what is lost is counted and found, and everything ends when it should. And
-//! on terminals, many at once.
+//! Measurements on serial lines, on the virtual clock: losses are counted and located, and every case ends in time.
+//! And measurements on many terminals at once.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -113,7 +113,7 @@ fn every_character_format_and_flow_control_carries_the_payload() {
 
 #[test]
 fn losses_of_a_line_are_counted_and_located() {
-    // There every 1000th of 9600 characters is lost, of the others on the way back every 1000th again.
+    // Every 1000th of 9600 characters is lost forward, and every 1000th of the others in reverse.
     let case = looped("baud=9600&drop=1000", "volume = \"9600\"");
     let lost = 9 + 9;
     assert!(case.complete, "{:?}", case.warnings);
@@ -169,7 +169,7 @@ fn changes_and_copies_on_a_line_are_distinguished() {
     );
     let case = looped("baud=9600&change=2500&drop=4000", "volume = \"9600\"");
     let figures = &case.figures;
-    // Behind the one that was lost there, what is changed back is another.
+    // After the first loss, the changes of the other direction hit other bytes.
     assert_eq!(
         (
             figures.byte_errors.corrupt_bytes,
@@ -219,7 +219,7 @@ fn round_trips_on_a_lossy_line_stay_in_step() {
             ),
         );
         let figures = &case.figures;
-        // Each byte lost costs its exchange and no other; now and then two are lost in one.
+        // Each lost byte costs one round trip; sometimes two are lost in one.
         let there = 1000 * size / 101;
         let back = (1000 * size - there) / 101;
         let bytes = there + back;
@@ -252,7 +252,7 @@ fn a_changed_byte_on_a_line_loses_no_round_trip() {
             (3000, 0, 0),
             "{size}"
         );
-        // What is changed there and on its way back again is as it was.
+        // A byte that is changed in both directions is unchanged.
         assert_eq!(figures.byte_errors.corrupt_bytes, 0, "{size}");
     }
     let case = line(

@@ -1,5 +1,5 @@
-//! LINX nodes that say what they like, byte for byte, against ours on real sockets: what is answered, what is refused in
-//! one line, what a slow or silent one does to us.
+//! LINX nodes that send arbitrary bytes to ours on real sockets: replies, refusals in one line, and the effect of slow
+//! or silent nodes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -59,7 +59,7 @@ impl Node {
         self.0.write_all(bytes).unwrap();
     }
 
-    /// The next frame that is no ping, as hex without blanks.
+    /// The next frame except pings, as hex without blanks.
     pub fn frame(&mut self) -> Vec<u8> {
         loop {
             let mut head = [0; 16];
@@ -87,7 +87,7 @@ impl Node {
         self.say(INIT_REPLY);
     }
 
-    /// Whether the far node has closed the connection; what it still says does not count.
+    /// Whether the remote node has closed the connection; remaining data is ignored.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = [0; 1000];
         loop {
@@ -100,7 +100,7 @@ impl Node {
     }
 }
 
-/// What opening says when a node at the other end does this.
+/// The error of opening a link to a node that does this.
 fn refused(act: impl Fn(&mut Node) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("linx://{}/server", listener.local_addr().unwrap());
@@ -115,7 +115,7 @@ fn refused(act: impl Fn(&mut Node) + Send + 'static) -> String {
     error.unwrap_or_else(|| "it opened".to_owned()).replace(&url, "URL")
 }
 
-/// What opening says when a node says this once it is up.
+/// The error of opening a link to a node that sends this once it is up.
 fn after_opening(words: &'static [&str]) -> String {
     refused(move |node| {
         for word in [&[CONNECT, INIT, INIT_REPLY], words].concat() {
@@ -132,7 +132,7 @@ fn a_served_name_matches_the_messages_of_a_real_node() {
     node.say("55030000 00000000 00000000 00000010 00000002 00000001 636c6965 6e740000");
     node.say("55030000 00000000 00000000 00000010 00000001 00000001 73657276 65720000");
     node.hear(PUBLISH_SERVER);
-    // The first signal to the name gets an end of its own to talk to.
+    // The first signal to the name gets its own endpoint.
     node.say("55030000 00000001 00000001 0000000c 00002870 00000001 00000000");
     node.hear(
         "55030000 00000000 00000000 0000001c 00000002 00000002 6c696e78 5f626d61 726b5f30 30303030 30303100",
@@ -143,13 +143,13 @@ fn a_served_name_matches_the_messages_of_a_real_node() {
     // Messages of senders that did not start with the name are ignored.
     node.say("55030000 00000000 00000000 00000010 00000002 00000007 6f746865 72000000");
     node.say("55030000 00000007 00000002 00000004 00009999");
-    // Out of band or not, unknown words, an address that leads nowhere.
+    // Out of band or not, unknown messages, an address without an endpoint.
     node.say("55038000 00000001 00000002 00000004 00002873");
     node.hear("55030000 00000002 00000001 00000004 00002873");
     node.say("55030000 00000000 00000000 00000004 00000063");
     node.say("55030000 00000001 00000033 00000004 00002873");
     node.say("55030000 00000000 00000000 0000000c 00000007 00000009 00000002");
-    // In pieces.
+    // Byte by byte.
     for byte in hex("55030000 00000001 00000002 00000006 00002873 abcd") {
         node.0.write_all(&[byte]).unwrap();
     }
@@ -282,7 +282,7 @@ fn echo_until_it_goes(node: &mut Node) -> std::io::Result<usize> {
         node.0.read_exact(&mut frame[16..])?;
         match (head[0], &head[4..12]) {
             (b'U', [0, 0, 0, 0, 0, 0, 0, 0]) if frame[19] == 3 => {
-                // What comes back once it has gone: the acknowledgement, and what a node says anyway.
+                // The returned frames after the end: the acknowledgement, and the periodic messages of a node.
                 frame[19] = 4;
                 node.write(&frame);
                 (0..20).for_each(|_| node.say(PING));

@@ -1,5 +1,5 @@
-//! linx_bmark in both roles, against what a real client and a real server said to each other on the wire; and our own
-//! peers over the same links.
+//! linx_bmark in both roles, compared with captured traffic of a real client and a real server; and our own protocols
+//! over the same links.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn captured() -> Vec<(bool, Vec<u8>)> {
 
 const ECHO: [u8; 4] = [0, 0, 0x28, 0x73];
 
-/// Without the junk behind the feature string that real nodes send, and the length that counts it.
+/// Without the padding after the feature string that real nodes send, and the length that counts it.
 fn essence(frame: &[u8]) -> Vec<u8> {
     let reply = hex(INIT_REPLY);
     match frame[16..].starts_with(&reply[16..]) {
@@ -77,7 +77,7 @@ fn each_conn_est_of_a_client_gets_its_own_endpoint() {
     node.say("55030000 00000000 00000000 00000010 00000001 00000001 73657276 65720000");
     assert_eq!(node.frame(), hex(PUBLISH_SERVER));
     let conn_est = "55030000 00000001 00000001 00000010 00002870 00000001 00*8";
-    // Address of the end that answered.
+    // Address of the endpoint that replied.
     let met = |node: &mut Node| {
         node.say(conn_est);
         let (published, answer) = (node.frame(), node.frame());
@@ -100,7 +100,7 @@ fn each_conn_est_of_a_client_gets_its_own_endpoint() {
     assert!(third != first && third != second, "the address is not free before it is acknowledged");
 }
 
-/// Plays the captured server for one client up to its end; returns what the client said.
+/// Plays the captured server for one client up to its end; returns the messages of the client.
 fn play_server(node: &mut Node) -> Vec<Vec<u8>> {
     let mut said = Vec::new();
     let mut frames = captured().into_iter().skip(2);
@@ -118,7 +118,7 @@ fn play_server(node: &mut Node) -> Vec<Vec<u8>> {
                 return said;
             }
         } else if frame[16..].starts_with(&ECHO) {
-            // What it holds is everybody's own business.
+            // The content is arbitrary.
             let mut echo = said.last().cloned().unwrap();
             echo[4..12].rotate_left(4);
             node.write(&echo);
@@ -222,7 +222,7 @@ fn our_protocols_work_over_shared_connections() {
     assert_eq!((complete(&run).counts.received, run.cases[0].figures.byte_errors.corrupt_bytes), (5000, 0));
 }
 
-/// What is said of a run whose far node says this after 50 echoes, and goes.
+/// The error of a run whose remote node sends this after 50 echoes and then leaves.
 fn broken_by(words: &'static [&str]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint: Endpoint = format!("linx://{}/server", listener.local_addr().unwrap()).parse().unwrap();

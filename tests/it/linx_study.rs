@@ -1,4 +1,4 @@
-//! The study of LINX and TIPC from the command line: what this host measures, and a guest that fails.
+//! The study of LINX and TIPC from the command line: the measurements on this host, and a guest that fails.
 
 use linkgauge::run::{Run, StudyResult, StudyRow};
 

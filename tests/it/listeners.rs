@@ -1,4 +1,4 @@
-//! What listeners of links without connections do with first messages, and who may listen where.
+//! Listeners of links without connections: their handling of first messages, and conflicts of addresses.
 
 use std::net::UdpSocket;
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -57,7 +57,8 @@ fn the_accept_filter_decides() {
         assert!(matches!(accepted, Err(Fault::TimedOut)), "{url}");
         assert_eq!(next(&mut *link), b"cookie", "{url}");
 
-        // A reply kept nothing, so the same sender is asked about again; let in, it keeps its link.
+        // A reply stores nothing, so the next message of the same sender is checked again; an admitted sender keeps
+        // its link.
         link.send(b"first", LONG).unwrap();
         let (mut far, _) = listener.accept(LONG, answer).unwrap();
         assert_eq!(next(&mut *far), b"first", "{url}");
@@ -229,7 +230,7 @@ fn a_place_in_use_is_refused() {
 fn files_of_dead_servers_are_replaced_and_ours_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    // What a server leaves that was killed: a socket file without a socket.
+    // A killed server leaves a socket file without a socket.
     drop(UnixListener::bind(path("stream")).unwrap());
     drop(UnixDatagram::bind(path("dgram")).unwrap());
     for kind in ["stream", "dgram"] {

@@ -1,5 +1,5 @@
-//! The study of downloads run again from the command line: with the emulated logger, with one that is given, stopped
-//! half-way, and with slips.
+//! The study of downloads from the command line: with the emulated logger, with a given one, interrupted, and with
+//! errors in the arguments.
 
 use std::io::{BufRead, BufReader};
 
@@ -69,7 +69,7 @@ fn a_logger_named_by_on_is_measured() {
     let options = ["--option", "file=CPU:other", "--option", "security=17"];
     let ended = loggernet(&[&["--on", &on, "--json", json.to_str().unwrap()], &options[..]].concat());
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    // It is no stand-in of ours, but says of itself what it is.
+    // It is not a stand-in of ours, but it reports that it is emulated.
     assert!(!ended.stdout.contains("Measured in the lab"), "{}", ended.stdout);
     assert!(ended.stdout.contains("warning[emulated]"), "{}", ended.stdout);
     let run = document(&json);

@@ -24,7 +24,7 @@ pub fn status_kib(process: &str, field: &str) -> u64 {
 #[test]
 fn a_run_of_its_own() {
     let Ok(exchanges) = std::env::var(EXCHANGES) else { return };
-    // Response times are kept as well; the echo answers in the same thread.
+    // Response times are stored too; the echo replies in the same thread.
     let run = VirtualNet::serving("echo").run(&format!(
         "[[case]]\nurl = \"mem://far?delay=10us\"\nworkload = \"latency\"\npeer = \"echo\"\nsize = 8\nrate = \"10k/s\"\n\
          count = {exchanges}"

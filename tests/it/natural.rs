@@ -1,4 +1,4 @@
-//! What people type who come from ping and iperf3, and what they get: a number, or a line that says why there is none.
+//! Command lines of ping and iperf3 users, and their results: a figure, or a line with the reason why there is none.
 
 use std::io::Read;
 
@@ -177,7 +177,7 @@ fn default_runs_end_and_have_a_low_rate() {
     let server = Serving::start(&[]);
     let stop = &self::case(&["latency", &place(&server)]).asked["stop"];
     assert_eq!((&stop["count"], &stop["time_ns"]), (&Value::from(10_000), &Value::from(10_000_000_000_u64)));
-    // Within this host there is no other traffic to disturb.
+    // Within this host there is no other traffic that the load could affect.
     let full = self::case(&["throughput", server.udp.as_str(), "-t", "0.3"]);
     assert!(!full.got.contains_key("pacing") && full.asked["rate"]["kind"] == "default");
 }

@@ -1,5 +1,5 @@
-//! Peer `netio` against clients and servers that this file makes itself from what is known of NETIO's wire, honest ones
-//! and liars. What is asserted is bytes, counts and words.
+//! Protocol `netio` against clients and servers of this file, which follow NETIO's wire format, or violate it. The
+//! tests assert bytes, counts and texts.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::program::{Ended, PATIENCE, Running, Serving, run, wait_for_progress, wait_until};
 
-/// A control word, big-endian.
+/// A control message, big-endian.
 fn word(command: u32, data: u32) -> [u8; 8] {
     (u64::from(command) << 32 | u64::from(data)).to_be_bytes()
 }
@@ -36,7 +36,7 @@ fn server<T: Send + 'static>(serve: impl FnOnce(TcpStream) -> T + Send + 'static
     (url, std::thread::spawn(move || serve(bounded(listener.accept().unwrap().0))))
 }
 
-/// What an honest server saw and did: a line each.
+/// The received messages and actions of an honest server, one line each.
 #[derive(Debug, PartialEq)]
 enum Done {
     /// Block size, bytes with the last block.
@@ -195,7 +195,7 @@ fn told(flags: &[&str], serve: impl FnOnce(TcpStream) + Send + 'static) -> Strin
     ended.stderr.replace(&url, "URL")
 }
 
-/// Reads the first word.
+/// Reads the first control message.
 fn first_word(stream: &mut TcpStream) {
     stream.read_exact(&mut [0; 8]).unwrap();
 }
@@ -209,12 +209,12 @@ fn outlast(stream: &mut TcpStream) {
 fn servers_that_lie_stall_or_vanish_get_one_clear_line() {
     const RECEIVE: [&str; 2] = ["--direction", "receive"];
     insta::assert_snapshot!([
-        // Another protocol, that waits for an answer.
+        // Another protocol, which waits for a reply.
         told(&RECEIVE, |mut stream| {
             stream.write_all(b"SSH-2.0-OpenSSH_9.9\r\n").unwrap();
             outlast(&mut stream);
         }),
-        // One that heeds no word, as a server of another dialect.
+        // A server that ignores control messages, as one of another dialect does.
         told(&RECEIVE, |mut stream| outlast(&mut stream)),
         told(&RECEIVE, drop),
         told(&[], drop),
@@ -364,7 +364,7 @@ fn a_stopped_server_releases_clients_within_a_block() {
     assert!(wait_until("the end of the server", || process.0.try_wait().unwrap()).code().is_some());
 }
 
-/// Stopped in the second size: the first is whole, the rest is not run, and nothing is left behind.
+/// Stopped in the second size: the first is complete, the rest is not run, and no process or file is left behind.
 #[test]
 fn the_study_runs_in_one_connection_to_another_process() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Peer `netio` over datagrams, against clients and servers that this file makes itself. Both ends use the same port, so
-//! each has a loop-back address of its own.
+//! Protocol `netio` over datagrams, against clients and servers of this file. Both ends use the same port, so each has
+//! its own loopback address.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -80,7 +80,7 @@ fn client_and_server_agree_on_the_counts_of_each_direction() {
     }
 }
 
-/// What a client of the original says and sends, word for word.
+/// The messages and datagrams of an original client.
 #[test]
 fn a_server_follows_the_transcript() {
     let port = free_port();
@@ -129,7 +129,7 @@ fn datagrams_from_another_address_are_counted_for_the_client_that_announced_some
         stream.write_all(&word(3, 1024)).unwrap();
         assert_eq!(hears(&mut stream), word(3, 20));
     }
-    // Whoever forges an address must not have datagrams sent there.
+    // A client with a forged address must not cause datagrams to it.
     stream.write_all(&word(2, 1024)).unwrap();
     assert_eq!(hears(&mut stream), word(3, 1));
     datagrams.set_nonblocking(true).unwrap();
@@ -147,14 +147,14 @@ fn a_server_ignores_unexpected_messages() {
         stream.read_exact(&mut answer).ok().map(|()| answer)
     };
     assert_eq!(said(&word(1, 65_508)), None, "no datagram is so long");
-    // Nobody knows where to send: as if one had been, and lost. The original divides by that count.
+    // The destination is unknown: the count is that of one lost datagram. The original divides by that count.
     assert_eq!(said(&word(2, 1024)), Some(word(3, 1)));
     let stranger = UdpSocket::bind(("127.0.0.3", 0)).unwrap();
     stranger.send_to(&[0; 100], (SERVER, port)).unwrap();
     assert_eq!(said(&word(1, 1024)), Some(word(1, 1024)));
 }
 
-/// A server that answers the first word with `go`, the second with `result`, and reads no datagram.
+/// A server that replies to the first message with `go`, to the second with `result`, and reads no datagram.
 fn server(port: u16, go: [u8; 8], result: [u8; 8]) -> JoinHandle<()> {
     let listener = TcpListener::bind((SERVER, port)).unwrap();
     std::thread::spawn(move || {

@@ -51,7 +51,7 @@ fn old_documents_are_read_completely_and_reported() {
     }
 }
 
-/// What is cut short anywhere is refused, and nothing else happens.
+/// A document truncated at any position is refused without side effects.
 #[test]
 fn a_document_cut_short_is_refused() {
     for (path, text) in documents() {

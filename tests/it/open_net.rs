@@ -1,6 +1,6 @@
-//! A server that anybody can reach: each limit holds for each protocol, and nothing is forgotten by a new one.
+//! A server on an open network: each limit holds for each protocol, including new ones.
 //!
-//! The protocols are read from the list. One that is new here says in [`opening`] what its clients say first.
+//! The list gives the protocols. A new one needs the first message of its clients in [`opening`].
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -34,12 +34,12 @@ fn all(url: &str, limits: ServerLimits) -> Vec<(&'static str, Server)> {
     all
 }
 
-/// What a client of a protocol says on a stream again and again, so that the server goes on with it.
+/// A message that a client of a protocol repeats on a stream, so that the server continues.
 fn opening(protocol: &str) -> Vec<u8> {
     match protocol {
         "linkgauge" | "echo" | "discard" => vec![b'x'; 1000],
         "chargen" => Vec::new(),
-        // A message of 1000 bytes that wants an answer.
+        // A message of 1000 bytes that requests a reply.
         "sockperf" => {
             let mut message = vec![0; 1000];
             message[..14].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0x03, 0xe8]);
@@ -52,12 +52,12 @@ fn opening(protocol: &str) -> Vec<u8> {
     }
 }
 
-/// What follows the opening.
+/// The bytes after the opening.
 fn more(protocol: &str) -> Vec<u8> {
     if protocol == "netio" { vec![0; 1000] } else { opening(protocol) }
 }
 
-/// Protocols whose clients may say the same for as long as they like.
+/// Protocols whose clients may repeat the same message for an unlimited time.
 fn endless(limits: ServerLimits, options: &str) -> Vec<(&'static str, Server)> {
     let mut all = all(&format!("tcp://127.0.0.1:0{options}"), limits);
     all.retain(|(name, _)| *name != "iperf3");
@@ -74,7 +74,7 @@ fn wait_for_none(name: &str, server: &Server) {
     wait_until(&format!("the end of a connection to {name}"), || (open() == 0).then_some(()));
 }
 
-/// Says the same again and again, and reads if it is to; until the server ends it.
+/// Repeats the message, and reads if `reads` is set, until the server ends the connection.
 fn talk_until_ended(stream: &mut TcpStream, protocol: &str, reads: bool) -> (u64, Duration) {
     stream.set_nonblocking(true).unwrap();
     let (first, more) = (opening(protocol), more(protocol));
@@ -105,7 +105,7 @@ fn talk_until_ended(stream: &mut TcpStream, protocol: &str, reads: bool) -> (u64
 #[test]
 fn a_client_that_never_reads_is_closed_in_every_protocol() {
     for (name, server) in endless(ServerLimits { idle_s: 1, ..ServerLimits::default() }, "") {
-        // Nothing is said back there.
+        // These servers send nothing.
         if matches!(name, "discard" | "netio") {
             continue;
         }
@@ -172,7 +172,7 @@ fn two_connections_of_one_address_share_its_rate() {
     assert!((total as f64) < most && total > 500_000, "{total} bytes");
 }
 
-/// Whether the server goes on with this client: it answers, or keeps the connection.
+/// Whether the server continues to serve this client: it replies, or keeps the connection open.
 fn is_served(endpoint: &Endpoint, protocol: &str) -> Option<TcpStream> {
     let mut stream = connect(endpoint);
     let _ = stream.write_all(&opening(protocol));
@@ -189,7 +189,7 @@ fn is_served(endpoint: &Endpoint, protocol: &str) -> Option<TcpStream> {
 fn the_session_limit_holds_in_every_protocol() {
     let limits = ServerLimits { sessions: 2, ..ServerLimits::default() };
     for (name, server) in endless(limits, "") {
-        // Its echo is no session; what is one is counted in `server.rs`.
+        // Its echo is not a session; `server.rs` counts sessions.
         if name == "linkgauge" {
             continue;
         }
@@ -242,7 +242,7 @@ fn exchanged(endpoint: &Endpoint) -> (usize, usize) {
         socket.set_nonblocking(true).unwrap();
         sent.push((socket, datagram));
     }
-    // Whatever goes on sending has begun by then.
+    // By then every continuing sender has started.
     std::thread::sleep(Duration::from_millis(500));
     let (mut out, mut into, mut room) = (0, 0, vec![0; 65_536]);
     for (socket, datagram) in sent {
@@ -325,7 +325,7 @@ fn unsupported_limits_are_refused_at_the_start() {
     assert_eq!(run(&fine).status, Some(0));
 }
 
-/// Whether the server has ended this connection, on which it says nothing.
+/// Whether the server has ended this connection, on which it sends nothing.
 fn is_ended(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     match (&*stream).read(&mut [0; 64]) {
@@ -344,7 +344,7 @@ fn clients_without_a_handshake_make_room_for_others() {
     let silent: Vec<_> = (0..50).map(|_| connect(endpoint)).collect();
     wait_until("the end of the oldest", || silent[..30].iter().all(is_ended).then_some(()));
     assert!(!silent[30..].iter().any(is_ended), "the last ones wait");
-    // Saying hello and nothing more is no better.
+    // A hello alone is treated in the same way.
     let half: Vec<_> = (0..20)
         .map(|_| {
             let mut stream = connect(endpoint);
@@ -353,7 +353,7 @@ fn clients_without_a_handshake_make_room_for_others() {
         })
         .collect();
     wait_until("the end of the silent ones", || silent.iter().all(is_ended).then_some(()));
-    // Another source is not concerned, and who speaks is served.
+    // Another source is not affected, and a client that sends is served.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&"127.0.0.2:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
     socket.connect(&address(endpoint).into()).unwrap();
@@ -394,7 +394,7 @@ fn ten_thousand_idle_clients_cost_little_and_leave_nothing() {
             // The ports are distinct, for the kernel takes them at random; the sockets need not live on.
             UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&datagram, server.udp.address()).unwrap();
         }
-        // Who says something is served meanwhile.
+        // A client that sends is served meanwhile.
         if name != "chargen" {
             drop(wait_until("an answer", || is_served(&server.tcp, name)));
         }

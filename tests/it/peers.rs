@@ -1,4 +1,4 @@
-//! The program as users run it, where no server answers, or with options of another protocol.
+//! The program as users run it, without a server, or with options of another protocol.
 
 use std::net::UdpSocket;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Clients of our session that say what they like, one word at a time: on TCP, and on UDP.
+//! Clients of the linkgauge protocol that send arbitrary messages, one at a time: on TCP, and on UDP.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -46,7 +46,7 @@ pub fn plan(flows: &[FlowKind], message_bytes: u32, stop: StopCondition) -> Serv
 }
 
 impl RawClient {
-    /// Says hello and asks for a session of some version; the reply.
+    /// Sends a hello and requests a session of some version; returns the reply.
     pub fn greet(endpoint: &Endpoint, version: u32) -> io::Result<(RawClient, SessionReply)> {
         let mut stream = connect(endpoint);
         let hello = Hello::new();
@@ -122,7 +122,7 @@ impl RawDatagrams {
         RawDatagrams { socket, number: 0, attach: None }
     }
 
-    /// The answer, if one comes in time.
+    /// The reply, if one arrives in time.
     pub fn answer_to(&self, words: &[u8]) -> Option<Vec<u8>> {
         self.socket.send(words).unwrap();
         let mut room = vec![0; 65_536];
@@ -166,7 +166,7 @@ impl RawDatagrams {
         client
     }
 
-    /// A socket for a flow of the plan, and what it says to be known as alive.
+    /// A socket for a flow of the plan, and its `alive` message.
     pub fn attach(&self, endpoint: &Endpoint, flow: u32) -> (UdpSocket, Vec<u8>) {
         let (session, key) = self.attach.as_ref().unwrap();
         let attach = Attach { session_id: *session, flow_index: flow };

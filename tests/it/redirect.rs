@@ -80,7 +80,7 @@ fn invalid_options_get_one_line() {
     insta::assert_snapshot!(refused(&["rfc2217://no.such.host.invalid:7001"]), @"error: rfc2217://no.such.host.invalid:7001: the name 'no.such.host.invalid' was not found: check its spelling");
     insta::assert_snapshot!(refused(&["udp://127.0.0.1:7001"]), @"error: udp://127.0.0.1:7001: a serial port needs a stream");
     insta::assert_snapshot!(refused(&["rfc2217://box"]), @"error: rfc2217://box: needed is the device server's host and port, like rfc2217://host:7001");
-    // What failed leaves no link behind.
+    // A failure leaves no link behind.
     let link = directory.path().join("ttyV1");
     refused(&["--link", link.to_str().unwrap(), &format!("tcp://127.0.0.1:{}?baud=9600", free_port())]);
     assert!(link.symlink_metadata().is_err());
@@ -102,7 +102,7 @@ fn the_program_ends_on_a_signal() {
     assert!(ended.stdout.is_empty() || ended.stdout.starts_with("serial port "), "{}", ended.stdout);
 }
 
-/// A port that counts what is thrown away.
+/// A port that counts discarded bytes.
 #[derive(Default)]
 struct Purged {
     settings: SerialSettings,
@@ -138,7 +138,7 @@ impl PortControl for Purged {
     }
 }
 
-/// Serves one client; what was done to the port, in order, with the data among it.
+/// Serves one client; returns the operations on the port in order, including the data.
 fn serve_one(listener: &TcpListener) -> Vec<String> {
     let (mut stream, _) = listener.accept().unwrap();
     let mut server = PortServer::new(SerialSettings::default(), "test");
@@ -179,7 +179,7 @@ fn a_flush_purges_the_remote_port() {
     carried(6);
     drop(local);
     let done = serving.join().unwrap();
-    // Opening purges, flushing does, and a new rate is in force before what is written after it.
+    // Opening purges, flushing does, and a new rate takes effect before the bytes written after it.
     assert_eq!(done.iter().filter(|what| *what == "purge Received").count(), 1, "{done:?}");
     let rest: Vec<&String> = done.iter().filter(|what| *what != "purge Received").collect();
     assert_eq!(rest, ["purge Both", "one", "4800 8N1", "two"]);

@@ -1,4 +1,4 @@
-//! What several repetitions become in the document, on the virtual clock.
+//! Several repetitions in the document, on the virtual clock.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

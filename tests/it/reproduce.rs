@@ -1,4 +1,4 @@
-//! A published study run again, from the command line: in the lab, on other endpoints, stopped half-way.
+//! A published study from the command line: in the lab, on other endpoints, interrupted.
 
 use linkgauge::run::{StudyResult, StudyRow};
 use rustix::process::Signal;
@@ -47,7 +47,7 @@ fn the_lab_meets_the_published_figures_in_every_format() {
     let page = std::fs::read_to_string(&html).unwrap();
     assert!(page.contains("Table 6: ") && page.contains("Not Conducted") && page.contains("no hardware"));
     assert!(!page.contains("not run"));
-    // What was stored can be shown again.
+    // A saved run can be shown again.
     let again = crate::program::run(&["report", json.to_str().unwrap()]);
     assert_eq!(again.stdout, ended.stdout);
 }
@@ -68,7 +68,7 @@ fn only_endpoints_named_by_on_are_measured() {
         assert!(!row.stand_in);
         let reason = row.reason.as_deref().unwrap();
         if row.row == "57600" {
-            // Loop-back TCP is no line at 57600 baud.
+            // Loopback TCP does not have the rate of a line at 57600 baud.
             assert!(row.measured > row.limit && reason.starts_with("better than a line"), "{row:?}");
         } else {
             assert!(row.measured.is_none() && reason.starts_with("no --on"), "{row:?}");
@@ -142,7 +142,7 @@ fn errors_are_reported_before_a_measurement() {
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
         ended.stderr.replace(url.as_str(), "URL")
     };
-    // What this host's kernel lacks, it says itself.
+    // The program names the modules that this host's kernel lacks.
     let nothing = ": --vm measures it in a guest; --on CELL=URL measures hardware, --list prints the cells\n";
     assert!(said(&["--table", "7"]).ends_with(nothing));
     insta::assert_snapshot!([

@@ -1,4 +1,4 @@
-//! Serial ports behind device servers that answer wrongly, late or not at all.
+//! Serial ports behind device servers that reply wrongly, late or not at all.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ fn open(url: &str) -> Result<Box<dyn Link>, String> {
     Dialer::new(Clock::System).open(&url.parse().unwrap()).map_err(|error| error.to_string())
 }
 
-/// Runs a liar for one client: it is given the connection and ends with it.
+/// Runs a dishonest server for one client: it gets the connection and ends with it.
 fn liar(lie: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("rfc2217://{}", listener.local_addr().unwrap());
@@ -23,7 +23,7 @@ fn liar(lie: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
     url
 }
 
-/// Keeps the connection open and takes what comes, until the client goes.
+/// Holds the connection open and reads everything, until the client leaves.
 fn take_all(stream: &mut TcpStream) {
     let _ = std::io::copy(stream, &mut std::io::sink());
 }
@@ -81,7 +81,7 @@ fn a_server_that_replies_garbage_or_nothing_is_given_up() {
         take_all(stream);
     }), @"rfc2217://HOST: the far end speaks Telnet, but did not agree to control of its port (RFC 2217) in 3 s: switch it on there, or use tcp://HOST?baud=…");
     assert!(began.elapsed() >= Duration::from_secs(3));
-    // It agrees, and stops in the middle of its first answer.
+    // It agrees, and stops in the middle of its first reply.
     insta::assert_snapshot!(refusal(|stream| {
         agree(stream);
         stream.write_all(&[SET, b"\xff\xfa\x2c\x65\x00\x00"].concat()).unwrap();
@@ -103,7 +103,7 @@ fn a_server_that_replies_garbage_or_nothing_is_given_up() {
 #[test]
 fn effective_settings_are_used() {
     let url = liar(|stream| {
-        // 9580 is 9600 to any UART; seven data bits are not what was asked for.
+        // 9580 is 9600 to any UART; seven data bits differ from the request.
         let odd = b"\xff\xfa\x2c\x65\x00\x00\x25\x6c\xff\xf0\xff\xfa\x2c\x66\x07\xff\xf0\xff\xfa\x2c\x70\x03\xff\xf0";
         agree(stream);
         stream.write_all(&[SET, odd, b"\xff\xfa\x2c\x6a\x08\xff\xf0hello"].concat()).unwrap();

@@ -40,7 +40,7 @@ impl Plug {
                         let data = PtyPacket::parse(&chunk[..length]).data();
                         let returned = left.load(Relaxed).min(data.len());
                         left.fetch_sub(returned, Relaxed);
-                        // What is sent fits the buffer of a pseudo-terminal.
+                        // The sent bytes fit the buffer of a pseudo-terminal.
                         let _ = rustix::io::write(&line.master, &data[..returned]);
                     }
                     _ => std::thread::sleep(Duration::from_micros(200)),
@@ -73,7 +73,7 @@ fn stty(path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A run that goes on until something ends it, once it has measured something.
+/// An endless run, after its first measured values.
 fn under_way(url: &str, directory: &Path) -> Running {
     let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
     let (events, document) = (path("events"), path("document"));
@@ -202,7 +202,7 @@ fn a_line_that_returns_nothing_suggests_the_plug() {
 
 #[test]
 fn a_lossy_line_is_measured_with_its_losses() {
-    // What the line carries in a second may be lost; with more it has stopped.
+    // Losses up to the bytes of one second count; above, the line has stopped.
     for (volume, lost, status) in [("1500", 500, 0), ("4k", 3000, 2)] {
         let plug = Plug::returning(1000);
         let (url, directory) = (plug.url(""), tempfile::tempdir().unwrap());

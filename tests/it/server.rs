@@ -282,13 +282,13 @@ fn a_rate_limit_holds_for_sent_and_received_data() {
         written += length;
         assert!(written < 1 << 30, "nobody stops it");
     }
-    // Three megabytes, and what the buffers of both ends hold.
+    // Three megabytes, and the contents of the buffers of both ends.
     assert!(written < 24 << 20, "{written} bytes");
     let SessionReply::Report(report) = client.ask(&SessionRequest::Finish).unwrap() else {
         panic!("no report")
     };
     assert_eq!(report.flows[0].fault.as_deref(), Some("longer than this server allows"));
-    // An echo of strangers is no way around it.
+    // The echo for unknown clients does not bypass the limit.
     let mut stream = connect(tcp);
     stream.set_nonblocking(true).unwrap();
     let (mut back, mut room) = (0, vec![0; 65_536]);
@@ -351,8 +351,8 @@ fn a_client_of_another_version_gets_the_reason() {
     assert_eq!(reply, SessionReply::Refused { reason });
 }
 
-/// Starts a client with its document and events in files, kills what is at its far end or signals the client itself
-/// when it is in the middle; how it ended, and its document.
+/// Starts a client with its document and events in files, then kills its server or signals the client itself during
+/// the measurement; returns its status and its document.
 fn in_the_middle(
     arguments: &[&str],
     act: impl FnOnce(&mut Running),
@@ -390,7 +390,7 @@ fn a_killed_server_leaves_the_results_so_far() {
         let case = &document["cases"][0];
         assert_eq!(case["complete"], false);
         assert_eq!(document.get("interrupted"), None);
-        // Only the server knows what it received, and it is gone.
+        // Only the server knows the received bytes, and it was killed.
         let measured = if flags.contains(&"send") { "sent" } else { "received" };
         assert!(case[measured].as_u64().unwrap() > 0, "{case}");
         assert_eq!(case["warnings"][0]["code"], "incomplete");
@@ -406,7 +406,7 @@ fn ctrl_c_reports_the_results_so_far() {
     for (workload, url, flags) in [
         ("latency", server.tcp.as_str(), ["--count", "100M"]),
         ("throughput", server.tcp.as_str(), ["--time", "60s"]),
-        // What a slow line still holds is not lost.
+        // Data in the buffers of a slow link is not lost.
         ("throughput", &slow, ["--time", "60s"]),
     ] {
         let arguments = [&[workload, url], &flags[..]].concat();

@@ -12,7 +12,7 @@ use crate::client::linkgauge;
 fn our_echo_leaves_servers_alone() {
     let serving = Serving::start(&["--peer", "echo"]);
     let echo = |socket: &UdpSocket| socket.send_to(b"echo", serving.udp.address()).unwrap();
-    // 7100 would answer the answer; an address of its own, since others may use the port.
+    // A server on 7100 would reply to the reply; the test has its own address, because others may use the port.
     let server = UdpSocket::bind("127.77.7.1:7100").unwrap();
     server.set_nonblocking(true).unwrap();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -20,7 +20,7 @@ fn our_echo_leaves_servers_alone() {
     echo(&server);
     echo(&client);
     assert_eq!(client.recv(&mut [0; 10]).ok(), Some(4));
-    // Datagrams are answered in the order in which they came: it would have had its answer before.
+    // Replies have the order of the requests, so an earlier request would have its reply by now.
     assert!(server.recv(&mut [0; 10]).is_err());
 }
 

@@ -38,7 +38,7 @@ fn replies_that_are_not_read_do_not_pile_up() {
     for client in &mut silent {
         client.stream.write_all(&finishes(3, 113)).unwrap();
     }
-    // One that reads gets every reply meanwhile, and the server has seen what the others sent.
+    // A client that reads gets every reply meanwhile, and the server has seen the requests of the others.
     let mut reader = ready_to_report();
     reader.stream.write_all(&finishes(3, 113)).unwrap();
     let (mut heard, mut chunk, mut next) = (Vec::new(), vec![0; 65_536], 3);
@@ -137,7 +137,7 @@ fn a_receiver_of_datagrams_must_confirm_that_it_is_there() {
     let SessionReply::Report(report) = client.ask(&SessionRequest::Finish) else { panic!("no report") };
     assert_eq!(report.flows[0].fault.as_deref(), Some("the client gave no sign of life"));
     assert!(report.flows[0].messages > 0);
-    // Those that measure say so.
+    // A measuring receiver confirms that it is there.
     let case = "workload = \"throughput\"\ndirection = \"receive\"\ntime = \"4s\"\nrate = \"200/s\"\nsize = 100\nprobe = false";
     let run = measure(udp, case, None);
     assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
@@ -180,7 +180,7 @@ fn a_challenge_opens_one_session() {
     // From the same address, and in time.
     client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let mut client = crate::program::wait_until("the end of the session", || {
-        // What comes while the old session ends gets no reply.
+        // Requests during the end of the old session get no reply.
         let again = client.answer_to(&wire::encode_frame(9, &opening))?;
         let (_, reply, _) =
             wire::decode_frame::<SessionReply>(&again, wire::MAX_JSON_BYTES).unwrap().unwrap();
@@ -202,7 +202,7 @@ fn a_relayed_proof_opens_no_usable_session() {
     let mut ready = [0; wire::HANDSHAKE_BYTES];
     stream.read_exact(&mut ready).unwrap();
     let challenge = hello.challenge_in(&ready).unwrap();
-    // What a rogue server has of an honest client that takes it for this one: the proof.
+    // The proof that a rogue server gets from an honest client.
     let token = TokenProof { token: "secret", nonce: hello.nonce(), challenge };
     let open = SessionRequest::Open {
         version: wire::VERSION,
@@ -246,7 +246,7 @@ fn every_server_has_its_own_secret() {
 #[test]
 fn an_upload_over_a_slow_link_has_the_rate_of_its_receiver() {
     let server = serve(ServerLimits::default(), None);
-    // The buffers of both hosts hold several times what this link carries in the time asked for.
+    // The buffers of both hosts hold several times the data that this link carries in the requested time.
     let rate = 400e3;
     let up = Shape {
         delay: Duration::from_millis(25),

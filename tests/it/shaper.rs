@@ -1,4 +1,4 @@
-//! `lab shaper` between our own ends: what passes arrives whole, later, and as the account says.
+//! `lab shaper` between our own client and server: data arrives completely, later, and as counted.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -59,7 +59,7 @@ fn open(shaper: &Shaper) -> Box<dyn Link> {
     Dialer::new(Clock::System).open(shaper.endpoint()).unwrap()
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that identify their position.
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..length).map(|_| random.u8(..)).collect()
@@ -97,7 +97,7 @@ fn a_rate_is_never_exceeded_and_shared_by_all() {
         });
         readers.map(|reader| reader.join().unwrap()).to_vec()
     });
-    // What passed before the clock was read: less than the queue.
+    // Data that passed before the clock was read: less than the queue.
     assert!(began.elapsed() >= Duration::from_millis(300 - 20), "{:?}", began.elapsed());
     let mut sent = vec![pattern(150_000, 1), pattern(150_000, 2)];
     got.sort();
@@ -137,7 +137,7 @@ fn a_side_that_does_not_read_delays_no_other() {
     let mut stalled = connect(&place);
     let never_reads = accept(&server);
     stalled.set_nonblocking(true).unwrap();
-    // Until nothing more fits anywhere on its way.
+    // Until all buffers of the path are full.
     let mut sent = 0;
     let mut last = Instant::now();
     while last.elapsed() < Duration::from_millis(500) {
@@ -183,7 +183,7 @@ fn a_refusing_server_closes_the_client() {
 fn data_before_the_end_arrives_before_it() {
     let server = listen();
     let (shaper, place) = before(&server, delayed(30), delayed(30));
-    // The server says a word and goes, though the client has not finished.
+    // The server sends a message and closes, though the client has not finished.
     let mut client = connect(&place);
     accept(&server).write_all(b"goodbye").unwrap();
     let mut got = Vec::new();
@@ -192,7 +192,7 @@ fn data_before_the_end_arrives_before_it() {
     drop(client);
     wait_until("the end of the connection", || (shaper.counters().open.load(SeqCst) == 0).then_some(()));
 
-    // The client finishes, and the server answers after that.
+    // The client finishes, and the server replies after that.
     let mut client = connect(&place);
     let mut far = accept(&server);
     client.write_all(b"question").unwrap();
@@ -216,7 +216,7 @@ fn a_client_that_vanishes_closes_the_server_side() {
     // Closing with bytes unread resets the connection.
     drop(client);
     assert_eq!(far.read(&mut [0; 10]).unwrap(), 0);
-    // The far side neither closes nor says anything, and still nothing is left.
+    // The server side neither closes nor sends anything, and still no connection is left.
     wait_until("the end of the connection", || (shaper.counters().open.load(SeqCst) == 0).then_some(()));
     drop(far);
 }
@@ -267,7 +267,7 @@ fn a_restarted_server_serves_old_clients_over_datagrams() {
         link.send(b"there?", LONG).unwrap();
         matches!(link.receive(&mut [0; 10], Duration::from_millis(200)), Ok(6))
     };
-    // On a busy machine a reply may take longer than `answers` waits, and arrive for the next one.
+    // On a busy machine a reply may take longer than `answers` waits, and arrive for the next request.
     wait_until("an answer", || answers().then_some(()));
     drop(far);
     wait_until("silence", || (!answers()).then_some(()));

@@ -17,7 +17,7 @@ use crate::program::{Running, Serving, command, wait_for_progress, wait_until};
 
 const HOW: [Signal; 2] = [Signal::HUP, Signal::TERM];
 
-/// Flags of a run that goes on until something ends it, with its files in a directory.
+/// Flags of an endless run, with its files in a directory.
 fn endless<'a>(files: &'a [String; 3], url: &'a str) -> Vec<&'a str> {
     let [events, json, store] = files.each_ref().map(String::as_str);
     [
@@ -63,7 +63,7 @@ fn a_run_is_reported_and_saved() {
     }
 }
 
-/// What the second plan leads to is not known yet.
+/// The result of the second plan is not known yet.
 #[test]
 fn a_comparison_that_is_cut_short_was_interrupted() {
     let server = Serving::start(&[]);
@@ -86,7 +86,7 @@ fn a_comparison_that_is_cut_short_was_interrupted() {
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(130), ""));
 }
 
-/// Its shell and the kernel each send the signal, and what is written from then on goes nowhere.
+/// The shell and the kernel each send the signal, and later output is discarded.
 #[test]
 fn a_terminal_that_closes_costs_nothing() {
     let server = Serving::start(&[]);
@@ -132,7 +132,7 @@ fn an_ignored_sighup_ends_nothing() {
     is_reported(&files);
 }
 
-/// What runs until it is ended: it says so at its end, and leaves nothing behind.
+/// Servers print a line at their end, and leave nothing behind.
 #[test]
 fn servers_end_in_order() {
     let (server, directory) = (Serving::start(&[]), tempfile::tempdir().unwrap());
@@ -206,7 +206,7 @@ fn an_interrupted_study_is_reported() {
     }
 }
 
-/// Another program has locked the store: who has measured enough need not wait for it.
+/// Another program has locked the store: Ctrl-C ends the wait for it.
 #[test]
 fn ctrl_c_ends_the_wait_for_a_locked_store() {
     let server = Serving::start(&[]);

@@ -1,5 +1,5 @@
-//! Far ends that stop: that read nothing, return too little, or close too early. On the virtual clock; every run ends in
-//! bounded time and says that it is not complete.
+//! Servers that stop: they read nothing, return too little, or close too early. On the virtual clock; every run ends
+//! in bounded time and reports that it is incomplete.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -123,7 +123,7 @@ fn a_discard_that_does_not_read() {
             let case = format!("workload = \"throughput\"\npeer = \"discard\"\n{stop}");
             incomplete(Stops { returns: 0, then }, Duration::from_secs(10), &case);
         }
-        // It stops while the time is not over: what its system never acknowledged is not delivered.
+        // It stops before the end of the time: bytes that its system never acknowledged do not count as delivered.
         let case = "workload = \"throughput\"\npeer = \"discard\"\ntime = \"1s\"\ntimeout = \"2s\"";
         let case = incomplete(Stops { returns: 0, then }, Duration::from_secs(4), case);
         assert_eq!(

@@ -53,7 +53,7 @@ fn both_ends_are_ours() {
     lost(&format!("{open} --peer stamp --authenticated")).refused(&["--token-file"]);
     lost(&format!("{open} --peer stamp --size 43"))
         .refused(&["a packet of stamp has 44, or 48 and more bytes"]);
-    // An answer would be longer than the question.
+    // A reply would be longer than the request.
     lost(&format!("{light} --peer twamp-light --size 14")).refused(&["none of 3 messages came through"]);
     lost("tcp://127.0.0.1:862 --peer stamp").refused(&["needs messages, not a stream"]);
     lost("udp://127.0.0.1:862 --peer echo --authenticated")
@@ -82,7 +82,7 @@ fn a_path_of_known_length_has_that_length() {
 
 #[test]
 fn losses_are_attributed_to_their_direction() {
-    // Every fourth message is lost, each way: of 100 requests 25, and of the 75 answers 18.
+    // Every fourth message is lost in each direction: of 100 requests 25, and of the 75 replies 18.
     let url = "mem://far-messages?type=message&delay=1ms&drop=4";
     let run = virtually("stamp", url, "count = 100\ntimeout = \"10ms\"\n");
     let figures = &run.cases[0].figures;
@@ -93,8 +93,8 @@ fn losses_are_attributed_to_their_direction() {
     assert!(there + back == 43 && (23..=25).contains(&there), "{there} there, {back} back");
 }
 
-/// A far end that answers each packet with what `answer` makes of it and of the last answer an honest reflector would
-/// give; serves until the test program ends.
+/// A server that replies to each packet with the result of `answer`, which gets the packet and the last reply of an
+/// honest reflector; serves until the test program ends.
 fn liar(answer: impl Fn(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static) -> String {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let url = format!("udp://{}", socket.local_addr().unwrap());
@@ -110,10 +110,10 @@ fn liar(answer: impl Fn(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static) -> Strin
     url
 }
 
-/// What a liar does to an honest answer.
+/// A change of an honest reply.
 type Change = fn(&mut Vec<u8>);
 
-/// What an honest reflector answers at once.
+/// The immediate reply of an honest reflector.
 fn honest(asked: &[u8]) -> Vec<u8> {
     let mut answer = vec![0; 44];
     answer[..16].copy_from_slice(&asked[..16]);
@@ -128,7 +128,7 @@ fn false_replies_are_counted_and_cost_no_time() {
     let waiting = |timeout: &str, url: &str| {
         linkgauge(&format!("latency {url} --peer stamp -n 20 --warm-up 0 --timeout {timeout}"))
     };
-    // What is answered at all is answered in time, on a busy machine too.
+    // Every reply arrives in time, also on a busy machine.
     let patiently = |url: &str| waiting("10s", url);
     let measure = |url: &str| waiting("100ms", url);
     patiently(&liar(|_, asked| vec![honest(asked)])).answered_all(20);
@@ -165,7 +165,7 @@ fn false_replies_are_counted_and_cost_no_time() {
     assert_eq!((said.count("received"), said.count("corrupt_messages")), (20, 20), "{}", said.run);
     assert!(said.case().get("ways").is_none());
 
-    // Everything twice, and the first answer ever after.
+    // Every reply twice, and later repetitions of the first one.
     let said = patiently(&liar(|_, asked| vec![honest(asked), honest(asked)]));
     assert_eq!(said.count("received"), 20);
     assert!((18..=20).contains(&said.count("duplicate")), "{}", said.run);

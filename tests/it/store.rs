@@ -1,4 +1,5 @@
-//! The store from the command line: kept by default, found again, shared by many processes, sound after a kill.
+//! The store from the command line: runs are saved by default and found again, many processes share it, and a kill
+//! leaves it intact.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ impl Place {
     }
 }
 
-/// What the program says without a store of its own being named anywhere.
+/// The output of the program without a store in its arguments or environment.
 fn at_home(home: &Path, arguments: &[&str]) -> Ended {
     let mut command = command(arguments);
     command.env_remove("LINKGAUGE_STORE").env_remove("XDG_DATA_HOME").env("HOME", home);
@@ -127,7 +128,7 @@ fn an_unwritable_store_is_one_line_and_loses_no_result() {
     }
 }
 
-/// The file may grow no further: what a full disk does.
+/// The file may not grow, as on a full disk.
 #[test]
 fn a_full_disk_is_one_line_and_leaves_the_store_intact() {
     let place = Place::new();

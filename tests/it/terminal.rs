@@ -1,4 +1,5 @@
-//! What reaches a terminal: text that shows, and the program's own colours, whatever a document, a server or a file name holds.
+//! Output on a terminal: printable text and the program's own colours, whatever a document, a server or a file name
+//! contains.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,7 +21,8 @@ use crate::program::{Ended, command};
 const DOCUMENT: &str = include_str!("../data/run-v1-latency.json");
 const PAPER: &str = include_str!("../data/run-v1-paper.json");
 
-/// Title, screen, colour, the same with C1, bell, carriage return, direction, separators, what is invisible, a line of ours.
+/// Title, screen, colour, the same with C1, bell, carriage return, direction, separators, invisible characters, a
+/// forged line of ours.
 const HOSTILE: &str = "x\u{1b}]0;gotcha\u{7}\u{1b}[2J\u{1b}[8m\u{9b}2J\u{9d}0;gotcha\u{9c}\r\u{202e}\u{2028}\u{2066}\u{feff}\u{e0041}\u{7f}\nerror: forged";
 
 /// Runs the program on a terminal of its own; both of its outputs are in `stdout`, as the terminal gets them.
@@ -198,7 +200,7 @@ fn control_characters_of_file_names_and_arguments_are_not_printed() {
         assert_eq!(ended.status, Some(2), "{arguments:?}: {}", ended.stdout);
         assert!(ended.stdout.contains("error"), "{arguments:?}: {}", ended.stdout);
         match ended.stdout.contains("--help") {
-            // It repeats what was typed, line by line.
+            // It repeats the input line by line.
             true => shows_only(&ended.stdout, &format!("{arguments:?}")),
             false => says_only(&ended.stdout, &format!("{arguments:?}")),
         }
@@ -233,7 +235,7 @@ fn control_characters_of_a_server_are_not_printed() {
     says_only(&ended.stdout, "reply");
 }
 
-/// What programs read is as it was; a pipe is no terminal.
+/// Output for programs is unchanged; a pipe is not a terminal.
 #[test]
 fn a_pipe_gets_every_byte() {
     let place = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ use super::program::{self, Running, wait_until};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Long enough for whatever is on its way to arrive, and for nothing to have come.
+/// Long enough for all data in flight to arrive, or to show that none arrives.
 const SHORT: Duration = Duration::from_millis(300);
 
 const FAST: SerialSettings = SerialSettings {
@@ -62,7 +62,7 @@ fn receive(link: &mut dyn Link, count: usize) -> Vec<u8> {
     got
 }
 
-/// What comes until nothing does.
+/// All bytes until the line is silent.
 fn rest(link: &mut dyn Link) -> Vec<u8> {
     let mut all = Vec::new();
     let mut some = vec![0; 65_536];
@@ -147,7 +147,7 @@ fn without_flow_control_an_idle_reader_is_overrun() {
     let (mut one, mut other) = (open(&paths[0], &FAST), open(&paths[1], &FAST));
     let sent = pattern(100_000);
     send(&mut *one, &sent);
-    // Nobody reads until all of it was on the line.
+    // The reader starts after all bytes were on the line.
     thread::sleep(FAST.transmission_time(130_000));
     let got = rest(&mut *other);
     let tally = &uarts.stop().unwrap()[1];
@@ -158,7 +158,7 @@ fn without_flow_control_an_idle_reader_is_overrun() {
 
 #[test]
 fn with_flow_control_an_idle_reader_loses_nothing() {
-    // What has a meaning in band is left out; on wires it would not matter.
+    // Characters with an in-band meaning are left out; on wires they would not matter.
     let sent: Vec<u8> = pattern(100_000).into_iter().filter(|byte| ![XON, XOFF].contains(byte)).collect();
     for flow in [FlowControl::RtsCts, FlowControl::XonXoff] {
         for wiring in [PortWiring::Plug, PortWiring::NullModem] {
@@ -211,7 +211,7 @@ fn a_full_queue_can_be_flushed_too() {
     }
     assert!(written > 4096, "{written}");
     link.port_control().unwrap().purge(PurgeTarget::ToSend).unwrap();
-    // Behind the character on the line nothing is left.
+    // Nothing is left after the character on the line.
     link.port_control().unwrap().configure(&FAST).unwrap();
     wait_until("the last character", || (rest(&mut *link).is_empty()).then_some(()));
     send(&mut *link, b"end");
@@ -268,7 +268,7 @@ fn a_latency_timer_delays_a_single_character() {
         send(&mut *link, b"a");
         receive(&mut *link, 1);
     }
-    // Each answer starts the timer again, so that the next one waits for all of it.
+    // Each reply restarts the timer, so the next one waits for its whole length.
     assert!(began.elapsed() >= 4 * Duration::from_millis(80), "{:?}", began.elapsed());
 }
 
@@ -322,7 +322,7 @@ fn an_existing_path_is_not_replaced() {
     assert_eq!(ended.status, Some(2));
     assert!(ended.stderr.contains("something is there already"), "{}", ended.stderr);
     assert_eq!(std::fs::read_to_string(&link).unwrap(), "mine");
-    // One that leads to a terminal that is gone is what a killed run left.
+    // A link to a terminal that no longer exists, as a killed run leaves it.
     std::fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("/dev/pts/99999", &link).unwrap();
     let ended = program::run(&["lab", "uart", "--link", link.to_str().unwrap(), "--time", "50ms", "--quiet"]);

@@ -1,4 +1,4 @@
-//! Comparisons and thresholds from the command line: what is printed, what JSON and JUnit hold, how it ends.
+//! Comparisons and thresholds from the command line: output, JSON, JUnit, exit status.
 
 use std::path::Path;
 
@@ -158,7 +158,7 @@ fn two_plans_in_turn() {
         .collect();
     assert_eq!(titles.len(), 2);
     assert!(titles.contains(&"a.toml".into()) && titles.contains(&"b.toml".into()));
-    // What was compared is what was kept.
+    // The compared runs are the saved ones.
     let ids = [&json["a"][0], &json["b"][0]].map(|id| id.as_str().unwrap().to_owned());
     let again = run(&["compare", &ids[0], &ids[1], "--margin", "100%", "--store", &store, "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&again.stdout).unwrap()["cases"], json["cases"]);
@@ -186,7 +186,7 @@ fn thresholds_decide_the_exit_status() {
         assert!(report.contains("p50 < 1 ns"), "{}: {report}", format.name);
     }
 
-    // What was not measured weighs more.
+    // A missing measurement has priority.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let both = [
         "latency",

@@ -12,13 +12,13 @@ use linkgauge::run::Run;
 use linkgauge::schedule::{self, RunContext};
 use linkgauge::serve::Server;
 
-/// The server's side of a protocol, with a secret that is no secret.
+/// The server's side of a protocol, with a fixed secret.
 pub fn service(peer: &str, limits: ServerLimits) -> Arc<dyn Service> {
     let facts = ServerConfig { limits, secret: [7; 32], ..ServerConfig::default() };
     protocol::find_protocol(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts))
 }
 
-/// A dialer on a virtual clock that reaches `peer` at `mem://far`, and at `mem://far0` to `mem://far9`.
+/// A dialer on a virtual clock that reaches a server of `peer` at `mem://far`, and at `mem://far0` to `mem://far9`.
 pub struct VirtualNet {
     pub dialer: Dialer,
     _server: Server,

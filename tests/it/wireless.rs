@@ -15,7 +15,7 @@ fn every_figure_of_the_study_has_a_measured_counterpart() {
         assert!(deciles.is_sorted() && times.iter().all(|row| is_sound(row)), "{times:?}");
         let late = column(&run, "2", link);
         let shares: Vec<f64> = late.iter().map(|row| row.measured.unwrap()).collect();
-        // What was lost took longer than any of the limits.
+        // Lost requests took longer than any of the limits.
         assert!(shares.iter().rev().is_sorted() && shares.len() == 5, "{late:?}");
         let figures = &run.cases[late[4].case.unwrap() - 1].figures;
         assert_eq!((figures.counts.sent, shares[4]), (400, 100.0 * figures.counts.lost as f64 / 400.0));

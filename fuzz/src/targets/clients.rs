@@ -1,5 +1,5 @@
-//! Whole runs on the virtual clock against servers that the fuzzer plays: every client of ours ends, whatever is said to it,
-//! and what it writes down can be read again.
+//! Whole runs on the virtual clock against servers that the fuzzer controls: every client ends, whatever it receives,
+//! and its document can be read again.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -21,7 +21,7 @@ use super::draw::Draw;
 
 const KEY: [u8; 16] = [5; 16];
 
-/// A server that follows a script: on all its connections together, so that the fuzzer says what comes in which order.
+/// A server that follows one script on all its connections together, so that the fuzzer chooses the order of messages.
 pub fn client(data: &[u8]) {
     let mut draw = Draw(data);
     let protocol = draw.one_of(&[
@@ -42,7 +42,7 @@ pub fn client(data: &[u8]) {
     measured(protocol, &mut draw, |script| Box::new(Script::new(script)));
 }
 
-/// A server that speaks our session as it should, up to what the script says otherwise.
+/// A server that follows the linkgauge protocol, except where the script deviates.
 pub fn session_client(data: &[u8]) {
     let mut draw = Draw(data);
     measured("linkgauge", &mut draw, |script| Box::new(Liar::new(script)));
@@ -50,7 +50,7 @@ pub fn session_client(data: &[u8]) {
 
 type Shared = Arc<Mutex<VecDeque<u8>>>;
 
-/// Runs a case that the first bytes choose; what is left is the script of the server's connections.
+/// Runs a case that the first bytes choose; the remaining bytes are the script of the server's connections.
 fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn Party> + Send + 'static) {
     let kind = draw.one_of(&["stream", "message"]);
     let workload = draw.one_of(&["latency", "throughput"]);
@@ -78,7 +78,7 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
     let Ok(Ok(plan)) = Plan::from_toml(&plan).map(schedule::check) else { return };
     let dialer = Dialer::new(Clock::new_virtual());
     let script: Shared = Arc::new(Mutex::new(draw.0.iter().copied().collect()));
-    // Streams beside datagrams lead to the same name.
+    // Streams beside datagrams use the same name.
     let endpoint: Endpoint = format!("mem://far?type={kind}").parse().expect("an endpoint");
     let mut listener = dialer.listen(&endpoint).expect("it listens");
     let hosted = listener.set_party_factory(Box::new(move |_| party(script.clone())));
@@ -100,11 +100,11 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
     }
 }
 
-/// What a script has the server do next.
+/// The next action of a scripted server.
 enum Act {
-    /// Say this.
+    /// Sends these bytes.
     Say(Vec<u8>),
-    /// Hear one message first; the bytes that it is to be changed by are drawn when it is there.
+    /// Receives one message first; the bytes that change it are drawn after its arrival.
     Answer,
     Wait(Duration),
     Finish,
@@ -175,7 +175,7 @@ impl Script {
             Some(Act::Wait(time)) => self.then = Some(time),
             Some(Act::Finish) => self.finishes = true,
             Some(Act::Close) => self.over = true,
-            // Where nothing is left to do, what comes is taken and forgotten.
+            // When the script has ended, received data is discarded.
             Some(Act::Answer) => self.answers = true,
             None => {}
         }

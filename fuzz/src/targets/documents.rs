@@ -1,5 +1,5 @@
-//! Documents of ours that anybody may have written: two runs compared, a run in the store, what a guest prints; and the
-//! words of thresholds and units.
+//! Documents from an untrusted source: two runs compared, a run in the store, the output of a guest; and the text of
+//! thresholds and units.
 
 use linkgauge::metric::{Metric, Threshold};
 use linkgauge::report::{self, RunGroup};
@@ -34,7 +34,7 @@ pub fn compare(data: &[u8]) {
     }
 }
 
-/// A document as it lies in a store; and the text of one, which comes out of it as it went in.
+/// A document as stored; and the text of one, which the store returns unchanged.
 pub fn store_document(data: &[u8]) {
     if let Some(text) = document::inflate(data) {
         assert!(text.len() as u64 <= document::MAX_DOCUMENT_BYTES);
@@ -47,7 +47,7 @@ pub fn store_document(data: &[u8]) {
     assert_eq!(document::to_json(&Run::from_json(&again).expect("it reads back")), again);
 }
 
-/// Documents one behind the other, as a guest prints them.
+/// Documents in sequence, as a guest prints them.
 pub fn guest_output(data: &[u8]) {
     let read: Vec<Run> = Run::read_stream(data).collect();
     if let Ok(text) = str::from_utf8(data)
@@ -60,7 +60,7 @@ pub fn guest_output(data: &[u8]) {
     assert_eq!(Run::read_stream(written.as_bytes()).count(), read.len());
 }
 
-/// What is typed as a duration, a size, a rate, a share or a threshold; and what is printed of it.
+/// The input of a duration, a size, a rate, a share or a threshold; and its printed form.
 pub fn quantities(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     if let Ok(time) = units::parse_duration(text) {

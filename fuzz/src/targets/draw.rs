@@ -1,5 +1,5 @@
-//! Values drawn from the bytes of a fuzzer, for targets where a MAC, a number or a length would stop it: the target builds
-//! what is signed and counted, the fuzzer chooses the rest.
+//! Values drawn from the bytes of a fuzzer, for targets where a MAC, a number or a length would stop it: the target
+//! computes signatures and counts, the fuzzer chooses the rest.
 
 /// Bytes that are used up from the front; where none are left every value is zero.
 pub struct Draw<'a>(pub &'a [u8]);
@@ -24,7 +24,7 @@ impl<'a> Draw<'a> {
         drawn
     }
 
-    /// Bytes behind one that says how many they are.
+    /// Bytes after a byte that gives their number.
     pub fn short(&mut self) -> &'a [u8] {
         let count = self.byte();
         self.bytes(count.into())

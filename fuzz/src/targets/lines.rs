@@ -1,4 +1,4 @@
-//! Serial lines: what comes back through a plug, and the terminals and wires of the lab's serial ports.
+//! Serial lines: the bytes that return through a plug, and the terminals and wires of the lab's serial ports.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use linkgauge::workload::throughput::comparison::{MAX_DEFECTS, StreamComparison}
 
 use super::draw::Draw;
 
-/// A stream that comes back with pieces lost, doubled, changed, inserted or moved: the counts add up to what came and what
-/// was sent, and how it is cut into pieces does not matter.
+/// A returned stream with parts lost, duplicated, changed, inserted or moved: the counts add up to the received and
+/// the sent bytes, and the division into chunks does not matter.
 pub fn echo_comparison(data: &[u8]) {
     let mut draw = Draw(data);
     let alphabet = Alphabet::from_caps(&Caps::STREAM);
@@ -52,8 +52,8 @@ fn compared(pieces: &[&[u8]], sent: u64, alphabet: &Alphabet) -> [u64; 4] {
     [comparison.changed, comparison.lost, comparison.inserted, comparison.reordered]
 }
 
-/// What the master of a terminal in packet mode reads, put on a wire whose settings and state change meanwhile: what was
-/// offered and not flushed comes out, in order, never before its time.
+/// The input of the master of a terminal in packet mode, put on a wire whose settings and state change meanwhile: data
+/// that was offered and not flushed is delivered in order, and never early.
 pub fn uart(data: &[u8]) {
     let mut draw = Draw(data);
     let period = Duration::from_micros(u64::from(draw.byte()) * 50);

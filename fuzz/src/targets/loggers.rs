@@ -1,4 +1,4 @@
-//! Data loggers: their frames, what they answer to a client that downloads, and a logger that is asked.
+//! Data loggers: their frames, the replies to a client that downloads, and a logger that receives requests.
 
 use std::time::Duration;
 
@@ -15,9 +15,10 @@ use linkgauge::sample::Recorder;
 use linkgauge::schedule;
 use linkgauge::workload::RecordingParty;
 
-/// What comes from a logger or from its client, on a line: read whole and in pieces whose length the first byte tells it
-/// gives the same packets; what can be read of a packet says the same once written; and a logger answers, or does not,
-/// and rests. A changed frame is no frame, so everything between two sync bytes is also framed anew.
+/// Bytes of a logger or its client on a line: the packets are the same whether the bytes are read at once or in chunks
+/// whose length the first byte gives; parsed packets encode to the same bytes; and a logger is idle after the last
+/// byte, with or without a reply. Frames with errors are ignored, so everything between two sync bytes is also framed
+/// correctly.
 pub fn pakbus(data: &[u8]) {
     let Some((&size, said)) = data.split_first() else { return };
     let size = usize::from(size).max(1);
@@ -70,7 +71,7 @@ fn parts(bytes: &[u8]) {
     let _ = record::read(&[table], said);
 }
 
-/// Says this to a logger until all is said and answered.
+/// Sends these bytes to a logger until all are sent and all replies have arrived.
 fn logger<'a>(pieces: impl Iterator<Item = &'a [u8]>) {
     let dialer = Dialer::new(Clock::new_virtual());
     let listen: Endpoint = "mem://logger".parse().expect("an endpoint");
@@ -103,9 +104,9 @@ fn logger<'a>(pieces: impl Iterator<Item = &'a [u8]>) {
     panic!("the logger never rests");
 }
 
-/// What answers a client that downloads: pieces, each after its length, the first byte of which says what it is. The first
-/// byte of all says whether a file or a table is wanted, one piece at a time or several, and whether pieces are written
-/// short: three bytes 0xEE, a count and a byte then stand for that byte so often, up to the largest frame.
+/// Replies to a client that downloads: chunks, each after its length; the first byte of a chunk gives its kind. The
+/// first byte of all selects a file or a table, one request at a time or several, and the short form of chunks: three
+/// bytes 0xEE, a count and a byte stand for count repetitions of that byte, up to the largest frame.
 pub fn pakbus_client(data: &[u8]) {
     let Some((&mode, mut rest)) = data.split_first() else { return };
     let mut pieces = Vec::new();
@@ -139,7 +140,7 @@ fn answered(party: &mut client::Downloader, pieces: &[&[u8]], short: bool) {
     let (mut now, mut pieces) = (Time(0), pieces.iter());
     let mut left: Vec<u8> = Vec::new();
     let (mut decoder, mut asked) = (FrameDecoder::default(), Vec::new());
-    // Far more than so few pieces are worth: each may be asked for several times, on several links.
+    // Far more than the number of chunks: each may be requested several times, on several links.
     for _ in 0..100_000 {
         now = now + Duration::from_micros(1);
         match party.next_step(now) {
@@ -210,14 +211,14 @@ fn expanded(piece: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// Bytes as they are; or a message of BMP5 or PakCtrl, with addresses, number and offset of what was asked last.
+/// The bytes unchanged; or a message of BMP5 or PakCtrl, with the addresses, number and offset of the last request.
 fn said(piece: &[u8], asked: &[u8]) -> Vec<u8> {
     let [protocol @ 1..=2, kind, body @ ..] = piece else { return piece.to_vec() };
     let transaction = asked.get(9).copied().unwrap_or(0);
     let mut message = vec![*kind, transaction];
     match (kind, body.split_first()) {
         (0x9D, Some((code, data))) => {
-            // Behind the name and the zero after it stand a flag and the offset.
+            // The name and its zero byte are followed by a flag and the offset.
             let end = asked.iter().skip(12).position(|&byte| byte == 0).map_or(0, |end| end + 14);
             message.push(*code);
             message.extend(asked.get(end..end + 4).unwrap_or(&[0; 4]));

@@ -1,5 +1,5 @@
-//! Servers of ours behind their handshakes: what a client with a session may plan, attach and say; and the signals of
-//! linx_bmark.
+//! Our servers after their handshakes: the requests of a client with a session to plan, attach and send; and the
+//! signals of linx_bmark.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ struct Connection {
     over: bool,
 }
 
-/// A party may have more to say than is worth hearing.
+/// Limits the steps of a party that always has something to send.
 const STEPS: usize = 300;
 const MOST_HEARD: usize = 1 << 20;
 
@@ -42,7 +42,7 @@ impl Connection {
         std::mem::take(&mut self.output)
     }
 
-    /// Lets the party do what it can without waiting.
+    /// Steps the party until it has to wait.
     fn go_on(&mut self, now: Time) {
         for _ in 0..STEPS {
             if self.over {
@@ -86,8 +86,8 @@ impl Connection {
     }
 }
 
-/// A client that has opened a session plans, attaches, starts, sends and finishes in any order, with any figures. The
-/// server grants or refuses; when the client is gone and the time over, nothing of it goes on.
+/// A client with an open session plans, attaches, starts, sends and finishes in any order, with any figures. The
+/// server grants or refuses. After the client has left and the time is over, nothing of the session continues.
 pub fn session_server(data: &[u8]) {
     let mut draw = Draw(data);
     let caps = match draw.byte() % 2 {
@@ -209,8 +209,8 @@ fn plan(draw: &mut Draw) -> ServerPlan {
     }
 }
 
-/// What a client of linx_bmark says to our server, a signal behind each byte that says its length; so many are answered
-/// that none is forgotten, and a burst is no longer than it was asked for.
+/// Signals of a linx_bmark client to our server, each after a byte with its length. Their number is small enough that
+/// the server forgets none, and no burst is longer than requested.
 pub fn linx_bmark(data: &[u8]) {
     let caps = Caps {
         framing: Framing::Message,

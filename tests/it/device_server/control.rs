@@ -10,7 +10,7 @@ use linkgauge::link::Dialer;
 use crate::device::{Device, all_bytes, client, gone, is_set, read, serve_controlled};
 use crate::program::PATIENCE;
 
-/// What a Telnet client says of the option for serial ports.
+/// The Telnet offer of a client for the serial port option.
 const WILL_CONTROL: &[u8] = &[0xFF, 0xFB, 44];
 
 fn command(code: u8, value: &[u8]) -> Vec<u8> {
@@ -34,7 +34,7 @@ fn a_suspended_client_gets_its_data_later() {
     client.write_all(&[WILL_CONTROL, &command(8, &[]), &command(0, &[])].concat()).unwrap();
     let greeting = read_until(&mut client, &[0xFF, 0xF0]);
     assert!(greeting.windows(2).any(|pair| pair == [0xFD, 44]), "{greeting:?}");
-    // Its question is answered, and the data waits.
+    // Its request gets a reply, and the data waits.
     let signature = command(100, linkgauge::run::TOOL.as_bytes());
     if !greeting.ends_with(&signature) {
         read_until(&mut client, &signature);
@@ -45,7 +45,7 @@ fn a_suspended_client_gets_its_data_later() {
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client.write_all(&command(9, &[])).unwrap();
     assert_eq!(read(&mut client, 8), b"patience");
-    // One that wants none and goes is no obstacle to the next.
+    // A client that suspends the data and leaves does not block the next.
     client.write_all(&command(8, &[])).unwrap();
     device.say(b"lost");
     drop(client);

@@ -1,4 +1,4 @@
-//! The kit of hostile ends: what they do, as a party that stands around an honest one, and as a thread behind a socket.
+//! The behaviours of hostile ends, as a party that wraps an honest one, and as a thread with a socket.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -10,26 +10,26 @@ use linkgauge::clock::Time;
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::{Batch, Fault};
 
-/// What a hostile end does.
+/// The behaviour of a hostile end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// Reads, and says nothing.
+    /// Reads, and sends nothing.
     Silent,
     Close,
     /// Closes with unread bytes, so that the other end gets an error if the link supports it.
     Reset,
     Garbage,
     Zeros,
-    /// Of each of its words the first half.
+    /// The first half of each of its messages.
     Half,
     /// One byte at a time, with a pause.
     Drip,
-    /// Each of its words twice.
+    /// Each of its messages twice.
     Doubled,
     NeverReads,
     /// Talks as fast as the link carries it, and reads nothing.
     Endless,
-    /// Its words with other numbers in them: the largest, the smallest, negative, none.
+    /// Its messages with other numbers in them: the largest, the smallest, negative, none.
     Absurd(u8),
 }
 
@@ -53,24 +53,24 @@ pub const MANNERS: [Manner; 15] = [
     Absurd(4),
 ];
 
-/// Those that need no honest words to begin with.
+/// Those that need no honest messages to start with.
 pub const BARE: [Manner; 7] = [Silent, Close, Reset, Garbage, Zeros, NeverReads, Endless];
 
-/// Numbers that no honest end says, and the byte that stands for them in words that are not text.
+/// Numbers that no honest end sends, and the byte that stands for them in binary messages.
 const NUMBERS: [(&str, u8); 5] =
     [("18446744073709551615", 0xFF), ("1e308", 0x7F), ("-1", 0x80), ("0", 0x00), ("5e-324", 0x01)];
 
 /// Between two unrequested messages, and between two bytes of a dripping one.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Length of what is said without being asked.
+/// Length of an unrequested message.
 const WORD: usize = 600;
 
-/// An honest end's words with absurd numbers in them. Texts stay texts, with their length corrected.
+/// The messages of an honest end with absurd numbers. Texts stay texts, with their length corrected.
 pub fn absurd(words: &[u8], number: u8) -> Vec<u8> {
     let (text, byte) = NUMBERS[usize::from(number) % NUMBERS.len()];
     let Some(begin) = words.iter().position(|&byte| byte == b'{') else {
-        // The first bytes say what kind of word it is.
+        // The first bytes give the kind of the message.
         let kept = words.len().min(4);
         return words[..kept].iter().copied().chain(std::iter::repeat_n(byte, words.len() - kept)).collect();
     };
@@ -98,7 +98,7 @@ pub fn absurd(words: &[u8], number: u8) -> Vec<u8> {
     said
 }
 
-/// What is said without being asked.
+/// An unrequested message.
 fn word(manner: Manner) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(3);
     (0..WORD).map(|_| if manner == Zeros { 0 } else { random.u8(..) }).collect()
@@ -113,7 +113,8 @@ pub struct Meddler {
     batch: Batch,
     /// The last receipt was asked for by the honest end.
     inners: bool,
-    /// What is to be sent of a word, how much of it was, and how many bytes of the honest end it stands for.
+    /// The bytes of a message to send, the number already sent, and the number of bytes of the honest end that they
+    /// replace.
     out: Vec<u8>,
     sent: usize,
     stands_for: usize,
@@ -140,7 +141,7 @@ impl Meddler {
         self.said >= self.after
     }
 
-    /// What is left of the word that is being said.
+    /// The rest of the current message.
     fn rest(&mut self, now: Time) -> Step<'_> {
         if self.manner == Drip {
             if now < self.due {
@@ -195,7 +196,7 @@ impl Party for Meddler {
                 return step;
             }
         }
-        // Next it says that.
+        // The next step sends it.
         Step::Sleep(now)
     }
 
@@ -232,7 +233,7 @@ impl Party for Meddler {
     }
 }
 
-/// Sends back what it gets: the honest end of protocols that this program does not serve.
+/// Returns what it receives: the honest end of protocols that this program does not serve.
 pub struct Mirror {
     batch: Batch,
     pending: usize,
