@@ -7,7 +7,7 @@ use linkgauge::clock::Clock;
 use linkgauge::lab::shaper::{Shaper, ShaperOptions};
 use linkgauge::link::Dialer;
 use linkgauge::link::shaped::Shape;
-use linkgauge::plan::{Pacing, StopCondition};
+use linkgauge::plan::{Pacing, StopCondition, WaitMode};
 use linkgauge::protocol::linkgauge::proof::TokenProof;
 use linkgauge::protocol::linkgauge::wire::{
     self, FlowKind, FrameCodec, Hello, ServerPlan, SessionReply, SessionRequest,
@@ -75,7 +75,7 @@ fn an_invalid_rate_is_refused_and_leaves_the_session_free() {
             let wanted = plan(&[FlowKind::Send], 1000, StopCondition::default());
             assert_eq!(
                 client.ask(&SessionRequest::Plan(wanted)).unwrap(),
-                SessionReply::Planned { per_second: None }
+                SessionReply::Planned { per_second: None, busy_poll_flows: None }
             );
         }
     }
@@ -110,6 +110,17 @@ fn a_session_is_planned_once_and_all_its_flows_share_the_rate() {
     });
     let allowed = 1e6 * (began.elapsed().as_secs_f64() + 1.0) + 20.0 * 65_536.0;
     assert!(back > 0 && (back as f64) < allowed, "{back} bytes, {allowed} allowed");
+}
+
+#[test]
+fn busy_polling_leaves_a_cpu_of_the_server_free() {
+    let server = serve(ServerLimits::default(), None);
+    let mut client = RawClient::open(&server.endpoints()[0]).unwrap();
+    let wanted = plan(&[FlowKind::Reflect; 2048], 1000, StopCondition::default());
+    let reply = client.ask(&SessionRequest::Plan(ServerPlan { wait: WaitMode::Spin, ..wanted })).unwrap();
+    let cpus = linkgauge::host::cpu::current_affinity().len() as u32;
+    let granted = Some(cpus.saturating_sub(1).clamp(1, 2047));
+    assert_eq!(reply, SessionReply::Planned { per_second: None, busy_poll_flows: granted });
 }
 
 #[test]
@@ -151,7 +162,7 @@ fn the_report_of_many_flows_comes_in_parts() {
     let mut client = RawDatagrams::open(udp);
     let reply =
         client.ask(&SessionRequest::Plan(plan(&[FlowKind::Reflect; 2000], 100, StopCondition::default())));
-    assert_eq!(reply, SessionReply::Planned { per_second: None });
+    assert_eq!(reply, SessionReply::Planned { per_second: None, busy_poll_flows: None });
     let SessionReply::Report(mut report) = client.ask(&SessionRequest::Finish) else { panic!("no report") };
     let mut parts = 1;
     while report.flows.len() < 2000 {

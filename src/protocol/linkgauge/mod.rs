@@ -151,12 +151,16 @@ impl EndpointSession {
         let mut effective = Map::new();
         effective.insert("far_tool".to_owned(), opened.tool.into());
         match control.request(&SessionRequest::Plan(plan.clone()))? {
-            SessionReply::Planned { per_second: None } => {}
-            SessionReply::Planned { per_second: Some(per_second) } => {
-                check_granted_rate(endpoint, per_second, case.pacing)?;
-                // The server's limit applies to the client's sending, too.
-                effective.insert("server_limit_messages_per_second".to_owned(), per_second.into());
-                case.pacing = Pacing::Fixed { per_second };
+            SessionReply::Planned { per_second, busy_poll_flows } => {
+                if let Some(per_second) = per_second {
+                    check_granted_rate(endpoint, per_second, case.pacing)?;
+                    // The server's limit applies to the client's sending, too.
+                    effective.insert("server_limit_messages_per_second".to_owned(), per_second.into());
+                    case.pacing = Pacing::Fixed { per_second };
+                }
+                if let Some(count) = busy_poll_flows {
+                    effective.insert("server_busy_poll_flows".to_owned(), count.into());
+                }
             }
             reply => return Err(control.unexpected_reply(&reply)),
         }

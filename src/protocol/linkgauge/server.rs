@@ -11,7 +11,7 @@ mod flow;
 mod session;
 
 pub(super) use flow::is_connectionless;
-use flow::{Attachment, FlowParty, ReceiverLiveness, ServerFlow, max_duration};
+use flow::{Attachment, FlowGrant, FlowParty, ReceiverLiveness, ServerFlow, max_duration};
 pub(super) use session::VALID_MESSAGE_RATES;
 use session::{OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry, granted_rate};
 
@@ -244,7 +244,8 @@ impl LinkgaugeConnection {
         };
         self.output = task.reply.clone();
         self.output_sent = 0;
-        let role = FlowParty::new(kind, &plan, per_second, &self.caps, &limits);
+        let grant = FlowGrant { per_second, wait: task.slot.wait };
+        let role = FlowParty::new(kind, &plan, grant, &self.caps, &limits);
         let longest = max_duration(&plan, &limits);
         self.state =
             LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(role, Some(task), longest)));
@@ -356,8 +357,13 @@ impl LinkgaugeConnection {
             }
             SessionRequest::Plan(plan) => {
                 let granted = granted_rate(&plan, self.limits(), &self.caps);
-                match granted.and_then(|per_second| session.set_plan(plan).map(|()| per_second)) {
-                    Ok(per_second) => SessionReply::Planned { per_second },
+                let wanted = plan.busy_poll_flows();
+                let planned = granted.and_then(|per_second| Ok((per_second, session.set_plan(plan)?)));
+                match planned {
+                    Ok((per_second, busy_poll)) => SessionReply::Planned {
+                        per_second,
+                        busy_poll_flows: Some(busy_poll).filter(|count| *count < wanted),
+                    },
                     Err(reason) => SessionReply::Refused { reason },
                 }
             }

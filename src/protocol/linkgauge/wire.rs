@@ -204,6 +204,13 @@ pub struct ServerPlan {
     pub cpu: Option<u32>,
 }
 
+impl ServerPlan {
+    /// Number of flows that are to busy-poll.
+    pub fn busy_poll_flows(&self) -> u32 {
+        if self.wait == WaitMode::Spin { self.flows.len() as u32 } else { 0 }
+    }
+}
+
 /// The purpose of a flow, for the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -250,6 +257,9 @@ pub enum SessionReply {
         /// Message rate granted to each flow, if the server limits it.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         per_second: Option<f64>,
+        /// Number of flows, from the first, that busy-poll as planned, if not all may.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        busy_poll_flows: Option<u32>,
     },
     Started,
     /// Not all flows have ended; request again. Data still arrives as long as the byte count changes.

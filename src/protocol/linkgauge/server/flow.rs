@@ -7,7 +7,7 @@ use super::session::{FlowSlot, STAGE_CUT, STAGE_MEASURING};
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, StopReason, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
-use crate::plan::{Case, Pacing};
+use crate::plan::{Case, Pacing, WaitMode};
 use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
 use crate::protocol::{ServerLimits, echo, server_case};
 use crate::sample::Recorder;
@@ -115,16 +115,24 @@ pub enum FlowParty {
     Send(Box<Source>),
 }
 
+/// What the server allows a flow.
+#[derive(Debug, Clone, Copy)]
+pub struct FlowGrant {
+    /// Message rate, if the server limits it.
+    pub per_second: Option<f64>,
+    pub wait: WaitMode,
+}
+
 impl FlowParty {
     pub fn new(
         kind: FlowKind,
         plan: &ServerPlan,
-        per_second: Option<f64>,
+        grant: FlowGrant,
         caps: &Caps,
         limits: &ServerLimits,
     ) -> FlowParty {
-        let tuning = Tuning { wait: plan.wait, cpu: plan.cpu, batch_message_bytes: None };
-        let case = flow_case(plan, per_second);
+        let tuning = Tuning { wait: grant.wait, cpu: plan.cpu, batch_message_bytes: None };
+        let case = flow_case(plan, grant);
         let recorder = Recorder::for_counting();
         match kind {
             FlowKind::Reflect => {
@@ -173,13 +181,13 @@ impl FlowParty {
 }
 
 /// The plan as a case for the workload's parties.
-fn flow_case(plan: &ServerPlan, per_second: Option<f64>) -> Case {
+fn flow_case(plan: &ServerPlan, grant: FlowGrant) -> Case {
     Case {
-        pacing: per_second.map_or(plan.pacing, |per_second| Pacing::Fixed { per_second }),
+        pacing: grant.per_second.map_or(plan.pacing, |per_second| Pacing::Fixed { per_second }),
         stop: plan.stop,
         warm_up: Some(plan.warm_up),
         timeout: Duration::from_nanos(plan.timeout_ns),
-        wait: plan.wait,
+        wait: grant.wait,
         parallel: plan.flows.len() as u32,
         ..server_case(plan.message_bytes)
     }
@@ -377,7 +385,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::plan::{StopCondition, WaitMode};
+    use crate::plan::StopCondition;
     use crate::protocol::ServerConfig;
     use crate::protocol::linkgauge::server::session::SessionRegistry;
 
@@ -409,7 +417,8 @@ mod tests {
             liveness: None,
             is_connectionless: false,
         };
-        let role = FlowParty::new(kind, &plan, None, &Caps::STREAM, &limits);
+        let grant = FlowGrant { per_second: None, wait: task.slot.wait };
+        let role = FlowParty::new(kind, &plan, grant, &Caps::STREAM, &limits);
         (ServerFlow::new(role, Some(task), Duration::MAX), other)
     }
 

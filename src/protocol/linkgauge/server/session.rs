@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::Caps;
+use crate::plan::WaitMode;
 use crate::protocol::linkgauge::proof::{self, CHALLENGE_BYTES, CHALLENGE_LIFETIME_S, KEY_BYTES, TokenProof};
 use crate::protocol::linkgauge::wire::{self, FlowKind, FrameCodec, ServerPlan, SessionRequest};
 use crate::protocol::{ServerConfig, ServerLimits};
@@ -21,6 +22,37 @@ pub struct SessionRegistry {
     opened_sessions: AtomicU64,
     started_at: Time,
     used_challenges: Mutex<UsedChallenges>,
+    busy_poll_slots: BusyPollSlots,
+}
+
+/// Flows of all sessions that may busy-poll at the same time: one for each CPU of the server but one, at least one.
+/// Further flows block. Without this limit one client could use all CPUs while nothing is sent.
+#[derive(Clone)]
+struct BusyPollSlots(Arc<AtomicU32>);
+
+impl BusyPollSlots {
+    fn new(cpus: usize) -> BusyPollSlots {
+        BusyPollSlots(Arc::new(AtomicU32::new(cpus.saturating_sub(1).max(1) as u32)))
+    }
+
+    /// Takes a slot for each of the first flows of a plan, as far as slots are free.
+    fn take(&self, plan: &ServerPlan) -> TakenSlots {
+        let wanted = plan.busy_poll_flows();
+        let free = self.0.fetch_update(Relaxed, Relaxed, |free| Some(free - free.min(wanted)));
+        TakenSlots { slots: self.clone(), count: free.unwrap_or_else(|free| free).min(wanted) }
+    }
+}
+
+/// Slots of a plan, returned when the session ends.
+struct TakenSlots {
+    slots: BusyPollSlots,
+    count: u32,
+}
+
+impl Drop for TakenSlots {
+    fn drop(&mut self) {
+        self.slots.0.fetch_add(self.count, Relaxed);
+    }
 }
 
 /// Challenges that have opened a session, until they expire.
@@ -83,6 +115,7 @@ impl SessionRegistry {
             opened_sessions: AtomicU64::default(),
             started_at: Clock::System.now(),
             used_challenges: Mutex::default(),
+            busy_poll_slots: BusyPollSlots::new(cpu::current_affinity().len()),
         }
     }
 
@@ -154,6 +187,7 @@ impl SessionRegistry {
             frame_codec: derived.map_or_else(FrameCodec::default, FrameCodec::signed),
             is_key_derived: derived.is_some(),
             plan: Mutex::default(),
+            busy_poll_slots: self.busy_poll_slots.clone(),
             has_started: AtomicBool::new(false),
             stage: AtomicU8::new(STAGE_MEASURING),
             last_heard_ns: AtomicU64::new(0),
@@ -177,6 +211,7 @@ pub struct ServerSession {
     /// Encodes control messages after the session is open.
     pub frame_codec: FrameCodec,
     pub plan: Mutex<Option<SessionPlan>>,
+    busy_poll_slots: BusyPollSlots,
     pub has_started: AtomicBool,
     stage: AtomicU8,
     /// Time of the client's last message on a link without connections.
@@ -186,6 +221,7 @@ pub struct ServerSession {
 pub struct SessionPlan {
     pub plan: Arc<ServerPlan>,
     pub flows: Vec<FlowEntry>,
+    busy_poll: TakenSlots,
 }
 
 /// State of a planned flow, and its byte count.
@@ -207,6 +243,8 @@ enum FlowState {
 pub struct FlowSlot {
     pub session: Arc<ServerSession>,
     pub flow_index: usize,
+    /// As planned, if the server has a CPU for it.
+    pub wait: WaitMode,
     moved_bytes: Arc<AtomicU64>,
 }
 
@@ -245,15 +283,17 @@ impl ServerSession {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores the plan; fails if there is one already.
-    pub fn set_plan(&self, plan: ServerPlan) -> Result<(), String> {
+    /// Stores the plan; fails if there is one already. Returns the number of flows that may busy-poll.
+    pub fn set_plan(&self, plan: ServerPlan) -> Result<u32, String> {
         let mut planned = self.plan();
         if planned.is_some() {
             return Err("this session has its plan: open another".to_owned());
         }
         let flows = plan.flows.iter().map(|_| FlowEntry::default()).collect();
-        *planned = Some(SessionPlan { plan: Arc::new(plan), flows });
-        Ok(())
+        let busy_poll = self.busy_poll_slots.take(&plan);
+        let count = busy_poll.count;
+        *planned = Some(SessionPlan { plan: Arc::new(plan), flows, busy_poll });
+        Ok(count)
     }
 
     /// Claims a flow; `None` if it is already claimed.
@@ -266,7 +306,8 @@ impl ServerSession {
         }
         place.state = FlowState::Running;
         let moved = place.moved_bytes.clone();
-        let place = FlowSlot { session: self.clone(), flow_index: flow as usize, moved_bytes: moved };
+        let wait = if flow < planned.busy_poll.count { planned.plan.wait } else { WaitMode::Block };
+        let place = FlowSlot { session: self.clone(), flow_index: flow as usize, wait, moved_bytes: moved };
         Some((planned.plan.flows[flow as usize], planned.plan.clone(), place))
     }
 
@@ -424,6 +465,31 @@ mod tests {
             assert!(used.try_use(number.to_be_bytes(), 50));
         }
         assert!(used.by_age.len() <= MAX_USED_CHALLENGES && used.challenges.len() == used.by_age.len());
+    }
+
+    #[test]
+    fn one_client_cannot_busy_poll_on_all_cpus_of_the_server() {
+        let registry = SessionRegistry {
+            busy_poll_slots: BusyPollSlots::new(4),
+            ..SessionRegistry::new(&Arc::new(ServerConfig::default()))
+        };
+        let busy = |flows| ServerPlan {
+            flows: vec![FlowKind::Reflect; flows],
+            wait: WaitMode::Spin,
+            ..plan(Pacing::Closed)
+        };
+        let [blocking, first, second] = [(); 3].map(|()| registry.open(None).unwrap());
+        assert_eq!(blocking.set_plan(plan(Pacing::Closed)), Ok(0));
+        assert_eq!(first.set_plan(busy(2)), Ok(2));
+        assert_eq!(second.set_plan(busy(2)), Ok(1), "one CPU of four stays free");
+        let waits = [0, 1].map(|flow| second.claim_flow(flow).unwrap().2.wait);
+        assert_eq!(waits, [WaitMode::Spin, WaitMode::Block]);
+        registry.sessions().remove(&first.id);
+        drop(first);
+        let next = registry.open(None).unwrap();
+        assert_eq!(next.set_plan(busy(2048)), Ok(2), "an ended session returns its slots");
+        // A single CPU is enough for one flow.
+        assert_eq!(BusyPollSlots::new(1).take(&busy(9)).count, 1);
     }
 
     #[test]
