@@ -18,8 +18,9 @@ use rustix::io::Errno;
 
 use super::offload::{OffloadOptions, ReceiveMethod, SendMethod};
 use super::party::Tuning;
+use super::serial_line::PortControl;
 use super::socket::{IoDirection, SocketLink};
-use super::{Batch, Caps, Facts, Fault, Link, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES, sys};
+use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES, sys};
 
 /// Messages from before the link was made, or more than the caller requested; shared by the handles.
 type PendingMessages = Arc<Mutex<VecDeque<Vec<u8>>>>;
@@ -193,6 +194,10 @@ impl Link for DatagramLink {
         facts
     }
 
+    fn status(&self) -> LinkStatus {
+        self.inner.status()
+    }
+
     fn tune(&mut self, tuning: &Tuning) {
         self.inner.tune(tuning);
         let coalesced_before = self.receive_method == ReceiveMethod::Coalesced;
@@ -275,23 +280,27 @@ impl Link for DatagramLink {
         Ok(())
     }
 
-    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(self.duplicate()?))
-    }
-
-    fn busy_poll_time(&self) -> Duration {
-        self.inner.busy_poll_time()
-    }
-
     fn finish_sending(&mut self) -> Result<(), Fault> {
         self.inner.finish_sending()
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.descriptor()
+    fn abort(&mut self) {
+        self.inner.abort();
     }
 
-    fn socket_drops(&self) -> Option<u64> {
-        if self.inner.caps.is_reliable { None } else { sys::socket_drops(&self.inner.socket) }
+    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(self.duplicate()?))
+    }
+
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        None
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 }

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -15,12 +16,15 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::batch::{receive_single, send_first};
 use super::internet::IpOptions;
 use super::party::Tuning;
+use super::serial_line::PortControl;
 use super::socket::{BufferOptions, IoDirection, SocketLink};
 use super::sys::DeliveryError;
 use super::{
-    Caps, Facts, Fault, Framing, Limitation, Link, OpenContext, Transport, UnpacedScope, internet, sys,
+    Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkStatus, OpenContext, Transport, UnpacedScope,
+    internet, sys,
 };
 use crate::endpoint::{Endpoint, EndpointError};
 
@@ -335,6 +339,10 @@ impl Link for IcmpLink {
         facts
     }
 
+    fn status(&self) -> LinkStatus {
+        self.inner.status()
+    }
+
     fn tune(&mut self, tuning: &Tuning) {
         self.inner.tune(tuning);
     }
@@ -396,6 +404,26 @@ impl Link for IcmpLink {
         }
     }
 
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        send_first(self, messages, message, within)
+    }
+
+    #[inline]
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        receive_single(self, into, within)
+    }
+
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn abort(&mut self) {}
+
+    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         let inner = self.inner.duplicate()?;
         Ok(Box::new(IcmpLink::new(
@@ -407,16 +435,13 @@ impl Link for IcmpLink {
         )))
     }
 
-    fn busy_poll_time(&self) -> Duration {
-        self.inner.busy_poll_time()
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        None
     }
 
-    fn finish_sending(&mut self) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn socket_drops(&self) -> Option<u64> {
-        sys::socket_drops(&self.inner.socket)
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // Replies to other programs arrive as well on a raw socket.
+        None
     }
 }
 

@@ -5,19 +5,25 @@
 //! A wait runs the server and moves the clock to the next event. `shaped` models delay, rate and faults; this
 //! file drops or changes every n-th message or character, and limits the buffer that blocks a sender.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::party::{Party, PartyCost, Step, Tuning};
-use super::serial_line::{FlowControl, SerialSettings};
+use super::batch::{receive_single, send_first};
+use super::party::Tuning;
+use super::serial_line::{FlowControl, PortControl, SerialSettings};
 use super::shaped::{Occurrence, Shape, ShapedPath, ShapedPipe};
 use super::{
-    AcceptFilter, Caps, Facts, Fault, Framing, Limitation, Link, LinkRate, Listener, OpenContext,
-    PartyFactory, Transport, serial_line,
+    AcceptFilter, Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkRate, LinkStatus, Listener,
+    OpenContext, PartyFactory, Transport, serial_line,
 };
-use crate::clock::{Clock, Time};
+use crate::clock::Time;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::units;
+use network::MemConnection;
+pub use network::MemNetwork;
+
+mod network;
+mod server_end;
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "mem",
@@ -202,188 +208,6 @@ impl MemDirection {
     }
 }
 
-/// Two pipes and the server at their end.
-struct MemConnection {
-    forward: MemDirection,
-    reverse: MemDirection,
-    server: Option<Box<dyn Party>>,
-    handle_count: usize,
-}
-
-struct MemState {
-    /// Time up to which the servers have run.
-    servers_run_until: Time,
-    listeners: Vec<(String, PartyFactory)>,
-    connections: Vec<Option<MemConnection>>,
-}
-
-/// All `mem://` links and servers of a process. Clones are handles of the same network.
-#[derive(Clone)]
-pub struct MemNetwork {
-    state: Arc<Mutex<MemState>>,
-    clock: Clock,
-}
-
-impl std::fmt::Debug for MemNetwork {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Net")
-    }
-}
-
-impl MemNetwork {
-    pub fn new(clock: Clock) -> MemNetwork {
-        let state = MemState { servers_run_until: Time(0), listeners: Vec::new(), connections: Vec::new() };
-        MemNetwork { state: Arc::new(Mutex::new(state)), clock }
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, MemState> {
-        // After a panic of one server the state stays valid for the others.
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Runs all servers up to the current time, then moves a virtual clock to the next event, at most to
-    /// `limit`.
-    pub fn advance(&self, limit: Time) {
-        let now = self.clock.now();
-        let next = self.lock_state().run_servers(now, None).min(limit).max(now);
-        self.clock.sleep_until(next);
-    }
-
-    /// Retries `act` until it returns a value; runs the servers and waits meanwhile.
-    fn retry_within<T>(
-        &self,
-        id: usize,
-        within: Duration,
-        mut act: impl FnMut(&mut MemConnection, Time) -> Result<Option<T>, Fault>,
-    ) -> Result<T, Fault> {
-        let until = self.clock.now() + within;
-        loop {
-            let now = self.clock.now();
-            let next = {
-                let mut state = self.lock_state();
-                let next = state.run_servers(now, Some(id));
-                let connection = state.connections[id].as_mut().ok_or(Fault::Closed)?;
-                if let Some(done) = act(connection, now)? {
-                    return Ok(done);
-                }
-                next
-            };
-            if now >= until {
-                return Err(Fault::TimedOut);
-            }
-            match self.clock {
-                // Another thread may use the network meanwhile, so real time passes in short sleeps.
-                Clock::System => self.clock.sleep_until(next.min(until).min(now + Duration::from_millis(1))),
-                Clock::Virtual(_) => self.clock.sleep_until(next.min(until)),
-            }
-        }
-    }
-}
-
-impl MemState {
-    /// Runs the servers up to `now`; returns the time of the next event. An arrival at the client of
-    /// connection `reader` (or of any connection) is an event.
-    fn run_servers(&mut self, now: Time, reader: Option<usize>) -> Time {
-        loop {
-            let mut moved = false;
-            let mut next = Time::NEVER;
-            for (id, slot) in self.connections.iter_mut().enumerate() {
-                let Some(connection) = slot else { continue };
-                if connection.handle_count == 0 && connection.server.is_none() {
-                    *slot = None;
-                    continue;
-                }
-                match connection.step_server(self.servers_run_until) {
-                    MemStepOutcome::Progress => moved = true,
-                    MemStepOutcome::Waiting(until) => next = next.min(until),
-                }
-                let arrival = connection.reverse.pipe.next_due().filter(|&due| due > now);
-                if let Some(due) = arrival.filter(|_| reader.is_none_or(|reader| reader == id)) {
-                    next = next.min(due);
-                }
-            }
-            if moved {
-                continue;
-            }
-            // At the end of time there is no later event.
-            if next > now || next == Time::NEVER {
-                self.servers_run_until = self.servers_run_until.max(now);
-                return next;
-            }
-            self.servers_run_until = next;
-        }
-    }
-}
-
-enum MemStepOutcome {
-    Progress,
-    Waiting(Time),
-}
-
-impl MemConnection {
-    /// Runs one step of a server at `now`.
-    fn step_server(&mut self, now: Time) -> MemStepOutcome {
-        let Some(server) = &mut self.server else { return MemStepOutcome::Waiting(Time::NEVER) };
-        let mut closes = false;
-        let stepped = match server.next_step(now) {
-            Step::Send { bytes, message } => {
-                let chunk = if self.reverse.framing == Framing::Message {
-                    &bytes[..bytes.len().min(message)]
-                } else {
-                    bytes
-                };
-                match self.reverse.send(chunk, now) {
-                    Ok(None) => MemStepOutcome::Waiting(Time::NEVER),
-                    Ok(Some(taken)) => {
-                        server.on_sent(taken, now);
-                        MemStepOutcome::Progress
-                    }
-                    Err(_) => {
-                        closes = true;
-                        MemStepOutcome::Progress
-                    }
-                }
-            }
-            Step::Receive { into, until } => {
-                into.clear();
-                if let Some(length) = self.forward.pipe.receive(&mut into.bytes, now) {
-                    into.push_span(0, length);
-                    server.on_arriving(length as u64, length, now);
-                    server.on_received(now);
-                    MemStepOutcome::Progress
-                } else if self.forward.pipe.is_ended(now) {
-                    closes = server.on_closed(now).is_err();
-                    MemStepOutcome::Progress
-                } else if now >= until && until != Time::NEVER {
-                    server.on_timeout(now);
-                    MemStepOutcome::Progress
-                } else {
-                    MemStepOutcome::Waiting(until.min(self.forward.pipe.next_due().unwrap_or(Time::NEVER)))
-                }
-            }
-            Step::Sleep(until) if until > now || until == Time::NEVER => MemStepOutcome::Waiting(until),
-            Step::Sleep(_) => MemStepOutcome::Progress,
-            Step::Tune(_) => MemStepOutcome::Progress,
-            Step::FinishSending => {
-                self.reverse.close();
-                MemStepOutcome::Progress
-            }
-            // A server does not open its link again.
-            Step::Done | Step::Fail(_) | Step::Reopen => {
-                closes = true;
-                MemStepOutcome::Progress
-            }
-        };
-        if closes {
-            server.on_ended(PartyCost::default());
-            self.server = None;
-            self.reverse.close();
-            self.forward.close();
-        }
-        stepped
-    }
-}
-
 struct MemLink {
     network: MemNetwork,
     connection_id: usize,
@@ -407,6 +231,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
             forward: MemDirection::new(&options),
             reverse: MemDirection::new(&options),
             server,
+            caps: caps.clone(),
             handle_count: 1,
         };
         let free = state.connections.iter().position(Option::is_none);
@@ -434,6 +259,17 @@ impl Link for MemLink {
         facts
     }
 
+    fn status(&self) -> LinkStatus {
+        let mut state = self.network.lock_state();
+        state.run_servers(self.network.clock.now(), None);
+        let connection = state.connections[self.connection_id].as_ref();
+        LinkStatus {
+            is_hung_up: connection.is_none_or(|connection| connection.reverse.pipe.is_finished()),
+            unacknowledged_bytes: connection.map(|connection| connection.forward.pipe.held_bytes() as u64),
+            ..LinkStatus::default()
+        }
+    }
+
     fn tune(&mut self, _tuning: &Tuning) {}
 
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
@@ -451,12 +287,35 @@ impl Link for MemLink {
         })
     }
 
-    fn unacknowledged_bytes(&self) -> Option<u64> {
-        let mut state = self.network.lock_state();
-        state.run_servers(self.network.clock.now(), None);
-        state.connections[self.connection_id]
-            .as_ref()
-            .map(|connection| connection.forward.pipe.held_bytes() as u64)
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        send_first(self, messages, message, within)
+    }
+
+    #[inline]
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        receive_single(self, into, within)
+    }
+
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        if !self.caps.can_signal_close {
+            return Ok(());
+        }
+        if let Some(connection) = &mut self.network.lock_state().connections[self.connection_id] {
+            connection.forward.close();
+        }
+        Ok(())
+    }
+
+    fn abort(&mut self) {
+        if let Some(connection) = &mut self.network.lock_state().connections[self.connection_id] {
+            connection.forward.close();
+            connection.reverse.close();
+        }
+    }
+
+    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
+        Err(Fault::Closed)
     }
 
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
@@ -472,14 +331,12 @@ impl Link for MemLink {
         Ok(Box::new(half))
     }
 
-    fn finish_sending(&mut self) -> Result<(), Fault> {
-        if !self.caps.can_signal_close {
-            return Ok(());
-        }
-        if let Some(connection) = &mut self.network.lock_state().connections[self.connection_id] {
-            connection.forward.close();
-        }
-        Ok(())
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        None
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{Batch, Fault, Link};
+use super::{Batch, Fault, Link, LinkStatus};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::plan::WaitMode;
@@ -142,9 +142,9 @@ pub struct PartyCost {
     pub cpu_seconds: f64,
     /// CPU time spent polling the clock or the link; not part of `cpu_seconds`.
     pub busy_poll_seconds: f64,
-    /// Packets dropped because the socket's buffer was full; see [`Link::socket_drops`].
+    /// Packets dropped because the socket's buffer was full; see [`LinkStatus::socket_drops`].
     pub socket_drops: Option<u64>,
-    /// Segments retransmitted by the system; see [`Link::retransmits`].
+    /// Segments retransmitted by the system; see [`LinkStatus::retransmits`].
     pub retransmits: Option<u64>,
 }
 
@@ -191,9 +191,9 @@ pub fn drive_with_cost(
     let result = run();
     let used = cpu::thread_cpu_seconds() - before;
     // On a busy host part of that time went to other threads; the wait cannot exceed the CPU time used.
-    let waiting_seconds = (busy_polled + link.busy_poll_time()).as_secs_f64().min(used);
+    let LinkStatus { busy_poll_time, socket_drops, retransmits, .. } = link.status();
+    let waiting_seconds = (busy_polled + busy_poll_time).as_secs_f64().min(used);
     let cpu_seconds = used - waiting_seconds;
-    let (socket_drops, retransmits) = (link.socket_drops(), link.retransmits());
     let cost = PartyCost { cpu_seconds, busy_poll_seconds: waiting_seconds, socket_drops, retransmits };
     party.on_ended(cost);
     (cost, result)
@@ -227,7 +227,7 @@ pub fn perform_step(
                 Ok(bytes) => party.on_sent(bytes, *now),
                 Err(Fault::TimedOut) => {
                     *now = clock.now();
-                    party.on_send_blocked(*now, link.unacknowledged_bytes());
+                    party.on_send_blocked(*now, link.status().unacknowledged_bytes);
                     // Only the party knows when it gives up, so it is called again soon.
                     return Ok(StepOutcome::Waiting(*now + CANCEL_CHECK_INTERVAL));
                 }

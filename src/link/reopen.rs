@@ -3,33 +3,37 @@
 //! A broken link looks closed, whatever error the system reported. Data sent into it is lost, as with every
 //! broken connection. The party decides when to open it again, and how often.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread::Builder;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use super::dialer::{OpenResult, PendingOpen};
 use super::party::Tuning;
 use super::serial_line::PortControl;
-use super::{Caps, Dialer, Facts, Fault, Link, LinkError};
+use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkError, LinkStatus};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 
-type OpenResult = Result<Box<dyn Link>, LinkError>;
-
 /// A link that a dialer can open again.
 pub struct ReopeningLink {
-    inner: Box<dyn Link>,
+    /// `None` once a broken link is closed, until it is open again.
+    inner: Option<Box<dyn Link>>,
+    caps: Caps,
+    /// Counts of the links before this one.
+    earlier: LinkStatus,
     endpoint: Endpoint,
     dialer: Dialer,
     tuning: Tuning,
     is_broken: bool,
-    /// Opening can block for any time, so a separate thread does it.
-    pending_open: Option<Receiver<OpenResult>>,
+    pending_open: Option<PendingOpen>,
 }
 
 impl ReopeningLink {
     pub fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ReopeningLink, LinkError> {
+        let inner = dialer.open(endpoint)?;
         Ok(ReopeningLink {
-            inner: dialer.open(endpoint)?,
+            caps: inner.caps().clone(),
+            inner: Some(inner),
+            earlier: LinkStatus::default(),
             endpoint: endpoint.clone(),
             dialer: dialer.clone(),
             tuning: Tuning::default(),
@@ -38,152 +42,137 @@ impl ReopeningLink {
         })
     }
 
-    /// Starts to open the link in a separate thread.
-    fn start_opening(&self) -> Result<Receiver<OpenResult>, Fault> {
-        let (sender, opened) = sync_channel(1);
-        let (dialer, endpoint) = (self.dialer.clone(), self.endpoint.clone());
-        let open = move || {
-            // The receiver may have given up.
-            let _ = sender.send(dialer.open(&endpoint));
-        };
-        Builder::new().name("opening".to_owned()).spawn(open).map_err(Fault::system("start a thread"))?;
-        Ok(opened)
+    /// Sends with the inner link; a broken link takes all `bytes`.
+    fn send_with(
+        &mut self,
+        bytes: usize,
+        send: impl FnOnce(&mut dyn Link) -> Result<usize, Fault>,
+    ) -> Result<usize, Fault> {
+        match &mut self.inner {
+            Some(inner) if !self.is_broken => match send(inner.as_mut()) {
+                Err(Fault::Closed | Fault::System { .. }) => {
+                    self.is_broken = true;
+                    Ok(bytes)
+                }
+                sent => sent,
+            },
+            _ => Ok(bytes),
+        }
+    }
+
+    /// Receives with the inner link; a broken link is closed.
+    fn receive_with<T>(
+        &mut self,
+        receive: impl FnOnce(&mut dyn Link) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        match &mut self.inner {
+            Some(inner) if !self.is_broken => match receive(inner.as_mut()) {
+                Err(Fault::Closed | Fault::System { .. }) => {
+                    self.is_broken = true;
+                    Err(Fault::Closed)
+                }
+                received => received,
+            },
+            _ => Err(Fault::Closed),
+        }
     }
 
     fn await_opened(&mut self, within: Duration) -> Result<OpenResult, Fault> {
         if let Clock::Virtual(_) = self.dialer.clock {
             return Ok(self.dialer.open(&self.endpoint));
         }
-        let pending = match self.pending_open.take() {
+        let mut pending = match self.pending_open.take() {
             Some(pending) => pending,
-            None => self.start_opening()?,
+            None => self.dialer.start_opening(&self.endpoint).map_err(|error| error.fault)?,
         };
-        match pending.recv_timeout(within) {
-            Ok(opened) => Ok(opened),
-            Err(RecvTimeoutError::Timeout) => {
-                self.pending_open = Some(pending);
-                Err(Fault::TimedOut)
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(Fault::Other("the thread that opens it failed".into()))
-            }
+        let opened = pending.wait(within);
+        if opened.is_none() {
+            self.pending_open = Some(pending);
         }
+        opened.ok_or(Fault::TimedOut)
     }
 }
 
 impl Link for ReopeningLink {
     fn caps(&self) -> &Caps {
-        self.inner.caps()
+        &self.caps
     }
 
     fn facts(&self) -> Facts {
-        self.inner.facts()
+        self.inner.as_ref().map_or_else(Facts::new, |inner| inner.facts())
+    }
+
+    fn status(&self) -> LinkStatus {
+        let mut status = self.inner.as_ref().map_or_else(LinkStatus::default, |inner| inner.status());
+        status.is_hung_up |= self.is_broken;
+        status.is_broken |= self.is_broken;
+        status.add_counts(&self.earlier);
+        status
     }
 
     fn tune(&mut self, tuning: &Tuning) {
         self.tuning = *tuning;
-        self.inner.tune(tuning);
+        if let Some(inner) = &mut self.inner {
+            inner.tune(tuning);
+        }
     }
 
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        if self.is_broken {
-            return Ok(bytes.len());
-        }
-        match self.inner.send(bytes, within) {
-            Err(Fault::Closed | Fault::System { .. }) => {
-                self.is_broken = true;
-                Ok(bytes.len())
-            }
-            sent => sent,
-        }
+        self.send_with(bytes.len(), |inner| inner.send(bytes, within))
     }
 
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        if self.is_broken {
-            return Err(Fault::Closed);
-        }
-        match self.inner.receive(into, within) {
-            Err(Fault::Closed | Fault::System { .. }) => {
-                self.is_broken = true;
-                Err(Fault::Closed)
-            }
-            received => received,
-        }
+        self.receive_with(|inner| inner.receive(into, within))
     }
 
-    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
-        self.inner.second_handle()
+    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        self.send_with(messages.len(), |inner| inner.send_batch(messages, message, within))
     }
 
-    fn busy_poll_time(&self) -> Duration {
-        self.inner.busy_poll_time()
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        into.clear();
+        self.receive_with(|inner| inner.receive_batch(into, within))
     }
 
     fn finish_sending(&mut self) -> Result<(), Fault> {
-        if self.is_broken { Ok(()) } else { self.inner.finish_sending() }
+        match &mut self.inner {
+            Some(inner) if !self.is_broken => inner.finish_sending(),
+            _ => Ok(()),
+        }
+    }
+
+    fn abort(&mut self) {
+        if let Some(inner) = &mut self.inner {
+            inner.abort();
+        }
     }
 
     fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
         // A device can be opened only once, so the old link is closed first.
-        if self.pending_open.is_none() {
-            self.inner = Box::new(ClosedLink(self.inner.caps().clone()));
-            self.is_broken = true;
+        if self.pending_open.is_none()
+            && let Some(old) = self.inner.take()
+        {
+            self.earlier.add_counts(&old.status());
         }
-        self.inner = self.await_opened(within)?.map_err(|error| error.fault)?;
-        self.inner.tune(&self.tuning);
+        self.is_broken = true;
+        let mut inner = self.await_opened(within)?.map_err(|error| error.fault)?;
+        inner.tune(&self.tuning);
+        self.caps = inner.caps().clone();
+        self.inner = Some(inner);
         self.is_broken = false;
         Ok(())
     }
 
-    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
-        self.inner.port_control()
-    }
-
-    fn is_hung_up(&self) -> bool {
-        self.is_broken || self.inner.is_hung_up()
-    }
-
-    fn unacknowledged_bytes(&self) -> Option<u64> {
-        self.inner.unacknowledged_bytes()
-    }
-
-    fn is_broken(&self) -> bool {
-        self.is_broken || self.inner.is_broken()
-    }
-
-    fn socket_drops(&self) -> Option<u64> {
-        self.inner.socket_drops()
-    }
-}
-
-/// Replaces a closed link.
-struct ClosedLink(Caps);
-
-impl Link for ClosedLink {
-    fn caps(&self) -> &Caps {
-        &self.0
-    }
-
-    fn facts(&self) -> Facts {
-        Facts::new()
-    }
-
-    fn tune(&mut self, _tuning: &Tuning) {}
-
-    fn send(&mut self, _bytes: &[u8], _within: Duration) -> Result<usize, Fault> {
-        Err(Fault::Closed)
-    }
-
-    fn receive(&mut self, _into: &mut [u8], _within: Duration) -> Result<usize, Fault> {
-        Err(Fault::Closed)
-    }
-
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
-        Err(Fault::Closed)
+        self.inner.as_ref().ok_or(Fault::Closed)?.second_handle()
     }
 
-    fn finish_sending(&mut self) -> Result<(), Fault> {
-        Ok(())
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        self.inner.as_mut()?.port_control()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.as_ref()?.descriptor()
     }
 }
 
@@ -240,11 +229,11 @@ mod tests {
         let mut link = ReopeningLink::open(&endpoint, &dialer).unwrap();
         for _ in 0..3 {
             assert_works(&mut link);
-            assert!(link.is_hung_up());
+            assert!(link.status().is_hung_up);
             assert_eq!(link.send(b"lost", LONG_TIMEOUT).unwrap(), 4, "as into any broken connection");
             assert!(matches!(link.receive(&mut [0], LONG_TIMEOUT), Err(Fault::Closed)));
             link.reopen(Duration::ZERO).unwrap();
-            assert!(!link.is_hung_up());
+            assert!(!link.status().is_hung_up);
         }
     }
 
@@ -259,5 +248,23 @@ mod tests {
         assert!(matches!(link.reopen(LONG_TIMEOUT), Err(Fault::System { operation: "connect", .. })));
         assert!(matches!(link.receive(&mut [0], LONG_TIMEOUT), Err(Fault::Closed)));
         assert_eq!(link.send(b"lost", LONG_TIMEOUT).unwrap(), 4);
+    }
+
+    #[test]
+    fn messages_move_in_batches_as_on_the_inner_link() {
+        let remote = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("udp://{}?gso=0&gro=0", remote.local_addr().unwrap()).parse().unwrap();
+        let mut link = ReopeningLink::open(&endpoint, &Dialer::new(Clock::System)).unwrap();
+        link.tune(&Tuning { batch_message_bytes: Some(4), ..Tuning::default() });
+        assert_eq!(link.send_batch(b"aaaabbbbcccc", 4, LONG_TIMEOUT).unwrap(), 12);
+        let mut received = [0; 9];
+        for _ in 0..3 {
+            let (length, client) = remote.recv_from(&mut received).unwrap();
+            remote.send_to(&received[..length], client).unwrap();
+        }
+        let mut batch = Batch::new(4, 10);
+        link.receive_batch(&mut batch, LONG_TIMEOUT).unwrap();
+        assert_eq!(batch.messages().collect::<Vec<_>>(), [b"aaaa", b"bbbb", b"cccc"]);
+        assert_eq!(link.status().socket_drops, Some(0));
     }
 }

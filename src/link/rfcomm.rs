@@ -2,7 +2,6 @@
 //! channel, the device reports the channel of the service.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -10,7 +9,6 @@ use socket2::{SockAddr, Socket};
 
 use super::bluetooth::{self, AdapterSelector, BluetoothAddress, BluetoothProtocol};
 use super::bluez::{self, ServiceRegistration};
-use super::party::Tuning;
 use super::sdp::{SERIAL_PORT_UUID, SearchProgress, ServiceSearch, Uuid};
 use super::socket::{self, AcceptResult, SocketLink, SocketListener};
 use super::{Caps, Facts, Fault, Link, Listener, OpenContext, Transport, hci, l2cap, serial_line};
@@ -131,7 +129,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         let now = context.clock.now();
         match connect(&options, channel, until.since(now))? {
             Ok(socket) => {
-                return Ok(RfcommLink::boxed(socket, caps(endpoint)?, &context.clock, context.wait));
+                return Ok(make_link(socket, caps(endpoint)?, &context.clock, context.wait));
             }
             // A link that has just been closed needs a moment to leave its channel.
             Err(error) if is_busy(&error) && now + CONNECT_RETRY_INTERVAL < until => {
@@ -192,58 +190,10 @@ fn connect(options: &Options, channel: u8, within: Duration) -> Result<io::Resul
     Ok(connected.map(|()| socket))
 }
 
-struct RfcommLink {
-    inner: SocketLink,
-}
-
-impl RfcommLink {
-    fn boxed(socket: Socket, caps: Caps, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
-        Box::new(RfcommLink { inner: SocketLink::new(socket, caps, clock, wait, facts) })
-    }
-}
-
-impl Link for RfcommLink {
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
-    }
-
-    fn facts(&self) -> Facts {
-        self.inner.facts()
-    }
-
-    fn tune(&mut self, tuning: &Tuning) {
-        self.inner.tune(tuning);
-    }
-
-    #[inline]
-    fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
-        self.inner.send(&bytes[..bytes.len().min(MAX_SEND_BYTES)], within)
-    }
-
-    #[inline]
-    fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        self.inner.receive(into, within)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.descriptor()
-    }
-
-    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(RfcommLink { inner: self.inner.duplicate()? }))
-    }
-
-    fn busy_poll_time(&self) -> Duration {
-        self.inner.busy_poll_time()
-    }
-
-    fn finish_sending(&mut self) -> Result<(), Fault> {
-        self.inner.finish_sending()
-    }
-
-    fn is_hung_up(&self) -> bool {
-        self.inner.is_hung_up()
-    }
+fn make_link(socket: Socket, caps: Caps, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
+    let mut link = SocketLink::new(socket, caps, clock, wait, facts);
+    link.max_send_bytes = MAX_SEND_BYTES;
+    Box::new(link)
 }
 
 fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
@@ -262,7 +212,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
     let admit = move |socket, from: &SockAddr| -> AcceptResult {
         // Registered as long as the listener exists.
         let _ = &registration;
-        Ok((RfcommLink::boxed(socket, CHANNEL_CAPS, &clock, wait), address_text(from)))
+        Ok((make_link(socket, CHANNEL_CAPS, &clock, wait), address_text(from)))
     };
     Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
 }

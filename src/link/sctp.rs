@@ -12,12 +12,16 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use super::batch::{receive_single, send_first};
 use super::internet::{self, IpOptions, resolve_addresses};
 use super::party::Tuning;
+use super::serial_line::PortControl;
 use super::socket::{
     self, AcceptResult, BufferOptions, IoDirection, LISTEN_BACKLOG, SocketLink, SocketListener, parse_flag,
 };
-use super::{Caps, Facts, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport, sys};
+use super::{
+    Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkStatus, Listener, OpenContext, Transport, sys,
+};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
@@ -153,6 +157,10 @@ impl Link for SctpLink {
         self.inner.facts()
     }
 
+    fn status(&self) -> LinkStatus {
+        self.inner.status()
+    }
+
     fn tune(&mut self, tuning: &Tuning) {
         self.inner.tune(tuning);
     }
@@ -184,16 +192,14 @@ impl Link for SctpLink {
         }
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.descriptor()
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        send_first(self, messages, message, within)
     }
 
-    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(SctpLink { inner: self.inner.duplicate()?, partial_message: Vec::new() }))
-    }
-
-    fn busy_poll_time(&self) -> Duration {
-        self.inner.busy_poll_time()
+    #[inline]
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        receive_single(self, into, within)
     }
 
     fn finish_sending(&mut self) -> Result<(), Fault> {
@@ -201,8 +207,24 @@ impl Link for SctpLink {
         self.inner.shutdown(Shutdown::Write)
     }
 
-    fn is_hung_up(&self) -> bool {
-        self.inner.is_hung_up()
+    fn abort(&mut self) {
+        self.inner.abort();
+    }
+
+    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(SctpLink { inner: self.inner.duplicate()?, partial_message: Vec::new() }))
+    }
+
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        None
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 }
 

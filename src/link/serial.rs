@@ -2,18 +2,21 @@
 //!
 //! The port is opened exclusively, and its state is restored on close.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::{QueueSelector, tcflush};
 
+use super::batch::{receive_single, send_first};
 use super::party::Tuning;
 use super::serial_line::{
     self, ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
 use super::socket::{IoDirection, wait_ready};
-use super::{Caps, Facts, Fault, Link, OpenContext, Transport, sys, tty};
+use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, OpenContext, Transport, sys, tty};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::plan::WaitMode;
@@ -117,6 +120,20 @@ impl Link for SerialLink {
         facts
     }
 
+    fn status(&self) -> LinkStatus {
+        let mut port = [PollFd::new(&*self.device, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Reported without a request: the adapter was unplugged, or the program at a pseudo-terminal is gone.
+        let is_hung_up = poll(&mut port, Some(&now)).is_ok_and(|ready| ready > 0);
+        LinkStatus {
+            is_hung_up,
+            is_broken: is_hung_up,
+            unacknowledged_bytes: sys::unacknowledged_bytes(&self.device),
+            busy_poll_time: self.busy_poll_total,
+            ..LinkStatus::default()
+        }
+    }
+
     fn tune(&mut self, tuning: &Tuning) {
         self.wait = tuning.wait;
     }
@@ -146,6 +163,26 @@ impl Link for SerialLink {
         Ok(length)
     }
 
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        send_first(self, messages, message, within)
+    }
+
+    #[inline]
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        receive_single(self, into, within)
+    }
+
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn abort(&mut self) {}
+
+    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(SerialLink {
             device: self.device.clone(),
@@ -157,20 +194,12 @@ impl Link for SerialLink {
         }))
     }
 
-    fn finish_sending(&mut self) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn busy_poll_time(&self) -> Duration {
-        self.busy_poll_total
-    }
-
-    fn unacknowledged_bytes(&self) -> Option<u64> {
-        sys::unacknowledged_bytes(&self.device)
-    }
-
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         Some(self)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.device.as_fd())
     }
 }
 

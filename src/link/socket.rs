@@ -15,8 +15,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::{SockAddr, Socket};
 
+use super::batch::{receive_single, send_first};
 use super::party::Tuning;
-use super::{AcceptFilter, Caps, Facts, Fault, Framing, Link, Listener};
+use super::serial_line::PortControl;
+use super::{AcceptFilter, Batch, Caps, Facts, Fault, Framing, Link, LinkStatus, Listener, sys};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
@@ -34,6 +36,8 @@ pub struct SocketLink {
     pub clock: Clock,
     pub wait: WaitMode,
     pub read_facts: ReadFacts,
+    /// Maximum size of one send operation on a stream.
+    pub max_send_bytes: usize,
     /// The receive and send time-outs that the kernel has now.
     kernel_timeouts: [Option<Duration>; 2],
     busy_poll_total: Duration,
@@ -53,6 +57,7 @@ impl SocketLink {
             clock: clock.clone(),
             wait,
             read_facts,
+            max_send_bytes: usize::MAX,
             kernel_timeouts: [None, None],
             busy_poll_total: Duration::ZERO,
         }
@@ -143,7 +148,8 @@ impl SocketLink {
     /// A second handle for the same socket.
     pub fn duplicate(&self) -> Result<SocketLink, Fault> {
         let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
-        Ok(SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts))
+        let link = SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts);
+        Ok(SocketLink { max_send_bytes: self.max_send_bytes, ..link })
     }
 
     /// Shuts down one direction or both.
@@ -230,53 +236,43 @@ impl Link for SocketLink {
         facts
     }
 
-    fn tune(&mut self, tuning: &Tuning) {
-        self.wait = tuning.wait;
-    }
-
-    fn abort(&mut self) {
-        // A close with this setting resets a TCP connection. If it cannot be set, the link ends as usual.
-        let _ = self.socket.set_linger(Some(Duration::ZERO));
-    }
-
-    fn is_hung_up(&self) -> bool {
+    fn status(&self) -> LinkStatus {
+        let Caps { framing, is_reliable, .. } = self.caps;
+        // Read before the state: a connection that breaks in between must not look like one with an empty queue.
+        let is_stream = framing == Framing::Stream;
+        let is_acknowledged = is_stream || is_reliable;
+        let unacknowledged_bytes =
+            if is_acknowledged { sys::unacknowledged_bytes(&self.socket) } else { None };
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Errors and the end of both directions are reported without a request.
-        poll(&mut socket, Some(&now)).is_ok_and(|ready| ready > 0)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
-    }
-
-    fn unacknowledged_bytes(&self) -> Option<u64> {
-        super::sys::unacknowledged_bytes(&self.socket)
-    }
-
-    fn is_broken(&self) -> bool {
-        let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An error is reported without being asked for, and stays there until a call has returned it. Then what is held has
-        // no peer to go to.
-        let mut has_error =
-            || poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().contains(PollFlags::ERR);
+        let is_hung_up = poll(&mut socket, Some(&now)).is_ok_and(|ready| ready > 0);
+        // An error is reported until a call has returned it. After that, unsent bytes have no peer to go to.
+        let has_error = socket[0].revents().contains(PollFlags::ERR);
         let has_no_peer =
             || matches!(self.socket.peer_addr(), Err(error) if error.kind() == io::ErrorKind::NotConnected);
-        has_error() || self.unacknowledged_bytes().is_some_and(|bytes| bytes > 0) && has_no_peer()
+        LinkStatus {
+            is_hung_up,
+            is_broken: has_error || unacknowledged_bytes.is_some_and(|bytes| bytes > 0) && has_no_peer(),
+            unacknowledged_bytes,
+            retransmits: if is_stream {
+                sys::tcp_info(&self.socket).map(|info| info.retransmits.into())
+            } else {
+                None
+            },
+            socket_drops: if is_acknowledged { None } else { sys::socket_drops(&self.socket) },
+            busy_poll_time: self.busy_poll_total,
+        }
     }
 
-    fn busy_poll_time(&self) -> Duration {
-        self.busy_poll_total
-    }
-
-    fn retransmits(&self) -> Option<u64> {
-        super::sys::tcp_info(&self.socket).map(|info| info.retransmits.into())
+    fn tune(&mut self, tuning: &Tuning) {
+        self.wait = tuning.wait;
     }
 
     #[inline]
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.check_length(bytes.len())?;
+        let bytes = &bytes[..bytes.len().min(self.max_send_bytes)];
         self.attempt(IoDirection::Send, within, |socket, may_block| {
             let flags = if may_block { SendFlags::empty() } else { SendFlags::DONTWAIT };
             send(socket, bytes, flags | SendFlags::NOSIGNAL)
@@ -297,8 +293,14 @@ impl Link for SocketLink {
         Ok(length)
     }
 
-    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(self.duplicate()?))
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        send_first(self, messages, message, within)
+    }
+
+    #[inline]
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        receive_single(self, into, within)
     }
 
     fn finish_sending(&mut self) -> Result<(), Fault> {
@@ -307,6 +309,27 @@ impl Link for SocketLink {
             (true, true) => self.shutdown(Shutdown::Write),
             (true, false) => self.shutdown(Shutdown::Both),
         }
+    }
+
+    fn abort(&mut self) {
+        // A close with this setting resets a TCP connection. If it cannot be set, the link ends as usual.
+        let _ = self.socket.set_linger(Some(Duration::ZERO));
+    }
+
+    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(self.duplicate()?))
+    }
+
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        None
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
     }
 }
 

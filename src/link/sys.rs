@@ -94,8 +94,12 @@ pub fn peer_process(fd: impl AsFd) -> Option<i32> {
         .filter(|&process| process > 0)
 }
 
-/// Bytes in the send queue that the remote has not acknowledged (streams).
+/// Bytes in the send queue that the remote has not acknowledged.
 pub fn unacknowledged_bytes(fd: impl AsFd) -> Option<u64> {
+    // Bluetooth sockets report the free bytes of the queue instead (`bt_sock_ioctl`).
+    if get_option::<c_int>(&fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(libc::AF_BLUETOOTH) {
+        return None;
+    }
     let mut bytes: c_int = 0;
     // SAFETY: `SIOCOUTQ` (the same number as `TIOCOUTQ`) writes one `int`, which lives through the call.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };

@@ -19,6 +19,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -29,9 +30,12 @@ use socket2::{SockAddr, Socket};
 use super::datagram::DatagramLink;
 use super::offload::OffloadOptions;
 use super::party::Tuning;
+use super::serial_line::PortControl;
 use super::socket::{IoDirection, wait_ready};
 use super::unix::{BoundFile, Options, address_text};
-use super::{AcceptFilter, Admission, Batch, Caps, Facts, Fault, Link, Listener, OpenContext, sys};
+use super::{
+    AcceptFilter, Admission, Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys,
+};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::plan::WaitMode;
@@ -216,6 +220,10 @@ impl Link for UnixDatagramLink {
         facts
     }
 
+    fn status(&self) -> LinkStatus {
+        self.inner.status()
+    }
+
     fn tune(&mut self, tuning: &Tuning) {
         self.inner.tune(tuning);
     }
@@ -254,6 +262,18 @@ impl Link for UnixDatagramLink {
         Ok(())
     }
 
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        self.inner.finish_sending()
+    }
+
+    fn abort(&mut self) {
+        self.inner.abort();
+    }
+
+    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(UnixDatagramLink {
             inner: self.inner.duplicate()?,
@@ -264,12 +284,13 @@ impl Link for UnixDatagramLink {
         }))
     }
 
-    fn busy_poll_time(&self) -> Duration {
-        self.inner.busy_poll_time()
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        None
     }
 
-    fn finish_sending(&mut self) -> Result<(), Fault> {
-        self.inner.finish_sending()
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // Before the sockets are connected, messages of others arrive as well.
+        None
     }
 }
 

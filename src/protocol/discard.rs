@@ -98,12 +98,13 @@ impl DrainState {
         if self.is_finished {
             return;
         }
-        if link.is_broken() {
+        let status = link.status();
+        if status.is_broken {
             // The system no longer reports the queue, so the last count stands.
             self.is_finished = true;
             return;
         }
-        let left = link.unacknowledged_bytes().unwrap_or(0);
+        let left = status.unacknowledged_bytes.unwrap_or(0);
         if left < self.unacknowledged_bytes {
             (self.unacknowledged_bytes, self.last_progress) = (left, now);
         }

@@ -30,7 +30,6 @@ pub(super) fn run_flows(
     let mut links = Vec::new();
     let mut flowed = Vec::new();
     for (mut flow, FlowEnd { cost, cpu_wait_seconds, result }) in ended {
-        let socket_drops = flow.link.socket_drops();
         let line_errors = flow.link.port_control().and_then(PortControl::uart_errors);
         let fault = result.err().map(|fault| match fault {
             Fault::TimedOut if flow.link.caps().is_serial_device() => Fault::SilentLine,
@@ -46,7 +45,7 @@ pub(super) fn run_flows(
             cpu_seconds: cost.cpu_seconds,
             cpu_wait_seconds,
             busy_poll_seconds: cost.busy_poll_seconds,
-            socket_drops,
+            socket_drops: cost.socket_drops,
             line_errors,
             fault,
         });

@@ -292,12 +292,14 @@ pub fn the_client_sees_a_close() {
             // A device echoes all bytes.
             return;
         }
+        assert!(!link.status().is_hung_up, "{url}");
         link.send(GOODBYE, LONG).unwrap();
         if link.caps().can_signal_close {
             for _ in 0..2 {
                 let error = link.receive(&mut [0; 10], LONG).unwrap_err();
                 assert!(matches!(error, Fault::Closed), "{url}: {error}");
             }
+            assert!(link.status().is_hung_up, "{url}");
         } else {
             // Silence, or an error of the system: never data, never a clean end.
             let error = link.receive(&mut [0; 10], Duration::from_millis(20)).unwrap_err();

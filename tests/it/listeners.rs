@@ -169,7 +169,7 @@ fn every_kind_of_batching_gives_the_same_messages() {
             // A single message is not cut.
             near.send(&[1; 1800], LONG).unwrap();
             assert_eq!(next(&mut *far), [1; 1800]);
-            assert_eq!(far.socket_drops(), Some(0));
+            assert_eq!(far.status().socket_drops, Some(0));
         }
     }
 }
@@ -205,7 +205,7 @@ fn drops_of_a_full_socket_are_counted() {
     for _ in 0..100 {
         near.send(&[0; 1000], LONG).unwrap();
     }
-    assert!(far.socket_drops().unwrap() > 50, "{:?}", far.socket_drops());
+    assert!(far.status().socket_drops.unwrap() > 50, "{:?}", far.status().socket_drops);
 }
 
 #[test]

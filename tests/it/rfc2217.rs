@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
-use linkgauge::link::{Dialer, Link};
+use linkgauge::link::{Dialer, Fault, Link};
 
 use crate::client::free_port;
 use crate::program::PATIENCE;
@@ -122,4 +122,24 @@ fn effective_settings_are_used() {
         stream.write_all(&[SET, slow].concat()).unwrap();
         take_all(stream);
     }), @"rfc2217://HOST: the port makes 1200 baud of the 9600 asked for: choose a rate that it can make");
+}
+
+#[test]
+fn a_device_server_that_goes_away_is_noticed() {
+    let url = liar(|stream| {
+        agree(stream);
+        let rate_9600 = b"\xff\xfa\x2c\x65\x00\x00\x25\x80\xff\xf0";
+        stream.write_all(&[SET, rate_9600].concat()).unwrap();
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"bye") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            bytes.extend(byte);
+        }
+    });
+    let mut link = open(&url).unwrap();
+    assert!(!link.status().is_hung_up);
+    link.send(b"bye", PATIENCE).unwrap();
+    assert!(matches!(link.receive(&mut [0], PATIENCE), Err(Fault::Closed)));
+    assert!(link.status().is_hung_up);
 }

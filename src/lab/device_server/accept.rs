@@ -69,7 +69,7 @@ impl SerialPort {
         let clock = &self.state.clock;
         let until = clock.now() + MAX_DISCONNECT_WAIT;
         // A client that reconnects immediately must not be blocked by its own previous connection.
-        while clients.iter().any(|client| client.client.has_ended() || client.link.is_hung_up())
+        while clients.iter().any(|client| client.client.has_ended() || client.link.status().is_hung_up)
             && clock.now() < until
         {
             clock.sleep_until(clock.now() + POLL_INTERVAL);

@@ -118,7 +118,7 @@ impl DrainingPort<'_> {
         let clock = &self.port.state.clock;
         let (mut before, mut moved) = (u64::MAX, clock.now());
         while !self.port.is_stopping() && !self.client.is_some_and(PortClient::has_ended) {
-            let waiting = self.line.unacknowledged_bytes().unwrap_or(0);
+            let waiting = self.line.status().unacknowledged_bytes.unwrap_or(0);
             let now = clock.now();
             if waiting < before {
                 (before, moved) = (waiting, now);

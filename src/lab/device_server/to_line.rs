@@ -77,11 +77,11 @@ impl SerialPort {
         bytes: &[u8],
     ) -> Result<(), String> {
         // What a client has left behind is for the line, unless the line does not want it.
-        let left_behind = |stuck| stuck >= STALL_TIMEOUT && link.is_hung_up();
+        let left_behind = |stuck| stuck >= STALL_TIMEOUT && link.status().is_hung_up;
         let go_on = |stuck| !self.is_stopping() && !client.has_ended() && !left_behind(stuck);
         match send_all(line, bytes, go_on) {
             Ok(()) => _ = self.counters.to_line.fetch_add(bytes.len() as u64, Relaxed),
-            Err(Fault::TimedOut) if link.is_hung_up() => {
+            Err(Fault::TimedOut) if link.status().is_hung_up => {
                 return Err("it closed the link, and the line did not take what it had sent".to_owned());
             }
             // Why is seen before anything else is received.

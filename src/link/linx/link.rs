@@ -1,10 +1,12 @@
 //! The link of one local endpoint: its messages on the connection that its node shares.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::party::Tuning;
-use super::super::{Batch, Caps, Facts, Fault, Link};
+use super::super::serial_line::PortControl;
+use super::super::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 use super::mailbox::{Mailbox, ReceiveTarget};
 use super::node_connection::NodeConnection;
 use crate::plan::WaitMode;
@@ -59,6 +61,11 @@ impl Link for NodeLink {
         facts
     }
 
+    fn status(&self) -> LinkStatus {
+        let EndpointHandle { connection, mailbox } = self.handle.as_ref();
+        LinkStatus { is_hung_up: mailbox.is_ended() || connection.is_over(), ..LinkStatus::default() }
+    }
+
     fn tune(&mut self, tuning: &Tuning) {
         self.wait = tuning.wait;
         self.is_batching = tuning.batch_message_bytes.is_some();
@@ -99,6 +106,18 @@ impl Link for NodeLink {
         Ok(())
     }
 
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        self.handle.connection.finish(&self.handle.mailbox);
+        Ok(())
+    }
+
+    /// The connection belongs to all links of the node.
+    fn abort(&mut self) {}
+
+    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         let end = self.handle.clone();
         Ok(Box::new(NodeLink {
@@ -109,12 +128,11 @@ impl Link for NodeLink {
         }))
     }
 
-    fn finish_sending(&mut self) -> Result<(), Fault> {
-        self.handle.connection.finish(&self.handle.mailbox);
-        Ok(())
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        None
     }
 
-    fn is_hung_up(&self) -> bool {
-        self.handle.mailbox.is_ended() || self.handle.connection.is_over()
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }

@@ -1,9 +1,12 @@
 //! The link in memory on the virtual clock: exact to the nanosecond.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::link::{Batch, Dialer};
+use crate::clock::Clock;
+use crate::link::Dialer;
+use crate::link::party::{Party, Step};
 
 /// An echo that counts messages and closes.
 struct Echo {

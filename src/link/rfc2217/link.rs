@@ -2,16 +2,18 @@
 //!
 //! `rfc2217.rs` opens it.
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::super::batch::{receive_single, send_first};
 use super::super::party::Tuning;
 use super::super::serial_line::{
     self, ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
 use super::super::socket::{IoDirection, SocketLink, wait_ready};
-use super::super::{Caps, Facts, Fault, Link};
+use super::super::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 use super::client::ServerState;
 use super::command::{self, code};
 use super::telnet::{self, IAC, TelnetDecoder, TelnetEvent};
@@ -337,6 +339,10 @@ impl Link for PortLink {
         facts
     }
 
+    fn status(&self) -> LinkStatus {
+        self.socket.status()
+    }
+
     fn tune(&mut self, tuning: &Tuning) {
         self.socket.tune(tuning);
     }
@@ -349,20 +355,39 @@ impl Link for PortLink {
         self.state.receive(&mut self.socket, into, within)
     }
 
-    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
-        Ok(Box::new(PortLink { socket: self.socket.duplicate()?, state: self.state.clone() }))
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        send_first(self, messages, message, within)
     }
 
-    fn busy_poll_time(&self) -> Duration {
-        self.socket.busy_poll_time()
+    #[inline]
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        receive_single(self, into, within)
     }
 
     fn finish_sending(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
+    fn abort(&mut self) {
+        self.socket.abort();
+    }
+
+    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        Ok(Box::new(PortLink { socket: self.socket.duplicate()?, state: self.state.clone() }))
+    }
+
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         Some(self)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // Commands arrive as well, and received data may wait in the inbox.
+        None
     }
 }
 

@@ -3,13 +3,16 @@
 //! Wrapped around both links of a relay it shapes both directions. The receiving thread does all the work: it
 //! records each arrival, and delivers it when it is due.
 
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{MessageLog, PathCounters, Shape, ShapedPath, ShapedPipe};
 use crate::clock::{BUSY_POLL_LEAD, Clock, Time};
+use crate::link::batch::receive_single;
 use crate::link::party::Tuning;
-use crate::link::{Caps, Facts, Fault, Framing, Link};
+use crate::link::serial_line::PortControl;
+use crate::link::{Batch, Caps, Facts, Fault, Framing, Link, LinkStatus};
 
 /// A path shared by several links. Clones are handles of the same path.
 #[derive(Debug, Clone)]
@@ -212,6 +215,11 @@ impl Link for ShapedLink {
         self.inner.facts()
     }
 
+    /// That of the inner link: bytes in flight on the path count as received.
+    fn status(&self) -> LinkStatus {
+        self.inner.status()
+    }
+
     fn tune(&mut self, tuning: &Tuning) {
         self.inner.tune(tuning);
     }
@@ -253,20 +261,39 @@ impl Link for ShapedLink {
         }
     }
 
-    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
-        let inner = self.inner.second_handle()?;
-        Ok(Box::new(ShapedLink::with_in_flight(inner, &self.clock, &self.path, self.in_flight.clone())))
+    /// Each message leaves the path on its own.
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        receive_single(self, into, within)
     }
 
     fn finish_sending(&mut self) -> Result<(), Fault> {
         self.inner.finish_sending()
     }
 
-    fn unacknowledged_bytes(&self) -> Option<u64> {
-        self.inner.unacknowledged_bytes()
+    fn abort(&mut self) {
+        self.inner.abort();
     }
 
-    fn socket_drops(&self) -> Option<u64> {
-        self.inner.socket_drops()
+    fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
+        self.inner.reopen(within)?;
+        let mut in_flight = self.lock_in_flight();
+        self.path.lock().in_flight_bytes -= in_flight.pipe.memory_bytes();
+        in_flight.pipe = ShapedPipe::new(self.caps.framing);
+        Ok(())
+    }
+
+    fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
+        let inner = self.inner.second_handle()?;
+        Ok(Box::new(ShapedLink::with_in_flight(inner, &self.clock, &self.path, self.in_flight.clone())))
+    }
+
+    /// Commands to the port pass without delay.
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        self.inner.port_control()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // What arrives there is not due yet.
+        None
     }
 }

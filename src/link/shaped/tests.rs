@@ -384,6 +384,15 @@ fn a_shaped_link_is_exact_on_the_virtual_clock() {
 }
 
 #[test]
+fn a_shaped_link_has_the_state_of_the_inner_link() {
+    let (_, _, mut link) = shaped("", Shape { delay: ms(5), ..Shape::default() });
+    assert!(!link.status().is_hung_up);
+    link.finish_sending().unwrap();
+    assert!(matches!(link.receive(&mut [0], LONG_TIMEOUT), Err(Fault::Closed)));
+    assert!(link.status().is_hung_up);
+}
+
+#[test]
 fn a_stream_fills_the_link_rate_with_a_bounded_queue() {
     let (dialer, path, mut link) =
         shaped("", Shape { bits_per_second: 8e6, queue_bytes: 4000, ..Shape::default() });

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,9 +19,13 @@ use socket2::{SockAddr, Socket};
 use super::{Options, TipcPort, range_address, service_address};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
+use crate::link::batch::{receive_single, send_first};
 use crate::link::party::Tuning;
+use crate::link::serial_line::PortControl;
 use crate::link::socket::{IoDirection, SocketLink, wait_ready};
-use crate::link::{AcceptFilter, Admission, Caps, Facts, Fault, Link, Listener, OpenContext, sys};
+use crate::link::{
+    AcceptFilter, Admission, Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys,
+};
 use crate::plan::WaitMode;
 
 /// Accepted senders of a link, shared by its handles.
@@ -81,6 +86,10 @@ impl Link for TipcDatagramLink {
         facts
     }
 
+    fn status(&self) -> LinkStatus {
+        self.inner.status()
+    }
+
     fn tune(&mut self, tuning: &Tuning) {
         self.inner.tune(tuning);
     }
@@ -106,6 +115,26 @@ impl Link for TipcDatagramLink {
         }
     }
 
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        send_first(self, messages, message, within)
+    }
+
+    #[inline]
+    fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+        receive_single(self, into, within)
+    }
+
+    fn finish_sending(&mut self) -> Result<(), Fault> {
+        self.inner.finish_sending()
+    }
+
+    fn abort(&mut self) {}
+
+    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(TipcDatagramLink {
             inner: self.inner.duplicate()?,
@@ -113,16 +142,13 @@ impl Link for TipcDatagramLink {
         }))
     }
 
-    fn busy_poll_time(&self) -> Duration {
-        self.inner.busy_poll_time()
+    fn port_control(&mut self) -> Option<&mut dyn PortControl> {
+        None
     }
 
-    fn finish_sending(&mut self) -> Result<(), Fault> {
-        self.inner.finish_sending()
-    }
-
-    fn socket_drops(&self) -> Option<u64> {
-        sys::socket_drops(&self.inner.socket)
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // Messages of others arrive as well.
+        None
     }
 }
 

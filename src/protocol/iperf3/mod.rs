@@ -272,8 +272,9 @@ impl Iperf3Session {
             };
             self.flows.push(Flow { role, endpoint_index: port, link, party: Box::new(party) });
         }
-        let drained =
-            move || halves.iter().try_fold(true, |all, half| Some(half.unacknowledged_bytes()? == 0 && all));
+        let drained = move || {
+            halves.iter().try_fold(true, |all, half| Some(half.status().unacknowledged_bytes? == 0 && all))
+        };
         if control.streams_opened(Box::new(drained)) {
             drive(&mut control, link.as_mut(), clock, &never, CANCEL_CHECK_INTERVAL).map_err(fault)?;
         }

@@ -71,9 +71,9 @@ impl DrainTracker {
         if !self.sends_load {
             return false;
         }
-        // What a broken link holds leaves it no more.
-        let whole = links.iter().filter(|link| !link.is_broken());
-        let held = whole.filter_map(|link| link.unacknowledged_bytes()).sum();
+        // The queue of a broken link no longer drains.
+        let intact = links.iter().map(|link| link.status()).filter(|status| !status.is_broken);
+        let held = intact.filter_map(|status| status.unacknowledged_bytes).sum();
         let before = std::mem::replace(&mut self.local_bytes, held);
         if held < before {
             self.last_progress = now;

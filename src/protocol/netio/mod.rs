@@ -192,7 +192,7 @@ struct CachedConnection {
 impl CachedConnection {
     /// The link, unless the server has closed it.
     fn into_link(mut self) -> Option<Box<dyn Link>> {
-        self.link.take().filter(|link| !link.is_hung_up())
+        self.link.take().filter(|link| !link.status().is_hung_up)
     }
 }
 
@@ -243,7 +243,7 @@ impl ConnectionResult<'_> {
     fn is_wrong_dialect(&self) -> bool {
         match (&self.sent, &self.received) {
             (_, Some(ran)) if ran.tally.first_instant.is_some() => ran.tally.bytes == 0,
-            (Some(ran), _) => ran.tally.fault.is_none() && ran.link.is_hung_up(),
+            (Some(ran), _) => ran.tally.fault.is_none() && ran.link.status().is_hung_up,
             _ => false,
         }
     }

@@ -1,0 +1,231 @@
+//! Opens links and listeners.
+//!
+//! Opening can block for any time: in the resolver, in the kernel, in a handshake. A thread of its own does it on the
+//! system clock, so that an interrupt ends the wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread::Builder;
+use std::time::Duration;
+
+use super::fault::is_file_limit_reached;
+use super::party::CANCEL_CHECK_INTERVAL;
+use super::{
+    Fault, Link, LinkError, Listener, OpenContext, SharedResources, Transport, endpoint_caps, find_transport,
+    internet, mem,
+};
+use crate::clock::{Clock, Time};
+use crate::endpoint::Endpoint;
+use crate::plan::WaitMode;
+
+/// Opens links and listeners. Protocols get it together with an endpoint.
+#[derive(Debug, Clone)]
+pub struct Dialer {
+    pub clock: Clock,
+    pub memory_network: mem::MemNetwork,
+    pub shared_resources: SharedResources,
+    pub wait: WaitMode,
+    /// Time-out for opening, and for each reply of a handshake.
+    pub timeout: Duration,
+    pub default_port: Option<u16>,
+    /// Set by a signal: a run ends with its data so far, and opening ends with [`Fault::Interrupted`].
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// The outcome of opening a link.
+pub type OpenResult = Result<Box<dyn Link>, LinkError>;
+
+impl Dialer {
+    pub fn new(clock: Clock) -> Dialer {
+        Dialer {
+            memory_network: mem::MemNetwork::new(clock.clone()),
+            shared_resources: SharedResources::default(),
+            clock,
+            wait: WaitMode::Block,
+            timeout: Duration::from_secs(1),
+            default_port: None,
+            cancel: Arc::default(),
+        }
+    }
+
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn open_context(&self) -> OpenContext {
+        OpenContext {
+            clock: self.clock.clone(),
+            memory_network: self.memory_network.clone(),
+            shared_resources: self.shared_resources.clone(),
+            timeout: self.timeout,
+            wait: self.wait,
+            default_port: self.default_port,
+        }
+    }
+
+    /// Opens a link. Ends soon after an interrupt.
+    pub fn open(&self, endpoint: &Endpoint) -> OpenResult {
+        if let Clock::Virtual(_) = self.clock {
+            return self.open_here(endpoint);
+        }
+        let mut pending = self.start_opening(endpoint)?;
+        loop {
+            match pending.wait(CANCEL_CHECK_INTERVAL) {
+                Some(opened) => return opened,
+                None if self.cancel.load(Relaxed) => {
+                    return Err(LinkError::new(endpoint, Fault::Interrupted));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Starts to open a link in a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system starts no thread.
+    pub fn start_opening(&self, endpoint: &Endpoint) -> Result<PendingOpen, LinkError> {
+        let (sender, opened) = sync_channel(1);
+        let (dialer, target) = (self.clone(), endpoint.clone());
+        let open = move || {
+            // The receiver may have given up.
+            let _ = sender.send(dialer.open_here(&target));
+        };
+        let thread = Builder::new().name("opening".to_owned()).spawn(open);
+        thread.map_err(|source| {
+            LinkError::new(endpoint, Fault::System { operation: "start a thread", source })
+        })?;
+        Ok(PendingOpen { endpoint: endpoint.clone(), opened })
+    }
+
+    fn open_here(&self, endpoint: &Endpoint) -> OpenResult {
+        self.with_transport(endpoint, |transport| (transport.open)(endpoint, &self.open_context()))
+    }
+
+    /// [`Link::receive`] during a handshake: ends soon after an interrupt.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Interrupted`] after an interrupt; otherwise as [`Link::receive`].
+    pub fn receive(&self, link: &mut dyn Link, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
+        let until = self.now() + within;
+        loop {
+            let left = until.since(self.now());
+            match link.receive(into, left.min(CANCEL_CHECK_INTERVAL)) {
+                Err(Fault::TimedOut) if self.cancel.load(Relaxed) => return Err(Fault::Interrupted),
+                Err(Fault::TimedOut) if left > CANCEL_CHECK_INTERVAL => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Whether the endpoint is known to be an address of this host.
+    pub fn is_local(&self, endpoint: &Endpoint) -> bool {
+        internet::is_local(endpoint, &self.open_context())
+    }
+
+    pub fn listen(&self, endpoint: &Endpoint) -> Result<Box<dyn Listener>, LinkError> {
+        self.with_transport(endpoint, |transport| match transport.listen {
+            Some(listen) => listen(endpoint, &self.open_context()),
+            None => Err(Fault::Other(format!(
+                "nobody can listen on {}: a device or a kernel is its far end; for devices the lab has stand-ins (linkgauge lab)",
+                transport.scheme
+            ))),
+        })
+    }
+
+    fn with_transport<T>(
+        &self,
+        endpoint: &Endpoint,
+        act: impl FnOnce(&'static Transport) -> Result<T, Fault>,
+    ) -> Result<T, LinkError> {
+        let act = || {
+            endpoint_caps(endpoint)?;
+            let transport = find_transport(endpoint)?;
+            act(transport).map_err(|fault| match (fault, (transport.available)()) {
+                // The error says nothing about the transport, whatever a trial socket fails with now.
+                (fault, _) if matches!(&fault, Fault::System { source, .. } if is_file_limit_reached(source)) => {
+                    fault
+                }
+                (Fault::System { .. }, Err(missing)) => {
+                    Fault::Other(format!("{}: {}", missing.reason, missing.remedy))
+                }
+                (fault, _) => fault,
+            })
+        };
+        act().map_err(|fault| LinkError::new(endpoint, fault))
+    }
+}
+
+/// A link that a thread opens.
+pub struct PendingOpen {
+    endpoint: Endpoint,
+    opened: Receiver<OpenResult>,
+}
+
+impl PendingOpen {
+    /// The outcome; `None` if opening takes longer than `within`.
+    pub fn wait(&mut self, within: Duration) -> Option<OpenResult> {
+        match self.opened.recv_timeout(within) {
+            Ok(opened) => Some(opened),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                let fault = Fault::Other("the thread that opens the link failed: please report this".into());
+                Some(Err(LinkError::new(&self.endpoint, fault)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use rustix::io::Errno;
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+    use crate::link::TRANSPORTS;
+    use crate::link::fault::RAISE_FILE_LIMIT_HINT;
+
+    #[test]
+    fn an_interrupt_ends_opening() {
+        // The queue of the listener is full, so the kernel ignores further connections.
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&any.into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let first = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        first.connect(&address).unwrap();
+        let endpoint: Endpoint = format!("tcp://{}", address.as_socket().unwrap()).parse().unwrap();
+        let mut dialer = Dialer::new(Clock::System);
+        dialer.timeout = Duration::from_secs(60);
+        let cancel = dialer.cancel.clone();
+        let began = Instant::now();
+        let interrupt = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            cancel.store(true, Relaxed);
+        });
+        let error = dialer.open(&endpoint).err().unwrap();
+        assert!(matches!(error.fault, Fault::Interrupted), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        interrupt.join().unwrap();
+    }
+
+    #[test]
+    fn too_many_open_files_have_one_remedy_on_every_transport() {
+        let dialer = Dialer::new(Clock::System);
+        for transport in TRANSPORTS {
+            let endpoint = transport.example.parse().unwrap();
+            let full = |_| Err::<(), _>(Fault::system("open a socket")(Errno::MFILE.into()));
+            let message = dialer.with_transport(&endpoint, full).unwrap_err().to_string();
+            assert!(
+                message.contains("Too many open files") && message.ends_with(RAISE_FILE_LIMIT_HINT),
+                "{message}"
+            );
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Errors of links: what failed, and a remedy.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::endpoint::{Endpoint, EndpointError};
+
+/// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    #[error("no answer in time")]
+    TimedOut,
+    /// As [`Fault::TimedOut`], on a line to a device or back to its own port.
+    #[error("the line fell silent")]
+    SilentLine,
+    #[error("the peer closed the link")]
+    Closed,
+    /// The user ended the wait.
+    #[error("interrupted")]
+    Interrupted,
+    #[error("a message of {bytes} bytes does not fit: at most {limit}")]
+    TooLong { bytes: usize, limit: usize },
+    /// The refused operation, and the system's reason.
+    #[error("{operation}: {source}")]
+    System { operation: &'static str, source: io::Error },
+    #[error("{0}")]
+    Endpoint(Box<EndpointError>),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<EndpointError> for Fault {
+    fn from(error: EndpointError) -> Fault {
+        Fault::Endpoint(Box::new(error))
+    }
+}
+
+impl Fault {
+    /// Maps a system error to a fault that names the operation.
+    pub fn system(operation: &'static str) -> impl Fn(io::Error) -> Fault {
+        move |source| Fault::System { operation, source }
+    }
+}
+
+/// A fault, its endpoint, and a hint for the user.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{fault}{}", error_prefix(.endpoint, .fault), remedy(.fault))]
+pub struct LinkError {
+    pub endpoint: Box<str>,
+    pub fault: Fault,
+}
+
+/// The endpoint, unless the fault already names it.
+fn error_prefix(endpoint: &str, fault: &Fault) -> String {
+    match fault {
+        Fault::Endpoint(_) => String::new(),
+        _ => format!("{endpoint}: "),
+    }
+}
+
+impl LinkError {
+    pub fn new(endpoint: &Endpoint, fault: Fault) -> LinkError {
+        LinkError { endpoint: endpoint.as_str().into(), fault }
+    }
+}
+
+/// Hint for a serial line without replies.
+pub const CHECK_LINE_HINT: &str =
+    ": is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
+
+fn remedy(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::System { source, .. } if is_file_limit_reached(source) => RAISE_FILE_LIMIT_HINT,
+        Fault::System { source, .. } => match source.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                ": the port is closed: start 'linkgauge serve' or another server there, or name another port"
+            }
+            io::ErrorKind::NotFound => ": nothing is there; is 'linkgauge serve' running with this endpoint?",
+            io::ErrorKind::AddrInUse => ": another program uses it; choose another or stop that program",
+            io::ErrorKind::PermissionDenied => {
+                ": this user may not; ports below 1024 and others' files need root"
+            }
+            io::ErrorKind::TimedOut => ": the host is silent: check address, cable and firewall",
+            io::ErrorKind::ConnectionReset => {
+                ": the server ended the connection: it is busy, or speaks another protocol"
+            }
+            io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
+            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+                ": check the address; 'ip route' lists the networks that this host reaches"
+            }
+            _ => "",
+        },
+        Fault::SilentLine => CHECK_LINE_HINT,
+        Fault::TimedOut => ": the server is silent: check that it runs, a firewall on the way, and --timeout",
+        _ => "",
+    }
+}
+
+/// Whether this process has reached its limit of open files.
+pub(super) fn is_file_limit_reached(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
+}
+
+/// Commands that open many links have already raised their soft limit as far as possible.
+pub(super) const RAISE_FILE_LIMIT_HINT: &str = ": each link is one: use fewer, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";

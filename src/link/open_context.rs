@@ -1,0 +1,22 @@
+//! What a transport gets besides the endpoint.
+
+use std::time::Duration;
+
+use super::SharedResources;
+use super::mem::MemNetwork;
+use crate::clock::Clock;
+use crate::plan::WaitMode;
+
+/// Context for opening, besides the endpoint.
+#[derive(Debug, Clone)]
+pub struct OpenContext {
+    pub clock: Clock,
+    /// The servers that live in this process.
+    pub memory_network: MemNetwork,
+    pub shared_resources: SharedResources,
+    /// Time-out for opening.
+    pub timeout: Duration,
+    pub wait: WaitMode,
+    /// Used if the endpoint names no port.
+    pub default_port: Option<u16>,
+}
