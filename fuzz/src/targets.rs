@@ -157,14 +157,14 @@ fn server(name: &str, limits: ServerLimits) -> Arc<dyn Service> {
 /// positions do not depend on the chunks.
 pub fn netio(data: &[u8]) {
     let Some((&size, rest)) = data.split_first() else { return };
-    let pieces = || rest.chunks(usize::from(size).max(1));
+    let chunks = || rest.chunks(usize::from(size).max(1));
     // So slow that every direction is over after a few steps.
     let limits = ServerLimits { bit_rate: Some(8.0), ..ServerLimits::default() };
-    connection(server("netio", limits).new_party(&Caps::STREAM, "fuzz").as_mut(), pieces());
+    connection(server("netio", limits).new_party(&Caps::STREAM, "fuzz").as_mut(), chunks());
     let mut whole = FlaggedBlockParser::new(u32::from(size));
     let taken = whole.push(rest);
     let mut split = FlaggedBlockParser::new(u32::from(size));
-    assert_eq!(pieces().map(|piece| split.push(piece)).sum::<usize>(), taken);
+    assert_eq!(chunks().map(|chunk| split.push(chunk)).sum::<usize>(), taken);
     assert_eq!((whole.whole_blocks(), whole.is_finished()), (split.whole_blocks(), split.is_finished()));
     assert_eq!(whole.block_offset() + whole.whole_blocks() as usize * usize::from(size).max(1), taken);
     assert!(whole.is_finished() || taken == rest.len());
@@ -178,7 +178,7 @@ pub fn netio(data: &[u8]) {
 }
 
 /// Runs a server on received bytes, until it ends or waits for more.
-fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u8]>) {
+fn connection<'a>(party: &mut dyn Party, mut chunks: impl Iterator<Item = &'a [u8]>) {
     let mut now = Time(0);
     // Far more than an honest connection of so few bytes takes; one that never rests would be a fault.
     let mut rest: &[u8] = &[];
@@ -191,13 +191,13 @@ fn connection<'a>(party: &mut dyn Party, mut pieces: impl Iterator<Item = &'a [u
                 party.on_sent(length, now);
             }
             Step::Receive { into, until } => {
-                match Some(rest).filter(|rest| !rest.is_empty()).or_else(|| pieces.next()) {
-                    Some(piece) => {
-                        let (piece, behind) = piece.split_at(piece.len().min(into.bytes.len()));
+                match Some(rest).filter(|rest| !rest.is_empty()).or_else(|| chunks.next()) {
+                    Some(chunk) => {
+                        let (chunk, behind) = chunk.split_at(chunk.len().min(into.bytes.len()));
                         rest = behind;
                         into.clear();
-                        into.bytes[..piece.len()].copy_from_slice(piece);
-                        into.push_span(0, piece.len());
+                        into.bytes[..chunk.len()].copy_from_slice(chunk);
+                        into.push_span(0, chunk.len());
                         party.on_received(now);
                     }
                     None => {
@@ -253,14 +253,14 @@ pub fn iperf3(data: &[u8]) {
         max_time: time,
         max_bytes: None,
     };
-    let mut pieces = rest.chunks(usize::from(size).max(1));
+    let mut chunks = rest.chunks(usize::from(size).max(1));
     let mut client = ClientControl::new(&cookie, plan, Arc::default());
-    connection(&mut client, pieces.by_ref());
+    connection(&mut client, chunks.by_ref());
     if client.streams_opened(Box::new(|| Some(true))) {
-        connection(&mut client, pieces.by_ref());
+        connection(&mut client, chunks.by_ref());
     }
     if client.start() {
-        connection(&mut client, pieces);
+        connection(&mut client, chunks);
     }
 }
 
@@ -285,24 +285,24 @@ pub fn ask(data: &[u8]) {
     let Some((&size, said)) = said.split_first() else { return };
     for end in ends.into_iter().flatten() {
         let whole = answers(Answer::new(end.clone(), expect.clone()), said.chunks(said.len().max(1)));
-        let pieces = answers(Answer::new(end, expect.clone()), said.chunks(usize::from(size).max(1)));
-        assert_eq!(whole, pieces);
+        let chunks = answers(Answer::new(end, expect.clone()), said.chunks(usize::from(size).max(1)));
+        assert_eq!(whole, chunks);
     }
 }
 
 /// The end of each reply in these chunks, and the reply.
-fn answers<'a>(mut reply: Answer, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<(usize, &'static str)> {
+fn answers<'a>(mut reply: Answer, chunks: impl Iterator<Item = &'a [u8]>) -> Vec<(usize, &'static str)> {
     let (mut found, mut at) = (Vec::new(), 0);
-    for mut piece in pieces {
-        while !piece.is_empty() {
-            let (used, what) = match reply.scan(piece) {
-                ScanResult::Incomplete => (piece.len(), None),
+    for mut chunk in chunks {
+        while !chunk.is_empty() {
+            let (used, what) = match reply.scan(chunk) {
+                ScanResult::Incomplete => (chunk.len(), None),
                 ScanResult::Complete { used, is_expected: true } => (used, Some("whole")),
                 ScanResult::Complete { used, is_expected: false } => (used, Some("unexpected")),
                 ScanResult::Malformed { used } => (used, Some("broken")),
             };
             assert!(used > 0, "an answer takes something");
-            (at, piece) = (at + used, &piece[used..]);
+            (at, chunk) = (at + used, &chunk[used..]);
             found.extend(what.map(|what| (at, what)));
         }
     }
@@ -321,18 +321,18 @@ pub fn rfc2217(data: &[u8]) {
 }
 
 /// The bytes for the line, and those for the client.
-fn served<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<u8>) {
+fn served<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<u8>) {
     let mut server = PortServer::new(SerialSettings::default(), "linkgauge");
     let (mut line, mut answers, mut port) = (Vec::new(), Vec::new(), Wired(SerialSettings::default()));
     server.write_greeting(&mut answers);
-    for mut piece in pieces {
-        while !piece.is_empty() {
+    for mut chunk in chunks {
+        while !chunk.is_empty() {
             let mut data = Vec::new();
             let used =
-                server.handle_bytes(piece, &mut data, &mut answers, &mut port).expect("the port is there");
+                server.handle_bytes(chunk, &mut data, &mut answers, &mut port).expect("the port is there");
             assert!(used > 0, "something is taken");
             line.append(&mut data);
-            piece = &piece[used..];
+            chunk = &chunk[used..];
         }
     }
     (line, answers)
@@ -380,11 +380,11 @@ pub fn linx(data: &[u8]) {
     let mut node = Node::default();
     while let Ok(Some((header, message))) = tcp_cm::split_first_frame(rest) {
         rest = &rest[tcp_cm::HEADER_BYTES + message.len()..];
-        let heard = match header.kind {
+        let received = match header.kind {
             FrameKind::Data => connection.note_data().map(|()| ControlOutcome::Nothing),
             kind => connection.handle_control(kind, Time(0), &mut out),
         };
-        match heard {
+        match received {
             Ok(ControlOutcome::Up) => node.start(&mut said),
             Ok(ControlOutcome::Nothing) if header.kind == FrameKind::Data && header.destination == 0 => {
                 if node.handle_bytes(message, &mut said).is_err() {
@@ -475,15 +475,15 @@ pub fn reflectors(data: &[u8]) {
     for key in [None, Some(HmacKey::new(b"fuzz"))] {
         test_packets(said, key.as_ref());
     }
-    let stream = |pieces: std::slice::Chunks<u8>| {
+    let stream = |chunks: std::slice::Chunks<u8>| {
         let (mut answers, mut out) = (sockperf::ReplyBuilder::default(), Vec::new());
-        let whole = pieces.into_iter().all(|piece| answers.reply_to_stream(piece, &mut out).is_some());
+        let whole = chunks.into_iter().all(|chunk| answers.reply_to_stream(chunk, &mut out).is_some());
         (whole, out)
     };
     assert_eq!(stream(said.chunks(said.len().max(1))), stream(said.chunks(size)));
-    let wrong = |pieces: std::slice::Chunks<u8>| -> u64 {
+    let wrong = |chunks: std::slice::Chunks<u8>| -> u64 {
         let mut check = chargen::LineChecker::default();
-        pieces.map(|piece| check.count_wrong(piece)).sum()
+        chunks.map(|chunk| check.count_wrong(chunk)).sum()
     };
     assert_eq!(wrong(said.chunks(said.len().max(1))), wrong(said.chunks(size)));
 

@@ -46,25 +46,25 @@ impl Device {
 
     /// The next `length` bytes.
     pub fn hear(&self, length: usize) -> Vec<u8> {
-        let mut heard = Vec::new();
-        while heard.len() < length {
-            self.hear_some(&mut heard);
+        let mut received = Vec::new();
+        while received.len() < length {
+            self.hear_some(&mut received);
         }
-        heard
+        received
     }
 
     pub fn hear_until(&self, end: &[u8]) {
-        let mut heard = Vec::new();
-        while !heard.ends_with(end) {
-            self.hear_some(&mut heard);
+        let mut received = Vec::new();
+        while !received.ends_with(end) {
+            self.hear_some(&mut received);
         }
     }
 
-    fn hear_some(&self, heard: &mut Vec<u8>) {
+    fn hear_some(&self, received: &mut Vec<u8>) {
         let mut room = [0; 4096];
         self.wait(PollFlags::IN, "bytes from the line");
         match rustix::io::read(&self.0.master, &mut room) {
-            Ok(count) => heard.extend(PtyPacket::parse(&room[..count]).data()),
+            Ok(count) => received.extend(PtyPacket::parse(&room[..count]).data()),
             Err(Errno::AGAIN) => {}
             Err(error) => panic!("{error}"),
         }

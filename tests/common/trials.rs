@@ -195,9 +195,9 @@ pub fn streams_carry_bytes_whole_and_in_order() {
                     let mut random = fastrand::Rng::with_seed(seed as u64);
                     let mut left = &sent[..];
                     while !left.is_empty() {
-                        let piece = random.usize(1..=20_000).min(left.len());
-                        send_all(&mut *half, &left[..piece]);
-                        left = &left[piece..];
+                        let chunk = random.usize(1..=20_000).min(left.len());
+                        send_all(&mut *half, &left[..chunk]);
+                        left = &left[chunk..];
                     }
                 });
                 assert_eq!(receive_all(&mut *link, &mut got), length, "{url}");

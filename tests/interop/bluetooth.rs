@@ -71,14 +71,14 @@ fn services_are_found_and_announced() {
     ] {
         assert!(ended.stderr.contains(line), "{line} is not in: {}", ended.stderr);
     }
-    let told = |when: &str| -> Vec<&str> {
+    let message = |when: &str| -> Vec<&str> {
         let lines = ended.stderr.lines().filter_map(|line| line.strip_prefix(when));
         lines.map(str::trim).collect()
     };
-    let before = told("before: ");
+    let before = message("before: ");
     assert_eq!(before.iter().filter(|line| **line == "Service Name: linkgauge").count(), 2, "{before:?}");
     assert!(before.contains(&"\"Serial Port\" (0x1101)"), "{before:?}");
-    let after = told("after: ");
+    let after = message("after: ");
     assert!(!after.is_empty() && !after.contains(&"Service Name: linkgauge"), "{after:?}");
 }
 

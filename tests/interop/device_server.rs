@@ -22,9 +22,9 @@ fn pyserial_on_a_raw_port() {
     let place = format!("socket://{}", server.endpoints()[0].address());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let heard = device.hear(256);
-            assert_eq!(heard, all_bytes());
-            device.say(&heard);
+            let received = device.hear(256);
+            assert_eq!(received, all_bytes());
+            device.say(&received);
         });
         passes(script, &[&place]);
     });
@@ -84,10 +84,10 @@ port.close()
     let place = format!("rfc2217://{}", server.endpoints()[0].address());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let heard = device.hear(256);
-            assert_eq!(heard, all_bytes());
+            let received = device.hear(256);
+            assert_eq!(received, all_bytes());
             is_set(&device, "115200");
-            device.say(&heard);
+            device.say(&received);
             for settings in ["75,8N1", "250000,8O2", "4000000,8M1", "65535,8S2", "65535,8S2,rtscts"] {
                 assert_eq!(device.hear(3), if settings.ends_with("rtscts") { b"end" } else { b"set" });
                 assert_eq!(device.settings(), settings.parse().unwrap());
@@ -115,8 +115,8 @@ fn a_plain_terminal_works_on_a_controlled_port() {
         .expect("telnet is needed for this test: apt-get install inetutils-telnet");
     let mut telnet = Running(telnet);
     telnet.0.stdin.as_mut().unwrap().write_all(b"question\n").unwrap();
-    let heard = device.hear(9);
-    assert_eq!(heard[..8], *b"question", "{heard:?}");
+    let received = device.hear(9);
+    assert_eq!(received[..8], *b"question", "{received:?}");
     device.say(b"an\xffswer");
     let mut shown = Vec::new();
     let mut stdout = telnet.0.stdout.take().unwrap();

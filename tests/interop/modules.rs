@@ -25,9 +25,9 @@ pub const CONTROLLERS: &str = "
     for adapter in hci0 hci1; do hciconfig $adapter up && hciconfig $adapter piscan || exit 9; done";
 
 /// The run documents that a script wrote one after the other.
-pub fn runs(documents: &str, told: &str) -> Vec<Value> {
+pub fn runs(documents: &str, message: &str) -> Vec<Value> {
     let documents = serde_json::Deserializer::from_str(documents).into_iter::<Value>();
-    documents.map(|run| run.unwrap_or_else(|error| panic!("{error}\n{told}"))).collect()
+    documents.map(|run| run.unwrap_or_else(|error| panic!("{error}\n{message}"))).collect()
 }
 
 /// Runs the tests of every link in a guest, for these transports, after this has been done there.

@@ -44,7 +44,7 @@ const NETWORKS: &str = "
     kill -INT $far; wait $far";
 
 /// The text after `label` in the output of `iw`.
-fn told<'a>(said: &'a str, label: &str) -> &'a str {
+fn message<'a>(said: &'a str, label: &str) -> &'a str {
     let line = said.lines().find_map(|line| line.trim().strip_prefix(label));
     line.unwrap_or_else(|| panic!("{label} is not in: {said}")).trim()
 }
@@ -60,14 +60,14 @@ fn a_run_reports_its_radio() {
         let case = &run["cases"][0];
         assert_eq!((&case["complete"], &case["lost"]), (&true.into(), &0.into()), "{case}");
         let radio = &case["got"]["interface"]["radio"];
-        let mode = if told(said, "type ") == "IBSS" { "ad-hoc" } else { told(said, "type ") };
+        let mode = if message(said, "type ") == "IBSS" { "ad-hoc" } else { message(said, "type ") };
         assert_eq!(radio["mode"], mode);
         let channel = format!(
             "{} ({} MHz), width: {} MHz",
             radio["channel"], radio["frequency_mhz"], radio["width_mhz"]
         );
-        assert!(told(said, "channel ").starts_with(&channel), "{radio} {said}");
-        assert_eq!(format!("{} dBm", radio["signal_dbm"]), told(said, "signal:"), "{radio}");
+        assert!(message(said, "channel ").starts_with(&channel), "{radio} {said}");
+        assert_eq!(format!("{} dBm", radio["signal_dbm"]), message(said, "signal:"), "{radio}");
         // Rates change while one measures.
         assert!(radio["transmit_rate_bps"].as_u64() >= Some(1_000_000), "{radio}");
         assert!(codes(case).contains(&"wifi_band_2_4_ghz"), "{case}");
@@ -76,11 +76,11 @@ fn a_run_reports_its_radio() {
     for (case, said, saves) in [(asleep, said[0], true), (awake, said[1], false)] {
         let radio = &case["got"]["interface"]["radio"];
         assert_eq!(
-            told(said, "tx bitrate:").contains("MCS"),
+            message(said, "tx bitrate:").contains("MCS"),
             radio["standard"] == "802.11n",
             "{radio} {said}"
         );
-        assert_eq!(told(said, "Power save:"), if saves { "on" } else { "off" });
+        assert_eq!(message(said, "Power save:"), if saves { "on" } else { "off" });
         assert_eq!(radio["power_save"], saves);
         assert_eq!(codes(case).contains(&"wifi_power_save"), saves, "{case}");
         assert_eq!(said.contains("try: sudo iw dev wlan1 set power_save off"), saves, "{said}");

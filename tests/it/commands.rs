@@ -26,12 +26,12 @@ fn text(bytes: &[u8]) -> String {
 fn demo_measures_every_transport() {
     let directory = tempfile::tempdir().unwrap();
     let output = linkgauge(&["demo", "--quick"], directory.path());
-    let (table, told) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{table}\n{told}");
-    assert!(told.contains("all links are inside this machine"), "{told}");
-    assert!(told.contains("linkgauge-demo.json") && told.contains("report.html"), "{told}");
+    let (table, message) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{table}\n{message}");
+    assert!(message.contains("all links are inside this machine"), "{message}");
+    assert!(message.contains("linkgauge-demo.json") && message.contains("report.html"), "{message}");
     assert!(table.starts_with("linkgauge demo on ") && table.contains("inside_this_machine"), "{table}");
-    assert!(!table.contains('\u{1b}') && !told.contains('\u{1b}'));
+    assert!(!table.contains('\u{1b}') && !message.contains('\u{1b}'));
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
 
     let run = std::fs::read_to_string(directory.path().join("linkgauge-demo.json")).unwrap();

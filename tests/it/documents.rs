@@ -211,8 +211,8 @@ fn examples_are_plans_and_in_the_documents() {
 fn every_key_of_a_plan_is_described() {
     let text = document("docs/plan.md");
     // The reader names all keys that it knows when it meets one that it does not.
-    for slip in ["banana = 1", "[defaults]\nbanana = 1"] {
-        let error = Plan::from_toml(slip).unwrap_err().to_string();
+    for defect in ["banana = 1", "[defaults]\nbanana = 1"] {
+        let error = Plan::from_toml(defect).unwrap_err().to_string();
         let (_, known) = error.split_once("expected one of").unwrap_or_else(|| panic!("{error}"));
         let keys: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
         assert!(keys.len() >= 5, "{error}");

@@ -57,7 +57,7 @@ fn partial(path: &str) -> PathBuf {
 }
 
 /// Changes a frame of the logger: the relay passes on these bytes.
-type Meddle = fn(packet: Vec<u8>, frame: Vec<u8>) -> Vec<u8>;
+type FrameChange = fn(packet: Vec<u8>, frame: Vec<u8>) -> Vec<u8>;
 
 /// A relay before a logger.
 struct Relay {
@@ -85,7 +85,7 @@ impl Relay {
     }
 
     /// Meddles with all frames of the logger but the first ones.
-    fn meddling(logger: &Logger, spared: usize, meddle: Meddle) -> Relay {
+    fn changing_frames(logger: &Logger, spared: usize, change_frame: FrameChange) -> Relay {
         Relay::start(logger, move |_, near, far| {
             let (mut decoder, mut seen) = (FrameDecoder::default(), 0);
             let mut bytes = [0; 1000];
@@ -100,7 +100,7 @@ impl Relay {
                     let mut framed = Vec::new();
                     frame::write(&packet, &mut framed);
                     seen += 1;
-                    let said = if seen > spared { meddle(packet, framed) } else { framed };
+                    let said = if seen > spared { change_frame(packet, framed) } else { framed };
                     if near.write_all(&said).is_err() {
                         return;
                     }
@@ -233,14 +233,14 @@ fn is_partial(path: &str, got: &Ended) {
     let kept = std::fs::read(partial(path)).unwrap();
     assert!(!kept.is_empty() && generate_content(7, 100_000).starts_with(&kept));
     assert!(!Path::new(path).exists());
-    let told = format!("partial: {path}.part holds the first ");
-    assert!(got.stderr.contains(&told), "{}", got.stderr);
+    let message = format!("partial: {path}.part holds the first ");
+    assert!(got.stderr.contains(&message), "{}", got.stderr);
 }
 
 #[test]
 fn a_misbehaving_logger_is_one_line_and_keeps_the_received_data() {
     let logger = logger(100_000, LoggerConfig::default());
-    let wrong: [(&str, Meddle); 5] = [
+    let wrong: [(&str, FrameChange); 5] = [
         ("not PakBus", |_, _| b"login: ".to_vec()),
         ("too short", |mut packet, mut frame| {
             packet.truncate(12);
@@ -263,9 +263,9 @@ fn a_misbehaving_logger_is_one_line_and_keeps_the_received_data() {
         ("nothing came", |_, _| Vec::new()),
     ];
     // Cuts in the whole conversation, and after greeting, directory and a few chunks.
-    for (what, meddle) in wrong {
+    for (what, change_frame) in wrong {
         for spared in [0, 9] {
-            let relay = Relay::meddling(&logger, spared, meddle);
+            let relay = Relay::changing_frames(&logger, spared, change_frame);
             let (_directory, path) = target();
             let flags = ["--timeout", "150ms", "--retries", "1", "--reconnects", "0"];
             let got = download(&relay.url(), &path, &flags);

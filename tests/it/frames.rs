@@ -51,8 +51,8 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
     };
     let path = SharedPath::new(shape, 1);
     let deeds = Arc::new(Mutex::new(Vec::new()));
-    let told = deeds.clone();
-    path.set_log(Some(MessageLog(Box::new(move |deed| told.lock().unwrap().push(deed)))));
+    let message = deeds.clone();
+    path.set_log(Some(MessageLog(Box::new(move |deed| message.lock().unwrap().push(deed)))));
     let inner = net.dialer.open(&url.parse().unwrap()).unwrap();
     let mut link = ShapedLink::new(inner, &net.dialer.clock, &path);
     let caps = linkgauge::link::Link::caps(&link).clone();

@@ -113,8 +113,8 @@ fn changed(seeds: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
             2 => drop(bytes.splice(at..end, WORDS[random.usize(0..WORDS.len())].iter().copied())),
             3 => drop(bytes.drain(at..end)),
             4 => {
-                let piece = bytes[at..end].to_vec();
-                bytes.splice(at..at, piece);
+                let chunk = bytes[at..end].to_vec();
+                bytes.splice(at..at, chunk);
             }
             5 => bytes.truncate(at),
             _ => {

@@ -243,7 +243,7 @@ fn attack(protocol: &AttackedProtocol, plan: &Plan, manner: Manner, after: usize
 /// The first messages of a client, as they arrive on its first connection.
 struct Listens {
     batch: Batch,
-    heard: Arc<Mutex<Vec<u8>>>,
+    received: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Party for Listens {
@@ -254,9 +254,9 @@ impl Party for Listens {
     fn on_sent(&mut self, _bytes: usize, _at: Time) {}
 
     fn on_received(&mut self, _now: Time) {
-        let mut heard = self.heard.lock().unwrap();
-        if heard.is_empty() {
-            heard.extend(self.batch.messages().next().unwrap_or_default());
+        let mut received = self.received.lock().unwrap();
+        if received.is_empty() {
+            received.extend(self.batch.messages().next().unwrap_or_default());
         }
     }
 
@@ -267,9 +267,9 @@ fn first_words(plan: &Plan) -> Vec<u8> {
     let dialer = Dialer::new(Clock::new_virtual());
     let mut listener = dialer.listen(&plan.cases[0].endpoints[0]).unwrap();
     let words = Arc::<Mutex<Vec<u8>>>::default();
-    let heard = words.clone();
+    let received = words.clone();
     let hosted = listener.set_party_factory(Box::new(move |_| {
-        Box::new(Listens { batch: Batch::new(65_536, 1), heard: heard.clone() })
+        Box::new(Listens { batch: Batch::new(65_536, 1), received: received.clone() })
     }));
     assert!(hosted.is_ok());
     run(plan, &dialer);

@@ -57,9 +57,9 @@ fn a_log_of_the_studys_kind_as_counted_by_hand() {
     assert!(shares.iter().all(|(limit, share)| times.later_than_ms[*limit] == *share), "{times:?}");
     let ended = run(&[&["import", "samples", file.to_str().unwrap()], &flags[..]].concat());
     let words = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = "late: 50.0 % over 50 ms, 5.00 % over 100 ms, 5.00 % over 200 ms, 5.00 % over 300 ms; the lost are \
+    let message = "late: 50.0 % over 50 ms, 5.00 % over 100 ms, 5.00 % over 200 ms, 5.00 % over 300 ms; the lost are \
                 among them. Mean of the fastest 95 %: 48.00 ms.";
-    assert!(words.contains(told), "{}", ended.stdout);
+    assert!(words.contains(message), "{}", ended.stdout);
 }
 
 #[test]

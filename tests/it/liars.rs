@@ -72,13 +72,13 @@ impl Liar {
             return Ok(());
         }
         stream.write_all(&wire::ready_reply(&first, &[1; 32], "liar", 0).expect("a hello"))?;
-        let (mut heard, mut chunk) = (Vec::new(), [0; 4096]);
+        let (mut received, mut chunk) = (Vec::new(), [0; 4096]);
         let mut flows = 0;
         loop {
             while let Some((number, request, used)) =
-                wire::decode_frame::<SessionRequest>(&heard, wire::MAX_JSON_BYTES).unwrap()
+                wire::decode_frame::<SessionRequest>(&received, wire::MAX_JSON_BYTES).unwrap()
             {
-                heard.drain(..used);
+                received.drain(..used);
                 if let SessionRequest::Plan(plan) = &request {
                     flows = plan.flows.len();
                 }
@@ -98,7 +98,7 @@ impl Liar {
             }
             match stream.read(&mut chunk)? {
                 0 => return Ok(()),
-                length => heard.extend_from_slice(&chunk[..length]),
+                length => received.extend_from_slice(&chunk[..length]),
             }
         }
     }

@@ -329,10 +329,10 @@ fn plugs(terminals: Vec<Pty>, keeps: Keeps, over: &AtomicBool) -> Vec<u8> {
     let mut waiting: Vec<Vec<u8>> = masters.iter().map(|_| Vec::new()).collect();
     while !over.load(Relaxed) {
         for (master, waiting) in masters.iter_mut().zip(&mut waiting) {
-            let mut piece = [0; 512];
-            match master.read(&mut piece) {
+            let mut chunk = [0; 512];
+            match master.read(&mut chunk) {
                 Ok(length) => {
-                    for byte in PtyPacket::parse(&piece[..length]).data() {
+                    for byte in PtyPacket::parse(&chunk[..length]).data() {
                         seen.push(*byte);
                         waiting.extend(keeps(seen.len()).then_some(*byte));
                     }

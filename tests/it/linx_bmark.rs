@@ -50,16 +50,16 @@ fn a_captured_client_gets_the_replies_of_a_real_server() {
     // The real server's node had called, ours is called.
     node.write(&frames[1].1);
     assert_eq!(node.frame(), frames[0].1);
-    let mut heard = 0;
+    let mut received = 0;
     for (of_client, frame) in &frames[2..] {
         if *of_client {
             node.write(frame);
         } else {
-            assert_eq!(essence(&node.frame()), essence(frame), "after {heard} frames");
-            heard += 1;
+            assert_eq!(essence(&node.frame()), essence(frame), "after {received} frames");
+            received += 1;
         }
     }
-    assert!(heard > 20);
+    assert!(received > 20);
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn play_server(node: &mut Node) -> Vec<Vec<u8>> {
             if said.is_empty() {
                 assert_eq!(node.frame(), hex(CONNECT));
             }
-            let heard = node.frame();
-            let is_last = heard[16..] == hex("00000003 00000001");
-            said.push(heard);
+            let received = node.frame();
+            let is_last = received[16..] == hex("00000003 00000001");
+            said.push(received);
             if is_last {
                 return said;
             }

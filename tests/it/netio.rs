@@ -183,7 +183,7 @@ fn an_interrupted_client_completes_the_block_and_sends_quit() {
 }
 
 /// The output of the program for a server that behaves like this; it must end soon.
-fn told(flags: &[&str], serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
+fn message(flags: &[&str], serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let (url, server) = server(serve);
     let began = Instant::now();
     let (ended, _) =
@@ -201,7 +201,7 @@ fn first_word(stream: &mut TcpStream) {
 }
 
 /// Waits until the other end has gone away.
-fn outlast(stream: &mut TcpStream) {
+fn wait_for_close(stream: &mut TcpStream) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
@@ -210,37 +210,37 @@ fn servers_that_lie_stall_or_vanish_get_one_clear_line() {
     const RECEIVE: [&str; 2] = ["--direction", "receive"];
     insta::assert_snapshot!([
         // Another protocol, which waits for a reply.
-        told(&RECEIVE, |mut stream| {
+        message(&RECEIVE, |mut stream| {
             stream.write_all(b"SSH-2.0-OpenSSH_9.9\r\n").unwrap();
-            outlast(&mut stream);
+            wait_for_close(&mut stream);
         }),
         // A server that ignores control messages, as one of another dialect does.
-        told(&RECEIVE, |mut stream| outlast(&mut stream)),
-        told(&RECEIVE, drop),
-        told(&[], drop),
-        told(&RECEIVE, |mut stream| {
+        message(&RECEIVE, |mut stream| wait_for_close(&mut stream)),
+        message(&RECEIVE, drop),
+        message(&[], drop),
+        message(&RECEIVE, |mut stream| {
             first_word(&mut stream);
             stream.write_all(&[0; 1500]).unwrap();
-            outlast(&mut stream);
+            wait_for_close(&mut stream);
         }),
-        told(&RECEIVE, |mut stream| {
+        message(&RECEIVE, |mut stream| {
             first_word(&mut stream);
             stream.write_all(&[0; 1500]).unwrap();
         }),
-        told(&RECEIVE, |mut stream| {
+        message(&RECEIVE, |mut stream| {
             first_word(&mut stream);
             stream.write_all(&[1; 1100]).unwrap();
-            outlast(&mut stream);
+            wait_for_close(&mut stream);
         }),
         // One that never reads.
-        told(&[], |stream| {
+        message(&[], |stream| {
             std::thread::sleep(Duration::from_secs(3));
             drop(stream);
         }),
         // One that speaks while it should listen.
-        told(&[], |mut stream| {
+        message(&[], |mut stream| {
             stream.write_all(b"220 mail.example.org ESMTP\r\n").unwrap();
-            outlast(&mut stream);
+            wait_for_close(&mut stream);
         }),
     ].concat(), @r#"
     error: URL: no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO?

@@ -50,7 +50,7 @@ fn bounded(stream: TcpStream) -> TcpStream {
     stream
 }
 
-fn hears(stream: &mut TcpStream) -> [u8; 8] {
+fn read_message(stream: &mut TcpStream) -> [u8; 8] {
     let mut said = [0; 8];
     stream.read_exact(&mut said).unwrap();
     said
@@ -96,17 +96,17 @@ fn a_server_follows_the_transcript() {
     let mut stream = bounded(socket.into());
     for size in [1024, 64] {
         stream.write_all(&word(1, size)).unwrap();
-        assert_eq!(hears(&mut stream), word(1, size), "go");
+        assert_eq!(read_message(&mut stream), word(1, size), "go");
         for _ in 0..20 {
             datagrams.send(&vec![0; size as usize]).unwrap();
         }
         std::thread::sleep(Duration::from_millis(300));
         stream.write_all(&word(3, size)).unwrap();
-        assert_eq!(hears(&mut stream), word(3, 20));
+        assert_eq!(read_message(&mut stream), word(3, 20));
     }
     stream.write_all(&word(2, 1024)).unwrap();
     assert_eq!(datagrams.recv(&mut [0; 2000]).unwrap(), 1024);
-    let [0, 0, 0, 3, count @ ..] = hears(&mut stream) else { panic!("no result") };
+    let [0, 0, 0, 3, count @ ..] = read_message(&mut stream) else { panic!("no result") };
     assert!(u32::from_be_bytes(count) > 0);
     stream.write_all(&word(0, 0)).unwrap();
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "QUIT closes");
@@ -121,17 +121,17 @@ fn datagrams_from_another_address_are_counted_for_the_client_that_announced_some
     let mut stream = bounded(TcpStream::connect((SERVER, port)).unwrap());
     for _ in 0..2 {
         stream.write_all(&word(1, 1024)).unwrap();
-        assert_eq!(hears(&mut stream), word(1, 1024), "go");
+        assert_eq!(read_message(&mut stream), word(1, 1024), "go");
         for _ in 0..20 {
             datagrams.send_to(&[0; 1024], (SERVER, port)).unwrap();
         }
         std::thread::sleep(Duration::from_millis(300));
         stream.write_all(&word(3, 1024)).unwrap();
-        assert_eq!(hears(&mut stream), word(3, 20));
+        assert_eq!(read_message(&mut stream), word(3, 20));
     }
     // A client with a forged address must not cause datagrams to it.
     stream.write_all(&word(2, 1024)).unwrap();
-    assert_eq!(hears(&mut stream), word(3, 1));
+    assert_eq!(read_message(&mut stream), word(3, 1));
     datagrams.set_nonblocking(true).unwrap();
     assert!(datagrams.recv(&mut [0; 2000]).is_err());
 }
@@ -179,9 +179,9 @@ fn queued_data_does_not_raise_the_rate_to_that_of_the_sender() {
     let datagrams = UdpSocket::bind((SERVER, port)).unwrap();
     let server = std::thread::spawn(move || {
         let mut stream = bounded(listener.accept().unwrap().0);
-        let go = hears(&mut stream);
+        let go = read_message(&mut stream);
         stream.write_all(&go).unwrap();
-        hears(&mut stream);
+        read_message(&mut stream);
         std::thread::sleep(QUEUE);
         datagrams.set_nonblocking(true).unwrap();
         let count = std::iter::from_fn(|| datagrams.recv(&mut [0; 2000]).ok()).count();
@@ -209,13 +209,13 @@ fn the_opening_round_takes_a_time_that_can_be_divided_by() {
     let datagrams = UdpSocket::bind((SERVER, port)).unwrap();
     let server = std::thread::spawn(move || {
         let mut stream = bounded(listener.accept().unwrap().0);
-        let go = hears(&mut stream);
+        let go = read_message(&mut stream);
         let began = std::time::Instant::now();
         stream.write_all(&go).unwrap();
-        hears(&mut stream);
+        read_message(&mut stream);
         let took = began.elapsed();
         stream.write_all(&word(3, 1)).unwrap();
-        assert_eq!(hears(&mut stream), word(2, 1024));
+        assert_eq!(read_message(&mut stream), word(2, 1024));
         for _ in 0..10 {
             datagrams.send_to(&[0; 1024], (CLIENT, port)).unwrap();
         }
@@ -233,7 +233,7 @@ fn the_opening_round_takes_a_time_that_can_be_divided_by() {
 
 #[test]
 fn impossible_counts_get_one_clear_line() {
-    let told = |go, result| {
+    let message = |go, result| {
         let port = free_port();
         let server = server(port, go, result);
         let (ended, _) = client(port, &["--timeout", "1s", "--bit-rate", "10Mbit/s"]);
@@ -247,10 +247,10 @@ fn impossible_counts_get_one_clear_line() {
     };
     let go = word(1, 1024);
     insta::assert_snapshot!([
-        told(go, word(3, u32::MAX)),
-        told(go, word(1, 1)),
-        told(word(1, 1 << 30), go),
-        told(*b"HTTP/1.1", go),
+        message(go, word(3, u32::MAX)),
+        message(go, word(1, 1)),
+        message(word(1, 1 << 30), go),
+        message(*b"HTTP/1.1", go),
     ].concat(), @r#"
     error: tcp://127.0.0.1:PORT?bind=127.0.0.2: 4294967295 datagrams arrived, by its count and ours: one is wrong
     error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it said "\x00\x00\x00\x01\x00\x00\x00\x01", which NETIO does not here: does it speak another dialect?

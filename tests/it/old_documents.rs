@@ -39,8 +39,8 @@ fn old_documents_are_read_completely_and_reported() {
     for (path, text) in documents() {
         let name = path.display();
         let old: Value = serde_json::from_str(&text).unwrap();
-        let slips: Vec<String> = validator.iter_errors(&old).map(|slip| slip.to_string()).collect();
-        assert!(slips.is_empty(), "{name}: {slips:?}");
+        let errors: Vec<String> = validator.iter_errors(&old).map(|defect| defect.to_string()).collect();
+        assert!(errors.is_empty(), "{name}: {errors:?}");
         let run = Run::from_json(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         holds(&serde_json::to_value(&run).unwrap(), &old, &name.to_string());
         for format in FORMATS {

@@ -79,18 +79,18 @@ impl RawClient {
     pub fn ask(&mut self, request: &SessionRequest) -> io::Result<SessionReply> {
         self.number += 1;
         self.stream.write_all(&wire::encode_frame(self.number, request))?;
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let mut chunk = [0; 4096];
         loop {
             if let Some((number, reply, _)) =
-                wire::decode_frame(&heard, wire::MAX_JSON_BYTES).map_err(io::Error::other)?
+                wire::decode_frame(&received, wire::MAX_JSON_BYTES).map_err(io::Error::other)?
             {
                 assert_eq!(number, self.number);
                 return Ok(reply);
             }
             match self.stream.read(&mut chunk)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                length => heard.extend_from_slice(&chunk[..length]),
+                length => received.extend_from_slice(&chunk[..length]),
             }
         }
     }

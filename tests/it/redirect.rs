@@ -48,14 +48,14 @@ fn a_slow_program_loses_nothing() {
 
 #[test]
 fn it_gives_up_after_the_given_time() {
-    let nobody = format!("rfc2217://127.0.0.1:{}", free_port());
-    let mut local = Local::with(&nobody, |options| {
+    let unused = format!("rfc2217://127.0.0.1:{}", free_port());
+    let mut local = Local::with(&unused, |options| {
         options.retry = true;
         options.give_up_after = Some(Duration::from_millis(300));
     });
     local.wait_for(|event| *event == RedirectorEvent::GaveUp);
     wait_until("its end", || local.redirector.has_ended().then_some(()));
-    let ended = run(&["lab", "redirect", "--retry", "--give-up", "100ms", &nobody]);
+    let ended = run(&["lab", "redirect", "--retry", "--give-up", "100ms", &unused]);
     assert_eq!(ended.status, Some(2));
     assert!(
         ended.stderr.contains("nobody listens there") && ended.stderr.contains("giving up"),

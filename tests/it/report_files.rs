@@ -45,9 +45,9 @@ fn a_full_disk_leaves_old_reports_intact() {
         .env("PLACE", place.path())
         .output()
         .unwrap();
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert!(ended.status.success(), "{told}");
-    assert_eq!(told.matches("could not be written: No space left on device").count(), 6, "{told}");
+    let message = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.success(), "{message}");
+    assert_eq!(message.matches("could not be written: No space left on device").count(), 6, "{message}");
 }
 
 /// Full are the disk of two reports and that of the events; the others are written, and the store has the run.
@@ -79,16 +79,16 @@ fn a_full_disk_affects_only_its_own_files() {
         .env("PLACE", place.path())
         .output()
         .unwrap();
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert!(ended.status.success(), "{told}");
+    let message = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.success(), "{message}");
     assert!(
         String::from_utf8(ended.stdout).unwrap().contains("tcp://127.0.0.1:7199"),
         "the store has the run"
     );
     for file in ["json", "csv", "events"] {
-        assert!(told.contains(&format!("error: disk/{file}: ")), "{told}");
+        assert!(message.contains(&format!("error: disk/{file}: ")), "{message}");
     }
-    assert_eq!(told.matches("No space left on device").count(), 8, "{told}");
+    assert_eq!(message.matches("No space left on device").count(), 8, "{message}");
     let table = fs::read_to_string(place.path().join("table")).unwrap();
     assert!(table.contains("warning[raw_incomplete]"), "{table}");
 }

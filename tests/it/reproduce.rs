@@ -119,8 +119,8 @@ fn the_server_ends_with_the_process_that_started_it() {
 #[test]
 fn a_failed_case_does_not_stop_the_others() {
     let far = Serving::start(&[]);
-    let nobody = unused_port();
-    let on = [format!("native/1=tcp://127.0.0.1:{nobody}"), format!("native/4={0},{0},{0},{0}", far.tcp)];
+    let unused = unused_port();
+    let on = [format!("native/1=tcp://127.0.0.1:{unused}"), format!("native/4={0},{0},{0},{0}", far.tcp)];
     let ended = sena(&["--quick", "--table", "5", "--on", &on[0], "--on", &on[1]]);
     assert_eq!(ended.status, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("Connection refused"), "{}", ended.stderr);

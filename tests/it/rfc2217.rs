@@ -69,8 +69,8 @@ fn a_server_without_rfc2217_is_recognised() {
     }), @"rfc2217://HOST: the far end said 'Port busy' and closed the connection");
     insta::assert_snapshot!(refusal(|_| {}), @"rfc2217://HOST: the far end closed the connection before its port was ready: does another client use it?");
     insta::assert_snapshot!(open("rfc2217://127.0.0.1").err().unwrap(), @"rfc2217://127.0.0.1: needed is the device server's host and port, like rfc2217://host:7001");
-    let nobody = format!("rfc2217://127.0.0.1:{}", free_port());
-    assert!(open(&nobody).err().unwrap().contains("nobody listens there"));
+    let unused = format!("rfc2217://127.0.0.1:{}", free_port());
+    assert!(open(&unused).err().unwrap().contains("nobody listens there"));
 }
 
 #[test]

@@ -41,16 +41,16 @@ fn replies_that_are_not_read_do_not_pile_up() {
     // A client that reads gets every reply meanwhile, and the server has seen the requests of the others.
     let mut reader = ready_to_report();
     reader.stream.write_all(&finishes(3, 113)).unwrap();
-    let (mut heard, mut chunk, mut next) = (Vec::new(), vec![0; 65_536], 3);
+    let (mut received, mut chunk, mut next) = (Vec::new(), vec![0; 65_536], 3);
     while next < 3 + 113 {
         let length = reader.stream.read(&mut chunk).unwrap();
         assert!(length > 0, "closed after {next}");
-        heard.extend_from_slice(&chunk[..length]);
+        received.extend_from_slice(&chunk[..length]);
         while let Some((number, reply, used)) =
-            wire::decode_frame::<SessionReply>(&heard, wire::MAX_JSON_BYTES).unwrap()
+            wire::decode_frame::<SessionReply>(&received, wire::MAX_JSON_BYTES).unwrap()
         {
             assert!(matches!(reply, SessionReply::Report(_)) && number == next);
-            heard.drain(..used);
+            received.drain(..used);
             next += 1;
         }
     }
@@ -223,12 +223,12 @@ fn a_relayed_proof_opens_no_usable_session() {
         proof: Some(token.proof()),
     };
     stream.write_all(&wire::encode_frame(1, &open)).unwrap();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let (session, key) = loop {
         let mut chunk = [0; 4096];
         let length = stream.read(&mut chunk).unwrap();
-        heard.extend_from_slice(&chunk[..length]);
-        match wire::decode_frame::<SessionReply>(&heard, wire::MAX_JSON_BYTES).unwrap() {
+        received.extend_from_slice(&chunk[..length]);
+        match wire::decode_frame::<SessionReply>(&received, wire::MAX_JSON_BYTES).unwrap() {
             Some((_, SessionReply::Opened { session, key, .. }, _)) => break (session, key),
             Some((_, reply, _)) => panic!("{reply:?}"),
             None => {}

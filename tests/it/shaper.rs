@@ -169,8 +169,8 @@ fn a_side_that_does_not_read_delays_no_other() {
 
 #[test]
 fn a_refusing_server_closes_the_client() {
-    let nobody = { listen().local_addr().unwrap() };
-    let to: Endpoint = format!("tcp://{nobody}").parse().unwrap();
+    let unused = { listen().local_addr().unwrap() };
+    let to: Endpoint = format!("tcp://{unused}").parse().unwrap();
     let shaper = start("tcp://127.0.0.1:0", &to, delayed(1), delayed(1));
     let mut client = connect(shaper.endpoint().address());
     assert_eq!(client.read(&mut [0; 10]).unwrap(), 0);
@@ -297,10 +297,13 @@ fn the_command_prints_its_settings_and_totals() {
     assert_eq!(got, 108);
     drop(link);
     running.signal(Signal::INT);
-    let mut told = String::new();
-    running.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    let mut message = String::new();
+    running.0.stderr.take().unwrap().read_to_string(&mut message).unwrap();
     assert_eq!(running.wait().code(), Some(0));
-    assert!(told.starts_with("relayed 1 connection, refused 0, failed 0\n  up:   108 B; late by "), "{told}");
+    assert!(
+        message.starts_with("relayed 1 connection, refused 0, failed 0\n  up:   108 B; late by "),
+        "{message}"
+    );
 }
 
 #[test]
@@ -317,12 +320,12 @@ fn a_vanished_server_is_reported_once() {
         thread::sleep(Duration::from_millis(50));
     }
     running.signal(Signal::INT);
-    let mut told = String::new();
-    running.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    let mut message = String::new();
+    running.0.stderr.take().unwrap().read_to_string(&mut message).unwrap();
     assert_eq!(running.wait().code(), Some(0));
-    assert_eq!(told.matches("Connection refused").count(), 1, "{told}");
-    let failed = told.split_once("failed ").unwrap().1.lines().next().unwrap();
-    assert!(failed.parse::<u32>().unwrap() > 1, "{told}");
+    assert_eq!(message.matches("Connection refused").count(), 1, "{message}");
+    let failed = message.split_once("failed ").unwrap().1.lines().next().unwrap();
+    assert!(failed.parse::<u32>().unwrap() > 1, "{message}");
 }
 
 #[test]
@@ -416,8 +419,8 @@ fn a_device_that_cannot_be_shaped_gets_one_line() {
         let flags = ["lab", "shaper", "--netem", "eth9", "--delay", "5ms"];
         let output = command(&flags).env("PATH", directory.path()).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
-        let told = log(directory.path());
-        assert!(!told.contains(&DELETE.to_owned()), "what is not ours is left alone: {told:?}");
+        let message = log(directory.path());
+        assert!(!message.contains(&DELETE.to_owned()), "what is not ours is left alone: {message:?}");
         String::from_utf8(output.stderr).unwrap()
     };
     let on_add = |words: &str| format!("case $2 in add) echo '{words}' >&2; exit 2;; esac");

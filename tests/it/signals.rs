@@ -223,7 +223,8 @@ fn ctrl_c_ends_the_wait_for_a_locked_store() {
     // All of its patience is half a minute.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(ended.status, Some(130), "{}", ended.stderr);
-    let told = "the store cannot be opened: another program has locked it: --store FILE names another place";
-    assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    let message =
+        "the store cannot be opened: another program has locked it: --store FILE names another place";
+    assert!(ended.stderr.contains(message), "{}", ended.stderr);
     assert!(Run::from_json(&std::fs::read_to_string(&files[1]).unwrap()).unwrap().interrupted);
 }

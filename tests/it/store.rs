@@ -146,8 +146,8 @@ fn a_full_disk_is_one_line_and_leaves_the_store_intact() {
         .args(["--size", &sizes.join(","), "--store", &place.store()])
         .output()
         .unwrap();
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert!(ended.status.success() && told.starts_with("warning: the run was not kept: "), "{told}");
+    let message = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.success() && message.starts_with("warning: the run was not kept: "), "{message}");
     assert!(String::from_utf8(ended.stdout).unwrap().contains("Latency"));
     let store = Store::open_existing(Path::new(&place.store())).unwrap();
     assert_eq!(store.load("a").unwrap(), place.document("a"));
@@ -184,11 +184,12 @@ fn a_full_or_read_only_disk_is_one_line_and_loses_no_result() {
         .output()
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    let (table, told) = (text(ended.stdout), text(ended.stderr));
-    assert!(ended.status.success(), "{told}");
+    let (table, message) = (text(ended.stdout), text(ended.stderr));
+    assert!(ended.status.success(), "{message}");
     assert_eq!(table.matches("2026-").count(), 2, "{table}");
-    let told: Vec<&str> = told.lines().map(|line| line.split(&place.path("")).last().unwrap()).collect();
-    insta::assert_snapshot!(told.join("\n"), @r"
+    let message: Vec<&str> =
+        message.lines().map(|line| line.split(&place.path("")).last().unwrap()).collect();
+    insta::assert_snapshot!(message.join("\n"), @r"
     disk/runs.sqlite: the store cannot be written: database or disk is full: --store FILE names another place, --no-store keeps nothing
     disk/runs.sqlite: the store cannot be written: database or disk is full
     disk/runs.sqlite: the store cannot be written: attempt to write a readonly database: --store FILE names another place, --no-store keeps nothing

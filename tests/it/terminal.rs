@@ -52,20 +52,20 @@ fn all_of(terminal: OwnedFd) -> String {
 }
 
 /// Fails on anything that does more than show, but for ends of lines, tabs and the colours of this program.
-fn shows_only(told: &str, what: &str) {
-    let mut plain = told.replace("\r\n", "\n").replace('\t', " ");
+fn shows_only(message: &str, what: &str) {
+    let mut plain = message.replace("\r\n", "\n").replace('\t', " ");
     for colour in ["0", "1", "4", "31", "32", "33", "36"] {
         plain = plain.replace(&format!("\u{1b}[{colour}m"), "");
     }
     // The bar of the progress moves within its line.
     let bad = plain.chars().find(|c| *c != '\n' && is_unprintable(*c));
-    assert!(bad.is_none(), "{what}: {bad:?} in {told:?}");
+    assert!(bad.is_none(), "{what}: {bad:?} in {message:?}");
 }
 
 /// The same of messages, none of which begins in the middle of another.
-fn says_only(told: &str, what: &str) {
-    shows_only(told, what);
-    assert!(!told.contains("\nerror: forged"), "{what}: {told:?}");
+fn says_only(message: &str, what: &str) {
+    shows_only(message, what);
+    assert!(!message.contains("\nerror: forged"), "{what}: {message:?}");
 }
 
 /// A document whose texts are all hostile, but for those that are one of a list.

@@ -221,7 +221,7 @@ impl Party for Script {
 /// Shakes hands as it should; replies and reports are the script's.
 struct Liar {
     inner: Script,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     flows: usize,
     /// It is a flow by now.
     attached: bool,
@@ -229,33 +229,33 @@ struct Liar {
 
 impl Liar {
     fn new(script: Shared) -> Liar {
-        Liar { inner: Script::new(script), heard: Vec::new(), flows: 0, attached: false }
+        Liar { inner: Script::new(script), received: Vec::new(), flows: 0, attached: false }
     }
 
     /// Its reply to the bytes received so far.
     fn understand(&mut self) {
         loop {
-            let before = self.heard.len();
-            if let Some(first) = self.heard.get(..HANDSHAKE_BYTES) {
+            let before = self.received.len();
+            if let Some(first) = self.received.get(..HANDSHAKE_BYTES) {
                 if let Some(attach) = Attach::parse(first) {
                     self.inner.say.extend(attach.reply(&KEY));
                     self.attached = true;
-                    self.heard.clear();
+                    self.received.clear();
                     return;
                 }
                 if let Some(ready) = wire::ready_reply(first, &[1; 32], "fuzz", 0) {
                     self.inner.say.extend(ready);
-                    self.heard.drain(..HANDSHAKE_BYTES);
+                    self.received.drain(..HANDSHAKE_BYTES);
                 }
             }
             if let Ok(Some((number, request, used))) =
-                wire::decode_frame::<SessionRequest>(&self.heard, wire::MAX_JSON_BYTES)
+                wire::decode_frame::<SessionRequest>(&self.received, wire::MAX_JSON_BYTES)
             {
-                self.heard.drain(..used);
+                self.received.drain(..used);
                 let reply = self.reply(&request, number);
                 self.inner.say.extend(reply);
             }
-            if self.heard.len() == before {
+            if self.received.len() == before {
                 return;
             }
         }
@@ -360,7 +360,7 @@ impl Party for Liar {
         if self.attached {
             return self.inner.on_received(now);
         }
-        self.heard.extend(self.inner.batch.messages().flatten());
+        self.received.extend(self.inner.batch.messages().flatten());
         self.understand();
     }
 

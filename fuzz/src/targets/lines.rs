@@ -20,7 +20,7 @@ pub fn echo_comparison(data: &[u8]) {
     let stream = PatternStream::new(1 << 16, &alphabet);
     // Where the next bytes come from; where the furthest ones have come from.
     let (mut place, mut sent, mut came) = (0u64, 0u64, Vec::new());
-    let piece = usize::from(draw.byte()).max(1);
+    let chunk = usize::from(draw.byte()).max(1);
     while !draw.is_empty() && came.len() < 1 << 16 {
         match draw.byte() % 6 {
             0 => came.extend(draw.short()),
@@ -36,17 +36,17 @@ pub fn echo_comparison(data: &[u8]) {
         sent = sent.max(place);
     }
     let whole = compared(&[&came], sent, &alphabet);
-    let cut: Vec<&[u8]> = came.chunks(piece).collect();
+    let cut: Vec<&[u8]> = came.chunks(chunk).collect();
     assert_eq!(compared(&cut, sent, &alphabet), whole);
     let [changed, lost, inserted, _] = whole;
     assert!(changed + inserted <= came.len() as u64, "{whole:?} of {}", came.len());
     assert!(lost <= sent.max(came.len() as u64), "{whole:?} of {sent}");
 }
 
-fn compared(pieces: &[&[u8]], sent: u64, alphabet: &Alphabet) -> [u64; 4] {
+fn compared(chunks: &[&[u8]], sent: u64, alphabet: &Alphabet) -> [u64; 4] {
     let mut comparison =
-        StreamComparison::new(pieces.iter().map(|piece| piece.len()).max().unwrap_or(0), alphabet);
-    pieces.iter().for_each(|piece| comparison.push(piece));
+        StreamComparison::new(chunks.iter().map(|chunk| chunk.len()).max().unwrap_or(0), alphabet);
+    chunks.iter().for_each(|chunk| comparison.push(chunk));
     comparison.finish(sent);
     assert!(comparison.is_in_sync() && comparison.defects.len() <= MAX_DEFECTS);
     [comparison.changed, comparison.lost, comparison.inserted, comparison.reordered]

@@ -34,13 +34,13 @@ pub fn pakbus(data: &[u8]) {
     }
 }
 
-fn packets<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+fn packets<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let (mut decoder, mut packets) = (FrameDecoder::default(), Vec::new());
-    for mut piece in pieces {
-        while !piece.is_empty() {
-            let (used, packet) = decoder.read(piece);
+    for mut chunk in chunks {
+        while !chunk.is_empty() {
+            let (used, packet) = decoder.read(chunk);
             packets.extend(packet.map(<[u8]>::to_vec));
-            piece = &piece[used..];
+            chunk = &chunk[used..];
         }
     }
     packets
@@ -72,7 +72,7 @@ fn parts(bytes: &[u8]) {
 }
 
 /// Sends these bytes to a logger until all are sent and all replies have arrived.
-fn logger<'a>(pieces: impl Iterator<Item = &'a [u8]>) {
+fn logger<'a>(chunks: impl Iterator<Item = &'a [u8]>) {
     let dialer = Dialer::new(Clock::new_virtual());
     let listen: Endpoint = "mem://logger".parse().expect("an endpoint");
     let device = LoggerConfig {
@@ -86,8 +86,8 @@ fn logger<'a>(pieces: impl Iterator<Item = &'a [u8]>) {
     let _logger = Logger::start_with(&options, clock, dialer.clone()).expect("it starts");
     let mut link = dialer.open(&listen).expect("it listens");
     let mut answer = [0; 4096];
-    for piece in pieces {
-        let mut rest = piece;
+    for chunk in chunks {
+        let mut rest = chunk;
         while !rest.is_empty() {
             match link.send(rest, Duration::from_secs(1)) {
                 Ok(sent) => rest = &rest[sent..],
@@ -109,10 +109,10 @@ fn logger<'a>(pieces: impl Iterator<Item = &'a [u8]>) {
 /// bytes 0xEE, a count and a byte stand for count repetitions of that byte, up to the largest frame.
 pub fn pakbus_client(data: &[u8]) {
     let Some((&mode, mut rest)) = data.split_first() else { return };
-    let mut pieces = Vec::new();
+    let mut chunks = Vec::new();
     while let Some((&length, more)) = rest.split_first() {
-        let (piece, more) = more.split_at(more.len().min(length.into()));
-        pieces.push(piece);
+        let (chunk, more) = more.split_at(more.len().min(length.into()));
+        chunks.push(chunk);
         rest = more;
     }
     let what = if mode & 1 == 0 { "file = 'CPU:a.bin'" } else { "table = 'Bench'" };
@@ -126,18 +126,18 @@ pub fn pakbus_client(data: &[u8]) {
     let options = client::PakBusOptions::from_case(case).expect("options");
     let (content, kept) = std::sync::mpsc::sync_channel(4096);
     let mut party = client::Downloader::new(options, case, Some(content), 0, Recorder::for_counting());
-    answered(&mut party, &pieces, mode & 0x80 != 0);
+    answered(&mut party, &chunks, mode & 0x80 != 0);
     party.on_ended(PartyCost::default());
     let counts = party.recorder().counts;
     drop(party);
-    let kept: usize = kept.iter().map(|piece| piece.len()).sum();
+    let kept: usize = kept.iter().map(|chunk| chunk.len()).sum();
     assert!(mode & 1 == 1 || kept as u64 <= counts.delivered_bytes, "nothing is made up");
     assert!(counts.received <= counts.sent);
 }
 
 /// Runs a client on these chunks until it ends; silence follows the last one.
-fn answered(party: &mut client::Downloader, pieces: &[&[u8]], short: bool) {
-    let (mut now, mut pieces) = (Time(0), pieces.iter());
+fn answered(party: &mut client::Downloader, chunks: &[&[u8]], short: bool) {
+    let (mut now, mut chunks) = (Time(0), chunks.iter());
     let mut left: Vec<u8> = Vec::new();
     let (mut decoder, mut asked) = (FrameDecoder::default(), Vec::new());
     // Far more than the number of chunks: each may be requested several times, on several links.
@@ -164,7 +164,7 @@ fn answered(party: &mut client::Downloader, pieces: &[&[u8]], short: bool) {
                 left.drain(..count);
                 party.on_received(now);
             }
-            Step::Receive { until, .. } => match pieces.next() {
+            Step::Receive { until, .. } => match chunks.next() {
                 Some([4, ..]) => {
                     if party.on_closed(now).is_err() {
                         return;
@@ -174,14 +174,14 @@ fn answered(party: &mut client::Downloader, pieces: &[&[u8]], short: bool) {
                     now = now.max(until);
                     party.on_timeout(now);
                 }
-                Some(piece) => {
-                    let written = if short { expanded(piece) } else { piece.to_vec() };
+                Some(chunk) => {
+                    let written = if short { expanded(chunk) } else { chunk.to_vec() };
                     left = said(&written, &asked);
                 }
             },
             Step::Sleep(until) => now = now.max(until),
             Step::Reopen => {
-                let outcome = if pieces.len() > 0 { Ok(()) } else { Err(Fault::TimedOut) };
+                let outcome = if chunks.len() > 0 { Ok(()) } else { Err(Fault::TimedOut) };
                 if party.on_reopened(outcome, now).is_err() {
                     return;
                 }
@@ -194,8 +194,8 @@ fn answered(party: &mut client::Downloader, pieces: &[&[u8]], short: bool) {
 }
 
 /// A shortened chunk, expanded to its full length.
-fn expanded(piece: &[u8]) -> Vec<u8> {
-    let (mut whole, mut rest) = (Vec::new(), piece);
+fn expanded(chunk: &[u8]) -> Vec<u8> {
+    let (mut whole, mut rest) = (Vec::new(), chunk);
     while let [first, behind @ ..] = rest {
         rest = match behind {
             [count, byte, behind @ ..] if *first == 0xEE => {
@@ -212,8 +212,8 @@ fn expanded(piece: &[u8]) -> Vec<u8> {
 }
 
 /// The bytes unchanged; or a message of BMP5 or PakCtrl, with the addresses, number and offset of the last request.
-fn said(piece: &[u8], asked: &[u8]) -> Vec<u8> {
-    let [protocol @ 1..=2, kind, body @ ..] = piece else { return piece.to_vec() };
+fn said(chunk: &[u8], asked: &[u8]) -> Vec<u8> {
+    let [protocol @ 1..=2, kind, body @ ..] = chunk else { return chunk.to_vec() };
     let transaction = asked.get(9).copied().unwrap_or(0);
     let mut message = vec![*kind, transaction];
     match (kind, body.split_first()) {

@@ -58,13 +58,13 @@ impl Connection {
                     self.party.on_sent(length, now);
                 }
                 Step::Receive { into, until } => match self.input.pop_front() {
-                    Some(mut piece) => {
-                        if piece.len() > into.bytes.len() {
-                            self.input.push_front(piece.split_off(into.bytes.len()));
+                    Some(mut chunk) => {
+                        if chunk.len() > into.bytes.len() {
+                            self.input.push_front(chunk.split_off(into.bytes.len()));
                         }
                         into.clear();
-                        into.bytes[..piece.len()].copy_from_slice(&piece);
-                        into.push_span(0, piece.len());
+                        into.bytes[..chunk.len()].copy_from_slice(&chunk);
+                        into.push_span(0, chunk.len());
                         self.party.on_received(now);
                     }
                     None if until <= now => self.party.on_timeout(now),
