@@ -11,11 +11,12 @@ use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::party::{Party, StepOutcome, perform_step};
 use linkgauge::link::{Caps, Dialer, Link, endpoint_caps};
-use linkgauge::plan::{Case, Pacing, Plan, StopCondition, WaitMode};
+use linkgauge::plan::{Pacing, StopCondition, WaitMode};
 use linkgauge::protocol::echo_reflector;
 use linkgauge::protocol::linkgauge::wire::{self, FlowKind, ServerPlan, SessionRequest};
 use linkgauge::sample::{Recorder, Sample, TimeSamples};
 use linkgauge::stats;
+use linkgauge::workload::Load;
 use linkgauge::workload::latency::{EchoCodec, Pinger};
 
 fn main() {
@@ -52,14 +53,10 @@ fn recorder_answered(bencher: Bencher, scheduled: bool) {
 }
 
 /// A latency case on `mem://` without an end.
-fn endless(message_bytes: u32) -> (Case, Caps) {
-    let text = format!(
-        "[[case]]\nurl = \"mem://bench\"\nworkload = \"latency\"\npeer = \"echo\"\nsize = {message_bytes}\ntimeout = \"1s\""
-    );
-    let mut plan = Plan::from_toml(&text).expect("the plan is sound");
-    let case = Case { stop: StopCondition::default(), ..plan.cases.remove(0) };
-    let caps = endpoint_caps(&case.endpoints[0]).expect("mem is a transport");
-    (case, caps)
+fn endless(message_bytes: u32) -> (Endpoint, Load, Caps) {
+    let endpoint: Endpoint = "mem://bench".parse().expect("an endpoint");
+    let caps = endpoint_caps(&endpoint).expect("mem is a transport");
+    (endpoint, Load { timeout: Duration::from_secs(1), ..Load::endless(message_bytes) }, caps)
 }
 
 /// A client with its link to an echo in memory.
@@ -72,17 +69,16 @@ struct Exchange {
 
 impl Exchange {
     fn new(clock: Clock, message_bytes: u32) -> Exchange {
-        let (case, caps) = endless(message_bytes);
+        let (endpoint, load, caps) = endless(message_bytes);
         let dialer = Dialer::new(clock.clone());
-        let endpoint: &Endpoint = &case.endpoints[0];
         let far = caps.clone();
         let hosting =
             move |_: &str| -> Box<dyn Party> { Box::new(echo_reflector(&far, Duration::from_secs(60))) };
-        let hosted = dialer.listen(endpoint).expect("mem listens").set_party_factory(Box::new(hosting));
+        let hosted = dialer.listen(&endpoint).expect("mem listens").set_party_factory(Box::new(hosting));
         assert!(hosted.is_ok(), "mem runs its own far ends");
         let recorder = Recorder::new(false, 1_000_000_000, Default::default(), None);
-        let party = Pinger::new(Box::new(EchoCodec::new(&case, &caps)), &case, &caps, recorder);
-        let link = dialer.open(endpoint).expect("mem opens");
+        let party = Pinger::new(Box::new(EchoCodec::new(&load, &caps)), &load, &caps, recorder);
+        let link = dialer.open(&endpoint).expect("mem opens");
         let now = clock.now();
         Exchange { clock, party, link, now }
     }

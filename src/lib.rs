@@ -19,7 +19,7 @@
 //!     time = "10s"
 //! "#)?;
 //! let plan = schedule::check(plan)?;
-//! assert_eq!(plan.cases[0].message_bytes, 1);
+//! assert_eq!(plan.cases().map(|case| case.load.message_bytes).collect::<Vec<_>>(), [1]);
 //! assert_eq!(schedule::estimate_duration(&plan).map(|time| time.as_secs()), Some(60));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -1,7 +1,7 @@
 //! Which cases to run and how, from a TOML file or from flags. Its form is checked before anything is opened.
 //!
 //! This module has no side effects and does not know which protocols, workloads or transports exist. It handles names;
-//! `schedule::check` looks them up.
+//! `schedule::check` looks them up and fills in what was left open.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct Plan {
     pub cases: Vec<Case>,
 }
 
-/// One endpoint × protocol × workload × direction × size × number of ports.
+/// One endpoint × protocol × workload × direction × size × number of ports, as requested.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
     /// The ports of this case, run side by side; never empty.
@@ -53,8 +53,8 @@ pub struct Case {
     pub workload: String,
     /// `None`: the protocol chooses.
     pub direction: Option<Direction>,
-    /// Payload bytes of one message. 0: the workload chooses.
-    pub message_bytes: u32,
+    /// Payload bytes of one message. `None`: the protocol or the workload chooses.
+    pub message_bytes: Option<u32>,
     /// Connections to each endpoint, at least 1.
     pub parallel: u32,
     /// The requested pacing.
@@ -63,8 +63,8 @@ pub struct Case {
     pub stop: StopCondition,
     /// Excluded from every figure. `None`: the workload chooses.
     pub warm_up: Option<StopCondition>,
-    /// A request without a reply by then is lost. Zero: the workload chooses.
-    pub timeout: Duration,
+    /// A request without a reply by then is lost. `None`: the workload chooses.
+    pub timeout: Option<Duration>,
     pub wait: WaitMode,
     /// CPUs for the threads of client and server. Empty: the operating system schedules them.
     pub pin: CpuPinning,
@@ -377,10 +377,12 @@ impl CaseSpec {
                     for &parallel in self.parallel.as_ref().map_or(&[1][..], OneOrMany::as_slice) {
                         check_parallel("parallel", parallel)?;
                         let sizes = match &self.size {
-                            None => vec![0],
-                            Some(some) => {
-                                some.as_slice().iter().map(parse_message_bytes).collect::<Result<_, _>>()?
-                            }
+                            None => vec![None],
+                            Some(some) => some
+                                .as_slice()
+                                .iter()
+                                .map(|size| parse_message_bytes(size).map(Some))
+                                .collect::<Result<_, _>>()?,
                         };
                         for size in sizes {
                             cases.push(self.build_case(&endpoints, &workload, direction, parallel, size)?);
@@ -398,12 +400,12 @@ impl CaseSpec {
         workload: &str,
         direction: Option<Direction>,
         parallel: u32,
-        message_bytes: u32,
+        message_bytes: Option<u32>,
     ) -> Result<Case, String> {
         let rate = RequestedRate::from_options(self.rate, self.bit_rate)?;
         // Without a size, the link determines it later.
-        let sized = message_bytes != 0 || !matches!(rate, RequestedRate::Bits { .. });
-        let per_second = rate.per_second(message_bytes).filter(|_| sized);
+        let sized = message_bytes.is_some() || !matches!(rate, RequestedRate::Bits { .. });
+        let per_second = rate.per_second(message_bytes.unwrap_or(1)).filter(|_| sized);
         let pacing = match (per_second, self.poisson.unwrap_or(false)) {
             (None, true) if !sized => {
                 return Err("poisson at a bit rate needs the size of a message: give one (size)".to_owned());
@@ -425,9 +427,9 @@ impl CaseSpec {
         if stop.time_ns == Some(0) {
             return Err("a time of 0 measures nothing".to_owned());
         }
-        let timeout = self.timeout.map_or(Duration::ZERO, |span| span.0);
+        let timeout = self.timeout.map(|span| span.0);
         let interval = self.interval.map_or(Duration::from_secs(1), |span| span.0);
-        if self.timeout.is_some() && timeout.is_zero() || interval < Duration::from_millis(1) {
+        if timeout.is_some_and(|timeout| timeout.is_zero()) || interval < Duration::from_millis(1) {
             return Err("the time-out must be above zero and the interval at least 1ms".to_owned());
         }
         let pin = match self.pin.as_ref().map_or(&[][..], OneOrMany::as_slice) {
@@ -509,7 +511,7 @@ mod tests {
         assert_eq!(plan.repeat, 3);
         let last = &plan.cases[5];
         assert_eq!(last.endpoints[0].as_str(), "tcp://b:1");
-        assert_eq!((last.message_bytes, last.timeout), (64, Duration::from_millis(250)));
+        assert_eq!((last.message_bytes, last.timeout), (Some(64), Some(Duration::from_millis(250))));
         assert_eq!(last.stop, StopCondition::after_count(100));
     }
 

@@ -11,24 +11,27 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::clock::Clock;
-use crate::host::{cpu, load};
-use crate::link::{Caps, Dialer, Fault, Framing};
-use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate};
-use crate::protocol::shorthand::expand_url;
-use crate::protocol::{ConnectContext, ConnectionCache, Protocol, ProtocolError, auto, find_protocol};
+use crate::host::load;
+use crate::link::Dialer;
+use crate::plan::{Direction, Pacing, Plan};
+use crate::protocol::{ConnectContext, ConnectionCache, Protocol, ReadyCase, auto};
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::{Progress, RawFile, Recorder};
 use crate::warnings;
 use crate::workload::download::ContentSender;
 use crate::workload::report_check::LocalObservations;
-use crate::workload::{FlowRole, Workload, default_timeout, find_workload, planned_time, receiving_ns};
+use crate::workload::{FlowRole, receiving_ns};
 
 mod accumulator;
+mod check;
 mod default_pacing;
 mod flow_runner;
 mod no_data;
 
 use accumulator::CaseAccumulator;
+use check::CheckedCase;
+pub use check::{CheckedPlan, InvalidCase, check, estimate_duration};
+use default_pacing::apply_default_pacing;
 use flow_runner::run_flows;
 
 /// Events while a plan runs.
@@ -122,142 +125,8 @@ impl<'a> RunContext<'a> {
     }
 }
 
-/// A case that cannot run as planned, found before any link is opened.
-#[derive(Debug, thiserror::Error)]
-#[error("{}{what}", .case.map(|case| format!("case {case}: ")).unwrap_or_default())]
-pub struct InvalidCase {
-    /// Index of the case, if the plan has several.
-    case: Option<usize>,
-    what: String,
-}
-
-/// Resolves every name of the plan, checks the combinations, and fills in defaults.
-pub fn check(mut plan: Plan) -> Result<Plan, InvalidCase> {
-    plan.cases = plan.cases.into_iter().flat_map(expand_sizes).collect();
-    let several = plan.cases.len() > 1;
-    for (index, case) in plan.cases.iter_mut().enumerate() {
-        resolve_case(case).map_err(|what| InvalidCase { case: several.then_some(index + 1), what })?;
-    }
-    Ok(plan)
-}
-
-/// Expands a case without a size into one case for each default size of its protocol.
-fn expand_sizes(case: Case) -> Vec<Case> {
-    match find_protocol(&case.peer).map_or(&[][..], |peer| peer.sizes) {
-        sizes if case.message_bytes == 0 && !sizes.is_empty() => {
-            sizes.iter().map(|&message_bytes| Case { message_bytes, ..case.clone() }).collect()
-        }
-        _ => vec![case],
-    }
-}
-
-fn resolve_case(case: &mut Case) -> Result<(), String> {
-    expand_url(case)?;
-    let names = |names: Vec<&str>| names.join(", ");
-    let workload = find_workload(&case.workload).ok_or_else(|| {
-        let known = names(crate::workload::WORKLOADS.iter().map(|workload| workload.name).collect());
-        format!("unknown workload '{}' (known: {known})", case.workload)
-    })?;
-    if case.peer != auto::NAME && find_protocol(&case.peer).is_none() {
-        let known = names(crate::protocol::PROTOCOLS.iter().map(|peer| peer.name).collect());
-        return Err(format!("unknown peer '{}' (known: auto, {known})", case.peer));
-    }
-    let all_caps = case_caps(case)?;
-    if case.stop.is_unlimited() {
-        case.stop = workload.default_stop;
-    }
-    case.warm_up.get_or_insert(workload.default_warm_up);
-    let may = cpu::current_affinity();
-    if let Some(cpu) = case.pin.near.filter(|cpu| !may.contains(cpu)) {
-        let may: Vec<String> = may.iter().map(u32::to_string).collect();
-        let may = may.join(", ");
-        return Err(format!("there is no CPU {cpu} for this end: it may run on {may} (--pin NEAR,FAR)"));
-    }
-    if case.peer != auto::NAME {
-        check_protocol_support(case, workload, &all_caps)?;
-    } else if let Some(option) = case.peer_options.keys().next() {
-        let knows = |peer: &&Protocol| peer.options.iter().any(|(name, _)| name == option);
-        let known = names(crate::protocol::PROTOCOLS.iter().filter(knows).map(|peer| peer.name).collect());
-        let known = if known.is_empty() { "none".to_owned() } else { known };
-        return Err(format!("option '{option}' needs a named peer that has it (--peer): {known}"));
-    }
-    if case.message_bytes == 0 {
-        case.message_bytes = (workload.default_size)(&all_caps[0]);
-        if let RequestedRate::Bits { per_second } = case.rate
-            && all_caps[0].framing == Framing::Stream
-        {
-            case.message_bytes = case.message_bytes.min(default_pacing::paced_block_bytes(per_second));
-        }
-        if let Some(volume) = case.stop.volume_bytes.filter(|_| all_caps[0].framing == Framing::Stream) {
-            case.message_bytes = u32::try_from(volume).unwrap_or(u32::MAX).min(case.message_bytes);
-        }
-    }
-    if let (RequestedRate::Bits { .. }, Pacing::Closed, Some(per_second)) =
-        (case.rate, case.pacing, case.rate.per_second(case.message_bytes))
-    {
-        case.pacing = Pacing::Fixed { per_second };
-    }
-    if case.timeout.is_zero() {
-        case.timeout = default_timeout(workload, case.message_bytes, &all_caps);
-    }
-    // The protocol may have changed the options of the endpoints.
-    if let Some(limit) = case_caps(case)?.iter().filter_map(|caps| caps.max_message_bytes).min()
-        && case.message_bytes as usize > limit
-    {
-        let endpoint = &case.endpoints[0];
-        return Err(format!(
-            "{endpoint}: a message of {} bytes does not fit: use a --size of at most {limit}",
-            case.message_bytes
-        ));
-    }
-    Ok(())
-}
-
-/// Capabilities of the links to each endpoint.
-fn case_caps(case: &Case) -> Result<Vec<Caps>, String> {
-    let caps = case.endpoints.iter().map(|endpoint| {
-        crate::link::endpoint_caps(endpoint).map_err(|fault| match fault {
-            Fault::Endpoint(error) => error.to_string(),
-            fault => format!("{endpoint}: {fault}"),
-        })
-    });
-    caps.collect()
-}
-
-/// Checks that need the protocol to be known.
-fn check_protocol_support(case: &mut Case, workload: &Workload, all_caps: &[Caps]) -> Result<(), String> {
-    let Some(peer) = find_protocol(&case.peer) else { return Ok(()) };
-    let endpoint = &case.endpoints[0];
-    let Some((_, directions)) = peer.workloads.iter().find(|(name, _)| *name == workload.name) else {
-        let can: Vec<&str> = peer.workloads.iter().map(|(name, _)| *name).collect();
-        let (peer, can) = (peer.name, can.join(", "));
-        return Err(format!("{endpoint}: peer {peer} cannot do {} (it can: {can})", workload.name));
-    };
-    let direction = *case.direction.get_or_insert(directions[0]);
-    if !directions.contains(&direction) {
-        let can: Vec<&str> = directions.iter().map(|direction| direction.name()).collect();
-        let (peer, direction) = (peer.name, direction.name());
-        let can = can.join(", ");
-        return Err(format!("{endpoint}: peer {peer} cannot go in direction {direction} (it can: {can})"));
-    }
-    if let Some(option) =
-        case.peer_options.keys().find(|key| !peer.options.iter().any(|(name, _)| name == key))
-    {
-        let known: Vec<&str> = peer.options.iter().map(|(name, _)| *name).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(format!("peer {} has no option '{option}' (known: {known})", peer.name));
-    }
-    all_caps.iter().try_for_each(|caps| (peer.prepare_case)(case, caps))
-}
-
-/// Duration of the plan, if it follows from the plan alone.
-pub fn estimate_duration(plan: &Plan) -> Option<Duration> {
-    let once: Option<Duration> = plan.cases.iter().map(planned_time).sum();
-    once.map(|once| once * plan.repeat)
-}
-
 /// Runs a checked plan. The document always has the data measured so far, even after an error or interrupt.
-pub fn run(plan: &Plan, context: &mut RunContext) -> Run {
+pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
     let clock = context.dialer.clock.clone();
     let started = clock.now();
     let stamp = crate::clock::wall_clock_date();
@@ -267,13 +136,15 @@ pub fn run(plan: &Plan, context: &mut RunContext) -> Run {
         estimate_ns: estimate_duration(plan).map(|time| time.as_nanos() as u64),
     });
     let mut accumulators: Vec<CaseAccumulator> = plan.cases.iter().map(CaseAccumulator::new).collect();
-    let mut peers = BTreeMap::new();
+    let mut detected = BTreeMap::new();
     'plan: for repetition in 0..plan.repeat {
-        for (index, accumulator) in accumulators.iter_mut().enumerate() {
+        for (index, (checked, accumulator)) in plan.cases.iter().zip(&mut accumulators).enumerate() {
             if context.cancel.load(Relaxed) {
                 break 'plan;
             }
-            if let Err(reason) = run_case_once(context, index, repetition, accumulator, &mut peers) {
+            let ran = resolve_for_run(checked, context, &mut detected)
+                .and_then(|ready| run_case_once(context, (index, repetition), ready, accumulator));
+            if let Err(reason) = ran {
                 context.observer.event(&RunEvent::Failed { case: index, repetition, reason: &reason });
                 accumulator.failures.push(reason);
                 if !plan.keep_going && !context.cancel.load(Relaxed) {
@@ -316,30 +187,18 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Runs one case once and adds it to its accumulator.
 fn run_case_once(
     context: &RunContext,
-    index: usize,
-    repetition: u32,
+    (index, repetition): (usize, u32),
+    (case, dialer): (ReadyCase, Dialer),
     accumulator: &mut CaseAccumulator,
-    peers: &mut BTreeMap<String, &'static Protocol>,
 ) -> Result<(), String> {
-    let mut case = accumulator.case.clone();
-    let mut dialer = context.dialer.clone();
-    (dialer.wait, dialer.timeout) = (case.wait, case.timeout.max(Duration::from_secs(1)));
-    let peer = resolve_protocol(&mut case, &dialer, peers).map_err(|error| error.to_string())?;
-    let scheme = case.endpoints[0].scheme();
-    let port = peer.default_ports.iter().find(|(name, _)| *name == scheme);
-    dialer.default_port = port.map(|(_, port)| *port);
-    let workload = find_workload(&case.workload).ok_or("unknown workload")?;
-    let all_caps = case_caps(&case)?;
-    check_protocol_support(&mut case, workload, &all_caps)?;
-    default_pacing::apply_default_pacing(&mut case, &all_caps, &dialer);
     accumulator.case = case.clone();
     context.observer.event(&RunEvent::CaseBegins {
         case: index,
         repetition,
         endpoint: case.endpoints[0].as_str(),
-        peer: peer.name,
-        workload: workload.name,
-        message_bytes: case.message_bytes,
+        peer: case.protocol.name,
+        workload: case.workload.name,
+        message_bytes: case.load.message_bytes,
     });
 
     let progress: Mutex<Vec<Arc<Progress>>> = Mutex::default();
@@ -347,16 +206,20 @@ fn run_case_once(
     let recorder = |role: FlowRole, _port: usize| {
         let shared = Arc::<Progress>::default();
         let counts = matches!(role, FlowRole::RoundTrip | FlowRole::Download)
-            || (role == FlowRole::Upload && case.direction != Some(Direction::Loop));
+            || (role == FlowRole::Upload && case.direction != Direction::Loop);
         if counts && let Ok(mut all) = progress.lock() {
             all.push(shared.clone());
         }
         let scheduled =
-            role == FlowRole::Probe || (role == FlowRole::RoundTrip && case.pacing != Pacing::Closed);
+            role == FlowRole::Probe || (role == FlowRole::RoundTrip && case.load.pacing != Pacing::Closed);
         // A sender's messages are not samples.
         let raw = context.raw.as_ref().filter(|_| role != FlowRole::Upload);
         let raw = raw.map(|raw| raw.sink(index, flow_number.fetch_add(1, Relaxed)));
-        Recorder::new(scheduled, case.series_interval.as_nanos() as u64, shared, raw)
+        let mut recorder = Recorder::new(scheduled, case.series_interval.as_nanos() as u64, shared, raw);
+        if matches!(role, FlowRole::RoundTrip | FlowRole::Probe) {
+            recorder.watch_missed_frames(&case.late_limits);
+        }
+        recorder
     };
     let connect_context = ConnectContext {
         dialer: &dialer,
@@ -365,7 +228,7 @@ fn run_case_once(
         connection_cache: &context.connection_cache,
         new_recorder: &recorder,
     };
-    let mut session = (peer.connect)(&case, &connect_context).map_err(|error| error.to_string())?;
+    let mut session = (case.protocol.connect)(&case, &connect_context).map_err(|error| error.to_string())?;
     let flows = session.take_flows();
     accumulator.record_links(&flows, session.as_ref());
 
@@ -414,8 +277,9 @@ fn run_case_once(
     let server_elapsed = receiving_ns(report.iter().flat_map(|report| &report.flows));
     let elapsed = elapsed.max(Duration::from_nanos(server_elapsed).min(dialer.now().since(began)));
     let known = LocalObservations {
-        case: &case,
-        caps: &all_caps,
+        endpoints: &case.endpoints,
+        load: &case.load,
+        caps: &case.caps,
         flows: &flowed,
         elapsed: dialer.now().since(began),
         was_interrupted: context.cancel.load(Relaxed),
@@ -423,40 +287,49 @@ fn run_case_once(
     let (report, doubt) = accumulator.check_report(report, &known);
     // After an abort by the server, the client sees only a closed link.
     let server_fault = report.iter().flat_map(|report| &report.flows).find_map(|flow| flow.fault.clone());
-    accumulator.record(workload, flowed, report, elapsed);
+    accumulator.record(flowed, report, elapsed);
     let mut silence = None;
     if let Some(part) = accumulator.repetitions.last() {
         context.observer.event(&RunEvent::CaseEnds { case: index, repetition, figures: &part.figures });
-        silence = no_data::reason(&case, &all_caps, &part.figures).filter(|_| !context.cancel.load(Relaxed));
+        silence = no_data::reason(&case, &part.figures).filter(|_| !context.cancel.load(Relaxed));
     }
     server_fault.or(near_fault).or(report_fault).or(doubt).or(silence).map_or(Ok(()), Err)
 }
 
-/// The protocol of a case. `auto` probes the server, once for each endpoint.
-fn resolve_protocol(
-    case: &mut Case,
-    dialer: &Dialer,
-    peers: &mut BTreeMap<String, &'static Protocol>,
-) -> Result<&'static Protocol, ProtocolError> {
-    if case.peer == auto::NAME {
-        let endpoint = &case.endpoints[0];
-        let found = match peers.get(endpoint.as_str()) {
-            Some(found) => found,
-            None => {
-                let found = auto::detect(endpoint, dialer)?;
-                peers.insert(endpoint.to_string(), found);
-                found
-            }
-        };
-        case.peer = found.name.to_owned();
-    }
-    find_protocol(&case.peer)
-        .ok_or_else(|| ProtocolError::InvalidCase(format!("unknown peer '{}'", case.peer)))
+/// Protocols that were detected, by endpoint.
+type DetectedProtocols = BTreeMap<String, &'static Protocol>;
+
+/// The case to run and the dialer of its links. With `auto`, the protocol is detected first, once for each endpoint.
+fn resolve_for_run(
+    checked: &CheckedCase,
+    context: &RunContext,
+    detected: &mut DetectedProtocols,
+) -> Result<(ReadyCase, Dialer), String> {
+    let mut dialer = context.dialer.clone();
+    let load = &checked.ready.load;
+    (dialer.wait, dialer.timeout) = (load.wait, load.timeout.max(Duration::from_secs(1)));
+    let mut case = match &checked.undetected {
+        None => checked.ready.clone(),
+        Some(typed) => {
+            let endpoint = &typed.endpoints[0];
+            let protocol = match detected.get(endpoint.as_str()) {
+                Some(protocol) => protocol,
+                None => auto::detect(endpoint, &dialer).map_err(|error| error.to_string())?,
+            };
+            detected.insert(endpoint.to_string(), protocol);
+            check::resolve(typed, protocol)?
+        }
+    };
+    let scheme = case.endpoints[0].scheme();
+    let port = case.protocol.default_ports.iter().find(|(name, _)| *name == scheme);
+    dialer.default_port = port.map(|(_, port)| *port);
+    apply_default_pacing(&mut case, &dialer);
+    Ok((case, dialer))
 }
 
 /// Completed share of the plan.
 fn completed_share(
-    case: &Case,
+    case: &ReadyCase,
     messages: u64,
     bytes: u64,
     elapsed_ns: u64,
@@ -466,9 +339,9 @@ fn completed_share(
     let part = |done: u64, of: Option<u64>| of.map(|of| done as f64 / of as f64);
     let of = |limit: Option<u64>| limit.map(|limit| limit * flows);
     [
-        part(messages, of(case.stop.count)),
-        part(bytes, of(case.stop.volume_bytes)),
-        part(elapsed_ns, case.stop.time_ns),
+        part(messages, of(case.load.stop.count)),
+        part(bytes, of(case.load.stop.volume_bytes)),
+        part(elapsed_ns, case.load.stop.time_ns),
         part(bytes, Some(planned_bytes).filter(|&bytes| bytes > 0)),
     ]
     .into_iter()

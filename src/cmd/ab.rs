@@ -9,6 +9,7 @@ use linkgauge::link::Dialer;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
 use linkgauge::report::RunGroup;
 use linkgauge::run::Run;
+use linkgauge::schedule;
 
 use super::Status;
 use super::compare::CompareFlags;
@@ -58,11 +59,12 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.plan.save.check()?;
     let (a, b) = (load_plan(&flags.a, &flags)?, load_plan(&flags.b, &flags)?);
     let repeat = flags.plan.repeat.unwrap_or(a.repeat.max(b.repeat).max(DEFAULT_REPETITIONS));
-    let count = a.cases.len();
+    // A case without a size may become several.
+    let count = schedule::check(a.clone())?.cases().len();
     let keep_going = a.keep_going || b.keep_going || flags.plan.keep_going;
     let cases: Vec<Case> = a.cases.into_iter().chain(b.cases).collect();
-    let plan = Plan::new(None, repeat, keep_going, cases)?;
-    let Measurement { run, events } = measure(plan, &flags.plan, Dialer::new(Clock::System))?;
+    let plan = schedule::check(Plan::new(None, repeat, keep_going, cases)?)?;
+    let Measurement { run, events } = measure(&plan, &flags.plan, Dialer::new(Clock::System))?;
     let ended = run_status(&run);
     let written = flags.plan.output.write(&run, false);
     let titles = [a.title.unwrap_or(flags.a.clone()), b.title.unwrap_or(flags.b.clone())];

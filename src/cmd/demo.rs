@@ -62,7 +62,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let logger = found.start_logger();
     let mut plan = plan::build_plan(title(), &links, pace, &cpus)?;
     // Without the downloads: a plan cannot say how long they take, and here it is next to nothing.
-    let time = plan::estimate_duration(&plan);
+    let time = plan::estimate_duration(&schedule::check(plan.clone())?);
     for endpoint in logger.iter().flat_map(Logger::endpoints) {
         plan.cases.extend(plan::download_cases(endpoint)?);
     }
@@ -70,13 +70,13 @@ pub fn run(flags: Flags) -> Result<Status> {
     if !quiet {
         print_message(format_args!(
             "linkgauge demo: {} cases in about {}; all links are inside this machine",
-            plan.cases.len(),
+            plan.cases().len(),
             format_duration(time)
         ));
     }
     let mut plan_flags = PlanFlags::default();
     plan_flags.output = output;
-    let Measurement { mut run, events } = measure(plan, &plan_flags, dialer)?;
+    let Measurement { mut run, events } = measure(&plan, &plan_flags, dialer)?;
     run.warnings.extend(run_warnings(found.unavailable));
     let written = plan_flags.output.write(&run, true);
     flags.save.save_or_warn(&run, quiet);

@@ -16,6 +16,7 @@ use linkgauge::link::Dialer;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
 use linkgauge::protocol::PROTOCOLS;
 use linkgauge::run::{CaseResult, Run};
+use linkgauge::schedule::{self, CheckedPlan};
 use linkgauge::units::{Bytes, Span};
 use linkgauge::workload::download::WHOLE_FACT;
 
@@ -200,7 +201,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let place = flags.output_path(cases.len() * repeat as usize)?;
     let plan = Plan::new(flags.plan.title.clone(), repeat, flags.plan.keep_going, cases)?;
     // What cannot be run as planned leaves no file behind.
-    let plan = linkgauge::schedule::check(plan)?;
+    let plan = schedule::check(plan)?;
     let on_stdout = place.as_deref().is_some_and(is_dash);
     if on_stdout && io::stdout().is_terminal() {
         bail!(
@@ -210,8 +211,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.plan.check_output(usize::from(on_stdout))?;
     flags.plan.save.check()?;
     let (Measurement { run, events }, kept) = match place {
-        Some(place) => download_to_file(plan, &flags.plan, &place)?,
-        None => (measure(plan, &flags.plan, Dialer::new(Clock::System))?, Ok(())),
+        Some(place) => download_to_file(&plan, &flags.plan, &place)?,
+        None => (measure(&plan, &flags.plan, Dialer::new(Clock::System))?, Ok(())),
     };
     let written = report_and_save(&run, &flags.plan, !on_stdout && !flags.plan.events_on_stdout());
     finish_all([kept, events, written])?;
@@ -219,7 +220,11 @@ pub fn run(flags: Flags) -> Result<Status> {
 }
 
 /// Downloads to a file; returns as well whether that could be written.
-fn download_to_file(plan: Plan, flags: &PlanFlags, place: &Path) -> Result<(Measurement, Result<()>)> {
+fn download_to_file(
+    plan: &CheckedPlan,
+    flags: &PlanFlags,
+    place: &Path,
+) -> Result<(Measurement, Result<()>)> {
     let (keeper, content) = DownloadWriter::create(place)?;
     let measured = measure_with_content(plan, flags, Dialer::new(Clock::System), Some(content));
     let cut = |case: &CaseResult| case.got.get(WHOLE_FACT).is_some_and(|whole| whole == false);

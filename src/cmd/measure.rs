@@ -20,7 +20,7 @@ use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::report::printable;
 use linkgauge::run::Run;
 use linkgauge::sample::RawFile;
-use linkgauge::schedule::{self, Observer, RunContext, RunEvent};
+use linkgauge::schedule::{self, CheckedPlan, Observer, RunContext, RunEvent};
 use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 use linkgauge::workload::download::ContentSender;
@@ -211,7 +211,7 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
     let events_on_stdout = flags.events_on_stdout();
     flags.check_output(0)?;
     flags.save.check()?;
-    let Measurement { run, events } = measure(plan, flags, dialer)?;
+    let Measurement { run, events } = measure(&schedule::check(plan)?, flags, dialer)?;
     finish_all([events, report_and_save(&run, flags, !events_on_stdout)])?;
     Ok(run_status(&run))
 }
@@ -244,18 +244,17 @@ pub struct Measurement {
 }
 
 /// Runs a plan and keeps whatever was measured.
-pub fn measure(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Measurement> {
+pub fn measure(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<Measurement> {
     measure_with_content(plan, flags, dialer, None)
 }
 
 /// The same; the content of a download goes to `content`.
 pub fn measure_with_content(
-    plan: Plan,
+    plan: &CheckedPlan,
     flags: &PlanFlags,
     dialer: Dialer,
     content: Option<ContentSender>,
 ) -> Result<Measurement> {
-    let plan = schedule::check(plan)?;
     let create =
         |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
     let raw = flags.raw.as_deref().map(create).transpose()?;
@@ -273,7 +272,7 @@ pub fn measure_with_content(
         connection_cache: Default::default(),
         overhead_ns: Some(schedule::measure_overhead_ns()),
     };
-    let run = schedule::run(&plan, &mut bench);
+    let run = schedule::run(plan, &mut bench);
     Ok(Measurement { run, events: observer.finish() })
 }
 

@@ -304,6 +304,7 @@ impl<'a> StudyRun<'a> {
         bench.environment = host::facts();
         let title = Some(format!("{} again{}", study.name, if quick { ", quick" } else { "" }));
         let nothing = Plan { title, repeat: 1, keep_going: true, cases: Vec::new() };
+        let nothing = schedule::check(nothing).expect("no case is no invalid case");
         let run = schedule::run(&nothing, &mut bench);
         let floor_ns = schedule::measure_overhead_ns();
         StudyRun {

@@ -8,9 +8,12 @@
 
 use std::ops::Range;
 
-use super::{ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, open_flows};
+use super::{
+    CaseDraft, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError,
+    ProtocolOptions, ReadyCase, open_flows,
+};
 use crate::link::{Caps, Framing};
-use crate::plan::{Case, Direction};
+use crate::plan::Direction;
 use crate::workload::FlowRole;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 
@@ -45,8 +48,8 @@ struct RequestSpec {
 }
 
 impl RequestSpec {
-    fn from_case(case: &Case, caps: &Caps) -> Result<RequestSpec, String> {
-        let option = |name: &str| case.peer_options.get(name).map(String::as_str);
+    fn parse(options: &ProtocolOptions, caps: &Caps) -> Result<RequestSpec, String> {
+        let option = |name: &str| options.get(name).map(String::as_str);
         let named = |name: &'static str| move |what: String| format!("peer ask: {name} {what}");
         let send = option("send").ok_or("peer ask: say what to send (--send 'AT\\r')")?;
         let request = text::parse_bytes(send).map_err(named("send"))?;
@@ -85,27 +88,26 @@ impl RequestSpec {
 }
 
 /// Reads the options. The request is the message, so its length is the message size of the case.
-fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
-    let length = RequestSpec::from_case(case, caps)?.request.len();
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+    let length = RequestSpec::parse(&case.options, caps)?.request.len();
     let length =
         u32::try_from(length).map_err(|_| format!("peer ask: a request of {length} bytes is too long"))?;
-    if case.message_bytes != 0 && case.message_bytes != length {
-        let request_bytes = case.message_bytes;
+    if let Some(request_bytes) = case.message_bytes.filter(|&bytes| bytes != length) {
         return Err(format!(
             "peer ask: the size is the request's ({length} bytes), not {request_bytes}: leave it out"
         ));
     }
-    case.message_bytes = length;
+    case.message_bytes = Some(length);
     Ok(())
 }
 
-fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
-        let question = RequestSpec::from_case(case, &caps).map_err(ProtocolError::InvalidCase)?;
+        let question = RequestSpec::parse(&case.options, &caps).map_err(ProtocolError::InvalidCase)?;
         let party = Pinger::new(
             Box::new(AskCodec::new(question)),
-            case,
+            &case.load,
             &caps,
             (context.new_recorder)(FlowRole::RoundTrip, port),
         );

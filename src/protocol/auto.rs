@@ -6,12 +6,30 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use super::{PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
+use super::{ACCEPT_CASE, PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
 use crate::endpoint::Endpoint;
 use crate::link::{Caps, Dialer, Fault, Framing, Link};
+use crate::plan::Direction;
 
 /// The name that selects detection in a plan.
 pub const NAME: &str = "auto";
+
+/// The protocol of a case until it is detected: it accepts every workload and direction.
+pub static UNDETECTED: Protocol = Protocol {
+    name: NAME,
+    summary: "detects what the server speaks",
+    default_ports: &[],
+    workloads: &[
+        ("latency", &Direction::ALL),
+        ("throughput", &[Direction::Send, Direction::Receive, Direction::Both, Direction::Loop]),
+        ("download", &[Direction::Receive]),
+    ],
+    options: &[],
+    sizes: &[],
+    prepare_case: ACCEPT_CASE,
+    connect: |case, context| (detect(&case.endpoints[0], context.dialer)?.connect)(case, context),
+    serve: None,
+};
 
 /// Hellos sent before a server counts as silent, since datagrams may be lost.
 const MAX_TRIES: u32 = 3;

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, Service, ask, open_flows,
+    ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, ReadyCase, Service, ask,
+    open_flows,
 };
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
-use crate::plan::{Case, Direction};
+use crate::plan::Direction;
 use crate::sample::Recorder;
 use crate::workload::latency::Pinger;
 use crate::workload::phases::{Phase, PhaseTracker};
-use crate::workload::{FlowReport, FlowResult, FlowRole, RecordingParty, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, RecordingParty, ServerReport};
 
 pub const PROTOCOL: Protocol = Protocol {
     name: "chargen",
@@ -26,9 +27,9 @@ pub const PROTOCOL: Protocol = Protocol {
     workloads: &[("throughput", &[Direction::Receive]), ("latency", &[Direction::Loop])],
     options: &[],
     sizes: &[],
-    prepare_case: |case, caps| match (case.workload.as_str(), caps.framing) {
-        ("latency", Framing::Message) | ("throughput", Framing::Stream) => Ok(()),
-        ("latency", _) => Err(format!(
+    prepare_case: |case, caps| match (case.workload.is_round_trip, caps.framing) {
+        (true, Framing::Message) | (false, Framing::Stream) => Ok(()),
+        (true, _) => Err(format!(
             "{}: a chargen answers nothing on a stream: measure throughput, or latency over udp",
             case.endpoints[0]
         )),
@@ -41,23 +42,24 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(|_| Arc::new(ChargenService { lines: lines().into() })),
 };
 
-fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
-        let (role, party): (FlowRole, Box<dyn RecordingParty>) = if case.workload == "latency" {
-            let exchange = ask::any_reply_codec(vec![b'?'; case.message_bytes as usize]);
-            let party = Pinger::new(exchange, case, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
+        let (role, party): (FlowRole, Box<dyn RecordingParty>) = if case.workload.is_round_trip {
+            let exchange = ask::any_reply_codec(vec![b'?'; case.load.message_bytes as usize]);
+            let party =
+                Pinger::new(exchange, &case.load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             (FlowRole::RoundTrip, Box::new(party))
         } else {
             (
                 FlowRole::Download,
-                Box::new(ChargenReceiver::new(case, (context.new_recorder)(FlowRole::Download, port))),
+                Box::new(ChargenReceiver::new(&case.load, (context.new_recorder)(FlowRole::Download, port))),
             )
         };
         flows.push(Flow { role, endpoint_index: port, link, party });
         Ok(())
     })?;
-    Ok(if case.workload == "latency" {
+    Ok(if case.workload.is_round_trip {
         FlowsOnlySession::boxed(flows)
     } else {
         Box::new(ChargenSession { flows })
@@ -158,14 +160,14 @@ struct ChargenReceiver {
 }
 
 impl ChargenReceiver {
-    fn new(case: &Case, recorder: Recorder) -> ChargenReceiver {
+    fn new(load: &Load, recorder: Recorder) -> ChargenReceiver {
         ChargenReceiver {
             batch: Batch::new(RECEIVE_BYTES, 1),
             checker: LineChecker::default(),
-            phases: PhaseTracker::new(case.warm_up.unwrap_or_default(), case.stop),
-            message_bytes: u64::from(case.message_bytes).max(1),
-            timeout: case.timeout,
-            tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, ..Tuning::default() }),
+            phases: PhaseTracker::new(load.warm_up, load.stop),
+            message_bytes: u64::from(load.message_bytes).max(1),
+            timeout: load.timeout,
+            tuning: Some(load.tuning()),
             received_bytes: 0,
             last_received: None,
             is_finished: false,

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError, Service, open_flows};
+use super::{
+    CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, Service, open_flows,
+};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
-use crate::link::party::{Party, Step, Tuning};
+use crate::link::party::{Party, Step};
 use crate::link::{Batch, Caps, Fault, Framing, Link};
-use crate::plan::{Case, Direction};
+use crate::plan::Direction;
 use crate::workload::throughput::Source;
 use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
 
@@ -25,7 +27,7 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(|_| Arc::new(DiscardService)),
 };
 
-fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     match caps.framing {
         Framing::Stream => Ok(()),
         Framing::Message => Err(format!(
@@ -35,19 +37,18 @@ fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
     }
 }
 
-fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
-        let party = Source::new(case, &caps, tuning, (context.new_recorder)(FlowRole::Upload, port));
+        let party = Source::new(&case.load, &caps, (context.new_recorder)(FlowRole::Upload, port));
         flows.push(Flow { role: FlowRole::Upload, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;
     Ok(Box::new(DiscardSession {
         flows,
         clock: context.dialer.clock.clone(),
-        timeout: case.timeout,
-        message_bytes: u64::from(case.message_bytes).max(1),
+        timeout: case.load.timeout,
+        message_bytes: u64::from(case.load.message_bytes).max(1),
         endpoints: case.endpoints.clone(),
     }))
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    ACCEPT_CASE, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, Service,
-    open_flows,
+    ACCEPT_CASE, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, ReadyCase,
+    Service, open_flows,
 };
 use crate::link::party::{Party, Tuning};
 use crate::link::{Admission, Caps, Framing, LinkError};
-use crate::plan::{Case, Direction};
+use crate::plan::Direction;
 use crate::workload::FlowRole;
 use crate::workload::latency::{EchoCodec, Pinger, Reflector};
 use crate::workload::throughput::{LoopbackState, Sink, Source};
@@ -28,13 +28,13 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(|facts| Arc::new(EchoService { idle_timeout: Duration::from_secs(facts.limits.idle_s) })),
 };
 
-fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let load = &case.load;
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
-        if case.workload == "latency" {
-            let exchange = Box::new(EchoCodec::new(case, &caps));
-            let party = Pinger::new(exchange, case, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
+        if case.workload.is_round_trip {
+            let exchange = Box::new(EchoCodec::new(load, &caps));
+            let party = Pinger::new(exchange, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             flows.push(Flow {
                 role: FlowRole::RoundTrip,
                 endpoint_index: port,
@@ -45,10 +45,10 @@ fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSessio
         }
         let looped = Arc::new(LoopbackState::default());
         let back = link.second_handle().map_err(|fault| LinkError::new(&case.endpoints[port], fault))?;
-        let sink = Sink::new(case, &caps, tuning, (context.new_recorder)(FlowRole::Download, port))
+        let sink = Sink::new(load, &caps, (context.new_recorder)(FlowRole::Download, port))
             .looped(&caps, looped.clone());
-        let source = Source::new(case, &caps, tuning, (context.new_recorder)(FlowRole::Upload, port))
-            .looped(case, &caps, looped);
+        let source = Source::new(load, &caps, (context.new_recorder)(FlowRole::Upload, port))
+            .looped(load, &caps, looped);
         flows.push(Flow {
             role: FlowRole::Download,
             endpoint_index: port,

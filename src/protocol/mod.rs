@@ -15,13 +15,14 @@ use serde_json::{Map, Value};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::party::Party;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
-use crate::plan::{Case, CpuPinning, Direction, Pacing, RequestedRate, StopCondition, WaitMode};
+use crate::plan::Direction;
 use crate::sample::Recorder;
 use crate::workload::download::ContentSender;
 use crate::workload::{FlowResult, FlowRole, RecordingParty, ServerReport};
 
 pub mod ask;
 pub mod auto;
+mod case;
 pub mod chargen;
 mod discard;
 mod echo;
@@ -34,6 +35,8 @@ pub mod shorthand;
 pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
+
+pub use case::{CaseDraft, ProtocolOptions, ReadyCase};
 
 /// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
 pub static PROTOCOLS: &[Protocol] = &[
@@ -70,14 +73,20 @@ pub struct Protocol {
     pub serve: Option<ServeFn>,
 }
 
-/// Reads the options and completes a case before any link is opened. May run twice on one case.
-pub type PrepareCase = fn(&mut Case, &Caps) -> Result<(), String>;
+impl std::fmt::Debug for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "Protocol({})", self.name)
+    }
+}
+
+/// Reads the options and completes a case before any link is opened; called once for each endpoint.
+pub type PrepareCase = fn(&mut CaseDraft, &Caps) -> Result<(), String>;
 
 /// For protocols that accept every case with a supported workload and direction.
 pub const ACCEPT_CASE: PrepareCase = |_, _| Ok(());
 
 /// Prepares a server for a case.
-pub type ConnectFn = fn(&Case, &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError>;
+pub type ConnectFn = fn(&ReadyCase, &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError>;
 
 /// Creates the server side of a protocol.
 pub type ServeFn = fn(&Arc<ServerConfig>) -> Arc<dyn Service>;
@@ -197,7 +206,7 @@ impl ClientSession for FlowsOnlySession {
 
 /// Opens one link for each endpoint and connection of a case, and makes a flow of each.
 pub fn open_flows(
-    case: &Case,
+    case: &ReadyCase,
     context: &ConnectContext,
     mut make: impl FnMut(usize, Box<dyn Link>, &mut Vec<Flow>) -> Result<(), ProtocolError>,
 ) -> Result<Vec<Flow>, ProtocolError> {
@@ -356,30 +365,6 @@ pub enum ServerSetting {
     MessageBytes,
     /// Connections of one session.
     Flows,
-}
-
-/// A case for a server that knows only the message size: unpaced, without a stop condition or time-out.
-pub fn server_case(message_bytes: u32) -> Case {
-    Case {
-        endpoints: Vec::new(),
-        peer: String::new(),
-        peer_options: Default::default(),
-        workload: String::new(),
-        direction: Some(Direction::Send),
-        message_bytes,
-        parallel: 1,
-        rate: RequestedRate::Max,
-        pacing: Pacing::Closed,
-        stop: StopCondition::default(),
-        warm_up: None,
-        timeout: Duration::MAX,
-        wait: WaitMode::Block,
-        pin: CpuPinning::default(),
-        probe_per_second: None,
-        series_interval: Duration::from_secs(1),
-        late_limits: Vec::new(),
-        thresholds: Vec::new(),
-    }
 }
 
 /// Whether a sender without a connection is likely to reply to a reply. Two such programs would never stop. Clients use

@@ -9,12 +9,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{
-    ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, Service, open_flows,
+    ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, ReadyCase, Service,
+    open_flows,
 };
 use crate::clock::Time;
 use crate::link::party::{Party, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
-use crate::plan::{Case, Direction};
+use crate::plan::Direction;
 use crate::workload::FlowRole;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::pattern::{Alphabet, PatternMessage, count_differing};
@@ -26,16 +27,11 @@ pub const PROTOCOL: Protocol = Protocol {
     workloads: &[("latency", &[Direction::Loop])],
     options: &[],
     sizes: &[],
-    prepare_case: |case, _| {
-        if case.message_bytes == 0 {
-            case.message_bytes = HEADER_BYTES as u32;
-        }
-        match case.message_bytes as usize {
-            HEADER_BYTES.. => Ok(()),
-            bytes => Err(format!(
-                "a message of sockperf has {HEADER_BYTES} bytes or more, not {bytes}: choose another --size"
-            )),
-        }
+    prepare_case: |case, _| match *case.message_bytes.get_or_insert(HEADER_BYTES as u32) as usize {
+        HEADER_BYTES.. => Ok(()),
+        bytes => Err(format!(
+            "a message of sockperf has {HEADER_BYTES} bytes or more, not {bytes}: choose another --size"
+        )),
     },
     connect,
     serve: Some(|_| Arc::new(SockperfService)),
@@ -80,11 +76,11 @@ impl SockperfHeader {
     }
 }
 
-fn connect(case: &Case, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &ReadyCase, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, near, |port, link, flows| {
         let caps = link.caps().clone();
-        let exchange = Box::new(PingPongCodec::new(case.message_bytes as usize, &caps));
-        let party = Pinger::new(exchange, case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+        let exchange = Box::new(PingPongCodec::new(case.load.message_bytes as usize, &caps));
+        let party = Pinger::new(exchange, &case.load, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;

@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::check::CheckedCase;
 use crate::host::load::{HostLoad, HostSnapshot};
 use crate::link::LinkRate;
-use crate::plan::{Case, Direction, WaitMode};
-use crate::protocol::{ClientSession, Flow};
+use crate::plan::{Direction, WaitMode};
+use crate::protocol::{ClientSession, Flow, ReadyCase};
 use crate::run::{CaseResult, CpuUse, Delivery, Figures, PartResult, Warning};
 use crate::sample::Recorder;
 use crate::stats;
 use crate::warnings;
 use crate::workload::report_check::{CheckedReport, LocalObservations, check_report};
-use crate::workload::{FlowResult, FlowRole, ServerReport, Workload, find_workload, merged_recorder};
+use crate::workload::{FlowResult, FlowRole, MeasuredFlows, ServerReport, merged_recorder};
 
 /// Data of a case so far.
 pub(super) struct CaseAccumulator {
-    pub(super) case: Case,
+    pub(super) case: ReadyCase,
     requested: Map<String, Value>,
     pub(super) effective: Map<String, Value>,
     /// One for each port.
@@ -48,10 +49,11 @@ pub(super) struct CaseAccumulator {
 }
 
 impl CaseAccumulator {
-    pub(super) fn new(case: &Case) -> CaseAccumulator {
+    pub(super) fn new(checked: &CheckedCase) -> CaseAccumulator {
+        let case = &checked.ready;
         CaseAccumulator {
             case: case.clone(),
-            requested: requested_settings(case),
+            requested: checked.requested.clone(),
             effective: Map::new(),
             link_rates: vec![None; case.endpoints.len()],
             server_environment: Map::new(),
@@ -77,8 +79,8 @@ impl CaseAccumulator {
             self.effective = flow.link.facts();
             self.effective.insert("framing".to_owned(), flow.link.caps().framing.name().into());
         }
-        if self.requested.get("pacing") != Some(&json!(self.case.pacing)) {
-            self.effective.insert("pacing".to_owned(), json!(self.case.pacing));
+        if self.requested.get("pacing") != Some(&json!(self.case.load.pacing)) {
+            self.effective.insert("pacing".to_owned(), json!(self.case.load.pacing));
         }
         for flow in flows {
             self.link_rates[flow.endpoint_index] = flow.link.caps().link_rate;
@@ -110,20 +112,14 @@ impl CaseAccumulator {
         self.host_load = Some(self.host_load.take().unwrap_or_default().worst_of(load));
     }
 
-    pub(super) fn record(
-        &mut self,
-        workload: &Workload,
-        flows: Vec<FlowResult>,
-        report: Option<ServerReport>,
-        elapsed: Duration,
-    ) {
+    pub(super) fn record(&mut self, flows: Vec<FlowResult>, report: Option<ServerReport>, elapsed: Duration) {
         let endpoint = |port: usize| self.case.endpoints[port].to_string();
-        let figures = (workload.figures)(&self.case, &flows, report.as_ref());
+        let figures = self.figures(&flows, report.as_ref());
         let figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
         let elapsed_ns = elapsed.as_nanos() as u64;
         self.elapsed += elapsed;
         self.lacks_server_report |= report.is_none()
-            && self.case.direction != Some(Direction::Loop)
+            && self.case.direction != Direction::Loop
             && flows.iter().any(|flow| flow.role == FlowRole::Upload);
         self.repetitions.push(PartResult { endpoint: endpoint(0), elapsed_ns, figures });
         self.cpu.near_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
@@ -153,14 +149,24 @@ impl CaseAccumulator {
             self.series_recorder = Some(recorder);
         }
         if self.case.endpoints.len() > 1 {
-            self.per_endpoint = self.figures_per_endpoint(workload, flows, report, elapsed_ns);
+            self.per_endpoint = self.figures_per_endpoint(flows, report, elapsed_ns);
         }
+    }
+
+    /// The figures of these flows.
+    fn figures(&self, flows: &[FlowResult], report: Option<&ServerReport>) -> Figures {
+        (self.case.workload.figures)(&MeasuredFlows {
+            direction: self.case.direction,
+            is_reliable_stream: self.case.is_reliable_stream(),
+            late_limits: &self.case.late_limits,
+            flows,
+            report,
+        })
     }
 
     /// The figures of each port in the last repetition.
     fn figures_per_endpoint(
         &self,
-        workload: &Workload,
         flows: Vec<FlowResult>,
         report: Option<ServerReport>,
         elapsed_ns: u64,
@@ -174,7 +180,7 @@ impl CaseAccumulator {
                 flows: report.flows.iter().filter(|flow| flow.port == port).cloned().collect(),
                 ..ServerReport::default()
             });
-            let figures = (workload.figures)(&self.case, flows, report.as_ref());
+            let figures = self.figures(flows, report.as_ref());
             let figures = line_figures::with_line_figures(figures, &self.link_rates[port..=port], flows);
             PartResult { endpoint: self.case.endpoints[port].to_string(), elapsed_ns, figures }
         });
@@ -204,18 +210,15 @@ impl CaseAccumulator {
             let seconds_per_gigabyte = is_known.then(|| both * 1e9 / delivered);
             CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
         });
-        let workload = find_workload(&case.workload);
         let mut result = CaseResult {
             endpoint: case.endpoints[0].to_string(),
-            peer: case.peer.clone(),
-            workload: case.workload.clone(),
-            direction: case
-                .direction
-                .unwrap_or_else(|| workload.map_or(Direction::Loop, |workload| workload.default_direction)),
-            message_bytes: case.message_bytes,
+            peer: case.protocol.name.to_owned(),
+            workload: case.workload.name.to_owned(),
+            direction: case.direction,
+            message_bytes: case.load.message_bytes,
             ports: case.endpoints.len() as u32,
             parallel: case.parallel,
-            method: workload.map(|workload| (workload.method)(case)).unwrap_or_default(),
+            method: (case.workload.method)(case.load.pacing),
             complete,
             elapsed_ns: self.elapsed.as_nanos() as u64,
             figures,
@@ -303,35 +306,14 @@ fn replace_intervals(figures: &mut Figures, parts: &[PartResult]) {
     }
 }
 
-/// Requested settings, with units in the names.
-fn requested_settings(case: &Case) -> Map<String, Value> {
-    let value = json!({
-        "peer": case.peer,
-        "peer_options": case.peer_options,
-        "direction": case.direction.map(Direction::name),
-        "endpoints": case.endpoints,
-        "rate": case.rate,
-        "pacing": case.pacing,
-        "stop": case.stop,
-        "warm_up": case.warm_up,
-        "timeout_ns": case.timeout.as_nanos() as u64,
-        "wait": case.wait,
-        "pin": case.pin,
-        "probe_per_second": case.probe_per_second,
-    });
-    match value {
-        Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
-        _ => Map::new(),
-    }
-}
-
 /// Placement of both programs, wait mode and host load. Figures cannot be compared without them.
-fn placement(case: &Case, load: Option<&HostLoad>) -> Map<String, Value> {
+fn placement(case: &ReadyCase, load: Option<&HostLoad>) -> Map<String, Value> {
     let cpu = |cpu: Option<u32>| cpu.map_or_else(|| Value::from("any"), Value::from);
     let mut placement = Map::new();
-    placement.insert("near_cpu".to_owned(), cpu(case.pin.near));
-    placement.insert("far_cpu".to_owned(), cpu(case.pin.far));
-    placement.insert("wait".to_owned(), if case.wait == WaitMode::Spin { "spin" } else { "block" }.into());
+    placement.insert("near_cpu".to_owned(), cpu(case.load.cpu));
+    placement.insert("far_cpu".to_owned(), cpu(case.server_cpu));
+    placement
+        .insert("wait".to_owned(), if case.load.wait == WaitMode::Spin { "spin" } else { "block" }.into());
     placement.extend(load.map(HostLoad::facts).unwrap_or_default());
     placement
 }

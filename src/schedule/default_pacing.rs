@@ -1,8 +1,8 @@
 //! Default pacing: cases that could disturb others are paced unless full speed is requested.
 
-use crate::link::{Caps, Dialer, UnpacedScope};
-use crate::plan::{Case, Pacing, RequestedRate, default_late_limits};
-use crate::workload::latency;
+use crate::link::{Dialer, UnpacedScope};
+use crate::plan::{Pacing, RequestedRate, default_late_limits};
+use crate::protocol::ReadyCase;
 
 /// Block size in bytes of a paced stream: 100 blocks a second, at least one packet each.
 pub(super) fn paced_block_bytes(bits_per_second: f64) -> u32 {
@@ -17,29 +17,29 @@ const DEFAULT_REQUESTS_PER_SECOND: f64 = 10.0;
 const DEFAULT_BITS_PER_SECOND: f64 = 1e6;
 
 /// Sets a rate where the load could disturb others and no rate was requested.
-pub(super) fn apply_default_pacing(case: &mut Case, all_caps: &[Caps], dialer: &Dialer) {
-    let asked_for = case.rate != RequestedRate::Default || case.pacing != Pacing::Closed;
-    if asked_for || all_caps.iter().any(|caps| caps.link_rate.is_some()) {
+pub(super) fn apply_default_pacing(case: &mut ReadyCase, dialer: &Dialer) {
+    let requested = case.rate != RequestedRate::Default || case.load.pacing != Pacing::Closed;
+    if requested || case.caps.iter().any(|caps| caps.link_rate.is_some()) {
         return;
     }
-    let nowhere = all_caps.iter().any(|caps| caps.unpaced_scope == UnpacedScope::Nowhere);
+    let nowhere = case.caps.iter().any(|caps| caps.unpaced_scope == UnpacedScope::Nowhere);
     let beyond = || {
-        all_caps.iter().zip(&case.endpoints).any(|(caps, endpoint)| {
+        case.caps.iter().zip(&case.endpoints).any(|(caps, endpoint)| {
             caps.unpaced_scope != UnpacedScope::Anywhere && !dialer.is_local(endpoint)
         })
     };
-    let loads = case.workload != latency::WORKLOAD.name;
+    let loads = !case.workload.is_round_trip;
     let per_second = if loads && beyond() {
-        DEFAULT_BITS_PER_SECOND / (8.0 * f64::from(case.message_bytes.max(1)))
+        DEFAULT_BITS_PER_SECOND / (8.0 * f64::from(case.load.message_bytes.max(1)))
     } else if !loads && nowhere {
         DEFAULT_REQUESTS_PER_SECOND
     } else {
         return;
     };
-    let was_usual = case.late_limits == default_late_limits(case.pacing);
-    case.pacing = Pacing::Fixed { per_second };
+    let was_usual = case.late_limits == default_late_limits(case.load.pacing);
+    case.load.pacing = Pacing::Fixed { per_second };
     if was_usual {
-        case.late_limits = default_late_limits(case.pacing);
+        case.late_limits = default_late_limits(case.load.pacing);
     }
 }
 
@@ -49,28 +49,22 @@ mod tests {
     use crate::clock::Clock;
     use crate::endpoint::Endpoint;
     use crate::plan::{CaseSpec, OneOrMany};
+    use crate::protocol::auto::UNDETECTED;
     use crate::units::RateTarget;
 
     /// Effective messages per second of a case.
     fn paced(url: &str, workload: &str, change: impl FnOnce(&mut CaseSpec)) -> Option<f64> {
         let endpoint: Endpoint = url.parse().unwrap();
         let mut spec = CaseSpec {
-            url: Some(OneOrMany::One(endpoint.clone())),
+            url: Some(OneOrMany::One(endpoint)),
             workload: Some(workload.to_owned()),
             ..CaseSpec::default()
         };
         change(&mut spec);
-        let mut case = spec.expand().unwrap().remove(0);
-        super::super::resolve_case(&mut case).unwrap();
-        apply_default_pacing(
-            &mut case,
-            &[crate::link::endpoint_caps(&endpoint).unwrap()],
-            &Dialer::new(Clock::new_virtual()),
-        );
-        match case.pacing {
-            Pacing::Closed => None,
-            Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => Some(per_second),
-        }
+        let typed = spec.expand().unwrap().remove(0);
+        let mut case = super::super::check::resolve(&typed, &UNDETECTED).unwrap();
+        apply_default_pacing(&mut case, &Dialer::new(Clock::new_virtual()));
+        case.load.pacing.per_second()
     }
 
     #[test]

@@ -11,8 +11,7 @@ use crate::host::{cpu, load};
 use crate::link::party::{CANCEL_CHECK_INTERVAL, PartyCost, StepOutcome, drive_with_cost, perform_step};
 use crate::link::serial_line::PortControl;
 use crate::link::{Dialer, Fault, Link, LinkError};
-use crate::plan::Case;
-use crate::protocol::Flow;
+use crate::protocol::{Flow, ReadyCase};
 use crate::workload::{FlowResult, FlowRole};
 
 /// Starts the flows together and runs them in parallel. Calls `tick` every interval.
@@ -20,7 +19,7 @@ pub(super) fn run_flows(
     flows: Vec<Flow>,
     dialer: &Dialer,
     cancel: &AtomicBool,
-    case: &Case,
+    case: &ReadyCase,
     tick: &dyn Fn(Duration),
 ) -> (Vec<FlowResult>, Vec<Box<dyn Link>>) {
     let ended: Vec<(Flow, FlowEnd)> = match &dialer.clock {

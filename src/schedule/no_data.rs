@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::link::{CHECK_LINE_HINT, Caps};
-use crate::plan::{Case, Direction};
+use crate::protocol::ReadyCase;
 use crate::run::Figures;
 use crate::units::{format_duration, format_plural};
 
 /// Returns a reason if nothing arrived, since the case then has no measurement.
-pub(super) fn reason(case: &Case, all_caps: &[Caps], figures: &Figures) -> Option<String> {
+pub(super) fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
     let delivered =
         figures.counts.received > 0 || figures.delivery.delivered_bytes.is_some_and(|bytes| bytes > 0);
     if delivered {
@@ -16,23 +16,23 @@ pub(super) fn reason(case: &Case, all_caps: &[Caps], figures: &Figures) -> Optio
     }
     let (endpoint, sent) = (&case.endpoints[0], figures.counts.sent);
     if sent == 0 && figures.byte_errors.lost_bytes == 0 {
-        let within = case.stop.time_ns.map(|time| format_duration(Duration::from_nanos(time)));
+        let within = case.load.stop.time_ns.map(|time| format_duration(Duration::from_nanos(time)));
         let within = within.map_or(String::new(), |time| format!(" within the measured {time}"));
         return Some(format!("{endpoint}: nothing was sent or received{within}: use a longer --time"));
     }
     if figures.counts.corrupt_messages + figures.counts.early > 0 {
-        let (strange, peer) = (figures.counts.corrupt_messages + figures.counts.early, &case.peer);
-        let (none, other) = match case.direction {
-            Some(Direction::Receive | Direction::Both) => ("arrived", "are none of them"),
-            _ => ("was answered", "are no answers"),
+        let (strange, peer) = (figures.counts.corrupt_messages + figures.counts.early, case.protocol.name);
+        let (none, other) = match case.receives() {
+            true => ("arrived", "are none of them"),
+            false => ("was answered", "are no answers"),
         };
-        let key = if case.peer_options.is_empty() { "" } else { ", with the same options and key" };
+        let key = if case.options.is_empty() { "" } else { ", with the same options and key" };
         return Some(format!(
             "{endpoint}: none of {} {none}, but {strange} came that {other}: does the server speak {peer}{key}?",
             format_plural(sent, "message")
         ));
     }
-    let remedy = match all_caps.iter().any(Caps::is_serial_device) {
+    let remedy = match case.caps.iter().any(Caps::is_serial_device) {
         true => CHECK_LINE_HINT,
         // A closed port is reported as an error earlier.
         false => ": the server is silent: check that it runs, a firewall on the way, and --timeout",

@@ -158,19 +158,19 @@ fn cases_are_the_study_as_published_and_shorter_when_quick() {
             let case = cases.iter().find(|case| case.name == name).unwrap();
             let one = &case.expand(&["unix:///run/port".parse().unwrap()]).unwrap()[0];
             let (stop, bytes) = (serde_json::to_string(&one.stop).unwrap(), one.message_bytes);
-            format!("{name} {stop} {bytes} {:?} {:?}", one.timeout, case.min_duration())
+            format!("{name} {stop} {bytes:?} {:?} {:?}", one.timeout, case.min_duration())
         };
         wanted.map(line).join("\n")
     };
     insta::assert_snapshot!(text(false), @r#"
-    latency:tcp/4@9600 {"count":10000} 1 0ns 10.416666667s
-    throughput:tcp/1@75 {"volume_bytes":2000} 64 60s 266.666666667s
-    throughput:serialip/16@230400 {"volume_bytes":6966000} 64 60s 302.34375s
+    latency:tcp/4@9600 {"count":10000} Some(1) None 10.416666667s
+    throughput:tcp/1@75 {"volume_bytes":2000} Some(64) Some(60s) 266.666666667s
+    throughput:serialip/16@230400 {"volume_bytes":6966000} Some(64) Some(60s) 302.34375s
     "#);
     insta::assert_snapshot!(text(true), @r#"
-    latency:tcp/4@9600 {"count":400} 1 0ns 427.083333ms
-    throughput:tcp/1@75 {"volume_bytes":12} 12 10s 1.6s
-    throughput:serialip/16@230400 {"volume_bytes":34560} 64 10s 1.5s
+    latency:tcp/4@9600 {"count":400} Some(1) None 427.083333ms
+    throughput:tcp/1@75 {"volume_bytes":12} Some(12) Some(10s) 1.6s
+    throughput:serialip/16@230400 {"volume_bytes":34560} Some(64) Some(10s) 1.5s
     "#);
 }
 
@@ -355,7 +355,7 @@ fn netio_sizes_share_one_group() {
     assert_eq!(first.min_duration(), Duration::from_secs(10));
     let sizes =
         [first, last].map(|case| case.expand(&["mem://far".parse().unwrap()]).unwrap()[0].message_bytes);
-    assert_eq!(sizes, [1024, 32_767]);
+    assert_eq!(sizes, [Some(1024), Some(32_767)]);
     let ours = study.cases(true).unwrap();
     assert_eq!(ours[11].min_duration(), Duration::from_secs(2), "one second each way");
     let words =
@@ -397,7 +397,7 @@ fn every_linx_and_tipc_figure_has_a_case_of_its_size() {
     assert_eq!(found, counted.into_iter().chain(none).collect());
     for case in study.all_cases(false).unwrap() {
         let one = &case.expand(&["unix:///run/port".parse().unwrap()]).unwrap()[0];
-        assert_eq!(one.message_bytes, case.point.value);
+        assert_eq!(one.message_bytes, Some(case.point.value));
     }
 }
 
@@ -456,7 +456,7 @@ fn every_link_of_the_wireless_study_has_its_figures() {
         }
     }
     let case = &study.cases(false).unwrap()[0].expand(&["mem://far".parse().unwrap()]).unwrap()[0];
-    assert_eq!((case.message_bytes, case.timeout), (32, Duration::from_secs(1)));
+    assert_eq!((case.message_bytes, case.timeout), (Some(32), Some(Duration::from_secs(1))));
 }
 
 #[test]

@@ -7,8 +7,8 @@
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use super::{FlowResult, FlowRole, ServerReport, Workload};
-use crate::plan::{Case, Direction, StopCondition};
+use super::{FlowRole, MeasuredFlows, Workload};
+use crate::plan::{Direction, StopCondition};
 use crate::run::Figures;
 
 mod records;
@@ -18,6 +18,7 @@ pub use records::{RecordChecker, RecordStatus};
 pub const WORKLOAD: Workload = Workload {
     name: "download",
     summary: "a file or a table, piece by piece: rate, time per piece, round trips",
+    is_round_trip: false,
     // Until the end of the file or table.
     default_stop: StopCondition { count: None, time_ns: None, volume_bytes: None },
     default_direction: Direction::Receive,
@@ -40,10 +41,12 @@ pub const MAX_QUEUED_CHUNKS: usize = 1024;
 pub const WHOLE_FACT: &str = "whole";
 
 /// The time runs from the first request to the last reply, so the rate includes all waits.
-fn figures(case: &Case, flows: &[FlowResult], _far: Option<&ServerReport>) -> Figures {
-    let Some(all) = super::merged_recorder(flows, FlowRole::Download) else { return Figures::default() };
+fn figures(measured: &MeasuredFlows) -> Figures {
+    let Some(all) = super::merged_recorder(measured.flows, FlowRole::Download) else {
+        return Figures::default();
+    };
     let elapsed_ns = all.elapsed_ns();
-    let mut figures = all.latency_figures(&case.late_limits);
+    let mut figures = all.latency_figures(measured.late_limits);
     let bytes = all.counts.delivered_bytes;
     figures.delivery.delivered_bytes = Some(bytes);
     figures.delivery.throughput_bps = (elapsed_ns > 0).then(|| bytes as f64 * 8e9 / elapsed_ns as f64);

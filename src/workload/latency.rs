@@ -13,17 +13,18 @@ pub use echo::EchoCodec;
 
 use super::pattern::Alphabet;
 use super::phases::{Phase, PhaseTracker, SendSchedule};
-use super::{FlowResult, FlowRole, RecordingParty, ServerReport, Workload};
+use super::{FlowRole, Load, MeasuredFlows, RecordingParty, Workload};
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
-use crate::plan::{Case, Direction, Pacing, StopCondition};
+use crate::plan::{Direction, Pacing, StopCondition};
 use crate::run::Figures;
 use crate::sample::{Recorder, Sample, ServerTimestamps};
 
 pub const WORKLOAD: Workload = Workload {
     name: "latency",
     summary: "round-trip time of messages, one at a time or on a schedule",
+    is_round_trip: true,
     default_stop: StopCondition { count: Some(10_000), time_ns: Some(10_000_000_000), volume_bytes: None },
     default_direction: Direction::Loop,
     default_timeout: Duration::from_secs(1),
@@ -48,8 +49,8 @@ const LEAST_SILENCE: Duration = Duration::from_secs(1);
 /// Minimum number of tracked requests. It sets how late, in time-outs, a reply is still recognised as late.
 const MIN_TRACKED_REQUESTS: u64 = 256;
 
-fn method(case: &Case) -> String {
-    let loop_ = match case.pacing {
+fn method(pacing: Pacing) -> String {
+    let loop_ = match pacing {
         Pacing::Closed => "closed",
         Pacing::Fixed { .. } => "fixed-schedule",
         Pacing::Poisson { .. } => "poisson-schedule",
@@ -57,9 +58,9 @@ fn method(case: &Case) -> String {
     format!("latency/1 {loop_}")
 }
 
-fn figures(case: &Case, flows: &[FlowResult], _far: Option<&ServerReport>) -> Figures {
-    super::merged_recorder(flows, FlowRole::RoundTrip)
-        .map_or_else(Figures::default, |all| all.latency_figures(&case.late_limits))
+fn figures(measured: &MeasuredFlows) -> Figures {
+    super::merged_recorder(measured.flows, FlowRole::RoundTrip)
+        .map_or_else(Figures::default, |all| all.latency_figures(measured.late_limits))
 }
 
 /// Encodes requests and decodes replies.
@@ -177,20 +178,19 @@ pub struct Pinger {
 impl Pinger {
     pub fn new(
         exchange: Box<dyn RequestReplyCodec>,
-        case: &Case,
+        load: &Load,
         caps: &Caps,
         mut recorder: Recorder,
     ) -> Pinger {
         if exchange.has_server_timestamps() {
             recorder.expect_server_timestamps();
         }
-        recorder.watch_missed_frames(&case.late_limits);
         let numbered = exchange.has_sequence_numbers();
-        let window = match case.pacing {
+        let window = match load.pacing {
             _ if !numbered => 1,
             Pacing::Closed => 1,
             _ => Alphabet::from_caps(caps)
-                .max_distinguishable(case.message_bytes as usize)
+                .max_distinguishable(load.message_bytes as usize)
                 .min(MAX_OUTSTANDING_REQUESTS),
         };
         let slot = RequestSlot {
@@ -205,18 +205,18 @@ impl Pinger {
                 .max_message_bytes
                 .unwrap_or(MAX_CHUNK_BYTES)
                 .min(MAX_CHUNK_BYTES)
-                .max(case.message_bytes as usize),
+                .max(load.message_bytes as usize),
         };
         Pinger {
             codec: exchange,
-            schedule: SendSchedule::new(case.pacing),
-            phases: PhaseTracker::new(case.warm_up.unwrap_or_default(), case.stop).with_first_message(),
+            schedule: SendSchedule::new(load.pacing),
+            phases: PhaseTracker::new(load.warm_up, load.stop).with_first_message(),
             is_first_measured: false,
-            timeout: case.timeout,
-            payload_bytes: u64::from(case.message_bytes),
+            timeout: load.timeout,
+            payload_bytes: u64::from(load.message_bytes),
             max_outstanding: window,
             recorder,
-            tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None }),
+            tuning: Some(load.tuning()),
             slots: vec![slot; (2 * window).max(MIN_TRACKED_REQUESTS).next_power_of_two() as usize],
             oldest_outstanding: 0,
             next_sequence: 0,
@@ -235,7 +235,7 @@ impl Pinger {
             is_refused: false,
             batch: Batch::new(room, 1),
             // Without a time limit each request would take a full time-out.
-            unanswered: (caps.is_serial_device() || window == 1 && case.stop.time_ns.is_none()).then_some(0),
+            unanswered: (caps.is_serial_device() || window == 1 && load.stop.time_ns.is_none()).then_some(0),
             unrecorded_sample: None,
         }
     }

@@ -9,16 +9,19 @@ use std::time::Duration;
 use crate::link::Caps;
 use crate::link::party::Party;
 use crate::link::serial_line::UartErrors;
-use crate::plan::{Case, Direction, Pacing, StopCondition};
+use crate::plan::{Direction, Pacing, StopCondition};
 use crate::run::Figures;
 use crate::sample::Recorder;
 
 pub mod download;
 pub mod latency;
+mod load;
 pub mod pattern;
 pub mod phases;
 pub mod report_check;
 pub mod throughput;
+
+pub use load::Load;
 
 /// Every workload, in the order of the help.
 pub static WORKLOADS: &[Workload] = &[latency::WORKLOAD, throughput::WORKLOAD, download::WORKLOAD];
@@ -27,6 +30,8 @@ pub static WORKLOADS: &[Workload] = &[latency::WORKLOAD, throughput::WORKLOAD, d
 pub struct Workload {
     pub name: &'static str,
     pub summary: &'static str,
+    /// Each message is a request that is timed until its reply. Otherwise the payload flows without waiting for replies.
+    pub is_round_trip: bool,
     /// Default stop condition.
     pub default_stop: StopCondition,
     pub default_direction: Direction,
@@ -37,9 +42,26 @@ pub struct Workload {
     /// Default warm-up; its messages are excluded from the figures.
     pub default_warm_up: StopCondition,
     /// Identity of the measurement method. It changes whenever the method changes.
-    pub method: fn(&Case) -> String,
-    /// Figures of one repetition, from the records of its flows and the server's report.
-    pub figures: fn(&Case, &[FlowResult], Option<&ServerReport>) -> Figures,
+    pub method: fn(Pacing) -> String,
+    /// Figures of one repetition.
+    pub figures: fn(&MeasuredFlows) -> Figures,
+}
+
+impl std::fmt::Debug for Workload {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "Workload({})", self.name)
+    }
+}
+
+/// The measurement of one repetition, or of one of its endpoints.
+pub struct MeasuredFlows<'a> {
+    pub direction: Direction,
+    /// Every link delivers all bytes in order or breaks, so that missing messages are not lost.
+    pub is_reliable_stream: bool,
+    /// Limits for the shares of late requests.
+    pub late_limits: &'a [Duration],
+    pub flows: &'a [FlowResult],
+    pub report: Option<&'a ServerReport>,
 }
 
 /// The workload of that name.
@@ -165,25 +187,27 @@ pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps
     all_caps.iter().map(|caps| caps.open_timeout).fold(reply_time, Duration::max)
 }
 
-/// Planned duration of one repetition, if the plan determines it. On a serial line this is the minimum.
-pub fn planned_time(case: &Case) -> Option<Duration> {
-    let (count, message) = (case.stop.count, u64::from(case.message_bytes));
-    let counted = match case.pacing {
-        Pacing::Closed => count.and_then(|count| time_on_line(case, count.saturating_mul(message))),
+/// Planned duration of one repetition over links with these capabilities, if the plan determines it. On a serial line this
+/// is the minimum.
+pub fn planned_time(load: &Load, all_caps: &[Caps]) -> Option<Duration> {
+    let count = load.stop.count;
+    let counted = match load.pacing {
+        Pacing::Closed => {
+            count.and_then(|count| time_on_line(all_caps, count.saturating_mul(load.message_bytes.into())))
+        }
         Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => {
             count.and_then(|count| Duration::try_from_secs_f64(count as f64 / per_second).ok())
         }
     };
-    let timed = case.stop.time_ns.map(Duration::from_nanos);
-    let volume = case.stop.volume_bytes.and_then(|bytes| time_on_line(case, bytes));
+    let timed = load.stop.time_ns.map(Duration::from_nanos);
+    let volume = load.stop.volume_bytes.and_then(|bytes| time_on_line(all_caps, bytes));
     [counted, timed, volume].into_iter().flatten().min()
 }
 
 /// Time for so many bytes on the slowest line; `None` if a port has no link rate.
-fn time_on_line(case: &Case, bytes: u64) -> Option<Duration> {
-    let line = |endpoint| crate::link::endpoint_caps(endpoint).ok()?.link_rate;
+fn time_on_line(all_caps: &[Caps], bytes: u64) -> Option<Duration> {
     let times: Option<Vec<Duration>> =
-        case.endpoints.iter().map(|endpoint| Some(line(endpoint)?.transmission_time(bytes))).collect();
+        all_caps.iter().map(|caps| Some(caps.link_rate?.transmission_time(bytes))).collect();
     times?.into_iter().max()
 }
 

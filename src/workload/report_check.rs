@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use super::{FlowReport, FlowResult, FlowRole, ServerReport, receiving_ns};
+use super::{FlowReport, FlowResult, FlowRole, Load, ServerReport, receiving_ns};
+use crate::endpoint::Endpoint;
 use crate::link::{Caps, Framing};
-use crate::plan::{Case, StopCondition};
+use crate::plan::StopCondition;
 
 /// Bytes that both systems and the network may buffer for one flow: more than twice the sum of Linux's largest defaults
 /// (`tcp_wmem`, `tcp_rmem`).
@@ -31,7 +32,8 @@ const MAX_FOREIGN_MESSAGES: u64 = 1_000;
 
 /// The client's own observations.
 pub struct LocalObservations<'a> {
-    pub case: &'a Case,
+    pub endpoints: &'a [Endpoint],
+    pub load: &'a Load,
     /// Capabilities of the links of each endpoint.
     pub caps: &'a [Caps],
     pub flows: &'a [FlowResult],
@@ -53,8 +55,8 @@ pub struct CheckedReport {
 /// Removes impossible values.
 pub fn check_report(mut report: ServerReport, known: &LocalObservations) -> CheckedReport {
     let (mut doubts, mut is_rate_unknown) = (Vec::new(), false);
-    for port in 0..known.case.endpoints.len() {
-        let endpoint = &known.case.endpoints[port];
+    for port in 0..known.endpoints.len() {
+        let endpoint = &known.endpoints[port];
         if let Some(doubt) = known.check_upload(&report, port) {
             doubts.push(format!("{endpoint}: {doubt}"));
             is_rate_unknown = true;
@@ -94,7 +96,7 @@ impl LocalObservations<'_> {
     }
 
     fn has_warm_up(&self) -> bool {
-        self.case.warm_up.is_some_and(|warm_up| warm_up != StopCondition::default())
+        self.load.warm_up != StopCondition::default()
     }
 
     fn is_plausible_cpu_time(&self, seconds: f64) -> bool {
@@ -111,7 +113,7 @@ impl LocalObservations<'_> {
     /// Maximum messages that this many flows can move in the elapsed time.
     fn max_messages(&self, flows: u64) -> u64 {
         let bytes = MAX_FLOW_BPS / 8.0 * self.max_elapsed().as_secs_f64() * flows as f64;
-        (bytes / f64::from(self.case.message_bytes.max(1))) as u64
+        (bytes / f64::from(self.load.message_bytes.max(1))) as u64
     }
 
     /// Finds impossible values in a receive report.
@@ -124,7 +126,7 @@ impl LocalObservations<'_> {
         }
         let sent: u64 =
             self.flows_of(FlowRole::Upload, port).map(|flow| flow.recorder.counts.delivered_bytes).sum();
-        let size = u64::from(self.case.message_bytes.max(1));
+        let size = u64::from(self.load.message_bytes.max(1));
         let buffers = MAX_IN_FLIGHT_BYTES.saturating_mul(flows);
         // Messages of the warm-up may arrive later.
         let most = if self.has_warm_up() { sent.saturating_add(buffers) } else { sent };

@@ -39,7 +39,8 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
         "[[case]]\nurl = \"{url}\"\npeer = \"echo\"\nworkload = \"latency\"\nsize = 32\nrate = \"60/s\"\ncount = 3000\n\
          warm_up_count = 0"
     );
-    let case = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap().cases.remove(0);
+    let plan = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap();
+    let case = plan.cases().next().unwrap();
     let net = VirtualNet::serving("echo");
     let shape = Shape {
         delay: Duration::from_millis(2),
@@ -56,8 +57,9 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
     let inner = net.dialer.open(&url.parse().unwrap()).unwrap();
     let mut link = ShapedLink::new(inner, &net.dialer.clock, &path);
     let caps = linkgauge::link::Link::caps(&link).clone();
-    let recorder = Recorder::new(true, 1_000_000_000, Arc::default(), None);
-    let mut pinger = Pinger::new(Box::new(EchoCodec::new(&case, &caps)), &case, &caps, recorder);
+    let mut recorder = Recorder::new(true, 1_000_000_000, Arc::default(), None);
+    recorder.watch_missed_frames(&case.late_limits);
+    let mut pinger = Pinger::new(Box::new(EchoCodec::new(&case.load, &caps)), &case.load, &caps, recorder);
     drive(&mut pinger, &mut link, &net.dialer.clock, &AtomicBool::new(false), Duration::MAX).unwrap();
     let figures = Box::new(pinger).into_recorder().latency_figures(&case.late_limits);
 

@@ -20,7 +20,7 @@ use linkgauge::link::{self, Batch, Caps, Dialer, Fault, Link};
 use linkgauge::plan::{Direction, Plan};
 use linkgauge::protocol::{PROTOCOLS, Protocol, ServerLimits, Service, find_protocol};
 use linkgauge::run::{CaseResult, Run};
-use linkgauge::schedule::{self, RunContext};
+use linkgauge::schedule::{self, CheckedPlan, RunContext};
 use linkgauge::serve::Server;
 
 use crate::memory::status_kib;
@@ -120,7 +120,7 @@ const DRAINING: Duration = Duration::from_millis(1100);
 const AFTER: [usize; 4] = [0, 1, 2, 5];
 
 /// The plan of a case, if the protocol can do that on such a link.
-fn plan(protocol: &AttackedProtocol, url: &str, workload: &str, direction: Direction) -> Option<Plan> {
+fn plan(protocol: &AttackedProtocol, url: &str, workload: &str, direction: Direction) -> Option<CheckedPlan> {
     let options = match (protocol.name, workload) {
         ("pakbus", "download") => "peer_options = { retries = \"0\", reconnects = \"0\", table = \"Bench\" }",
         _ => protocol.options,
@@ -140,7 +140,7 @@ fn plan(protocol: &AttackedProtocol, url: &str, workload: &str, direction: Direc
 fn plans<'a>(
     protocol: &'a AttackedProtocol,
     urls: &'a [&'a str],
-) -> impl Iterator<Item = (String, Plan)> + 'a {
+) -> impl Iterator<Item = (String, CheckedPlan)> + 'a {
     let workloads = known(protocol).workloads.iter();
     let cases = workloads.flat_map(|(workload, ways)| ways.iter().map(move |way| (*workload, *way)));
     cases.flat_map(move |(workload, way)| {
@@ -149,6 +149,10 @@ fn plans<'a>(
             Some((name, plan(protocol, url, workload, way)?))
         })
     })
+}
+
+fn endpoint(plan: &CheckedPlan) -> &Endpoint {
+    &plan.cases().next().unwrap().endpoints[0]
 }
 
 fn known(protocol: &AttackedProtocol) -> &'static Protocol {
@@ -167,7 +171,7 @@ fn every_workload_and_direction_is_attacked() {
     }
 }
 
-fn run(plan: &Plan, dialer: &Dialer) -> Run {
+fn run(plan: &CheckedPlan, dialer: &Dialer) -> Run {
     let cancel = AtomicBool::new(false);
     schedule::run(plan, &mut RunContext::new(dialer.clone(), &(), &cancel))
 }
@@ -211,9 +215,14 @@ fn may_be_complete(case: &CaseResult, protocol: &AttackedProtocol, manner: Manne
 }
 
 /// One case against a hostile server; returns the defects of its result.
-fn attack(protocol: &AttackedProtocol, plan: &Plan, manner: Manner, after: usize) -> Result<(), String> {
+fn attack(
+    protocol: &AttackedProtocol,
+    plan: &CheckedPlan,
+    manner: Manner,
+    after: usize,
+) -> Result<(), String> {
     let dialer = Dialer::new(Clock::new_virtual());
-    let endpoint = plan.cases[0].endpoints[0].clone();
+    let endpoint = endpoint(plan).clone();
     let caps = link::endpoint_caps(&endpoint).unwrap();
     let honest = known(protocol).serve.map(|_| service(protocol.name, ServerLimits::default()));
     let mut listener = dialer.listen(&endpoint).unwrap();
@@ -263,9 +272,9 @@ impl Party for Listens {
     fn on_timeout(&mut self, _now: Time) {}
 }
 
-fn first_words(plan: &Plan) -> Vec<u8> {
+fn first_words(plan: &CheckedPlan) -> Vec<u8> {
     let dialer = Dialer::new(Clock::new_virtual());
-    let mut listener = dialer.listen(&plan.cases[0].endpoints[0]).unwrap();
+    let mut listener = dialer.listen(endpoint(plan)).unwrap();
     let words = Arc::<Mutex<Vec<u8>>>::default();
     let received = words.clone();
     let hosted = listener.set_party_factory(Box::new(move |_| {

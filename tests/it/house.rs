@@ -17,7 +17,7 @@ const NOUNS: &[&str] =
 const LAYERS: &[(&str, &[&str])] = &[
     ("host", &[]),
     ("link", &["host"]),
-    ("workload", &["host", "link", "protocol"]),
+    ("workload", &["host", "link"]),
     ("protocol", &["host", "link", "workload"]),
     ("serve", &["host", "link", "protocol", "workload"]),
     ("lab", &["host", "link", "protocol", "serve", "workload"]),

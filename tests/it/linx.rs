@@ -340,12 +340,13 @@ fn a_node_that_accepts_late_is_awaited() {
 
 #[test]
 fn the_default_timeout_exceeds_the_longest_accept_time_of_a_real_node() {
-    let plan = |url: &str| {
+    let timeout = |url: &str| {
         let plan = format!("[[case]]\nurl = \"{url}\"\nworkload = \"latency\"\n");
-        linkgauge::schedule::check(linkgauge::plan::Plan::from_toml(&plan).unwrap()).unwrap()
+        let plan = linkgauge::schedule::check(linkgauge::plan::Plan::from_toml(&plan).unwrap()).unwrap();
+        plan.cases().next().unwrap().load.timeout
     };
-    assert!(plan("linx://192.0.2.7/server").cases[0].timeout > Duration::from_secs(11));
-    assert!(plan("tcp://192.0.2.7:7").cases[0].timeout < Duration::from_secs(5));
+    assert!(timeout("linx://192.0.2.7/server") > Duration::from_secs(11));
+    assert!(timeout("tcp://192.0.2.7:7") < Duration::from_secs(5));
 }
 
 #[test]

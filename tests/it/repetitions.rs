@@ -14,7 +14,7 @@ use linkgauge::schedule::{self, RunContext};
 fn run(text: &str) -> Run {
     let plan = schedule::check(Plan::from_toml(text).unwrap()).unwrap();
     let dialer = Dialer::new(Clock::new_virtual());
-    for endpoint in plan.cases.iter().flat_map(|case| &case.endpoints) {
+    for endpoint in plan.cases().flat_map(|case| &case.endpoints) {
         let caps = link::endpoint_caps(endpoint).unwrap();
         let far_end = move |_: &str| -> Box<dyn link::party::Party> {
             Box::new(echo_reflector(&caps, Duration::from_secs(60)))

@@ -48,12 +48,13 @@ impl VirtualNet {
     /// Runs a plan from its beginning to its end.
     pub fn run(&self, plan: &str) -> Run {
         let plan = Plan::from_toml(plan).unwrap_or_else(|error| panic!("{error}"));
-        self.run_plan(schedule::check(plan).unwrap_or_else(|error| panic!("{error}")))
+        self.run_plan(plan)
     }
 
     pub fn run_plan(&self, plan: Plan) -> Run {
         let cancel = AtomicBool::new(false);
         let mut bench = RunContext::new(self.dialer.clone(), &(), &cancel);
+        let plan = schedule::check(plan).unwrap_or_else(|error| panic!("{error}"));
         schedule::run(&plan, &mut bench)
     }
 }

@@ -122,10 +122,10 @@ pub fn pakbus_client(data: &[u8]) {
          reconnects = 2 }}"
     );
     let plan = schedule::check(plan::Plan::from_toml(&plan).expect("a plan")).expect("a plan that fits");
-    let case = &plan.cases[0];
-    let options = client::PakBusOptions::from_case(case).expect("options");
+    let case = plan.cases().next().expect("a case");
+    let options = client::PakBusOptions::parse(&case.options, case.workload).expect("options");
     let (content, kept) = std::sync::mpsc::sync_channel(4096);
-    let mut party = client::Downloader::new(options, case, Some(content), 0, Recorder::for_counting());
+    let mut party = client::Downloader::new(options, &case.load, Some(content), 0, Recorder::for_counting());
     answered(&mut party, &chunks, mode & 0x80 != 0);
     party.on_ended(PartyCost::default());
     let counts = party.recorder().counts;

@@ -6,6 +6,7 @@ use anyhow::Result;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::{Caps, Framing, LinkRate};
 use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
+use linkgauge::schedule::{self, CheckedPlan};
 use linkgauge::units::{Bytes, RateTarget, Span};
 
 /// A link to gauge.
@@ -115,10 +116,10 @@ pub fn download_cases(endpoint: &Endpoint) -> Result<Vec<Case>> {
 }
 
 /// How long a plan takes with all that is around the measuring.
-pub fn estimate_duration(plan: &Plan) -> Duration {
-    let measuring = linkgauge::schedule::estimate_duration(plan).unwrap_or_default();
+pub fn estimate_duration(plan: &CheckedPlan) -> Duration {
+    let measuring = schedule::estimate_duration(plan).unwrap_or_default();
     Duration::from_secs(
-        (measuring + CASE_OVERHEAD * plan.cases.len() as u32).as_secs_f64().round().max(1.0) as u64
+        (measuring + CASE_OVERHEAD * plan.cases().len() as u32).as_secs_f64().round().max(1.0) as u64,
     )
 }
 
@@ -196,7 +197,8 @@ mod tests {
         let line = |case: &Case| {
             let spin = if case.wait == WaitMode::Spin { " spin" } else { "" };
             let Case { workload, peer, message_bytes, endpoints, .. } = case;
-            format!("{workload} {} {peer} {message_bytes}{spin}", endpoints[0])
+            let size = message_bytes.map_or_else(String::new, |bytes| format!(" {bytes}"));
+            format!("{workload} {} {peer}{size}{spin}", endpoints[0])
         };
         plan.cases.iter().map(line).collect::<Vec<_>>().join("\n")
     }
@@ -233,9 +235,9 @@ mod tests {
         throughput unix:///a?type=dgram linkgauge 64
         throughput unix:///a?type=dgram linkgauge 1400
         throughput unix:///a?type=dgram linkgauge 2000
-        throughput unix:///b?type=seqpacket linkgauge 0
+        throughput unix:///b?type=seqpacket linkgauge
         throughput serial:///dev/ttyS0 echo 60
-        throughput mem://floor linkgauge 0
+        throughput mem://floor linkgauge
         ");
         let quick = build_plan("demo".to_owned(), &kinds, &QUICK_TIMING, &[0]).unwrap();
         insta::assert_snapshot!(print_plan(&quick), @r"
@@ -245,12 +247,13 @@ mod tests {
         latency unix:///b?type=seqpacket linkgauge 14
         latency serial:///dev/ttyS0 echo 14
         latency mem://floor linkgauge 14
-        throughput tcp://127.0.0.1:1 linkgauge 0
-        throughput unix:///a?type=dgram linkgauge 0
-        throughput unix:///b?type=seqpacket linkgauge 0
+        throughput tcp://127.0.0.1:1 linkgauge
+        throughput unix:///a?type=dgram linkgauge
+        throughput unix:///b?type=seqpacket linkgauge
         throughput serial:///dev/ttyS0 echo 19
-        throughput mem://floor linkgauge 0
+        throughput mem://floor linkgauge
         ");
-        assert!(estimate_duration(&quick) < estimate_duration(&whole));
+        let estimate = |plan| estimate_duration(&linkgauge::schedule::check(plan).unwrap());
+        assert!(estimate(quick) < estimate(whole));
     }
 }

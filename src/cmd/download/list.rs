@@ -12,6 +12,7 @@ use linkgauge::protocol::pakbus::directory::{self, DirectoryEntry};
 use linkgauge::protocol::pakbus::table;
 use linkgauge::report::printable;
 use linkgauge::run::Run;
+use linkgauge::schedule;
 use linkgauge::units::{format_bytes, format_count, format_duration, format_plural};
 use linkgauge::workload::download::MAX_QUEUED_CHUNKS;
 
@@ -52,11 +53,11 @@ pub fn print_listing(flags: &Flags) -> Result<Status> {
 
 /// The content of the one file that these flags name.
 fn fetch_file(flags: &Flags) -> Result<(Run, Vec<u8>)> {
-    let plan = Plan::new(None, 1, false, flags.cases()?)?;
+    let plan = schedule::check(Plan::new(None, 1, false, flags.cases()?)?)?;
     let (content, pieces) = sync_channel::<Vec<u8>>(MAX_QUEUED_CHUNKS);
     thread::scope(|scope| {
         let gathered = scope.spawn(move || pieces.iter().flatten().collect());
-        let measured = measure_with_content(plan, &flags.plan, Dialer::new(Clock::System), Some(content))?;
+        let measured = measure_with_content(&plan, &flags.plan, Dialer::new(Clock::System), Some(content))?;
         measured.events?;
         let bytes = gathered.join().map_err(|_| anyhow!("the thread that gathers the list failed"))?;
         Ok((measured.run, bytes))

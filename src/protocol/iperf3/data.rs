@@ -13,12 +13,12 @@ use std::time::Duration;
 use super::datagram::{DatagramHeader, SharedJitter};
 use super::wire;
 use crate::clock::Time;
-use crate::link::party::{Party, PartyCost, Step, StopReason, Tuning};
+use crate::link::party::{Party, PartyCost, Step, StopReason};
 use crate::link::{Caps, Fault, Framing};
-use crate::plan::{Case, Pacing, StopCondition};
+use crate::plan::{Pacing, StopCondition};
 use crate::sample::Recorder;
-use crate::workload::RecordingParty;
 use crate::workload::throughput::{Sink, Source};
+use crate::workload::{Load, RecordingParty};
 
 /// Interval between checks whether the test is over.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -168,15 +168,14 @@ pub struct TestStream {
     fault: Option<String>,
 }
 
-/// Inputs of a stream besides its case.
+/// Inputs of a stream.
 pub struct StreamParams<'a> {
-    pub case: &'a Case,
+    pub load: &'a Load,
     pub caps: &'a Caps,
     pub index: usize,
     pub test: &'a Arc<TestState>,
     pub counters_64bit: bool,
     pub recorder: Recorder,
-    pub pinned_cpu: Option<u32>,
 }
 
 impl TestStream {
@@ -189,25 +188,22 @@ impl TestStream {
     }
 
     fn new(making: StreamParams, sends: bool) -> TestStream {
-        let StreamParams { case, caps, index: number, test, counters_64bit, recorder, pinned_cpu: cpu } =
-            making;
-        let tuning = Tuning { wait: case.wait, cpu, batch_message_bytes: None };
+        let StreamParams { load, caps, index: number, test, counters_64bit, recorder } = making;
         let jitter = SharedJitter::default();
         let head = || Box::new(DatagramHeader::new(counters_64bit, jitter.clone()));
         // A byte stream has no headers.
         let has_heads = caps.framing == Framing::Message;
         let end = if sends {
             test.senders.fetch_add(1, Relaxed);
-            let source = Source::new(case, caps, tuning, recorder);
+            let source = Source::new(load, caps, recorder);
             StreamParty::Sender(Box::new(if has_heads { source.with_header(head(), caps) } else { source }))
         } else {
             test.receivers.fetch_add(1, Relaxed);
             // It ends with the test, not by its own plan.
-            let case = Case { stop: StopCondition::default(), ..case.clone() };
-            let sink = Sink::new(&case, caps, tuning, recorder);
+            let sink = Sink::new(&Load { stop: StopCondition::default(), ..*load }, caps, recorder);
             StreamParty::Receiver(Box::new(if has_heads { sink.with_header(head()) } else { sink }))
         };
-        let gap = match case.pacing {
+        let gap = match load.pacing {
             Pacing::Closed => 0.0,
             Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => {
                 (10.0 / per_second).min(60.0)
@@ -219,7 +215,7 @@ impl TestStream {
             test: test.clone(),
             framing: caps.framing,
             jitter,
-            receive_timeout: case.timeout.max(Duration::from_secs_f64(gap)),
+            receive_timeout: load.timeout.max(Duration::from_secs_f64(gap)),
             stays: false,
             stopped: None,
             silent_since: None,

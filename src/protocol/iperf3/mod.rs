@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError};
+use super::{CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Tuning, drive};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, companion_stream};
-use crate::plan::{Case, Direction, Pacing, StopCondition, WaitMode};
-use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use crate::plan::{Direction, Pacing, StopCondition, WaitMode};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport};
 use client::{ClientControl, ClientPlan, ControlParty, ControlSlot};
 use data::{StreamParams, StreamResult, TestState, TestStream};
 use wire::{Cookie, Parameters, StreamCounts};
@@ -46,7 +46,7 @@ pub const PROTOCOL: Protocol = Protocol {
 const MAX_HELLO_TRIES: u32 = 5;
 
 /// Checks for settings that iperf3 does not support.
-fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     let endpoint = &case.endpoints[0];
     let unfit = |what: String| Err(format!("{endpoint}: iperf3 {what}"));
     if caps.is_device || !caps.can_open_parallel {
@@ -62,20 +62,18 @@ fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
         Framing::Stream => (1, wire::MAX_BLOCK_BYTES),
         Framing::Message => (*wire::DATAGRAM_BYTES.start(), *wire::DATAGRAM_BYTES.end()),
     };
-    if case.message_bytes != 0 && !(least..=most).contains(&case.message_bytes) {
-        return unfit(format!("takes sizes from {least} to {most} here, not {}", case.message_bytes));
+    if let Some(bytes) = case.message_bytes.filter(|bytes| !(least..=most).contains(bytes)) {
+        return unfit(format!("takes sizes from {least} to {most} here, not {bytes}"));
     }
-    let warm_up = case.warm_up.unwrap_or_default();
-    let omit_ns = warm_up.time_ns.unwrap_or(0);
-    if warm_up.count.is_some()
+    let omit_ns = case.warm_up.time_ns.unwrap_or(0);
+    if case.warm_up.count.is_some()
         || !omit_ns.is_multiple_of(SECOND_NS)
         || omit_ns / SECOND_NS > wire::MAX_OMIT_SECONDS
     {
         let most = wire::MAX_OMIT_SECONDS;
         return unfit(format!("leaves out whole seconds, at most {most}: use a --warm-up like 1s"));
     }
-    let receives = case.direction.is_some_and(|direction| direction != Direction::Send);
-    if receives && matches!(case.pacing, Pacing::Poisson { .. }) {
+    if case.direction != Direction::Send && matches!(case.pacing, Pacing::Poisson { .. }) {
         return unfit("sends on a fixed schedule, not on a random one".to_owned());
     }
     if case.stop.time_ns.is_some_and(|time| time / SECOND_NS > wire::MAX_TEST_SECONDS) {
@@ -87,29 +85,30 @@ fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The case as iperf3 parameters.
-fn test_parameters(case: &Case, framing: Framing) -> Parameters {
-    let StopCondition { count, time_ns, volume_bytes } = case.stop;
+fn test_parameters(case: &ReadyCase, framing: Framing) -> Parameters {
+    let load = &case.load;
+    let StopCondition { count, time_ns, volume_bytes } = load.stop;
     let seconds = |time_ns: Option<u64>| time_ns.unwrap_or(0).div_ceil(SECOND_NS);
     let all = |one: Option<u64>| one.unwrap_or(0).saturating_mul(case.parallel.into());
-    let bits = 8.0 * f64::from(case.message_bytes);
+    let bits = 8.0 * f64::from(load.message_bytes);
     Parameters {
         udp: framing == Framing::Message,
-        omit_s: seconds(case.warm_up.unwrap_or_default().time_ns),
+        omit_s: seconds(load.warm_up.time_ns),
         // The protocol has one stop condition; the client enforces the others.
         time_s: seconds(time_ns),
         bytes: if time_ns.is_some() { 0 } else { all(volume_bytes) },
         blocks: if time_ns.is_some() || volume_bytes.is_some() { 0 } else { all(count) },
         parallel: case.parallel,
-        reverse: case.direction == Some(Direction::Receive),
-        bidirectional: case.direction == Some(Direction::Both),
-        length: case.message_bytes,
-        bits_per_second: match case.pacing {
+        reverse: case.direction == Direction::Receive,
+        bidirectional: case.direction == Direction::Both,
+        length: load.message_bytes,
+        bits_per_second: match load.pacing {
             Pacing::Closed => 0.0,
             Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => per_second * bits,
         },
-        counters_64bit: framing == Framing::Message && max_datagrams(case) > f64::from(u32::MAX),
+        counters_64bit: framing == Framing::Message && needs_wide_counters(load),
         server_output: false,
-        server_cpu: case.pin.far,
+        server_cpu: case.server_cpu,
         client_minor: wire::PROTOCOL_MINOR_VERSION,
     }
 }
@@ -117,38 +116,43 @@ fn test_parameters(case: &Case, framing: Framing) -> Parameters {
 /// More datagrams a second than any single flow sends.
 const MAX_DATAGRAMS_PER_SECOND: f64 = 1e7;
 
-/// Maximum datagrams of one flow. Numbers of 64 bits are requested only if 32 bits may not suffice, because servers
-/// before 3.1 do not support them.
-fn max_datagrams(case: &Case) -> f64 {
-    let per_second = match case.pacing {
+/// Whether 32 bits may not suffice for the numbers of the datagrams. Wider numbers are requested only then, because
+/// servers before 3.1 do not support them.
+fn needs_wide_counters(load: &Load) -> bool {
+    max_datagrams(load) > f64::from(u32::MAX)
+}
+
+/// Maximum datagrams of one flow.
+fn max_datagrams(load: &Load) -> f64 {
+    let per_second = match load.pacing {
         Pacing::Closed => MAX_DATAGRAMS_PER_SECOND,
         Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => per_second,
     };
     let of = |stop: StopCondition| {
-        let of_volume = stop.volume_bytes.map(|bytes| bytes as f64 / f64::from(case.message_bytes.max(1)));
+        let of_volume = stop.volume_bytes.map(|bytes| bytes as f64 / f64::from(load.message_bytes.max(1)));
         let of_time = stop.time_ns.map(|time_ns| time_ns as f64 / SECOND_NS as f64 * per_second);
         [stop.count.map(|count| count as f64), of_volume, of_time].into_iter().flatten().reduce(f64::min)
     };
-    let warm_up = case.warm_up.and_then(of).unwrap_or(0.0);
-    of(case.stop).map_or(f64::INFINITY, |most| most + warm_up)
+    let warm_up = of(load.warm_up).unwrap_or(0.0);
+    of(load.stop).map_or(f64::INFINITY, |most| most + warm_up)
 }
 
 /// The client's plan for one server.
-fn client_plan(case: &Case, framing: Framing) -> ClientPlan {
-    let StopCondition { count, time_ns, volume_bytes } = case.stop;
-    let of_count = count.map(|count| count.saturating_mul(case.message_bytes.into()));
+fn client_plan(case: &ReadyCase, framing: Framing) -> ClientPlan {
+    let StopCondition { count, time_ns, volume_bytes } = case.load.stop;
+    let of_count = count.map(|count| count.saturating_mul(case.load.message_bytes.into()));
     let volume = [volume_bytes, of_count].into_iter().flatten().min();
-    let warm_up = Duration::from_nanos(case.warm_up.unwrap_or_default().time_ns.unwrap_or(0));
+    let warm_up = Duration::from_nanos(case.load.warm_up.time_ns.unwrap_or(0));
     ClientPlan {
         parameters: test_parameters(case, framing),
         framing,
-        reply_timeout: case.timeout.max(Duration::from_secs(1)),
+        reply_timeout: case.load.timeout.max(Duration::from_secs(1)),
         max_time: time_ns.map(|time| Duration::from_nanos(time).saturating_add(warm_up)),
         max_bytes: volume.map(|volume| volume.saturating_mul(case.parallel.into())),
     }
 }
 
-fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let mut session = Iperf3Session {
         case: case.clone(),
         clock: context.dialer.clock.clone(),
@@ -178,7 +182,7 @@ fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSessio
 }
 
 struct Iperf3Session {
-    case: Case,
+    case: ReadyCase,
     clock: Clock,
     flows: Vec<Flow>,
     endpoint_tests: Vec<EndpointTest>,
@@ -219,7 +223,7 @@ impl Iperf3Session {
         };
         let of_stream = |number: u32, why: Fault| match case.direction {
             // An old server closes its port once it has the streams of one direction.
-            Some(Direction::Both) if number >= case.parallel => ProtocolError::unexpected_reply(
+            Direction::Both if number >= case.parallel => ProtocolError::unexpected_reply(
                 endpoint,
                 format!("no connection for the second direction: {}", client::NO_BIDIRECTIONAL),
             ),
@@ -254,16 +258,15 @@ impl Iperf3Session {
                 halves.extend(link.second_handle().ok());
             }
             // Tuning takes time, and the server may send as soon as all are open.
-            link.tune(&Tuning { wait: case.wait, cpu: None, batch_message_bytes: Some(case.message_bytes) });
+            link.tune(&Tuning { cpu: None, ..case.load.batch_tuning() });
             let caps = link.caps().clone();
             let making = StreamParams {
-                case,
+                load: &case.load,
                 caps: &caps,
                 index: number,
                 test: &test,
                 counters_64bit: parameters.counters_64bit,
                 recorder: (context.new_recorder)(role, port),
-                pinned_cpu: case.pin.near,
             };
             let party = if role == FlowRole::Upload {
                 TestStream::sender(making)

@@ -11,8 +11,9 @@ use super::wire::{self, ControlState, Cookie, ErrorCode, Parameters, TestResults
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, StopReason};
 use crate::link::{Admission, Caps, Framing};
-use crate::plan::{Case, Pacing, StopCondition};
+use crate::plan::{Pacing, StopCondition};
 use crate::protocol::{ServerConfig, ServerLimits, Service};
+use crate::workload::Load;
 
 /// The output of a party at `now`, until it waits or ends.
 #[derive(Debug, PartialEq)]
@@ -203,8 +204,7 @@ fn a_short_or_empty_refusal_is_explained() {
 #[test]
 fn counters_of_64_bits_are_requested_only_when_needed() {
     let wide = |stop: StopCondition, pacing: Pacing| {
-        let case = Case { stop, pacing, ..crate::protocol::server_case(1000) };
-        super::test_parameters(&case, Framing::Message).counters_64bit
+        super::needs_wide_counters(&Load { stop, pacing, ..Load::endless(1000) })
     };
     let (short, long) = (
         StopCondition::after_time(Duration::from_secs(10)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Time;
 use crate::link::Link;
-use crate::plan::{Case, Direction};
+use crate::workload::Load;
 use crate::workload::throughput::{overtime, planned_time};
 
 /// Extra wait of the client after its time-out, so that it receives the report of a server whose receivers time out.
@@ -31,19 +31,20 @@ pub struct DrainTracker {
 impl DrainTracker {
     /// Server and client use the same limits for late data, so that the client receives the report of a server that
     /// waited.
-    pub fn new(case: &Case) -> DrainTracker {
-        let stall_limit = case.timeout.saturating_add(DRAIN_MARGIN);
-        let sends_load = case.workload != "latency" && case.direction != Some(Direction::Receive);
-        let late = match sends_load {
-            true => planned_time(case.stop, case.warm_up.unwrap_or_default())
-                .map(|planned| overtime(planned, case.parallel)),
-            false => Some(Duration::ZERO),
-        };
-        let longest = late.map_or(MAX_DRAIN_TIME, |late| late.saturating_add(stall_limit));
+    pub fn for_upload(load: &Load) -> DrainTracker {
+        let base = DrainTracker::for_report(load.timeout);
+        let late = planned_time(load.stop, load.warm_up).map(|planned| overtime(planned, load.flows));
+        let longest = late.map_or(MAX_DRAIN_TIME, |late| late.saturating_add(base.stall_timeout));
+        DrainTracker { longest, sends_load: true, ..base }
+    }
+
+    /// For a client that sends no load: only the report is awaited.
+    pub fn for_report(timeout: Duration) -> DrainTracker {
+        let stall_timeout = timeout.saturating_add(DRAIN_MARGIN);
         DrainTracker {
-            stall_timeout: stall_limit,
-            longest,
-            sends_load,
+            stall_timeout,
+            longest: stall_timeout,
+            sends_load: false,
             began_at: None,
             last_progress: Time(0),
             local_bytes: 0,
@@ -100,23 +101,23 @@ impl DrainTracker {
 mod tests {
     use super::*;
     use crate::plan::StopCondition;
-    use crate::protocol::server_case;
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     fn seconds(seconds: u64) -> Time {
         Time(seconds * 1_000_000_000)
     }
 
-    fn drain(time_s: Option<u64>, workload: &str) -> DrainTracker {
+    fn upload(time_s: Option<u64>) -> DrainTracker {
         let stop = time_s.map_or(StopCondition::default(), |seconds| {
             StopCondition::after_time(Duration::from_secs(seconds))
         });
-        let timeout = Duration::from_secs(5);
-        DrainTracker::new(&Case { timeout, stop, workload: workload.to_owned(), ..server_case(1000) })
+        DrainTracker::for_upload(&Load { timeout: TIMEOUT, stop, ..Load::endless(1000) })
     }
 
     #[test]
     fn a_server_that_still_receives_is_waited_for() {
-        let mut drain = drain(Some(100), "throughput");
+        let mut drain = upload(Some(100));
         assert!(drain.begin(seconds(100)) && !drain.begin(seconds(101)));
         for second in 0..60 {
             assert!(drain.update_remote(seconds(100 + second), 1000 * second));
@@ -127,18 +128,17 @@ mod tests {
 
     #[test]
     fn draining_has_a_maximum_time() {
-        for (time_s, workload, longest) in [
-            (Some(1), "throughput", 9),
-            (Some(30), "throughput", 37),
-            (Some(1000), "throughput", 127),
-            (None, "throughput", 150),
-            (Some(1000), "latency", 7),
+        for (mut drain, longest) in [
+            (upload(Some(1)), 9),
+            (upload(Some(30)), 37),
+            (upload(Some(1000)), 127),
+            (upload(None), 150),
+            (DrainTracker::for_report(TIMEOUT), 7),
         ] {
-            let mut drain = drain(time_s, workload);
             drain.begin(seconds(0));
             let waited =
                 (0..1000).take_while(|second| drain.update_remote(seconds(*second), second + 1)).count();
-            assert_eq!(waited, longest, "{time_s:?} {workload}");
+            assert_eq!(waited, longest);
         }
     }
 }

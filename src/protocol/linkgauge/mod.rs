@@ -12,16 +12,15 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError};
+use super::{CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::link::party::Tuning;
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
-use crate::plan::{Case, Direction, Pacing, StopCondition};
+use crate::plan::{Direction, Pacing, WaitMode};
 use crate::sample::Recorder;
 use crate::workload::latency::{EchoCodec, Pinger};
 use crate::workload::throughput::{Sink, Source};
-use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport};
 
 use drain::DrainTracker;
 use proof::TokenProof;
@@ -52,12 +51,15 @@ const MAX_REQUEST_TRIES: u32 = 5;
 /// Bytes of a probe: enough for a number, small compared to any load.
 const PROBE_BYTES: u32 = 14;
 
-fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let mut session = LinkgaugeSession {
         endpoint_sessions: Vec::new(),
         flows: Vec::new(),
         clock: context.dialer.clock.clone(),
-        drain: DrainTracker::new(case),
+        drain: match case.sends() {
+            true => DrainTracker::for_upload(&case.load),
+            false => DrainTracker::for_report(case.load.timeout),
+        },
     };
     for port in 0..case.endpoints.len() {
         session.endpoint_sessions.push(EndpointSession::open(case, context, port, &mut session.flows)?);
@@ -72,7 +74,7 @@ fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSessio
 const MIN_MESSAGE_BYTES: usize = 16 * 1024;
 
 /// Control messages are separate from the payload, so any payload works.
-fn prepare_case(_case: &mut Case, caps: &Caps) -> Result<(), String> {
+fn prepare_case(_case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     match (caps.can_open_parallel, caps.max_message_bytes) {
         (true, Some(most)) if most < MIN_MESSAGE_BYTES => Err(format!(
             "linkgauge: a session needs messages of {} and more, here they end at {most} bytes: see the link's options, or \
@@ -87,17 +89,15 @@ fn prepare_case(_case: &mut Case, caps: &Caps) -> Result<(), String> {
 }
 
 /// The flows of one endpoint: the kind for the server and the role for the client.
-fn flow_kinds(case: &Case, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
-    let one: &[(FlowKind, FlowRole)] = match (case.workload.as_str(), case.direction) {
-        ("latency", _) => &[(FlowKind::Reflect, FlowRole::RoundTrip)],
-        (_, Some(Direction::Receive)) => &[(FlowKind::Send, FlowRole::Download)],
-        (_, Some(Direction::Both)) => {
-            &[(FlowKind::Receive, FlowRole::Upload), (FlowKind::Send, FlowRole::Download)]
-        }
-        _ => &[(FlowKind::Receive, FlowRole::Upload)],
+fn flow_kinds(case: &ReadyCase, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
+    let one: &[(FlowKind, FlowRole)] = match case.direction {
+        Direction::Loop => &[(FlowKind::Reflect, FlowRole::RoundTrip)],
+        Direction::Receive => &[(FlowKind::Send, FlowRole::Download)],
+        Direction::Both => &[(FlowKind::Receive, FlowRole::Upload), (FlowKind::Send, FlowRole::Download)],
+        Direction::Send => &[(FlowKind::Receive, FlowRole::Upload)],
     };
     let mut kinds = one.repeat(case.parallel as usize);
-    if case.workload != "latency" && case.probe_per_second.is_some() && caps.can_open_parallel {
+    if !case.workload.is_round_trip && case.probe_per_second.is_some() && caps.can_open_parallel {
         kinds.push((FlowKind::Reflect, FlowRole::Probe));
     }
     kinds
@@ -122,7 +122,7 @@ struct EndpointSession {
 
 impl EndpointSession {
     fn open(
-        case: &Case,
+        case: &ReadyCase,
         context: &ConnectContext,
         port: usize,
         flows: &mut Vec<Flow>,
@@ -137,26 +137,26 @@ impl EndpointSession {
             let what = format!("the server cannot {}: use the same linkgauge at both ends", kind.name());
             return Err(ProtocolError::unexpected_reply(endpoint, what));
         }
-        let mut case = case.clone();
+        let mut load = case.load;
         let plan = ServerPlan {
             flows: kinds.iter().map(|(kind, _)| *kind).collect(),
-            message_bytes: case.message_bytes,
-            pacing: case.pacing,
-            stop: case.stop,
-            warm_up: case.warm_up.unwrap_or_default(),
-            timeout_ns: case.timeout.as_nanos() as u64,
-            wait: case.wait,
-            cpu: case.pin.far,
+            message_bytes: load.message_bytes,
+            pacing: load.pacing,
+            stop: load.stop,
+            warm_up: load.warm_up,
+            timeout_ns: load.timeout.as_nanos() as u64,
+            wait: load.wait,
+            cpu: case.server_cpu,
         };
         let mut effective = Map::new();
         effective.insert("far_tool".to_owned(), opened.tool.into());
         match control.request(&SessionRequest::Plan(plan.clone()))? {
             SessionReply::Planned { per_second, busy_poll_flows } => {
                 if let Some(per_second) = per_second {
-                    check_granted_rate(endpoint, per_second, case.pacing)?;
+                    check_granted_rate(endpoint, per_second, load.pacing)?;
                     // The server's limit applies to the client's sending, too.
                     effective.insert("server_limit_messages_per_second".to_owned(), per_second.into());
-                    case.pacing = Pacing::Fixed { per_second };
+                    load.pacing = Pacing::Fixed { per_second };
                 }
                 if let Some(count) = busy_poll_flows {
                     effective.insert("server_busy_poll_flows".to_owned(), count.into());
@@ -168,7 +168,11 @@ impl EndpointSession {
             let attach = Attach { session_id: opened.session_id, flow_index: number as u32 };
             let link = open_attached(endpoint, context.dialer, attach, &opened.key)?;
             let sign = is_connectionless(link.caps()).then(|| attach.keepalive(&opened.key).to_vec());
-            let party = new_party(&case, link.caps(), *role, sign, (context.new_recorder)(*role, port));
+            let load = match role {
+                FlowRole::Probe => probe_load(&load, case.probe_per_second),
+                _ => load,
+            };
+            let party = new_party(&load, link.caps(), *role, sign, (context.new_recorder)(*role, port));
             flows.push(Flow { role: *role, endpoint_index: port, link, party });
         }
         Ok(EndpointSession {
@@ -197,40 +201,38 @@ fn check_granted_rate(endpoint: &Endpoint, per_second: f64, requested: Pacing) -
     ))
 }
 
+/// The load of the latency probe beside another load. It continues until that load has ended.
+fn probe_load(load: &Load, per_second: Option<f64>) -> Load {
+    Load {
+        pacing: Pacing::Fixed { per_second: per_second.unwrap_or(1.0) },
+        timeout: load.timeout,
+        cpu: load.cpu,
+        // A probe sleeps; it must not take a CPU from the load.
+        wait: WaitMode::Block,
+        ..Load::endless(PROBE_BYTES)
+    }
+}
+
 /// The client party of a flow; `sign` is the keepalive message for links without connections.
 fn new_party(
-    case: &Case,
+    load: &Load,
     caps: &Caps,
     role: FlowRole,
     sign: Option<Vec<u8>>,
     recorder: Recorder,
 ) -> Box<dyn crate::workload::RecordingParty> {
-    let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
     match role {
-        FlowRole::RoundTrip => {
-            Box::new(Pinger::new(Box::new(EchoCodec::new(case, caps)), case, caps, recorder))
-        }
-        FlowRole::Upload => Box::new(Source::new(case, caps, tuning, recorder)),
+        FlowRole::Upload => Box::new(Source::new(load, caps, recorder)),
         FlowRole::Download => {
-            let sink = Sink::new(case, caps, tuning, recorder);
+            let sink = Sink::new(load, caps, recorder);
             Box::new(match sign {
                 Some(sign) => sink.with_keepalive(sign),
                 None => sink,
             })
         }
         // Control messages have a connection that is not a flow.
-        FlowRole::Probe | FlowRole::Control => {
-            let probe = Case {
-                message_bytes: PROBE_BYTES,
-                pacing: Pacing::Fixed { per_second: case.probe_per_second.unwrap_or(1.0) },
-                // It continues until the load has ended.
-                stop: StopCondition::default(),
-                warm_up: None,
-                // A probe sleeps; it must not take a CPU from the load.
-                wait: crate::plan::WaitMode::Block,
-                ..case.clone()
-            };
-            Box::new(Pinger::new(Box::new(EchoCodec::new(&probe, caps)), &probe, caps, recorder))
+        FlowRole::RoundTrip | FlowRole::Probe | FlowRole::Control => {
+            Box::new(Pinger::new(Box::new(EchoCodec::new(load, caps)), load, caps, recorder))
         }
     }
 }

@@ -10,11 +10,10 @@ use super::signal::{self, ALLOC_FINI, BURST_SIGNO, ECHO, signal_number};
 use crate::clock::Time;
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Batch, Fault, MAX_BATCH_MESSAGES};
-use crate::plan::Case;
 use crate::sample::Recorder;
-use crate::workload::RecordingParty;
 use crate::workload::pattern::count_differing;
 use crate::workload::phases::{Phase, PhaseTracker};
+use crate::workload::{Load, RecordingParty};
 
 /// Maximum bytes of a receive, unless one signal is larger.
 const MAX_BATCH_BYTES: usize = 128 * 1024;
@@ -49,21 +48,21 @@ pub struct BurstReceiver {
 }
 
 impl BurstReceiver {
-    pub fn new(case: &Case, style: ClientStyle, count: u32, recorder: Recorder) -> BurstReceiver {
-        let (allocate, ask) = signal::encode_burst(style, count, case.message_bytes);
+    pub fn new(load: &Load, style: ClientStyle, count: u32, recorder: Recorder) -> BurstReceiver {
+        let (allocate, ask) = signal::encode_burst(style, count, load.message_bytes);
         BurstReceiver {
             allocation_request: allocate,
-            ..BurstReceiver::with_request(case, ask, BURST_SIGNO, count, recorder)
+            ..BurstReceiver::with_request(load, ask, BURST_SIGNO, count, recorder)
         }
     }
 
     /// `echo`: the signal that goes to the server and returns.
-    pub fn new_echo(case: &Case, echo: Vec<u8>, recorder: Recorder) -> BurstReceiver {
-        BurstReceiver::with_request(case, echo, ECHO, 1, recorder)
+    pub fn new_echo(load: &Load, echo: Vec<u8>, recorder: Recorder) -> BurstReceiver {
+        BurstReceiver::with_request(load, echo, ECHO, 1, recorder)
     }
 
-    fn with_request(case: &Case, ask: Vec<u8>, wanted: u32, count: u32, recorder: Recorder) -> BurstReceiver {
-        let size = case.message_bytes;
+    fn with_request(load: &Load, ask: Vec<u8>, wanted: u32, count: u32, recorder: Recorder) -> BurstReceiver {
+        let size = load.message_bytes;
         let at_once = (MAX_BATCH_BYTES / size as usize).clamp(1, MAX_BATCH_MESSAGES);
         BurstReceiver {
             stage: BurstStage::Idle,
@@ -72,10 +71,10 @@ impl BurstReceiver {
             signal_number: wanted,
             signals_per_burst: count,
             signal_bytes: size.into(),
-            phases: PhaseTracker::new(case.warm_up.unwrap_or_default(), case.stop),
-            timeout: case.timeout,
+            phases: PhaseTracker::new(load.warm_up, load.stop),
+            timeout: load.timeout,
             last_progress: None,
-            tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: Some(size) }),
+            tuning: Some(load.batch_tuning()),
             batch: Batch::new(size as usize, at_once),
             fault: None,
             recorder,

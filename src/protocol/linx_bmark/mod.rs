@@ -14,16 +14,19 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError, open_flows};
+use super::{
+    CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions, ReadyCase,
+    open_flows,
+};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::linx::ethernet_cm::frame_count;
 use crate::link::linx::with_raw_signals;
 use crate::link::{Caps, Fault, Framing, Link, LinkError};
-use crate::plan::{Case, Direction};
+use crate::plan::Direction;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::pattern::{Alphabet, PatternMessage, SEQUENCE_BYTES};
-use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport};
 use burst_receiver::BurstReceiver;
 use signal::{CONN_EST, ECHO, SIGNAL_NUMBER_BYTES, TERMINATE_REQ, signal_number};
 
@@ -57,30 +60,27 @@ pub enum ClientStyle {
     New,
 }
 
-fn parse_style(case: &Case) -> Result<ClientStyle, String> {
-    match case.peer_options.get("style").map(String::as_str) {
+fn parse_style(options: &ProtocolOptions) -> Result<ClientStyle, String> {
+    match options.get("style").map(String::as_str) {
         None | Some("new") => Ok(ClientStyle::New),
         Some("old") => Ok(ClientStyle::Old),
         Some(other) => Err(format!("peer linx-bmark: style '{other}' is neither new nor old")),
     }
 }
 
-fn parse_burst(case: &Case) -> Result<u32, String> {
-    let Some(text) = case.peer_options.get("burst") else { return Ok(DEFAULT_BURST_SIGNALS) };
+fn parse_burst(options: &ProtocolOptions) -> Result<u32, String> {
+    let Some(text) = options.get("burst") else { return Ok(DEFAULT_BURST_SIGNALS) };
     let count = crate::units::parse_count(text).ok().filter(|count| (1..=1_000_000).contains(count));
     let count = count.and_then(|count| u32::try_from(count).ok());
     count.ok_or_else(|| format!("peer linx-bmark: burst '{text}' is not a count from 1 to 1M"))
 }
 
-fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
-    parse_style(case)?;
-    parse_burst(case)?;
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+    parse_style(&case.options)?;
+    parse_burst(&case.options)?;
     require_messages(caps)?;
-    if case.message_bytes == 0 {
-        case.message_bytes = DEFAULT_SIGNAL_BYTES;
-    }
-    if (case.message_bytes as usize) < SIGNAL_NUMBER_BYTES {
-        let bytes = case.message_bytes;
+    let bytes = *case.message_bytes.get_or_insert(DEFAULT_SIGNAL_BYTES);
+    if (bytes as usize) < SIGNAL_NUMBER_BYTES {
         return Err(format!(
             "peer linx-bmark: a signal has at least {SIGNAL_NUMBER_BYTES} bytes, its number, not {bytes}"
         ));
@@ -103,24 +103,24 @@ fn require_messages(caps: &Caps) -> Result<(), String> {
 
 /// Limits a burst so that all signals in flight fit into the queue of a real node. `mtu`: bytes of a frame, where there
 /// are frames.
-fn limit_burst(count: u32, case: &Case, mtu: Option<u64>) -> u32 {
+fn limit_burst(count: u32, load: &Load, mtu: Option<u64>) -> u32 {
     let Some(mtu) = mtu else { return count };
-    let frames = frame_count(case.message_bytes as usize, mtu as usize).saturating_mul(case.parallel);
+    let frames = frame_count(load.message_bytes as usize, mtu as usize).saturating_mul(load.flows);
     count.min((MAX_QUEUED_FRAMES / frames.max(1)).max(1))
 }
 
-fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let (style, count) = parse_style(case)
-        .and_then(|style| Ok((style, parse_burst(case)?)))
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let (style, count) = parse_style(&case.options)
+        .and_then(|style| Ok((style, parse_burst(&case.options)?)))
         .map_err(ProtocolError::InvalidCase)?;
-    let clock = &context.dialer.clock;
+    let (clock, load) = (&context.dialer.clock, &case.load);
     let mut effective = None;
     let flows = open_flows(case, context, |port, mut link, flows| {
         handshake(link.as_mut(), style, &case.endpoints[port], clock, context.dialer.timeout)?;
         let caps = link.caps().clone();
-        if case.workload == "latency" {
-            let exchange = Box::new(SignalEchoCodec::new(case.message_bytes as usize, &caps));
-            let party = Pinger::new(exchange, case, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
+        if case.workload.is_round_trip {
+            let exchange = Box::new(SignalEchoCodec::new(load.message_bytes as usize, &caps));
+            let party = Pinger::new(exchange, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             flows.push(Flow {
                 role: FlowRole::RoundTrip,
                 endpoint_index: port,
@@ -130,16 +130,16 @@ fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSessio
         } else {
             let recorder = (context.new_recorder)(FlowRole::Download, port);
             let party = match case.direction {
-                Some(Direction::Loop) => BurstReceiver::new_echo(
-                    case,
-                    SignalEchoCodec::new(case.message_bytes as usize, &caps).signal,
+                Direction::Loop => BurstReceiver::new_echo(
+                    load,
+                    SignalEchoCodec::new(load.message_bytes as usize, &caps).signal,
                     recorder,
                 ),
                 _ => {
                     let mtu = link.facts().get("frame_bytes").and_then(Value::as_u64);
-                    let count = limit_burst(count, case, mtu);
+                    let count = limit_burst(count, load, mtu);
                     effective = Some(count);
-                    BurstReceiver::new(case, style, count, recorder)
+                    BurstReceiver::new(load, style, count, recorder)
                 }
             };
             flows.push(Flow { role: FlowRole::Download, endpoint_index: port, link, party: Box::new(party) });

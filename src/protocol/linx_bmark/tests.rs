@@ -102,8 +102,7 @@ fn echoes_are_matched_by_their_numbers_where_they_have_room() {
 
 #[test]
 fn a_burst_fits_into_the_queue_of_a_real_node_over_ethernet() {
-    let count =
-        |mtu, size, parallel| limit_burst(200, &Case { parallel, ..crate::protocol::server_case(size) }, mtu);
+    let count = |mtu, size, flows| limit_burst(200, &Load { flows, ..Load::endless(size) }, mtu);
     // 45 frames each: 200 signals need 9000 frames, but a real node queues 2048.
     assert_eq!(count(Some(1500), 65_536, 1), 42);
     assert_eq!(count(Some(1500), 65_536, 32), 1);

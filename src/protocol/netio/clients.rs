@@ -14,10 +14,9 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::sender::BlockSender;
-use super::server::sending_case;
+use super::sender::{BlockSender, sending_load};
 use crate::clock::Time;
-use crate::link::party::{ClientTrust, Party, Step, Tuning};
+use crate::link::party::{ClientTrust, Party, Step};
 use crate::link::{Batch, Caps};
 use crate::protocol::ServerLimits;
 use crate::sample::Recorder;
@@ -156,8 +155,8 @@ impl DatagramParty {
             self.client.sent_packets.store(sender.recorder().counts.sent, Relaxed);
             self.client.requested_bytes.store(0, Release);
         } else if size > 0 && self.sender.is_none() {
-            let case = sending_case(&self.limits, size);
-            let sender = BlockSender::new(&case, &self.caps, Tuning::default(), Recorder::for_counting());
+            let load = sending_load(&self.limits, size);
+            let sender = BlockSender::new(&load, &self.caps, Recorder::for_counting());
             self.sender = Some(Box::new(sender.keeping_link_open()));
         }
     }

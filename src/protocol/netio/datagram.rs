@@ -13,13 +13,14 @@ use super::wire::{ControlWord, NetioDialect, WORD_BYTES, loss_percent, make_bloc
 use super::{CachedConnection, DATAGRAM_PORT, DIALECT_OPTION, MAX_SERVER_SEND_TIME, PROTOCOL};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
-use crate::link::party::Tuning;
 use crate::link::{Fault, Link, LinkError, companion_stream};
-use crate::plan::{Case, Direction, StopCondition};
-use crate::protocol::{ClientSession, ConnectContext, ConnectionCache, Flow, ProtocolError};
+use crate::plan::{Direction, StopCondition};
+use crate::protocol::{
+    CaseDraft, ClientSession, ConnectContext, ConnectionCache, Flow, ProtocolError, ReadyCase,
+};
 use crate::workload::throughput::Sink;
 use crate::workload::throughput::header::{HeaderCodec, ParsedHeader};
-use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport};
 
 /// Plain datagrams, which have no numbers.
 struct NoHeader;
@@ -55,8 +56,8 @@ fn split_endpoint(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
 const BIND_OPTION: &str = "bind";
 
 /// Checks the requirements of datagram endpoints.
-pub fn check_case(case: &Case) -> Result<(), String> {
-    if case.direction == Some(Direction::Both) || case.parallel > 1 {
+pub fn check_case(case: &CaseDraft) -> Result<(), String> {
+    if case.direction == Direction::Both || case.parallel > 1 {
         return Err(
             "over datagrams one connection and one way at a time: --direction send,receive".to_owned()
         );
@@ -92,7 +93,7 @@ impl DatagramControl {
 struct NetioDatagramSession {
     flows: Vec<Flow>,
     controls: Vec<DatagramControl>,
-    case: Case,
+    case: ReadyCase,
     dialect: NetioDialect,
     connection_cache: Arc<ConnectionCache>,
     clock: Clock,
@@ -100,7 +101,7 @@ struct NetioDatagramSession {
 }
 
 pub fn connect(
-    case: &Case,
+    case: &ReadyCase,
     context: &ConnectContext,
     dialect: NetioDialect,
 ) -> Result<Box<dyn ClientSession>, ProtocolError> {
@@ -124,7 +125,7 @@ pub fn connect(
 
 impl NetioDatagramSession {
     fn is_sending(&self) -> bool {
-        self.case.direction != Some(Direction::Receive)
+        self.case.direction != Direction::Receive
     }
 
     fn cache_key(&self, endpoint: &Endpoint) -> String {
@@ -137,14 +138,13 @@ impl NetioDatagramSession {
         let (stream, datagrams) = split_endpoint(at).map_err(|fault| LinkError::new(at, fault))?;
         let link = context.dialer.open(&datagrams)?;
         let caps = link.caps().clone();
-        let tuning = Tuning { wait: self.case.wait, cpu: self.case.pin.near, batch_message_bytes: None };
         let role = if self.is_sending() { FlowRole::Upload } else { FlowRole::Download };
         let recorder = (context.new_recorder)(role, port);
         let party: Box<dyn crate::workload::RecordingParty> = if self.is_sending() {
-            Box::new(BlockSender::new(&self.case, &caps, tuning, recorder))
+            Box::new(BlockSender::new(&self.case.load, &caps, recorder))
         } else {
-            let case = Case { stop: StopCondition::after_time(MAX_SERVER_SEND_TIME), ..self.case.clone() };
-            Box::new(Sink::new(&case, &caps, tuning, recorder).with_header(Box::new(NoHeader)))
+            let load = Load { stop: StopCondition::after_time(MAX_SERVER_SEND_TIME), ..self.case.load };
+            Box::new(Sink::new(&load, &caps, recorder).with_header(Box::new(NoHeader)))
         };
         self.flows.push(Flow { role, endpoint_index: port, link, party });
         let cached = context
@@ -169,7 +169,7 @@ impl NetioDatagramSession {
     /// receives, it sends one datagram, counted as NETIO counts, so that linkgauge servers and NAT devices learn the
     /// client's address.
     fn begin_endpoint(&mut self, port: usize) -> Result<(), ProtocolError> {
-        let size = self.case.message_bytes;
+        let size = self.case.load.message_bytes;
         let said = self.clock.now();
         self.send_word(port, ControlWord::ClientSends(size))?;
         let go = self.receive_word(port)?;
@@ -180,7 +180,7 @@ impl NetioDatagramSession {
         if self.is_sending() {
             return Ok(());
         }
-        let (one, timeout) = (make_block(size as usize), self.case.timeout);
+        let (one, timeout) = (make_block(size as usize), self.case.load.timeout);
         let sent = self.flows[port].link.send(&one, timeout);
         sent.map_err(|fault| LinkError::new(&self.case.endpoints[port], fault))?;
         self.clock.sleep_until(self.clock.now() + MIN_OPENING_TIME);
@@ -198,14 +198,14 @@ impl NetioDatagramSession {
     }
 
     fn send_word(&mut self, port: usize, word: ControlWord) -> Result<(), ProtocolError> {
-        let (timeout, control) = (self.case.timeout, &mut self.controls[port]);
+        let (timeout, control) = (self.case.load.timeout, &mut self.controls[port]);
         let said = control.link.send(&word.encode(self.dialect), timeout);
         // A message this short is sent whole or not at all.
         said.map(|_| ()).map_err(|fault| control.link_error(fault))
     }
 
     fn receive_word(&mut self, port: usize) -> Result<[u8; WORD_BYTES], ProtocolError> {
-        let until = self.clock.now() + self.case.timeout;
+        let until = self.clock.now() + self.case.load.timeout;
         let (clock, control) = (self.clock.clone(), &mut self.controls[port]);
         let (mut word, mut filled) = ([0; WORD_BYTES], 0);
         while filled < WORD_BYTES {
@@ -233,7 +233,7 @@ impl NetioDatagramSession {
         flow: &FlowResult,
         remote_count: u64,
     ) -> Result<FlowReport, ProtocolError> {
-        let (recorder, size) = (&flow.recorder, u64::from(self.case.message_bytes));
+        let (recorder, size) = (&flow.recorder, u64::from(self.case.load.message_bytes));
         let here = if self.is_sending() { recorder.counts.sent } else { recorder.counts.received };
         let (sent, received) = if self.is_sending() { (here, remote_count) } else { (remote_count, here) };
         let Some(percent) = loss_percent(sent, received) else {
@@ -288,7 +288,7 @@ impl ClientSession for NetioDatagramSession {
         let mut report = ServerReport::default();
         for (port, flow) in flows.iter().enumerate() {
             if self.is_sending() {
-                self.send_word(port, ControlWord::Result(self.case.message_bytes))?;
+                self.send_word(port, ControlWord::Result(self.case.load.message_bytes))?;
             }
             let remote_count = self.receive_count(port)?;
             self.controls[port].counted_at = Some(self.clock.now());

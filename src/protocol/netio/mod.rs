@@ -23,13 +23,15 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::discard::drain_and_report;
-use super::{ClientSession, ConnectContext, ConnectionCache, Flow, Protocol, ProtocolError};
+use super::{
+    CaseDraft, ClientSession, ConnectContext, ConnectionCache, Flow, Protocol, ProtocolError,
+    ProtocolOptions, ReadyCase,
+};
 use crate::clock::{Clock, Time};
-use crate::link::party::Tuning;
 use crate::link::{Caps, Framing, Link, LinkError};
-use crate::plan::{Case, Direction, StopCondition};
+use crate::plan::{Direction, StopCondition};
 use crate::workload::throughput::Sink;
-use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport};
 use receiver::BlockReceiver;
 use sender::BlockSender;
 use wire::{BLOCK_SIZES, ControlWord, MAX_BLOCK_BYTES, NetioDialect};
@@ -64,55 +66,52 @@ const MAX_SERVER_SEND_TIME: Duration = Duration::from_secs(10);
 /// Time-out of the last messages of a connection.
 const FINAL_SEND_TIMEOUT: Duration = Duration::from_millis(500);
 
-fn parse_dialect(case: &Case) -> Result<NetioDialect, String> {
-    let Some(name) = case.peer_options.get(DIALECT_OPTION) else { return Ok(NetioDialect::C) };
+fn parse_dialect(options: &ProtocolOptions) -> Result<NetioDialect, String> {
+    let Some(name) = options.get(DIALECT_OPTION) else { return Ok(NetioDialect::C) };
     NetioDialect::from_name(name)
         .ok_or_else(|| format!("peer netio: there is no dialect '{name}' (known: a, b, c)"))
 }
 
-fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     let wrong = |what: String| Err(format!("peer netio: {what}"));
-    let sends_only = case.direction.is_none_or(|direction| direction == Direction::Send);
-    if parse_dialect(case)? == NetioDialect::A && !sends_only {
+    let dialect = parse_dialect(&case.options)?;
+    if dialect == NetioDialect::A && case.direction != Direction::Send {
         return wrong("dialect a only sends: use --direction send, or dialect c".to_owned());
     }
     if caps.framing == Framing::Message {
-        if parse_dialect(case)? == NetioDialect::A {
+        if dialect == NetioDialect::A {
             return wrong("dialect a has no datagrams: use dialect b or c".to_owned());
         }
         datagram::check_case(case).or_else(wrong)?;
     }
-    if case.message_bytes > MAX_BLOCK_BYTES {
+    if let Some(bytes) = case.message_bytes.filter(|&bytes| bytes > MAX_BLOCK_BYTES) {
         return wrong(format!(
-            "blocks of {} bytes do not fit: use a --size of at most {MAX_BLOCK_BYTES}",
-            case.message_bytes
+            "blocks of {bytes} bytes do not fit: use a --size of at most {MAX_BLOCK_BYTES}"
         ));
     }
-    if case.warm_up.is_some_and(|warm_up| !warm_up.is_unlimited()) {
+    if !case.warm_up.is_unlimited() {
         return wrong("it has no warm-up: leave it out".to_owned());
     }
-    if case.direction == Some(Direction::Receive)
-        && (case.stop.count.is_some() || case.stop.volume_bytes.is_some())
+    if case.direction == Direction::Receive && (case.stop.count.is_some() || case.stop.volume_bytes.is_some())
     {
         return wrong("the server alone decides how much it sends: leave count and volume out".to_owned());
     }
     Ok(())
 }
 
-fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let dialect = parse_dialect(case).map_err(ProtocolError::InvalidCase)?;
-    let framing = crate::link::endpoint_caps(&case.endpoints[0]).map(|caps| caps.framing);
-    if framing.is_ok_and(|framing| framing == Framing::Message) {
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let dialect = parse_dialect(&case.options).map_err(ProtocolError::InvalidCase)?;
+    if case.caps[0].framing == Framing::Message {
         return datagram::connect(case, context, dialect);
     }
     let mut session = NetioSession {
         flows: Vec::new(),
         connections: Vec::new(),
         dialect,
-        block_bytes: u64::from(case.message_bytes).max(1),
+        block_bytes: u64::from(case.load.message_bytes).max(1),
         connection_cache: context.connection_cache.clone(),
         clock: context.dialer.clock.clone(),
-        timeout: case.timeout,
+        timeout: case.load.timeout,
         endpoints: case.endpoints.iter().map(ToString::to_string).collect(),
         effective_settings: Map::from_iter([(DIALECT_OPTION.to_owned(), dialect.name().into())]),
     };
@@ -284,16 +283,14 @@ impl NetioSession {
     /// The flows of one connection.
     fn add_connection(
         &mut self,
-        case: &Case,
+        case: &ReadyCase,
         context: &ConnectContext,
         port: usize,
         link: Box<dyn Link>,
     ) -> Result<(), ProtocolError> {
         let caps = link.caps().clone();
-        let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
         let (dialect, handoff) = (self.dialect, Arc::<Handoff>::default());
-        let sends = case.direction != Some(Direction::Receive);
-        let receives = matches!(case.direction, Some(Direction::Receive | Direction::Both));
+        let (sends, receives) = (case.sends(), case.receives());
         let back = match sends && receives {
             true => Some(link.second_handle().map_err(|fault| LinkError::new(&case.endpoints[port], fault))?),
             false => None,
@@ -303,7 +300,7 @@ impl NetioSession {
             ConnectionFlows { endpoint_index: port, sender: None, receiver: None, handoff: handoff.clone() };
         if sends && let Some(link) = links.next() {
             let recorder = (context.new_recorder)(FlowRole::Upload, port);
-            let mut sender = BlockSender::new(case, &caps, tuning, recorder).with_announcement(dialect);
+            let mut sender = BlockSender::new(&case.load, &caps, recorder).with_announcement(dialect);
             if receives {
                 sender = sender.with_next_request(dialect, handoff.clone());
             }
@@ -317,10 +314,10 @@ impl NetioSession {
         }
         if receives && let Some(link) = links.next() {
             // The server decides how long it sends; the sink only needs an upper limit.
-            let case = Case { stop: StopCondition::after_time(MAX_SERVER_SEND_TIME), ..case.clone() };
-            let sink = Sink::new(&case, &caps, tuning, (context.new_recorder)(FlowRole::Download, port));
-            let word = (!sends).then(|| ControlWord::ServerSends(case.message_bytes).encode(dialect));
-            let receiver = BlockReceiver::new(sink, &case, word, handoff);
+            let load = Load { stop: StopCondition::after_time(MAX_SERVER_SEND_TIME), ..case.load };
+            let sink = Sink::new(&load, &caps, (context.new_recorder)(FlowRole::Download, port));
+            let word = (!sends).then(|| ControlWord::ServerSends(load.message_bytes).encode(dialect));
+            let receiver = BlockReceiver::new(sink, &load, word, handoff);
             line.receiver = Some(receiver.shared_tally());
             self.flows.push(Flow {
                 role: FlowRole::Download,

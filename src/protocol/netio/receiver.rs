@@ -8,10 +8,9 @@ use super::{BlockTally, Handoff, MAX_SERVER_SEND_TIME};
 use crate::clock::Time;
 use crate::link::Fault;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Party, PartyCost, Step};
-use crate::plan::Case;
 use crate::sample::Recorder;
-use crate::workload::RecordingParty;
 use crate::workload::throughput::{Sink, overtime};
+use crate::workload::{Load, RecordingParty};
 
 /// Bytes to show of unexpected data.
 const MAX_SHOWN_BYTES: usize = 16;
@@ -38,17 +37,17 @@ impl BlockReceiver {
     /// Receives the blocks that `word` requests; without it they begin after the other flow's request.
     pub fn new(
         sink: Sink,
-        case: &Case,
+        load: &Load,
         word: Option<[u8; WORD_BYTES]>,
         handoff: Arc<Handoff>,
     ) -> BlockReceiver {
         BlockReceiver {
             sink,
-            blocks: FlaggedBlockParser::new(case.message_bytes),
-            block_bytes: case.message_bytes,
+            blocks: FlaggedBlockParser::new(load.message_bytes),
+            block_bytes: load.message_bytes,
             request_word: word,
             word_sent_bytes: 0,
-            timeout: case.timeout,
+            timeout: load.timeout,
             word_since: None,
             handoff,
             has_begun: false,

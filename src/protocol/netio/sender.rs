@@ -7,12 +7,13 @@ use std::time::Duration;
 use super::wire::{ControlWord, LAST_BLOCK_FLAG, NetioDialect, WORD_BYTES, make_block};
 use super::{BlockTally, Handoff};
 use crate::clock::Time;
-use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::party::{Party, PartyCost, Step};
 use crate::link::{Batch, Caps, Fault, Framing};
-use crate::plan::Case;
+use crate::plan::{Pacing, StopCondition};
+use crate::protocol::ServerLimits;
 use crate::sample::Recorder;
-use crate::workload::RecordingParty;
 use crate::workload::throughput::Source;
+use crate::workload::{Load, RecordingParty};
 
 /// The current part of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,25 @@ enum SendStage {
 
 /// Bytes to show of unexpected input from a receiver.
 const MAX_SHOWN_BYTES: usize = 16;
+
+/// Send time of the original, a constant (1.26 to 1.34).
+const SERVER_SEND_TIME: Duration = Duration::from_secs(6);
+
+/// How long a server with these limits sends.
+pub fn send_time(limits: &ServerLimits) -> Duration {
+    SERVER_SEND_TIME.min(Duration::from_secs(limits.duration_s))
+}
+
+/// The load of a sending server, within its limits.
+pub fn sending_load(limits: &ServerLimits, size: u32) -> Load {
+    let per_second = |rate: f64| rate / 8.0 / f64::from(size);
+    Load {
+        pacing: limits.bit_rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: per_second(rate) }),
+        stop: StopCondition::after_time(send_time(limits)),
+        timeout: Duration::from_secs(limits.idle_s),
+        ..Load::endless(size)
+    }
+}
 
 pub struct BlockSender {
     source: Source,
@@ -60,16 +80,16 @@ pub struct BlockSender {
 
 impl BlockSender {
     /// Sends only blocks; the other functions add the parts around them.
-    pub fn new(case: &Case, caps: &Caps, tuning: Tuning, recorder: Recorder) -> BlockSender {
-        let size = case.message_bytes as usize;
+    pub fn new(load: &Load, caps: &Caps, recorder: Recorder) -> BlockSender {
+        let size = load.message_bytes as usize;
         let at_once = match caps.framing {
             Framing::Stream => 1,
             Framing::Message => crate::link::MAX_COALESCED_BYTES / size.max(1) + 1,
         };
         let one = make_block(size);
         BlockSender {
-            source: Source::new(case, caps, tuning, recorder),
-            timeout: case.timeout,
+            source: Source::new(load, caps, recorder),
+            timeout: load.timeout,
             block_buffer: one.repeat(at_once),
             block_bytes: size,
             block_offset: 0,

@@ -10,18 +10,14 @@ use std::time::Duration;
 
 use super::GRACE_PERIOD;
 use super::clients::{ClientRegistry, DatagramClient, DatagramParty, POLL_INTERVAL, RegisteredClient};
-use super::sender::BlockSender;
+use super::sender::{BlockSender, send_time, sending_load};
 use super::wire::{ControlWord, DialectGuess, FlaggedBlockParser, MAX_BLOCK_BYTES, NetioDialect, WORD_BYTES};
 use crate::clock::Time;
 use crate::endpoint::Endpoint;
-use crate::link::party::{ClientTrust, Party, PartyCost, Step, Tuning};
+use crate::link::party::{ClientTrust, Party, PartyCost, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing, companion_stream};
-use crate::plan::{Case, Pacing, StopCondition};
-use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service, server_case};
+use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service};
 use crate::sample::Recorder;
-
-/// Send time of the original, a constant (1.26 to 1.34).
-const SERVER_SEND_TIME: Duration = Duration::from_secs(6);
 
 /// Maximum payload of a datagram over IPv4.
 const MAX_DATAGRAM_BYTES: u32 = 65_507;
@@ -278,24 +274,8 @@ impl NetioConnection {
     }
 
     fn new_sender(&self, size: u32) -> BlockSender {
-        let case = sending_case(&self.limits, size);
-        BlockSender::new(&case, &self.caps, Tuning::default(), Recorder::for_counting()).with_last_block()
-    }
-}
-
-/// How long the server sends.
-fn send_time(limits: &ServerLimits) -> Duration {
-    SERVER_SEND_TIME.min(Duration::from_secs(limits.duration_s))
-}
-
-/// The case of a sending server, within its limits.
-pub fn sending_case(limits: &ServerLimits, size: u32) -> Case {
-    let per_second = |rate: f64| rate / 8.0 / f64::from(size);
-    Case {
-        pacing: limits.bit_rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: per_second(rate) }),
-        stop: StopCondition::after_time(send_time(limits)),
-        timeout: Duration::from_secs(limits.idle_s),
-        ..server_case(size)
+        let load = sending_load(&self.limits, size);
+        BlockSender::new(&load, &self.caps, Recorder::for_counting()).with_last_block()
     }
 }
 

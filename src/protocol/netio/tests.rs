@@ -6,25 +6,13 @@ use super::wire::make_block;
 use super::*;
 use crate::link::Fault;
 use crate::link::party::{Party, Step};
-use crate::plan::{CaseSpec, OneOrMany};
 use crate::protocol::{ServerLimits, Service};
 use crate::sample::Recorder;
-use crate::units::{Bytes, Count};
 use crate::workload::RecordingParty;
 
 /// Two blocks of 16 bytes.
-fn case(direction: Direction) -> Case {
-    let spec = CaseSpec {
-        url: Some(OneOrMany::One("mem://far".parse().unwrap())),
-        peer: Some("netio".to_owned()),
-        workload: Some("throughput".to_owned()),
-        direction: Some(OneOrMany::One(direction)),
-        size: Some(OneOrMany::One(Bytes(16))),
-        count: Some(Count(2)),
-        timeout: Some("5s".parse().unwrap()),
-        ..CaseSpec::default()
-    };
-    spec.expand().unwrap().remove(0)
+fn load() -> Load {
+    Load { stop: StopCondition::after_count(2), timeout: Duration::from_secs(5), ..Load::endless(16) }
 }
 
 /// Actions of a party until it ended, or had read everything and only waited for more.
@@ -82,15 +70,13 @@ fn own_block(flag: u8) -> Vec<u8> {
     block
 }
 
-fn sender(direction: Direction, dialect: NetioDialect) -> BlockSender {
-    BlockSender::new(&case(direction), &Caps::STREAM, Tuning::default(), Recorder::for_counting())
-        .with_announcement(dialect)
+fn sender(dialect: NetioDialect) -> BlockSender {
+    BlockSender::new(&load(), &Caps::STREAM, Recorder::for_counting()).with_announcement(dialect)
 }
 
 fn receiver(word: Option<[u8; 8]>) -> BlockReceiver {
-    let case = case(Direction::Receive);
-    let sink = Sink::new(&case, &Caps::STREAM, Tuning::default(), Recorder::for_counting());
-    BlockReceiver::new(sink, &case, word, Arc::default())
+    let sink = Sink::new(&load(), &Caps::STREAM, Recorder::for_counting());
+    BlockReceiver::new(sink, &load(), word, Arc::default())
 }
 
 fn server(limits: ServerLimits) -> Box<dyn Party> {
@@ -110,7 +96,7 @@ fn a_client_sends_what_the_transcripts_contain() {
     let b = [word_bytes([1, 0, 0, 0, 0x10, 0, 0, 0]), own_block(0), own_block(0), own_block(1)].concat();
     let a = [own_block(0), own_block(0)].concat();
     for (dialect, wanted) in [(NetioDialect::C, c), (NetioDialect::B, b), (NetioDialect::A, a)] {
-        let mut party = sender(Direction::Send, dialect);
+        let mut party = sender(dialect);
         let talk = run_party(&mut party, &[]);
         assert_eq!(talk.output, wanted, "{dialect:?}");
         assert!(matches!(talk.outcome, Some(Ok(()))));
@@ -128,7 +114,7 @@ fn a_client_reverses_direction_in_dialects_b_and_c() {
         [(NetioDialect::C, [0, 0, 0, 2, 0, 0, 0, 0x10]), (NetioDialect::B, [2, 0, 0, 0, 0x10, 0, 0, 0])];
     for (dialect, ask) in back {
         let handoff = Arc::<Handoff>::default();
-        let mut party = sender(Direction::Both, dialect).with_next_request(dialect, handoff.clone());
+        let mut party = sender(dialect).with_next_request(dialect, handoff.clone());
         let said = run_party(&mut party, &[]).output;
         assert_eq!(said[8 + 32..], [own_block(1), word_bytes(ask)].concat());
         assert!(handoff.requested_at().is_some());
@@ -186,7 +172,7 @@ fn a_client_explains_invalid_blocks() {
 
 #[test]
 fn a_receiver_that_sends_data_is_rejected() {
-    let mut party = sender(Direction::Send, NetioDialect::C);
+    let mut party = sender(NetioDialect::C);
     while !matches!(party.next_step(Time(9)), Step::Receive { .. }) {
         let length = match party.next_step(Time(9)) {
             Step::Send { bytes, .. } => bytes.len(),
@@ -208,7 +194,7 @@ fn a_receiver_that_sends_data_is_rejected() {
 
 #[test]
 fn an_interrupted_client_completes_its_block() {
-    let mut party = sender(Direction::Send, NetioDialect::C);
+    let mut party = sender(NetioDialect::C);
     // The word, a block, and five bytes of the next.
     for length in [8, 16, 5] {
         while !matches!(party.next_step(Time(9)), Step::Send { .. }) {}

@@ -10,11 +10,13 @@ use serde_json::{Map, Value};
 use super::{DEFAULT_ADDRESS, DEFAULT_PORT};
 use crate::link::reopen::ReopeningLink;
 use crate::link::{Caps, Framing, Link};
-use crate::plan::{Case, Direction};
+use crate::plan::Direction;
 use crate::protocol::shorthand::Shorthand;
-use crate::protocol::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError};
+use crate::protocol::{
+    CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions, ReadyCase,
+};
 use crate::workload::latency::Pinger;
-use crate::workload::{FlowResult, FlowRole, ServerReport};
+use crate::workload::{FlowResult, FlowRole, ServerReport, Workload};
 
 mod chunks;
 mod clock;
@@ -91,9 +93,9 @@ pub struct PakBusOptions {
 
 impl PakBusOptions {
     /// Parses the options of a case. The error names the invalid option.
-    pub fn from_case(case: &Case) -> Result<PakBusOptions, String> {
-        let text = |name: &str| case.peer_options.get(name).map(String::as_str);
-        let window = parse_number(case, "window", 1, 1..=255)?;
+    pub fn parse(options: &ProtocolOptions, workload: &Workload) -> Result<PakBusOptions, String> {
+        let text = |name: &str| options.get(name).map(String::as_str);
+        let window = parse_number(options, "window", 1, 1..=255)?;
         let format = match text("format") {
             None => TableFormat::default(),
             Some(name) => {
@@ -105,7 +107,7 @@ impl PakBusOptions {
             (Some(_), Some(_)) => return Err("peer pakbus: either a file or a table, not both".to_owned()),
             (Some(name), None) => DownloadTarget::File(parse_name("file", name)?),
             (None, Some(name)) => DownloadTarget::Table { name: parse_name("table", name)?, format },
-            (None, None) if case.workload == crate::workload::download::WORKLOAD.name => {
+            (None, None) if !workload.is_round_trip => {
                 return Err(
                     "peer pakbus: say what to download (--file CPU:data.dat, or --table NAME)".to_owned()
                 );
@@ -113,24 +115,24 @@ impl PakBusOptions {
             (None, None) => DownloadTarget::File(String::new()),
         };
         Ok(PakBusOptions {
-            node: parse_number(case, "node", DEFAULT_ADDRESS, 1..=4094)?,
-            security: parse_number(case, "security", 0, 0..=u16::MAX)?,
+            node: parse_number(options, "node", DEFAULT_ADDRESS, 1..=4094)?,
+            security: parse_number(options, "security", 0, 0..=u16::MAX)?,
             target: what,
             window,
-            retries: parse_number(case, "retries", 3, 0..=100)?,
-            reconnects: parse_number(case, "reconnects", 10, 0..=1000)?,
+            retries: parse_number(options, "retries", 3, 0..=100)?,
+            reconnects: parse_number(options, "reconnects", 10, 0..=1000)?,
         })
     }
 }
 
 /// Parses a numeric option.
 fn parse_number<T: FromStr + PartialOrd + Display>(
-    case: &Case,
+    options: &ProtocolOptions,
     name: &str,
     usual: T,
     range: RangeInclusive<T>,
 ) -> Result<T, String> {
-    let Some(text) = case.peer_options.get(name) else { return Ok(usual) };
+    let Some(text) = options.get(name) else { return Ok(usual) };
     text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
         format!("peer pakbus: {name} '{text}' is not a number from {} to {}", range.start(), range.end())
     })
@@ -149,29 +151,29 @@ fn parse_name(what: &str, name: &str) -> Result<String, String> {
 }
 
 /// Reads the options and sets the message: a clock request, a chunk of a file, or a reply with records.
-fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
-    let options = PakBusOptions::from_case(case)?;
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+    let options = PakBusOptions::parse(&case.options, case.workload)?;
     if caps.framing == Framing::Message {
         return Err(format!("{}: a logger speaks on streams, like TCP, and on lines", case.endpoints[0]));
     }
     if case.parallel != 1 {
         return Err("peer pakbus: a logger has one connection for a client (leave out --parallel)".to_owned());
     }
-    let fixed = match (case.workload == crate::workload::download::WORKLOAD.name, &options.target) {
-        (false, _) => Some((clock::REQUEST_BYTES, "a question for the time")),
-        (true, DownloadTarget::Table { .. }) => {
+    let fixed = match (case.workload.is_round_trip, &options.target) {
+        (true, _) => Some((clock::REQUEST_BYTES, "a question for the time")),
+        (false, DownloadTarget::Table { .. }) => {
             Some((RECORD_REPLY_BYTES, "an answer with records, which the logger sets"))
         }
-        (true, DownloadTarget::File(_)) => None,
+        (false, DownloadTarget::File(_)) => None,
     };
     match (case.message_bytes, fixed) {
-        (0, fixed) => case.message_bytes = fixed.map_or(MAX_CHUNK_BYTES, |(bytes, _)| bytes),
-        (size, Some((bytes, what))) if size != bytes => {
+        (None, fixed) => case.message_bytes = Some(fixed.map_or(MAX_CHUNK_BYTES, |(bytes, _)| bytes)),
+        (Some(size), Some((bytes, what))) if size != bytes => {
             return Err(format!(
                 "peer pakbus: the size is that of {what} ({bytes} bytes), not {size}: leave it out"
             ));
         }
-        (size, None) if size > MAX_CHUNK_BYTES => {
+        (Some(size), None) if size > MAX_CHUNK_BYTES => {
             return Err(format!(
                 "peer pakbus: a piece of {size} bytes is too large: use a --size of at most {MAX_CHUNK_BYTES}"
             ));
@@ -181,8 +183,8 @@ fn prepare_case(case: &mut Case, caps: &Caps) -> Result<(), String> {
     Ok(())
 }
 
-fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let options = PakBusOptions::from_case(case).map_err(ProtocolError::InvalidCase)?;
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let options = PakBusOptions::parse(&case.options, case.workload).map_err(ProtocolError::InvalidCase)?;
     if context.content.is_some() && case.endpoints.len() > 1 {
         return Err(ProtocolError::InvalidCase(
             "the content of several downloads cannot go to one place".to_owned(),
@@ -190,12 +192,12 @@ fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSessio
     }
     let mut flows = Vec::new();
     for (port, endpoint) in case.endpoints.iter().enumerate() {
-        if case.workload == crate::workload::download::WORKLOAD.name {
+        if !case.workload.is_round_trip {
             let link = Box::new(ReopeningLink::open(endpoint, context.dialer)?);
             let recorder = (context.new_recorder)(FlowRole::Download, port);
             let party = Downloader::new(
                 options.clone(),
-                case,
+                &case.load,
                 context.content.cloned(),
                 context.dialer.now().0,
                 recorder,
@@ -206,7 +208,7 @@ fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSessio
         let link = context.dialer.open(endpoint)?;
         let exchange = Box::new(clock::ClockCodec::new(options.clone()));
         let party =
-            Pinger::new(exchange, case, link.caps(), (context.new_recorder)(FlowRole::RoundTrip, port));
+            Pinger::new(exchange, &case.load, link.caps(), (context.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
     }
     Ok(Box::new(LoggerSession { flows, effective_settings: Map::new() }))

@@ -11,10 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde_json::{Map, Value};
 
 use super::ask::text;
-use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError, open_flows};
+use super::{
+    CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions, ReadyCase,
+    open_flows,
+};
 use crate::clock::Time;
 use crate::link::{Caps, Framing};
-use crate::plan::{Case, Direction};
+use crate::plan::Direction;
 use crate::sample::ServerTimestamps;
 use crate::workload::FlowRole;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
@@ -64,14 +67,24 @@ pub enum StampVariant {
     TwampLight,
 }
 
+impl StampVariant {
+    /// The name of its protocol.
+    fn name(self) -> &'static str {
+        match self {
+            StampVariant::Stamp => PROTOCOL.name,
+            StampVariant::TwampLight => TWAMP_LIGHT.name,
+        }
+    }
+}
+
 /// The key of a token: its bytes, or the bytes in hexadecimal after `hex:`.
 fn key_from_token(token: &str) -> HmacKey {
     let spelt = token.starts_with("hex:").then(|| text::parse_bytes(token).ok()).flatten();
     HmacKey::new(spelt.as_deref().unwrap_or(token.as_bytes()))
 }
 
-fn is_authenticated(case: &Case) -> Result<bool, String> {
-    match case.peer_options.get(AUTHENTICATED_OPTION).map(String::as_str) {
+fn is_authenticated(options: &ProtocolOptions) -> Result<bool, String> {
+    match options.get(AUTHENTICATED_OPTION).map(String::as_str) {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
         Some(other) => Err(format!("peer stamp: authenticated '{other}' is neither true nor false")),
@@ -79,12 +92,12 @@ fn is_authenticated(case: &Case) -> Result<bool, String> {
 }
 
 /// Checks that the size is possible for a packet, or sets the default.
-fn prepare_case(case: &mut Case, caps: &Caps, dialect: StampVariant) -> Result<(), String> {
-    let (peer, url) = (&case.peer, &case.endpoints[0]);
+fn prepare_case(case: &mut CaseDraft, caps: &Caps, dialect: StampVariant) -> Result<(), String> {
+    let (peer, url) = (dialect.name(), &case.endpoints[0]);
     if caps.framing == Framing::Stream {
         return Err(format!("{url}: peer {peer} needs messages, not a stream: udp is usual"));
     }
-    let signed = is_authenticated(case)?;
+    let signed = is_authenticated(&case.options)?;
     let (usual, least, more) = match (dialect, signed) {
         (StampVariant::Stamp, false) => {
             (UNAUTHENTICATED_BYTES, UNAUTHENTICATED_BYTES, tlv::min_extension_bytes(signed))
@@ -95,10 +108,7 @@ fn prepare_case(case: &mut Case, caps: &Caps, dialect: StampVariant) -> Result<(
         // A TWAMP reply is as long as the request only if the request has at least this size.
         (StampVariant::TwampLight, _) => (TWAMP_REPLY_BYTES, MIN_REQUEST_BYTES, 0),
     };
-    let bytes = match case.message_bytes as usize {
-        0 => usual,
-        bytes => bytes,
-    };
+    let bytes = case.message_bytes.map_or(usual, |bytes| bytes as usize);
     if bytes < least || (least < bytes && bytes < least + more) {
         let from = if more > 0 {
             format!("{least}, or {} and more", least + more)
@@ -109,16 +119,16 @@ fn prepare_case(case: &mut Case, caps: &Caps, dialect: StampVariant) -> Result<(
             "{url}: a packet of {peer} has {from} bytes, not {bytes}: choose another --size"
         ));
     }
-    case.message_bytes = bytes as u32;
+    case.message_bytes = Some(bytes as u32);
     Ok(())
 }
 
 fn connect(
-    case: &Case,
+    case: &ReadyCase,
     near: &ConnectContext,
     dialect: StampVariant,
 ) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let key = match (is_authenticated(case).map_err(ProtocolError::InvalidCase)?, near.token) {
+    let key = match (is_authenticated(&case.options).map_err(ProtocolError::InvalidCase)?, near.token) {
         (false, _) => None,
         (true, Some(token)) => Some(key_from_token(token)),
         (true, None) => {
@@ -133,9 +143,9 @@ fn connect(
     let flows = open_flows(case, near, |port, link, flows| {
         let caps = link.caps().clone();
         let sender =
-            StampCodec::new(dialect, key.clone(), wall, case.message_bytes as usize, last_reply.clone());
+            StampCodec::new(dialect, key.clone(), wall, case.load.message_bytes as usize, last_reply.clone());
         let party =
-            Pinger::new(Box::new(sender), case, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+            Pinger::new(Box::new(sender), &case.load, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;

@@ -8,8 +8,7 @@ use crate::clock::Time;
 use crate::endpoint::Endpoint;
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Caps, Fault, Framing, Link, LinkError};
-use crate::plan::Case;
-use crate::protocol::{ClientSession, ConnectContext, Flow, ProtocolError, open_flows};
+use crate::protocol::{ClientSession, ConnectContext, Flow, ProtocolError, ReadyCase, open_flows};
 use crate::workload::latency::{EchoCodec, Pinger, Reflector};
 use crate::workload::{FlowResult, FlowRole, ServerReport};
 
@@ -21,12 +20,12 @@ pub fn is_first_generation(link: &Caps) -> bool {
     link.framing == Framing::Message && link.can_signal_close
 }
 
-pub fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+pub fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, context, |port, mut link, flows| {
         send_greeting(link.as_mut(), &case.endpoints[port], context.dialer.timeout)?;
         let caps = link.caps().clone();
         let recorder = (context.new_recorder)(FlowRole::RoundTrip, port);
-        let party = Pinger::new(Box::new(EchoCodec::new(case, &caps)), case, &caps, recorder);
+        let party = Pinger::new(Box::new(EchoCodec::new(&case.load, &caps)), &case.load, &caps, recorder);
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;

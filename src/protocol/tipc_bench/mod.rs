@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{ClientSession, ConnectContext, Flow, Protocol, ProtocolError, open_flows};
+use super::{CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, open_flows};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::link::party::Tuning;
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, endpoint_caps};
-use crate::plan::{Case, Direction, StopCondition};
-use crate::workload::latency::{self, EchoCodec, Pinger};
-use crate::workload::throughput::{self, Source};
+use crate::plan::{Direction, StopCondition};
+use crate::workload::latency::{EchoCodec, Pinger};
+use crate::workload::throughput::Source;
 use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
 use message::{BenchCommand, BenchReply, BenchStatus, MAX_MESSAGE_BYTES};
 
@@ -61,7 +60,7 @@ fn default_count(size: u32) -> u64 {
     640_000 >> ((size.max(64) / 64).ilog2() / 2)
 }
 
-fn prepare_case(case: &mut Case, link: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, link: &Caps) -> Result<(), String> {
     // The first generation has no commands, so any link with message boundaries will do.
     let names = || {
         case.endpoints
@@ -71,19 +70,14 @@ fn prepare_case(case: &mut Case, link: &Caps) -> Result<(), String> {
     if !first_generation::is_first_generation(link) && (link.framing != Framing::Stream || !names()) {
         return Err(format!("peer tipc-bench: needed is {REQUIRED_ENDPOINT}"));
     }
-    if case.message_bytes == 0 {
-        case.message_bytes = 64;
-    }
-    if case.message_bytes > MAX_MESSAGE_BYTES {
-        return Err(format!(
-            "peer tipc-bench: messages have at most {MAX_MESSAGE_BYTES} bytes, not {}",
-            case.message_bytes
-        ));
+    let bytes = *case.message_bytes.get_or_insert(64);
+    if bytes > MAX_MESSAGE_BYTES {
+        return Err(format!("peer tipc-bench: messages have at most {MAX_MESSAGE_BYTES} bytes, not {bytes}"));
     }
     if first_generation::is_first_generation(link) {
-        return match case.workload.as_str() {
-            "latency" => Ok(()),
-            _ => Err("peer tipc-bench: before 2014 it had echoes only: take 'latency' with --parallel 8"
+        return match case.workload.is_round_trip {
+            true => Ok(()),
+            false => Err("peer tipc-bench: before 2014 it had echoes only: take 'latency' with --parallel 8"
                 .to_owned()),
         };
     }
@@ -92,12 +86,10 @@ fn prepare_case(case: &mut Case, link: &Caps) -> Result<(), String> {
             "peer tipc-bench: there is one benchmark at a time in a cluster: name one endpoint".to_owned()
         );
     }
-    let size = u64::from(case.message_bytes);
     let count = match case.stop {
         StopCondition { count: Some(count), time_ns: None, .. } => count,
-        StopCondition { volume_bytes: Some(volume), time_ns: None, .. } => volume.div_ceil(size),
-        StopCondition { count: Some(count), .. } if case.stop == latency::WORKLOAD.default_stop => count,
-        stop if stop == throughput::WORKLOAD.default_stop => default_count(case.message_bytes),
+        StopCondition { volume_bytes: Some(volume), time_ns: None, .. } => volume.div_ceil(bytes.into()),
+        stop if stop == case.workload.default_stop => stop.count.unwrap_or_else(|| default_count(bytes)),
         _ => {
             return Err(
                 "peer tipc-bench: a server is told how many messages come: give --count or --volume, \
@@ -107,25 +99,24 @@ fn prepare_case(case: &mut Case, link: &Caps) -> Result<(), String> {
         }
     };
     case.stop = StopCondition::after_count(count);
-    let warm_up = case.warm_up.unwrap_or_default();
+    let warm_up = case.warm_up;
     if warm_up.count.is_none() && !warm_up.is_unlimited() {
         return Err("peer tipc-bench: give the warm-up in messages".to_owned());
     }
-    case.warm_up = Some(StopCondition { time_ns: None, volume_bytes: None, ..warm_up });
-    match u32::try_from(total_messages(case)) {
+    case.warm_up = StopCondition { time_ns: None, volume_bytes: None, ..warm_up };
+    match u32::try_from(total_messages(case.stop, case.warm_up)) {
         Ok(1..) => Ok(()),
         _ => Err(format!("peer tipc-bench: 1 to {} messages on a connection, not {count}", u32::MAX)),
     }
 }
 
 /// Includes the warm-up, which the server does not distinguish.
-fn total_messages(case: &Case) -> u64 {
-    let count = |stop: Option<StopCondition>| stop.and_then(|stop| stop.count).unwrap_or(0);
-    count(Some(case.stop)).saturating_add(count(case.warm_up))
+fn total_messages(stop: StopCondition, warm_up: StopCondition) -> u64 {
+    stop.count.unwrap_or(0).saturating_add(warm_up.count.unwrap_or(0))
 }
 
-fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    if endpoint_caps(&case.endpoints[0]).is_ok_and(|link| first_generation::is_first_generation(&link)) {
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    if first_generation::is_first_generation(&case.caps[0]) {
         return first_generation::connect(case, context);
     }
     let mut control = CommandChannel::open(&case.endpoints[0], context.dialer)?;
@@ -134,17 +125,17 @@ fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSessio
     control.discard_pending();
     control.send_command(BenchCommand::Listen { max_message_bytes: MAX_MESSAGE_BYTES, tcp: false })?;
     control.server_node = Some(control.await_status(BenchStatus::Listening, context.dialer.timeout)?);
-    let tuning = Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None };
+    let load = &case.load;
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
-        flows.push(match case.workload.as_str() {
-            "latency" => {
+        flows.push(match case.workload.is_round_trip {
+            true => {
                 let recorder = (context.new_recorder)(FlowRole::RoundTrip, port);
-                let party = Pinger::new(Box::new(EchoCodec::new(case, &caps)), case, &caps, recorder);
+                let party = Pinger::new(Box::new(EchoCodec::new(load, &caps)), load, &caps, recorder);
                 Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) }
             }
-            _ => {
-                let party = Source::new(case, &caps, tuning, (context.new_recorder)(FlowRole::Upload, port));
+            false => {
+                let party = Source::new(load, &caps, (context.new_recorder)(FlowRole::Upload, port));
                 Flow {
                     role: FlowRole::Upload,
                     endpoint_index: port,
@@ -156,16 +147,16 @@ fn connect(case: &Case, context: &ConnectContext) -> Result<Box<dyn ClientSessio
         Ok(())
     })?;
     control.pause();
-    let echo = case.workload == "latency";
-    let count = total_messages(case) as u32;
-    control.send_command(BenchCommand::Measure { message_bytes: case.message_bytes, count, echo })?;
+    let echo = case.workload.is_round_trip;
+    let count = total_messages(load.stop, load.warm_up) as u32;
+    control.send_command(BenchCommand::Measure { message_bytes: load.message_bytes, count, echo })?;
     control.await_all(BenchStatus::Ready, case.parallel, context.dialer.timeout)?;
     Ok(Box::new(TipcBenchSession {
         control,
         flows,
         connections: case.parallel,
-        messages_per_connection: case.stop.count.unwrap_or(0),
-        timeout: case.timeout,
+        messages_per_connection: load.stop.count.unwrap_or(0),
+        timeout: load.timeout,
         is_echo: echo,
     }))
 }
@@ -312,21 +303,21 @@ fn describe_silence(word: BenchStatus) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{CaseSpec, OneOrMany};
-    use crate::units::{Bytes, Count};
+    use crate::plan::Pacing;
 
-    fn fitted(url: &str, workload: &str, size: u64, count: Option<u64>) -> Result<Case, String> {
-        let spec = CaseSpec {
-            url: Some(OneOrMany::One(url.parse().unwrap())),
-            workload: Some(workload.to_owned()),
-            size: Some(OneOrMany::One(Bytes(size))),
-            count: count.map(Count),
-            ..CaseSpec::default()
+    fn fitted(url: &str, workload: &str, size: u32, count: Option<u64>) -> Result<CaseDraft, String> {
+        let workload = crate::workload::find_workload(workload).unwrap();
+        let mut case = CaseDraft {
+            workload,
+            direction: workload.default_direction,
+            endpoints: vec![url.parse().unwrap()],
+            options: Default::default(),
+            message_bytes: Some(size),
+            parallel: 1,
+            pacing: Pacing::Closed,
+            stop: count.map_or(workload.default_stop, StopCondition::after_count),
+            warm_up: workload.default_warm_up,
         };
-        let mut case = spec.expand()?.remove(0);
-        if case.stop.is_unlimited() {
-            case.stop = crate::workload::find_workload(workload).unwrap().default_stop;
-        }
         let link = endpoint_caps(&case.endpoints[0]).unwrap();
         prepare_case(&mut case, &link)?;
         Ok(case)

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::link::LinkRate;
 use crate::link::serial_line::UartErrors;
-use crate::plan::Case;
+use crate::protocol::ReadyCase;
 use crate::run::{Figures, LineErrors, PartResult};
 use crate::workload::FlowResult;
 
@@ -69,7 +69,7 @@ pub(super) fn latency_spread(ports: &[PartResult]) -> Option<f64> {
 }
 
 /// The lines for the document; the first describes the settings of all.
-pub(super) fn line_facts(case: &Case, lines: &[Option<LinkRate>]) -> Map<String, Value> {
+pub(super) fn line_facts(case: &ReadyCase, lines: &[Option<LinkRate>]) -> Map<String, Value> {
     let mut facts = Map::new();
     let Some(first) = lines.first().copied().flatten() else { return facts };
     facts.insert("bits_per_second".to_owned(), first.bits_per_second.into());
@@ -77,8 +77,8 @@ pub(super) fn line_facts(case: &Case, lines: &[Option<LinkRate>]) -> Map<String,
     if let Some(limit) = total_limit_bps(lines) {
         facts.insert("limit_bps".to_owned(), limit.into());
     }
-    if case.workload == crate::workload::latency::WORKLOAD.name {
-        let times = lines.iter().flatten().map(|line| line.transmission_time(case.message_bytes.into()));
+    if case.workload.is_round_trip {
+        let times = lines.iter().flatten().map(|line| line.transmission_time(case.load.message_bytes.into()));
         let floor = times.max().unwrap_or_default().as_nanos();
         facts.insert("floor_ns".to_owned(), u64::try_from(floor).unwrap_or(u64::MAX).into());
     }

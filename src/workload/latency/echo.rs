@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use super::{MAX_OUTSTANDING_REQUESTS, ReplyStatus, RequestReplyCodec};
 use crate::link::{Caps, Framing};
-use crate::plan::{Case, Pacing};
+use crate::plan::Pacing;
+use crate::workload::Load;
 use crate::workload::pattern::{self, Alphabet, PatternMessage, SEQUENCE_BYTES};
 
 pub struct EchoCodec {
@@ -27,13 +28,13 @@ pub struct EchoCodec {
 }
 
 impl EchoCodec {
-    pub fn new(case: &Case, caps: &Caps) -> EchoCodec {
+    pub fn new(load: &Load, caps: &Caps) -> EchoCodec {
         let lossy = caps.framing == Framing::Stream && !caps.is_reliable;
         EchoCodec {
-            message: PatternMessage::new(case.message_bytes as usize, Alphabet::from_caps(caps)),
+            message: PatternMessage::new(load.message_bytes as usize, Alphabet::from_caps(caps)),
             framing: caps.framing,
             is_lossy: lossy,
-            matches_by_position: lossy && case.pacing == Pacing::Closed,
+            matches_by_position: lossy && load.pacing == Pacing::Closed,
             header: [0; SEQUENCE_BYTES],
             received_bytes: 0,
             sequence: 0,

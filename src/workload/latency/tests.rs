@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::plan::{CaseSpec, OneOrMany, WaitMode};
-use crate::units::{Bytes, Count, MessageRate, RateTarget, Span};
 
 const STREAM: Caps = Caps::STREAM;
 const LOSSY_STREAM: Caps = Caps { is_reliable: false, ..Caps::STREAM };
@@ -29,21 +27,16 @@ enum WantedStep {
     Fail,
 }
 
-fn harness(caps: &Caps, size: u64, count: u64, rate: Option<f64>, warm_up: u64) -> PingerHarness {
-    let spec = CaseSpec {
-        url: Some(OneOrMany::One("mem://x".parse().unwrap())),
-        workload: Some("latency".to_owned()),
-        size: Some(OneOrMany::One(Bytes(size))),
-        count: Some(Count(count)),
-        rate: rate.map(|rate| RateTarget::Fixed(MessageRate(rate))),
-        warm_up_count: Some(Count(warm_up)).filter(|_| warm_up > 0),
-        timeout: Some(Span(Duration::from_nanos(TIMEOUT_NS))),
-        ..CaseSpec::default()
+fn harness(caps: &Caps, size: u32, count: u64, rate: Option<f64>, warm_up: u64) -> PingerHarness {
+    let load = Load {
+        pacing: rate.map_or(Pacing::Closed, |per_second| Pacing::Fixed { per_second }),
+        stop: StopCondition::after_count(count),
+        warm_up: StopCondition { count: Some(warm_up).filter(|&count| count > 0), ..Default::default() },
+        timeout: Duration::from_nanos(TIMEOUT_NS),
+        ..Load::endless(size)
     };
-    let case = spec.expand().unwrap().remove(0);
-    assert_eq!(case.wait, WaitMode::Block);
     let recorder = Recorder::new(rate.is_some(), 1_000_000_000, Arc::default(), None);
-    let mut pinger = Pinger::new(Box::new(EchoCodec::new(&case, caps)), &case, caps, recorder);
+    let mut pinger = Pinger::new(Box::new(EchoCodec::new(&load, caps)), &load, caps, recorder);
     assert!(matches!(pinger.next_step(Time(0)), Step::Tune(_)));
     PingerHarness { pinger, now: Time(0) }
 }
@@ -125,7 +118,7 @@ fn a_chunked_reply_counts_when_complete() {
         }
         assert_eq!(bench.next_step(), WantedStep::Done);
         assert_eq!(bench.counts().received, 2);
-        assert_eq!(bench.pinger.recorder.service_times.min(), size);
+        assert_eq!(bench.pinger.recorder.service_times.min(), u64::from(size));
     }
 }
 

@@ -2,16 +2,9 @@
 
 use super::*;
 use crate::clock::Time;
-use crate::plan::CaseSpec;
 use crate::sample::Recorder;
 
 const MB: u64 = 1_000_000;
-
-fn case(toml: &str) -> Case {
-    let spec: CaseSpec =
-        toml::from_str(&format!("url = \"tcp://192.0.2.1\"\nworkload = \"throughput\"\n{toml}")).unwrap();
-    spec.expand().unwrap().remove(0)
-}
 
 /// One flow of this many bytes in messages of 1000 bytes over two seconds.
 fn flow(role: FlowRole, bytes: u64) -> FlowResult {
@@ -37,7 +30,7 @@ fn received(bytes: u64) -> FlowReport {
 }
 
 struct ReportFixture {
-    case: Case,
+    load: Load,
     caps: Caps,
     flows: Vec<FlowResult>,
     was_interrupted: bool,
@@ -46,7 +39,7 @@ struct ReportFixture {
 impl ReportFixture {
     fn with_flow(flow: FlowResult) -> ReportFixture {
         ReportFixture {
-            case: case("size = 1000"),
+            load: Load::endless(1000),
             caps: Caps::STREAM,
             flows: vec![flow],
             was_interrupted: false,
@@ -55,7 +48,8 @@ impl ReportFixture {
 
     fn check(&self, report: ServerReport) -> CheckedReport {
         let known = LocalObservations {
-            case: &self.case,
+            endpoints: &["tcp://192.0.2.1".parse().unwrap()],
+            load: &self.load,
             caps: std::slice::from_ref(&self.caps),
             flows: &self.flows,
             elapsed: Duration::from_secs(3),
@@ -146,8 +140,9 @@ fn a_complete_report_covers_the_whole_stream() {
         ReportFixture { caps: datagrams, ..ReportFixture::with_flow(flow(FlowRole::Upload, 500 * MB)) };
     assert_eq!(seen(&lossy, received(0)), 0);
     assert_eq!(seen(&lossy, received(501 * MB)), 1);
-    let warm = case("size = 1000\nwarm_up_time = \"1s\"");
-    let warm = ReportFixture { case: warm, ..ReportFixture::with_flow(flow(FlowRole::Upload, 500 * MB)) };
+    let warm_up = StopCondition::after_time(Duration::from_secs(1));
+    let load = Load { warm_up, ..Load::endless(1000) };
+    let warm = ReportFixture { load, ..ReportFixture::with_flow(flow(FlowRole::Upload, 500 * MB)) };
     assert_eq!(seen(&warm, received(520 * MB)) + seen(&warm, received(480 * MB)), 0);
     assert_eq!(seen(&warm, received(1000 * MB)), 1);
 }

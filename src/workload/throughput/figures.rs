@@ -1,15 +1,15 @@
 //! Figures of a throughput case from the counts of client and server. Only received payload counts as delivered.
 
-use crate::link::{Caps, Framing};
-use crate::plan::{Case, Direction};
+use crate::plan::Direction;
 use crate::run::Figures;
 use crate::sample::Recorder;
-use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, merged_recorder, receiving_ns};
+use crate::workload::{FlowReport, FlowRole, MeasuredFlows, merged_recorder, receiving_ns};
 
 /// The figures of a repetition.
-pub fn figures(case: &Case, flows: &[FlowResult], report: Option<&ServerReport>) -> Figures {
+pub fn figures(measured: &MeasuredFlows) -> Figures {
+    let (flows, report) = (measured.flows, measured.report);
     let mut figures = Figures::default();
-    let loop_ = case.direction == Some(Direction::Loop);
+    let loop_ = measured.direction == Direction::Loop;
     let outward = merged_recorder(flows, FlowRole::Upload).filter(|_| !loop_);
     let inward = merged_recorder(flows, FlowRole::Download);
     let mut drops: Option<u64> = None;
@@ -75,7 +75,7 @@ pub fn figures(case: &Case, flows: &[FlowResult], report: Option<&ServerReport>)
     figures.counts.sent = sent;
     let broken_off = inward.is_some_and(|near| near.counts.is_interrupted);
     // An echo may lose data even if its link does not.
-    let loses = loop_ || !is_reliable_stream(case);
+    let loses = loop_ || !measured.is_reliable_stream;
     if figures.delivery.delivered_bytes.is_some() && !broken_off && loses {
         figures.counts.lost = sent.saturating_sub(figures.counts.received);
     }
@@ -99,12 +99,6 @@ fn total_sent<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> Option<(u64, u
 /// receiver end the warm-up by their own clocks, so message numbers are the common reference.
 fn measured_sent(warm_up: u64, sent: u64, before: u64) -> u64 {
     warm_up.saturating_add(sent).saturating_sub(before)
-}
-
-/// Whether all links deliver every byte or break, so that missing messages are not lost.
-fn is_reliable_stream(case: &Case) -> bool {
-    let is_one = |caps: Caps| caps.is_reliable && caps.framing == Framing::Stream;
-    case.endpoints.iter().all(|endpoint| crate::link::endpoint_caps(endpoint).is_ok_and(is_one))
 }
 
 fn add_optional(sum: Option<u64>, more: Option<u64>) -> Option<u64> {

@@ -148,13 +148,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::link::party::{Party, Step, Tuning};
+    use crate::link::party::{Party, Step};
     use crate::link::{Caps, Framing};
-    use crate::plan::{Case, CaseSpec, OneOrMany, StopCondition};
+    use crate::plan::StopCondition;
     use crate::sample::Recorder;
-    use crate::units::{Bytes, Span};
-    use crate::workload::RecordingParty;
     use crate::workload::throughput::{Sink, Source};
+    use crate::workload::{Load, RecordingParty};
 
     /// Two bytes: 0 and the low byte of the number; 1 and 0 at the end.
     pub struct FlaggedHeader;
@@ -211,25 +210,12 @@ mod tests {
         }
     }
 
-    fn case(stop: StopCondition) -> Case {
-        let spec = CaseSpec {
-            url: Some(OneOrMany::One("mem://x".parse().unwrap())),
-            workload: Some("throughput".to_owned()),
-            size: Some(OneOrMany::One(Bytes(10))),
-            timeout: Some(Span(Duration::from_secs(1))),
-            ..CaseSpec::default()
-        };
-        Case { stop, ..spec.expand().unwrap().remove(0) }
-    }
-
     /// Transfers the output of a source to a sink, in chunks of at most `most` bytes, one each microsecond.
     fn transfer(caps: &Caps, stop: StopCondition, most: usize) -> (Source, Sink) {
-        let case = case(stop);
-        let tuning = Tuning::default();
-        let mut source = Source::new(&case, caps, tuning, Recorder::for_counting())
-            .with_header(Box::new(FlaggedHeader), caps);
-        let mut sink =
-            Sink::new(&case, caps, tuning, Recorder::for_counting()).with_header(Box::new(FlaggedHeader));
+        let load = Load { stop, timeout: Duration::from_secs(1), ..Load::endless(10) };
+        let mut source =
+            Source::new(&load, caps, Recorder::for_counting()).with_header(Box::new(FlaggedHeader), caps);
+        let mut sink = Sink::new(&load, caps, Recorder::for_counting()).with_header(Box::new(FlaggedHeader));
         for now in (0..).map(|step| Time(step * 1000)) {
             let mut on_its_way = Vec::new();
             match source.next_step(now) {

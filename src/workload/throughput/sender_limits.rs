@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::clock::Time;
-use crate::plan::{Case, Pacing, StopCondition};
+use crate::plan::{Pacing, StopCondition};
+use crate::workload::Load;
 
 /// Silence that ends a flow of messages on links without a close signal.
 pub const MIN_QUIET_TIME: Duration = Duration::from_millis(300);
@@ -57,10 +58,10 @@ pub fn planned_time(stop: StopCondition, warm_up: StopCondition) -> Option<Durat
 }
 
 impl SenderLimits {
-    pub fn new(case: &Case) -> SenderLimits {
-        let (stop, warm_up) = (case.stop, case.warm_up.unwrap_or_default());
+    pub fn new(load: &Load) -> SenderLimits {
+        let Load { stop, warm_up, .. } = *load;
         let of_count =
-            |stop: StopCondition| stop.count.map(|count| count.saturating_mul(case.message_bytes.into()));
+            |stop: StopCondition| stop.count.map(|count| count.saturating_mul(load.message_bytes.into()));
         let volume = [stop.volume_bytes, of_count(stop)].into_iter().flatten().min();
         let bytes = volume.filter(|_| warm_up.time_ns.is_none()).map_or(u64::MAX, |volume| {
             volume
@@ -68,8 +69,8 @@ impl SenderLimits {
                 .saturating_mul(2)
                 .saturating_add(MAX_OVERRUN_BYTES)
         });
-        let planned = planned_time(stop, warm_up)
-            .map(|planned| planned.saturating_add(overtime(planned, case.parallel)));
+        let planned =
+            planned_time(stop, warm_up).map(|planned| planned.saturating_add(overtime(planned, load.flows)));
         SenderLimits { max_duration: planned, bytes_left: bytes, first_receive: None }
     }
 
@@ -88,10 +89,9 @@ impl SenderLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::server_case;
 
     fn limits(stop: StopCondition, warm_up: StopCondition) -> SenderLimits {
-        SenderLimits::new(&Case { stop, warm_up: Some(warm_up), ..server_case(1000) })
+        SenderLimits::new(&Load { stop, warm_up, ..Load::endless(1000) })
     }
 
     #[test]
@@ -107,9 +107,9 @@ mod tests {
 
     #[test]
     fn many_flows_have_more_time_to_end() {
-        let held = |parallel, seconds: u64| {
+        let held = |flows, seconds: u64| {
             let stop = StopCondition::after_time(Duration::from_secs(2));
-            let mut bounds = SenderLimits::new(&Case { stop, parallel, ..server_case(1000) });
+            let mut bounds = SenderLimits::new(&Load { stop, flows, ..Load::endless(1000) });
             bounds.check(Time(0), 1);
             bounds.check(Time(seconds * 1_000_000_000), 1)
         };

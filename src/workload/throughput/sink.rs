@@ -13,11 +13,11 @@ use super::sequence_tracker::SequenceTracker;
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing, MAX_BATCH_MESSAGES};
-use crate::plan::{Case, StopCondition};
+use crate::plan::StopCondition;
 use crate::sample::Recorder;
-use crate::workload::RecordingParty;
 use crate::workload::pattern::{self, Alphabet};
 use crate::workload::phases::{Phase, PhaseTracker};
+use crate::workload::{Load, RecordingParty};
 
 /// Bytes of a receive from a stream: small enough to stay in the cache.
 const STREAM_RECEIVE_BYTES: usize = 128 * 1024;
@@ -78,8 +78,8 @@ pub struct Sink {
 }
 
 impl Sink {
-    pub fn new(case: &Case, caps: &Caps, tuning: Tuning, recorder: Recorder) -> Sink {
-        let message = case.message_bytes as usize;
+    pub fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Sink {
+        let message = load.message_bytes as usize;
         let batch = match caps.framing {
             Framing::Stream => Batch::new(STREAM_RECEIVE_BYTES, 1),
             Framing::Message => {
@@ -88,9 +88,9 @@ impl Sink {
         };
         Sink {
             framing: caps.framing,
-            phases: PhaseTracker::new(case.warm_up.unwrap_or_default(), StopCondition::default()),
-            timeout: case.timeout,
-            tuning: Some(Tuning { batch_message_bytes: Some(case.message_bytes), ..tuning }),
+            phases: PhaseTracker::new(load.warm_up, StopCondition::default()),
+            timeout: load.timeout,
+            tuning: Some(load.batch_tuning()),
             batch,
             tracker: SequenceTracker::new(),
             header: (caps.framing == Framing::Message)
@@ -102,10 +102,10 @@ impl Sink {
             ends_by_silence: caps.framing == Framing::Message && !caps.can_signal_close,
             position: 0,
             warm_up_counts: (0, 0),
-            message_bytes: u64::from(case.message_bytes),
-            quiet_time: quiet_time(case.pacing),
+            message_bytes: u64::from(load.message_bytes),
+            quiet_time: quiet_time(load.pacing),
             waiting_since: None,
-            sender_limits: SenderLimits::new(case),
+            sender_limits: SenderLimits::new(load),
             has_begun: false,
             is_finished: false,
             closed: false,

@@ -10,11 +10,11 @@ use super::header::{HeaderCodec, SequenceHeader};
 use crate::clock::Time;
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Caps, Fault, Framing, LinkRate, MAX_BATCH_MESSAGES};
-use crate::plan::{Case, StopCondition};
+use crate::plan::StopCondition;
 use crate::sample::Recorder;
-use crate::workload::RecordingParty;
 use crate::workload::pattern::{self, Alphabet};
 use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
+use crate::workload::{Load, RecordingParty};
 
 /// Maximum bytes of a stream for one send; longer messages take several. The kernel's default limit of a send buffer
 /// (`net.ipv4.tcp_wmem`) is four times this.
@@ -61,8 +61,8 @@ fn limit_to_line_rate(stop: StopCondition, caps: &Caps) -> StopCondition {
 }
 
 impl Source {
-    pub fn new(case: &Case, caps: &Caps, tuning: Tuning, recorder: Recorder) -> Source {
-        let message = case.message_bytes as usize;
+    pub fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Source {
+        let message = load.message_bytes as usize;
         let in_batch = (MAX_SEND_BATCH_BYTES / message.max(1)).clamp(1, MAX_BATCH_MESSAGES / 2);
         let messages = match caps.framing {
             Framing::Stream => Vec::new(),
@@ -73,10 +73,10 @@ impl Source {
         Source {
             framing: caps.framing,
             message_bytes: message,
-            schedule: SendSchedule::new(case.pacing),
-            phases: PhaseTracker::new(case.warm_up.unwrap_or_default(), case.stop),
-            timeout: case.timeout,
-            tuning: Some(Tuning { batch_message_bytes: Some(case.message_bytes), ..tuning }),
+            schedule: SendSchedule::new(load.pacing),
+            phases: PhaseTracker::new(load.warm_up, load.stop),
+            timeout: load.timeout,
+            tuning: Some(load.batch_tuning()),
             stream: pattern::PatternStream::new(
                 if caps.framing == Framing::Stream { message.min(MAX_STREAM_WRITE_BYTES) } else { 0 },
                 &Alphabet::from_caps(caps),
@@ -117,9 +117,9 @@ impl Source {
     }
 
     /// The bytes return over the same link to a [`super::Sink`] with the same state.
-    pub fn looped(mut self, case: &Case, caps: &Caps, looped: Arc<LoopbackState>) -> Source {
-        let warm_up = limit_to_line_rate(case.warm_up.unwrap_or_default(), caps);
-        self.phases = PhaseTracker::new(warm_up, limit_to_line_rate(case.stop, caps));
+    pub fn looped(mut self, load: &Load, caps: &Caps, looped: Arc<LoopbackState>) -> Source {
+        let warm_up = limit_to_line_rate(load.warm_up, caps);
+        self.phases = PhaseTracker::new(warm_up, limit_to_line_rate(load.stop, caps));
         self.looped = Some(looped);
         // If closing ends both directions, it would cut off the bytes that still have to return.
         self.finishes_link = caps.can_half_close;

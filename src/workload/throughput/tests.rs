@@ -8,18 +8,12 @@ use super::sender_limits::MIN_QUIET_TIME;
 use super::*;
 use crate::clock::Time;
 use crate::link::Fault;
-use crate::link::party::{Party, PartyCost, Step, Tuning};
-use crate::plan::{Case, CaseSpec, OneOrMany};
+use crate::link::party::{Party, PartyCost, Step};
 use crate::sample::Recorder;
-use crate::units::Bytes;
-use crate::workload::RecordingParty;
+use crate::workload::{Load, RecordingParty};
 
-fn case(message_bytes: u64) -> Case {
-    let url = Some(OneOrMany::One("mem://x".parse().unwrap()));
-    let workload = Some("throughput".to_owned());
-    let size = Some(OneOrMany::One(Bytes(message_bytes)));
-    let case = CaseSpec { url, workload, size, ..CaseSpec::default() }.expand().unwrap().remove(0);
-    Case { timeout: Duration::from_secs(5), ..case }
+fn load(message_bytes: u32) -> Load {
+    Load { timeout: Duration::from_secs(5), ..Load::endless(message_bytes) }
 }
 
 /// Delivers a message of 1400 bytes with this number.
@@ -33,7 +27,6 @@ fn message(sink: &mut Sink, number: u64, now: Time) {
 
 /// How long a sink waits for more after its first message.
 fn receive_timeout(closes: bool) -> Duration {
-    let case = case(1400);
     let caps = Caps {
         framing: Framing::Message,
         max_message_bytes: Some(65_536),
@@ -41,7 +34,7 @@ fn receive_timeout(closes: bool) -> Duration {
         can_half_close: false,
         ..Caps::STREAM
     };
-    let mut sink = Sink::new(&case, &caps, Tuning::default(), Recorder::for_counting());
+    let mut sink = Sink::new(&load(1400), &caps, Recorder::for_counting());
     assert!(matches!(sink.next_step(Time(0)), Step::Tune(_)));
     message(&mut sink, 0, Time(0));
     let Step::Receive { until, .. } = sink.next_step(Time(0)) else { panic!("it goes on") };
@@ -65,7 +58,7 @@ fn strange_messages_are_no_reason_to_wait_on() {
         ..Caps::STREAM
     };
     for looped in [false, true] {
-        let mut sink = Sink::new(&case(1400), &caps, Tuning::default(), Recorder::for_counting());
+        let mut sink = Sink::new(&load(1400), &caps, Recorder::for_counting());
         if looped {
             sink = sink.looped(&caps, Arc::default());
         }
@@ -87,10 +80,10 @@ fn strange_messages_are_no_reason_to_wait_on() {
 #[test]
 fn a_loop_that_brings_back_a_little_for_ever_is_left() {
     let planned = StopCondition::after_time(Duration::from_secs(10));
-    let case = Case { stop: planned, ..case(1000) };
+    let load = Load { stop: planned, ..load(1000) };
     let looped = Arc::<LoopbackState>::default();
     looped.sent_bytes.store(1_000_000, Relaxed);
-    let mut sink = Sink::new(&case, &Caps::STREAM, Tuning::default(), Recorder::for_counting());
+    let mut sink = Sink::new(&load, &Caps::STREAM, Recorder::for_counting());
     sink = sink.looped(&Caps::STREAM, looped);
     assert!(matches!(sink.next_step(at(0)), Step::Tune(_)));
     for second in 0..=21 {
@@ -111,7 +104,7 @@ fn at(seconds: u64) -> Time {
 
 #[test]
 fn a_draining_link_is_not_stalled() {
-    let mut source = Source::new(&case(1000), &Caps::STREAM, Tuning::default(), Recorder::for_counting());
+    let mut source = Source::new(&load(1000), &Caps::STREAM, Recorder::for_counting());
     assert!(matches!(source.next_step(at(0)), Step::Tune(_)));
     assert!(matches!(source.next_step(at(0)), Step::Send { .. }));
     source.on_sent(1000, at(0));
@@ -136,7 +129,7 @@ fn a_connectionless_receiver_sends_keepalives() {
         can_signal_close: false,
         ..Caps::STREAM
     };
-    let mut sink = Sink::new(&case(1400), &caps, Tuning::default(), Recorder::for_counting());
+    let mut sink = Sink::new(&load(1400), &caps, Recorder::for_counting());
     sink = sink.with_keepalive(b"here".to_vec());
     assert!(matches!(sink.next_step(at(0)), Step::Tune(_)));
     let (mut now, mut signs) = (at(0), 0);

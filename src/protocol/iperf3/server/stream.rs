@@ -8,11 +8,12 @@ use super::{POLL_INTERVAL, ServerTest};
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, StopReason};
 use crate::link::{Batch, Caps, Fault, Framing};
-use crate::plan::{Case, Pacing, StopCondition};
+use crate::plan::{Pacing, StopCondition};
 use crate::protocol::iperf3::data::{StreamParams, TestStream};
 use crate::protocol::iperf3::wire::{self, Parameters};
-use crate::protocol::{ServerConfig, ServerLimits, server_case};
+use crate::protocol::{ServerConfig, ServerLimits};
 use crate::sample::Recorder;
+use crate::workload::Load;
 
 pub struct ServerStream {
     config: Arc<ServerConfig>,
@@ -54,13 +55,12 @@ impl ServerStream {
         let Some((number, parameters)) = number.zip(self.test.parameters.get()) else { return };
         let limits = &self.config.limits;
         let making = StreamParams {
-            case: &stream_case(parameters, number, limits),
+            load: &stream_load(parameters, number, limits),
             caps: &self.caps,
             index: number,
             test: &self.test.state,
             counters_64bit: parameters.counters_64bit,
             recorder: Recorder::for_counting(),
-            pinned_cpu: parameters.server_cpu,
         };
         let stream = match parameters.is_upload(number) {
             true => TestStream::receiver(making),
@@ -70,9 +70,9 @@ impl ServerStream {
     }
 }
 
-/// The case of a stream on the server; the client signals its end. A TCP stream with a volume stops sending at that
+/// The load of a stream on the server; the client signals its end. A TCP stream with a volume stops sending at that
 /// volume. Datagrams may be lost, so their senders continue.
-fn stream_case(parameters: &Parameters, number: usize, limits: &ServerLimits) -> Case {
+fn stream_load(parameters: &Parameters, number: usize, limits: &ServerLimits) -> Load {
     let length = u64::from(parameters.length);
     let all = match (parameters.bytes, parameters.blocks) {
         (0, blocks) => blocks.saturating_mul(length),
@@ -83,16 +83,20 @@ fn stream_case(parameters: &Parameters, number: usize, limits: &ServerLimits) ->
     let most = limits.bit_rate.map(|rate| rate / parameters.stream_count() as f64);
     let asked = Some(parameters.bits_per_second).filter(|rate| *rate > 0.0);
     let rate = asked.into_iter().chain(most).reduce(f64::min);
-    let omit = Duration::from_secs(parameters.omit_s);
-    Case {
+    let warm_up = match parameters.omit_s {
+        0 => StopCondition::default(),
+        seconds => StopCondition::after_time(Duration::from_secs(seconds)),
+    };
+    Load {
         pacing: rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: rate / bits }),
-        warm_up: (!omit.is_zero()).then(|| StopCondition::after_time(omit)),
+        warm_up,
         stop: StopCondition {
             volume_bytes: counted.then(|| all.div_ceil(parameters.parallel.into())),
             ..StopCondition::default()
         },
         timeout: Duration::from_secs(limits.idle_s),
-        ..server_case(parameters.length)
+        cpu: parameters.server_cpu,
+        ..Load::endless(parameters.length)
     }
 }
 

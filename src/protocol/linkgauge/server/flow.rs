@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use super::session::{FlowSlot, STAGE_CUT, STAGE_MEASURING};
 use crate::clock::Time;
-use crate::link::party::{Party, PartyCost, Step, StopReason, Tuning};
+use crate::link::party::{Party, PartyCost, Step, StopReason};
 use crate::link::{Batch, Caps, Fault, Framing};
-use crate::plan::{Case, Pacing, WaitMode};
+use crate::plan::{Pacing, WaitMode};
 use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
-use crate::protocol::{ServerLimits, echo, server_case};
+use crate::protocol::{ServerLimits, echo};
 use crate::sample::Recorder;
 use crate::workload::latency::Reflector;
 use crate::workload::throughput::{Sink, Source, overtime, planned_time};
-use crate::workload::{FlowReport, RecordingParty};
+use crate::workload::{FlowReport, Load, RecordingParty};
 
 /// Interval between checks of the session's state while a flow waits for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -131,15 +131,16 @@ impl FlowParty {
         caps: &Caps,
         limits: &ServerLimits,
     ) -> FlowParty {
-        let tuning = Tuning { wait: grant.wait, cpu: plan.cpu, batch_message_bytes: None };
-        let case = flow_case(plan, grant);
+        let load = flow_load(plan, grant);
         let recorder = Recorder::for_counting();
         match kind {
-            FlowKind::Reflect => {
-                FlowParty::Reflect(echo::new_reflector(caps, tuning, Duration::from_secs(limits.idle_s)))
-            }
-            FlowKind::Receive => FlowParty::Receive(Box::new(Sink::new(&case, caps, tuning, recorder))),
-            FlowKind::Send => FlowParty::Send(Box::new(Source::new(&case, caps, tuning, recorder))),
+            FlowKind::Reflect => FlowParty::Reflect(echo::new_reflector(
+                caps,
+                load.tuning(),
+                Duration::from_secs(limits.idle_s),
+            )),
+            FlowKind::Receive => FlowParty::Receive(Box::new(Sink::new(&load, caps, recorder))),
+            FlowKind::Send => FlowParty::Send(Box::new(Source::new(&load, caps, recorder))),
         }
     }
 
@@ -180,16 +181,17 @@ impl FlowParty {
     }
 }
 
-/// The plan as a case for the workload's parties.
-fn flow_case(plan: &ServerPlan, grant: FlowGrant) -> Case {
-    Case {
+/// The load of one flow of the plan.
+fn flow_load(plan: &ServerPlan, grant: FlowGrant) -> Load {
+    Load {
+        message_bytes: plan.message_bytes,
         pacing: grant.per_second.map_or(plan.pacing, |per_second| Pacing::Fixed { per_second }),
         stop: plan.stop,
-        warm_up: Some(plan.warm_up),
+        warm_up: plan.warm_up,
         timeout: Duration::from_nanos(plan.timeout_ns),
         wait: grant.wait,
-        parallel: plan.flows.len() as u32,
-        ..server_case(plan.message_bytes)
+        cpu: plan.cpu,
+        flows: plan.flows.len() as u32,
     }
 }
 

@@ -13,12 +13,11 @@ use super::job::DownloadJob;
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Fault};
-use crate::plan::Case;
 use crate::protocol::pakbus::EMULATED_MARKER;
 use crate::run::RequestCounts;
 use crate::sample::{Recorder, TransferCounts};
-use crate::workload::RecordingParty;
 use crate::workload::download::{ContentSender, WHOLE_FACT};
+use crate::workload::{Load, RecordingParty};
 
 /// Maximum bytes of a receive.
 const RECEIVE_BYTES: usize = 4096;
@@ -57,21 +56,21 @@ impl Downloader {
     /// `content` receives the data; `seed` is any number, preferably different for each run.
     pub fn new(
         options: PakBusOptions,
-        case: &Case,
+        load: &Load,
         content: Option<ContentSender>,
         seed: u64,
         recorder: Recorder,
     ) -> Downloader {
         let mut conversation =
-            Conversation::new(options.node, case.timeout, options.retries, options.window, seed);
+            Conversation::new(options.node, load.timeout, options.retries, options.window, seed);
         conversation.queue_hello();
         let transaction = conversation.allocate_transaction();
         Downloader {
-            job: DownloadJob::new(options.clone(), case, content.is_some(), transaction),
+            job: DownloadJob::new(options.clone(), load, content.is_some(), transaction),
             options,
             conversation,
             batch: Batch::new(RECEIVE_BYTES, 1),
-            tuning: Some(Tuning { wait: case.wait, cpu: case.pin.near, batch_message_bytes: None }),
+            tuning: Some(load.tuning()),
             content_sender: content,
             reopen_at: None,
             reopen_attempts: 0,

@@ -10,13 +10,14 @@ use super::conversation::{CommandOutcome, Conversation};
 use super::rows::TableFormat;
 use super::{DownloadTarget, PERMISSION_DENIED, PakBusOptions};
 use crate::clock::Time;
-use crate::plan::{Case, StopCondition};
+use crate::plan::StopCondition;
 use crate::protocol::pakbus::message::{FetchRequest, LoggerCommand, ReplyCode};
 use crate::protocol::pakbus::packet::LinkState;
 use crate::protocol::pakbus::reply::{LoggerProgram, LoggerReply};
 use crate::protocol::pakbus::{directory, table};
 use crate::run::RecordCounts;
 use crate::sample::{Recorder, Sample};
+use crate::workload::Load;
 use crate::workload::download::{RecordChecker, RecordStatus};
 
 /// Longest accepted list of files or tables: far more than loggers have.
@@ -76,10 +77,10 @@ pub struct DownloadJob {
 
 impl DownloadJob {
     /// `keeps`: whether the content is saved.
-    pub fn new(options: PakBusOptions, case: &Case, keeps: bool, transaction: u8) -> DownloadJob {
+    pub fn new(options: PakBusOptions, load: &Load, keeps: bool, transaction: u8) -> DownloadJob {
         DownloadJob {
-            chunk_bytes: u16::try_from(case.message_bytes).unwrap_or(u16::MAX),
-            stop: case.stop,
+            chunk_bytes: u16::try_from(load.message_bytes).unwrap_or(u16::MAX),
+            stop: load.stop,
             options,
             stage: DownloadStage::Program,
             transaction,

@@ -1,0 +1,82 @@
+//! A case on its way from what was typed to what can run. `schedule::check` is the only place that makes one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Protocol;
+use crate::endpoint::Endpoint;
+use crate::link::{Caps, Framing};
+use crate::metric::Threshold;
+use crate::plan::{Direction, Pacing, RequestedRate, StopCondition};
+use crate::workload::{Load, Workload, planned_time};
+
+/// Options of a protocol by name, as typed. Only the protocol interprets them.
+pub type ProtocolOptions = BTreeMap<String, String>;
+
+/// A case that a protocol may still complete: it reads its options, refuses what it does not support, and sets what it
+/// alone can know.
+#[derive(Debug, Clone)]
+pub struct CaseDraft {
+    pub workload: &'static Workload,
+    pub direction: Direction,
+    /// The ports of the case; never empty.
+    pub endpoints: Vec<Endpoint>,
+    pub options: ProtocolOptions,
+    /// `None`: the workload chooses after the protocol.
+    pub message_bytes: Option<u32>,
+    pub parallel: u32,
+    pub pacing: Pacing,
+    pub stop: StopCondition,
+    pub warm_up: StopCondition,
+}
+
+/// A case that can run: every name is resolved and every value is set.
+#[derive(Debug, Clone)]
+pub struct ReadyCase {
+    pub protocol: &'static Protocol,
+    pub workload: &'static Workload,
+    pub direction: Direction,
+    /// The ports of the case, run side by side; never empty.
+    pub endpoints: Vec<Endpoint>,
+    /// What the links to each endpoint support.
+    pub caps: Vec<Caps>,
+    pub options: ProtocolOptions,
+    /// Connections to each endpoint, at least 1.
+    pub parallel: u32,
+    /// The load of each connection.
+    pub load: Load,
+    /// The requested rate; the pacing of the load is the effective one.
+    pub rate: RequestedRate,
+    /// The CPU for the threads of the server; `None`: the operating system schedules them.
+    pub server_cpu: Option<u32>,
+    /// Rate of the latency probe beside a load; `None` switches it off.
+    pub probe_per_second: Option<f64>,
+    /// Length of one interval of the time series.
+    pub series_interval: Duration,
+    /// Limits for the shares of late requests.
+    pub late_limits: Vec<Duration>,
+    /// Limits that the figures must meet.
+    pub thresholds: Vec<Threshold>,
+}
+
+impl ReadyCase {
+    /// Planned duration of one repetition, if the plan determines it.
+    pub fn planned_time(&self) -> Option<Duration> {
+        planned_time(&self.load, &self.caps)
+    }
+
+    /// Whether all links deliver every byte in order or break.
+    pub fn is_reliable_stream(&self) -> bool {
+        self.caps.iter().all(|caps| caps.is_reliable && caps.framing == Framing::Stream)
+    }
+
+    /// Whether the client sends payload that does not come back.
+    pub fn sends(&self) -> bool {
+        matches!(self.direction, Direction::Send | Direction::Both)
+    }
+
+    /// Whether the client receives payload that it did not send.
+    pub fn receives(&self) -> bool {
+        matches!(self.direction, Direction::Receive | Direction::Both)
+    }
+}

@@ -1,0 +1,252 @@
+//! Resolves a plan: looks up every name, checks the combinations, and sets whatever was left open. Only what passes here
+//! can run.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::default_pacing;
+use crate::endpoint::Endpoint;
+use crate::host::cpu;
+use crate::link::{Caps, Fault, Framing, endpoint_caps};
+use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate};
+use crate::protocol::shorthand::expand_url;
+use crate::protocol::{CaseDraft, PROTOCOLS, Protocol, ReadyCase, auto, find_protocol};
+use crate::workload::{Load, WORKLOADS, Workload, default_timeout, find_workload};
+
+/// A case that cannot run as planned, found before any link is opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{what}", .case.map(|case| format!("case {case}: ")).unwrap_or_default())]
+pub struct InvalidCase {
+    /// Index of the case, if the plan has several.
+    case: Option<usize>,
+    what: String,
+}
+
+/// A plan that can run. [`check`] makes it.
+#[derive(Debug, Clone)]
+pub struct CheckedPlan {
+    pub(super) title: Option<String>,
+    pub(super) repeat: u32,
+    pub(super) keep_going: bool,
+    pub(super) cases: Vec<CheckedCase>,
+}
+
+impl CheckedPlan {
+    /// The cases in the order in which they run.
+    pub fn cases(&self) -> impl ExactSizeIterator<Item = &ReadyCase> {
+        self.cases.iter().map(|case| &case.ready)
+    }
+}
+
+/// A case of a checked plan.
+#[derive(Debug, Clone)]
+pub(super) struct CheckedCase {
+    pub(super) ready: ReadyCase,
+    /// What was typed, if the protocol is still to be detected.
+    pub(super) undetected: Option<Case>,
+    /// Requested settings for the document, with units in the names.
+    pub(super) requested: Map<String, Value>,
+}
+
+/// Resolves every name of the plan, checks the combinations, and fills in defaults.
+///
+/// # Errors
+/// The first case that cannot run as planned, and why.
+pub fn check(plan: Plan) -> Result<CheckedPlan, InvalidCase> {
+    let typed: Vec<Case> = plan.cases.into_iter().flat_map(expand_sizes).collect();
+    let several = typed.len() > 1;
+    let mut cases = Vec::with_capacity(typed.len());
+    for (index, case) in typed.into_iter().enumerate() {
+        let checked = check_case(case);
+        cases.push(checked.map_err(|what| InvalidCase { case: several.then_some(index + 1), what })?);
+    }
+    Ok(CheckedPlan { title: plan.title, repeat: plan.repeat, keep_going: plan.keep_going, cases })
+}
+
+/// Duration of the plan, if it follows from the plan alone.
+pub fn estimate_duration(plan: &CheckedPlan) -> Option<Duration> {
+    let once: Option<Duration> = plan.cases().map(ReadyCase::planned_time).sum();
+    once.map(|once| once * plan.repeat)
+}
+
+/// Expands a case without a size into one case for each default size of its protocol.
+fn expand_sizes(case: Case) -> Vec<Case> {
+    match find_protocol(&case.peer).map_or(&[][..], |protocol| protocol.sizes) {
+        sizes if case.message_bytes.is_none() && !sizes.is_empty() => {
+            sizes.iter().map(|&size| Case { message_bytes: Some(size), ..case.clone() }).collect()
+        }
+        _ => vec![case],
+    }
+}
+
+fn check_case(mut case: Case) -> Result<CheckedCase, String> {
+    expand_url(&mut case)?;
+    if case.peer == auto::NAME {
+        if let Some(option) = case.peer_options.keys().next() {
+            let has_option = |protocol: &&Protocol| protocol.options.iter().any(|(name, _)| name == option);
+            let known = join_names(PROTOCOLS.iter().filter(has_option).map(|protocol| protocol.name));
+            return Err(format!("option '{option}' needs a named peer that has it (--peer): {known}"));
+        }
+        let ready = resolve(&case, &auto::UNDETECTED)?;
+        let requested = requested_settings(&case, &ready, case.direction);
+        return Ok(CheckedCase { ready, requested, undetected: Some(case) });
+    }
+    let protocol = find_protocol(&case.peer).ok_or_else(|| {
+        let known = join_names(PROTOCOLS.iter().map(|protocol| protocol.name));
+        format!("unknown peer '{}' (known: auto, {known})", case.peer)
+    })?;
+    let ready = resolve(&case, protocol)?;
+    let requested = requested_settings(&case, &ready, Some(ready.direction));
+    Ok(CheckedCase { ready, requested, undetected: None })
+}
+
+/// The names with commas between them, or "none".
+fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Resolves what was typed into a case that can run with this protocol.
+pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyCase, String> {
+    let workload = find_workload(&case.workload).ok_or_else(|| {
+        let known = join_names(WORKLOADS.iter().map(|workload| workload.name));
+        format!("unknown workload '{}' (known: {known})", case.workload)
+    })?;
+    let linked = endpoints_caps(&case.endpoints)?;
+    check_cpu(case.pin.near)?;
+    let mut draft = CaseDraft {
+        workload,
+        direction: resolve_direction(case, protocol, workload)?,
+        endpoints: case.endpoints.clone(),
+        options: case.peer_options.clone(),
+        message_bytes: case.message_bytes,
+        parallel: case.parallel,
+        pacing: case.pacing,
+        stop: if case.stop.is_unlimited() { workload.default_stop } else { case.stop },
+        warm_up: case.warm_up.unwrap_or(workload.default_warm_up),
+    };
+    check_options(&draft, protocol)?;
+    linked.iter().try_for_each(|caps| (protocol.prepare_case)(&mut draft, caps))?;
+    let message_bytes = draft.message_bytes.unwrap_or_else(|| default_size(&draft, case.rate, &linked[0]));
+    // The protocol may have changed the options of the endpoints.
+    let caps = endpoints_caps(&draft.endpoints)?;
+    check_fits(&draft.endpoints[0], message_bytes, &caps)?;
+    let pacing = match (case.rate, draft.pacing, case.rate.per_second(message_bytes)) {
+        (RequestedRate::Bits { .. }, Pacing::Closed, Some(per_second)) => Pacing::Fixed { per_second },
+        (_, pacing, _) => pacing,
+    };
+    let load = Load {
+        message_bytes,
+        pacing,
+        stop: draft.stop,
+        warm_up: draft.warm_up,
+        timeout: case.timeout.unwrap_or_else(|| default_timeout(workload, message_bytes, &linked)),
+        wait: case.wait,
+        cpu: case.pin.near,
+        flows: draft.parallel,
+    };
+    Ok(ReadyCase {
+        protocol,
+        workload,
+        direction: draft.direction,
+        endpoints: draft.endpoints,
+        caps,
+        options: draft.options,
+        parallel: draft.parallel,
+        load,
+        rate: case.rate,
+        server_cpu: case.pin.far,
+        probe_per_second: case.probe_per_second,
+        series_interval: case.series_interval,
+        late_limits: case.late_limits.clone(),
+        thresholds: case.thresholds.clone(),
+    })
+}
+
+/// Capabilities of the links to each endpoint.
+fn endpoints_caps(endpoints: &[Endpoint]) -> Result<Vec<Caps>, String> {
+    let caps = endpoints.iter().map(|endpoint| {
+        endpoint_caps(endpoint).map_err(|fault| match fault {
+            Fault::Endpoint(error) => error.to_string(),
+            fault => format!("{endpoint}: {fault}"),
+        })
+    });
+    caps.collect()
+}
+
+fn check_cpu(cpu: Option<u32>) -> Result<(), String> {
+    let may = cpu::current_affinity();
+    let Some(cpu) = cpu.filter(|cpu| !may.contains(cpu)) else { return Ok(()) };
+    let may: Vec<String> = may.iter().map(u32::to_string).collect();
+    let may = may.join(", ");
+    Err(format!("there is no CPU {cpu} for this end: it may run on {may} (--pin NEAR,FAR)"))
+}
+
+/// The direction of a case, if the protocol supports it for that workload.
+fn resolve_direction(case: &Case, protocol: &Protocol, workload: &Workload) -> Result<Direction, String> {
+    let (endpoint, name) = (&case.endpoints[0], protocol.name);
+    let Some((_, directions)) = protocol.workloads.iter().find(|(name, _)| *name == workload.name) else {
+        let can = join_names(protocol.workloads.iter().map(|(name, _)| *name));
+        return Err(format!("{endpoint}: peer {name} cannot do {} (it can: {can})", workload.name));
+    };
+    let direction = case.direction.unwrap_or(directions[0]);
+    if directions.contains(&direction) {
+        return Ok(direction);
+    }
+    let can = join_names(directions.iter().map(|direction| direction.name()));
+    Err(format!("{endpoint}: peer {name} cannot go in direction {} (it can: {can})", direction.name()))
+}
+
+fn check_options(draft: &CaseDraft, protocol: &Protocol) -> Result<(), String> {
+    let is_unknown = |option: &&String| !protocol.options.iter().any(|(name, _)| name == option);
+    let Some(option) = draft.options.keys().find(is_unknown) else { return Ok(()) };
+    let known = join_names(protocol.options.iter().map(|(name, _)| *name));
+    Err(format!("peer {} has no option '{option}' (known: {known})", protocol.name))
+}
+
+/// The message size that neither the plan nor the protocol sets.
+fn default_size(draft: &CaseDraft, rate: RequestedRate, caps: &Caps) -> u32 {
+    let mut bytes = (draft.workload.default_size)(caps);
+    if caps.framing == Framing::Stream {
+        if let RequestedRate::Bits { per_second } = rate {
+            bytes = bytes.min(default_pacing::paced_block_bytes(per_second));
+        }
+        if let Some(volume) = draft.stop.volume_bytes {
+            bytes = bytes.min(u32::try_from(volume).unwrap_or(u32::MAX));
+        }
+    }
+    bytes
+}
+
+fn check_fits(endpoint: &Endpoint, message_bytes: u32, caps: &[Caps]) -> Result<(), String> {
+    match caps.iter().filter_map(|caps| caps.max_message_bytes).min() {
+        Some(limit) if message_bytes as usize > limit => Err(format!(
+            "{endpoint}: a message of {message_bytes} bytes does not fit: use a --size of at most {limit}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Requested settings, with units in the names. `direction` is known once the protocol is.
+fn requested_settings(case: &Case, ready: &ReadyCase, direction: Option<Direction>) -> Map<String, Value> {
+    let load = &ready.load;
+    let value = json!({
+        "peer": case.peer,
+        "peer_options": ready.options,
+        "direction": direction.map(Direction::name),
+        "endpoints": ready.endpoints,
+        "rate": ready.rate,
+        "pacing": load.pacing,
+        "stop": load.stop,
+        "warm_up": load.warm_up,
+        "timeout_ns": load.timeout.as_nanos() as u64,
+        "wait": load.wait,
+        "pin": case.pin,
+        "probe_per_second": ready.probe_per_second,
+    });
+    match value {
+        Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        _ => Map::new(),
+    }
+}

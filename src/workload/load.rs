@@ -1,0 +1,50 @@
+//! What the parties of one flow take: the size of the messages, when they are due, and when the flow ends.
+
+use std::time::Duration;
+
+use crate::link::party::Tuning;
+use crate::plan::{Pacing, StopCondition, WaitMode};
+
+/// The load of one flow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Payload bytes of one message.
+    pub message_bytes: u32,
+    pub pacing: Pacing,
+    pub stop: StopCondition,
+    /// Excluded from every figure.
+    pub warm_up: StopCondition,
+    /// A request without a reply by then is lost; a flow without progress for that long has failed.
+    pub timeout: Duration,
+    pub wait: WaitMode,
+    /// The CPU of the flow's thread; `None` leaves the choice to the system.
+    pub cpu: Option<u32>,
+    /// Flows of the case at one endpoint: with more of them, each may take longer to end.
+    pub flows: u32,
+}
+
+impl Load {
+    /// One flow at full speed, without an end, a warm-up or a time-out.
+    pub fn endless(message_bytes: u32) -> Load {
+        Load {
+            message_bytes,
+            pacing: Pacing::Closed,
+            stop: StopCondition::default(),
+            warm_up: StopCondition::default(),
+            timeout: Duration::MAX,
+            wait: WaitMode::Block,
+            cpu: None,
+            flows: 1,
+        }
+    }
+
+    /// Settings of the link and the thread for one message at a time.
+    pub fn tuning(&self) -> Tuning {
+        Tuning { wait: self.wait, cpu: self.cpu, batch_message_bytes: None }
+    }
+
+    /// The same for many messages at a time.
+    pub fn batch_tuning(&self) -> Tuning {
+        Tuning { batch_message_bytes: Some(self.message_bytes), ..self.tuning() }
+    }
+}
