@@ -5,13 +5,20 @@
 //! seed, so results are reproducible.
 
 mod centre;
+mod change;
+mod detectable;
 pub mod fit;
+mod groups;
 mod hull;
 mod jitter;
 mod moments;
 mod percentile;
+mod prediction;
 mod rank;
+mod repetitions;
 mod series;
+pub mod simulate;
+mod within_run;
 
 mod kendall;
 mod kolmogorov;
@@ -21,15 +28,19 @@ mod student;
 mod sum;
 
 pub use centre::{median, median_interval};
+pub use change::level_changes;
+pub use detectable::{repetitions_to_detect, smallest_detectable_shift};
+pub use groups::{Group, separate_groups};
 pub use hull::lower_hull_slope;
 pub use jitter::Jitter;
 pub use moments::Moments;
 pub use percentile::{interval_ranks, is_supported, nearest_rank};
+pub use prediction::{MIN_EARLIER_RESULTS, Usual, prediction_interval, usual};
 pub use random::SplitMix64;
-#[cfg(test)]
-pub(crate) use random::simulate;
 pub use rank::{hodges_lehmann_shift, mann_whitney_p};
+pub use repetitions::{MIN_INTERVAL_REPETITIONS, run_interval};
 pub use series::{Drift, detect_drift, warm_up_samples};
+pub use within_run::{Dependence, dependence, within_run_ranks};
 
 use serde::{Deserialize, Serialize};
 

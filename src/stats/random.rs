@@ -28,38 +28,6 @@ impl SplitMix64 {
     }
 }
 
-/// Simulated measurements for the tests in this folder.
-#[cfg(test)]
-pub(crate) mod simulate {
-    use super::SplitMix64;
-
-    /// A standard normal number (Box and Muller 1958).
-    pub(crate) fn normal(random: &mut SplitMix64) -> f64 {
-        let mut uniform = || random.uniform() + f64::EPSILON / 4.0;
-        let radius = (-2.0 * uniform().ln()).sqrt();
-        radius * (std::f64::consts::TAU * uniform()).cos()
-    }
-
-    /// n independent log-normal values: median 1, `sigma` the deviation of the logarithm.
-    pub(crate) fn log_normal(n: usize, sigma: f64, seed: u64) -> Vec<f64> {
-        let random = &mut SplitMix64::new(seed);
-        (0..n).map(|_| (sigma * normal(random)).exp()).collect()
-    }
-
-    /// n values of x_i = rho·x_(i−1) + e_i: mean 0, variance 1.
-    pub(crate) fn autoregressive(n: usize, rho: f64, seed: u64) -> Vec<f64> {
-        let random = &mut SplitMix64::new(seed);
-        let noise = (1.0 - rho * rho).sqrt();
-        let mut x = normal(random);
-        (0..n)
-            .map(|_| {
-                x = rho * x + noise * normal(random);
-                x
-            })
-            .collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

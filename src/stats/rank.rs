@@ -137,7 +137,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::stats::random::simulate::log_normal;
+    use crate::stats::simulate::log_normal;
 
     /// Values from the Python expression [(i*factor % modulus)/scale + offset for i in range(n)].
     fn list(n: u32, factor: u32, modulus: u32, scale: f64, offset: f64) -> Vec<f64> {

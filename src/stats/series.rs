@@ -119,7 +119,7 @@ pub(super) fn batch_means(series: &[f64], size: usize) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::random::simulate;
+    use super::super::simulate;
     use super::*;
     use proptest::prelude::*;
 
