@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""linkgauge beside sockperf and iperf3 on loop-back: interleaved repetitions, same CPUs, default buffers.
+"""Compares linkgauge with sockperf and iperf3 on loopback: interleaved repetitions, same CPUs, default buffers.
 
 Prints the median ratio of each figure with its 95 % interval (bootstrap of the paired ratios).
     benches/against_peers.py [--binary target/release/linkgauge] [--repeat 10] [--cpus 0,1] [--seconds 2] [ROW…]
-Needs: sockperf, iperf3, taskset. Ends every program it starts, by process id.
+Needs: sockperf, iperf3, taskset. It ends every program that it starts, by process id.
 """
 import json, re, socket, time
 
@@ -17,7 +17,7 @@ PORT = 17311
 
 
 class Server(common.Program):
-    """A far end of another program, or ours."""
+    """A server of another program, or ours."""
 
     def __init__(self, command, port, connects=True):
         super().__init__(command)
@@ -56,7 +56,7 @@ def sockperf_latency(scheme, spin):
                               "-t", str(max(1, round(args.seconds))), "--full-rtt", *extra])
     median = re.search(r"percentile 50.000 =\s*([\d.]+)", text)
     if not median:
-        raise SystemExit(f"sockperf told no median: {text}")
+        raise SystemExit(f"sockperf printed no median: {text}")
     return float(median.group(1)) * 1000
 
 
@@ -69,7 +69,7 @@ def our_throughput(scheme):
 def iperf3_throughput(scheme):
     server = ["iperf3", "-s", "-B", "127.0.0.1", "-p", str(PORT + 2)]
     udp = ["-u", "-b", "0", "-l", "1400"] if scheme == "udp" else []
-    # A connection without a test would keep it busy.
+    # A connection without a test would occupy it.
     with Server(server, PORT + 2, connects=False):
         text = common.output(["iperf3", "-c", "127.0.0.1", "-p", str(PORT + 2), "-t", str(max(1, round(args.seconds))),
                               "-A", args.cpus, "-J", *udp])

@@ -1,4 +1,4 @@
-"""What the benchmarks here have in common: flags, programs as long as they are needed, documents, ratios.
+"""Shared code of the benchmarks: flags, background programs, documents, ratios.
 
 Not a benchmark itself. Nothing that they run goes into the store of whoever runs them; every program that they start is
 ended by its process id.
@@ -9,19 +9,19 @@ os.environ["LINKGAUGE_STORE"] = ""
 
 
 def flags(text, repeat=10, seconds=None, cpus=None):
-    """The flags that a benchmark with this help text takes; it adds its own."""
+    """The common flags of a benchmark with this help text, to which it adds its own."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="target/release/linkgauge")
     parser.add_argument("--repeat", type=int, default=repeat)
     if seconds:
         parser.add_argument("--seconds", type=type(seconds), default=seconds)
     if cpus:
-        parser.add_argument("--cpus", default=cpus, help="CPU of the near end, CPU of the far end")
+        parser.add_argument("--cpus", default=cpus, help="CPU of the client, CPU of the server")
     return parser
 
 
 class Program:
-    """A program that runs beside the measuring, as long as it is needed."""
+    """A program that runs beside the measurement while it is needed."""
 
     def __init__(self, command, **streams):
         self.process = subprocess.Popen(command, **{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **streams})
@@ -42,7 +42,7 @@ class Program:
 
 
 class Server(Program):
-    """A far end of ours, or a piece of the lab, on a port of its own; it says where."""
+    """A server of ours, or a part of the lab, on a free port; it prints its endpoint."""
 
     def __init__(self, command):
         super().__init__(command, stdout=subprocess.PIPE, text=True)
@@ -52,12 +52,12 @@ class Server(Program):
             raise SystemExit(f"{' '.join(command)}: it did not start")
         self.url = line.strip().rsplit(" on ", 1)[1]
         self.place = self.url.split("://")[1]
-        # What else it says must not hold it up.
+        # Further output must not block it.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
 
 def output(command, timeout=120):
-    """What a program says on its standard output; one that fails ends the benchmark."""
+    """The standard output of a program; a failure ends the benchmark."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {done.stderr or done.stdout}")
@@ -65,7 +65,7 @@ def output(command, timeout=120):
 
 
 def document(command, timeout=1800):
-    """The run that a command of ours makes, also where it is not whole."""
+    """The run of a command of ours, even if it is incomplete."""
     done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=timeout)
     try:
         run = json.loads(done.stdout)
@@ -77,7 +77,7 @@ def document(command, timeout=1800):
 
 
 def case(command):
-    """The first case of the run that a command of ours makes."""
+    """The first case of the run of a command of ours."""
     return json.loads(output([*command, "--quiet", "--json", "-"]))["cases"][0]
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""linkgauge among iperf3s on loop-back: what our server and our client can do where the other end is Debian's.
+"""Speed of our iperf3 server and client on loopback, with Debian's iperf3 at the other end.
 
 rates: median ratio of a pair with one of ours to the pair of two iperf3, with its 95 % interval (bootstrap of the paired
 ratios); byte counts of both ends must be those that the protocol lets be equal. killed: one of 20 clients is killed
 (SIGKILL) each second for 20 s, a new one takes its place, and each time a further client has to be served at once.
     benches/iperf3_peer.py [--binary target/release/linkgauge] [--repeat 10] [--seconds 2] [rates] [killed]
-Needs: iperf3. Ends every program it starts, by process id.
+Needs: iperf3. It ends every program that it starts, by process id.
 """
 import json, socket, statistics, subprocess, time
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The two bars of LINX: round trips beside raw TCP in the same run, and one-way messages a second. One row a bar.
+"""The two bars of LINX: round trips compared with raw TCP in the same run, and one-way messages per second. One row per bar.
 
     benches/linx.py [--binary target/release/linkgauge] [--repeat 10] [--cpus 0,1] [--seconds 2]
-Ends every program it starts, by process id.
+It ends every program that it starts, by process id.
 """
 import statistics, time
 

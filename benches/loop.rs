@@ -75,7 +75,7 @@ impl Exchange {
         let hosting =
             move |_: &str| -> Box<dyn Party> { Box::new(echo_reflector(&far, Duration::from_secs(60))) };
         let hosted = dialer.listen(&endpoint).expect("mem listens").set_party_factory(Box::new(hosting));
-        assert!(hosted.is_ok(), "mem runs its own far ends");
+        assert!(hosted.is_ok(), "mem runs its own servers");
         let recorder = Recorder::new(false, 1_000_000_000, Default::default(), None);
         let party = Pinger::new(Box::new(EchoCodec::new(&load, &caps)), &load, &caps, recorder);
         let link = dialer.open(&endpoint).expect("mem opens");
@@ -94,7 +94,7 @@ impl Exchange {
                 &mut self.now,
                 Duration::from_secs(1),
             );
-            assert!(!matches!(acted, Ok(StepOutcome::Done) | Err(_)), "an exchange without an end");
+            assert!(!matches!(acted, Ok(StepOutcome::Done) | Err(_)), "a round trip without an end");
         }
     }
 

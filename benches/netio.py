@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Blocks of 32 KB as NETIO has them beside our own session's messages of that size, TCP on loop-back: interleaved pairs.
+"""NETIO's blocks of 32 KB compared with messages of that size in the linkgauge protocol, TCP on loopback: interleaved pairs.
 
 Prints the median ratio of the delivered rates (netio / linkgauge) with its 95 % interval (bootstrap). The bar is 0.95.
     benches/netio.py [--binary target/release/linkgauge] [--repeat 10] [--cpus 0,1] [--seconds 2]
-Needs: taskset. Ends every program it starts, by process id.
+Needs: taskset. It ends every program that it starts, by process id.
 """
 import common
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""STAMP beside our own UDP peer on loop-back: interleaved repetitions, same CPUs, messages of the same size.
+"""STAMP compared with the linkgauge protocol over UDP on loopback: interleaved repetitions, same CPUs, same message size.
 
 Prints the median ratio of the round trips' medians with its 95 % interval (bootstrap of the paired ratios), and what the
 reflector took of them. The bar is a ratio of 1.1 for open packets.
     benches/reflectors.py [--binary target/release/linkgauge] [--repeat 10] [--cpus 0,1] [--seconds 1]
-Needs: taskset. Ends every program it starts, by process id.
+Needs: taskset. It ends every program that it starts, by process id.
 """
 import contextlib, statistics, tempfile
 
@@ -21,7 +21,7 @@ def measure(url, *more):
 with contextlib.ExitStack() as servers, tempfile.NamedTemporaryFile("w") as key:
 
     def serve(*more):
-        """A far end on a free port; its URL."""
+        """Starts a server on a free port; returns its URL."""
         server = common.Server(["taskset", "-c", FAR, args.binary, "serve", "udp://127.0.0.1:0", *more])
         return servers.enter_context(server).url
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What the lab adds to a serial line: pacing, rates, many ports, redirection, CPU beside ser2net. Prints one row a bar.
+"""Overhead of the lab on a serial line: pacing, rates, many ports, redirection, CPU compared with ser2net. Prints one row per bar.
 
     benches/serial_lines.py [--binary target/release/linkgauge] [--seconds 10] [--repeat 8] [ROW…]
-Rows: pacing rates ports latency redirect cpu. Every piece of the lab is a process of its own, ended by process id.
+Rows: pacing rates ports latency redirect cpu. Every part of the lab is its own process, ended by process id.
 Needs: ser2net (row cpu). Run it on a machine that does nothing else.
 """
 import os, socket, statistics, subprocess, sys, tempfile, time
@@ -10,10 +10,10 @@ import os, socket, statistics, subprocess, sys, tempfile, time
 import common
 
 parser = common.flags(__doc__, repeat=8, seconds=10.0)
-parser.add_argument("--cpus", default="", help="taskset list for the lab's processes and for the near end: LAB/NEAR")
+parser.add_argument("--cpus", default="", help="taskset list for the lab's processes and for the client: LAB/CLIENT")
 parser.add_argument("rows", nargs="*")
 args = parser.parse_args()
-LAB, _, NEAR = args.cpus.partition("/")
+LAB, _, CLIENT = args.cpus.partition("/")
 BASE = 17401
 RATES = [75, 150, 200, 300, 600, 1200, 1800, 2400, 4800, 9600, 19200, 38400, 57600, 115200, 230400, 460800, 500000,
          576000, 921600, 1000000, 1152000, 1500000, 2000000, 2500000, 3000000, 3500000, 4000000]
@@ -24,7 +24,7 @@ def pinned(cpus, command):
 
 
 class Process(common.Program):
-    """A piece of the lab, as long as it is needed."""
+    """A part of the lab that runs while it is needed."""
 
     def __init__(self, command, ready):
         super().__init__(pinned(LAB, command), stderr=subprocess.PIPE)
@@ -49,7 +49,7 @@ def listening(port):
 
 
 def bound(port):
-    """Whether somebody listens, without connecting: a device server takes one client only."""
+    """Whether the port has a listener, without connecting: a device server accepts only one client."""
     wanted = f":{port:04X}"
     return lambda: any(line.split()[1].endswith(wanted) and line.split()[3] == "0A"
                        for line in open("/proc/net/tcp").read().splitlines()[1:])
@@ -70,8 +70,8 @@ def device_server(path, ports, port=BASE, *flags):
 RATE = [9600]
 
 
-def gauge(*command):
-    return common.document(pinned(NEAR, [args.binary, *command]))["cases"][0]
+def measure(*command):
+    return common.document(pinned(CLIENT, [args.binary, *command]))["cases"][0]
 
 
 def wrong(case):
@@ -86,7 +86,7 @@ def row_pacing(directory):
             count = max(200, round(args.seconds * 1e6 / (ideal + 100)))
             excess = {"p50": [], "p99": []}
             for _ in range(args.repeat):
-                pair = [gauge("latency", f"serial://{path}?baud={baud}", "--count", str(count))["latency_ns"]
+                pair = [measure("latency", f"serial://{path}?baud={baud}", "--count", str(count))["latency_ns"]
                         for path in (plain[0], unpaced[0])]
                 for name in excess:
                     excess[name].append((pair[0][name] - pair[1][name]) / 1000 - ideal)
@@ -102,7 +102,7 @@ def row_rates(directory):
     path, process = uart(directory)
     with process:
         for baud in RATES:
-            case = gauge("throughput", f"serial://{path}?baud={baud}", "-d", "loop", "-t", f"{args.seconds}s")
+            case = measure("throughput", f"serial://{path}?baud={baud}", "-d", "loop", "-t", f"{args.seconds}s")
             print(f"rate {baud}: {case['line_rate_percent']:.3f} % in {case['elapsed_ns'] / 1e9:.2f} s {wrong(case)}")
 
 
@@ -110,7 +110,7 @@ def loop(path, ports, baud, *flags):
     RATE[0] = baud
     with device_server(path, ports) as server:
         before = server.cpu()
-        case = gauge("throughput", f"tcp://127.0.0.1:{BASE}?baud={baud}&flow=rtscts", "-d", "loop", "--ports", str(ports),
+        case = measure("throughput", f"tcp://127.0.0.1:{BASE}?baud={baud}&flow=rtscts", "-d", "loop", "--ports", str(ports),
                      "-t", f"{args.seconds}s", *flags)
         return case, server.cpu() - before
 
@@ -126,7 +126,7 @@ def row_ports(directory):
 
 
 def ping(url, ports):
-    return gauge("latency", url, "--ports", str(ports), "-t", f"{args.seconds}s")["latency_ns"]["p50"] / 1000
+    return measure("latency", url, "--ports", str(ports), "-t", f"{args.seconds}s")["latency_ns"]["p50"] / 1000
 
 
 def row_latency(directory):
@@ -173,7 +173,7 @@ def row_cpu(directory):
             RATE[0] = baud
             with Process(["ser2net", "-n", "-c", config], bound(BASE + 100 + ports - 1)) as server:
                 before = server.cpu()
-                other = gauge("throughput", f"tcp://127.0.0.1:{BASE + 100}?baud={baud}&flow=rtscts", "-d", "loop", "--ports",
+                other = measure("throughput", f"tcp://127.0.0.1:{BASE + 100}?baud={baud}&flow=rtscts", "-d", "loop", "--ports",
                               str(ports), "-t", f"{args.seconds}s")
                 theirs = server.cpu() - before
             ratios.append(ours / theirs)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What the shaper does to what passes, and downloads from an emulated logger behind it. Prints one row a bar.
+"""Accuracy of the shaper, and downloads from an emulated logger behind it. Prints one row per bar.
 
     benches/shaped_links.py [--binary target/release/linkgauge] [--seconds 5] [--repeat 5] [--full] [ROW…]
 Rows: delay rate connections download frames. Bars: added delay exact to 0.2 ms above the unshaped forwarder (median); rate to 1 %
 from 1 kB/s to 100 MB/s; 200 connections, no byte changed or lost; a download one chunk at a time within 3 % of its
-prediction; with the window that the fit names 90 % of the link's rate (--full: 600 kB as the bar wants it, 15 min; else 60 kB);
+prediction; with the window that the fit names 90 % of the link's rate (--full: 600 kB as the bar requires, 15 min; else 60 kB);
 of 60 datagrams a second with 2 % loss and 300 ms spikes the reported loss is that of the shaper's log, and every missed frame
 that is not in the log is named with its sample.
-Every piece of the lab is a process of its own, ended by process id. Run it on a machine that does nothing else.
+Every part of the lab is its own process, ended by process id. Run it on a machine that does nothing else.
 """
 import csv, hashlib, os, socket, statistics, sys, tempfile, threading, time
 
@@ -19,15 +19,15 @@ parser.add_argument("rows", nargs="*")
 args = parser.parse_args()
 
 
-def piece(*command):
+def start(*command):
     return common.Server([args.binary, *command])
 
 
 def shaper(to, *flags, scheme="tcp"):
-    return piece("lab", "shaper", "--listen", f"{scheme}://127.0.0.1:0", "--to", to, *flags)
+    return start("lab", "shaper", "--listen", f"{scheme}://127.0.0.1:0", "--to", to, *flags)
 
 
-def gauge(*command):
+def measure(*command):
     return common.document([args.binary, *command])
 
 
@@ -39,21 +39,21 @@ def connect(place):
 
 
 def row_delay():
-    with piece("serve", "tcp://127.0.0.1:0") as far, shaper(far.url) as plain:
+    with start("serve", "tcp://127.0.0.1:0") as far, shaper(far.url) as plain:
         for delay in (1, 5, 20, 50, 200, 500):
             with shaper(far.url, "--delay", f"{delay}ms") as shaped:
                 count = str(max(12, min(500, round(args.seconds * 500 / delay))))
                 added = []
                 for _ in range(args.repeat):
-                    p50 = [gauge("latency", way.url, "--peer", "echo", "--count", count, "--warm-up", "2", "--timeout",
+                    p50 = [measure("latency", way.url, "--peer", "echo", "--count", count, "--warm-up", "2", "--timeout",
                                  "10s")["cases"][0]["latency_ns"]["p50"] / 1e6 for way in (plain, shaped)]
                     added.append(p50[1] - p50[0] - 2 * delay)
-                print(f"delay {delay} ms each way: {statistics.median(added):+.3f} ms over twice that above the unshaped "
+                print(f"one-way delay {delay} ms: {statistics.median(added):+.3f} ms over twice that above the unshaped "
                       f"forwarder {[round(value, 3) for value in added]}")
 
 
 def received(place, seconds):
-    """Bytes a second at the far end of a connection, from the first receipt to the last, for so long."""
+    """Bytes per second at the receiver of a connection, from the first receipt to the last, for this time."""
     stream = connect(place)
     first = len(stream.recv(1 << 18))
     began = time.monotonic()
@@ -66,7 +66,7 @@ def received(place, seconds):
 
 
 def source():
-    """A server that sends for ever to whoever connects."""
+    """A server that sends endlessly to every client."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def send(stream):
@@ -143,12 +143,12 @@ def row_connections():
             thread.join(max(0, began + 120 - time.monotonic()))
         took = time.monotonic() - began
     listener.close()
-    print(f"connections: {sum(right)} of {count} got back what they sent, {size} bytes each, in {took:.1f} s "
+    print(f"connections: {sum(right)} of {count} received the bytes that they sent, {size} each, in {took:.1f} s "
           f"({count * size / 10e6:.1f} s at the rate)")
 
 
 def row_download():
-    document = gauge("reproduce", "loggernet", *([] if args.full else ["--quick"]))
+    document = measure("reproduce", "loggernet", *([] if args.full else ["--quick"]))
     for table in document["paper"]["tables"]:
         for row in table["rows"]:
             if "measured" not in row:
@@ -160,16 +160,16 @@ def row_download():
 
 
 def by_log(path):
-    """What the shaper's log makes of each exchange, in ns: both delays together, none where one of the two was lost."""
+    """The delay of each round trip by the shaper's log, in ns: the sum of both delays, None if one of the two was lost."""
     ways = {"up": [], "down": []}
     with open(path, newline="") as log:
         for line in csv.DictReader(log):
             ways[line["direction"]].append((int(line["came_ns"]), int(line["delay_ns"] or -1)))
     up, down = ways["up"], ways["down"]
-    # The far end answers in the order in which requests come out.
+    # The server replies in the order in which requests arrive.
     out = sorted((number for number, (_, delay) in enumerate(up) if delay >= 0), key=lambda number: sum(up[number]))
     if len(out) != len(down):
-        raise SystemExit(f"frames: {len(out)} requests came out, {len(down)} answers came: the far end lost some")
+        raise SystemExit(f"frames: {len(out)} requests arrived, {len(down)} replies came: the server lost some")
     responses = [None] * len(up)
     for number, (_, back) in zip(out, down):
         responses[number] = None if back < 0 else up[number][1] + back
@@ -178,10 +178,10 @@ def by_log(path):
 
 def row_frames():
     count = round(max(5, 4 * args.seconds) * 60)
-    with tempfile.TemporaryDirectory() as directory, piece("serve", "udp://127.0.0.1:0", "--peer", "echo") as far:
+    with tempfile.TemporaryDirectory() as directory, start("serve", "udp://127.0.0.1:0", "--peer", "echo") as far:
         log = f"{directory}/log.csv"
         with shaper(far.url, "--delay", "2ms", "--loss", "2%", "--spike", "300ms@2%", "--log", log, scheme="udp") as shaped:
-            figures = gauge("latency", shaped.url, "--peer", "echo", "--size", "32", "--rate", "60/s", "--count", str(count),
+            figures = measure("latency", shaped.url, "--peer", "echo", "--size", "32", "--rate", "60/s", "--count", str(count),
                             "--warm-up", "0", "--timeout", "5s")["cases"][0]
         logged = by_log(log)
     lost = sum(response is None for response in logged)

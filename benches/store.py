@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The store and the imports with much in them: history over 10 000 runs, a million samples, what keeping a run costs.
+"""The store and the imports with many runs: history over 10 000 runs, a million samples, the cost of saving a run.
 
     benches/store.py [--binary target/release/linkgauge] [--runs 10000] [--samples 1000000] [--repeat 10]
-Prints medians. Everything is in a directory of its own that goes afterwards.
+Prints medians. Everything is in a temporary directory.
 """
 import json, os, pathlib, random, statistics, tempfile, time
 
@@ -45,7 +45,7 @@ with tempfile.TemporaryDirectory() as directory:
     for at in range(0, len(files), 500):
         timed(["import", "run", "--quiet", *files[at:at + 500]])
     each = (time.monotonic() - begin) / max(len(files), 1)
-    print(f"{'keeping a run (one transaction each)':44} {each * 1e3:9.2f} ms")
+    print(f"{'saving a run (one transaction each)':44} {each * 1e3:9.2f} ms")
     size = (directory / "runs.sqlite").stat().st_size
     print(f"{'size of the store':44} {size / 1e6:9.1f} MB")
     row("history", ["history"])

@@ -113,12 +113,12 @@ pub fn session(data: &[u8]) {
         wire::decode_hex(&String::from_utf8_lossy(data)),
     );
     if let Some(ready) = wire::ready_reply(data, &[7; 32], "fuzz", 0) {
-        assert_eq!(ready.len(), data.len(), "an answer is never longer than what it answers");
+        assert_eq!(ready.len(), data.len(), "a reply is never longer than its request");
     }
     let service = server("linkgauge", ServerLimits::default());
     let mut reply = Vec::new();
     service.admit_sender(data, "fuzz", &mut reply);
-    assert!(reply.len() <= data.len(), "a door never says more than it heard");
+    assert!(reply.len() <= data.len(), "a filter never sends more than it received");
     let Some((&size, rest)) = data.split_first() else { return };
     let mut party = service.new_party(&Caps::STREAM, "fuzz");
     connection(party.as_mut(), rest.chunks(usize::from(size).max(1)));
@@ -213,7 +213,7 @@ fn connection<'a>(party: &mut dyn Party, mut chunks: impl Iterator<Item = &'a [u
             Step::Done | Step::Fail(_) | Step::Reopen => return,
         }
     }
-    panic!("the far end never rests");
+    panic!("the server never becomes idle");
 }
 
 /// Messages of an iperf3 client to our server, and of a server to our client: the messages alone, and a whole control
@@ -233,7 +233,7 @@ pub fn iperf3(data: &[u8]) {
     let service = server("iperf3", ServerLimits::default());
     let mut reply = Vec::new();
     service.admit_sender(rest, "192.0.2.1:5", &mut reply);
-    assert!(reply.is_empty(), "a door that knows nobody says nothing");
+    assert!(reply.is_empty(), "a filter without clients sends nothing");
     let cookie = Cookie::random();
     for said in [rest.to_vec(), [cookie.bytes(), rest].concat()] {
         let mut party = service.new_party(&Caps::STREAM, "192.0.2.1:5");
@@ -301,7 +301,7 @@ fn answers<'a>(mut reply: Answer, chunks: impl Iterator<Item = &'a [u8]>) -> Vec
                 ScanResult::Complete { used, is_expected: false } => (used, Some("unexpected")),
                 ScanResult::Malformed { used } => (used, Some("broken")),
             };
-            assert!(used > 0, "an answer takes something");
+            assert!(used > 0, "a reply consumes bytes");
             (at, chunk) = (at + used, &chunk[used..]);
             found.extend(what.map(|what| (at, what)));
         }
@@ -501,7 +501,7 @@ pub fn reflectors(data: &[u8]) {
                 find_protocol(name).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
             let mut reply = Vec::new();
             service.admit_sender(said, "192.0.2.1:40000", &mut reply);
-            assert!(reply.len() <= said.len(), "a door never says more than it heard");
+            assert!(reply.len() <= said.len(), "a filter never sends more than it received");
             connection(service.new_party(caps, "192.0.2.1:40000").as_mut(), said.chunks(size));
         }
     }

@@ -94,7 +94,7 @@ fn wait_within<T>(patience: Duration, what: &str, mut done: impl FnMut() -> Opti
         if let Some(done) = done() {
             return done;
         }
-        assert!(began.elapsed() < patience, "{what} did not come");
+        assert!(began.elapsed() < patience, "waited too long for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -150,7 +150,7 @@ impl Serving {
         let mut process = Running::start(&[&urls, flags].concat());
         let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
         let mut endpoint = || {
-            let line = lines.next().expect("it says where it listens").unwrap();
+            let line = lines.next().expect("it prints where it listens").unwrap();
             line.rsplit_once(" on ").expect("serving … on …").1.parse().unwrap()
         };
         let (tcp, udp) = (endpoint(), endpoint());

@@ -98,7 +98,7 @@ fn netem_delays_outgoing_traffic_and_is_removed() {
         lines[1],
         "qdisc netem 7100: root refcnt 2 limit 100000 delay 50ms  5ms loss 1% duplicate 0.5% reorder 2% gap 1"
     );
-    assert!(lines[2].starts_with("qdisc pfifo ") && lines.len() == 3, "somebody else's stays: {lines:?}");
+    assert!(lines[2].starts_with("qdisc pfifo ") && lines.len() == 3, "queues of others stay: {lines:?}");
     let complaints: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error")).collect();
     assert!(complaints[0].starts_with("error: lo: 'lab shaper' has shaped it already: "), "{}", ended.stderr);
     assert!(

@@ -121,7 +121,7 @@ impl Ours {
         let serve = ["serve", "--peer", "iperf3", &urls[0], &urls[1]];
         let mut process = Running::start(&[&serve, flags].concat());
         let mut said = [0; 60];
-        process.0.stdout.as_mut().unwrap().read_exact(&mut said).expect("it says where it listens");
+        process.0.stdout.as_mut().unwrap().read_exact(&mut said).expect("it prints where it listens");
         listens(port);
         Ours { process, port }
     }
@@ -342,7 +342,7 @@ fn nonsense_is_refused_and_the_next_served() {
     ours.serves("-n 100K");
     // By now the unknown client has received its whole reply.
     stranger.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    assert!(stranger.recv(&mut [0; 9]).is_err(), "nobody waits for a stream of datagrams");
+    assert!(stranger.recv(&mut [0; 9]).is_err(), "no test waits for a stream of datagrams");
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn by_the_log(log: &Path) -> Vec<Option<u64>> {
     // The server replies in the order in which requests arrive.
     let mut out: Vec<usize> = (0..up.len()).filter(|number| up[*number].1.is_some()).collect();
     out.sort_by_key(|number| up[*number].0 + up[*number].1.unwrap_or(0));
-    assert_eq!(out.len(), down.len(), "every request that comes out is answered");
+    assert_eq!(out.len(), down.len(), "every request that arrives gets a reply");
     let mut responses = vec![None; up.len()];
     for (number, (_, back)) in out.into_iter().zip(down) {
         responses[number] = up[number].1.zip(back).map(|(there, back)| there + back);

@@ -211,7 +211,7 @@ fn the_end_of_a_slow_line_has_a_time_limit() {
 #[test]
 fn round_trips_on_a_lossy_line_stay_in_step() {
     for size in [1, 2, 9, 20] {
-        // A prime, so that the loss falls on every byte of a message in turn.
+        // A prime, so that the loss falls on every byte of a message.
         let case = line(
             "baud=115200&drop=101",
             &format!(

@@ -359,7 +359,7 @@ fn a_node_that_calls_us_meanwhile_is_accepted() {
         let (_call, from) = listener.accept().unwrap();
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
-        super::program::wait_until("somebody who listens where the node calls", || {
+        super::program::wait_until("a listener at the address of the node's call", || {
             socket.connect(&SocketAddr::new(from.ip(), port).into()).ok()
         });
         let mut node = Node::of(socket.into());
@@ -404,7 +404,7 @@ fn an_idle_link_stays_up_and_a_silent_node_is_noticed() {
     let mut node = Node::call(&far);
     node.join();
     let began = Instant::now();
-    assert!(node.is_closed(), "a node that answers no ping");
+    assert!(node.is_closed(), "a node that ignores pings");
     let noticed = began.elapsed();
     assert!(noticed >= Duration::from_millis(1000), "too early: {noticed:?}");
     assert!(noticed < LONG, "{noticed:?}");

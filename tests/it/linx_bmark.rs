@@ -82,7 +82,7 @@ fn each_conn_est_of_a_client_gets_its_own_endpoint() {
         node.say(conn_est);
         let (published, answer) = (node.frame(), node.frame());
         assert_eq!((&published[16..20], &answer[16..20]), (&hex("00000002")[..], &hex("00002870")[..]));
-        assert_eq!(published[20..24], answer[4..8], "it answers from the end that was published");
+        assert_eq!(published[20..24], answer[4..8], "it replies from the published endpoint");
         answer[4..8].to_vec()
     };
     let first = met(&mut node);

@@ -56,7 +56,7 @@ fn logger() -> (Running, String) {
     let mut line = String::new();
     BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let url =
-        line.trim().rsplit_once(" on ").expect("it says where it listens").1.replace("tcp://", "pakbus://");
+        line.trim().rsplit_once(" on ").expect("it prints where it listens").1.replace("tcp://", "pakbus://");
     (process, url)
 }
 

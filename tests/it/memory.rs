@@ -4,14 +4,14 @@
 //! nothing but [`a_run_of_its_own`]. By hand, for any length:
 //!
 //! ```text
-//! LINKGAUGE_TEST_EXCHANGES=100000000 cargo test --release --test it -- --exact memory::a_run_of_its_own --nocapture
+//! LINKGAUGE_TEST_ROUND_TRIPS=100000000 cargo test --release --test it -- --exact memory::a_run_of_its_own --nocapture
 //! ```
 
 use std::process::Command;
 
 use crate::virtual_net::VirtualNet;
 
-const EXCHANGES: &str = "LINKGAUGE_TEST_EXCHANGES";
+const ROUND_TRIPS: &str = "LINKGAUGE_TEST_ROUND_TRIPS";
 
 /// A field of `/proc/self/status` or of another process's, in KiB.
 pub fn status_kib(process: &str, field: &str) -> u64 {
@@ -23,22 +23,22 @@ pub fn status_kib(process: &str, field: &str) -> u64 {
 /// Does nothing, unless it is asked to.
 #[test]
 fn a_run_of_its_own() {
-    let Ok(exchanges) = std::env::var(EXCHANGES) else { return };
+    let Ok(round_trips) = std::env::var(ROUND_TRIPS) else { return };
     // Response times are stored too; the echo replies in the same thread.
     let run = VirtualNet::serving("echo").run(&format!(
         "[[case]]\nurl = \"mem://far?delay=10us\"\nworkload = \"latency\"\npeer = \"echo\"\nsize = 8\nrate = \"10k/s\"\n\
-         count = {exchanges}"
+         count = {round_trips}"
     ));
     assert!(run.is_complete());
-    assert_eq!(run.cases[0].figures.counts.received.to_string(), exchanges);
-    println!("\npeak of {exchanges} exchanges: {} KiB", status_kib("self", "VmHWM"));
+    assert_eq!(run.cases[0].figures.counts.received.to_string(), round_trips);
+    println!("\npeak of {round_trips} round trips: {} KiB", status_kib("self", "VmHWM"));
 }
 
 /// The peak memory of a process that runs this number of round trips, in KiB.
-fn peak_kib(exchanges: u64) -> u64 {
+fn peak_kib(round_trips: u64) -> u64 {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "memory::a_run_of_its_own", "--nocapture", "--test-threads=1"])
-        .env(EXCHANGES, exchanges.to_string())
+        .env(ROUND_TRIPS, round_trips.to_string())
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -157,7 +157,7 @@ fn a_killed_server_ends_the_run_at_once() {
         ]);
         crate::program::wait_for_progress(std::path::Path::new(&events));
         server.process.signal(Signal::KILL);
-        // Its time-out is longer than the patience of the tests.
+        // Its timeout is longer than the tests wait.
         let ended = client.ended();
         assert_eq!(ended.status, Some(2), "{}", ended.stderr);
         assert!(ended.stderr.contains("closed the link"), "{}", ended.stderr);

@@ -332,7 +332,7 @@ fn a_server_serves_clients_of_every_dialect_at_once() {
         client.join().unwrap();
     }
     old.shutdown(std::net::Shutdown::Write).unwrap();
-    assert_eq!(old.read(&mut [0; 1]).unwrap(), 0, "a client without words is not answered");
+    assert_eq!(old.read(&mut [0; 1]).unwrap(), 0, "a client without control messages gets no reply");
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn a_server_closes_other_protocols_and_continues_to_serve() {
         stream.write_all(said).unwrap();
         assert!(matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)), "{said:?} ends the connection");
     }
-    // One that falls silent in mid-block is left after the idle time; one that vanishes there, at once.
+    // A client that becomes silent within a block is closed after the idle time; one that vanishes there, at once.
     let mut silent = connect(&far);
     silent.write_all(&[&word(1, 1024)[..], &[0; 100]].concat()).unwrap();
     drop(connect(&far).write_all(&[&word(1, 1024)[..], &[0; 100]].concat()));

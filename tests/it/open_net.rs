@@ -48,7 +48,7 @@ fn opening(protocol: &str) -> Vec<u8> {
         // Blocks of 8 bytes follow, and all of those are zeros.
         "netio" => [&[0, 0, 0, 1, 0, 0, 0, 8][..], &[0; 992]].concat(),
         "iperf3" => b"a0123456789b0123456789c0123456789d012\0".to_vec(),
-        other => panic!("say here what a client of {other} says first"),
+        other => panic!("add the first message of a client of {other} here"),
     }
 }
 
@@ -80,7 +80,7 @@ fn talk_until_ended(stream: &mut TcpStream, protocol: &str, reads: bool) -> (u64
     let (first, more) = (opening(protocol), more(protocol));
     let (began, mut written, mut room) = (Instant::now(), 0, vec![0; 65_536]);
     loop {
-        assert!(began.elapsed() < PATIENCE, "{protocol}: nobody ends it");
+        assert!(began.elapsed() < PATIENCE, "{protocol}: the server does not end it");
         let at = written as usize;
         let bytes =
             if at < first.len() { &first[at..] } else { &more[(at - first.len()) % more.len().max(1)..] };

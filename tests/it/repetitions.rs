@@ -20,7 +20,7 @@ fn run(text: &str) -> Run {
             Box::new(echo_reflector(&caps, Duration::from_secs(60)))
         };
         let hosted = dialer.listen(endpoint).unwrap().set_party_factory(Box::new(far_end));
-        assert!(hosted.is_ok(), "mem runs its own far ends");
+        assert!(hosted.is_ok(), "mem runs its own servers");
     }
     let cancel = AtomicBool::new(false);
     let mut bench = RunContext::new(dialer, &(), &cancel);

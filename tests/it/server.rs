@@ -44,7 +44,7 @@ pub fn measure(endpoint: &Endpoint, case: &str, token: Option<&str>) -> Run {
 pub fn failure(run: &Run) -> String {
     assert!(!run.is_complete());
     let incomplete = |warning: &&linkgauge::run::Warning| warning.code == "incomplete";
-    run.cases[0].warnings.iter().find(incomplete).expect("it says why").text.clone()
+    run.cases[0].warnings.iter().find(incomplete).expect("it names the reason").text.clone()
 }
 
 const LATENCY: &str = "workload = \"latency\"\ncount = 200\nwarm_up_count = 0\ntimeout = \"10s\"";
@@ -280,7 +280,7 @@ fn a_rate_limit_holds_for_sent_and_received_data() {
     let mut written = 0;
     while let Ok(length) = stream.write(&block) {
         written += length;
-        assert!(written < 1 << 30, "nobody stops it");
+        assert!(written < 1 << 30, "no limit stops it");
     }
     // Three megabytes, and the contents of the buffers of both ends.
     assert!(written < 24 << 20, "{written} bytes");
@@ -318,7 +318,7 @@ fn an_unlimited_flow_ends_at_the_limit_of_the_server() {
         failure(&run),
         format!("not measured as planned: {tcp}: the server ended it: longer than this server allows")
     );
-    assert!(run.cases[0].figures.counts.received > 0, "what was measured is kept");
+    assert!(run.cases[0].figures.counts.received > 0, "the results so far are kept");
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn ctrl_c_reports_the_results_so_far() {
         let case = &document["cases"][0];
         assert_eq!((&case["complete"], &case["lost"]), (&false.into(), &0.into()));
         assert!(case["received"].as_u64().unwrap() > 0);
-        assert!(!ended.stdout.is_empty(), "the report of what was measured");
+        assert!(!ended.stdout.is_empty(), "the report of the results so far");
     }
 }
 

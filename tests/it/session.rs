@@ -240,7 +240,7 @@ fn a_relayed_proof_opens_no_usable_session() {
     stream.write_all(&wire::encode_frame(2, &wanted)).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    assert!(wire::decode_frame::<SessionReply>(&answer, wire::MAX_JSON_BYTES).is_err(), "that is signed");
+    assert!(wire::decode_frame::<SessionReply>(&answer, wire::MAX_JSON_BYTES).is_err(), "it is signed");
     let key = token.session_key(u64::from_str_radix(&session, 16).unwrap());
     let (_, reply, _) =
         FrameCodec::signed(key).decode::<SessionReply>(&answer, wire::MAX_JSON_BYTES).unwrap().unwrap();

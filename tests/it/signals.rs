@@ -151,12 +151,12 @@ fn servers_end_in_order() {
             let mut first = String::new();
             let mut lines = BufReader::new(running.0.stdout.take().unwrap());
             lines.read_line(&mut first).unwrap();
-            assert!(!first.is_empty(), "{arguments:?} says where it is");
+            assert!(!first.is_empty(), "{arguments:?} prints where it listens");
             running.signal(signal);
             running.0.stdout = Some(lines.into_inner());
             let ended = running.ended();
             assert_eq!(ended.status, Some(0), "{arguments:?}: {}", ended.stderr);
-            assert!(!ended.stderr.is_empty(), "{arguments:?} says what it did");
+            assert!(!ended.stderr.is_empty(), "{arguments:?} prints its totals");
         }
     }
     let left: Vec<_> = directory.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -220,7 +220,7 @@ fn ctrl_c_ends_the_wait_for_a_locked_store() {
     let began = Instant::now();
     running.signal(Signal::INT);
     let ended = running.ended();
-    // All of its patience is half a minute.
+    // It waits at most half a minute.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(ended.status, Some(130), "{}", ended.stderr);
     let message =

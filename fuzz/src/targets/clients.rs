@@ -112,7 +112,7 @@ enum Act {
 }
 
 fn drawn(script: &Shared) -> Option<Act> {
-    let mut script = script.lock().expect("nobody panics with it");
+    let mut script = script.lock().expect("no thread panics while it holds the lock");
     let bytes: Vec<u8> = script.iter().take(512).copied().collect();
     let mut draw = Draw(&bytes);
     if draw.is_empty() {
@@ -132,7 +132,7 @@ fn drawn(script: &Shared) -> Option<Act> {
 
 /// Bytes as they came, changed in places: pairs of place and change follow in the script.
 fn changed(mut bytes: Vec<u8>, script: &Shared) -> Vec<u8> {
-    let mut script = script.lock().expect("nobody panics with it");
+    let mut script = script.lock().expect("no thread panics while it holds the lock");
     let changes = script.pop_front().unwrap_or(0) % 8;
     for _ in 0..changes {
         let (place, change) = (script.pop_front().unwrap_or(0), script.pop_front().unwrap_or(0));
@@ -265,7 +265,7 @@ impl Liar {
         if let SessionRequest::Plan(plan) = request {
             self.flows = plan.flows.len();
         }
-        let mut script = self.inner.script.lock().expect("nobody panics with it");
+        let mut script = self.inner.script.lock().expect("no thread panics while it holds the lock");
         let bytes: Vec<u8> = script.iter().take(4096).copied().collect();
         let mut draw = Draw(&bytes);
         let reply = match (draw.byte(), request) {

@@ -131,7 +131,7 @@ pub fn pakbus_client(data: &[u8]) {
     let counts = party.recorder().counts;
     drop(party);
     let kept: usize = kept.iter().map(|chunk| chunk.len()).sum();
-    assert!(mode & 1 == 1 || kept as u64 <= counts.delivered_bytes, "nothing is made up");
+    assert!(mode & 1 == 1 || kept as u64 <= counts.delivered_bytes, "no byte is invented");
     assert!(counts.received <= counts.sent);
 }
 
