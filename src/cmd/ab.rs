@@ -1,4 +1,4 @@
-//! `linkgauge ab`: two plans in turn on the same machine, and the comparison of the two.
+//! `linkgauge ab`: two plans, measured alternately on the same machine, and their comparison.
 
 use std::path::{Path, PathBuf};
 
@@ -13,34 +13,36 @@ use linkgauge::schedule;
 
 use super::Status;
 use super::compare::CompareFlags;
+use super::help::{OUTPUT, TARGET};
 use super::ip::IpFlags;
 use super::measure::{Measurement, PlanFlags, measure, run_status};
 use super::output::{check_file_writable, finish_all, print_error};
 
-/// Run two plans in turn, repetition by repetition, and compare them
+/// Run two plans alternately and compare them
 ///
-/// What changes slowly in the machine hits both alike. Both are kept as runs of their own. Exit status 1 when B is worse.
+/// The repetitions alternate, so slow changes of the machine affect both plans alike. Each plan is saved as its own run. The exit
+/// status is 1 if B is worse.
 #[derive(Args)]
 pub struct Flags {
-    /// What it was: a plan in TOML, or a URL
-    #[arg(long, value_name = "PLAN.toml|URL")]
+    /// Baseline: a plan in TOML, or a URL
+    #[arg(long, help_heading = TARGET, value_name = "PLAN.toml|URL")]
     a: String,
-    /// What it is now: a plan with the same cases, or a URL
-    #[arg(long, value_name = "PLAN.toml|URL")]
+    /// Compared with it: a plan with the same cases, or a URL
+    #[arg(long, help_heading = TARGET, value_name = "PLAN.toml|URL")]
     b: String,
-    /// What to measure at a URL
-    #[arg(long, value_name = "NAME", default_value = "latency", value_parser = workload_values())]
+    /// Workload to measure at a URL
+    #[arg(long, help_heading = TARGET, value_name = "NAME", default_value = "latency", value_parser = workload_values())]
     workload: String,
-    /// Print the comparison as JSON
-    #[arg(long)]
-    compare_json: bool,
-    /// Write the comparison as a self-contained HTML page
-    #[arg(long, value_name = "FILE")]
-    compare_html: Option<PathBuf>,
-    #[command(flatten)]
-    comparison: CompareFlags,
     #[command(flatten)]
     ip: IpFlags,
+    #[command(flatten)]
+    comparison: CompareFlags,
+    /// Print the comparison as JSON
+    #[arg(long, help_heading = OUTPUT)]
+    compare_json: bool,
+    /// Write the comparison as a self-contained HTML page
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE")]
+    compare_html: Option<PathBuf>,
     #[command(flatten)]
     plan: PlanFlags,
 }
@@ -49,11 +51,11 @@ fn workload_values() -> clap::builder::PossibleValuesParser {
     linkgauge::workload::WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().into()
 }
 
-/// What a verdict needs, and some more: the smallest possible p is then 1 in 90 000.
+/// More than a verdict requires: the smallest possible p is 1 in 90 000.
 const DEFAULT_REPETITIONS: u32 = 10;
 
 pub fn run(flags: Flags) -> Result<Status> {
-    // The comparison is what is printed.
+    // Standard output gets the comparison.
     flags.plan.output.check_writable(1)?;
     flags.compare_html.iter().try_for_each(|path| check_file_writable(path))?;
     flags.plan.save.check()?;
@@ -86,7 +88,7 @@ pub fn run(flags: Flags) -> Result<Status> {
             print_error(&format!("{error:#}"));
             Ok(ended)
         }
-        // What was not measured weighs more than what was worse.
+        // An incomplete measurement has priority over a regression.
         (ended, compared) => {
             compared.map(|compared| if ended == Status::Complete { compared } else { ended })
         }
@@ -108,7 +110,7 @@ fn load_plan(named: &str, flags: &Flags) -> Result<Plan> {
     Plan::from_toml(&text).with_context(|| named.to_owned())
 }
 
-/// The two runs that it was.
+/// Splits the run into the runs of the two plans.
 fn split_sides(run: Run, count: usize, titles: [String; 2]) -> (Run, Run) {
     let [title_a, title_b] = titles;
     let mut a = Run { id: format!("{}a", run.id), title: Some(title_a), ..run.clone() };

@@ -11,44 +11,44 @@ use linkgauge::units::parse_share;
 use linkgauge::verdict::{self, CompareOptions, Verdict};
 
 use super::Status;
+use super::help::OUTPUT;
 use super::output::{finish_all, is_dash, print_data, print_json, print_text, supports_unicode, write_file};
 use super::store::{RUN_HELP, StoreFlags, load_runs};
 
-/// Compare two runs, or two sets of them: worse, better, or no difference shown
+/// Compare two runs, or two sets of runs: worse, better, or no change detected
 ///
-/// What is compared are the figures of repetitions (--repeat 10, or several runs as a set), by their ranks
-/// (Mann-Whitney), with the shift between them (Hodges-Lehmann). Exit status 1 when anything is worse. See
-/// docs/compare.md.
+/// Compares the repetitions (--repeat 10, or several runs as a set) by their ranks (Mann-Whitney), and estimates the shift
+/// between them (Hodges-Lehmann). The exit status is 1 if a figure is worse. See docs/compare.md.
 #[derive(Args)]
 pub struct Flags {
-    #[arg(value_name = "A", help = format!("What it was. {RUN_HELP}"))]
-    a: String,
-    /// What it is now, named in the same way
-    #[arg(value_name = "B")]
-    b: String,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Write a self-contained HTML page: both over each other, with the verdicts ('-': standard output)
-    #[arg(long, value_name = "FILE|-", conflicts_with = "json")]
-    html: Option<PathBuf>,
+    #[arg(value_name = "A", help = format!("Baseline [default: the run before the last]. {RUN_HELP}"))]
+    a: Option<String>,
+    /// Runs to compare with it, in the same form [default: the last run]
+    #[arg(value_name = "B", requires = "a")]
+    b: Option<String>,
     #[command(flatten)]
     comparison: CompareFlags,
+    /// Print JSON
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
+    /// Write a self-contained HTML page with the verdicts and overlaid charts ('-': standard output)
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", conflicts_with = "json")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     store: StoreFlags,
 }
 
-/// How strictly, and how it is printed.
+/// How strictly to compare.
 #[derive(Args)]
 #[command(next_help_heading = "Comparison")]
 pub struct CompareFlags {
-    /// Differences up to this share of A's median do not matter
+    /// Ignore differences up to this share of A's median
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_margin)]
     margin: f64,
-    /// Compare these [list; default: rate of a transfer, p50 of a latency]
+    /// Metrics to compare [list; default: rate of a transfer, p50 of a latency]
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
     metric: Vec<Metric>,
-    /// Compare what was measured in different ways
+    /// Compare runs that were measured in different ways
     #[arg(long)]
     force: bool,
 }
@@ -58,13 +58,18 @@ fn parse_margin(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let (a, b) = (load_runs(&flags.a, &flags.store)?, load_runs(&flags.b, &flags.store)?);
-    let sides = [RunGroup { name: &flags.a, runs: &a }, RunGroup { name: &flags.b, runs: &b }];
+    let names = match (flags.a, flags.b) {
+        (Some(a), Some(b)) => [a, b],
+        (Some(a), None) => [a, "last".to_owned()],
+        _ => flags.store.last_two()?,
+    };
+    let [a, b] = [load_runs(&names[0], &flags.store)?, load_runs(&names[1], &flags.store)?];
+    let sides = [RunGroup { name: &names[0], runs: &a }, RunGroup { name: &names[1], runs: &b }];
     flags.comparison.compare(sides, flags.json, flags.html.as_deref())
 }
 
 impl CompareFlags {
-    /// Compares, prints, and says how that ends.
+    /// Compares, prints the result, and returns the status.
     pub fn compare(&self, sides: [RunGroup; 2], json: bool, html: Option<&Path>) -> Result<Status> {
         let options = CompareOptions { margin: self.margin, metrics: self.metric.clone(), force: self.force };
         let comparison = verdict::compare(sides[0].runs, sides[1].runs, &options)?;

@@ -8,17 +8,18 @@ use clap::{Args, Command};
 use super::Status;
 use super::output::print_data;
 
-/// Print completions for a shell
+/// Print shell completions
 #[derive(Args)]
 pub struct Flags {
+    /// Shell
     #[arg(value_enum)]
     shell: clap_complete::Shell,
 }
 
-/// Write the man pages to a directory
+/// Write the manual pages to a directory
 #[derive(Args)]
 pub struct ManFlags {
-    /// Made if need be
+    /// Directory; created if it does not exist
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }
@@ -32,7 +33,7 @@ pub fn run(flags: Flags, mut command: Command) -> Result<Status> {
 
 pub fn write_man_pages(flags: ManFlags, command: Command) -> Result<Status> {
     let name = flags.directory.display();
-    std::fs::create_dir_all(&flags.directory).with_context(|| format!("{name}: cannot be made"))?;
+    std::fs::create_dir_all(&flags.directory).with_context(|| format!("{name}: cannot be created"))?;
     clap_mangen::generate_to(command, &flags.directory)
         .with_context(|| format!("{name}: cannot be written"))?;
     Ok(Status::Complete)

@@ -1,6 +1,6 @@
-//! `linkgauge demo`: gauges every kind of link this host can open, against far ends of its own.
+//! `linkgauge demo`: measures every kind of link that this host can open, with its own servers.
 //!
-//! Not for saying which cases make a demo (`plan`).
+//! `plan` selects the cases.
 
 mod plan;
 
@@ -22,19 +22,21 @@ use linkgauge::serve::Server;
 use linkgauge::units::format_duration;
 
 use super::Status;
+use super::help::DURATION;
 use super::measure::{Measurement, PlanFlags, measure, run_status};
 use super::output::{OutputFlags, finish_all, is_dash, print_message};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
 
-/// Start far ends of its own, gauge every link of this host, print and write report.html
+/// Measure every kind of link inside this machine
 ///
-/// All links are inside this machine: what it shows is this machine and this program, not your network. Writes
-/// linkgauge-demo.json and report.html into the current directory, unless --json and --html name other files.
+/// The demo starts its own servers. All links are inside this machine, so the figures describe this machine and this program,
+/// not your network. Writes linkgauge-demo.json and report.html to the current directory, unless --json and --html name other
+/// files.
 #[derive(Args)]
 pub struct Flags {
-    /// Fewer cases, and shorter ones: about 5 s
-    #[arg(long)]
+    /// Fewer and shorter cases: about 5 s
+    #[arg(long, help_heading = DURATION)]
     quick: bool,
     #[command(flatten)]
     output: OutputFlags,
@@ -49,7 +51,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     output.check_writable(0)?;
     flags.save.check()?;
     let quiet = output.quiet;
-    // Before anything is made that is to be removed.
+    // Before the temporary directory is created, so that Ctrl-C removes it.
     interrupt_flag()?;
     let directory = TemporaryDirectory::create()?;
     let dialer = Dialer::new(Clock::System);
@@ -61,7 +63,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cpus = host::cpu::current_affinity();
     let logger = found.start_logger();
     let mut plan = plan::build_plan(title(), &links, pace, &cpus)?;
-    // Without the downloads: a plan cannot say how long they take, and here it is next to nothing.
+    // Without the downloads, which take almost no time here.
     let time = plan::estimate_duration(&schedule::check(plan.clone())?);
     for endpoint in logger.iter().flat_map(Logger::endpoints) {
         plan.cases.extend(plan::download_cases(endpoint)?);
@@ -92,10 +94,10 @@ fn title() -> String {
     format!("linkgauge demo on {}", name.nodename().to_string_lossy())
 }
 
-/// What this host offers.
+/// The links of this host.
 struct HostLinks {
     loopback_urls: Vec<Endpoint>,
-    /// What cannot be opened here, why, and the remedy.
+    /// Transports that cannot be opened here, with reason and remedy.
     unavailable: Vec<Warning>,
 }
 
@@ -124,14 +126,14 @@ fn probe_transports(directory: &TemporaryDirectory, dialer: &Dialer) -> HostLink
     found
 }
 
-const UNAVAILABLE_REMEDY: &str = "see what this host has: linkgauge doctor; ip address";
+const UNAVAILABLE_REMEDY: &str = "linkgauge doctor; ip address";
 
 fn unavailable_warning(what: String, remedy: impl Into<String>) -> Warning {
-    Warning::new("unavailable", format!("left out: {what}"), remedy)
+    Warning::new("unavailable", format!("skipped: {what}"), remedy)
 }
 
 impl HostLinks {
-    /// The lab's far ends of links that nobody can listen on, running.
+    /// Starts the stand-ins of the lab, for transports on which no server can listen.
     fn start_stand_ins(&mut self) -> Vec<Box<dyn RunningStandIn>> {
         let mut standing = Vec::new();
         for stand_in in STAND_INS {
@@ -145,7 +147,7 @@ impl HostLinks {
         standing
     }
 
-    /// A data logger of the lab with a file, each piece of which takes it a moment.
+    /// Starts a data logger of the lab with a file, and with a processing time per chunk.
     fn start_logger(&mut self) -> Option<Logger> {
         let device = LoggerConfig {
             files: vec![(plan::DEMO_FILE_NAME.to_owned(), generate_content(1, plan::DEMO_FILE_BYTES))],
@@ -162,8 +164,7 @@ impl HostLinks {
         }
     }
 
-    /// The links to where the server really listens, in the order of the transports, and to the stand-ins; those that
-    /// do not open are left out.
+    /// Opens the links to the server, in the order of the transports, and to the stand-ins. Omits those that do not open.
     fn open_links(
         &mut self,
         server: &Server,
@@ -188,21 +189,21 @@ impl HostLinks {
     }
 }
 
-/// One far end for all of them.
+/// One server for all endpoints.
 fn start_server(urls: &[Endpoint], dialer: &Dialer) -> Result<Server> {
     let far = protocol::find_protocol("linkgauge")
         .and_then(|peer| peer.serve)
-        .context("our own session can be served")?;
+        .context("the linkgauge protocol can be served")?;
     let facts = ServerConfig { environment: host::facts(), ..ServerConfig::default() };
     let limits = facts.limits;
     Ok(Server::start(urls, &far(&Arc::new(facts)), &limits, dialer)?)
 }
 
-/// What holds for the run as a whole.
+/// Warnings of the whole run.
 fn run_warnings(missing: Vec<Warning>) -> Vec<Warning> {
     let inside = Warning::new(
         "inside_this_machine",
-        "all links are inside this machine: this shows what it and this program can do, not a network",
+        "all links are inside this machine, so the figures describe the machine and this program, not a network",
         "on the other machine: linkgauge serve tcp://0.0.0.0; here: linkgauge latency tcp://OTHER",
     );
     [inside].into_iter().chain(missing).collect()
@@ -216,7 +217,7 @@ fn print_written_files(files: &[&Path]) {
     }
 }
 
-/// A directory of our own that goes when the demo does.
+/// A temporary directory, removed at the end.
 struct TemporaryDirectory {
     path: PathBuf,
 }
@@ -227,7 +228,7 @@ impl TemporaryDirectory {
         // Short: a Unix socket's path has at most 107 bytes.
         let path = std::env::temp_dir().join(format!("linkgauge-{:04x}", fastrand::u16(..)));
         std::fs::DirBuilder::new().mode(0o700).create(&path).with_context(|| {
-            format!("{}: cannot be made; set TMPDIR to a directory you may write to", path.display())
+            format!("{}: cannot be created. Set TMPDIR to a writable directory", path.display())
         })?;
         Ok(TemporaryDirectory { path })
     }
@@ -235,7 +236,7 @@ impl TemporaryDirectory {
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        // What is left in the temporary directory is swept by the system.
+        // The system cleans the temporary directory up if this fails.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

@@ -1,6 +1,6 @@
-//! `linkgauge doctor`: what about this host spoils a measurement, and what the tool itself costs here.
+//! `linkgauge doctor`: properties of this host that distort measurements, and the measurement overhead.
 //!
-//! Not for measuring the floor (`floor`) nor for how it is printed (`page`).
+//! `overhead` measures the overhead, and `text` formats the findings.
 
 mod overhead;
 mod text;
@@ -13,24 +13,28 @@ use clap::Args;
 use linkgauge::host::check::{self, Check, CheckVerdict};
 use linkgauge::host::serial;
 use linkgauge::link::{self, TRANSPORTS};
+use linkgauge::units::format_plural;
 use serde::Serialize;
 
 use super::Status;
-use super::output::{finish_all, is_dash, print_json, print_text, supports_unicode, write_file};
+use super::help::OUTPUT;
+use super::output::{finish_all, is_dash, print_json, print_text, terminal_options, write_file};
 use overhead::MeasurementOverhead;
 
-/// Is this host fit to measure? Clocks, timers, permissions, transports, serial ports, with the remedy
+/// Check whether this host can measure well
 ///
-/// Changes nothing. A doubtful finding is advice, not a failure: the exit status is 0 unless something could not be
-/// examined.
+/// Checks clocks, timers, permissions, transports and serial ports, and measures the overhead. Changes nothing. The exit status is 0 even with findings, unless a check could not be made.
 #[derive(Args)]
 pub struct Flags {
     /// Write the findings as JSON ('-': standard output, instead of the text)
-    #[arg(long, value_name = "FILE|-")]
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     json: Option<PathBuf>,
+    /// Print every check, transport and serial port
+    #[arg(long, help_heading = OUTPUT)]
+    all: bool,
 }
 
-/// Everything that was found, as the JSON shows it.
+/// All findings, in the form of the JSON.
 #[derive(Serialize)]
 struct DoctorReport {
     schema: &'static str,
@@ -42,13 +46,13 @@ struct DoctorReport {
     summary: String,
 }
 
-/// Whether links of one kind can be opened here.
+/// Availability of a transport.
 #[derive(Serialize)]
 struct TransportStatus {
     scheme: &'static str,
     summary: &'static str,
     available: bool,
-    /// Why it is not, or what limits it.
+    /// The reason if it is unavailable, or its limitation.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,8 +61,8 @@ struct TransportStatus {
 
 pub fn run(flags: Flags) -> Result<Status> {
     let findings = examine_host();
-    let page =
-        || print_text(|stdout| stdout.write_all(text::render(&findings, supports_unicode()).as_bytes()));
+    let render = if flags.all { text::render_all } else { text::render_summary };
+    let page = || print_text(|stdout| stdout.write_all(render(&findings, &terminal_options()).as_bytes()));
     match flags.json {
         Some(path) if is_dash(&path) => print_json(|stdout| write_json(&findings, stdout))?,
         Some(path) => finish_all([write_file(&path, |file| write_json(&findings, file)), page()])?,
@@ -95,24 +99,25 @@ fn examine_host() -> DoctorReport {
     DoctorReport { schema: "linkgauge.doctor.v1", checks, transports, serial_ports, floor, verdict, summary }
 }
 
-/// The whole in one line.
+/// The verdict in one sentence.
 fn summary(checks: &[Check]) -> String {
     let names = |verdict: CheckVerdict| -> Vec<&str> {
         checks.iter().filter(|check| check.verdict == verdict).map(|check| check.name).collect()
     };
     let (bad, doubtful) = (names(CheckVerdict::Bad), names(CheckVerdict::Doubtful));
+    let things =
+        |names: &[&str]| format!("{} ({})", format_plural(names.len() as u64, "finding"), names.join(", "));
     match (bad.as_slice(), doubtful.as_slice()) {
-        ([], []) => "fit to measure".to_owned(),
-        ([], doubtful) => {
+        ([], []) => "Ready to measure: no check found a problem.".to_owned(),
+        ([], doubtful) => format!("Usable: {} can distort results.", things(doubtful)),
+        (bad, doubtful) => {
+            let others =
+                if doubtful.is_empty() { String::new() } else { format!(", and {} more", doubtful.len()) };
             format!(
-                "usable, with doubts ({}): figures may be worse than the link deserves",
-                doubtful.join(", ")
+                "Not suitable for absolute figures: {}{others}. Compare results only with others of this machine.",
+                things(bad)
             )
         }
-        (bad, _) => format!(
-            "not fit to tell about links ({}): compare figures only with others of this machine",
-            bad.join(", ")
-        ),
     }
 }
 
@@ -128,9 +133,9 @@ mod tests {
         let bad = check("hypervisor", CheckVerdict::Bad);
         let all = [summary(&[]), summary(&[good.clone(), doubtful.clone()]), summary(&[good, doubtful, bad])];
         insta::assert_snapshot!(all.join("\n"), @r"
-        fit to measure
-        usable, with doubts (frequency): figures may be worse than the link deserves
-        not fit to tell about links (hypervisor): compare figures only with others of this machine
+        Ready to measure: no check found a problem.
+        Usable: 1 finding (frequency) can distort results.
+        Not suitable for absolute figures: 1 finding (hypervisor), and 1 more. Compare results only with others of this machine.
         ");
     }
 }

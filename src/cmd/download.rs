@@ -14,7 +14,7 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
 use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
-use linkgauge::protocol::PROTOCOLS;
+use linkgauge::protocol::{PROTOCOLS, Protocol};
 use linkgauge::run::{CaseResult, Run};
 use linkgauge::schedule::{self, CheckedPlan};
 use linkgauge::units::{Bytes, Span};
@@ -22,6 +22,7 @@ use linkgauge::workload::download::WHOLE_FACT;
 
 use self::writer::DownloadWriter;
 use super::Status;
+use super::help::{DURATION, OUTPUT, TARGET, TRAFFIC};
 use super::ip::IpFlags;
 use super::measure::{
     Measurement, PlanFlags, measure, measure_with_content, one_or_many, report_and_save, run_status,
@@ -30,104 +31,121 @@ use super::output::{finish_all, is_dash};
 
 /// Download a file or a table from a data logger, and measure it
 ///
-/// Every piece is asked for and waited for, so the round trip decides: the time of each piece stands beside the rate. Writes
-/// what it downloads as it comes, to NAME.part until it is whole. A lost link is opened anew, and the download goes on where
-/// it was.
+/// The logger sends one chunk per request, so the round trip limits the rate: the time of each chunk stands beside the
+/// rate. The content goes to NAME.part until it is complete. After a lost link the download reconnects and continues.
 #[derive(Args, Clone)]
 #[command(group = ArgGroup::new("what").required(true))]
 pub struct Flags {
-    /// Where the logger is: pakbus://host:6785/ADDRESS, tcp://host:6785, serial:///dev/ttyS0?baud=9600; each is a download of
-    /// its own
+    /// Loggers, like pakbus://host:6785/ADDRESS; each is a download
+    ///
+    /// Also tcp://host:6785 or serial:///dev/ttyS0?baud=9600.
     #[arg(required = true, value_name = "URL")]
     urls: Vec<Endpoint>,
     /// File to download, with its drive: CPU:data.dat
-    #[arg(long, value_name = "NAME", group = "what")]
+    #[arg(long, help_heading = TARGET, value_name = "NAME", group = "what")]
     file: Option<String>,
     /// Table to download, from its oldest record to its newest
-    #[arg(long, value_name = "NAME", group = "what")]
+    #[arg(long, help_heading = TARGET, value_name = "NAME", group = "what")]
     table: Option<String>,
-    /// List the files and the tables of the logger, and download nothing else
-    #[arg(long, group = "what")]
+    /// List the files and tables of the logger, without a download
+    #[arg(long, help_heading = TARGET, group = "what")]
     list: bool,
-    /// Write it to this file, over what is there ('-': standard output) [default: the file's own name, TABLE.csv or
-    /// TABLE.dat, in this directory, never over what is there]
-    #[arg(long, short, value_name = "PATH|-")]
-    output: Option<PathBuf>,
-    /// Keep nothing: only measure; needed for several downloads
-    #[arg(long, conflicts_with = "output")]
-    no_output: bool,
-    /// How a table is written
-    #[arg(long, value_name = "FORMAT", value_parser = table_format_values(), default_value = "csv")]
-    table_format: String,
-    /// Stop after so many bytes; what ends before the file does stays NAME.part
-    #[arg(long, value_name = "SIZE")]
-    volume: Option<Bytes>,
-    /// Stop after this time
-    #[arg(long, short = 't', value_name = "TIME")]
-    time: Option<Span>,
     #[command(flatten)]
     requests: RequestFlags,
     #[command(flatten)]
     ip: IpFlags,
+    /// Stop after this time
+    #[arg(long, short = 't', help_heading = DURATION, value_name = "TIME")]
+    time: Option<Span>,
+    /// Stop after this volume
+    ///
+    /// An incomplete file keeps the name NAME.part.
+    #[arg(long, help_heading = DURATION, value_name = "SIZE")]
+    volume: Option<Bytes>,
+    /// File for the content ('-': standard output)
+    ///
+    /// An existing file is overwritten. Default: the file's own name, TABLE.csv or TABLE.dat, in this directory, never
+    /// overwritten.
+    #[arg(long, short, help_heading = OUTPUT, value_name = "PATH|-")]
+    output: Option<PathBuf>,
+    /// Do not write the content
+    ///
+    /// Required for several downloads.
+    #[arg(long, help_heading = OUTPUT, conflicts_with = "output")]
+    no_output: bool,
+    /// Format of a table
+    #[arg(long, help_heading = OUTPUT, value_name = "FORMAT", value_parser = table_format_values(), default_value = "csv")]
+    table_format: String,
     #[command(flatten)]
     plan: PlanFlags,
 }
 
-/// How the logger is asked; options of the peer.
+/// How the logger is asked; options of the protocol.
 #[derive(Args, Clone)]
-#[command(next_help_heading = "Asking")]
 struct RequestFlags {
-    /// What the far end speaks
-    #[arg(long, value_name = "PEER", value_parser = protocol_values(), default_value = "pakbus")]
-    peer: String,
+    /// Protocol that the logger speaks
+    #[arg(
+        long,
+        alias = "peer",
+        help_heading = TARGET,
+        value_name = "PROTOCOL",
+        value_parser = protocol_values(),
+        default_value = "pakbus",
+        hide_short_help = true
+    )]
+    protocol: String,
     /// PakBus address of the logger, 1 to 4094 [default: 1]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, help_heading = TARGET, value_name = "ADDRESS")]
     node: Option<String>,
     /// Security code of the logger [default: none]
-    #[arg(long, value_name = "CODE")]
+    #[arg(long, help_heading = TARGET, value_name = "CODE")]
     security: Option<String>,
-    /// Bytes of a file that are asked for at once, at most 991 [list: one case each; default: 991]
-    #[arg(long, short, value_name = "SIZE", value_delimiter = ',')]
+    /// Chunk size of a file, at most 991 [list; default: 991]
+    #[arg(long, short, help_heading = TRAFFIC, value_name = "SIZE", value_delimiter = ',')]
     size: Vec<Bytes>,
-    /// Requests kept on their way; fewer where the logger does not bear so many [list: one case each; default: 1, the next
-    /// one waits for the answer]
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    /// Requests in flight [list: one case each; default: 1]
+    ///
+    /// At most as many as the logger accepts.
+    #[arg(long, help_heading = TRAFFIC, value_name = "N", value_delimiter = ',')]
     window: Vec<String>,
-    /// Ask again when no answer has come by then [default: 5s; on a line four times the piece's time more]
-    #[arg(long, value_name = "TIME")]
+    /// Repeat a request without a reply after this time [default: 5s]
+    ///
+    /// On a serial line 4 times the chunk's time more.
+    #[arg(long, help_heading = TRAFFIC, value_name = "TIME")]
     timeout: Option<Span>,
-    /// Ask so often again [default: 3]
-    #[arg(long, value_name = "N")]
+    /// Repeat a request at most N times [default: 3]
+    #[arg(long, help_heading = TRAFFIC, value_name = "N", hide_short_help = true)]
     retries: Option<String>,
-    /// Open a lost link so often anew without getting further [default: 10]
-    #[arg(long, value_name = "N")]
+    /// Reconnect at most N times in a row without progress [default: 10]
+    #[arg(long, help_heading = TRAFFIC, value_name = "N", hide_short_help = true)]
     reconnects: Option<String>,
 }
 
 fn table_format_values() -> clap::builder::PossibleValuesParser {
-    let csv = PossibleValue::new("csv").help("one line of names, then a line a record");
-    let toa5 = PossibleValue::new("toa5").help("as the logger's own programs write it");
+    let csv = PossibleValue::new("csv").help("one line of names, then one line per record");
+    let toa5 = PossibleValue::new("toa5").help("the format of the logger's own programs");
     [csv, toa5].into()
 }
 
 fn protocol_values() -> clap::builder::PossibleValuesParser {
-    let can = PROTOCOLS.iter().filter(|peer| peer.workloads.iter().any(|(name, _)| *name == WORKLOAD_NAME));
-    can.map(|peer| PossibleValue::new(peer.name).help(peer.summary)).collect::<Vec<_>>().into()
+    let serves = |protocol: &&Protocol| protocol.workloads.iter().any(|(name, _)| *name == WORKLOAD_NAME);
+    let value = |protocol: &Protocol| PossibleValue::new(protocol.name).help(protocol.summary);
+    PROTOCOLS.iter().filter(serves).map(value).collect::<Vec<_>>().into()
 }
 
 const WORKLOAD_NAME: &str = "download";
 
 impl Flags {
-    /// The cases these flags stand for.
+    /// The cases that these flags describe.
     fn cases(&self) -> Result<Vec<Case>> {
-        let asking = &self.requests;
+        let requests = &self.requests;
         let named = [
             ("file", &self.file),
             ("table", &self.table),
-            ("node", &asking.node),
-            ("security", &asking.security),
-            ("retries", &asking.retries),
-            ("reconnects", &asking.reconnects),
+            ("node", &requests.node),
+            ("security", &requests.security),
+            ("retries", &requests.retries),
+            ("reconnects", &requests.reconnects),
         ];
         let mut options: BTreeMap<String, String> =
             named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?))).collect();
@@ -136,16 +154,16 @@ impl Flags {
         }
         let spec = CaseSpec {
             url: Some(OneOrMany::Many(self.ip.apply_all(&self.urls)?)),
-            peer: Some(asking.peer.clone()),
+            peer: Some(requests.protocol.clone()),
             workload: Some(WORKLOAD_NAME.to_owned()),
-            size: one_or_many(&asking.size),
+            size: one_or_many(&requests.size),
             volume: self.volume,
             time: self.time,
-            timeout: asking.timeout,
+            timeout: requests.timeout,
             peer_options: options,
             ..CaseSpec::default()
         };
-        let windows: Vec<Option<&String>> = match asking.window.as_slice() {
+        let windows: Vec<Option<&String>> = match requests.window.as_slice() {
             [] => vec![None],
             windows => windows.iter().map(Some).collect(),
         };
@@ -158,15 +176,13 @@ impl Flags {
         Ok(cases)
     }
 
-    /// Where it is kept; nowhere with `--no-output`.
+    /// The file for the content. `None` with `--no-output`.
     fn output_path(&self, downloads: usize) -> Result<Option<PathBuf>> {
         if self.no_output {
             return Ok(None);
         }
         if downloads > 1 {
-            bail!(
-                "{downloads} downloads cannot go to one file: keep nothing (--no-output), or make one at a time"
-            );
+            bail!("{downloads} downloads cannot go to one file. Use --no-output, or run one at a time");
         }
         if let Some(path) = &self.output {
             return Ok(Some(path.clone()));
@@ -176,17 +192,17 @@ impl Flags {
             (None, Some(table)) if self.table_format == "toa5" => default_file_name(&format!("{table}.dat")),
             (None, table) => default_file_name(&format!("{}.csv", table.as_deref().unwrap_or_default())),
         };
-        // A link counts as well, wherever it leads.
+        // A symbolic link counts as well, even a broken one.
         if Path::new(&name).symlink_metadata().is_ok() {
             bail!(
-                "{name}: is there already: name another file, or this one (--output), or keep nothing (--no-output)"
+                "{name}: the file exists. Use --output FILE for another file or to overwrite, or --no-output"
             );
         }
         Ok(Some(name.into()))
     }
 }
 
-/// The name of a logger's file without its drive, and without what leads to other directories.
+/// The name of a logger's file without its drive and without directories.
 fn default_file_name(name: &str) -> String {
     let name = name.rsplit([':', '/', '\\']).next().unwrap_or_default();
     if name.trim_start_matches('.').is_empty() { "download".to_owned() } else { name.to_owned() }
@@ -200,12 +216,12 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cases = flags.cases()?;
     let place = flags.output_path(cases.len() * repeat as usize)?;
     let plan = Plan::new(flags.plan.title.clone(), repeat, flags.plan.keep_going, cases)?;
-    // What cannot be run as planned leaves no file behind.
+    // Checked first, so that an invalid plan creates no file.
     let plan = schedule::check(plan)?;
     let on_stdout = place.as_deref().is_some_and(is_dash);
     if on_stdout && io::stdout().is_terminal() {
         bail!(
-            "--output -: the content may be binary and is not printed on a terminal: name a file, or use a pipe"
+            "--output -: the content may be binary, so it is not printed on a terminal. Use a file or a pipe"
         );
     }
     flags.plan.check_output(usize::from(on_stdout))?;
@@ -219,7 +235,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     Ok(run_status(&run))
 }
 
-/// Downloads to a file; returns as well whether that could be written.
+/// Downloads to a file. The second result says whether the file was written.
 fn download_to_file(
     plan: &CheckedPlan,
     flags: &PlanFlags,

@@ -11,25 +11,24 @@ use linkgauge::study::{STUDIES, Study};
 use linkgauge::units;
 
 use super::Status;
+use super::help::{OUTPUT, TARGET};
 use super::output::{finish_all, is_dash, print_json, print_text, terminal_options, write_file};
 use super::store::{StoreFlags, load_runs, names_a_file};
 
-/// Say where the time goes: models fitted to what was measured, or published
+/// Explain where the time goes, by models fitted to a run or to a study
 ///
-/// What can be said is said, piece by piece. docs/explain.md tells how to read it.
+/// Each model that fits the data prints its result. docs/explain.md explains how to read it.
 #[derive(Args)]
 #[command(after_help = models_help())]
 pub struct Flags {
-    /// A run: a file ('-': standard input), or from the store: an id, how it begins or ends, 'last', 'tag:NAME'; or the
-    /// name of a study for its published figures
-    #[arg(value_name = "RUN|STUDY")]
+    /// A run (a file, the id of a saved run, 'last', tag:NAME), or the name of a study for its published figures
+    #[arg(value_name = "RUN|STUDY", default_value = "last")]
     of: String,
-    /// What the line under the messages carries: its rate (bit/s without a unit), and how much of a frame is payload
-    /// [default: all of it]
-    #[arg(long, value_name = "RATE[*PAYLOAD/FRAME]", value_parser = parse_line_bps)]
+    /// Rate of the link (bit/s without a unit), and the payload share of a frame [default: all of it]
+    #[arg(long, help_heading = TARGET, value_name = "RATE[*PAYLOAD/FRAME]", value_parser = parse_line_bps)]
     line: Option<f64>,
     /// Write the findings as JSON ('-': standard output, instead of the text)
-    #[arg(long, value_name = "FILE|-")]
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     json: Option<PathBuf>,
     #[command(flatten)]
     store: StoreFlags,
@@ -44,13 +43,13 @@ fn parse_line_bps(text: &str) -> Result<f64, String> {
         Some((Ok(payload), Ok(frame))) if 0 < payload && payload <= frame => {
             Ok(rate * f64::from(payload) / f64::from(frame))
         }
-        _ => Err(format!("'{share}' is no share of a frame: write it like 1Gbit/s*1488/1538")),
+        _ => Err(format!("'{share}' is not a share of a frame. Write it like 1Gbit/s*1488/1538")),
     }
 }
 
 fn models_help() -> String {
-    let lines = explain::MODELS.iter().map(|piece| format!("\n  {:<8}  {}", piece.name, piece.summary));
-    format!("Pieces:{}", lines.collect::<String>())
+    let lines = explain::MODELS.iter().map(|model| format!("\n  {:<8}  {}", model.name, model.summary));
+    format!("Models:{}", lines.collect::<String>())
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
@@ -76,21 +75,21 @@ pub fn run(flags: Flags) -> Result<Status> {
 fn load_run(named: &str, store: &StoreFlags) -> Result<Run> {
     let no_study = || {
         let names: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
-        format!("'{named}' is no study ({})", names.join(", "))
+        format!("'{named}' is not a study ({})", names.join(", "))
     };
     let found = load_runs(named, store);
     let mut found = if names_a_file(named) { found? } else { found.with_context(no_study)? };
     match (found.pop(), found.len()) {
         (Some(run), 0) => Ok(run),
-        (_, more) => bail!("'{named}' names {} runs: one is explained at a time", more + 1),
+        (_, more) => bail!("'{named}' names {} runs, but only one run can be explained. Name one", more + 1),
     }
 }
 
-/// What is found, or one line that says what is missing.
+/// The findings, or one line with the missing data.
 fn explain_evidence(of: &str, evidence: &Evidence, declared: &DeclaredFacts) -> Result<Vec<Finding>> {
     explain::explain(evidence, declared).or_else(|silent| {
-        let why: Vec<String> = silent.iter().map(|(piece, why)| format!("{piece}: {why}")).collect();
-        bail!("{of}: nothing can be explained: {}", why.join("; "))
+        let why: Vec<String> = silent.iter().map(|(model, why)| format!("{model}: {why}")).collect();
+        bail!("{of}: no model fits these data: {}", why.join("; "))
     })
 }
 

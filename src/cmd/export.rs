@@ -9,17 +9,18 @@ use clap::Args;
 use linkgauge::report::{self, ReportOptions};
 use linkgauge::run::Run;
 use linkgauge::store::Filter;
+use linkgauge::units::format_plural;
 
 use super::Status;
 use super::output::{finish_all, print_message};
 use super::store::{RUN_HELP, StoreFlags, load_runs, read_document};
 
-/// Write runs of the store as files, one document each; 'import run' takes them in again
+/// Write saved runs to files, one document each
 ///
-/// The files are named by the ids. A file that is there is never overwritten.
+/// The ids become the names of the files. Existing files are never overwritten. 'import run' reads the files.
 #[derive(Args)]
 pub struct Flags {
-    /// Made if need be
+    /// Directory; created if it does not exist
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
     #[arg(value_name = "RUN", help = format!("{RUN_HELP} [default: all]"))]
@@ -30,7 +31,8 @@ pub struct Flags {
 
 pub fn run(flags: Flags) -> Result<Status> {
     let directory = flags.directory.as_path();
-    std::fs::create_dir_all(directory).with_context(|| format!("{}: cannot be made", directory.display()))?;
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("{}: cannot be created", directory.display()))?;
     let mut all = Vec::new();
     if flags.runs.is_empty() {
         let store = flags.store.open()?;
@@ -45,33 +47,37 @@ pub fn run(flags: Flags) -> Result<Status> {
         }
     }
     let written = all.iter().filter(|one| one.is_ok()).count();
-    print_message(format_args!("{written} in {}", directory.display()));
-    // One that cannot be written keeps no other from it.
+    print_message(format_args!(
+        "{} written to {}",
+        format_plural(written as u64, "run"),
+        directory.display()
+    ));
+    // A failure does not stop the others.
     finish_all(all)?;
     Ok(Status::Complete)
 }
 
-/// Writes a run to the file of its id; the same run may be there.
+/// Writes a run to the file named by its id. The file may already hold the same run.
 fn write_run(run: &Run, directory: &Path) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if run.id.is_empty() || run.id.starts_with('.') || run.id.len() > 200 || !run.id.chars().all(fits) {
-        bail!("run '{}': this id cannot be the name of a file", report::printable(&run.id));
+        bail!("run '{}': this id is not usable as a file name", report::printable(&run.id));
     }
     let path = directory.join(format!("{}.json", run.id));
     let name = path.display();
     let mut file = match File::create_new(&path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             if read_document(&path)? != *run {
-                bail!("{name}: another run is in this file; it was left as it is");
+                bail!("{name}: the file holds another run and was not changed");
             }
             return Ok(());
         }
         file => file.with_context(|| format!("{name}: cannot be written"))?,
     };
-    let json = report::report_format("json").context("runs can be written as JSON")?;
+    let json = report::report_format("json").context("no JSON format")?;
     let written = (json.write)(run, &ReportOptions::default(), &mut file).and_then(|()| file.flush());
     if written.is_err() {
-        // Half a document is worse than none.
+        // An incomplete document is removed.
         let _ = std::fs::remove_file(&path);
     }
     written.with_context(|| format!("{name}: could not be written"))

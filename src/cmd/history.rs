@@ -1,4 +1,4 @@
-//! `linkgauge history`: the runs that were kept, and how a figure went over time.
+//! `linkgauge history`: the saved runs, and a figure over time.
 
 mod trend;
 
@@ -18,24 +18,24 @@ use linkgauge::units;
 use serde_json::{Value, json};
 
 use super::Status;
+use super::help::{OUTPUT, TARGET};
 use super::output::{print_json, print_message, print_text, supports_unicode};
 use super::store::{StoreFlags, short_id, warn_of_damaged_rows};
 
-/// Which runs of the store.
+/// Which saved runs.
 #[derive(Args, Clone)]
-#[command(next_help_heading = "Which runs")]
 pub struct FilterFlags {
-    /// Only runs with a case at an endpoint that holds this text
-    #[arg(long, value_name = "TEXT")]
+    /// Only runs with an endpoint that contains this text
+    #[arg(long, help_heading = TARGET, value_name = "TEXT")]
     pub endpoint: Option<String>,
     /// Only runs of this machine
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = TARGET, value_name = "NAME")]
     pub host: Option<String>,
-    /// Only runs that have this tag
-    #[arg(long, value_name = "NAME")]
+    /// Only runs with this tag
+    #[arg(long, help_heading = TARGET, value_name = "NAME")]
     pub tag: Option<String>,
     /// Only runs with a case of this workload
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = TARGET, value_name = "NAME")]
     pub workload: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl FilterFlags {
     }
 }
 
-/// A moment as people write it: a day (UTC), an instant, or how long ago.
+/// A point in time: a day (UTC), an instant, or how long ago.
 #[derive(Debug, Clone, Copy)]
 pub struct PointInTime(pub Timestamp);
 
@@ -64,7 +64,7 @@ impl FromStr for PointInTime {
         }
         let day = text.parse::<Date>().and_then(|day| day.to_zoned(TimeZone::UTC));
         let ago = || {
-            // Days, seconds? A number alone does not say.
+            // A number without a unit is ambiguous: days or seconds.
             if text.bytes().all(|byte| byte.is_ascii_digit()) {
                 return None;
             }
@@ -73,28 +73,28 @@ impl FromStr for PointInTime {
         };
         let found = day.ok().map(|day| day.timestamp()).or_else(ago);
         found.map(PointInTime).ok_or_else(|| {
-            format!("'{text}' is no time: use a day (2026-11-21), an instant (2026-11-21T10:00:00Z) or how long ago (7d)")
+            format!("'{text}' is not a time. Use a day (2026-11-21), an instant (2026-11-21T10:00:00Z) or how long ago (7d)")
         })
     }
 }
 
-/// List the runs that were kept; show how a figure went over time
+/// List saved runs; show a figure over time
 #[derive(Args)]
 pub struct Flags {
-    /// Show how this metric went for each case, with a chart: p50, p99, loss, rate …
-    #[arg(long, value_name = "METRIC")]
+    /// Show this metric over time for each case, with a chart: p50, p99, loss, rate …
+    #[arg(long, help_heading = OUTPUT, value_name = "METRIC")]
     metric: Option<Metric>,
-    /// Only runs that began then or later [YYYY-MM-DD, or how long ago: 7d]
-    #[arg(long, value_name = "WHEN")]
+    /// Only runs that started then or later [YYYY-MM-DD, or how long ago: 7d]
+    #[arg(long, help_heading = TARGET, value_name = "WHEN")]
     since: Option<PointInTime>,
-    /// Only runs that began before
-    #[arg(long, value_name = "WHEN")]
+    /// Only runs that started before
+    #[arg(long, help_heading = TARGET, value_name = "WHEN")]
     until: Option<PointInTime>,
     /// Only the newest N; 0: all [default: 20; all with --metric]
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', help_heading = OUTPUT, value_name = "N")]
     limit: Option<usize>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
     #[command(flatten)]
     filter: FilterFlags,
@@ -102,7 +102,7 @@ pub struct Flags {
     store: StoreFlags,
 }
 
-/// As many as fit on a screen.
+/// Fits on a screen.
 const DEFAULT_LISTED_RUNS: usize = 20;
 
 pub fn run(flags: Flags) -> Result<Status> {
@@ -132,7 +132,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     } else if let Some(text) = text {
         print_text(|out| write!(out, "{}", if unicode { text } else { to_ascii(&text) }))?;
     } else {
-        print_message("no such run in the store");
+        print_message("No saved run matches.");
     }
     Ok(warn_of_damaged_rows(&damaged))
 }
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(at("2026-11-21T10:00:00+01:00").unwrap(), "2026-11-21T09:00:00Z");
         assert!("7d".parse::<PointInTime>().unwrap().0 < Timestamp::now());
         for slip in ["yesterday", "2026-13-01", "7", "99999d"] {
-            assert!(at(slip).unwrap_err().starts_with(&format!("'{slip}' is no time")));
+            assert!(at(slip).unwrap_err().starts_with(&format!("'{slip}' is not a time")));
         }
     }
 }

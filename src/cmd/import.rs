@@ -17,30 +17,30 @@ use super::Status;
 use super::output::{OutputFlags, finish_all, is_dash};
 use super::store::{SaveFlags, print_saved};
 
-/// Take in results of other programs, and runs that were exported: same statistics, same report, same store
+/// Import results of other programs: same statistics, same report
 ///
-/// The same file is the same run, however often it is imported. Figures that a file does not hold are not made up.
+/// Importing a file again gives the same run. Figures that a file does not contain are absent.
 #[derive(Args)]
 pub struct Flags {
-    /// What is in the files
+    /// Format of the files
     #[arg(id = "what", value_name = "FORMAT", value_parser = format_values())]
     format: String,
-    /// '-' is standard input
+    /// Files ('-': standard input)
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Unit of the times in the file: ns, us, ms or s (samples, hdr)
     #[arg(long, value_name = "UNIT")]
     unit: Option<TimeUnit>,
-    /// The number that stands for a time-out: such an exchange is lost (samples)
+    /// The number that marks a lost request (samples)
     #[arg(long, value_name = "NUMBER")]
     lost: Option<f64>,
-    /// Count the share of exchanges later than these [default: 50ms,100ms,200ms,300ms]
+    /// Count the requests without a reply within these times [default: 50ms,100ms,200ms,300ms]
     #[arg(long, value_name = "TIMES", value_delimiter = ',')]
     late: Vec<Span>,
-    /// Where the link led [default: what the file says, else its name]
+    /// Endpoint of the report [default: that of the file, else the file's name]
     #[arg(long, value_name = "TEXT")]
     endpoint: Option<String>,
-    /// Size of a message, where the file does not tell
+    /// Message size, if the file does not contain it
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
     /// Title of the report

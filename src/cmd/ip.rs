@@ -1,37 +1,38 @@
-//! Flags for IP: options that every endpoint of a command gets.
+//! Flags for IP. They become options of every endpoint of a command.
 
 use anyhow::Result;
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::{self, LinkError};
 
-/// What an endpoint says itself comes first.
+use super::help::TARGET;
+
+/// The options of an endpoint itself have priority.
 #[derive(Args, Clone, Default)]
-#[command(next_help_heading = "IP (an endpoint's own options come first)")]
 pub struct IpFlags {
     /// Port of every endpoint that names none
-    #[arg(long, short, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, short, help_heading = TARGET, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Use UDP: hosts and tcp:// become udp://
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = TARGET)]
     udp: bool,
-    /// Use IPv4 only: family=4
-    #[arg(long, short = '4', conflicts_with = "ipv6")]
+    /// Use IPv4 only
+    #[arg(long, short = '4', help_heading = TARGET, conflicts_with = "ipv6", hide_short_help = true)]
     ipv4: bool,
-    /// Use IPv6 only: family=6
-    #[arg(long, short = '6')]
+    /// Use IPv6 only
+    #[arg(long, short = '6', help_heading = TARGET, hide_short_help = true)]
     ipv6: bool,
-    /// Address of this host to send from, also with a port: bind=ADDRESS
-    #[arg(long, value_name = "ADDRESS")]
+    /// Local address to send from, optionally with a port
+    #[arg(long, help_heading = TARGET, value_name = "ADDRESS", hide_short_help = true)]
     bind: Option<String>,
-    /// Interface to send and receive by: device=INTERFACE
-    #[arg(long, value_name = "INTERFACE")]
+    /// Network interface to send and receive by
+    #[arg(long, help_heading = TARGET, value_name = "INTERFACE", hide_short_help = true)]
     device: Option<String>,
-    /// Class of service of what is sent, like EF, CS1, AF41, or 0 to 63: dscp=CLASS
-    #[arg(long, value_name = "CLASS")]
+    /// Class of service of sent packets, like EF, CS1, AF41, or 0 to 63
+    #[arg(long, help_heading = TARGET, value_name = "CLASS", hide_short_help = true)]
     dscp: Option<String>,
-    /// ECN bits of the datagrams sent: not-ect, ect1, ect0, ce, or 0 to 3: ecn=BITS
-    #[arg(long, value_name = "BITS")]
+    /// ECN bits of sent datagrams: not-ect, ect1, ect0, ce, or 0 to 3
+    #[arg(long, help_heading = TARGET, value_name = "BITS", hide_short_help = true)]
     ecn: Option<String>,
 }
 

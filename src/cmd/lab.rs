@@ -1,4 +1,4 @@
-//! `linkgauge lab …`: pieces of the lab on their own, until Ctrl-C.
+//! `linkgauge lab …`: parts of the lab, each until Ctrl-C.
 
 mod device_server;
 mod logger;
@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 
 use super::Status;
 
-/// Links made of software: run a piece of the lab until Ctrl-C
+/// Emulate serial ports, slow links, device servers, data loggers and guests
 #[derive(Args)]
 pub struct Flags {
     #[command(subcommand)]

@@ -3,39 +3,41 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Command};
 use linkgauge::plan::CaseSpec;
 use linkgauge::units::{MessageRate, RateTarget, Span};
 
 use super::Status;
-use super::measure::{CaseFlags, run_spec};
+use super::help::{OUTPUT, TRAFFIC, change_arguments};
+use super::measure::{CaseFlags, run_spec, with_protocols};
 
-/// Measure round-trip times, one message at a time or on a schedule
+/// Measure round-trip times
 ///
-/// Without --rate the next message leaves when the answer to the last one is here. With --rate messages leave on a
-/// schedule, whatever became of those before; then the response time (from when a message was due) stands beside the
-/// service time (from when it was sent), and no stall is hidden.
+/// Without --rate the next request leaves when the reply has arrived. With --rate requests leave on a schedule, whatever
+/// happens to earlier ones. Then the response time (from when a request was due) stands beside the service time (from when
+/// it was sent), so that no stall is hidden.
 #[derive(Args)]
 pub struct Flags {
-    /// Send on a schedule, like 100/s; max: the next request leaves when the reply is here [default: max; for icmp 10/s]
-    #[arg(long, value_name = "RATE|max", group = "schedule")]
-    rate: Option<RateTarget<MessageRate>>,
-    /// Time between requests, like 10ms; a plain number is seconds, 0 is max: --rate as a period
-    #[arg(long, short = 'i', value_name = "TIME", group = "schedule", conflicts_with = "rate")]
-    every: Option<Span>,
-    /// With --rate: exponential gaps instead of equal ones
-    #[arg(long, requires = "schedule")]
-    poisson: bool,
-    /// Seed of the Poisson schedule
-    #[arg(long, value_name = "N", requires = "poisson")]
-    seed: Option<u64>,
-    /// Count exchanges later than these, or lost; with --rate also missed frames: later than these after they were due
-    /// [default: 50ms,100ms,200ms,300ms; with --rate 16.7ms,50ms,100ms]
-    #[arg(long, value_name = "TIMES", value_delimiter = ',')]
-    late: Vec<Span>,
-    // Last: the headings of these groups would take in what follows.
     #[command(flatten)]
     case: CaseFlags,
+    /// Send on a schedule, like 100/s [default: max; icmp: 10/s]
+    ///
+    /// max: the next request leaves when the reply has arrived.
+    #[arg(long, help_heading = TRAFFIC, value_name = "RATE|max", group = "schedule")]
+    rate: Option<RateTarget<MessageRate>>,
+    /// The same as time between requests, like 10ms
+    #[arg(long, short = 'i', help_heading = TRAFFIC, value_name = "TIME", group = "schedule", conflicts_with = "rate")]
+    every: Option<Span>,
+    /// With --rate: exponential gaps instead of equal ones
+    #[arg(long, help_heading = TRAFFIC, requires = "schedule", hide_short_help = true)]
+    poisson: bool,
+    /// Seed of the Poisson schedule
+    #[arg(long, help_heading = TRAFFIC, value_name = "N", requires = "poisson", hide_short_help = true)]
+    seed: Option<u64>,
+    /// Count the requests without a reply within these times; with --rate from when the request was due [default:
+    /// 50ms,100ms,200ms,300ms; with --rate 16.7ms,50ms,100ms]
+    #[arg(long, help_heading = OUTPUT, value_name = "TIMES", value_delimiter = ',', hide_short_help = true)]
+    late: Vec<Span>,
     #[command(flatten)]
     ask: AskFlags,
     #[command(flatten)]
@@ -44,40 +46,61 @@ pub struct Flags {
     stamp: StampFlags,
 }
 
-/// Which logger's clock to read; options of `--peer pakbus`.
+/// The defaults and protocols of this command in the help of the shared flags.
+pub fn with_own_help(command: Command) -> Command {
+    change_arguments(
+        command,
+        &[
+            ("protocol", &|protocol| with_protocols(protocol, "latency")),
+            ("size", &|size| size.help("Payload of a request [list: one case each; default: 1]")),
+            ("time", &|time| time.help("Stop after this time [default: 10s]")),
+            ("count", &|count| count.help("Stop after this number of requests [default: 10000]")),
+            ("warm_up", &|warm_up| {
+                let help = "Leave out the first requests, by number or time [default: 100, at most 500ms]";
+                warm_up.help("Leave out the first requests [default: 100]").long_help(help)
+            }),
+            ("timeout", &|timeout| {
+                let help = "Count a request as lost after this time [default: 1s; on a serial line 4 times the message's time more]";
+                timeout.help("Count a request as lost after this time [default: 1s]").long_help(help)
+            }),
+        ],
+    )
+}
+
+/// The logger whose clock is read; options of `--protocol pakbus`.
 #[derive(Args)]
-#[command(next_help_heading = "Peer pakbus")]
+#[command(next_help_heading = "Protocol pakbus")]
 struct PakbusFlags {
-    /// PakBus address of the logger whose clock is read; pakbus://host:6785/ADDRESS says it as well [default: 1]
-    #[arg(long, value_name = "ADDRESS")]
+    /// PakBus address of the logger whose clock is read, as in pakbus://host:6785/ADDRESS [default: 1]
+    #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
     node: Option<String>,
     /// Security code of the logger [default: none]
-    #[arg(long, value_name = "CODE")]
+    #[arg(long, value_name = "CODE", hide_short_help = true)]
     security: Option<String>,
 }
 
-/// What to ask a device that answers but does not echo; options of `--peer ask`.
+/// A request to a device that replies but does not echo; options of `--protocol ask`.
 #[derive(Args)]
-#[command(next_help_heading = "Peer ask")]
+#[command(next_help_heading = "Protocol ask")]
 struct AskFlags {
     /// The request, with \r \n \t \0 \\ \xHH as escapes, or in hexadecimal: 'hex:01 03 0A'
-    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, hide_short_help = true)]
     send: Option<String>,
-    /// The answer ends with these bytes, written as those of --send
-    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    /// The reply ends with these bytes, written as those of --send
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, hide_short_help = true)]
     until: Option<String>,
-    /// The answer always has so many bytes
-    #[arg(long, value_name = "N")]
+    /// The reply always has N bytes
+    #[arg(long, value_name = "N", hide_short_help = true)]
     reply_bytes: Option<String>,
-    /// The answer says its length: offset and size of the field, big or little, what to add (Modbus/TCP: 4,2,big,6)
-    #[arg(long, value_name = "FIELD", allow_hyphen_values = true)]
+    /// The reply contains its length: offset and size of the field, big or little, what to add (Modbus/TCP: 4,2,big,6)
+    #[arg(long, value_name = "FIELD", allow_hyphen_values = true, hide_short_help = true)]
     reply_length: Option<String>,
-    /// Bytes that must stand in the answer, or it counts as corrupt
-    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    /// Bytes that the reply must contain, else it counts as corrupt
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true, hide_short_help = true)]
     expect: Option<String>,
 }
 
-/// The options of peers as a plan holds them; the peer checks them.
+/// The protocol options in the form of a plan. The protocol checks them.
 fn protocol_options(question: AskFlags, logger: PakbusFlags) -> BTreeMap<String, String> {
     let named = [
         ("send", question.send),
@@ -91,12 +114,12 @@ fn protocol_options(question: AskFlags, logger: PakbusFlags) -> BTreeMap<String,
     named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// How test packets are sent; options of `--peer stamp`.
+/// How test packets are sent; options of `--protocol stamp`.
 #[derive(Args)]
-#[command(next_help_heading = "Peer stamp")]
+#[command(next_help_heading = "Protocol stamp")]
 struct StampFlags {
-    /// Sign packets with the token (--token-file), and believe signed ones only
-    #[arg(long)]
+    /// Sign packets with the token (--token-file), and accept signed ones only
+    #[arg(long, hide_short_help = true)]
     authenticated: bool,
 }
 

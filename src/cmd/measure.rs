@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Arg, Args};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
@@ -17,6 +18,7 @@ use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::metric::Threshold;
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
+use linkgauge::protocol::{PROTOCOLS, Protocol};
 use linkgauge::report::printable;
 use linkgauge::run::Run;
 use linkgauge::sample::RawFile;
@@ -26,6 +28,7 @@ use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 use linkgauge::workload::download::ContentSender;
 
 use super::Status;
+use super::help::{ADVANCED, DURATION, OUTPUT, SERVER, TARGET, TRAFFIC};
 use super::ip::IpFlags;
 use super::output::{
     OutputFlags, finish_all, is_dash, is_reader_gone, print_error, supports_unicode, terminal,
@@ -33,68 +36,79 @@ use super::output::{
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
 
-/// Where links lead, what the far end speaks, how often: the same for every workload.
+/// Flags that every workload has: targets, protocol, message size, stop conditions.
+///
+/// The order of the fields is the order of the headings of the help page.
 #[derive(Args, Clone, Default)]
 pub struct CaseFlags {
-    /// Endpoints, like tcp://host:7100, unix:///run/x, serial:///dev/ttyS0?baud=9600; each is a case of its own. A host or
-    /// host:port stands for tcp://, /dev/ttyS0 for serial://
+    /// Endpoints, like 192.0.2.7 or /dev/ttyS0; each one is a case
+    ///
+    /// A host stands for tcp://HOST:7100, and /dev/ttyS0 for serial:///dev/ttyS0. docs/transports.md lists all schemes and
+    /// their options, like serial:///dev/ttyS0?baud=9600.
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<Endpoint>,
-    /// Run all the URLs at the same time, as ports of one case
-    #[arg(long)]
-    together: bool,
-    /// Count the last number of the URL upwards and run so many ports at once [list: one case each]
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    ports: Vec<u32>,
-    /// What the far end speaks
-    #[arg(long, value_name = "PEER", value_parser = protocol_values(), default_value = "auto")]
-    peer: String,
-    /// Stop after this number of messages [default for latency: 10000 or 10s, whichever comes first]
-    #[arg(long, short = 'n', short_alias = 'c', value_name = "N")]
-    count: Option<Count>,
-    /// Size of a message [list: one case each; default: 1 for latency, for throughput 262144 on streams, 10ms' worth on
-    /// serial lines and 1400 in messages; with --peer netio its six sizes of 1 to 32 KB]
-    #[arg(long, short, short_alias = 'l', value_name = "SIZE", value_delimiter = ',')]
-    size: Vec<Bytes>,
-    /// Connections to each endpoint [list: one case each]
-    #[arg(long, short = 'P', value_name = "N", value_delimiter = ',')]
-    parallel: Vec<u32>,
-    /// Stop after this time, in seconds without a unit [default for throughput: 10s]
-    #[arg(long, short = 't', value_name = "TIME")]
-    time: Option<Span>,
-    /// Leave out what happens in this time, or in so many messages, before the measurement [default for latency: 100
-    /// messages, at most 500ms]
-    #[arg(long, value_name = "TIME|N")]
-    warm_up: Option<WarmUp>,
-    /// An exchange without an answer by then is lost; a transfer that stands still so long has failed [default: 1s for
-    /// latency, 5s for throughput; on a line four times the message's time more]
-    #[arg(long, value_name = "TIME")]
-    timeout: Option<Span>,
-    /// Wait by asking again and again, at both ends: faster, and keeps a CPU of each busy
-    #[arg(long)]
-    spin: bool,
-    /// CPUs to run on: of this end, and of the far end (own session only)
-    #[arg(long, value_name = "NEAR[,FAR]", value_delimiter = ',', num_args = 1)]
-    pin: Vec<u32>,
-    /// Length of an entry of the time series, and time between progress events [default: 1s]
-    #[arg(long, value_name = "TIME")]
-    interval: Option<Span>,
-    /// What the figures have to keep, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'; if not, the exit status is 1 [list]
-    #[arg(long, value_name = "THRESHOLD", value_delimiter = ',')]
-    threshold: Vec<Threshold>,
+    /// Protocol that the remote speaks
+    #[arg(long, alias = "peer", help_heading = TARGET, value_name = "PROTOCOL", default_value = "auto", hide_possible_values = true)]
+    protocol: String,
     #[command(flatten)]
     ip: IpFlags,
+    /// Connections to each endpoint [list: one case each]
+    #[arg(long, short = 'P', help_heading = TARGET, value_name = "N", value_delimiter = ',')]
+    parallel: Vec<u32>,
+    /// Measure all the URLs at the same time, as ports of one case
+    #[arg(long, help_heading = TARGET, hide_short_help = true)]
+    together: bool,
+    /// Use N ports at once, counted up from the last number of the URL [list: one case each]
+    #[arg(long, help_heading = TARGET, hide_short_help = true, value_name = "N", value_delimiter = ',')]
+    ports: Vec<u32>,
+    /// Message size
+    #[arg(long, short, short_alias = 'l', help_heading = TRAFFIC, value_name = "SIZE", value_delimiter = ',')]
+    size: Vec<Bytes>,
+    /// Stop after this time, in seconds without a unit
+    #[arg(long, short = 't', help_heading = DURATION, value_name = "TIME")]
+    time: Option<Span>,
+    /// Stop after this number of messages
+    #[arg(long, short = 'n', short_alias = 'c', help_heading = DURATION, value_name = "N")]
+    count: Option<Count>,
+    /// Leave out this time or number of messages
+    #[arg(long, help_heading = DURATION, value_name = "TIME|N")]
+    warm_up: Option<WarmUp>,
+    /// Give up after this time
+    #[arg(long, help_heading = DURATION, value_name = "TIME")]
+    timeout: Option<Span>,
     #[command(flatten)]
     pub plan: PlanFlags,
+    /// Exit with status 1 unless met, like 'p99 < 2ms' [list]
+    ///
+    /// Further examples: 'loss = 0', 'rate > 99 %'. docs/plan.md lists the metrics.
+    #[arg(long, help_heading = OUTPUT, value_name = "THRESHOLD", value_delimiter = ',')]
+    threshold: Vec<Threshold>,
+    /// Length of an entry of the time series, and time between progress events [default: 1s]
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "TIME")]
+    interval: Option<Span>,
+    /// Wait by polling, at both ends: shorter round trips, but each end keeps a CPU busy
+    #[arg(long, alias = "spin", help_heading = ADVANCED, hide_short_help = true)]
+    busy_poll: bool,
+    /// CPUs to run on: of this program, and of the server (linkgauge protocol only)
+    #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "LOCAL[,REMOTE]", value_delimiter = ',', num_args = 1)]
+    pin: Vec<u32>,
 }
 
-fn protocol_values() -> clap::builder::PossibleValuesParser {
-    let known = linkgauge::protocol::PROTOCOLS
-        .iter()
-        .map(|peer| clap::builder::PossibleValue::new(peer.name).help(peer.summary));
-    let auto = clap::builder::PossibleValue::new("auto")
-        .help("asks the far end; a device behind a line, or a kernel, is an echo");
-    [auto].into_iter().chain(known).collect::<Vec<_>>().into()
+/// The protocols that serve a workload, as the values of a flag. The others are accepted, because their error says more.
+pub fn with_protocols(argument: Arg, workload: &'static str) -> Arg {
+    let serves = |protocol: &&Protocol| protocol.workloads.iter().any(|(name, _)| *name == workload);
+    let value = |protocol: &Protocol| PossibleValue::new(protocol.name).hide(!serves(&protocol));
+    let values = [PossibleValue::new("auto")].into_iter().chain(PROTOCOLS.iter().map(value));
+    let auto = ("auto", "asks the remote; a serial device or a kernel is an echo");
+    let listed = PROTOCOLS.iter().filter(serves).map(|protocol| (protocol.name, protocol.summary));
+    let long_help = protocol_list("Protocol that the remote speaks", [auto].into_iter().chain(listed));
+    argument.value_parser(PossibleValuesParser::from(values.collect::<Vec<_>>())).long_help(long_help)
+}
+
+/// A long help that lists protocols.
+pub fn protocol_list(first: &str, protocols: impl Iterator<Item = (&'static str, &'static str)>) -> String {
+    let lines = protocols.map(|(name, summary)| format!("\n- {:<12} {summary}", format!("{name}:")));
+    format!("{first}\n{}", lines.collect::<String>())
 }
 
 /// A warm-up: a time, or a number of messages.
@@ -116,34 +130,35 @@ impl std::str::FromStr for WarmUp {
 
 /// Flags of the plan as a whole.
 #[derive(Args, Clone, Default)]
-#[command(next_help_heading = "Plan")]
 pub struct PlanFlags {
-    /// Run every case so often, in turn; from 6 on the intervals are those over the repetitions
-    #[arg(long, value_name = "N")]
+    /// Run every case N times, in turn
+    ///
+    /// From 6 repetitions on the intervals cover the repetitions.
+    #[arg(long, help_heading = DURATION, value_name = "N")]
     pub repeat: Option<u32>,
-    /// Go on with the next case when one fails; the exit status stays 2
-    #[arg(long)]
-    pub keep_going: bool,
-    /// Title of the report
-    #[arg(long, value_name = "TEXT")]
-    pub title: Option<String>,
-    /// File with the token that the server wants (or the variable LINKGAUGE_TOKEN)
-    #[arg(long, value_name = "FILE")]
+    /// File with the token that the server requires [default: the variable LINKGAUGE_TOKEN]
+    #[arg(long, help_heading = SERVER, hide_short_help = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Write every sample to this CSV file while running
-    #[arg(long, value_name = "FILE")]
-    raw: Option<PathBuf>,
-    /// Write events as JSON, one a line, while running
-    #[arg(long, value_name = "FILE|-")]
-    events: Option<PathBuf>,
     #[command(flatten)]
     pub output: OutputFlags,
+    /// Title of the report
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "TEXT")]
+    pub title: Option<String>,
+    /// Write every sample to this CSV file while measuring
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "FILE")]
+    raw: Option<PathBuf>,
+    /// Write events as JSON, one a line, while measuring
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "FILE|-")]
+    events: Option<PathBuf>,
     #[command(flatten)]
     pub save: SaveFlags,
+    /// Continue with the next case when one fails; the exit status is 2 nevertheless
+    #[arg(long, help_heading = ADVANCED, hide_short_help = true)]
+    pub keep_going: bool,
 }
 
 impl CaseFlags {
-    /// The case these flags stand for, of one workload.
+    /// The case that these flags describe, of one workload.
     pub fn spec(&self, workload: &str) -> Result<CaseSpec> {
         let (warm_up_count, warm_up_time) = match self.warm_up {
             Some(WarmUp::Messages(count)) => (Some(count), None),
@@ -154,7 +169,7 @@ impl CaseFlags {
             url: Some(OneOrMany::Many(self.ip.apply_all(&self.urls)?)),
             together: Some(self.together),
             ports: one_or_many(&self.ports),
-            peer: Some(self.peer.clone()),
+            peer: Some(self.protocol.clone()),
             workload: Some(workload.to_owned()),
             size: one_or_many(&self.size),
             parallel: one_or_many(&self.parallel),
@@ -163,7 +178,7 @@ impl CaseFlags {
             warm_up_count,
             warm_up_time,
             timeout: self.timeout,
-            spin: Some(self.spin),
+            spin: Some(self.busy_poll),
             pin: one_or_many(&self.pin),
             interval: self.interval,
             thresholds: (!self.threshold.is_empty()).then(|| self.threshold.clone()),
@@ -181,7 +196,7 @@ impl PlanFlags {
         self.events.as_deref().is_some_and(is_dash)
     }
 
-    /// Finds out before anything is measured whether the results can be written; `others` also want standard output.
+    /// Checks before the measurement that the results can be written. `others`: further users of standard output.
     pub fn check_output(&self, others: usize) -> Result<()> {
         self.output.check_writable(others + usize::from(self.events_on_stdout()))
     }
@@ -198,7 +213,7 @@ pub fn run_spec(spec: CaseSpec, flags: &PlanFlags) -> Result<Status> {
     run_plan(plan, flags, Dialer::new(Clock::System))
 }
 
-/// Runs a plan with what its own file says, unless a flag says otherwise.
+/// Runs a plan from a file. Flags override what the file says.
 pub fn run_plan_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
     plan.repeat = flags.repeat.unwrap_or(plan.repeat);
     plan.keep_going |= flags.keep_going;
@@ -206,7 +221,7 @@ pub fn run_plan_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
     run_plan(plan, flags, Dialer::new(Clock::System))
 }
 
-/// Checks and runs a plan, writes what was asked for, tells how it ended.
+/// Checks and runs a plan, and writes the requested results.
 pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
     let events_on_stdout = flags.events_on_stdout();
     flags.check_output(0)?;
@@ -216,7 +231,7 @@ pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status>
     Ok(run_status(&run))
 }
 
-/// Reports and stores a run, however it was measured. Where nothing was measured the error lines say all there is to say.
+/// Reports and saves a run. Without measurements it prints nothing: the errors were printed before.
 pub fn report_and_save(run: &Run, flags: &PlanFlags, table: bool) -> Result<()> {
     let measured = run.cases.iter().any(|case| case.figures.has_measurements());
     let written = flags.output.write(run, measured && table);
@@ -243,7 +258,7 @@ pub struct Measurement {
     pub events: Result<()>,
 }
 
-/// Runs a plan and keeps whatever was measured.
+/// Runs a plan. The run also holds partial results.
 pub fn measure(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<Measurement> {
     measure_with_content(plan, flags, dialer, None)
 }
@@ -291,11 +306,11 @@ pub fn read_token(file: Option<&std::path::Path>) -> Result<Option<String>> {
     }
 }
 
-/// The events file, a line of JSON each. That it cannot be written, or that its reader goes away, ends no measurement.
+/// The events file, one JSON object a line. A failed write or a closed reader does not stop the measurement.
 struct EventWriter {
     out: Box<dyn Write + Send>,
     name: String,
-    /// Why there are no more of them.
+    /// The first failed write. No event is written after it.
     error: Option<io::Error>,
 }
 
@@ -323,13 +338,13 @@ impl EventWriter {
     fn finish(&mut self) -> Result<()> {
         match self.error.take() {
             Some(error) if !is_reader_gone(&error) => Err(error)
-                .with_context(|| format!("{}: events are missing: it could not be written", self.name)),
+                .with_context(|| format!("{}: events could not be written, some are missing", self.name)),
             _ => Ok(()),
         }
     }
 }
 
-/// Shows progress on a terminal and writes events to a file; does nothing where neither is wanted.
+/// Shows progress on a terminal and writes events to a file, as far as requested.
 pub struct ProgressDisplay {
     bar: ProgressBar,
     events: Option<Mutex<EventWriter>>,
@@ -351,7 +366,7 @@ impl ProgressDisplay {
         Ok(ProgressDisplay { bar, events: events.map(Mutex::new), progress: Mutex::default() })
     }
 
-    /// Nothing more is shown. Fails where events could not be written.
+    /// Ends the display. Fails if events could not be written.
     pub fn finish(&self) -> Result<()> {
         self.bar.finish_and_clear();
         let events = self.events.as_ref().and_then(|events| events.lock().ok());
@@ -400,7 +415,7 @@ impl Observer for ProgressDisplay {
     }
 }
 
-/// Flags only a load has.
+/// Parses `--probe`.
 pub fn parse_probe(text: &str) -> Result<ProbeSpec, String> {
     match text {
         "off" => Ok(ProbeSpec::Switch(false)),
@@ -411,15 +426,20 @@ pub fn parse_probe(text: &str) -> Result<ProbeSpec, String> {
     }
 }
 
+/// Parses a direction, as seen by the user or by this program.
 pub fn parse_direction(text: &str) -> Result<Direction, String> {
-    let names = || Direction::ALL.map(Direction::name).join(", ");
-    Direction::ALL
-        .into_iter()
-        .find(|direction| direction.name() == text)
-        .ok_or_else(|| format!("'{text}' is no direction (known: {})", names()))
+    Ok(match text {
+        "upload" => Direction::Send,
+        "download" => Direction::Receive,
+        "bidirectional" => Direction::Both,
+        _ => Direction::ALL
+            .into_iter()
+            .find(|direction| direction.name() == text)
+            .ok_or_else(|| format!("'{text}' is not a direction. Use upload, download, both or loop."))?,
+    })
 }
 
-/// Waits for Ctrl-C, or until the time is over. Looks around meanwhile, and ends where that fails.
+/// Waits for Ctrl-C or the end of the time. Calls `look` meanwhile, and ends if it fails.
 pub fn wait_until_interrupted(
     cancel: &AtomicBool,
     time: Option<Span>,

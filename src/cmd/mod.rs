@@ -1,4 +1,4 @@
-//! The commands: one file each, with its flags. Only here is anything printed, the environment read, the process ended.
+//! The commands, one file each with its flags. Only this layer prints, reads the environment and ends the process.
 
 mod ab;
 mod compare;
@@ -9,6 +9,7 @@ mod download;
 mod explain;
 mod export;
 mod habits;
+mod help;
 mod history;
 mod import;
 mod ip;
@@ -17,10 +18,10 @@ mod latency;
 mod measure;
 mod output;
 mod prune;
-mod report;
 mod reproduce;
 mod run;
 mod serve;
+mod show;
 mod signals;
 mod store;
 mod tag;
@@ -31,34 +32,36 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Gauges any link: how long a message takes, how much gets through, and why it is not better
+/// Measures latency and throughput over any link: network, serial line, Bluetooth, data logger
 ///
-/// Latency is the round-trip time, never half of it. k is 1000 and Ki is 1024; a bare time is in seconds, a bare rate a second.
+/// Latency is the round-trip time, never half of it. k is 1000 and Ki is 1024. A time without a unit is in seconds.
 #[derive(Parser)]
-#[command(name = "linkgauge", version, max_term_width = 100, after_help = AFTER_HELP)]
+#[command(name = "linkgauge", version, max_term_width = 100, after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// End when standard input does: whoever started this holds its other end, and is gone then, however it ended
+    /// Stop when standard input ends: the program at its other end has ended then, for whatever reason
     #[arg(long, global = true, hide = true)]
     until_input_ends: bool,
 }
 
-/// The flag of the same name, for those who start this program.
+/// The flag of the same name, for programs that start this one.
 pub const UNTIL_INPUT_ENDS_FLAG: &str = "--until-input-ends";
 
-/// As SIGTERM would end it.
+/// Stops the program as SIGTERM does.
 fn terminate_when_input_ends() {
     std::thread::spawn(|| {
-        // That it cannot be read is an end, too.
+        // A failed read counts as the end.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         let _ = kill_process(getpid(), Signal::TERM);
     });
 }
 
-const AFTER_HELP: &str = "\
-Exit status: 0 all that was planned was measured; 1 that, but a threshold was not kept or something is worse than it was;
-2 something planned was not measured (what was is kept); 130 after Ctrl-C, with the report of what was measured.";
+const AFTER_HELP: &str = "'linkgauge COMMAND -h' prints the main flags of a command, '--help' all of them.";
+const AFTER_LONG_HELP: &str = "\
+'linkgauge COMMAND -h' prints the main flags of a command, '--help' all of them.
+
+Exit status: 0 success; 1 threshold failed or regression found; 2 measurement incomplete; 130 interrupted.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -72,10 +75,9 @@ enum Command {
     Run(run::Flags),
     Reproduce(reproduce::Flags),
     Explain(explain::Flags),
-    Report(report::Flags),
+    #[command(visible_alias = "report")]
+    Show(show::Flags),
     History(history::Flags),
-    /// Show runs that were kept, in any format: 'report' by a shorter word
-    Show(report::Flags),
     Tag(tag::Flags),
     Prune(prune::Flags),
     Compare(compare::Flags),
@@ -91,9 +93,9 @@ enum Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Complete,
-    /// All was measured, and something is worse than it may be.
+    /// Everything was measured, but a threshold failed or a figure is worse than before.
     Failed,
-    /// Something planned was not measured; what was is kept.
+    /// Part of the plan was not measured. The rest is saved.
     Incomplete,
     Interrupted,
 }
@@ -109,9 +111,17 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// The command line, as it is read and as its documents describe it.
+/// The command line with its aliases, and with the defaults of each command in its help.
+fn plain_definition() -> clap::Command {
+    let command = Cli::command()
+        .mut_subcommand("latency", latency::with_own_help)
+        .mut_subcommand("throughput", throughput::with_own_help);
+    habits::with_aliases(command)
+}
+
+/// The same with its help pages.
 fn definition() -> clap::Command {
-    habits::with_aliases(Cli::command())
+    help::with_help(plain_definition())
 }
 
 fn parse() -> Result<Cli, ExitCode> {
@@ -147,7 +157,7 @@ pub fn main() -> ExitCode {
         Command::Run(flags) => run::run(flags),
         Command::Reproduce(flags) => reproduce::run(flags),
         Command::Explain(flags) => explain::run(flags),
-        Command::Report(flags) | Command::Show(flags) => report::run(flags),
+        Command::Show(flags) => show::run(flags),
         Command::History(flags) => history::run(flags),
         Command::Tag(flags) => tag::run(flags),
         Command::Compare(flags) => compare::run(flags),
@@ -157,7 +167,9 @@ pub fn main() -> ExitCode {
         Command::Import(flags) => import::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
         Command::Completions(flags) => completions::run(flags, definition()),
-        Command::Man(flags) => completions::write_man_pages(flags, definition()),
+        Command::Man(flags) => {
+            completions::write_man_pages(flags, help::with_examples_after(plain_definition()))
+        }
     };
     match ended {
         Ok(status) => status.into(),

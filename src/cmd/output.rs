@@ -1,6 +1,4 @@
-//! Where results go: the terminal, files, standard output. The same flags for every command that has results.
-//!
-//! Everything that is printed is printed here.
+//! Destinations of results: terminal, files, standard output. All output of the program passes here.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -12,31 +10,32 @@ use linkgauge::report::{self, MAX_RUN_GROUPS, ReportFormat, ReportOptions, RunGr
 use linkgauge::run::Run;
 use rustix::fs::FileType;
 
+use super::help::OUTPUT;
+
 mod file;
 pub mod terminal;
 
 pub use file::{check_file_writable, write_file};
 
 #[derive(Args, Clone, Default)]
-#[command(next_help_heading = "Output")]
 pub struct OutputFlags {
-    /// Write the run document as JSON ('-': standard output, instead of the table)
-    #[arg(long, value_name = "FILE|-")]
+    /// Write the run document ('-': standard output)
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     json: Option<PathBuf>,
     /// Write a self-contained HTML page
-    #[arg(long, value_name = "FILE|-")]
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     html: Option<PathBuf>,
-    /// Write one CSV row a case
-    #[arg(long, value_name = "FILE|-")]
+    /// Write CSV, one row per case
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
     csv: Option<PathBuf>,
-    /// Write JUnit XML, one test a case and a threshold
-    #[arg(long, value_name = "FILE|-")]
+    /// Write JUnit XML, one test per case and threshold
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
     junit: Option<PathBuf>,
-    /// What to print on standard output
-    #[arg(long, value_name = "FORMAT", value_parser = format_values())]
+    /// Format of standard output
+    #[arg(long, help_heading = OUTPUT, value_name = "FORMAT", value_parser = format_values(), hide_short_help = true)]
     format: Option<String>,
-    /// Print no table, no progress and no notes; only errors
-    #[arg(long, short)]
+    /// Print errors only
+    #[arg(long, short, help_heading = OUTPUT)]
     pub quiet: bool,
 }
 
@@ -45,7 +44,7 @@ fn format_values() -> clap::builder::PossibleValuesParser {
 }
 
 impl OutputFlags {
-    /// The files asked for, by format.
+    /// The requested files, by format.
     fn file_targets(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let files = [("json", &self.json), ("html", &self.html), ("csv", &self.csv), ("junit", &self.junit)];
         files.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)))
@@ -59,43 +58,43 @@ impl OutputFlags {
         self.json.get_or_insert(path).clone()
     }
 
-    /// Finds out before anything is measured whether the results can be written; `others` also want standard output.
+    /// Checks before the measurement that the results can be written. `others`: further users of standard output.
     pub fn check_writable(&self, others: usize) -> Result<()> {
         let dashes = self.file_targets().filter(|(_, path)| is_dash(path)).count();
         if dashes + usize::from(self.format.is_some()) + others > 1 {
-            bail!("only one thing can go to standard output: give the others a file");
+            bail!("only one result can go to standard output. Use files for the others");
         }
         self.file_targets()
             .filter(|(_, path)| !is_dash(path))
             .try_for_each(|(_, path)| check_file_writable(path))
     }
 
-    /// Whether people read standard output.
+    /// True if standard output gets text for people.
     pub fn prints_text(&self) -> bool {
         let text = self.format.as_deref().is_none_or(|format| format == "text");
         text && !self.quiet && !self.file_targets().any(|(_, path)| is_dash(path))
     }
 
-    /// Writes everything that was asked for; the table, if it is wanted, unless something else goes to standard output.
+    /// Writes all requested formats, and the text if `table`, unless something else goes to standard output.
     pub fn write(&self, run: &Run, table: bool) -> Result<()> {
         self.write_with(table, &|format, options, out| (format.write)(run, options, out))
     }
 
-    /// The same of several runs: a page with all of them over each other, one table, documents one after another.
+    /// The same for several runs: a page that overlays them, one table, or documents one after another.
     pub fn write_all(&self, sides: &[RunGroup]) -> Result<()> {
         let wanted = |name| {
             self.format.as_deref() == Some(name) || self.file_targets().any(|(other, _)| other == name)
         };
         if wanted("html") && sides.len() > MAX_RUN_GROUPS {
-            bail!("a page can tell {MAX_RUN_GROUPS} apart: name fewer runs, or sets of them (tag:NAME)");
+            bail!("a page overlays at most {MAX_RUN_GROUPS} runs. Name fewer, or sets of runs (tag:NAME)");
         }
         if wanted("junit") {
-            bail!("JUnit XML is of one run: name one");
+            bail!("JUnit XML holds one run. Name one");
         }
         self.write_with(true, &|format, options, out| write_run_groups(sides, format, options, out))
     }
 
-    /// What cannot be written keeps nothing else from being written.
+    /// A failure does not stop the other formats.
     fn write_with(&self, table: bool, write: &FormatWriter) -> Result<()> {
         let on_stdout = self.file_targets().find(|(_, path)| is_dash(path)).map(|(name, _)| name);
         let on_stdout = match on_stdout.or(self.format.as_deref()) {
@@ -113,7 +112,7 @@ impl OutputFlags {
     }
 }
 
-/// Writes in a format.
+/// Writes one format.
 type FormatWriter<'a> = dyn Fn(&ReportFormat, &ReportOptions, &mut dyn Write) -> io::Result<()> + 'a;
 
 fn write_run_groups(
@@ -131,7 +130,7 @@ fn write_run_groups(
         (format.write)(run, options, &mut text)?;
         match (format.name, &header) {
             ("text", Some(_)) => out.write_all(b"\n")?,
-            // One table has its head once.
+            // The header appears once.
             ("csv", Some(header)) if text.starts_with(header.as_slice()) => drop(text.drain(..header.len())),
             _ => {}
         }
@@ -145,7 +144,7 @@ pub fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Does each of these, whatever becomes of the others. What fails is reported, the last by the caller.
+/// Evaluates all results. Prints all errors but the last, which it returns.
 pub fn finish_all(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let mut last = Ok(());
     for failed in done.into_iter().filter(Result::is_err) {
@@ -169,7 +168,7 @@ fn print_report(format: &str, write: impl FnOnce(&mut dyn Write) -> io::Result<(
     }
 }
 
-/// Prints text for people, with colours where they are wanted.
+/// Prints text for people, with colours if the terminal supports them.
 pub fn print_text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     write_stdout(write, |text| match is_coloured() {
         true => terminal::sanitize_text(&text),
@@ -177,17 +176,17 @@ pub fn print_text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resul
     })
 }
 
-/// Prints JSON: on a terminal what does not show stands there as an escape.
+/// Prints JSON, with escapes for unprintable characters.
 pub fn print_json(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     write_stdout(write, |json| terminal::escape_json(&json))
 }
 
-/// Prints what programs read, byte by byte; a terminal gets what shows of it.
+/// Prints data for programs unchanged. On a terminal unprintable characters are replaced.
 pub fn print_data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     write_stdout(write, |text| if io::stdout().is_terminal() { terminal::sanitize_text(&text) } else { text })
 }
 
-/// A reader that has seen enough is no error.
+/// Writes to standard output. A closed reader is not an error.
 fn write_stdout(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     show: impl FnOnce(String) -> String,
@@ -204,7 +203,7 @@ fn write_stdout(
     }
 }
 
-/// Whether this says that standard output has no reader any more: a pipe without its reader, a terminal that was closed.
+/// True if the error means that standard output has no reader: a closed pipe or terminal.
 pub fn is_reader_gone(error: &io::Error) -> bool {
     let hung_up = || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     let is_device = || {
@@ -214,19 +213,19 @@ pub fn is_reader_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe || hung_up() && is_device()
 }
 
-/// Prints a message for people beside the results. A closed reader costs no result.
+/// Prints a message for people to standard error. Write errors are ignored.
 pub fn print_message(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", terminal::sanitize_message(&text.to_string()));
 }
 
-/// Reports what failed.
+/// Prints an error.
 pub fn print_error(error: &str) {
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     let error = terminal::sanitize_message(error.trim_start());
     let _ = writeln!(anstream::stderr(), "{red}error{red:#}: {error}");
 }
 
-/// Prints what is wrong with a command line, or the help that it asks for; returns the exit status.
+/// Prints an error of the command line or the requested help. Returns the exit status.
 pub fn print_usage(error: &clap::Error) -> u8 {
     let text = terminal::sanitize_text(&error.render().ansi().to_string());
     let _ = match error.use_stderr() {
@@ -236,17 +235,23 @@ pub fn print_usage(error: &clap::Error) -> u8 {
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
-/// Whether standard output gets colours.
+/// True if standard output gets colours.
 fn is_coloured() -> bool {
     anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
 }
 
-/// What the terminal can show.
+/// The properties of the terminal.
 pub fn terminal_options() -> ReportOptions {
-    ReportOptions { colour: is_coloured(), unicode: supports_unicode(), ..ReportOptions::default() }
+    ReportOptions { colour: is_coloured(), unicode: supports_unicode(), width: terminal_width() }
 }
 
-/// Whether the locale says that the terminal understands UTF-8; a pipe or file always gets it.
+/// Columns of the terminal; 80 for pipes and files.
+fn terminal_width() -> usize {
+    let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { ReportOptions::default().width } else { columns }
+}
+
+/// True if the locale uses UTF-8. Pipes and files always get UTF-8.
 pub fn supports_unicode() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()

@@ -3,27 +3,28 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use linkgauge::store::{Filter, Listing, RunEntry};
+use linkgauge::units::format_plural;
 
 use super::Status;
 use super::history::{FilterFlags, PointInTime};
 use super::output::print_text;
 use super::store::{StoreFlags, warn_of_damaged_rows};
 
-/// Take old runs out of the store
+/// Delete old runs
 ///
-/// Those that have a tag stay, unless --tag or --tagged says otherwise.
+/// Tagged runs stay, except with --tag or --tagged.
 #[derive(Args)]
 pub struct Flags {
-    /// Those that began before [YYYY-MM-DD, or how long ago: 90d]
+    /// Delete runs that started before this [YYYY-MM-DD, or how long ago: 90d]
     #[arg(long, value_name = "WHEN")]
     before: Option<PointInTime>,
-    /// All but the newest N
+    /// Keep the newest N
     #[arg(long, value_name = "N")]
     keep: Option<usize>,
-    /// Those with tags as well
+    /// Delete tagged runs as well
     #[arg(long)]
     tagged: bool,
-    /// Print what would go; take nothing out
+    /// Print the runs, but delete nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -34,7 +35,7 @@ pub struct Flags {
 
 pub fn run(flags: Flags) -> Result<Status> {
     if flags.before.is_none() && flags.keep.is_none() && flags.filter.tag.is_none() {
-        bail!("say which runs are to go: --before WHEN, --keep N or --tag NAME");
+        bail!("no selection. Use --before WHEN, --keep N or --tag NAME");
     }
     let mut store = flags.store.open()?;
     let filter = Filter { until: flags.before.map(|when| when.0), ..flags.filter.filter() };
@@ -46,10 +47,10 @@ pub fn run(flags: Flags) -> Result<Status> {
     if !flags.dry_run {
         store.remove(&gone)?;
     }
-    let what = if flags.dry_run { "would go" } else { "removed" };
+    let what = if flags.dry_run { "would be deleted" } else { "deleted" };
     print_text(|out| {
-        gone.iter().try_for_each(|id| writeln!(out, "{what}: {}", linkgauge::report::printable(id)))?;
-        writeln!(out, "{} {what}", gone.len())
+        writeln!(out, "{} {what}", format_plural(gone.len() as u64, "run"))?;
+        gone.iter().try_for_each(|id| writeln!(out, "  {}", linkgauge::report::printable(id)))
     })?;
     Ok(warn_of_damaged_rows(&damaged))
 }

@@ -1,7 +1,7 @@
-//! `linkgauge reproduce`: a published study run again, in the lab or on hardware, published beside measured.
+//! `linkgauge reproduce`: runs a published study again, in the lab or on hardware.
 //!
-//! Not for what the study is: `papers/` and `linkgauge::paper` hold that. Cases run one after the other, each with the
-//! lab it needs, so that no piece of the lab disturbs a case that does not use it.
+//! `papers/` and `linkgauge::study` describe the studies. Cases run one after the other, each with only the part of the lab
+//! that it needs, so that no other part disturbs it.
 
 mod guest;
 mod lab_setup;
@@ -31,6 +31,7 @@ use linkgauge::study::{CaseOutcome, PlannedCase, STUDIES, Study};
 use linkgauge::units;
 
 use super::Status;
+use super::help::{DURATION, OUTPUT, TARGET};
 use super::lab::vm::GuestFlags;
 use super::measure::{ProgressDisplay, run_status};
 use super::output::{OutputFlags, finish_all, is_dash, print_message, print_text};
@@ -39,53 +40,54 @@ use super::store::SaveFlags;
 use lab_setup::LabSetup;
 use user_endpoints::{CellEndpoints, CellSelector, UserEndpoints};
 
-/// Run a published study again: its figures beside what is measured now
+/// Reproduce a published study: published figures beside measured ones
 ///
-/// Without --on all is measured in the lab: links made of software, no hardware. CSV is one row a published figure.
-/// docs/papers.md tells what the cells are, and how to set up hardware.
+/// Without --on everything is measured in the lab, without hardware. CSV has one row per published figure. docs/papers.md
+/// describes the cells, and how to set up hardware.
 #[derive(Args)]
 pub struct Flags {
-    /// The study
+    /// Study
     #[arg(value_name = "STUDY", value_parser = study_values())]
     study: String,
-    /// Minutes instead of hours: every case, but fewer exchanges and less data; the report says so
-    #[arg(long)]
+    /// Minutes instead of hours: fewer requests, less data
+    #[arg(long, help_heading = DURATION)]
     quick: bool,
     /// Only these tables of the study [list]
-    #[arg(long = "table", value_name = "N", value_delimiter = ',')]
+    #[arg(long = "table", help_heading = TARGET, value_name = "N", value_delimiter = ',')]
     tables: Vec<String>,
     /// Only these cells: tcp, tcp/4, tcp/4@9600 [list]
-    #[arg(long = "cell", value_name = "CELL", value_delimiter = ',')]
+    #[arg(long = "cell", help_heading = TARGET, value_name = "CELL", value_delimiter = ',')]
     cells: Vec<CellSelector>,
-    /// Measure a cell at this endpoint, its other ports counted up from it: tcp/4=tcp://box:7001. CELL is a name of
-    /// --list, alone (native), with its number of ports (tcp/4), or with a rate besides (tcp/4@9600); the most precise
-    /// holds. Cells without an endpoint are not run then
-    #[arg(long, value_name = "CELL=URL[,URL…]")]
+    /// List the cells and their cases, without a measurement
+    #[arg(long, help_heading = TARGET)]
+    list: bool,
+    /// Measure a cell at this endpoint: tcp/4=tcp://box:7001
+    ///
+    /// Further ports are counted up from it. CELL is a name of --list: alone (native), with its number of ports (tcp/4), or also with a rate (tcp/4@9600). The most
+    /// specific one applies. Cells without an endpoint are skipped.
+    #[arg(long, help_heading = TARGET, value_name = "CELL=URL[,URL…]")]
     on: Vec<CellEndpoints>,
-    /// With --on: another value for an option of the peer, like file=CPU:data.dat or security=17
-    #[arg(long = "option", value_name = "NAME=VALUE", value_parser = parse_option, requires = "on")]
+    /// With --on: protocol option, like security=17
+    #[arg(long = "option", help_heading = TARGET, value_name = "NAME=VALUE", value_parser = parse_option, requires = "on")]
     options: Vec<(String, String)>,
     /// With --on: measure the other cells in the lab
-    #[arg(long, requires = "on")]
+    #[arg(long, help_heading = TARGET, requires = "on")]
     lab: bool,
-    /// Measure in a guest with a kernel of its own what this host's kernel cannot (as 'lab vm' does)
-    #[arg(long)]
+    /// Use a guest for cells that this host's kernel cannot measure
+    #[arg(long, help_heading = TARGET)]
     vm: bool,
-    #[command(flatten)]
-    guest: GuestFlags,
-    /// We are in this guest, and measure its cells
+    /// This process runs in this guest, and measures its cells
     #[arg(long, hide = true, value_name = "GUEST")]
     in_guest: Option<String>,
-    /// Print the cells with their cases, the time they take and what they need; measure nothing
-    #[arg(long)]
-    list: bool,
-    /// Write events as JSON, one a line, while running
-    #[arg(long, value_name = "FILE|-")]
-    events: Option<PathBuf>,
     #[command(flatten)]
     output: OutputFlags,
+    /// Write events as JSON, one a line, while measuring
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
+    events: Option<PathBuf>,
     #[command(flatten)]
     save: SaveFlags,
+    #[command(flatten)]
+    guest: GuestFlags,
 }
 
 fn parse_option(text: &str) -> Result<(String, String), String> {
@@ -107,7 +109,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.output.check_writable(usize::from(events_on_stdout))?;
     flags.save.check()?;
     if flags.guest.any_set() && !flags.vm {
-        bail!("--virtual-time, --limit and --cache say how the guest is run: add --vm");
+        bail!("--virtual-time, --limit and --cache are options of the guest. Add --vm");
     }
     let dialer = Dialer::new(Clock::System);
     let cases = study.cases(flags.quick)?;
@@ -139,7 +141,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.save.save_or_warn(&run, flags.output.quiet);
     finish_all([events, written])?;
     if flags.output.prints_text() && !events_on_stdout {
-        // Most studies have nothing that a piece explains.
+        // No model applies to most studies.
         explain::explain(&Evidence::Run(&run), &DeclaredFacts::default()).map_or(Ok(()), |found| {
             print_text(|stdout| writeln!(stdout))?;
             super::explain::print_findings(&found)
@@ -151,27 +153,27 @@ pub fn run(flags: Flags) -> Result<Status> {
     })
 }
 
-/// Why a case is not measured that `--cell` leaves out.
-const NOT_SELECTED: &str = "it is not among the cells asked for";
+/// The reason for a case that `--cell` excludes.
+const NOT_SELECTED: &str = "--cell excludes it";
 
 /// Where a case is measured.
 enum MeasuringSite {
-    /// At endpoints that --on names.
+    /// At endpoints of --on.
     UserEndpoints(Vec<Endpoint>),
     Lab,
     /// The lab, in the guest of that name.
     Guest(String),
-    /// And why not.
+    /// With the reason.
     NotMeasured(String),
 }
 
 impl MeasuringSite {
-    /// Why a case that has no result has none.
+    /// The reason for a case without a result.
     fn reason(&self) -> String {
         match self {
             MeasuringSite::NotMeasured(why) => why.clone(),
             MeasuringSite::UserEndpoints(_) | MeasuringSite::Lab | MeasuringSite::Guest(_) => {
-                "stopped before its turn".to_owned()
+                "interrupted before it started".to_owned()
             }
         }
     }
@@ -185,12 +187,12 @@ fn choose_site(
 ) -> Result<MeasuringSite> {
     if let Some(endpoints) = given.endpoints(&case.point)? {
         case.set_options(&flags.options);
-        // Whatever is wrong with it is told before anything is measured.
+        // Checked first, so that errors appear before the measurement.
         schedule::check(plan_of_case(case, &endpoints)?)?;
         return Ok(MeasuringSite::UserEndpoints(endpoints));
     }
     if !given.is_empty() && !flags.lab {
-        return Ok(MeasuringSite::NotMeasured("no --on names its cell".to_owned()));
+        return Ok(MeasuringSite::NotMeasured("no --on for its cell".to_owned()));
     }
     let cell = study.find_cell(&case.point.cell).ok_or_else(|| anyhow!("no cell {}", case.point.cell))?;
     Ok(match &cell.not_in_lab {
@@ -204,22 +206,22 @@ fn plan_of_case(case: &PlannedCase, endpoints: &[Endpoint]) -> Result<Plan> {
     Ok(Plan::new(None, 1, true, cases)?)
 }
 
-/// To open links, to start and stop the lab, around every case.
+/// Time to open links, and to start and stop the lab, per case.
 const CASE_OVERHEAD: Duration = Duration::from_millis(150);
 
-/// Those that can be run.
+/// The cases that can run.
 fn runnable_cases(
     cases: &[(MeasuringSite, PlannedCase)],
 ) -> impl Iterator<Item = &(MeasuringSite, PlannedCase)> {
     cases.iter().filter(|(site, _)| !matches!(site, MeasuringSite::NotMeasured(_)))
 }
 
-/// What these cases take at least, the line being all that takes time.
+/// Lower bound of the duration: the time on the line alone.
 fn min_duration<'a>(cases: impl Iterator<Item = &'a PlannedCase>) -> Duration {
     cases.map(|case| case.min_duration() + CASE_OVERHEAD).sum()
 }
 
-/// What a case takes at least at its site. Only of the lab's own device is it known how long it works.
+/// Lower bound of the duration of a case at its site. The processing time is known only for devices of the lab.
 fn least_time_at(site: &MeasuringSite, case: &PlannedCase) -> Duration {
     match site {
         MeasuringSite::UserEndpoints(_) => case.without_processing().min_duration(),
@@ -227,7 +229,7 @@ fn least_time_at(site: &MeasuringSite, case: &PlannedCase) -> Duration {
     }
 }
 
-/// Reports what is about to run and how long it takes; fails where that is nothing.
+/// Prints the planned work and its duration. Fails if no case can run.
 fn print_overview(
     study: &Study,
     cases: &[(MeasuringSite, PlannedCase)],
@@ -238,7 +240,7 @@ fn print_overview(
     if count == 0 {
         let reasons = || cases.iter().map(|(site, _)| site.reason());
         let why = reasons().find(|why| why != NOT_SELECTED).or_else(|| reasons().next()).unwrap_or_default();
-        bail!("nothing of this can be run: {why}; --on CELL=URL measures hardware, --list prints the cells");
+        bail!("no case can run: {why}. Use --on CELL=URL for hardware; --list prints the cells");
     }
     if quiet {
         return Ok(());
@@ -250,8 +252,8 @@ fn print_overview(
         (_, 0) => {
             format!("in the lab: {}", [study.stand_ins(), vec!["no hardware".to_owned()]].concat().join(", "))
         }
-        (0, _) => "where --on says".to_owned(),
-        (in_lab, given) => format!("{in_lab} in the lab, {given} where --on says"),
+        (0, _) => "at the endpoints of --on".to_owned(),
+        (in_lab, given) => format!("{in_lab} in the lab, {given} at the endpoints of --on"),
     };
     if in_guest > 0 {
         place += &format!("; {in_guest} of them in a guest, which takes longer");
@@ -273,7 +275,7 @@ fn print_overview(
     Ok(())
 }
 
-/// What has been measured so far.
+/// The results so far.
 struct StudyRun<'a> {
     study: &'a Study,
     quick: bool,
@@ -282,18 +284,18 @@ struct StudyRun<'a> {
     overhead_ns: f64,
     began: Time,
     run: Run,
-    /// Place of the result of each case in the document.
+    /// Index of the result of each case in the document.
     result_index: BTreeMap<String, usize>,
-    /// Why a case could not begin.
+    /// Reasons of the cases that could not start.
     failures: BTreeMap<String, String>,
     setup: Option<SharedSetup>,
 }
 
-/// What cases that belong together have in common, until one comes that does not.
+/// State shared by consecutive cases of one place.
 struct SharedSetup {
-    /// Of the cases, and whether they are the lab's.
+    /// The place, and whether it is in the lab.
     key: (String, bool),
-    // Before the stand: it may have last words for it.
+    // Before the lab, because closing a connection may send messages to it.
     connection_cache: Arc<ConnectionCache>,
     lab: Option<LabSetup>,
 }
@@ -321,7 +323,7 @@ impl<'a> StudyRun<'a> {
         }
     }
 
-    /// Measures one case after the other; where one fails, the others go on.
+    /// Measures the cases in order. A failure does not stop the others.
     fn measure_all(&mut self, cases: &[(MeasuringSite, PlannedCase)], screen: &ProgressDisplay) {
         screen.event(&RunEvent::Begins {
             cases: runnable_cases(cases).count(),
@@ -340,7 +342,7 @@ impl<'a> StudyRun<'a> {
         self.setup = None;
     }
 
-    /// Measures a case and keeps its result, or why it has none.
+    /// Measures a case and stores its result, or the reason of its failure.
     fn measure_case(
         &mut self,
         case: &PlannedCase,
@@ -351,7 +353,7 @@ impl<'a> StudyRun<'a> {
         match self.run_case(case, site, &CaseObserver { display: screen, case_number: number }) {
             Ok(run) => {
                 self.run.cases.extend(run.cases);
-                // Last comes what the others only prepare.
+                // The trial uses the results of the others, so it comes last.
                 self.result_index.insert(case.name.clone(), self.run.cases.len() - 1);
             }
             Err(error) => {
@@ -367,7 +369,7 @@ impl<'a> StudyRun<'a> {
         let cell = study.find_cell(&case.point.cell).ok_or_else(|| anyhow!("no cell {}", case.point.cell))?;
         let name = (case.group.clone(), matches!(site, MeasuringSite::Lab));
         if self.setup.as_ref().is_none_or(|shared| shared.key != name) {
-            // What the cases before had ends before anything new begins.
+            // The previous lab stops before a new one starts.
             self.setup = None;
             let stand = match site {
                 MeasuringSite::Lab => Some(LabSetup::start(cell, case, self.dialer, self.quick)?),
@@ -392,7 +394,7 @@ impl<'a> StudyRun<'a> {
         bench.overhead_ns = Some(self.overhead_ns);
         let mut run = schedule::run(&plan, &mut bench);
         if let Some((_, before)) = run.cases.split_last_mut() {
-            // A few readings tell a round trip; nobody asks for their p99.
+            // These few requests serve a median; their p99 is not used.
             before.iter_mut().for_each(|case| case.warnings.retain(|warning| warning.code != "few_samples"));
         }
         for result in &mut run.cases {
@@ -407,7 +409,7 @@ impl<'a> StudyRun<'a> {
         Ok(run)
     }
 
-    /// Gives the document the tables of the study.
+    /// Adds the tables of the study to the document.
     fn attach_tables(&mut self, cases: &[(MeasuringSite, PlannedCase)]) -> Result<()> {
         let sites: BTreeMap<&str, &MeasuringSite> =
             cases.iter().map(|(site, case)| (case.name.as_str(), site)).collect();
@@ -417,7 +419,7 @@ impl<'a> StudyRun<'a> {
         Ok(())
     }
 
-    /// What became of a case.
+    /// The outcome of a case.
     fn outcome(&self, sites: &BTreeMap<&str, &MeasuringSite>, case: &PlannedCase) -> CaseOutcome<'_> {
         let site = sites.get(case.name.as_str());
         let why_not = || self.failures.get(&case.name).cloned().or(site.map(|site| site.reason()));
@@ -432,7 +434,7 @@ impl<'a> StudyRun<'a> {
         }
     }
 
-    /// The document, when all has ended.
+    /// The finished document.
     fn finish(mut self, screen: &ProgressDisplay) -> Run {
         self.run.interrupted = self.cancel.load(Relaxed);
         self.run.elapsed_ns = self.dialer.now().since(self.began).as_nanos() as u64;
@@ -443,7 +445,7 @@ impl<'a> StudyRun<'a> {
     }
 }
 
-/// One warning for each reason why cases could not begin.
+/// One warning per reason, with the cases that could not start.
 fn failure_warnings(failed: &BTreeMap<String, String>) -> Vec<Warning> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (case, reason) in failed {
@@ -455,12 +457,12 @@ fn failure_warnings(failed: &BTreeMap<String, String>) -> Vec<Warning> {
             several => format!(" and {} more", several - 1),
         };
         let text = format!("not measured: {}{more}: {reason}", cases[0]);
-        Warning::new("incomplete", text, "mend the cause and run again")
+        Warning::new("incomplete", text, "fix the cause and run again")
     };
     reasons.into_iter().map(warning).collect()
 }
 
-/// Passes on the events of one case as those of a case of the whole.
+/// Forwards the events of one case with the case number of the whole run.
 struct CaseObserver<'a> {
     display: &'a ProgressDisplay,
     case_number: usize,

@@ -12,7 +12,7 @@ use super::measure::{PlanFlags, run_plan_file};
 /// Run the cases of a plan file
 #[derive(Args)]
 pub struct Flags {
-    /// A plan in TOML, see docs/plan.md
+    /// Plan file in TOML (docs/plan.md)
     #[arg(value_name = "PLAN.toml")]
     file: PathBuf,
     #[command(flatten)]

@@ -15,73 +15,90 @@ use linkgauge::serve::{Refusal, Server, raise_open_file_limit};
 use linkgauge::units::{BitRate, Bytes, Span, format_plural};
 
 use super::Status;
-use super::measure::{read_token, wait_until_interrupted};
+use super::help::{DURATION, OUTPUT, SERVER};
+use super::measure::{protocol_list, read_token, wait_until_interrupted};
 use super::output::{print_message, print_text};
 use super::signals::interrupt_flag;
 
-/// What is refused is reported at once, and then at most this often.
+/// The first refusal is reported at once, later ones at most this often.
 const REFUSAL_REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Be the far end: answer any number of clients until Ctrl-C
+/// Run a server, until Ctrl-C
 ///
-/// Without a URL it listens on TCP and UDP of loop-back only, on the port of what it speaks (ours: 7100); give
-/// tcp://0.0.0.0 to be reached from elsewhere. Whoever does not speak our session gets back what he sends, unless a token is set.
+/// It accepts any number of clients. Without a URL it listens on TCP and UDP of this machine only, on the port of the protocol (linkgauge: 7100). Use
+/// tcp://0.0.0.0 for other machines. Clients that do not use the linkgauge protocol get an echo, unless a token is set.
 #[derive(Args)]
 pub struct Flags {
     /// Where to listen [default: tcp://127.0.0.1 udp://127.0.0.1]
     #[arg(value_name = "URL")]
     urls: Vec<Endpoint>,
     /// Port of every URL that names none [default: that of the protocol]
-    #[arg(long, short, value_name = "PORT")]
+    #[arg(long, short, help_heading = SERVER, value_name = "PORT")]
     port: Option<u16>,
-    /// What to speak
-    #[arg(long, value_name = "PEER", value_parser = protocol_values(), default_value = "linkgauge")]
-    peer: String,
-    /// File with a token that clients must know (or the variable LINKGAUGE_TOKEN); for linkgauge and stamp
-    #[arg(long, value_name = "FILE")]
+    /// Protocol to serve
+    #[arg(
+        long,
+        alias = "peer",
+        help_heading = SERVER,
+        value_name = "PROTOCOL",
+        value_parser = protocol_values(),
+        long_help = protocol_help(),
+        default_value = "linkgauge",
+        hide_possible_values = true
+    )]
+    protocol: String,
+    /// File with a token that clients must know; for linkgauge and stamp [default: the variable LINKGAUGE_TOKEN]
+    #[arg(long, help_heading = SERVER, value_name = "FILE")]
     token_file: Option<std::path::PathBuf>,
-    /// Protocols stamp and twamp-light: number answers as their requests are, and count for nobody
-    #[arg(long)]
+    /// stamp and twamp-light: take the sequence numbers from the requests, and keep no counts
+    #[arg(long, help_heading = SERVER, hide_short_help = true)]
     stateless: bool,
-    /// Sessions at once
-    #[arg(long, value_name = "N", default_value_t = ServerLimits::default().sessions)]
-    max_sessions: u32,
-    /// Longest measurement of a client; where the protocol has none, longest connection
-    #[arg(long, value_name = "TIME", default_value = "24h")]
-    max_time: Span,
-    /// Highest rate of payload for one client address, on all its connections and in both directions together
-    #[arg(long, value_name = "RATE")]
+    /// Maximum payload rate per client address: all connections, both directions together [default: no limit]
+    #[arg(long, help_heading = LIMITS, value_name = "RATE")]
     max_rate: Option<BitRate>,
-    /// Largest message [default: 1Gi]
-    #[arg(long, value_name = "SIZE")]
-    max_size: Option<Bytes>,
-    /// Connections of one session [default: 2048]
-    #[arg(long, value_name = "N")]
+    /// Maximum number of sessions at the same time
+    #[arg(long, help_heading = LIMITS, value_name = "N", default_value_t = ServerLimits::default().sessions)]
+    max_sessions: u32,
+    /// Maximum number of connections of one session [default: 2048]
+    #[arg(long, help_heading = LIMITS, value_name = "N")]
     max_flows: Option<u32>,
-    /// Close a connection on which nothing comes, or nothing is taken, for so long
-    #[arg(long, value_name = "TIME", default_value = "60s")]
+    /// Maximum message size [default: 1Gi]
+    #[arg(long, help_heading = LIMITS, value_name = "SIZE")]
+    max_size: Option<Bytes>,
+    /// Maximum duration of a measurement, or of a connection if the protocol has no measurements
+    #[arg(long, help_heading = LIMITS, value_name = "TIME", default_value = "24h")]
+    max_time: Span,
+    /// Close a connection that makes no progress for this time
+    #[arg(long, help_heading = LIMITS, value_name = "TIME", default_value = "60s")]
     idle: Span,
-    /// Stop by itself after this time
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time [default: at Ctrl-C]
+    #[arg(long, help_heading = DURATION, value_name = "TIME")]
     time: Option<Span>,
-    /// Do not print where it listens
-    #[arg(long, short)]
+    /// Print errors only
+    #[arg(long, short, help_heading = OUTPUT)]
     quiet: bool,
 }
 
+const LIMITS: &str = "Limits";
+
 fn protocol_values() -> clap::builder::PossibleValuesParser {
-    // The others are no slips of the finger: they get an answer of their own.
+    // The others are accepted here, because their error message says more.
     let value = |peer: &protocol::Protocol| {
         clap::builder::PossibleValue::new(peer.name).help(peer.summary).hide(peer.serve.is_none())
     };
     protocol::PROTOCOLS.iter().map(value).collect::<Vec<_>>().into()
 }
 
+fn protocol_help() -> String {
+    let served = protocol::PROTOCOLS.iter().filter(|protocol| protocol.serve.is_some());
+    protocol_list("Protocol to serve", served.map(|protocol| (protocol.name, protocol.summary)))
+}
+
 pub fn run(flags: Flags) -> Result<Status> {
     let cancel = interrupt_flag()?;
-    let peer = protocol::find_protocol(&flags.peer).context("clap knows only peers of the list")?;
+    let peer = protocol::find_protocol(&flags.protocol).context("clap accepts listed protocols only")?;
     let Some(serve) = peer.serve else {
-        bail!("peer {} cannot be served{}", peer.name, stand_in_hint(peer.name));
+        bail!("the protocol {} cannot be served: {}", peer.name, stand_in_hint(peer.name));
     };
     let defaults = ServerLimits::default();
     let facts = Arc::new(ServerConfig {
@@ -110,7 +127,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         let on_messages = setting == ServerSetting::MessageBytes && all_keep_message_boundaries(&urls);
         if !service.supported_settings().contains(&setting) && !on_messages {
             bail!(
-                "{flag}: the protocol {} cannot honour it: leave it out, or serve another protocol",
+                "{flag}: the protocol {} does not support it. Leave it out, or serve another protocol",
                 peer.name
             );
         }
@@ -129,7 +146,7 @@ pub fn run(flags: Flags) -> Result<Status> {
                 urls.iter().map(|url| url.as_str().replace("127.0.0.1", "0.0.0.0")).collect();
             let open = open.join(" ");
             print_message(format_args!(
-                "loop-back only: nobody else can reach this; give {open} to change that"
+                "Only this machine can connect. For other machines: linkgauge serve {open}"
             ));
         }
     }
@@ -149,7 +166,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     Ok(Status::Complete)
 }
 
-/// Prints what was refused or dropped since the last time; whether there was anything.
+/// Prints the refusals since the last call. Returns true if there were any.
 fn print_refusals(server: &Server) -> bool {
     let refusals = server.refusals().take();
     for Refusal { reason, count, last_from } in &refusals {
@@ -161,7 +178,7 @@ fn print_refusals(server: &Server) -> bool {
     !refusals.is_empty()
 }
 
-/// The settings that were given and that not every protocol can honour, each with what it was given by.
+/// The requested settings that not every protocol supports, each with its flag.
 fn given_settings(flags: &Flags, facts: &ServerConfig) -> Vec<(ServerSetting, &'static str)> {
     let token = match flags.token_file {
         Some(_) => "--token-file",
@@ -176,20 +193,20 @@ fn given_settings(flags: &Flags, facts: &ServerConfig) -> Vec<(ServerSetting, &'
     all.into_iter().filter(|(is_given, ..)| *is_given).map(|(_, setting, flag)| (setting, flag)).collect()
 }
 
-/// Whether every link keeps messages apart, so that the server can measure them.
+/// True if every link preserves message boundaries, so that the server knows message sizes.
 fn all_keep_message_boundaries(urls: &[Endpoint]) -> bool {
     urls.iter().all(|url| link::endpoint_caps(url).is_ok_and(|caps| caps.framing == Framing::Message))
 }
 
-/// What stands in for a far end that is a device.
+/// How to get a server of a protocol that only devices speak.
 fn stand_in_hint(peer: &str) -> &'static str {
     match peer {
-        "pakbus" => ": be a data logger with 'linkgauge lab logger'",
-        _ => ": the far end is a device",
+        "pakbus" => "its server is a data logger. Try 'linkgauge lab logger'",
+        _ => "its server is a device",
     }
 }
 
-/// Loop-back, on the transports and ports of the peer, or on one port of them all.
+/// Loopback endpoints on the transports of the protocol, on its ports or on the requested one.
 fn default_urls(peer: &protocol::Protocol, port: Option<u16>) -> Result<Vec<Endpoint>> {
     let urls: Vec<Endpoint> = if peer.default_ports.is_empty() {
         let urls = ["tcp://127.0.0.1:7100", "udp://127.0.0.1:7100"].map(str::parse);
@@ -204,7 +221,7 @@ fn default_urls(peer: &protocol::Protocol, port: Option<u16>) -> Result<Vec<Endp
     }
 }
 
-/// The port given, else the peer's own, where the URL names none.
+/// Adds the requested port, or else that of the protocol, to a URL without a port.
 fn with_default_port(url: Endpoint, peer: &protocol::Protocol, port: Option<u16>) -> Result<Endpoint> {
     let own = || peer.default_ports.iter().find(|(scheme, _)| *scheme == url.scheme()).map(|(_, port)| *port);
     match (port.or_else(own), url.host_port()) {

@@ -1,5 +1,4 @@
-//! Signals that end the program in order: what was measured is reported, what was set is set back, what was made for a while
-//! is removed.
+//! Orderly end by signals: results are reported, settings restored and temporary files removed.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -9,7 +8,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 
-/// Set by the first of them, once a command has asked for it.
+/// Set by the first signal, if a command has requested it.
 static INTERRUPT_FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 static HANDLERS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
@@ -21,7 +20,7 @@ pub fn interrupt_flag() -> Result<Arc<AtomicBool>> {
     })
 }
 
-/// The same for what may not be left as it is: no signal ends the program before it is set back.
+/// The same for settings that must be restored: no signal ends the program before.
 pub fn protected_interrupt_flag() -> Result<Arc<AtomicBool>> {
     install_handlers(|signal, flag| register(signal, flag.clone()))
 }
@@ -39,12 +38,12 @@ fn install_handlers(
         return Ok(flag);
     }
     for signal in [SIGINT, SIGTERM] {
-        add(signal, &flag).context("signals cannot be waited for")?;
+        add(signal, &flag).context("signal handlers cannot be installed")?;
     }
-    // A terminal that closes sends it twice, from its shell and from the kernel: the second one is no haste. 'nohup' and
-    // those like it have it ignored, and so it stays.
+    // A closing terminal sends it twice, by its shell and by the kernel, so the second one does not mean haste. 'nohup' and
+    // similar programs ignore it, and that is preserved.
     if !is_ignored(SIGHUP) {
-        register(SIGHUP, flag.clone()).context("signals cannot be waited for")?;
+        register(SIGHUP, flag.clone()).context("signal handlers cannot be installed")?;
     }
     Ok(flag)
 }

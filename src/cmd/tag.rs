@@ -6,16 +6,18 @@ use clap::Args;
 use super::Status;
 use super::store::{StoreFlags, parse_tag};
 
-/// Name a run in the store, so that it is found again, not pruned, and one of a set (tag:NAME)
+/// Name a saved run, to find it, keep it and group it with others
+///
+/// 'prune' keeps tagged runs, and tag:NAME stands for all runs of that name.
 #[derive(Args)]
 pub struct Flags {
-    /// A run in the store: its id, how it begins or ends, or 'last'
+    /// Id of a saved run (its beginning or end suffices), or 'last'
     #[arg(value_name = "RUN")]
     run: String,
-    /// What to name it
+    /// Names
     #[arg(required = true, value_name = "NAME", value_parser = parse_tag)]
     names: Vec<String>,
-    /// Take the names away
+    /// Remove the names
     #[arg(long)]
     remove: bool,
     #[command(flatten)]

@@ -3,65 +3,87 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Command};
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, ProbeSpec};
 use linkgauge::units::{BitRate, Bytes, RateTarget, Span, UnitError};
 
 use super::Status;
-use super::measure::{CaseFlags, one_or_many, parse_direction, parse_probe, run_spec};
+use super::help::{DURATION, TRAFFIC, change_arguments};
+use super::measure::{CaseFlags, one_or_many, parse_direction, parse_probe, run_spec, with_protocols};
 
-/// Measure delivered payload per second, one or both ways
+/// Measure the rate that gets through: upload, download or both
 ///
-/// What counts is what the receiver got, by the receiver's clock. On links that keep a second connection a latency
+/// The rate is the payload that the receiver got, by the receiver's clock. On links that allow a second connection a latency
 /// probe runs beside the load.
 #[derive(Args)]
 pub struct Flags {
-    /// send, receive, both (own session, iperf3, netio) or loop (over an echo) [list: one case each]
-    #[arg(long, short, value_name = "DIRECTION", value_delimiter = ',', value_parser = parse_direction)]
-    direction: Vec<Direction>,
-    /// The server sends: --direction receive
-    #[arg(long, short = 'R', conflicts_with_all = ["direction", "bidir"])]
-    reverse: bool,
-    /// Both send at the same time: --direction both
-    #[arg(long, conflicts_with = "direction")]
-    bidir: bool,
-    /// Stop after so many bytes on each connection
-    #[arg(long, value_name = "SIZE", conflicts_with = "time")]
-    volume: Option<Bytes>,
-    /// Send no faster than this on each connection, like 10Mbit/s or 10M; max: as fast as it goes [default: max; for UDP and
-    /// icmp to another host 1Mbit/s]
-    #[arg(long, visible_alias = "bitrate", short, value_name = "RATE|max", value_parser = parse_bit_rate_or_max)]
-    bit_rate: Option<RateTarget<BitRate>>,
-    /// Leave out this time at the beginning, in seconds without a unit: --warm-up
-    #[arg(long, short = 'O', value_name = "TIME", conflicts_with = "warm_up")]
-    omit: Option<Span>,
-    /// Rate of the latency probe beside the load, or 'off' [default: 10/s]
-    #[arg(long, value_name = "RATE", value_parser = parse_probe)]
-    probe: Option<ProbeSpec>,
-    // Last: the headings of its groups would take in what follows.
     #[command(flatten)]
     case: CaseFlags,
+    /// upload, download, both, or loop [list; default: upload]
+    ///
+    /// Direction of the payload. loop: through an echo.
+    #[arg(long, short, help_heading = TRAFFIC, value_name = "DIRECTION", value_delimiter = ',', value_parser = parse_direction)]
+    direction: Vec<Direction>,
+    /// Download: the server sends
+    #[arg(long, short = 'R', help_heading = TRAFFIC, conflicts_with_all = ["direction", "bidir"])]
+    reverse: bool,
+    /// Both directions at the same time
+    #[arg(long, help_heading = TRAFFIC, conflicts_with = "direction")]
+    bidir: bool,
+    /// Rate limit per connection [default: max; UDP: 1M]
+    ///
+    /// Like 10M or 10Mbit/s; max: no limit. The default is 1Mbit/s for UDP and icmp to other hosts.
+    #[arg(long, alias = "bitrate", short, help_heading = TRAFFIC, value_name = "RATE|max", value_parser = parse_bit_rate_or_max)]
+    bit_rate: Option<RateTarget<BitRate>>,
+    /// Rate of the latency probe, or 'off' [default: 10/s]
+    #[arg(long, help_heading = TRAFFIC, value_name = "RATE", value_parser = parse_probe)]
+    probe: Option<ProbeSpec>,
+    /// Stop after this volume on each connection
+    #[arg(long, help_heading = DURATION, value_name = "SIZE", conflicts_with = "time")]
+    volume: Option<Bytes>,
+    /// Leave out this time at the beginning, in seconds without a unit: --warm-up
+    #[arg(long, short = 'O', help_heading = DURATION, value_name = "TIME", conflicts_with = "warm_up", hide_short_help = true)]
+    omit: Option<Span>,
     #[command(flatten)]
     netio: NetioFlags,
 }
 
-/// Options of `--peer netio`.
+/// The defaults and protocols of this command in the help of the shared flags.
+pub fn with_own_help(command: Command) -> Command {
+    change_arguments(
+        command,
+        &[
+            ("protocol", &|protocol| with_protocols(protocol, "throughput")),
+            ("size", &|size| {
+                size.help("Message size [default: 256Ki, datagrams: 1400]").long_help(
+                    "Message size [list: one case each; default: 262144 on streams, 1400 in datagrams, 10 ms' worth on serial \
+                     lines; with --protocol netio 1 to 32 KB]",
+                )
+            }),
+            ("time", &|time| time.help("Stop after this time [default: 10s]")),
+            ("warm_up", &|warm_up| warm_up.help("Leave out this time or number of messages [default: 0]")),
+            ("timeout", &|timeout| timeout.help("Fail when nothing arrives for this time [default: 5s]")),
+        ],
+    )
+}
+
+/// Options of `--protocol netio`.
 #[derive(Args)]
-#[command(next_help_heading = "Peer netio")]
+#[command(next_help_heading = "Protocol netio")]
 struct NetioFlags {
-    /// What the NETIO at the far end speaks: a (up to 1.14, only send), b (1.15 to 1.22), c (from 1.23) [default: c]
-    #[arg(long, value_name = "A|B|C")]
+    /// Version of the remote NETIO: a (up to 1.14, upload only), b (1.15 to 1.22), c (from 1.23) [default: c]
+    #[arg(long, value_name = "A|B|C", hide_short_help = true)]
     dialect: Option<String>,
 }
 
 impl NetioFlags {
-    /// The options as a plan holds them; the peer checks them.
+    /// The options in the form of a plan. The protocol checks them.
     fn protocol_options(self) -> BTreeMap<String, String> {
         self.dialect.into_iter().map(|dialect| ("dialect".to_owned(), dialect)).collect()
     }
 }
 
-/// A rate; 0 is as much as goes, as for iperf3.
+/// A rate. 0 means no limit, as for iperf3.
 fn parse_bit_rate_or_max(text: &str) -> Result<RateTarget<BitRate>, UnitError> {
     if text == "0" { Ok(RateTarget::Max) } else { text.parse() }
 }

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use linkgauge::link::TRANSPORTS;
-use linkgauge::protocol::PROTOCOLS;
+use linkgauge::protocol::{PROTOCOLS, Protocol};
 
 use crate::program::{Ended, Serving, command, run};
 
@@ -99,40 +99,34 @@ fn an_unreadable_file_is_an_error() {
 #[test]
 fn commands_of_other_programs_name_ours() {
     for (typed, line) in [
-        (
-            "-c 192.0.2.7",
-            "there is no flag '-c' here: write linkgauge throughput HOST, or linkgauge latency HOST",
-        ),
-        ("-s -p 5201", "there is no flag '-s' here: write linkgauge serve"),
+        ("-c 192.0.2.7", "unknown flag '-c': write linkgauge throughput HOST, or linkgauge latency HOST"),
+        ("-s -p 5201", "unknown flag '-s': write linkgauge serve"),
         (
             "192.0.2.7",
-            "there is no command '192.0.2.7': write linkgauge latency 192.0.2.7 or linkgauge throughput 192.0.2.7",
+            "unknown command '192.0.2.7': write linkgauge latency 192.0.2.7 or linkgauge throughput 192.0.2.7",
         ),
-        ("server", "there is no command 'server': write linkgauge serve"),
-        ("pp -i 192.0.2.7", "there is no command 'pp': write linkgauge latency HOST"),
-        ("ping h -D", "there is no flag '-D' here: write --raw FILE, which holds the time of each request"),
-        ("ping -Q 16 h", "there is no flag '-Q' here: write --dscp CLASS"),
-        (
-            "latency h --tcp",
-            "there is no flag '--tcp' here: leave it out: hosts are measured over TCP without -u",
-        ),
-        ("throughput h -J", "there is no flag '-J' here: write --json FILE, or --json - for standard output"),
-        ("throughput h -w 256K", "there is no flag '-w' here: write tcp://HOST?sndbuf=256Ki&rcvbuf=256Ki"),
-        ("serve -D", "there is no flag '-D' here: write nohup linkgauge serve &"),
+        ("server", "unknown command 'server': write linkgauge serve"),
+        ("pp -i 192.0.2.7", "unknown command 'pp': write linkgauge latency HOST"),
+        ("ping h -D", "unknown flag '-D': write --raw FILE, which has the time of each request"),
+        ("ping -Q 16 h", "unknown flag '-Q': write --dscp CLASS"),
+        ("latency h --tcp", "unknown flag '--tcp': leave it out: TCP is the default"),
+        ("throughput h -J", "unknown flag '-J': write --json FILE, or --json - for standard output"),
+        ("throughput h -w 256K", "unknown flag '-w': write tcp://HOST?sndbuf=256Ki&rcvbuf=256Ki"),
+        ("serve -D", "unknown flag '-D': write nohup linkgauge serve &"),
         (
             "latency h --sze 3",
-            "there is no flag '--sze' here: did you mean '--size'? 'linkgauge latency --help' lists all",
+            "unknown flag '--sze'. Did you mean '--size'? 'linkgauge latency --help' lists all flags",
         ),
-        ("lab uart --nonsense", "there is no flag '--nonsense' here: 'linkgauge lab uart --help' lists all"),
-        ("latency h --count -5", "'-5' is below zero: no value can be"),
+        ("lab uart --nonsense", "unknown flag '--nonsense'. 'linkgauge lab uart --help' lists all flags"),
+        ("latency h --count -5", "'-5' is negative. Values are 0 or more"),
     ] {
         says(&typed.split(' ').collect::<Vec<_>>(), line);
     }
-    let bytes = "invalid value '10M' for '--count <N>': bytes or messages? Write --volume 10M for bytes, 10000000 for that many \
-                 messages";
+    let bytes = "invalid value '10M' for '--count <N>': ambiguous: bytes or messages. Use --volume 10M for bytes, or \
+                 10000000 for messages";
     usage(&["throughput", "h", "-n", "10M"], bytes);
-    let host = "invalid value '192.0.2.7' for '--count <N>': '192.0.2.7' is not a number of messages (like 10000); a host \
-                stands without a flag";
+    let host = "invalid value '192.0.2.7' for '--count <N>': '192.0.2.7' is not a number of messages (like 10000). A host \
+                has no flag";
     usage(&["throughput", "-c", "192.0.2.7"], host);
 }
 
@@ -230,9 +224,10 @@ fn another_program_listens_there() {
         &["latency", tcp, "--peer", "discard"],
         &format!("{tcp}: peer discard cannot do latency (it can: throughput)"),
     );
-    let known: Vec<&str> = PROTOCOLS.iter().map(|peer| peer.name).collect();
+    let serves = |protocol: &&Protocol| protocol.workloads.iter().any(|(name, _)| *name == "latency");
+    let known: Vec<&str> = PROTOCOLS.iter().filter(serves).map(|protocol| protocol.name).collect();
     let known = format!("\n  [possible values: auto, {}]\n", known.join(", "));
-    let beginning = "invalid value 'banana' for '--peer <PEER>'";
+    let beginning = "invalid value 'banana' for '--protocol <PROTOCOL>'";
     usage(&["latency", tcp, "--peer", "banana"], &(beginning.to_owned() + &known));
     says(
         &["serve", tcp],
@@ -262,7 +257,7 @@ fn numbers_that_measure_nothing() {
     says(&["latency", url, "--parallel", "0"], "parallel = 0: use 1 to 1024");
     says(&["latency", url, "--repeat", "0"], "case 1: repeat must be at least 1");
     let poisson = run(&["latency", url, "--poisson"]);
-    assert!(poisson.stderr.contains("not provided:\n  <--every <TIME>|--rate <RATE|max>>\n"));
+    assert!(poisson.stderr.contains("not provided:\n  <--rate <RATE|max>|--every <TIME>>\n"));
     nothing_else(&poisson, &["--poisson"]);
     let last = "tcp://127.0.0.1:65535";
     let expected = format!("{last}: no number to count ports from (or past the last one)");
@@ -395,7 +390,7 @@ fn files_that_cannot_be_written_are_found_before_anything_is_measured() {
             "/nonexistent/x: cannot be written: No such file or directory (os error 2)",
         );
     }
-    let one = "only one thing can go to standard output: give the others a file";
+    let one = "only one result can go to standard output. Use files for the others";
     says(&["latency", tcp, "--time", "1h", "--json", "-", "--csv", "-"], one);
     says(&["latency", tcp, "--time", "1h", "--json", "-", "--events", "-"], one);
     says(&["latency", tcp, "--time", "1h", "--json", "-", "--format", "text"], one);

@@ -60,13 +60,20 @@ fn demo_measures_every_transport() {
 #[test]
 fn doctor_examines_this_host() {
     let directory = tempfile::tempdir().unwrap();
-    let output = linkgauge(&["doctor"], directory.path());
+    let summary = text(&linkgauge(&["doctor"], directory.path()).stdout);
+    let first = summary.lines().next().unwrap();
+    assert!(
+        ["Ready", "Usable", "Not suitable"].iter().any(|verdict| first.starts_with(verdict)),
+        "{summary}"
+    );
+    assert!(summary.lines().count() <= 25 && summary.contains("overhead  clock "), "{summary}");
+    let output = linkgauge(&["doctor", "--all"], directory.path());
     let page = text(&output.stdout);
     assert!(output.status.success(), "{page}{}", text(&output.stderr));
     for transport in TRANSPORTS {
         assert!(page.contains(transport.scheme), "{page}");
     }
-    assert!(page.contains("clock source") && page.contains("\nVerdict: "), "{page}");
+    assert!(page.contains("clock source") && page.contains("\nMeasurement overhead\n"), "{page}");
     assert!(!page.contains('\u{1b}') && page.lines().all(|line| line.chars().count() <= 80), "{page}");
 }
 

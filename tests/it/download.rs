@@ -446,9 +446,9 @@ fn existing_files_are_not_overwritten() {
         said(&["--file", FILE, "--window", "1,2"]),
         said(&["--file", FILE, "--output", "-", "--json", "-"]),
     ].concat(), @r"
-    error: data.dat: is there already: name another file, or this one (--output), or keep nothing (--no-output)
-    error: 2 downloads cannot go to one file: keep nothing (--no-output), or make one at a time
-    error: only one thing can go to standard output: give the others a file
+    error: data.dat: the file exists. Use --output FILE for another file or to overwrite, or --no-output
+    error: 2 downloads cannot go to one file. Use --no-output, or run one at a time
+    error: only one result can go to standard output. Use files for the others
     ");
     assert_eq!(std::fs::read(directory.path().join("data.dat")).unwrap(), b"mine");
     assert_eq!(directory.path().read_dir().unwrap().count(), 1);

@@ -69,7 +69,7 @@ fn a_run_is_a_file_or_in_the_store() {
         assert_eq!(run(&["explain", named, "--store", &store]).stdout, of_file.stdout, "{named}");
     }
     for (named, words) in [
-        ("cafe", &["'cafe' is no study (sena, ", "no run 'cafe' in the store"][..]),
+        ("cafe", &["'cafe' is not a study (sena, ", "no run 'cafe' in the store"][..]),
         ("tag:none", &["no run is tagged 'none'"]),
         ("beef,beef", &["'beef,beef' names 2 runs"]),
     ] {
@@ -95,7 +95,7 @@ fn the_line_can_be_declared() {
         assert!(words(&ended.stdout).contains(verdict), "{line}: {}", ended.stdout);
     }
     for (line, words) in
-        [("fast", "fast"), ("1G*2/1", "'2/1' is no share"), ("1G*0/0", "'0/0'"), ("1G*", "''")]
+        [("fast", "fast"), ("1G*2/1", "'2/1' is not a share"), ("1G*0/0", "'0/0'"), ("1G*", "''")]
     {
         let ended = declared(line);
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{line}");
@@ -143,7 +143,7 @@ fn a_run_without_enough_data_is_one_line() {
     let newer = file("newer.json", r#"{"schema": "linkgauge.run.v9"}"#);
     for (of, words) in [
         ("sena", &["sena", "3 different round trips"][..]),
-        ("loggernut", &["'loggernut' is no study (sena, loggernet", "is no file"]),
+        ("loggernut", &["'loggernut' is not a study (sena, loggernet", "is not a file"]),
         ("nowhere.json", &["nowhere.json: cannot be read"]),
         (nonsense.as_str(), &["nonsense.json", "not a run document"]),
         (newer.as_str(), &["newer.json", "linkgauge.run.v9", "newer linkgauge"]),

@@ -86,7 +86,7 @@ fn an_interrupt_reports_the_results_so_far() {
     process.signal(Signal::INT);
     let ended = process.ended();
     assert_eq!(ended.status, Some(130), "{}", ended.stderr);
-    assert!(ended.stdout.contains("not run, 3 figures: stopped before its turn."), "{}", ended.stdout);
+    assert!(ended.stdout.contains("not run, 3 figures: interrupted before it started."), "{}", ended.stdout);
     let run = document(&json);
     assert!(run.interrupted);
     assert_eq!(run.cases.len(), 1);
@@ -143,7 +143,8 @@ fn errors_are_reported_before_a_measurement() {
         ended.stderr.replace(url.as_str(), "URL")
     };
     // The program names the modules that this host's kernel lacks.
-    let nothing = ": --vm measures it in a guest; --on CELL=URL measures hardware, --list prints the cells\n";
+    let nothing =
+        ". Try --vm, which measures it in a guest. Use --on CELL=URL for hardware; --list prints the cells\n";
     assert!(said(&["--table", "7"]).ends_with(nothing));
     insta::assert_snapshot!([
         said(&["--table", "6", "--on", &format!("TCP={url}")]),
@@ -154,11 +155,11 @@ fn errors_are_reported_before_a_measurement() {
         said(&["--table", "8", "--on", &format!("tcp={url}")]),
         said(&["--table", "4"]),
     ].concat(), @r"
-    error: --on TCP: there is no such cell here (known: tcp/1, tcp/4, tcp/8, tcp/16, serialip/1, serialip/4, serialip/8, serialip/16)
-    error: --on tcp/2: there is no such cell here (known: tcp/1, tcp/4, tcp/8, tcp/16, serialip/1, serialip/4, serialip/8, serialip/16)
+    error: --on TCP: unknown cell (known: tcp/1, tcp/4, tcp/8, tcp/16, serialip/1, serialip/4, serialip/8, serialip/16)
+    error: --on tcp/2: unknown cell (known: tcp/1, tcp/4, tcp/8, tcp/16, serialip/1, serialip/4, serialip/8, serialip/16)
     error: --on tcp/4: 2 URLs for 4 ports: give one to count up from, or all
     error: URL?baud=9600: leave 'baud' out, the study sets it
-    error: --on tcp/1: given twice; several URLs are separated by commas
+    error: --on tcp/1: given twice. Separate several URLs by commas
     error: --on tcp: URL cannot set the rate of the line behind it: set the line there, and name its rate, like tcp@75=URL
     error: the study has no table 4 (known: 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
     ");

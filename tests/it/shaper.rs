@@ -350,7 +350,7 @@ fn wrong_flags_get_one_line() {
     error: tcp://127.0.0.1:0: nothing is lost, doubled or reordered in a stream: shape datagrams, or the device below (--netem)
     error: tcp://127.0.0.1:0 carries a stream, udp://127.0.0.1:1 messages: both sides have to be of one kind
     error: a jitter of 6ms around a delay of 5ms: no delay is below zero
-    error: invalid value '0' for '--queue <SIZE>': a queue of nothing lets nothing pass
+    error: invalid value '0' for '--queue <SIZE>': a queue of 0 bytes passes nothing. Use 1 or more
     error: invalid value '0.01' for '--loss <SHARE>': '0.01' is not a share in percent (like 1%)
     error: invalid value '300ms' for '--spike <TIME@SHARE>': a spike is a time and a share, like 300ms@2%
     error: invalid value '300x@2%' for '--spike <TIME@SHARE>': '300x' is not a duration (like 250ms, 10s, 2min; seconds without a unit)
@@ -367,7 +367,7 @@ fn profiles_are_links() {
         let ended = run(&[&fixed[..], &["--profile", profile.name, "--delay-up", "7ms"]].concat());
         assert_eq!(ended.status, Some(0), "{}", ended.stderr);
         assert!(ended.stdout.contains("up:   delay 7ms, "), "{}", ended.stdout);
-        let said = ended.stdout.contains("\n  left out, because a stream loses nothing: ");
+        let said = ended.stdout.contains("\n  ignored, because streams are reliable: ");
         assert_eq!(said, profile.shape.has_faults(), "{}", ended.stdout);
     }
 }

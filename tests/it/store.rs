@@ -79,7 +79,8 @@ fn every_run_is_saved_and_found_again() {
     let store = home.path().join(".local/share/linkgauge/runs.sqlite");
     let mode = store.parent().unwrap().metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
-    let (_, id) = ended.stderr.split_once("\nkept: linkgauge show ").expect(&ended.stderr);
+    let (_, id) = ended.stderr.split_once("Next: linkgauge show ").expect(&ended.stderr);
+    let (id, _) = id.split_once(" --html").expect(&ended.stderr);
 
     let listed = at_home(home.path(), &["history"]);
     assert!(listed.stdout.contains(id.trim()) && listed.stdout.contains("night office"), "{}", listed.stdout);
@@ -114,7 +115,9 @@ fn an_unwritable_store_is_one_line_and_loses_no_result() {
     let ended = at_home(&file.path().join("home"), &arguments);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     assert!(ended.stdout.contains("Latency"), "{}", ended.stdout);
-    assert!(ended.stderr.starts_with("warning: the run was not kept: ") && ended.stderr.lines().count() == 1);
+    assert!(
+        ended.stderr.starts_with("warning: the run was not saved: ") && ended.stderr.lines().count() == 1
+    );
 
     // A store that was asked for has to be there, before anything is measured.
     for (store, said) in [
@@ -147,7 +150,7 @@ fn a_full_disk_is_one_line_and_leaves_the_store_intact() {
         .output()
         .unwrap();
     let message = String::from_utf8(ended.stderr).unwrap();
-    assert!(ended.status.success() && message.starts_with("warning: the run was not kept: "), "{message}");
+    assert!(ended.status.success() && message.starts_with("warning: the run was not saved: "), "{message}");
     assert!(String::from_utf8(ended.stdout).unwrap().contains("Latency"));
     let store = Store::open_existing(Path::new(&place.store())).unwrap();
     assert_eq!(store.load("a").unwrap(), place.document("a"));
@@ -190,9 +193,9 @@ fn a_full_or_read_only_disk_is_one_line_and_loses_no_result() {
     let message: Vec<&str> =
         message.lines().map(|line| line.split(&place.path("")).last().unwrap()).collect();
     insta::assert_snapshot!(message.join("\n"), @r"
-    disk/runs.sqlite: the store cannot be written: database or disk is full: --store FILE names another place, --no-store keeps nothing
+    disk/runs.sqlite: the store cannot be written: database or disk is full. Try --store FILE for another file, or --no-store
     disk/runs.sqlite: the store cannot be written: database or disk is full
-    disk/runs.sqlite: the store cannot be written: attempt to write a readonly database: --store FILE names another place, --no-store keeps nothing
+    disk/runs.sqlite: the store cannot be written: attempt to write a readonly database. Try --store FILE for another file, or --no-store
     disk/runs.sqlite: the store cannot be written: attempt to write a readonly database
     ");
     for state in ["full", "read-only"] {
@@ -271,7 +274,10 @@ fn exported_runs_are_imported_again() {
     place.kept(&["20261101T100000Z-aaaa", "20261102T100000Z-bbbb"]);
     let files = place.path("files");
     let ended = place.run(&["export", &files]);
-    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), format!("2 in {files}\n").as_str()));
+    assert_eq!(
+        (ended.status, ended.stderr.as_str()),
+        (Some(0), format!("2 runs written to {files}\n").as_str())
+    );
     assert_eq!(place.run(&["export", &files, "last"]).status, Some(0), "the same file may be there");
     let one = format!("{files}/20261101T100000Z-aaaa.json");
     assert_eq!(
@@ -282,7 +288,7 @@ fn exported_runs_are_imported_again() {
     std::fs::write(&one, serde_json::to_string(&place.document("other")).unwrap()).unwrap();
     let ended = place.run(&["export", &files]);
     assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
-    assert!(ended.stderr.contains("another run is in this file; it was left as it is"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the file holds another run and was not changed"), "{}", ended.stderr);
 
     // One that has no name for a file keeps no other from it.
     place.kept(&["../x"]);
@@ -291,7 +297,7 @@ fn exported_runs_are_imported_again() {
     assert_eq!(ended.status, Some(2));
     assert_eq!(
         ended.stderr,
-        format!("2 in {more}\nerror: run '../x': this id cannot be the name of a file\n")
+        format!("2 runs written to {more}\nerror: run '../x': this id is not usable as a file name\n")
     );
     assert_eq!(std::fs::read_dir(&more).unwrap().count(), 2);
 
@@ -308,14 +314,14 @@ fn pruning_spares_tagged_runs() {
     assert_eq!(place.run(&["tag", "aaaa", "keep", "base"]).status, Some(0));
     assert_eq!(
         place.run(&["prune", "--keep", "1", "--dry-run"]).stdout,
-        "would go: 20261102T100000Z-bbbb\n1 would go\n"
+        "1 run would be deleted\n  20261102T100000Z-bbbb\n"
     );
-    assert_eq!(place.run(&["prune", "--keep", "1"]).stdout, "removed: 20261102T100000Z-bbbb\n1 removed\n");
+    assert_eq!(place.run(&["prune", "--keep", "1"]).stdout, "1 run deleted\n  20261102T100000Z-bbbb\n");
     assert_eq!(place.run(&["tag", "aaaa", "base", "--remove"]).status, Some(0));
     assert_eq!(place.run(&["prune", "--before", "0d", "--tagged"]).stdout.lines().count(), 3);
     let ended = place.run(&["history"]);
     assert_eq!((ended.status, ended.stdout.as_str()), (Some(0), ""));
-    assert_eq!(ended.stderr, "no such run in the store\n");
+    assert_eq!(ended.stderr, "No saved run matches.\n");
 }
 
 #[test]
@@ -334,7 +340,7 @@ fn invalid_names_are_refused() {
         (&["show", "tag:nobody"], "no run is tagged 'nobody': 'linkgauge history' shows the tags"),
         (&["show", "x.json"], "x.json: cannot be read: No such file or directory (os error 2)"),
         (&["tag", "nobody", "name"], "no run 'nobody' in the store: 'linkgauge history' lists them"),
-        (&["prune"], "say which runs are to go: --before WHEN, --keep N or --tag NAME"),
+        (&["prune"], "no selection. Use --before WHEN, --keep N or --tag NAME"),
     ] {
         let ended = place.run(arguments);
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
@@ -352,8 +358,5 @@ fn invalid_names_are_refused() {
         format!("error: {letter}: this file is no store of linkgauge: name another with --store\n")
     );
     let ended = run(&["history"]);
-    assert_eq!(
-        ended.stderr,
-        "error: LINKGAUGE_STORE is empty, so there is no store: name one with --store\n"
-    );
+    assert_eq!(ended.stderr, "error: LINKGAUGE_STORE is empty, so no run is saved. Use --store FILE\n");
 }

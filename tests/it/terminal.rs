@@ -136,7 +136,9 @@ fn files_that_are_the_terminal_get_safe_text() {
 fn the_content_of_a_download_is_not_printed_on_a_terminal() {
     let ended = on_terminal(&["download", "pakbus://127.0.0.1:1", "--file", "CPU:a", "--output", "-"]);
     assert_eq!(ended.status, Some(2));
-    assert!(ended.stdout.contains("--output -: the content may be binary and is not printed on a terminal"));
+    assert!(
+        ended.stdout.contains("--output -: the content may be binary, so it is not printed on a terminal")
+    );
     assert_eq!(ended.stdout.lines().count(), 1, "{}", ended.stdout);
 }
 

@@ -1,4 +1,4 @@
-//! The cases of the demo: from what links can do, never from what they are called.
+//! The cases of the demo. They depend on what links support, not on their names.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::schedule::{self, CheckedPlan};
 use linkgauge::units::{Bytes, RateTarget, Span};
 
-/// A link to gauge.
+/// A link to measure.
 pub struct DemoLink {
     pub endpoint: Endpoint,
     pub caps: Caps,
-    /// Both ends run in one thread: the floor of the instrument.
+    /// Client and server run in one thread: the measurement overhead.
     pub in_process: bool,
 }
 
-/// How much time the demo takes.
+/// Durations of the demo.
 pub struct DemoTiming {
-    /// Left out of a latency: the first exchanges on a new connection are slower.
+    /// Left out of a latency, because the first requests on a new connection are slower.
     warm_up_time: Duration,
     latency_time: Duration,
     throughput_time: Duration,
-    /// Several sizes where a link is the first of its framing; one elsewhere.
+    /// Several sizes for the first link of each framing, one for the others.
     sweeps_sizes: bool,
 }
 
@@ -40,18 +40,18 @@ pub const QUICK_TIMING: DemoTiming = DemoTiming {
     sweeps_sizes: false,
 };
 
-/// A question, an order, a set of sensor readings: the size that messaging benchmarks begin with.
+/// The smallest size of usual messaging benchmarks.
 const LATENCY_MESSAGE_BYTES: u64 = 14;
 /// From a small write to one that fills a socket buffer.
 const STREAM_WRITE_BYTES: [u64; 4] = [1_000, 8_000, 64_000, 128_000];
-/// The smallest Ethernet frame, one that fits most tunnels, a storage block; then the largest there is.
+/// The smallest Ethernet frame, one that fits most tunnels, a storage block. The largest possible size follows.
 const DATAGRAM_BYTES: [u64; 3] = [64, 1_400, 8_000];
 
-/// Setting up and ending a case, and its warm-up.
+/// Setup, end and warm-up of a case.
 const CASE_OVERHEAD: Duration = Duration::from_millis(140);
 
-/// Latency of every link; throughput of every kind that can do something else than those before it. The ends get a CPU
-/// each, if there are two: left to themselves they wander, and a latency doubles or halves with where they are.
+/// Latency of every link, and throughput of every kind that supports more than those before it. Client and server get a CPU
+/// each, if there are two, because a latency doubles or halves with their placement.
 pub fn build_plan(title: String, kinds: &[DemoLink], pace: &DemoTiming, cpus: &[u32]) -> Result<Plan> {
     let mut specs = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
@@ -63,7 +63,7 @@ pub fn build_plan(title: String, kinds: &[DemoLink], pace: &DemoTiming, cpus: &[
             warm_up_time,
             ..base_spec(kind, "latency", cpus)
         };
-        // Two ends that spin on one CPU take it from each other.
+        // Client and server that busy-poll on one CPU delay each other.
         let spins = cpus.len() > 1
             && !kind.in_process
             && !kind.caps.is_device
@@ -86,7 +86,7 @@ pub fn build_plan(title: String, kinds: &[DemoLink], pace: &DemoTiming, cpus: &[
                 (false, None) => None,
             },
             time: Some(Span(pace.throughput_time)),
-            // What buffers before a line take in that time would take the line much longer.
+            // The line would need much longer for what buffers accept in that time.
             volume: kind.caps.link_rate.map(|line| Bytes(line_bytes(&line, pace.throughput_time).max(1))),
             direction: (!kind.caps.is_device).then_some(OneOrMany::One(Direction::Send)),
             ..base_spec(kind, "throughput", cpus)
@@ -97,7 +97,7 @@ pub fn build_plan(title: String, kinds: &[DemoLink], pace: &DemoTiming, cpus: &[
     Ok(Plan::new(Some(title), 1, true, cases)?)
 }
 
-/// What the demo's logger holds, and how long each piece of it takes: a fifth of a second together.
+/// The demo's logger: its file, and the processing time per chunk, which sum up to 0.2 s.
 pub const DEMO_FILE_NAME: &str = "CPU:demo.dat";
 pub const DEMO_FILE_BYTES: usize = 100_000;
 pub const CHUNK_TIME: Duration = Duration::from_millis(2);
@@ -115,7 +115,7 @@ pub fn download_cases(endpoint: &Endpoint) -> Result<Vec<Case>> {
     spec.expand().map_err(anyhow::Error::msg)
 }
 
-/// How long a plan takes with all that is around the measuring.
+/// Duration of a plan, including setup.
 pub fn estimate_duration(plan: &CheckedPlan) -> Duration {
     let measuring = schedule::estimate_duration(plan).unwrap_or_default();
     Duration::from_secs(
@@ -127,20 +127,20 @@ fn base_spec(kind: &DemoLink, workload: &str, cpus: &[u32]) -> CaseSpec {
     let pinned = cpus.len() > 1 && !kind.in_process && !kind.caps.is_device;
     CaseSpec {
         url: Some(OneOrMany::One(kind.endpoint.clone())),
-        // Nothing but the payload goes to a link that might lead to a device.
+        // An unknown device gets the payload only.
         peer: Some(if kind.caps.is_device { "echo" } else { "linkgauge" }.to_owned()),
         workload: Some(workload.to_owned()),
-        // All of it stays on this host.
+        // The traffic stays inside this host.
         rate: Some(RateTarget::Max),
         pin: pinned.then(|| OneOrMany::Many(cpus[..2].to_vec())),
-        // So short a load holds too few probes to say anything.
+        // Such a short load has too few probes for a result.
         probe: Some(ProbeSpec::Switch(false)),
         interval: Some(Span(Duration::from_millis(50))),
         ..CaseSpec::default()
     }
 }
 
-/// Whether no link of the same transport before this one is `alike`.
+/// True if no earlier link of the same transport is `alike`.
 fn is_first_of_transport(
     kinds: &[DemoLink],
     index: usize,
@@ -151,7 +151,7 @@ fn is_first_of_transport(
     !kinds[..index].iter().any(same)
 }
 
-/// Sizes that the link takes, and of which a line carries several in the time; at least one, smallest first.
+/// Sizes that the link supports, and of which a serial line carries several in the time. At least one, smallest first.
 fn sweep_sizes(caps: &Caps, time: Duration) -> Vec<u64> {
     let carried = caps.link_rate.map_or(u64::MAX, |line| line_bytes(&line, time / 4));
     let (all, largest) = match (caps.framing, caps.max_message_bytes) {
@@ -165,7 +165,7 @@ fn sweep_sizes(caps: &Caps, time: Duration) -> Vec<u64> {
     if fitting.is_empty() { vec![limit.max(1)] } else { fitting }
 }
 
-/// Bytes that a line carries in a time.
+/// Bytes that a serial line carries in a time.
 fn line_bytes(line: &LinkRate, time: Duration) -> u64 {
     (line.bits_per_second / line.bits_per_byte * time.as_secs_f64()) as u64
 }

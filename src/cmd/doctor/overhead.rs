@@ -1,4 +1,4 @@
-//! What the tool itself costs on this host: no figure of any link can be smaller.
+//! The measurement overhead on this host. No figure of a link can be smaller.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,12 +20,12 @@ use serde::Serialize;
 pub struct MeasurementOverhead {
     pub clock_read_ns: f64,
     pub clock_step_ns: u64,
-    /// Median of an exchange in memory: both ends in one thread, no system call.
+    /// Median round trip in memory: client and server in one thread, no system call.
     pub memory_exchange_ns: f64,
     pub round_trips: Vec<LoopbackRoundTrip>,
 }
 
-/// TCP over loop-back, with both ends where we put them.
+/// TCP over loopback, with known placement of client and server.
 #[derive(Debug, Serialize)]
 pub struct LoopbackRoundTrip {
     pub wait: &'static str,
@@ -36,19 +36,19 @@ pub struct LoopbackRoundTrip {
     pub p50_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
-    /// Why it was not measured.
+    /// The reason if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
 
-/// How long each round trip is measured.
+/// Duration of each measurement.
 const MEASURING_TIME: Duration = Duration::from_millis(400);
 const WARM_UP_TIME: Duration = Duration::from_millis(50);
-/// The size of the demo's latencies.
+/// Message size, as in the demo.
 const MESSAGE_BYTES: u64 = 14;
 
 impl MeasurementOverhead {
-    /// Whether all was measured that can be on this host.
+    /// True if everything was measured that this host supports.
     pub fn is_complete(&self) -> bool {
         self.memory_exchange_ns > 0.0 && self.round_trips.iter().all(|one| one.missing.is_none())
     }
@@ -61,7 +61,7 @@ pub fn measure_overhead() -> MeasurementOverhead {
     let placements: Vec<(Option<u32>, Option<u32>, bool)> = match cpus.as_slice() {
         [] => vec![(None, None, false)],
         &[only] => vec![(Some(only), Some(only), false)],
-        // Neighbours in number are often two threads of one core.
+        // CPUs with adjacent numbers are often two threads of one core.
         &[first, .., last] => vec![
             (Some(first), Some(first), false),
             (Some(first), Some(last), false),
@@ -99,7 +99,7 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, spin: bool) -> Result<()> {
     let dialer = Dialer::new(Clock::System);
     let far = protocol::find_protocol("linkgauge")
         .and_then(|peer| peer.serve)
-        .context("our own session can be served")?;
+        .context("the linkgauge protocol can be served")?;
     let facts = ServerConfig::default();
     let url: Endpoint = "tcp://127.0.0.1:0".parse()?;
     let limits = facts.limits;

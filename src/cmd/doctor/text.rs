@@ -1,22 +1,55 @@
-//! The findings for a terminal of 80 columns.
+//! The findings as text.
 
 use std::fmt::Write;
 
 use anstyle::{AnsiColor, Style};
-use linkgauge::host::check::CheckVerdict;
+use linkgauge::host::check::{Check, CheckVerdict};
 use linkgauge::host::serial::PortInfo;
-use linkgauge::report::{to_ascii, wrap};
-use linkgauge::units::format_nanoseconds;
+use linkgauge::report::{ReportOptions, to_ascii, wrap};
+use linkgauge::units::{format_nanoseconds, format_plural};
 
 use super::overhead::{LoopbackRoundTrip, MeasurementOverhead};
 use super::{DoctorReport, TransportStatus};
 
-const LINE_COLUMNS: usize = 80;
 const BOLD: Style = Style::new().bold();
 
-/// With styles; whoever prints it strips them where they are not wanted.
-pub fn render(findings: &DoctorReport, unicode: bool) -> String {
-    let mut page = TextRenderer { unicode, out: String::new() };
+/// The verdict, the problems and the overhead. The caller removes the styles if necessary.
+pub fn render_summary(findings: &DoctorReport, options: &ReportOptions) -> String {
+    let mut page = TextRenderer { options: *options, out: String::new() };
+    page.push_verdict(findings);
+    let problems = findings.checks.iter().filter(|check| check.verdict != CheckVerdict::Good);
+    let mut passed = findings.checks.len();
+    for (check, number) in problems.zip(1..) {
+        page.push_problem(number, check);
+        passed -= 1;
+    }
+    page.push_paragraph("  overhead  ", "            ", &overhead_text(&findings.floor), Style::new());
+    let mut rest = format!("{} passed", format_plural(passed as u64, "check"));
+    let missing: Vec<&str> = findings
+        .transports
+        .iter()
+        .filter(|transport| !transport.available)
+        .map(|transport| transport.scheme)
+        .collect();
+    if !missing.is_empty() {
+        rest += &format!(
+            "; {} unavailable ({})",
+            format_plural(missing.len() as u64, "transport"),
+            missing.join(", ")
+        );
+    }
+    let busy = findings.serial_ports.iter().filter(|port| !is_free(port)).count();
+    if busy > 0 {
+        rest += &format!("; {} in use or not accessible", format_plural(busy as u64, "serial port"));
+    }
+    page.push_paragraph("", "  ", &format!("{rest}. Details: linkgauge doctor --all"), Style::new());
+    page.out
+}
+
+/// All findings. The caller removes the styles if necessary.
+pub fn render_all(findings: &DoctorReport, options: &ReportOptions) -> String {
+    let mut page = TextRenderer { options: *options, out: String::new() };
+    page.push_verdict(findings);
     page.push_heading("This host");
     let longest = findings.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     for check in &findings.checks {
@@ -35,16 +68,34 @@ pub fn render(findings: &DoctorReport, unicode: bool) -> String {
     if findings.serial_ports.is_empty() {
         page.out += "  none\n";
     }
-    page.push_heading("What linkgauge itself costs here");
+    page.push_heading("Measurement overhead");
     page.push_overhead(&findings.floor);
-    page.out.push('\n');
-    let (_, style) = verdict_mark(findings.verdict, unicode);
-    page.push_paragraph("Verdict: ", "  ", &findings.summary, style);
     page.out
 }
 
+/// True if this user may open the port and no other program uses it.
+fn is_free(port: &PortInfo) -> bool {
+    port.may_open && port.used_by.is_none() && !port.console
+}
+
+/// The overhead in one line.
+fn overhead_text(overhead: &MeasurementOverhead) -> String {
+    let mut parts = vec![format!("clock {}", format_nanoseconds(overhead.clock_read_ns))];
+    if overhead.memory_exchange_ns > 0.0 {
+        parts.push(format!("round trip in memory {}", format_nanoseconds(overhead.memory_exchange_ns)));
+    }
+    let measured = overhead.round_trips.iter().filter_map(|one| {
+        Some(format!("{} ({})", format_nanoseconds(one.p50_ns? as f64), round_trip_variant(one)))
+    });
+    let measured: Vec<String> = measured.collect();
+    if !measured.is_empty() {
+        parts.push(format!("TCP round trip {}", measured.join(", ")));
+    }
+    parts.join(", ")
+}
+
 struct TextRenderer {
-    unicode: bool,
+    options: ReportOptions,
     out: String,
 }
 
@@ -68,7 +119,19 @@ impl TextRenderer {
         let _ = writeln!(self.out, "{BOLD}{text}{BOLD:#}");
     }
 
-    /// Mark, name and what was found; below it what to do.
+    fn push_verdict(&mut self, findings: &DoctorReport) {
+        let (_, style) = verdict_mark(findings.verdict, self.options.unicode);
+        self.push_paragraph("", "  ", &findings.summary, style);
+    }
+
+    /// Number, name, finding and remedy.
+    fn push_problem(&mut self, number: usize, check: &Check) {
+        let remedy = check.remedy.as_ref().map_or(String::new(), |remedy| format!(". Try: {remedy}"));
+        let text = format!("{}: {}{remedy}", check.name, check.finding.trim_end_matches('.'));
+        self.push_paragraph(&format!("  {number}. "), "     ", &text, Style::new());
+    }
+
+    /// Mark, name and finding. The remedy stands below.
     fn push_finding(
         &mut self,
         verdict: CheckVerdict,
@@ -77,7 +140,7 @@ impl TextRenderer {
         text: &str,
         remedy: Option<&str>,
     ) {
-        let (mark, style) = verdict_mark(verdict, self.unicode);
+        let (mark, style) = verdict_mark(verdict, self.options.unicode);
         let indent = 2 + mark.chars().count() + 1;
         let first = format!("  {mark} {name:longest$}  ");
         let rest = " ".repeat(first.chars().count());
@@ -122,8 +185,7 @@ impl TextRenderer {
             (!port.may_open).then(|| "this user may not open it".to_owned()),
         ];
         let found = found.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        let is_free = port.may_open && port.used_by.is_none() && !port.console;
-        let verdict = if is_free { CheckVerdict::Good } else { CheckVerdict::Doubtful };
+        let verdict = if is_free(port) { CheckVerdict::Good } else { CheckVerdict::Doubtful };
         self.push_finding(verdict, &port.device, longest, &found, port.remedy.as_deref());
     }
 
@@ -134,20 +196,20 @@ impl TextRenderer {
             0.0 => "not measured".to_owned(),
             nanoseconds => format_nanoseconds(nanoseconds),
         };
-        self.push_cost("an exchange in memory", &memory, "", "both ends in one thread");
+        self.push_cost("round trip in memory", &memory, "", "one thread");
         for one in &floor.round_trips {
             match (&one.missing, one.p50_ns) {
                 (None, Some(p50)) => {
                     let p99 = one.p99_ns.map_or(String::new(), |p99| format_nanoseconds(p99 as f64));
                     self.push_cost(
-                        round_trip_label(one),
+                        &round_trip_label(one),
                         &format_nanoseconds(p50 as f64),
                         &p99,
                         &placement_label(one),
                     );
                 }
                 (missing, _) => {
-                    let why = missing.as_deref().unwrap_or("no exchange was answered");
+                    let why = missing.as_deref().unwrap_or("no reply arrived");
                     self.push_paragraph(
                         "  ",
                         "    ",
@@ -161,8 +223,8 @@ impl TextRenderer {
 
     fn push_cost(&mut self, name: &str, p50: &str, p99: &str, how: &str) {
         let p99 = if p99.is_empty() { String::new() } else { format!("p99 {p99}") };
-        let line = format!("  {name:24}  {p50:>9}  {p99:12}  {how}");
-        let line = if self.unicode { line } else { to_ascii(&line) };
+        let line = format!("  {name:25}  {p50:>9}  {p99:12}  {how}");
+        let line = if self.options.unicode { line } else { to_ascii(&line) };
         self.out += line.trim_end();
         self.out.push('\n');
     }
@@ -172,18 +234,22 @@ impl TextRenderer {
         let _ = writeln!(self.out, "{style}{}{style:#}", lines.trim_end());
     }
 
-    /// The mark in `first` stays as it is.
+    /// The mark in `first` is not converted.
     fn wrap_text(&self, text: &str, first: &str, rest: &str) -> String {
-        let lines = wrap(text, LINE_COLUMNS, first, rest);
-        if self.unicode { lines } else { to_ascii(&lines) }
+        let lines = wrap(text, self.options.width, first, rest);
+        if self.options.unicode { lines } else { to_ascii(&lines) }
     }
 }
 
-fn round_trip_label(one: &LoopbackRoundTrip) -> &'static str {
+fn round_trip_label(one: &LoopbackRoundTrip) -> String {
+    format!("TCP round trip, {}", round_trip_variant(one))
+}
+
+fn round_trip_variant(one: &LoopbackRoundTrip) -> &'static str {
     match (one.wait, one.near_cpu == one.far_cpu && one.near_cpu.is_some()) {
-        ("spin", _) => "TCP round trip, spinning",
-        (_, true) => "TCP round trip, one CPU",
-        (_, false) => "TCP round trip, two CPUs",
+        ("spin", _) => "busy-poll",
+        (_, true) => "one CPU",
+        (_, false) => "two CPUs",
     }
 }
 
@@ -288,19 +354,19 @@ mod tests {
                 ],
             },
             verdict: CheckVerdict::Bad,
-            summary:
-                "not fit to tell about links (hypervisor): compare figures only with others of this machine"
-                    .to_owned(),
+            summary: "Not suitable for absolute figures: 1 finding (hypervisor).".to_owned(),
         }
     }
 
-    fn render_without_styles(unicode: bool) -> String {
-        anstream::adapter::strip_str(&render(&sample_findings(), unicode)).to_string()
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
     }
 
     #[test]
     fn report_fits_80_columns() {
-        insta::assert_snapshot!(render_without_styles(true), @r"
+        insta::assert_snapshot!(plain(&render_all(&sample_findings(), &ReportOptions::default())), @r"
+        Not suitable for absolute figures: 1 finding (hypervisor).
+
         This host
           ✓ clock source  tsc
           ! load          other programs keep 50 % of the CPUs busy, which is a long
@@ -322,24 +388,37 @@ mod tests {
           ✓ /dev/ttyUSB0  FTDI FT232R USB UART (0403:6001), driver ftdi_sio, latency
                           timer 16 ms, group dialout
 
-        What linkgauge itself costs here
-          reading the clock             28 ns                step 20 ns
-          an exchange in memory      1.162 µs                both ends in one thread
-          TCP round trip, one CPU    12.57 µs  p99 25.14 µs  CPU 0
-          TCP round trip, two CPUs   49.48 µs  p99 98.96 µs  CPUs 0 and 1
-          TCP round trip, spinning: not measured: pinning to CPU 0: Operation not
+        Measurement overhead
+          reading the clock              28 ns                step 20 ns
+          round trip in memory        1.162 µs                one thread
+          TCP round trip, one CPU     12.57 µs  p99 25.14 µs  CPU 0
+          TCP round trip, two CPUs    49.48 µs  p99 98.96 µs  CPUs 0 and 1
+          TCP round trip, busy-poll: not measured: pinning to CPU 0: Operation not
             permitted (os error 1)
+        ");
+    }
 
-        Verdict: not fit to tell about links (hypervisor): compare figures only with
-          others of this machine
+    #[test]
+    fn summary_has_the_problems_only() {
+        insta::assert_snapshot!(plain(&render_summary(&sample_findings(), &ReportOptions::default())), @r"
+        Not suitable for absolute figures: 1 finding (hypervisor).
+          1. load: other programs keep 50 % of the CPUs busy, which is a long line to
+             have here. Try: see which and stop them: top -o %CPU
+          2. hypervisor: QEMU, emulated CPU. Try: give it a real CPU
+          overhead  clock 28 ns, round trip in memory 1.162 µs, TCP round trip 12.57 µs
+                    (one CPU), 49.48 µs (two CPUs)
+        1 check passed; 1 transport unavailable (post); 1 serial port in use or not
+          accessible. Details: linkgauge doctor --all
         ");
     }
 
     #[test]
     fn report_in_ascii() {
-        let text = render_without_styles(false);
+        let options = ReportOptions { unicode: false, ..ReportOptions::default() };
+        let text = plain(&render_all(&sample_findings(), &options));
         assert!(text.is_ascii(), "{text}");
         assert!(text.contains("  ?? load") && text.contains("  !! hypervisor") && text.contains("12.57 us"));
-        assert!(text.lines().all(|line| line.len() <= LINE_COLUMNS && line.trim_end() == line), "{text}");
+        assert!(text.lines().all(|line| line.len() <= options.width && line.trim_end() == line), "{text}");
+        assert!(plain(&render_summary(&sample_findings(), &options)).is_ascii());
     }
 }

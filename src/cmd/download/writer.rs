@@ -1,4 +1,4 @@
-//! Where the content of a download is kept: a file that bears its name only once it is whole, or standard output.
+//! The destination of a download: standard output, or a file that gets its name when it is complete.
 //!
 //! The loop that measures does not wait for disks: a thread writes what comes to it through a channel.
 
@@ -36,7 +36,7 @@ impl DownloadWriter {
         Ok((DownloadWriter { path: path.to_owned(), partial_path: partial, thread: writer }, content))
     }
 
-    /// Everything has come, or nothing more will: gives a whole download its name, and tells what there is.
+    /// Ends the writing. A complete download gets its name. Prints the result.
     pub fn finish(self, whole: bool, quiet: bool) -> Result<()> {
         let DownloadWriter { path: whole_path, partial_path: partial, thread: writer } = self;
         let path = whole_path.display();
@@ -60,7 +60,10 @@ impl DownloadWriter {
             }
             (Ok(bytes), Some(partial)) => {
                 std::fs::rename(&partial, &whole_path).with_context(|| {
-                    format!("{path}: could not be named so; {} is the whole download", partial.display())
+                    format!(
+                        "{path}: the file could not be renamed; {} holds the complete download",
+                        partial.display()
+                    )
                 })?;
                 if !quiet {
                     print_message(format_args!("{path}: {} bytes", format_count(bytes)));
@@ -96,7 +99,7 @@ fn create_partial(path: &Path) -> Result<(File, PathBuf)> {
         }
     }
     bail!(
-        "{}: {MAX_PARTIAL_FILES} partial downloads of this name are left: remove them (*.part), or name another file (--output)",
+        "{}: {MAX_PARTIAL_FILES} partial downloads of this name exist. Remove them (*.part), or use another file (--output)",
         path.display()
     )
 }
@@ -106,7 +109,7 @@ fn write_chunks(to: Box<dyn Write + Send>, pieces: Receiver<Vec<u8>>) -> io::Res
     loop {
         let piece = match pieces.try_recv() {
             Ok(piece) => piece,
-            // While nothing comes, whoever looks at the file sees what has come.
+            // During a pause the file holds everything that has arrived.
             Err(_) => {
                 to.flush()?;
                 let Ok(piece) = pieces.recv() else { return Ok(bytes) };

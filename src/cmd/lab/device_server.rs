@@ -16,77 +16,79 @@ use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{Bytes, Span, format_bytes, format_plural};
 
 use crate::cmd::Status;
+use crate::cmd::help::{DURATION, OUTPUT, SERVER, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
 
-/// Offer serial ports over the network, as a serial device server does
+/// Share serial ports over the network, as a serial device server does
 ///
-/// One client a port, one listener a port: the first on --listen, the others counted up from it. What comes from a line
-/// while no client is there is dropped.
+/// Each port has its own listener: the first on --listen, the others counted up from it. Input from a line without a client is
+/// dropped.
 #[derive(Args)]
 #[command(group = ArgGroup::new("lines").required(true))]
 pub struct Flags {
     /// Where the first port listens; with port 0 each gets a free one
-    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:7001")]
+    #[arg(long, help_heading = SERVER, value_name = "URL", default_value = "tcp://127.0.0.1:7001")]
     listen: Endpoint,
-    /// The serial ports: /dev/ttyS0, or serial:///dev/ttyS0?baud=115200
-    #[arg(long, value_name = "DEV", num_args = 1.., group = "lines")]
+    /// Serial ports: /dev/ttyS0, or serial:///dev/ttyS0?baud=115200
+    #[arg(long, help_heading = TARGET, value_name = "DEV", num_args = 1.., group = "lines")]
     serial: Vec<String>,
-    /// Serial ports of software instead, with a loop-back plug in each (linkgauge lab uart)
-    #[arg(long, group = "lines")]
+    /// Emulated serial ports instead, each with a loopback plug (linkgauge lab uart)
+    #[arg(long, help_heading = TARGET, group = "lines")]
     plug: bool,
-    /// So many ports, counted up from the one given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// N ports, counted up from the given one
+    #[arg(long, help_heading = TARGET, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ports: Option<u32>,
-    /// Settings of the ports that are no URL, like 115200 or 9600,7E1,rtscts [default: 9600,8N1]
-    #[arg(long, value_name = "SETTINGS")]
+    /// Settings of ports that are not URLs, like 115200 or 9600,7E1,rtscts [default: 9600,8N1]
+    #[arg(long, help_heading = TARGET, value_name = "SETTINGS")]
     line: Option<SerialSettings>,
     /// Clients speak Telnet and can control the port (RFC 2217), instead of raw bytes
-    #[arg(long)]
+    #[arg(long, help_heading = SERVER)]
     rfc2217: bool,
-    /// Clients that share a port; all of them get what the line says
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Clients that may share a port; all of them get its input
+    #[arg(long, help_heading = SERVER, value_name = "N", default_value_t = 1)]
     clients: usize,
     /// One client too many: refuse it, or replace the oldest
-    #[arg(long, value_name = "WHAT", value_parser = busy_policy_values(), default_value = "refuse")]
+    #[arg(long, help_heading = SERVER, value_name = "WHAT", value_parser = busy_policy_values(), default_value = "refuse")]
     busy: String,
     #[command(flatten)]
     packing: PackingFlags,
-    /// Slow box: bytes move only at multiples of this
-    #[arg(long, value_name = "TIME", default_value = "0s")]
+    /// Move bytes only at multiples of this time, like a slow device
+    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "TIME", default_value = "0s")]
     poll: Span,
-    /// Slow box: each transfer occupies its one processor, which all ports share, for so long
-    #[arg(long, value_name = "TIME", default_value = "0s")]
+    /// Processing time of each transfer, on one processor for all ports
+    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "TIME", default_value = "0s")]
     budget: Span,
-    /// Stop by itself after this time
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time [default: at Ctrl-C]
+    #[arg(long, help_heading = DURATION, value_name = "TIME")]
     time: Option<Span>,
-    /// Print neither where it listens nor what happens
-    #[arg(long, short)]
+    /// Print errors only
+    #[arg(long, short, help_heading = OUTPUT)]
     quiet: bool,
 }
 
-/// When to send what came from the line; without any of these, at once.
+/// When to send input from the line. Default: at once.
 #[derive(Args)]
+#[command(next_help_heading = "Packing")]
 struct PackingFlags {
-    /// Packing: send once the line was silent for so long
-    #[arg(long, value_name = "TIME", default_value = "0s")]
+    /// Send when the line was silent for this time
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "0s")]
     inter_character_timeout: Span,
-    /// Packing: send so long after the first byte
-    #[arg(long, value_name = "TIME", default_value = "0s")]
+    /// Send this time after the first byte
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "0s")]
     force_transmit: Span,
-    /// Packing: send when so many bytes are there
-    #[arg(long, value_name = "SIZE", default_value = "0")]
+    /// Send when this many bytes have arrived
+    #[arg(long, hide_short_help = true, value_name = "SIZE", default_value = "0")]
     length: Bytes,
-    /// Packing: send after this byte, or these two one after the other, in hex, like 0D,0A
-    #[arg(long, value_name = "HEX", value_delimiter = ',', value_parser = parse_hex_byte)]
+    /// Send after this byte, or after this sequence of two, in hex, like 0D,0A
+    #[arg(long, hide_short_help = true, value_name = "HEX", value_delimiter = ',', value_parser = parse_hex_byte)]
     delimiter: Vec<u8>,
-    /// What becomes of the delimiter; +1 and +2: so many bytes behind it belong to the packet
-    #[arg(long, value_name = "WHAT", value_parser = delimiter_process_values(), default_value = "keep", allow_hyphen_values = true)]
+    /// Keep or strip the delimiter; +1 and +2: 1 or 2 bytes after it belong to the packet
+    #[arg(long, hide_short_help = true, value_name = "WHAT", value_parser = delimiter_process_values(), default_value = "keep", allow_hyphen_values = true)]
     delimiter_process: String,
-    /// Packing: send at the latest when so much is there
-    #[arg(long, value_name = "SIZE", default_value = "1Ki")]
+    /// Send at the latest when this much has arrived
+    #[arg(long, hide_short_help = true, value_name = "SIZE", default_value = "1Ki")]
     buffer: Bytes,
 }
 
@@ -101,7 +103,7 @@ fn delimiter_process_values() -> clap::builder::PossibleValuesParser {
 fn parse_hex_byte(text: &str) -> Result<u8, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let byte = u8::from_str_radix(digits, 16).ok().filter(|_| digits.len() <= 2 && !digits.starts_with('+'));
-    byte.ok_or_else(|| "write a byte as one or two hexadecimal digits, like 0D".to_owned())
+    byte.ok_or_else(|| "use one or two hexadecimal digits, like 0D".to_owned())
 }
 
 impl PackingFlags {
@@ -124,7 +126,7 @@ impl PackingFlags {
 }
 
 impl Flags {
-    /// Ports of software, if they are wanted; they run until they are dropped.
+    /// Emulated ports, if requested. They run until they are dropped.
     fn start_plugs(&self) -> Result<Option<LabUarts>> {
         let ports = self.ports.unwrap_or(1) as usize;
         let options = uart::UartOptions { ports, ..uart::UartOptions::default() };
@@ -144,19 +146,19 @@ impl Flags {
             (Some(ports), [first]) => (0..ports).map(|n| Ok(first.with_number_offset(n)?)).collect(),
             (Some(ports), given) if given.len() == ports as usize => Ok(given.to_vec()),
             (Some(ports), given) => {
-                bail!("--ports {ports}, but --serial names {}: leave one out", given.len())
+                bail!("--ports {ports}, but --serial names {}. Use only one of them", given.len())
             }
         }
     }
 }
 
-/// An endpoint as typed, or that of a device's path.
+/// Parses an endpoint, or the path of a device.
 pub fn parse_serial_port(text: &str, line: &SerialSettings) -> Result<Endpoint> {
     if text.contains("://") {
         return Ok(text.parse()?);
     }
     if !text.starts_with('/') {
-        bail!("'{text}' is no serial port: write its path from the root, like /dev/{text}");
+        bail!("'{text}' is not a serial port. Write its absolute path, like /dev/{text}");
     }
     Ok(tty::endpoint(Path::new(text), line)?)
 }
@@ -188,7 +190,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         tell_events();
         if server.open_ports() == 0 {
             tell_events();
-            bail!("no serial port is left to serve");
+            bail!("all serial ports have failed");
         }
         Ok(())
     })?;
@@ -199,7 +201,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     Ok(Status::Complete)
 }
 
-/// All ports together.
+/// The counts of all ports together.
 fn summary(server: &DeviceServer) -> String {
     let sum = |counter: fn(&PortCounters) -> &AtomicU64| -> u64 {
         server.counters().map(|counters| counter(counters).load(Relaxed)).sum()
@@ -213,7 +215,7 @@ fn summary(server: &DeviceServer) -> String {
     );
     let unclaimed = sum(|counters| &counters.unclaimed);
     if unclaimed > 0 {
-        text += &format!(", of which {} with no client", format_bytes(unclaimed));
+        text += &format!(", of which {} without a client", format_bytes(unclaimed));
     }
     let overruns = sum(|counters| &counters.overruns);
     if overruns > 0 {

@@ -11,64 +11,66 @@ use linkgauge::units::{self, Bytes, Span, format_duration};
 
 use super::device_server::parse_serial_port;
 use crate::cmd::Status;
+use crate::cmd::help::{DURATION, OUTPUT, SERVER};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
 
-/// Be a data logger: an emulated CR1000 that answers PakBus on TCP and serial lines
+/// Emulate a data logger: a CR1000 that speaks PakBus over TCP and serial lines
 ///
-/// It says hello and bye, tells its clock, settings and program, sends and takes files, and lets its tables be
-/// collected, which grow by themselves. Without --listen and --serial it listens on TCP port 6785 of loop-back.
+/// It handles sessions, clock, settings, program, files and table collection. Its tables grow on their own. Without --listen and
+/// --serial it listens on TCP port 6785 of this machine only.
 #[derive(Args)]
 pub struct Flags {
-    /// Where to listen, any number of times [default: tcp://127.0.0.1:6785]
-    #[arg(long, value_name = "URL")]
+    /// Where to listen; may be repeated [default: tcp://127.0.0.1:6785]
+    #[arg(long, help_heading = SERVER, value_name = "URL")]
     listen: Vec<Endpoint>,
-    /// Serial port to answer on: /dev/ttyS0 (at 9600 8N1), or serial:///dev/ttyS0?baud=115200; any number of times
-    #[arg(long, value_name = "DEV")]
+    /// Serial port: /dev/ttyS0 (9600 8N1), or serial:///dev/ttyS0?baud=115200; may be repeated
+    #[arg(long, help_heading = SERVER, value_name = "DEV")]
     serial: Vec<String>,
-    /// Its PakBus address
-    #[arg(long, value_name = "N", default_value_t = LoggerConfig::default().address)]
+    /// PakBus address
+    #[arg(long, help_heading = SERVER, value_name = "N", default_value_t = LoggerConfig::default().address)]
     address: u16,
     /// Security code that commands must carry; 0: none
-    #[arg(long, value_name = "CODE", default_value_t = LoggerConfig::default().security_code)]
+    #[arg(long, help_heading = SERVER, value_name = "CODE", default_value_t = LoggerConfig::default().security_code)]
     security: u16,
-    /// File it holds: CPU:NAME=PATH, or CPU:NAME:SIZE of made-up bytes; any number of times
-    #[arg(long, value_name = "FILE", default_values = ["CPU:bench.bin:600k", "CPU:data.dat:100k"])]
+    /// File: CPU:NAME=PATH, or CPU:NAME:SIZE with generated content; may be repeated
+    #[arg(long, help_heading = "Content", value_name = "FILE", default_values = ["CPU:bench.bin:600k", "CPU:data.dat:100k"])]
     file: Vec<String>,
-    /// Table it keeps: NAME:INTERVAL:FIELD=TYPE,…[:RECORDS]; any number of times
+    /// Table: NAME:INTERVAL:FIELD=TYPE,…[:RECORDS]; may be repeated
     #[arg(
         long,
+        help_heading = "Content",
         value_name = "TABLE",
         default_values = ["Bench:1s:Seq=Int4,Batt=IEEE4,Temp=FP2", "Wind:10s:Speed=IEEE4,Direction=IEEE4"]
     )]
     table: Vec<TableSpec>,
-    /// What made-up bytes and values are made of
-    #[arg(long, value_name = "N", default_value_t = LoggerConfig::default().seed)]
+    /// Seed of generated content and values
+    #[arg(long, help_heading = "Content", value_name = "N", default_value_t = LoggerConfig::default().seed)]
     seed: u64,
-    /// What each command keeps it busy
-    #[arg(long, value_name = "TIME", default_value = "0s")]
+    /// Processing time of each command
+    #[arg(long, help_heading = "Behaviour", value_name = "TIME", default_value = "0s")]
     chunk_time: Span,
-    /// Commands it bears at once, the one in work included
-    #[arg(long, value_name = "N", default_value_t = LoggerConfig::default().queue_commands)]
+    /// Commands accepted at the same time, including the one in progress
+    #[arg(long, help_heading = "Behaviour", value_name = "N", default_value_t = LoggerConfig::default().queue_commands)]
     queue: usize,
-    /// One command too many: refuse it, or drop it without a word
-    #[arg(long, value_name = "WHAT", value_parser = full_queue_values(), default_value = "refuse")]
+    /// One command too many: refuse it, or drop it silently
+    #[arg(long, help_heading = "Behaviour", value_name = "WHAT", value_parser = full_queue_values(), default_value = "refuse")]
     full: String,
-    /// Say "please wait" after this time, where an answer takes longer
-    #[arg(long, value_name = "TIME", default_value = default_please_wait())]
+    /// Send "please wait" if a reply takes longer than this
+    #[arg(long, help_heading = "Behaviour", value_name = "TIME", default_value = default_please_wait())]
     please_wait: Span,
-    /// Largest packet
-    #[arg(long, value_name = "SIZE", default_value = "1000")]
+    /// Maximum packet size
+    #[arg(long, help_heading = "Behaviour", value_name = "SIZE", default_value = "1000")]
     max_packet: Bytes,
-    /// Leave a record out where a collection has to wait for other commands
-    #[arg(long)]
+    /// Omit a record when a collection waits for other commands
+    #[arg(long, help_heading = "Behaviour")]
     skip_records: bool,
-    /// Stop by itself after this time
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time [default: at Ctrl-C]
+    #[arg(long, help_heading = DURATION, value_name = "TIME")]
     time: Option<Span>,
-    /// Print neither where it answers nor what it did
-    #[arg(long, short)]
+    /// Print errors only
+    #[arg(long, short, help_heading = OUTPUT)]
     quiet: bool,
 }
 
@@ -129,7 +131,9 @@ fn load_file(text: &str, seed: u64) -> Result<(String, Vec<u8>)> {
             Ok((name.to_owned(), logger::generate_content(seed, size as usize)))
         }
         Some(_) => bail!("--file {text}: at most 1 GiB"),
-        None => bail!("--file {text}: write CPU:NAME=PATH, or CPU:NAME:SIZE, like CPU:bench.bin:600k"),
+        None => {
+            bail!("--file {text}: not a file. Write CPU:NAME=PATH, or CPU:NAME:SIZE, like CPU:bench.bin:600k")
+        }
     }
 }
 
@@ -149,7 +153,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     wait_until_interrupted(&cancel, flags.time, || {
         logger.line_errors().for_each(print_message);
         if !logger.is_reachable() {
-            bail!("no line is left to answer on");
+            bail!("all lines have failed");
         }
         Ok(())
     })?;
@@ -170,8 +174,8 @@ fn summary(logger: &Logger) -> String {
     for (count, thing, what) in [
         (refused, "connection", " refused"),
         (counters.overflowed, "command", " found the queue full"),
-        (counters.repeated, "command", " came again"),
-        (counters.skipped, "record", " left out"),
+        (counters.repeated, "command", " repeated"),
+        (counters.skipped, "record", " omitted"),
         (counters.damaged, "damaged frame", ""),
     ] {
         if count > 0 {

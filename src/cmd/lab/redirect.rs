@@ -10,37 +10,38 @@ use linkgauge::lab::redirect::{Redirector, RedirectorOptions};
 use linkgauge::units::{Span, format_bytes, format_plural};
 
 use crate::cmd::Status;
+use crate::cmd::help::{DURATION, OUTPUT, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
 
-/// Join a local serial port to one elsewhere, for programs that know nothing of networks
+/// Make a remote serial port available as a local one
 ///
-/// What a program sets (rate, stop bits, flow control, odd parity) is set at the remote port too, where that can be
-/// controlled (RFC 2217). Data bits and even parity are those of the URL: a pseudo-terminal cannot carry them. A lost
-/// connection is made again.
+/// The rate, stop bits, flow control and odd parity that a program sets are also set at the remote port, if it supports
+/// RFC 2217. Data bits and even parity are those of the URL, because a pseudo-terminal cannot carry them. After a lost
+/// connection it reconnects.
 #[derive(Args)]
 pub struct Flags {
     /// The remote port, like rfc2217://host:7001 or tcp://host:4001?baud=9600
     #[arg(value_name = "URL")]
     remote: Endpoint,
     /// Symbolic link to the local port, removed at the end
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, help_heading = TARGET, value_name = "PATH")]
     link: Option<PathBuf>,
-    /// For opening a connection
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    /// Maximum time to connect
+    #[arg(long, help_heading = TARGET, value_name = "TIME", default_value = "1s")]
     timeout: Span,
-    /// Try again, too, if the first connection fails
-    #[arg(long)]
+    /// Retry even if the first connection fails
+    #[arg(long, help_heading = TARGET)]
     retry: bool,
-    /// End if there was no connection for so long [default: never]
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time without a connection [default: never]
+    #[arg(long, help_heading = DURATION, value_name = "TIME")]
     give_up: Option<Span>,
-    /// Stop by itself after this time
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time [default: at Ctrl-C]
+    #[arg(long, help_heading = DURATION, value_name = "TIME")]
     time: Option<Span>,
-    /// Print neither where the local port is nor what happens
-    #[arg(long, short)]
+    /// Print errors only
+    #[arg(long, short, help_heading = OUTPUT)]
     quiet: bool,
 }
 

@@ -23,83 +23,90 @@ use linkgauge::units::{
 };
 
 use crate::cmd::Status;
+use crate::cmd::help::{DURATION, OUTPUT, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::{interrupt_flag, protected_interrupt_flag};
 
-/// Make a link as slow as another one: a relay with delay, rate, queue and faults
+/// Emulate a slower link: a relay with delay, rate, queue and faults
 ///
-/// Clients connect to --listen; each gets a connection of its own to --to, and all share one line each way. Up is from
-/// the client to the far end. What holds for no direction in particular holds for each of them: --delay 500ms adds a
-/// second to a round trip. Payload is counted, no headers. 10kBps is kilobytes per second (tc writes 10kbps for it), 10kbps
-/// kilobits.
+/// Clients connect to --listen. Each gets its own connection to --to, and all share one link per direction. Up is from the
+/// client to the server. Settings without a direction apply to each direction: --delay 500ms adds 1 s to a round trip. Rates
+/// count payload without headers. 10kBps is 10 kilobytes per second (10kbps for tc), 10kbps is 10 kilobits per second.
 #[derive(Args)]
 pub struct Flags {
-    /// Where clients connect to
-    #[arg(long, value_name = "URL", required_unless_present = "netem")]
+    /// Where clients connect
+    #[arg(long, help_heading = TARGET, value_name = "URL", required_unless_present = "netem")]
     listen: Option<Endpoint>,
-    /// Where their connections lead; the same kind of link, streams or messages
-    #[arg(long, value_name = "URL", required_unless_present = "netem")]
+    /// Target of their connections; the same kind of link, streams or messages
+    #[arg(long, help_heading = TARGET, value_name = "URL", required_unless_present = "netem")]
     to: Option<Endpoint>,
-    /// Instead of a relay, have the kernel shape all that leaves by this network device, as said for up; needs root and tc
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["listen", "to", "delay_down", "rate_down", "seed"])]
+    /// Let the kernel shape all traffic that leaves by this network device, instead of a relay; needs root and tc
+    #[arg(
+        long,
+        help_heading = TARGET,
+        value_name = "DEVICE",
+        conflicts_with_all = ["listen", "to", "delay_down", "rate_down", "seed"]
+    )]
     netem: Option<String>,
-    /// Begin with a link of this kind; other flags change it
-    #[arg(long, value_name = "NAME", value_parser = profile_values())]
+    /// Start from a link of this kind; other flags change it
+    #[arg(long, help_heading = LINK, value_name = "NAME", value_parser = profile_values())]
     profile: Option<String>,
     /// One-way delay
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, help_heading = LINK, value_name = "TIME")]
     delay: Option<Span>,
-    #[arg(long, value_name = "TIME", help = "One-way delay from the client [default: --delay]")]
+    #[arg(long, help_heading = LINK, value_name = "TIME", help = "One-way delay from the client [default: --delay]", hide_short_help = true)]
     delay_up: Option<Span>,
-    #[arg(long, value_name = "TIME", help = "One-way delay to the client [default: --delay]")]
+    #[arg(long, help_heading = LINK, value_name = "TIME", help = "One-way delay to the client [default: --delay]", hide_short_help = true)]
     delay_down: Option<Span>,
-    /// Delays spread evenly over so much less and more; the order of a stream is kept
-    #[arg(long, value_name = "TIME")]
+    /// Vary delays evenly by up to this in both directions of time; the order of a stream is preserved
+    #[arg(long, help_heading = LINK, value_name = "TIME")]
     jitter: Option<Span>,
-    /// Delays with a long tail: half of them grow by more than this, one in ten by more than 9 times this, one in a hundred
-    /// by more than 99 times, none by more than 999 times
-    #[arg(long, value_name = "TIME")]
+    /// Delays with a long tail: half of them grow by more than this time
+    ///
+    /// One in 10 grows by more than 9 times this, one in 100 by more than 99 times, none by more than 999 times.
+    #[arg(long, help_heading = LINK, value_name = "TIME")]
     tail: Option<Span>,
-    /// Some delays grow by so much, like 300ms@2%
-    #[arg(long, value_name = "TIME@SHARE", value_parser = parse_spike)]
+    /// Add a time to some delays, like 300ms@2%
+    #[arg(long, help_heading = LINK, value_name = "TIME@SHARE", value_parser = parse_spike)]
     spike: Option<(Span, Share)>,
-    /// What passes arrives when the clock is at a multiple of this, as in the slots of a radio
-    #[arg(long, value_name = "TIME")]
+    /// Deliver only at multiples of this time, as in the slots of a radio
+    #[arg(long, help_heading = LINK, value_name = "TIME")]
     slot: Option<Span>,
-    /// Rate of the line, like 10kBps or 1Mbit/s [default: unlimited]
-    #[arg(long, value_name = "RATE")]
+    /// Link rate, like 10kBps or 1Mbit/s [default: unlimited]
+    #[arg(long, help_heading = LINK, value_name = "RATE")]
     rate: Option<BitRate>,
-    #[arg(long, value_name = "RATE", help = "Rate from the client [default: --rate]")]
+    #[arg(long, help_heading = LINK, value_name = "RATE", help = "Rate from the client [default: --rate]", hide_short_help = true)]
     rate_up: Option<BitRate>,
-    #[arg(long, value_name = "RATE", help = "Rate to the client [default: --rate]")]
+    #[arg(long, help_heading = LINK, value_name = "RATE", help = "Rate to the client [default: --rate]", hide_short_help = true)]
     rate_down: Option<BitRate>,
-    /// Bytes that may wait for the line; beyond, datagrams are dropped and streams wait [default: 100 ms of the rate,
-    /// at least 64Ki]
-    #[arg(long, value_name = "SIZE", value_parser = parse_queue)]
+    /// Queue size; a full queue drops datagrams and delays streams [default: 100 ms of the rate, at least 64Ki]
+    #[arg(long, help_heading = LINK, value_name = "SIZE", value_parser = parse_queue)]
     queue: Option<Bytes>,
-    /// Share of the datagrams that are lost
-    #[arg(long, value_name = "SHARE")]
+    /// Share of datagrams to drop
+    #[arg(long, help_heading = LINK, value_name = "SHARE")]
     loss: Option<Share>,
-    /// Share of the datagrams that arrive twice
-    #[arg(long, value_name = "SHARE")]
+    /// Share of datagrams to duplicate
+    #[arg(long, help_heading = LINK, value_name = "SHARE")]
     duplicate: Option<Share>,
-    /// Share of the datagrams that the next one overtakes, if it is sent before they have arrived
-    #[arg(long, value_name = "SHARE")]
+    /// Share of datagrams to deliver after the next one, if it is sent before they arrive
+    #[arg(long, help_heading = LINK, value_name = "SHARE")]
     reorder: Option<Share>,
-    /// The same seed does the same to the same datagrams
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Seed of the faults: the same seed has the same effect on the same datagrams
+    #[arg(long, help_heading = LINK, value_name = "N", default_value_t = 1, hide_short_help = true)]
     seed: u64,
-    /// Write down what is done to each datagram, a line each
-    #[arg(long, value_name = "FILE", conflicts_with = "netem")]
-    log: Option<PathBuf>,
-    /// Stop by itself after this time
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time [default: at Ctrl-C]
+    #[arg(long, help_heading = DURATION, value_name = "TIME")]
     time: Option<Span>,
-    /// Print neither what is shaped nor what has passed
-    #[arg(long, short)]
+    /// Write a line per datagram with its treatment
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE", conflicts_with = "netem")]
+    log: Option<PathBuf>,
+    /// Print errors only
+    #[arg(long, short, help_heading = OUTPUT)]
     quiet: bool,
 }
+
+const LINK: &str = "Link";
 
 fn profile_values() -> clap::builder::PossibleValuesParser {
     let help = |profile: &LinkProfile| {
@@ -122,7 +129,7 @@ fn profile_values() -> clap::builder::PossibleValuesParser {
 
 fn parse_queue(text: &str) -> Result<Bytes, String> {
     match text.parse() {
-        Ok(Bytes(0)) => Err("a queue of nothing lets nothing pass".to_owned()),
+        Ok(Bytes(0)) => Err("a queue of 0 bytes passes nothing. Use 1 or more".to_owned()),
         parsed => parsed.map_err(|error: linkgauge::units::UnitError| error.to_string()),
     }
 }
@@ -168,7 +175,7 @@ impl Flags {
         ]
     }
 
-    /// A stream loses nothing: what a profile loses, and nobody asked for, is left out. Returns it.
+    /// Removes the loss of a profile from a stream, which is reliable. Returns it. Loss from a flag is an error.
     fn drop_profile_loss(&self, options: &mut ShaperOptions) -> Result<Option<Occurrence>> {
         let loss = options.up.loss;
         if self.loss.is_some() || loss == Occurrence::Never || !is_stream_endpoint(&options.listen)? {
@@ -191,7 +198,7 @@ pub fn run(flags: Flags) -> Result<Status> {
             let left_out = flags.drop_profile_loss(&mut options)?;
             run_relay(&options, left_out, &flags)
         }
-        _ => bail!("clap demands --listen and --to"),
+        _ => bail!("--listen and --to are required"),
     }
 }
 
@@ -209,7 +216,7 @@ fn run_relay(options: &ShaperOptions, left_out: Option<Occurrence>, flags: &Flag
             writeln!(stdout, "  up:   {}", describe_shape(&options.up))?;
             writeln!(stdout, "  down: {}", describe_shape(&options.down))?;
             match left_out.map(|loss| describe_impairments(&Shape { loss, ..Shape::NONE }).concat()) {
-                Some(loss) => writeln!(stdout, "  left out, because a stream loses nothing: {loss}"),
+                Some(loss) => writeln!(stdout, "  ignored, because streams are reliable: {loss}"),
                 None => Ok(()),
             }
         })?;
@@ -217,7 +224,7 @@ fn run_relay(options: &ShaperOptions, left_out: Option<Occurrence>, flags: &Flag
     let mut said = String::new();
     wait_until_interrupted(&cancel, flags.time, || {
         for event in shaper.events() {
-            // A far end that is gone is the same news with every datagram; the account counts them.
+            // After the server has stopped every datagram fails alike. The counters hold the number.
             // The kernel reports it to the next call on the socket, whichever that is.
             let news = event.replacen(": send: ", ": receive: ", 1);
             if !flags.quiet && news != said {

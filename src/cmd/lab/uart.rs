@@ -13,62 +13,65 @@ use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{self, MessageRate, Span, format_count, format_duration, format_nanoseconds};
 
 use crate::cmd::Status;
+use crate::cmd::help::{DURATION, OUTPUT, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
 
-/// Serial ports without hardware: terminals on which every character takes its time
+/// Emulate serial ports: terminals with the timing of a real line
 ///
-/// Any program can open them. Rate, stop bits, flow control and odd parity are those that the program sets; what a
-/// pseudo-terminal cannot carry are --data and --parity. Runs until Ctrl-C.
+/// Any program can open them. They follow the rate, stop bits, flow control and odd parity that the program sets. --data and
+/// --parity set what a pseudo-terminal cannot carry.
 #[derive(Args)]
 pub struct Flags {
-    /// A loop-back plug in each port: what is sent comes back (default)
-    #[arg(long, conflicts_with = "null_modem")]
+    /// A loopback plug in each port, which returns every byte (default)
+    #[arg(long, help_heading = TARGET, conflicts_with = "null_modem")]
     plug: bool,
-    /// A null modem in each port: two terminals that send to each other
-    #[arg(long)]
+    /// A null modem in each port: two connected terminals
+    #[arg(long, help_heading = TARGET)]
     null_modem: bool,
-    /// Ports
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Number of ports
+    #[arg(long, help_heading = TARGET, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     ports: u32,
-    /// Symbolic link to the terminal, removed at the end; its last number is counted up for further ones
-    #[arg(long, value_name = "PATH")]
+    /// Symbolic link to the terminal, removed at the end; its last number is counted up for further ports
+    #[arg(long, help_heading = TARGET, value_name = "PATH")]
     link: Option<PathBuf>,
     /// Data bits of a character: 5, 6, 7 or 8 [default: 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(5..=8))]
+    #[arg(long, help_heading = LINE, value_name = "N", value_parser = clap::value_parser!(u8).range(5..=8))]
     data: Option<u8>,
-    /// Parity: none, odd, even, mark or space [default: what the program sets, except for even]
-    #[arg(long, value_name = "PARITY", value_parser = parse_parity)]
+    /// Parity: none, odd, even, mark or space [default: as set by the program, except even]
+    #[arg(long, help_heading = LINE, value_name = "PARITY", value_parser = parse_parity)]
     parity: Option<Parity>,
-    /// Hand over what came in without a gap this often; 0ms: each character by itself
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["fifo", "latency_timer"], default_value = default_batch())]
+    /// Deliver input without a gap at this interval; 0ms: each character alone
+    #[arg(long, help_heading = LINE, value_name = "TIME", conflicts_with_all = ["fifo", "latency_timer"], default_value = default_batch())]
     batch: Span,
-    /// Receive FIFO: hand over so many characters at once, or when nothing came for so many character times (4)
-    #[arg(long, value_name = "TRIGGER[,IDLE]", value_parser = parse_fifo, conflicts_with = "latency_timer")]
+    /// Receive FIFO: deliver this many characters at once, or after a pause of this many character times (4)
+    #[arg(long, help_heading = LINE, value_name = "TRIGGER[,IDLE]", value_parser = parse_fifo, conflicts_with = "latency_timer")]
     fifo: Option<DeliveryMode>,
-    /// USB adapter: hand over 62 characters at once, or when this time is over
-    #[arg(long, value_name = "TIME")]
+    /// USB adapter: deliver 62 characters at once, or after this time
+    #[arg(long, help_heading = LINE, value_name = "TIME")]
     latency_timer: Option<Span>,
-    /// All characters arrive at once: what the path itself costs
-    #[arg(long)]
+    /// Deliver all characters at once, to measure the cost of the path itself
+    #[arg(long, help_heading = LINE)]
     no_pacing: bool,
-    /// Probability that a bit arrives as its opposite
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_probability)]
+    /// Probability that a bit is inverted
+    #[arg(long, help_heading = LINE, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_probability)]
     bit_errors: f64,
-    /// Breaks per second on a busy line; each hits a character, which arrives as zero
-    #[arg(long, value_name = "RATE")]
+    /// Breaks per second on a busy line; each one replaces a character by zero
+    #[arg(long, help_heading = LINE, value_name = "RATE")]
     breaks: Option<MessageRate>,
-    /// Where the choices of --bit-errors and --breaks begin
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Seed of --bit-errors and --breaks
+    #[arg(long, help_heading = LINE, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Stop by itself after this time
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time [default: at Ctrl-C]
+    #[arg(long, help_heading = DURATION, value_name = "TIME")]
     time: Option<Span>,
-    /// Do not print where the ports are, nor what they have seen
-    #[arg(long, short)]
+    /// Print errors only
+    #[arg(long, short, help_heading = OUTPUT)]
     quiet: bool,
 }
+
+const LINE: &str = "Line";
 
 fn default_batch() -> clap::builder::OsStr {
     format_duration(DEFAULT_BATCH_INTERVAL).into()

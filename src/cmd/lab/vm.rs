@@ -14,24 +14,25 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::cmd::Status;
 use crate::cmd::signals::interrupt_flag;
 
+const GUEST: &str = "Guest";
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Run a command in a guest with a kernel of its own
+/// Run a command in a guest with its own kernel
 ///
-/// For what this host's kernel cannot do: Debian's kernel under QEMU with the modules asked for, without privileges, thrown
-/// away afterwards. The first time the kernel is fetched with apt-get (70 MB) and kept. This program is in the guest under
-/// its own name. Nothing else of this host is, unless asked for.
+/// For features that the kernel of this host lacks: Debian's kernel under QEMU with the requested modules. It needs no privileges.
+/// The first run downloads the kernel with apt-get (70 MB) into a cache. The guest contains this program, and other programs of
+/// this host only with --tools.
 #[derive(Args)]
 pub struct Flags {
-    /// Kernel modules, with commas between, like sctp,tipc; what they depend on comes along
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    /// Kernel modules, like sctp,tipc; their dependencies are included
+    #[arg(long, help_heading = GUEST, value_name = "NAMES", value_delimiter = ',')]
     modules: Vec<String>,
-    /// Programs of this host to take along, with commas between, like ip,tc; by name or path
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    /// Programs of this host to copy, like ip,tc; by name or path
+    #[arg(long, help_heading = GUEST, value_name = "NAMES", value_delimiter = ',')]
     tools: Vec<String>,
-    /// Give it an Ethernet device, eth0, that leads to another guest: a socket of its own and that of the other one, which
-    /// is started with the same two the other way round
-    #[arg(long, num_args = 2, value_names = ["OWN", "OTHER"], conflicts_with = "virtual_time")]
+    /// Ethernet device eth0 that leads to another guest: its own socket, and that of the other guest, which gets the two in
+    /// reverse order
+    #[arg(long, help_heading = GUEST, num_args = 2, value_names = ["OWN", "OTHER"], conflicts_with = "virtual_time")]
     join: Option<Vec<PathBuf>>,
     #[command(flatten)]
     guest: GuestFlags,
@@ -40,17 +41,19 @@ pub struct Flags {
     command: Vec<String>,
 }
 
-/// How a guest is run, whatever runs in it.
+/// How a guest runs.
 #[derive(Args)]
 pub struct GuestFlags {
-    /// Count the guest's time in its instructions: the same result on a busy host, and waiting takes no time
-    #[arg(long)]
+    /// Derive the guest's time from its instructions
+    ///
+    /// A busy host does not change the result, and waiting takes no time.
+    #[arg(long, help_heading = GUEST, hide_short_help = true)]
     virtual_time: bool,
-    /// End the guest after this time [default: 2min, for a study as long as it needs]
-    #[arg(long, value_name = "TIME")]
+    /// Stop the guest after this time [default: 2min; for a study as long as it needs]
+    #[arg(long, help_heading = GUEST, hide_short_help = true, value_name = "TIME")]
     limit: Option<Span>,
-    /// Where the guest's kernel is kept [default: linkgauge/vm in ~/.cache]
-    #[arg(long, value_name = "DIRECTORY")]
+    /// Directory of the guest's kernel [default: linkgauge/vm in ~/.cache]
+    #[arg(long, help_heading = GUEST, hide_short_help = true, value_name = "DIRECTORY")]
     cache: Option<PathBuf>,
 }
 
@@ -59,7 +62,7 @@ impl GuestFlags {
         self.virtual_time || self.limit.is_some() || self.cache.is_some()
     }
 
-    /// A guest with these, which `limit` ends unless a flag says otherwise.
+    /// The options of a guest. `limit` applies unless a flag sets another one.
     pub fn options(&self, modules: &[String], tools: &[String], limit: Duration) -> Result<VmOptions> {
         Ok(VmOptions {
             modules: modules.to_vec(),
@@ -73,7 +76,7 @@ impl GuestFlags {
     }
 }
 
-/// How a guest ended: `None` where Ctrl-C ended it.
+/// Waits for the end of a guest. `None`: ended by Ctrl-C.
 pub fn wait_for_guest(guest: &mut Child, cancel: &AtomicBool) -> Result<Option<ExitStatus>> {
     let mut told = false;
     loop {
@@ -81,7 +84,7 @@ pub fn wait_for_guest(guest: &mut Child, cancel: &AtomicBool) -> Result<Option<E
             return Ok((!told).then_some(status));
         }
         if cancel.load(Relaxed) && !told {
-            // It takes its guest with it.
+            // The guest ends with it.
             kill_process(Pid::from_child(guest), Signal::TERM)?;
             told = true;
         }
@@ -98,7 +101,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let Some(status) = wait_for_guest(&mut guest, &cancel)? else { return Ok(Status::Interrupted) };
     match status.code() {
         Some(0) => Ok(Status::Complete),
-        // It has said why.
+        // It has printed its error.
         Some(NO_STATUS_EXIT_CODE) | None => Ok(Status::Incomplete),
         Some(status) => bail!("in the guest {} ended with status {status}", flags.command[0]),
     }
@@ -107,10 +110,7 @@ pub fn run(flags: Flags) -> Result<Status> {
 fn socket_pair(sockets: Vec<PathBuf>) -> Result<[PathBuf; 2]> {
     let odd = sockets.iter().find(|path| path.to_string_lossy().contains([' ', ',']));
     if let Some(path) = odd {
-        bail!(
-            "--join {}: blanks and commas cannot be in the name of a socket between guests",
-            path.display()
-        );
+        bail!("--join {}: the name of a socket cannot contain spaces and commas", path.display());
     }
     sockets.try_into().map_err(|_| anyhow::anyhow!("--join takes two sockets"))
 }
@@ -118,5 +118,5 @@ fn socket_pair(sockets: Vec<PathBuf>) -> Result<[PathBuf; 2]> {
 fn default_cache() -> Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let caches = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    Ok(caches.context("no place for the kernel is known: say --cache DIRECTORY")?.join("linkgauge/vm"))
+    Ok(caches.context("the cache directory is unknown. Use --cache DIRECTORY")?.join("linkgauge/vm"))
 }

@@ -1,6 +1,6 @@
-//! A file that gets a result: whole, or as it was. Not for what is written while running (samples, events, downloads).
+//! Writes a result to a file: completely, or the old file stays. Not for files that grow during a measurement.
 //!
-//! A terminal has names, too (/dev/stdout, /dev/tty): it gets what shows, as when results go to standard output.
+//! A path may name a terminal (/dev/stdout, /dev/tty). Then unprintable characters are replaced, as on standard output.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 use rustix::fs::{Access, Mode, OFlags, access, open};
 use rustix::io::Errno;
 
-/// Finds out whether a file can be written. Leaves it as it is, and makes none.
+/// Checks that a file can be written, without changing or creating it.
 pub fn check_file_writable(path: &Path) -> Result<()> {
     let checked = match fs::metadata(path) {
-        // Opening a pipe waits for its reader, and closing it ends him.
+        // Opening a pipe waits for its reader, and closing it ends the reader.
         Ok(there) if !there.is_file() && !there.is_dir() => Ok(()),
         Ok(_) => File::options().append(true).open(path).map(drop),
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -26,7 +26,7 @@ pub fn check_file_writable(path: &Path) -> Result<()> {
     checked.with_context(|| format!("{}: cannot be written", path.display()))
 }
 
-/// Where a file of that name would be made: beside it, or where the link leads that has its name.
+/// The directory in which a file of that name would be created, with a symbolic link followed.
 fn parent_directory(path: &Path) -> PathBuf {
     let beside = |path: &Path| match path.parent() {
         Some(parent) if parent != Path::new("") => parent.to_owned(),
@@ -38,19 +38,19 @@ fn parent_directory(path: &Path) -> PathBuf {
     }
 }
 
-/// Finds out whether a directory takes a new file, with one that has no name and is gone when it is closed.
+/// Checks that a file can be created in a directory, by creating one without a name.
 fn check_directory_writable(directory: &Path) -> io::Result<()> {
     let nameless =
         open(directory, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     match nameless {
         Ok(_) => Ok(()),
-        // Not every file system has such files.
+        // Some file systems do not support them.
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Writes a file. What was in it stays if that fails.
+/// Writes a file. On failure the old content stays.
 pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let written = match replaceable_path(path) {
         Some(whole) => replace_file(&whole, write),
@@ -62,7 +62,7 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
     written.with_context(|| format!("{}: could not be written", path.display()))
 }
 
-/// The name, links followed, of a file that another may take the place of: no device, no pipe, nothing that is open here.
+/// The path, links followed, of a file that may be replaced. `None` for devices, pipes and open descriptors.
 fn replaceable_path(path: &Path) -> Option<PathBuf> {
     if path.starts_with("/dev") || path.starts_with("/proc") {
         return None;
@@ -73,12 +73,12 @@ fn replaceable_path(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Writes beside the file, then takes its place, with its owner and permissions.
+/// Writes a new file beside the old one, then replaces it, with the old owner and permissions.
 fn replace_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().display();
     let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let file = match File::options().write(true).create_new(true).open(&beside) {
-        // A directory that takes no new file may hold one that can be written; a longer name may be too long.
+        // The file itself may be writable although no new one can be created, or the longer name is too long.
         Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidFilename) => {
             return File::create(path).and_then(|file| write_buffered(&file, write));
         }
@@ -86,7 +86,7 @@ fn replace_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()
     };
     let written = write_buffered(&file, write)
         .and_then(|()| fs::metadata(path).map_or(Ok(()), |old| copy_owner_and_mode(&old, &file)))
-        // A disk may say only now that it is full.
+        // A full disk may be reported only now.
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
@@ -95,7 +95,7 @@ fn replace_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()
     written
 }
 
-/// Writes what shows of a result on a terminal.
+/// Writes a result to a terminal, without unprintable characters.
 fn show(mut terminal: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut text = Vec::new();
     write(&mut text)?;
@@ -109,7 +109,7 @@ fn write_buffered(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<
 
 /// Gives a new file the owner and permissions of the old one.
 fn copy_owner_and_mode(old: &fs::Metadata, file: &File) -> io::Result<()> {
-    // Only the superuser may give files away; to others it is theirs, as a new one would be.
+    // Only root may change the owner.
     let _ = fchown(file, Some(old.uid()), Some(old.gid()));
     file.set_permissions(Permissions::from_mode(old.mode() & 0o777))
 }

@@ -1,11 +1,11 @@
-//! What a terminal may be sent: text that shows, and the colours of this program. Nothing of foreign origin moves the cursor,
-//! changes the title, rings the bell, turns the writing direction or passes for a line of this program.
+//! Makes text safe for a terminal: only printable text and this program's colours. Foreign text cannot move the cursor, change
+//! the title, ring the bell, change the writing direction or imitate a line of this program.
 //!
-//! Everything that is printed passes here, whatever it is made of.
+//! All output passes here.
 
 use linkgauge::report::is_unprintable;
 
-/// Text with its lines, tabs and colours; what else does not show becomes U+FFFD.
+/// Keeps lines, tabs and own colours, and replaces other unprintable characters by U+FFFD.
 pub fn sanitize_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -26,14 +26,14 @@ pub fn sanitize_text(text: &str) -> String {
     out
 }
 
-/// A message: no colours, no tabs, and lines after the first are indented, so that none of them passes for a message of its own.
+/// A message without colours and tabs. Lines after the first are indented, so that none imitates another message.
 pub fn sanitize_message(text: &str) -> String {
     let (space, text) = text.split_at(text.len() - text.trim_start_matches('\n').len());
     let lines: Vec<String> = text.trim_end().split('\n').map(linkgauge::report::printable).collect();
     space.to_owned() + &lines.join("\n  ")
 }
 
-/// JSON that means the same: what does not show stands there as an escape.
+/// Equivalent JSON with escapes for unprintable characters.
 pub fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -53,7 +53,7 @@ pub fn escape_json(json: &str) -> String {
     out
 }
 
-/// The length of the sequence that `text` begins with, if it is one that this program colours text with.
+/// The length of the colour sequence at the start of `text`, if it is one of this program.
 fn own_colour_bytes(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix("\u{1b}[")?;
     let (parameters, _) = parameters.split_once('m')?;
@@ -65,7 +65,7 @@ fn own_colour_bytes(text: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Everything that may do more than show, in one text.
+    /// Every kind of unprintable character.
     const HOSTILE: &str = "a\u{1b}]0;title\u{7}b\u{1b}[2J\u{9b}31mc\rd\u{8}e\u{202e}f\u{2028}g\u{2066}h\u{85}i\u{7f}\u{feff}j\u{e0041}k";
 
     #[test]

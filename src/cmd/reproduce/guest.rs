@@ -1,5 +1,5 @@
-//! Cells that need more of a kernel than this host has: measured by this program inside a guest, whose documents come back
-//! on its standard output, one for each cell, and go into this one.
+//! Cells that need kernel features that this host lacks. This program measures them inside a guest. The guest prints one
+//! document per cell, and their results go into the document here.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -20,25 +20,25 @@ use super::super::lab::vm::{GuestFlags, wait_for_guest};
 use super::super::measure::ProgressDisplay;
 use super::{MeasuringSite, NOT_SELECTED, StudyRun, min_duration, runnable_cases};
 
-/// In the document of a case: what the guest was that it was measured in.
+/// Fact of a case: the guest in which it was measured.
 const PLACEMENT_FACT: &str = "guest";
-/// A guest starts, and has another kernel's modules fetched the first time.
+/// Time to start a guest, including the first download of modules.
 const START_ALLOWANCE: Duration = Duration::from_secs(600);
-/// An emulated CPU takes so many times as long as the lines would.
+/// Factor of the duration on an emulated CPU.
 const EMULATION_SLOWDOWN: u32 = 20;
-/// No guest writes more.
+/// Limit of a guest's output.
 const MAX_OUTPUT_BYTES: u64 = 1 << 28;
-/// Of what it says of itself only the last line is repeated.
+/// Limit of a guest's messages. Only the last line is reported.
 const MAX_STDERR_BYTES: u64 = 1 << 16;
 
-/// Where a cell of the lab is measured.
+/// The site at which a cell of the lab is measured.
 pub fn lab_site(study: &Study, cell: &Cell, vm: bool, inside: Option<&str>) -> MeasuringSite {
     let guest = study.guest_for(cell);
     let name = guest.map(|(name, _)| name);
     let Some((name, guest)) = guest.filter(|_| inside.is_none()) else {
         return match inside.is_none() || name == inside {
             true => MeasuringSite::Lab,
-            false => MeasuringSite::NotMeasured("it is not measured in this guest".to_owned()),
+            false => MeasuringSite::NotMeasured("not measured in this guest".to_owned()),
         };
     };
     let lacking = vm::missing_modules(study.modules_for(cell));
@@ -49,13 +49,13 @@ pub fn lab_site(study: &Study, cell: &Cell, vm: bool, inside: Option<&str>) -> M
         return MeasuringSite::Guest(name.to_owned());
     }
     let what = match lacking.as_slice() {
-        [] => "it is set up in a guest only".to_owned(),
+        [] => "it needs a guest".to_owned(),
         modules => format!("this kernel has not loaded {}", modules.join(", ")),
     };
-    MeasuringSite::NotMeasured(format!("{what}: --vm measures it in a guest"))
+    MeasuringSite::NotMeasured(format!("{what}. Try --vm, which measures it in a guest"))
 }
 
-/// What the guests were that something of this was measured in.
+/// Descriptions of the guests that measured results.
 pub fn guest_descriptions(run: &Run) -> Vec<String> {
     let guests = run.cases.iter().filter_map(|case| case.placement.get(PLACEMENT_FACT)?.as_str());
     let mut guests: Vec<String> = guests.map(str::to_owned).collect();
@@ -65,7 +65,7 @@ pub fn guest_descriptions(run: &Run) -> Vec<String> {
 }
 
 impl StudyRun<'_> {
-    /// Measures what is to be measured in guests, one after the other. What fails there leaves the rest.
+    /// Measures the cells of the guests, one guest after the other. A failure does not stop the others.
     pub fn measure_in_guests(
         &mut self,
         cases: &[(MeasuringSite, PlannedCase)],
@@ -94,12 +94,12 @@ impl StudyRun<'_> {
         }
     }
 
-    /// After so much time of the host a guest is not going to be done.
+    /// Time limit of a guest, in time of the host.
     fn time_limit(&self, cases: &[(usize, &PlannedCase)]) -> Duration {
         START_ALLOWANCE + EMULATION_SLOWDOWN * min_duration(cases.iter().map(|(_, case)| *case))
     }
 
-    /// What the guest's shell does: what its kind asks for, then this study, cell by cell.
+    /// The script of the guest: its setup, then the study, cell by cell.
     fn shell_script(&self, name: &str, guest: &GuestSpec, cases: &[(usize, &PlannedCase)]) -> String {
         let mut cells: Vec<(&str, Vec<String>)> = Vec::new();
         for (_, case) in cases {
@@ -120,7 +120,7 @@ impl StudyRun<'_> {
                 places.join(","),
             );
         }
-        // Each of them has said what it failed at.
+        // Each of them has printed its error.
         script + "exit 0\n"
     }
 
@@ -131,7 +131,7 @@ impl StudyRun<'_> {
         cases: &[(usize, &PlannedCase)],
         screen: &ProgressDisplay,
     ) -> Result<()> {
-        let guest = self.study.find_guest(name).context("the plan has none of that name")?;
+        let guest = self.study.find_guest(name).context("unknown guest")?;
         let options = flags.options(&guest.modules, &guest.tools, self.time_limit(cases))?;
         let script = self.shell_script(name, guest, cases);
         let mut process = vm::guest_process(&options, &["sh".to_owned(), "-c".to_owned(), script]);
@@ -151,7 +151,7 @@ impl StudyRun<'_> {
         let said = said.unwrap_or_default();
         let last = said.lines().rfind(|line| !line.trim().is_empty());
         let last = last.map(|line| printable(line.strip_prefix("error: ").unwrap_or(line)));
-        let Some(status) = ended.map_err(|_| anyhow!("nobody waited for it"))?? else { return Ok(()) };
+        let Some(status) = ended.map_err(|_| anyhow!("the waiting thread ended"))?? else { return Ok(()) };
         let missing = cases.iter().any(|(_, case)| !self.is_recorded(&case.name));
         if !status.success() || missing {
             return Err(anyhow!(last.unwrap_or_else(|| no_output_error(status))));
@@ -163,7 +163,7 @@ impl StudyRun<'_> {
         self.result_index.contains_key(case) || self.failures.contains_key(case)
     }
 
-    /// Takes over what a document has of these cases.
+    /// Copies the results of these cases from a document.
     fn merge_run(
         &mut self,
         run: Run,
@@ -193,7 +193,7 @@ impl StudyRun<'_> {
                     self.result_index.insert(name, index);
                     emit_case_events(&self.run.cases[index], number, screen);
                 }
-                // Others have a document of their own.
+                // The other cases are in other documents.
                 (None, Some(reason)) if reason != NOT_SELECTED => {
                     screen.event(&RunEvent::Failed { case: number, repetition: 0, reason: &reason });
                     self.failures.insert(name, reason);
@@ -204,7 +204,7 @@ impl StudyRun<'_> {
     }
 }
 
-/// Tells that a case has been measured.
+/// Reports the end of a case.
 fn emit_case_events(result: &CaseResult, case: usize, screen: &ProgressDisplay) {
     let CaseResult { endpoint, peer, workload, message_bytes, figures, .. } = result;
     let message_bytes = *message_bytes;
@@ -212,7 +212,7 @@ fn emit_case_events(result: &CaseResult, case: usize, screen: &ProgressDisplay) 
     screen.event(&RunEvent::CaseEnds { case, repetition: 0, figures });
 }
 
-/// What a guest was, in words.
+/// Description of a guest.
 fn describe_guest(run: &Run, virtual_time: bool) -> String {
     let fact = |name: &str| run.environment.near.get(name);
     let kernel = fact("kernel_release").and_then(Value::as_str).unwrap_or("unknown");
@@ -224,7 +224,7 @@ fn describe_guest(run: &Run, virtual_time: bool) -> String {
     format!("Linux {kernel}, {clock}")
 }
 
-/// What a guest says of itself, to its end.
+/// Reads the messages of a guest until it ends.
 fn read_stderr(mut stderr: impl Read) -> String {
     let mut said = Vec::new();
     let _ = stderr.by_ref().take(MAX_STDERR_BYTES).read_to_end(&mut said);
@@ -233,7 +233,7 @@ fn read_stderr(mut stderr: impl Read) -> String {
 }
 
 fn no_output_error(status: ExitStatus) -> String {
-    format!("it ended without a result and without a word ({status})")
+    format!("it ended without a result or an error message ({status})")
 }
 
 #[cfg(test)]
@@ -252,10 +252,10 @@ mod tests {
         };
         assert_eq!(site("tcp", true, None), "here");
         assert_eq!(site("tipc-inter", true, None), "nodes");
-        assert!(site("tipc-inter", false, None).ends_with("--vm measures it in a guest"));
-        // In a guest only its own cells are, whatever its kernel says of its modules.
+        assert!(site("tipc-inter", false, None).ends_with("Try --vm, which measures it in a guest"));
+        // A guest measures only its own cells, whatever modules its kernel reports.
         assert_eq!(site("tipc-inter", false, Some("nodes")), "here");
-        assert!(site("tipc-intra", false, Some("nodes")).starts_with("it is not measured"));
-        assert!(site("tcp", false, Some("nodes")).starts_with("it is not measured"));
+        assert!(site("tipc-intra", false, Some("nodes")).starts_with("not measured"));
+        assert!(site("tcp", false, Some("nodes")).starts_with("not measured"));
     }
 }

@@ -1,5 +1,4 @@
-//! What stands in the lab for the cells of a study: pieces in threads of this process, or a process of
-//! this program, that stop when they are dropped.
+//! The lab for the cells of a study: threads of this process, or processes of this program. They stop when they are dropped.
 
 use std::any::Any;
 use std::ffi::OsStr;
@@ -23,42 +22,42 @@ use linkgauge::study::{Cell, DelayedLink, DownloadPlan, MeasuringPoint, PlannedC
 use super::super::UNTIL_INPUT_ENDS_FLAG;
 
 const LISTEN_URL: &str = "tcp://127.0.0.1:0";
-/// What the emulated logger holds: more than any download of a study.
+/// Size of the emulated logger's file: larger than any download of a study.
 const LOGGER_FILE_NAME: &str = "CPU:bench.bin";
 const LOGGER_FILE_BYTES: usize = 1_000_000;
-/// Requests that it bears at once: more than a real one is known to, so that a window meets the link first.
+/// Requests that the emulated logger accepts at the same time: more than a real one, so that the link limits the window.
 const LOGGER_QUEUE_COMMANDS: usize = 64;
 
-/// Of what a process says when it cannot start.
+/// Limit of the error message of a process that cannot start.
 const MAX_STDERR_BYTES: u64 = 4096;
 
-/// In a command: an endpoint of this host of the transport that follows.
+/// In a command: an endpoint of this host, of the transport that follows.
 const LOOPBACK_PREFIX: &str = "here:";
 
-/// A word of a command as it is given to the process.
+/// Replaces the placeholders in a word of a command.
 fn expand_word(word: &str, place: &MeasuringPoint) -> Result<String> {
     if let Some(scheme) = word.strip_prefix(LOOPBACK_PREFIX) {
         return loopback_url(scheme);
     }
-    // So that the names of two runs at once differ.
+    // Distinguishes simultaneous runs.
     let id = std::process::id().to_string();
     let values = [("{id}", id), ("{ports}", place.ports.to_string()), ("{at}", place.value.to_string())];
     Ok(values.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value)))
 }
 
-/// Where one can listen and connect on this host over that transport.
+/// An endpoint of this host on which a server can listen over that transport.
 fn loopback_url(scheme: &str) -> Result<String> {
     let transport = link::TRANSPORTS.iter().find(|transport| transport.scheme == scheme);
-    let transport = transport.ok_or_else(|| anyhow!("there is no transport {scheme}"))?;
+    let transport = transport.ok_or_else(|| anyhow!("unknown transport {scheme}"))?;
     let endpoints = (transport.loopback_urls)("/tmp").into_iter();
-    endpoints.into_iter().next().ok_or_else(|| anyhow!("{scheme} does not lead from this host to itself"))
+    endpoints.into_iter().next().ok_or_else(|| anyhow!("{scheme} has no endpoint inside this host"))
 }
 
 /// A place of the study in the lab.
 pub struct LabSetup {
-    /// Where the links to its ports lead.
+    /// The endpoints of its ports.
     pub endpoints: Vec<Endpoint>,
-    /// From the line up: what was started last uses those before, and must go first.
+    /// In the order of their start. Later ones use earlier ones, so they stop first.
     components: Vec<Box<dyn Any>>,
 }
 
@@ -72,9 +71,9 @@ impl Drop for LabSetup {
 struct ServerProcess(Child);
 
 impl ServerProcess {
-    /// Why it did not start, in its own words.
+    /// The error message of a process that did not start.
     fn start_error(&mut self) -> String {
-        // It has ended already, or has said what nobody expects.
+        // The process has ended, or printed something unexpected.
         let _ = self.0.kill();
         let mut words = String::new();
         let _ = self.0.stderr.take().map(|stderr| stderr.take(MAX_STDERR_BYTES).read_to_string(&mut words));
@@ -84,14 +83,14 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // One that has ended already needs neither.
+        // A process that has ended needs neither.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl LabSetup {
-    /// Starts what the cell of a case needs.
+    /// Starts the lab for the cell of a case.
     pub fn start(cell: &Cell, case: &PlannedCase, dialer: &Dialer, quick: bool) -> Result<LabSetup> {
         let mut stand = LabSetup { endpoints: Vec::new(), components: Vec::new() };
         match (cell.lab.as_deref(), &case.download) {
@@ -105,12 +104,12 @@ impl LabSetup {
                 stand.start_shaper(download.link.as_ref(), dialer)?;
             }
             (Some(piece), None) => stand.start_serial_ports(piece, cell, &case.point)?,
-            (lab, _) => bail!("the lab has no {}", lab.unwrap_or("such thing")),
+            (lab, _) => bail!("the lab does not emulate {}", lab.unwrap_or("this cell")),
         }
         Ok(stand)
     }
 
-    /// A server in a process of its own, that says where it listens, port by port.
+    /// Starts a server process, which prints its endpoints.
     fn start_process(&mut self, cell: &Cell, place: &MeasuringPoint, quick: bool) -> Result<()> {
         let program = std::env::current_exe()?;
         let mut under = cell.under.split_whitespace().map(OsStr::new).chain([program.as_os_str()]);
@@ -118,8 +117,7 @@ impl LabSetup {
         let words: Result<Vec<String>> =
             cell.command_words(quick).map(|word| expand_word(word, place)).collect();
         command.args(under).args(words?);
-        // Ctrl-C is for the end that measures; this one is ended when that is through with it, or ends itself when that is
-        // gone and nobody holds the other end of its input.
+        // Ctrl-C stops the client. The server is stopped by the client afterwards, or stops when its standard input ends.
         command.arg(UNTIL_INPUT_ENDS_FLAG);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = ServerProcess(command.process_group(0).spawn()?);
@@ -136,13 +134,13 @@ impl LabSetup {
         Ok(())
     }
 
-    /// A link of that profile in front of what is there.
+    /// Puts a link of that profile in front of the place.
     fn start_profile_shapers(&mut self, profile: &str, dialer: &Dialer) -> Result<()> {
         let profile = PROFILES.iter().find(|known| known.name == profile);
-        let profile = profile.ok_or_else(|| anyhow!("the shaper has no such profile"))?;
+        let profile = profile.ok_or_else(|| anyhow!("unknown profile of the shaper"))?;
         for endpoint in &mut self.endpoints {
             let (listen, to) = (endpoint.with_port(0)?, endpoint.clone());
-            // A stream loses nothing.
+            // Streams are reliable.
             let loss = if shaper::is_stream_endpoint(&to)? { Occurrence::Never } else { profile.shape.loss };
             let shape = |rate| Shape {
                 bits_per_second: rate,
@@ -177,8 +175,7 @@ impl LabSetup {
         Ok(())
     }
 
-    /// A link of such rates and delay before what stands there, if it has one. What goes over a stream is shaped as its
-    /// bytes.
+    /// Puts a link with the study's rates and delay in front of the place, if it has one. Streams are shaped by their bytes.
     fn start_shaper(&mut self, path: Option<&DelayedLink>, dialer: &Dialer) -> Result<()> {
         let (Some(path), [at]) = (path, self.endpoints.as_slice()) else { return Ok(()) };
         let shape = |rate| Shape {
@@ -200,8 +197,8 @@ impl LabSetup {
         Ok(())
     }
 
-    /// Serial lines, and what stands before them. A device server leaves the line as it was started with, so each rate has
-    /// one of its own.
+    /// Starts serial lines and the devices in front of them. A device server keeps the rate it was started with, so each rate
+    /// gets its own.
     fn start_serial_ports(&mut self, piece: &str, cell: &Cell, place: &MeasuringPoint) -> Result<()> {
         let listen: Endpoint = LISTEN_URL.parse()?;
         let on_line = |endpoint: &Endpoint| {
@@ -219,12 +216,12 @@ impl LabSetup {
                 self.start_device_server(listen)?;
                 self.start_redirectors(on_line, &line)?;
             }
-            other => bail!("the lab has no {other}"),
+            other => bail!("the lab does not emulate {other}"),
         }
         Ok(())
     }
 
-    /// Serial ports with a plug in each.
+    /// Starts serial ports with loopback plugs.
     fn start_uarts(&mut self, ports: usize, line: &SerialSettings) -> Result<()> {
         let uarts = LabUarts::start(&uart::UartOptions { ports, ..uart::UartOptions::default() })?;
         let terminals = uarts.paths();
@@ -233,7 +230,7 @@ impl LabSetup {
         Ok(())
     }
 
-    /// A device server in front of them.
+    /// Starts a device server in front of them.
     fn start_device_server(&mut self, listen: Endpoint) -> Result<()> {
         let serial = std::mem::take(&mut self.endpoints);
         let server = DeviceServer::start(&device_server::DeviceServerOptions::new(listen, serial))?;
@@ -242,7 +239,7 @@ impl LabSetup {
         Ok(())
     }
 
-    /// A virtual COM port in front of each port of the device server.
+    /// Starts a virtual COM port in front of each port of the device server.
     fn start_redirectors(
         &mut self,
         on_line: impl Fn(&Endpoint) -> Result<Endpoint>,
@@ -257,7 +254,7 @@ impl LabSetup {
     }
 }
 
-/// Of what the lab listens on: 127.0.0.1:PORT, and perhaps a name behind it.
+/// The port of an endpoint of the lab, which may end with a name.
 fn endpoint_port(endpoint: &Endpoint) -> Result<&str> {
     let port = endpoint.address().split_once(':').map(|(_, rest)| rest.split('/').next().unwrap_or(rest));
     port.ok_or_else(|| anyhow!("{endpoint} has no port"))

@@ -1,4 +1,4 @@
-//! What a study consists of: its cells, for `--list`.
+//! The cells of a study, for `--list`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::super::Status;
 use super::super::output::print_text;
 use super::{MeasuringSite, guest, min_duration};
 
-/// Prints the cells that the chosen tables need.
+/// Prints the cells of the selected tables.
 pub fn print_cells(study: &Study) -> Result<Status> {
     let (full, quick) = (study.cases(false)?, study.cases(true)?);
     let mut rows = vec![["cell", "cases", "at least", "quick", "lab"].map(str::to_owned)];
@@ -55,7 +55,7 @@ pub fn print_cells(study: &Study) -> Result<Status> {
         (_, true) => "sizes in bytes",
         _ => "rates",
     };
-    // The numbers of most studies stand in the same place.
+    // In most studies the numbers have one meaning.
     let width = rows.iter().map(|row| row[0].chars().count()).fold(14, usize::max);
     print_text(|stdout| {
         write!(stdout, "{}", wrap_line(&format!("{}: {}", study.name, study.title)))?;
@@ -70,7 +70,7 @@ pub fn print_cells(study: &Study) -> Result<Status> {
     Ok(Status::Complete)
 }
 
-/// Whether a cell is in the lab, and what it takes.
+/// Whether the lab has the cell, and its requirements.
 fn lab_availability(study: &Study, cell: &Cell) -> &'static str {
     match (cell.lab.is_some(), guest::lab_site(study, cell, false, None)) {
         (false, _) => "no",
@@ -79,12 +79,12 @@ fn lab_availability(study: &Study, cell: &Cell) -> &'static str {
     }
 }
 
-/// In lines of a terminal.
+/// Wraps to the lines of a terminal.
 fn wrap_line(text: &str) -> String {
     wrap(text, 80, "", "  ")
 }
 
-/// A length of time in words: `12 s`, `5 min`, `9 h 52 min`.
+/// Formats a duration: `12 s`, `5 min`, `9 h 52 min`.
 pub fn format_rough_duration(time: Duration) -> String {
     let seconds = time.as_secs_f64().ceil() as u64;
     match seconds {

@@ -1,4 +1,4 @@
-//! The downloads that a study's figures ask for: with the window that the fit of the measured rows names.
+//! Trials: downloads with the window that the fit of the measured rows recommends.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use super::super::measure::ProgressDisplay;
 use super::super::output::print_message;
 use super::{CASE_OVERHEAD, MeasuringSite, StudyRun, least_time_at, runnable_cases};
 
-/// The site of the case that the trial is to be better than, if it has one.
+/// The site of the case that the trial is compared with, if it is measured.
 fn trial_baseline<'a>(
     study: &Study,
     cases: &'a [(MeasuringSite, PlannedCase)],
@@ -24,7 +24,7 @@ fn trial_baseline<'a>(
     Ok(found.filter(|(site, _)| !matches!(site, MeasuringSite::NotMeasured(_) | MeasuringSite::Guest(_))))
 }
 
-/// Why no window is tried although the study tries one; `None` where one is tried, or the study has none.
+/// The reason if the trial of the study cannot run. `None` if it can, or if the study has none.
 pub fn left_out(
     study: &Study,
     cases: &[(MeasuringSite, PlannedCase)],
@@ -34,14 +34,14 @@ pub fn left_out(
         Some(_) => None,
         None => study.trial_baseline(quick)?,
     };
-    Ok(elsewhere.map(|case| format!("no window is tried: that needs {}, which is not measured", case.point)))
+    Ok(elsewhere.map(|case| format!("no window is tried, because {} is not measured", case.point)))
 }
 
-/// What the trial takes at least.
+/// Lower bound of the duration of the trial.
 pub fn min_duration(study: &Study, cases: &[(MeasuringSite, PlannedCase)], quick: bool) -> Result<Duration> {
     let Some((site, case)) = trial_baseline(study, cases, quick)? else { return Ok(Duration::ZERO) };
     let filling = matches!(site, MeasuringSite::Lab) && runnable_cases(cases).count() >= MIN_ROUND_TRIPS;
-    // The window that fills the link takes what the link takes.
+    // With a window that fills the link, the link rate decides.
     let windows = [SAFE_WINDOW_REQUESTS].into_iter().chain(filling.then_some(u32::MAX));
     Ok(windows
         .map(|window| least_time_at(site, &study.with_window(case, window, quick)) + CASE_OVERHEAD)
@@ -49,8 +49,8 @@ pub fn min_duration(study: &Study, cases: &[(MeasuringSite, PlannedCase)], quick
 }
 
 impl StudyRun<'_> {
-    /// Measures with a careful window, and in the lab with the one that fills the link by the fit of what was measured. The
-    /// careful one needs no fit, so a single row is enough for it.
+    /// Measures with a safe window, and in the lab also with the one that fills the link according to the fit. The safe one
+    /// needs no fit, so one row suffices.
     pub fn run_window_trial(
         &mut self,
         cases: &[(MeasuringSite, PlannedCase)],
@@ -88,7 +88,7 @@ impl StudyRun<'_> {
         Ok(joined?)
     }
 
-    /// The window that fills the link of the case at this place, by the fit of all cases; `None` where none would.
+    /// The window that fills the link of the case at this place, by the fit of all cases. `None` if no window does.
     fn filling_window(&self, place: usize) -> Result<Option<u32>, ExplainError> {
         let window = WindowModel::fit(&Evidence::Run(&self.run))?;
         let judged = window.rows.iter().find(|judged| judged.row.case == Some(place + 1));

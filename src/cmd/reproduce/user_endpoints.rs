@@ -1,4 +1,4 @@
-//! `--on CELL=URL…` and `--cell CELL`: which cells of a study are measured, and on what.
+//! `--on CELL=URL…` and `--cell CELL`: the selected cells of a study and their endpoints.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
 use linkgauge::study::{MeasuringPoint, PlannedCase, Study};
 
-/// A cell, as precise as one likes.
+/// A cell, in any precision.
 #[derive(Debug, Clone)]
 pub struct CellSelector {
     cell: String,
@@ -18,7 +18,7 @@ pub struct CellSelector {
     text: String,
 }
 
-/// A cell and where its links lead.
+/// A cell and its endpoints.
 #[derive(Debug, Clone)]
 pub struct CellEndpoints {
     selector: CellSelector,
@@ -29,7 +29,7 @@ impl FromStr for CellSelector {
     type Err = String;
 
     fn from_str(text: &str) -> Result<CellSelector, String> {
-        let number = |part: &str| part.parse().map_err(|_| format!("'{text}': '{part}' is no number"));
+        let number = |part: &str| part.parse().map_err(|_| format!("'{text}': '{part}' is not a number"));
         let (place, at) = match text.split_once('@') {
             Some((place, at)) => (place, Some(number(at)?)),
             None => (text, None),
@@ -46,9 +46,9 @@ impl FromStr for CellEndpoints {
     type Err = String;
 
     fn from_str(text: &str) -> Result<CellEndpoints, String> {
-        let (name, urls) = text.split_once('=').ok_or_else(|| {
-            format!("'{text}' names no endpoint: write CELL=URL, like tcp/4=tcp://box:7001")
-        })?;
+        let (name, urls) = text
+            .split_once('=')
+            .ok_or_else(|| format!("'{text}' has no endpoint. Write CELL=URL, like tcp/4=tcp://box:7001"))?;
         let name = name.parse()?;
         let urls: Result<Vec<Endpoint>, _> = urls.split(',').map(str::parse::<Endpoint>).collect();
         Ok(CellEndpoints { selector: name, urls: urls.map_err(|error| error.to_string())? })
@@ -62,29 +62,29 @@ impl CellSelector {
             && self.value.is_none_or(|at| at == place.value)
     }
 
-    /// Fails unless a case is there; `flag` is what it was given with.
+    /// Fails unless a case matches. `flag`: its origin.
     pub fn check_exists(&self, flag: &str, cases: &[PlannedCase]) -> Result<()> {
         if !cases.iter().any(|case| self.matches(&case.point)) {
             let at = if self.value.is_some() { "; --list: what follows the @" } else { "" };
-            bail!("{flag} {}: there is no such cell here (known: {}{at})", self.text, known_cells(cases));
+            bail!("{flag} {}: unknown cell (known: {}{at})", self.text, known_cells(cases));
         }
         Ok(())
     }
 
-    /// The more it says, the more it holds.
+    /// A more specific selector has priority.
     fn specificity(&self) -> (bool, bool) {
         (self.value.is_some(), self.ports.is_some())
     }
 }
 
-/// Everything that `--on` says.
+/// All values of `--on`.
 pub struct UserEndpoints<'a> {
     study: &'a Study,
     entries: &'a [CellEndpoints],
 }
 
 impl<'a> UserEndpoints<'a> {
-    /// Fails on a cell that no case is at, on one that is named twice, and on a line whose rate nobody sets.
+    /// Fails on an unknown cell, on one that is named twice, and on a line with an unknown rate.
     pub fn new(
         study: &'a Study,
         cases: &[PlannedCase],
@@ -95,15 +95,14 @@ impl<'a> UserEndpoints<'a> {
         for (index, on) in given.entries.iter().enumerate() {
             on.selector.check_exists("--on", cases)?;
             if given.entries[..index].iter().any(|other| other.selector.text == on.selector.text) {
-                bail!("--on {}: given twice; several URLs are separated by commas", on.selector.text);
+                bail!("--on {}: given twice. Separate several URLs by commas", on.selector.text);
             }
             given.check_line_rate(on, cases, dialer)?;
         }
         Ok(given)
     }
 
-    /// A network port of a device server leaves the rate of its line as it is set there, so one URL cannot stand for
-    /// several rates.
+    /// The rate of a device server's line cannot be set over its network port, so one URL cannot stand for several rates.
     fn check_line_rate(&self, on: &CellEndpoints, cases: &[PlannedCase], dialer: &Dialer) -> Result<()> {
         let covered = || cases.iter().map(|case| &case.point).filter(|place| on.selector.matches(place));
         let first = covered().next().map(|place| place.value);
@@ -113,7 +112,7 @@ impl<'a> UserEndpoints<'a> {
         let url = &on.urls[0];
         if self.study.has_delays() {
             let (name, delay) = (&on.selector.text, first.unwrap_or_default());
-            bail!("--on {name}: one link has one delay: name it, like {name}@{delay}={url}");
+            bail!("--on {name}: the delay of the link is missing. Write it like {name}@{delay}={url}");
         }
         if dialer.open(url)?.port_control().is_none() {
             let (name, rate) = (&on.selector.text, first.unwrap_or_default());
@@ -133,7 +132,7 @@ impl<'a> UserEndpoints<'a> {
         self.entries.iter().filter(|on| on.selector.matches(place)).max_by_key(|on| on.selector.specificity())
     }
 
-    /// Where the ports of a place are, with what the study sets on their lines.
+    /// The endpoints of a place, with the line settings of the study.
     pub fn endpoints(&self, place: &MeasuringPoint) -> Result<Option<Vec<Endpoint>>> {
         let (Some(on), Some(cell)) = (self.find(place), self.study.find_cell(&place.cell)) else {
             return Ok(None);
@@ -156,7 +155,7 @@ impl<'a> UserEndpoints<'a> {
     }
 }
 
-/// The cells that these cases are at.
+/// The cells of these cases.
 fn known_cells(cases: &[PlannedCase]) -> String {
     let mut names: Vec<String> = Vec::new();
     for case in cases {

@@ -1,4 +1,4 @@
-//! `linkgauge report` and `linkgauge show`, which is the same by a shorter word.
+//! `linkgauge show`, alias `report`.
 
 use anyhow::Result;
 use clap::Args;
@@ -7,14 +7,19 @@ use linkgauge::run::Run;
 
 use super::Status;
 use super::output::OutputFlags;
-use super::store::{RUN_HELP, StoreFlags, load_runs};
+use super::store::{RUN_HELP, RUN_LONG_HELP, StoreFlags, load_runs};
 
-/// Show stored runs again, in any format
+/// Show saved runs, in any format
 ///
-/// Several runs: --html writes one page with all of them over each other, up to 8, a set (tag:NAME) in one colour.
+/// With several runs, --html writes one page that overlays up to 8 of them. A set (tag:NAME) has one colour.
 #[derive(Args)]
 pub struct Flags {
-    #[arg(required = true, value_name = "RUN", help = RUN_HELP)]
+    #[arg(
+        value_name = "RUN",
+        default_value = "last",
+        help = RUN_HELP,
+        long_help = RUN_LONG_HELP
+    )]
     runs: Vec<String>,
     #[command(flatten)]
     output: OutputFlags,
@@ -30,7 +35,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         .map(|named| Ok((named.as_str(), load_runs(named, &flags.store)?)))
         .collect::<Result<_>>()?;
     let sides: Vec<RunGroup> = match named.as_slice() {
-        // The runs of a single set are told apart.
+        // The runs of a single set are shown separately.
         [(name, runs)] => runs.chunks(1).map(|runs| RunGroup { name, runs }).collect(),
         several => several.iter().map(|(name, runs)| RunGroup { name, runs }).collect(),
     };
