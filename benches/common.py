@@ -1,6 +1,6 @@
 """Shared code of the benchmarks: flags, background programs, documents, ratios.
 
-Not a benchmark itself. Nothing that they run goes into the store of whoever runs them; every program that they start is
+Not a benchmark itself. Their runs are not saved in the user's store; every program that they start is
 ended by its process id.
 """
 import argparse, json, os, random, signal, statistics, subprocess, threading

@@ -36,7 +36,7 @@ const SERVICES: &str = "
     linkgauge serve --peer echo rfcomm://any/7 >/tmp/said & plain=$!
     sleep 1; kill -INT $plain; wait $plain; echo said: $(cat /tmp/said) >&2
     <DAEMON>
-    linkgauge serve --peer echo rfcomm://any/5 rfcomm://any?uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 >/tmp/said & far_end=$!
+    linkgauge serve --peer echo rfcomm://any/5 rfcomm://any?uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 >/tmp/said & server=$!
     sleep 1
     echo said: $(cat /tmp/said) >&2
     sdptool add --channel=5 DUN >&2
@@ -46,7 +46,7 @@ const SERVICES: &str = "
     linkgauge latency rfcomm://$far?$near\\&uuid=0x1103 $common $json
     linkgauge latency rfcomm://$far?$near\\&uuid=1105 $common
     sdptool -i hci1 browse $far | sed 's/^/before: /' >&2
-    kill -INT $far_end; wait $far_end; sleep 1
+    kill -INT $server; wait $server; sleep 1
     sdptool -i hci1 browse $far | sed 's/^/after: /' >&2
     exit 0";
 
@@ -85,7 +85,7 @@ fn services_are_found_and_announced() {
 /// While a run lasts, its connection is asked for by others; then the controllers go.
 const CONNECTION: &str = "
     mount -t debugfs none /sys/kernel/debug
-    linkgauge serve -q --peer echo rfcomm://any/5 l2cap://any/4097 & far_end=$!
+    linkgauge serve -q --peer echo rfcomm://any/5 l2cap://any/4097 & server=$!
     sleep 1
     linkgauge latency l2cap://$far/4097?$near --peer echo -n 20 $json
     linkgauge latency rfcomm://$far/5?$near --peer echo -n 1M --timeout 2s $json & run=$!
@@ -94,7 +94,7 @@ const CONNECTION: &str = "
     kill -KILL $controllers; wait $run; echo vanished: $? >&2
     linkgauge latency rfcomm://$far/5?$near --peer echo -n 1
     linkgauge doctor >&2
-    kill -INT $far_end; wait $far_end";
+    kill -INT $server; wait $server";
 
 #[test]
 fn a_connection_is_announced_until_its_controller_vanishes() {

@@ -57,7 +57,7 @@ fn a_guest_ends_with_the_command_that_started_it() {
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), "error: the guest was not done after 1 s\n"));
 }
 
-/// Shapes the loop-back device there and measures over it; kills the shaper and starts it again.
+/// Shapes the loopback device of the guest and measures over it; kills the shaper and starts it again.
 const NETEM: &str = "
     linkgauge serve -q & far=$!
     sleep 1

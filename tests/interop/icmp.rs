@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::client::linkgauge;
 use crate::program::Ended;
 
-/// Runs a script as root of a network of its own; `$LG` is the program, loop-back is up.
+/// Runs a script as root in its own network; `$LG` is the program, loopback is up.
 pub fn in_a_network(script: &str) -> Ended {
     let output = Command::new("timeout")
         .args([

@@ -128,12 +128,12 @@ fn sockperf_with_its_own_statistics_beside() {
         let (_, rest) = log.split_once(words).unwrap_or_else(|| panic!("{words}: {log}"));
         rest.trim_start().split([' ', ';', '\n', '\u{1b}']).next().unwrap().parse().unwrap()
     };
-    let run = imported("sockperf", &file, &["--endpoint", "loop-back"]);
+    let run = imported("sockperf", &file, &["--endpoint", "loopback"]);
     let case = &run.cases[0];
     let latency = case.figures.times.latency_ns.as_ref().unwrap();
     assert_eq!(
         (case.endpoint.as_str(), case.peer.as_str(), case.message_bytes),
-        ("loop-back", "sockperf", 14)
+        ("loopback", "sockperf", 14)
     );
     assert_eq!(latency.count as f64, number("mTotal "));
     assert_eq!(case.figures.counts.lost as f64, number("# dropped messages = "));

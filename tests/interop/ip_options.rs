@@ -16,7 +16,7 @@ def packets(judge, port):
             frame, (device, kind, direction, *_) = judge.recvfrom(65536)
         except BlockingIOError:
             return
-        # On loop-back every packet is seen twice: as sent and as received.
+        # On loopback every packet is seen twice: as sent and as received.
         if direction != socket.PACKET_OUTGOING:
             continue
         packet = frame[14:]

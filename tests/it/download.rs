@@ -413,7 +413,7 @@ fn an_interrupted_download_stays_a_partial_file() {
     let running = Running::start(&["download", &url, "--file", FILE, "--output", &path]);
     let length =
         || std::fs::metadata(partial(&path)).ok().map(|data| data.len()).filter(|length| *length > 3000);
-    wait_until("some pieces", length);
+    wait_until("some chunks", length);
     running.signal(Signal::INT);
     let began = Instant::now();
     let got = running.ended();

@@ -5,7 +5,7 @@ use linkgauge::run::{CaseResult, Run};
 
 use crate::virtual_net::VirtualNet;
 
-/// Runs one case over our own session.
+/// Runs one case with the linkgauge protocol.
 fn session(case: &str) -> CaseResult {
     one(VirtualNet::serving("linkgauge").run(&format!("[[case]]\n{case}")))
 }

@@ -9,11 +9,11 @@ use linkgauge::link::{TRANSPORTS, Transport};
 /// Folders of the tests: the fast lane, what needs programs of other people, and what both share.
 const TESTS: [&str; 3] = ["tests/it", "tests/interop", "tests/common"];
 
-/// What everybody may use: they know nothing above them.
+/// Modules that every layer may use; they use nothing above them.
 const NOUNS: &[&str] =
     &["clock", "endpoint", "metric", "plan", "run", "sample", "spreadsheet", "stats", "units", "warnings"];
 
-/// What each other layer may use besides the nouns and itself.
+/// The layers that each other layer may use, besides the nouns and itself.
 const LAYERS: &[(&str, &[&str])] = &[
     ("host", &[]),
     ("link", &["host"]),
@@ -30,7 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("verdict", &[]),
 ];
 
-/// No file is longer than this: people fear to change what they cannot see whole.
+/// Maximum length of a file, so that a reader can survey it.
 const MOST_LINES: usize = 700;
 
 /// One file of Rust, as written and without its comments and the contents of its strings.
@@ -392,7 +392,7 @@ fn no_file_is_forgotten() {
         let forgotten = sources.into_iter().filter(|source| !reached.contains(&source.path));
         wrong.extend(forgotten.map(|source| source.path));
     }
-    none(wrong, "No `mod` line leads to these files: nobody compiles or runs them.");
+    none(wrong, "No `mod` line leads to these files: they are neither compiled nor run.");
 }
 
 /// Where the modules that a file declares may lie.

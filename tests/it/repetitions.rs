@@ -16,10 +16,10 @@ fn run(text: &str) -> Run {
     let dialer = Dialer::new(Clock::new_virtual());
     for endpoint in plan.cases().flat_map(|case| &case.endpoints) {
         let caps = link::endpoint_caps(endpoint).unwrap();
-        let far_end = move |_: &str| -> Box<dyn link::party::Party> {
+        let server = move |_: &str| -> Box<dyn link::party::Party> {
             Box::new(echo_reflector(&caps, Duration::from_secs(60)))
         };
-        let hosted = dialer.listen(endpoint).unwrap().set_party_factory(Box::new(far_end));
+        let hosted = dialer.listen(endpoint).unwrap().set_party_factory(Box::new(server));
         assert!(hosted.is_ok(), "mem runs its own servers");
     }
     let cancel = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! Our own session between a server and clients written by hand, and over links that are slow.
+//! The linkgauge protocol between a server and hand-written clients, and over slow links.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};

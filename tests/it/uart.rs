@@ -83,7 +83,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 /// Sends and receives at the same time.
-fn there_and_back(link: &mut dyn Link, bytes: &[u8]) -> Vec<u8> {
+fn round_trip(link: &mut dyn Link, bytes: &[u8]) -> Vec<u8> {
     let mut half = link.second_handle().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| send(&mut *half, bytes));
@@ -103,7 +103,7 @@ fn a_plug_returns_everything_and_never_early() {
         let uarts = plug();
         let mut link = open(&uarts.paths()[0], &SerialSettings { baud, stop_bits: stop, ..FAST });
         let began = Instant::now();
-        let got = there_and_back(&mut *link, &sent);
+        let got = round_trip(&mut *link, &sent);
         let took = began.elapsed();
         assert!(got == sent, "{baud}");
         let line = Duration::from_secs_f64(2000.0 * f64::from(bits) / f64::from(baud));
@@ -242,7 +242,7 @@ fn unsupported_settings_of_a_pseudo_terminal_are_reported() {
     let mut link = open(&uarts.paths()[0], &SerialSettings { baud: 9600, ..FAST });
     let began = Instant::now();
     let sent: Vec<u8> = (0..=255).collect();
-    let got = there_and_back(&mut *link, &sent);
+    let got = round_trip(&mut *link, &sent);
     assert_eq!(got, sent.iter().map(|byte| byte & 0x7f).collect::<Vec<_>>());
     // 7E1 takes ten bits, as 8N1 does.
     assert!(began.elapsed() >= Duration::from_secs_f64(2560.0 / 9600.0));
@@ -254,7 +254,7 @@ fn without_pacing_slow_lines_are_fast() {
     let mut link = open(&uarts.paths()[0], &SerialSettings { baud: 75, ..FAST });
     // At 75 baud it would take hours.
     let sent = pattern(100_000);
-    assert!(there_and_back(&mut *link, &sent) == sent);
+    assert!(round_trip(&mut *link, &sent) == sent);
     assert_eq!(only(uarts.stop().unwrap()).overruns, 0);
 }
 
