@@ -3,7 +3,7 @@
 //! The measurement itself is done by the workload's parties on the protocol's links.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -92,10 +92,9 @@ impl Observer for () {
 
 /// Inputs of a run besides its plan.
 pub struct RunContext<'a> {
+    /// Its cancel flag ends the current case with the data so far, and no further case starts.
     pub dialer: Dialer,
     pub observer: &'a dyn Observer,
-    /// Set by a signal: the current case ends with its data so far, and no further case starts.
-    pub cancel: &'a AtomicBool,
     pub token: Option<String>,
     pub raw: Option<RawFile>,
     /// Receiver of the content of a download; takes the content of one case.
@@ -110,11 +109,10 @@ pub struct RunContext<'a> {
 
 impl<'a> RunContext<'a> {
     /// A context without token, raw file or machine facts.
-    pub fn new(dialer: Dialer, observer: &'a dyn Observer, cancel: &'a AtomicBool) -> RunContext<'a> {
+    pub fn new(dialer: Dialer, observer: &'a dyn Observer) -> RunContext<'a> {
         RunContext {
             dialer,
             observer,
-            cancel,
             token: None,
             raw: None,
             content: None,
@@ -122,6 +120,10 @@ impl<'a> RunContext<'a> {
             connection_cache: Arc::default(),
             overhead_ns: None,
         }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.dialer.cancel.load(Relaxed)
     }
 }
 
@@ -139,7 +141,7 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
     let mut detected = BTreeMap::new();
     'plan: for repetition in 0..plan.repeat {
         for (index, (checked, accumulator)) in plan.cases.iter().zip(&mut accumulators).enumerate() {
-            if context.cancel.load(Relaxed) {
+            if context.is_interrupted() {
                 break 'plan;
             }
             let ran = resolve_for_run(checked, context, &mut detected)
@@ -147,13 +149,13 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
             if let Err(reason) = ran {
                 context.observer.event(&RunEvent::Failed { case: index, repetition, reason: &reason });
                 accumulator.failures.push(reason);
-                if !plan.keep_going && !context.cancel.load(Relaxed) {
+                if !plan.keep_going && !context.is_interrupted() {
                     break 'plan;
                 }
             }
         }
     }
-    let interrupted = context.cancel.load(Relaxed);
+    let interrupted = context.is_interrupted();
     let mut far_environment = Map::new();
     for accumulator in &accumulators {
         far_environment.extend(accumulator.server_environment.clone());
@@ -254,14 +256,14 @@ fn run_case_once(
     // On the virtual clock, host load has no relation to the run.
     let before = matches!(dialer.clock, Clock::System).then(load::HostSnapshot::now);
     let began = if before.is_some() { dialer.now() } else { began };
-    let (flowed, mut links) = run_flows(flows, &dialer, context.cancel, &case, &tick);
+    let (flowed, mut links) = run_flows(flows, &dialer, &case, &tick);
     // An interrupted case has partial data but no fault of its own.
-    accumulator.was_interrupted |= context.cancel.load(Relaxed);
+    accumulator.was_interrupted |= context.is_interrupted();
     let elapsed = dialer.now().since(began);
     if let Some(before) = before {
         accumulator.record_load(&before, elapsed, &flowed);
     }
-    while !context.cancel.load(Relaxed) && session.is_draining(&mut links) {
+    while !context.is_interrupted() && session.is_draining(&mut links) {
         dialer.clock.sleep_until(dialer.now() + DRAIN_POLL_INTERVAL);
     }
     let report = session.finish(&flowed, links);
@@ -282,7 +284,7 @@ fn run_case_once(
         caps: &case.caps,
         flows: &flowed,
         elapsed: dialer.now().since(began),
-        was_interrupted: context.cancel.load(Relaxed),
+        was_interrupted: context.is_interrupted(),
     };
     let (report, doubt) = accumulator.check_report(report, &known);
     // After an abort by the server, the client sees only a closed link.
@@ -291,7 +293,7 @@ fn run_case_once(
     let mut silence = None;
     if let Some(part) = accumulator.repetitions.last() {
         context.observer.event(&RunEvent::CaseEnds { case: index, repetition, figures: &part.figures });
-        silence = no_data::reason(&case, &part.figures).filter(|_| !context.cancel.load(Relaxed));
+        silence = no_data::reason(&case, &part.figures).filter(|_| !context.is_interrupted());
     }
     server_fault.or(near_fault).or(report_fault).or(doubt).or(silence).map_or(Ok(()), Err)
 }
@@ -307,7 +309,7 @@ fn resolve_for_run(
 ) -> Result<(ReadyCase, Dialer), String> {
     let mut dialer = context.dialer.clone();
     let load = &checked.ready.load;
-    (dialer.wait, dialer.timeout) = (load.wait, load.timeout.max(Duration::from_secs(1)));
+    (dialer.wait, dialer.timeout) = (load.wait, load.timeout);
     let mut case = match &checked.undetected {
         None => checked.ready.clone(),
         Some(typed) => {
@@ -373,8 +375,7 @@ pub fn measure_overhead_ns() -> f64 {
             ..Default::default()
         };
         let plan = check(Plan::new(None, 1, false, spec.expand().ok()?).ok()?).ok()?;
-        let cancel = AtomicBool::new(false);
-        let mut context = RunContext::new(dialer, &(), &cancel);
+        let mut context = RunContext::new(dialer, &());
         let run = run(&plan, &mut context);
         run.cases.first()?.figures.times.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
     };
@@ -385,10 +386,12 @@ pub fn measure_overhead_ns() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Time;
+    use crate::link::party::{Party, Step};
     use crate::plan::CaseSpec;
 
     /// Interrupts at the first event of the first case.
-    struct CancelOnCaseStart<'a>(&'a AtomicBool);
+    struct CancelOnCaseStart<'a>(&'a std::sync::atomic::AtomicBool);
 
     impl Observer for CancelOnCaseStart<'_> {
         fn event(&self, event: &RunEvent) {
@@ -415,10 +418,65 @@ mod tests {
             ..CaseSpec::default()
         };
         let plan = check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
-        let cancel = AtomicBool::new(false);
-        let observer = CancelOnCaseStart(&cancel);
-        let mut context = RunContext::new(dialer, &observer, &cancel);
+        let observer = CancelOnCaseStart(&dialer.cancel.clone());
+        let mut context = RunContext::new(dialer, &observer);
         let run = run(&plan, &mut context);
         assert!(run.interrupted && !run.cases[0].complete);
+    }
+
+    fn case_at(endpoint: &str, timeout: Duration) -> CheckedPlan {
+        let spec = CaseSpec {
+            url: Some(crate::plan::OneOrMany::One(endpoint.parse().unwrap())),
+            workload: Some("latency".to_owned()),
+            timeout: Some(crate::units::Span(timeout)),
+            ..CaseSpec::default()
+        };
+        check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_probe_of_a_silent_server() {
+        // The kernel accepts the connection.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+        let dialer = Dialer::new(Clock::System);
+        let cancel = dialer.cancel.clone();
+        let began = dialer.now();
+        let interrupt = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            cancel.store(true, Relaxed);
+        });
+        let plan = case_at(&endpoint, Duration::from_secs(60));
+        let run = run(&plan, &mut RunContext::new(dialer, &()));
+        assert!(run.interrupted && Clock::System.now().since(began) < Duration::from_secs(30));
+        interrupt.join().unwrap();
+    }
+
+    /// Receives and never replies.
+    struct SilentParty(crate::link::Batch);
+
+    impl Party for SilentParty {
+        fn next_step(&mut self, _now: Time) -> Step<'_> {
+            Step::Receive { into: &mut self.0, until: Time::NEVER }
+        }
+
+        fn on_sent(&mut self, _bytes: usize, _at: Time) {}
+
+        fn on_received(&mut self, _now: Time) {}
+
+        fn on_timeout(&mut self, _now: Time) {}
+    }
+
+    #[test]
+    fn a_short_timeout_holds_for_connecting() {
+        let dialer = Dialer::new(Clock::new_virtual());
+        let mut listener = dialer.listen(&"mem://silent".parse().unwrap()).unwrap();
+        let new_server =
+            |_: &str| -> Box<dyn Party> { Box::new(SilentParty(crate::link::Batch::new(100, 1))) };
+        assert!(listener.set_party_factory(Box::new(new_server)).is_ok());
+        let plan = case_at("mem://silent", Duration::from_millis(40));
+        let run = run(&plan, &mut RunContext::new(dialer.clone(), &()));
+        assert!(!run.is_complete());
+        assert_eq!(dialer.now(), Time(40_000_000));
     }
 }

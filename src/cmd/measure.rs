@@ -267,7 +267,7 @@ pub fn measure(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<
 pub fn measure_with_content(
     plan: &CheckedPlan,
     flags: &PlanFlags,
-    dialer: Dialer,
+    mut dialer: Dialer,
     content: Option<ContentSender>,
 ) -> Result<Measurement> {
     let create =
@@ -275,11 +275,10 @@ pub fn measure_with_content(
     let raw = flags.raw.as_deref().map(create).transpose()?;
     let observer = ProgressDisplay::new(flags.output.quiet, flags.events.as_deref())?;
     raise_open_file_limit();
-    let cancel = interrupt_flag()?;
+    dialer.cancel = interrupt_flag()?;
     let mut bench = RunContext {
         dialer,
         observer: &observer,
-        cancel: &cancel,
         token: read_token(flags.token_file.as_deref())?,
         raw,
         content,

@@ -111,7 +111,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     if flags.guest.any_set() && !flags.vm {
         bail!("--virtual-time, --limit and --cache are options of the guest. Add --vm");
     }
-    let dialer = Dialer::new(Clock::System);
+    let mut dialer = Dialer::new(Clock::System);
     let cases = study.cases(flags.quick)?;
     flags.cells.iter().try_for_each(|cell| cell.check_exists("--cell", &cases))?;
     let given = UserEndpoints::new(&study, &cases, &flags.on, &dialer)?;
@@ -127,9 +127,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     print_overview(&study, &cases, flags.quick, flags.output.quiet)?;
 
     let screen = ProgressDisplay::new(flags.output.quiet, flags.events.as_deref())?;
-    let cancel = interrupt_flag()?;
+    dialer.cancel = interrupt_flag()?;
     raise_open_file_limit();
-    let mut measured = StudyRun::new(&study, flags.quick, &dialer, &cancel);
+    let mut measured = StudyRun::new(&study, flags.quick, &dialer);
     measured.measure_all(&cases, &screen);
     measured.measure_in_guests(&cases, &flags.guest, &screen);
     measured.attach_tables(&cases)?;
@@ -301,8 +301,8 @@ struct SharedSetup {
 }
 
 impl<'a> StudyRun<'a> {
-    fn new(study: &'a Study, quick: bool, dialer: &'a Dialer, cancel: &'a AtomicBool) -> StudyRun<'a> {
-        let mut bench = RunContext::new(dialer.clone(), &(), cancel);
+    fn new(study: &'a Study, quick: bool, dialer: &'a Dialer) -> StudyRun<'a> {
+        let mut bench = RunContext::new(dialer.clone(), &());
         bench.environment = host::facts();
         let title = Some(format!("{} again{}", study.name, if quick { ", quick" } else { "" }));
         let nothing = Plan { title, repeat: 1, keep_going: true, cases: Vec::new() };
@@ -313,7 +313,7 @@ impl<'a> StudyRun<'a> {
             study,
             quick,
             dialer,
-            cancel,
+            cancel: &dialer.cancel,
             overhead_ns: floor_ns,
             began: dialer.now(),
             run,
@@ -387,7 +387,7 @@ impl<'a> StudyRun<'a> {
             MeasuringSite::NotMeasured(why) => bail!("{why}"),
         };
         let plan = schedule::check(plan_of_case(case, endpoints)?)?;
-        let mut bench = RunContext::new(self.dialer.clone(), observer, self.cancel);
+        let mut bench = RunContext::new(self.dialer.clone(), observer);
         if let Some(shared) = &self.setup {
             bench.connection_cache = shared.connection_cache.clone();
         }

@@ -102,7 +102,7 @@ fn probe(
                 break;
             }
             let room = if caps.framing == Framing::Stream { hello.len() - reply.len() } else { chunk.len() };
-            match link.receive(&mut chunk[..room], left) {
+            match dialer.receive(link, &mut chunk[..room], left) {
                 Ok(length) => reply.extend_from_slice(&chunk[..length]),
                 Err(Fault::TimedOut) => break,
                 Err(Fault::Closed) => {

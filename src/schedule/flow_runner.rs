@@ -18,13 +18,12 @@ use crate::workload::{FlowResult, FlowRole};
 pub(super) fn run_flows(
     flows: Vec<Flow>,
     dialer: &Dialer,
-    cancel: &AtomicBool,
     case: &ReadyCase,
     tick: &dyn Fn(Duration),
 ) -> (Vec<FlowResult>, Vec<Box<dyn Link>>) {
     let ended: Vec<(Flow, FlowEnd)> = match &dialer.clock {
-        Clock::Virtual(_) => run_in_virtual_time(flows, dialer, cancel),
-        Clock::System => run_in_threads(flows, &dialer.clock, cancel, case.series_interval, tick),
+        Clock::Virtual(_) => run_in_virtual_time(flows, dialer),
+        Clock::System => run_in_threads(flows, dialer, case.series_interval, tick),
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
@@ -112,11 +111,11 @@ impl Drop for RunningFlowGuard<'_> {
 
 fn run_in_threads(
     flows: Vec<Flow>,
-    clock: &Clock,
-    cancel: &AtomicBool,
+    dialer: &Dialer,
     interval: Duration,
     tick: &dyn Fn(Duration),
 ) -> Vec<(Flow, FlowEnd)> {
+    let Dialer { clock, cancel, .. } = dialer;
     let group = FlowGroup {
         start_gate: RwLock::new(()),
         running_loads: AtomicUsize::new(flows.iter().filter(|flow| flow.role != FlowRole::Probe).count()),
@@ -172,7 +171,7 @@ fn run_in_threads(
 const PANIC_REASON: &str = "a defect of linkgauge ended this flow: please report the panic message";
 
 /// Runs all flows in one thread on the virtual clock. Of several ready flows, the first in order runs.
-fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBool) -> Vec<(Flow, FlowEnd)> {
+fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer) -> Vec<(Flow, FlowEnd)> {
     let mut results: Vec<Option<Result<(), Fault>>> = flows.iter().map(|_| None).collect();
     while results.iter().any(Option::is_none) {
         let (mut moved, mut until) = (false, Time::NEVER);
@@ -180,7 +179,7 @@ fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, cancel: &AtomicBoo
             flows.iter().zip(&results).all(|(flow, result)| flow.role == FlowRole::Probe || result.is_some());
         for (flow, result) in flows.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
             let mut now = dialer.now();
-            if cancel.load(Relaxed) || (loads_over && flow.role == FlowRole::Probe) {
+            if dialer.cancel.load(Relaxed) || (loads_over && flow.role == FlowRole::Probe) {
                 *result = Some(Ok(()));
             } else {
                 match perform_step(
@@ -269,12 +268,11 @@ mod tests {
         for panicking in [FlowRole::Upload, FlowRole::Probe] {
             let roles = [FlowRole::Upload, FlowRole::Download, FlowRole::Probe];
             let flows = roles.map(|role| flow(role, role == panicking)).into();
-            let cancel = AtomicBool::new(false);
-            let ended = run_in_threads(flows, &dialer.clock, &cancel, Duration::from_secs(1), &|_| {});
+            let ended = run_in_threads(flows, &dialer, Duration::from_secs(1), &|_| {});
             for (flow, ended) in &ended {
                 assert_eq!(ended.result.is_err(), flow.role == panicking, "{:?}", flow.role);
             }
-            assert!(!cancel.load(Relaxed), "it is no signal");
+            assert!(!dialer.cancel.load(Relaxed), "it is no signal");
         }
     }
 }

@@ -9,7 +9,6 @@ mod kit;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -172,8 +171,7 @@ fn every_workload_and_direction_is_attacked() {
 }
 
 fn run(plan: &CheckedPlan, dialer: &Dialer) -> Run {
-    let cancel = AtomicBool::new(false);
-    schedule::run(plan, &mut RunContext::new(dialer.clone(), &(), &cancel))
+    schedule::run(plan, &mut RunContext::new(dialer.clone(), &()))
 }
 
 /// Why a figure of a case cannot be true of those links.

@@ -358,10 +358,10 @@ fn looped_over(ports: usize, options: &str, timeout: &str, keeps: Keeps) -> (Cas
         urls.join(", ")
     );
     let plan = schedule::check(Plan::from_toml(&plan).unwrap()).unwrap();
-    let (over, cancel) = (AtomicBool::new(false), AtomicBool::new(false));
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let plugs = scope.spawn(|| plugs(terminals, keeps, &over));
-        let run = schedule::run(&plan, &mut RunContext::new(Dialer::new(Clock::System), &(), &cancel));
+        let run = schedule::run(&plan, &mut RunContext::new(Dialer::new(Clock::System), &()));
         over.store(true, Relaxed);
         (run.cases.into_iter().next().unwrap(), plugs.join().unwrap())
     })

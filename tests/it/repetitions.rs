@@ -1,6 +1,5 @@
 //! Several repetitions in the document, on the virtual clock.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use linkgauge::clock::Clock;
@@ -22,8 +21,7 @@ fn run(text: &str) -> Run {
         let hosted = dialer.listen(endpoint).unwrap().set_party_factory(Box::new(server));
         assert!(hosted.is_ok(), "mem runs its own servers");
     }
-    let cancel = AtomicBool::new(false);
-    let mut bench = RunContext::new(dialer, &(), &cancel);
+    let mut bench = RunContext::new(dialer, &());
     schedule::run(&plan, &mut bench)
 }
 

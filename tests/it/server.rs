@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
@@ -34,8 +33,7 @@ pub fn serve(limits: ServerLimits, token: Option<&str>) -> Server {
 /// Runs one case against an endpoint.
 pub fn measure(endpoint: &Endpoint, case: &str, token: Option<&str>) -> Run {
     let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{endpoint}\"\n{case}")).unwrap();
-    let cancel = AtomicBool::new(false);
-    let mut bench = RunContext::new(Dialer::new(Clock::System), &(), &cancel);
+    let mut bench = RunContext::new(Dialer::new(Clock::System), &());
     bench.token = token.map(str::to_owned);
     schedule::run(&schedule::check(plan).unwrap(), &mut bench)
 }

@@ -1,7 +1,6 @@
 //! Servers that stop: they read nothing, return too little, or close too early. On the virtual clock; every run ends
 //! in bounded time and reports that it is incomplete.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use linkgauge::clock::{Clock, Time};
@@ -73,8 +72,7 @@ fn incomplete(stops: Stops, most: Duration, case: &str) -> CaseResult {
     assert!(listener.set_party_factory(Box::new(far)).is_ok());
     let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{url}\"\n{case}")).unwrap();
     let plan = schedule::check(plan).unwrap_or_else(|error| panic!("{error}"));
-    let cancel = AtomicBool::new(false);
-    let mut bench = RunContext::new(dialer.clone(), &(), &cancel);
+    let mut bench = RunContext::new(dialer.clone(), &());
     let mut run = schedule::run(&plan, &mut bench);
     assert!(!run.is_complete(), "{case}");
     assert!(dialer.now() < Time(0) + most, "{case}: took {:?}", dialer.now());

@@ -1,7 +1,6 @@
 //! Plans on the virtual clock: servers and clients in one thread, exact to the nanosecond.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
@@ -52,8 +51,7 @@ impl VirtualNet {
     }
 
     pub fn run_plan(&self, plan: Plan) -> Run {
-        let cancel = AtomicBool::new(false);
-        let mut bench = RunContext::new(self.dialer.clone(), &(), &cancel);
+        let mut bench = RunContext::new(self.dialer.clone(), &());
         let plan = schedule::check(plan).unwrap_or_else(|error| panic!("{error}"));
         schedule::run(&plan, &mut bench)
     }

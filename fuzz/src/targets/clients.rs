@@ -2,7 +2,6 @@
 //! and its document can be read again.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -83,9 +82,8 @@ fn measured(protocol: &str, draw: &mut Draw, party: impl Fn(Shared) -> Box<dyn P
     let mut listener = dialer.listen(&endpoint).expect("it listens");
     let hosted = listener.set_party_factory(Box::new(move |_| party(script.clone())));
     assert!(hosted.is_ok(), "in memory the link runs the server");
-    let cancel = AtomicBool::new(false);
     let began = dialer.clock.now();
-    let run = schedule::run(&plan, &mut RunContext::new(dialer.clone(), &(), &cancel));
+    let run = schedule::run(&plan, &mut RunContext::new(dialer.clone(), &()));
     let took = dialer.clock.now() - began;
     assert!(took < Duration::from_secs(120), "it took {took:?} of its own time");
     let json = serde_json::to_string(&run).expect("a run is JSON");

@@ -1,7 +1,6 @@
 //! The measurement overhead on this host. No figure of a link can be smaller.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -118,8 +117,7 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, spin: bool) -> Result<()> {
     };
     let plan = Plan::new(None, 1, false, spec.expand().map_err(anyhow::Error::msg)?)?;
     let plan = schedule::check(plan)?;
-    let cancel = AtomicBool::new(false);
-    let mut bench = RunContext::new(dialer, &(), &cancel);
+    let mut bench = RunContext::new(dialer, &());
     let run = schedule::run(&plan, &mut bench);
     let case = run.cases.first().context("nothing was measured")?;
     if !case.complete {

@@ -1,7 +1,6 @@
 //! Options, and runs against devices on the virtual clock: exact latencies, late replies, malformed replies.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::clock::{Clock, Time};
@@ -129,8 +128,7 @@ fn measure(script: fn(u64) -> Vec<(Duration, Vec<u8>)>, url: &str, case: &str) -
     };
     assert!(listener.set_party_factory(Box::new(device)).is_ok());
     let plan = check_options(&format!("url = \"{url}\"\nwarm_up_count = 1\n{case}")).unwrap();
-    let cancel = AtomicBool::new(false);
-    let mut bench = RunContext::new(dialer.clone(), &(), &cancel);
+    let mut bench = RunContext::new(dialer.clone(), &());
     let mut run = schedule::run(&plan, &mut bench);
     (run.cases.remove(0), dialer.now().since(Time(0)))
 }

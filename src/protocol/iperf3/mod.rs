@@ -238,8 +238,8 @@ impl Iperf3Session {
         let mut link = quiet.open(&beside)?;
         let (cookie, test) = (Cookie::random(), Arc::new(TestState::default()));
         let mut control = ClientControl::new(&cookie, client_plan(case, framing), test.clone());
-        let never = AtomicBool::new(false);
-        drive(&mut control, link.as_mut(), clock, &never, CANCEL_CHECK_INTERVAL).map_err(fault)?;
+        let cancel = &context.dialer.cancel;
+        drive(&mut control, link.as_mut(), clock, cancel, CANCEL_CHECK_INTERVAL).map_err(fault)?;
 
         let parameters = test_parameters(case, framing);
         let mut halves = Vec::new();
@@ -279,7 +279,7 @@ impl Iperf3Session {
             halves.iter().try_fold(true, |all, half| Some(half.status().unacknowledged_bytes? == 0 && all))
         };
         if control.streams_opened(Box::new(drained)) {
-            drive(&mut control, link.as_mut(), clock, &never, CANCEL_CHECK_INTERVAL).map_err(fault)?;
+            drive(&mut control, link.as_mut(), clock, cancel, CANCEL_CHECK_INTERVAL).map_err(fault)?;
         }
         self.endpoint_tests.push(EndpointTest {
             endpoint: endpoint.clone(),
@@ -312,7 +312,7 @@ fn open_datagram_stream(link: &mut dyn Link, dialer: &Dialer) -> Result<(), Faul
         link.send(&wire::UDP_HELLO, dialer.timeout)?;
         let mut reply = [0; 5];
         let words = [wire::UDP_REPLY, wire::LEGACY_UDP_REPLY];
-        match link.receive(&mut reply, dialer.timeout / MAX_HELLO_TRIES) {
+        match dialer.receive(link, &mut reply, dialer.timeout / MAX_HELLO_TRIES) {
             Ok(4) if words.iter().any(|word| reply.starts_with(word)) => return Ok(()),
             // The reply was lost, and the server already sends.
             Ok(5) => return Ok(()),

@@ -8,6 +8,7 @@ pub mod proof;
 mod server;
 pub mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -245,7 +246,7 @@ fn open_attached(
     key: &[u8],
 ) -> Result<Box<dyn Link>, ProtocolError> {
     let mut link = dialer.open(endpoint)?;
-    let mut sender = RequestSender::new(link.as_mut(), &dialer.clock, dialer.timeout);
+    let mut sender = RequestSender { link: link.as_mut(), dialer };
     let request = attach.request(key);
     let granted = sender.send_until_answered(&request, |bytes| match bytes.get(..HANDSHAKE_BYTES) {
         None => ParsedInput::Incomplete,
@@ -414,8 +415,8 @@ struct OpenedSession {
 struct ControlConnection {
     link: Box<dyn Link>,
     endpoint: Endpoint,
-    clock: Clock,
-    timeout: Duration,
+    /// Until the session is open, an interrupt ends the waits for replies.
+    dialer: Dialer,
     last_request: u32,
     frames: FrameCodec,
 }
@@ -426,8 +427,7 @@ impl ControlConnection {
         Ok(ControlConnection {
             link: dialer.open(endpoint)?,
             endpoint: endpoint.clone(),
-            clock: dialer.clock.clone(),
-            timeout: dialer.timeout,
+            dialer,
             last_request: 0,
             frames: FrameCodec::default(),
         })
@@ -452,7 +452,7 @@ impl ControlConnection {
 
     fn open_session(&mut self, token: Option<&str>) -> Result<OpenedSession, ProtocolError> {
         let hello = Hello::new();
-        let mut sender = RequestSender::new(self.link.as_mut(), &self.clock, self.timeout);
+        let mut sender = RequestSender { link: self.link.as_mut(), dialer: &self.dialer };
         let answer = sender.send_until_answered(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
             Some(challenge) => ParsedInput::Parsed(Some(challenge.to_vec())),
             None if bytes.len() < HANDSHAKE_BYTES => ParsedInput::Incomplete,
@@ -495,13 +495,18 @@ impl ControlConnection {
                     _ => None,
                 };
                 match session.zip(key) {
-                    Some((session, key)) => Ok(OpenedSession {
-                        tool: single_line(&tool),
-                        capabilities,
-                        session_id: session,
-                        key,
-                        environment,
-                    }),
+                    Some((session, key)) => {
+                        // The server is there. It reports after an interrupt too, and may need a while for it.
+                        self.dialer.cancel = Arc::default();
+                        self.dialer.timeout = self.dialer.timeout.max(MIN_REPLY_TIMEOUT);
+                        Ok(OpenedSession {
+                            tool: single_line(&tool),
+                            capabilities,
+                            session_id: session,
+                            key,
+                            environment,
+                        })
+                    }
                     None => Err(ProtocolError::unexpected_reply(
                         &self.endpoint,
                         "the server gave a session without a key",
@@ -517,7 +522,7 @@ impl ControlConnection {
         self.last_request += 1;
         let number = self.last_request;
         let frame = self.frames.encode(number, request);
-        let mut sender = RequestSender::new(self.link.as_mut(), &self.clock, self.timeout);
+        let mut sender = RequestSender { link: self.link.as_mut(), dialer: &self.dialer };
         let frames = &self.frames;
         let reply = sender.send_until_answered(&frame, |bytes| {
             match frames.decode::<SessionReply>(bytes, wire::MAX_JSON_BYTES) {
@@ -549,25 +554,23 @@ impl ControlConnection {
         let frame = self.frames.encode(self.last_request, request);
         let mut sent = 0;
         while sent < frame.len() {
-            sent += self.link.send(&frame[sent..], self.timeout)?;
+            sent += self.link.send(&frame[sent..], self.dialer.timeout)?;
         }
         Ok(())
     }
 }
 
+/// Minimum time-out for replies of a server that has opened a session.
+const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Sends requests before and after the measurement: waits for replies, repeats requests on lossy links, within a time
 /// limit.
 struct RequestSender<'a> {
     link: &'a mut dyn Link,
-    clock: &'a Clock,
-    timeout: Duration,
+    dialer: &'a Dialer,
 }
 
-impl<'a> RequestSender<'a> {
-    fn new(link: &'a mut dyn Link, clock: &'a Clock, timeout: Duration) -> RequestSender<'a> {
-        RequestSender { link, clock, timeout }
-    }
-
+impl RequestSender<'_> {
     /// Sends `words` until `understand` accepts the input: all bytes so far on a stream, one message on a message link.
     /// Unexpected messages are skipped, because they may be late duplicates; unexpected bytes of a stream are the
     /// reply.
@@ -578,22 +581,22 @@ impl<'a> RequestSender<'a> {
     ) -> Result<T, Fault> {
         let caps = self.link.caps().clone();
         let tries = if caps.is_reliable { 1 } else { MAX_REQUEST_TRIES };
-        let until = self.clock.now() + self.timeout;
+        let until = self.dialer.now() + self.dialer.timeout;
         let mut input = Vec::new();
         let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(4096)];
         let mut strange = None;
         for _ in 0..tries {
             let mut sent = 0;
             while sent < words.len() {
-                sent += self.link.send(&words[sent..], until.since(self.clock.now()))?;
+                sent += self.link.send(&words[sent..], until.since(self.dialer.now()))?;
             }
-            let again = (self.clock.now() + self.timeout / tries).min(until);
+            let again = (self.dialer.now() + self.dialer.timeout / tries).min(until);
             loop {
-                let left = again.since(self.clock.now());
+                let left = again.since(self.dialer.now());
                 if left.is_zero() {
                     break;
                 }
-                match self.link.receive(&mut chunk, left) {
+                match self.dialer.receive(self.link, &mut chunk, left) {
                     Ok(length) if caps.framing == Framing::Message => input = chunk[..length].to_vec(),
                     Ok(length) => input.extend_from_slice(&chunk[..length]),
                     Err(Fault::TimedOut) => break,

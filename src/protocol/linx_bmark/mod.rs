@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::linx::ethernet_cm::frame_count;
 use crate::link::linx::with_raw_signals;
-use crate::link::{Caps, Fault, Framing, Link, LinkError};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
 use crate::plan::Direction;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::pattern::{Alphabet, PatternMessage, SEQUENCE_BYTES};
@@ -116,7 +116,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     let (clock, load) = (&context.dialer.clock, &case.load);
     let mut effective = None;
     let flows = open_flows(case, context, |port, mut link, flows| {
-        handshake(link.as_mut(), style, &case.endpoints[port], clock, context.dialer.timeout)?;
+        handshake(link.as_mut(), style, &case.endpoints[port], context.dialer)?;
         let caps = link.caps().clone();
         if case.workload.is_round_trip {
             let exchange = Box::new(SignalEchoCodec::new(load.message_bytes as usize, &caps));
@@ -150,7 +150,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
         flows,
         burst_signals: effective,
         clock: clock.clone(),
-        timeout: context.dialer.timeout,
+        timeout: context.dialer.timeout.max(MIN_END_TIMEOUT),
     }))
 }
 
@@ -159,15 +159,14 @@ fn handshake(
     link: &mut dyn Link,
     style: ClientStyle,
     endpoint: &Endpoint,
-    clock: &Clock,
-    timeout: Duration,
+    dialer: &Dialer,
 ) -> Result<(), ProtocolError> {
-    let until = clock.now() + timeout;
+    let until = dialer.now() + dialer.timeout;
     let fault = |fault| ProtocolError::Link(LinkError::new(endpoint, fault));
-    link.send(&signal::encode_conn_est(style), timeout).map_err(fault)?;
+    link.send(&signal::encode_conn_est(style), dialer.timeout).map_err(fault)?;
     let mut answer = vec![0; link.caps().max_message_bytes.unwrap_or(1)];
     loop {
-        match link.receive(&mut answer, until.since(clock.now())) {
+        match dialer.receive(link, &mut answer, until.since(dialer.now())) {
             Ok(length) if signal_number(&answer[..length]) == Some(CONN_EST) => return Ok(()),
             Ok(_) => {}
             Err(Fault::TimedOut | Fault::Closed) => {
@@ -179,6 +178,9 @@ fn handshake(
         }
     }
 }
+
+/// Minimum time to wait for the end of the serving endpoints.
+const MIN_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 struct BmarkSession {
     flows: Vec<Flow>,

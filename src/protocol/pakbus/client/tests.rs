@@ -1,6 +1,5 @@
 //! Downloads from the emulated logger on the virtual clock, exact to the nanosecond: content, rates, windows, records.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
@@ -51,8 +50,7 @@ fn run(device: LoggerConfig, spec: &CaseSpec) -> (DownloadResult, Logger) {
     let logger = Logger::start_with(&options, clock, dialer.clone()).unwrap();
     let plan = schedule::check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
     let (sender, receiver): (_, Receiver<Vec<u8>>) = sync_channel(MAX_QUEUED_CHUNKS * 16);
-    let cancel = AtomicBool::new(false);
-    let mut bench = RunContext::new(dialer, &(), &cancel);
+    let mut bench = RunContext::new(dialer, &());
     bench.content = (spec.workload.as_deref() == Some("download")).then_some(sender);
     let mut run = schedule::run(&plan, &mut bench);
     drop(bench);
