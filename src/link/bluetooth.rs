@@ -10,9 +10,11 @@ use std::str::FromStr;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::{Facts, Fault, Limitation, hci, sys};
+use super::{Facts, Fault, Limitation, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::host::radio::{self, RadioBlock};
+
+pub mod hci;
 
 /// Protocols of the family, from the kernel's bluetooth.h.
 #[derive(Clone, Copy)]

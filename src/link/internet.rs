@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::{Facts, Fault, OpenContext, sys, tcp, udp};
+use super::{Facts, Fault, OpenContext, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::host::interfaces;
 
@@ -67,40 +67,6 @@ pub fn is_local(endpoint: &Endpoint, context: &OpenContext) -> bool {
     let is_own = |ip: IpAddr| ip.is_loopback() || own.iter().any(|(_, address)| *address == ip);
     resolve_addresses(endpoint, context, true)
         .is_ok_and(|found| found.iter().all(|address| is_own(address.ip())))
-}
-
-/// The TCP endpoint for the target of a datagram endpoint, with the same IP options. For protocols that
-/// negotiate over TCP and measure with datagrams.
-///
-/// # Errors
-///
-/// Fails for transports without such a stream.
-pub fn companion_stream(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
-    if endpoint.scheme() != udp::TRANSPORT.scheme {
-        return Err(Fault::Other(format!("there is no stream beside {}", endpoint.scheme())));
-    }
-    let mut stream: Endpoint = format!("{}://{}", tcp::TRANSPORT.scheme, endpoint.address()).parse()?;
-    for (name, _) in [FAMILY_OPTION, DEVICE_OPTION, DSCP_OPTION] {
-        if let Some(value) = endpoint.option(name) {
-            stream = stream.with_option(name, value)?;
-        }
-    }
-    // The port belongs to the datagrams.
-    match IpOptions::from_endpoint(endpoint)?.bind_address {
-        Some((Some(address), _)) => Ok(stream.with_option(BIND_OPTION.0, &address.to_string())?),
-        _ => Ok(stream),
-    }
-}
-
-/// The datagrams to the place that an endpoint of a stream leads to, with all its options; itself where it has datagrams.
-/// Fails for links other than TCP and UDP.
-pub fn companion_datagrams(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
-    let (stream, datagrams) = (tcp::TRANSPORT.scheme, udp::TRANSPORT.scheme);
-    match endpoint.as_str().strip_prefix(stream) {
-        Some(rest) if endpoint.scheme() == stream => Ok(format!("{datagrams}{rest}").parse()?),
-        _ if endpoint.scheme() == datagrams => Ok(endpoint.clone()),
-        _ => Err(Fault::Other(format!("{} has no UDP: leave --udp out", endpoint.scheme()))),
-    }
 }
 
 /// Options of every transport over IP, for its list: name and meaning.
@@ -181,6 +147,11 @@ impl IpOptions {
                 parse_ecn,
             )?,
         })
+    }
+
+    /// The local IP address, if the endpoint requests one.
+    pub fn bind_ip(&self) -> Option<IpAddr> {
+        self.bind_address?.0
     }
 
     /// For links without ports.
@@ -438,27 +409,6 @@ mod tests {
         let named = ["not-ect", "ECT1", "ect0", "CE", "0", "1", "2", "3"].map(parse_ecn);
         assert_eq!(named, [0, 1, 2, 3, 0, 1, 2, 3].map(Some));
         assert_eq!(["4", "", "ect2", "-1"].map(parse_ecn), [None; 4]);
-    }
-
-    #[test]
-    fn companion_datagrams_have_the_same_address() {
-        let beside = |text: &str| companion_datagrams(&text.parse().unwrap()).map(|url| url.to_string()).ok();
-        assert_eq!(beside("host").as_deref(), Some("udp://host"));
-        assert_eq!(beside("tcp://[::1]:7?dscp=EF").as_deref(), Some("udp://[::1]:7?dscp=EF"));
-        assert_eq!(beside("udp://host").as_deref(), Some("udp://host"));
-        assert_eq!(beside("serial:///dev/ttyS0"), None);
-    }
-
-    #[test]
-    fn a_companion_stream_has_the_same_ip_options() {
-        let beside =
-            |text: &str| companion_stream(&text.parse().unwrap()).map(|stream| stream.to_string()).ok();
-        assert_eq!(
-            beside("udp://h:1?gso=0&bind=[::1]:9&ecn=1&dscp=EF&device=lo&family=6").as_deref(),
-            Some("tcp://h:1?family=6&device=lo&dscp=EF&bind=::1")
-        );
-        assert_eq!(beside("udp://h:1?bind=:9").as_deref(), Some("tcp://h:1"));
-        assert_eq!(beside("tcp://h:1"), None);
     }
 
     #[test]

@@ -20,10 +20,10 @@ pub use shared_resources::SharedResources;
 pub mod batch;
 mod bluetooth;
 pub mod bluez;
+mod companion;
 mod datagram;
 pub mod dialer;
 mod fault;
-pub mod hci;
 pub mod icmp;
 mod internet;
 mod l2cap;
@@ -48,10 +48,11 @@ pub mod tipc;
 pub mod tty;
 mod udp;
 mod unix;
-mod unix_datagram;
 mod vsock;
 
-pub use internet::{DEFAULT_PORT, all_interface_facts, companion_datagrams, companion_stream};
+pub use bluetooth::hci;
+pub use companion::{companion_datagrams, companion_stream};
+pub use internet::{DEFAULT_PORT, all_interface_facts};
 
 /// All transports, in the order of help and documentation.
 pub static TRANSPORTS: &[Transport] = &[

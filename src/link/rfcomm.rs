@@ -7,11 +7,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
-use super::bluetooth::{self, AdapterSelector, BluetoothAddress, BluetoothProtocol};
+use super::bluetooth::{self, AdapterSelector, BluetoothAddress, BluetoothProtocol, hci};
 use super::bluez::{self, ServiceRegistration};
 use super::sdp::{SERIAL_PORT_UUID, SearchProgress, ServiceSearch, Uuid};
 use super::socket::{self, AcceptResult, SocketLink, SocketListener};
-use super::{Caps, Facts, Fault, Link, Listener, OpenContext, Transport, hci, l2cap, serial_line};
+use super::{Caps, Facts, Fault, Link, Listener, OpenContext, Transport, l2cap, serial_line};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;

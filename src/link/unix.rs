@@ -1,6 +1,6 @@
 //! `unix:///path` and `unix://@abstract`: sockets of this host, as stream, seqpacket or dgram.
 //!
-//! The file of a dead server is replaced, that of a live server is not. `unix_datagram` distinguishes the
+//! The file of a dead server is replaced, that of a live server is not. `unix/datagram.rs` distinguishes the
 //! clients of dgram sockets, which have no connections.
 
 use std::collections::VecDeque;
@@ -15,12 +15,12 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::datagram::DatagramLink;
 use super::offload::OffloadOptions;
 use super::socket::{self, AcceptResult, BufferOptions, LISTEN_BACKLOG, SocketLink, SocketListener};
-use super::{
-    Caps, Facts, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport, sys, unix_datagram,
-};
+use super::{Caps, Facts, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
+
+mod datagram;
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "unix",
@@ -254,7 +254,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.socket_kind == UnixSocketKind::Datagram {
-        return unix_datagram::open(&options, context);
+        return datagram::open(&options, context);
     }
     let socket = options.open_socket()?;
     // If a server does not accept, connect waits as long as a send may.
@@ -271,7 +271,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
 fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.socket_kind == UnixSocketKind::Datagram {
-        return unix_datagram::listen(endpoint, options, context);
+        return datagram::listen(endpoint, options, context);
     }
     let (socket, file) = options.bind_socket()?;
     socket::listen(&socket, LISTEN_BACKLOG).map_err(Fault::system("listen"))?;

@@ -22,6 +22,40 @@ const GENL_ID_CTRL: u16 = 16;
 
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
+/// The kind of value that an attribute has stands in its upper bits (`NLA_TYPE_MASK`).
+const NLA_TYPE_MASK: u16 = 0x3fff;
+
+/// genetlink.h: the query for a family, and its attributes.
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+
+/// nl80211.h: commands …
+const CMD_GET_INTERFACE: u8 = 5;
+const CMD_GET_STATION: u8 = 17;
+const CMD_GET_POWER_SAVE: u8 = 62;
+
+/// … attributes (`NL80211_ATTR_…`) …
+const ATTR_IFINDEX: u16 = 3;
+const ATTR_IFTYPE: u16 = 5;
+const ATTR_STA_INFO: u16 = 21;
+const ATTR_WIPHY_FREQ: u16 = 38;
+const ATTR_PS_STATE: u16 = 93;
+const ATTR_CHANNEL_WIDTH: u16 = 159;
+
+/// … those within the facts of a station (`NL80211_STA_INFO_…`) …
+const STA_INFO_SIGNAL: u16 = 7;
+const STA_INFO_TX_BITRATE: u16 = 8;
+const STA_INFO_RX_BITRATE: u16 = 14;
+
+/// … and those within a rate (`NL80211_RATE_INFO_…`), both in units of 100 kbit/s.
+const RATE_INFO_BITRATE: u16 = 1;
+const RATE_INFO_MCS: u16 = 2;
+const RATE_INFO_BITRATE32: u16 = 5;
+const RATE_INFO_VHT_MCS: u16 = 6;
+const RATE_INFO_HE_MCS: u16 = 13;
+const RATE_INFO_EHT_MCS: u16 = 19;
+const RATE_UNIT_BPS: u64 = 100_000;
 
 /// Lengths of the two headers of a message, and of the header of an attribute.
 const NLMSG_HEADER_BYTES: usize = 16;
@@ -36,14 +70,14 @@ impl Query {
 
     /// The bytes for the kernel; `family` is the result of [`parse_family`].
     pub fn encode(self, family: u16) -> Vec<u8> {
-        const INTERFACE: u16 = 3;
-        const FAMILY_NAME: u16 = 2;
-        let number = |index: u32| (INTERFACE, index.to_ne_bytes().to_vec());
+        let number = |index: u32| (ATTR_IFINDEX, index.to_ne_bytes().to_vec());
         let (to, command, (name, value)) = match self {
-            Query::Family => (GENL_ID_CTRL, 3, (FAMILY_NAME, b"nl80211\0".to_vec())),
-            Query::Interface(index) => (family, 5, number(index)),
-            Query::Stations(index) => (family, 17, number(index)),
-            Query::PowerSave(index) => (family, 62, number(index)),
+            Query::Family => {
+                (GENL_ID_CTRL, CTRL_CMD_GETFAMILY, (CTRL_ATTR_FAMILY_NAME, b"nl80211\0".to_vec()))
+            }
+            Query::Interface(index) => (family, CMD_GET_INTERFACE, number(index)),
+            Query::Stations(index) => (family, CMD_GET_STATION, number(index)),
+            Query::PowerSave(index) => (family, CMD_GET_POWER_SAVE, number(index)),
         };
         let flags = if self.is_multipart() { NLM_F_REQUEST | NLM_F_DUMP } else { NLM_F_REQUEST };
         let length = NLMSG_HEADER_BYTES + GENL_HEADER_BYTES + ATTRIBUTE_HEADER_BYTES + value.len();
@@ -95,8 +129,7 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(read_u16(bytes, 0)?);
         let value = bytes.get(ATTRIBUTE_HEADER_BYTES..length)?;
-        // The upper bits are flags for the kind of value.
-        let name = read_u16(bytes, 2)? & 0x3fff;
+        let name = read_u16(bytes, 2)? & NLA_TYPE_MASK;
         bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
         Some((name, value))
     })
@@ -108,12 +141,12 @@ fn find_attribute(bytes: &[u8], name: u16) -> Option<&[u8]> {
 
 /// The number of the family, from the reply to [`Query::Family`].
 pub fn parse_family(body: &[u8]) -> Option<u16> {
-    read_u16(find_attribute(body, 1)?, 0)
+    read_u16(find_attribute(body, CTRL_ATTR_FAMILY_ID)?, 0)
 }
 
 /// Whether power save is on.
 pub fn parse_power_save(body: &[u8]) -> Option<bool> {
-    Some(read_u32(find_attribute(body, 93)?, 0)? != 0)
+    Some(read_u32(find_attribute(body, ATTR_PS_STATE)?, 0)? != 0)
 }
 
 /// The settings of an interface.
@@ -148,9 +181,10 @@ const CHANNEL_WIDTHS_MHZ: [u32; 14] = [20, 20, 40, 80, 160, 160, 5, 10, 1, 2, 4,
 impl RadioInterface {
     pub fn parse(body: &[u8]) -> Option<RadioInterface> {
         let number = |name| read_u32(find_attribute(body, name)?, 0);
-        let mode = INTERFACE_MODES.get(number(5)? as usize).copied().unwrap_or("unknown");
-        let width_mhz = number(159).and_then(|width| CHANNEL_WIDTHS_MHZ.get(width as usize).copied());
-        Some(RadioInterface { mode, frequency_mhz: number(38), width_mhz })
+        let mode = INTERFACE_MODES.get(number(ATTR_IFTYPE)? as usize).copied().unwrap_or("unknown");
+        let width_mhz =
+            number(ATTR_CHANNEL_WIDTH).and_then(|width| CHANNEL_WIDTHS_MHZ.get(width as usize).copied());
+        Some(RadioInterface { mode, frequency_mhz: number(ATTR_WIPHY_FREQ), width_mhz })
     }
 }
 
@@ -164,10 +198,15 @@ pub struct RadioStation {
 
 impl RadioStation {
     pub fn parse(body: &[u8]) -> Option<RadioStation> {
-        let about = find_attribute(body, 21)?;
-        let signal = find_attribute(about, 7).and_then(|value| value.first()).map(|&byte| byte as i8);
+        let about = find_attribute(body, ATTR_STA_INFO)?;
+        let signal =
+            find_attribute(about, STA_INFO_SIGNAL).and_then(|value| value.first()).map(|&byte| byte as i8);
         let rate = |name| find_attribute(about, name).and_then(RadioRate::parse);
-        Some(RadioStation { signal_dbm: signal, transmit_rate: rate(8), receive_rate: rate(14) })
+        Some(RadioStation {
+            signal_dbm: signal,
+            transmit_rate: rate(STA_INFO_TX_BITRATE),
+            receive_rate: rate(STA_INFO_RX_BITRATE),
+        })
     }
 }
 
@@ -209,17 +248,21 @@ impl WifiGeneration {
 }
 
 /// The attribute of each generation's coding, and that generation.
-const RATE_ATTRIBUTES: [(u16, WifiGeneration); 4] =
-    [(19, WifiGeneration::Eht), (13, WifiGeneration::He), (6, WifiGeneration::Vht), (2, WifiGeneration::Ht)];
+const RATE_ATTRIBUTES: [(u16, WifiGeneration); 4] = [
+    (RATE_INFO_EHT_MCS, WifiGeneration::Eht),
+    (RATE_INFO_HE_MCS, WifiGeneration::He),
+    (RATE_INFO_VHT_MCS, WifiGeneration::Vht),
+    (RATE_INFO_MCS, WifiGeneration::Ht),
+];
 
 impl RadioRate {
     fn parse(about: &[u8]) -> Option<RadioRate> {
-        let narrow = || read_u16(find_attribute(about, 1)?, 0).map(u64::from);
-        let wide = find_attribute(about, 5).and_then(|value| read_u32(value, 0)).map(u64::from);
+        let narrow = || read_u16(find_attribute(about, RATE_INFO_BITRATE)?, 0).map(u64::from);
+        let wide =
+            find_attribute(about, RATE_INFO_BITRATE32).and_then(|value| read_u32(value, 0)).map(u64::from);
         let coding = RATE_ATTRIBUTES.iter().find(|(name, _)| find_attribute(about, *name).is_some());
         let generation = coding.map_or(WifiGeneration::Legacy, |(_, generation)| *generation);
-        // The kernel uses units of 100 kbit/s.
-        Some(RadioRate { bits_per_second: 100_000 * wide.or_else(narrow)?, generation })
+        Some(RadioRate { bits_per_second: RATE_UNIT_BPS * wide.or_else(narrow)?, generation })
     }
 }
 

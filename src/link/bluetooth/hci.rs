@@ -9,26 +9,30 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde_json::Value;
 use socket2::Socket;
 
-use super::bluetooth::{self, BluetoothAddress, BluetoothProtocol};
-use super::{Facts, sys};
+use super::{BluetoothAddress, BluetoothProtocol, adapter_address, list_adapters, open_socket};
+use crate::link::{Facts, sys};
 
 /// A controller replies within milliseconds.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// A link type and flags of a link, from the kernel's hci.h.
+const ACL_LINK: u8 = 0x01;
+const HCI_LM_MASTER: u32 = 0x0001;
+const HCI_LM_ENCRYPT: u32 = 0x0004;
+
 /// Facts of the connection between an adapter of this host and a device.
 pub fn connection_facts(local: BluetoothAddress, remote: BluetoothAddress, facts: &mut Facts) {
-    let Some(adapter) = bluetooth::list_adapters().into_iter().find(|adapter| adapter.address == local)
-    else {
+    let Some(adapter) = list_adapters().into_iter().find(|adapter| adapter.address == local) else {
         return;
     };
     facts.insert("adapter".to_owned(), adapter.name().into());
     let Some(socket) = open_controller(adapter.number) else { return };
     let Some(connection) = sys::bluetooth_connection(&socket, remote.to_kernel_order()) else { return };
-    // Flags of the kernel's hci.h; the other link types are audio and Low Energy, which are not used here.
+    // The other link types are audio and Low Energy, which are not used here.
     let facts_by_name: [(&str, Option<Value>); 4] = [
-        ("link_type", (connection.kind == 1).then(|| "BR/EDR (ACL)".into())),
-        ("role", Some(if connection.mode & 0x01 != 0 { "central" } else { "peripheral" }.into())),
-        ("encrypted", Some((connection.mode & 0x04 != 0).into())),
+        ("link_type", (connection.kind == ACL_LINK).then(|| "BR/EDR (ACL)".into())),
+        ("role", Some(if connection.mode & HCI_LM_MASTER != 0 { "central" } else { "peripheral" }.into())),
+        ("encrypted", Some((connection.mode & HCI_LM_ENCRYPT != 0).into())),
         ("rssi_db", read_rssi(&socket, connection.handle).map(Value::from)),
     ];
     facts.extend(facts_by_name.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
@@ -36,8 +40,8 @@ pub fn connection_facts(local: BluetoothAddress, remote: BluetoothAddress, facts
 
 /// A socket on which the controller replies to query commands.
 fn open_controller(number: u16) -> Option<Socket> {
-    let socket = bluetooth::open_socket(BluetoothProtocol::Hci).ok()?;
-    socket.bind(&bluetooth::adapter_address(number)).ok()?;
+    let socket = open_socket(BluetoothProtocol::Hci).ok()?;
+    socket.bind(&adapter_address(number)).ok()?;
     socket.set_read_timeout(Some(REPLY_TIMEOUT)).ok()?;
     Some(socket)
 }
@@ -45,17 +49,24 @@ fn open_controller(number: u16) -> Option<Socket> {
 /// Read RSSI (Core, volume 4, part E, 7.5.4).
 const OPCODE_READ_RSSI: u16 = 0x1405;
 
-/// The event that completes a command, and the packet types of both.
+/// The parameters of that command: the handle of the connection.
+const READ_RSSI_PARAMETER_BYTES: u8 = 2;
+
+/// The event that completes a command (7.7.14), and the packet types of both (volume 4, part A, 2).
 const EVENT_COMMAND_COMPLETE: u8 = 0x0e;
 const PACKET_COMMAND: u8 = 1;
 const PACKET_EVENT: u8 = 4;
+
+/// The longest event: its packet type, code, length, and 255 bytes of parameters (5.4.4).
+const MAX_EVENT_BYTES: usize = 1 + 2 + 255;
 
 /// Deviation of the remote's signal from the controller's preferred range, in dB: 0 within, below 0 weaker.
 fn read_rssi(socket: &Socket, handle: u16) -> Option<i8> {
     sys::set_bluetooth_event_filter(socket, PACKET_EVENT, EVENT_COMMAND_COMPLETE, OPCODE_READ_RSSI).ok()?;
     let ([low, high], [first, second]) = (OPCODE_READ_RSSI.to_le_bytes(), handle.to_le_bytes());
-    send(socket, &[PACKET_COMMAND, low, high, 2, first, second], SendFlags::empty()).ok()?;
-    let mut event = [0; 260];
+    let command = [PACKET_COMMAND, low, high, READ_RSSI_PARAMETER_BYTES, first, second];
+    send(socket, &command, SendFlags::empty()).ok()?;
+    let mut event = [0; MAX_EVENT_BYTES];
     let (length, _) = recv(socket, &mut event[..], RecvFlags::empty()).ok()?;
     parse_rssi(&event[..length], handle)
 }

@@ -27,17 +27,17 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::{SockAddr, Socket};
 
-use super::datagram::DatagramLink;
-use super::offload::OffloadOptions;
-use super::party::Tuning;
-use super::serial_line::PortControl;
-use super::socket::{IoDirection, wait_ready};
-use super::unix::{BoundFile, Options, address_text};
-use super::{
-    AcceptFilter, Admission, Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys,
-};
+use super::{BoundFile, Options, address_text};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
+use crate::link::datagram::DatagramLink;
+use crate::link::offload::OffloadOptions;
+use crate::link::party::Tuning;
+use crate::link::serial_line::PortControl;
+use crate::link::socket::{IoDirection, wait_ready};
+use crate::link::{
+    AcceptFilter, Admission, Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys,
+};
 use crate::plan::WaitMode;
 
 /// Prefix of the abstract names of linkgauge sockets.
