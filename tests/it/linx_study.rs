@@ -47,7 +47,8 @@ fn this_host_measures_linx_and_names_missing_modules() {
     let of_nodes: Vec<&StudyRow> =
         rows(&run).filter(|row| row.planned_case.contains(":tipc-inter/")).collect();
     assert_eq!(of_nodes.len(), 12);
-    let reason = |row: &&StudyRow| row.reason.as_ref().unwrap().ends_with(": --vm measures it in a guest");
+    let reason =
+        |row: &&StudyRow| row.reason.as_ref().unwrap().ends_with(". Try --vm, which measures it in a guest");
     assert!(of_nodes.iter().all(reason), "{:?}", of_nodes[0]);
 }
 
@@ -83,6 +84,6 @@ fn cells_are_listed_in_columns() {
 #[test]
 fn flags_of_a_guest_require_vm() {
     let ended = run(&["reproduce", "linx", "--virtual-time"]);
-    let line = "error: --virtual-time, --limit and --cache say how the guest is run: add --vm\n";
+    let line = "error: --virtual-time, --limit and --cache are options of the guest. Add --vm\n";
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(2), line));
 }

@@ -40,7 +40,8 @@ fn links_named_by_on_are_measured_in_their_columns() {
 #[test]
 fn cells_that_the_lab_lacks_are_reported_with_a_remedy() {
     let ended = run(&["reproduce", "wireless", "--quick", "--cell", "rfcomm"]);
-    let remedy = ": --vm measures it in a guest; --on CELL=URL measures hardware, --list prints the cells\n";
+    let remedy =
+        ". Try --vm, which measures it in a guest. Use --on CELL=URL for hardware; --list prints the cells\n";
     assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
     assert!(ended.stderr.ends_with(remedy), "{}", ended.stderr);
 }
