@@ -121,6 +121,14 @@ static EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "lab trouble",
+        &[
+            ("lab trouble --split-write 10 --nagle", "Nagle's algorithm waits for a delayed ACK"),
+            ("lab trouble --poll 20ms", "the server looks for input 50 times a second"),
+            ("lab trouble --stall 50ms@1s", "pauses of the whole program, like garbage collection"),
+        ],
+    ),
+    (
         "lab redirect",
         &[
             ("lab redirect rfc2217://192.0.2.7:7001 --link /tmp/ttyV0", "a remote port as a local one"),

@@ -4,6 +4,7 @@ mod device_server;
 mod logger;
 mod redirect;
 mod shaper;
+mod trouble;
 mod uart;
 pub mod vm;
 
@@ -25,6 +26,7 @@ enum LabCommand {
     DeviceServer(device_server::Flags),
     Redirect(redirect::Flags),
     Shaper(shaper::Flags),
+    Trouble(trouble::Flags),
     Logger(logger::Flags),
     Vm(vm::Flags),
 }
@@ -35,6 +37,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         LabCommand::DeviceServer(flags) => device_server::run(flags),
         LabCommand::Redirect(flags) => redirect::run(flags),
         LabCommand::Shaper(flags) => shaper::run(flags),
+        LabCommand::Trouble(flags) => trouble::run(flags),
         LabCommand::Logger(flags) => logger::run(flags),
         LabCommand::Vm(flags) => vm::run(flags),
     }

@@ -4,16 +4,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{Builder, JoinHandle};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::LabError;
+use super::line_server::LineServer;
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::link::party::{CANCEL_CHECK_INTERVAL, drive};
-use crate::link::{Dialer, Fault, Framing, Link, LinkError};
+use crate::link::{Dialer, Framing, LinkError};
 use crate::protocol::pakbus::value::{LOGGER_EPOCH_UNIX_SECONDS, LoggerTime};
 use crate::protocol::pakbus::{DEFAULT_ADDRESS, DEFAULT_PORT};
 use crate::protocol::{ServerLimits, Service};
@@ -140,9 +138,7 @@ fn first_duplicate<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a St
 pub struct Logger {
     server: Server,
     machine: SharedMachine,
-    stop: Arc<AtomicBool>,
-    line_threads: Vec<JoinHandle<()>>,
-    line_errors: Receiver<LabError>,
+    lines: LineServer,
 }
 
 /// Maximum number of simultaneous connections: far more than a real logger supports.
@@ -173,42 +169,12 @@ impl Logger {
         }
         dialer.default_port = Some(DEFAULT_PORT);
         let shared = SharedMachine::new(LoggerMachine::new(options.config.clone(), clock, dialer.now()));
-        let lines = options.serial_lines.iter().map(|line| Ok((line, dialer.open(line)?)));
-        let lines = lines.collect::<Result<Vec<_>, LinkError>>()?;
         let service: Arc<dyn Service> = Arc::new(shared.clone());
         let server = Server::start(&options.listen, &service, &CONNECTION_LIMITS, &dialer)?;
-        let (tell, lost) = sync_channel(lines.len());
-        let stop = Arc::default();
-        let mut logger =
-            Logger { server, machine: shared, stop, line_threads: Vec::new(), line_errors: lost };
-        for (endpoint, link) in lines {
-            logger.start_line(endpoint, link, &dialer.clock, tell.clone())?;
-        }
-        Ok(logger)
-    }
-
-    /// Serves a line in its own thread.
-    fn start_line(
-        &mut self,
-        endpoint: &Endpoint,
-        mut link: Box<dyn Link>,
-        clock: &Clock,
-        lost: SyncSender<LabError>,
-    ) -> Result<(), LabError> {
-        let mut party = LoggerConnection::new(self.machine.clone(), link.caps());
-        let (stop, clock, line) = (self.stop.clone(), clock.clone(), endpoint.clone());
-        let run = move || {
-            let ended = drive(&mut party, link.as_mut(), &clock, &stop, CANCEL_CHECK_INTERVAL);
-            if !stop.load(Relaxed) {
-                let fault = ended.err().unwrap_or(Fault::Closed);
-                // The channel has room for each line. A send fails only without a receiver.
-                let _ = lost.try_send(LinkError::new(&line, fault).into());
-            }
-        };
-        let thread = Builder::new().name("logger line".to_owned()).spawn(run);
-        let thread = thread.map_err(Fault::system("start a thread"));
-        self.line_threads.push(thread.map_err(|fault| LinkError::new(endpoint, fault))?);
-        Ok(())
+        let lines = LineServer::start(&options.serial_lines, &dialer, |caps| {
+            LoggerConnection::new(shared.clone(), caps)
+        })?;
+        Ok(Logger { server, machine: shared, lines })
     }
 
     /// The effective listening endpoints.
@@ -228,22 +194,12 @@ impl Logger {
 
     /// Why lines have failed, each once.
     pub fn line_errors(&self) -> impl Iterator<Item = LabError> {
-        self.line_errors.try_iter()
+        self.lines.errors()
     }
 
     /// True if at least one endpoint or line works.
     pub fn is_reachable(&self) -> bool {
-        !self.endpoints().is_empty() || self.line_threads.iter().any(|line| !line.is_finished())
-    }
-}
-
-impl Drop for Logger {
-    fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        for line in self.line_threads.drain(..) {
-            // A thread that panicked has already printed its message.
-            let _ = line.join();
-        }
+        !self.endpoints().is_empty() || self.lines.is_serving()
     }
 }
 

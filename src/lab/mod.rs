@@ -6,11 +6,13 @@ use crate::endpoint::Endpoint;
 
 pub mod device_server;
 mod kernel_echo;
+mod line_server;
 pub mod logger;
 pub mod netem;
 pub mod packing;
 pub mod redirect;
 pub mod shaper;
+pub mod trouble;
 pub mod uart;
 pub mod vm;
 

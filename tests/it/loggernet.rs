@@ -105,7 +105,11 @@ fn one_row_is_enough_for_a_window_and_its_time_is_a_limit() {
     // The study tries no window there, and how long a logger works is not known.
     let ended = on("direct");
     assert!(ended.stderr.contains("loggernet: 1 case, at least 1 s at the speed"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("no window is tried: that needs slow/1@500"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("no window is tried, because slow/1@500 is not measured"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
@@ -135,8 +139,8 @@ fn errors_are_reported_before_a_download() {
         said(&["--on", "direct=tcp://192.0.2.1", "--option", "banana=1"]),
         said(&["--on", "direct=udp://192.0.2.1"]),
     ].join("\n"), @r"
-    error: --on slow: one link has one delay: name it, like slow@2050=tcp://192.0.2.1
-    error: --cell slow@7: there is no such cell here (known: slow/1, fast/1, direct/1; --list: what follows the @)
+    error: --on slow: the delay of the link is missing. Write it like slow@2050=tcp://192.0.2.1
+    error: --cell slow@7: unknown cell (known: slow/1, fast/1, direct/1; --list: what follows the @)
     error: case 1: peer pakbus has no option 'banana' (known: node, security, file, table, format, window, retries, reconnects)
     error: case 1: udp://192.0.2.1: a logger speaks on streams, like TCP, and on lines
     ");

@@ -51,6 +51,7 @@ mod stalls;
 mod stamp;
 mod store;
 mod terminal;
+mod trouble;
 mod uart;
 mod verdicts;
 mod virtual_net;

@@ -134,7 +134,7 @@ fn parse_queue(text: &str) -> Result<Bytes, String> {
     }
 }
 
-fn parse_spike(text: &str) -> Result<(Span, Share), String> {
+pub fn parse_spike(text: &str) -> Result<(Span, Share), String> {
     let (length, share) = text.split_once('@').ok_or("a spike is a time and a share, like 300ms@2%")?;
     let told = |error: linkgauge::units::UnitError| error.to_string();
     Ok((length.parse().map_err(told)?, share.parse().map_err(told)?))

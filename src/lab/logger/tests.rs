@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::Time;
+use crate::link::{Fault, Link};
 use crate::protocol::pakbus::frame::{self, FrameDecoder};
 use crate::protocol::pakbus::message::{
     FetchRequest, HelloFields, LoggerCommand, RecordRange, RecordSelection, ReplyCode, StoreRequest,
