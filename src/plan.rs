@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Endpoint;
 use crate::metric::Threshold;
-use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span};
+use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span, format_duration};
 
 #[cfg(feature = "plan-files")]
 mod file;
@@ -403,41 +403,7 @@ impl CaseSpec {
         message_bytes: Option<u32>,
     ) -> Result<Case, String> {
         let rate = RequestedRate::from_options(self.rate, self.bit_rate)?;
-        // Without a size, the link determines it later.
-        let sized = message_bytes.is_some() || !matches!(rate, RequestedRate::Bits { .. });
-        let per_second = rate.per_second(message_bytes.unwrap_or(1)).filter(|_| sized);
-        let pacing = match (per_second, self.poisson.unwrap_or(false)) {
-            (None, true) if !sized => {
-                return Err("poisson at a bit rate needs the size of a message: give one (size)".to_owned());
-            }
-            (None, false) => Pacing::Closed,
-            (None, true) => return Err("poisson needs a rate".to_owned()),
-            (Some(per_second), false) => Pacing::Fixed { per_second },
-            (Some(per_second), true) => Pacing::Poisson { per_second, seed: self.seed.unwrap_or(1) },
-        };
-        if self.count.is_some_and(|count| count.0 == 0) || self.volume.is_some_and(|volume| volume.0 == 0) {
-            return Err("a count or volume of 0 measures nothing".to_owned());
-        }
-        let time_ns = |span: Option<Span>| span.map(|span| span.0.as_nanos() as u64);
-        let stop = StopCondition {
-            count: self.count.map(|count| count.0),
-            time_ns: time_ns(self.time),
-            volume_bytes: self.volume.map(|volume| volume.0),
-        };
-        if stop.time_ns == Some(0) {
-            return Err("a time of 0 measures nothing".to_owned());
-        }
-        let timeout = self.timeout.map(|span| span.0);
-        let interval = self.interval.map_or(Duration::from_secs(1), |span| span.0);
-        if timeout.is_some_and(|timeout| timeout.is_zero()) || interval < Duration::from_millis(1) {
-            return Err("the time-out must be above zero and the interval at least 1ms".to_owned());
-        }
-        let pin = match self.pin.as_ref().map_or(&[][..], OneOrMany::as_slice) {
-            [] => CpuPinning::default(),
-            [near] => CpuPinning { near: Some(*near), far: None },
-            [near, far] => CpuPinning { near: Some(*near), far: Some(*far) },
-            _ => return Err("pin takes one CPU for the near end and one for the far end".to_owned()),
-        };
+        let pacing = self.pacing(rate, message_bytes)?;
         Ok(Case {
             endpoints: endpoints.to_vec(),
             peer: self.peer.clone().unwrap_or_else(|| "auto".to_owned()),
@@ -448,27 +414,95 @@ impl CaseSpec {
             parallel,
             rate,
             pacing,
-            stop,
+            stop: self.stop_condition()?,
             warm_up: (self.warm_up_count.is_some() || self.warm_up_time.is_some()).then(|| StopCondition {
                 count: self.warm_up_count.map(|count| count.0),
-                time_ns: time_ns(self.warm_up_time),
+                time_ns: nanoseconds(self.warm_up_time),
                 volume_bytes: None,
             }),
-            timeout,
+            timeout: self.checked_timeout()?,
             wait: if self.spin.unwrap_or(false) { WaitMode::Spin } else { WaitMode::Block },
-            pin,
+            pin: self.pinning()?,
             probe_per_second: match self.probe {
                 None | Some(ProbeSpec::Switch(true)) => Some(DEFAULT_PROBE_PER_SECOND),
                 Some(ProbeSpec::Switch(false)) => None,
                 Some(ProbeSpec::Rate(rate)) => Some(rate.0),
             },
-            series_interval: interval,
+            series_interval: self.series_interval()?,
             late_limits: match &self.late {
                 Some(late) => late.iter().map(|span| span.0).collect(),
                 None => default_late_limits(pacing),
             },
             thresholds: self.thresholds.clone().unwrap_or_default(),
         })
+    }
+}
+
+fn nanoseconds(span: Option<Span>) -> Option<u64> {
+    span.map(|span| u64::try_from(span.0.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Shortest interval of the time series.
+const MIN_SERIES_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The values of a case, each checked by itself.
+impl CaseSpec {
+    fn pacing(&self, rate: RequestedRate, message_bytes: Option<u32>) -> Result<Pacing, String> {
+        // Without a size, the link determines it later.
+        let sized = message_bytes.is_some() || !matches!(rate, RequestedRate::Bits { .. });
+        let per_second = rate.per_second(message_bytes.unwrap_or(1)).filter(|_| sized);
+        match (per_second, self.poisson.unwrap_or(false)) {
+            (None, true) if !sized => {
+                Err("poisson at a bit rate needs the size of a message: give one (size)".to_owned())
+            }
+            (None, false) => Ok(Pacing::Closed),
+            (None, true) => Err("poisson needs a rate".to_owned()),
+            (Some(per_second), false) => Ok(Pacing::Fixed { per_second }),
+            (Some(per_second), true) => Ok(Pacing::Poisson { per_second, seed: self.seed.unwrap_or(1) }),
+        }
+    }
+
+    fn stop_condition(&self) -> Result<StopCondition, String> {
+        let stop = StopCondition {
+            count: self.count.map(|count| count.0),
+            time_ns: nanoseconds(self.time),
+            volume_bytes: self.volume.map(|volume| volume.0),
+        };
+        if stop.count == Some(0) || stop.volume_bytes == Some(0) {
+            return Err("a count or volume of 0 measures nothing".to_owned());
+        }
+        if stop.time_ns == Some(0) {
+            return Err("a time of 0 measures nothing".to_owned());
+        }
+        Ok(stop)
+    }
+
+    fn checked_timeout(&self) -> Result<Option<Duration>, String> {
+        match self.timeout {
+            Some(Span(Duration::ZERO)) => {
+                Err("a time-out of 0 gives no reply any time: use 1ms or more, or leave it out".to_owned())
+            }
+            timeout => Ok(timeout.map(|span| span.0)),
+        }
+    }
+
+    fn series_interval(&self) -> Result<Duration, String> {
+        match self.interval.map_or(Duration::from_secs(1), |span| span.0) {
+            interval if interval < MIN_SERIES_INTERVAL => Err(format!(
+                "an interval of {} is too short for a time series: use 1ms or more",
+                format_duration(interval)
+            )),
+            interval => Ok(interval),
+        }
+    }
+
+    fn pinning(&self) -> Result<CpuPinning, String> {
+        match self.pin.as_ref().map_or(&[][..], OneOrMany::as_slice) {
+            [] => Ok(CpuPinning::default()),
+            [near] => Ok(CpuPinning { near: Some(*near), far: None }),
+            [near, far] => Ok(CpuPinning { near: Some(*near), far: Some(*far) }),
+            _ => Err("too many CPUs: pin takes one for the client and one for the server".to_owned()),
+        }
     }
 }
 
@@ -545,6 +579,9 @@ mod tests {
             case("poisson = true"),
             case("count = 0"),
             case("pin = [0, 1, 2]"),
+            case("timeout = 0"),
+            case("interval = 0"),
+            case("interval = \"999us\""),
         ].join("\n"), @r"
         the plan has no case: add [[case]] with a url
         case 1: a url is missing
@@ -552,7 +589,10 @@ mod tests {
         case 1: ports = 70000: use 1 to 1024
         case 1: poisson needs a rate
         case 1: a count or volume of 0 measures nothing
-        case 1: pin takes one CPU for the near end and one for the far end
+        case 1: too many CPUs: pin takes one for the client and one for the server
+        case 1: a time-out of 0 gives no reply any time: use 1ms or more, or leave it out
+        case 1: an interval of 0ns is too short for a time series: use 1ms or more
+        case 1: an interval of 999 µs is too short for a time series: use 1ms or more
         ");
     }
 }

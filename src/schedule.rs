@@ -1,38 +1,32 @@
 //! Runs a plan: order, repetitions, parallel ports, stop on a signal. Sends events, never prints.
 //!
-//! The measurement itself is done by the workload's parties on the protocol's links.
+//! `check` makes a plan ready, `case_run` runs one of its cases, and `accumulator` makes the result of the repetitions.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::clock::Clock;
-use crate::host::load;
 use crate::link::Dialer;
-use crate::plan::{Direction, Pacing, Plan};
-use crate::protocol::{ConnectContext, ConnectionCache, Protocol, ReadyCase, auto};
+use crate::protocol::ConnectionCache;
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
-use crate::sample::{Progress, RawFile, Recorder};
+use crate::sample::RawFile;
 use crate::warnings;
 use crate::workload::download::ContentSender;
-use crate::workload::report_check::LocalObservations;
-use crate::workload::{FlowRole, receiving_ns};
 
 mod accumulator;
+mod case_run;
 mod check;
 mod default_pacing;
 mod flow_runner;
 mod no_data;
+mod overhead;
 
 use accumulator::CaseAccumulator;
-use check::CheckedCase;
+use case_run::{CasePosition, CaseRun, DetectedProtocols};
 pub use check::{CheckedPlan, InvalidCase, check, estimate_duration};
-use default_pacing::apply_default_pacing;
-use flow_runner::run_flows;
+pub use overhead::measure_overhead_ns;
 
 /// Events while a plan runs.
 #[derive(Debug, Serialize)]
@@ -138,14 +132,15 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
         estimate_ns: estimate_duration(plan).map(|time| time.as_nanos() as u64),
     });
     let mut accumulators: Vec<CaseAccumulator> = plan.cases.iter().map(CaseAccumulator::new).collect();
-    let mut detected = BTreeMap::new();
+    let mut detected = DetectedProtocols::new();
     'plan: for repetition in 0..plan.repeat {
         for (index, (checked, accumulator)) in plan.cases.iter().zip(&mut accumulators).enumerate() {
             if context.is_interrupted() {
                 break 'plan;
             }
-            let ran = resolve_for_run(checked, context, &mut detected)
-                .and_then(|ready| run_case_once(context, (index, repetition), ready, accumulator));
+            let position = CasePosition { case: index, repetition };
+            let ran = CaseRun::prepare(context, checked, position, &mut detected)
+                .and_then(|case_run| case_run.run(accumulator));
             if let Err(reason) = ran {
                 context.observer.event(&RunEvent::Failed { case: index, repetition, reason: &reason });
                 accumulator.failures.push(reason);
@@ -183,212 +178,14 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
     run
 }
 
-/// Interval between queries while the server still receives.
-const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Runs one case once and adds it to its accumulator.
-fn run_case_once(
-    context: &RunContext,
-    (index, repetition): (usize, u32),
-    (case, dialer): (ReadyCase, Dialer),
-    accumulator: &mut CaseAccumulator,
-) -> Result<(), String> {
-    accumulator.case = case.clone();
-    context.observer.event(&RunEvent::CaseBegins {
-        case: index,
-        repetition,
-        endpoint: case.endpoints[0].as_str(),
-        peer: case.protocol.name,
-        workload: case.workload.name,
-        message_bytes: case.load.message_bytes,
-    });
-
-    let progress: Mutex<Vec<Arc<Progress>>> = Mutex::default();
-    let flow_number = AtomicUsize::new(0);
-    let recorder = |role: FlowRole, _port: usize| {
-        let shared = Arc::<Progress>::default();
-        let counts = matches!(role, FlowRole::RoundTrip | FlowRole::Download)
-            || (role == FlowRole::Upload && case.direction != Direction::Loop);
-        if counts && let Ok(mut all) = progress.lock() {
-            all.push(shared.clone());
-        }
-        let scheduled =
-            role == FlowRole::Probe || (role == FlowRole::RoundTrip && case.load.pacing != Pacing::Closed);
-        // A sender's messages are not samples.
-        let raw = context.raw.as_ref().filter(|_| role != FlowRole::Upload);
-        let raw = raw.map(|raw| raw.sink(index, flow_number.fetch_add(1, Relaxed)));
-        let mut recorder = Recorder::new(scheduled, case.series_interval.as_nanos() as u64, shared, raw);
-        if matches!(role, FlowRole::RoundTrip | FlowRole::Probe) {
-            recorder.watch_missed_frames(&case.late_limits);
-        }
-        recorder
-    };
-    let connect_context = ConnectContext {
-        dialer: &dialer,
-        token: context.token.as_deref(),
-        content: context.content.as_ref(),
-        connection_cache: &context.connection_cache,
-        new_recorder: &recorder,
-    };
-    let mut session = (case.protocol.connect)(&case, &connect_context).map_err(|error| error.to_string())?;
-    let flows = session.take_flows();
-    accumulator.record_links(&flows, session.as_ref());
-
-    let began = dialer.now();
-    let tick = |elapsed: Duration| {
-        let (mut messages, mut bytes, mut planned) = (0, 0, 0);
-        for progress in progress.lock().iter().flat_map(|all| all.iter()) {
-            messages += progress.messages.load(Relaxed);
-            bytes += progress.bytes.load(Relaxed);
-            planned += progress.planned_bytes.load(Relaxed);
-        }
-        let elapsed_ns = elapsed.as_nanos() as u64;
-        let share = completed_share(&case, messages, bytes, elapsed_ns, planned);
-        context.observer.event(&RunEvent::Progress {
-            case: index,
-            repetition,
-            elapsed_ns,
-            messages,
-            bytes,
-            share,
-        });
-    };
-    // On the virtual clock, host load has no relation to the run.
-    let before = matches!(dialer.clock, Clock::System).then(load::HostSnapshot::now);
-    let began = if before.is_some() { dialer.now() } else { began };
-    let (flowed, mut links) = run_flows(flows, &dialer, &case, &tick);
-    // An interrupted case has partial data but no fault of its own.
-    accumulator.was_interrupted |= context.is_interrupted();
-    let elapsed = dialer.now().since(began);
-    if let Some(before) = before {
-        accumulator.record_load(&before, elapsed, &flowed);
-    }
-    while !context.is_interrupted() && session.is_draining(&mut links) {
-        dialer.clock.sleep_until(dialer.now() + DRAIN_POLL_INTERVAL);
-    }
-    let report = session.finish(&flowed, links);
-    accumulator.server_environment = session.server_environment();
-    accumulator.effective.extend(session.effective_settings());
-
-    let near_fault = flowed.iter().find_map(|flow| flow.fault.clone());
-    let (report, report_fault) = match report {
-        Ok(report) => (report, None),
-        Err(error) => (None, Some(error.to_string())),
-    };
-    // Data accepted by the local system may still have been in transit for a while.
-    let server_elapsed = receiving_ns(report.iter().flat_map(|report| &report.flows));
-    let elapsed = elapsed.max(Duration::from_nanos(server_elapsed).min(dialer.now().since(began)));
-    let known = LocalObservations {
-        endpoints: &case.endpoints,
-        load: &case.load,
-        caps: &case.caps,
-        flows: &flowed,
-        elapsed: dialer.now().since(began),
-        was_interrupted: context.is_interrupted(),
-    };
-    let (report, doubt) = accumulator.check_report(report, &known);
-    // After an abort by the server, the client sees only a closed link.
-    let server_fault = report.iter().flat_map(|report| &report.flows).find_map(|flow| flow.fault.clone());
-    accumulator.record(flowed, report, elapsed);
-    let mut silence = None;
-    if let Some(part) = accumulator.repetitions.last() {
-        context.observer.event(&RunEvent::CaseEnds { case: index, repetition, figures: &part.figures });
-        silence = no_data::reason(&case, &part.figures).filter(|_| !context.is_interrupted());
-    }
-    server_fault.or(near_fault).or(report_fault).or(doubt).or(silence).map_or(Ok(()), Err)
-}
-
-/// Protocols that were detected, by endpoint.
-type DetectedProtocols = BTreeMap<String, &'static Protocol>;
-
-/// The case to run and the dialer of its links. With `auto`, the protocol is detected first, once for each endpoint.
-fn resolve_for_run(
-    checked: &CheckedCase,
-    context: &RunContext,
-    detected: &mut DetectedProtocols,
-) -> Result<(ReadyCase, Dialer), String> {
-    let mut dialer = context.dialer.clone();
-    let load = &checked.ready.load;
-    (dialer.wait, dialer.timeout) = (load.wait, load.timeout);
-    let mut case = match &checked.undetected {
-        None => checked.ready.clone(),
-        Some(typed) => {
-            let endpoint = &typed.endpoints[0];
-            let protocol = match detected.get(endpoint.as_str()) {
-                Some(protocol) => protocol,
-                None => auto::detect(endpoint, &dialer).map_err(|error| error.to_string())?,
-            };
-            detected.insert(endpoint.to_string(), protocol);
-            check::resolve(typed, protocol)?
-        }
-    };
-    let scheme = case.endpoints[0].scheme();
-    let port = case.protocol.default_ports.iter().find(|(name, _)| *name == scheme);
-    dialer.default_port = port.map(|(_, port)| *port);
-    apply_default_pacing(&mut case, &dialer);
-    Ok((case, dialer))
-}
-
-/// Completed share of the plan.
-fn completed_share(
-    case: &ReadyCase,
-    messages: u64,
-    bytes: u64,
-    elapsed_ns: u64,
-    planned_bytes: u64,
-) -> Option<f64> {
-    let flows = u64::from(case.parallel) * case.endpoints.len() as u64;
-    let part = |done: u64, of: Option<u64>| of.map(|of| done as f64 / of as f64);
-    let of = |limit: Option<u64>| limit.map(|limit| limit * flows);
-    [
-        part(messages, of(case.load.stop.count)),
-        part(bytes, of(case.load.stop.volume_bytes)),
-        part(elapsed_ns, case.load.stop.time_ns),
-        part(bytes, Some(planned_bytes).filter(|&bytes| bytes > 0)),
-    ]
-    .into_iter()
-    .flatten()
-    .max_by(f64::total_cmp)
-    .map(|share| share.min(1.0))
-}
-
-/// Measurement overhead of a round trip: the median over `mem://` in real time, in nanoseconds. Takes 10 ms at most, also on a
-/// slow host: fewer round trips are enough for a median.
-pub fn measure_overhead_ns() -> f64 {
-    const EXCHANGES: u64 = 20_000;
-    const TIME: Duration = Duration::from_millis(10);
-    let measure = || -> Option<f64> {
-        let dialer = Dialer::new(Clock::System);
-        let endpoint: crate::endpoint::Endpoint = "mem://floor".parse().ok()?;
-        let mut listener = dialer.listen(&endpoint).ok()?;
-        let caps = crate::link::endpoint_caps(&endpoint).ok()?;
-        let new_server = move |_: &str| -> Box<dyn crate::link::party::Party> {
-            Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
-        };
-        listener.set_party_factory(Box::new(new_server)).ok()?;
-        let spec = crate::plan::CaseSpec {
-            url: Some(crate::plan::OneOrMany::One(endpoint)),
-            peer: Some("echo".to_owned()),
-            workload: Some("latency".to_owned()),
-            count: Some(crate::units::Count(EXCHANGES)),
-            time: Some(crate::units::Span(TIME)),
-            ..Default::default()
-        };
-        let plan = check(Plan::new(None, 1, false, spec.expand().ok()?).ok()?).ok()?;
-        let mut context = RunContext::new(dialer, &());
-        let run = run(&plan, &mut context);
-        run.cases.first()?.figures.times.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)
-    };
-    // The in-memory link cannot fail; 0 means that no overhead is shown.
-    measure().unwrap_or(0.0)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::clock::Time;
+    use crate::clock::{Clock, Time};
     use crate::link::party::{Party, Step};
-    use crate::plan::CaseSpec;
+    use crate::plan::{CaseSpec, Plan};
 
     /// Interrupts at the first event of the first case.
     struct CancelOnCaseStart<'a>(&'a std::sync::atomic::AtomicBool);

@@ -90,7 +90,7 @@ pub struct CaseFlags {
     #[arg(long, alias = "spin", help_heading = ADVANCED, hide_short_help = true)]
     busy_poll: bool,
     /// CPUs to run on: of this program, and of the server (linkgauge protocol only)
-    #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "LOCAL[,REMOTE]", value_delimiter = ',', num_args = 1)]
+    #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "LOCAL[,REMOTE]", value_delimiter = ',', num_args = 1, value_parser = parse_cpu)]
     pin: Vec<u32>,
 }
 
@@ -185,6 +185,11 @@ impl CaseFlags {
             ..CaseSpec::default()
         })
     }
+}
+
+fn parse_cpu(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| format!("'{text}' is not the number of a CPU: use numbers from 0, like 0 or 0,1"))
 }
 
 impl PlanFlags {

@@ -101,6 +101,16 @@ impl StoreFlags {
     }
 }
 
+/// A home directory that does not exist is not created: service accounts have none on purpose.
+fn check_home(path: &Path) -> Result<()> {
+    match std::env::var_os("HOME").map(PathBuf::from) {
+        Some(home) if path.starts_with(&home) && !home.is_dir() => {
+            bail!("{}: the home directory does not exist", home.display())
+        }
+        _ => Ok(()),
+    }
+}
+
 impl SaveFlags {
     /// Opens the store. `None` if the run is not to be saved.
     fn open(&self) -> Result<Option<Store>> {
@@ -112,6 +122,7 @@ impl SaveFlags {
         if self.store.is_none()
             && let Some(directory) = path.parent()
         {
+            check_home(&path)?;
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
             made.with_context(|| format!("{}: cannot be created", directory.display()))?;
         }

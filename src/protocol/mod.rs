@@ -160,8 +160,8 @@ pub trait ClientSession: Send {
 
     /// Returns whether the server still receives after all flows have ended. Called repeatedly until it returns `false`
     /// or the user interrupts. `links` are the links of the flows.
-    fn is_draining(&mut self, links: &mut [Box<dyn Link>]) -> bool {
-        let _ = links;
+    fn is_draining(&mut self, flows: &[FlowResult], links: &mut [Box<dyn Link>]) -> bool {
+        let _ = (flows, links);
         false
     }
 

@@ -159,6 +159,7 @@ impl CaseAccumulator {
             direction: self.case.direction,
             is_reliable_stream: self.case.is_reliable_stream(),
             late_limits: &self.case.late_limits,
+            message_bytes: self.case.load.message_bytes,
             flows,
             report,
         })
@@ -206,7 +207,8 @@ impl CaseAccumulator {
             let delivered = figures.delivery.delivered_bytes.unwrap_or(0) as f64
                 + figures.delivery.delivered_back_bytes.unwrap_or(0) as f64;
             // Undelivered data took time as well, so the rate is unknown without a server report.
-            let is_known = delivered > 0.0 && figures.delivery.delivered_bytes.is_some();
+            let is_known =
+                delivered > 0.0 && figures.delivery.delivered_bytes.is_some() && !self.lacks_server_report;
             let seconds_per_gigabyte = is_known.then(|| both * 1e9 / delivered);
             CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
         });
@@ -251,8 +253,17 @@ impl CaseAccumulator {
             result.warnings.push(Warning::new("interrupted", text, "let it run to its end"));
         }
         if self.lacks_server_report {
-            let text = "the far end did not tell what it received, so nothing counts as delivered";
-            let remedy = "the time series holds what was handed to the link";
+            let (text, remedy) = match result.figures.delivery.delivered_bytes {
+                Some(_) => (
+                    "the server sent no receive report: the delivered bytes are those that its system acknowledged to this \
+                     host, and its program may have read fewer",
+                    "find out why the server stopped, and run again",
+                ),
+                None => (
+                    "the server sent no receive report, so throughput is unknown",
+                    "the time series shows what was handed to the link",
+                ),
+            };
             result.warnings.push(Warning::new("unconfirmed", text, remedy));
         }
         result.warnings.extend(warnings::implausible_report(&self.report_problems));

@@ -28,6 +28,8 @@ pub(super) fn run_flows(
     let mut links = Vec::new();
     let mut flowed = Vec::new();
     for (mut flow, FlowEnd { cost, cpu_wait_seconds, result }) in ended {
+        let acknowledged_bytes = acknowledged_bytes(&flow);
+        let is_stalled = matches!(result, Err(Fault::TimedOut));
         let line_errors = flow.link.port_control().and_then(PortControl::uart_errors);
         let fault = result.err().map(|fault| match fault {
             Fault::TimedOut if flow.link.caps().is_serial_device() => Fault::SilentLine,
@@ -44,11 +46,24 @@ pub(super) fn run_flows(
             cpu_wait_seconds,
             busy_poll_seconds: cost.busy_poll_seconds,
             socket_drops: cost.socket_drops,
+            acknowledged_bytes,
+            is_stalled,
             line_errors,
             fault,
         });
     }
     (flowed, links)
+}
+
+/// Sent payload that the remote system has acknowledged. Only a transport that retransmits still knows that after a
+/// failure; elsewhere the queue of a broken link is emptied without a delivery.
+fn acknowledged_bytes(flow: &Flow) -> Option<u64> {
+    if flow.role != FlowRole::Upload {
+        return None;
+    }
+    let status = flow.link.status();
+    let held = status.retransmits.and(status.unacknowledged_bytes)?;
+    Some(flow.party.recorder().counts.delivered_bytes.saturating_sub(held))
 }
 
 /// How a flow ended, its CPU time, and how long its thread waited for a CPU.

@@ -1,4 +1,4 @@
-//! Why a case has no figures, in one line.
+//! Why a case lacks its figures, in one line.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::protocol::ReadyCase;
 use crate::run::Figures;
 use crate::units::{format_duration, format_plural};
 
-/// Returns a reason if nothing arrived, since the case then has no measurement.
+/// Returns a reason if nothing arrived, or too little for a rate: the case then has no measurement.
 pub(super) fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
     let delivered =
         figures.counts.received > 0 || figures.delivery.delivered_bytes.is_some_and(|bytes| bytes > 0);
     if delivered {
-        return None;
+        return lacks_rate(case, figures).then(|| describe_missing_rate(case));
     }
     let (endpoint, sent) = (&case.endpoints[0], figures.counts.sent);
     if sent == 0 && figures.byte_errors.lost_bytes == 0 {
@@ -41,6 +41,25 @@ pub(super) fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
         "{endpoint}: none of {} came through{remedy}",
         describe_sent(sent, figures.byte_errors.lost_bytes)
     ))
+}
+
+/// Whether a load that only time ends has no rate, because less than two messages arrived.
+fn lacks_rate(case: &ReadyCase, figures: &Figures) -> bool {
+    let stop = case.load.stop;
+    let is_planned_amount = stop.count.is_some() || stop.volume_bytes.is_some();
+    !case.workload.is_round_trip && !is_planned_amount && figures.delivery.throughput_bps.is_none()
+}
+
+fn describe_missing_rate(case: &ReadyCase) -> String {
+    let (endpoint, load) = (&case.endpoints[0], &case.load);
+    let gap =
+        load.pacing.per_second().map(|rate| Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX));
+    let gap = gap.map_or(String::new(), |gap| format!(", one every {}", format_duration(gap)));
+    format!(
+        "{endpoint}: too few messages of {}{gap}: a rate needs at least two: use a longer --time, a smaller --size or a higher \
+         rate",
+        format_plural(load.message_bytes.into(), "byte")
+    )
 }
 
 /// The amount sent: messages, or bytes if no message was complete.

@@ -60,6 +60,7 @@ pub struct MeasuredFlows<'a> {
     pub is_reliable_stream: bool,
     /// Limits for the shares of late requests.
     pub late_limits: &'a [Duration],
+    pub message_bytes: u32,
     pub flows: &'a [FlowResult],
     pub report: Option<&'a ServerReport>,
 }
@@ -103,6 +104,11 @@ pub struct FlowResult {
     /// CPU seconds spent busy-polling; not part of the other CPU times.
     pub busy_poll_seconds: f64,
     pub socket_drops: Option<u64>,
+    /// Payload of the measurement that the remote system had acknowledged when the flow ended, where the transport
+    /// knows that.
+    pub acknowledged_bytes: Option<u64>,
+    /// The link took nothing, or nothing arrived, for the whole time-out.
+    pub is_stalled: bool,
     /// Errors that its serial port counted.
     pub line_errors: Option<UartErrors>,
     /// Why it ended early.

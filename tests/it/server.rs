@@ -388,12 +388,28 @@ fn a_killed_server_leaves_the_results_so_far() {
         let case = &document["cases"][0];
         assert_eq!(case["complete"], false);
         assert_eq!(document.get("interrupted"), None);
-        // Only the server knows the received bytes, and it was killed.
-        let measured = if flags.contains(&"send") { "sent" } else { "received" };
-        assert!(case[measured].as_u64().unwrap() > 0, "{case}");
+        assert!(case["received"].as_u64().unwrap() > 0, "{case}");
         assert_eq!(case["warnings"][0]["code"], "incomplete");
+        if flags.contains(&"send") {
+            // Only the server knows what its program received, and it was killed. Its system acknowledged this much.
+            assert!(case["throughput_bps"].as_f64().unwrap() > 0.0, "{case}");
+            let unconfirmed = &case["warnings"][1];
+            assert_eq!(unconfirmed["code"], "unconfirmed");
+            assert!(unconfirmed["text"].as_str().unwrap().contains("acknowledged"), "{unconfirmed}");
+        }
         assert!(!ended.stderr.contains("panicked"));
     }
+}
+
+#[test]
+fn a_stopped_server_ends_a_transfer_and_leaves_what_it_acknowledged() {
+    let server = Serving::start(&[]);
+    let flags = ["throughput", server.tcp.as_str(), "--time", "60s", "--timeout", "1s"];
+    let (ended, document) = in_the_middle(&flags, |_| server.process.signal(Signal::STOP));
+    assert_eq!(ended.status, Some(2), "{}", ended.stderr);
+    let case = &document["cases"][0];
+    assert!(case["throughput_bps"].as_f64().unwrap() > 0.0, "{case}");
+    assert_eq!(case["warnings"][1]["code"], "unconfirmed");
 }
 
 #[test]

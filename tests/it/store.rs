@@ -68,6 +68,19 @@ fn against(server: &crate::program::Serving) -> Vec<String> {
 }
 
 #[test]
+fn a_missing_home_directory_is_not_created() {
+    let place = tempfile::tempdir().unwrap();
+    let (home, server) = (place.path().join("nonexistent"), crate::program::Serving::start(&[]));
+    let arguments = against(&server);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let ended = at_home(&home, &arguments);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let reason = format!("{}: the home directory does not exist", home.display());
+    assert!(ended.stderr.contains(&reason), "{}", ended.stderr);
+    assert!(!home.exists());
+}
+
+#[test]
 fn every_run_is_saved_and_found_again() {
     let home = tempfile::tempdir().unwrap();
     let server = crate::program::Serving::start(&[]);

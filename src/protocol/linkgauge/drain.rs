@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::clock::Time;
-use crate::link::Link;
 use crate::workload::Load;
 use crate::workload::throughput::{overtime, planned_time};
 
@@ -26,6 +25,7 @@ pub struct DrainTracker {
     local_bytes: u64,
     remote_bytes: u64,
     has_timed_out: bool,
+    is_stalled: bool,
 }
 
 impl DrainTracker {
@@ -50,16 +50,24 @@ impl DrainTracker {
             local_bytes: 0,
             remote_bytes: 0,
             has_timed_out: false,
+            is_stalled: false,
         }
     }
 
-    /// Returns whether this call starts the drain.
-    pub fn begin(&mut self, now: Time) -> bool {
+    /// Returns whether this call starts the drain. The flows made no progress for `idle` before.
+    pub fn begin(&mut self, now: Time, idle: Duration) -> bool {
         if self.began_at.is_some() {
             return false;
         }
-        (self.began_at, self.last_progress) = (Some(now), now);
+        let idle_ns = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+        (self.began_at, self.last_progress) = (Some(now), Time(now.0.saturating_sub(idle_ns)));
         true
+    }
+
+    /// The server's system took none of the queued bytes for the whole time-out: its program is stopped, or the link is
+    /// dead.
+    pub fn is_stalled(&self) -> bool {
+        self.is_stalled
     }
 
     /// The wait has ended without success.
@@ -67,19 +75,20 @@ impl DrainTracker {
         self.has_timed_out
     }
 
-    /// Whether queued bytes of this host still drain.
-    pub fn update_local(&mut self, now: Time, links: &[Box<dyn Link>]) -> bool {
+    /// Whether the queue of this host, which holds that many bytes, still drains.
+    pub fn update_local(&mut self, now: Time, held: u64) -> bool {
         if !self.sends_load {
             return false;
         }
-        // The queue of a broken link no longer drains.
-        let intact = links.iter().map(|link| link.status()).filter(|status| !status.is_broken);
-        let held = intact.filter_map(|status| status.unacknowledged_bytes).sum();
         let before = std::mem::replace(&mut self.local_bytes, held);
         if held < before {
             self.last_progress = now;
         }
-        held > 0 && self.may_wait(now)
+        if held == 0 {
+            return false;
+        }
+        self.is_stalled = now.since(self.last_progress) + DRAIN_MARGIN >= self.stall_timeout;
+        !self.is_stalled && self.may_wait(now)
     }
 
     /// The server has this many bytes and still receives. Returns whether to wait for more.
@@ -118,12 +127,26 @@ mod tests {
     #[test]
     fn a_server_that_still_receives_is_waited_for() {
         let mut drain = upload(Some(100));
-        assert!(drain.begin(seconds(100)) && !drain.begin(seconds(101)));
+        assert!(drain.begin(seconds(100), Duration::ZERO) && !drain.begin(seconds(101), Duration::ZERO));
         for second in 0..60 {
             assert!(drain.update_remote(seconds(100 + second), 1000 * second));
         }
         assert!(drain.update_remote(seconds(165), 59_000), "silent for six seconds");
         assert!(!drain.update_remote(seconds(167), 59_000) && drain.has_timed_out());
+    }
+
+    #[test]
+    fn a_server_that_takes_nothing_is_given_up_after_one_timeout() {
+        // Its system took the data of the last seconds, and its program is stopped.
+        let mut drain = upload(Some(10));
+        drain.begin(seconds(10), Duration::ZERO);
+        assert!(drain.update_local(seconds(11), 1000) && drain.update_local(seconds(12), 900));
+        assert!(drain.update_local(seconds(16), 900) && !drain.is_stalled());
+        assert!(!drain.update_local(seconds(17), 900) && drain.is_stalled());
+        // The flows have waited for the time-out already.
+        let mut drain = upload(Some(10));
+        drain.begin(seconds(10), TIMEOUT);
+        assert!(!drain.update_local(seconds(10), 1000) && drain.is_stalled());
     }
 
     #[test]
@@ -135,7 +158,7 @@ mod tests {
             (upload(None), 150),
             (DrainTracker::for_report(TIMEOUT), 7),
         ] {
-            drain.begin(seconds(0));
+            drain.begin(seconds(0), Duration::ZERO);
             let waited =
                 (0..1000).take_while(|second| drain.update_remote(seconds(*second), second + 1)).count();
             assert_eq!(waited, longest);

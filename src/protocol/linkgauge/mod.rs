@@ -57,6 +57,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
         endpoint_sessions: Vec::new(),
         flows: Vec::new(),
         clock: context.dialer.clock.clone(),
+        timeout: case.load.timeout,
         drain: match case.sends() {
             true => DrainTracker::for_upload(&case.load),
             false => DrainTracker::for_report(case.load.timeout),
@@ -108,6 +109,8 @@ struct LinkgaugeSession {
     endpoint_sessions: Vec<EndpointSession>,
     flows: Vec<Flow>,
     clock: Clock,
+    /// The time-out of the flows.
+    timeout: Duration,
     drain: DrainTracker,
 }
 
@@ -276,6 +279,9 @@ const CANCEL_DRAIN_TIME: Duration = Duration::from_millis(500);
 /// Time within which a server stops its receivers.
 const CUT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Time for a reply from a server that takes no data any more: enough for a satellite link.
+const STALLED_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Fault of a flow without an end.
 const UNFINISHED_FAULT: &str = "not all that was sent arrived in time: check the link, and --timeout";
 
@@ -323,15 +329,27 @@ impl ClientSession for LinkgaugeSession {
         std::mem::take(&mut self.flows)
     }
 
-    fn is_draining(&mut self, links: &mut [Box<dyn Link>]) -> bool {
+    fn is_draining(&mut self, flows: &[FlowResult], links: &mut [Box<dyn Link>]) -> bool {
         let now = self.clock.now();
-        if self.drain.begin(now) {
+        let mut uploads = flows.iter().filter(|flow| flow.role == FlowRole::Upload).peekable();
+        // A flow that stalled has waited for its time-out already.
+        let has_stalled = uploads.peek().is_some() && uploads.all(|flow| flow.is_stalled);
+        let idle = if has_stalled { self.timeout } else { Duration::ZERO };
+        if self.drain.begin(now, idle) {
             // Receiving servers see the end of the data; a fault here appears in the report.
             links.iter_mut().for_each(|link| drop(link.finish_sending()));
         }
         // Requests would queue behind the data that this host still holds.
-        if self.drain.update_local(now, links) {
+        // The queue of a broken link no longer drains.
+        let intact = links.iter().map(|link| link.status()).filter(|status| !status.is_broken);
+        let held = intact.filter_map(|status| status.unacknowledged_bytes).sum();
+        if self.drain.update_local(now, held) {
             return true;
+        }
+        if self.drain.is_stalled() {
+            for port in &mut self.endpoint_sessions {
+                port.control.dialer.timeout = port.control.dialer.timeout.min(STALLED_REPLY_TIMEOUT);
+            }
         }
         let mut bytes = None;
         for port in self.endpoint_sessions.iter_mut().filter(|port| port.report.is_none()) {
@@ -344,12 +362,12 @@ impl ClientSession for LinkgaugeSession {
 
     fn finish(
         &mut self,
-        _flows: &[FlowResult],
+        flows: &[FlowResult],
         mut links: Vec<Box<dyn Link>>,
     ) -> Result<Option<ServerReport>, ProtocolError> {
         // After an interrupt, data that arrives soon still counts.
         let soon = self.clock.now() + CANCEL_DRAIN_TIME;
-        while !self.drain.has_timed_out() && self.is_draining(&mut links) && self.clock.now() < soon {
+        while !self.drain.has_timed_out() && self.is_draining(flows, &mut links) && self.clock.now() < soon {
             self.clock.sleep_until(self.clock.now() + POLL_INTERVAL);
         }
         let mut all = ServerReport::default();

@@ -101,6 +101,8 @@ mod tests {
             cpu_wait_seconds: 0.0,
             busy_poll_seconds: 0.0,
             socket_drops: None,
+            acknowledged_bytes: None,
+            is_stalled: false,
             line_errors,
             fault: None,
         }

@@ -20,6 +20,8 @@ fn flow(role: FlowRole, bytes: u64) -> FlowResult {
         cpu_wait_seconds: 0.0,
         busy_poll_seconds: 0.0,
         socket_drops: None,
+        acknowledged_bytes: None,
+        is_stalled: false,
         line_errors: None,
         fault: None,
     }

@@ -20,7 +20,7 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
         sent += total_sent(far_flows.clone()).map_or(near.counts.sent, |(warm_up, _)| {
             measured_sent(near.counts.warm_up, near.counts.sent, warm_up)
         });
-        // Without a server report the delivered amount is unknown.
+        // Without a server report only the transport may know what was delivered.
         if far_flows.peek().is_some() {
             let elapsed_ns = receiving_ns(far_flows.clone());
             let none = DeliveredCounts { elapsed_ns, ..DeliveredCounts::default() };
@@ -31,6 +31,11 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
             figures.counts.reordered = figures.counts.reordered.saturating_add(delivered.reordered);
             figures.counts.corrupt_messages =
                 figures.counts.corrupt_messages.saturating_add(delivered.corrupt_messages);
+            figures.delivery.delivered_bytes = Some(delivered.bytes);
+            figures.delivery.throughput_bps = delivered.rate_bps();
+            figures.delivery.messages_per_second = delivered.messages_per_second();
+        } else if let Some(delivered) = DeliveredCounts::from_acknowledged(measured, near) {
+            figures.counts.received += delivered.messages;
             figures.delivery.delivered_bytes = Some(delivered.bytes);
             figures.delivery.throughput_bps = delivered.rate_bps();
             figures.delivery.messages_per_second = delivered.messages_per_second();
@@ -132,6 +137,15 @@ impl DeliveredCounts {
             elapsed_ns: recorder.elapsed_ns(),
             socket_drops: None,
         }
+    }
+
+    /// What the server's system acknowledged, for a server that reports nothing because it has failed. Its program may
+    /// have read less.
+    fn from_acknowledged(measured: &MeasuredFlows, near: &Recorder) -> Option<DeliveredCounts> {
+        let uploads = measured.flows.iter().filter(|flow| flow.role == FlowRole::Upload);
+        let bytes: u64 = uploads.map(|flow| flow.acknowledged_bytes).sum::<Option<u64>>()?;
+        let messages = bytes / u64::from(measured.message_bytes.max(1));
+        Some(DeliveredCounts { bytes, messages, elapsed_ns: near.elapsed_ns(), ..DeliveredCounts::default() })
     }
 
     fn add_report(self, flow: &crate::workload::FlowReport) -> DeliveredCounts {

@@ -1,0 +1,215 @@
+//! One run of one case: connects, runs the flows, waits for data in transit, and evaluates what client and server report.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::accumulator::CaseAccumulator;
+use super::check::{self, CheckedCase};
+use super::default_pacing::apply_default_pacing;
+use super::flow_runner::run_flows;
+use super::{RunContext, RunEvent, no_data};
+use crate::clock::{Clock, Time};
+use crate::host::load::HostSnapshot;
+use crate::link::Dialer;
+use crate::plan::{Direction, Pacing};
+use crate::protocol::{ClientSession, ConnectContext, Protocol, ProtocolError, ReadyCase, auto};
+use crate::sample::{Progress, Recorder};
+use crate::workload::report_check::LocalObservations;
+use crate::workload::{FlowResult, FlowRole, ServerReport, receiving_ns};
+
+/// Interval between queries while the server still receives.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Protocols that were detected, by endpoint.
+pub(super) type DetectedProtocols = BTreeMap<String, &'static Protocol>;
+
+/// The place of a run of a case in its plan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CasePosition {
+    pub(super) case: usize,
+    pub(super) repetition: u32,
+}
+
+/// One run of one case.
+pub(super) struct CaseRun<'a> {
+    context: &'a RunContext<'a>,
+    position: CasePosition,
+    case: ReadyCase,
+    dialer: Dialer,
+    /// Progress of the flows that the display counts.
+    progress: Mutex<Vec<Arc<Progress>>>,
+    /// Flows with raw samples so far.
+    raw_flows: AtomicUsize,
+}
+
+/// What the flows and the session left behind.
+struct EndedFlows {
+    began: Time,
+    /// From the start to the end of the flows.
+    elapsed: Duration,
+    flows: Vec<FlowResult>,
+    report: Result<Option<ServerReport>, ProtocolError>,
+}
+
+impl<'a> CaseRun<'a> {
+    /// With `auto`, the protocol is detected first, once for each endpoint.
+    pub(super) fn prepare(
+        context: &'a RunContext<'a>,
+        checked: &CheckedCase,
+        position: CasePosition,
+        detected: &mut DetectedProtocols,
+    ) -> Result<CaseRun<'a>, String> {
+        let mut dialer = context.dialer.clone();
+        let load = &checked.ready.load;
+        (dialer.wait, dialer.timeout) = (load.wait, load.timeout);
+        let mut case = match &checked.undetected {
+            None => checked.ready.clone(),
+            Some(requested) => {
+                let endpoint = &requested.endpoints[0];
+                let protocol = match detected.get(endpoint.as_str()) {
+                    Some(protocol) => protocol,
+                    None => auto::detect(endpoint, &dialer).map_err(|error| error.to_string())?,
+                };
+                detected.insert(endpoint.to_string(), protocol);
+                check::resolve(requested, protocol)?
+            }
+        };
+        let scheme = case.endpoints[0].scheme();
+        let port = case.protocol.default_ports.iter().find(|(name, _)| *name == scheme);
+        dialer.default_port = port.map(|(_, port)| *port);
+        apply_default_pacing(&mut case, &dialer);
+        let (progress, raw_flows) = (Mutex::default(), AtomicUsize::new(0));
+        Ok(CaseRun { context, position, case, dialer, progress, raw_flows })
+    }
+
+    /// Runs the case and adds it to its accumulator. The error is the reason why it is incomplete.
+    pub(super) fn run(self, accumulator: &mut CaseAccumulator) -> Result<(), String> {
+        accumulator.case = self.case.clone();
+        self.context.observer.event(&RunEvent::CaseBegins {
+            case: self.position.case,
+            repetition: self.position.repetition,
+            endpoint: self.case.endpoints[0].as_str(),
+            peer: self.case.protocol.name,
+            workload: self.case.workload.name,
+            message_bytes: self.case.load.message_bytes,
+        });
+        let mut session = self.connect()?;
+        let flows = session.take_flows();
+        accumulator.record_links(&flows, session.as_ref());
+
+        // On the virtual clock, host load has no relation to the run.
+        let before = matches!(self.dialer.clock, Clock::System).then(HostSnapshot::now);
+        let began = self.dialer.now();
+        let report_progress = |elapsed| self.report_progress(elapsed);
+        let (flows, mut links) = run_flows(flows, &self.dialer, &self.case, &report_progress);
+        // An interrupted case has partial data but no fault of its own.
+        accumulator.was_interrupted |= self.context.is_interrupted();
+        let elapsed = self.dialer.now().since(began);
+        if let Some(before) = before {
+            accumulator.record_load(&before, elapsed, &flows);
+        }
+        while !self.context.is_interrupted() && session.is_draining(&flows, &mut links) {
+            self.dialer.clock.sleep_until(self.dialer.now() + DRAIN_POLL_INTERVAL);
+        }
+        let report = session.finish(&flows, links);
+        accumulator.server_environment = session.server_environment();
+        accumulator.effective.extend(session.effective_settings());
+        self.evaluate(EndedFlows { began, elapsed, flows, report }, accumulator)
+    }
+
+    fn connect(&self) -> Result<Box<dyn ClientSession>, String> {
+        let connect_context = ConnectContext {
+            dialer: &self.dialer,
+            token: self.context.token.as_deref(),
+            content: self.context.content.as_ref(),
+            connection_cache: &self.context.connection_cache,
+            new_recorder: &|role, _port| self.new_recorder(role),
+        };
+        (self.case.protocol.connect)(&self.case, &connect_context).map_err(|error| error.to_string())
+    }
+
+    fn new_recorder(&self, role: FlowRole) -> Recorder {
+        let case = &self.case;
+        let progress = Arc::<Progress>::default();
+        let counts = matches!(role, FlowRole::RoundTrip | FlowRole::Download)
+            || (role == FlowRole::Upload && case.direction != Direction::Loop);
+        if counts && let Ok(mut all) = self.progress.lock() {
+            all.push(progress.clone());
+        }
+        let scheduled =
+            role == FlowRole::Probe || (role == FlowRole::RoundTrip && case.load.pacing != Pacing::Closed);
+        // A sender's messages are not samples.
+        let raw = self.context.raw.as_ref().filter(|_| role != FlowRole::Upload);
+        let raw = raw.map(|raw| raw.sink(self.position.case, self.raw_flows.fetch_add(1, Relaxed)));
+        let mut recorder = Recorder::new(scheduled, case.series_interval.as_nanos() as u64, progress, raw);
+        if matches!(role, FlowRole::RoundTrip | FlowRole::Probe) {
+            recorder.watch_missed_frames(&case.late_limits);
+        }
+        recorder
+    }
+
+    fn report_progress(&self, elapsed: Duration) {
+        let (mut messages, mut bytes, mut planned) = (0, 0, 0);
+        for progress in self.progress.lock().iter().flat_map(|all| all.iter()) {
+            messages += progress.messages.load(Relaxed);
+            bytes += progress.bytes.load(Relaxed);
+            planned += progress.planned_bytes.load(Relaxed);
+        }
+        let elapsed_ns = elapsed.as_nanos() as u64;
+        let stop = self.case.load.stop;
+        let flows = u64::from(self.case.parallel) * self.case.endpoints.len() as u64;
+        let part = |done: u64, of: Option<u64>| of.map(|of| done as f64 / of as f64);
+        let of_all = |limit: Option<u64>| limit.map(|limit| limit * flows);
+        let shares = [
+            part(messages, of_all(stop.count)),
+            part(bytes, of_all(stop.volume_bytes)),
+            part(elapsed_ns, stop.time_ns),
+            part(bytes, Some(planned).filter(|&bytes| bytes > 0)),
+        ];
+        let share = shares.into_iter().flatten().max_by(f64::total_cmp).map(|share| share.min(1.0));
+        let CasePosition { case, repetition } = self.position;
+        self.context.observer.event(&RunEvent::Progress {
+            case,
+            repetition,
+            elapsed_ns,
+            messages,
+            bytes,
+            share,
+        });
+    }
+
+    /// Checks the server's report and records the repetition. The first reason why it is incomplete is the error.
+    fn evaluate(&self, ended: EndedFlows, accumulator: &mut CaseAccumulator) -> Result<(), String> {
+        let EndedFlows { began, elapsed, flows, report } = ended;
+        let client_fault = flows.iter().find_map(|flow| flow.fault.clone());
+        let (report, report_fault) = match report {
+            Ok(report) => (report, None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        // Data accepted by the local system may still have been in transit for a while.
+        let server_elapsed = receiving_ns(report.iter().flat_map(|report| &report.flows));
+        let since = self.dialer.now().since(began);
+        let elapsed = elapsed.max(Duration::from_nanos(server_elapsed).min(since));
+        let known = LocalObservations {
+            endpoints: &self.case.endpoints,
+            load: &self.case.load,
+            caps: &self.case.caps,
+            flows: &flows,
+            elapsed: since,
+            was_interrupted: self.context.is_interrupted(),
+        };
+        let (report, problem) = accumulator.check_report(report, &known);
+        // After an abort by the server, the client sees only a closed link.
+        let server_fault = report.iter().flat_map(|report| &report.flows).find_map(|flow| flow.fault.clone());
+        accumulator.record(flows, report, elapsed);
+        let mut missing = None;
+        if let Some(part) = accumulator.repetitions.last() {
+            let CasePosition { case, repetition } = self.position;
+            self.context.observer.event(&RunEvent::CaseEnds { case, repetition, figures: &part.figures });
+            missing = no_data::reason(&self.case, &part.figures).filter(|_| !self.context.is_interrupted());
+        }
+        server_fault.or(client_fault).or(report_fault).or(problem).or(missing).map_or(Ok(()), Err)
+    }
+}
