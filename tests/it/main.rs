@@ -56,6 +56,7 @@ mod uart;
 mod verdicts;
 mod virtual_net;
 mod wireless;
+mod wording;
 
 #[path = "../common/mod.rs"]
 mod common;
