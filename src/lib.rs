@@ -5,6 +5,17 @@
 //! studies; `store` saves runs in SQLite; `plan-files` reads plans from TOML. Without them the library measures, serves,
 //! runs the lab, and reads and writes run documents as JSON.
 //!
+//! One measurement is one expression. Its error can be matched, and holds what was measured until a failure:
+//!
+//! ```
+//! use linkgauge::{Latency, Server};
+//!
+//! let server = Server::on("tcp://127.0.0.1:0").start()?;
+//! let result = Latency::to(server.url()).count(200).run()?;
+//! assert!(result.figures.times.latency_ns.is_some_and(|latency| latency.min > 0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The program is a thin layer over this library. It checks a plan, runs it, and reports the resulting document.
 //!
 //! ```
@@ -51,3 +62,6 @@ pub mod units;
 pub mod verdict;
 pub mod warnings;
 pub mod workload;
+
+pub use schedule::{Download, Latency, MeasureError, Measurement, Throughput};
+pub use serve::{ServeError, Server, ServerBuilder};

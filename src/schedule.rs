@@ -20,12 +20,14 @@ mod case_run;
 mod check;
 mod default_pacing;
 mod flow_runner;
+mod measurement;
 mod no_data;
 mod overhead;
 
 use accumulator::CaseAccumulator;
 use case_run::{CasePosition, CaseRun, DetectedProtocols};
 pub use check::{CheckedPlan, InvalidCase, check, estimate_duration};
+pub use measurement::{Download, Latency, MeasureError, Measurement, Throughput};
 pub use overhead::measure_overhead_ns;
 
 /// Events while a plan runs.

@@ -19,6 +19,7 @@ use crate::link::{Caps, Dialer, Fault, Link, LinkError, Listener};
 use crate::protocol::{ServerLimits, Service};
 
 mod admission;
+mod builder;
 mod client_id;
 mod limited_party;
 mod pending;
@@ -26,6 +27,7 @@ mod rate_limiter;
 mod refusals;
 
 use admission::AdmissionControl;
+pub use builder::{ServeError, ServerBuilder};
 use client_id::{ClientId, ClientQuotas, QuotaSlot};
 use limited_party::{LimitedParty, PartyLimits};
 use pending::{ConnectionHandler, PendingConnections, PendingSlot, SilentConnection};

@@ -1,0 +1,22 @@
+//! Measures the round-trip time to a server, or to one of its own without an argument: `cargo run --example latency -- HOST`.
+#![allow(clippy::print_stdout)]
+
+use linkgauge::{Latency, MeasureError, Server};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let server = Server::on("tcp://127.0.0.1:0").start()?;
+    let url = std::env::args().nth(1).unwrap_or_else(|| server.url().to_owned());
+    let result = match Latency::to(&url).count(2000).run() {
+        // What was measured until a failure is a result, too.
+        Err(MeasureError::Incomplete { reason, result }) => {
+            println!("incomplete: {reason}");
+            *result
+        }
+        other => other?,
+    };
+    if let Some(latency) = &result.figures.times.latency_ns {
+        let microseconds = |percentile| latency.percentile(percentile).map(|ns| ns as f64 / 1000.0);
+        println!("{}: p50 {:?} µs, p99 {:?} µs", result.endpoint, microseconds("p50"), microseconds("p99"));
+    }
+    Ok(())
+}
