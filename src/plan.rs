@@ -592,7 +592,7 @@ mod tests {
         case 1: too many CPUs: pin takes one for the client and one for the server
         case 1: a time-out of 0 gives no reply any time: use 1ms or more, or leave it out
         case 1: an interval of 0ns is too short for a time series: use 1ms or more
-        case 1: an interval of 999 µs is too short for a time series: use 1ms or more
+        case 1: an interval of 999us is too short for a time series: use 1ms or more
         ");
     }
 }
