@@ -15,11 +15,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::plan::Direction;
+use crate::stats::MIN_INTERVAL_REPETITIONS;
 
 pub use figures::{
     ByteErrors, Defect, DefectKind, Delivery, Distribution, Figures, LineErrors, MessageCounts, MissedFrame,
     MissedFrames, OneWayFigures, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes,
 };
+
+/// Requested setting: the number of repetitions among which one measurement was split.
+pub const SPLIT_FACT: &str = "split_into";
+
+/// Requested setting: why a measurement was not split into repetitions.
+pub const ONE_REPETITION_FACT: &str = "one_repetition_because";
 
 /// The schema of the documents that this version writes.
 pub const SCHEMA: &str = "linkgauge.run.v1";
@@ -127,6 +134,11 @@ pub struct PartResult {
 }
 
 impl CaseResult {
+    /// True if the repetitions are parts of one measurement. They show how sure it is, but do not replace further runs.
+    pub fn is_split(&self) -> bool {
+        self.asked.contains_key(SPLIT_FACT)
+    }
+
     /// Shares of one CPU that the threads of client and server used (1 is all of the time). In a bidirectional
     /// transfer each side has two threads per connection.
     pub fn cpu_shares(&self) -> Option<(f64, Option<f64>)> {
@@ -318,14 +330,32 @@ impl Run {
         if head.schema != SCHEMA {
             return Err(RunError::Schema(head.schema));
         }
-        serde_json::from_str(text).map_err(RunError::NotJson)
+        serde_json::from_str(text).map(Run::with_separate_intervals).map_err(RunError::NotJson)
+    }
+
+    /// Earlier versions wrote the intervals within the run, of all percentiles, under `intervals`.
+    fn with_separate_intervals(mut self) -> Run {
+        let is_current = |name: &String| {
+            !name.contains("_ns.p") || [".p50", ".p90", ".p99"].iter().any(|end| name.ends_with(end))
+        };
+        for case in &mut self.cases {
+            let of_case = (case.repeats.len() < MIN_INTERVAL_REPETITIONS).then_some(&mut case.figures);
+            let of_parts = case.repeats.iter_mut().chain(&mut case.per_port).map(|part| &mut part.figures);
+            for figures in of_case.into_iter().chain(of_parts) {
+                if !figures.intervals.keys().all(is_current) {
+                    figures.within_run_intervals.append(&mut figures.intervals);
+                }
+            }
+        }
+        self
     }
 
     /// Reads concatenated documents. Stops at the first one that is not of this schema.
     pub fn read_stream(from: impl Read) -> impl Iterator<Item = Run> {
         let values = serde_json::Deserializer::from_reader(from).into_iter::<Value>();
         let known = |value: &Value| value.get("schema").and_then(Value::as_str) == Some(SCHEMA);
-        values.map_while(move |value| serde_json::from_value(value.ok().filter(known)?).ok())
+        let runs = values.map_while(move |value| serde_json::from_value(value.ok().filter(known)?).ok());
+        runs.map(Run::with_separate_intervals)
     }
 
     /// The warnings of the run, then those of each case with its number.

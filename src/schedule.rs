@@ -23,6 +23,7 @@ mod flow_runner;
 mod measurement;
 mod no_data;
 mod overhead;
+mod split;
 
 use accumulator::CaseAccumulator;
 use case_run::{CasePosition, CaseRun, DetectedProtocols};
@@ -140,7 +141,8 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
             if context.is_interrupted() {
                 break 'plan;
             }
-            let position = CasePosition { case: index, repetition };
+            let position =
+                CasePosition { case: index, repetition, parts: plan.is_split.then_some(plan.repeat) };
             let ran = CaseRun::prepare(context, checked, position, &mut detected)
                 .and_then(|case_run| case_run.run(accumulator));
             if let Err(reason) = ran {

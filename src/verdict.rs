@@ -319,7 +319,8 @@ fn machine_warnings(a: &[Run], b: &[Run]) -> Vec<Warning> {
 /// The metric's values in all repetitions.
 fn repetition_values(side: &SideCase, metric: &Metric) -> Vec<f64> {
     let of_case = |(_, case): &(usize, &CaseResult)| -> Vec<f64> {
-        match case.repeats.is_empty() {
+        // The parts of one measurement share its host, processes and minute: together they are one value.
+        match case.repeats.is_empty() || case.is_split() {
             true => metric.value_of_case(case).into_iter().collect(),
             false => case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures)).collect(),
         }

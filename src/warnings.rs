@@ -3,6 +3,7 @@
 //! Pure: warnings follow from the figures and the facts of the machine. Reports print them.
 
 mod host_busy;
+mod repetitions;
 mod replies;
 
 use serde_json::{Map, Value};
@@ -60,6 +61,7 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> 
         wifi_band(&case.got),
         weak_signal(&case.got),
         host_busy::host_busy(case),
+        repetitions::groups(case),
     ]
     .into_iter()
     .flatten()

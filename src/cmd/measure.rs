@@ -133,7 +133,8 @@ impl std::str::FromStr for WarmUp {
 pub struct PlanFlags {
     /// Run every case N times, in turn
     ///
-    /// From 6 repetitions on the intervals cover the repetitions.
+    /// From 6 repetitions on the figures have intervals. Without this flag, latency and throughput split their time into
+    /// 10 repetitions on fresh connections; with 1 there is one connection and no interval.
     #[arg(long, help_heading = DURATION, value_name = "N")]
     pub repeat: Option<u32>,
     /// File with the token that the server requires [default: the variable LINKGAUGE_TOKEN]
@@ -215,7 +216,9 @@ pub fn one_or_many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
 pub fn run_spec(spec: CaseSpec, flags: &PlanFlags) -> Result<Status> {
     let cases = spec.expand().map_err(anyhow::Error::msg)?;
     let plan = Plan::new(flags.title.clone(), flags.repeat(), flags.keep_going, cases)?;
-    run_plan(plan, flags, Dialer::new(Clock::System))
+    let plan = schedule::check(plan)?;
+    let plan = if flags.repeat.is_none() { plan.split_into_repetitions() } else { plan };
+    run_checked_plan(&plan, flags, Dialer::new(Clock::System))
 }
 
 /// Runs a plan from a file. Flags override what the file says.
@@ -228,10 +231,14 @@ pub fn run_plan_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
 
 /// Checks and runs a plan, and writes the requested results.
 pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
+    run_checked_plan(&schedule::check(plan)?, flags, dialer)
+}
+
+fn run_checked_plan(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
     let events_on_stdout = flags.events_on_stdout();
     flags.check_output(0)?;
     flags.save.check()?;
-    let Measurement { run, events } = measure(&schedule::check(plan)?, flags, dialer)?;
+    let Measurement { run, events } = measure(plan, flags, dialer)?;
     finish_all([events, report_and_save(&run, flags, !events_on_stdout)])?;
     Ok(run_status(&run))
 }

@@ -13,8 +13,8 @@ use super::study;
 use super::table::{ReportTable, build_tables, is_download, is_latency};
 use super::wording::{
     FIT_NOTE, fit_lines, format_case_list, format_date, format_late, format_missed_frames, interval_basis,
-    local_host, median_ns, one_way_sentence, plural, printable, shorten, threshold_results, to_ascii,
-    wait_mode, wrap,
+    local_host, median_ns, one_way_sentence, per_run_text, plural, printable, shorten, threshold_results,
+    to_ascii, wait_mode, wrap,
 };
 use crate::explain::{DeclaredFacts, size};
 use crate::run::{CaseResult, Distribution, Run, Warning};
@@ -114,11 +114,14 @@ impl TextReport {
     fn push_details(&mut self, run: &Run, cases: &[usize]) {
         for &number in cases {
             let case = &run.cases[number - 1];
-            let Some(times) = case.figures.times.latency_ns.as_ref().filter(|_| is_latency(case)) else {
+            let times = case.figures.times.latency_ns.as_ref().filter(|_| is_latency(case));
+            let details: Vec<String> =
+                times.map(details_text).into_iter().chain(per_run_text(case)).collect();
+            if details.is_empty() {
                 continue;
-            };
+            }
             let name = if run.cases.len() > 1 { format!("{number} ") } else { String::new() };
-            self.push_paragraph(&format!("{name}{}", details_text(times)), Style::new(), INDENT, "    ");
+            self.push_paragraph(&format!("{name}{}", details.join("; ")), Style::new(), INDENT, "    ");
         }
     }
 

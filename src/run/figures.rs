@@ -31,9 +31,12 @@ pub struct Figures {
     /// One-way figures, where the remote reports its timestamps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ways: Option<OneWayFigures>,
-    /// 95 % intervals of the statistics, by name (`latency_ns.p50`, `throughput_bps`).
+    /// 95 % intervals over the repetitions, by the name of the figure (`latency_ns.p50`, `throughput_bps`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub intervals: BTreeMap<String, Interval>,
+    /// 95 % intervals within one repetition. They say nothing about another run.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub within_run_intervals: BTreeMap<String, Interval>,
     /// Histogram of the latency in ns: HdrHistogram V2, deflate not used, base64.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub histogram_hdr_v2: Option<String>,

@@ -35,7 +35,11 @@ const REPORTED_PERCENTILES: [(&str, f64); 15] = [
 /// Printed for every sample.
 const MEDIAN_NAME: &str = "p50";
 
-const CONFIDENCE_LEVEL: f64 = 0.95;
+/// Percentiles with intervals.
+const WITH_INTERVAL: [&str; 3] = [MEDIAN_NAME, "p90", "p99"];
+
+/// Samples from which the dependence between neighbours is computed.
+const MAX_DEPENDENCE_SAMPLES: usize = 20_000;
 
 impl Counts {
     /// The counts of messages, for the document.
@@ -70,13 +74,15 @@ impl Recorder {
             ways: self.one_way_delays.as_ref().and_then(|ways| ways.figures(counts)),
             ..Figures::default()
         };
-        let (latency, intervals) = distribution(&self.service_times, counts.lost, late);
-        figures.intervals.extend(intervals.map(|(name, interval)| (format!("latency_ns.{name}"), interval)));
-        figures.times.latency_ns = latency;
+        figures.times.latency_ns = distribution(&self.service_times, counts.lost, late);
+        let intervals = within_run_intervals(&self.service_times, counts.lost);
+        figures.within_run_intervals.extend(intervals.map(|(name, i)| (format!("latency_ns.{name}"), i)));
         if let Some(response) = &self.response_times {
-            let (response, intervals) = distribution(response, counts.lost, late);
-            figures.intervals.extend(intervals.map(|(name, i)| (format!("response_ns.{name}"), i)));
-            figures.times.response_ns = response;
+            figures.times.response_ns = distribution(response, counts.lost, late);
+            let intervals = within_run_intervals(response, counts.lost);
+            figures
+                .within_run_intervals
+                .extend(intervals.map(|(name, i)| (format!("response_ns.{name}"), i)));
         }
         figures.times.missed_frames = self.missed_frames(late);
         let elapsed_ns = self.elapsed_ns();
@@ -100,41 +106,29 @@ fn count_later(times: &TimeSamples, lost: u64, late: &[Duration]) -> impl Iterat
         .map(move |limit| (format_milliseconds(*limit), times.count_above(limit.as_nanos() as u64) + lost))
 }
 
-type NamedInterval = (&'static str, Interval);
-
-/// The distribution of answered and lost requests together, and the intervals of its percentiles.
-pub(super) fn distribution(
-    times: &TimeSamples,
-    lost: u64,
-    late: &[Duration],
-) -> (Option<Distribution>, impl Iterator<Item = NamedInterval> + use<>) {
+/// The distribution of answered and lost requests together; `None` if none was answered.
+pub(super) fn distribution(times: &TimeSamples, lost: u64, late: &[Duration]) -> Option<Distribution> {
     let answered = times.count();
     let sent = answered + lost;
     if answered == 0 {
-        return (None, Vec::new().into_iter());
+        return None;
     }
     let ranks = times.ranks();
     // A rank among the lost requests has no value: they rank slowest.
     let value = |rank: u64| (rank <= answered).then(|| ranks.value_at_rank(rank));
     let mut percentiles = BTreeMap::new();
-    let mut intervals = Vec::new();
     for (name, p) in REPORTED_PERCENTILES {
         // Every sample has an observed median; only the interval of the median needs more samples.
         if name != MEDIAN_NAME && !stats::is_supported(sent, p) {
             continue;
         }
         percentiles.insert(name.to_owned(), value(stats::nearest_rank(sent, p)));
-        if let Some((low, high)) = stats::interval_ranks(sent, p, CONFIDENCE_LEVEL)
-            && let (Some(low), Some(high)) = (value(low), value(high))
-        {
-            intervals.push((name, Interval { low: low as f64, high: high as f64 }));
-        }
     }
     let fastest = stats::nearest_rank(sent, 0.95);
     let later_than_ms =
         count_later(times, lost, late).map(|(limit, count)| (limit, count as f64 / sent as f64));
     let moments = times.moments();
-    let distribution = Distribution {
+    Some(Distribution {
         count: answered,
         min: times.min(),
         mean: moments.mean().unwrap_or(0.0),
@@ -144,8 +138,25 @@ pub(super) fn distribution(
         mean_fastest_95_percent: (fastest <= answered).then(|| ranks.mean_of_fastest(fastest)),
         percentiles,
         later_than_ms: later_than_ms.collect(),
+    })
+}
+
+/// The intervals of percentiles within one run, by name.
+fn within_run_intervals(times: &TimeSamples, lost: u64) -> impl Iterator<Item = (&'static str, Interval)> {
+    let first_times = times.first_times();
+    let first_times = &first_times[..first_times.len().min(MAX_DEPENDENCE_SAMPLES)];
+    let series: Vec<f64> = first_times.iter().map(|&ns| ns as f64).collect();
+    let (answered, ranks) = (times.count(), times.ranks());
+    let interval = move |(name, p): (&'static str, f64)| {
+        let (low, high) = stats::within_run_ranks(answered + lost, p, stats::dependence(&series, p)?)?;
+        // A rank among the lost requests has no value.
+        (high <= answered).then(|| {
+            let value = |rank| ranks.value_at_rank(rank) as f64;
+            (name, Interval { low: value(low), high: value(high) })
+        })
     };
-    (Some(distribution), intervals.into_iter())
+    let wanted = REPORTED_PERCENTILES.into_iter().filter(|(name, _)| WITH_INTERVAL.contains(name));
+    wanted.filter_map(interval).collect::<Vec<_>>().into_iter()
 }
 
 /// Encodes the histogram for other programs: HdrHistogram V2, base64.

@@ -172,7 +172,7 @@ impl OneWayDelays {
     pub(super) fn figures(&self, counts: &Counts) -> Option<run::OneWayFigures> {
         let settled = self.comparison.as_ref()?;
         let clocks = &settled.clock_relation;
-        let of = |times: &TimeSamples, lost: u64| distribution(times, lost, &[]).0;
+        let of = |times: &TimeSamples, lost: u64| distribution(times, lost, &[]);
         let median =
             |times: &TimeSamples| times.ranks().value_at_rank(stats::nearest_rank(times.count(), 0.5)) as f64;
         let lost_there = self.lost_forward(counts);

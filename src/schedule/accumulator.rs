@@ -11,12 +11,15 @@ use crate::host::load::{HostLoad, HostSnapshot};
 use crate::link::LinkRate;
 use crate::plan::{Direction, WaitMode};
 use crate::protocol::{ClientSession, Flow, ReadyCase};
-use crate::run::{CaseResult, CpuUse, Delivery, Figures, PartResult, Warning};
+use crate::run::{CaseResult, CpuUse, Delivery, Figures, PartResult, SPLIT_FACT, Warning};
 use crate::sample::Recorder;
 use crate::stats;
 use crate::warnings;
 use crate::workload::report_check::{CheckedReport, LocalObservations, check_report};
 use crate::workload::{FlowResult, FlowRole, MeasuredFlows, ServerReport, merged_recorder};
+
+/// Latencies in which trends are looked for.
+const MAX_TREND_SAMPLES: usize = 100_000;
 
 /// Data of a case so far.
 pub(super) struct CaseAccumulator {
@@ -130,8 +133,13 @@ impl CaseAccumulator {
         if let Some(seconds) = report.as_ref().and_then(|report| report.cpu_seconds) {
             *self.cpu.far_seconds.get_or_insert(0.0) += seconds;
         }
+        let is_split = self.requested.contains_key(SPLIT_FACT);
         if let Some(flow) = flows.iter().find(|flow| flow.role == FlowRole::RoundTrip) {
-            self.first_latencies = flow.recorder.service_times.first_times().to_vec();
+            if !is_split {
+                self.first_latencies.clear();
+            }
+            let left = MAX_TREND_SAMPLES.saturating_sub(self.first_latencies.len());
+            self.first_latencies.extend(flow.recorder.service_times.first_times().iter().take(left));
         }
         // A download with a request per chunk has round trips as well.
         let chunks =
@@ -146,7 +154,10 @@ impl CaseAccumulator {
         }
         let shown = [FlowRole::RoundTrip, FlowRole::Download, FlowRole::Upload];
         if let Some(recorder) = shown.into_iter().find_map(|role| merged_recorder(&flows, role)) {
-            self.series_recorder = Some(recorder);
+            match self.series_recorder.as_mut().filter(|_| is_split) {
+                Some(whole) => whole.merge(&recorder),
+                None => self.series_recorder = Some(recorder),
+            }
         }
         if self.case.endpoints.len() > 1 {
             self.per_endpoint = self.figures_per_endpoint(flows, report, elapsed_ns);
@@ -200,7 +211,7 @@ impl CaseAccumulator {
             figures = Figures { delivery, line_errors, ..exchanges.latency_figures(&case.late_limits) };
         }
         if self.repetitions.len() > 1 {
-            replace_intervals(&mut figures, &self.repetitions);
+            set_intervals(&mut figures, &self.repetitions);
         }
         let cpu = (!self.repetitions.is_empty()).then(|| {
             let both = self.cpu.near_seconds + self.cpu.far_seconds.unwrap_or(0.0);
@@ -292,29 +303,27 @@ fn combine_repetitions(parts: &[PartResult]) -> Figures {
     all
 }
 
-/// A statistic that is compared over repetitions: name and accessor.
-type RepetitionStatistic = (&'static str, fn(&Figures) -> Option<f64>);
+/// A figure with an interval over repetitions: name and accessor.
+type RepeatedFigure = (&'static str, fn(&Figures) -> Option<f64>);
 
-/// Replaces the intervals within a run by intervals over the repetitions, which include the variation between runs.
-fn replace_intervals(figures: &mut Figures, parts: &[PartResult]) {
+/// Sets the intervals over the repetitions. Those within one repetition stay with it.
+fn set_intervals(figures: &mut Figures, parts: &[PartResult]) {
     fn percentile(figures: &Figures, name: &str) -> Option<f64> {
         figures.times.latency_ns.as_ref()?.percentile(name).map(|ns| ns as f64)
     }
-    const STATISTICS: [RepetitionStatistic; 5] = [
+    const REPEATED: [RepeatedFigure; 5] = [
         ("latency_ns.p50", |figures| percentile(figures, "p50")),
         ("latency_ns.p90", |figures| percentile(figures, "p90")),
         ("latency_ns.p99", |figures| percentile(figures, "p99")),
         ("throughput_bps", |figures| figures.delivery.throughput_bps),
         ("throughput_back_bps", |figures| figures.delivery.throughput_back_bps),
     ];
-    for (name, get) in STATISTICS {
+    for (name, get) in REPEATED {
         let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();
-        figures.intervals.remove(name);
-        // With too few repetitions there is no interval; the interval within a run would be too narrow.
-        if let Some(interval) = stats::median_interval(&values, 0.95) {
-            figures.intervals.insert(name.to_owned(), interval);
-        }
+        let interval = get(figures).and_then(|value| stats::run_interval(value, &values));
+        figures.intervals.extend(interval.map(|interval| (name.to_owned(), interval)));
     }
+    figures.within_run_intervals.clear();
 }
 
 /// Placement of both programs, wait mode and host load. Figures cannot be compared without them.

@@ -9,7 +9,7 @@ use super::accumulator::CaseAccumulator;
 use super::check::{self, CheckedCase};
 use super::default_pacing::apply_default_pacing;
 use super::flow_runner::run_flows;
-use super::{RunContext, RunEvent, no_data};
+use super::{RunContext, RunEvent, no_data, split};
 use crate::clock::{Clock, Time};
 use crate::host::load::HostSnapshot;
 use crate::link::Dialer;
@@ -30,6 +30,8 @@ pub(super) type DetectedProtocols = BTreeMap<String, &'static Protocol>;
 pub(super) struct CasePosition {
     pub(super) case: usize,
     pub(super) repetition: u32,
+    /// Of so many repetitions each is a part of the case.
+    pub(super) parts: Option<u32>,
 }
 
 /// One run of one case.
@@ -80,6 +82,9 @@ impl<'a> CaseRun<'a> {
         let port = case.protocol.default_ports.iter().find(|(name, _)| *name == scheme);
         dialer.default_port = port.map(|(_, port)| *port);
         apply_default_pacing(&mut case, &dialer);
+        if let Some(parts) = position.parts {
+            case.load = split::load_of_part(case.load, position.repetition, parts);
+        }
         let (progress, raw_flows) = (Mutex::default(), AtomicUsize::new(0));
         Ok(CaseRun { context, position, case, dialer, progress, raw_flows })
     }
@@ -169,7 +174,7 @@ impl<'a> CaseRun<'a> {
             part(bytes, Some(planned).filter(|&bytes| bytes > 0)),
         ];
         let share = shares.into_iter().flatten().max_by(f64::total_cmp).map(|share| share.min(1.0));
-        let CasePosition { case, repetition } = self.position;
+        let CasePosition { case, repetition, .. } = self.position;
         self.context.observer.event(&RunEvent::Progress {
             case,
             repetition,
@@ -206,7 +211,7 @@ impl<'a> CaseRun<'a> {
         accumulator.record(flows, report, elapsed);
         let mut missing = None;
         if let Some(part) = accumulator.repetitions.last() {
-            let CasePosition { case, repetition } = self.position;
+            let CasePosition { case, repetition, .. } = self.position;
             self.context.observer.event(&RunEvent::CaseEnds { case, repetition, figures: &part.figures });
             missing = no_data::reason(&self.case, &part.figures).filter(|_| !self.context.is_interrupted());
         }

@@ -28,6 +28,8 @@ pub struct InvalidCase {
 pub struct CheckedPlan {
     pub(super) title: Option<String>,
     pub(super) repeat: u32,
+    /// Each repetition is a part of the case, not the whole.
+    pub(super) is_split: bool,
     pub(super) keep_going: bool,
     pub(super) cases: Vec<CheckedCase>,
 }
@@ -61,13 +63,19 @@ pub fn check(plan: Plan) -> Result<CheckedPlan, InvalidCase> {
         let checked = check_case(case);
         cases.push(checked.map_err(|what| InvalidCase { case: several.then_some(index + 1), what })?);
     }
-    Ok(CheckedPlan { title: plan.title, repeat: plan.repeat, keep_going: plan.keep_going, cases })
+    Ok(CheckedPlan {
+        title: plan.title,
+        repeat: plan.repeat,
+        is_split: false,
+        keep_going: plan.keep_going,
+        cases,
+    })
 }
 
 /// Duration of the plan, if it follows from the plan alone.
 pub fn estimate_duration(plan: &CheckedPlan) -> Option<Duration> {
     let once: Option<Duration> = plan.cases().map(ReadyCase::planned_time).sum();
-    once.map(|once| once * plan.repeat)
+    once.map(|once| if plan.is_split { once } else { once * plan.repeat })
 }
 
 /// Expands a case without a size into one case for each default size of its protocol.

@@ -1,10 +1,7 @@
-//! The centre of a list of values, and its confidence interval.
+//! The centre of a list of values.
 //!
 //! For: figures of a few repetitions. Not for: percentiles of samples, which are nearest-rank
 //! (`percentile.rs`).
-
-use super::Interval;
-use super::percentile::interval_ranks;
 
 /// The median of `values`, in any order and without NaN: the middle one, or the mean of the middle two.
 /// `None` without values.
@@ -27,18 +24,6 @@ pub(super) fn median_in_place(values: &mut [f64]) -> Option<f64> {
     Some(below.midpoint(upper))
 }
 
-/// The confidence interval of the median of the distribution of `values`: two of the values themselves, by
-/// rank. `None` if they are too few (below 6 for 0.95).
-///
-/// Order statistics instead of a bootstrap: for a handful of repetitions a bootstrap has too little coverage
-/// (87 % instead of 95 % for seven).
-pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
-    let (low, high) = interval_ranks(values.len() as u64, 0.5, confidence)?;
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    Some(Interval { low: sorted[low as usize - 1], high: sorted[high as usize - 1] })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,13 +36,6 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0]), Some(2.0));
         assert_eq!(median(&[9.0, 1.0, 3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 3.0, -4.0]), Some(2.0));
-    }
-
-    #[test]
-    fn six_values_are_the_fewest_for_an_interval() {
-        assert_eq!(median_interval(&[5.0, 1.0, 4.0, 2.0, 3.0], 0.95), None);
-        let interval = median_interval(&[5.0, 1.0, 4.0, 2.0, 3.0, 6.0], 0.95);
-        assert_eq!(interval, Some(Interval { low: 1.0, high: 6.0 }));
     }
 
     proptest! {

@@ -27,7 +27,7 @@ mod random;
 mod student;
 mod sum;
 
-pub use centre::{median, median_interval};
+pub use centre::median;
 pub use change::level_changes;
 pub use detectable::{repetitions_to_detect, smallest_detectable_shift};
 pub use groups::{Group, separate_groups};

@@ -21,6 +21,7 @@ pub const WORKLOAD: Workload = Workload {
     is_round_trip: false,
     // Until the end of the file or table.
     default_stop: StopCondition { count: None, time_ns: None, volume_bytes: None },
+    has_repetitions: false,
     default_direction: Direction::Receive,
     // Time-out of data logger clients (Campbell's own, PakBus).
     default_timeout: Duration::from_secs(5),

@@ -26,6 +26,7 @@ pub const WORKLOAD: Workload = Workload {
     summary: "round-trip time of messages, one at a time or on a schedule",
     is_round_trip: true,
     default_stop: StopCondition { count: Some(10_000), time_ns: Some(10_000_000_000), volume_bytes: None },
+    has_repetitions: true,
     default_direction: Direction::Loop,
     default_timeout: Duration::from_secs(1),
     default_size: |_| 1,

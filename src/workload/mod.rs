@@ -34,6 +34,8 @@ pub struct Workload {
     pub is_round_trip: bool,
     /// Default stop condition.
     pub default_stop: StopCondition,
+    /// Its time can be split into repetitions.
+    pub has_repetitions: bool,
     pub default_direction: Direction,
     /// Default time-out. On a serial line, four times the time of a message on the line is added.
     pub default_timeout: Duration,

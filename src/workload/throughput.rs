@@ -30,6 +30,7 @@ pub const WORKLOAD: Workload = Workload {
     summary: "payload delivered per second, one or both ways",
     is_round_trip: false,
     default_stop: StopCondition { count: None, time_ns: Some(10_000_000_000), volume_bytes: None },
+    has_repetitions: true,
     default_direction: Direction::Send,
     // Long enough for a retransmission time-out over a satellite.
     default_timeout: Duration::from_secs(5),

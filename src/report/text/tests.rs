@@ -35,7 +35,7 @@ fn full_run_fits_80_columns() {
       1  tcp://127….0.1:7100, CPUs 0,1  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
            response                     16.17 µs  16.93 µs  27.38 µs  321.0 µs
       3  udp://gauge-2.example:7100     892.9 µs  935.4 µs      lost  17.71 ms   600
-      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
       3 min 839.7 µs, mean 906.2 µs, sd 353.7 µs
 
     Latency over lines (round trips), peer echo, 1 B messages, 3 ports at once
@@ -181,7 +181,7 @@ fn endpoints_that_do_not_fit() {
          response            16.17 µs         16.93 µs  27.38 µs  321.0 µs
       serial:///dev/serial/by-id/usb-FTDI_FT…_USB_UART_A1065536-if00-port0?baud=9600
       3            65.54 kB  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
-      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
       3 min 839.7 µs, mean 906.2 µs, sd 353.7 µs
 
     Latency over lines (round trips), peer echo, 1.024 kB messages, 3 ports at once
@@ -267,12 +267,12 @@ fn a_line_for_each_of_many_links() {
       4  tcp://gauge-3.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       5  tcp://gauge-4.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       6  tcp://gauge-5.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
-      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
-      2 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
-      3 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
-      4 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
-      5 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
-      6 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
+      2 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
+      3 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
+      4 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
+      5 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
+      6 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
 
       1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
       2 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
@@ -333,8 +333,8 @@ fn unmeasured_cases_have_no_row() {
       #  endpoint                            p50       p90       p99       max  lost
       1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
-      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
-      2 min 13.00 µs, mean 14.02 µs, sd 5.311 µs
+      1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
+      2 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
 
       1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
       2 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
