@@ -262,7 +262,7 @@ struct PhysicalLine {
 }
 
 impl PhysicalLine {
-    /// Seconds that this many characters take. A loop-back plug returns each character while it is sent.
+    /// Seconds that this many characters take. A loopback plug returns each character while it is sent.
     fn transfer_seconds(&self, characters: u64) -> f64 {
         characters as f64 * self.bits_per_character / self.bits_per_second
     }

@@ -51,7 +51,7 @@ impl MissedFrameLog {
         }
     }
 
-    /// Sorted by due time. A lost request is recorded only after its time-out.
+    /// Sorted by due time. A lost request is recorded only after its timeout.
     pub fn first_missed(&self) -> Vec<MissedFrame> {
         let mut first = self.missed_frames.clone();
         first.sort_by_key(|frame| frame.sequence);

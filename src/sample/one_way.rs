@@ -50,7 +50,7 @@ struct TimedReply {
 pub struct OneWayDelays {
     turnaround: TimeSamples,
     network_time: TimeSamples,
-    exchanges: Vec<TimedReply>,
+    round_trips: Vec<TimedReply>,
     /// Number of the first and of the newest request, each with the server's number of its reply.
     first_reply: Option<(u64, u32)>,
     newest_reply: Option<(u64, u32)>,
@@ -98,7 +98,7 @@ impl OneWayDelays {
         OneWayDelays {
             turnaround: TimeSamples::new(),
             network_time: TimeSamples::new(),
-            exchanges: Vec::with_capacity(MAX_TIMED_REPLIES),
+            round_trips: Vec::with_capacity(MAX_TIMED_REPLIES),
             first_reply: None,
             newest_reply: None,
             has_reply_numbers: false,
@@ -128,8 +128,8 @@ impl OneWayDelays {
         if self.newest_reply.is_none_or(|(newest, _)| newest < sequence) {
             self.newest_reply = Some((sequence, stages.reply_number));
         }
-        if self.exchanges.len() < MAX_TIMED_REPLIES {
-            self.exchanges.push(TimedReply {
+        if self.round_trips.len() < MAX_TIMED_REPLIES {
+            self.round_trips.push(TimedReply {
                 sent_at: sent,
                 forward_ns: stages.received_ns.wrapping_sub(sent.0 as i64),
                 reverse_ns: (received.0 as i64).wrapping_sub(stages.sent_ns),
@@ -141,18 +141,18 @@ impl OneWayDelays {
     /// The flow has ended: compares its clocks. Each flow does so alone, because flows may have different
     /// servers.
     pub(super) fn finish(&mut self) {
-        if self.comparison.is_some() || self.exchanges.is_empty() {
+        if self.comparison.is_some() || self.round_trips.is_empty() {
             return;
         }
-        self.exchanges.sort_by_key(|timed| timed.sent_at);
-        let parts = split_at_clock_steps(&self.exchanges);
+        self.round_trips.sort_by_key(|timed| timed.sent_at);
+        let parts = split_at_clock_steps(&self.round_trips);
         let steps = parts.len() as u64 - 1;
-        let mut parts = parts.into_iter().map(|part| compare_clocks(&self.exchanges[part]));
-        let mut all = parts.next().expect("something was kept");
+        let mut parts = parts.into_iter().map(|part| compare_clocks(&self.round_trips[part]));
+        let mut all = parts.next().expect("at least one part exists");
         parts.for_each(|part| all.merge(&part));
         all.clock_steps = steps;
         self.comparison = Some(all);
-        self.exchanges = Vec::new();
+        self.round_trips = Vec::new();
     }
 
     /// Merges another flow.
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(lost(&[(0, 0), (1, 1)], 0), Some((0, 0)));
         // Requests 2 and 3 never arrived; the reply to 5 was lost.
         assert_eq!(lost(&[(1, 1), (4, 2), (6, 4)], 3), Some((2, 1)));
-        assert_eq!(lost(&[(1, 1), (4, 4), (6, 6)], 3), None, "numbers that are copied tell nothing");
+        assert_eq!(lost(&[(1, 1), (4, 4), (6, 6)], 3), None, "copied numbers show nothing");
         assert_eq!(
             lost(&[(1, 9), (4, 2_000_000)], 3),
             Some((0, 3)),

@@ -234,7 +234,7 @@ mod tests {
             series.entries(elapsed_ns).iter().map(|entry| (entry.messages, entry.length_ns)).collect()
         };
         assert_eq!(of(4_000), [(1, 1_000), (0, 1_000), (0, 1_000), (1, 1_000)]);
-        assert_eq!(of(9_000), of(4_000), "what came behind the last entry is in none");
+        assert_eq!(of(9_000), of(4_000), "data after the last entry is in none");
         assert_eq!(of(3_700), [(1, 1_000), (0, 1_000), (0, 1_000), (1, 700)]);
         assert_eq!(of(3_100), [(1, 1_000), (0, 1_000), (1, 1_100)], "too short for a rate");
         assert_eq!(of(0), of(4_000));

@@ -1,5 +1,5 @@
 //! Statistics of round trips as studies of radio links print them: the mean of the fastest, percentiles, late shares,
-//! missed frames, time-outs. All refer to the requests sent; a lost request ranks slowest. No line limits them.
+//! missed frames, timeouts. All refer to the requests sent; a lost request ranks slowest. No line limits them.
 
 use super::StudyStatistic;
 use super::protocol_counters::UNLIMITED;

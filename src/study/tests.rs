@@ -86,7 +86,7 @@ fn shares_match_their_rates() {
         let product = row.column.split(',').next().unwrap();
         rates.insert((product, row.case.as_str()), row.published.parse::<f64>());
     }
-    let mut slips = Vec::new();
+    let mut errors = Vec::new();
     for row in study.rows.iter().filter(|row| row.unit == "%") {
         let product = row.column.split(',').next().unwrap();
         let Some(Ok(rate)) = rates.get(&(product, row.case.as_str())) else { continue };
@@ -95,13 +95,13 @@ fn shares_match_their_rates() {
         let share: f64 = row.published.parse().unwrap();
         // Both are rounded to two decimals.
         let rounding = 0.005 + 100.0 * 0.005 / baud + 1e-9;
-        let slip = (100.0 * rate / baud - share).abs() > rounding;
-        assert_eq!(slip, row.note.starts_with("slip:"), "table {} {} {}", row.table, row.row, row.column);
-        if slip {
-            slips.push((row.table.as_str(), row.row.as_str(), product));
+        let error = (100.0 * rate / baud - share).abs() > rounding;
+        assert_eq!(error, row.note.starts_with("slip:"), "table {} {} {}", row.table, row.row, row.column);
+        if error {
+            errors.push((row.table.as_str(), row.row.as_str(), product));
         }
     }
-    assert_eq!(slips, [("8", "115200", "LS100"), ("9", "115200", "LS100")]);
+    assert_eq!(errors, [("8", "115200", "LS100"), ("9", "115200", "LS100")]);
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn wireless() -> Study {
     Study::by_name("wireless").unwrap()
 }
 
-/// Counted in the study's tables: a mean and nine deciles, four shares and the time-outs, of five links; and L2CAP,
+/// Counted in the study's tables: a mean and nine deciles, four shares and the timeouts, of five links; and L2CAP,
 /// which the study lacks.
 #[test]
 fn every_link_of_the_wireless_study_has_its_figures() {
