@@ -96,7 +96,14 @@ fn shares_match_their_rates() {
         // Both are rounded to two decimals.
         let rounding = 0.005 + 100.0 * 0.005 / baud + 1e-9;
         let error = (100.0 * rate / baud - share).abs() > rounding;
-        assert_eq!(error, row.note.starts_with("slip:"), "table {} {} {}", row.table, row.row, row.column);
+        assert_eq!(
+            error,
+            row.note.starts_with("inconsistent:"),
+            "table {} {} {}",
+            row.table,
+            row.row,
+            row.column
+        );
         if error {
             errors.push((row.table.as_str(), row.row.as_str(), product));
         }
@@ -114,7 +121,14 @@ fn rates_beyond_the_line_are_flagged() {
             _ => f64::MAX,
         };
         let above = row.published.parse::<f64>().is_ok_and(|published| published > limit);
-        assert_eq!(above, row.note.starts_with("above"), "table {} {} {}", row.table, row.row, row.column);
+        assert_eq!(
+            above,
+            row.note.starts_with("more than"),
+            "table {} {} {}",
+            row.table,
+            row.row,
+            row.column
+        );
     }
 }
 

@@ -22,7 +22,7 @@ fn every_figure_of_the_study_has_a_measured_counterpart() {
     }
     let words = words(&ended);
     assert!(words.contains("(shaper profile wifi: no radio)"), "{}", ended.stdout);
-    assert!(words.contains("over 100 ms TCP, 1.7 %: impossible, more than over 50 ms."));
+    assert!(words.contains("over 100 ms TCP, 1.7 %: impossible: above the share over 50 ms."));
 }
 
 #[test]
