@@ -328,7 +328,7 @@ fn an_unusable_port_is_one_line_and_status_2() {
     let cases: [(&[&str], &str); 7] = [
         (&["--serial", "/dev/no-such-port"], ": no such serial port"),
         (&["--serial", "/dev/null"], ": this is no serial port"),
-        (&["--serial", "ttyS0"], "'ttyS0' is no serial port: write its path from the root, like /dev/ttyS0"),
+        (&["--serial", "ttyS0"], "'ttyS0' is not a serial port. Write its absolute path, like /dev/ttyS0"),
         (&["--serial", serial, "--listen", &place], "another program uses it"),
         (&["--serial", serial, "--listen", "udp://127.0.0.1:0"], "a device server needs a stream"),
         (&["--serial", serial, "--length", "2k"], "packets of 2000 bytes do not fit in a buffer of 1024"),
@@ -378,6 +378,6 @@ fn the_program_reports_events_and_ends_on_a_signal() {
     let ended = process.ended();
     assert_eq!(ended.status, Some(2));
     let expected = "port 1: closed: its line is gone: was the adapter pulled out?\n\
-        error: no serial port is left to serve\n";
+        error: all serial ports have failed\n";
     assert_eq!(ended.stderr, expected);
 }

@@ -223,8 +223,7 @@ fn ctrl_c_ends_the_wait_for_a_locked_store() {
     // It waits at most half a minute.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(ended.status, Some(130), "{}", ended.stderr);
-    let message =
-        "the store cannot be opened: another program has locked it: --store FILE names another place";
+    let message = "the store cannot be opened: another program has locked it. Try --store FILE";
     assert!(ended.stderr.contains(message), "{}", ended.stderr);
     assert!(Run::from_json(&std::fs::read_to_string(&files[1]).unwrap()).unwrap().interrupted);
 }
