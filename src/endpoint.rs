@@ -27,6 +27,12 @@ pub enum EndpointError {
     NotHost { url: String, text: String, scheme: String },
     #[error("{url}: write an IPv6 address in brackets, like tcp://[::1]:7100")]
     UnbracketedIpv6 { url: String },
+    #[error(
+        "'{host}:{port}' may be an address, or an address and a port. Write [{host}]:{port} for the port"
+    )]
+    UnbracketedPort { host: String, port: String },
+    #[error("'{text}' is a serial port, not a host. Write serial://{device}")]
+    DeviceName { text: String, device: String },
     #[error("{url}: option '{option}' has no value: write {option}=…")]
     MissingValue { url: String, option: String },
     #[error("{url}: option '{option}' stands twice")]
@@ -190,6 +196,30 @@ pub fn offset_last_number(text: &str, offset: u32) -> Option<(String, u32)> {
     Some((format!("{}{number}{}", &text[..start], &text[end..]), number))
 }
 
+/// Refuses texts that look like a host and mean something else.
+fn check_bare_text(text: &str) -> Result<(), EndpointError> {
+    let text = text.split('?').next().unwrap_or_default();
+    let number = |prefix: &str| text.strip_prefix(prefix)?.parse::<u32>().ok();
+    // Windows counts from COM1, Linux from ttyS0.
+    let com = ["COM", "com"].into_iter().find_map(number).and_then(|number| number.checked_sub(1));
+    let tty = ["ttyS", "ttyUSB", "ttyACM", "ttyAMA"].into_iter().find_map(number);
+    let device = com.map(|number| format!("ttyS{number}")).or_else(|| tty.map(|_| text.to_owned()));
+    if let Some(device) = device {
+        return Err(EndpointError::DeviceName { text: text.to_owned(), device: format!("/dev/{device}") });
+    }
+    // Shorter numbers are more often the end of an address than a port.
+    match text.rsplit_once(':') {
+        Some((host, port))
+            if (4..=5).contains(&port.len())
+                && port.parse::<u16>().is_ok()
+                && host.parse::<Ipv6Addr>().is_ok() =>
+        {
+            Err(EndpointError::UnbracketedPort { host: host.to_owned(), port: port.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The URL for a text without a scheme: a device of this host, or a host with or without a port, reached over
 /// TCP.
 fn add_default_scheme(text: &str) -> Option<String> {
@@ -223,6 +253,7 @@ impl FromStr for Endpoint {
         if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(EndpointError::PortAlone(port.to_owned()));
         }
+        check_bare_text(text)?;
         let completed = add_default_scheme(text);
         let text = completed.as_deref().unwrap_or(text);
         let Some(scheme_end) = text.find("://").filter(|&at| at > 0 && text.len() <= MAX_URL_BYTES) else {
@@ -372,5 +403,20 @@ mod tests {
                 let _ = (url.host_port(), url.with_number_offset(n), url.with_port(1), url.option("a"), url.check_options(&[]));
             }
         }
+    }
+
+    #[test]
+    fn ports_and_devices_that_look_like_hosts_get_a_remedy() {
+        let error = |text: &str| text.parse::<Endpoint>().unwrap_err().to_string();
+        let texts = ["ttyS0", "ttyUSB3?baud=9600", "COM1", "::1:7100", "fe80::1:52001"];
+        insta::assert_snapshot!(texts.map(error).join("\n"), @r"
+        'ttyS0' is a serial port, not a host. Write serial:///dev/ttyS0
+        'ttyUSB3' is a serial port, not a host. Write serial:///dev/ttyUSB3
+        'COM1' is a serial port, not a host. Write serial:///dev/ttyS0
+        '::1:7100' may be an address, or an address and a port. Write [::1]:7100 for the port
+        'fe80::1:52001' may be an address, or an address and a port. Write [fe80::1]:52001 for the port
+        ");
+        assert_eq!(parse("com").as_str(), "tcp://com");
+        assert_eq!(parse("2001:db8::10").as_str(), "tcp://[2001:db8::10]");
     }
 }

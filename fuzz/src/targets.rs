@@ -400,7 +400,7 @@ pub fn linx(data: &[u8]) {
 /// The same bytes as Ethernet frames, each after a byte with its length.
 fn linx_over_ethernet(mut data: &[u8]) {
     let mut connection =
-        ethernet::EthernetConnection::new(ConnectionRole::Passive, [2; 6], [3; 6], 1500, 1, Time(0));
+        ethernet::EthernetConnection::new(ConnectionRole::Passive, [[2; 6], [3; 6]], 1500, 1, Time(0));
     let mut messages = Vec::new();
     while let Some((&length, rest)) = data.split_first() {
         let (frame, rest) = rest.split_at(rest.len().min(length.into()));

@@ -14,7 +14,7 @@ pub enum Fault {
     /// As [`Fault::TimedOut`], on a line to a device or back to its own port.
     #[error("the line fell silent")]
     SilentLine,
-    #[error("the peer closed the link")]
+    #[error("the remote closed the link")]
     Closed,
     /// The user ended the wait.
     #[error("interrupted")]
@@ -65,6 +65,9 @@ impl LinkError {
     }
 }
 
+/// The operation of a refusal by a remote that has replied before.
+pub(super) const VANISHED: &str = "the remote stopped replying during the run";
+
 /// Hint for a serial line without replies.
 pub const CHECK_LINE_HINT: &str =
     ": is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
@@ -72,6 +75,10 @@ pub const CHECK_LINE_HINT: &str =
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
         Fault::System { source, .. } if is_file_limit_reached(source) => RAISE_FILE_LIMIT_HINT,
+        Fault::System { operation: VANISHED, .. } => {
+            ": its port is closed now. Check whether it still runs, and its log"
+        }
+        Fault::Closed => ": check whether the server or device still runs, and its log",
         Fault::System { source, .. } => match source.kind() {
             io::ErrorKind::ConnectionRefused => {
                 ": the port is closed: start 'linkgauge serve' or another server there, or name another port"

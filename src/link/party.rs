@@ -209,6 +209,15 @@ pub enum StepOutcome {
     Done,
 }
 
+/// Prepares the link and the thread; returns the time after it.
+fn tune(link: &mut dyn Link, tuning: &Tuning, clock: &Clock) -> Result<Time, Fault> {
+    if let Some(cpu) = tuning.cpu {
+        cpu::pin_to_cpu(cpu).map_err(|error| Fault::Other(error.to_string()))?;
+    }
+    link.tune(tuning);
+    Ok(clock.now())
+}
+
 /// Performs the party's next step, waiting at most `max_wait`; `now` is the time after it.
 #[inline]
 pub fn perform_step(
@@ -234,19 +243,12 @@ pub fn perform_step(
                 Err(fault) => return Err(fault),
             }
         }
-        Step::Tune(tuning) => {
-            if let Some(cpu) = tuning.cpu {
-                cpu::pin_to_cpu(cpu).map_err(|error| Fault::Other(error.to_string()))?;
-            }
-            link.tune(&tuning);
-            *now = clock.now();
-        }
+        Step::Tune(tuning) => *now = tune(link, &tuning, clock)?,
         Step::Receive { into, until } => {
             let received = link.receive_batch(into, until.since(*now).min(max_wait));
             *now = clock.now();
-            match received {
-                Ok(()) => {
-                    let (bytes, longest) = into.total_and_longest();
+            match received.map(|()| into.total_and_longest()) {
+                Ok((bytes, longest)) => {
                     party.on_arriving(bytes, longest, *now);
                     party.on_received(*now);
                 }

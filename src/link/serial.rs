@@ -26,7 +26,7 @@ mod device;
 use device::{Options, SerialDevice};
 
 pub const TRANSPORT: Transport = Transport {
-    scheme: "serial",
+    scheme: tty::SCHEME,
     summary: "serial port of this host",
     example: "serial:///dev/ttyS0?baud=115200&flow=rtscts",
     options: &[

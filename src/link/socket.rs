@@ -16,6 +16,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::{SockAddr, Socket};
 
 use super::batch::{receive_single, send_first};
+use super::fault::VANISHED;
 use super::party::Tuning;
 use super::serial_line::PortControl;
 use super::{AcceptFilter, Batch, Caps, Facts, Fault, Framing, Link, LinkStatus, Listener, sys};
@@ -40,6 +41,8 @@ pub struct SocketLink {
     pub max_send_bytes: usize,
     /// The receive and send time-outs that the kernel has now.
     kernel_timeouts: [Option<Duration>; 2],
+    /// A refusal after this means that the remote has gone.
+    has_received: bool,
     busy_poll_total: Duration,
 }
 
@@ -59,6 +62,7 @@ impl SocketLink {
             read_facts,
             max_send_bytes: usize::MAX,
             kernel_timeouts: [None, None],
+            has_received: false,
             busy_poll_total: Duration::ZERO,
         }
     }
@@ -92,8 +96,23 @@ impl SocketLink {
                     left = until.map_or(left.saturating_sub(armed), |until| until.since(self.clock.now()));
                 }
                 Err(Errno::INTR) => {}
-                done => return done.map_err(|errno| io_fault(which, errno)),
+                done => return self.complete(which, done),
             }
+        }
+    }
+
+    /// The outcome of an operation, with its fault.
+    #[inline]
+    fn complete<T>(&mut self, which: IoDirection, done: Result<T, Errno>) -> Result<T, Fault> {
+        match done {
+            Ok(done) => {
+                self.has_received |= matches!(which, IoDirection::Receive);
+                Ok(done)
+            }
+            Err(Errno::CONNREFUSED) if self.has_received => {
+                Err(Fault::System { operation: VANISHED, source: Errno::CONNREFUSED.into() })
+            }
+            Err(errno) => Err(io_fault(which, errno)),
         }
     }
 
@@ -110,7 +129,7 @@ impl SocketLink {
             for _ in 0..16 {
                 match operation(&self.socket, false) {
                     Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
-                    done => return done.map_err(|errno| io_fault(which, errno)),
+                    done => return self.complete(which, done),
                 }
             }
             let now = self.clock.now();

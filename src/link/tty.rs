@@ -17,6 +17,9 @@ use super::serial_line::{FlowControl, Parity, SerialSettings, StopBits};
 use super::{Fault, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 
+/// The scheme of serial ports.
+pub const SCHEME: &str = "serial";
+
 /// The settings of a terminal. On the master side of a pseudo-terminal: those set by the program on the other
 /// side.
 pub fn read_settings(terminal: impl AsFd) -> Result<SerialSettings, Fault> {
@@ -109,7 +112,7 @@ pub fn configure(terminal: impl AsFd, wanted: &SerialSettings) -> Result<SerialS
 
 /// The endpoint of a terminal with these line settings.
 pub fn endpoint(path: &Path, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
-    format!("{}://{}?{}", super::serial::TRANSPORT.scheme, path.display(), line.endpoint_options()).parse()
+    format!("{}://{}?{}", SCHEME, path.display(), line.endpoint_options()).parse()
 }
 
 /// A pseudo-terminal: a stand-in for hardware holds the master, programs open the path.

@@ -23,6 +23,9 @@ use super::{
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
+use fallback::FallbackLink;
+
+mod fallback;
 
 pub const TRANSPORT: Transport = Transport {
     scheme: "udp",
@@ -78,6 +81,7 @@ fn caps(v6: bool) -> Caps {
     }
 }
 
+#[derive(Clone)]
 struct Options {
     ip: IpOptions,
     buffers: BufferOptions,
@@ -114,40 +118,50 @@ impl Options {
 }
 
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::from_endpoint(endpoint)?;
-    let mut last = Fault::TimedOut;
-    for address in resolve_addresses(endpoint, context, false)? {
-        let socket = options.open_socket(address)?;
-        options.ip.bind(&socket, address)?;
-        match socket.connect(&address.into()) {
-            Ok(()) => {
-                let first = VecDeque::new();
-                return Ok(Box::new(make_link(
-                    socket,
-                    address,
-                    &options,
-                    &context.clock,
-                    context.wait,
-                    first,
-                )));
-            }
-            Err(error) => last = Fault::System { operation: "connect", source: error },
-        }
+    let maker = LinkMaker::new(endpoint, context)?;
+    let mut addresses = resolve_addresses(endpoint, context, false)?.into();
+    let link = maker.connect_next(&mut addresses)?;
+    match addresses.is_empty() {
+        true => Ok(Box::new(link)),
+        false => Ok(Box::new(FallbackLink::new(link, maker, addresses))),
     }
-    Err(last)
 }
 
-fn make_link(
-    socket: Socket,
-    peer: SocketAddr,
-    options: &Options,
-    clock: &Clock,
+/// Makes the links of one endpoint.
+#[derive(Clone)]
+struct LinkMaker {
+    options: Options,
+    clock: Clock,
     wait: WaitMode,
-    first: VecDeque<Vec<u8>>,
-) -> DatagramLink {
-    // An IPv4 peer may appear as a mapped IPv6 address on a socket for both families.
-    let v6 = peer.ip().to_canonical().is_ipv6();
-    DatagramLink::new(SocketLink::new(socket, caps(v6), clock, wait, internet::facts), options.offload, first)
+}
+
+impl LinkMaker {
+    fn new(endpoint: &Endpoint, context: &OpenContext) -> Result<LinkMaker, Fault> {
+        let options = Options::from_endpoint(endpoint)?;
+        Ok(LinkMaker { options, clock: context.clock.clone(), wait: context.wait })
+    }
+
+    /// A link to the first of these addresses that the system has a route to; removes the tried ones.
+    fn connect_next(&self, addresses: &mut VecDeque<SocketAddr>) -> Result<DatagramLink, Fault> {
+        let mut last = Fault::TimedOut;
+        while let Some(address) = addresses.pop_front() {
+            let socket = self.options.open_socket(address)?;
+            self.options.ip.bind(&socket, address)?;
+            match socket.connect(&address.into()) {
+                Ok(()) => return Ok(self.make_link(socket, address, VecDeque::new())),
+                Err(error) => last = Fault::System { operation: "connect", source: error },
+            }
+        }
+        Err(last)
+    }
+
+    /// `first` are messages of this remote that have already been received.
+    fn make_link(&self, socket: Socket, remote: SocketAddr, first: VecDeque<Vec<u8>>) -> DatagramLink {
+        // An IPv4 remote may appear as a mapped IPv6 address on a socket for both families.
+        let v6 = remote.ip().to_canonical().is_ipv6();
+        let link = SocketLink::new(socket, caps(v6), &self.clock, self.wait, internet::facts);
+        DatagramLink::new(link, self.options.offload, first)
+    }
 }
 
 /// A datagram that waits for the accept filter.
@@ -162,9 +176,7 @@ struct UdpListener {
     socket: Socket,
     address: SocketAddr,
     endpoint: Endpoint,
-    options: Options,
-    clock: Clock,
-    wait: WaitMode,
+    maker: LinkMaker,
     receive_buffer: Vec<u8>,
     /// Datagrams of other senders that arrived while a link was made.
     backlog: VecDeque<WaitingDatagram>,
@@ -175,10 +187,10 @@ struct UdpListener {
 const MAX_BACKLOG_DATAGRAMS: usize = 1024;
 
 fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
-    let options = Options::from_endpoint(endpoint)?;
-    options.ip.refuse_bind_for_listener()?;
+    let maker = LinkMaker::new(endpoint, context)?;
+    maker.options.ip.refuse_bind_for_listener()?;
     let address = resolve_addresses(endpoint, context, true)?[0];
-    let socket = options.open_socket(address)?;
+    let socket = maker.options.open_socket(address)?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
     // Set only after binding: so a second listener is refused, but the sockets of the senders can share the
     // address.
@@ -193,9 +205,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
         socket,
         address,
         endpoint: endpoint.with_port(address.port())?,
-        options,
-        clock: context.clock.clone(),
-        wait: context.wait,
+        maker,
         receive_buffer: vec![0; MAX_MESSAGE_BYTES_V6],
         backlog: VecDeque::new(),
     }))
@@ -219,7 +229,7 @@ impl UdpListener {
             Some((ip, _)) => SocketAddr::new(mapped_like(ip, self.address), self.address.port()),
             None => self.address,
         };
-        let socket = self.options.open_socket(local)?;
+        let socket = self.maker.options.open_socket(local)?;
         socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
         socket.bind(&local.into()).map_err(Fault::system("bind"))?;
         socket.connect(&first.from).map_err(Fault::system("connect"))?;
@@ -241,7 +251,7 @@ impl UdpListener {
         }
         self.backlog = others;
         self.backlog.truncate(MAX_BACKLOG_DATAGRAMS);
-        Ok(Box::new(make_link(socket, sender, &self.options, &self.clock, self.wait, messages)))
+        Ok(Box::new(self.maker.make_link(socket, sender, messages)))
     }
 }
 
@@ -277,13 +287,13 @@ impl Listener for UdpListener {
         within: Duration,
         filter: &mut AcceptFilter,
     ) -> Result<(Box<dyn Link>, String), Fault> {
-        let until = self.clock.now() + within;
+        let until = self.maker.clock.now() + within;
         let mut reply = Vec::new();
         loop {
             let first = match self.next_datagram() {
                 Ok(first) => first,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let left = until - self.clock.now();
+                    let left = until - self.maker.clock.now();
                     if left.is_zero() {
                         return Err(Fault::TimedOut);
                     }
@@ -306,7 +316,7 @@ impl Listener for UdpListener {
                 Admission::Drop => {}
             }
             // A flood must not keep the caller from its other work.
-            if self.clock.now() >= until {
+            if self.maker.clock.now() >= until {
                 return Err(Fault::TimedOut);
             }
         }

@@ -107,12 +107,15 @@ fn frames_of_the_ethernet_connection_manager() {
     ];
     for (number, word) in words().iter().enumerate() {
         let mut frame = Vec::new();
-        ethernet_cm::encode_data(5, false, UNFRAGMENTED_TAG, 0, 0, [&[], word], &mut frame);
+        let header =
+            ethernet_cm::DataHeader { id: 5, has_more: false, tag: UNFRAGMENTED_TAG, to: 0, from: 0 };
+        ethernet_cm::encode_data(&header, [&[], word], &mut frame);
         ethernet_cm::write_sequence(&mut frame, false, 1, number as u16);
         frames.push(frame);
     }
     let (mut first, mut last) = (Vec::new(), Vec::new());
-    ethernet_cm::encode_data(5, true, 1, 2, 1, [&[0, 0, 0x28, 0x73], &[0; 1476]], &mut first);
+    let header = ethernet_cm::DataHeader { id: 5, has_more: true, tag: 1, to: 2, from: 1 };
+    ethernet_cm::encode_data(&header, [&[0, 0, 0x28, 0x73], &[0; 1476]], &mut first);
     ethernet_cm::write_sequence(&mut first, true, 1, 7);
     ethernet_cm::encode_fragment(5, false, 1, &[0; 8], &mut last);
     ethernet_cm::write_sequence(&mut last, false, 1, 8);

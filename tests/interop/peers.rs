@@ -158,7 +158,7 @@ fn a_discard_that_closes_early_is_incomplete() {
     let (_socat, url) = each_connection("SYSTEM:head -c 100000 >/dev/null");
     let said = linkgauge(&format!("throughput {url} --peer discard --volume 100M --timeout 2s"));
     assert_eq!(said.status, 2, "{}", said.errors);
-    assert!(said.errors.contains("the peer closed the link"), "{}", said.errors);
+    assert!(said.errors.contains("the remote closed the link"), "{}", said.errors);
     assert!(said.count("delivered_bytes") < 100_000_000, "{}", said.run);
 }
 

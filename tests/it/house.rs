@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use linkgauge::link::{TRANSPORTS, Transport};
 
+mod module_graph;
+
 /// Folders of the tests: the fast lane, what needs programs of other people, and what both share.
 const TESTS: [&str; 3] = ["tests/it", "tests/interop", "tests/common"];
 
@@ -32,6 +34,39 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// Maximum length of a file, so that a reader can survey it.
 const MOST_LINES: usize = 700;
+
+/// Maximum lines of a function, and maximum parameters besides `self`.
+const MOST_FUNCTION_LINES: usize = 60;
+const MOST_PARAMETERS: usize = 5;
+
+/// Functions above these limits that are still to be split, as `file: function`. The list only shrinks.
+const LONG_FUNCTIONS: &[&str] = &[
+    "cmd/serve.rs: run",
+    "protocol/iperf3/mod.rs: open_endpoint",
+    "protocol/linkgauge/mod.rs: open",
+    "protocol/linkgauge/mod.rs: open_session",
+    "protocol/pakbus/client/job.rs: handle_reply",
+    "report/chart.rs: build_chart",
+    "report/chart/ports.rs: ports_chart",
+    "report/csv.rs: cells",
+    "report/html.rs: count_rows",
+    "report/sample_runs.rs: full",
+    "report/sample_runs.rs: study",
+    "report/table.rs: add_case",
+    "report/text.rs: push_notes",
+    "schedule/accumulator.rs: into_result",
+    "workload/latency.rs: new",
+    "workload/throughput/figures.rs: figures",
+];
+
+/// Groups of files that still use each other in a circle. The list only shrinks.
+const CIRCLES: &[&[&str]] = &[
+    &["metric/threshold.rs", "plan.rs", "run.rs"],
+    &["protocol/linkgauge/proof.rs", "protocol/linkgauge/wire.rs"],
+    &["protocol/pakbus/client.rs", "protocol/shorthand.rs"],
+    &["protocol/pakbus/codec.rs", "protocol/pakbus/value.rs"],
+    &["report/csv.rs", "report/html.rs", "report/study.rs"],
+];
 
 /// One file of Rust, as written and without its comments and the contents of its strings.
 struct Source {
@@ -190,6 +225,80 @@ fn uses(code: &str) -> BTreeSet<String> {
     used
 }
 
+/// A function as written.
+struct Function {
+    name: String,
+    lines: usize,
+    /// Without `self`.
+    parameters: usize,
+}
+
+/// The functions of a file, from their indentation.
+fn functions(code: &str) -> Vec<Function> {
+    let lines: Vec<&str> = code.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let Some(at) = words.iter().position(|word| *word == "fn") else { continue };
+        let qualifiers = ["pub", "pub(crate)", "pub(super)", "const", "unsafe"];
+        let Some(name) =
+            words.get(at + 1).filter(|_| words[..at].iter().all(|word| qualifiers.contains(word)))
+        else {
+            continue;
+        };
+        let name = name.split(['(', '<']).next().unwrap_or(name).to_owned();
+        let indent = line.len() - line.trim_start().len();
+        let ends = |line: &str| {
+            let depth = line.len() - line.trim_start().len();
+            depth == indent && (line.trim_start().starts_with('}') || line.ends_with(';'))
+        };
+        let one_line = line.ends_with('}') || line.ends_with(';');
+        let last =
+            if one_line { 0 } else { lines[start + 1..].iter().take_while(|line| !ends(line)).count() + 1 };
+        found.push(Function { name, lines: last + 1, parameters: parameters(&lines[start..].join("\n")) });
+    }
+    found
+}
+
+/// Number of parameters of the function that begins here, without `self`.
+fn parameters(text: &str) -> usize {
+    // The parameters follow the name, or the type parameters behind it.
+    let Some(open) = text.find(['(', '<']) else { return 0 };
+    let mut at = open;
+    if text[open..].starts_with('<') {
+        let mut depth = 0;
+        let close = text[open..].char_indices().find(|&(index, c)| {
+            let is_arrow = text[..open + index].ends_with('-');
+            depth += i32::from(c == '<') - i32::from(c == '>' && !is_arrow);
+            depth == 0
+        });
+        at += close.map_or(0, |(index, _)| index);
+    }
+    let Some(first) = text[at..].find('(') else { return 0 };
+    let (mut depth, mut count, mut item) = (0, 0, String::new());
+    for c in text[at + first..].chars() {
+        let is_end = depth == 1 && (c == ')' || c == ',');
+        if is_end {
+            let item = std::mem::take(&mut item);
+            let item = item.trim().trim_start_matches("mut ").trim_start_matches('&');
+            let is_self = item.ends_with("self");
+            count += usize::from(!item.is_empty() && !is_self);
+        } else if depth > 0 && !(c == '>' && item.ends_with('-')) {
+            item.push(c);
+        }
+        match c {
+            '(' | '[' | '<' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            '>' if !item.ends_with('-') => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    count
+}
+
 /// Fails with all of `found`, and what to do about them.
 fn none(found: Vec<String>, remedy: &str) {
     assert!(found.is_empty(), "\n{}\n{remedy}\n", found.join("\n"));
@@ -346,6 +455,46 @@ fn no_upper_layer_asks_for_the_transport() {
 }
 
 #[test]
+fn no_function_is_too_long_to_survey() {
+    let mut long = Vec::new();
+    for source in sources("src") {
+        for function in functions(source.product()) {
+            if function.lines > MOST_FUNCTION_LINES || function.parameters > MOST_PARAMETERS {
+                long.push(format!("{}: {}", source.path.trim_start_matches("src/"), function.name));
+            }
+        }
+    }
+    let new = long.iter().filter(|function| !LONG_FUNCTIONS.contains(&function.as_str())).cloned();
+    none(
+        new.collect(),
+        "At most 60 lines and 5 parameters: split the function, or group values that belong together.",
+    );
+    let gone = LONG_FUNCTIONS.iter().filter(|function| !long.iter().any(|long| long == *function));
+    none(gone.map(|function| (*function).to_owned()).collect(), "Remove these lines from LONG_FUNCTIONS.");
+}
+
+#[test]
+fn no_files_use_each_other_in_a_circle() {
+    let sources = sources("src");
+    let circles = module_graph::circles(&sources);
+    let new: Vec<String> = circles
+        .iter()
+        .filter(|circle| {
+            !CIRCLES.iter().any(|known| circle.iter().all(|file| known.contains(&file.as_str())))
+        })
+        .map(|circle| circle.join(", "))
+        .collect();
+    none(
+        new,
+        "These files use each other in a circle. Move what both need to a file below them, or make one the child of \
+         the other.",
+    );
+    let is_gone = |known: &&&[&str]| !circles.iter().any(|circle| circle == *known);
+    let gone = CIRCLES.iter().filter(is_gone).map(|circle| circle.join(", "));
+    none(gone.collect(), "These circles are gone or smaller: correct CIRCLES.");
+}
+
+#[test]
 fn every_file_opens_with_its_purpose() {
     let mut wrong = Vec::new();
     for source in ["src", "fuzz/src"].iter().chain(&TESTS).flat_map(|folder| sources(folder)) {
@@ -411,6 +560,9 @@ fn modules(path: &Path, code: &str, roots: &[&str]) -> Vec<PathBuf> {
 fn this_file_reads_rust_as_rust_does() {
     let blanked = code("a // b\n\"c\\\"d\" e /* f */ r#\"g\"h\"# '\"' i");
     assert_eq!(blanked.split_whitespace().collect::<Vec<_>>(), ["a", "e", "i"]);
+    let code = "    pub fn a<T: Fn(u8) -> u8>(&mut self, b: Vec<(u8, u8)>, c: impl Fn(u8, u8) -> u8) -> u8 {\n        b\n    }\n";
+    let [function] = &functions(code)[..] else { panic!("one function") };
+    assert_eq!((function.name.as_str(), function.lines, function.parameters), ("a", 3, 2));
     let used = uses("use crate::{plan::{Case, Stop}, link};\ncrate::protocol::x(); use crate::units;");
     assert_eq!(used.into_iter().collect::<Vec<_>>(), ["link", "plan", "protocol", "units"]);
 }

@@ -241,7 +241,10 @@ fn a_server_that_stalls_or_closes_is_given_up_at_every_step() {
             true => Then::Close,
             false => Then::Honestly,
         }));
-        assert_eq!(closes, "the peer closed the link", "{name}");
+        assert_eq!(
+            closes, "the remote closed the link: check whether the server or device still runs, and its log",
+            "{name}"
+        );
     }
 }
 
@@ -370,7 +373,10 @@ fn a_refused_connection_is_named() {
 fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     let latency = "workload = \"latency\"\ncount = 5\nwarm_up_count = 0\ntimeout = \"1s\"\nsize = 100";
     let (said, result) = run(Liar::with_data(|stream| drop(stream.read(&mut [0; 1000]))), latency);
-    assert_eq!(said, "the peer closed the link");
+    assert_eq!(
+        said,
+        "the remote closed the link: check whether the server or device still runs, and its log"
+    );
     assert_eq!((result.cases[0].figures.counts.sent, result.cases[0].figures.counts.lost), (1, 1));
 
     // Reads nothing: small messages get lost in its buffer, large ones do not fit.

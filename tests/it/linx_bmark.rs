@@ -264,11 +264,11 @@ fn a_broken_link_ends_the_run_with_its_results_so_far() {
         broken_by(&[INIT]),
         broken_by(&[CONNECT]),
     ].join("\n"), @r"
-    not measured as planned: URL: the peer closed the link
-    not measured as planned: URL: the peer closed the link
+    not measured as planned: URL: the remote closed the link: check whether the server or device still runs, and its log
+    not measured as planned: URL: the remote closed the link: check whether the server or device still runs, and its log
     not measured as planned: URL: the far node used an address above 1024
     not measured as planned: URL: a message is longer than LINX over TCP allows
     not measured as planned: URL: the far node began again in the middle
-    not measured as planned: URL: the peer closed the link
+    not measured as planned: URL: the remote closed the link: check whether the server or device still runs, and its log
     ");
 }

@@ -246,7 +246,7 @@ fn servers_that_lie_stall_or_vanish_get_one_clear_line() {
     error: URL: no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO?
     error: URL: no block came: the far end fell silent; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
     error: URL: no block came: the far end closed the link; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
-    error: URL: the peer closed the link; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
+    error: URL: the remote closed the link: check whether the server or device still runs, and its log; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
     error: URL: the far end fell silent in mid-block, after 476 of 1024 bytes
     error: URL: the far end closed the link in mid-block, after 476 of 1024 bytes
     error: URL: it goes on behind its last block

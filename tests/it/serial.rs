@@ -181,7 +181,12 @@ fn a_vanished_line_leaves_the_results_so_far() {
     let (url, directory) = (plug.url(""), tempfile::tempdir().unwrap());
     let running = under_way(&url, directory.path());
     drop(plug);
-    refused(&running.ended(), &format!("{url}: the peer closed the link"));
+    refused(
+        &running.ended(),
+        &format!(
+            "{url}: the remote closed the link: check whether the server or device still runs, and its log"
+        ),
+    );
     let case = &document(directory.path())["cases"][0];
     assert_eq!((&case["complete"], &case["got"]["virtual"]), (&Value::Bool(false), &Value::Bool(true)));
     assert!(case["received"].as_u64().unwrap() > 0, "{case}");

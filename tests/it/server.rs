@@ -384,7 +384,14 @@ fn a_killed_server_leaves_the_results_so_far() {
             in_the_middle(&[&[workload, &url], flags].concat(), |_| server.process.0.kill().unwrap());
         assert_eq!(ended.status, Some(2), "{}", ended.stderr);
         let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error")).collect();
-        assert_eq!(lines, [format!("error: {url}: the peer closed the link")], "{}", ended.stderr);
+        assert_eq!(
+            lines,
+            [format!(
+                "error: {url}: the remote closed the link: check whether the server or device still runs, and its log"
+            )],
+            "{}",
+            ended.stderr
+        );
         let case = &document["cases"][0];
         assert_eq!(case["complete"], false);
         assert_eq!(document.get("interrupted"), None);

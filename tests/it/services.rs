@@ -47,6 +47,6 @@ fn a_server_that_is_not_chargen_is_reported() {
     });
     let said = linkgauge(&format!("throughput tcp://{place} --peer chargen -t 10s"));
     assert_eq!((said.status, said.count("delivered_bytes")), (2, 6), "{}", said.run);
-    assert!(said.errors.contains("the peer closed the link"), "{}", said.errors);
+    assert!(said.errors.contains("the remote closed the link"), "{}", said.errors);
     assert!(said.count("corrupt_bytes") > 0);
 }

@@ -101,8 +101,7 @@ pub fn make_carrier(
         .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
     let connection = EthernetConnection::new(
         side,
-        device.address,
-        node.remote,
+        [device.address, node.remote],
         device.mtu,
         fastrand::u64(..),
         clock.now(),

@@ -191,17 +191,21 @@ pub fn encode_nack(id: u8, ack: u16, first: u16, count: u8) -> [u8; 12] {
     frame
 }
 
+/// The fields of the first frame of a message.
+pub struct DataHeader {
+    /// The connection ID of the receiver.
+    pub id: u8,
+    /// Further frames of the message follow.
+    pub has_more: bool,
+    pub tag: u16,
+    pub to: u32,
+    pub from: u32,
+}
+
 /// The first frame of a message, with data in two parts. [`write_sequence`] writes acknowledgement and
 /// sequence number.
-pub fn encode_data(
-    id: u8,
-    more: bool,
-    tag: u16,
-    to: u32,
-    from: u32,
-    pieces: [&[u8]; 2],
-    frame: &mut Vec<u8>,
-) {
+pub fn encode_data(header: &DataHeader, pieces: [&[u8]; 2], frame: &mut Vec<u8>) {
+    let &DataHeader { id, has_more: more, tag, to, from } = header;
     frame.extend_from_slice(&main_word(ACK, id, DATA_HEADER_BYTES + pieces[0].len() + pieces[1].len()));
     frame.extend_from_slice(&ack_word(UDATA, false, 0, 0));
     frame.extend_from_slice(&(NONE << 28 | u32::from(more) << 15 | u32::from(tag)).to_be_bytes());

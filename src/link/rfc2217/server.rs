@@ -204,7 +204,6 @@ impl PortSession {
         port: &mut dyn PortControl,
     ) -> Result<(), Fault> {
         let first = value.first().copied().unwrap_or(0);
-        let now = self.settings;
         let one = match code {
             // A query is empty, or a zero from one server.
             code::SIGNATURE if value.iter().all(|&byte| byte == 0) => {
@@ -213,25 +212,12 @@ impl PortSession {
             }
             code::BAUD => {
                 let wanted = command::decode_baud(value).filter(|&baud| baud > 0);
-                self.apply_settings(wanted.map(|baud| SerialSettings { baud, ..now }), port)?;
+                let settings = wanted.map(|baud| SerialSettings { baud, ..self.settings });
+                self.apply_settings(settings, port)?;
                 command::write_command(code + REPLY_OFFSET, &self.settings.baud.to_be_bytes(), replies);
                 return Ok(());
             }
-            code::DATA => {
-                let wanted = command::decode_data_bits(first);
-                self.apply_settings(wanted.map(|data_bits| SerialSettings { data_bits, ..now }), port)?;
-                self.settings.data_bits
-            }
-            code::PARITY => {
-                let wanted = command::decode_parity(first);
-                self.apply_settings(wanted.map(|parity| SerialSettings { parity, ..now }), port)?;
-                command::encode_parity(self.settings.parity)
-            }
-            code::STOP => {
-                let wanted = command::decode_stop_bits(first);
-                self.apply_settings(wanted.map(|stop| SerialSettings { stop_bits: stop, ..now }), port)?;
-                command::encode_stop_bits(self.settings.stop_bits)
-            }
+            code::DATA | code::PARITY | code::STOP => self.handle_framing(code, first, port)?,
             code::CONTROL => match self.handle_control(first, port)? {
                 Some(state) => state,
                 None => return Ok(()),
@@ -265,6 +251,24 @@ impl PortSession {
         };
         command::write_command(code + REPLY_OFFSET, &[one], replies);
         Ok(())
+    }
+
+    /// Sets data bits, parity or stop bits; returns the effective value.
+    fn handle_framing(&mut self, code: u8, value: u8, port: &mut dyn PortControl) -> Result<u8, Fault> {
+        let now = self.settings;
+        let wanted = match code {
+            code::DATA => {
+                command::decode_data_bits(value).map(|data_bits| SerialSettings { data_bits, ..now })
+            }
+            code::PARITY => command::decode_parity(value).map(|parity| SerialSettings { parity, ..now }),
+            _ => command::decode_stop_bits(value).map(|stop_bits| SerialSettings { stop_bits, ..now }),
+        };
+        self.apply_settings(wanted, port)?;
+        Ok(match code {
+            code::DATA => self.settings.data_bits,
+            code::PARITY => command::encode_parity(self.settings.parity),
+            _ => command::encode_stop_bits(self.settings.stop_bits),
+        })
     }
 
     /// Configures the port only if a setting changes: a driver may disturb the line even without a change.

@@ -108,22 +108,16 @@ impl TelnetDecoder {
             let byte = first[0];
             match self.state {
                 DecoderState::Data => self.state = DecoderState::Command,
-                DecoderState::Command => {
+                DecoderState::Command if byte == IAC => {
                     self.state = DecoderState::Data;
-                    match byte {
-                        IAC => return Some(TelnetEvent::Data(first)),
-                        SB => {
-                            self.subnegotiation.clear();
-                            self.state = DecoderState::Subnegotiation;
-                            return Some(TelnetEvent::SubnegotiationStart);
-                        }
-                        // Single-byte commands are for terminals.
-                        _ => {
-                            self.state =
-                                TelnetVerb::from_byte(byte).map_or(DecoderState::Data, DecoderState::Option)
-                        }
-                    }
+                    return Some(TelnetEvent::Data(first));
                 }
+                DecoderState::Command if byte == SB => {
+                    self.begin_subnegotiation();
+                    return Some(TelnetEvent::SubnegotiationStart);
+                }
+                // Single-byte commands are for terminals.
+                DecoderState::Command => self.begin_command(byte),
                 DecoderState::Option(verb) => {
                     self.state = DecoderState::Data;
                     return Some(TelnetEvent::Negotiation(verb, byte));
@@ -146,15 +140,19 @@ impl TelnetDecoder {
                     }
                 }
                 // Another command instead of the end: the sub-negotiation was aborted.
-                DecoderState::SubnegotiationCommand if byte == SB => {
-                    self.subnegotiation.clear();
-                    self.state = DecoderState::Subnegotiation;
-                }
-                DecoderState::SubnegotiationCommand => {
-                    self.state = TelnetVerb::from_byte(byte).map_or(DecoderState::Data, DecoderState::Option);
-                }
+                DecoderState::SubnegotiationCommand if byte == SB => self.begin_subnegotiation(),
+                DecoderState::SubnegotiationCommand => self.begin_command(byte),
             }
         }
+    }
+
+    fn begin_subnegotiation(&mut self) {
+        self.subnegotiation.clear();
+        self.state = DecoderState::Subnegotiation;
+    }
+
+    fn begin_command(&mut self, byte: u8) {
+        self.state = TelnetVerb::from_byte(byte).map_or(DecoderState::Data, DecoderState::Option);
     }
 
     fn push_byte(&mut self, byte: u8) {

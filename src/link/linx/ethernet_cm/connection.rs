@@ -118,11 +118,10 @@ pub struct EthernetConnection {
 const ENTRY_HEADER_BYTES: usize = 12;
 
 impl EthernetConnection {
-    /// `own_mtu`: limit of the device; `seed` makes the ticks and the identity differ between connections.
+    /// The addresses are those of this end and of the remote. `own_mtu`: limit of the device; `seed` makes the ticks and the identity differ between connections.
     pub fn new(
         side: ConnectionRole,
-        own: MacAddress,
-        far: MacAddress,
+        [own, remote]: [MacAddress; 2],
         own_mtu: usize,
         seed: u64,
         now: Time,
@@ -134,7 +133,7 @@ impl EthernetConnection {
         EthernetConnection {
             role: side,
             local_mac: own,
-            remote_mac: far,
+            remote_mac: remote,
             local_mtu: own_mtu.min(MAX_FRAME_BYTES),
             local_id: own_id,
             random,
@@ -511,15 +510,14 @@ impl EthernetConnection {
         }
         let tag = if fits_one_frame { UNFRAGMENTED_TAG } else { self.tag };
         let mut frame = self.take_spare_frame();
-        super::encode_data(
-            self.remote_id,
-            !fits_one_frame,
+        let header = super::DataHeader {
+            id: self.remote_id,
+            has_more: !fits_one_frame,
             tag,
-            destination,
-            source,
-            [head, first],
-            &mut frame,
-        );
+            to: destination,
+            from: source,
+        };
+        super::encode_data(&header, [head, first], &mut frame);
         self.frames.push_back(frame);
         while !rest.is_empty() {
             let (chunk, left) = rest.split_at(rest.len().min(further));

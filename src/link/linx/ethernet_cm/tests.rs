@@ -42,13 +42,21 @@ fn the_handshake_is_that_of_real_nodes() {
 #[test]
 fn data_and_acknowledgements_are_those_of_real_nodes() {
     let mut frame = Vec::new();
-    encode_data(1, false, UNFRAGMENTED_TAG, 0, 0, [&hex("00000005"), &hex("00000002")], &mut frame);
+    encode_data(
+        &DataHeader { id: 1, has_more: false, tag: UNFRAGMENTED_TAG, to: 0, from: 0 },
+        [&hex("00000005"), &hex("00000002")],
+        &mut frame,
+    );
     write_sequence(&mut frame, false, 0, 0);
     assert_eq!(frame, hex("4600801c 20000000 f0007fff 00000000 00000000 00000005 00000002"));
     write_sequence(&mut frame, true, 2, 3);
     assert_eq!(frame[4..8], hex("28002003"));
     let mut long = Vec::new();
-    encode_data(1, true, 1, 1, 1, [&hex("00002873"), &[0; 1476]], &mut long);
+    encode_data(
+        &DataHeader { id: 1, has_more: true, tag: 1, to: 1, from: 1 },
+        [&hex("00002873"), &[0; 1476]],
+        &mut long,
+    );
     write_sequence(&mut long, false, 2, 5);
     assert_eq!(long[..24], hex("460085dc 20002005 f0008001 00000001 00000001 00002873"));
     let mut last = Vec::new();

@@ -28,8 +28,8 @@ struct Pair {
 impl Pair {
     fn new(mtu: usize) -> Pair {
         let ends = [
-            EthernetConnection::new(ConnectionRole::Active, A, B, mtu, 1, Time(0)),
-            EthernetConnection::new(ConnectionRole::Passive, B, A, 1500, 2, Time(0)),
+            EthernetConnection::new(ConnectionRole::Active, [A, B], mtu, 1, Time(0)),
+            EthernetConnection::new(ConnectionRole::Passive, [B, A], 1500, 2, Time(0)),
         ];
         Pair {
             ends,
@@ -274,7 +274,7 @@ fn transcript(text: &str, replayed: char) -> Vec<String> {
     let (own, remote) = if replayed == '>' { (B, A) } else { (A, B) };
     // The node marked '>' was the caller.
     let side = if replayed == '>' { ConnectionRole::Passive } else { ConnectionRole::Active };
-    let mut connection = EthernetConnection::new(side, own, remote, 1500, 1, Time(0));
+    let mut connection = EthernetConnection::new(side, [own, remote], 1500, 1, Time(0));
     connection.local_id = 1;
     let mut lines = Vec::new();
     for (from, frame) in captured(text) {
