@@ -12,11 +12,13 @@ use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
+use linkgauge::host::check::{self, CheckVerdict};
 use linkgauge::lab::logger::{Logger, LoggerConfig, LoggerOptions, generate_content};
 use linkgauge::lab::{RunningStandIn, STAND_INS};
 use linkgauge::link::{Dialer, TRANSPORTS};
 use linkgauge::protocol::{self, ServerConfig};
-use linkgauge::run::Warning;
+use linkgauge::report;
+use linkgauge::run::{Run, Warning};
 use linkgauge::schedule;
 use linkgauge::serve::Server;
 use linkgauge::units::format_duration;
@@ -24,7 +26,7 @@ use linkgauge::units::format_duration;
 use super::Status;
 use super::help::DURATION;
 use super::measure::{Measurement, PlanFlags, measure, run_status};
-use super::output::{OutputFlags, finish_all, is_dash, print_message};
+use super::output::{OutputFlags, finish_all, is_dash, print_message, print_text, terminal_options};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
 
@@ -70,6 +72,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     let plan = schedule::check(plan)?;
     if !quiet {
+        load_warning().into_iter().for_each(print_message);
         print_message(format_args!(
             "linkgauge demo: {} cases in about {}; all links are inside this machine",
             plan.cases().len(),
@@ -79,14 +82,40 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut plan_flags = PlanFlags::default();
     plan_flags.output = output;
     let Measurement { mut run, events } = measure(&plan, &plan_flags, dialer)?;
-    run.warnings.extend(run_warnings(found.unavailable));
-    let written = plan_flags.output.write(&run, true);
-    flags.save.save_or_warn(&run, quiet);
-    finish_all([events, written])?;
+    run.warnings.extend(run_warnings(found.unavailable.clone()));
+    let overview = plan_flags.output.prints_text() && !plan_flags.output.all;
+    let written = plan_flags.output.write(&run, !overview);
+    let shown = if overview { print_overview(&run, &found.unavailable_schemes) } else { Ok(()) };
     if !quiet {
         print_written_files(&[&html, &json]);
+        print_message(NEXT_STEPS);
     }
+    flags.save.save_or_warn(&run, quiet);
+    finish_all([events, written, shown])?;
     Ok(run_status(&run))
+}
+
+const NEXT_STEPS: &str =
+    "To measure a network: linkgauge serve tcp://0.0.0.0 on the other machine, linkgauge latency OTHER here.";
+
+/// Prints one row per kind of link, and the kinds that this host lacks.
+fn print_overview(run: &Run, unavailable_schemes: &[&str]) -> Result<()> {
+    print_text(|stdout| {
+        report::write_overview(run, &terminal_options(), stdout)?;
+        match unavailable_schemes {
+            [] => Ok(()),
+            schemes => {
+                writeln!(stdout, "  skipped: {} (reasons: linkgauge doctor --all)", schemes.join(", "))
+            }
+        }
+    })
+}
+
+/// A warning if other programs keep this host busy.
+fn load_warning() -> Option<String> {
+    let load = check::run_checks().into_iter().find(|check| check.name == "load")?;
+    (load.verdict != CheckVerdict::Good)
+        .then(|| format!("warning: {}. The figures will be worse than usual.", load.finding))
 }
 
 fn title() -> String {
@@ -99,15 +128,18 @@ struct HostLinks {
     loopback_urls: Vec<Endpoint>,
     /// Transports that cannot be opened here, with reason and remedy.
     unavailable: Vec<Warning>,
+    unavailable_schemes: Vec<&'static str>,
 }
 
 /// Listens at every endpoint of every transport once.
 fn probe_transports(directory: &TemporaryDirectory, dialer: &Dialer) -> HostLinks {
-    let mut found = HostLinks { loopback_urls: Vec::new(), unavailable: Vec::new() };
+    let mut found =
+        HostLinks { loopback_urls: Vec::new(), unavailable: Vec::new(), unavailable_schemes: Vec::new() };
     for transport in TRANSPORTS {
         if let Err(unavailable) = (transport.available)() {
             let what = format!("{}: {}", transport.summary, unavailable.reason);
             found.unavailable.push(unavailable_warning(what, unavailable.remedy));
+            found.unavailable_schemes.push(transport.scheme);
             continue;
         }
         for url in (transport.loopback_urls)(&directory.path.to_string_lossy()) {
@@ -118,11 +150,13 @@ fn probe_transports(directory: &TemporaryDirectory, dialer: &Dialer) -> HostLink
             match tried {
                 Ok(url) => found.loopback_urls.push(url),
                 Err(error) => {
-                    found.unavailable.push(unavailable_warning(format!("{error:#}"), UNAVAILABLE_REMEDY))
+                    found.unavailable.push(unavailable_warning(format!("{error:#}"), UNAVAILABLE_REMEDY));
+                    found.unavailable_schemes.push(transport.scheme);
                 }
             }
         }
     }
+    found.unavailable_schemes.dedup();
     found
 }
 
@@ -213,7 +247,7 @@ fn print_written_files(files: &[&Path]) {
     let files: Vec<String> =
         files.iter().filter(|path| !is_dash(path)).map(|path| path.display().to_string()).collect();
     if !files.is_empty() {
-        print_message(format_args!("\nwritten: {}", files.join(" and ")));
+        print_message(format_args!("Written: {}", files.join(" and ")));
     }
 }
 

@@ -83,7 +83,7 @@ static EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("demo", "every kind of link, one row each"),
             ("demo --quick", "the same in about 5 s"),
-            ("demo --html demo.html", "with the page in another file"),
+            ("demo --all", "every case, with all notes"),
         ],
     ),
     (
@@ -169,7 +169,7 @@ static EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("show", "the last run"),
             ("show 84181a --html report.html", "a saved run as a page"),
-            ("show a.json --format csv", "a run document as CSV"),
+            ("show last --notes", "with every note and warning"),
             ("show tag:before,tag:after --html both.html", "several runs on one page"),
         ],
     ),

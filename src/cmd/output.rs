@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use linkgauge::report::{self, MAX_RUN_GROUPS, ReportFormat, ReportOptions, RunGroup};
+use linkgauge::report::{self, Detail, MAX_RUN_GROUPS, ReportFormat, ReportOptions, RunGroup};
 use linkgauge::run::Run;
 use rustix::fs::FileType;
 
@@ -34,6 +34,9 @@ pub struct OutputFlags {
     /// Format of standard output
     #[arg(long, help_heading = OUTPUT, value_name = "FORMAT", value_parser = format_values(), hide_short_help = true)]
     format: Option<String>,
+    /// Print all tables, figures, notes and warnings
+    #[arg(long, visible_alias = "notes", help_heading = OUTPUT)]
+    pub all: bool,
     /// Print errors only
     #[arg(long, short, help_heading = OUTPUT)]
     pub quiet: bool,
@@ -101,13 +104,15 @@ impl OutputFlags {
             None if self.quiet || !table => None,
             named => Some(named.unwrap_or("text")),
         };
+        let detail = if self.all { Detail::Full } else { Detail::Summary };
+        let options = ReportOptions { detail, ..terminal_options() };
         let files = self.file_targets().filter(|(_, path)| !is_dash(path));
         let files = files.map(|(name, path)| {
             write_file(path, |file| write(find_format(name), &ReportOptions::default(), file))
         });
         let stdout = on_stdout
             .into_iter()
-            .map(|name| print_report(name, |out| write(find_format(name), &terminal_options(), out)));
+            .map(|name| print_report(name, |out| write(find_format(name), &options, out)));
         finish_all(files.chain(stdout))
     }
 }
@@ -242,7 +247,12 @@ fn is_coloured() -> bool {
 
 /// The properties of the terminal.
 pub fn terminal_options() -> ReportOptions {
-    ReportOptions { colour: is_coloured(), unicode: supports_unicode(), width: terminal_width() }
+    ReportOptions {
+        colour: is_coloured(),
+        unicode: supports_unicode(),
+        width: terminal_width(),
+        ..ReportOptions::default()
+    }
 }
 
 /// Columns of the terminal; 80 for pipes and files.

@@ -16,12 +16,13 @@ use serde_json::Map;
 use sha2::{Digest, Sha256};
 
 use super::chart::{self, Chart};
+use super::presentation::{self, MainFigure, case_sentence, is_latency};
 use super::svg::{Axis, DRAWING_SIZE, LegendEntry};
-use super::table::{ColumnKind, ReportTable, TableRow, build_tables, is_latency};
+use super::table::{ColumnKind, ReportTable, TableRow, build_tables};
 use super::wording::{
-    self, ABSENT, FIT_NOTE, LOST_TEXT, case_sentence, fit_lines, format_date, format_first_missed_frames,
-    format_loss, format_missed_frames, format_one_way, format_percent, format_percentile, format_share,
-    interval_basis, line_limit_bps, line_time_ns, local_host, measured_text, plural, printable, wait_mode,
+    self, ABSENT, FIT_NOTE, LOST_TEXT, fit_lines, format_date, format_first_missed_frames, format_loss,
+    format_missed_frames, format_one_way, format_percent, format_percentile, format_share, interval_basis,
+    line_limit_bps, line_time_ns, local_host, measured_text, plural, printable, wait_mode,
 };
 use super::{ReportOptions, study};
 use crate::explain::DeclaredFacts;
@@ -180,9 +181,9 @@ pub fn fit_texts(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
 fn threshold_summary(run: &Run) -> String {
     match wording::threshold_results(run) {
         (failed, 0) if failed.is_empty() => String::new(),
-        (failed, passed) if failed.is_empty() => format!("{} kept.", plural(passed, "threshold")),
+        (failed, passed) if failed.is_empty() => format!("PASS: {}.", plural(passed, "threshold")),
         (failed, passed) => {
-            format!("{} of {} not kept.", failed.len(), plural(failed.len() + passed, "threshold"))
+            format!("FAIL: {} of {}.", failed.len(), plural(failed.len() + passed, "threshold"))
         }
     }
 }
@@ -275,7 +276,7 @@ fn table_contexts(run: &Run, fits: &[SizeFit]) -> Vec<Value> {
 }
 
 fn table_context(run: &Run, mut table: ReportTable, with_charts: bool, fits: &[SizeFit]) -> Value {
-    let latency = table.workload == "latency";
+    let latency = presentation::presentation(&table.workload).main_figure == MainFigure::RoundTrip;
     let bars = bar_spans(run, &table);
     let barred = bars.iter().any(Option::is_some);
     let (title, common) = (table.title(), table.take_common_values().join(", "));
@@ -629,14 +630,13 @@ mod tests {
     #[test]
     fn failed_thresholds_are_visible_without_unfolding() {
         let mut run = sample_runs::serial_line();
-        assert!(render_page(&run).unwrap().contains("<p class=\"planned\">1 of 2 thresholds not kept.</p>"));
+        assert!(render_page(&run).unwrap().contains("<p class=\"planned\">FAIL: 1 of 2 thresholds.</p>"));
         run.cases = run.cases.iter().cycle().take(MAX_UNFOLDED_CASES + 1).cloned().collect();
         let many = render_page(&run).unwrap();
-        let marked =
-            many.lines().filter(|line| line.starts_with("<summary>") && line.contains("✗ 1 not kept"));
+        let marked = many.lines().filter(|line| line.starts_with("<summary>") && line.contains("✗ 1 failed"));
         assert_eq!(marked.count(), MAX_UNFOLDED_CASES.div_ceil(2));
         run.cases.iter_mut().for_each(|case| case.thresholds.retain(|judged| judged.kept));
-        assert!(render_page(&run).unwrap().contains("thresholds kept.</p>"));
-        assert!(!render_page(&sample_runs::full()).unwrap().contains("kept.</p>"));
+        assert!(render_page(&run).unwrap().contains("<p>PASS: "));
+        assert!(!render_page(&sample_runs::full()).unwrap().contains("<p>PASS: "));
     }
 }

@@ -4,7 +4,8 @@
 use std::io;
 
 use super::ReportOptions;
-use super::wording::{case_sentence, measured_text, printable};
+use super::presentation::case_sentence;
+use super::wording::{measured_text, printable};
 use crate::run::{CaseResult, Run};
 
 pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {

@@ -181,7 +181,8 @@ fn draw_table(
     let labels = usize::from(numbered) + usize::from(label.is_some());
     for (index, column) in drawn.column_iter_mut().enumerate() {
         column.set_padding((if index == 0 { 0 } else { gap }, 0));
-        let left = index < labels || matches!(table.columns[index - labels].title, "peer" | "way" | "wait");
+        let left = index < labels
+            || matches!(table.columns[index - labels].title, "protocol" | "direction" | "wait");
         column.set_cell_alignment(if left { CellAlignment::Left } else { CellAlignment::Right });
     }
     let kinds = std::iter::once(LineKind::Header).chain(std::iter::repeat(LineKind::Row));

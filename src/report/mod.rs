@@ -19,6 +19,7 @@ mod junit;
 mod layout;
 mod netio;
 mod overlay;
+mod presentation;
 mod sparkline;
 mod study;
 mod svg;
@@ -34,11 +35,23 @@ pub use comparison::{case_details, render_comparison};
 pub use csv::COLUMNS as CSV_COLUMNS;
 pub use explain::write_findings;
 pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
+pub use presentation::case_sentence;
 pub use sparkline::sparkline_glyphs;
-pub use wording::{case_sentence, is_unprintable, printable, shorten, to_ascii, wrap};
+pub use text::write_overview;
+pub use wording::{is_unprintable, printable, shorten, to_ascii, wrap};
 
 /// The JSON Schema of the run document.
 pub const RUN_SCHEMA: &str = include_str!("../../schema/run.v1.json");
+
+/// How much a text report shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Detail {
+    /// The answer, a table, and the notes that change how the figures are to be read.
+    #[default]
+    Summary,
+    /// Everything.
+    Full,
+}
 
 /// Options of the reports. Each format uses those that apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +62,13 @@ pub struct ReportOptions {
     pub width: usize,
     /// True if `µ`, `–` and similar characters can be displayed (text).
     pub unicode: bool,
+    /// Text.
+    pub detail: Detail,
 }
 
 impl Default for ReportOptions {
     fn default() -> ReportOptions {
-        ReportOptions { colour: false, width: 80, unicode: true }
+        ReportOptions { colour: false, width: 80, unicode: true, detail: Detail::Summary }
     }
 }
 

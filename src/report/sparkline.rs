@@ -3,7 +3,7 @@
 //! `chart` is for pages. For ASCII terminals `wording::to_ascii` replaces each of these characters.
 
 use super::decode_figures_histogram;
-use super::table::is_latency;
+use super::presentation::is_latency;
 use super::wording::median_ns;
 use crate::plan::Direction;
 use crate::run::CaseResult;
@@ -112,10 +112,10 @@ fn distribution_sparkline(case: &CaseResult) -> Option<Sparkline> {
     let heights = sparkline_glyphs(&heights);
     let drawn = heights.chars().zip(counts).map(|(sign, count)| if count > 0.0 { sign } else { ' ' });
     Some(Sparkline {
-        quantity: "spread",
+        quantity: "distribution",
         glyphs: drawn.collect(),
         range: format!(
-            "{} to {}, log scale",
+            "{} … {} (log)",
             format_nanoseconds(histogram.min() as f64),
             format_nanoseconds(histogram.max() as f64)
         ),
@@ -185,7 +185,7 @@ mod tests {
         let spark = |case: usize| {
             case_sparkline(&run.cases[case]).map(|spark| format!("{}|{}", spark.glyphs, spark.range))
         };
-        insta::assert_snapshot!(spark(0).unwrap(), @"█▇    ▅                        ▂|13.00 µs to 273.7 µs, log scale");
+        insta::assert_snapshot!(spark(0).unwrap(), @"█▇    ▅                        ▂|13.00 µs … 273.7 µs (log)");
         insta::assert_snapshot!(spark(3).unwrap(), @"▇██▇█▇██▇█|279.0 Mbit/s to 341.0 Mbit/s");
         let sent = CaseResult { direction: Direction::Send, ..run.cases[3].clone() };
         assert_eq!(case_sparkline(&sent).unwrap().range, "279.0 Mbit/s to 341.0 Mbit/s, as sent");

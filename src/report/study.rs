@@ -17,7 +17,10 @@ use super::{chart, csv, html};
 use crate::explain::size::SizeFit;
 use crate::run::{Run, StudyResult, StudyRow, StudyTable};
 
+mod answer;
 mod grid;
+
+pub use answer::answer;
 
 /// Shown if nothing was measured.
 const NOT_RUN_TEXT: &str = "not run";
@@ -109,9 +112,15 @@ pub fn render_lines(
     for sentence in summary_sentences(paper) {
         put(&mut lines, &sentence, INDENT, "    ", LineKind::Row);
     }
+    let some_measured = paper.tables.iter().any(is_measured);
     for table in &paper.tables {
-        lines.push((String::new(), LineKind::Row));
         let heading = format!("Table {}: {}", table.number, table.title);
+        if some_measured && !is_measured(table) {
+            let text = format!("{heading}: not run, {}.", plural(table.rows.len(), "figure"));
+            put(&mut lines, &text, "", INDENT, LineKind::Row);
+            continue;
+        }
+        lines.push((String::new(), LineKind::Row));
         put(&mut lines, &heading, "", INDENT, LineKind::Header);
         let grid = grid::render_grid(table, width, &place_label(paper));
         let left_out = if grid.is_some() { 0 } else { table.rows.len() - informative_rows(table).len() };
@@ -126,6 +135,10 @@ pub fn render_lines(
         }
     }
     lines
+}
+
+fn is_measured(table: &StudyTable) -> bool {
+    table.rows.iter().any(|row| row.measured.is_some())
 }
 
 fn case_numbers(table: &StudyTable) -> Vec<usize> {
@@ -445,7 +458,7 @@ fn table_context(run: &Run, paper: &StudyResult, fits: &[SizeFit], table: &Study
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{ReportOptions, report_format, sample_runs};
+    use crate::report::{Detail, ReportOptions, report_format, sample_runs};
     use crate::run::CaseResult;
 
     fn write_text(name: &str, options: &ReportOptions) -> String {
@@ -472,7 +485,8 @@ mod tests {
         let text = write_text("text", &ReportOptions::default());
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         insta::assert_snapshot!(text, @r"
-        A study again: 2 cases in 42.10 s, 2026-11-20 10:00 UTC
+        A study again: 4 of 5 published values have a measured counterpart; measured ÷
+          published: median 0.55, 0.032 to 1.00.
 
         Published beside measured: Boxes compared
           Published by those who sell them, 2007.
@@ -497,14 +511,13 @@ mod tests {
           measured: port line (bit/s), port line rate (%).
           * case 2: stopped before all that was planned was measured.
           19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.
-
-          A latency is a whole round trip, never half of one.
         ");
     }
 
     #[test]
     fn narrow_ascii_text() {
-        let text = write_text("text", &ReportOptions { width: 60, unicode: false, colour: false });
+        let text =
+            write_text("text", &ReportOptions { width: 60, unicode: false, ..ReportOptions::default() });
         assert!(text.is_ascii() && text.lines().all(|line| line.len() <= 60), "{text}");
     }
 
@@ -638,9 +651,10 @@ mod tests {
             (row.case, row.planned_case) = (Some(case), format!("latency:tcp/1@{case}00"));
         }
         tables[1].rows.clear();
+        let options = ReportOptions { detail: Detail::Full, ..ReportOptions::default() };
         let written = |name: &str| {
             let mut out = Vec::new();
-            (report_format(name).unwrap().write)(&run, &ReportOptions::default(), &mut out).unwrap();
+            (report_format(name).unwrap().write)(&run, &options, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
         let text = written("text");

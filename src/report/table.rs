@@ -6,13 +6,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::wording::{
-    ABSENT, format_half_interval, format_loss, format_percent, format_percentile, line_limit_bps,
-    line_time_ns, median_ns, wait_mode,
-};
-use crate::run::{CaseResult, Distribution, Run};
-use crate::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
-use crate::warnings::sends_messages;
+use super::presentation::presentation;
+use super::wording::{ABSENT, brief_bytes, direction_name, wait_mode};
+use crate::run::{CaseResult, Run};
 
 /// All cases of one workload. Cases on serial lines have a separate table with figures relative to the line.
 #[derive(Clone)]
@@ -39,6 +35,8 @@ pub enum ColumnKind {
     Optional,
     /// The same, and it may be removed to make room.
     Expendable,
+    /// The same, and only the full report shows it.
+    Extra,
     /// The same, and it is removed first: it is then printed below the table.
     Detail,
 }
@@ -56,7 +54,7 @@ pub struct TableRow {
     pub cells: Vec<String>,
 }
 
-const fn case_column(
+pub const fn case_column(
     title: &'static str,
     before: &'static str,
     after: &'static str,
@@ -65,78 +63,35 @@ const fn case_column(
     TableColumn { title, kind: ColumnKind::Case { before, after, usual } }
 }
 
-const fn figure_column(title: &'static str) -> TableColumn {
+pub const fn figure_column(title: &'static str) -> TableColumn {
     TableColumn { title, kind: ColumnKind::Figure }
 }
 
-const fn optional_column(title: &'static str) -> TableColumn {
+pub const fn optional_column(title: &'static str) -> TableColumn {
     TableColumn { title, kind: ColumnKind::Optional }
 }
 
-const fn expendable_column(title: &'static str) -> TableColumn {
+pub const fn expendable_column(title: &'static str) -> TableColumn {
     TableColumn { title, kind: ColumnKind::Expendable }
 }
 
-const fn detail_column(title: &'static str) -> TableColumn {
+pub const fn extra_column(title: &'static str) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Extra }
+}
+
+pub const fn detail_column(title: &'static str) -> TableColumn {
     TableColumn { title, kind: ColumnKind::Detail }
 }
 
 const CASE_COLUMNS: [TableColumn; 7] = [
-    case_column("peer", "peer ", "", ""),
-    case_column("way", "direction ", "", "loop"),
+    case_column("protocol", "protocol ", "", "linkgauge"),
+    case_column("direction", "", "", ""),
     case_column("size", "", " messages", ""),
     case_column("ports", "", " ports at once", "1"),
-    case_column("links", "", " connections each", "1"),
+    case_column("connections", "", " connections each", "1"),
     case_column("wait", "", "", "block"),
     case_column("CPUs", "CPUs ", "", "any"),
 ];
-const LATENCY_COLUMNS: [TableColumn; 10] = [
-    optional_column("line"),
-    detail_column("min"),
-    detail_column("mean"),
-    figure_column("p50"),
-    expendable_column("±"),
-    optional_column("p90"),
-    optional_column("p99"),
-    figure_column("max"),
-    detail_column("sd"),
-    figure_column("lost"),
-];
-const THROUGHPUT_COLUMNS: [TableColumn; 10] = [
-    figure_column("rate"),
-    optional_column("limit"),
-    optional_column("of line"),
-    expendable_column("±"),
-    figure_column("loss"),
-    expendable_column("a message"),
-    expendable_column("messages/s"),
-    expendable_column("CPU"),
-    expendable_column("CPU s/GB"),
-    expendable_column("loaded p50"),
-];
-
-const DOWNLOAD_COLUMNS: [TableColumn; 10] = [
-    case_column("window", "window ", "", "1"),
-    figure_column("rate"),
-    optional_column("of line"),
-    figure_column("p50"),
-    optional_column("p99"),
-    figure_column("max"),
-    figure_column("round trips"),
-    optional_column("again"),
-    optional_column("records"),
-    optional_column("missing"),
-];
-
-pub fn is_latency(case: &CaseResult) -> bool {
-    case.workload == "latency"
-}
-
-/// True for downloads by request and reply, whose round trips are shown beside the rate.
-pub fn is_download(case: &CaseResult) -> bool {
-    case.figures.requests.is_some()
-}
-
 /// One or two tables per workload, in the order of first appearance. Cases that an interrupted run did not reach are
 /// omitted.
 pub fn build_tables(run: &Run) -> Vec<ReportTable> {
@@ -144,15 +99,11 @@ pub fn build_tables(run: &Run) -> Vec<ReportTable> {
     for (index, case) in
         run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || case.figures.has_measurements())
     {
-        let figures = match case.workload.as_str() {
-            "latency" => LATENCY_COLUMNS.as_slice(),
-            "download" => DOWNLOAD_COLUMNS.as_slice(),
-            _ => THROUGHPUT_COLUMNS.as_slice(),
-        };
+        let shown = presentation(&case.workload);
         let on_lines = !case.line.is_empty();
         let fits = |table: &ReportTable| table.workload == case.workload && table.on_serial_lines == on_lines;
         let position = tables.iter().position(fits).unwrap_or_else(|| {
-            let columns = [CASE_COLUMNS.as_slice(), figures].concat();
+            let columns = [CASE_COLUMNS.as_slice(), shown.columns].concat();
             tables.push(ReportTable {
                 workload: case.workload.clone(),
                 on_serial_lines: on_lines,
@@ -168,7 +119,7 @@ pub fn build_tables(run: &Run) -> Vec<ReportTable> {
 
 /// Empty if unknown: files of other programs do not always report it.
 fn format_size(case: &CaseResult) -> String {
-    if case.message_bytes == 0 { String::new() } else { format_bytes(case.message_bytes.into()) }
+    if case.message_bytes == 0 { String::new() } else { brief_bytes(case.message_bytes.into()) }
 }
 
 impl ReportTable {
@@ -181,80 +132,24 @@ impl ReportTable {
     }
 
     fn add_case(&mut self, number: usize, case: &CaseResult) {
+        let shown = presentation(&case.workload);
         let what = [
             case.peer.clone(),
-            if case.workload == "download" { String::new() } else { case.direction.name().to_owned() },
+            if shown.has_direction { direction_name(case.direction).to_owned() } else { String::new() },
             format_size(case),
             case.ports.to_string(),
             case.parallel.to_string(),
             wait_mode(case).to_owned(),
             format_cpus(case),
         ];
-        let figures = &case.figures;
-        if is_latency(case) {
-            let median = median_ns(figures.times.latency_ns.as_ref()).map(|value| value as f64);
-            let latency = latency_cells(
-                figures.times.latency_ns.as_ref(),
-                format_half_interval(figures, "latency_ns.p50", median),
-            );
-            let main = [format_line_time(case)]
-                .into_iter()
-                .chain(latency)
-                .chain([format_count(figures.counts.lost)]);
-            self.push_row(number, case, None, what.into_iter().chain(main));
-            if let Some(response) = &figures.times.response_ns {
-                let blank = CASE_COLUMNS.map(|_| String::new());
-                let response = latency_cells(Some(response), String::new());
-                self.push_row(
-                    number,
-                    case,
-                    Some("response"),
-                    blank.into_iter().chain([String::new()]).chain(response).chain([String::new()]),
-                );
-            }
-            return;
-        }
-        if case.workload == "download" {
-            let [_, _, p50, _, _, p99, max, _] =
-                latency_cells(figures.times.latency_ns.as_ref(), String::new());
-            let counted = |count: Option<u64>| count.map_or(ABSENT.to_owned(), format_count);
-            let requests = figures.requests.as_ref();
-            let records = figures.records.as_ref();
-            let window = case.asked.get("peer_options").and_then(|options| options.get("window"));
-            let main = [
-                window.and_then(Value::as_str).unwrap_or("1").to_owned(),
-                format_rate(figures.delivery.throughput_bps),
-                figures.delivery.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
-                p50,
-                p99,
-                max,
-                counted(requests.map(|requests| requests.round_trips)),
-                counted(requests.map(|requests| requests.retransmissions).filter(|&again| again > 0)),
-                counted(records.map(|records| records.received)),
-                counted(records.map(|records| records.missing).filter(|&missing| missing > 0)),
-            ];
-            return self.push_row(number, case, None, what.into_iter().chain(main));
-        }
-        let loaded = case.under_load.as_ref().and_then(|figures| figures.times.latency_ns.as_ref());
-        let per_gigabyte = case.cpu.as_ref().and_then(|cpu| cpu.seconds_per_gigabyte);
-        let main = [
-            format_rate(figures.delivery.throughput_bps),
-            format_rate(line_limit_bps(case)),
-            figures.delivery.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
-            format_half_interval(figures, "throughput_bps", figures.delivery.throughput_bps),
-            format_loss(figures),
-            format_message_rate(case, |rate| format_nanoseconds(1e9 / rate)),
-            format_message_rate(case, |rate| format_count(rate.round() as u64)),
-            format_cpu_shares(case),
-            per_gigabyte.map_or(ABSENT.to_owned(), |seconds| format!("{seconds:.3}")),
-            format_percentile(loaded, "p50"),
-        ];
-        self.push_row(number, case, None, what.into_iter().chain(main));
-        if let Some(back) = figures.delivery.throughput_back_bps {
-            let mut cells = vec![String::new(); self.columns.len()];
-            cells[CASE_COLUMNS.len()] = format_bit_rate(back);
-            cells[CASE_COLUMNS.len() + 3] = format_half_interval(figures, "throughput_back_bps", Some(back));
-            self.push_row(number, case, Some("other way"), cells);
+        for row in (shown.rows)(case) {
+            // The properties of the case stand in its main row.
+            let mut cells = match row.label {
+                None => what.to_vec(),
+                Some(_) => vec![String::new(); what.len()],
+            };
+            cells.extend(row.cells);
+            self.push_row(number, case, row.label, cells);
         }
     }
 
@@ -284,7 +179,7 @@ impl ReportTable {
             let cells = self.rows.iter().filter(|row| row.secondary.is_none()).map(|row| &row.cells[index]);
             match column.kind {
                 ColumnKind::Figure => {}
-                ColumnKind::Optional | ColumnKind::Expendable | ColumnKind::Detail => {
+                ColumnKind::Optional | ColumnKind::Expendable | ColumnKind::Extra | ColumnKind::Detail => {
                     keep[index] = !self.is_column_empty(index)
                 }
                 ColumnKind::Case { before, after, usual } => {
@@ -340,6 +235,12 @@ impl ReportTable {
         common
     }
 
+    /// Removes the columns that only the full report shows.
+    pub fn drop_extra_columns(&mut self) {
+        let keep: Vec<bool> = self.columns.iter().map(|column| column.kind != ColumnKind::Extra).collect();
+        self.retain_columns(&keep);
+    }
+
     /// Removes all detail columns. Returns false if there are none.
     pub fn drop_detail_columns(&mut self) -> bool {
         let keep: Vec<bool> = self.columns.iter().map(|column| column.kind != ColumnKind::Detail).collect();
@@ -352,7 +253,11 @@ impl ReportTable {
         if self.drop_detail_columns() {
             return true;
         }
-        let Some(last) = self.columns.iter().rposition(|column| column.kind == ColumnKind::Expendable) else {
+        let Some(last) = self
+            .columns
+            .iter()
+            .rposition(|column| matches!(column.kind, ColumnKind::Expendable | ColumnKind::Extra))
+        else {
             return false;
         };
         let keep: Vec<bool> = (0..self.columns.len()).map(|column| column != last).collect();
@@ -392,40 +297,4 @@ fn format_cpus(case: &CaseResult) -> String {
         (None, None) => "any".to_owned(),
         (client, server) => [client, server].map(|cpu| cpu.unwrap_or_else(|| "any".to_owned())).join(","),
     }
-}
-
-/// Time of the message on the line.
-fn format_line_time(case: &CaseResult) -> String {
-    line_time_ns(case).map_or(ABSENT.to_owned(), format_nanoseconds)
-}
-
-/// From `min` to `sd`, in column order.
-fn latency_cells(distribution: Option<&Distribution>, plus_minus: String) -> [String; 8] {
-    let of = |get: fn(&Distribution) -> f64| {
-        distribution.map_or(ABSENT.to_owned(), |times| format_nanoseconds(get(times)))
-    };
-    let p = |name| format_percentile(distribution, name);
-    let (min, mean) = (of(|times| times.min as f64), of(|times| times.mean));
-    let (max, deviation) = (of(|times| times.max as f64), of(|times| times.standard_deviation));
-    [min, mean, p("p50"), plus_minus, p("p90"), p("p99"), max, deviation]
-}
-
-/// For message rates; streams have none.
-fn format_message_rate(case: &CaseResult, print: fn(f64) -> String) -> String {
-    let rate = case.figures.delivery.messages_per_second.filter(|&rate| rate > 0.0 && sends_messages(case));
-    rate.map_or(ABSENT.to_owned(), print)
-}
-
-/// Of client and server: `98+63 %`.
-fn format_cpu_shares(case: &CaseResult) -> String {
-    let percent = |share: f64| format!("{:.0}", 100.0 * share);
-    let Some((client, server)) = case.cpu_shares().filter(|_| sends_messages(case)) else {
-        return ABSENT.to_owned();
-    };
-    let server = server.map_or(ABSENT.to_owned(), percent);
-    format!("{}+{server} %", percent(client))
-}
-
-fn format_rate(bits_per_second: Option<f64>) -> String {
-    bits_per_second.map_or(ABSENT.to_owned(), format_bit_rate)
 }

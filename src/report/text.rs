@@ -1,4 +1,4 @@
-//! The report on a terminal: one table per workload, followed by remarks on the figures.
+//! The report on a terminal: the answer, tables and notes. `summary` has the short form.
 //!
 //! `ReportOptions` describes the terminal; this module does not detect it.
 
@@ -6,18 +6,19 @@ use std::io;
 
 use anstyle::{AnsiColor, Style};
 
-use super::ReportOptions;
 use super::layout::{self, LineKind};
+use super::presentation::is_latency;
 use super::sparkline::{self, Sparkline};
 use super::study;
-use super::table::{ReportTable, build_tables, is_download, is_latency};
+use super::table::{ReportTable, build_tables};
 use super::wording::{
     FIT_NOTE, fit_lines, format_case_list, format_date, format_late, format_missed_frames, interval_basis,
-    local_host, median_ns, one_way_sentence, per_run_text, plural, printable, shorten, threshold_results,
-    to_ascii, wait_mode, wrap,
+    is_download, local_host, median_ns, one_way_sentence, per_run_text, plural, printable, shorten,
+    threshold_results, to_ascii, wait_mode, wrap,
 };
+use super::{Detail, ReportOptions};
 use crate::explain::{DeclaredFacts, size};
-use crate::run::{CaseResult, Distribution, Run, Warning};
+use crate::run::{CaseResult, Distribution, Run, StudyResult, Warning};
 use crate::units::{format_bit_rate, format_nanoseconds};
 
 /// Minimum width. A narrower terminal wraps the lines itself.
@@ -26,16 +27,22 @@ const INDENT: &str = "  ";
 /// With more cases than this, their charts would hide the table.
 const MAX_SPARKLINE_CASES: usize = 8;
 
+/// Width of the first column of a case's figures and of the notes.
+const LABEL_COLUMNS: usize = 8;
 /// Represents the lines below a table that show its fits.
 const FIT_COLUMN: &str = "fit";
 
 const BOLD: Style = Style::new().bold();
 const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+const GREEN: Style = AnsiColor::Green.on_default().bold();
 const RED: Style = AnsiColor::Red.on_default().bold();
 
 pub fn write(run: &Run, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
-    let text = TextReport { options: *options, width: options.width.max(MIN_COLUMNS), out: String::new() }
-        .render(run);
+    let report = TextReport { options: *options, width: options.width.max(MIN_COLUMNS), out: String::new() };
+    let text = match options.detail {
+        Detail::Summary => report.render_summary(run),
+        Detail::Full => report.render_full(run),
+    };
     let text = if options.unicode { text } else { to_ascii(&text) };
     out.write_all(text.as_bytes())
 }
@@ -47,7 +54,8 @@ struct TextReport {
 }
 
 impl TextReport {
-    fn render(mut self, run: &Run) -> String {
+    fn render_full(mut self, run: &Run) -> String {
+        self.push_answer(run);
         let title = run.title.as_deref().map_or("linkgauge".to_owned(), printable);
         let on = local_host(run).filter(|host| !title.ends_with(&format!(" on {host}")));
         let on = on.map_or(String::new(), |host| format!(" on {host}"));
@@ -57,14 +65,12 @@ impl TextReport {
             elapsed => format!(" in {}", format_nanoseconds(elapsed as f64)),
         };
         let cases = plural(run.cases.len(), "case");
-        self.push_paragraph(&format!("{title}: {cases}{took}{on}, {}", format_date(run)), BOLD, "", INDENT);
+        let about = format!("{cases}{took}{on}, {}", format_date(run));
+        self.push_paragraph(&about, Style::new(), INDENT, INDENT);
         let mut shown = Vec::new();
         let fits = size::fit_run(run, &DeclaredFacts::default());
         if let Some(study) = &run.paper {
-            self.out.push('\n');
-            for (line, kind) in study::render_lines(run, study, &fits, self.width) {
-                self.push_line(&line, if kind == LineKind::Header { BOLD } else { Style::new() });
-            }
+            self.push_study(run, study);
             shown.extend(fits.first().map(|_| FIT_COLUMN));
         }
         // A study's own tables contain everything; tables of a hundred more cases would hide them.
@@ -92,15 +98,23 @@ impl TextReport {
         self.out
     }
 
+    /// The tables of a study.
+    fn push_study(&mut self, run: &Run, study: &StudyResult) {
+        self.out.push('\n');
+        let fits = size::fit_run(run, &DeclaredFacts::default());
+        for (line, kind) in study::render_lines(run, study, &fits, self.width) {
+            self.push_line(&line, if kind == LineKind::Header { BOLD } else { Style::new() });
+        }
+    }
+
     /// Returns the titles of the visible columns.
     fn push_table(&mut self, mut table: ReportTable, numbered: bool) -> Vec<&'static str> {
-        let round_trips = if table.workload == "latency" { " (round trips)" } else { "" };
-        let what = table.title() + round_trips;
+        let what = table.title();
         let heading = [vec![what], table.take_common_values()].concat().join(", ");
         let fitted = layout::fit_table(&mut table, self.width - INDENT.len(), numbered);
         let unless_said = match fitted.common_values.as_slice() {
             [] => String::new(),
-            most => format!("; unless said: {}", most.join(", ")),
+            most => format!("; unless stated: {}", most.join(", ")),
         };
         self.push_paragraph(&printable(&(heading + &unless_said)), BOLD, "", INDENT);
         for (line, kind) in fitted.lines {
@@ -138,7 +152,7 @@ impl TextReport {
         }
         for (number, spark) in sparks {
             let number = if run.cases.len() > 1 { format!("{number} ") } else { String::new() };
-            let chart = format!("{INDENT}{number}{:9}  {}", spark.quantity, spark.glyphs);
+            let chart = format!("{INDENT}{number}{:12}  {}", spark.quantity, spark.glyphs);
             let whole = format!("{chart}  {}", spark.range);
             let fits = whole.chars().count() <= self.width;
             self.push_line(if fits { &whole } else { chart.trim_end() }, Style::new());
@@ -146,7 +160,7 @@ impl TextReport {
         let Some(bars) = sparkline::latency_bars(&run.cases) else { return };
         self.out.push('\n');
         for (index, bar) in bars.bars {
-            self.push_line(&format!("{INDENT}{} {:9}  {bar}", index + 1, "times"), Style::new());
+            self.push_line(&format!("{INDENT}{} {:12}  {bar}", index + 1, "RTT"), Style::new());
         }
         self.push_paragraph(&bars.scale, Style::new(), "    ", "    ");
     }
@@ -169,62 +183,59 @@ impl TextReport {
         if any(&|case| {
             !is_download(case) && case.figures.times.latency_ns.is_some() || case.under_load.is_some()
         }) {
-            notes.push("A latency is a whole round trip, never half of one.".to_owned());
+            notes.push("Latency is the round-trip time, never half of it.".to_owned());
         }
         if any(&is_download) {
-            notes.push(
-                "Of a download the times are those of a piece, from its request to its answer.".to_owned(),
-            );
+            notes.push("Times of a download are those of a chunk, from its request to its reply.".to_owned());
         }
         if shown.contains(&"line") {
-            notes.push(
-                "line: what the message takes on the line, one way: no round trip is shorter.".to_owned(),
-            );
+            notes
+                .push("line: time of the message on the line, one way. No round trip is shorter.".to_owned());
         }
         if any(&|case| wait_mode(case) == "spin") {
-            notes.push(
-                "spin: both ends keep asking for the message instead of being woken for it.".to_owned(),
-            );
+            notes.push("busy-poll: client and server wait by polling.".to_owned());
         }
         if any(&|case| is_latency(case) && case.is_paced_by_default()) {
-            notes.push("10 requests a second are the default here; --rate 100, or --rate max: the next leaves when the reply is here.".to_owned());
-        }
-        if any(&|case| is_latency(case) && case.figures.times.response_ns.is_some()) {
             notes.push(
-                "response: counted from when the message was due, not from when it was sent.".to_owned(),
+                "The default here is 10 requests per second. Try --rate 100, or --rate max.".to_owned(),
             );
         }
+        if any(&|case| is_latency(case) && case.figures.times.response_ns.is_some()) {
+            notes.push("response: from when the request was due, not from when it was sent.".to_owned());
+        }
         if any(&|case| case.figures.delivery.throughput_bps.is_some()) {
-            notes.push("A rate is delivered payload by the receiver's clock, without headers.".to_owned());
+            notes.push("Rates are delivered payload by the receiver's clock, without headers.".to_owned());
         }
         if shown.contains(&"limit") {
-            notes.push("limit: the payload that the line can carry with its framing.".to_owned());
+            notes.push("limit: the maximum payload rate of the line.".to_owned());
         }
         if shown.contains(&"a message") {
-            notes.push("a message: the time from one to the next, by the receiver's clock.".to_owned());
+            notes.push("a message: time per message, by the receiver's clock.".to_owned());
         }
         if shown.contains(&"CPU") {
-            notes.push("CPU: share of the time that the threads of the near + far end used.".to_owned());
+            notes.push("CPU: CPU use of client + server.".to_owned());
         }
         if shown.contains(&FIT_COLUMN) {
             notes.push(FIT_NOTE.to_owned());
         }
         if shown.contains(&"CPU s/GB") {
-            notes.push("CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).".to_owned());
+            notes.push(
+                "CPU s/GB: CPU seconds of client and server per delivered gigabyte (1000 MB).".to_owned(),
+            );
         }
         let mut bases: Vec<String> =
             run.cases.iter().filter(|case| !case.figures.intervals.is_empty()).map(interval_basis).collect();
         bases.sort();
         bases.dedup();
         if !bases.is_empty() && shown.contains(&"±") {
-            notes.push(format!("±: the 95 % interval, its longer side, {}.", bases.join(" or ")));
+            notes.push(format!("±: half of the 95 % interval (its longer side), {}.", bases.join(" or ")));
         }
         let not_reached = |case: &CaseResult| {
             let latency = case.figures.times.latency_ns.iter().chain(&case.figures.times.response_ns);
             latency.flat_map(|distribution| distribution.percentiles.values()).any(Option::is_none)
         };
         if any(&not_reached) {
-            notes.push("lost: so many were lost that the percentile was not reached.".to_owned());
+            notes.push("lost: too many requests were lost to reach the percentile.".to_owned());
         }
         if !notes.is_empty() {
             self.out.push('\n');
@@ -237,40 +248,23 @@ impl TextReport {
     /// Failed thresholds one by one, the others as a count.
     fn push_thresholds(&mut self, run: &Run) {
         let (failed, passed) = threshold_results(run);
-        if passed + failed.len() > 0 {
+        if self.options.detail == Detail::Full && passed + failed.len() > 0 {
             self.out.push('\n');
         }
         for failed in failed {
-            self.push_labelled("not kept:", &failed, RED);
+            self.push_note("FAIL", &failed, RED);
         }
         if passed > 0 {
-            self.push_labelled("kept:", &plural(passed, "threshold"), BOLD);
+            self.push_note("PASS", &plural(passed, "threshold"), GREEN);
         }
     }
 
-    /// Each code once, with its cases.
     fn push_warnings(&mut self, run: &Run) {
-        let mut groups: Vec<(&Warning, Vec<usize>, bool)> = Vec::new();
-        for (case, warning) in run.all_warnings() {
-            let numbers = case.map(|index| index + 1);
-            // Warnings of the whole run have no case number to distinguish them.
-            let alike = |first: &Warning| match case {
-                Some(_) => first.code == warning.code,
-                None => first == warning,
-            };
-            match groups.iter_mut().find(|(first, ..)| alike(first)) {
-                Some((first, cases, differ)) => {
-                    *differ |= first.text != warning.text;
-                    cases.extend(numbers);
-                }
-                None => groups.push((warning, numbers.into_iter().collect(), false)),
-            }
-        }
-        for (warning, cases, differ) in groups {
+        for WarningGroup { warning, cases, differ } in group_warnings(run) {
             let of = match (cases.is_empty() || run.cases.len() == 1, differ) {
                 (true, _) => String::new(),
                 (false, false) => format!("{}: ", format_case_list(&cases)),
-                (false, true) => format!("{}, first of them: ", format_case_list(&cases)),
+                (false, true) => format!("{}, first: ", format_case_list(&cases)),
             };
             let label = format!("warning[{}]:", printable(&warning.code));
             self.out.push('\n');
@@ -293,12 +287,12 @@ impl TextReport {
             .map(|(index, _)| index + 1)
             .collect();
         let (label, mut text) = if run.interrupted {
-            ("interrupted:", "stopped by a signal; the figures are of what was measured by then".to_owned())
+            ("interrupted:", "stopped by a signal; the figures cover the time until then".to_owned())
         } else {
-            ("incomplete:", "not everything that was planned was measured".to_owned())
+            ("incomplete:", "part of the plan was not measured".to_owned())
         };
         if !missing.is_empty() && run.cases.len() > 1 {
-            text += &format!(" (not whole: {})", format_case_list(&missing));
+            text += &format!(" (incomplete: {})", format_case_list(&missing));
         }
         self.out.push('\n');
         self.push_labelled(label, &text, RED);
@@ -326,9 +320,48 @@ impl TextReport {
         };
     }
 
+    /// A paragraph beside a label in the first column.
+    fn push_note(&mut self, label: &str, text: &str, style: Style) {
+        let first = format!("{INDENT}{label:LABEL_COLUMNS$}  ");
+        let rest = " ".repeat(first.len());
+        let wrapped = wrap(text, self.width, &first, &rest);
+        self.out += &wrapped.replacen(label, &self.apply_style(label, style), 1);
+    }
+
     fn apply_style(&self, text: &str, style: Style) -> String {
         if self.options.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
+}
+
+/// Warnings of one code.
+struct WarningGroup<'a> {
+    warning: &'a Warning,
+    /// Numbers from 1. Empty for warnings of the whole run.
+    cases: Vec<usize>,
+    /// The texts differ; `warning` is the first one.
+    differ: bool,
+}
+
+fn group_warnings(run: &Run) -> Vec<WarningGroup<'_>> {
+    let mut groups: Vec<WarningGroup> = Vec::new();
+    for (case, warning) in run.all_warnings() {
+        let numbers = case.map(|index| index + 1);
+        // Warnings of the whole run have no case number to distinguish them.
+        let alike = |first: &Warning| match case {
+            Some(_) => first.code == warning.code,
+            None => first == warning,
+        };
+        match groups.iter_mut().find(|group| alike(group.warning)) {
+            Some(group) => {
+                group.differ |= group.warning.text != warning.text;
+                group.cases.extend(numbers);
+            }
+            None => {
+                groups.push(WarningGroup { warning, cases: numbers.into_iter().collect(), differ: false })
+            }
+        }
+    }
+    groups
 }
 
 /// `min 13.90 µs, mean 14.21 µs, sd 1.203 µs`.
@@ -353,10 +386,10 @@ fn port_spread_text(case: &CaseResult) -> Option<String> {
         false => ("rate", format_bit_rate, low_port),
     };
     let unanswered = case.per_port.len() - ports.len();
-    let unanswered = if unanswered > 0 { format!("; {unanswered} without one") } else { String::new() };
+    let unanswered = if unanswered > 0 { format!("; {unanswered} without a result") } else { String::new() };
     let even = match (case.latency_spread, case.fairness) {
-        (Some(spread), _) => format!(", a spread of {spread:.3}"),
-        (None, Some(fairness)) => format!(", a fairness of {fairness:.3}"),
+        (Some(spread), _) => format!(", ratio {spread:.3}"),
+        (None, Some(fairness)) => format!(", fairness {fairness:.3}"),
         (None, None) => String::new(),
     };
     Some(format!(
@@ -368,5 +401,9 @@ fn port_spread_text(case: &CaseResult) -> Option<String> {
     ))
 }
 
+mod overview;
+mod summary;
+
+pub use overview::write_overview;
 #[cfg(test)]
 mod tests;

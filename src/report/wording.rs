@@ -390,99 +390,143 @@ pub fn interval_basis(case: &CaseResult) -> String {
     }
 }
 
-/// One case in one sentence: `14 bytes over tcp://[::1]:7100: 13.25 µs at the median; nothing lost.`
-pub fn case_sentence(case: &CaseResult) -> String {
-    let figures = &case.figures;
-    let size = match case.message_bytes {
-        0 => "Messages".to_owned(),
-        1 => "1 byte".to_owned(),
-        bytes if bytes < 1000 => format!("{bytes} bytes"),
-        bytes => format_bytes(bytes.into()),
+/// True for downloads by request and reply, whose round trips are shown beside the rate.
+pub fn is_download(case: &CaseResult) -> bool {
+    case.figures.requests.is_some()
+}
+
+/// The direction of the payload, as users see it.
+pub fn direction_name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Send => "upload",
+        Direction::Receive => "download",
+        Direction::Both => "both",
+        Direction::Loop => "loop",
+    }
+}
+
+/// A time for a sentence, with three significant digits: `13.6 µs`.
+pub fn brief_time(nanoseconds: f64) -> String {
+    three_digits(nanoseconds, format_nanoseconds)
+}
+
+/// A rate for a sentence, with three significant digits: `93.8 Mbit/s`.
+pub fn brief_rate(bits_per_second: f64) -> String {
+    three_digits(bits_per_second, format_bit_rate)
+}
+
+/// `format` prints four digits, the last of which is zero here.
+fn three_digits(value: f64, format: fn(f64) -> String) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format(value);
+    }
+    let scale = 10f64.powi(2 - value.abs().log10().floor() as i32);
+    let rounded = (value * scale).round() / scale;
+    let text = format(if rounded.is_finite() { rounded } else { value });
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number[..number.len() - 1].trim_end_matches('.'))
+        }
+        _ => text,
+    }
+}
+
+/// A message size: `64 B`, `1.4 kB`.
+pub fn brief_bytes(bytes: u64) -> String {
+    // Larger sizes need no fourth digit.
+    const EXACT_BYTES: u64 = 10_000;
+    let text = match bytes {
+        0..EXACT_BYTES => format_bytes(bytes),
+        _ => three_digits(bytes as f64, |bytes| format_bytes(bytes as u64)),
     };
-    let each = if case.message_bytes < 1000 { format!("{}-byte", case.message_bytes) } else { size.clone() };
-    let mut endpoint = printable(&case.endpoint);
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => text,
+    }
+}
+
+/// The kind of link and the target of a case: `TCP`, and `gw:7100 (echo) over 4 connections`.
+pub fn link_and_target(case: &CaseResult) -> (String, String) {
+    const LONGEST_ABBREVIATION: usize = 4;
+    let (link, mut target) = match case.endpoint.parse::<Endpoint>() {
+        Ok(endpoint) if endpoint.scheme().len() <= LONGEST_ABBREVIATION => {
+            (endpoint.scheme().to_uppercase(), printable(endpoint.address()))
+        }
+        Ok(endpoint) => (endpoint.scheme().to_owned(), printable(endpoint.address())),
+        Err(_) => (String::new(), printable(&case.endpoint)),
+    };
     if case.ports > 1 {
-        endpoint += &format!(" and {} more", plural(case.ports as usize - 1, "port"));
+        target += &format!(" and {} more", plural(case.ports as usize - 1, "port"));
     }
     if case.parallel > 1 {
-        endpoint += &format!(" ({} connections)", case.parallel);
+        target += &format!(" over {} connections", case.parallel);
+    }
+    let mut details = Vec::new();
+    if case.peer != DEFAULT_PROTOCOL {
+        details.push(printable(&case.peer));
     }
     if wait_mode(case) == "spin" {
-        endpoint += ", both ends spinning";
+        details.push("busy-poll".to_owned());
     }
-    let way = match (case.workload.as_str(), case.direction) {
-        ("latency", _) => format!("{size} over {endpoint}"),
-        ("download", _) => format!("Download from {endpoint}"),
-        (_, Direction::Loop) => format!("{each} messages through {endpoint} and back"),
-        (_, Direction::Send) => format!("{each} messages to {endpoint}"),
-        (_, Direction::Receive) => format!("{each} messages from {endpoint}"),
-        (_, Direction::Both) => format!("{each} messages to and from {endpoint}"),
-    };
-    let mut facts = Vec::new();
-    if let Some(rate) = figures.delivery.throughput_bps {
-        facts.push(match figures.delivery.throughput_back_bps {
-            Some(back) => format!("{} out, {} back", format_bit_rate(rate), format_bit_rate(back)),
-            None => format_bit_rate(rate),
-        });
+    if !details.is_empty() {
+        target += &format!(" ({})", details.join(", "));
     }
-    if let Some(percent) = figures.delivery.line_rate_percent {
-        facts.push(format!("{percent:.1} % of the line rate"));
-    }
-    let times =
-        figures.times.latency_ns.as_ref().map(|latency| median_and_tail_text(latency, line_time_ns(case)));
-    facts.extend(match case.workload.as_str() {
-        "download" => times.map(|times| format!("for a piece {times}")),
-        _ => times,
-    });
-    if let Some(loaded) =
-        case.under_load.as_ref().and_then(|figures| median_ns(figures.times.latency_ns.as_ref()))
-    {
-        facts.push(format!("a round trip under this load {}", format_nanoseconds(loaded as f64)));
-    }
-    if facts.is_empty() {
-        facts.push("nothing was measured".to_owned());
-    }
-    format!("{way}: {}; {}.", facts.join(", "), loss_text(case))
+    (link, target)
 }
 
-fn median_and_tail_text(distribution: &Distribution, floor: Option<f64>) -> String {
-    let mut facts = Vec::new();
-    match distribution.percentiles.get("p50") {
-        Some(Some(median)) => {
-            let median = *median as f64;
-            facts.push(format!("{} at the median", format_nanoseconds(median)));
-            let above = floor.map(|floor| median - floor).filter(|above| *above > 0.0);
-            facts.extend(above.map(|above| format!("{} above the line’s floor", format_nanoseconds(above))));
+/// The protocol that needs no mention.
+const DEFAULT_PROTOCOL: &str = "linkgauge";
+
+/// The extent of a measurement: `10 runs × 1 000 requests of 64 B, 4.2 s`.
+pub fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> String {
+    let runs = case.repeats.len().max(1) as u64;
+    let size = brief_bytes(case.message_bytes.into());
+    let mut words = match (requests, case.message_bytes) {
+        (Some(unit), 0) => format!("{} {unit}", format_count(case.figures.counts.sent / runs)),
+        (Some(unit), _) => format!("{} {unit} of {size}", format_count(case.figures.counts.sent / runs)),
+        (None, 0) => "messages".to_owned(),
+        (None, _) => format!("{size} messages"),
+    };
+    if runs > 1 {
+        words = format!("{runs} runs × {words}");
+    }
+    let elapsed = format_elapsed(run);
+    [words, elapsed].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// The duration of a run. Empty if unknown, as for imported runs.
+pub fn format_elapsed(run: &Run) -> String {
+    if run.elapsed_ns == 0 { String::new() } else { brief_time(run.elapsed_ns as f64) }
+}
+
+/// `no loss`, `600 of 10 000 lost (6.00 %)`.
+pub fn format_loss_count(lost: u64, sent: u64) -> String {
+    match lost {
+        0 => "no loss".to_owned(),
+        lost => {
+            let share = format_share(lost as f64 / sent.max(1) as f64);
+            format!("{} of {} lost ({share})", format_count(lost), format_count(sent))
         }
-        Some(None) => facts.push("the median was not reached".to_owned()),
-        None => facts.push(format!("{} on average", format_nanoseconds(distribution.mean))),
     }
-    match distribution.percentiles.get("p99") {
-        Some(Some(p99)) => facts.push(format!("{} at p99", format_nanoseconds(*p99 as f64))),
-        Some(None) => facts.push("p99 among the lost".to_owned()),
-        None => {}
-    }
-    facts.join(", ")
 }
 
-fn loss_text(case: &CaseResult) -> String {
+/// Lost, inserted and corrupt data of a case.
+pub fn loss_text(case: &CaseResult) -> String {
     let figures = &case.figures;
-    let mut text = match (figures.counts.sent, figures.counts.lost, figures.byte_errors.lost_bytes) {
+    let errors = &figures.byte_errors;
+    let mut text = match (figures.counts.sent, errors.lost_bytes) {
         // A stream is counted in bytes.
-        (_, _, bytes) if bytes > 0 => format!("{} did not come back", units::format_plural(bytes, "byte")),
-        (0, 0, _) if figures.delivery.delivered_bytes.is_none() => "nothing was sent".to_owned(),
-        (_, 0, _) => "nothing lost".to_owned(),
-        (sent, lost, _) => format!("{} of {} lost", format_count(lost), format_count(sent)),
+        (_, bytes) if bytes > 0 => format!("{} not returned", units::format_plural(bytes, "byte")),
+        (0, 0) if figures.delivery.delivered_bytes.is_none() => "nothing was sent".to_owned(),
+        (sent, _) => format_loss_count(figures.counts.lost, sent),
     };
-    if figures.byte_errors.inserted_bytes > 0 {
-        text += &format!(", {} too many", units::format_plural(figures.byte_errors.inserted_bytes, "byte"));
+    if errors.inserted_bytes > 0 {
+        text += &format!(", {} inserted", units::format_plural(errors.inserted_bytes, "byte"));
     }
-    if figures.byte_errors.corrupt_bytes > 0 {
-        text +=
-            &format!(", {} arrived corrupt", units::format_plural(figures.byte_errors.corrupt_bytes, "byte"));
-    }
-    if !case.complete {
-        text += ", stopped early";
+    if errors.corrupt_bytes > 0 {
+        text += &format!(", {} corrupt", units::format_plural(errors.corrupt_bytes, "byte"));
     }
     text
 }
@@ -507,16 +551,16 @@ mod tests {
         let run = sample_runs::full();
         let mut cases = run.cases.clone();
         cases.extend(sample_runs::minimal().cases);
-        let sentences: Vec<String> = cases.iter().map(case_sentence).collect();
+        let sentences: Vec<String> = cases.iter().map(crate::report::case_sentence).collect();
         insta::assert_snapshot!(sentences.join("\n"), @r"
-        14 bytes over tcp://127.0.0.1:7100: 13.82 µs at the median, 23.44 µs at p99; nothing lost.
-        1 byte over tcp://moxa-5610.example:7001 and 2 ports more: 2.216 ms at the median, 1.174 ms above the line’s floor, 3.758 ms at p99; nothing lost.
-        14 bytes over udp://gauge-2.example:7100: 892.9 µs at the median, p99 among the lost; 600 of 10 000 lost, 2 bytes arrived corrupt, stopped early.
-        64-byte messages to and from tcp://127.0.0.1:7100: 310.0 Mbit/s out, 288.3 Mbit/s back, 0.7 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
-        1.024 kB messages to and from tcp://127.0.0.1:7100: 4.200 Gbit/s out, 3.906 Gbit/s back, 10.0 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
-        16.38 kB messages to and from tcp://127.0.0.1:7100: 28.60 Gbit/s out, 26.60 Gbit/s back, 68.1 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
-        131.1 kB messages to and from tcp://127.0.0.1:7100: 41.30 Gbit/s out, 38.41 Gbit/s back, 98.3 % of the line rate, a round trip under this load 329.7 µs; nothing lost.
-        1 byte over mem://a: nothing was measured; 2 of 3 lost.
+        TCP round trip to 127.0.0.1:7100: 13.8 µs median, 23.4 µs p99; no loss.
+        TCP round trip to moxa-5610.example:7001 and 2 ports more (echo): 2.22 ms median, 3.76 ms p99, 1.17 ms above the line's minimum; no loss.
+        UDP round trip to gauge-2.example:7100: 893 µs median, p99 not reached; 600 of 10 000 lost (6.00 %), 2 bytes corrupt; stopped early.
+        TCP to 127.0.0.1:7100: upload 310 Mbit/s, download 288 Mbit/s, 0.7 % of the line rate; RTT under load 330 µs (p50).
+        TCP to 127.0.0.1:7100: upload 4.20 Gbit/s, download 3.91 Gbit/s, 10.0 % of the line rate; RTT under load 330 µs (p50).
+        TCP to 127.0.0.1:7100: upload 28.6 Gbit/s, download 26.6 Gbit/s, 68.1 % of the line rate; RTT under load 330 µs (p50).
+        TCP to 127.0.0.1:7100: upload 41.3 Gbit/s, download 38.4 Gbit/s, 98.3 % of the line rate; RTT under load 330 µs (p50).
+        MEM round trip to a: no reply; 2 of 3 lost (66.7 %).
         ");
     }
 

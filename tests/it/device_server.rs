@@ -332,7 +332,10 @@ fn an_unusable_port_is_one_line_and_status_2() {
         (&["--serial", serial, "--listen", &place], "another program uses it"),
         (&["--serial", serial, "--listen", "udp://127.0.0.1:0"], "a device server needs a stream"),
         (&["--serial", serial, "--length", "2k"], "packets of 2000 bytes do not fit in a buffer of 1024"),
-        (&["--serial", serial, serial, "--ports", "3"], "--ports 3, but --serial names 2: leave one out"),
+        (
+            &["--serial", serial, serial, "--ports", "3"],
+            "--ports 3, but --serial names 2. Use only one of them",
+        ),
     ];
     for (arguments, expected) in cases {
         let ended = run(&[&["lab", "device-server", "--time", "5s"], arguments].concat());

@@ -90,7 +90,7 @@ fn a_full_disk_affects_only_its_own_files() {
     }
     assert_eq!(message.matches("No space left on device").count(), 8, "{message}");
     let table = fs::read_to_string(place.path().join("table")).unwrap();
-    assert!(table.contains("warning[raw_incomplete]"), "{table}");
+    assert!(table.contains("the raw file could not be written"), "{table}");
 }
 
 #[test]

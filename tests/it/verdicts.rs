@@ -172,12 +172,12 @@ fn thresholds_decide_the_exit_status() {
     let tcp = server.tcp.to_string();
     let latency = ["latency", &tcp, "--peer", "echo", "--count", "50", "--junit", &junit, "--threshold"];
     let ended = run(&[&latency[..], &["loss = 0, p50 < 1h"]].concat());
-    assert!(is(&ended, 0).contains("\nkept: 2 thresholds\n"), "{}", ended.stdout);
+    assert!(is(&ended, 0).contains("PASS      2 thresholds\n"), "{}", ended.stdout);
     let json = directory.path().join("run.json").display().to_string();
     let ended = run(&[&latency[..], &["loss = 0,p50 < 1ns,p99 < 1h", "--json", &json]].concat());
     let table = is(&ended, 1);
-    assert!(table.contains("\nnot kept: p50 < 1 ns, measured "), "{table}");
-    assert!(table.contains("\nnot kept: p99 < 3600 s, not measured\n"), "{table}");
+    assert!(table.contains("FAIL      p50 < 1 ns, measured "), "{table}");
+    assert!(table.contains("FAIL      p99 < 3600 s, not measured\n"), "{table}");
     let xml = std::fs::read_to_string(&junit).unwrap();
     assert!(xml.contains("tests=\"4\" failures=\"2\" errors=\"0\""), "{xml}");
     assert!(xml.contains("name=\"p50 &lt; 1 ns\" time=\"0\"><failure message=\"measured "), "{xml}");

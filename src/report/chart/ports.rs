@@ -2,8 +2,8 @@
 
 use super::axes::{AxisUnit, linear_axis};
 use super::{Chart, build_chart};
+use crate::report::presentation::is_latency;
 use crate::report::svg::{Axis, ChartSeries, SeriesKind};
-use crate::report::table::is_latency;
 use crate::report::wording::{host_and_date, line_limit_bps};
 use crate::run::{CaseResult, Figures, PartResult, Run};
 

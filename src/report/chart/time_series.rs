@@ -3,8 +3,8 @@
 use super::axes::{AxisUnit, linear_axis, y_axis};
 use super::{Chart, MAX_CURVE_POINTS, build_chart};
 use crate::plan::Direction;
+use crate::report::presentation::is_latency;
 use crate::report::svg::{Axis, ChartSeries, SeriesKind};
-use crate::report::table::is_latency;
 use crate::report::wording::host_and_date;
 use crate::run::{CaseResult, Run, SeriesEntry};
 

@@ -3,6 +3,8 @@
 use super::*;
 use crate::report::sample_runs;
 
+const FULL: ReportOptions = ReportOptions { colour: false, width: 80, unicode: true, detail: Detail::Full };
+
 fn render_text(run: &Run, options: ReportOptions) -> String {
     let mut out = Vec::new();
     write(run, &options, &mut out).unwrap();
@@ -10,27 +12,153 @@ fn render_text(run: &Run, options: ReportOptions) -> String {
 }
 
 #[test]
+fn summary_of_one_case() {
+    let one = |mut run: Run, case: usize| {
+        run.cases = vec![run.cases.swap_remove(case)];
+        (run.interrupted, run.title) = (false, None);
+        render_text(&run, ReportOptions::default())
+    };
+    let runs = [
+        one(sample_runs::full(), 0),
+        one(sample_runs::full(), 2),
+        one(sample_runs::full(), 3),
+        one(sample_runs::serial_line(), 1),
+        one(sample_runs::download(), 0),
+        one(sample_runs::minimal(), 0),
+    ];
+    insta::assert_snapshot!(runs.join("\n"), @r"
+    TCP round trip to 127.0.0.1:7100: 13.8 µs median, 23.4 µs p99; no loss. 3 runs ×
+      3 333 requests of 14 B, 42.1 s
+                     min       p50      mean       p90       p99       max        sd
+      RTT       13.00 µs  13.82 µs  14.02 µs  14.48 µs  23.44 µs  273.7 µs  5.311 µs
+      response  15.20 µs  16.17 µs  16.39 µs  16.93 µs  27.38 µs  321.0 µs  6.220 µs
+                █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
+      note      the machine was 40 % busy before the first case. Try: stop what else
+                runs, or repeat with --repeat 10
+      note      the median is within 20 times of what the same exchange costs
+                without a link (1.9 µs). Try: read it as an upper bound, or pin both
+                ends and wait by spinning
+
+    UDP round trip to gauge-2.example:7100: 893 µs median, p99 not reached; 600 of
+      10 000 lost (6.00 %), 2 bytes corrupt; stopped early. 10 000 requests of 14 B,
+      42.1 s
+                     min       p50      mean       p90   p99       max        sd
+      RTT       839.7 µs  892.9 µs  906.2 µs  935.4 µs  lost  17.71 ms  353.7 µs
+                █▇    ▅                        ▂  839.7 µs … 17.71 ms (log)
+      note      the machine was 40 % busy before the first case. Try: stop what else
+                runs, or repeat with --repeat 10
+      note      100 answers were dropped by the receiving socket, not by the path.
+                Try: raise the receive buffer: ?receive_buffer=4Mi
+
+    incomplete: part of the plan was not measured
+
+    TCP to 127.0.0.1:7100: upload 310 Mbit/s, download 288 Mbit/s, 0.7 % of the line
+      rate; RTT under load 330 µs (p50). 64 B messages, 42.1 s
+                        rate  transferred  loaded RTT p50  loaded RTT p99  of line
+      upload    310.0 Mbit/s     387.5 MB        329.7 µs        559.6 µs    0.7 %
+      download  288.3 Mbit/s     387.5 MB               –               –        –
+                ▇██▇█▇██▇█  279.0 Mbit/s to 341.0 Mbit/s
+      note      the machine was 40 % busy before the first case. Try: stop what else
+                runs, or repeat with --repeat 10
+
+    serial loop through /dev/ttyUSB0 and 3 ports more: 29.0 kbit/s, 94.4 % of the
+      line rate; 31 bytes not returned, 2 bytes inserted, 1 byte corrupt. 8 B
+      messages, 42.1 s
+                        rate  transferred    loss  of line         limit
+      loop      29.01 kbit/s     36.26 kB  11.4 %   94.4 %  30.72 kbit/s
+      FAIL      loss = 0 %, measured 0.5 %
+      PASS      1 threshold
+
+    TCP download from logger.example:6785 (pakbus): 4.93 kbit/s; chunk 1.20 s
+      median, 2.16 s p99. 607 chunks of 991 B, 42.1 s
+                        rate  transferred  chunk p50      p99      max  chunks
+      download  4.931 kbit/s     600.0 kB    1.203 s  2.162 s  25.22 s     607
+
+    MEM round trip to a: no reply; 2 of 3 lost (66.7 %). 3 requests of 1 B, 42.1 s
+    ");
+}
+
+#[test]
+fn summary_of_several_cases() {
+    insta::assert_snapshot!(render_text(&sample_runs::full(), ReportOptions::default()), @r"
+    A Friday in the lab: 3 latency cases: p50 13.8 µs to 2.22 ms, 600 of 30 000 lost
+      (2.00 %); 4 throughput cases: 288 Mbit/s to 41.3 Gbit/s. 42.1 s
+
+    Latency, 14 B messages
+      #  endpoint                            p50       p90       p99       max  lost
+      1  tcp://127….0.1:7100, CPUs 0,1  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+           response                     16.17 µs  16.93 µs  27.38 µs  321.0 µs
+      3  udp://gauge-2.example:7100     892.9 µs  935.4 µs      lost  17.71 ms   600
+
+    Latency over lines, protocol echo, 1 B messages, 3 ports at once
+      #      line       p50      ±       p90       p99       max  lost
+      tcp://moxa-5610.example:7001
+      2  1.042 ms  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
+
+    Throughput, both
+      #                size          rate  of line      ±  loss  loaded p50
+      tcp://127.0.0.1:7100
+      4                64 B  310.0 Mbit/s    0.7 %  3.0 %   0 %    329.7 µs
+         download            288.3 Mbit/s               –
+      5            1.024 kB  4.200 Gbit/s   10.0 %  3.0 %   0 %    329.7 µs
+         download            3.906 Gbit/s               –
+      6             16.4 kB  28.60 Gbit/s   68.1 %  3.0 %   0 %    329.7 µs
+         download            26.60 Gbit/s               –
+      7              131 kB  41.30 Gbit/s   98.3 %  3.0 %   0 %    329.7 µs
+         download            38.41 Gbit/s               –
+
+      note      the machine was 40 % busy before the first case. Try: stop what else
+                runs, or repeat with --repeat 10
+      note      cases 1, 2: the median is within 20 times of what the same exchange
+                costs without a link (1.9 µs). Try: read it as an upper bound, or
+                pin both ends and wait by spinning
+      note      case 3: 100 answers were dropped by the receiving socket, not by the
+                path. Try: raise the receive buffer: ?receive_buffer=4Mi
+
+    interrupted: stopped by a signal; the figures cover the time until then
+        (incomplete: case 3)
+    ");
+}
+
+#[test]
+fn a_summary_has_the_most_important_notes() {
+    let mut run = sample_runs::minimal();
+    let codes = ["few_samples", "drift", "corrupt", "cpu_saturated", "host_busy"];
+    run.warnings = codes.map(|code| Warning::new(code, format!("{code} text"), "do that")).to_vec();
+    let text = render_text(&run, ReportOptions::default());
+    insta::assert_snapshot!(text.lines().skip(1).collect::<Vec<_>>().join("\n"), @r"
+    note      corrupt text. Try: do that
+    note      host_busy text. Try: do that
+    note      cpu_saturated text. Try: do that
+              2 further notes: --notes
+    ");
+}
+
+#[test]
 fn download_shows_its_round_trips() {
-    insta::assert_snapshot!(render_text(&sample_runs::download(), ReportOptions::default()), @r"
-    Over the hill: 2 cases in 42.10 s, 2026-11-20 10:00 UTC
+    insta::assert_snapshot!(render_text(&sample_runs::download(), FULL), @r"
+    Over the hill: 2 download cases: 4.93 kbit/s. 42.1 s
+      2 cases in 42.10 s, 2026-11-20 10:00 UTC
 
-    Download, peer pakbus
-      #  size         rate     p50     p99     max round trips again records missing
+    Download, protocol pakbus
+      #  size         rate     p50     p99     max chunks resent records missing
       tcp://logger.example:6785
-      1 991 B 4.931 kbit/s 1.203 s 2.162 s 25.22 s         607     2       –       –
-      2 512 B 4.931 kbit/s 1.203 s 2.162 s 25.22 s         607     –  25 000       3
+      1 991 B 4.931 kbit/s 1.203 s 2.162 s 25.22 s    607      2       –       –
+      2 512 B 4.931 kbit/s 1.203 s 2.162 s 25.22 s    607      –  25 000       3
 
-      Of a download the times are those of a piece, from its request to its answer.
-      A rate is delivered payload by the receiver's clock, without headers.
+      Times of a download are those of a chunk, from its request to its reply.
+      Rates are delivered payload by the receiver's clock, without headers.
     ");
 }
 
 #[test]
 fn full_run_fits_80_columns() {
-    insta::assert_snapshot!(render_text(&sample_runs::full(), ReportOptions::default()), @r"
-    A Friday in the lab: 7 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
+    insta::assert_snapshot!(render_text(&sample_runs::full(), FULL), @r"
+    A Friday in the lab: 3 latency cases: p50 13.8 µs to 2.22 ms, 600 of 30 000 lost
+      (2.00 %); 4 throughput cases: 288 Mbit/s to 41.3 Gbit/s. 42.1 s
+      7 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
-    Latency (round trips), peer linkgauge, 14 B messages
+    Latency, 14 B messages
       #  endpoint                            p50       p90       p99       max  lost
       1  tcp://127….0.1:7100, CPUs 0,1  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
            response                     16.17 µs  16.93 µs  27.38 µs  321.0 µs
@@ -38,51 +166,52 @@ fn full_run_fits_80_columns() {
       1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
       3 min 839.7 µs, mean 906.2 µs, sd 353.7 µs
 
-    Latency over lines (round trips), peer echo, 1 B messages, 3 ports at once
+    Latency over lines, protocol echo, 1 B messages, 3 ports at once
       #      line       p50      ±       p90       p99       max  lost
       tcp://moxa-5610.example:7001
       2  1.042 ms  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
       2 min 2.083 ms, mean 2.246 ms, sd 851.1 µs
 
-    Throughput, peer linkgauge, direction both
-      #               size         rate of line     ± loss CPU s/GB loaded p50
+    Throughput, both
+      #              size         rate of line     ± loss CPU s/GB loaded p50
       tcp://127.0.0.1:7100
-      4               64 B 310.0 Mbit/s   0.7 % 3.0 %  0 %   10.645   329.7 µs
-        other way          288.3 Mbit/s             –
-      5           1.024 kB 4.200 Gbit/s  10.0 % 3.0 %  0 %    0.786   329.7 µs
-        other way          3.906 Gbit/s             –
-      6           16.38 kB 28.60 Gbit/s  68.1 % 3.0 %  0 %    0.115   329.7 µs
-        other way          26.60 Gbit/s             –
-      7           131.1 kB 41.30 Gbit/s  98.3 % 3.0 %  0 %    0.080   329.7 µs
-        other way          38.41 Gbit/s             –
+      4              64 B 310.0 Mbit/s   0.7 % 3.0 %  0 %    10.65   329.7 µs
+        download          288.3 Mbit/s             –
+      5          1.024 kB 4.200 Gbit/s  10.0 % 3.0 %  0 %    0.786   329.7 µs
+        download          3.906 Gbit/s             –
+      6           16.4 kB 28.60 Gbit/s  68.1 % 3.0 %  0 %    0.115   329.7 µs
+        download          26.60 Gbit/s             –
+      7            131 kB 41.30 Gbit/s  98.3 % 3.0 %  0 %    0.080   329.7 µs
+        download          38.41 Gbit/s             –
       fit 4–7: 1.672 µs + size ÷ 5.534 GB/s, half 9.250 kB; last 5.512 GB/s
 
-      1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
-      2 spread     █▇    ▅                        ▂  2.083 ms to 43.84 ms, log scale
-      3 spread     █▇    ▅                        ▂  839.7 µs to 17.71 ms, log scale
-      4 over time  ▇██▇█▇██▇█  279.0 Mbit/s to 341.0 Mbit/s
-      5 over time  ▇██▇█▇██▇█  3.780 Gbit/s to 4.620 Gbit/s
-      6 over time  ▇██▇█▇██▇█  25.74 Gbit/s to 31.46 Gbit/s
-      7 over time  ▇██▇█▇██▇█  37.17 Gbit/s to 45.43 Gbit/s
+      1 distribution  █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
+      2 distribution  █▇    ▅                        ▂  2.083 ms … 43.84 ms (log)
+      3 distribution  █▇    ▅                        ▂  839.7 µs … 17.71 ms (log)
+      4 over time     ▇██▇█▇██▇█  279.0 Mbit/s to 341.0 Mbit/s
+      5 over time     ▇██▇█▇██▇█  3.780 Gbit/s to 4.620 Gbit/s
+      6 over time     ▇██▇█▇██▇█  25.74 Gbit/s to 31.46 Gbit/s
+      7 over time     ▇██▇█▇██▇█  37.17 Gbit/s to 45.43 Gbit/s
 
-      1 times      █▅▁▁▁▁▁▁▁▁▁▁
-      2 times                         ▂█▅▁▁▁▁▁▁▁▁▁▁
-      3 times                      █▁▁▁▁▁▁▁▁▁▁▁
+      1 RTT           █▅▁▁▁▁▁▁▁▁▁▁
+      2 RTT                              ▂█▅▁▁▁▁▁▁▁▁▁▁
+      3 RTT                           █▁▁▁▁▁▁▁▁▁▁▁
         13.00 µs to 43.84 ms, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
 
       Case 1: missed frames: 2 over 16.7 ms (0.02 %), none over 50 ms.
-      Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
-        (slowest: tcp://moxa-5610.example:7003).
-      A latency is a whole round trip, never half of one.
-      line: what the message takes on the line, one way: no round trip is shorter.
-      response: counted from when the message was due, not from when it was sent.
-      A rate is delivered payload by the receiver's clock, without headers.
+      Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, ratio 1.015 (slowest:
+        tcp://moxa-5610.example:7003).
+      Latency is the round-trip time, never half of it.
+      line: time of the message on the line, one way. No round trip is shorter.
+      response: from when the request was due, not from when it was sent.
+      Rates are delivered payload by the receiver's clock, without headers.
       fit: time of a message (a latency's median) = its own + size ÷ rate; half: the
         size that gets half of it; last: between the two largest sizes, =: of what
         the line can carry. linkgauge explain tells more.
-      CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).
-      ±: the 95 % interval, its longer side, over 3 repetitions or within the run.
-      lost: so many were lost that the percentile was not reached.
+      CPU s/GB: CPU seconds of client and server per delivered gigabyte (1000 MB).
+      ±: half of the 95 % interval (its longer side), over 3 repetitions or within
+        the run.
+      lost: too many requests were lost to reach the percentile.
 
     warning[busy-machine]: the machine was 40 % busy before the first case
       try: stop what else runs, or repeat with --repeat 10
@@ -95,70 +224,74 @@ fn full_run_fits_80_columns() {
         not by the path
       try: raise the receive buffer: ?receive_buffer=4Mi
 
-    interrupted: stopped by a signal; the figures are of what was measured by then
-        (not whole: case 3)
+    interrupted: stopped by a signal; the figures cover the time until then
+        (incomplete: case 3)
     ");
 }
 
 #[test]
 fn a_sweep_of_messages() {
-    insta::assert_snapshot!(render_text(&sample_runs::message_sizes(), ReportOptions::default()), @r"
-    linkgauge: 5 cases in 42.10 s, 2026-11-20 10:00 UTC
+    insta::assert_snapshot!(render_text(&sample_runs::message_sizes(), FULL), @r"
+    5 throughput cases: 24.8 Mbit/s to 713 Mbit/s. 42.1 s
+      5 cases in 42.10 s, 2026-11-20 10:00 UTC
 
-    Throughput, peer linkgauge, direction send
+    Throughput, upload
       #     size         rate     ± loss a message messages/s     CPU CPU s/GB
       udp://gauge-2.example:7100
       1     64 B 24.81 Mbit/s 3.0 %  0 %  20.64 µs     48 450 98+63 %    2.100
       2    256 B 90.78 Mbit/s 3.0 %  0 %  22.56 µs     44 326 98+63 %    2.100
       3 1.024 kB 270.9 Mbit/s 3.0 %  0 %  30.24 µs     33 069 98+63 %    2.100
       4 4.096 kB 537.5 Mbit/s 3.0 %  0 %  60.96 µs     16 404 98+63 %    2.100
-      5 16.38 kB 713.0 Mbit/s 3.0 %  0 %  183.8 µs      5 440 98+63 %    2.100
+      5  16.4 kB 713.0 Mbit/s 3.0 %  0 %  183.8 µs      5 440 98+63 %    2.100
       fit 1–5: 20.00 µs + size ÷ 100.0 MB/s, half 2.000 kB; last 100.0 MB/s = 82 %
 
-      A rate is delivered payload by the receiver's clock, without headers.
-      a message: the time from one to the next, by the receiver's clock.
-      CPU: share of the time that the threads of the near + far end used.
+      Rates are delivered payload by the receiver's clock, without headers.
+      a message: time per message, by the receiver's clock.
+      CPU: CPU use of client + server.
       fit: time of a message (a latency's median) = its own + size ÷ rate; half: the
         size that gets half of it; last: between the two largest sizes, =: of what
         the line can carry. linkgauge explain tells more.
-      CPU s/GB: CPU seconds of both ends for a delivered gigabyte (1000 MB).
-      ±: the 95 % interval, its longer side, within the run.
+      CPU s/GB: CPU seconds of client and server per delivered gigabyte (1000 MB).
+      ±: half of the 95 % interval (its longer side), within the run.
     ");
 }
 
 #[test]
 fn serial_lines_and_their_limits() {
-    insta::assert_snapshot!(render_text(&sample_runs::serial_line(), ReportOptions::default()), @r"
-    Loops through plugs: 2 cases in 42.10 s, 2026-11-20 10:00 UTC
+    insta::assert_snapshot!(render_text(&sample_runs::serial_line(), FULL), @r"
+    Loops through plugs: 2 throughput cases: 7.67 kbit/s to 29.0 kbit/s. 42.1 s
+      2 cases in 42.10 s, 2026-11-20 10:00 UTC
 
-    Throughput over lines, peer linkgauge, 8 B messages
+    Throughput over lines, loop, 8 B messages
       #  endpoint                                rate         limit  of line    loss
       1  serial:///dev/…yUSB0?baud=9600  7.671 kbit/s  7.680 kbit/s   99.9 %     0 %
       2  serial…d=9600, 4 ports at once  29.01 kbit/s  30.72 kbit/s   94.4 %  11.4 %
 
-      Case 2: over 4 ports, rate from 7.250 kbit/s to 7.671 kbit/s, a fairness of
-        0.945 (slowest: serial:///dev/ttyUSB0?baud=9600).
-      A rate is delivered payload by the receiver's clock, without headers.
-      limit: the payload that the line can carry with its framing.
+      Case 2: over 4 ports, rate from 7.250 kbit/s to 7.671 kbit/s, fairness 0.945
+        (slowest: serial:///dev/ttyUSB0?baud=9600).
+      Rates are delivered payload by the receiver's clock, without headers.
+      limit: the maximum payload rate of the line.
 
-    not kept: case 2: loss = 0 %, measured 0.5 %
-    kept: 1 threshold
+      FAIL      case 2: loss = 0 %, measured 0.5 %
+      PASS      1 threshold
     ");
 }
 
 #[test]
 fn minimal_run() {
-    insta::assert_snapshot!(render_text(&sample_runs::minimal(), ReportOptions::default()), @r"
-    linkgauge: 1 case in 42.10 s, 2026-11-20 10:00 UTC
+    insta::assert_snapshot!(render_text(&sample_runs::minimal(), FULL), @r"
+    MEM round trip to a: no reply; 2 of 3 lost (66.7 %). 3 requests of 1 B, 42.1 s
+      1 case in 42.10 s, 2026-11-20 10:00 UTC
 
-    Latency (round trips), peer linkgauge, 1 B messages
+    Latency, 1 B messages
       endpoint  p50  max  lost
       mem://a     –    –     2
     ");
-    insta::assert_snapshot!(render_text(&sample_runs::empty(), ReportOptions::default()), @r"
-    linkgauge: 0 cases in 42.10 s, 2026-11-20 10:00 UTC
+    insta::assert_snapshot!(render_text(&sample_runs::empty(), FULL), @r"
+    Nothing was measured.
+      0 cases in 42.10 s, 2026-11-20 10:00 UTC
 
-    interrupted: stopped by a signal; the figures are of what was measured by then
+    interrupted: stopped by a signal; the figures cover the time until then
     ");
 }
 
@@ -171,42 +304,45 @@ fn endpoints_that_do_not_fit() {
             format!("serial:///dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A10{size}-if00-port0?baud=9600");
         case.message_bytes = size;
     }
-    insta::assert_snapshot!(render_text(&run, ReportOptions::default()), @r"
-    A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
+    insta::assert_snapshot!(render_text(&run, FULL), @r"
+    A Friday in the lab: 3 latency cases: p50 13.8 µs to 2.22 ms, 600 of 30 000 lost
+      (2.00 %). 42.1 s
+      3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
-    Latency (round trips), peer linkgauge
-      #                size       p50      ±       p90       p99       max  lost
+    Latency
+      #               size       p50      ±       p90       p99       max  lost
       serial:///dev/serial/by-id/usb-FT…USB_UART_A101-if00-port0?baud=9600, CPUs 0,1
-      1                 1 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
-         response            16.17 µs         16.93 µs  27.38 µs  321.0 µs
+      1                1 B  13.82 µs  1.2 %  14.48 µs  23.44 µs  273.7 µs     0
+         response           16.17 µs         16.93 µs  27.38 µs  321.0 µs
       serial:///dev/serial/by-id/usb-FTDI_FT…_USB_UART_A1065536-if00-port0?baud=9600
-      3            65.54 kB  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
+      3            65.5 kB  892.9 µs  1.2 %  935.4 µs      lost  17.71 ms   600
       1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
       3 min 839.7 µs, mean 906.2 µs, sd 353.7 µs
 
-    Latency over lines (round trips), peer echo, 1.024 kB messages, 3 ports at once
+    Latency over lines, protocol echo, 1.024 kB messages, 3 ports at once
       #      line       p50      ±       p90       p99       max  lost
       serial:///dev/serial/by-id/usb-FTDI_FT…R_USB_UART_A101024-if00-port0?baud=9600
       2  1.042 ms  2.216 ms  1.2 %  2.320 ms  3.758 ms  43.84 ms     0
       2 min 2.083 ms, mean 2.246 ms, sd 851.1 µs
 
-      1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
-      2 spread     █▇    ▅                        ▂  2.083 ms to 43.84 ms, log scale
-      3 spread     █▇    ▅                        ▂  839.7 µs to 17.71 ms, log scale
+      1 distribution  █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
+      2 distribution  █▇    ▅                        ▂  2.083 ms … 43.84 ms (log)
+      3 distribution  █▇    ▅                        ▂  839.7 µs … 17.71 ms (log)
 
-      1 times      █▅▁▁▁▁▁▁▁▁▁▁
-      2 times                         ▂█▅▁▁▁▁▁▁▁▁▁▁
-      3 times                      █▁▁▁▁▁▁▁▁▁▁▁
+      1 RTT           █▅▁▁▁▁▁▁▁▁▁▁
+      2 RTT                              ▂█▅▁▁▁▁▁▁▁▁▁▁
+      3 RTT                           █▁▁▁▁▁▁▁▁▁▁▁
         13.00 µs to 43.84 ms, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
 
       Case 1: missed frames: 2 over 16.7 ms (0.02 %), none over 50 ms.
-      Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, a spread of 1.015
-        (slowest: tcp://moxa-5610.example:7003).
-      A latency is a whole round trip, never half of one.
-      line: what the message takes on the line, one way: no round trip is shorter.
-      response: counted from when the message was due, not from when it was sent.
-      ±: the 95 % interval, its longer side, over 3 repetitions or within the run.
-      lost: so many were lost that the percentile was not reached.
+      Case 2: over 3 ports, p50 from 2.212 ms to 2.245 ms, ratio 1.015 (slowest:
+        tcp://moxa-5610.example:7003).
+      Latency is the round-trip time, never half of it.
+      line: time of the message on the line, one way. No round trip is shorter.
+      response: from when the request was due, not from when it was sent.
+      ±: half of the 95 % interval (its longer side), over 3 repetitions or within
+        the run.
+      lost: too many requests were lost to reach the percentile.
 
     warning[busy-machine]: the machine was 40 % busy before the first case
       try: stop what else runs, or repeat with --repeat 10
@@ -219,19 +355,19 @@ fn endpoints_that_do_not_fit() {
         not by the path
       try: raise the receive buffer: ?receive_buffer=4Mi
 
-    interrupted: stopped by a signal; the figures are of what was measured by then
-        (not whole: case 3)
+    interrupted: stopped by a signal; the figures cover the time until then
+        (incomplete: case 3)
     ");
     for case in &mut run.cases {
         (case.message_bytes, case.ports, case.peer) = (1, 1, "echo".to_owned());
         case.placement.clear();
     }
-    insta::assert_snapshot!(render_text(&run, ReportOptions::default()).lines().take(5).collect::<Vec<_>>().join("\n"), @r"
-    A Friday in the lab: 3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
+    insta::assert_snapshot!(render_text(&run, FULL).lines().take(5).collect::<Vec<_>>().join("\n"), @r"
+    A Friday in the lab: 3 latency cases: p50 13.8 µs to 2.22 ms, 600 of 30 000 lost
+      (2.00 %). 42.1 s
+      3 cases in 42.10 s on gauge-1, 2026-11-20 10:00 UTC
 
-    Latency (round trips), peer echo, 1 B messages
-      #                 p50      ±       p90       p99       max  lost
-      serial:///dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A101-if00-port0?baud=9600
+    Latency, protocol echo, 1 B messages
     ");
 }
 
@@ -256,10 +392,11 @@ fn many_links() -> Run {
 #[test]
 fn a_line_for_each_of_many_links() {
     let mut run = many_links();
-    insta::assert_snapshot!(render_text(&run, ReportOptions::default()), @r"
-    demo on gauge-1: 6 cases in 42.10 s, 2026-11-20 10:00 UTC
+    insta::assert_snapshot!(render_text(&run, FULL), @r"
+    demo on gauge-1: 6 latency cases: p50 13.8 µs, no loss. 42.1 s
+      6 cases in 42.10 s, 2026-11-20 10:00 UTC
 
-    Latency (round trips), peer linkgauge, 14 B messages
+    Latency, 14 B messages
       #  endpoint                            p50       p90       p99       max  lost
       1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
@@ -274,29 +411,29 @@ fn a_line_for_each_of_many_links() {
       5 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
       6 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
 
-      1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
-      2 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
-      3 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
-      4 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
-      5 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
-      6 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+      1 distribution  █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
+      2 distribution  █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
+      3 distribution  █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
+      4 distribution  █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
+      5 distribution  █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
+      6 distribution  █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
 
-      1 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
-      2 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
-      3 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
-      4 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
-      5 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
-      6 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+      1 RTT           █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+      2 RTT           █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+      3 RTT           █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+      4 RTT           █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+      5 RTT           █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+      6 RTT           █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
         13.00 µs to 273.7 µs, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
 
-      A latency is a whole round trip, never half of one.
-      spin: both ends keep asking for the message instead of being woken for it.
+      Latency is the round-trip time, never half of it.
+      busy-poll: client and server wait by polling.
     ");
     // Names are not shortened if the result would be ambiguous.
     for (index, case) in run.cases.iter_mut().enumerate() {
         case.endpoint = format!("unix:///run/user/1000/gauge/{index}/stream.socket?type=stream");
     }
-    let text = render_text(&run, ReportOptions::default());
+    let text = render_text(&run, FULL);
     assert!(text.contains("\n  unix:///run/user/1000/gauge/5/stream.socket?type=stream\n"), "{text}");
 }
 
@@ -305,16 +442,16 @@ fn common_values_are_stated_once() {
     let mut run = many_links();
     run.cases[1].placement.clear();
     (run.cases[4].peer, run.cases[4].endpoint) = ("echo".to_owned(), "icmp://gauge-4.example".to_owned());
-    let text = render_text(&run, ReportOptions::default());
+    let text = render_text(&run, FULL);
     insta::assert_snapshot!(text.lines().skip(2).take(8).collect::<Vec<_>>().join("\n"), @r"
-    Latency (round trips), 14 B messages; unless said: peer linkgauge
+
+    Latency, 14 B messages
       #  endpoint                            p50       p90       p99       max  lost
       1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       2  tcp://gauge-1.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       3  tcp://gauge-2.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       4  tcp://gauge-3.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
-      5  icmp://g…4.example, peer echo  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
-      6  tcp://gauge-5.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+      5  icmp:/…example, protocol echo  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
     ");
 }
 
@@ -326,28 +463,29 @@ fn unmeasured_cases_have_no_row() {
         case.figures = Default::default();
         case.complete = false;
     }
-    insta::assert_snapshot!(render_text(&run, ReportOptions::default()), @r"
-    demo on gauge-1: 6 cases in 42.10 s, 2026-11-20 10:00 UTC
+    insta::assert_snapshot!(render_text(&run, FULL), @r"
+    demo on gauge-1: 6 latency cases: p50 13.8 µs, no loss. 42.1 s
+      6 cases in 42.10 s, 2026-11-20 10:00 UTC
 
-    Latency (round trips), peer linkgauge, 14 B messages
+    Latency, 14 B messages
       #  endpoint                            p50       p90       p99       max  lost
       1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
       2 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
 
-      1 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
-      2 spread     █▇    ▅                        ▂  13.00 µs to 273.7 µs, log scale
+      1 distribution  █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
+      2 distribution  █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
 
-      1 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
-      2 times      █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+      1 RTT           █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+      2 RTT           █▅▅▅▅▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
         13.00 µs to 273.7 µs, log scale: ▂ to p50, █ to p90, ▅ to p99, ▁ to max
 
-      A latency is a whole round trip, never half of one.
-      spin: both ends keep asking for the message instead of being woken for it.
+      Latency is the round-trip time, never half of it.
+      busy-poll: client and server wait by polling.
 
-    interrupted: stopped by a signal; the figures are of what was measured by then
-        (not whole: cases 3–6)
+    interrupted: stopped by a signal; the figures cover the time until then
+        (incomplete: cases 3–6)
     ");
 }
 
@@ -355,7 +493,7 @@ fn unmeasured_cases_have_no_row() {
 fn no_line_is_too_long() {
     for width in [40, 60, 80, 132] {
         for run in sample_runs::all_samples() {
-            let text = render_text(&run, ReportOptions { width, ..ReportOptions::default() });
+            let text = render_text(&run, ReportOptions { detail: Detail::Full, width, ..FULL });
             for line in text.lines() {
                 // A table has a minimum width, so it must fit at 80 columns and above.
                 let fits = line.chars().count() <= width.max(80);
@@ -368,16 +506,15 @@ fn no_line_is_too_long() {
 #[test]
 fn only_text_reaches_the_terminal() {
     for colour in [false, true] {
-        let text = render_text(&sample_runs::hostile(), ReportOptions { colour, ..ReportOptions::default() });
+        let text = render_text(&sample_runs::hostile(), ReportOptions { colour, ..FULL });
         assert!(!text.contains("\u{1b}[2J"));
     }
-    assert!(!render_text(&sample_runs::full(), ReportOptions::default()).contains('\u{1b}'));
+    assert!(!render_text(&sample_runs::full(), FULL).contains('\u{1b}'));
 }
 
 #[test]
 fn ascii_only() {
-    let text =
-        render_text(&sample_runs::full(), ReportOptions { unicode: false, ..ReportOptions::default() });
+    let text = render_text(&sample_runs::full(), ReportOptions { unicode: false, ..FULL });
     assert!(text.is_ascii());
     assert!(text.contains("13.") && text.contains(" us") && !text.contains("? "), "{text}");
 }

@@ -1,0 +1,146 @@
+//! How reports show each workload: its columns, sentence, figures and charts. One entry per workload.
+
+use super::chart::Chart;
+use super::table::TableColumn;
+use super::wording::{format_context, format_elapsed, link_and_target, printable};
+use crate::run::{CaseResult, Run};
+
+mod download;
+mod latency;
+mod throughput;
+
+/// The figure that a workload is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MainFigure {
+    RoundTrip,
+    Rate,
+}
+
+/// A row of figures of a case.
+pub struct FigureRow {
+    /// `None`: the main figures of the case.
+    pub label: Option<&'static str>,
+    /// One per column of the workload.
+    pub cells: Vec<String>,
+}
+
+/// The presentation of a workload.
+pub struct Presentation {
+    pub workload: &'static str,
+    pub main_figure: MainFigure,
+    /// Cases differ in their direction.
+    pub has_direction: bool,
+    /// Columns after those that describe the case.
+    pub columns: &'static [TableColumn],
+    /// Rows with those columns, the main one first.
+    pub rows: fn(&CaseResult) -> Vec<FigureRow>,
+    /// Unit of the number of messages: `requests`. `None`: the number says nothing.
+    pub counted: Option<&'static str>,
+    /// What was measured, before the endpoint: `round trip to`.
+    pub subject: fn(&CaseResult) -> &'static str,
+    /// The result in words: `13.6 µs median, 59.5 µs p99; no loss`.
+    pub answer: fn(&CaseResult) -> String,
+    /// The result of several cases in words: `p50 13.8 µs to 2.22 ms`. `None` without results.
+    pub range: fn(&[&CaseResult]) -> Option<String>,
+    /// The figures of a single case as a small table, header first.
+    pub figure_table: fn(&CaseResult) -> Vec<Vec<String>>,
+    /// Charts of all cases of the workload.
+    pub charts: fn(&Run, &str) -> Vec<Chart>,
+}
+
+static PRESENTATIONS: [Presentation; 3] =
+    [latency::PRESENTATION, throughput::PRESENTATION, download::PRESENTATION];
+
+/// The presentation of a workload. A foreign document may name an unknown one, which is shown like throughput.
+pub fn presentation(workload: &str) -> &'static Presentation {
+    PRESENTATIONS.iter().find(|one| one.workload == workload).unwrap_or(&PRESENTATIONS[1])
+}
+
+/// True if the workload is about round trips, not about a rate.
+pub fn is_latency(case: &CaseResult) -> bool {
+    presentation(&case.workload).main_figure == MainFigure::RoundTrip
+}
+
+/// One case in one sentence: `TCP round trip to gw:7100: 13.6 µs median, 59.5 µs p99; no loss.`
+pub fn case_sentence(case: &CaseResult) -> String {
+    format!("{}.", case_answer(case))
+}
+
+fn case_answer(case: &CaseResult) -> String {
+    let shown = presentation(&case.workload);
+    let stopped = if case.complete { "" } else { "; stopped early" };
+    let (link, target) = link_and_target(case);
+    let subject = format!("{link} {} {target}", (shown.subject)(case));
+    format!("{}: {}{stopped}", subject.trim_start(), (shown.answer)(case))
+}
+
+/// The answer of a run in one sentence.
+pub fn run_answer(run: &Run) -> String {
+    match run.cases.as_slice() {
+        [] => "Nothing was measured.".to_owned(),
+        [case] => format!(
+            "{}. {}",
+            case_answer(case),
+            format_context(run, case, presentation(&case.workload).counted)
+        ),
+        cases => {
+            let mut workloads: Vec<&str> = cases.iter().map(|case| case.workload.as_str()).collect();
+            let mut seen = Vec::new();
+            workloads.retain(|name| {
+                !seen.contains(name) && {
+                    seen.push(*name);
+                    true
+                }
+            });
+            let parts: Vec<String> = workloads.iter().map(|name| group_answer(cases, name)).collect();
+            format!("{}. {}", parts.join("; "), format_elapsed(run)).trim_end().to_owned()
+        }
+    }
+}
+
+/// `4 throughput cases: 310 Mbit/s to 41.3 Gbit/s`.
+fn group_answer(cases: &[CaseResult], workload: &str) -> String {
+    let group: Vec<&CaseResult> = cases.iter().filter(|case| case.workload == workload).collect();
+    let range = (presentation(workload).range)(&group).unwrap_or_else(|| "nothing was measured".to_owned());
+    let word = if group.len() == 1 { "case" } else { "cases" };
+    format!("{} {} {word}: {range}", group.len(), printable(workload))
+}
+
+/// The smallest and the largest of the values, formatted: `1 ms to 2 ms`, or one of them if they are equal.
+fn format_range(values: impl Iterator<Item = f64>, format: fn(f64) -> String) -> Option<String> {
+    let (low, high) = values
+        .filter(|value| value.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (value.min(low), value.max(high)));
+    if low > high {
+        return None;
+    }
+    let [low, high] = [low, high].map(format);
+    Some(if low == high { low } else { format!("{low} to {high}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::WORKLOADS;
+
+    #[test]
+    fn each_workload_has_a_presentation() {
+        for workload in WORKLOADS {
+            assert!(PRESENTATIONS.iter().any(|one| one.workload == workload.name), "{}", workload.name);
+        }
+    }
+
+    #[test]
+    fn rows_have_a_cell_per_column() {
+        for run in crate::report::sample_runs::all_samples() {
+            for case in &run.cases {
+                let shown = presentation(&case.workload);
+                for row in (shown.rows)(case) {
+                    assert_eq!(row.cells.len(), shown.columns.len(), "{}", case.workload);
+                }
+                let table = (shown.figure_table)(case);
+                assert!(table.iter().all(|row| row.len() == table[0].len()), "{table:?}");
+            }
+        }
+    }
+}

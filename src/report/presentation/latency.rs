@@ -1,0 +1,122 @@
+//! Round-trip times: latency.
+
+use super::{FigureRow, MainFigure, Presentation, format_range};
+use crate::report::chart;
+use crate::report::table::{TableColumn, detail_column, expendable_column, figure_column, optional_column};
+use crate::report::wording::{
+    ABSENT, brief_time, format_half_interval, format_loss_count, format_percentile, line_time_ns, loss_text,
+    median_ns,
+};
+use crate::run::{CaseResult, Distribution, Figures};
+use crate::units::{format_count, format_nanoseconds};
+
+pub const PRESENTATION: Presentation = Presentation {
+    workload: "latency",
+    main_figure: MainFigure::RoundTrip,
+    has_direction: false,
+    columns: &COLUMNS,
+    rows,
+    counted: Some("requests"),
+    subject: |_| "round trip to",
+    answer,
+    range,
+    figure_table,
+    charts: |run, _| chart::round_trip_charts(run),
+};
+
+const COLUMNS: [TableColumn; 10] = [
+    optional_column("line"),
+    detail_column("min"),
+    detail_column("mean"),
+    figure_column("p50"),
+    expendable_column("±"),
+    optional_column("p90"),
+    optional_column("p99"),
+    figure_column("max"),
+    detail_column("sd"),
+    figure_column("lost"),
+];
+
+fn rows(case: &CaseResult) -> Vec<FigureRow> {
+    let figures = &case.figures;
+    let times = figures.times.latency_ns.as_ref();
+    let median = median_ns(times).map(|value| value as f64);
+    let interval = format_half_interval(figures, "latency_ns.p50", median);
+    let mut main = vec![line_time_ns(case).map_or(ABSENT.to_owned(), format_nanoseconds)];
+    main.extend(time_cells(times, interval));
+    main.push(format_count(figures.counts.lost));
+    let mut rows = vec![FigureRow { label: None, cells: main }];
+    if let Some(response) = &figures.times.response_ns {
+        let mut cells = vec![String::new()];
+        cells.extend(time_cells(Some(response), String::new()));
+        cells.push(String::new());
+        rows.push(FigureRow { label: Some("response"), cells });
+    }
+    rows
+}
+
+/// From `min` to `sd`, in column order.
+pub fn time_cells(distribution: Option<&Distribution>, plus_minus: String) -> [String; 8] {
+    let of = |get: fn(&Distribution) -> f64| {
+        distribution.map_or(ABSENT.to_owned(), |times| format_nanoseconds(get(times)))
+    };
+    let p = |name| format_percentile(distribution, name);
+    let (min, mean) = (of(|times| times.min as f64), of(|times| times.mean));
+    let (max, deviation) = (of(|times| times.max as f64), of(|times| times.standard_deviation));
+    [min, mean, p("p50"), plus_minus, p("p90"), p("p99"), max, deviation]
+}
+
+fn answer(case: &CaseResult) -> String {
+    let Some(times) = &case.figures.times.latency_ns else {
+        return format!("no reply; {}", loss_text(case));
+    };
+    let mut text = median_and_tail(times);
+    let above = line_time_ns(case).zip(median_ns(Some(times))).map(|(line, median)| median as f64 - line);
+    if let Some(above) = above.filter(|above| *above > 0.0) {
+        text += &format!(", {} above the line's minimum", brief_time(above));
+    }
+    format!("{text}; {}", loss_text(case))
+}
+
+/// `13.6 µs median, 59.5 µs p99`. With few samples the maximum stands for the percentile.
+pub fn median_and_tail(times: &Distribution) -> String {
+    let median = match times.percentiles.get("p50") {
+        Some(Some(median)) => format!("{} median", brief_time(*median as f64)),
+        Some(None) => "median not reached".to_owned(),
+        None => format!("{} mean", brief_time(times.mean)),
+    };
+    let tail = match times.percentiles.get("p99") {
+        Some(Some(p99)) => format!("{} p99", brief_time(*p99 as f64)),
+        Some(None) => "p99 not reached".to_owned(),
+        None => format!("{} max", brief_time(times.max as f64)),
+    };
+    format!("{median}, {tail}")
+}
+
+fn range(cases: &[&CaseResult]) -> Option<String> {
+    let medians = cases.iter().filter_map(|case| median_ns(case.figures.times.latency_ns.as_ref()));
+    let range = format_range(medians.map(|median| median as f64), brief_time)?;
+    let count =
+        |get: fn(&Figures) -> u64| cases.iter().map(|case| get(&case.figures)).fold(0, u64::saturating_add);
+    let (sent, lost) = (count(|figures| figures.counts.sent), count(|figures| figures.counts.lost));
+    Some(format!("p50 {range}, {}", format_loss_count(lost, sent)))
+}
+
+fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
+    let line = line_time_ns(case).map(format_nanoseconds).into_iter();
+    let names = ["min", "p50", "mean", "p90", "p99", "max", "sd"];
+    let cells = |times: &Distribution| {
+        let [min, mean, p50, _, p90, p99, max, deviation] = time_cells(Some(times), String::new());
+        [min, p50, mean, p90, p99, max, deviation]
+    };
+    let times = &case.figures.times;
+    let rows = [("RTT", &times.latency_ns), ("response", &times.response_ns)];
+    let mut table =
+        vec![[""].into_iter().chain(names).chain(line.clone().map(|_| "line")).map(str::to_owned).collect()];
+    for (label, times) in rows {
+        let Some(times) = times else { continue };
+        let label = [label.to_owned()].into_iter();
+        table.push(label.chain(cells(times)).chain(line.clone()).collect());
+    }
+    table
+}

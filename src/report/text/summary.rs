@@ -1,0 +1,152 @@
+//! The short report: the answer, one table, and the notes that change how the figures are to be read.
+
+use super::{BOLD, INDENT, LABEL_COLUMNS, TextReport, WarningGroup, YELLOW, group_warnings};
+use crate::report::presentation::{presentation, run_answer};
+use crate::report::sparkline::case_sparkline;
+use crate::report::study;
+use crate::report::table::build_tables;
+use crate::report::wording::{ABSENT, format_case_list, per_run_text, printable};
+use crate::run::{CaseResult, Run, Warning};
+use anstyle::Style;
+
+/// More notes would hide the figures.
+const MAX_NOTES: usize = 3;
+
+/// Warnings in the order of their importance: wrong figures, then figures of something else than the link, then imprecise ones.
+/// Codes without a place stand in the middle.
+const IMPORTANT: [&str; 12] = [
+    "implausible_report",
+    "unconfirmed",
+    "early",
+    "corrupt",
+    "lost_bytes",
+    "beyond_line",
+    "line_errors",
+    "lost_in_socket",
+    "receiver_socket_drops",
+    "missed_sends",
+    "host_busy",
+    "default_rate",
+];
+const UNIMPORTANT: [&str; 6] =
+    ["slow_start", "drift", "few_samples", "inside_this_machine", "unavailable", "interrupted"];
+
+fn rank(code: &str) -> usize {
+    let middle = IMPORTANT.len();
+    let late = UNIMPORTANT.iter().position(|other| *other == code).map(|at| middle + 1 + at);
+    IMPORTANT.iter().position(|other| *other == code).or(late).unwrap_or(middle)
+}
+
+impl TextReport {
+    pub fn render_summary(mut self, run: &Run) -> String {
+        self.push_answer(run);
+        match (&run.paper, run.cases.as_slice()) {
+            (Some(paper), _) => self.push_study(run, paper),
+            (None, [case]) => self.push_case(case),
+            (None, _) => self.push_tables(run),
+        }
+        self.push_important_notes(run);
+        self.push_thresholds(run);
+        self.push_status(run);
+        self.out
+    }
+
+    /// The first line of every report.
+    pub fn push_answer(&mut self, run: &Run) {
+        let title = run.title.as_deref().map_or(String::new(), |title| format!("{}: ", printable(title)));
+        let answer = match &run.paper {
+            Some(paper) => study::answer(paper),
+            None => run_answer(run),
+        };
+        self.push_paragraph(&format!("{title}{answer}"), BOLD, "", INDENT);
+    }
+
+    /// The figures of a single case, and their distribution or course.
+    fn push_case(&mut self, case: &CaseResult) {
+        let rows = (presentation(&case.workload).figure_table)(case);
+        let filled = |column: &usize| {
+            rows[1..].iter().any(|row| *column == 0 || !["", ABSENT].contains(&row[*column].as_str()))
+        };
+        let mut columns: Vec<usize> = (0..rows[0].len()).filter(filled).collect();
+        if columns.len() < 2 {
+            return;
+        }
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let used = |columns: &[usize]| {
+            INDENT.len() + LABEL_COLUMNS + columns[1..].iter().map(|column| width(*column) + 2).sum::<usize>()
+        };
+        while used(&columns) > self.width && columns.len() > 2 {
+            columns.pop();
+        }
+        for (index, row) in rows.iter().enumerate() {
+            let cells = columns[1..].iter().map(|&column| format!("  {:>1$}", row[column], width(column)));
+            let line = format!("{INDENT}{:LABEL_COLUMNS$}{}", row[0], cells.collect::<String>());
+            self.push_line(line.trim_end(), if index == 0 { Style::new().dimmed() } else { Style::new() });
+        }
+        self.push_case_sparkline(case);
+    }
+
+    fn push_case_sparkline(&mut self, case: &CaseResult) {
+        let per_run = per_run_text(case).map_or(String::new(), |text| format!("   {text}"));
+        let indent = format!("{INDENT}{:LABEL_COLUMNS$}  ", "");
+        match case_sparkline(case) {
+            Some(chart) => {
+                let line = format!("{indent}{}  {}", chart.glyphs, chart.range);
+                let whole = format!("{line}{per_run}");
+                let fits = |line: &str| line.chars().count() <= self.width;
+                let shown = if fits(&whole) {
+                    whole
+                } else if fits(&line) {
+                    line
+                } else {
+                    indent + &chart.glyphs
+                };
+                self.push_line(shown.trim_end(), Style::new());
+            }
+            None if !per_run.is_empty() => {
+                self.push_line(&format!("{indent}{}", per_run.trim_start()), Style::new())
+            }
+            None => {}
+        }
+    }
+
+    /// The tables of the workloads, without the columns that need an explanation.
+    fn push_tables(&mut self, run: &Run) {
+        for mut table in build_tables(run) {
+            self.out.push('\n');
+            table.drop_extra_columns();
+            table.drop_detail_columns();
+            self.push_table(table, run.cases.len() > 1);
+        }
+    }
+
+    fn push_important_notes(&mut self, run: &Run) {
+        let mut groups = group_warnings(run);
+        // The status says so.
+        groups.retain(|group| group.warning.code != "interrupted");
+        groups.sort_by_key(|group| rank(&group.warning.code));
+        // Tables end with rows of many columns, which a note would touch.
+        if run.cases.len() > 1 && !groups.is_empty() {
+            self.out.push('\n');
+        }
+        for group in groups.iter().take(MAX_NOTES) {
+            self.push_warning_note(run, group);
+        }
+        if let Some(more @ 1..) = groups.len().checked_sub(MAX_NOTES) {
+            let word = if more == 1 { "note" } else { "notes" };
+            self.push_note("", &format!("{more} further {word}: --notes"), Style::new());
+        }
+    }
+
+    fn push_warning_note(&mut self, run: &Run, group: &WarningGroup) {
+        let Warning { text, remedy, .. } = group.warning;
+        let of = match (group.cases.is_empty() || run.cases.len() == 1, group.differ) {
+            (true, _) => String::new(),
+            (false, false) => format!("{}: ", format_case_list(&group.cases)),
+            (false, true) => format!("{}, first: ", format_case_list(&group.cases)),
+        };
+        let remedy = if remedy.is_empty() { String::new() } else { format!(". Try: {remedy}") };
+        let text = printable(&format!("{of}{}{remedy}", text.trim_end_matches('.')));
+        self.push_note("note", &text, YELLOW);
+    }
+}
