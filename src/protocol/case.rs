@@ -17,29 +17,40 @@ pub type ProtocolOptions = BTreeMap<String, String>;
 /// alone can know.
 #[derive(Debug, Clone)]
 pub struct CaseDraft {
+    /// What is measured.
     pub workload: &'static Workload,
+    /// Direction of the payload.
     pub direction: Direction,
     /// The ports of the case; never empty.
     pub endpoints: Vec<Endpoint>,
+    /// Options of the protocol as typed.
     pub options: ProtocolOptions,
     /// `None`: the workload chooses after the protocol.
     pub message_bytes: Option<u32>,
+    /// Connections to each endpoint, at least 1.
     pub parallel: u32,
+    /// When messages are sent.
     pub pacing: Pacing,
+    /// When a flow ends.
     pub stop: StopCondition,
+    /// Messages before the measurement, which no figure includes.
     pub warm_up: StopCondition,
 }
 
 /// A case that can run: every name is resolved and every value is set.
 #[derive(Debug, Clone)]
 pub struct ReadyCase {
+    /// What the server speaks.
     pub protocol: &'static Protocol,
+    /// What is measured.
     pub workload: &'static Workload,
+    /// Direction of the payload.
     pub direction: Direction,
     /// The ports of the case, run side by side; never empty.
     pub endpoints: Vec<Endpoint>,
     /// What the links to each endpoint support.
     pub caps: Vec<Caps>,
+    /// Options of the protocol, checked by it.
     pub options: ProtocolOptions,
     /// Connections to each endpoint, at least 1.
     pub parallel: u32,

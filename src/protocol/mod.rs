@@ -57,7 +57,9 @@ pub static PROTOCOLS: &[Protocol] = &[
 
 /// An entry of the list of protocols.
 pub struct Protocol {
+    /// Name in plans, on the command line and in run documents.
     pub name: &'static str,
+    /// One line for the help.
     pub summary: &'static str,
     /// Default port by scheme.
     pub default_ports: &'static [(&'static str, u16)],
@@ -67,7 +69,9 @@ pub struct Protocol {
     pub options: &'static [(&'static str, &'static str)],
     /// Default message sizes, one case each; empty means the default of the workload.
     pub sizes: &'static [u32],
+    /// Completes a case before it runs.
     pub prepare_case: PrepareCase,
+    /// Opens the links of a case and makes its flows.
     pub connect: ConnectFn,
     /// The server side, if `serve` supports it.
     pub serve: Option<ServeFn>,
@@ -99,16 +103,24 @@ pub fn find_protocol(name: &str) -> Option<&'static Protocol> {
 /// Why a protocol could not be used for a case.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
+    /// A link could not be opened, or it failed.
     #[error("{0}")]
     Link(#[from] LinkError),
     /// The server sent something that the protocol does not allow here.
     #[error("{endpoint}: {what}")]
-    UnexpectedReply { endpoint: String, what: String },
+    UnexpectedReply {
+        /// The server that sent it.
+        endpoint: String,
+        /// The content, or the expectation that it violates.
+        what: String,
+    },
+    /// The protocol does not support the case; with the reason.
     #[error("{0}")]
     InvalidCase(String),
 }
 
 impl ProtocolError {
+    /// A [`ProtocolError::UnexpectedReply`] of the server at this endpoint.
     pub fn unexpected_reply(endpoint: &Endpoint, what: impl Into<String>) -> ProtocolError {
         ProtocolError::UnexpectedReply { endpoint: endpoint.to_string(), what: what.into() }
     }
@@ -116,6 +128,7 @@ impl ProtocolError {
 
 /// Inputs of a client.
 pub struct ConnectContext<'a> {
+    /// Opens the links.
     pub dialer: &'a Dialer,
     /// Shared secret, for servers that require one.
     pub token: Option<&'a str>,
@@ -132,6 +145,7 @@ pub struct ConnectContext<'a> {
 pub struct ConnectionCache(Mutex<Vec<(String, Box<dyn Any + Send>)>>);
 
 impl ConnectionCache {
+    /// Adds an entry. Entries of the same name are allowed.
     pub fn store(&self, name: String, thing: impl Any + Send) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((name, Box::new(thing)));
     }
@@ -146,10 +160,13 @@ impl ConnectionCache {
 
 /// A link and the party that runs on it.
 pub struct Flow {
+    /// The purpose of the flow.
     pub role: FlowRole,
     /// Index of its endpoint in the case.
     pub endpoint_index: usize,
+    /// The open link.
     pub link: Box<dyn Link>,
+    /// The client's party on the link.
     pub party: Box<dyn RecordingParty>,
 }
 
@@ -193,6 +210,7 @@ pub struct FlowsOnlySession {
 }
 
 impl FlowsOnlySession {
+    /// A session of these flows.
     pub fn boxed(flows: Vec<Flow>) -> Box<dyn ClientSession> {
         Box::new(FlowsOnlySession { flows })
     }
@@ -205,6 +223,10 @@ impl ClientSession for FlowsOnlySession {
 }
 
 /// Opens one link for each endpoint and connection of a case, and makes a flow of each.
+///
+/// # Errors
+///
+/// A link that cannot be opened, or the error of `make`.
 pub fn open_flows(
     case: &ReadyCase,
     context: &ConnectContext,
@@ -222,7 +244,9 @@ pub fn open_flows(
 /// Settings and limits of a server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
+    /// Limits for all clients.
     pub limits: ServerLimits,
+    /// Shared secret that clients must prove, where the protocol supports that.
     pub token: Option<String>,
     /// Store nothing about senders, where the protocol supports that.
     pub is_stateless: bool,
@@ -268,6 +292,7 @@ pub struct ServerLimits {
     pub duration_s: u64,
     /// Highest payload rate of one client, both directions together, in bits per second; `None` means unlimited.
     pub bit_rate: Option<f64>,
+    /// Maximum payload bytes of one message.
     pub message_bytes: u32,
     /// Connections of one session.
     pub flows: u32,
@@ -276,6 +301,7 @@ pub struct ServerLimits {
 }
 
 impl ServerLimits {
+    /// Limits of a server without its own settings.
     pub const DEFAULT: ServerLimits = ServerLimits {
         sessions: 2048,
         duration_s: 24 * 3600,
@@ -311,6 +337,7 @@ pub trait Service: Send + Sync {
         Ok(())
     }
 
+    /// Makes the party of a new connection. `caps` are those of its link, `from` is the address of the client.
     fn new_party(&self, caps: &Caps, from: &str) -> Box<dyn Party>;
 
     /// First bytes of a client's request, if one client may send several; each gets its own party.

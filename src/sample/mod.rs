@@ -29,10 +29,13 @@ pub use transfer::TransferCounts;
 /// One round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
+    /// Number of the request, from 0.
     pub sequence: u64,
     /// When the schedule wanted the request sent. Equals `sent` without a schedule.
     pub intended: Time,
+    /// When the request was handed to the link.
     pub sent: Time,
+    /// When the reply had arrived.
     pub received: Time,
 }
 
@@ -53,19 +56,29 @@ impl Sample {
 pub struct Counts {
     /// Messages of a one-way flow before the measurement: sent, or skipped after a loss.
     pub warm_up: u64,
+    /// Messages or requests sent.
     pub sent: u64,
+    /// Messages or valid replies received.
     pub received: u64,
+    /// Messages that did not arrive, or requests without a reply within the timeout.
     pub lost: u64,
+    /// Replies that arrived after the timeout; their requests count as lost.
     pub late: u64,
+    /// Messages or replies that arrived more than once.
     pub duplicate: u64,
     /// Replies that arrived before their request was sent.
     pub early: u64,
+    /// Messages or replies that arrived after a later one.
     pub reordered: u64,
+    /// Bytes with unexpected content.
     pub corrupt_bytes: u64,
+    /// Messages with unexpected content, and messages of other senders.
     pub corrupt_messages: u64,
     /// Missing bytes of an echoed stream.
     pub lost_bytes: u64,
+    /// Unexpected additional bytes of an echoed stream.
     pub inserted_bytes: u64,
+    /// Scheduled sends that could not be made in time.
     pub missed_sends: u64,
     /// The receiver was stopped while more data could still arrive: missing data is not lost.
     pub is_interrupted: bool,
@@ -74,6 +87,7 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Adds the counts of another flow.
     pub fn merge(&mut self, other: &Counts) {
         self.warm_up += other.warm_up;
         self.sent += other.sent;
@@ -96,7 +110,9 @@ impl Counts {
 /// Counters that other threads read while the loop runs: messages answered or delivered, and their bytes.
 #[derive(Debug, Default)]
 pub struct Progress {
+    /// Messages or replies so far.
     pub messages: AtomicU64,
+    /// Payload bytes of those messages.
     pub bytes: AtomicU64,
     /// Total size in bytes as reported by the server; 0 before.
     pub planned_bytes: AtomicU64,
@@ -105,17 +121,21 @@ pub struct Progress {
 /// Collects the samples and counters of one flow.
 #[derive(Debug)]
 pub struct Recorder {
+    /// Counts of the flow.
     pub counts: Counts,
+    /// Received − sent of each round trip.
     pub service_times: TimeSamples,
     /// Only with a schedule.
     pub response_times: Option<TimeSamples>,
     /// Only with a schedule and limits for late replies.
     pub missed_frame_log: Option<MissedFrameLog>,
+    /// Counts and latency in each interval.
     pub time_series: TimeSeries,
     /// Only where the server reports receive and send times.
     pub one_way_delays: Option<Box<OneWayDelays>>,
     /// First and last instant of the measurement: first send to last receipt.
     pub first_instant: Option<Time>,
+    /// Time of the last receipt.
     pub last_instant: Option<Time>,
     /// Defects of an echoed stream and their positions, from the first flow that had any.
     pub defects: Vec<Defect>,

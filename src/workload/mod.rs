@@ -28,7 +28,9 @@ pub static WORKLOADS: &[Workload] = &[latency::WORKLOAD, throughput::WORKLOAD, d
 
 /// An entry of the list of workloads.
 pub struct Workload {
+    /// Name in plans, on the command line and in run documents.
     pub name: &'static str,
+    /// One line for the help.
     pub summary: &'static str,
     /// Each message is a request that is timed until its reply. Otherwise the payload flows without waiting for replies.
     pub is_round_trip: bool,
@@ -36,6 +38,7 @@ pub struct Workload {
     pub default_stop: StopCondition,
     /// Its time can be split into repetitions.
     pub has_repetitions: bool,
+    /// Direction of the payload if the plan sets none.
     pub default_direction: Direction,
     /// Default time-out. On a serial line, four times the time of a message on the line is added.
     pub default_timeout: Duration,
@@ -57,13 +60,17 @@ impl std::fmt::Debug for Workload {
 
 /// The measurement of one repetition, or of one of its endpoints.
 pub struct MeasuredFlows<'a> {
+    /// Direction of the payload.
     pub direction: Direction,
     /// Every link delivers all bytes in order or breaks, so that missing messages are not lost.
     pub is_reliable_stream: bool,
     /// Limits for the shares of late requests.
     pub late_limits: &'a [Duration],
+    /// Payload bytes of one message.
     pub message_bytes: u32,
+    /// The client's flows.
     pub flows: &'a [FlowResult],
+    /// The server's counts, if the protocol reports them.
     pub report: Option<&'a ServerReport>,
 }
 
@@ -74,7 +81,9 @@ pub fn find_workload(name: &str) -> Option<&'static Workload> {
 
 /// A client party that records.
 pub trait RecordingParty: Party {
+    /// The records so far.
     fn recorder(&self) -> &Recorder;
+    /// Ends the party and returns its records.
     fn into_recorder(self: Box<Self>) -> Recorder;
 }
 
@@ -96,15 +105,19 @@ pub enum FlowRole {
 /// A flow after its run.
 #[derive(Debug)]
 pub struct FlowResult {
+    /// The purpose of the flow.
     pub role: FlowRole,
     /// Index of its endpoint in the case.
     pub endpoint_index: usize,
+    /// Its samples and counts.
     pub recorder: Recorder,
+    /// CPU time of its thread, in seconds.
     pub cpu_seconds: f64,
     /// Time for which its thread was runnable but waited for a CPU, in seconds.
     pub cpu_wait_seconds: f64,
     /// CPU seconds spent busy-polling; not part of the other CPU times.
     pub busy_poll_seconds: f64,
+    /// Packets that the socket dropped because its buffer was full, where the system counts them.
     pub socket_drops: Option<u64>,
     /// Payload of the measurement that the remote system had acknowledged when the flow ended, where the transport
     /// knows that.
@@ -130,9 +143,11 @@ pub fn merged_recorder(flows: &[FlowResult], role: FlowRole) -> Option<Recorder>
 /// The server's counts of one flow.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct FlowReport {
+    /// Index of the endpoint of the flow in the case.
     pub port: usize,
     /// Payload bytes that the server received or sent.
     pub bytes: u64,
+    /// Messages that the server received or sent, without those of the warm-up.
     pub messages: u64,
     /// Warm-up messages, if the server counts them. The measurement starts with the next message.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -144,10 +159,15 @@ pub struct FlowReport {
     /// Time from the first receipt on the port to the first receipt of this flow, by the same clock, if it is reported.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub began_ns: Option<u64>,
+    /// Messages that arrived more than once.
     pub duplicate: u64,
+    /// Messages that arrived after a later one.
     pub reordered: u64,
+    /// Messages with invalid content.
     pub corrupt_messages: u64,
+    /// Packets that the server's socket dropped because its buffer was full, where the system counts them.
     pub socket_drops: Option<u64>,
+    /// The server sent; otherwise it received.
     pub inward: bool,
     /// The server did not receive until the end of the transfer.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
@@ -176,7 +196,9 @@ pub fn receiving_ns<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> u64 {
 /// The server's report after a case.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ServerReport {
+    /// Counts of each flow.
     pub flows: Vec<FlowReport>,
+    /// CPU time of the server for the case, in seconds, if it is reported.
     pub cpu_seconds: Option<f64>,
     /// Whether the server saw the end of each flow, so that no data of a stream is missing.
     #[serde(skip)]

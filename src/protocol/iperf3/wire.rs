@@ -16,6 +16,7 @@ const COOKIE_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 pub struct Cookie([u8; COOKIE_BYTES]);
 
 impl Cookie {
+    /// A cookie for a new test.
     pub fn random() -> Cookie {
         let mut cookie = [0; COOKIE_BYTES];
         cookie[..COOKIE_BYTES - 1].fill_with(|| COOKIE_ALPHABET[fastrand::usize(..COOKIE_ALPHABET.len())]);
@@ -34,6 +35,7 @@ impl Cookie {
         bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(byte))
     }
 
+    /// The cookie as it is sent, with its zero.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -43,16 +45,25 @@ impl Cookie {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ControlState {
+    /// Sent by the server: all streams are open.
     TestStart = 1,
+    /// Sent by the server: payload may flow.
     TestRunning = 2,
     /// Sent by the client, in either direction of the payload.
     TestEnd = 4,
+    /// Requests the parameters of the client.
     ParameterExchange = 9,
+    /// Requests the streams of the test.
     CreateStreams = 10,
+    /// The server ends the test early.
     ServerTerminates = 11,
+    /// The client ends the test early.
     ClientTerminates = 12,
+    /// Requests the results of the client, then the server sends its own.
     ExchangeResults = 13,
+    /// Sent by the server after both results.
     DisplayResults = 14,
+    /// Sent by the client: the test is complete.
     Done = 16,
     /// Two numbers follow: an error of iperf3 and one of the system.
     ServerError = 0xFE,
@@ -61,6 +72,7 @@ pub enum ControlState {
 }
 
 impl ControlState {
+    /// The state with this number, if there is one.
     pub fn from_byte(byte: u8) -> Option<ControlState> {
         use ControlState::*;
         let all = [
@@ -96,25 +108,41 @@ pub fn encode_error(code: ErrorCode) -> [u8; 1 + ERROR_BYTES] {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum ErrorCode {
+    /// The test is longer than the server allows.
     Duration = 5,
+    /// More streams than the server allows.
     Streams = 6,
+    /// The block of a stream is too large.
     Block = 7,
+    /// The omitted start is too long.
     Omit = 12,
+    /// The server does not support the request.
     NotDone = 13,
+    /// The server does not support SCTP.
     Sctp = 18,
+    /// The size of a datagram is not in [`DATAGRAM_BYTES`].
     Datagram = 20,
+    /// Both `reverse` and `bidirectional` are set.
     Directions = 25,
+    /// The rate is above the limit of the server.
     Rate = 27,
     /// The test is longer than this server allows; since 3.20, older clients print the number.
     ServerDuration = 37,
+    /// The parameters are invalid.
     Parameters = 114,
+    /// The results are invalid.
     Results = 117,
+    /// The server cannot run on the requested CPU.
     Processor = 132,
+    /// The client has no valid credentials.
     Authorisation = 142,
+    /// No data moved for longer than the server waits.
     Silent = 144,
     /// The test took longer than this server allows; since 3.20.
     DurationExpired = 160,
+    /// The streams did not open in time.
     StreamAccept = 204,
+    /// A stream broke during the test.
     StreamRead = 206,
 }
 
@@ -190,6 +218,7 @@ pub const MAX_PARAMETERS_BYTES: usize = 8 * 1024;
 
 /// Maximum results of a client, with 256 streams of about 250 bytes; and of a server, including its printed output.
 pub const MAX_CLIENT_RESULTS_BYTES: usize = 1 << 17;
+/// Maximum results of a server, including its printed output.
 pub const MAX_RESULTS_BYTES: usize = 1 << 20;
 
 /// JSON with a length prefix.
@@ -203,21 +232,31 @@ pub fn encode_framed(value: &Value) -> Vec<u8> {
 /// Why a message is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Iperf3WireError {
+    /// The announced length, in bytes, exceeds the limit.
     #[error("it announces {0} bytes at once")]
     TooLong(usize),
+    /// The message is not a JSON object.
     #[error("what it sends is no JSON object")]
     NotAnObject,
+    /// The field with this name is missing or is not a number.
     #[error("'{0}' is missing or no number")]
     NotANumber(&'static str),
+    /// The field with this name is below zero.
     #[error("'{0}' is negative")]
     Negative(&'static str),
+    /// The results list other streams than those of the test.
     #[error("the results are not about the streams of this test")]
     StreamMismatch,
 }
 
+/// A JSON message.
 pub type JsonObject = Map<String, Value>;
 
 /// The JSON at the start of `bytes` and its length; `None` if it is incomplete.
+///
+/// # Errors
+///
+/// A length above `longest`, or JSON that is not an object.
 pub fn decode_framed(bytes: &[u8], longest: usize) -> Result<Option<(JsonObject, usize)>, Iperf3WireError> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(*length) as usize;
@@ -258,22 +297,29 @@ fn get_flag(object: &JsonObject, name: &str) -> bool {
 /// The parameters of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
+    /// Payload over UDP; otherwise over TCP.
     pub udp: bool,
     /// Seconds omitted at the start.
     pub omit_s: u64,
     /// 0: until this many bytes or blocks are transferred, on all streams together.
     pub time_s: u64,
+    /// Payload bytes of the test; 0 without such a limit.
     pub bytes: u64,
+    /// Blocks or datagrams of the test; 0 without such a limit.
     pub blocks: u64,
     /// Streams in each direction.
     pub parallel: u32,
+    /// The server sends.
     pub reverse: bool,
+    /// Both sides send, each on its own streams.
     pub bidirectional: bool,
     /// Bytes of a block or datagram.
     pub length: u32,
     /// For each stream; 0: unlimited.
     pub bits_per_second: f64,
+    /// Datagram numbers have 64 bits instead of 32.
     pub counters_64bit: bool,
+    /// The client requests the printed output of the server.
     pub server_output: bool,
     /// The CPU for the server.
     pub server_cpu: Option<u32>,
@@ -308,10 +354,12 @@ pub const MAX_STREAMS: u32 = 128;
 
 /// Maximum block of a stream, minimum and maximum datagram (iperf3's own limits).
 pub const MAX_BLOCK_BYTES: u32 = 1 << 20;
+/// Payload of a datagram in bytes.
 pub const DATAGRAM_BYTES: std::ops::RangeInclusive<u32> = 16..=65_507;
 
 /// Maximum duration of a test, and of the omitted start (iperf3's own limits), in seconds.
 pub const MAX_TEST_SECONDS: u64 = 86_400;
+/// Maximum omitted start in seconds (iperf3's own limit).
 pub const MAX_OMIT_SECONDS: u64 = 60;
 
 impl Parameters {
@@ -352,6 +400,10 @@ impl Parameters {
     }
 
     /// Parses a client's parameters; an error is sent to the client.
+    ///
+    /// # Errors
+    ///
+    /// The code for a value that is invalid or exceeds a limit of the protocol.
     pub fn from_json(object: &JsonObject) -> Result<Parameters, ErrorCode> {
         let carrier = TransportFlags::deserialize(object).map_err(|_| ErrorCode::Parameters)?;
         if carrier.sctp {
@@ -438,12 +490,15 @@ pub struct StreamCounts {
     pub bytes: u64,
     /// `None` if not counted: at the receiver, or if the system does not report them.
     pub retransmits: Option<u64>,
+    /// Jitter in seconds, smoothed as in RFC 3550, section 6.4.1; 0 for TCP and for senders.
     pub jitter_s: f64,
     /// Datagrams lost, and sent; a receiver derives the latter from the highest number. Both include the omitted start.
     pub lost: u64,
+    /// Datagrams sent; 0 for TCP.
     pub packets: u64,
     /// Lost and sent datagrams of the omitted start; reported since 3.16.
     pub omitted: Option<(u64, u64)>,
+    /// Time of the transfer in seconds.
     pub seconds: f64,
 }
 
@@ -463,6 +518,7 @@ pub struct TestResults {
 }
 
 impl TestResults {
+    /// The message to the other side; a missing count of retransmits is −1.
     pub fn to_json(&self) -> Value {
         let or_minus_one = |number: Option<u64>| number.map_or(json!(-1), Value::from);
         let stream = |(number, counted): (usize, &StreamCounts)| {
@@ -498,6 +554,10 @@ impl TestResults {
     }
 
     /// Parses the results of a test with this many streams.
+    ///
+    /// # Errors
+    ///
+    /// A missing or invalid number, or other streams than those of the test.
     pub fn from_json(object: &JsonObject, streams: usize) -> Result<TestResults, Iperf3WireError> {
         let entries =
             object.get("streams").and_then(Value::as_array).ok_or(Iperf3WireError::StreamMismatch)?;
@@ -549,6 +609,7 @@ fn clamp_finite(number: f64) -> f64 {
 
 /// Opens a UDP stream, and the reply to it: the digits in the byte order of a little-endian machine.
 pub const UDP_HELLO: [u8; 4] = *b"9876";
+/// Reply to [`UDP_HELLO`].
 pub const UDP_REPLY: [u8; 4] = *b"6789";
 
 /// Reply of servers before 3.10: 987654321, little-endian.

@@ -9,7 +9,9 @@ use sha2::Sha256;
 
 use super::wire::{NONCE_BYTES, decode_hex, encode_hex};
 
+/// Length of a server's challenge.
 pub const CHALLENGE_BYTES: usize = 16;
+/// Length of a session key.
 pub const KEY_BYTES: usize = 16;
 
 /// Lifetime of a challenge in seconds: several round trips over a satellite.
@@ -69,6 +71,7 @@ pub fn session_identity(secret: &[u8; 32], count: u64) -> (u64, [u8; KEY_BYTES])
 /// A token and the random values of client and server for one session.
 #[derive(Clone, Copy)]
 pub struct TokenProof<'a> {
+    /// The secret that client and server share.
     pub token: &'a str,
     /// The client's, [`NONCE_BYTES`] bytes.
     pub nonce: &'a [u8],
@@ -82,6 +85,7 @@ impl TokenProof<'_> {
         encode_hex(&compute_mac(self.token.as_bytes(), &[b"token", self.nonce, self.challenge]))
     }
 
+    /// Whether `proof` was made from the same token and random values; compared in constant time.
     pub fn is_proved_by(&self, proof: &str) -> bool {
         let parts: [&[u8]; 3] = [b"token", self.nonce, self.challenge];
         decode_hex(proof)

@@ -28,12 +28,17 @@ use crate::workload::ServerReport;
 /// Protocol version; client and server must have the same.
 pub const VERSION: u32 = 2;
 
+/// Length of the magic at the start of every message.
 pub const MAGIC_BYTES: usize = 8;
+/// Start of a hello.
 pub const HELLO_MAGIC: &[u8; MAGIC_BYTES] = b"LGhello1";
 const READY_MAGIC: &[u8; MAGIC_BYTES] = b"LGready1";
+/// Start of an attach request.
 pub const ATTACH_MAGIC: &[u8; MAGIC_BYTES] = b"LGattch1";
 const ATTACHED_MAGIC: &[u8; MAGIC_BYTES] = b"LGattok1";
+/// Start of a keepalive.
 pub const ALIVE_MAGIC: &[u8; MAGIC_BYTES] = b"LGalive1";
+/// Start of a frame.
 pub const FRAME_MAGIC: &[u8; MAGIC_BYTES] = b"LGframe1";
 
 /// Length of a hello, of its reply and of an attach.
@@ -45,6 +50,7 @@ pub const MAX_JSON_BYTES: usize = 1 << 20;
 /// Maximum JSON from a client without a session: a request to open one needs about a tenth.
 pub const MAX_OPEN_JSON_BYTES: usize = 4096;
 
+/// Random bytes of a client in its hello.
 pub const NONCE_BYTES: usize = 24;
 
 /// Bytes of the signature of a frame.
@@ -57,6 +63,7 @@ pub struct Hello {
 }
 
 impl Hello {
+    /// A hello with a random nonce.
     #[allow(clippy::new_without_default)] // each one is different
     pub fn new() -> Hello {
         let mut bytes = [0; HANDSHAKE_BYTES];
@@ -65,10 +72,12 @@ impl Hello {
         Hello { bytes }
     }
 
+    /// The encoded message.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
+    /// The client's random bytes; [`NONCE_BYTES`] long.
     pub fn nonce(&self) -> &[u8] {
         &self.bytes[MAGIC_BYTES..]
     }
@@ -105,7 +114,9 @@ pub fn ready_reply(hello: &[u8], secret: &[u8; 32], from: &str, now_s: u32) -> O
 /// Identifies the session and flow of a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attach {
+    /// Number of the session, chosen by the server.
     pub session_id: u64,
+    /// Index of the flow in the plan of the session.
     pub flow_index: u32,
 }
 
@@ -132,10 +143,12 @@ impl Attach {
         bytes.strip_prefix(&head).is_some_and(|tag| tag.len() == 12 && is_valid_mac(key, &[&head], tag))
     }
 
+    /// The message of a client that attaches a connection, signed with the key of the session.
     pub fn request(self, key: &[u8]) -> [u8; HANDSHAKE_BYTES] {
         self.encode(ATTACH_MAGIC, key)
     }
 
+    /// The server's reply to a valid request, signed with the same key.
     pub fn reply(self, key: &[u8]) -> [u8; HANDSHAKE_BYTES] {
         self.encode(ATTACHED_MAGIC, key)
     }
@@ -158,6 +171,7 @@ impl Attach {
         self.matches(ATTACH_MAGIC, key, bytes)
     }
 
+    /// Whether `bytes` are the server's reply to this request, signed with the key.
     pub fn is_valid_reply(self, bytes: &[u8], key: &[u8]) -> bool {
         self.matches(ATTACHED_MAGIC, key, bytes)
     }
@@ -167,15 +181,21 @@ impl Attach {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum SessionRequest {
+    /// Opens a session. The first request of a connection.
     Open {
+        /// Protocol version of the client, [`VERSION`].
         version: u32,
+        /// Name and version of the client program.
         tool: String,
         /// Returned to the server, which does not store it.
         nonce: String,
+        /// The server's challenge, as hexadecimal digits.
         challenge: String,
+        /// Proof that the client knows the token; see [`TokenProof::proof`](super::proof::TokenProof::proof).
         #[serde(skip_serializing_if = "Option::is_none", default)]
         proof: Option<String>,
     },
+    /// Sets the server's part of the case.
     Plan(ServerPlan),
     /// All connections are attached; the server may send.
     Start,
@@ -185,21 +205,31 @@ pub enum SessionRequest {
     Cut,
     /// Requests the part of the report that begins with this flow.
     Rest {
+        /// Index of the first flow of that part.
         from: u32,
     },
+    /// Ends the session.
     Bye,
 }
 
 /// The server's part of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerPlan {
+    /// The purpose of each flow; the index of a flow is its number in [`Attach`].
     pub flows: Vec<FlowKind>,
+    /// Payload bytes of one message.
     pub message_bytes: u32,
+    /// When the server sends its messages.
     pub pacing: Pacing,
+    /// When the flows that the server sends end.
     pub stop: StopCondition,
+    /// Messages before the measurement, which no figure includes.
     pub warm_up: StopCondition,
+    /// Time without progress, in nanoseconds, after which a flow has failed.
     pub timeout_ns: u64,
+    /// How the server's threads wait for data.
     pub wait: WaitMode,
+    /// The CPU for the server's threads; absent if the operating system chooses.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<u32>,
 }
@@ -224,6 +254,7 @@ pub enum FlowKind {
 }
 
 impl FlowKind {
+    /// Every kind that this version supports.
     pub const ALL: [FlowKind; 3] = [FlowKind::Reflect, FlowKind::Receive, FlowKind::Send];
 
     /// The name of the kind in messages.
@@ -240,19 +271,25 @@ impl FlowKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum SessionReply {
+    /// The session is open.
     Opened {
+        /// Protocol version of the server, [`VERSION`].
         version: u32,
+        /// Name and version of the server program.
         tool: String,
         /// Names of the supported kinds of flow; a newer server may have more.
         capabilities: Vec<String>,
+        /// Limits that the server enforces.
         limits: ServerLimits,
         /// Hexadecimal, because JSON numbers are not exact in this range.
         session: String,
         /// Absent if both sides derive it from their token.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         key: Option<String>,
+        /// Facts of the server's host.
         environment: Map<String, Value>,
     },
+    /// The plan is accepted.
     Planned {
         /// Message rate granted to each flow, if the server limits it.
         #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -261,14 +298,18 @@ pub enum SessionReply {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         busy_poll_flows: Option<u32>,
     },
+    /// The server may send on all flows.
     Started,
     /// Not all flows have ended; request again. Data still arrives as long as the byte count changes.
     Pending {
+        /// Payload bytes received so far.
         bytes: u64,
     },
     /// As many flows as one frame holds.
     Report(ServerReport),
+    /// The request is refused.
     Refused {
+        /// The reason, in one line.
         reason: String,
     },
 }
@@ -285,10 +326,12 @@ pub struct FrameCodec {
 }
 
 impl FrameCodec {
+    /// A codec that signs each frame with this key, and refuses frames without a valid signature.
     pub fn signed(key: [u8; KEY_BYTES]) -> FrameCodec {
         FrameCodec { key: Some(key) }
     }
 
+    /// Encodes one frame.
     pub fn encode(&self, number: u32, body: &impl Serialize) -> Vec<u8> {
         let json = serde_json::to_vec(body).expect("our own words are JSON");
         let length = json.len() + self.key.map_or(0, |_| SIGNATURE_BYTES);
@@ -305,6 +348,10 @@ impl FrameCodec {
     }
 
     /// Decodes one frame at the start of `bytes`: its number, its body and its length. `None`: incomplete.
+    ///
+    /// # Errors
+    ///
+    /// A frame without the magic, above `longest` bytes, without a valid signature, or with invalid JSON.
     pub fn decode<T: for<'de> Deserialize<'de>>(
         &self,
         bytes: &[u8],
@@ -340,19 +387,28 @@ impl FrameCodec {
 /// Why a message of the other side is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionWireError {
+    /// The message does not start with the magic of a frame.
     #[error("it says something that is not our session")]
     NotLinkgauge,
+    /// The announced length, in bytes, exceeds the limit.
     #[error("it announces a message of {0} bytes")]
     TooLong(usize),
+    /// The number of the reply belongs to no pending request.
     #[error("it answers what was not asked")]
     UnrelatedReply,
+    /// The signature is missing or invalid.
     #[error("its message is not signed with the token of this session")]
     Unsigned,
+    /// The JSON does not match the expected type; with the parser's message.
     #[error("its message cannot be read: {0}")]
     Unreadable(String),
 }
 
 /// Like [`FrameCodec::decode`], for an unsigned frame.
+///
+/// # Errors
+///
+/// As for [`FrameCodec::decode`].
 pub fn decode_frame<T: for<'de> Deserialize<'de>>(
     bytes: &[u8],
     longest: usize,
@@ -360,6 +416,7 @@ pub fn decode_frame<T: for<'de> Deserialize<'de>>(
     FrameCodec::default().decode(bytes, longest)
 }
 
+/// Encodes bytes as lower-case hexadecimal digits.
 pub fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

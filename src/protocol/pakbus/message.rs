@@ -33,15 +33,25 @@ pub(super) mod kind {
 pub struct ReplyCode(pub u8);
 
 impl ReplyCode {
+    /// The command was executed.
     pub const COMPLETE: ReplyCode = ReplyCode(0x00);
+    /// The security code is missing or wrong.
     pub const DENIED: ReplyCode = ReplyCode(0x01);
+    /// Insufficient resources or memory.
     pub const FULL: ReplyCode = ReplyCode(0x02);
+    /// The signature does not match the definition of the table.
     pub const OTHER_DEFINITION: ReplyCode = ReplyCode(0x07);
+    /// A fragment is invalid or out of order.
     pub const WRONG_FRAGMENT: ReplyCode = ReplyCode(0x09);
+    /// The name of the file is invalid.
     pub const BAD_NAME: ReplyCode = ReplyCode(0x0D);
+    /// The table or the field does not exist.
     pub const NO_SUCH_TABLE: ReplyCode = ReplyCode(0x10);
+    /// The value cannot be converted to the requested type.
     pub const NO_CONVERSION: ReplyCode = ReplyCode(0x11);
+    /// The request reaches beyond the memory.
     pub const OUT_OF_BOUNDS: ReplyCode = ReplyCode(0x12);
+    /// The logger does not support this file command.
     pub const UNSUPPORTED: ReplyCode = ReplyCode(0x13);
 }
 
@@ -69,6 +79,7 @@ impl fmt::Display for ReplyCode {
 /// The fields of a hello and of its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HelloFields {
+    /// The sender forwards packets of other nodes.
     pub is_router: bool,
     /// 0 to 7: maximum one-way delay (0: 0.2 s, 1: 1 s, 2: 5 s …).
     pub metric: u8,
@@ -79,42 +90,64 @@ pub struct HelloFields {
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoggerCommand {
+    /// Introduces a neighbour, which replies with the same fields.
     Hello(HelloFields),
     /// Requests a hello; the message itself has no reply.
     HelloRequest,
+    /// The client leaves; there is no reply.
     Bye,
     /// Settings by number, from the first to the last; all settings without a range.
     Settings {
+        /// Security code; 0 if the logger has none.
         security: u16,
+        /// First and last number of the settings, both included.
         range: Option<(u16, u16)>,
     },
     /// Adjusts the clock by this duration, which may be zero, and reads it.
     Clock {
+        /// Security code; 0 if the logger has none.
         security: u16,
+        /// Duration that is added to the clock.
         adjustment: LoggerTime,
     },
+    /// Reads the state of the program and the operating system.
     Program {
+        /// Security code; 0 if the logger has none.
         security: u16,
     },
+    /// Reads a chunk of a file on the logger.
     Fetch(FetchRequest),
+    /// Writes a chunk of a file on the logger.
     Store(StoreRequest),
     /// 4 deletes a file; other actions start and stop programs.
     Control {
+        /// Security code; 0 if the logger has none.
         security: u16,
+        /// Name of the file with its drive, as `CPU:bench.CR1`.
         name: String,
+        /// Number of the action.
         action: u8,
     },
+    /// Reads records.
     Collect {
+        /// Security code; 0 if the logger has none.
         security: u16,
+        /// Kind of all ranges; see [`RecordRange::mode`].
         mode: u8,
+        /// The records to read; each entry names one table.
         selections: Vec<RecordSelection>,
     },
     /// `count` values starting at a field, each as a value of type `kind`.
     Values {
+        /// Security code; 0 if the logger has none.
         security: u16,
+        /// Name of the table.
         table: String,
+        /// Code of a [`FieldType`](super::value::FieldType).
         kind: u8,
+        /// Name of the first field.
         field: String,
+        /// Number of values.
         count: u16,
     },
 }
@@ -122,10 +155,13 @@ pub enum LoggerCommand {
 /// Requests a chunk of a file on the logger. All chunks of a file have one transaction number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchRequest {
+    /// Security code; 0 if the logger has none.
     pub security: u16,
+    /// Name of the file with its drive, as `CPU:Def.tdf`.
     pub name: String,
     /// The last request for this file.
     pub is_last: bool,
+    /// Position of the chunk in the file, in bytes.
     pub offset: u32,
     /// Maximum bytes in the reply; fewer mean the end of the file.
     pub swath: u16,
@@ -134,12 +170,15 @@ pub struct FetchRequest {
 /// A chunk of a file to store on the logger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreRequest {
+    /// Security code; 0 if the logger has none.
     pub security: u16,
     /// May be empty after the first chunk.
     pub name: String,
     /// This is the last chunk.
     pub is_last: bool,
+    /// Position of the chunk in the file, in bytes.
     pub offset: u32,
+    /// Content of the chunk.
     pub data: Vec<u8>,
 }
 
@@ -148,7 +187,9 @@ pub struct StoreRequest {
 pub struct RecordSelection {
     /// Number of the table, from 1.
     pub table: u16,
+    /// Signature of the definition of the table, so that the logger can detect an outdated one.
     pub signature: u16,
+    /// The records to read.
     pub span: RecordRange,
     /// Numbers of fields, from 1; empty means all.
     pub fields: Vec<u16>,
@@ -157,6 +198,7 @@ pub struct RecordSelection {
 /// Range of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordRange {
+    /// All records of the table.
     All,
     /// From this number on.
     From(u32),
@@ -214,6 +256,10 @@ impl RecordRange {
 impl LoggerCommand {
     /// Reads the transaction number and the command of a message; [`PakBusParseError::Unknown`] for an unsupported
     /// kind.
+    ///
+    /// # Errors
+    ///
+    /// [`PakBusParseError::TooShort`] for a truncated message, [`PakBusParseError::Unknown`] for an unsupported kind.
     pub fn read(protocol: u8, message: &[u8]) -> Result<(u8, LoggerCommand), PakBusParseError> {
         let mut reader = MessageReader(message);
         let (kind, transaction) = (reader.u8()?, reader.u8()?);

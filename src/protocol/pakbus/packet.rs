@@ -10,18 +10,26 @@ use super::codec::{MessageReader, MessageWriter};
 pub struct LinkState(pub u8);
 
 impl LinkState {
+    /// The link is closed.
     pub const OFF_LINE: LinkState = LinkState(0x8);
+    /// Requests that the neighbour opens the link; the neighbour replies with [`LinkState::READY`].
     pub const RING: LinkState = LinkState(0x9);
+    /// The link is open.
     pub const READY: LinkState = LinkState(0xA);
+    /// The sender has nothing more to send; the neighbour replies with [`LinkState::OFF_LINE`].
     pub const FINISHED: LinkState = LinkState(0xB);
+    /// The sender cannot receive for now.
     pub const PAUSE: LinkState = LinkState(0xC);
 }
 
 /// The first half of a header: from one neighbour to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hop {
+    /// The state of the link.
     pub state: LinkState,
+    /// Address of the receiving neighbour; 4095 means every neighbour.
     pub to: u16,
+    /// Address of the sending neighbour.
     pub from: u16,
     /// What follows (0 nothing, 1 more, 2 unknown, 3 a reply is expected); receivers may ignore it.
     pub expect_more: u8,
@@ -34,7 +42,9 @@ pub struct Hop {
 pub struct PacketRoute {
     /// [`PAKCTRL`] or [`BMP5`].
     pub protocol: u8,
+    /// Address of the destination; 4095 means every node.
     pub to: u16,
+    /// Address of the source.
     pub from: u16,
     /// Number of routers passed.
     pub hops: u8,
@@ -48,7 +58,9 @@ pub const BMP5: u8 = 1;
 /// A packet. Without a route it has only the state of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PakBusPacket<'a> {
+    /// The neighbours between which the packet passes.
     pub hop: Hop,
+    /// The route and the content; absent if the packet has only a state.
     pub message: Option<(PacketRoute, &'a [u8])>,
 }
 
@@ -63,6 +75,10 @@ fn join_word(bits: u8, address: u16) -> u16 {
 
 impl<'a> PakBusPacket<'a> {
     /// Parses a packet without its nullifier.
+    ///
+    /// # Errors
+    ///
+    /// [`PakBusParseError::TooShort`] for a truncated header.
     pub fn read(bytes: &'a [u8]) -> Result<PakBusPacket<'a>, PakBusParseError> {
         let mut reader = MessageReader(bytes);
         let (state, to) = split_word(reader.u16()?);
@@ -76,6 +92,7 @@ impl<'a> PakBusPacket<'a> {
         Ok(PakBusPacket { hop, message: Some((PacketRoute { protocol, to, from, hops }, reader.rest())) })
     }
 
+    /// The encoded packet without its nullifier.
     pub fn write(&self) -> Vec<u8> {
         let hop = &self.hop;
         let mut bytes = Vec::with_capacity(8 + self.message.map_or(0, |(_, message)| message.len()));

@@ -11,6 +11,7 @@ use super::value::LoggerTime;
 /// A message of a logger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoggerReply {
+    /// The reply to a hello.
     Hello(HelloFields),
     /// A command could not be delivered or parsed. Has no transaction number of its own.
     Failure(DeliveryFailure),
@@ -18,24 +19,36 @@ pub enum LoggerReply {
     Settings(Result<LoggerSettings, u8>),
     /// The reply to a command of that kind will follow within this many seconds.
     PleaseWait {
+        /// Kind of the command.
         command: u8,
+        /// The wait, in seconds; loggers send at most 30.
         seconds: u16,
     },
     /// The clock before the adjustment.
     Clock(Result<LoggerTime, ReplyCode>),
+    /// The program of the logger.
     Program(Result<LoggerProgram, ReplyCode>),
+    /// A chunk of a file.
     Fetch {
+        /// Result of the command.
         code: ReplyCode,
+        /// Position of the chunk in the file, in bytes.
         offset: u32,
+        /// Content of the chunk; undefined after an error.
         data: Vec<u8>,
     },
+    /// A chunk of a file has been stored.
     Store {
+        /// Result of the command.
         code: ReplyCode,
+        /// Position of the chunk in the file, in bytes.
         offset: u32,
     },
     /// Seconds for which the logger is busy with the command.
     Control {
+        /// Result of the command.
         code: ReplyCode,
+        /// The wait, in seconds.
         hold_off: u16,
     },
     /// Parsed by `record.rs`.
@@ -47,7 +60,9 @@ pub enum LoggerReply {
 /// Why a command was not executed, with the start of its packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryFailure {
+    /// The reason.
     pub code: FailureCode,
+    /// The route of the packet that could not be delivered.
     pub route: PacketRoute,
     /// At most [`DeliveryFailure::MAX_QUOTED_BYTES`] bytes of the message.
     pub message: Vec<u8>,
@@ -58,13 +73,18 @@ impl DeliveryFailure {
     pub const MAX_QUOTED_BYTES: usize = 16;
 }
 
+/// Reason of a delivery failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailureCode(pub u8);
 
 impl FailureCode {
+    /// The node does not support the protocol of the packet.
     pub const NO_SUCH_PROTOCOL: FailureCode = FailureCode(2);
+    /// The queue of a node is full.
     pub const OVERFLOW: FailureCode = FailureCode(3);
+    /// The node does not support the command.
     pub const NO_SUCH_COMMAND: FailureCode = FailureCode(4);
+    /// The command cannot be parsed.
     pub const MALFORMED: FailureCode = FailureCode(5);
 }
 
@@ -82,38 +102,52 @@ impl fmt::Display for FailureCode {
     }
 }
 
+/// Settings of a logger, or the part of them that fits into one reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggerSettings {
     /// 12: CR1000.
     pub device: u16,
     /// Version of the set of settings.
     pub major: u8,
+    /// Minor version of the set of settings.
     pub minor: u8,
     /// There are settings after the last of these.
     pub has_more: bool,
+    /// The settings, in the order of their numbers.
     pub settings: Vec<LoggerSetting>,
 }
 
+/// One setting of a logger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggerSetting {
+    /// Number of the setting.
     pub id: u16,
+    /// Clients cannot change the setting.
     pub is_read_only: bool,
     /// The value is cut off.
     pub is_truncated: bool,
+    /// The encoded value; its type depends on the number.
     pub value: Vec<u8>,
 }
 
 /// The program of a logger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggerProgram {
+    /// Name and version of the operating system.
     pub os: String,
+    /// Signature of the operating system.
     pub os_signature: u16,
+    /// Serial number of the logger.
     pub serial_number: String,
+    /// Name of the program that starts at power-up.
     pub on_power_up: String,
     /// 0 none, 1 running, 2 cannot be compiled, 3 paused.
     pub state: u8,
+    /// Name of the current program.
     pub name: String,
+    /// Signature of the current program.
     pub signature: u16,
+    /// Time of the compilation.
     pub compiled: LoggerTime,
     /// Output of the compiler.
     pub result: String,
@@ -127,6 +161,10 @@ const LARGE_FLAG: u16 = 1 << 15;
 
 impl LoggerReply {
     /// Reads the transaction number and the reply of a message; [`PakBusParseError::Unknown`] for an unsupported kind.
+    ///
+    /// # Errors
+    ///
+    /// [`PakBusParseError::TooShort`] for a truncated message, [`PakBusParseError::Unknown`] for an unsupported kind.
     pub fn read(protocol: u8, message: &[u8]) -> Result<(u8, LoggerReply), PakBusParseError> {
         let mut reader = MessageReader(message);
         let (kind, transaction) = (reader.u8()?, reader.u8()?);

@@ -11,11 +11,14 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// A time of a logger's clock since the start of 1990, or a duration. Both parts have the sign of a duration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LoggerTime {
+    /// Whole seconds.
     pub seconds: i32,
+    /// Nanoseconds beyond the whole seconds.
     pub nanoseconds: i32,
 }
 
 impl LoggerTime {
+    /// The time that is this many nanoseconds after the start of 1990; clamped to the range of 32-bit seconds.
     pub fn from_nanoseconds(nanoseconds: i64) -> LoggerTime {
         let seconds = nanoseconds.div_euclid(SECOND_NS).clamp(i32::MIN.into(), i32::MAX.into());
         LoggerTime { seconds: seconds as i32, nanoseconds: nanoseconds.rem_euclid(SECOND_NS) as i32 }
@@ -32,23 +35,36 @@ impl LoggerTime {
 pub struct FieldType(pub u8);
 
 impl FieldType {
+    /// Unsigned integer of 2 bytes.
     pub const UINT2: FieldType = FieldType(2);
+    /// Unsigned integer of 4 bytes.
     pub const UINT4: FieldType = FieldType(3);
+    /// Signed integer of 4 bytes.
     pub const INT4: FieldType = FieldType(6);
+    /// Decimal number of 2 bytes in the logger's own format, with at most four digits.
     pub const FP2: FieldType = FieldType(7);
+    /// IEEE 754 number of 4 bytes.
     pub const IEEE4: FieldType = FieldType(9);
+    /// Boolean of 1 byte.
     pub const BOOL: FieldType = FieldType(10);
+    /// Text of fixed length.
     pub const ASCII: FieldType = FieldType(11);
+    /// IEEE 754 number of 8 bytes.
     pub const IEEE8: FieldType = FieldType(18);
 }
 
 /// One value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldValue {
+    /// An integer of any width.
     Integer(i64),
+    /// A floating-point or decimal number.
     Real(f64),
+    /// A boolean of any width.
     Boolean(bool),
+    /// A text without padding.
     Text(String),
+    /// A time of the logger's clock.
     Time(LoggerTime),
     /// Of an unsupported type.
     Raw(Vec<u8>),
@@ -56,6 +72,10 @@ pub enum FieldValue {
 
 impl FieldValue {
     /// Reads one value; an ASCII text has `length` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`PakBusParseError::TooShort`] for a truncated value, [`PakBusParseError::Unknown`] for an unsupported type.
     pub fn read(
         kind: FieldType,
         length: usize,
