@@ -11,42 +11,130 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// The error in a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
+    /// The text has no `://`.
     #[error("'{0}' is not an endpoint: write scheme://where, like tcp://host:7100, or a host")]
     MissingScheme(String),
+    /// The scheme has other characters than small letters, digits and `+`.
     #[error("{url}: the scheme may hold small letters, digits and '+' only")]
-    BadScheme { url: String },
+    BadScheme {
+        /// The URL as typed.
+        url: String,
+    },
+    /// Nothing follows `://`.
     #[error("{url}: nothing stands after '://'")]
-    EmptyAddress { url: String },
+    EmptyAddress {
+        /// The URL as typed.
+        url: String,
+    },
+    /// The port is not a number from 1 to 65535.
     #[error("{url}: '{text}' is not a port: use 1 to 65535")]
-    BadPort { url: String, text: String },
+    BadPort {
+        /// The URL as typed.
+        url: String,
+        /// The invalid port.
+        text: String,
+    },
+    /// The host before the port is missing.
     #[error("{url}: a host is missing")]
-    MissingHost { url: String },
+    MissingHost {
+        /// The URL as typed.
+        url: String,
+    },
+    /// The text is a port alone.
     #[error("'{0}' is a port without its host: write host:{0}, like 127.0.0.1:{0}")]
     PortAlone(String),
+    /// The host part has a path, a user name or other text.
     #[error("{url}: '{text}' does not belong here: write {scheme}://host:port, and options behind '?'")]
-    NotHost { url: String, text: String, scheme: String },
+    NotHost {
+        /// The URL as typed.
+        url: String,
+        /// The unexpected text.
+        text: String,
+        /// The scheme of the URL.
+        scheme: String,
+    },
+    /// An IPv6 address without brackets.
     #[error("{url}: write an IPv6 address in brackets, like tcp://[::1]:7100")]
-    UnbracketedIpv6 { url: String },
+    UnbracketedIpv6 {
+        /// The URL as typed.
+        url: String,
+    },
+    /// An IPv6 address without brackets whose last group may be a port.
     #[error(
         "'{host}:{port}' may be an address, or an address and a port. Write [{host}]:{port} for the port"
     )]
-    UnbracketedPort { host: String, port: String },
+    UnbracketedPort {
+        /// The text before the last colon.
+        host: String,
+        /// The text after the last colon.
+        port: String,
+    },
+    /// The path or name of a serial port instead of a URL.
     #[error("'{text}' is a serial port, not a host. Write serial://{device}")]
-    DeviceName { text: String, device: String },
+    DeviceName {
+        /// The text as typed.
+        text: String,
+        /// The path of the device.
+        device: String,
+    },
+    /// An option without value.
     #[error("{url}: option '{option}' has no value: write {option}=…")]
-    MissingValue { url: String, option: String },
+    MissingValue {
+        /// The URL as typed.
+        url: String,
+        /// The option's name.
+        option: String,
+    },
+    /// An option that occurs twice.
     #[error("{url}: option '{option}' stands twice")]
-    DuplicateOption { url: String, option: String },
+    DuplicateOption {
+        /// The URL as typed.
+        url: String,
+        /// The option's name.
+        option: String,
+    },
+    /// An option with an invalid value.
     #[error("{url}: '{option}={value}' is not {wanted}")]
-    BadOption { url: String, option: String, value: String, wanted: &'static str },
+    BadOption {
+        /// The URL as typed.
+        url: String,
+        /// The option's name.
+        option: String,
+        /// The invalid value.
+        value: String,
+        /// The values that are valid.
+        wanted: &'static str,
+    },
+    /// An option that the transport does not have.
     #[error("{url}: there is no option '{option}' here (known: {known})")]
-    UnknownOption { url: String, option: String, known: String },
+    UnknownOption {
+        /// The URL as typed.
+        url: String,
+        /// The option's name.
+        option: String,
+        /// The transport's options, separated by commas.
+        known: String,
+    },
+    /// An address that the transport cannot parse.
     #[error("{url}: needed is {wanted}")]
-    BadAddress { url: String, wanted: &'static str },
+    BadAddress {
+        /// The URL as typed.
+        url: String,
+        /// The form that the transport expects.
+        wanted: &'static str,
+    },
+    /// A further port cannot be counted from the number of this endpoint.
     #[error("{url}: no number to count ports from (or past the last one)")]
-    NoCountableNumber { url: String },
+    NoCountableNumber {
+        /// The URL as typed.
+        url: String,
+    },
+    /// The URL has a control character.
     #[error("{url}: control characters do not belong in an endpoint")]
-    ControlCharacter { url: String },
+    ControlCharacter {
+        /// The URL as typed.
+        url: String,
+    },
 }
 
 /// An endpoint as typed, with its parts.

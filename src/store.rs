@@ -79,33 +79,72 @@ const CREATE_TABLES_SQL: &str = "
 /// Errors of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
+    /// There is no file at the path.
     #[error("{}: there is no store: nothing was kept yet", .0.display())]
     Missing(PathBuf),
+    /// The file is no store.
     #[error("{}: this file is no store of linkgauge: name another with --store", .0.display())]
     NotAStore(PathBuf),
+    /// A newer version wrote the store.
     #[error("{}: a store of version {version}, this version reads {VERSION}: use a newer linkgauge", .path.display())]
-    Newer { path: PathBuf, version: i32 },
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version of the store.
+        version: i32,
+    },
+    /// SQLite reports an error.
     #[error("{}: the store cannot be {what}: {error}", .path.display())]
-    Sql { path: PathBuf, what: &'static str, error: rusqlite::Error },
+    Sql {
+        /// The file.
+        path: PathBuf,
+        /// The failed operation, as a participle.
+        what: &'static str,
+        /// The error.
+        error: rusqlite::Error,
+    },
+    /// Another process has locked the store for too long.
     #[error("{}: the store cannot be {what}: another program has locked it", .path.display())]
-    Locked { path: PathBuf, what: &'static str },
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// The failed operation, as a participle.
+        what: &'static str,
+    },
+    /// No run fits this text.
     #[error("no run '{0}' in the store: 'linkgauge history' lists them")]
     Unknown(String),
+    /// No run has this tag.
     #[error("no run is tagged '{0}': 'linkgauge history' shows the tags")]
     UnknownTag(String),
+    /// Several runs fit the text.
     #[error("'{text}' fits {count} runs: write more of the id")]
-    Ambiguous { text: String, count: usize },
+    Ambiguous {
+        /// The prefix of an id.
+        text: String,
+        /// The number of runs that fit.
+        count: usize,
+    },
+    /// The store has another run with this id.
     #[error("run {0}: another run of this id is in the store already: it was left as it is")]
     ConflictingRun(String),
+    /// The document of the run with this id is missing or cannot be decompressed.
     #[error("run {0}: its document in the store is damaged")]
     Damaged(String),
+    /// The document of the run is invalid.
     #[error("run {id}: {error}")]
-    Document { id: String, error: RunError },
+    Document {
+        /// The id of the run.
+        id: String,
+        /// Why the document is invalid.
+        error: RunError,
+    },
 }
 
 /// The outcome of saving a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaveOutcome {
+    /// The run was added to the store.
     Saved,
     /// The same run was in the store.
     AlreadySaved,
@@ -252,6 +291,7 @@ impl Store {
         )
     }
 
+    /// Removes tags of a run. Missing tags are ignored.
     pub fn untag(&mut self, id: &str, names: &[String]) -> Result<(), StoreError> {
         self.change_tags(
             id,

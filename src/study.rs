@@ -17,6 +17,7 @@ use crate::units::{Bytes, RateTarget, Span};
 
 mod distribution;
 mod download;
+mod error;
 mod guest;
 mod join;
 mod message_times;
@@ -26,12 +27,14 @@ mod stand_in;
 mod trial;
 
 use download::LinkRates;
-pub use download::{ChunkProtocol, DelayedLink, DownloadPlan};
+pub use download::{ChunkProtocol, DelayedLink, DownloadPlan, PublishedDownload};
+pub use error::StudyError;
 pub use guest::GuestSpec;
 pub use sizes::PublishedTime;
 
 /// The texts in a study's folder.
 pub struct StudyFiles {
+    /// The name of the study, as in commands.
     pub name: &'static str,
     plan: &'static str,
     tables: &'static str,
@@ -66,24 +69,13 @@ pub static STUDIES: &[StudyFiles] = &[
     },
 ];
 
-/// Why the texts of a study are invalid.
-#[derive(Debug, thiserror::Error)]
-pub enum StudyError {
-    #[error("there is no study '{name}' (known: {known})")]
-    Unknown { name: String, known: String },
-    #[error("plan of the study: {0}")]
-    Plan(String),
-    #[error("tables of the study: {0}")]
-    Tables(String),
-    #[error("the study has no table {number} (known: {known})")]
-    NoTable { number: String, known: String },
-}
-
 /// A study.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Study {
+    /// The name, as in commands.
     pub name: String,
+    /// The title of the publication.
     pub title: String,
     /// Authors and date.
     pub source: String,
@@ -98,6 +90,7 @@ pub struct Study {
     /// Guests by name, for cells that need kernel features a host may lack.
     #[serde(default, rename = "guest")]
     guests: BTreeMap<String, GuestSpec>,
+    /// The kinds of endpoints that the study measured.
     #[serde(rename = "cell")]
     pub cells: Vec<Cell>,
     #[serde(rename = "measure")]
@@ -121,6 +114,7 @@ struct SerialLineSpec {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
+    /// The name in the tables, before the number of ports.
     pub name: String,
     /// The device or program at this endpoint.
     pub is: String,
@@ -226,7 +220,9 @@ struct PublishedFigure {
 /// A cell with its number of ports and one rate, delay or size: `tcp/4@9600`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MeasuringPoint {
+    /// The name of the cell.
     pub cell: String,
+    /// Ports used at once.
     pub ports: u32,
     /// Line rate in bit/s, link delay in ms, or message size in bytes.
     pub value: u32,
@@ -243,12 +239,14 @@ impl fmt::Display for MeasuringPoint {
 pub struct PlannedCase {
     /// The name in the tables: `latency:tcp/4@9600`.
     pub name: String,
+    /// The cell, number of ports and value of the case.
     pub point: MeasuringPoint,
     /// Cases of the same group run in sequence at one endpoint.
     pub group: String,
     spec: CaseSpec,
     preparation: Option<CaseSpec>,
     line: Option<PhysicalLine>,
+    /// The settings of the download, in studies of downloads.
     pub download: Option<DownloadPlan>,
     /// The link that messages cross.
     pub link: Option<DelayedLink>,
@@ -266,15 +264,6 @@ impl PhysicalLine {
     fn transfer_seconds(&self, characters: u64) -> f64 {
         characters as f64 * self.bits_per_character / self.bits_per_second
     }
-}
-
-/// A published download rate.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PublishedDownload {
-    /// The name of its row.
-    pub row: String,
-    pub bytes_per_second: f64,
-    pub download: DownloadPlan,
 }
 
 /// A statistic that corresponds to a published figure.
@@ -395,9 +384,11 @@ fn find_statistic(name: &str) -> Option<&'static StudyStatistic> {
 
 /// The outcome of a case.
 pub enum CaseOutcome<'a> {
+    /// The case has figures.
     Measured {
         /// Index of the case in the document, from 1.
         number: usize,
+        /// The figures.
         case: &'a CaseResult,
         /// Measured with lab devices, not hardware.
         is_stand_in: bool,

@@ -254,7 +254,9 @@ impl TextOrNumber {
 /// A rate, or the maximum rate: `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RateTarget<T> {
+    /// As fast as possible.
     Max,
+    /// This rate.
     Fixed(T),
 }
 

@@ -43,16 +43,25 @@ pub enum CompareError {
     /// The difference between the two most similar cases.
     #[error("the two have no case in common: the most alike differ in {0}")]
     NothingInCommon(String),
+    /// The case was measured by different methods.
     #[error("{case}: measured in different ways ({ways}): compare like with like, or --force")]
-    Methods { case: String, ways: String },
+    Methods {
+        /// The case, as printed.
+        case: String,
+        /// The methods of both sides.
+        ways: String,
+    },
 }
 
 /// The result for one metric of one case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
+    /// B is worse: the shift is significant and larger than the margin.
     Worse,
+    /// B is better: the shift is significant and larger than the margin.
     Better,
+    /// The shift is not significant, or not larger than the margin.
     NoDifferenceShown,
     /// Too few repetitions for a verdict.
     TooFew,
@@ -61,6 +70,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The verdict as printed.
     pub fn label(self) -> &'static str {
         match self {
             Verdict::Worse => "worse",
@@ -77,13 +87,19 @@ impl Verdict {
 pub struct MetricComparison {
     /// The case of A, and the case of B if its endpoint differs.
     pub case: CaseKey,
+    /// The case of B, if its endpoint differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub case_b: Option<CaseKey>,
+    /// Name of the metric, as in [`crate::metric::METRICS`].
     pub metric: String,
+    /// Unit of the metric's values.
     #[serde(skip)]
     pub unit: Option<MetricUnit>,
+    /// The result for this metric.
     pub verdict: Verdict,
+    /// The repetitions of A.
     pub a: SideSummary,
+    /// The repetitions of B.
     pub b: SideSummary,
     /// How much larger the values of B are (Hodges–Lehmann).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +118,9 @@ pub struct MetricComparison {
 /// The repetitions of one side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SideSummary {
+    /// Repetitions that have the figure.
     pub repetitions: usize,
+    /// Median of the repetitions, in the metric's unit; `None` without repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median: Option<f64>,
 }
@@ -110,11 +128,17 @@ pub struct SideSummary {
 /// The properties that identify a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CaseKey {
+    /// The endpoint, as typed.
     pub endpoint: String,
+    /// Name of the workload.
     pub workload: String,
+    /// Direction of the payload.
     pub direction: Direction,
+    /// Payload bytes of one message.
     pub message_bytes: u32,
+    /// Number of endpoints used at once.
     pub ports: u32,
+    /// Connections to each endpoint.
     pub parallel: u32,
     /// `100/s`, `spin`; often empty.
     pub settings: String,
@@ -165,15 +189,21 @@ fn closest_difference(a: &[CaseKey], b: &[CaseKey]) -> String {
 /// The whole comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunComparison {
+    /// Name of the JSON schema.
     pub schema: &'static str,
     /// Ids of the runs of each side.
     pub a: Vec<String>,
+    /// Ids of the runs of B.
     pub b: Vec<String>,
+    /// Minimum difference as a share of the median of A.
     pub margin: f64,
+    /// The compared metrics, case by case.
     pub cases: Vec<MetricComparison>,
     /// Cases that the other side lacks.
     pub only_a: Vec<CaseKey>,
+    /// Cases of B that A lacks.
     pub only_b: Vec<CaseKey>,
+    /// Reasons to doubt the comparison.
     pub warnings: Vec<Warning>,
 }
 
@@ -181,6 +211,7 @@ pub struct RunComparison {
 const SCHEMA: &str = "linkgauge.compare.v1";
 
 impl RunComparison {
+    /// Whether a metric of any case has this verdict.
     pub fn has_verdict(&self, verdict: Verdict) -> bool {
         self.cases.iter().any(|compared| compared.verdict == verdict)
     }
@@ -189,6 +220,7 @@ impl RunComparison {
 /// One case of one side in all its runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SideCase<'a> {
+    /// The properties that identify the case.
     pub name: CaseKey,
     /// The measuring method.
     pub method: String,

@@ -13,7 +13,9 @@ pub mod window;
 
 /// The figures to explain.
 pub enum Evidence<'a> {
+    /// A measured or imported run.
     Run(&'a Run),
+    /// The published figures of a study.
     Study(&'a Study),
 }
 
@@ -26,9 +28,11 @@ pub struct DeclaredFacts {
 
 /// A question that the evidence may answer.
 pub struct Model {
+    /// The name in documents and commands.
     pub name: &'static str,
     /// For help and documents.
     pub summary: &'static str,
+    /// Applies the model.
     pub explain: fn(&Evidence, &DeclaredFacts) -> Result<Finding, ExplainError>,
 }
 
@@ -41,6 +45,7 @@ pub enum ExplainError {
     /// The data that the model lacks.
     #[error("{0}")]
     InsufficientData(String),
+    /// The texts of the study are invalid.
     #[error("{0}")]
     Study(#[from] StudyError),
 }
@@ -48,6 +53,7 @@ pub enum ExplainError {
 /// The result of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
+    /// The name of the model.
     pub model: &'static str,
     /// All figures, with units in their names.
     pub figures: Value,
@@ -58,12 +64,17 @@ pub struct Finding {
 /// A part of a formatted finding.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FindingBlock {
+    /// A heading.
     Heading(String),
+    /// A paragraph.
     Text(String),
+    /// A table.
     Table {
         /// Number of leading text columns. The others hold figures.
         text_columns: usize,
+        /// The headings of the columns.
         header: Vec<String>,
+        /// The cells of each row, as many as there are headings.
         rows: Vec<Vec<String>>,
     },
 }

@@ -18,6 +18,7 @@ mod sweeps;
 pub use sweeps::{LineLimit, SizeSample};
 use sweeps::{LineSource, SizeSweep};
 
+/// The size model in the list of models.
 pub const MODEL: Model = Model {
     name: "size",
     summary: "what a message costs whatever its size, and what each byte of it",
@@ -38,6 +39,7 @@ const LINE_RATE_TOLERANCE: f64 = 0.05;
 pub enum LineComparison {
     /// Slower: the link is not the bottleneck.
     NotTheLine,
+    /// Equal within the tolerance: the link is the bottleneck.
     TheLine,
     /// Faster than possible.
     BeyondTheLine,
@@ -47,28 +49,39 @@ pub enum LineComparison {
 /// may be zero.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MessageCosts {
+    /// α: the per-message overhead.
     pub message_ns: Option<f64>,
+    /// β: the per-byte cost.
     pub byte_ns: f64,
+    /// 95 % interval of the per-byte cost.
     pub byte_ns_interval: Option<Interval>,
+    /// 1/β in bit/s.
     pub rate_bps: Option<f64>,
+    /// 95 % interval of the rate.
     pub rate_bps_interval: Option<Interval>,
+    /// α/β (n½): the message size that reaches half of the rate.
     pub half_performance_bytes: Option<f64>,
 }
 
 /// Two lines that fit clearly better than one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Breakpoint {
+    /// Largest size on the lower line.
     pub last_below_bytes: u32,
+    /// Smallest size on the upper line.
     pub first_above_bytes: u32,
     /// Names of reported sizes (of link or interface) between the two.
     pub between: Vec<String>,
+    /// The fit of the sizes below the break.
     pub below: MessageCosts,
+    /// The fit of the sizes above the break.
     pub above: MessageCosts,
 }
 
 /// A size and the residual there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SizeRow {
+    /// The size and the measured time.
     #[serde(flatten)]
     pub sample: SizeSample,
     /// Fitted time ÷ measured time − 1.
@@ -80,19 +93,25 @@ pub struct SizeRow {
 pub struct SizeFit {
     /// Table or workload, and which of its sweeps.
     pub group: String,
+    /// The sweep of the group.
     pub name: String,
     /// By increasing size.
     pub rows: Vec<SizeRow>,
+    /// The line through all sizes.
     #[serde(flatten)]
     pub costs: MessageCosts,
     /// Between the two largest sizes; `None` if the larger one took no longer.
     pub last_rate_bps: Option<f64>,
+    /// The link rate, if it is known.
     #[serde(flatten)]
     pub line_limit: Option<LineLimit>,
+    /// `last_rate_bps` as a share of the link rate.
     pub last_of_line_percent: Option<f64>,
+    /// The assessment of that share.
     pub against_line: Option<LineComparison>,
     /// The slope over all sizes exceeds the link rate, so it is not a per-byte cost.
     pub beyond_line: bool,
+    /// Two lines, if they fit clearly better than one.
     #[serde(rename = "break")]
     pub segmented: Option<Breakpoint>,
 }
@@ -100,8 +119,11 @@ pub struct SizeFit {
 /// The finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SizeModel {
+    /// The formula of the model, as printed.
     pub form: &'static str,
+    /// Whether the times are those of a study, not of a run.
     pub published: bool,
+    /// One fit for each sweep with enough sizes.
     pub fits: Vec<SizeFit>,
 }
 

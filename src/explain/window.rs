@@ -17,6 +17,7 @@ mod rows;
 pub use rows::shaped_facts;
 use rows::{DownloadRow, DownloadRows, ExcludedRow};
 
+/// The window model in the list of models.
 pub const MODEL: Model = Model {
     name: "window",
     summary: "what one round trip buys of a download, and the window that would fill the link",
@@ -79,11 +80,17 @@ pub enum Bottleneck {
 /// the capacity if it is above the range of these rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WindowFit {
+    /// Name of the method.
     pub method: &'static str,
+    /// How the method weights the rows, as printed.
     pub weights: &'static str,
+    /// W: the bytes transferred in each round trip.
     pub window_bytes: Option<f64>,
+    /// 95 % interval of W.
     pub window_bytes_interval: Option<Interval>,
+    /// Capacity in bit/s.
     pub capacity_bps: Option<f64>,
+    /// 95 % interval of the capacity.
     pub capacity_bps_interval: Option<Interval>,
     /// Fitted rate ÷ measured rate − 1, row by row.
     pub residuals_percent: Vec<f64>,
@@ -94,25 +101,37 @@ pub struct WindowFit {
 /// The assessment of one row, by the relative fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AssessedRow {
+    /// The measured or published download.
     #[serde(flatten)]
     pub row: DownloadRow,
+    /// What limits this row.
     pub limit: Bottleneck,
     /// Requests in flight that would fill the link, and the rate of fewer.
     pub filling_window: Option<u32>,
+    /// Predicted bit/s with [`SAFE_WINDOW_REQUESTS`] requests in flight.
     pub careful_window_bps: Option<f64>,
 }
 
 /// The finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WindowModel {
+    /// The formula of the model, as printed.
     pub form: &'static str,
+    /// Whether the rates are those of a study, not of a run.
     pub published: bool,
+    /// The emulated device, if the rows were not measured with hardware.
     pub stand_in: Option<String>,
+    /// Payload bytes of one reply, if all rows have the same.
     pub chunk_bytes: Option<u32>,
+    /// The rows that the line is fitted to.
     pub rows: Vec<AssessedRow>,
+    /// The rows that the fits do not use.
     pub left_out: Vec<ExcludedRow>,
+    /// One fit for each method; the relative fit is the last.
     pub fits: Vec<WindowFit>,
+    /// What limits the downloads as a whole.
     pub limit: Bottleneck,
+    /// Requests in flight in `careful_window_bps`: [`SAFE_WINDOW_REQUESTS`].
     pub careful_window: u32,
 }
 

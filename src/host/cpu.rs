@@ -14,10 +14,22 @@ use super::read;
 /// Why a thread could not be bound to a CPU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PinError {
+    /// This process may not use the CPU.
     #[error("pinning to CPU {cpu}: there is no such CPU for this process, it may use {allowed}")]
-    NoSuchCpu { cpu: u32, allowed: String },
+    NoSuchCpu {
+        /// The requested CPU.
+        cpu: u32,
+        /// The CPUs that the process may use, as a list.
+        allowed: String,
+    },
+    /// The system refused.
     #[error("pinning to CPU {cpu}: {}", io::Error::from(*.errno))]
-    Refused { cpu: u32, errno: Errno },
+    Refused {
+        /// The requested CPU.
+        cpu: u32,
+        /// The reason.
+        errno: Errno,
+    },
 }
 
 /// Binds the current thread, and threads it starts later, to one CPU.

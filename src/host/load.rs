@@ -46,6 +46,7 @@ pub struct HostLoad {
     pub other_percent: Option<f64>,
     /// The other program with the largest CPU time.
     pub busiest: Option<String>,
+    /// CPU time that the hypervisor gave to other guests.
     pub steal_percent: Option<f64>,
     /// Time in which some thread of the host waited for a CPU.
     pub pressure_percent: Option<f64>,
@@ -54,6 +55,7 @@ pub struct HostLoad {
 }
 
 impl HostSnapshot {
+    /// Reads the counters of the host and of this process.
     pub fn now() -> HostSnapshot {
         let mut snapshot = HostSnapshot::default();
         if let Some((all, busy, stolen)) = read::text("/proc/stat").as_deref().and_then(parse_ticks) {

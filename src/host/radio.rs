@@ -74,6 +74,7 @@ fn count_pairs_in(folder: &Path) -> Option<usize> {
 pub enum RadioBlock {
     /// A hardware switch of the machine.
     HardwareSwitch,
+    /// A command of the user or of the system.
     Software,
 }
 

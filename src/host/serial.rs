@@ -18,6 +18,7 @@ const FILESYSTEM_ROOT: &str = "/";
 /// The hardware of a port. Unknown values are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PortHardware {
+    /// The name of the kernel driver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// Vendor and product of a USB adapter, in its own words and numbers.
@@ -36,6 +37,7 @@ pub struct PortHardware {
 pub struct PortInfo {
     /// Its path, like `/dev/ttyS0`.
     pub device: String,
+    /// What the kernel reports about the hardware.
     #[serde(flatten)]
     pub hardware: PortHardware,
     /// The kernel writes its own messages to this port.
@@ -161,7 +163,9 @@ fn group_name(root: &Path, number: u32) -> Option<String> {
 /// A program that has a terminal open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortUser {
+    /// The number of the process.
     pub process: u32,
+    /// The name of the program.
     pub program: String,
 }
 

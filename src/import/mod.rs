@@ -50,9 +50,11 @@ pub struct ImportOptions {
     pub file_name: String,
     /// Modification time: the start of the run if the file does not report one.
     pub modified: Option<Timestamp>,
+    /// Title of the run.
     pub title: Option<String>,
     /// Endpoint of the link.
     pub endpoint: Option<String>,
+    /// Payload bytes of one message; `None`: as the file reports.
     pub message_bytes: Option<u32>,
     /// Unit of the times in the file.
     pub unit: Option<TimeUnit>,
@@ -65,12 +67,21 @@ pub struct ImportOptions {
 /// Why a file could not be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
+    /// The file cannot be read.
     #[error("cannot be read")]
     Read(#[from] io::Error),
+    /// A line of the file is invalid.
     #[error("line {line}: {what}")]
-    Line { line: u64, what: String },
+    Line {
+        /// The number of the line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The file as a whole is invalid.
     #[error("{0}")]
     Format(String),
+    /// The file is a run document, and is invalid.
     #[error(transparent)]
     Run(#[from] RunError),
 }

@@ -27,13 +27,18 @@ const MAX_LATENCY_NS: f64 = 3.2e18;
 /// Unit of the times in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUnit {
+    /// 10⁻⁹ s.
     Nanoseconds,
+    /// 10⁻⁶ s.
     Microseconds,
+    /// 10⁻³ s.
     Milliseconds,
+    /// 1 s.
     Seconds,
 }
 
 impl TimeUnit {
+    /// All units with their names in commands.
     pub const ALL: [(&'static str, TimeUnit); 4] = [
         ("ns", TimeUnit::Nanoseconds),
         ("us", TimeUnit::Microseconds),
@@ -41,6 +46,7 @@ impl TimeUnit {
         ("s", TimeUnit::Seconds),
     ];
 
+    /// The number of nanoseconds in one unit.
     pub fn nanoseconds(self) -> f64 {
         match self {
             TimeUnit::Nanoseconds => 1.0,

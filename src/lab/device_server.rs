@@ -45,9 +45,11 @@ pub struct DeviceServerOptions {
     pub serial_ports: Vec<Endpoint>,
     /// Clients use Telnet and may control the port (RFC 2217). The port's settings are restored when they disconnect.
     pub rfc2217: bool,
+    /// When data from the line is sent to clients.
     pub packing: PackingRules,
     /// Clients that can share a port, at least one. All of them receive the data from the line.
     pub max_clients: usize,
+    /// The treatment of a client when the port has all its clients.
     pub busy_policy: BusyPolicy,
     /// Bytes move only at multiples of this interval. Zero: at any time.
     pub poll_interval: Duration,
@@ -84,27 +86,41 @@ pub enum BusyPolicy {
 /// An event on a port. Ports count from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceServerEvent {
+    /// A client has connected.
     Connected {
+        /// The number of the port.
         port: usize,
+        /// The address of the client.
         from: String,
     },
+    /// A client was refused because others use the port.
     Refused {
+        /// The number of the port.
         port: usize,
+        /// The address of the client.
         from: String,
     },
+    /// A client's connection has ended.
     Disconnected {
+        /// The number of the port.
         port: usize,
+        /// The address of the client.
         from: String,
+        /// The reason, as printed.
         why: String,
     },
     /// Characters lost because the UART or its driver had no room.
     Overrun {
+        /// The number of the port.
         port: usize,
+        /// The number of characters since the last such event.
         characters: u64,
     },
     /// The port failed and is closed. The others continue.
     PortLost {
+        /// The number of the port.
         port: usize,
+        /// The reason, as printed.
         why: String,
     },
 }
@@ -131,7 +147,9 @@ impl fmt::Display for DeviceServerEvent {
 /// Counters of a port since the start.
 #[derive(Debug, Default)]
 pub struct PortCounters {
+    /// Clients that were accepted.
     pub sessions: AtomicU64,
+    /// Clients that were refused.
     pub refused: AtomicU64,
     /// Bytes from clients that the line accepted.
     pub to_line: AtomicU64,

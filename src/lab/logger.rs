@@ -37,6 +37,7 @@ pub struct LoggerOptions {
     pub listen: Vec<Endpoint>,
     /// Serial lines to reply on.
     pub serial_lines: Vec<Endpoint>,
+    /// Identity, contents and timing.
     pub config: LoggerConfig,
 }
 
@@ -49,6 +50,7 @@ pub struct LoggerConfig {
     pub security_code: u16,
     /// Names including the drive, and contents.
     pub files: Vec<(String, Vec<u8>)>,
+    /// The data tables.
     pub tables: Vec<TableSpec>,
     /// Seed of the values in tables.
     pub seed: u64,
@@ -56,6 +58,7 @@ pub struct LoggerConfig {
     pub command_time: Duration,
     /// Maximum number of commands in the queue, including the one in progress: 1 to 255.
     pub queue_commands: usize,
+    /// The treatment of commands that the queue has no room for.
     pub full_queue_policy: FullQueuePolicy,
     /// A command that takes longer than this gets a "please wait" after this time.
     pub please_wait: Duration,
@@ -188,6 +191,7 @@ impl Logger {
         (counters.accepted.load(Relaxed), counters.refused.load(Relaxed))
     }
 
+    /// The counters since the start.
     pub fn counters(&self) -> LoggerCounters {
         self.machine.lock().counters
     }

@@ -22,7 +22,9 @@ pub static STAND_INS: &[StandIn] =
 
 /// How to start a remote that returns the payload.
 pub struct StandIn {
+    /// One line for help and documents.
     pub summary: &'static str,
+    /// Starts the stand-in.
     pub start: fn() -> Result<Box<dyn RunningStandIn>, LabError>,
 }
 

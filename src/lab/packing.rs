@@ -17,6 +17,7 @@ pub struct PackingRules {
     pub packet_bytes: usize,
     /// Send after this sequence of one or two bytes. Empty: off.
     pub delimiter: Vec<u8>,
+    /// The treatment of the delimiter.
     pub delimiter_process: DelimiterProcess,
     /// Maximum number of buffered bytes, 1 to [`PackingRules::MAX_BUFFER_BYTES`].
     pub buffer_bytes: usize,
@@ -102,6 +103,7 @@ pub struct Packer {
 }
 
 impl Packer {
+    /// A packer with an empty buffer.
     pub fn new(packing: &PackingRules) -> Packer {
         Packer {
             is_immediate: packing.is_immediate(),

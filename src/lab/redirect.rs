@@ -58,21 +58,28 @@ impl RedirectorOptions {
 /// An event of a redirector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedirectorEvent {
+    /// The connection to the remote port is open.
     Connected,
+    /// The connection has ended. The redirector connects again.
     ConnectionLost {
+        /// The reason, as printed.
         why: String,
     },
     /// A connection attempt failed and will be repeated. Reported once for each reason.
     ConnectFailed {
+        /// The reason, as printed.
         why: String,
     },
     /// A program's settings are effective at the remote port.
     SettingsApplied {
+        /// The effective settings.
         settings: SerialSettings,
     },
     /// The remote port rejected a program's settings.
     SettingsRejected {
+        /// The settings that the program requested.
         wanted: SerialSettings,
+        /// The reason, as printed.
         why: String,
     },
     /// The redirector ended because there was no connection for too long.
@@ -97,6 +104,7 @@ impl fmt::Display for RedirectorEvent {
 /// Counters since the start.
 #[derive(Debug, Default)]
 pub struct RedirectorCounters {
+    /// Connections since the start, the first one included.
     pub connections: AtomicU64,
     /// Bytes from programs that the connection accepted.
     pub to_remote: AtomicU64,
@@ -187,6 +195,7 @@ impl Redirector {
         self.link.as_ref().map_or(&self.state.pty.path, |link| &link.path)
     }
 
+    /// The counters since the start.
     pub fn counters(&self) -> &RedirectorCounters {
         &self.state.counters
     }

@@ -28,10 +28,13 @@ use crate::units::format_duration;
 /// The endpoints of a relay and the shape of each direction.
 #[derive(Debug, Clone)]
 pub struct ShaperOptions {
+    /// Where clients connect to.
     pub listen: Endpoint,
+    /// The server that the relay connects to.
     pub to: Endpoint,
     /// From the connecting client to `to`.
     pub up: Shape,
+    /// From `to` to the connecting client.
     pub down: Shape,
     /// The same seed has the same effects on the same messages.
     pub seed: u64,
@@ -46,12 +49,15 @@ pub fn default_queue_bytes(bits_per_second: f64) -> u64 {
 
 /// A kind of link with a name.
 pub struct LinkProfile {
+    /// The name in commands.
     pub name: &'static str,
+    /// One line for help and documents.
     pub summary: &'static str,
     /// For each direction, without rate and queue.
     pub shape: Shape,
     /// Bits per second, upload.
     pub rate_up: f64,
+    /// Bits per second, download.
     pub rate_down: f64,
 }
 
@@ -205,6 +211,7 @@ impl Shaper {
         [self.relay.up.counters(), self.relay.down.counters()]
     }
 
+    /// The counters of connections since the start.
     pub fn counters(&self) -> &ServerCounters {
         &self.relay.counters
     }

@@ -27,6 +27,7 @@ pub struct TroubleOptions {
     pub listen: Vec<Endpoint>,
     /// Serial lines to reply on.
     pub serial_lines: Vec<Endpoint>,
+    /// The faults of the replies.
     pub faults: Faults,
     /// CPUs on which a thread computes all the time.
     pub busy_cpus: Vec<u32>,

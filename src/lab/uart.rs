@@ -51,7 +51,9 @@ impl PortWiring {
 /// Frame settings that a pseudo-terminal does not report. `None`: as it reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FrameOverride {
+    /// Data bits of a character, 5 to 8.
     pub data_bits: Option<u8>,
+    /// The parity bit.
     pub parity: Option<Parity>,
 }
 
@@ -68,6 +70,7 @@ impl FrameOverride {
 /// Options of the lab UARTs.
 #[derive(Debug, Clone)]
 pub struct UartOptions {
+    /// What each port is connected to.
     pub wiring: PortWiring,
     /// At least one.
     pub ports: usize,
@@ -75,8 +78,11 @@ pub struct UartOptions {
     pub link: Option<PathBuf>,
     /// If true, characters take their time. If not, all arrive immediately and no sender causes an overrun.
     pub is_paced: bool,
+    /// When received characters reach the program.
     pub delivery: DeliveryMode,
+    /// Faults on the line.
     pub noise: LineNoise,
+    /// Frame settings that the terminals do not report.
     pub frame_override: FrameOverride,
 }
 
@@ -105,6 +111,7 @@ pub struct LabUarts {
 }
 
 impl LabUarts {
+    /// Opens the terminals and starts their thread.
     pub fn start(options: &UartOptions) -> Result<LabUarts, LabError> {
         let refused = |what: &'static str| move |errno: Errno| LabError(format!("{what}: {errno}"));
         let clock = Clock::System;

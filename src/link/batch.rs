@@ -7,6 +7,7 @@ use super::{Fault, Framing, Link};
 /// Messages received in one operation. Fixed size: nothing is allocated after construction.
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// The memory of the messages.
     pub bytes: Vec<u8>,
     /// Bytes reserved per message, where a link fills several at once.
     pub slot_bytes: usize,
@@ -39,6 +40,7 @@ impl Batch {
         self.ttl
     }
 
+    /// Removes all messages and keeps the memory.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.ttl = None;
@@ -69,10 +71,12 @@ impl Batch {
         })
     }
 
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
+    /// The number of messages.
     pub fn len(&self) -> usize {
         self.spans.len()
     }

@@ -22,12 +22,17 @@ use crate::plan::WaitMode;
 /// Opens links and listeners. Protocols get it together with an endpoint.
 #[derive(Debug, Clone)]
 pub struct Dialer {
+    /// The clock that links and parties use.
     pub clock: Clock,
+    /// The servers of `mem://` endpoints.
     pub memory_network: mem::MemNetwork,
+    /// What the links of this process share, as a LINX node.
     pub shared_resources: SharedResources,
+    /// Whether links block or busy-poll, until a party tunes them.
     pub wait: WaitMode,
     /// Time-out for opening, and for each reply of a handshake.
     pub timeout: Duration,
+    /// The port of endpoints that name none; `None` if they must name one.
     pub default_port: Option<u16>,
     /// Set by a signal: a run ends with its data so far, and opening ends with [`Fault::Interrupted`].
     pub cancel: Arc<AtomicBool>,
@@ -37,6 +42,7 @@ pub struct Dialer {
 pub type OpenResult = Result<Box<dyn Link>, LinkError>;
 
 impl Dialer {
+    /// A dialer that blocks, with a time-out of 1 s and without default port.
     pub fn new(clock: Clock) -> Dialer {
         Dialer {
             memory_network: mem::MemNetwork::new(clock.clone()),
@@ -49,6 +55,7 @@ impl Dialer {
         }
     }
 
+    /// The time on the dialer's clock.
     pub fn now(&self) -> Time {
         self.clock.now()
     }
@@ -126,6 +133,7 @@ impl Dialer {
         internet::is_local(endpoint, &self.open_context())
     }
 
+    /// Opens a listener.
     pub fn listen(&self, endpoint: &Endpoint) -> Result<Box<dyn Listener>, LinkError> {
         self.with_transport(endpoint, |transport| match transport.listen {
             Some(listen) => listen(endpoint, &self.open_context()),

@@ -9,23 +9,38 @@ use crate::endpoint::{Endpoint, EndpointError};
 /// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
+    /// Nothing arrived, or nothing could be sent, within the time-out.
     #[error("no answer in time")]
     TimedOut,
     /// As [`Fault::TimedOut`], on a line to a device or back to its own port.
     #[error("the line fell silent")]
     SilentLine,
+    /// The remote has closed the link.
     #[error("the remote closed the link")]
     Closed,
     /// The user ended the wait.
     #[error("interrupted")]
     Interrupted,
+    /// The message is longer than the link supports.
     #[error("a message of {bytes} bytes does not fit: at most {limit}")]
-    TooLong { bytes: usize, limit: usize },
+    TooLong {
+        /// The size of the message.
+        bytes: usize,
+        /// The maximum size.
+        limit: usize,
+    },
     /// The refused operation, and the system's reason.
     #[error("{operation}: {source}")]
-    System { operation: &'static str, source: io::Error },
+    System {
+        /// The refused operation, as printed.
+        operation: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The endpoint is invalid.
     #[error("{0}")]
     Endpoint(Box<EndpointError>),
+    /// Any other error, as printed.
     #[error("{0}")]
     Other(String),
 }
@@ -47,7 +62,9 @@ impl Fault {
 #[derive(Debug, thiserror::Error)]
 #[error("{}{fault}{}", error_prefix(.endpoint, .fault), remedy(.fault))]
 pub struct LinkError {
+    /// The endpoint, as typed.
     pub endpoint: Box<str>,
+    /// What failed.
     pub fault: Fault,
 }
 
@@ -60,6 +77,7 @@ fn error_prefix(endpoint: &str, fault: &Fault) -> String {
 }
 
 impl LinkError {
+    /// Joins the fault of a link with its endpoint.
     pub fn new(endpoint: &Endpoint, fault: Fault) -> LinkError {
         LinkError { endpoint: endpoint.as_str().into(), fault }
     }

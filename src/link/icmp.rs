@@ -28,6 +28,7 @@ use super::{
 };
 use crate::endpoint::{Endpoint, EndpointError};
 
+/// The transport `icmp` in the list of transports.
 pub const TRANSPORT: Transport = Transport {
     scheme: "icmp",
     summary: "ICMP echo over IPv4 or IPv6, as ping sends it; every host answers",

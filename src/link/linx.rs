@@ -36,6 +36,7 @@ pub mod tcp_cm;
 #[cfg(test)]
 mod tests;
 
+/// The transport `linx` in the list of transports.
 pub const TRANSPORT: Transport = Transport {
     scheme: "linx",
     summary: "Enea LINX endpoint of another node over TCP, or of this host",
@@ -115,17 +116,31 @@ pub fn with_raw_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> 
 /// The role of this node when the connection was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionRole {
+    /// This node opened the connection.
     Active,
+    /// The remote node opened the connection.
     Passive,
 }
 
 /// The reason for the end of a connection between two nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DisconnectReason {
+    /// The remote node closed the connection.
     Closed,
+    /// The remote node did not reply in time, as printed.
     Timeout(&'static str),
+    /// The remote node broke the protocol, as printed.
     ProtocolError(&'static str),
-    VersionMismatch { protocol: &'static str, remote_version: u32, local_version: u32 },
+    /// The remote node uses a version that we do not support.
+    VersionMismatch {
+        /// The protocol with that version.
+        protocol: &'static str,
+        /// The version of the remote node.
+        remote_version: u32,
+        /// Our version.
+        local_version: u32,
+    },
+    /// A system call failed, as printed.
     System(String),
 }
 

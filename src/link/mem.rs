@@ -25,6 +25,7 @@ pub use network::MemNetwork;
 mod network;
 mod server_end;
 
+/// The transport `mem` in the list of transports.
 pub const TRANSPORT: Transport = Transport {
     scheme: "mem",
     summary: "a link inside this process: the instrument's own floor",

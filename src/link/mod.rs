@@ -75,8 +75,11 @@ pub static TRANSPORTS: &[Transport] = &[
 /// Static description of a transport, used for parsing, help, `doctor`, the table in the docs and the
 /// contract tests.
 pub struct Transport {
+    /// The scheme of its URLs.
     pub scheme: &'static str,
+    /// One line for help and documents.
     pub summary: &'static str,
+    /// An endpoint for help and documents.
     pub example: &'static str,
     /// Options after `?`: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
@@ -87,6 +90,7 @@ pub struct Transport {
     pub available: fn() -> Result<(), Limitation>,
     /// Limits the reach of an available transport, for example to this host.
     pub limitation: fn() -> Option<Limitation>,
+    /// Opens a link. The dialer calls it in a thread that may block.
     pub open: OpenFn<dyn Link>,
     /// `None` where listening is impossible: the remote is a device, or a program that is not linkgauge.
     pub listen: Option<OpenFn<dyn Listener>>,
@@ -121,7 +125,9 @@ pub fn endpoint_caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
 /// Why a transport cannot be used on this host, or only within it, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limitation {
+    /// Why the transport cannot be used, or how far it reaches.
     pub reason: String,
+    /// What the user can do about it.
     pub remedy: String,
 }
 
@@ -146,6 +152,7 @@ impl Limitation {
 /// Capabilities of a link: as far as the endpoint shows them (before opening) or final (after).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caps {
+    /// Whether the link preserves message boundaries.
     pub framing: Framing,
     /// Maximum message size in bytes; `None` on streams.
     pub max_message_bytes: Option<usize>,
@@ -207,11 +214,14 @@ impl Caps {
 /// Whether the link preserves message boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
+    /// Bytes in order, without boundaries.
     Stream,
+    /// Whole messages.
     Message,
 }
 
 impl Framing {
+    /// The name in run documents and reports.
     pub fn name(self) -> &'static str {
         match self {
             Framing::Stream => "stream",
@@ -223,6 +233,7 @@ impl Framing {
 /// A physical line with a fixed rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkRate {
+    /// Bits on the line per second, framing bits included.
     pub bits_per_second: f64,
     /// Bits on the line per byte of payload (8N1: 10).
     pub bits_per_byte: f64,
@@ -294,6 +305,7 @@ impl LinkStatus {
 /// No method has a default, so a link that wraps another cannot lose what the inner one does: it decides on
 /// each of them.
 pub trait Link: Send {
+    /// The capabilities, which do not change while the link is open.
     fn caps(&self) -> &Caps;
 
     /// The effective settings, read from the system now.
@@ -348,6 +360,7 @@ pub enum Admission {
     Reply,
     /// Opens a link to the sender. The message is the first one of that link.
     Open,
+    /// Drops the message and stores nothing.
     Drop,
 }
 

@@ -14,9 +14,19 @@ use crate::plan::WaitMode;
 /// The next step of a party.
 pub enum Step<'a> {
     /// Send these bytes: messages of `message` bytes back to back, or part of a stream.
-    Send { bytes: &'a [u8], message: usize },
+    Send {
+        /// The payload.
+        bytes: &'a [u8],
+        /// The size of each message but the last, in bytes.
+        message: usize,
+    },
     /// Receive into `into`, until `until` at the latest.
-    Receive { into: &'a mut Batch, until: Time },
+    Receive {
+        /// Where the messages go.
+        into: &'a mut Batch,
+        /// The latest time.
+        until: Time,
+    },
     /// Sleep until then. If that has passed, only read the clock again.
     Sleep(Time),
     /// Set up link and thread for the following steps; the first step of most parties.
@@ -34,6 +44,7 @@ pub enum Step<'a> {
 /// Settings of the link and the thread for a party.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tuning {
+    /// Whether the party blocks or busy-polls.
     pub wait: WaitMode,
     /// The CPU to run on; `None` leaves the choice to the system.
     pub cpu: Option<u32>,
@@ -43,6 +54,7 @@ pub struct Tuning {
 
 /// One end of a link.
 pub trait Party: Send {
+    /// The next action. `now` is the time of the last outcome.
     fn next_step(&mut self, now: Time) -> Step<'_>;
 
     /// `bytes` of the offered bytes were taken; `at` is the time just before the call.
@@ -112,8 +124,11 @@ pub enum ClientTrust {
 /// Why a server ends a link that its client would go on with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
+    /// Nothing was transferred for longer than the idle limit.
     Idle,
+    /// The link was in use for longer than the limit.
     TooLong,
+    /// A message was longer than the limit.
     MessageTooLong,
     /// More would go out than has come in.
     Amplification,
@@ -122,6 +137,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
+    /// The reason, as printed and as sent to clients.
     pub fn message(self) -> &'static str {
         match self {
             StopReason::Idle => "nothing moved for longer than this server waits",
@@ -201,11 +217,13 @@ pub fn drive_with_cost(
 
 /// Outcome of one step.
 pub enum StepOutcome {
+    /// The step was performed.
     Progress,
     /// Nothing was possible in the time allowed; the party may give another step at that instant.
     Waiting(Time),
     /// The party wants to sleep until then; the caller has to wait.
     Sleeping(Time),
+    /// The party has finished.
     Done,
 }
 

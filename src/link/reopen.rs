@@ -28,6 +28,7 @@ pub struct ReopeningLink {
 }
 
 impl ReopeningLink {
+    /// Opens the link for the first time.
     pub fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ReopeningLink, LinkError> {
         let inner = dialer.open(endpoint)?;
         Ok(ReopeningLink {

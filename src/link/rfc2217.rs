@@ -23,6 +23,7 @@ mod telnet;
 pub use server::PortServer;
 pub use telnet::escape;
 
+/// The transport `rfc2217` in the list of transports.
 pub const TRANSPORT: Transport = Transport {
     scheme: "rfc2217",
     summary: "serial port of a device server, with control of the port (Telnet, RFC 2217)",

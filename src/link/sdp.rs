@@ -108,6 +108,7 @@ pub enum SearchProgress {
 }
 
 impl ServiceSearch {
+    /// A search for the RFCOMM channel of a service.
     pub fn new(service: Uuid) -> ServiceSearch {
         ServiceSearch { service, transaction: 1, attribute_lists: Vec::new(), continuation: vec![0] }
     }

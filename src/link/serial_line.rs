@@ -17,8 +17,11 @@ pub struct SerialSettings {
     pub baud: u32,
     /// 5 to 8.
     pub data_bits: u8,
+    /// The parity bit after the data bits.
     pub parity: Parity,
+    /// The length of the idle time after each character.
     pub stop_bits: StopBits,
+    /// How the receiver pauses the sender.
     pub flow_control: FlowControl,
 }
 
@@ -35,10 +38,14 @@ impl Default for SerialSettings {
     }
 }
 
+/// The parity bit of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parity {
+    /// No parity bit.
     None,
+    /// Makes the number of ones odd.
     Odd,
+    /// Makes the number of ones even.
     Even,
     /// Always one.
     Mark,
@@ -46,17 +53,21 @@ pub enum Parity {
     Space,
 }
 
+/// The minimum idle time after a character, in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopBits {
+    /// 1 bit.
     One,
     /// With five data bits only, as in UARTs.
     OneAndHalf,
+    /// 2 bits.
     Two,
 }
 
 /// How the receiver pauses the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowControl {
+    /// The receiver cannot pause the sender.
     None,
     /// Hardware: the RTS and CTS wires.
     RtsCts,
@@ -70,8 +81,10 @@ pub const XOFF: u8 = 0x13;
 pub const XON: u8 = 0x11;
 
 impl Parity {
+    /// All kinds, in the order of help texts.
     pub const ALL: [Parity; 5] = [Parity::None, Parity::Odd, Parity::Even, Parity::Mark, Parity::Space];
 
+    /// The value of the endpoint option `parity`.
     pub fn name(self) -> &'static str {
         match self {
             Parity::None => "none",
@@ -94,8 +107,10 @@ impl Parity {
 }
 
 impl StopBits {
+    /// All lengths, in the order of help texts.
     pub const ALL: [StopBits; 3] = [StopBits::One, StopBits::OneAndHalf, StopBits::Two];
 
+    /// The value of the endpoint option `stop`.
     pub fn name(self) -> &'static str {
         match self {
             StopBits::One => "1",
@@ -115,8 +130,10 @@ impl StopBits {
 }
 
 impl FlowControl {
+    /// All kinds, in the order of help texts.
     pub const ALL: [FlowControl; 3] = [FlowControl::None, FlowControl::RtsCts, FlowControl::XonXoff];
 
+    /// The value of the endpoint option `flow`.
     pub fn name(self) -> &'static str {
         match self {
             FlowControl::None => "none",
@@ -128,9 +145,13 @@ impl FlowControl {
 
 /// The endpoint options for the settings, for the lists of the transports that have them.
 pub const BAUD_OPTION: (&str, &str) = ("baud", "rate of the line in bits per second (9600)");
+/// Option for [`SerialSettings::data_bits`].
 pub const DATA_BITS_OPTION: (&str, &str) = ("data", "data bits of a character: 5, 6, 7 or 8 (8)");
+/// Option for [`SerialSettings::parity`].
 pub const PARITY_OPTION: (&str, &str) = ("parity", "none, odd, even, mark or space (none)");
+/// Option for [`SerialSettings::stop_bits`].
 pub const STOP_BITS_OPTION: (&str, &str) = ("stop", "stop bits: 1, 1.5 (with 5 data bits) or 2 (1)");
+/// Option for [`SerialSettings::flow_control`].
 pub const FLOW_CONTROL_OPTION: (&str, &str) = ("flow", "flow control: none, rtscts or xonxoff (none)");
 
 impl SerialSettings {
@@ -342,7 +363,9 @@ pub trait PortControl: Send {
 /// An output of a serial port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputSignal {
+    /// Data terminal ready.
     Dtr,
+    /// Request to send.
     Rts,
     /// Holds the line at zero.
     Break,
@@ -351,24 +374,35 @@ pub enum OutputSignal {
 /// The inputs of a serial port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModemLines {
+    /// Clear to send.
     pub cts: bool,
+    /// Data set ready.
     pub dsr: bool,
+    /// Ring indicator.
     pub ri: bool,
+    /// Carrier detect.
     pub cd: bool,
 }
 
+/// The buffers that a purge empties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeTarget {
+    /// Characters that arrived and were not read.
     Received,
+    /// Characters that were written and not sent.
     ToSend,
+    /// Both directions.
     Both,
 }
 
 /// Error counters of a UART.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UartErrors {
+    /// Characters without a valid stop bit.
     pub framing: u64,
+    /// Characters with the wrong parity bit.
     pub parity: u64,
+    /// Breaks: the line was at zero for longer than a character.
     pub breaks: u64,
     /// Characters lost because the UART or the driver's buffer was full.
     pub overruns: u64,

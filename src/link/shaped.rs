@@ -29,6 +29,7 @@ pub struct Shape {
     pub tail: Duration,
     /// Messages or chunks whose delay grows by `spike`.
     pub spike_occurrence: Occurrence,
+    /// The additional delay of those messages.
     pub spike_delay: Duration,
     /// Arrivals are aligned to multiples of this time, as in the slots of a radio; zero: no alignment.
     pub slot: Duration,
@@ -52,6 +53,7 @@ impl Default for Shape {
 }
 
 impl Shape {
+    /// Neither delay, rate limit, queue limit nor faults.
     pub const NONE: Shape = Shape {
         delay: Duration::ZERO,
         jitter: Duration::ZERO,
@@ -80,6 +82,7 @@ impl Shape {
 /// Frequency of a fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Occurrence {
+    /// The fault does not occur.
     Never,
     /// Every n-th message.
     Every(u64),
@@ -113,12 +116,17 @@ pub struct PathCounters {
     pub bytes: u64,
     /// Number of deliveries, and the lateness of the first byte of each: sum and maximum.
     pub receive_count: u64,
+    /// Sum of the lateness.
     pub total_lateness: Duration,
+    /// Maximum lateness.
     pub max_lateness: Duration,
     /// Messages dropped because the queue was full.
     pub dropped: u64,
+    /// Messages lost as a fault.
     pub lost: u64,
+    /// Messages delivered twice.
     pub duplicated: u64,
+    /// Messages held back until the next one has passed.
     pub overtaken: u64,
 }
 
@@ -137,26 +145,34 @@ impl PathCounters {
 pub struct MessageRecord {
     /// Number among all messages of the path, from 0.
     pub number: u64,
+    /// The time at which it enters the path.
     pub arrival: Time,
+    /// Payload bytes.
     pub bytes: usize,
+    /// The treatment of the message.
     pub fate: MessageFate,
     /// Time from `arrival` to delivery; `None` if it is dropped or lost. For an overtaken message: the delay
     /// before that.
     pub delay: Option<Duration>,
 }
 
+/// The treatment of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageFate {
+    /// Delivered once, in order.
     Passed,
     /// The queue was full.
     Dropped,
+    /// Lost as a fault.
     Lost,
+    /// Delivered twice.
     Duplicated,
     /// The next message overtakes it, if that is sent before this one arrives.
     Overtaken,
 }
 
 impl MessageFate {
+    /// The name in logs.
     pub fn name(self) -> &'static str {
         match self {
             MessageFate::Passed => "passed",
@@ -192,6 +208,7 @@ pub struct ShapedPath {
     reorder: OccurrenceDraw,
     tail: SplitMix64,
     spike: OccurrenceDraw,
+    /// The counters since the path was made.
     pub counters: PathCounters,
     log: Option<MessageLog>,
     /// Messages that entered the path.
@@ -237,6 +254,7 @@ impl ShapedPath {
         }
     }
 
+    /// The shape of the path.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
@@ -397,6 +415,7 @@ const MAX_SPARE_BUFFER_BYTES: usize = 256 * 1024;
 const MIN_ALLOCATION_BYTES: usize = 32;
 
 impl ShapedPipe {
+    /// An empty pipe for a stream or for messages.
     pub fn new(framing: Framing) -> ShapedPipe {
         ShapedPipe {
             framing,

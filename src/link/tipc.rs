@@ -25,6 +25,7 @@ use crate::plan::WaitMode;
 
 pub use topology::{own_node, parse_event};
 
+/// The transport `tipc` in the list of transports.
 pub const TRANSPORT: Transport = Transport {
     scheme: "tipc",
     summary: "TIPC socket of the kernel, found by a name in the cluster",
@@ -72,7 +73,9 @@ const FIRST_USER_TYPE: u32 = 64;
 /// A service address: the destination of messages, whichever socket has published it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceName {
+    /// The service type, at least 64: lower ones are reserved.
     pub service_type: u32,
+    /// The instance of the service.
     pub instance: u32,
 }
 
@@ -93,7 +96,9 @@ impl fmt::Display for ServiceName {
 /// A socket somewhere in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TipcPort {
+    /// The address of the node.
     pub node: u32,
+    /// The number of the socket on its node.
     pub reference: u32,
 }
 

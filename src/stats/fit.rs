@@ -13,10 +13,13 @@ use super::{Interval, normal, student};
 /// y = `intercept` + `slope` · x.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearFit {
+    /// y at x = 0.
     pub intercept: f64,
+    /// y per x.
     pub slope: f64,
     /// `None` if there are too few points, or the method gives none.
     pub intercept_interval: Option<Interval>,
+    /// `None` if there are too few points, or the method gives none.
     pub slope_interval: Option<Interval>,
 }
 
@@ -117,7 +120,9 @@ fn sen_interval(points: &[FitPoint], slopes: &[f64], confidence: f64) -> Option<
 /// Two lines instead of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SegmentedFit {
+    /// The line through the points below the break.
     pub below: LinearFit,
+    /// The line through the points above the break.
     pub above: LinearFit,
     /// The last x of the lower line, and the first x of the upper one.
     pub break_between: (f64, f64),

@@ -45,15 +45,24 @@ impl Autoregression {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Noise {
     /// Samples with this autocorrelation, 0 to below 1.
-    Samples { rho: f64 },
+    Samples {
+        /// Correlation of successive samples.
+        rho: f64,
+    },
     /// One sample in fifty is delayed by a Pareto variable with the exponent 1.5, which has no variance.
     HeavyTails,
     /// Each repetition is in one of two places. The second is three times as slow.
-    TwoPlacements { slow_share: f64 },
+    TwoPlacements {
+        /// Share of repetitions in the slow place, 0 to 1.
+        slow_share: f64,
+    },
     /// From a random repetition on, everything is slower by twice the deviation of the repetitions.
     LevelShift,
     /// Repetitions resemble their predecessors, with this correlation.
-    Repetitions { rho: f64 },
+    Repetitions {
+        /// Correlation of successive repetitions.
+        rho: f64,
+    },
 }
 
 /// Deviations of the logarithm: of the samples of a repetition, of the repetitions of a run, and of the runs. On loop-back

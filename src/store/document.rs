@@ -16,6 +16,7 @@ pub fn to_json(run: &Run) -> String {
     serde_json::to_string(run).expect("a run has only texts as keys, and its numbers are finite")
 }
 
+/// The text in the zlib format.
 pub fn deflate(text: &str) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()).expect("memory takes everything")

@@ -14,8 +14,11 @@ use crate::metric::Metric;
 pub struct Filter {
     /// A substring of the endpoint of one of its cases.
     pub endpoint: Option<String>,
+    /// The host on which the run was made.
     pub host: Option<String>,
+    /// A tag of the run.
     pub tag: Option<String>,
+    /// The workload of one of its cases.
     pub workload: Option<String>,
     /// Started at this time or later.
     pub since: Option<Timestamp>,
@@ -28,10 +31,15 @@ pub struct Filter {
 /// A run in a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunEntry {
+    /// The id of the run.
     pub id: String,
+    /// Start of the run.
     pub started: Timestamp,
+    /// The host on which the run was made, if it is known.
     pub host: Option<String>,
+    /// The title that the user gave the run.
     pub title: Option<String>,
+    /// Everything that was planned was measured.
     pub complete: bool,
     /// Number of cases.
     pub cases: u32,
@@ -39,30 +47,43 @@ pub struct RunEntry {
     pub endpoint: Option<String>,
     /// Headline figure of its first case: metric name, and value if there is one.
     pub headline: Option<(String, Option<f64>)>,
+    /// The tags of the run.
     pub tags: Vec<String>,
 }
 
 /// A case over time. All points have the same settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trend {
+    /// The endpoint, as typed.
     pub endpoint: String,
+    /// The protocol that the remote used.
     pub peer: String,
+    /// Name of the workload.
     pub workload: String,
+    /// Direction of the payload.
     pub direction: String,
+    /// Payload bytes of one message.
     pub message_bytes: u32,
+    /// Number of endpoints used at once.
     pub ports: u32,
+    /// Connections to each endpoint.
     pub parallel: u32,
+    /// Identity of the measuring method.
     pub method: String,
     /// `100/s`, `spin`; often empty.
     pub settings: String,
+    /// The host on which the runs were made, if it is known.
     pub host: Option<String>,
     /// Oldest first.
     pub points: Vec<TrendPoint>,
 }
 
+/// The figure of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrendPoint {
+    /// The id of the run.
     pub id: String,
+    /// Start of the run.
     pub started: Timestamp,
     /// In the metric's unit; infinite if it was not reached.
     pub value: f64,
@@ -71,6 +92,7 @@ pub struct TrendPoint {
 /// The results. A damaged row does not hide the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing<T> {
+    /// The readable rows.
     pub entries: Vec<T>,
     /// Descriptions of the damaged rows.
     pub damaged: Vec<String>,

@@ -38,15 +38,28 @@ pub struct DelayedLink {
     pub delay: Duration,
     /// Bits per second, towards the remote.
     pub rate_to: f64,
+    /// Bits per second, from the remote.
     pub rate_from: f64,
 }
 
 /// The downloads of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DownloadPlan {
+    /// The requests and replies of the protocol.
     pub protocol: ChunkProtocol,
     /// `None`: a direct connection.
     pub link: Option<DelayedLink>,
+}
+
+/// A published download rate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PublishedDownload {
+    /// The name of its row.
+    pub row: String,
+    /// The published rate.
+    pub bytes_per_second: f64,
+    /// The settings that the rate was measured with.
+    pub download: DownloadPlan,
 }
 
 impl LinkRates {

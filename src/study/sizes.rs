@@ -30,7 +30,9 @@ pub struct PublishedTime {
     pub table: String,
     /// The series in the table: rows that differ only in size.
     pub series: String,
+    /// Payload bytes of the message.
     pub message_bytes: u32,
+    /// Published time of one message.
     pub time_ns: f64,
     /// A round trip, which no link rate compares with.
     pub is_round_trip: bool,

@@ -16,7 +16,9 @@ pub struct SizeSample {
     /// Index of the case in the run, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub case: Option<usize>,
+    /// Payload bytes of the message.
     pub message_bytes: u32,
+    /// The median round trip, or the interval between messages at full speed.
     pub time_ns: f64,
 }
 
@@ -30,7 +32,9 @@ impl SizeSample {
 /// The link rate and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LineLimit {
+    /// Maximum payload rate of the link.
     pub line_limit_bps: f64,
+    /// Where that rate comes from.
     pub line_by: LineSource,
 }
 

@@ -18,6 +18,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckVerdict {
+    /// Figures represent the link.
     Good,
     /// Figures may be worse, or vary more, than those of the link.
     Doubtful,
@@ -28,7 +29,9 @@ pub enum CheckVerdict {
 /// One check and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
+    /// The name in `doctor` and in documents.
     pub name: &'static str,
+    /// The severity of the finding.
     pub verdict: CheckVerdict,
     /// The finding, in one line.
     pub finding: String,

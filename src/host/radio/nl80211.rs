@@ -12,6 +12,7 @@ pub enum Query {
     Interface(u32),
     /// The stations that an interface communicates with.
     Stations(u32),
+    /// Power saving of an interface, by its number.
     PowerSave(u32),
 }
 
@@ -96,7 +97,9 @@ impl Query {
 /// The kind of a kernel message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyKind {
+    /// The kernel refuses the query.
     Error,
+    /// The end of a multipart reply.
     Done,
     /// The body consists of attributes.
     Attributes,
@@ -154,7 +157,9 @@ pub fn parse_power_save(body: &[u8]) -> Option<bool> {
 pub struct RadioInterface {
     /// The name in `iw`.
     pub mode: &'static str,
+    /// Centre of the main channel.
     pub frequency_mhz: Option<u32>,
+    /// Width of the channel.
     pub width_mhz: Option<u32>,
 }
 
@@ -179,6 +184,7 @@ const INTERFACE_MODES: [&str; 13] = [
 const CHANNEL_WIDTHS_MHZ: [u32; 14] = [20, 20, 40, 80, 160, 160, 5, 10, 1, 2, 4, 8, 16, 320];
 
 impl RadioInterface {
+    /// From the reply to [`Query::Interface`]; `None` if it does not report the mode.
     pub fn parse(body: &[u8]) -> Option<RadioInterface> {
         let number = |name| read_u32(find_attribute(body, name)?, 0);
         let mode = INTERFACE_MODES.get(number(ATTR_IFTYPE)? as usize).copied().unwrap_or("unknown");
@@ -191,12 +197,16 @@ impl RadioInterface {
 /// A station that an interface communicates with: its access point, or a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RadioStation {
+    /// Strength of the received signal.
     pub signal_dbm: Option<i8>,
+    /// Rate of the last frame sent to the station.
     pub transmit_rate: Option<RadioRate>,
+    /// Rate of the last frame received from the station.
     pub receive_rate: Option<RadioRate>,
 }
 
 impl RadioStation {
+    /// From a message of the reply to [`Query::Stations`]; `None` if it does not describe a station.
     pub fn parse(body: &[u8]) -> Option<RadioStation> {
         let about = find_attribute(body, ATTR_STA_INFO)?;
         let signal =
@@ -213,7 +223,9 @@ impl RadioStation {
 /// The rate of sent frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RadioRate {
+    /// Gross rate of the physical layer.
     pub bits_per_second: u64,
+    /// The generation of the frame's coding.
     pub generation: WifiGeneration,
 }
 

@@ -18,8 +18,11 @@ use crate::units::{parse_count, parse_duration_with_unit};
 /// A table as a user writes it: `NAME:INTERVAL:FIELD=TYPE,…[:RECORDS]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSpec {
+    /// The name of the table.
     pub name: String,
+    /// Time between two records.
     pub interval: Duration,
+    /// The fields of a record, in order.
     pub fields: Vec<FieldDefinition>,
     /// Capacity in records. A table is full at the start.
     pub records: u32,

@@ -63,6 +63,7 @@ impl Default for UartCounters {
 }
 
 impl UartCounters {
+    /// Adds the counters of another terminal.
     pub fn merge(&mut self, other: &UartCounters) {
         self.sent += other.sent;
         self.received += other.received;

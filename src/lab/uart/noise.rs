@@ -12,6 +12,7 @@ pub struct LineNoise {
     pub bit_error_probability: f64,
     /// Breaks per second of line time.
     pub breaks_per_second: f64,
+    /// The same seed causes the same faults.
     pub seed: u64,
 }
 

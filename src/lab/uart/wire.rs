@@ -18,7 +18,12 @@ pub enum DeliveryMode {
     /// At the end of a run of characters, and during a run at this interval (zero: each character separately).
     Batch(Duration),
     /// Like a 16550: after `trigger` characters, or after `idle_characters` character times of silence.
-    Fifo { trigger: u32, idle_characters: u32 },
+    Fifo {
+        /// Characters that cause an interrupt.
+        trigger: u32,
+        /// Character times of silence that cause one.
+        idle_characters: u32,
+    },
     /// Like a USB adapter: after 62 characters, or when the timer expires, which restarts with each packet.
     Timer(Duration),
 }
@@ -38,6 +43,7 @@ const MIN_QUEUE_TIME: Duration = Duration::from_millis(40);
 /// The next delivery, if no event precedes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextDelivery {
+    /// The time of the delivery.
     pub at: Time,
     /// Nothing follows, so a program may be waiting for this delivery.
     pub ends_run: bool,

@@ -8,6 +8,7 @@ use super::DisconnectReason;
 
 pub mod connection;
 
+/// The protocol version, sent in each frame.
 pub const VERSION: u32 = 3;
 
 /// Number of frames of at most `mtu` bytes that a message needs.
@@ -26,6 +27,7 @@ pub const MAX_FRAME_BYTES: usize = (1 << 14) - 1;
 
 /// Header bytes before the data of a message, and of each further fragment of it.
 pub const DATA_HEADER_BYTES: usize = 20;
+/// Header bytes before the data of each further fragment.
 pub const FRAGMENT_HEADER_BYTES: usize = 12;
 
 /// The tag of a message that fits one frame.
@@ -38,63 +40,93 @@ const ACK: u32 = 4;
 const NACK: u32 = 5;
 const NONE: u32 = 15;
 
+/// An Ethernet address, in transmission order.
 pub type MacAddress = [u8; 6];
 
+/// The type of a handshake frame. The values are those on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectKind {
+    /// Ends a connection or a handshake.
     Reset = 1,
+    /// The active node starts.
     Connect = 2,
+    /// The passive node accepts.
     ConnectAck = 3,
+    /// The active node confirms.
     Ack = 4,
 }
 
 /// A frame of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectFrame {
+    /// The step of the handshake.
     pub kind: ConnectKind,
     /// Frames in flight at once, as a power of two.
     pub window: u8,
     /// The ID that frames to its sender must carry; 0 if the sender distinguishes nodes by their addresses.
     pub id: u8,
+    /// Address of the receiver.
     pub to: MacAddress,
+    /// Address of the sender.
     pub from: MacAddress,
     /// Largest frame that the sender can receive, if it states one.
     pub mtu: Option<usize>,
 }
 
+/// The part of a frame after the acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameBody<'a> {
+    /// An acknowledgement alone.
     Empty,
     /// `count` frames are missing, starting with this one.
     Nack {
+        /// Sequence number of the first missing frame.
         first: u16,
+        /// Number of missing frames.
         count: u8,
     },
     /// A message or its beginning.
     Data {
+        /// The message may overtake others (LINX attribute "out of band").
         out_of_band: bool,
+        /// Fragments follow.
         more: bool,
+        /// Joins the fragments of a message; [`UNFRAGMENTED_TAG`] if there are none.
         tag: u16,
+        /// Address of the receiving endpoint.
         destination: u32,
+        /// Address of the sending endpoint.
         source: u32,
+        /// The payload in this frame.
         bytes: &'a [u8],
     },
+    /// A further part of a message.
     Fragment {
+        /// More fragments follow.
         more: bool,
+        /// The tag of the message.
         tag: u16,
+        /// The payload in this frame.
         bytes: &'a [u8],
     },
 }
 
+/// A parsed frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EthernetFrame<'a> {
+    /// A frame of the handshake.
     Connect(ConnectFrame),
     /// `ack`: the next expected sequence number; `id`: the ID that the receiver requested.
     Ack {
+        /// The ID that the receiver requested in the handshake.
         id: u8,
+        /// The sender asks for an acknowledgement.
         request: bool,
+        /// The next expected sequence number, 0 to 4095.
         ack: u16,
+        /// The sequence number of a frame with data, 0 to 4095.
         sequence: u16,
+        /// The rest of the frame.
         body: FrameBody<'a>,
     },
 }
@@ -182,6 +214,7 @@ pub fn encode_ack(id: u8, request: bool, ack: u16) -> [u8; 8] {
     frame
 }
 
+/// A frame that requests `count` missing frames again, from sequence number `first`.
 pub fn encode_nack(id: u8, ack: u16, first: u16, count: u8) -> [u8; 12] {
     let mut frame = [0; 12];
     frame[..4].copy_from_slice(&main_word(ACK, id, 12));

@@ -32,6 +32,7 @@ enum OwnEndpoint {
 /// The effect of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeEvent {
+    /// The caller has nothing to do.
     Nothing,
     /// Names can be published and hunted for.
     Up,
@@ -43,6 +44,7 @@ pub enum NodeEvent {
     NameRequested(Vec<u8>),
 }
 
+/// The state of this node towards one remote node.
 #[derive(Debug)]
 pub struct Node {
     handshake: NodeHandshake,
@@ -70,10 +72,12 @@ impl Node {
         out.push(RlnhMessage::Init { version: VERSION });
     }
 
+    /// Whether names can be published and hunted for.
     pub fn is_up(&self) -> bool {
         self.handshake == NodeHandshake::Up
     }
 
+    /// Handles a message of the remote node, and adds the replies to `out`.
     pub fn handle_bytes(
         &mut self,
         bytes: &[u8],

@@ -14,29 +14,43 @@ pub const MAX_NAME_BYTES: usize = 1024;
 pub enum RlnhMessage {
     /// `asker` requests a message when an endpoint of that name exists.
     QueryName {
+        /// Address of the endpoint that hunts for the name.
         asker: u32,
+        /// The name that it hunts for.
         name: Vec<u8>,
     },
+    /// Announces an endpoint of the sender.
     Publish {
+        /// The address that the sender gives the endpoint.
         address: u32,
+        /// The name of the endpoint.
         name: Vec<u8>,
     },
+    /// An endpoint of the sender is gone.
     Unpublish {
+        /// The address of the endpoint.
         address: u32,
     },
     /// An address of the receiver of this message is free again.
     UnpublishAck {
+        /// The address that may be used again.
         address: u32,
     },
+    /// The first message of each node.
     Init {
+        /// The version of the sender.
         version: u32,
     },
+    /// The reply to [`RlnhMessage::Init`].
     InitReply {
+        /// Whether the sender supports the version.
         supported: bool,
     },
     /// `address` is one more name for the receiver's own endpoint `peer`.
     PublishPeer {
+        /// The additional address.
         address: u32,
+        /// The address that the endpoint already has.
         peer: u32,
     },
     /// Real nodes ignore unknown types.
@@ -48,6 +62,7 @@ pub enum RlnhMessage {
 pub struct MalformedMessage;
 
 impl RlnhMessage {
+    /// Parses one message.
     pub fn parse(bytes: &[u8]) -> Result<RlnhMessage, MalformedMessage> {
         let word = |index: usize| {
             let word = bytes.get(4 * index..4 * index + 4).ok_or(MalformedMessage)?;
@@ -67,6 +82,7 @@ impl RlnhMessage {
         })
     }
 
+    /// The message as bytes, with names padded to whole words.
     pub fn encode(&self) -> Vec<u8> {
         let (words, text): (&[u32], Option<&[u8]>) = match self {
             RlnhMessage::QueryName { asker, name } => (&[1, *asker], Some(name)),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{ConnectionRole, DisconnectReason};
 use crate::clock::Time;
 
+/// The protocol version, sent in each header.
 pub const VERSION: u8 = 3;
 
 /// Header bytes before every message.
@@ -22,21 +23,31 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(1000);
 /// Time-out for the handshake of an incoming call; real nodes use 2 to 10 s.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The type of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
+    /// A step of the handshake.
     Connect,
+    /// A message between endpoints or nodes.
     Data,
+    /// Asks whether the remote node is alive.
     Ping,
+    /// The reply to a ping.
     Pong,
 }
 
 /// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
+    /// The type of the frame.
     pub kind: FrameKind,
+    /// The message may overtake others (LINX attribute "out of band").
     pub out_of_band: bool,
+    /// Address of the sending endpoint; 0 for the node itself.
     pub source: u32,
+    /// Address of the receiving endpoint; 0 for the node itself.
     pub destination: u32,
+    /// Bytes of the message after the header, at most [`MAX_MESSAGE_BYTES`].
     pub size: u32,
 }
 
@@ -46,10 +57,12 @@ impl FrameHeader {
         FrameHeader { kind, out_of_band: false, source: 0, destination: 0, size: 0 }
     }
 
+    /// The header of a message of `size` bytes.
     pub fn data(source: u32, destination: u32, size: usize) -> FrameHeader {
         FrameHeader { kind: FrameKind::Data, out_of_band: false, source, destination, size: size as u32 }
     }
 
+    /// The header as bytes, in network order.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let kind = match self.kind {
@@ -66,6 +79,7 @@ impl FrameHeader {
         bytes
     }
 
+    /// Parses a header.
     #[inline]
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<FrameHeader, DisconnectReason> {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -112,6 +126,7 @@ pub fn split_first_frame(bytes: &[u8]) -> Result<Option<(FrameHeader, &[u8])>, D
 /// The effect of a frame without a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlOutcome {
+    /// The caller has nothing to do.
     Nothing,
     /// Messages may be sent now.
     Up,

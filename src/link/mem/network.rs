@@ -42,6 +42,7 @@ impl std::fmt::Debug for MemNetwork {
 }
 
 impl MemNetwork {
+    /// A network without servers, on this clock.
     pub fn new(clock: Clock) -> MemNetwork {
         let state =
             MemState { server_clock: Clock::new_virtual(), listeners: Vec::new(), connections: Vec::new() };

@@ -24,6 +24,7 @@ impl SharedPath {
         SharedPath(Arc::new(Mutex::new(ShapedPath::new(shape, seed))))
     }
 
+    /// The counters of the path since it was made.
     pub fn counters(&self) -> PathCounters {
         self.lock().counters
     }
@@ -92,6 +93,7 @@ enum ReceiveAction {
 }
 
 impl ShapedLink {
+    /// Wraps a link whose received data crosses `path`.
     pub fn new(inner: Box<dyn Link>, clock: &Clock, path: &SharedPath) -> ShapedLink {
         let pipe = ShapedPipe::new(inner.caps().framing);
         let passage = Arc::new(Mutex::new(InFlight { pipe, path: path.clone() }));

@@ -62,8 +62,11 @@ enum HandshakeState {
 /// The effect of a frame or a tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectionEvent {
+    /// The caller has nothing to do.
     Nothing,
+    /// The handshake has finished: messages may be sent now.
     Up,
+    /// The connection has ended, for this reason.
     Down(DisconnectReason),
 }
 
@@ -80,6 +83,7 @@ struct PartialMessage {
     bytes: Vec<u8>,
 }
 
+/// One connection with another node.
 #[derive(Debug)]
 pub struct EthernetConnection {
     role: ConnectionRole,
@@ -159,10 +163,12 @@ impl EthernetConnection {
         }
     }
 
+    /// Whether messages can be sent.
     pub fn is_up(&self) -> bool {
         self.state == HandshakeState::Up
     }
 
+    /// The maximum size of a frame in bytes, as both nodes support it.
     pub fn mtu(&self) -> usize {
         self.mtu
     }
@@ -258,6 +264,7 @@ impl EthernetConnection {
 
     // ---- time ----
 
+    /// Does the work that is due: retransmission, supervision and the handshake.
     pub fn tick(&mut self, now: Time, out: &mut FrameSink) -> ConnectionEvent {
         if now >= self.next_retransmit && self.is_up() {
             self.next_retransmit = now + RETRANSMIT_INTERVAL;

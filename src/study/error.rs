@@ -1,0 +1,28 @@
+//! Errors of studies.
+
+/// Why the texts of a study are invalid, or lack what was requested.
+#[derive(Debug, thiserror::Error)]
+pub enum StudyError {
+    /// There is no study of that name.
+    #[error("there is no study '{name}' (known: {known})")]
+    Unknown {
+        /// The requested name.
+        name: String,
+        /// The names of all studies, separated by commas.
+        known: String,
+    },
+    /// The plan is invalid.
+    #[error("plan of the study: {0}")]
+    Plan(String),
+    /// The tables are invalid.
+    #[error("tables of the study: {0}")]
+    Tables(String),
+    /// The study has no table of that number.
+    #[error("the study has no table {number} (known: {known})")]
+    NoTable {
+        /// The requested number.
+        number: String,
+        /// The numbers of its tables, separated by commas.
+        known: String,
+    },
+}
