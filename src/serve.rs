@@ -54,7 +54,9 @@ const TOO_MANY_PENDING: &str =
 pub struct ServerCounters {
     /// Connections with a thread.
     pub open: AtomicUsize,
+    /// Accepted connections.
     pub accepted: AtomicU64,
+    /// Refused connections.
     pub refused: AtomicU64,
     /// Connections that ended with an error.
     pub failed: AtomicU64,
@@ -94,6 +96,10 @@ struct AcceptLoop {
 
 impl Server {
     /// Listens on every endpoint, with one set of limits for all of them together.
+    ///
+    /// # Errors
+    ///
+    /// An endpoint that cannot be listened on, or whose links the service does not support.
     pub fn start(
         endpoints: &[Endpoint],
         service: &Arc<dyn Service>,
@@ -171,6 +177,7 @@ impl Server {
         self.inline_endpoints.contains(endpoint)
     }
 
+    /// The counters since the start.
     pub fn counters(&self) -> &ServerCounters {
         &self.shared.counters
     }

@@ -22,6 +22,7 @@ pub mod text;
 
 use reply_scanner::{LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner, ScanResult};
 
+/// The `ask` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "ask",
     summary: "answers a question (Modbus, SCPI, AT commands); nothing but the question is sent",

@@ -35,6 +35,10 @@ pub static UNDETECTED: Protocol = Protocol {
 const MAX_TRIES: u32 = 3;
 
 /// Detects the protocol at `endpoint`.
+///
+/// # Errors
+///
+/// The link cannot be opened or fails, or the server replies neither to a hello nor with an echo.
 pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol, ProtocolError> {
     let named =
         |name: &str| find_protocol(name).ok_or_else(|| ProtocolError::InvalidCase(format!("no peer {name}")));

@@ -20,6 +20,7 @@ use crate::workload::latency::Pinger;
 use crate::workload::phases::{Phase, PhaseTracker};
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, RecordingParty, ServerReport};
 
+/// The `chargen` protocol (RFC 864), for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "chargen",
     summary: "sends characters for ever, or one datagram for each (RFC 864)",

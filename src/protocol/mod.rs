@@ -184,6 +184,10 @@ pub trait ClientSession: Send {
 
     /// Returns the server's counts, if it reports any, after all flows have ended. `links` are the links of the flows,
     /// still open.
+    ///
+    /// # Errors
+    ///
+    /// The control connection failed, or the server sent an invalid report.
     fn finish(
         &mut self,
         flows: &[FlowResult],
@@ -332,6 +336,10 @@ pub trait Service: Send + Sync {
     }
 
     /// Rejects unsupported links before the server listens.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the service cannot use the link.
     fn check_link(&self, caps: &Caps) -> Result<(), String> {
         let _ = caps;
         Ok(())
@@ -346,6 +354,10 @@ pub trait Service: Send + Sync {
     }
 
     /// Further endpoints to listen on, for protocols with separate control connections.
+    ///
+    /// # Errors
+    ///
+    /// No further endpoint can be derived from this one.
     fn extra_endpoints(&self, endpoint: &Endpoint) -> Result<Vec<Endpoint>, EndpointError> {
         let _ = endpoint;
         Ok(Vec::new())

@@ -7,7 +7,9 @@ use crate::plan::Case;
 
 /// `SCHEME://host:port/VALUE`, over the first transport with a default port of the protocol.
 pub struct Shorthand {
+    /// Scheme of the URL.
     pub scheme: &'static str,
+    /// Name of the protocol.
     pub protocol: &'static str,
     /// The protocol option that is set to the part after the slash; without that part the option stays unchanged.
     pub option: &'static str,
@@ -17,6 +19,10 @@ pub struct Shorthand {
 pub static SHORTHANDS: &[Shorthand] = &[pakbus::client::SHORTHAND];
 
 /// Expands all shorthands of a case.
+///
+/// # Errors
+///
+/// A case that names another protocol, or another value of the option; the message names the URL.
 pub fn expand_url(case: &mut Case) -> Result<(), String> {
     for at in 0..case.endpoints.len() {
         let scheme = case.endpoints[at].scheme();

@@ -20,6 +20,7 @@ use crate::workload::FlowRole;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::pattern::{Alphabet, PatternMessage, count_differing};
 
+/// The `sockperf` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "sockperf",
     summary: "answers as a sockperf server does, TCP and UDP",
@@ -47,13 +48,16 @@ const PONG: u16 = 2;
 /// The header of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SockperfHeader {
+    /// Number of the message; a reply has that of its request.
     pub sequence: u64,
+    /// Flags: bit 0 is set by clients, bit 1 requests a reply.
     pub flags: u16,
     /// Bytes of the message including this header.
     pub length: u32,
 }
 
 impl SockperfHeader {
+    /// Decodes a header; all fields are big-endian.
     pub fn read(bytes: &[u8; HEADER_BYTES]) -> SockperfHeader {
         let [n7, n6, n5, n4, n3, n2, n1, n0, f1, f0, length @ ..] = *bytes;
         SockperfHeader {
@@ -63,6 +67,7 @@ impl SockperfHeader {
         }
     }
 
+    /// Encodes the header at the start of `into`, which must have at least [`HEADER_BYTES`] bytes.
     pub fn write(&self, into: &mut [u8]) {
         into[..8].copy_from_slice(&self.sequence.to_be_bytes());
         into[8..10].copy_from_slice(&self.flags.to_be_bytes());

@@ -25,6 +25,7 @@ impl MissedFrameLog {
         MissedFrameLog { limit_ns: shortest, missed_frames: Vec::with_capacity(MAX_MISSED_FRAMES) }
     }
 
+    /// Stores the frame if its reply came too late. `began` is the start of the measurement.
     #[inline]
     pub fn record_reply(&mut self, sample: Sample, began: Time) {
         let response_ns = sample.response_ns();
@@ -33,6 +34,7 @@ impl MissedFrameLog {
         }
     }
 
+    /// Stores the frame of a lost request. `began` is the start of the measurement.
     pub fn record_loss(&mut self, sequence: u64, intended: Time, began: Time) {
         self.record_miss(sequence, intended, began, None);
     }

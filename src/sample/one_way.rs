@@ -15,7 +15,9 @@ use crate::stats;
 /// the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerTimestamps {
+    /// When the request arrived, in nanoseconds.
     pub received_ns: i64,
+    /// When the reply left, in nanoseconds.
     pub sent_ns: i64,
     /// The server's own number of this reply.
     pub reply_number: u32,

@@ -31,6 +31,11 @@ pub struct RawFile {
 }
 
 impl RawFile {
+    /// Creates or truncates the file, and starts the thread that writes it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be created, or the thread cannot start.
     pub fn create(path: &Path) -> io::Result<RawFile> {
         let file = BufWriter::with_capacity(1 << 20, File::create(path)?);
         let (sender, blocks) = sync_channel(QUEUED_BLOCKS);
@@ -51,6 +56,10 @@ impl RawFile {
     }
 
     /// Waits until everything is written. Returns the number of skipped samples.
+    ///
+    /// # Errors
+    ///
+    /// A write failed.
     pub fn finish(self) -> io::Result<u64> {
         drop(self.sender);
         self.writer.join().map_err(|_| io::Error::other("the writing thread failed"))??;
@@ -80,6 +89,8 @@ pub struct RawSink {
 }
 
 impl RawSink {
+    /// Adds a sample. A full block is sent to the writer; if the writer is behind, the samples of the block are dropped
+    /// and counted.
     #[inline]
     pub fn push(&mut self, sample: Sample) {
         self.samples.push(sample);

@@ -37,6 +37,7 @@ pub struct TimeSeries {
 }
 
 impl TimeSeries {
+    /// An empty series with intervals of this length, in nanoseconds; allocates all its memory.
     pub fn new(interval_ns: u64) -> TimeSeries {
         TimeSeries {
             entries: Vec::with_capacity(MAX_ENTRIES),
@@ -46,10 +47,12 @@ impl TimeSeries {
         }
     }
 
+    /// Current length of an interval in nanoseconds: the initial length times a power of two.
     pub fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
+    /// Discards all entries and starts the series at this instant.
     pub fn begin(&mut self, at: Time) {
         self.start = at;
         self.entry_end = at;
@@ -91,6 +94,7 @@ impl TimeSeries {
         self.interval_ns *= 2;
     }
 
+    /// Counts a reply of `bytes` payload bytes and its latency in the interval of `now`.
     #[inline]
     pub fn record_reply(&mut self, now: Time, bytes: u64, latency_ns: u64) {
         let entry = self.entry_at(now);
@@ -100,6 +104,7 @@ impl TimeSeries {
         entry.latency_max_ns = entry.latency_max_ns.max(latency_ns);
     }
 
+    /// Counts messages and their payload bytes in the interval of `now`.
     #[inline]
     pub fn record_delivery(&mut self, now: Time, messages: u64, bytes: u64) {
         let entry = self.entry_at(now);
@@ -107,6 +112,7 @@ impl TimeSeries {
         entry.bytes += bytes;
     }
 
+    /// Counts a lost message in the interval of `now`.
     pub fn record_loss(&mut self, now: Time) {
         self.entry_at(now).lost += 1;
     }

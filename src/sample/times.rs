@@ -32,6 +32,7 @@ impl Default for TimeSamples {
 }
 
 impl TimeSamples {
+    /// An empty collection; allocates all its memory.
     pub fn new() -> TimeSamples {
         let histogram = Histogram::new_with_bounds(1, MAX_TIME_NS, SIGNIFICANT_DIGITS);
         TimeSamples {
@@ -42,6 +43,7 @@ impl TimeSamples {
         }
     }
 
+    /// Records one time. Does not allocate.
     #[inline]
     pub fn record(&mut self, nanoseconds: u64) {
         self.histogram.saturating_record(nanoseconds);
@@ -65,6 +67,7 @@ impl TimeSamples {
         self.jitter.gap();
     }
 
+    /// Adds the times of another collection.
     pub fn merge(&mut self, other: &TimeSamples) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");
         let free = MAX_EXACT_SAMPLES - self.first_times.len();
@@ -76,6 +79,7 @@ impl TimeSamples {
         self.jitter.merge(&other.jitter);
     }
 
+    /// Number of times.
     pub fn count(&self) -> u64 {
         self.moments.count()
     }
@@ -94,6 +98,7 @@ impl TimeSamples {
         self.first_times.len() as u64 == self.count()
     }
 
+    /// Moments of all times, in nanoseconds.
     pub fn moments(&self) -> &Moments {
         &self.moments
     }
@@ -108,6 +113,7 @@ impl TimeSamples {
         &self.first_times
     }
 
+    /// Histogram of all times, in nanoseconds, with three significant digits.
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.histogram
     }

@@ -7,6 +7,7 @@ use crate::run::{RecordCounts, RequestCounts};
 /// Counts of one transfer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TransferCounts {
+    /// Counts of requests.
     pub requests: RequestCounts,
     /// Facts that the server reported about itself, for the document.
     pub server_facts: Map<String, Value>,
@@ -15,6 +16,7 @@ pub struct TransferCounts {
 }
 
 impl TransferCounts {
+    /// Adds the counts of another transfer.
     pub fn merge(&mut self, other: &TransferCounts) {
         self.requests.add(&other.requests);
         self.server_facts.extend(other.server_facts.clone());

@@ -12,7 +12,9 @@ const OTHER_REASONS: &str = "other reasons";
 /// A reason, its count, and the last client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
+    /// The reason, in one line.
     pub reason: String,
+    /// How often it occurred.
     pub count: u64,
     /// The last refused client or sender.
     pub last_from: String,
@@ -23,6 +25,7 @@ pub struct Refusal {
 pub struct Refusals(Mutex<BTreeMap<String, (u64, String)>>);
 
 impl Refusals {
+    /// Counts one refusal of `from`.
     pub fn record(&self, reason: &str, from: &str) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let reason = if all.len() < MAX_REASONS || all.contains_key(reason) { reason } else { OTHER_REASONS };

@@ -15,6 +15,7 @@ mod records;
 
 pub use records::{RecordChecker, RecordStatus};
 
+/// The `download` workload, for [`WORKLOADS`](super::WORKLOADS).
 pub const WORKLOAD: Workload = Workload {
     name: "download",
     summary: "a file or a table, piece by piece: rate, time per piece, round trips",

@@ -21,6 +21,7 @@ use crate::plan::{Direction, Pacing, StopCondition};
 use crate::run::Figures;
 use crate::sample::{Recorder, Sample, ServerTimestamps};
 
+/// The `latency` workload, for [`WORKLOADS`](super::WORKLOADS).
 pub const WORKLOAD: Workload = Workload {
     name: "latency",
     summary: "round-trip time of messages, one at a time or on a schedule",
@@ -66,6 +67,7 @@ fn figures(measured: &MeasuredFlows) -> Figures {
 
 /// Encodes requests and decodes replies.
 pub trait RequestReplyCodec: Send {
+    /// The request with this sequence number.
     fn encode_request(&mut self, sequence: u64) -> &[u8];
 
     /// Sets the current time before each request, for requests with a timestamp.
@@ -105,13 +107,31 @@ pub enum ReplyStatus {
     /// All bytes were consumed; the reply is not complete yet.
     Incomplete,
     /// The first `used` bytes are the reply to `sequence`; some of them may be corrupt.
-    Complete { sequence: u64, used: usize, corrupt_bytes: u64 },
+    Complete {
+        /// Sequence number of the request.
+        sequence: u64,
+        /// Bytes to remove from the input.
+        used: usize,
+        /// Bytes of the reply with unexpected content.
+        corrupt_bytes: u64,
+    },
     /// The first `used` bytes are a reply to `sequence`, but with unexpected content.
-    Unexpected { sequence: u64, used: usize },
+    Unexpected {
+        /// Sequence number of the request.
+        sequence: u64,
+        /// Bytes to remove from the input.
+        used: usize,
+    },
     /// The first `used` bytes belong to no round trip.
-    Unrelated { used: usize },
+    Unrelated {
+        /// Bytes to remove from the input.
+        used: usize,
+    },
     /// The first `used` bytes are not a reply, and the end of the bad data is unknown.
-    Malformed { used: usize },
+    Malformed {
+        /// Bytes to remove from the input.
+        used: usize,
+    },
     /// The server does not support this kind of request; see [`RequestReplyCodec::refusal_reason`].
     Refused,
 }
@@ -177,6 +197,8 @@ pub struct Pinger {
 }
 
 impl Pinger {
+    /// A client for one flow over a link with these capabilities. `exchange` defines the layout of requests and
+    /// replies.
     pub fn new(
         exchange: Box<dyn RequestReplyCodec>,
         load: &Load,

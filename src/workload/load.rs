@@ -10,12 +10,15 @@ use crate::plan::{Pacing, StopCondition, WaitMode};
 pub struct Load {
     /// Payload bytes of one message.
     pub message_bytes: u32,
+    /// When messages are due.
     pub pacing: Pacing,
+    /// When the flow ends.
     pub stop: StopCondition,
     /// Excluded from every figure.
     pub warm_up: StopCondition,
     /// A request without a reply by then is lost; a flow without progress for that long has failed.
     pub timeout: Duration,
+    /// How the flow's thread waits for data.
     pub wait: WaitMode,
     /// The CPU of the flow's thread; `None` leaves the choice to the system.
     pub cpu: Option<u32>,

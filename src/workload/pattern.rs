@@ -102,16 +102,19 @@ pub struct PatternMessage {
 }
 
 impl PatternMessage {
+    /// A message of `length` bytes with pseudorandom content from the alphabet.
     pub fn new(length: usize, alphabet: Alphabet) -> PatternMessage {
         let mut bytes = alphabet.noise_bytes(length);
         bytes[..length.min(SEQUENCE_BYTES)].fill(0);
         PatternMessage { bytes, alphabet }
     }
 
+    /// Length of the message in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
+    /// Whether the message has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -9,8 +9,11 @@ use crate::stats::SplitMix64;
 /// Phase of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
+    /// Messages are sent, but no figure includes them.
     WarmUp,
+    /// Messages count.
     Measuring,
+    /// The stop condition is reached.
     Finished,
 }
 
@@ -28,6 +31,7 @@ pub struct PhaseTracker {
 }
 
 impl PhaseTracker {
+    /// A tracker before the first message. An unlimited warm-up condition means no warm-up.
     pub fn new(warm_up: StopCondition, stop: StopCondition) -> PhaseTracker {
         let phase = if warm_up.is_unlimited() { Phase::Measuring } else { Phase::WarmUp };
         PhaseTracker { warm_up, stop, phase, needs_message: false, began_at: None, count: 0, bytes: 0 }
@@ -65,6 +69,7 @@ impl PhaseTracker {
         self.began_at = Some(at);
     }
 
+    /// The phase at the last call of [`PhaseTracker::advance_to`].
     pub fn phase(&self) -> Phase {
         self.phase
     }
@@ -98,6 +103,7 @@ pub struct SendSchedule {
 }
 
 impl SendSchedule {
+    /// A schedule that starts with the first call of [`SendSchedule::due`].
     pub fn new(pacing: Pacing) -> SendSchedule {
         let seed = match pacing {
             Pacing::Poisson { seed, .. } => seed,
@@ -106,6 +112,7 @@ impl SendSchedule {
         SendSchedule { pacing, started_at: None, index: 0, next_due: None, random: SplitMix64::new(seed) }
     }
 
+    /// Whether each message is due as soon as the previous one is complete.
     pub fn is_closed_loop(&self) -> bool {
         self.pacing == Pacing::Closed
     }

@@ -32,10 +32,13 @@ const MAX_FOREIGN_MESSAGES: u64 = 1_000;
 
 /// The client's own observations.
 pub struct LocalObservations<'a> {
+    /// Endpoints of the case.
     pub endpoints: &'a [Endpoint],
+    /// Load of each connection.
     pub load: &'a Load,
     /// Capabilities of the links of each endpoint.
     pub caps: &'a [Caps],
+    /// The client's flows.
     pub flows: &'a [FlowResult],
     /// From before the first byte until the arrival of the report.
     pub elapsed: Duration,
@@ -45,6 +48,7 @@ pub struct LocalObservations<'a> {
 
 /// A report without impossible values.
 pub struct CheckedReport {
+    /// The report, with all impossible values removed.
     pub report: ServerReport,
     /// Removed values, one line each.
     pub problems: Vec<String>,

@@ -25,6 +25,7 @@ pub use sender_limits::{overtime, planned_time};
 pub use sink::Sink;
 pub use source::Source;
 
+/// The `throughput` workload, for [`WORKLOADS`](super::WORKLOADS).
 pub const WORKLOAD: Workload = Workload {
     name: "throughput",
     summary: "payload delivered per second, one or both ways",

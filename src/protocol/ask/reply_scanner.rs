@@ -32,6 +32,11 @@ pub struct LengthField {
 }
 
 impl LengthField {
+    /// Parses `offset,size,endian,add`, as `4,2,big,6`.
+    ///
+    /// # Errors
+    ///
+    /// The text does not have that form, or a number is out of range; the message names the ranges.
     pub fn parse(text: &str) -> Result<LengthField, String> {
         let wrong = || {
             format!(
@@ -84,6 +89,10 @@ pub struct PatternSearch {
 
 impl PatternSearch {
     /// Parses the text form; see [`text::parse_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`text::parse_bytes`].
     pub fn parse(text: &str) -> Result<PatternSearch, String> {
         text::parse_bytes(text).map(PatternSearch::new)
     }
@@ -120,9 +129,17 @@ pub enum ScanResult {
     /// All bytes belong to the reply, which is not complete.
     Incomplete,
     /// The reply ends after `used` bytes; `is_expected` if it contains the expected bytes.
-    Complete { used: usize, is_expected: bool },
+    Complete {
+        /// Bytes that belong to the reply.
+        used: usize,
+        /// The reply contains the expected bytes, if any are expected.
+        is_expected: bool,
+    },
     /// After `used` bytes the input is not a reply: longer than [`MAX_REPLY_BYTES`], or with an impossible length.
-    Malformed { used: usize },
+    Malformed {
+        /// Bytes before the malformed input.
+        used: usize,
+    },
 }
 
 /// Scans replies one after the other.
@@ -138,6 +155,7 @@ pub struct ReplyScanner {
 }
 
 impl ReplyScanner {
+    /// A scanner for replies with this end. `expect` finds the bytes that each reply must contain.
     pub fn new(end: ReplyEnd, expect: Option<PatternSearch>) -> ReplyScanner {
         ReplyScanner {
             end,

@@ -1,6 +1,10 @@
 //! Bytes as entered on a command line or in a plan: text with escapes, or hexadecimal after `hex:`.
 
 /// The bytes of `text`: `\r \n \t \0 \\ \xHH`, all else as UTF-8; or `hex:01 03 …`. Never empty.
+///
+/// # Errors
+///
+/// An invalid escape, invalid hexadecimal digits, or no bytes at all.
 pub fn parse_bytes(text: &str) -> Result<Vec<u8>, String> {
     let bytes = match text.strip_prefix("hex:") {
         Some(digits) => parse_hex(digits)?,

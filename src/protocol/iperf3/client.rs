@@ -20,6 +20,7 @@ pub const CLOSED_EARLY: &str = "the server closed the connection: is it iperf3, 
 const CLOSED_AFTER_PARAMETERS: &str = "the server closed the connection when it had heard the parameters: if it wants a user name and a \
                        password, use a server without, because linkgauge gives none";
 
+/// Error for a server that does not support both directions at once.
 pub const NO_BIDIRECTIONAL: &str =
     "iperf3 before 3.7 cannot do both directions at once: use --direction send,receive";
 
@@ -43,12 +44,15 @@ pub type DrainCheck = Box<dyn FnMut() -> Option<bool> + Send>;
 
 /// Timing of a client.
 pub struct ClientPlan {
+    /// Parameters for the server.
     pub parameters: Parameters,
+    /// Framing of the streams: messages for UDP.
     pub framing: Framing,
     /// Time-out of each reply.
     pub reply_timeout: Duration,
     /// Receiving ends after this time, or after this payload on all streams together.
     pub max_time: Option<Duration>,
+    /// The payload limit of receiving, in bytes.
     pub max_bytes: Option<u64>,
 }
 
@@ -75,6 +79,7 @@ enum ClientStage {
     Finished,
 }
 
+/// The control connection of a client, as a state machine.
 pub struct ClientControl {
     plan: ClientPlan,
     test: Arc<TestState>,
@@ -89,6 +94,7 @@ pub struct ClientControl {
     pub drained_at: Option<Time>,
     /// When the end state was sent.
     pub ended_at: Option<Time>,
+    /// Results of the server, once they have arrived.
     pub results: Option<TestResults>,
     /// Congestion control of the client's streams.
     pub congestion_control: Option<String>,
@@ -96,6 +102,7 @@ pub struct ClientControl {
 }
 
 impl ClientControl {
+    /// A client that begins with the cookie. `test` is the state that it shares with the streams.
     pub fn new(cookie: &Cookie, plan: ClientPlan, test: Arc<TestState>) -> ClientControl {
         let mut channel = ControlChannel::new();
         channel.queue(cookie.bytes());
@@ -422,6 +429,7 @@ pub struct ControlParty {
 pub type ControlSlot = Arc<Mutex<Option<ClientControl>>>;
 
 impl ControlParty {
+    /// The party, and the slot that holds `control` after the party has ended.
     pub fn new(control: ClientControl, recorder: Recorder) -> (ControlParty, ControlSlot) {
         let home = ControlSlot::default();
         (ControlParty { control: Some(control), slot: home.clone(), recorder }, home)

@@ -26,6 +26,7 @@ pub struct DatagramHeader {
 }
 
 impl DatagramHeader {
+    /// A header with numbers of 64 or 32 bits, which updates `jitter` with each received datagram.
     pub fn new(counters_64bit: bool, jitter: SharedJitter) -> DatagramHeader {
         DatagramHeader { has_64bit_counter: counters_64bit, jitter, transit_us: None }
     }

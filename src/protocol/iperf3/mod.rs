@@ -30,6 +30,7 @@ use wire::{Cookie, Parameters, StreamCounts};
 #[cfg(test)]
 mod tests;
 
+/// The `iperf3` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "iperf3",
     summary: "an iperf3 server or client: both ends count, over TCP or UDP",

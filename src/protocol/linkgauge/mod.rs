@@ -31,6 +31,7 @@ use wire::{
     Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, ServerPlan, SessionReply, SessionRequest, SessionWireError,
 };
 
+/// The `linkgauge` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "linkgauge",
     summary: "our own session: both ends agree on a plan, count and report",

@@ -36,6 +36,7 @@ use receiver::BlockReceiver;
 use sender::BlockSender;
 use wire::{BLOCK_SIZES, ControlWord, MAX_BLOCK_BYTES, NetioDialect};
 
+/// The `netio` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "netio",
     summary: "NETIO, the network throughput benchmark: blocks of 1 to 32 KB, its counts beside ours",

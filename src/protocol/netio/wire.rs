@@ -21,14 +21,19 @@ pub const LAST_BLOCK_FLAG: u8 = 1;
 /// The wire formats, by version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetioDialect {
+    /// Versions up to 1.14.
     A,
+    /// Versions 1.15 to 1.22.
     B,
+    /// Versions from 1.23.
     C,
 }
 
 impl NetioDialect {
+    /// Every dialect, in the order of the versions.
     pub const ALL: [NetioDialect; 3] = [NetioDialect::A, NetioDialect::B, NetioDialect::C];
 
+    /// The lower-case letter of the dialect.
     pub fn name(self) -> &'static str {
         match self {
             NetioDialect::A => "a",
@@ -37,6 +42,7 @@ impl NetioDialect {
         }
     }
 
+    /// The dialect with this letter, in upper or lower case.
     pub fn from_name(name: &str) -> Option<NetioDialect> {
         NetioDialect::ALL.into_iter().find(|dialect| dialect.name().eq_ignore_ascii_case(name))
     }
@@ -64,6 +70,7 @@ pub enum ControlWord {
 }
 
 impl ControlWord {
+    /// The word as it is sent.
     pub fn encode(self, dialect: NetioDialect) -> [u8; WORD_BYTES] {
         let (command, data) = match self {
             ControlWord::Quit => (0, 0),
@@ -77,6 +84,7 @@ impl ControlWord {
         bytes
     }
 
+    /// Decodes a word; an unknown command is [`ControlWord::Quit`].
     pub fn decode(bytes: [u8; WORD_BYTES], dialect: NetioDialect) -> ControlWord {
         let [a, b, c, d, e, f, g, h] = bytes;
         let data = dialect.decode_u32([e, f, g, h]);
@@ -94,6 +102,7 @@ impl ControlWord {
 pub enum DialectGuess {
     /// More bytes are needed.
     Undecided,
+    /// A client of this dialect.
     Known(NetioDialect),
     /// Not a NETIO client.
     NotNetio,

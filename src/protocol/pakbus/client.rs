@@ -29,6 +29,7 @@ mod rows;
 pub use downloader::Downloader;
 use rows::TableFormat;
 
+/// The `pakbus` protocol, for [`PROTOCOLS`](crate::protocol::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "pakbus",
     summary: "a Campbell data logger: files, tables, its clock (PakBus)",
@@ -92,7 +93,11 @@ pub struct PakBusOptions {
 }
 
 impl PakBusOptions {
-    /// Parses the options of a case. The error names the invalid option.
+    /// Parses the options of a case.
+    ///
+    /// # Errors
+    ///
+    /// The name of the invalid option, and the reason.
     pub fn parse(options: &ProtocolOptions, workload: &Workload) -> Result<PakBusOptions, String> {
         let text = |name: &str| options.get(name).map(String::as_str);
         let window = parse_number(options, "window", 1, 1..=255)?;

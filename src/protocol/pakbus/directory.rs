@@ -9,7 +9,9 @@ const DIRECTORY_VERSION: u8 = 1;
 /// One file, or a drive like `CPU:`, whose size is its free space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
+    /// Name of the file with its drive, or the drive alone.
     pub name: String,
+    /// Bytes of the file, or free bytes of the drive.
     pub size: u32,
     /// `YYYY-MM-DD hh:mm:ss` of the logger's clock; empty for drives.
     pub updated: String,
@@ -17,6 +19,11 @@ pub struct DirectoryEntry {
     pub attributes: Vec<u8>,
 }
 
+/// Parses a `.DIR`.
+///
+/// # Errors
+///
+/// [`PakBusParseError::TooShort`] for a truncated file, [`PakBusParseError::Unknown`] for another version.
 pub fn read(bytes: &[u8]) -> Result<Vec<DirectoryEntry>, PakBusParseError> {
     let mut reader = MessageReader(bytes);
     if reader.u8()? != DIRECTORY_VERSION {
@@ -37,6 +44,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<DirectoryEntry>, PakBusParseError> {
     Ok(entries)
 }
 
+/// The content of a `.DIR` with these entries.
 pub fn write(entries: &[DirectoryEntry]) -> Vec<u8> {
     let mut bytes = vec![DIRECTORY_VERSION];
     for entry in entries {

@@ -254,8 +254,7 @@ impl RecordRange {
 }
 
 impl LoggerCommand {
-    /// Reads the transaction number and the command of a message; [`PakBusParseError::Unknown`] for an unsupported
-    /// kind.
+    /// Reads the transaction number and the command of a message.
     ///
     /// # Errors
     ///

@@ -29,8 +29,10 @@ pub const EMULATED_MARKER: &str = "emulated by linkgauge";
 /// Why a message could not be parsed, in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PakBusParseError {
+    /// The message ends before its last field.
     #[error("it is too short")]
     TooShort,
+    /// A kind, type, table or version that is not supported.
     #[error("it holds something unknown")]
     Unknown,
 }

@@ -12,24 +12,32 @@ pub struct RecordBlock {
     pub table: u16,
     /// Number of its first record.
     pub first_record: u32,
+    /// Its records, or a part of one.
     pub content: BlockContent,
 }
 
+/// Content of a block.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BlockContent {
+    /// Complete records with consecutive numbers.
     Records(Vec<TableRecord>),
     /// A fragment of a record that is too long for one reply. Offsets count from the time of the record.
     Fragment {
+        /// Position of the fragment in the record, in bytes.
         offset: u32,
+        /// The fragment.
         bytes: Vec<u8>,
     },
 }
 
+/// A record of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableRecord {
     /// Consecutive, with a wrap after 2^32 - 1.
     pub number: u32,
+    /// Time stamp of the record.
     pub time: LoggerTime,
+    /// The values in the order of the fields; an array has several.
     pub values: Vec<FieldValue>,
 }
 
@@ -38,6 +46,10 @@ const FRAGMENT_FLAG: u32 = 1 << 31;
 
 /// Parses the blocks in a reply's body; returns whether there are more records. `tables` are those of the logger; the
 /// request must be for all fields.
+///
+/// # Errors
+///
+/// [`PakBusParseError::TooShort`] for a truncated reply, [`PakBusParseError::Unknown`] for an unknown table or type.
 pub fn read(tables: &[TableDefinition], body: &[u8]) -> Result<(Vec<RecordBlock>, bool), PakBusParseError> {
     let mut reader = MessageReader(body);
     let mut blocks = Vec::new();
@@ -58,8 +70,11 @@ pub fn read(tables: &[TableDefinition], body: &[u8]) -> Result<(Vec<RecordBlock>
     Ok((blocks, reader.u8()? != 0))
 }
 
-/// Parses a record joined from fragments: its time, then its values. [`PakBusParseError::TooShort`] if some are
-/// missing.
+/// Parses a record joined from fragments: its time, then its values.
+///
+/// # Errors
+///
+/// [`PakBusParseError::TooShort`] if values are missing, [`PakBusParseError::Unknown`] for an unsupported type.
 pub fn parse_record(
     table: &TableDefinition,
     number: u32,

@@ -160,7 +160,7 @@ const READ_ONLY_FLAG: u16 = 1 << 14;
 const LARGE_FLAG: u16 = 1 << 15;
 
 impl LoggerReply {
-    /// Reads the transaction number and the reply of a message; [`PakBusParseError::Unknown`] for an unsupported kind.
+    /// Reads the transaction number and the reply of a message.
     ///
     /// # Errors
     ///

@@ -20,6 +20,7 @@ const READ_ONLY_FLAG: u8 = 0x80;
 /// A table. Its number is its position in the list, from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableDefinition {
+    /// Name of the table.
     pub name: String,
     /// Maximum stored records; a new one replaces the oldest.
     pub capacity: u32,
@@ -33,15 +34,22 @@ pub struct TableDefinition {
     pub fields: Vec<FieldDefinition>,
 }
 
+/// A field of a table: one value, or an array of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldDefinition {
+    /// Type of the values.
     pub kind: FieldType,
+    /// Clients cannot set the values.
     pub is_read_only: bool,
+    /// Name of the field.
     pub name: String,
+    /// Further names of the field.
     pub aliases: Vec<String>,
     /// How the value was made: `Smp`, `Avg`, …
     pub processing: String,
+    /// Unit of the values, as free text.
     pub units: String,
+    /// Description, as free text.
     pub description: String,
     /// Index of the first value.
     pub first_index: u32,
@@ -52,6 +60,10 @@ pub struct FieldDefinition {
 }
 
 /// Parses all tables of a `.TDF`.
+///
+/// # Errors
+///
+/// [`PakBusParseError::TooShort`] for a truncated file, [`PakBusParseError::Unknown`] for another version or type.
 pub fn read(bytes: &[u8]) -> Result<Vec<TableDefinition>, PakBusParseError> {
     let mut reader = MessageReader(bytes);
     if reader.u8()? != DEFINITIONS_VERSION {
@@ -64,6 +76,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<TableDefinition>, PakBusParseError> {
     Ok(tables)
 }
 
+/// The content of a `.TDF` with these tables.
 pub fn write(tables: &[TableDefinition]) -> Vec<u8> {
     let mut bytes = vec![DEFINITIONS_VERSION];
     tables.iter().for_each(|table| table.write(&mut bytes));

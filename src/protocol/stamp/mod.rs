@@ -33,6 +33,7 @@ use packet::{
 };
 use time::{ErrorEstimate, WallClock};
 
+/// The `stamp` protocol (RFC 8762), for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "stamp",
     summary: "tells when a request came and its answer left (STAMP, RFC 8762)",
@@ -48,6 +49,7 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(|facts| reflector::new_service(facts, StampVariant::Stamp)),
 };
 
+/// The `twamp-light` protocol (RFC 5357, appendix I), for [`PROTOCOLS`](super::PROTOCOLS).
 pub const TWAMP_LIGHT: Protocol = Protocol {
     name: "twamp-light",
     summary: "the same as TWAMP without its control connection has it (RFC 5357)",
@@ -63,7 +65,9 @@ const AUTHENTICATED_OPTION: &str = "authenticated";
 /// The packet format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StampVariant {
+    /// As in RFC 8762: request and reply have the same length.
     Stamp,
+    /// As in RFC 5357, appendix I: the request is shorter than the reply, apart from its padding.
     TwampLight,
 }
 

@@ -25,15 +25,18 @@ const HMAC_BYTES: usize = 16;
 pub struct HmacKey(Hmac<Sha256>);
 
 impl HmacKey {
+    /// A key of any length.
     pub fn new(key: &[u8]) -> HmacKey {
         HmacKey(<Hmac<Sha256> as KeyInit>::new_from_slice(key).expect("HMAC takes a key of any length"))
     }
 
+    /// The first 16 bytes of the HMAC-SHA-256 of `bytes`, as in RFC 8762, section 4.4.
     pub fn sign(&self, bytes: &[u8]) -> [u8; HMAC_BYTES] {
         let whole = self.0.clone().chain_update(bytes).finalize().into_bytes();
         *whole.first_chunk().expect("an HMAC has 32 bytes")
     }
 
+    /// Whether `signature` is a prefix of the HMAC of `bytes`; compared in constant time.
     pub fn is_valid_signature(&self, bytes: &[u8], signature: &[u8]) -> bool {
         self.0.clone().chain_update(bytes).verify_truncated_left(signature).is_ok()
     }
@@ -47,9 +50,11 @@ pub fn base_bytes(key: Option<&HmacKey>) -> usize {
 /// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderPacket {
+    /// Number of the request.
     pub sequence: u32,
     /// T1 in wire format.
     pub sent: u64,
+    /// Error estimate of the sender's clock.
     pub error_estimate: ErrorEstimate,
     /// Session number (RFC 8972); 0 if the sender does not use it.
     pub session_id: u16,
@@ -58,13 +63,17 @@ pub struct SenderPacket {
 /// A reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReflectorPacket {
+    /// Number of the reply. A stateless reflector copies that of the request.
     pub sequence: u32,
     /// T3 in wire format.
     pub sent: u64,
+    /// Error estimate of the reflector's clock.
     pub error_estimate: ErrorEstimate,
+    /// Session number of the request (RFC 8972).
     pub session_id: u16,
     /// T2 in wire format.
     pub received: u64,
+    /// Copy of the request's fields.
     pub request: SenderPacket,
     /// TTL of the request on arrival; 0 if unknown.
     pub ttl: u8,

@@ -46,6 +46,7 @@ pub struct WallClock {
 }
 
 impl WallClock {
+    /// Reads both clocks now.
     pub fn now(clock: &Clock) -> WallClock {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         WallClock { clock_time: clock.now(), unix_ns: unix.as_nanos() as i128 }
@@ -78,10 +79,12 @@ impl ErrorEstimate {
         self.0 & 0xff != 0
     }
 
+    /// Whether the clock is synchronised to UTC from an external source.
     pub fn is_synchronised(self) -> bool {
         self.0 & Self::SYNCHRONISED != 0
     }
 
+    /// Whether timestamps have the format of PTP instead of NTP (RFC 8186).
     pub fn is_ptp(self) -> bool {
         self.0 & Self::PTP != 0
     }

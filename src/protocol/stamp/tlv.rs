@@ -25,8 +25,9 @@ const TIMESTAMP_METHOD_SOFTWARE: u8 = 2;
 /// Session state for a reply.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SessionCounts {
-    /// Packets received and sent so far, including this one.
+    /// Packets received so far, including this one.
     pub received: u32,
+    /// Packets sent so far, including this one.
     pub sent: u32,
     /// Number and time of the previous reply, if there was one.
     pub last_reply: Option<(u32, u64)>,

@@ -9,16 +9,30 @@ pub const MAX_MESSAGE_BYTES: u32 = 66_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchCommand {
     /// Listen for connections with messages of at most this many bytes; over TCP if `tcp` is set.
-    Listen { max_message_bytes: u32, tcp: bool },
+    Listen {
+        /// Maximum payload bytes of one message.
+        max_message_bytes: u32,
+        /// Listen over TCP instead of TIPC.
+        tcp: bool,
+    },
     /// Expect `count` messages of this size on each connection. Return them if `echo` is set, else drop them.
-    Measure { message_bytes: u32, count: u32, echo: bool },
+    Measure {
+        /// Payload bytes of one message.
+        message_bytes: u32,
+        /// Messages on each connection.
+        count: u32,
+        /// Return the messages.
+        echo: bool,
+    },
     /// Close the connections of earlier clients.
     Restart,
 }
 
 impl BenchCommand {
+    /// Length of an encoded command.
     pub const ENCODED_BYTES: usize = 16;
 
+    /// The encoded command.
     pub fn write(self) -> [u8; BenchCommand::ENCODED_BYTES] {
         let words = match self {
             BenchCommand::Listen { max_message_bytes: longest, tcp } => [u32::from(tcp), longest, 0, 0],
@@ -60,7 +74,9 @@ pub enum BenchStatus {
 /// A status and the number of the node that sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchReply {
+    /// The status of the server.
     pub status: BenchStatus,
+    /// Number of the node.
     pub node: u32,
 }
 
@@ -68,6 +84,7 @@ impl BenchReply {
     /// Includes a port and sixteen addresses for TCP, after status and node.
     pub const ENCODED_BYTES: usize = 76;
 
+    /// The encoded reply; port and addresses are zero.
     pub fn write(self) -> [u8; BenchReply::ENCODED_BYTES] {
         let mut bytes = [0; BenchReply::ENCODED_BYTES];
         bytes[..4].copy_from_slice(&(self.status as u32).to_be_bytes());

@@ -22,6 +22,7 @@ use crate::workload::throughput::Source;
 use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
 use message::{BenchCommand, BenchReply, BenchStatus, MAX_MESSAGE_BYTES};
 
+/// The `tipc-bench` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "tipc-bench",
     summary: "the benchmark of tipcutils, client and server",

@@ -23,6 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// Interval between checks while the parties are idle.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A server whose connections share the state of one benchmark.
 pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
     let idle = Duration::from_secs(facts.limits.idle_s);
     Arc::new(TipcBenchService {

@@ -11,9 +11,11 @@ const MAX_TRACKED_GAPS: usize = 1024;
 /// Status of a record by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordStatus {
+    /// The number continues the sequence, perhaps after a gap.
     New,
     /// Was missing until now.
     Late,
+    /// Was received before.
     Duplicate,
 }
 

@@ -11,6 +11,7 @@ use crate::plan::Pacing;
 use crate::workload::Load;
 use crate::workload::pattern::{self, Alphabet, PatternMessage, SEQUENCE_BYTES};
 
+/// Requests and replies with equal content: a sequence number and pseudorandom bytes.
 pub struct EchoCodec {
     message: PatternMessage,
     framing: Framing,
@@ -28,6 +29,7 @@ pub struct EchoCodec {
 }
 
 impl EchoCodec {
+    /// A codec for messages of this load over a link with these capabilities.
     pub fn new(load: &Load, caps: &Caps) -> EchoCodec {
         let lossy = caps.framing == Framing::Stream && !caps.is_reliable;
         EchoCodec {

@@ -57,11 +57,15 @@ pub struct StreamComparison {
     /// The last eight of them.
     last_anchor: u64,
     index: Option<AnchorIndex>,
+    /// Bytes with another value than expected.
     pub changed: u64,
+    /// Missing bytes.
     pub lost: u64,
+    /// Additional bytes.
     pub inserted: u64,
     /// Blocks that arrived after later ones.
     pub reordered: u64,
+    /// The first defects, at most [`MAX_DEFECTS`].
     pub defects: Vec<Defect>,
 }
 

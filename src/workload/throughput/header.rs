@@ -72,6 +72,7 @@ pub struct BlockParser {
 }
 
 impl BlockParser {
+    /// A parser for blocks of `block` bytes that begin with the header `head`.
     pub fn new(head: Box<dyn HeaderCodec>, block: u64) -> BlockParser {
         BlockParser {
             header: head,

@@ -78,6 +78,7 @@ pub struct Sink {
 }
 
 impl Sink {
+    /// A receiver for one flow over a link with these capabilities.
     pub fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Sink {
         let message = load.message_bytes as usize;
         let batch = match caps.framing {

@@ -61,6 +61,7 @@ fn limit_to_line_rate(stop: StopCondition, caps: &Caps) -> StopCondition {
 }
 
 impl Source {
+    /// A sender for one flow over a link with these capabilities.
     pub fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Source {
         let message = load.message_bytes as usize;
         let in_batch = (MAX_SEND_BATCH_BYTES / message.max(1)).clamp(1, MAX_BATCH_MESSAGES / 2);
