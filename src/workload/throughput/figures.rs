@@ -34,7 +34,9 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
             figures.delivery.delivered_bytes = Some(delivered.bytes);
             figures.delivery.throughput_bps = delivered.rate_bps();
             figures.delivery.messages_per_second = delivered.messages_per_second();
-        } else if let Some(delivered) = DeliveredCounts::from_acknowledged(measured, near) {
+        } else if report.is_none()
+            && let Some(delivered) = DeliveredCounts::from_acknowledged(measured, near)
+        {
             figures.counts.received += delivered.messages;
             figures.delivery.delivered_bytes = Some(delivered.bytes);
             figures.delivery.throughput_bps = delivered.rate_bps();
