@@ -21,7 +21,7 @@ use crate::workload::download::ContentSender;
 use crate::workload::{FlowResult, FlowRole, RecordingParty, ServerReport};
 
 pub mod ask;
-pub mod auto;
+pub(crate) mod auto;
 mod case;
 pub mod chargen;
 mod discard;
@@ -31,7 +31,7 @@ pub mod linkgauge;
 mod linx_bmark;
 pub mod netio;
 pub mod pakbus;
-pub mod shorthand;
+pub(crate) mod shorthand;
 pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
@@ -121,7 +121,7 @@ pub enum ProtocolError {
 
 impl ProtocolError {
     /// A [`ProtocolError::UnexpectedReply`] of the server at this endpoint.
-    pub fn unexpected_reply(endpoint: &Endpoint, what: impl Into<String>) -> ProtocolError {
+    pub(crate) fn unexpected_reply(endpoint: &Endpoint, what: impl Into<String>) -> ProtocolError {
         ProtocolError::UnexpectedReply { endpoint: endpoint.to_string(), what: what.into() }
     }
 }
@@ -209,7 +209,7 @@ pub trait ClientSession: Send {
 }
 
 /// A session that only has flows: the server needs no control messages.
-pub struct FlowsOnlySession {
+pub(crate) struct FlowsOnlySession {
     flows: Vec<Flow>,
 }
 
@@ -231,7 +231,7 @@ impl ClientSession for FlowsOnlySession {
 /// # Errors
 ///
 /// A link that cannot be opened, or the error of `make`.
-pub fn open_flows(
+pub(crate) fn open_flows(
     case: &ReadyCase,
     context: &ConnectContext,
     mut make: impl FnMut(usize, Box<dyn Link>, &mut Vec<Flow>) -> Result<(), ProtocolError>,
@@ -408,7 +408,7 @@ pub enum ServerSetting {
 
 /// Whether a sender without a connection is likely to reply to a reply. Two such programs would never stop. Clients use
 /// ephemeral ports, which are above those of well-known services and of the protocols here.
-pub fn is_server_port(from: &str) -> bool {
+pub(crate) fn is_server_port(from: &str) -> bool {
     let Ok(port) = from.parse::<SocketAddr>().map(|from| from.port()) else { return false };
     let is_default = |protocol: &Protocol| protocol.default_ports.iter().any(|(_, default)| *default == port);
     port < 1024 || port == crate::link::DEFAULT_PORT || PROTOCOLS.iter().any(is_default)

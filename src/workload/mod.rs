@@ -17,8 +17,8 @@ pub mod download;
 pub mod latency;
 mod load;
 pub mod pattern;
-pub mod phases;
-pub mod report_check;
+pub(crate) mod phases;
+pub(crate) mod report_check;
 pub mod throughput;
 
 pub use load::Load;
@@ -131,7 +131,7 @@ pub struct FlowResult {
 }
 
 /// The merged records of all flows of one role.
-pub fn merged_recorder(flows: &[FlowResult], role: FlowRole) -> Option<Recorder> {
+pub(crate) fn merged_recorder(flows: &[FlowResult], role: FlowRole) -> Option<Recorder> {
     let mut recorders = flows.iter().filter(|flow| flow.role == role).map(|flow| &flow.recorder);
     let first = recorders.next()?;
     let mut all = first.empty_like();
@@ -179,7 +179,7 @@ pub struct FlowReport {
 
 /// Receiving time of these flows in ns: on each port from the first receipt of any flow to the last receipt of all flows, and
 /// of that the longest port. Flows that do not start together take longer than the longest of them.
-pub fn receiving_ns<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> u64 {
+pub(crate) fn receiving_ns<'a>(flows: impl Iterator<Item = &'a FlowReport>) -> u64 {
     let mut spans: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
     let mut longest = 0;
     for flow in flows {
@@ -206,7 +206,7 @@ pub struct ServerReport {
 }
 
 /// Default time-out for a reply or for the next bytes.
-pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps]) -> Duration {
+pub(crate) fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps]) -> Duration {
     // A round trip, plus one message time for devices that buffer characters; the rest is margin.
     let on_lines = all_caps
         .iter()
@@ -219,7 +219,7 @@ pub fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps
 
 /// Planned duration of one repetition over links with these capabilities, if the plan determines it. On a serial line this
 /// is the minimum.
-pub fn planned_time(load: &Load, all_caps: &[Caps]) -> Option<Duration> {
+pub(crate) fn planned_time(load: &Load, all_caps: &[Caps]) -> Option<Duration> {
     let count = load.stop.count;
     let counted = match load.pacing {
         Pacing::Closed => {

@@ -14,14 +14,14 @@ use crate::sample::Recorder;
 use crate::workload::RecordingParty;
 
 /// Error of a server that closes before the parameters were sent.
-pub const CLOSED_EARLY: &str = "the server closed the connection: is it iperf3, with room for us?";
+pub(super) const CLOSED_EARLY: &str = "the server closed the connection: is it iperf3, with room for us?";
 
 /// Servers since 3.13 close silently after a wrong or missing password.
 const CLOSED_AFTER_PARAMETERS: &str = "the server closed the connection when it had heard the parameters: if it wants a user name and a \
                        password, use a server without, because linkgauge gives none";
 
 /// Error for a server that does not support both directions at once.
-pub const NO_BIDIRECTIONAL: &str =
+pub(super) const NO_BIDIRECTIONAL: &str =
     "iperf3 before 3.7 cannot do both directions at once: use --direction send,receive";
 
 /// Interval between checks whether the streams have ended, and the interval while they cannot have ended.

@@ -15,7 +15,7 @@ pub const CHALLENGE_BYTES: usize = 16;
 pub const KEY_BYTES: usize = 16;
 
 /// Lifetime of a challenge in seconds: several round trips over a satellite.
-pub const CHALLENGE_LIFETIME_S: u32 = 30;
+pub(super) const CHALLENGE_LIFETIME_S: u32 = 30;
 
 /// Bytes of a challenge that contain its creation time.
 const TIMESTAMP_BYTES: usize = 4;
@@ -29,18 +29,23 @@ fn new_mac(key: &[u8], parts: &[&[u8]]) -> HmacSha256 {
 }
 
 /// The MAC of all parts, concatenated; all but one of them must have a fixed length.
-pub fn compute_mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+pub(super) fn compute_mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     new_mac(key, parts).finalize().into_bytes().into()
 }
 
 /// Whether `tag` is a prefix of that MAC, compared in constant time.
-pub fn is_valid_mac(key: &[u8], parts: &[&[u8]], tag: &[u8]) -> bool {
+pub(super) fn is_valid_mac(key: &[u8], parts: &[&[u8]], tag: &[u8]) -> bool {
     new_mac(key, parts).verify_truncated_left(tag).is_ok()
 }
 
 /// Signs a challenge for a client at `from`, `now_s` seconds after the server's start. The server can verify it without
 /// storing it.
-pub fn make_challenge(secret: &[u8; 32], from: &str, nonce: &[u8], now_s: u32) -> [u8; CHALLENGE_BYTES] {
+pub(super) fn make_challenge(
+    secret: &[u8; 32],
+    from: &str,
+    nonce: &[u8],
+    now_s: u32,
+) -> [u8; CHALLENGE_BYTES] {
     let time = now_s.to_be_bytes();
     let mac = compute_mac(secret, &[b"challenge", nonce, &time, from.as_bytes()]);
     let mut challenge = [0; CHALLENGE_BYTES];
@@ -50,7 +55,13 @@ pub fn make_challenge(secret: &[u8; 32], from: &str, nonce: &[u8], now_s: u32) -
 }
 
 /// Whether the server with this secret issued that challenge to `from` within its lifetime.
-pub fn is_own_challenge(secret: &[u8; 32], from: &str, nonce: &[u8], challenge: &[u8], now_s: u32) -> bool {
+pub(super) fn is_own_challenge(
+    secret: &[u8; 32],
+    from: &str,
+    nonce: &[u8],
+    challenge: &[u8],
+    now_s: u32,
+) -> bool {
     if nonce.len() != NONCE_BYTES || challenge.len() != CHALLENGE_BYTES {
         return false;
     }
@@ -62,7 +73,7 @@ pub fn is_own_challenge(secret: &[u8; 32], from: &str, nonce: &[u8], challenge: 
 }
 
 /// Number and key of a server's `count`-th session. They cannot be derived from those of other sessions.
-pub fn session_identity(secret: &[u8; 32], count: u64) -> (u64, [u8; KEY_BYTES]) {
+pub(super) fn session_identity(secret: &[u8; 32], count: u64) -> (u64, [u8; KEY_BYTES]) {
     let mac = compute_mac(secret, &[b"session", &count.to_be_bytes()]);
     let (id, key) = mac[..8 + KEY_BYTES].split_at(8);
     (u64::from_be_bytes(id.try_into().expect("eight bytes")), key.try_into().expect("sixteen bytes"))

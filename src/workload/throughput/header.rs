@@ -57,7 +57,7 @@ impl HeaderCodec for SequenceHeader {
 }
 
 /// Finds the headers in a stream of blocks of one length, for any chunk sizes.
-pub struct BlockParser {
+pub(super) struct BlockParser {
     header: Box<dyn HeaderCodec>,
     block_bytes: u64,
     /// Bytes of the stream so far, and the position of its end once known.
