@@ -171,6 +171,10 @@ impl Endpoint {
     }
 
     /// Parses an option with `parse`; the error shows `wanted` as the expected value.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `parse` returns `None` for the option's value.
     pub fn parse_option<T>(
         &self,
         name: &str,
@@ -189,7 +193,11 @@ impl Endpoint {
             .transpose()
     }
 
-    /// Fails if an option is not among `known`.
+    /// Checks that all options are among `known`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the endpoint has an option that is not among `known`.
     pub fn check_options(&self, known: &[&str]) -> Result<(), EndpointError> {
         match self.options().find(|(option, _)| !known.contains(option)) {
             None => Ok(()),
@@ -203,6 +211,10 @@ impl Endpoint {
 
     /// Host and port of an Internet endpoint; IPv6 addresses have brackets. Port 0 is valid for listening on
     /// any port; a connection to it is refused.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the host is missing, an IPv6 address has no brackets, the port is invalid, or other text follows.
     pub fn host_port(&self) -> Result<(&str, Option<u16>), EndpointError> {
         let url = || self.text.clone();
         let address = self.address();
@@ -244,6 +256,10 @@ impl Endpoint {
 
     /// The same endpoint with its last number increased by `offset`: `tcp://box:7001` → `tcp://box:7004`,
     /// `serial:///dev/ttyS0` → `serial:///dev/ttyS3`. `--ports N` names its ports in this way.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the endpoint has no number, or if the sum is too large.
     pub fn with_number_offset(&self, offset: u32) -> Result<Endpoint, EndpointError> {
         if offset == 0 {
             return Ok(self.clone());
@@ -258,13 +274,21 @@ impl Endpoint {
     }
 
     /// The same endpoint with another port; host and options are unchanged.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the endpoint does not name a host as [`Endpoint::host_port`] expects it.
     pub fn with_port(&self, port: u16) -> Result<Endpoint, EndpointError> {
         let (host, _) = self.host_port()?;
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         format!("{}://{host}:{port}{}", self.scheme(), &self.text[self.address_end..]).parse()
     }
 
-    /// The same endpoint with one more option; fails if the option is already present.
+    /// The same endpoint with one more option.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the option is already present, or if its name or value is invalid.
     pub fn with_option(&self, name: &str, value: &str) -> Result<Endpoint, EndpointError> {
         let before = if self.address_end == self.text.len() { '?' } else { '&' };
         format!("{}{before}{name}={value}", self.text).parse()

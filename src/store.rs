@@ -161,11 +161,19 @@ pub struct Store {
 
 impl Store {
     /// Opens a store for writing. Creates the file if necessary, but not its directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be opened or created, is no store, or is of a newer version.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
         Store::open_until(path, Arc::default())
     }
 
     /// The same. Once `stop` is set, it waits for a locked store only for the grace period.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`], and [`StoreError::Locked`] if another process locks the store for too long.
     pub fn open_until(path: &Path, stop: Arc<AtomicBool>) -> Result<Store, StoreError> {
         let store = Store::connect(path, OpenFlags::SQLITE_OPEN_CREATE, stop)?;
         if store.read_state()? == FileState::Empty {
@@ -182,6 +190,10 @@ impl Store {
     }
 
     /// Opens an existing store.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`], and [`StoreError::Missing`] if there is no file.
     pub fn open_existing(path: &Path) -> Result<Store, StoreError> {
         if !path.exists() {
             return Err(StoreError::Missing(path.to_owned()));
@@ -247,6 +259,11 @@ impl Store {
     }
 
     /// Saves a run. An existing run is neither duplicated nor overwritten.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::ConflictingRun`] if the store has another run with this id. Fails if the file cannot be
+    /// written.
     pub fn save(&mut self, run: &Run) -> Result<SaveOutcome, StoreError> {
         let cannot = |error| self.store_error("written", error);
         let transaction = self.begin_write("written")?;
@@ -272,6 +289,10 @@ impl Store {
     }
 
     /// Loads a run by id, by a prefix of the id, or by its random part. `last` is the run that started last.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::resolve_id`]. Fails if the document is damaged or invalid.
     pub fn load(&self, text: &str) -> Result<Run, StoreError> {
         let id = self.resolve_id(text)?;
         let document = "SELECT deflated FROM document JOIN run ON run.number = document.run WHERE id = ?1";
@@ -283,6 +304,10 @@ impl Store {
     }
 
     /// Tags a run, so that runs can be found as a set. Existing tags are ignored.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
     pub fn tag(&mut self, id: &str, names: &[String]) -> Result<(), StoreError> {
         self.change_tags(
             id,
@@ -292,6 +317,10 @@ impl Store {
     }
 
     /// Removes tags of a run. Missing tags are ignored.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
     pub fn untag(&mut self, id: &str, names: &[String]) -> Result<(), StoreError> {
         self.change_tags(
             id,
@@ -309,6 +338,10 @@ impl Store {
     }
 
     /// Removes all of these runs or none, and shrinks the file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
     pub fn remove(&mut self, ids: &[String]) -> Result<(), StoreError> {
         let transaction = self.begin_write("written")?;
         for id in ids {

@@ -401,6 +401,10 @@ pub enum CaseOutcome<'a> {
 
 impl Study {
     /// Finds the study of that name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such study, or if its texts are invalid.
     pub fn by_name(name: &str) -> Result<Study, StudyError> {
         let texts = STUDIES.iter().find(|study| study.name == name).ok_or_else(|| {
             let known: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
@@ -438,6 +442,10 @@ impl Study {
     }
 
     /// Selects these tables. An empty list selects all.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the study has no table of one of these numbers.
     pub fn select_tables(&mut self, numbers: &[String]) -> Result<(), StudyError> {
         if let Some(number) = numbers.iter().find(|number| !self.table_numbers().contains(&number.as_str())) {
             let known = self.table_numbers().join(", ");
@@ -459,6 +467,10 @@ impl Study {
     }
 
     /// The cases that the selected tables name, each once, in the order of first use.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan is invalid.
     pub fn cases(&self, quick: bool) -> Result<Vec<PlannedCase>, StudyError> {
         let mut all: BTreeMap<String, PlannedCase> =
             self.all_cases(quick)?.into_iter().map(|case| (case.name.clone(), case)).collect();
@@ -520,22 +532,11 @@ impl Study {
         PlannedCase { name, point: place, group: together, spec, preparation: before, line, download, link }
     }
 
-    /// Published download rates with their links.
-    pub fn published_downloads(&self) -> Result<Vec<PublishedDownload>, StudyError> {
-        let cases = self.all_cases(false)?;
-        let published = |row: &PublishedFigure| {
-            let download = cases.iter().find(|case| case.name == row.case)?.download?;
-            let bytes_per_second = row.published.parse().ok()?;
-            (row.unit == "B/s").then(|| PublishedDownload {
-                row: row.row.clone(),
-                bytes_per_second,
-                download,
-            })
-        };
-        Ok(self.selected_rows().filter_map(published).collect())
-    }
-
     /// The selected tables: each published figure with the result that `outcome` gives for its case.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan or the tables are invalid.
     pub fn join_results<'a>(
         &self,
         quick: bool,
@@ -573,6 +574,10 @@ impl Cell {
     }
 
     /// The endpoint with the study's line settings. Options that the endpoint names have priority, except the rate.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the endpoint names the rate, or if the options do not fit it.
     pub fn configure_endpoint(&self, endpoint: &Endpoint, at: u32) -> Result<Endpoint, String> {
         let mut text = endpoint.to_string();
         for option in self.options.split('&').filter(|option| !option.is_empty()) {
@@ -600,6 +605,10 @@ impl PlannedCase {
     }
 
     /// The cases to run at these endpoints: first the preparatory one of the measure, last the case itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the settings contradict each other.
     pub fn expand(&self, endpoints: &[Endpoint]) -> Result<Vec<Case>, String> {
         let mut cases = Vec::new();
         for spec in self.preparation.iter().chain([&self.spec]) {

@@ -53,6 +53,10 @@ fn split_prefix(unit: &str) -> (f64, &str) {
 
 /// A duration: `250ms`, `10s`, `1.5 min`, `20us`. Units `ns us µs ms s min h d`, default seconds; at most 100
 /// years.
+///
+/// # Errors
+///
+/// Fails for an unknown unit, and for a number that is invalid or out of range.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     const WANTED: &str = "a duration (like 250ms, 10s, 2min; seconds without a unit)";
     let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
@@ -74,6 +78,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
 }
 
 /// [`parse_duration`] with a mandatory unit, where a bare number could also mean milliseconds.
+///
+/// # Errors
+///
+/// As [`parse_duration`], and for a number without unit.
 pub fn parse_duration_with_unit(text: &str) -> Result<Duration, UnitError> {
     const WITH_UNIT: &str = "a duration with its unit (like 250ms, 10s, 2min)";
     match split_unit(text) {
@@ -84,6 +92,10 @@ pub fn parse_duration_with_unit(text: &str) -> Result<Duration, UnitError> {
 }
 
 /// A number of bytes: `14`, `3420k` (3 420 000), `1Mi` (1 048 576), `1.5kB`. Rejects fractions of a byte.
+///
+/// # Errors
+///
+/// Fails for an unknown unit, and for a number that is invalid or out of range.
 pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     const WANTED: &str = "a number of bytes (like 14, 3420k, 1Mi)";
     let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
@@ -94,6 +106,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
 }
 
 /// A count: `10000`, `10k`, `1_000_000`.
+///
+/// # Errors
+///
+/// Fails for an unknown unit, and for a number that is invalid or out of range.
 pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     const WANTED: &str = "a count (like 10000 or 10k)";
     let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
@@ -106,6 +122,10 @@ fn to_whole_number(value: f64) -> Option<u64> {
 }
 
 /// Messages per second: `100`, `100/s`, `6/min`, `60Hz`, `1.5k/s`. Above zero.
+///
+/// # Errors
+///
+/// Fails for an unknown unit, and for a number that is invalid or out of range.
 pub fn parse_message_rate(text: &str) -> Result<f64, UnitError> {
     const WANTED: &str = "a message rate above zero (like 100/s or 60Hz)";
     // A thousandth of a hertz is a rate, too.
@@ -124,6 +144,10 @@ pub fn parse_message_rate(text: &str) -> Result<f64, UnitError> {
 }
 
 /// Bits per second: `10M` and `10Mbit/s` are bits, `10kBps` and `10kB/s` are bytes per second. Above zero.
+///
+/// # Errors
+///
+/// Fails for an unknown unit, and for a number that is invalid or out of range.
 pub fn parse_bit_rate(text: &str) -> Result<f64, UnitError> {
     const WANTED: &str = "a rate above zero (like 10Mbit/s, or 10kBps in bytes)";
     let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
@@ -146,6 +170,10 @@ fn is_valid_rate(per_second: f64) -> bool {
 }
 
 /// A share, from 0 to 1: `1%`, `0.5 %`. At most 100 %.
+///
+/// # Errors
+///
+/// Fails for an unknown unit, and for a number that is invalid or out of range.
 pub fn parse_share(text: &str) -> Result<f64, UnitError> {
     const WANTED: &str = "a share in percent (like 1%)";
     let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;

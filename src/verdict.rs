@@ -46,7 +46,7 @@ pub enum CompareError {
     /// The case was measured by different methods.
     #[error("{case}: measured in different ways ({ways}): compare like with like, or --force")]
     Methods {
-        /// The case, as printed.
+        /// The endpoint of the case.
         case: String,
         /// The methods of both sides.
         ways: String,
@@ -258,6 +258,11 @@ fn distinct_cases(runs: &[Run]) -> Vec<SideCase<'_>> {
 }
 
 /// Compares B with A.
+///
+/// # Errors
+///
+/// Fails if the runs have no case in common, or if a case was measured by different methods and `force` is not
+/// set.
 pub fn compare(a: &[Run], b: &[Run], options: &CompareOptions) -> Result<RunComparison, CompareError> {
     let (mut pairs, mut only_a, mut only_b) = (Vec::new(), Vec::new(), Vec::new());
     for case in match_cases(&[a, b]) {

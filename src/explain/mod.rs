@@ -79,7 +79,11 @@ pub enum FindingBlock {
     },
 }
 
-/// Applies all models. If none applies, the error has a reason for each.
+/// Applies all models.
+///
+/// # Errors
+///
+/// Fails if no model applies: the name of each model, and why it does not apply.
 pub fn explain(
     evidence: &Evidence,
     declared: &DeclaredFacts,

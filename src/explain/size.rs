@@ -223,6 +223,10 @@ pub fn fit_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeFit> {
 
 impl SizeModel {
     /// Fits the sweeps of the evidence.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no sweep has enough sizes, or if the texts of the study are invalid.
     pub fn fit(evidence: &Evidence, declared: &DeclaredFacts) -> Result<SizeModel, ExplainError> {
         let (fits, published): (Vec<SizeFit>, bool) = match evidence {
             Evidence::Run(run) => (fit_run(run, declared), false),

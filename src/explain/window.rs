@@ -197,6 +197,11 @@ fn inverse_interval(interval: Interval) -> Option<Interval> {
 
 impl WindowModel {
     /// Fits the rows of the evidence.
+    ///
+    /// # Errors
+    ///
+    /// Fails if downloads at fewer than [`MIN_ROUND_TRIPS`] round trips are usable, or if the texts of the study
+    /// are invalid.
     pub fn fit(evidence: &Evidence) -> Result<WindowModel, ExplainError> {
         let DownloadRows { rows, excluded: left_out, chunk_bytes, stand_in, published } =
             DownloadRows::from_evidence(evidence)?;

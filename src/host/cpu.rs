@@ -33,6 +33,10 @@ pub enum PinError {
 }
 
 /// Binds the current thread, and threads it starts later, to one CPU.
+///
+/// # Errors
+///
+/// Fails if this process may not use the CPU, or if the system refuses.
 pub fn pin_to_cpu(cpu: u32) -> Result<(), PinError> {
     let no_such_cpu = || PinError::NoSuchCpu { cpu, allowed: read::format_list(&current_affinity()) };
     if cpu as usize >= CpuSet::MAX_CPU {
@@ -82,6 +86,10 @@ pub fn timer_slack_ns() -> Option<u64> {
 }
 
 /// Sets that delay for the current thread and threads it starts later; 0 restores the default (50 µs).
+///
+/// # Errors
+///
+/// Fails if the system refuses.
 pub fn set_timer_slack_ns(slack_ns: u64) -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(slack_ns))?)
 }

@@ -111,6 +111,10 @@ pub struct ForeignResult {
 }
 
 /// Reads a file of this format to its end.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read or is invalid; the error names the line.
 pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -> Result<Run, ImportError> {
     let mut hashing = HashingReader { file, hash: Sha256::new() };
     let mut reader = BufReader::with_capacity(1 << 16, &mut hashing);

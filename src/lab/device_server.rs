@@ -189,6 +189,10 @@ const THREAD_STACK_BYTES: usize = 256 * 1024;
 
 impl DeviceServer {
     /// Opens every serial port, then listens for each.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the options contradict each other, or if a serial port, a listener or a thread cannot be started.
     pub fn start(options: &DeviceServerOptions) -> Result<DeviceServer, LabError> {
         check_options(options)?;
         let mut dialer = Dialer::new(Clock::System);

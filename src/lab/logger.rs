@@ -149,6 +149,10 @@ const CONNECTION_LIMITS: ServerLimits = ServerLimits { sessions: 256, idle_s: 60
 
 impl Logger {
     /// Starts a logger whose clock shows the host's time in UTC.
+    ///
+    /// # Errors
+    ///
+    /// As [`Logger::start_with`].
     pub fn start(options: &LoggerOptions) -> Result<Logger, LabError> {
         let since_1990 = crate::clock::wall_clock_date().as_nanosecond()
             - i128::from(LOGGER_EPOCH_UNIX_SECONDS) * 1_000_000_000;
@@ -157,6 +161,11 @@ impl Logger {
     }
 
     /// Starts a logger whose clock now shows `clock`, on the links of a dialer.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the configuration is invalid, an endpoint preserves message boundaries, or an endpoint or line
+    /// cannot be opened.
     pub fn start_with(
         options: &LoggerOptions,
         clock: LoggerTime,

@@ -29,7 +29,11 @@ pub struct Netem {
 }
 
 impl Netem {
-    /// Shapes traffic that leaves by `device`. Fails if the device already has a queue of ours.
+    /// Shapes traffic that leaves by `device`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if netem does not support the shape, if the device already has a queue of ours, or if `tc` fails.
     pub fn start(device: &str, shape: &Shape) -> Result<Netem, LabError> {
         check_shape(shape)?;
         if !(shape.tail.is_zero() && shape.slot.is_zero() && shape.spike_occurrence == Occurrence::Never) {
@@ -51,7 +55,11 @@ impl Netem {
         Ok(Netem { device: Some(device.to_owned()) })
     }
 
-    /// Removes the queue and reports errors.
+    /// Removes the queue.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `tc` fails.
     pub fn remove(mut self) -> Result<(), LabError> {
         self.device.take().map_or(Ok(()), |device| remove_qdisc(&device))
     }

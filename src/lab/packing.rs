@@ -53,7 +53,11 @@ impl PackingRules {
     /// A larger buffer would only hide the line.
     pub const MAX_BUFFER_BYTES: usize = 1 << 20;
 
-    /// Checks the rules. The error describes the first contradiction.
+    /// Checks the rules for contradictions.
+    ///
+    /// # Errors
+    ///
+    /// Describes the first contradiction.
     pub fn check(&self) -> Result<(), String> {
         let PackingRules { packet_bytes: length, buffer_bytes: buffer, .. } = *self;
         if !(1..=PackingRules::MAX_BUFFER_BYTES).contains(&buffer) {

@@ -152,6 +152,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Redirector {
     /// Creates the local port and connects it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the remote is not a stream, or if the local port cannot be created. Without `retry`, also if the
+    /// remote cannot be reached.
     pub fn start(options: &RedirectorOptions) -> Result<Redirector, LabError> {
         let remote = &options.remote;
         let fault = |fault| LinkError::new(remote, fault);

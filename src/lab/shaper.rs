@@ -175,6 +175,10 @@ struct Relay {
 
 impl Shaper {
     /// Listens, and opens a link to the server for each client.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the options contradict each other, or if the listener, the log or the thread cannot be started.
     pub fn start(options: &ShaperOptions, dialer: &Dialer) -> Result<Shaper, LabError> {
         check_options(options)?;
         let listener = dialer.listen(&options.listen)?;
@@ -234,6 +238,10 @@ impl Drop for Shaper {
 }
 
 /// True if a link to this endpoint carries a stream, which cannot lose data.
+///
+/// # Errors
+///
+/// Fails if the endpoint is invalid.
 pub fn is_stream_endpoint(endpoint: &Endpoint) -> Result<bool, LinkError> {
     let caps = link::endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     Ok(caps.framing == Framing::Stream)

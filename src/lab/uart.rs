@@ -112,6 +112,10 @@ pub struct LabUarts {
 
 impl LabUarts {
     /// Opens the terminals and starts their thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a terminal, the symbolic link or the thread cannot be created.
     pub fn start(options: &UartOptions) -> Result<LabUarts, LabError> {
         let refused = |what: &'static str| move |errno: Errno| LabError(format!("{what}: {errno}"));
         let clock = Clock::System;
@@ -155,6 +159,10 @@ impl LabUarts {
     }
 
     /// Stops all ports and returns the counters of each terminal.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thread of the ports has failed.
     pub fn stop(mut self) -> Result<Vec<UartCounters>, LabError> {
         self.stop_thread()
     }

@@ -90,6 +90,10 @@ pub const MAX_BATCH_MESSAGES: usize = 128;
 pub const MAX_COALESCED_BYTES: usize = 65_536;
 
 /// [`Link::send_batch`] of a link that sends one message per operation, or any part of a stream.
+///
+/// # Errors
+///
+/// As [`Link::send`].
 #[inline]
 pub fn send_first<L: Link>(
     link: &mut L,
@@ -104,6 +108,10 @@ pub fn send_first<L: Link>(
 }
 
 /// [`Link::receive_batch`] of a link that receives one message per operation.
+///
+/// # Errors
+///
+/// As [`Link::receive`].
 #[inline]
 pub fn receive_single<L: Link>(link: &mut L, into: &mut Batch, within: Duration) -> Result<(), Fault> {
     into.clear();

@@ -72,6 +72,10 @@ impl Dialer {
     }
 
     /// Opens a link. Ends soon after an interrupt.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the endpoint is invalid, if the link cannot be opened within the time-out, or after an interrupt.
     pub fn open(&self, endpoint: &Endpoint) -> OpenResult {
         if let Clock::Virtual(_) = self.clock {
             return self.open_here(endpoint);
@@ -134,6 +138,10 @@ impl Dialer {
     }
 
     /// Opens a listener.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the endpoint is invalid, or if the transport cannot listen on it.
     pub fn listen(&self, endpoint: &Endpoint) -> Result<Box<dyn Listener>, LinkError> {
         self.with_transport(endpoint, |transport| match transport.listen {
             Some(listen) => listen(endpoint, &self.open_context()),

@@ -103,6 +103,10 @@ pub struct Transport {
 pub type OpenFn<T> = fn(&Endpoint, &OpenContext) -> Result<Box<T>, Fault>;
 
 /// The transport of an endpoint.
+///
+/// # Errors
+///
+/// Fails if no transport has the scheme.
 pub fn find_transport(endpoint: &Endpoint) -> Result<&'static Transport, Fault> {
     TRANSPORTS.iter().find(|transport| transport.scheme == endpoint.scheme()).ok_or_else(|| {
         let known: Vec<&str> = TRANSPORTS.iter().map(|transport| transport.scheme).collect();
@@ -318,32 +322,61 @@ pub trait Link: Send {
     fn tune(&mut self, tuning: &party::Tuning);
 
     /// Sends one whole message, or the first part of `bytes` on a stream. Returns the number of bytes taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TimedOut`] if nothing was taken within the time given, [`Fault::TooLong`] for a message above the
+    /// maximum, and errors of the system.
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault>;
 
-    /// Receives one message (truncated to the length of `into`), or the available bytes of a stream. The end
-    /// of a stream is [`Fault::Closed`].
+    /// Receives one message (truncated to the length of `into`), or the available bytes of a stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TimedOut`] if nothing arrived within the time given, [`Fault::Closed`] at the end, and errors of
+    /// the system.
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault>;
 
     /// Sends messages of `message` bytes each, stored back to back (the last may be shorter), as many as one
     /// operation takes: [`batch::send_first`] where that is one. Returns the number of bytes taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`Link::send`].
     fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault>;
 
     /// Receives at least one message, and all others that are ready and fit: [`batch::receive_single`] where
     /// an operation receives one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Link::receive`].
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault>;
 
     /// Ends sending; receiving continues. Does nothing on links without a half-close.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system refuses.
     fn finish_sending(&mut self) -> Result<(), Fault>;
 
     /// Resets the connection, where possible: data in flight is discarded. For programs that do not notice a
     /// normal close.
     fn abort(&mut self);
 
-    /// Opens the link again after it broke; data in flight is lost. [`Fault::TimedOut`] means that opening is
-    /// still in progress: call again to continue. [`Fault::Closed`]: this link cannot be opened again.
+    /// Opens the link again after it broke; data in flight is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TimedOut`] while opening is still in progress: call again to continue. [`Fault::Closed`] if this
+    /// link cannot be opened again.
     fn reopen(&mut self, within: Duration) -> Result<(), Fault>;
 
     /// A second handle for the same link, to receive in one thread while another sends.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the link has only one handle, or if the system refuses.
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault>;
 
     /// Control of the serial port at the end of this link, if supported.
@@ -390,7 +423,11 @@ pub trait Listener: Send {
     /// The effective endpoint (port 0 replaced by the assigned port).
     fn endpoint(&self) -> Endpoint;
 
-    /// The next connection and its sender. On links without connections, `door` decides on first messages.
+    /// The next connection and its sender. On links without connections, `filter` decides on first messages.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TimedOut`] if no client connected within the time given, and errors of the system.
     fn accept(
         &mut self,
         within: Duration,
@@ -404,6 +441,10 @@ pub trait Listener: Send {
 
     /// Takes over running the server parties if the link does that itself (in memory). Otherwise returns the
     /// factory.
+    ///
+    /// # Errors
+    ///
+    /// Returns the factory if the link does not run server parties.
     fn set_party_factory(&mut self, factory: PartyFactory) -> Result<(), PartyFactory> {
         Err(factory)
     }

@@ -75,12 +75,20 @@ pub trait Party: Send {
     /// acknowledged, if known. While it decreases, the remote is still receiving.
     fn on_send_blocked(&mut self, _now: Time, _unacknowledged: Option<u64>) {}
 
-    /// The remote sends no more. An error ends the party; after `Ok` it gives its next step.
+    /// The remote sends no more.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the party; after `Ok` it gives its next step.
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         Err(Fault::Closed)
     }
 
-    /// The outcome of [`Step::Reopen`]. An error ends the party; after `Ok` it gives its next step.
+    /// The outcome of [`Step::Reopen`].
+    ///
+    /// # Errors
+    ///
+    /// An error ends the party; after `Ok` it gives its next step.
     fn on_reopened(&mut self, outcome: Result<(), Fault>, _now: Time) -> Result<(), Fault> {
         outcome
     }
@@ -170,6 +178,10 @@ pub const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs a party on a link until it ends: one loop for clients and servers. Allocates nothing.
 ///
 /// Returns early, without an error, once `cancel` is set. It checks `cancel` at least once every `max_wait`.
+///
+/// # Errors
+///
+/// The fault of the party or of the link that ended the party.
 pub fn drive(
     party: &mut dyn Party,
     link: &mut dyn Link,
@@ -237,6 +249,10 @@ fn tune(link: &mut dyn Link, tuning: &Tuning, clock: &Clock) -> Result<Time, Fau
 }
 
 /// Performs the party's next step, waiting at most `max_wait`; `now` is the time after it.
+///
+/// # Errors
+///
+/// The fault of the party or of the link. Time-outs are not faults.
 #[inline]
 pub fn perform_step(
     party: &mut dyn Party,

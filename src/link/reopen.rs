@@ -29,6 +29,10 @@ pub struct ReopeningLink {
 
 impl ReopeningLink {
     /// Opens the link for the first time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dialer::open`].
     pub fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ReopeningLink, LinkError> {
         let inner = dialer.open(endpoint)?;
         Ok(ReopeningLink {

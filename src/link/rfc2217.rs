@@ -52,7 +52,11 @@ pub const TRANSPORT: Transport = Transport {
     loopback_urls: |_| Vec::new(),
 };
 
-/// The endpoint for clients of a port server that listens at `place`.
+/// The endpoint for clients of a port server that listens at `listener`.
+///
+/// # Errors
+///
+/// Fails if the address of the listener is invalid.
 pub fn client_endpoint(listener: &Endpoint, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
     format!("{}://{}?{}", TRANSPORT.scheme, listener.address(), line.endpoint_options()).parse()
 }

@@ -156,6 +156,10 @@ pub const FLOW_CONTROL_OPTION: (&str, &str) = ("flow", "flow control: none, rtsc
 
 impl SerialSettings {
     /// The settings of an endpoint's options, with defaults for missing ones.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an option has an invalid value, or if the settings contradict each other.
     pub fn from_endpoint(endpoint: &Endpoint) -> Result<SerialSettings, EndpointError> {
         let otherwise = SerialSettings::default();
         let settings = SerialSettings {
@@ -194,6 +198,10 @@ impl SerialSettings {
     }
 
     /// The line behind the remote, if the endpoint names its rate.
+    ///
+    /// # Errors
+    ///
+    /// As [`SerialSettings::from_endpoint`].
     pub fn declared_in(endpoint: &Endpoint) -> Result<Option<SerialSettings>, EndpointError> {
         let settings = SerialSettings::from_endpoint(endpoint)?;
         Ok(endpoint.option(BAUD_OPTION.0).map(|_| settings))
@@ -262,7 +270,11 @@ impl SerialSettings {
 /// shared by both ends and their clocks.
 const BAUD_TOLERANCE_PERCENT: u64 = 2;
 
-/// Fails if the effective rate differs so much from the requested one that the remote would not understand.
+/// Checks that the remote understands the effective rate.
+///
+/// # Errors
+///
+/// Fails if the rates differ by more than receivers tolerate.
 pub fn check_granted(requested: &SerialSettings, granted: &SerialSettings) -> Result<(), Fault> {
     let off = u64::from(granted.baud.abs_diff(requested.baud));
     if 100 * off <= BAUD_TOLERANCE_PERCENT * u64::from(requested.baud) {
@@ -342,18 +354,34 @@ impl FromStr for SerialSettings {
 /// Control of the serial port that drives a link's line, local or remote.
 pub trait PortControl: Send {
     /// The effective settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port cannot be read.
     fn settings(&mut self) -> Result<SerialSettings, Fault>;
 
     /// Requests settings; returns the effective ones, which a driver may have rounded.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port refuses the settings or does not reply.
     fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault>;
 
     /// Sets or clears an output. Does nothing if the port lacks the wire.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port refuses or does not reply.
     fn set_signal(&mut self, signal: OutputSignal, on: bool) -> Result<(), Fault>;
 
     /// The inputs, if the port has any.
     fn modem_lines(&mut self) -> Option<ModemLines>;
 
     /// Discards the contents of the port's own buffers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port refuses or does not reply.
     fn purge(&mut self, purge: PurgeTarget) -> Result<(), Fault>;
 
     /// Line errors since the port was opened, if the port counts them.

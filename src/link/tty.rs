@@ -22,6 +22,10 @@ pub const SCHEME: &str = "serial";
 
 /// The settings of a terminal. On the master side of a pseudo-terminal: those set by the program on the other
 /// side.
+///
+/// # Errors
+///
+/// Fails if it is no terminal, or is closed.
 pub fn read_settings(terminal: impl AsFd) -> Result<SerialSettings, Fault> {
     let termios = tcgetattr(terminal).map_err(|errno| Fault::system("read the settings")(errno.into()))?;
     Ok(settings_from(&termios))
@@ -65,6 +69,10 @@ fn settings_from(termios: &Termios) -> SerialSettings {
 }
 
 /// Configures a terminal as a raw serial port; returns the effective settings.
+///
+/// # Errors
+///
+/// Fails if it is no terminal, or if the driver does not support the rate.
 pub fn configure(terminal: impl AsFd, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
     let terminal = terminal.as_fd();
     let refused = |errno: rustix::io::Errno| Fault::system("set the line")(errno.into());
@@ -111,6 +119,10 @@ pub fn configure(terminal: impl AsFd, wanted: &SerialSettings) -> Result<SerialS
 }
 
 /// The endpoint of a terminal with these line settings.
+///
+/// # Errors
+///
+/// Fails if the path does not fit an endpoint.
 pub fn endpoint(path: &Path, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
     format!("{}://{}?{}", SCHEME, path.display(), line.endpoint_options()).parse()
 }
@@ -168,6 +180,10 @@ impl<'a> PtyPacket<'a> {
 
 impl Pty {
     /// Opens a raw pseudo-terminal with the default settings of a line.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system has no pseudo-terminal left, or refuses.
     pub fn open() -> Result<Pty, Fault> {
         let fault = |errno: rustix::io::Errno| Fault::system("make a pseudo-terminal")(errno.into());
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).map_err(fault)?;
@@ -186,6 +202,10 @@ impl Pty {
     /// The settings of the program on the other side, as far as a pseudo-terminal stores them: rate, stop
     /// bits, flow control, and odd, mark and space parity. The kernel discards data bits and even parity
     /// (`pty_set_termios`).
+    ///
+    /// # Errors
+    ///
+    /// As [`read_settings`].
     pub fn settings(&self) -> Result<SerialSettings, Fault> {
         read_settings(&self.master)
     }

@@ -139,6 +139,10 @@ const NO_LIMIT: i64 = -1;
 
 impl Store {
     /// The selected runs, latest first.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
     pub fn runs(&self, filter: &Filter) -> Result<Listing<RunEntry>, StoreError> {
         let FilterCondition { text, mut values } = FilterCondition::from_filter(filter);
         values.push(Value::Integer(filter.limit.map_or(NO_LIMIT, |limit| limit as i64)));
@@ -155,6 +159,10 @@ impl Store {
     }
 
     /// The trend of a metric for each selected case that has it. The filter's limit counts runs.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
     pub fn trends(&self, filter: &Filter, metric: &Metric) -> Result<Listing<Trend>, StoreError> {
         let FilterCondition { text, values } = FilterCondition::from_filter(filter);
         let path = Value::Text(format!("$.\"{}\"", metric.name()));
@@ -191,6 +199,11 @@ impl Store {
     }
 
     /// The full id of a run that the user named.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unknown`] if no run fits the text, [`StoreError::Ambiguous`] if several do. Fails if the
+    /// file cannot be read.
     pub fn resolve_id(&self, text: &str) -> Result<String, StoreError> {
         let newest = "SELECT id FROM run ORDER BY started_us DESC, number DESC LIMIT 1";
         let fitting = "SELECT id FROM run WHERE id = ?1
@@ -209,7 +222,11 @@ impl Store {
         }
     }
 
-    /// The ids of the runs with this tag, oldest first. Fails if there are none.
+    /// The ids of the runs with this tag, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::UnknownTag`] if no run has the tag. Fails if the file cannot be read.
     pub fn ids_with_tag(&self, tag: &str) -> Result<Vec<String>, StoreError> {
         let ids = self.ids(&Filter { tag: Some(tag.to_owned()), ..Filter::default() })?;
         if ids.is_empty() {
@@ -219,6 +236,10 @@ impl Store {
     }
 
     /// The ids of the selected runs, oldest first, including runs whose other columns are damaged.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
     pub fn ids(&self, filter: &Filter) -> Result<Vec<String>, StoreError> {
         let FilterCondition { text, values } = FilterCondition::from_filter(filter);
         let statement = format!("SELECT id FROM run WHERE {text} ORDER BY started_us, run.number");

@@ -1,11 +1,12 @@
-//! A download by request and reply: the settings of a study and the rate that they predict.
+//! A download by request and reply: the settings of a study, its published rates, and the rate that the settings predict.
 //!
-//! This module has no measured figures. The prediction uses chunk size, frames, delay, rates and processing time only.
+//! The prediction uses chunk size, frames, delay, rates and processing time only, never a measured figure.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::{PublishedFigure, Study, StudyError};
 use crate::units::{BitRate, Span};
 
 /// The download protocol of a study: one chunk of the file per request.
@@ -60,6 +61,27 @@ pub struct PublishedDownload {
     pub bytes_per_second: f64,
     /// The settings that the rate was measured with.
     pub download: DownloadPlan,
+}
+
+impl Study {
+    /// Published download rates with their links.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan is invalid.
+    pub fn published_downloads(&self) -> Result<Vec<PublishedDownload>, StudyError> {
+        let cases = self.all_cases(false)?;
+        let published = |row: &PublishedFigure| {
+            let download = cases.iter().find(|case| case.name == row.case)?.download?;
+            let bytes_per_second = row.published.parse().ok()?;
+            (row.unit == "B/s").then(|| PublishedDownload {
+                row: row.row.clone(),
+                bytes_per_second,
+                download,
+            })
+        };
+        Ok(self.selected_rows().filter_map(published).collect())
+    }
 }
 
 impl LinkRates {

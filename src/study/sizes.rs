@@ -42,6 +42,10 @@ pub struct PublishedTime {
 
 impl Study {
     /// Published message times, table by table. Empty for a study without sizes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan is invalid.
     pub fn published_sizes(&self) -> Result<Vec<PublishedTime>, StudyError> {
         let cases = self.all_cases(false)?;
         let mut found = Vec::new();

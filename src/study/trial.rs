@@ -34,6 +34,10 @@ const SHOWN_STATISTICS: [(&str, &str, &str); 2] =
 impl Study {
     /// The case to improve: as in the study, with one request in flight. `None` if the study has no trial or its table
     /// is not selected.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan is invalid.
     pub fn trial_baseline(&self, quick: bool) -> Result<Option<PlannedCase>, StudyError> {
         let Some(trial) = &self.trial else { return Ok(None) };
         let here = |case: &PlannedCase| {
@@ -60,6 +64,10 @@ impl Study {
     }
 
     /// Adds the outcomes of these cases to the tables.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the tables are invalid.
     pub fn join_trial_results<'a>(
         &self,
         paper: &mut StudyResult,

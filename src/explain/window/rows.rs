@@ -197,7 +197,7 @@ fn stand_in_name(case: &CaseResult) -> Option<String> {
     named.or(emulated.map(|_| "emulated logger".to_owned()))
 }
 
-/// The facts that a shaped link adds to the document. `number` above reads them.
+/// The facts that a shaped link adds to the document. `shaped_number` reads them.
 pub fn shaped_facts(delay: Duration, rate_to: f64, rate_from: f64) -> serde_json::Map<String, Value> {
     let facts = [
         ("delay_ns", Value::from(delay.as_nanos() as u64)),

@@ -139,6 +139,10 @@ const MALFORMED: DisconnectReason = DisconnectReason::ProtocolError("a frame of 
 
 impl EthernetFrame<'_> {
     /// Parses a frame, which may be padded.
+    ///
+    /// # Errors
+    ///
+    /// Fails for a malformed frame and for another protocol version.
     pub fn parse(bytes: &[u8]) -> Result<EthernetFrame<'_>, DisconnectReason> {
         // The optional header for several cores has a fixed length and holds nothing that is needed here.
         let start = if bytes.first().is_some_and(|byte| byte >> 4 == 0) { 4 } else { 0 };

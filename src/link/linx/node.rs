@@ -78,6 +78,10 @@ impl Node {
     }
 
     /// Handles a message of the remote node, and adds the replies to `out`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the message is malformed or out of order, or if the remote node uses an older version.
     pub fn handle_bytes(
         &mut self,
         bytes: &[u8],

@@ -63,6 +63,10 @@ pub struct MalformedMessage;
 
 impl RlnhMessage {
     /// Parses one message.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the message is too short, or has a name without terminator.
     pub fn parse(bytes: &[u8]) -> Result<RlnhMessage, MalformedMessage> {
         let word = |index: usize| {
             let word = bytes.get(4 * index..4 * index + 4).ok_or(MalformedMessage)?;

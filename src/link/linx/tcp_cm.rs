@@ -80,6 +80,10 @@ impl FrameHeader {
     }
 
     /// Parses a header.
+    ///
+    /// # Errors
+    ///
+    /// Fails for an unknown type, another protocol version, and a message above [`MAX_MESSAGE_BYTES`].
     #[inline]
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<FrameHeader, DisconnectReason> {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -116,6 +120,10 @@ impl FrameHeader {
 }
 
 /// The first frame of `bytes`, header and message, once it is complete.
+///
+/// # Errors
+///
+/// As [`FrameHeader::parse`].
 #[inline]
 pub fn split_first_frame(bytes: &[u8]) -> Result<Option<(FrameHeader, &[u8])>, DisconnectReason> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
@@ -162,6 +170,10 @@ impl TcpConnection {
     }
 
     /// A data frame arrived.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the handshake is not complete.
     #[inline]
     pub fn note_data(&mut self) -> Result<(), DisconnectReason> {
         self.has_traffic = true;
@@ -173,6 +185,10 @@ impl TcpConnection {
     }
 
     /// A control frame arrived.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the remote node starts a second handshake.
     pub fn handle_control(
         &mut self,
         kind: FrameKind,
@@ -203,6 +219,10 @@ impl TcpConnection {
     }
 
     /// Checks whether the remote node is alive. `unread`: bytes of it wait to be read, so it is.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the remote node is silent for too long.
     pub fn tick(&mut self, now: Time, unread: bool, out: &mut Vec<u8>) -> Result<(), DisconnectReason> {
         if now < self.next_check {
             return Ok(());

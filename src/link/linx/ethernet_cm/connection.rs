@@ -473,6 +473,10 @@ impl EthernetConnection {
     }
 
     /// Moves all complete messages into `into`, which is empty; [`split_first_entry`] reads them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a waiting frame breaks the protocol.
     pub fn take_messages(&mut self, into: &mut Vec<u8>, out: &mut FrameSink) -> Result<(), DisconnectReason> {
         let was_shut = !self.has_room();
         std::mem::swap(&mut self.inbox, into);
