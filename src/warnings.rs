@@ -142,7 +142,7 @@ fn slow_start(head: &[u64]) -> Option<Warning> {
         return None;
     }
     let change = stats::median(&series[..cut])? / stats::median(&series[cut..])? - 1.0;
-    (change > MIN_NOTABLE_CHANGE).then(|| {
+    (change > MIN_NOTABLE_CHANGE && stats::starts_higher(&series, cut)).then(|| {
         Warning::new(
             "slow_start",
             format!("the first {cut} exchanges were {:.0} % slower than the rest", 100.0 * change),

@@ -39,7 +39,7 @@ pub use prediction::{MIN_EARLIER_RESULTS, Usual, prediction_interval, usual};
 pub use random::SplitMix64;
 pub use rank::{hodges_lehmann_shift, mann_whitney_p};
 pub use repetitions::{MIN_INTERVAL_REPETITIONS, run_interval};
-pub use series::{Drift, detect_drift, warm_up_samples};
+pub use series::{Drift, detect_drift, starts_higher, warm_up_samples};
 pub use within_run::{Dependence, dependence, within_run_ranks};
 
 use serde::{Deserialize, Serialize};
