@@ -3,6 +3,8 @@
 //! Thresholds are in `metric`. The figures of repetitions are compared, because samples within a run depend on each
 //! other and would make every difference significant.
 
+mod usual;
+
 use std::collections::BTreeSet;
 
 use serde::Serialize;
@@ -12,6 +14,8 @@ use crate::plan::Direction;
 use crate::run::{CaseResult, Run, Warning};
 use crate::stats::{self, Interval};
 use crate::units::format_bytes;
+
+pub use usual::{UNUSUAL_CODE, unusual};
 
 /// Verdicts need this many repetitions per side: with 3 and 3 even the clearest difference has p = 0.1.
 pub const MIN_REPETITIONS: usize = 4;

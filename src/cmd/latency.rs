@@ -9,7 +9,7 @@ use linkgauge::units::{MessageRate, RateTarget, Span};
 
 use super::Status;
 use super::help::{OUTPUT, TRAFFIC, change_arguments};
-use super::measure::{CaseFlags, run_spec, with_protocols};
+use super::measure::{CaseFlags, Expectation, run_spec, with_protocols};
 
 /// Measure round-trip times
 ///
@@ -95,7 +95,8 @@ struct AskFlags {
     /// The reply contains its length: offset and size of the field, big or little, what to add (Modbus/TCP: 4,2,big,6)
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true, hide_short_help = true)]
     reply_length: Option<String>,
-    /// Bytes that the reply must contain, else it counts as corrupt
+    /// Bytes that the reply must contain, else it counts as corrupt. With other protocols only 'usual': exit with status 1 if
+    /// the result is unusual here, by at least 8 saved runs
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, hide_short_help = true)]
     expect: Option<String>,
 }
@@ -124,7 +125,10 @@ struct StampFlags {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let mut peer_options = protocol_options(flags.ask, flags.pakbus);
+    let mut ask = flags.ask;
+    let is_ask = flags.case.protocol == "ask";
+    let expect = ask.expect.take_if(|text| text == "usual" && !is_ask).map(|_| Expectation::Usual);
+    let mut peer_options = protocol_options(ask, flags.pakbus);
     if flags.stamp.authenticated {
         peer_options.insert("authenticated".to_owned(), "true".to_owned());
     }
@@ -140,5 +144,5 @@ pub fn run(flags: Flags) -> Result<Status> {
         peer_options,
         ..flags.case.spec("latency")?
     };
-    run_spec(spec, &flags.case.plan)
+    run_spec(spec, &flags.case.plan, expect)
 }

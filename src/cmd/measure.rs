@@ -20,11 +20,12 @@ use linkgauge::metric::Threshold;
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::protocol::{PROTOCOLS, Protocol};
 use linkgauge::report::printable;
-use linkgauge::run::Run;
+use linkgauge::run::{CaseResult, Run};
 use linkgauge::sample::RawFile;
 use linkgauge::schedule::{self, CheckedPlan, Observer, RunContext, RunEvent};
 use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
+use linkgauge::verdict::{self, UNUSUAL_CODE};
 use linkgauge::workload::download::ContentSender;
 
 use super::Status;
@@ -49,7 +50,7 @@ pub struct CaseFlags {
     pub urls: Vec<Endpoint>,
     /// Protocol that the remote speaks
     #[arg(long, alias = "peer", help_heading = TARGET, value_name = "PROTOCOL", default_value = "auto", hide_possible_values = true)]
-    protocol: String,
+    pub protocol: String,
     #[command(flatten)]
     ip: IpFlags,
     /// Connections to each endpoint [list: one case each]
@@ -109,6 +110,13 @@ pub fn with_protocols(argument: Arg, workload: &'static str) -> Arg {
 pub fn protocol_list(first: &str, protocols: impl Iterator<Item = (&'static str, &'static str)>) -> String {
     let lines = protocols.map(|(name, summary)| format!("\n- {:<12} {summary}", format!("{name}:")));
     format!("{first}\n{}", lines.collect::<String>())
+}
+
+/// What a result is expected to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Expectation {
+    /// Where earlier results of the same case on this host lead to expect it
+    Usual,
 }
 
 /// A warm-up: a time, or a number of messages.
@@ -213,12 +221,17 @@ pub fn one_or_many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
 }
 
 /// Runs one case specification under the flags of its plan.
-pub fn run_spec(spec: CaseSpec, flags: &PlanFlags) -> Result<Status> {
+pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, expect: Option<Expectation>) -> Result<Status> {
     let cases = spec.expand().map_err(anyhow::Error::msg)?;
     let plan = Plan::new(flags.title.clone(), flags.repeat(), flags.keep_going, cases)?;
     let plan = schedule::check(plan)?;
     let plan = if flags.repeat.is_none() { plan.split_into_repetitions() } else { plan };
-    run_checked_plan(&plan, flags, Dialer::new(Clock::System))
+    let (run, status) = run_checked_plan(&plan, flags, Dialer::new(Clock::System))?;
+    let is_unusual = |case: &CaseResult| case.warnings.iter().any(|warning| warning.code == UNUSUAL_CODE);
+    Ok(match (expect, status) {
+        (Some(Expectation::Usual), Status::Complete) if run.cases.iter().any(is_unusual) => Status::Failed,
+        _ => status,
+    })
 }
 
 /// Runs a plan from a file. Flags override what the file says.
@@ -231,16 +244,25 @@ pub fn run_plan_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
 
 /// Checks and runs a plan, and writes the requested results.
 pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
-    run_checked_plan(&schedule::check(plan)?, flags, dialer)
+    Ok(run_checked_plan(&schedule::check(plan)?, flags, dialer)?.1)
 }
 
-fn run_checked_plan(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
+fn run_checked_plan(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<(Run, Status)> {
     let events_on_stdout = flags.events_on_stdout();
     flags.check_output(0)?;
     flags.save.check()?;
-    let Measurement { run, events } = measure(plan, flags, dialer)?;
+    let Measurement { mut run, events } = measure(plan, flags, dialer)?;
+    let earlier = flags.save.earlier_values(&run);
+    add_unusual_warnings(&mut run, &earlier);
     finish_all([events, report_and_save(&run, flags, !events_on_stdout)])?;
-    Ok(run_status(&run))
+    let status = run_status(&run);
+    Ok((run, status))
+}
+
+fn add_unusual_warnings(run: &mut Run, earlier: &[Vec<f64>]) {
+    for (case, earlier) in run.cases.iter_mut().zip(earlier) {
+        case.warnings.extend(verdict::unusual(case, earlier));
+    }
 }
 
 /// Reports and saves a run. Without measurements it prints nothing: the errors were printed before.

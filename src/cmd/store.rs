@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use linkgauge::metric::Metric;
 use linkgauge::report::printable;
-use linkgauge::run::Run;
+use linkgauge::run::{CaseResult, Run};
 use linkgauge::store::{Filter, Listing, Store};
 
 use super::Status;
@@ -22,6 +23,9 @@ const STORE_VARIABLE: &str = "LINKGAUGE_STORE";
 const DEFAULT_STORE_FILE: &str = "linkgauge/runs.sqlite";
 /// Limit against hostile input. Real documents are far smaller.
 const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
+
+/// Runs that tell what is usual.
+const MAX_EARLIER_RUNS: usize = 200;
 
 /// The forms of RUN.
 pub const RUN_HELP: &str = "Runs: files, ids of saved runs, 'last', tag:NAME; several with commas between";
@@ -127,6 +131,27 @@ impl SaveFlags {
             made.with_context(|| format!("{}: cannot be created", directory.display()))?;
         }
         Ok(Some(Store::open_until(&path, process_interrupt_flag())?))
+    }
+
+    /// Earlier values of the headline figure of each case, oldest first; empty where the store cannot be read, or holds
+    /// none. Saving tells what is wrong with it.
+    pub fn earlier_values(&self, run: &Run) -> Vec<Vec<f64>> {
+        let path = (!self.no_store).then(|| store_path(self.store.as_deref()).ok().flatten()).flatten();
+        let path = path.filter(|path| path.exists());
+        let store = path.and_then(|path| Store::open_until(&path, process_interrupt_flag()).ok());
+        let host = run.environment.near.get("hostname").and_then(|name| name.as_str());
+        let of_case = |case: &CaseResult| -> Option<Vec<f64>> {
+            let filter = Filter {
+                endpoint: Some(case.endpoint.clone()),
+                workload: Some(case.workload.clone()),
+                limit: Some(MAX_EARLIER_RUNS),
+                ..Filter::default()
+            };
+            let trends = store.as_ref()?.trends(&filter, &Metric::headline(case)).ok()?.entries;
+            let trend = trends.into_iter().find(|trend| trend.is_of(case, host))?;
+            Some(trend.points.iter().map(|point| point.value).collect())
+        };
+        run.cases.iter().map(|case| of_case(case).unwrap_or_default()).collect()
     }
 
     /// Checks before the measurement that the requested store can be written.

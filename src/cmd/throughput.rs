@@ -8,8 +8,10 @@ use linkgauge::plan::{CaseSpec, Direction, OneOrMany, ProbeSpec};
 use linkgauge::units::{BitRate, Bytes, RateTarget, Span, UnitError};
 
 use super::Status;
-use super::help::{DURATION, TRAFFIC, change_arguments};
-use super::measure::{CaseFlags, one_or_many, parse_direction, parse_probe, run_spec, with_protocols};
+use super::help::{DURATION, OUTPUT, TRAFFIC, change_arguments};
+use super::measure::{
+    CaseFlags, Expectation, one_or_many, parse_direction, parse_probe, run_spec, with_protocols,
+};
 
 /// Measure the rate that gets through: upload, download or both
 ///
@@ -19,6 +21,9 @@ use super::measure::{CaseFlags, one_or_many, parse_direction, parse_probe, run_s
 pub struct Flags {
     #[command(flatten)]
     case: CaseFlags,
+    /// Exit with status 1 if the result is unusual here, by at least 8 saved runs
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "WHAT")]
+    expect: Option<Expectation>,
     /// upload, download, both, or loop [list; default: upload]
     ///
     /// Direction of the payload. loop: through an echo.
@@ -104,5 +109,5 @@ pub fn run(flags: Flags) -> Result<Status> {
         peer_options: flags.netio.protocol_options(),
         ..case
     };
-    run_spec(spec, &flags.case.plan)
+    run_spec(spec, &flags.case.plan, flags.expect)
 }

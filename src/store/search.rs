@@ -8,6 +8,7 @@ use rusqlite::{Row, ToSql, params_from_iter};
 
 use super::{Store, StoreError};
 use crate::metric::Metric;
+use crate::run::CaseResult;
 
 /// Selects runs. `None` does not restrict.
 #[derive(Debug, Clone, Default)]
@@ -76,6 +77,21 @@ pub struct Trend {
     pub host: Option<String>,
     /// Oldest first.
     pub points: Vec<TrendPoint>,
+}
+
+impl Trend {
+    /// Whether the points are results of this case on this host.
+    pub fn is_of(&self, case: &CaseResult, host: Option<&str>) -> bool {
+        self.endpoint == case.endpoint
+            && self.peer == case.peer
+            && self.workload == case.workload
+            && self.direction == case.direction.name()
+            && self.message_bytes == case.message_bytes
+            && (self.ports, self.parallel) == (case.ports, case.parallel)
+            && self.method == case.method
+            && self.settings == case.settings_label()
+            && self.host.as_deref() == host
+    }
 }
 
 /// The figure of one run.

@@ -373,3 +373,32 @@ fn invalid_names_are_refused() {
     let ended = run(&["history"]);
     assert_eq!(ended.stderr, "error: LINKGAUGE_STORE is empty, so no run is saved. Use --store FILE\n");
 }
+
+#[test]
+fn a_result_unlike_the_earlier_ones_is_unusual() {
+    let place = Place::new();
+    let server = crate::program::Serving::start(&[]);
+    let arguments = against(&server);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--expect", "usual"]).collect();
+    let first = place.run(&arguments);
+    assert_eq!(first.status, Some(0), "{}", first.stderr);
+    // Nine earlier results that no real round trip reaches.
+    let mut store = Store::open(Path::new(&place.store())).unwrap();
+    let id = store.resolve_id("last").unwrap();
+    let shown = place.run(&["report", &id, "--format", "json"]);
+    for number in 0..9u32 {
+        let mut run = Run::from_json(&shown.stdout).unwrap();
+        run.id = format!("20200101T10000{number}Z-00000{number}");
+        run.started = format!("2020-01-01T10:00:0{number}Z").parse().unwrap();
+        let latency = run.cases[0].figures.times.latency_ns.as_mut().unwrap();
+        latency.percentiles.insert("p50".to_owned(), Some(100 + u64::from(number % 3)));
+        store.save(&run).unwrap();
+    }
+    store.remove(&[id]).unwrap();
+    let second = place.run(&arguments);
+    assert_eq!(second.status, Some(1), "{}", second.stderr);
+    assert!(second.stdout.contains("usual here: "), "{}", second.stdout);
+    assert!(second.stdout.contains("(last 9 runs)"), "{}", second.stdout);
+    let unchecked = place.run(&arguments[..arguments.len() - 2]);
+    assert_eq!(unchecked.status, Some(0), "{}", unchecked.stderr);
+}

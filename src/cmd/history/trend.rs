@@ -26,7 +26,7 @@ fn format_trend(trend: &Trend, metric: &Metric) -> String {
     let day = |point: &TrendPoint| point.started.strftime("%Y-%m-%d").to_string();
     let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
     format!(
-        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {}, {} to {}\n",
+        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {}, {} to {}\n{}",
         metric.name(),
         shorten(&printable(&trend.endpoint), 34),
         printable(&trend.direction),
@@ -41,7 +41,40 @@ fn format_trend(trend: &Trend, metric: &Metric) -> String {
         format_plural(values.len() as u64, "run"),
         day(first),
         day(last),
+        format_changes(trend, metric),
     )
+}
+
+/// A change of level: the index of its first point, and the medians before and after.
+struct LevelChange {
+    index: usize,
+    before: f64,
+    after: f64,
+}
+
+fn level_changes(points: &[TrendPoint]) -> Vec<LevelChange> {
+    let values: Vec<f64> = points.iter().map(|point| point.value).collect();
+    let changes = stats::level_changes(&values);
+    let starts = std::iter::once(0).chain(changes.iter().copied());
+    let ends = changes.iter().copied().skip(1).chain([values.len()]);
+    let medians = |from: usize, to: usize| stats::median(&values[from..to]).unwrap_or(f64::NAN);
+    let change = |((start, index), end): ((usize, usize), usize)| LevelChange {
+        index,
+        before: medians(start, index),
+        after: medians(index, end),
+    };
+    starts.zip(changes.iter().copied()).zip(ends).map(change).collect()
+}
+
+/// A line for each change of level.
+fn format_changes(trend: &Trend, metric: &Metric) -> String {
+    let print = |value: f64| metric.unit().format(value);
+    let line = |change: &LevelChange| {
+        let first = &trend.points[change.index];
+        let (day, id) = (first.started.strftime("%Y-%m-%d"), printable(short_id(&first.id)));
+        format!("  changed {day} ({id}) from {} to {}\n", print(change.before), print(change.after))
+    };
+    level_changes(&trend.points).iter().map(line).collect()
 }
 
 /// In percent; none where there is nothing to compare with.
@@ -67,7 +100,12 @@ pub fn trends_json(trends: &[Trend], metric: &Metric) -> Value {
         // What was not reached is null, as in a run document.
         json!({"id": point.id, "started": point.started, "value": point.value})
     };
+    let change = |trend: &Trend, change: &LevelChange| {
+        let first = &trend.points[change.index];
+        json!({"id": first.id, "started": first.started, "before": change.before, "after": change.after})
+    };
     let trend = |trend: &Trend| {
+        let changes = level_changes(&trend.points);
         json!({
             "metric": metric.name(),
             "endpoint": trend.endpoint,
@@ -81,6 +119,7 @@ pub fn trends_json(trends: &[Trend], metric: &Metric) -> Value {
             "settings": trend.settings,
             "host": trend.host,
             "runs": trend.points.iter().map(point).collect::<Vec<_>>(),
+            "changes": changes.iter().map(|found| change(trend, found)).collect::<Vec<_>>(),
         })
     };
     trends.iter().map(trend).collect()
@@ -89,6 +128,21 @@ pub fn trends_json(trends: &[Trend], metric: &Metric) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_of_level_is_found_with_its_medians() {
+        let point = |(index, value): (usize, f64)| TrendPoint {
+            id: format!("20261122T1000{index:02}Z-{index:06x}"),
+            started: jiff::Timestamp::UNIX_EPOCH,
+            value,
+        };
+        let values = [10.0, 11.0, 10.5, 10.2, 10.8, 20.0, 21.0, 20.5, 20.2, 20.8];
+        let points: Vec<TrendPoint> = values.into_iter().enumerate().map(point).collect();
+        let changes = level_changes(&points);
+        assert_eq!(changes.len(), 1);
+        assert_eq!((changes[0].index, changes[0].before, changes[0].after), (5, 10.5, 20.5));
+        assert!(level_changes(&points[..5]).is_empty() && level_changes(&[]).is_empty());
+    }
 
     #[test]
     fn charts_fit_their_width() {
