@@ -6,8 +6,8 @@
 
 pub mod check;
 pub mod cpu;
-pub mod interfaces;
-pub mod load;
+pub(crate) mod interfaces;
+pub(crate) mod load;
 mod machine;
 mod permissions;
 mod power;

@@ -32,7 +32,7 @@ pub mod mem;
 mod offload;
 mod open_context;
 pub mod party;
-pub mod reopen;
+pub(crate) mod reopen;
 pub mod rfc2217;
 mod rfcomm;
 mod sctp;
