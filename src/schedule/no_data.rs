@@ -46,8 +46,8 @@ pub(super) fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
 /// Whether a load that only time ends has no rate, because less than two messages arrived.
 fn lacks_rate(case: &ReadyCase, figures: &Figures) -> bool {
     let stop = case.load.stop;
-    let is_planned_amount = stop.count.is_some() || stop.volume_bytes.is_some();
-    !case.workload.is_round_trip && !is_planned_amount && figures.delivery.throughput_bps.is_none()
+    let only_time_ends_it = stop.time_ns.is_some() && stop.count.is_none() && stop.volume_bytes.is_none();
+    !case.workload.is_round_trip && only_time_ends_it && figures.delivery.throughput_bps.is_none()
 }
 
 fn describe_missing_rate(case: &ReadyCase) -> String {
