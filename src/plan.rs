@@ -214,6 +214,15 @@ pub enum WaitMode {
     Spin,
 }
 
+impl WaitMode {
+    pub fn name(self) -> &'static str {
+        match self {
+            WaitMode::Block => "block",
+            WaitMode::Spin => "spin",
+        }
+    }
+}
+
 /// CPUs that client and server run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CpuPinning {

@@ -6,6 +6,7 @@
 //! Each field's name carries its unit. An absent field was not measured. `null` was not reached because too many
 //! requests were lost. Floating-point numbers are always finite.
 
+mod facts;
 mod figures;
 
 use std::io::Read;
@@ -14,9 +15,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::plan::Direction;
+use crate::plan::{Direction, WaitMode};
 use crate::stats::MIN_INTERVAL_REPETITIONS;
 
+pub use facts::{CpuChoice, HostLoad, LineFacts, Placement, Shaping};
 pub use figures::{
     ByteErrors, Defect, DefectKind, Delivery, Distribution, Figures, LineErrors, MessageCounts, MissedFrame,
     MissedFrames, OneWayFigures, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes,
@@ -97,12 +99,11 @@ pub struct CaseResult {
     pub asked: Map<String, Value>,
     pub got: Map<String, Value>,
     /// The physical line, where the link knows it.
-    #[serde(skip_serializing_if = "Map::is_empty", default)]
-    pub line: Map<String, Value>,
-    #[serde(skip_serializing_if = "Map::is_empty", default)]
-    pub shaped: Map<String, Value>,
-    /// Where client and server ran and how they waited.
-    pub placement: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<LineFacts>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shaped: Option<Shaping>,
+    pub placement: Placement,
     /// One entry for each repetition, if there were several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub repeats: Vec<PartResult>,
@@ -179,7 +180,7 @@ impl CaseResult {
     /// Settings besides endpoint, size and port counts, as text: `100/s`, `spin`. Often empty.
     pub fn settings_label(&self) -> String {
         let per_second = self.pacing().and_then(|pacing| pacing.get("per_second")?.as_f64());
-        let is_busy_polling = self.placement.get("wait").is_some_and(|wait| wait == "spin");
+        let is_busy_polling = self.placement.wait == Some(WaitMode::Spin);
         let settings =
             [per_second.map(|rate| format!("{rate}/s")), is_busy_polling.then(|| "spin".to_owned())];
         settings.into_iter().flatten().collect::<Vec<_>>().join(", ")

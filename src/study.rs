@@ -8,7 +8,6 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 use crate::endpoint::Endpoint;
 use crate::plan::{Case, CaseSpec, Direction, OneOrMany};
@@ -126,9 +125,9 @@ pub struct Cell {
     /// Options for its URLs. `{at}` stands for the rate.
     #[serde(default)]
     options: String,
-    /// Placement facts for its results: the kind of network, hops.
-    #[serde(default)]
-    pub placement: Map<String, Value>,
+    /// The published network, and the links between its two ends.
+    pub network: Option<String>,
+    pub hops: Option<u32>,
     /// The link in front of it.
     #[serde(default)]
     link: Option<LinkRates>,

@@ -8,7 +8,7 @@ mod replies;
 
 use serde_json::{Map, Value};
 
-use crate::plan::Direction;
+use crate::plan::{Direction, WaitMode};
 use crate::run::{CaseResult, DefectKind, RequestCounts, Warning};
 use crate::stats;
 use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
@@ -175,7 +175,7 @@ fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
     };
     let unpaced = case.pacing()?.get("kind")? == "closed";
     // The delay of a line with a rate is already known.
-    let may_be_busy = unpaced && case.line.is_empty();
+    let may_be_busy = unpaced && case.line.is_none();
     if case.workload != "throughput" || !sends_messages(case) || !may_be_busy {
         return None;
     }
@@ -198,9 +198,9 @@ pub fn sends_messages(case: &CaseResult) -> bool {
 }
 
 fn busy_poll_on_one_cpu(case: &CaseResult) -> Option<Warning> {
-    let cpu = |name: &str| case.placement.get(name).and_then(Value::as_u64);
-    let is_busy_polling = case.placement.get("wait").and_then(Value::as_str) == Some("spin");
-    (is_busy_polling && cpu("near_cpu").is_some() && cpu("near_cpu") == cpu("far_cpu")).then(|| {
+    let [client, server] = case.placement.pinned_cpus();
+    let is_busy_polling = case.placement.wait == Some(WaitMode::Spin);
+    (is_busy_polling && client.is_some() && client == server).then(|| {
         Warning::new(
             "spin_on_one_cpu",
             "both ends spin on the same CPU and take it from each other",
@@ -224,7 +224,7 @@ fn first_defect(case: &CaseResult, kinds: &[DefectKind]) -> String {
 
 fn corrupt(case: &CaseResult) -> Option<Warning> {
     let figures = &case.figures;
-    let remedy = match case.line.is_empty() {
+    let remedy = match case.line.is_none() {
         true => {
             "something changes or adds messages on the way, or the server does not speak this protocol: compare with \
                  another protocol or host"
@@ -292,7 +292,7 @@ fn line_errors(case: &CaseResult) -> Option<Warning> {
 
 fn beyond_line(case: &CaseResult) -> Option<Warning> {
     let p50 = case.figures.times.latency_ns.as_ref().and_then(|latency| latency.percentile("p50"));
-    let floor = case.line.get("floor_ns").and_then(Value::as_u64);
+    let floor = case.line.and_then(|line| line.floor_ns);
     let sooner =
         p50.zip(floor).is_some_and(|(p50, floor)| (p50 as f64) < floor as f64 * (1.0 - MIN_NOTABLE_CHANGE));
     let faster = case
@@ -344,7 +344,7 @@ fn few_samples(case: &CaseResult) -> Option<Warning> {
 
 fn line_settings_not_granted(case: &CaseResult) -> Option<Warning> {
     let requested = case.got.get("line_asked_bits_per_byte").and_then(Value::as_f64)?;
-    let granted = case.line.get("bits_per_byte").and_then(Value::as_f64)?;
+    let granted = case.line?.bits_per_byte;
     (requested != granted).then(|| {
         let text = |name: &str| case.got.get(name).and_then(Value::as_str).unwrap_or_default();
         Warning::new(

@@ -24,7 +24,7 @@ use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::plan::Plan;
 use linkgauge::protocol::ConnectionCache;
-use linkgauge::run::{Run, Warning};
+use linkgauge::run::{Run, Shaping, Warning};
 use linkgauge::schedule::{self, Observer, RunContext, RunEvent};
 use linkgauge::serve::raise_open_file_limit;
 use linkgauge::study::{CaseOutcome, PlannedCase, STUDIES, Study};
@@ -399,11 +399,15 @@ impl<'a> StudyRun<'a> {
         }
         for result in &mut run.cases {
             if let Some(path) = case.download.and_then(|download| download.link).or(case.link) {
-                result.shaped = explain::window::shaped_facts(path.delay, path.rate_to, path.rate_from);
+                result.shaped = Some(Shaping {
+                    delay_ns: path.delay.as_nanos() as u64,
+                    rate_to_bps: path.rate_to,
+                    rate_from_bps: path.rate_from,
+                });
             }
-            result.placement.extend(cell.placement.clone());
+            (result.placement.network, result.placement.hops) = (cell.network.clone(), cell.hops);
             if let (MeasuringSite::Lab, Some(name)) = (site, &cell.stand_in) {
-                result.placement.insert("stand_in".to_owned(), name.as_str().into());
+                result.placement.stand_in = Some(name.clone());
             }
         }
         Ok(run)

@@ -14,7 +14,6 @@ use crate::stats::fit::{FitPoint, LinearFit, least_squares, relative_least_squar
 mod render;
 mod rows;
 
-pub use rows::shaped_facts;
 use rows::{DownloadRow, DownloadRows, ExcludedRow};
 
 /// The window model in the list of models.

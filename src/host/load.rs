@@ -6,9 +6,8 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value};
-
 use super::read;
+use crate::run::HostLoad;
 
 /// With fewer ticks of all CPUs together, shares are too coarse.
 const MIN_TICKS: u64 = 20;
@@ -37,21 +36,6 @@ pub struct HostSnapshot {
     /// Total time in which some thread waited for a CPU.
     pressure_us: Option<u64>,
     processes: HashMap<u32, ProcessTime>,
-}
-
-/// Load during a measurement, as a share of its time. Shares of CPU time refer to all CPUs together.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct HostLoad {
-    /// CPU time of other programs: excludes this process and other processes of linkgauge, such as a server.
-    pub other_percent: Option<f64>,
-    /// The other program with the largest CPU time.
-    pub busiest: Option<String>,
-    /// CPU time that the hypervisor gave to other guests.
-    pub steal_percent: Option<f64>,
-    /// Time in which some thread of the host waited for a CPU.
-    pub pressure_percent: Option<f64>,
-    /// Longest wait for a CPU of any thread of this measurement.
-    pub wait_percent: Option<f64>,
 }
 
 impl HostSnapshot {
@@ -99,35 +83,6 @@ impl HostSnapshot {
             others.into_iter().filter(|(_, used)| *used > 0).max_by_key(|(name, used)| (*used, *name));
         load.busiest = busiest.map(|(name, _)| name.to_owned());
         load
-    }
-}
-
-impl HostLoad {
-    /// The maximum of both, figure by figure.
-    pub fn worst_of(self, other: HostLoad) -> HostLoad {
-        let max = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
-        let busiest = if other.other_percent > self.other_percent { other.busiest } else { self.busiest };
-        HostLoad {
-            other_percent: max(self.other_percent, other.other_percent),
-            busiest,
-            steal_percent: max(self.steal_percent, other.steal_percent),
-            pressure_percent: max(self.pressure_percent, other.pressure_percent),
-            wait_percent: max(self.wait_percent, other.wait_percent),
-        }
-    }
-
-    /// The facts for the run document.
-    pub fn facts(&self) -> Map<String, Value> {
-        let tenths =
-            |percent: Option<f64>| percent.map(|percent| Value::from((10.0 * percent).round() / 10.0));
-        let facts = [
-            ("host_other_cpu_percent", tenths(self.other_percent)),
-            ("host_busiest_program", self.busiest.clone().map(Value::from)),
-            ("host_steal_percent", tenths(self.steal_percent)),
-            ("host_cpu_pressure_percent", tenths(self.pressure_percent)),
-            ("host_cpu_wait_percent", tenths(self.wait_percent)),
-        ];
-        facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 }
 
@@ -233,8 +188,6 @@ mod tests {
         let worse = load.clone().worst_of(HostLoad { other_percent: Some(60.0), ..HostLoad::default() });
         assert_eq!((worse.other_percent, worse.busiest), (Some(60.0), None));
         assert_eq!(worse.wait_percent, Some(12.5));
-        let names: Vec<String> = load.facts().keys().cloned().collect();
-        assert_eq!(names.len(), 5, "{names:?}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::clock::wall_clock_date;
 use crate::plan::Direction;
-use crate::run::{CaseResult, Environment, Figures, Run, RunError, SCHEMA, TOOL, Warning};
+use crate::run::{CaseResult, Environment, Figures, Placement, Run, RunError, SCHEMA, TOOL, Warning};
 
 pub use samples::TimeUnit;
 
@@ -203,9 +203,9 @@ fn base_case(
         cpu: None,
         asked: requested,
         got: Map::new(),
-        line: Map::new(),
-        shaped: Map::new(),
-        placement: Map::new(),
+        line: None,
+        shaped: None,
+        placement: Placement::default(),
         repeats: Vec::new(),
         per_port: Vec::new(),
         thresholds: Vec::new(),

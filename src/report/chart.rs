@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::plan::Direction;
     use crate::report::sample_runs;
-    use crate::run::SeriesEntry;
+    use crate::run::{LineFacts, SeriesEntry};
 
     #[test]
     fn charts_of_a_workload_show_its_own_cases() {
@@ -157,8 +157,8 @@ mod tests {
             for (case, (bytes, rate, line)) in run.cases[3..].iter_mut().zip(rates) {
                 (case.message_bytes, case.figures.delivery.throughput_bps) = (bytes, Some(rate));
                 case.series = entries.clone();
-                case.line.insert("limit_bps".to_owned(), line.into());
-                case.line.insert("bits_per_second".to_owned(), line.into());
+                let facts = LineFacts { limit_bps: Some(line), bits_per_second: line, ..LineFacts::default() };
+                case.line = Some(facts);
             }
             let charts = run.cases.iter().flat_map(|case| case_charts(&run, case));
             for chart in charts.chain(workload_charts(&run, "latency")).chain(workload_charts(&run, "throughput")) {

@@ -27,6 +27,7 @@ use super::wording::{
 use super::{ReportOptions, study};
 use crate::explain::DeclaredFacts;
 use crate::explain::size::{self, SizeFit};
+use crate::plan::WaitMode;
 use crate::run::{CaseResult, Defect, Distribution, Figures, PartResult, Run, ThresholdResult, Warning};
 use crate::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
 
@@ -121,11 +122,16 @@ fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
         .into_iter()
         .map(|name| context! { name => display_name(name), asked => format_fact(name, case.asked.get(name)), got => format_fact(name, case.got.get(name)) })
         .collect();
-    let groups = [("Line", &case.line), ("Shaped link", &case.shaped), ("Placement", &case.placement)];
+    let groups = [
+        ("Line", serde_json::to_value(case.line)),
+        ("Shaped link", serde_json::to_value(case.shaped)),
+        ("Placement", serde_json::to_value(&case.placement)),
+    ];
     let groups: Vec<Value> = groups
         .into_iter()
-        .filter(|(_, map)| !map.is_empty())
-        .map(|(title, map)| context! { title => title, facts => fact_contexts(map) })
+        .filter_map(|(title, facts)| Some((title, fact_contexts(facts.ok()?.as_object()?))))
+        .filter(|(_, facts)| !facts.is_empty())
+        .map(|(title, facts)| context! { title, facts })
         .collect();
     let parts = [("Repetitions", &case.repeats), ("Ports", &case.per_port)];
     let parts: Vec<Value> = parts
@@ -144,7 +150,7 @@ fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
     context! {
         number => number,
         endpoint => case.endpoint.clone(),
-        spins => wait_mode(case) == "spin",
+        spins => wait_mode(case) == WaitMode::Spin,
         workload => case.workload.clone(),
         sentence => keep_units_together(&case_sentence(case)),
         complete => case.complete,

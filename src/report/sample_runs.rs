@@ -5,12 +5,12 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use serde_json::{Map, Value, json};
 
-use crate::plan::Direction;
+use crate::plan::{Direction, WaitMode};
 use crate::run::{
-    CaseResult, CpuUse, Defect, DefectKind, Delivery, Distribution, Environment, Figures, LineErrors,
-    MessageCounts, MissedFrame, MissedFrames, OneWayFigures, PartResult, RecordCounts, RecordFault,
-    RecordFaultKind, RequestCounts, RoundTripTimes, Run, SCHEMA, SeriesEntry, StudyResult, StudyRow,
-    StudyTable, ThresholdResult, Warning,
+    CaseResult, CpuChoice, CpuUse, Defect, DefectKind, Delivery, Distribution, Environment, Figures,
+    LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames, OneWayFigures, PartResult, Placement,
+    RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes, Run, SCHEMA, SeriesEntry,
+    Shaping, StudyResult, StudyRow, StudyTable, ThresholdResult, Warning,
 };
 use crate::stats::Interval;
 
@@ -134,14 +134,20 @@ fn case(
         cpu: None,
         asked: Map::new(),
         got: Map::new(),
-        line: Map::new(),
-        shaped: Map::new(),
-        placement: Map::new(),
+        line: None,
+        shaped: None,
+        placement: Placement::default(),
         repeats: Vec::new(),
         per_port: Vec::new(),
         thresholds: Vec::new(),
         warnings: Vec::new(),
     }
+}
+
+/// Serial lines at 9600 baud, 8N1.
+fn line_facts(ports: u32) -> LineFacts {
+    let limit_bps = Some(7680.0 * f64::from(ports));
+    LineFacts { bits_per_second: 9600.0, bits_per_byte: 10.0, limit_bps, floor_ns: None }
 }
 
 fn part(endpoint: &str, figures: Figures) -> PartResult {
@@ -226,7 +232,12 @@ pub fn full() -> Run {
     latency.repeats = [13_000, 13_080, 12_960].map(|base| part(tcp, latency_figures(base, 10_000))).into();
     latency.asked = map(json!({"rate_per_second": 100, "timeout_ns": 1_000_000_000, "nodelay": true}));
     latency.got = map(json!({"nodelay": true, "mss_bytes": 32_768, "send_buffer_bytes": 2_626_560}));
-    latency.placement = map(json!({"near_cpu": 0, "far_cpu": 1, "wait": "block"}));
+    latency.placement = Placement {
+        near_cpu: Some(CpuChoice::Number(0)),
+        far_cpu: Some(CpuChoice::Number(1)),
+        wait: Some(WaitMode::Block),
+        ..Placement::default()
+    };
     latency.warnings = vec![near_floor()];
 
     let mut ports = case(
@@ -243,11 +254,9 @@ pub fn full() -> Run {
         .zip(7001..)
         .map(|(base, port)| part(&format!("tcp://moxa-5610.example:{port}"), latency_figures(*base, 10_000)))
         .collect();
-    ports.line = map(
-        json!({"bits_per_second": 9600, "bits_per_byte": 10, "limit_bps": 23_040, "floor_ns": 1_041_667}),
-    );
+    ports.line = Some(LineFacts { floor_ns: Some(1_041_667), ..line_facts(3) });
     ports.latency_spread = Some(1.015);
-    ports.shaped = map(json!({"delay_ns": 500_000_000, "loss": 0.01}));
+    ports.shaped = Some(Shaping { delay_ns: 500_000_000, rate_to_bps: 8e6, rate_from_bps: 80e3 });
     ports.warnings = vec![near_floor()];
 
     let mut lossy =
@@ -351,13 +360,11 @@ fn threshold_results() -> Vec<ThresholdResult> {
 /// Loops through plugs on serial lines: one without faults, and several simultaneous ones with faults.
 pub fn serial_line() -> Run {
     let (serial, loop_) = ("serial:///dev/ttyUSB0?baud=9600", Direction::Loop);
-    let lines =
-        |ports: u32| map(json!({"bits_per_second": 9600, "bits_per_byte": 10, "limit_bps": 7680 * ports}));
     let mut good = case(serial, "throughput", loop_, 8, rate_figures(7671.3));
     good.figures.delivery.line_rate_percent = Some(99.886);
-    good.line = lines(1);
+    good.line = Some(line_facts(1));
     let mut bad = case(serial, "throughput", loop_, 8, rate_figures(29_010.0));
-    (bad.ports, bad.line, bad.fairness) = (4, lines(4), Some(0.9451));
+    (bad.ports, bad.line, bad.fairness) = (4, Some(line_facts(4)), Some(0.9451));
     bad.thresholds = threshold_results();
     let figures = &mut bad.figures;
     figures.delivery.line_rate_percent = Some(94.434);
@@ -513,8 +520,8 @@ pub fn hostile() -> Run {
         (case.endpoint, case.peer, case.method) = (script(), script(), script());
         case.asked = map(json!({script(): {script(): script()}}));
         case.got = case.asked.clone();
-        (case.line, case.shaped, case.placement) =
-            (case.asked.clone(), case.asked.clone(), case.asked.clone());
+        case.placement.stand_in = Some(script());
+        case.placement.host_load.busiest = Some(script());
         case.warnings = run.warnings.clone();
         case.thresholds = vec![ThresholdResult { threshold: script(), measured: script(), kept: false }];
         case.figures.histogram_hdr_v2 = Some(script());

@@ -308,7 +308,7 @@ fn stand_in_notes(run: &Run, table: &StudyTable) -> Vec<String> {
     for row in table.rows.iter().filter(|row| row.stand_in) {
         let number = row.case.unwrap_or_default();
         let case = run.cases.get(number.wrapping_sub(1));
-        if let Some(name) = case.and_then(|case| case.placement.get("stand_in")?.as_str()) {
+        if let Some(name) = case.and_then(|case| case.placement.stand_in.as_deref()) {
             cases.entry(name).or_default().insert(number);
         }
     }

@@ -139,7 +139,7 @@ impl ReportTable {
             format_size(case),
             case.ports.to_string(),
             case.parallel.to_string(),
-            wait_mode(case).to_owned(),
+            wait_mode(case).name().to_owned(),
             format_cpus(case),
         ];
         for row in (shown.rows)(case) {
@@ -292,9 +292,8 @@ fn format_cpus(case: &CaseResult) -> String {
     if case.got.get("threads").and_then(Value::as_u64) == Some(1) {
         return String::new();
     }
-    let cpu = |name: &str| case.placement.get(name).and_then(Value::as_u64).map(|cpu| cpu.to_string());
-    match (cpu("near_cpu"), cpu("far_cpu")) {
-        (None, None) => "any".to_owned(),
-        (client, server) => [client, server].map(|cpu| cpu.unwrap_or_else(|| "any".to_owned())).join(","),
+    match case.placement.pinned_cpus() {
+        [None, None] => "any".to_owned(),
+        cpus => cpus.map(|cpu| cpu.map_or("any".to_owned(), |cpu| cpu.to_string())).join(","),
     }
 }

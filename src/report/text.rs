@@ -19,6 +19,8 @@ use super::wording::{
 use super::{Detail, ReportOptions};
 use crate::explain::{DeclaredFacts, size};
 use crate::run::{CaseResult, Distribution, Run, StudyResult, Warning};
+use crate::plan::WaitMode;
+use crate::run::{CaseResult, Distribution, Run, Warning};
 use crate::units::{format_bit_rate, format_nanoseconds};
 
 /// Minimum width. A narrower terminal wraps the lines itself.

@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 use crate::endpoint::Endpoint;
 use crate::explain::size::SizeFit;
 use crate::metric::Metric;
-use crate::plan::Direction;
+use crate::plan::{Direction, WaitMode};
 use crate::run::{CaseResult, Distribution, Figures, MissedFrame, OneWayFigures, Run, ThresholdResult};
 use crate::units::{self, format_bit_rate, format_bytes, format_count, format_nanoseconds};
 
 /// How client and server waited; blocking by default.
-pub fn wait_mode(case: &CaseResult) -> &str {
-    case.placement.get("wait").and_then(Value::as_str).unwrap_or("block")
+pub fn wait_mode(case: &CaseResult) -> WaitMode {
+    case.placement.wait.unwrap_or_default()
 }
 
 /// Not measured, or the sample was too small.
@@ -115,17 +115,17 @@ pub fn format_percentile(distribution: Option<&Distribution>, name: &str) -> Str
 
 /// Time of the message on the line, one way, in nanoseconds.
 pub fn line_time_ns(case: &CaseResult) -> Option<f64> {
-    case.line.get("floor_ns").and_then(Value::as_f64)
+    Some(case.line?.floor_ns? as f64)
 }
 
 /// Maximum payload rate of all lines of the case together, in bits per second.
 pub fn line_limit_bps(case: &CaseResult) -> Option<f64> {
-    case.line.get("limit_bps").and_then(Value::as_f64)
+    case.line?.limit_bps
 }
 
 /// The rate of one line of the case, in bits per second including framing.
 pub fn line_rate_bps(case: &CaseResult) -> Option<f64> {
-    case.line.get("bits_per_second").and_then(Value::as_f64)
+    Some(case.line?.bits_per_second)
 }
 
 /// Percentage of the line rate: `99.9 %`.

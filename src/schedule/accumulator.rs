@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::check::CheckedCase;
-use crate::host::load::{HostLoad, HostSnapshot};
+use crate::host::load::HostSnapshot;
 use crate::link::LinkRate;
-use crate::plan::{Direction, WaitMode};
+use crate::plan::Direction;
 use crate::protocol::{ClientSession, Flow, ReadyCase};
-use crate::run::{CaseResult, CpuUse, Delivery, Figures, PartResult, SPLIT_FACT, Warning};
+use crate::run::{CaseResult, CpuUse, Delivery, Figures, HostLoad, PartResult, Placement, SPLIT_FACT, Warning};
 use crate::sample::Recorder;
 use crate::stats;
 use crate::warnings;
@@ -247,7 +247,7 @@ impl CaseAccumulator {
             asked: self.requested,
             got: self.effective,
             line: line_figures::line_facts(case, &self.link_rates),
-            shaped: Map::new(),
+            shaped: None,
             placement: placement(case, self.host_load.as_ref()),
             repeats: if self.repetitions.len() > 1 { self.repetitions } else { Vec::new() },
             per_port: self.per_endpoint,
@@ -326,14 +326,13 @@ fn set_intervals(figures: &mut Figures, parts: &[PartResult]) {
     figures.within_run_intervals.clear();
 }
 
-/// Placement of both programs, wait mode and host load. Figures cannot be compared without them.
-fn placement(case: &ReadyCase, load: Option<&HostLoad>) -> Map<String, Value> {
-    let cpu = |cpu: Option<u32>| cpu.map_or_else(|| Value::from("any"), Value::from);
-    let mut placement = Map::new();
-    placement.insert("near_cpu".to_owned(), cpu(case.load.cpu));
-    placement.insert("far_cpu".to_owned(), cpu(case.server_cpu));
-    placement
-        .insert("wait".to_owned(), if case.load.wait == WaitMode::Spin { "spin" } else { "block" }.into());
-    placement.extend(load.map(HostLoad::facts).unwrap_or_default());
-    placement
+/// Placement of both programs, wait mode and host load.
+fn placement(case: &ReadyCase, load: Option<&HostLoad>) -> Placement {
+    Placement {
+        near_cpu: Some(case.load.cpu.into()),
+        far_cpu: Some(case.server_cpu.into()),
+        wait: Some(case.load.wait),
+        host_load: load.map(HostLoad::rounded).unwrap_or_default(),
+        ..Placement::default()
+    }
 }

@@ -524,7 +524,7 @@ fn lost_requests_count_as_latest() {
 #[test]
 fn network_kind_is_a_fact_of_the_case() {
     let study = wireless();
-    let hops = |cell: &str| study.find_cell(cell).unwrap().placement.get("hops").and_then(Value::as_u64);
+    let hops = |cell: &str| study.find_cell(cell).unwrap().hops;
     assert_eq!(["tcp", "udp-ad-hoc", "rfcomm"].map(hops), [Some(4), Some(1), Some(1)]);
-    assert!(study.cells.iter().all(|cell| cell.placement.contains_key("network")));
+    assert!(study.cells.iter().all(|cell| cell.network.is_some()));
 }

@@ -1,7 +1,5 @@
 //! Marks figures that were measured while other programs kept the host busy.
 
-use serde_json::Value;
-
 use crate::run::{CaseResult, Warning};
 
 /// Other programs that use less of all CPUs than this do not disturb a measurement.
@@ -16,9 +14,10 @@ const MIN_STEAL_PERCENT: f64 = 2.0;
 
 /// Other programs kept the host busy, and the measurement or its lab or server had to wait for them.
 pub fn host_busy(case: &CaseResult) -> Option<Warning> {
-    let percent = |name: &str| case.placement.get(name).and_then(Value::as_f64).unwrap_or(0.0);
-    let (others, stolen) = (percent("host_other_cpu_percent"), percent("host_steal_percent"));
-    let (waited, pressure) = (percent("host_cpu_wait_percent"), percent("host_cpu_pressure_percent"));
+    let load = &case.placement.host_load;
+    let [others, stolen, waited, pressure] =
+        [load.other_percent, load.steal_percent, load.wait_percent, load.pressure_percent]
+            .map(|percent| percent.unwrap_or(0.0));
     let by_others = others >= MIN_OTHER_CPU_PERCENT
         && (waited >= MIN_CPU_WAIT_PERCENT || pressure >= MIN_CPU_PRESSURE_PERCENT);
     if !by_others && stolen < MIN_STEAL_PERCENT {
@@ -26,8 +25,7 @@ pub fn host_busy(case: &CaseResult) -> Option<Warning> {
     }
     let mut what = Vec::new();
     if by_others {
-        let busiest = case.placement.get("host_busiest_program").and_then(Value::as_str);
-        let busiest = busiest.map(|name| format!(" ({name} most)")).unwrap_or_default();
+        let busiest = load.busiest.as_ref().map(|name| format!(" ({name} most)")).unwrap_or_default();
         what.push(format!("other programs used {others:.0} % of this host's CPU time{busiest}"));
         what.push(format!("some thread waited for a CPU for {pressure:.0} % of the time"));
         what.push(format!("a measuring thread for {waited:.0} %"));

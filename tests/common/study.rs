@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use linkgauge::run::{Run, StudyRow};
+use linkgauge::run::{Placement, Run, StudyRow};
 
 use crate::program::{Ended, run};
 
@@ -41,6 +41,6 @@ pub fn column<'a>(run: &'a Run, table: &str, column: &str) -> Vec<&'a StudyRow> 
     table.rows.iter().filter(|row| row.column == column).collect()
 }
 
-pub fn placement<'a>(run: &'a Run, row: &StudyRow, name: &str) -> Option<&'a serde_json::Value> {
-    run.cases[row.case.unwrap() - 1].placement.get(name)
+pub fn placement<'a>(run: &'a Run, row: &StudyRow) -> &'a Placement {
+    &run.cases[row.case.unwrap() - 1].placement
 }

@@ -18,7 +18,7 @@ fn a_guest_measures_cells_that_this_host_cannot() {
         let case = &run.cases[row.case.unwrap() - 1];
         assert!(row.stand_in && case.complete && case.figures.counts.received > 0, "{row:?}");
         let is_here = row.planned_case.contains("linx-intra");
-        let place = case.placement.get("guest").and_then(|guest| guest.as_str());
+        let place = case.placement.guest.as_deref();
         assert_eq!((row.guest, place.is_some()), (!is_here, !is_here), "{row:?}");
         assert!(place.is_none_or(|place| place.contains("counted in instructions")), "{place:?}");
     }
@@ -34,7 +34,7 @@ fn bluetooth_is_measured_between_two_controllers() {
         for table in ["1", "2", "3", "4"] {
             for row in column(&run, table, link) {
                 assert!(row.measured.is_some() && row.stand_in, "{row:?}\n{}", ended.stderr);
-                assert_eq!(placement(&run, row, "stand_in"), Some(&"virtual controller: no radio".into()));
+                assert_eq!(placement(&run, row).stand_in.as_deref(), Some("virtual controller: no radio"));
             }
         }
     }
@@ -52,7 +52,7 @@ fn a_bluetooth_adapter_is_a_line_behind_a_channel() {
     for row in column(&run, "7", "Bluetooth, 4 ports") {
         // A line never gives a character before its time.
         assert!(row.measured >= row.limit && is_sound(row) && row.stand_in, "{row:?}");
-        assert_eq!(placement(&run, row, "stand_in"), Some(&"virtual controller: no radio".into()));
+        assert_eq!(placement(&run, row).stand_in.as_deref(), Some("virtual controller: no radio"));
     }
     assert!(words(&ended).contains("(virtual controller: no radio)"), "{}", ended.stdout);
 }

@@ -39,11 +39,11 @@ fn an_emulated_logger_matches_the_prediction() {
         let case = &run.cases[row.case.unwrap() - 1];
         assert_eq!(case.figures.delivery.delivered_bytes, Some(9910));
         assert_eq!(case.figures.requests.unwrap().round_trips, 10);
-        assert_eq!(case.placement["stand_in"], "emulated logger");
+        assert_eq!(case.placement.stand_in.as_deref(), Some("emulated logger"));
         // The clock was read through the same link before.
         let clock = &run.cases[row.case.unwrap() - 2];
         assert_eq!((clock.workload.as_str(), &clock.endpoint), ("latency", &case.endpoint));
-        let least = case.shaped.get("delay_ns").map_or(0, |delay| 2 * delay.as_u64().unwrap());
+        let least = case.shaped.map_or(0, |shaped| 2 * shaped.delay_ns);
         assert!(clock.figures.times.latency_ns.as_ref().unwrap().min >= least);
     }
 }

@@ -8,8 +8,8 @@ fn every_figure_of_the_study_has_a_measured_counterpart() {
     let (run, ended) = reproduced("wireless", &["--table", "1,2", "--cell", "tcp,udp-ad-hoc"]);
     for (link, hops) in [("TCP", 4), ("UDP ad-hoc", 1)] {
         let times = column(&run, "1", link);
-        assert_eq!(placement(&run, times[0], "hops"), Some(&hops.into()));
-        assert_eq!(placement(&run, times[0], "stand_in"), Some(&"shaper profile wifi: no radio".into()));
+        assert_eq!(placement(&run, times[0]).hops, Some(hops));
+        assert_eq!(placement(&run, times[0]).stand_in.as_deref(), Some("shaper profile wifi: no radio"));
         let deciles: Vec<f64> = times[1..].iter().map(|row| row.measured.unwrap()).collect();
         assert_eq!(deciles.len(), 9);
         assert!(deciles.is_sorted() && times.iter().all(|row| is_sound(row)), "{times:?}");
@@ -33,7 +33,7 @@ fn links_named_by_on_are_measured_in_their_columns() {
     assert_eq!(run.cases.len(), 2);
     let missed = column(&run, "4", "TCP");
     assert!(missed.iter().all(|row| row.measured.is_some() && !row.stand_in), "{missed:?}");
-    assert_eq!(placement(&run, missed[0], "stand_in"), None);
+    assert_eq!(placement(&run, missed[0]).stand_in, None);
     assert!(column(&run, "1", "RFCOMM").iter().all(|row| row.measured.is_none()));
 }
 

@@ -20,8 +20,6 @@ use super::super::lab::vm::{GuestFlags, wait_for_guest};
 use super::super::measure::ProgressDisplay;
 use super::{MeasuringSite, NOT_SELECTED, StudyRun, min_duration, runnable_cases};
 
-/// Fact of a case: the guest in which it was measured.
-const PLACEMENT_FACT: &str = "guest";
 /// Time to start a guest, including the first download of modules.
 const START_ALLOWANCE: Duration = Duration::from_secs(600);
 /// Factor of the duration on an emulated CPU.
@@ -57,7 +55,7 @@ pub fn lab_site(study: &Study, cell: &Cell, vm: bool, inside: Option<&str>) -> M
 
 /// Descriptions of the guests that measured results.
 pub fn guest_descriptions(run: &Run) -> Vec<String> {
-    let guests = run.cases.iter().filter_map(|case| case.placement.get(PLACEMENT_FACT)?.as_str());
+    let guests = run.cases.iter().filter_map(|case| case.placement.guest.as_deref());
     let mut guests: Vec<String> = guests.map(str::to_owned).collect();
     guests.sort_unstable();
     guests.dedup();
@@ -175,7 +173,7 @@ impl StudyRun<'_> {
         let begun = self.run.cases.len();
         let count = run.cases.len();
         self.run.cases.extend(run.cases.into_iter().map(|mut case| {
-            case.placement.insert(PLACEMENT_FACT.to_owned(), guest.as_str().into());
+            case.placement.guest = Some(guest.as_str().to_owned());
             case
         }));
         let asked: BTreeMap<&str, usize> =

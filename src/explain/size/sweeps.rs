@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::super::{DeclaredFacts, ExplainError};
 use crate::plan::Direction;
-use crate::run::{CaseResult, Run};
+use crate::run::{CaseResult, Run, Shaping};
 use crate::study::{PublishedTime, Study};
 
 /// The time of a message of one size.
@@ -172,8 +172,8 @@ struct SweepKey<'a> {
     method: &'a str,
     settings: String,
     /// The line: links of one place may have different rates.
-    line: [Option<&'a Value>; 2],
-    shaping: &'a Map<String, Value>,
+    line: Option<[f64; 2]>,
+    shaping: Option<Shaping>,
 }
 
 impl<'a> SweepKey<'a> {
@@ -189,8 +189,8 @@ impl<'a> SweepKey<'a> {
             method: &case.method,
             settings: case.settings_label(),
             // Not all line facts: the time of a message on the line depends on its size.
-            line: ["bits_per_second", "bits_per_byte"].map(|name| case.line.get(name)),
-            shaping: &case.shaped,
+            line: case.line.map(|line| [line.bits_per_second, line.bits_per_byte]),
+            shaping: case.shaped,
         }
     }
 
@@ -216,8 +216,11 @@ fn line_limit(case: &CaseResult, declared: &DeclaredFacts) -> Option<LineLimit> 
         return None;
     }
     let limit = |line_by| move |line_limit_bps| LineLimit { line_limit_bps, line_by };
-    let shaped = if case.direction == Direction::Receive { "rate_from_bps" } else { "rate_to_bps" };
-    let line = case.line.get("limit_bps").or_else(|| case.shaped.get(shaped)).and_then(Value::as_f64);
+    let shaped = case.shaped.map(|shaped| match case.direction {
+        Direction::Receive => shaped.rate_from_bps,
+        Direction::Loop | Direction::Send | Direction::Both => shaped.rate_to_bps,
+    });
+    let line = case.line.and_then(|line| line.limit_bps).or(shaped);
     declared_line_limit(declared)
         .or(line.filter(|bps| *bps > 0.0).map(limit(LineSource::Line)))
         .or_else(|| interface_bps(case.got.get("interface")?).map(limit(LineSource::Interface)))

@@ -3,7 +3,7 @@
 use super::sweeps::SizeSweep;
 use super::*;
 use crate::report::{ReportOptions, sample_runs, write_findings};
-use crate::run::{CaseResult, Figures};
+use crate::run::{CaseResult, Figures, LineFacts, Shaping};
 
 /// Payload rate of a link with Ethernet frames of LINX: 1488 of 1538 bytes.
 fn ethernet_limit(bits_per_second: f64) -> LineLimit {
@@ -208,12 +208,12 @@ fn breakpoint_names_the_sizes_between() {
 
 #[test]
 fn line_limit_comes_from_flag_link_or_interface() {
-    let cases = |interface: serde_json::Value, line: serde_json::Value| {
+    let cases = |interface: serde_json::Value, line: Option<LineFacts>| {
         let mut cases: Vec<CaseResult> =
             doubling_sizes().map(|size| load_case(size, 8.0 * f64::from(size))).collect();
         for case in &mut cases {
             case.got.insert("interface".to_owned(), interface.clone());
-            case.line = line.as_object().unwrap().clone();
+            case.line = line;
         }
         cases
     };
@@ -222,7 +222,7 @@ fn line_limit_comes_from_flag_link_or_interface() {
         serde_json::json!({ "kind": "ethernet", "driver": "e1000e", "speed_mbit": 1000, "mtu_bytes": 1500 });
     let mut pair = card.clone();
     pair["stacked"] = true.into();
-    let (none, baud) = (serde_json::json!({}), serde_json::json!({ "limit_bps": 7680.0 }));
+    let (none, baud) = (None, Some(LineFacts { limit_bps: Some(7680.0), ..LineFacts::default() }));
     let declared = DeclaredFacts { line_bps: Some(1e9) };
     let of = |limit: Option<LineLimit>| limit.map(|limit| (limit.line_by, limit.line_limit_bps.round()));
     assert_eq!(
@@ -282,21 +282,22 @@ fn cases_that_differ_in_more_than_size_are_separate_sweeps() {
 #[test]
 fn different_line_rates_are_separate_sweeps() {
     // A study of rates: a faster line has larger messages.
-    let over = |name: &str, shaped: bool| {
+    let over = |set: &dyn Fn(&mut LineFacts, &mut Shaping, u32)| {
         let faster = doubling_sizes().map(|size| {
             let mut case = load_case(size, 5e3);
-            let facts = if shaped { &mut case.shaped } else { &mut case.line };
-            facts.insert(name.to_owned(), size.into());
+            let (mut line, mut shaping) = (LineFacts::default(), Shaping::default());
+            set(&mut line, &mut shaping, size);
+            (case.line, case.shaped) = (Some(line), Some(shaping));
             case
         });
         fit_cases(faster.collect(), &UNDECLARED)
     };
-    assert_eq!(over("bits_per_second", false), []);
-    assert_eq!(over("bits_per_byte", false), []);
-    assert_eq!(over("rate_to_bps", true), []);
-    assert_eq!(over("delay_ns", true), []);
-    // `floor_ns` is the time of a message on the line.
-    assert_eq!(over("floor_ns", false).len(), 1);
+    assert_eq!(over(&|line, _, size| line.bits_per_second = size.into()), []);
+    assert_eq!(over(&|line, _, size| line.bits_per_byte = size.into()), []);
+    assert_eq!(over(&|_, shaping, size| shaping.rate_to_bps = size.into()), []);
+    assert_eq!(over(&|_, shaping, size| shaping.delay_ns = size.into()), []);
+    // The time of a message on the line depends on its size.
+    assert_eq!(over(&|line, _, size| line.floor_ns = Some(size.into())).len(), 1);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! tables.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -92,7 +91,7 @@ impl DownloadRows {
             let name = row_name(run, index);
             let rate = case.figures.delivery.throughput_bps.filter(|rate| PLAUSIBLE_RATES_BPS.contains(rate));
             let measured = median_round_trip_ns(run, case);
-            let configured = shaped_number(case, "delay_ns").map(|delay| 2.0 * delay);
+            let configured = case.shaped.map(|shaped| 2.0 * shaped.delay_ns as f64);
             let configured = configured.filter(|round_trip| PLAUSIBLE_ROUND_TRIPS_NS.contains(round_trip));
             if case.figures.requests.is_some_and(|requests| requests.window > 1) {
                 rows.exclude(name, "more than one request was under way at once");
@@ -109,7 +108,9 @@ impl DownloadRows {
                         case: Some(index + 1),
                         round_trip_ns,
                         round_trip_measured: measured.is_some(),
-                        configured_bps: shaped_number(case, "rate_from_bps")
+                        configured_bps: case
+                            .shaped
+                            .map(|shaped| shaped.rate_from_bps)
                             .filter(|rate| PLAUSIBLE_RATES_BPS.contains(rate)),
                         throughput_bps,
                     });
@@ -186,23 +187,9 @@ fn median_round_trip_ns(run: &Run, case: &CaseResult) -> Option<f64> {
     PLAUSIBLE_ROUND_TRIPS_NS.contains(&typical).then_some(typical)
 }
 
-fn shaped_number(case: &CaseResult, name: &str) -> Option<f64> {
-    case.shaped.get(name).and_then(Value::as_f64)
-}
-
 /// The replacement for hardware, as declared by the user or reported by the remote.
 fn stand_in_name(case: &CaseResult) -> Option<String> {
-    let named = case.placement.get("stand_in").and_then(Value::as_str).map(str::to_owned);
+    let named = case.placement.stand_in.clone();
     let emulated = case.got.get("emulated").and_then(Value::as_bool).filter(|emulated| *emulated);
     named.or(emulated.map(|_| "emulated logger".to_owned()))
-}
-
-/// The facts that a shaped link adds to the document. `shaped_number` reads them.
-pub fn shaped_facts(delay: Duration, rate_to: f64, rate_from: f64) -> serde_json::Map<String, Value> {
-    let facts = [
-        ("delay_ns", Value::from(delay.as_nanos() as u64)),
-        ("rate_to_bps", rate_to.into()),
-        ("rate_from_bps", rate_from.into()),
-    ];
-    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

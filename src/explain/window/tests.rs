@@ -1,11 +1,9 @@
 //! The published table, and synthetic downloads with known causes.
 
-use serde_json::Value;
-
 use super::*;
 use crate::explain::FindingBlock;
 use crate::report::{ReportOptions, sample_runs, write_findings};
-use crate::run::{CaseResult, Figures, RequestCounts, Run};
+use crate::run::{CaseResult, Figures, RequestCounts, Run, Shaping};
 use crate::study::Study;
 
 fn published_window() -> WindowModel {
@@ -84,6 +82,10 @@ fn download_case(number: usize, round_trip: f64, capacity: f64) -> CaseResult {
     case
 }
 
+fn shaped(delay: std::time::Duration, rate_to_bps: f64, rate_from_bps: f64) -> Option<Shaping> {
+    Some(Shaping { delay_ns: delay.as_nanos() as u64, rate_to_bps, rate_from_bps })
+}
+
 /// Identical round trips at the URL of a download.
 fn latency_case(number: usize, round_trip: f64) -> CaseResult {
     let mut case = download_case(number, round_trip, 1.0);
@@ -127,7 +129,7 @@ fn configured_delay_replaces_measured_round_trips() {
     let shaped = |(number, rtt): (usize, &f64)| {
         let mut case = download_case(number, *rtt, 10_000.0);
         let delay = std::time::Duration::from_secs_f64(rtt / 2.0);
-        case.shaped = shaped_facts(delay, 8e6, 80_000.0);
+        case.shaped = shaped(delay, 8e6, 80_000.0);
         case.got.insert("emulated".to_owned(), true.into());
         case
     };
@@ -147,7 +149,7 @@ fn rows_of_other_rates_are_excluded_when_the_rate_matters() {
         [(0.1, 10e3), (0.4, 10e3), (1.0, 10e3), (2.0, 10e3), (0.1, 1e6), (0.04, 1e6)].into_iter().enumerate()
     {
         let mut case = download_case(number, rtt, capacity);
-        case.shaped = shaped_facts(std::time::Duration::from_secs_f64(rtt / 2.0), 8e6, 8.0 * capacity);
+        case.shaped = shaped(std::time::Duration::from_secs_f64(rtt / 2.0), 8e6, 8.0 * capacity);
         cases.push(case);
     }
     let window = WindowModel::fit(&Evidence::Run(&run_of(cases.clone()))).unwrap();
@@ -218,8 +220,7 @@ fn implausible_figures_do_not_panic() {
     for (case, (delay, rate)) in
         cases.iter_mut().zip([(0.0, 1e-300), (1e300, 1e300), (-5.0, 8.0), (1e12, f64::MAX), (3e9, 1.0)])
     {
-        case.shaped.insert("delay_ns".to_owned(), Value::from(delay));
-        case.shaped.insert("rate_from_bps".to_owned(), Value::from(rate));
+        case.shaped = Some(Shaping { delay_ns: delay as u64, rate_to_bps: rate, rate_from_bps: rate });
         case.figures.delivery.throughput_bps = Some(rate);
     }
     if let Ok(window) = WindowModel::fit(&Evidence::Run(&run_of(cases))) {

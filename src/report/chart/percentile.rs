@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::axes::{AxisUnit, y_axis};
 use super::{Chart, MAX_CURVE_POINTS, build_chart};
+use crate::plan::WaitMode;
 use crate::report::decode_figures_histogram;
 use crate::report::presentation::is_latency;
 use crate::report::svg::{Axis, COLOUR_COUNT, ChartSeries};
@@ -61,7 +62,7 @@ pub fn side_by_side_chart(run: &Run) -> Option<Chart> {
         return None;
     }
     let curves = cases().filter_map(|(index, case)| {
-        let spin = if wait_mode(case) == "spin" { ", spin" } else { "" };
+        let spin = if wait_mode(case) == WaitMode::Spin { ", spin" } else { "" };
         let label = format!(
             "{}: {}{spin}, {}",
             index + 1,

@@ -3,6 +3,7 @@
 use super::axes::{AxisUnit, linear_axis, log_axis_with_ticks, y_axis};
 use super::{Chart, build_chart};
 use crate::report::presentation::is_latency;
+use crate::plan::WaitMode;
 use crate::report::svg::{ChartSeries, SeriesKind};
 use crate::report::wording::{host_and_date, line_limit_bps, line_rate_bps, shorten, wait_mode};
 use crate::run::{CaseResult, Run};
@@ -83,7 +84,7 @@ impl SweepChart {
         for (endpoint, case) in cases.iter().filter(|(_, case)| !is_latency(case)) {
             let Some(at) = value(case) else { continue };
             let ports = if case.ports > 1 { format!(", {} ports", case.ports) } else { String::new() };
-            let spin = if wait_mode(case) == "spin" { ", spin" } else { "" };
+            let spin = if wait_mode(case) == WaitMode::Spin { ", spin" } else { "" };
             let parallel = if case.parallel > 1 { format!(" × {}", case.parallel) } else { String::new() };
             let label = format!(
                 "{}{spin}{ports}{parallel}, {}, {}",

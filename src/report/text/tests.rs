@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::report::sample_runs;
+use crate::run::Placement;
 
 const FULL: ReportOptions = ReportOptions { colour: false, width: 80, unicode: true, detail: Detail::Full };
 
@@ -360,7 +361,7 @@ fn endpoints_that_do_not_fit() {
     ");
     for case in &mut run.cases {
         (case.message_bytes, case.ports, case.peer) = (1, 1, "echo".to_owned());
-        case.placement.clear();
+        case.placement = Placement::default();
     }
     insta::assert_snapshot!(render_text(&run, FULL).lines().take(5).collect::<Vec<_>>().join("\n"), @r"
     A Friday in the lab: 3 latency cases: p50 13.8 µs to 2.22 ms, 600 of 30 000 lost
@@ -382,9 +383,9 @@ fn many_links() -> Run {
         case.figures.times.response_ns = None;
         case.figures.times.missed_frames = None;
         case.warnings.clear();
-        case.placement.clear();
+        case.placement = Placement::default();
     }
-    run.cases[1].placement.insert("wait".to_owned(), "spin".into());
+    run.cases[1].placement.wait = Some(WaitMode::Spin);
     (run.title, run.interrupted) = (Some("demo on gauge-1".to_owned()), false);
     run
 }
@@ -440,7 +441,7 @@ fn a_line_for_each_of_many_links() {
 #[test]
 fn common_values_are_stated_once() {
     let mut run = many_links();
-    run.cases[1].placement.clear();
+    run.cases[1].placement = Placement::default();
     (run.cases[4].peer, run.cases[4].endpoint) = ("echo".to_owned(), "icmp://gauge-4.example".to_owned());
     let text = render_text(&run, FULL);
     insta::assert_snapshot!(text.lines().skip(2).take(8).collect::<Vec<_>>().join("\n"), @r"

@@ -1,11 +1,9 @@
 //! Figures that need the link rate: share of the rate, line errors, fairness between ports.
 
-use serde_json::{Map, Value};
-
 use crate::link::LinkRate;
 use crate::link::serial_line::UartErrors;
 use crate::protocol::ReadyCase;
-use crate::run::{Figures, LineErrors, PartResult};
+use crate::run::{Figures, LineErrors, LineFacts, PartResult};
 use crate::workload::FlowResult;
 
 /// Adds the share of the link rate and the line errors of the ports.
@@ -69,20 +67,16 @@ pub(super) fn latency_spread(ports: &[PartResult]) -> Option<f64> {
 }
 
 /// The lines for the document; the first describes the settings of all.
-pub(super) fn line_facts(case: &ReadyCase, lines: &[Option<LinkRate>]) -> Map<String, Value> {
-    let mut facts = Map::new();
-    let Some(first) = lines.first().copied().flatten() else { return facts };
-    facts.insert("bits_per_second".to_owned(), first.bits_per_second.into());
-    facts.insert("bits_per_byte".to_owned(), first.bits_per_byte.into());
-    if let Some(limit) = total_limit_bps(lines) {
-        facts.insert("limit_bps".to_owned(), limit.into());
-    }
-    if case.workload.is_round_trip {
-        let times = lines.iter().flatten().map(|line| line.transmission_time(case.load.message_bytes.into()));
-        let floor = times.max().unwrap_or_default().as_nanos();
-        facts.insert("floor_ns".to_owned(), u64::try_from(floor).unwrap_or(u64::MAX).into());
-    }
-    facts
+pub(super) fn line_facts(case: &ReadyCase, lines: &[Option<LinkRate>]) -> Option<LineFacts> {
+    let first = lines.first().copied().flatten()?;
+    let times = lines.iter().flatten().map(|line| line.transmission_time(case.load.message_bytes.into()));
+    let slowest = times.max().unwrap_or_default().as_nanos();
+    Some(LineFacts {
+        bits_per_second: first.bits_per_second,
+        bits_per_byte: first.bits_per_byte,
+        limit_bps: total_limit_bps(lines),
+        floor_ns: case.workload.is_round_trip.then(|| u64::try_from(slowest).unwrap_or(u64::MAX)),
+    })
 }
 
 #[cfg(test)]
