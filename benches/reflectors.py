@@ -39,7 +39,7 @@ with contextlib.ExitStack() as servers, tempfile.NamedTemporaryFile("w") as key:
         pairs, turnarounds = [], []
         for _ in range(args.repeat):
             case = measure(url, *flags)
-            turnarounds.append(case["ways"]["turnaround_ns"]["p50"])
+            turnarounds.append(case["one_way"]["turnaround_ns"]["p50"])
             plain = measure(own, "--peer", "linkgauge", "--size", str(size))
             pairs.append((case["latency_ns"]["p50"], plain["latency_ns"]["p50"]))
         ratio = common.Ratio(pairs)

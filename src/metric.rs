@@ -23,12 +23,15 @@ pub static METRICS: &[(&str, &str)] = &[
     ("response.p99", "the same of the response time: any of the above behind response."),
     ("loaded.p99", "the same of the probe beside a load: any of the above behind loaded."),
     ("rate", "payload delivered a second; compared with a share, that of the line rate"),
-    ("rate_back", "payload delivered a second the other way"),
+    ("rate_reverse", "payload delivered a second in the other direction"),
     ("line_rate", "throughput as a share of what the line can carry"),
     ("messages", "messages exchanged or delivered a second"),
     ("loss", "share of the messages sent that were lost"),
     ("corrupt", "share of the messages received that arrived changed"),
 ];
+
+/// Former names, which are still read.
+pub const OLD_NAMES: &[(&str, &str)] = &[("rate_back", "rate_reverse")];
 
 /// The unit of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,10 +126,11 @@ impl FromStr for Metric {
     type Err = UnknownMetric;
 
     fn from_str(name: &str) -> Result<Metric, UnknownMetric> {
+        let name = OLD_NAMES.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new);
         let what = match name {
             "jitter" => MetricKind::Jitter,
             "rate" => MetricKind::Rate,
-            "rate_back" => MetricKind::ReverseRate,
+            "rate_reverse" => MetricKind::ReverseRate,
             "line_rate" => MetricKind::LineRate,
             "messages" => MetricKind::Messages,
             "loss" => MetricKind::Loss,
@@ -217,7 +221,7 @@ impl Metric {
             }
             MetricKind::Jitter => figures.times.jitter_ns,
             MetricKind::Rate => figures.delivery.throughput_bps,
-            MetricKind::ReverseRate => figures.delivery.throughput_back_bps,
+            MetricKind::ReverseRate => figures.delivery.throughput_reverse_bps,
             MetricKind::LineRate => figures.delivery.line_rate_percent.map(|percent| percent / 100.0),
             MetricKind::Messages => figures.delivery.messages_per_second,
             MetricKind::Loss => figures.loss_share(),
@@ -227,7 +231,8 @@ impl Metric {
 
     /// All metrics that a case has values for.
     pub fn all_of_case(case: &CaseResult) -> Vec<(Metric, f64)> {
-        const PLAIN: [&str; 7] = ["jitter", "rate", "rate_back", "line_rate", "messages", "loss", "corrupt"];
+        const PLAIN: [&str; 7] =
+            ["jitter", "rate", "rate_reverse", "line_rate", "messages", "loss", "corrupt"];
         let mut names: Vec<String> = PLAIN.map(str::to_owned).to_vec();
         for (prefix, times) in TimeDistribution::PREFIXES {
             let Some(distribution) = times.of_figures(&case.figures, case.under_load.as_ref()) else {

@@ -205,20 +205,21 @@ impl StopCondition {
 
 /// How a thread waits for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum WaitMode {
     /// The kernel wakes the thread.
     #[default]
     Block,
     /// The thread busy-polls and occupies its CPU.
-    Spin,
+    #[serde(alias = "spin")]
+    BusyPoll,
 }
 
 impl WaitMode {
     pub fn name(self) -> &'static str {
         match self {
             WaitMode::Block => "block",
-            WaitMode::Spin => "spin",
+            WaitMode::BusyPoll => "busy-poll",
         }
     }
 }
@@ -227,9 +228,9 @@ impl WaitMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CpuPinning {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub near: Option<u32>,
+    pub client: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub far: Option<u32>,
+    pub server: Option<u32>,
 }
 
 /// A value or a list of values. A list makes one case of each.
@@ -257,8 +258,9 @@ pub struct CaseSpec {
     /// The URLs are ports of one case and run side by side.
     pub together: Option<bool>,
     pub ports: Option<OneOrMany<u32>>,
+    #[serde(rename = "protocol", alias = "peer")]
     pub peer: Option<String>,
-    #[serde(deserialize_with = "as_text")]
+    #[serde(rename = "protocol_options", alias = "peer_options", deserialize_with = "as_text")]
     pub peer_options: BTreeMap<String, String>,
     pub workload: Option<String>,
     pub direction: Option<OneOrMany<Direction>>,
@@ -274,6 +276,7 @@ pub struct CaseSpec {
     pub warm_up_count: Option<Count>,
     pub warm_up_time: Option<Span>,
     pub timeout: Option<Span>,
+    #[serde(rename = "busy_poll", alias = "spin")]
     pub spin: Option<bool>,
     pub pin: Option<OneOrMany<u32>>,
     /// Messages per second of the probe during a load. `probe = false` in a file disables it.
@@ -430,7 +433,7 @@ impl CaseSpec {
                 volume_bytes: None,
             }),
             timeout: self.checked_timeout()?,
-            wait: if self.spin.unwrap_or(false) { WaitMode::Spin } else { WaitMode::Block },
+            wait: if self.spin.unwrap_or(false) { WaitMode::BusyPoll } else { WaitMode::Block },
             pin: self.pinning()?,
             probe_per_second: match self.probe {
                 None | Some(ProbeSpec::Switch(true)) => Some(DEFAULT_PROBE_PER_SECOND),
@@ -508,8 +511,8 @@ impl CaseSpec {
     fn pinning(&self) -> Result<CpuPinning, String> {
         match self.pin.as_ref().map_or(&[][..], OneOrMany::as_slice) {
             [] => Ok(CpuPinning::default()),
-            [near] => Ok(CpuPinning { near: Some(*near), far: None }),
-            [near, far] => Ok(CpuPinning { near: Some(*near), far: Some(*far) }),
+            [client] => Ok(CpuPinning { client: Some(*client), server: None }),
+            [client, server] => Ok(CpuPinning { client: Some(*client), server: Some(*server) }),
             _ => Err("too many CPUs: pin takes one for the client and one for the server".to_owned()),
         }
     }

@@ -8,6 +8,7 @@
 
 mod facts;
 mod figures;
+mod old_names;
 
 use std::io::Read;
 
@@ -69,7 +70,8 @@ pub struct CaseResult {
     /// The first port, as typed.
     pub endpoint: String,
     /// The protocol that the remote spoke (never `auto`).
-    pub peer: String,
+    #[serde(alias = "peer")]
+    pub protocol: String,
     pub workload: String,
     pub direction: Direction,
     pub message_bytes: u32,
@@ -89,15 +91,19 @@ pub struct CaseResult {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fairness: Option<f64>,
     /// Median of the slowest port ÷ median of the fastest, 1 and above.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub latency_spread: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default, alias = "latency_spread")]
+    pub port_latency_ratio: Option<f64>,
     /// Time series, one entry for each interval.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub series: Vec<SeriesEntry>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<CpuUse>,
-    pub asked: Map<String, Value>,
-    pub got: Map<String, Value>,
+    /// Requested settings, by name with the unit in it.
+    #[serde(alias = "asked", deserialize_with = "old_names::read_settings")]
+    pub requested: Map<String, Value>,
+    /// Effective settings, as the link, the protocol and the server report them.
+    #[serde(alias = "got", deserialize_with = "old_names::read_settings")]
+    pub effective: Map<String, Value>,
     /// The physical line, where the link knows it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line: Option<LineFacts>,
@@ -122,7 +128,8 @@ pub struct ThresholdResult {
     pub threshold: String,
     pub measured: String,
     /// A value that was not measured meets no threshold.
-    pub kept: bool,
+    #[serde(alias = "kept")]
+    pub passed: bool,
 }
 
 /// The figures of one repetition or one port.
@@ -137,7 +144,7 @@ pub struct PartResult {
 impl CaseResult {
     /// True if the repetitions are parts of one measurement. They show how sure it is, but do not replace further runs.
     pub fn is_split(&self) -> bool {
-        self.asked.contains_key(SPLIT_FACT)
+        self.requested.contains_key(SPLIT_FACT)
     }
 
     /// Shares of one CPU that the threads of client and server used (1 is all of the time). In a bidirectional
@@ -145,7 +152,7 @@ impl CaseResult {
     pub fn cpu_shares(&self) -> Option<(f64, Option<f64>)> {
         let cpu = self.cpu.as_ref()?;
         let time = self.transfer_seconds() * f64::from(self.ports.max(1)) * f64::from(self.parallel.max(1));
-        (time > 0.0).then(|| (cpu.near_seconds / time, cpu.far_seconds.map(|seconds| seconds / time)))
+        (time > 0.0).then(|| (cpu.client_seconds / time, cpu.server_seconds.map(|seconds| seconds / time)))
     }
 
     /// Time in which payload was delivered. Setup and the server's report take a large part of a short case. CPU time
@@ -153,7 +160,7 @@ impl CaseResult {
     fn transfer_seconds(&self) -> f64 {
         let elapsed = self.elapsed_ns as f64 / 1e9;
         let warmed_up =
-            self.asked.get("warm_up").and_then(Value::as_object).is_some_and(|stop| !stop.is_empty());
+            self.requested.get("warm_up").and_then(Value::as_object).is_some_and(|stop| !stop.is_empty());
         let delivered = self
             .figures
             .delivery
@@ -166,7 +173,7 @@ impl CaseResult {
 
     /// The effective pacing.
     pub fn pacing(&self) -> Option<&Value> {
-        self.got.get("pacing").or_else(|| self.asked.get("pacing"))
+        self.effective.get("pacing").or_else(|| self.requested.get("pacing"))
     }
 
     /// True if no rate was requested and the default pacing took effect.
@@ -174,15 +181,15 @@ impl CaseResult {
         let kind = |map: &Map<String, Value>, name: &str, kind: &str| {
             map.get(name).and_then(|value| value.get("kind")) == Some(&Value::from(kind))
         };
-        kind(&self.asked, "rate", "default") && kind(&self.got, "pacing", "fixed")
+        kind(&self.requested, "rate", "default") && kind(&self.effective, "pacing", "fixed")
     }
 
-    /// Settings besides endpoint, size and port counts, as text: `100/s`, `spin`. Often empty.
+    /// Settings besides endpoint, size and port counts, as text: `100/s`, `busy-poll`. Often empty.
     pub fn settings_label(&self) -> String {
         let per_second = self.pacing().and_then(|pacing| pacing.get("per_second")?.as_f64());
-        let is_busy_polling = self.placement.wait == Some(WaitMode::Spin);
+        let is_busy_polling = self.placement.wait == Some(WaitMode::BusyPoll);
         let settings =
-            [per_second.map(|rate| format!("{rate}/s")), is_busy_polling.then(|| "spin".to_owned())];
+            [per_second.map(|rate| format!("{rate}/s")), is_busy_polling.then(|| "busy-poll".to_owned())];
         settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
@@ -206,12 +213,13 @@ pub struct SeriesEntry {
 /// CPU seconds of the threads that moved the payload. Busy-polling is listed separately.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
-    pub near_seconds: f64,
+    #[serde(alias = "near_seconds")]
+    pub client_seconds: f64,
     /// CPU seconds that the client spent polling for a due time or for data.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub near_waiting_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub far_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default, alias = "near_waiting_seconds")]
+    pub client_busy_poll_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default, alias = "far_seconds")]
+    pub server_seconds: Option<f64>,
     /// CPU seconds of client and server per 10⁹ delivered bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub seconds_per_gigabyte: Option<f64>,
@@ -267,8 +275,8 @@ pub struct StudyRow {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub predicted: Option<f64>,
     /// The best value that the physical line allows.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub limit: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default, alias = "limit")]
+    pub theoretical_limit: Option<f64>,
     /// The case in this document, from 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub case: Option<usize>,
@@ -290,10 +298,11 @@ pub struct StudyRow {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Facts about the local machine. Each name carries the unit.
-    pub near: Map<String, Value>,
+    #[serde(alias = "near")]
+    pub client: Map<String, Value>,
     /// The same for the remote machine, if a linkgauge server reported it.
-    #[serde(skip_serializing_if = "Map::is_empty", default)]
-    pub far: Map<String, Value>,
+    #[serde(skip_serializing_if = "Map::is_empty", default, alias = "far")]
+    pub server: Map<String, Value>,
 }
 
 /// A reason to doubt a figure, and its remedy.
@@ -368,7 +377,7 @@ impl Run {
 
     /// True if every threshold was met.
     pub fn thresholds_passed(&self) -> bool {
-        self.cases.iter().flat_map(|case| &case.thresholds).all(|judged| judged.kept)
+        self.cases.iter().flat_map(|case| &case.thresholds).all(|judged| judged.passed)
     }
 
     /// True if everything that was planned was measured.

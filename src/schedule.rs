@@ -171,10 +171,10 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
         interrupted,
         cases,
         paper: None,
-        environment: Environment { near: context.environment.clone(), far: far_environment },
+        environment: Environment { client: context.environment.clone(), server: far_environment },
         warnings: Vec::new(),
     };
-    run.warnings = warnings::host_warnings(&run.environment.near);
+    run.warnings = warnings::host_warnings(&run.environment.client);
     if let Some(raw) = context.raw.take() {
         run.warnings.extend(warnings::raw_file_warning(raw.finish()));
     }

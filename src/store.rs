@@ -18,7 +18,7 @@ use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 
-use crate::metric::Metric;
+use crate::metric::{self, Metric};
 use crate::run::{CaseResult, Run, RunError};
 
 pub mod document;
@@ -28,7 +28,9 @@ pub use search::{Filter, Listing, RunEntry, Trend, TrendPoint};
 /// Identifies the file as ours: "LGst".
 const APPLICATION_ID: i32 = 0x4c47_7374;
 /// Version of the tables below.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
+/// The version before: rows hold old names of metrics and settings.
+const VERSION_OF_OLD_NAMES: i32 = 1;
 /// Maximum wait for other writers: far longer than a queue of short transactions takes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Remaining wait after a stop request.
@@ -186,6 +188,7 @@ impl Store {
             store.commit(transaction, "made")?;
         }
         store.check_version()?;
+        store.replace_old_names()?;
         Ok(store)
     }
 
@@ -200,7 +203,28 @@ impl Store {
         }
         let store = Store::connect(path, OpenFlags::empty(), Arc::default())?;
         store.check_version()?;
+        // A store that cannot be written is read as it is.
+        let _ = store.replace_old_names();
         Ok(store)
+    }
+
+    /// Replaces old names in the rows of a store of an earlier version.
+    fn replace_old_names(&self) -> Result<(), StoreError> {
+        if self.read_state()? != FileState::Linkgauge(VERSION_OF_OLD_NAMES) {
+            return Ok(());
+        }
+        let transaction = self.begin_write("updated")?;
+        let update = || {
+            for (old, new) in metric::OLD_NAMES {
+                let statement = "UPDATE measured SET figures = replace(figures, '\"' || ?1 || '\":', '\"' || ?2 || '\":')";
+                transaction.execute(statement, [old, new])?;
+            }
+            transaction
+                .execute("UPDATE measured SET settings = replace(settings, 'spin', 'busy-poll')", [])?;
+            transaction.pragma_update(None, "user_version", VERSION)
+        };
+        update().map_err(|error| self.store_error("updated", error))?;
+        self.commit(transaction, "updated")
     }
 
     fn connect(path: &Path, how: OpenFlags, stop: Arc<AtomicBool>) -> Result<Store, StoreError> {
@@ -236,7 +260,7 @@ impl Store {
 
     fn check_version(&self) -> Result<(), StoreError> {
         match self.read_state()? {
-            FileState::Linkgauge(VERSION) => Ok(()),
+            FileState::Linkgauge(VERSION_OF_OLD_NAMES | VERSION) => Ok(()),
             FileState::Linkgauge(version) => Err(StoreError::Newer { path: self.path.clone(), version }),
             FileState::Empty | FileState::Foreign => Err(StoreError::NotAStore(self.path.clone())),
         }
@@ -414,7 +438,7 @@ fn create_tables(transaction: &Transaction) -> rusqlite::Result<()> {
 }
 
 fn insert_run(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite::Result<()> {
-    let host = run.environment.near.get("hostname").and_then(|name| name.as_str());
+    let host = run.environment.client.get("hostname").and_then(|name| name.as_str());
     transaction
         .prepare(
             "INSERT INTO run (id, started_us, host, title, tool, complete) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -440,7 +464,7 @@ fn insert_run(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite
             number,
             index,
             case.endpoint,
-            case.peer,
+            case.protocol,
             case.workload,
             case.direction.name(),
             case.message_bytes,

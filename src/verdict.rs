@@ -252,7 +252,7 @@ fn distinct_cases(runs: &[Run]) -> Vec<SideCase<'_>> {
     let cases =
         runs.iter().enumerate().flat_map(|(index, run)| run.cases.iter().map(move |case| (index, case)));
     for (run, case) in cases {
-        let (name, way) = (CaseKey::from_case(case), format!("{} with peer {}", case.method, case.peer));
+        let (name, way) = (CaseKey::from_case(case), format!("{} with peer {}", case.method, case.protocol));
         match all.iter_mut().find(|found| found.name == name && found.method == way) {
             Some(found) => found.cases.push((run, case)),
             None => all.push(SideCase { name, method: way, cases: vec![(run, case)] }),
@@ -343,7 +343,7 @@ fn machine_warnings(a: &[Run], b: &[Run]) -> Vec<Warning> {
     for fact in FACTS {
         let values = |runs: &[Run]| -> BTreeSet<String> {
             let value =
-                |run: &Run| run.environment.near.get(fact).map(|value| value.to_string().replace('"', ""));
+                |run: &Run| run.environment.client.get(fact).map(|value| value.to_string().replace('"', ""));
             runs.iter().map(|run| value(run).unwrap_or_else(|| "unknown".to_owned())).collect()
         };
         let (ours, theirs) = (values(a), values(b));

@@ -50,7 +50,7 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> 
         missed_sends(case),
         few_samples(case),
         line_settings_not_granted(case),
-        usb_latency_timer(&case.got),
+        usb_latency_timer(&case.effective),
         interrupts_coalesced(case),
         record_numbers(case),
         window_reduced(case),
@@ -58,8 +58,8 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> 
         reconnected(case),
         emulated(case),
         wifi_power_save(case),
-        wifi_band(&case.got),
-        weak_signal(&case.got),
+        wifi_band(&case.effective),
+        weak_signal(&case.effective),
         host_busy::host_busy(case),
         repetitions::groups(case),
     ]
@@ -194,12 +194,12 @@ fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
 
 /// True if the link preserves message boundaries.
 pub fn sends_messages(case: &CaseResult) -> bool {
-    case.got.get("framing").and_then(Value::as_str) == Some("message")
+    case.effective.get("framing").and_then(Value::as_str) == Some("message")
 }
 
 fn busy_poll_on_one_cpu(case: &CaseResult) -> Option<Warning> {
     let [client, server] = case.placement.pinned_cpus();
-    let is_busy_polling = case.placement.wait == Some(WaitMode::Spin);
+    let is_busy_polling = case.placement.wait == Some(WaitMode::BusyPoll);
     (is_busy_polling && client.is_some() && client == server).then(|| {
         Warning::new(
             "spin_on_one_cpu",
@@ -292,7 +292,7 @@ fn line_errors(case: &CaseResult) -> Option<Warning> {
 
 fn beyond_line(case: &CaseResult) -> Option<Warning> {
     let p50 = case.figures.times.latency_ns.as_ref().and_then(|latency| latency.percentile("p50"));
-    let floor = case.line.and_then(|line| line.floor_ns);
+    let floor = case.line.and_then(|line| line.transmission_ns);
     let sooner =
         p50.zip(floor).is_some_and(|(p50, floor)| (p50 as f64) < floor as f64 * (1.0 - MIN_NOTABLE_CHANGE));
     let faster = case
@@ -310,7 +310,7 @@ fn beyond_line(case: &CaseResult) -> Option<Warning> {
 }
 
 fn receiver_socket_drops(case: &CaseResult) -> Option<Warning> {
-    let lost = case.figures.counts.lost_in_socket.filter(|&lost| lost > 0)?;
+    let lost = case.figures.counts.receiver_socket_drops.filter(|&lost| lost > 0)?;
     Some(Warning::new(
         "lost_in_socket",
         format!(
@@ -343,15 +343,15 @@ fn few_samples(case: &CaseResult) -> Option<Warning> {
 }
 
 fn line_settings_not_granted(case: &CaseResult) -> Option<Warning> {
-    let requested = case.got.get("line_asked_bits_per_byte").and_then(Value::as_f64)?;
+    let requested = case.effective.get("line_requested_bits_per_byte").and_then(Value::as_f64)?;
     let granted = case.line?.bits_per_byte;
     (requested != granted).then(|| {
-        let text = |name: &str| case.got.get(name).and_then(Value::as_str).unwrap_or_default();
+        let text = |name: &str| case.effective.get(name).and_then(Value::as_str).unwrap_or_default();
         Warning::new(
             "line_not_granted",
             format!(
                 "asked for {} ({requested} bits a character), granted {} ({granted}); the line rate counts what was granted",
-                text("line_asked"),
+                text("line_requested"),
                 text("line_granted")
             ),
             "ask for what the port can do; a pseudo-terminal has eight data bits and no even parity",
@@ -372,7 +372,7 @@ fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
 
 /// True if the workload waits for each message, or measures message times.
 fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
-    let interface = case.got.get("interface")?.as_object()?;
+    let interface = case.effective.get("interface")?.as_object()?;
     let (name, delay) = (interface.get("interface")?.as_str()?, describe_coalescing(interface)?);
     (case.workload == "latency" || sends_messages(case)).then(|| {
         Warning::new(
@@ -429,7 +429,7 @@ fn record_numbers(case: &CaseResult) -> Option<Warning> {
 }
 
 fn window_reduced(case: &CaseResult) -> Option<Warning> {
-    let requested = case.asked.get("peer_options")?.get("window")?.as_str()?;
+    let requested = case.requested.get("protocol_options")?.get("window")?.as_str()?;
     let RequestCounts { window, refusals, retransmissions, .. } = case.figures.requests?;
     (requested.parse::<u64>().ok()? > window).then(|| {
         Warning::new(
@@ -467,7 +467,7 @@ fn reconnected(case: &CaseResult) -> Option<Warning> {
 }
 
 fn emulated(case: &CaseResult) -> Option<Warning> {
-    (case.got.get("emulated").and_then(Value::as_bool) == Some(true)).then(|| {
+    (case.effective.get("emulated").and_then(Value::as_bool) == Some(true)).then(|| {
         Warning::new(
             "emulated",
             "the logger is an emulation made of software: this shows the protocol and the link, not a product",
@@ -496,8 +496,8 @@ fn interface_name(got: &Map<String, Value>) -> &str {
 }
 
 fn wifi_power_save(case: &CaseResult) -> Option<Warning> {
-    let saves = radio_fact(&case.got, "power_save").and_then(Value::as_bool) == Some(true);
-    let name = interface_name(&case.got);
+    let saves = radio_fact(&case.effective, "power_save").and_then(Value::as_bool) == Some(true);
+    let name = interface_name(&case.effective);
     (saves && case.workload == "latency").then(|| {
         Warning::new(
             "wifi_power_save",
@@ -587,12 +587,12 @@ pub fn raw_file_warning(finished: std::io::Result<u64>) -> Option<Warning> {
 mod tests {
     use super::*;
 
-    fn sender_warning(framing: &str, pacing: &str, direction: &str, near_seconds: f64) -> Option<String> {
+    fn sender_warning(framing: &str, pacing: &str, direction: &str, client_seconds: f64) -> Option<String> {
         let case = serde_json::json!({
             "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": direction,
             "message_bytes": 64, "ports": 1, "parallel": 2, "method": "throughput/1", "complete": true,
-            "elapsed_ns": 1_000_000_000, "cpu": { "near_seconds": near_seconds, "far_seconds": 2.0 },
-            "asked": { "pacing": { "kind": pacing } }, "got": { "framing": framing }, "placement": {}, "warnings": [],
+            "elapsed_ns": 1_000_000_000, "cpu": { "client_seconds": client_seconds, "server_seconds": 2.0 },
+            "requested": { "pacing": { "kind": pacing } }, "effective": { "framing": framing }, "placement": {}, "warnings": [],
         });
         sender_not_busy(&serde_json::from_value(case).unwrap()).map(|warning| warning.text)
     }
@@ -615,8 +615,8 @@ mod tests {
             let case = serde_json::json!({
                 "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": "send",
                 "message_bytes": 64, "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 240_000_000,
-                "cpu": { "near_seconds": 0.199 }, "throughput_bps": 8e9, "delivered_bytes": 200_000_000,
-                "asked": { "pacing": { "kind": "closed" }, "warm_up": warm_up }, "got": { "framing": "message" },
+                "cpu": { "client_seconds": 0.199 }, "throughput_bps": 8e9, "delivered_bytes": 200_000_000,
+                "requested": { "pacing": { "kind": "closed" }, "warm_up": warm_up }, "effective": { "framing": "message" },
                 "placement": {}, "warnings": [],
             });
             let case: CaseResult = serde_json::from_value(case).unwrap();
@@ -633,7 +633,7 @@ mod tests {
             let case = serde_json::json!({
                 "endpoint": "udp://a", "peer": "linkgauge", "workload": workload, "direction": "send",
                 "message_bytes": 64, "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 1,
-                "asked": {}, "got": { "framing": framing, "interface": interface }, "placement": {}, "warnings": [],
+                "requested": {}, "effective": { "framing": framing, "interface": interface }, "placement": {}, "warnings": [],
             });
             interrupts_coalesced(&serde_json::from_value(case).unwrap())
         };
@@ -669,12 +669,13 @@ mod tests {
     fn radio_warnings(got: Value) -> Vec<String> {
         let case = serde_json::json!({
             "endpoint": "udp://a", "peer": "echo", "workload": "latency", "direction": "loop", "message_bytes": 32,
-            "ports": 1, "parallel": 1, "method": "latency/1", "complete": true, "elapsed_ns": 1, "asked": {},
-            "got": got, "placement": {}, "warnings": [],
+            "ports": 1, "parallel": 1, "method": "latency/1", "complete": true, "elapsed_ns": 1, "requested": {},
+            "effective": got, "placement": {}, "warnings": [],
         });
         let case: CaseResult = serde_json::from_value(case).unwrap();
-        let found =
-            [wifi_power_save(&case), wifi_band(&case.got), weak_signal(&case.got)].into_iter().flatten();
+        let found = [wifi_power_save(&case), wifi_band(&case.effective), weak_signal(&case.effective)]
+            .into_iter()
+            .flatten();
         found.map(|warning| format!("{}: {} ({})", warning.code, warning.text, warning.remedy)).collect()
     }
 

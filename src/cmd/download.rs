@@ -243,7 +243,7 @@ fn download_to_file(
 ) -> Result<(Measurement, Result<()>)> {
     let (keeper, content) = DownloadWriter::create(place)?;
     let measured = measure_with_content(plan, flags, Dialer::new(Clock::System), Some(content));
-    let cut = |case: &CaseResult| case.got.get(WHOLE_FACT).is_some_and(|whole| whole == false);
+    let cut = |case: &CaseResult| case.effective.get(WHOLE_FACT).is_some_and(|whole| whole == false);
     let is_whole = |run: &Run| run.is_complete() && !run.cases.iter().any(cut);
     let whole = measured.as_ref().is_ok_and(|measured| is_whole(&measured.run));
     let kept = keeper.finish(whole, flags.output.quiet);

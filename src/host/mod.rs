@@ -78,7 +78,7 @@ const SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_congestion_control",
 ];
 
-/// The facts of this machine, for `environment.near` of a run document.
+/// The facts of this machine, for `environment.client` of a run document.
 pub fn facts() -> Map<String, Value> {
     FACTS.iter().filter_map(|(name, find)| Some(((*name).to_owned(), find()?))).collect()
 }

@@ -210,7 +210,7 @@ impl TestDocument {
         let direction = start.direction(&end);
         let (ahead, back) = results_by_direction(&start, &end, direction)?;
         let mut case = base_case(about, &FORMAT, "throughput", direction, figures(&ahead, back.as_ref()));
-        case.peer = "iperf3".to_owned();
+        case.protocol = "iperf3".to_owned();
         if let (None, Some(endpoint)) = (&about.endpoint, start.endpoint()) {
             case.endpoint = endpoint;
         }
@@ -294,8 +294,8 @@ fn figures(ahead: &DirectionTotals, back: Option<&DirectionTotals>) -> Figures {
     let delivery = Delivery {
         throughput_bps: ahead.throughput_bps,
         delivered_bytes: ahead.delivered_bytes,
-        throughput_back_bps: back.and_then(|back| back.throughput_bps),
-        delivered_back_bytes: back.and_then(|back| back.delivered_bytes),
+        throughput_reverse_bps: back.and_then(|back| back.throughput_bps),
+        delivered_reverse_bytes: back.and_then(|back| back.delivered_bytes),
         ..Delivery::default()
     };
     let counts = MessageCounts { sent, received, lost: sent - received, ..MessageCounts::default() };
@@ -325,13 +325,13 @@ fn record_facts(start: &TestStart, end: TestEnd, case: &mut CaseResult) {
         ("send_buffer_bytes", start.sndbuf_actual),
         ("receive_buffer_bytes", start.rcvbuf_actual),
     ] {
-        case.got.extend(value.map(|value| (name.to_owned(), value.into())));
+        case.effective.extend(value.map(|value| (name.to_owned(), value.into())));
     }
-    case.got.extend(end.sender_tcp_congestion.map(|name| ("congestion".to_owned(), name.into())));
+    case.effective.extend(end.sender_tcp_congestion.map(|name| ("congestion".to_owned(), name.into())));
     let Some(cpu) = end.cpu_utilization_percent else { return };
     // A server's file has no valid client values: they are absent or belong to the previous client.
     if start.is_server() {
-        case.got.insert("far_cpu_percent".to_owned(), cpu.host_total.into());
+        case.effective.insert("server_cpu_percent".to_owned(), cpu.host_total.into());
     } else if start.test_start.omit <= 0.0 {
         // With --omit the percentages cover a longer time than the bytes.
         case.cpu = cpu_use(&cpu, case.elapsed_ns as f64 / 1e9, case);
@@ -353,14 +353,14 @@ fn series_entry(sum: &PacketSum) -> SeriesEntry {
 /// iperf3 reports the share of one CPU.
 fn cpu_use(cpu: &CpuUtilization, seconds: f64, case: &CaseResult) -> Option<CpuUse> {
     let used = |percent: f64| Some(percent / 100.0 * seconds).filter(|used| used.is_finite() && *used >= 0.0);
-    let (near_seconds, far_seconds) = (used(cpu.host_total)?, used(cpu.remote_total)?);
+    let (client_seconds, server_seconds) = (used(cpu.host_total)?, used(cpu.remote_total)?);
     let delivered = case.figures.delivery.delivered_bytes.unwrap_or(0) as f64
-        + case.figures.delivery.delivered_back_bytes.unwrap_or(0) as f64;
-    let per_gigabyte = (near_seconds + far_seconds) * 1e9 / delivered;
+        + case.figures.delivery.delivered_reverse_bytes.unwrap_or(0) as f64;
+    let per_gigabyte = (client_seconds + server_seconds) * 1e9 / delivered;
     Some(CpuUse {
-        near_seconds,
-        near_waiting_seconds: None,
-        far_seconds: Some(far_seconds),
+        client_seconds,
+        client_busy_poll_seconds: None,
+        server_seconds: Some(server_seconds),
         seconds_per_gigabyte: per_gigabyte.is_finite().then_some(per_gigabyte),
     })
 }

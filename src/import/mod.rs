@@ -186,7 +186,7 @@ fn base_case(
     requested.insert("imported_from".to_owned(), Value::from(about.file_name.clone()));
     CaseResult {
         endpoint: about.endpoint.clone().unwrap_or_else(|| about.file_name.clone()),
-        peer: "unknown".to_owned(),
+        protocol: "unknown".to_owned(),
         workload: workload.to_owned(),
         direction,
         message_bytes: about.message_bytes.unwrap_or(0),
@@ -198,11 +198,11 @@ fn base_case(
         figures,
         under_load: None,
         fairness: None,
-        latency_spread: None,
+        port_latency_ratio: None,
         series: Vec::new(),
         cpu: None,
-        asked: requested,
-        got: Map::new(),
+        requested,
+        effective: Map::new(),
         line: None,
         shaped: None,
         placement: Placement::default(),

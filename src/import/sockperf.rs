@@ -59,7 +59,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         Direction::Loop,
         log.recorder.latency_figures(&about.late_limits),
     );
-    case.peer = "sockperf".to_owned();
+    case.protocol = "sockperf".to_owned();
     case.message_bytes = log.message_bytes.unwrap_or(0);
     case.elapsed_ns = log.last_received.since(first).as_nanos() as u64;
     case.series = log.recorder.time_series.entries(case.elapsed_ns);

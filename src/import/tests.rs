@@ -99,7 +99,7 @@ fn iperf3_sending_server_has_no_delivery() {
     assert_eq!((case.figures.delivery.delivered_bytes, case.figures.delivery.throughput_bps), (None, None));
     assert_eq!((case.figures.loss_share(), case.elapsed_ns), (None, 2_000_000_000));
     // Its CPU use is the server's. Its client values belong to the previous client.
-    assert_eq!((&case.cpu, case.got["far_cpu_percent"].as_f64()), (&None, Some(20.0)));
+    assert_eq!((&case.cpu, case.effective["server_cpu_percent"].as_f64()), (&None, Some(20.0)));
     assert_eq!(warning_codes(&case.warnings), ["unconfirmed"]);
     let run =
         import_bytes("iperf3", iperf3_document(CLIENT_START, TCP_REVERSE, end).as_bytes(), &import_options())
@@ -127,7 +127,7 @@ fn datagrams_of_both_directions_of_iperf3_count() {
         (71_093, 66_099, 1_100 + 3_894)
     );
     assert_eq!(
-        (figures.delivery.delivered_bytes, figures.delivery.delivered_back_bytes),
+        (figures.delivery.delivered_bytes, figures.delivery.delivered_reverse_bytes),
         (Some(38_900_000), Some(27_199_000))
     );
     // A server knows its own side.
@@ -136,7 +136,7 @@ fn datagrams_of_both_directions_of_iperf3_count() {
     let figures = &run.cases[0].figures;
     assert_eq!((figures.counts.sent, figures.counts.received, figures.counts.lost), (39_900, 38_900, 1_000));
     assert_eq!(
-        (figures.delivery.delivered_bytes, figures.delivery.delivered_back_bytes),
+        (figures.delivery.delivered_bytes, figures.delivery.delivered_reverse_bytes),
         (Some(38_900_000), None)
     );
     assert_eq!(warning_codes(&run.cases[0].warnings), ["unconfirmed"]);

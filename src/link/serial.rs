@@ -97,7 +97,7 @@ impl SerialLink {
             }
             match self.wait {
                 WaitMode::Block => wait_ready(&self.device, which, until.since(now)),
-                WaitMode::Spin => {
+                WaitMode::BusyPoll => {
                     self.busy_poll_total += last.map_or(Duration::ZERO, |last| now.since(last));
                     last = Some(now);
                     std::hint::spin_loop();

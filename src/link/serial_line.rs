@@ -288,9 +288,9 @@ pub fn check_granted(requested: &SerialSettings, granted: &SerialSettings) -> Re
 
 /// Adds the requested and the effective settings of the port to the facts of a link.
 pub fn insert_line_facts(facts: &mut Facts, requested: &SerialSettings, granted: &SerialSettings) {
-    facts.insert("line_asked".to_owned(), requested.to_string().into());
+    facts.insert("line_requested".to_owned(), requested.to_string().into());
     facts.insert("line_granted".to_owned(), granted.to_string().into());
-    facts.insert("line_asked_bits_per_byte".to_owned(), requested.bits_per_character().into());
+    facts.insert("line_requested_bits_per_byte".to_owned(), requested.bits_per_character().into());
 }
 
 fn parse_baud(text: &str) -> Option<u32> {

@@ -76,7 +76,7 @@ impl SocketLink {
         within: Duration,
         mut operation: impl FnMut(&Socket, bool) -> Result<T, Errno>,
     ) -> Result<T, Fault> {
-        if self.wait == WaitMode::Spin {
+        if self.wait == WaitMode::BusyPoll {
             return self.busy_poll(which, within, operation);
         }
         // A blocked sender needs no exact time-out, so it does not need the time.

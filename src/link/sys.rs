@@ -88,7 +88,7 @@ pub fn tcp_info(fd: impl AsFd) -> Option<TcpInfo> {
 }
 
 /// The process at the other end of a Unix socket, if it is a process in a visible namespace.
-pub fn peer_process(fd: impl AsFd) -> Option<i32> {
+pub fn remote_process(fd: impl AsFd) -> Option<i32> {
     get_option::<libc::ucred>(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)
         .map(|peer| peer.pid)
         .filter(|&process| process > 0)

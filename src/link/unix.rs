@@ -246,8 +246,8 @@ fn facts(socket: &Socket, facts: &mut Facts) {
             facts.insert(fact.to_owned(), name.into());
         }
     }
-    if let Some(process) = sys::peer_process(socket) {
-        facts.insert("peer_process".to_owned(), process.into());
+    if let Some(process) = sys::remote_process(socket) {
+        facts.insert("remote_process".to_owned(), process.into());
     }
 }
 
@@ -280,7 +280,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
         // The file is removed with the listener.
         let _file = &file;
         options.buffers.apply(&socket)?;
-        let from = match sys::peer_process(&socket) {
+        let from = match sys::remote_process(&socket) {
             Some(process) => format!("process {process}"),
             None => "a process elsewhere".to_owned(),
         };

@@ -140,7 +140,7 @@ impl Threshold {
                 Some(value) => self.metric.unit().format(value),
                 None => "not measured".to_owned(),
             },
-            kept: measured.is_some_and(|value| self.relation.holds(value, self.limit)),
+            passed: measured.is_some_and(|value| self.relation.holds(value, self.limit)),
         }
     }
 }
@@ -196,7 +196,7 @@ mod tests {
         let run = sample_runs::full();
         let judge = |text: &str, case: usize| {
             let judged = text.parse::<Threshold>().unwrap().evaluate(&run.cases[case]);
-            (judged.kept, judged.measured)
+            (judged.passed, judged.measured)
         };
         assert_eq!(judge("p50 < 14us", 0), (true, "13.82 µs".to_owned()));
         assert_eq!(judge("p50 < 13us", 0), (false, "13.82 µs".to_owned()));

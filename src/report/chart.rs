@@ -157,7 +157,7 @@ mod tests {
             for (case, (bytes, rate, line)) in run.cases[3..].iter_mut().zip(rates) {
                 (case.message_bytes, case.figures.delivery.throughput_bps) = (bytes, Some(rate));
                 case.series = entries.clone();
-                let facts = LineFacts { limit_bps: Some(line), bits_per_second: line, ..LineFacts::default() };
+                let facts = LineFacts { max_payload_bps: Some(line), bits_per_second: line, ..LineFacts::default() };
                 case.line = Some(facts);
             }
             let charts = run.cases.iter().flat_map(|case| case_charts(&run, case));

@@ -24,7 +24,7 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("part", "case, repeat or port"),
     ("part_number", "number of the repetition or port, from 1"),
     ("endpoint", "where the link leads"),
-    ("peer", "what the far end spoke"),
+    ("protocol", "protocol that the remote spoke"),
     ("workload", "what was measured"),
     ("direction", "which way the payload went, seen from the near end"),
     ("message_bytes", "payload of one message"),
@@ -58,27 +58,27 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("throughput_bps", "delivered payload, bits per second"),
     ("throughput_low_bps", "its 95 % interval, lower end"),
     ("throughput_high_bps", "its 95 % interval, upper end"),
-    ("throughput_back_bps", "the same for the other direction"),
+    ("throughput_reverse_bps", "the same for the other direction"),
     ("messages_per_second", "messages delivered or exchanged per second"),
     ("delivered_bytes", "payload delivered"),
-    ("delivered_back_bytes", "payload delivered the other way"),
+    ("delivered_reverse_bytes", "payload delivered the other way"),
     ("line_rate_percent", "throughput as a share of what the line can carry"),
-    ("line_limit_bps", "payload that the line can carry"),
-    ("line_floor_ns", "what the message takes on the line, one way"),
+    ("line_max_payload_bps", "payload that the line can carry"),
+    ("line_transmission_ns", "what the message takes on the line, one way"),
     ("fairness", "rate of the slowest port ÷ rate of the fastest"),
-    ("latency_spread", "median of the slowest port ÷ median of the fastest"),
+    ("port_latency_ratio", "median of the slowest port ÷ median of the fastest"),
     ("lost_bytes", "bytes of a loop that did not come back"),
     ("inserted_bytes", "bytes that came back and had not been sent, or came twice"),
     ("framing_errors", "counted by the serial port"),
     ("parity_errors", "counted by the serial port"),
     ("breaks", "counted by the serial port"),
     ("overruns", "characters that the serial port lost, by its own count"),
-    ("lost_in_socket", "lost in the receiver's socket"),
-    ("lost_on_path", "lost on the way"),
+    ("receiver_socket_drops", "lost messages that the receiver's socket dropped"),
+    ("network_lost", "lost on the way"),
     ("loaded_latency_p50_ns", "median round trip of the probe beside the load"),
     ("loaded_latency_p99_ns", "99th percentile of the probe beside the load"),
-    ("cpu_near_seconds", "CPU time of the near end"),
-    ("cpu_far_seconds", "CPU time of the far end"),
+    ("cpu_client_seconds", "CPU time of the near end"),
+    ("cpu_server_seconds", "CPU time of the far end"),
     ("cpu_seconds_per_gigabyte", "CPU time of both ends for 10⁹ delivered bytes"),
     ("warnings", "codes of the warnings of the case"),
     ("round_trips", "requests of a download that were answered"),
@@ -93,13 +93,13 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("records_out_of_order", "records that came after later ones"),
     ("turnaround_p50_ns", "median time that the far end took of a round trip, by its clock"),
     ("path_p50_ns", "median round trip without it"),
-    ("there_variation_p99_ns", "99 % of the ways there were no more than this above the shortest"),
-    ("back_variation_p99_ns", "99 % of the ways back were no more than this above the shortest"),
-    ("there_p50_ns", "median way there, right to one_way_error_bound_ns only"),
-    ("back_p50_ns", "median way back, right to one_way_error_bound_ns only"),
+    ("forward_variation_p99_ns", "99 % of the ways there were no more than this above the shortest"),
+    ("reverse_variation_p99_ns", "99 % of the ways back were no more than this above the shortest"),
+    ("forward_p50_ns", "median way there, right to one_way_error_bound_ns only"),
+    ("reverse_p50_ns", "median way back, right to one_way_error_bound_ns only"),
     ("one_way_error_bound_ns", "half of the shortest path"),
     ("thresholds", "how many the plan has for the case"),
-    ("thresholds_not_kept", "those of them that were not kept"),
+    ("thresholds_failed", "those of them that were not kept"),
     ("missed_frames", "answered later than so many ms after they were due, or lost, as limit:count"),
     ("early", "replies that came before their request had been sent"),
 ];
@@ -151,12 +151,12 @@ impl CsvRow<'_> {
         let response = figures.times.response_ns.as_ref();
         let loaded =
             case.under_load.as_ref().filter(|_| whole).and_then(|figures| figures.times.latency_ns.as_ref());
-        let ways = figures.ways.as_ref();
+        let ways = figures.one_way.as_ref();
         let records = figures.records.as_ref();
         let cpu = case.cpu.as_ref().filter(|_| whole);
         let interval = |name: &str| figures.intervals.get(name);
         let codes: Vec<&str> = case.warnings.iter().map(|warning| warning.code.as_str()).collect();
-        let not_kept = case.thresholds.iter().filter(|judged| !judged.kept);
+        let not_kept = case.thresholds.iter().filter(|judged| !judged.passed);
         let not_kept: Vec<&str> = not_kept.map(|judged| judged.threshold.as_str()).collect();
         vec![
             self.run.id.clone(),
@@ -165,7 +165,7 @@ impl CsvRow<'_> {
             part.to_owned(),
             if whole { String::new() } else { number.to_string() },
             endpoint.to_owned(),
-            case.peer.clone(),
+            case.protocol.clone(),
             case.workload.clone(),
             case.direction.name().to_owned(),
             case.message_bytes.to_string(),
@@ -199,27 +199,27 @@ impl CsvRow<'_> {
             format_number(figures.delivery.throughput_bps),
             format_number(interval("throughput_bps").map(|interval| interval.low)),
             format_number(interval("throughput_bps").map(|interval| interval.high)),
-            format_number(figures.delivery.throughput_back_bps),
+            format_number(figures.delivery.throughput_reverse_bps),
             format_number(figures.delivery.messages_per_second),
             format_count(figures.delivery.delivered_bytes),
-            format_count(figures.delivery.delivered_back_bytes),
+            format_count(figures.delivery.delivered_reverse_bytes),
             format_number(figures.delivery.line_rate_percent),
             format_number(line_limit_bps(case).filter(|_| whole)),
             format_number(line_time_ns(case).filter(|_| whole)),
             format_number(case.fairness.filter(|_| whole)),
-            format_number(case.latency_spread.filter(|_| whole)),
+            format_number(case.port_latency_ratio.filter(|_| whole)),
             figures.byte_errors.lost_bytes.to_string(),
             figures.byte_errors.inserted_bytes.to_string(),
             format_count(figures.line_errors.map(|errors| errors.framing)),
             format_count(figures.line_errors.map(|errors| errors.parity)),
             format_count(figures.line_errors.map(|errors| errors.breaks)),
             format_count(figures.line_errors.map(|errors| errors.overruns)),
-            format_count(figures.counts.lost_in_socket),
-            format_count(figures.counts.lost_on_path),
+            format_count(figures.counts.receiver_socket_drops),
+            format_count(figures.counts.network_lost),
             format_percentile(loaded, "p50"),
             format_percentile(loaded, "p99"),
-            format_number(cpu.map(|cpu| cpu.near_seconds)),
-            format_number(cpu.and_then(|cpu| cpu.far_seconds)),
+            format_number(cpu.map(|cpu| cpu.client_seconds)),
+            format_number(cpu.and_then(|cpu| cpu.server_seconds)),
             format_number(cpu.and_then(|cpu| cpu.seconds_per_gigabyte)),
             if whole { codes.join(" ") } else { String::new() },
             format_count(figures.requests.map(|requests| requests.round_trips)),
@@ -234,10 +234,10 @@ impl CsvRow<'_> {
             format_count(records.map(|records| records.out_of_order)),
             format_percentile(ways.map(|ways| &ways.turnaround_ns), "p50"),
             format_percentile(ways.map(|ways| &ways.path_ns), "p50"),
-            format_percentile(ways.map(|ways| &ways.there_variation_ns), "p99"),
-            format_percentile(ways.map(|ways| &ways.back_variation_ns), "p99"),
-            format_number(ways.map(|ways| ways.there_p50_ns)),
-            format_number(ways.map(|ways| ways.back_p50_ns)),
+            format_percentile(ways.map(|ways| &ways.forward_variation_ns), "p99"),
+            format_percentile(ways.map(|ways| &ways.reverse_variation_ns), "p99"),
+            format_number(ways.map(|ways| ways.forward_p50_ns)),
+            format_number(ways.map(|ways| ways.reverse_p50_ns)),
             format_number(ways.map(|ways| ways.one_way_error_bound_ns)),
             format_count((whole && !case.thresholds.is_empty()).then_some(case.thresholds.len() as u64)),
             if whole { not_kept.join("; ") } else { String::new() },
@@ -305,7 +305,7 @@ mod tests {
         part: case | repeat
         part_number:  | 1
         endpoint: tcp://127.0.0.1:7100 | tcp://127.0.0.1:7100
-        peer: linkgauge | linkgauge
+        protocol: linkgauge | linkgauge
         workload: latency | latency
         direction: loop | loop
         message_bytes: 14 | 14
@@ -339,27 +339,27 @@ mod tests {
         throughput_bps:  | 
         throughput_low_bps:  | 
         throughput_high_bps:  | 
-        throughput_back_bps:  | 
+        throughput_reverse_bps:  | 
         messages_per_second: 75471.7 | 75471.7
         delivered_bytes:  | 
-        delivered_back_bytes:  | 
+        delivered_reverse_bytes:  | 
         line_rate_percent:  | 
-        line_limit_bps:  | 
-        line_floor_ns:  | 
+        line_max_payload_bps:  | 
+        line_transmission_ns:  | 
         fairness:  | 
-        latency_spread:  | 
+        port_latency_ratio:  | 
         lost_bytes: 0 | 0
         inserted_bytes: 0 | 0
         framing_errors:  | 
         parity_errors:  | 
         breaks:  | 
         overruns:  | 
-        lost_in_socket:  | 
-        lost_on_path:  | 
+        receiver_socket_drops:  | 
+        network_lost:  | 
         loaded_latency_p50_ns:  | 
         loaded_latency_p99_ns:  | 
-        cpu_near_seconds:  | 
-        cpu_far_seconds:  | 
+        cpu_client_seconds:  | 
+        cpu_server_seconds:  | 
         cpu_seconds_per_gigabyte:  | 
         warnings: near-floor | 
         round_trips:  | 
@@ -374,13 +374,13 @@ mod tests {
         records_out_of_order:  | 
         turnaround_p50_ns:  | 
         path_p50_ns:  | 
-        there_variation_p99_ns:  | 
-        back_variation_p99_ns:  | 
-        there_p50_ns:  | 
-        back_p50_ns:  | 
+        forward_variation_p99_ns:  | 
+        reverse_variation_p99_ns:  | 
+        forward_p50_ns:  | 
+        reverse_p50_ns:  | 
         one_way_error_bound_ns:  | 
         thresholds:  | 
-        thresholds_not_kept:  | 
+        thresholds_failed:  | 
         missed_frames: 16.7:2 50:0 100:0 | 
         early: 0 | 0
         ");
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn absent_is_empty_and_not_reached_is_infinite() {
         insta::assert_snapshot!(write_csv(&sample_runs::minimal()), @r"
-        run,started,case,part,part_number,endpoint,peer,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_back_bps,messages_per_second,delivered_bytes,delivered_back_bytes,line_rate_percent,line_limit_bps,line_floor_ns,fairness,latency_spread,lost_bytes,inserted_bytes,framing_errors,parity_errors,breaks,overruns,lost_in_socket,lost_on_path,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_near_seconds,cpu_far_seconds,cpu_seconds_per_gigabyte,warnings,round_trips,retransmissions,please_waits,refusals,reconnects,window,records,record_gaps,record_repeats,records_out_of_order,turnaround_p50_ns,path_p50_ns,there_variation_p99_ns,back_variation_p99_ns,there_p50_ns,back_p50_ns,one_way_error_bound_ns,thresholds,thresholds_not_kept,missed_frames,early
+        run,started,case,part,part_number,endpoint,protocol,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,sent,received,lost,late,duplicate,reordered,corrupt_bytes,corrupt_messages,missed_sends,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,jitter_ns,throughput_bps,throughput_low_bps,throughput_high_bps,throughput_reverse_bps,messages_per_second,delivered_bytes,delivered_reverse_bytes,line_rate_percent,line_max_payload_bps,line_transmission_ns,fairness,port_latency_ratio,lost_bytes,inserted_bytes,framing_errors,parity_errors,breaks,overruns,receiver_socket_drops,network_lost,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_client_seconds,cpu_server_seconds,cpu_seconds_per_gigabyte,warnings,round_trips,retransmissions,please_waits,refusals,reconnects,window,records,record_gaps,record_repeats,records_out_of_order,turnaround_p50_ns,path_p50_ns,forward_variation_p99_ns,reverse_variation_p99_ns,forward_p50_ns,reverse_p50_ns,one_way_error_bound_ns,thresholds,thresholds_failed,missed_frames,early
         20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,3,1,2,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,0
         ");
         let lossy = columns(&sample_runs::full(), 8..9);

@@ -85,8 +85,8 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
         (false, false) => "Incomplete: not everything that was planned was measured.",
         (false, true) => "",
     };
-    let near = fact_contexts(&run.environment.near);
-    let far = fact_contexts(&run.environment.far);
+    let near = fact_contexts(&run.environment.client);
+    let far = fact_contexts(&run.environment.server);
     let title = run.title.clone().unwrap_or_else(|| "linkgauge".to_owned());
     let fits = size::fit_run(run, &DeclaredFacts::default());
     render_template(
@@ -117,10 +117,10 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
 
 fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
     let figures = &case.figures;
-    let settings: BTreeSet<&String> = case.asked.keys().chain(case.got.keys()).collect();
+    let settings: BTreeSet<&String> = case.requested.keys().chain(case.effective.keys()).collect();
     let settings: Vec<Value> = settings
         .into_iter()
-        .map(|name| context! { name => display_name(name), asked => format_fact(name, case.asked.get(name)), got => format_fact(name, case.got.get(name)) })
+        .map(|name| context! { name => display_name(name), asked => format_fact(name, case.requested.get(name)), got => format_fact(name, case.effective.get(name)) })
         .collect();
     let groups = [
         ("Line", serde_json::to_value(case.line)),
@@ -150,13 +150,13 @@ fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
     context! {
         number => number,
         endpoint => case.endpoint.clone(),
-        spins => wait_mode(case) == WaitMode::Spin,
+        busy_polls => wait_mode(case) == WaitMode::BusyPoll,
         workload => case.workload.clone(),
         sentence => keep_units_together(&case_sentence(case)),
         complete => case.complete,
         warnings => warning_contexts(&case.warnings),
         thresholds => threshold_contexts(case),
-        missed => case.thresholds.iter().filter(|judged| !judged.kept).count(),
+        missed => case.thresholds.iter().filter(|judged| !judged.passed).count(),
         charts => chart_contexts(chart::case_charts(run, case)),
         counts => count_rows(case).into_iter().map(|(name, value)| context! { name, value }).collect::<Vec<Value>>(),
         times => context! { names => names, rows => time_rows(&distributions) },
@@ -196,7 +196,7 @@ fn threshold_summary(run: &Run) -> String {
 
 fn threshold_contexts(case: &CaseResult) -> Vec<Value> {
     let value = |judged: &ThresholdResult| {
-        context! { text => judged.threshold.clone(), met => measured_text(judged), kept => judged.kept }
+        context! { text => judged.threshold.clone(), met => measured_text(judged), kept => judged.passed }
     };
     case.thresholds.iter().map(value).collect()
 }
@@ -254,7 +254,8 @@ fn bar_spans(run: &Run, table: &ReportTable) -> Vec<Option<(f64, f64)>> {
             let high = times.percentile("p99").map_or(low, |p99| (p99 as f64).max(1.0).log10());
             return Some((low, high));
         }
-        let rate = if main { figures.delivery.throughput_bps } else { figures.delivery.throughput_back_bps };
+        let rate =
+            if main { figures.delivery.throughput_bps } else { figures.delivery.throughput_reverse_bps };
         let rate = rate.filter(|rate| rate.is_finite() && *rate >= 0.0)?.max(1.0).log10();
         Some((rate, rate))
     };
@@ -330,7 +331,7 @@ pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
         Some(format!("{} to {} (95 %, {basis})", print(interval.low), print(interval.high)))
     };
     let rate = |value: Option<f64>| value.map(format_bit_rate);
-    let ways = figures.ways.as_ref();
+    let ways = figures.one_way.as_ref();
     let Figures { line_errors, requests, .. } = *figures;
     let records = figures.records.as_ref();
     let of = |times: &Distribution, name| times.percentile(name).map(|ns| format_nanoseconds(ns as f64));
@@ -341,8 +342,8 @@ pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
         ("received", Some(format_count(figures.counts.received))),
         ("lost", Some(format_count(figures.counts.lost))),
         ("of these late", count(figures.counts.late)),
-        ("lost in the receiver’s socket", figures.counts.lost_in_socket.map(format_count)),
-        ("lost on the path", figures.counts.lost_on_path.map(format_count)),
+        ("lost in the receiver’s socket", figures.counts.receiver_socket_drops.map(format_count)),
+        ("lost on the path", figures.counts.network_lost.map(format_count)),
         ("came twice", count(figures.counts.duplicate)),
         ("came before their request", count(figures.counts.early)),
         ("out of order", count(figures.counts.reordered)),
@@ -372,32 +373,32 @@ pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
         ("jitter (mean difference of neighbours)", figures.times.jitter_ns.map(format_nanoseconds)),
         ("turn-around at the far end (median)", ways.and_then(|ways| of(&ways.turnaround_ns, "p50"))),
         ("the round trip without it (median)", ways.and_then(|ways| of(&ways.path_ns, "p50"))),
-        ("way there, above its shortest (p99)", ways.and_then(|ways| of(&ways.there_variation_ns, "p99"))),
-        ("way back, above its shortest (p99)", ways.and_then(|ways| of(&ways.back_variation_ns, "p99"))),
-        ("way there (median)", ways.map(|ways| format_one_way(ways.there_p50_ns, ways))),
-        ("way back (median)", ways.map(|ways| format_one_way(ways.back_p50_ns, ways))),
-        ("lost on the way there", ways.and_then(|ways| ways.lost_there).map(format_count)),
-        ("lost on the way back", ways.and_then(|ways| ways.lost_back).map(format_count)),
+        ("way there, above its shortest (p99)", ways.and_then(|ways| of(&ways.forward_variation_ns, "p99"))),
+        ("way back, above its shortest (p99)", ways.and_then(|ways| of(&ways.reverse_variation_ns, "p99"))),
+        ("way there (median)", ways.map(|ways| format_one_way(ways.forward_p50_ns, ways))),
+        ("way back (median)", ways.map(|ways| format_one_way(ways.reverse_p50_ns, ways))),
+        ("lost on the way there", ways.and_then(|ways| ways.forward_lost).map(format_count)),
+        ("lost on the way back", ways.and_then(|ways| ways.reverse_lost).map(format_count)),
         ("delivered payload", rate(figures.delivery.throughput_bps)),
         ("interval of this rate", interval("throughput_bps", format_bit_rate)),
-        ("delivered payload, other way", rate(figures.delivery.throughput_back_bps)),
+        ("delivered payload, other way", rate(figures.delivery.throughput_reverse_bps)),
         ("what the line can carry", rate(line_limit_bps(case))),
         ("share of the line rate", figures.delivery.line_rate_percent.map(format_percent)),
         ("the message on the line, one way", line_time_ns(case).map(format_nanoseconds)),
         ("fairness of the ports (slowest ÷ fastest)", case.fairness.map(|value| format!("{value:.3}"))),
         (
             "spread of the ports’ medians (slowest ÷ fastest)",
-            case.latency_spread.map(|value| format!("{value:.3}")),
+            case.port_latency_ratio.map(|value| format!("{value:.3}")),
         ),
         (
             "messages per second",
             figures.delivery.messages_per_second.map(|value| format_count(value.max(0.0) as u64)),
         ),
         ("delivered", figures.delivery.delivered_bytes.map(format_bytes)),
-        ("delivered the other way", figures.delivery.delivered_back_bytes.map(format_bytes)),
-        ("CPU time, near end", cpu.map(|cpu| seconds(cpu.near_seconds))),
-        ("CPU time in busy waiting, near end", cpu.and_then(|cpu| cpu.near_waiting_seconds).map(seconds)),
-        ("CPU time, far end", cpu.and_then(|cpu| cpu.far_seconds).map(seconds)),
+        ("delivered the other way", figures.delivery.delivered_reverse_bytes.map(format_bytes)),
+        ("CPU time, near end", cpu.map(|cpu| seconds(cpu.client_seconds))),
+        ("CPU time in busy waiting, near end", cpu.and_then(|cpu| cpu.client_busy_poll_seconds).map(seconds)),
+        ("CPU time, far end", cpu.and_then(|cpu| cpu.server_seconds).map(seconds)),
         ("CPU time for a delivered GB", cpu.and_then(|cpu| cpu.seconds_per_gigabyte).map(seconds)),
         ("took", Some(format_nanoseconds(case.elapsed_ns as f64))),
     ];

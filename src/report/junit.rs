@@ -10,7 +10,7 @@ use crate::run::{CaseResult, Run};
 
 pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let judged = run.cases.iter().flat_map(|case| &case.thresholds);
-    let failures = judged.clone().filter(|judged| !judged.kept).count();
+    let failures = judged.clone().filter(|judged| !judged.passed).count();
     let errors = run.cases.iter().filter(|case| !case.complete).count();
     let tests = run.cases.len() + judged.count();
     let title = escape_xml(run.title.as_deref().unwrap_or("linkgauge"));
@@ -45,7 +45,7 @@ fn write_case_tests(case: &CaseResult, number: usize, out: &mut dyn io::Write) -
     }
     for judged in &case.thresholds {
         write!(out, "<testcase classname=\"{class}\" name=\"{}\" time=\"0\"", escape_xml(&judged.threshold))?;
-        if judged.kept {
+        if judged.passed {
             writeln!(out, "/>")?;
         } else {
             writeln!(out, "><failure message=\"{}\"/></testcase>", escape_xml(&measured_text(judged)))?;

@@ -26,7 +26,8 @@ struct TransferAmount {
 impl TransferAmount {
     /// By NETIO's count (`tx`, `rx`) if present, else by the receiver's.
     fn from_case(case: &CaseResult, way: &str, bytes: Option<u64>, bps: Option<f64>) -> TransferAmount {
-        let got = |what: &str| case.got.get(&format!("{way}_{what}")).and_then(serde_json::Value::as_u64);
+        let got =
+            |what: &str| case.effective.get(&format!("{way}_{what}")).and_then(serde_json::Value::as_u64);
         let (bytes, seconds) = match (got("bytes"), got("ns")) {
             (Some(bytes), Some(ns)) => (bytes as f64, ns as f64 / 1e9),
             _ => {
@@ -83,7 +84,7 @@ fn kbytes(bytes: u32) -> u32 {
 }
 
 fn is_old_dialect(case: &CaseResult) -> bool {
-    case.got.get("dialect").and_then(serde_json::Value::as_str) == Some("a")
+    case.effective.get("dialect").and_then(serde_json::Value::as_str) == Some("a")
 }
 
 fn result_line(case: &CaseResult) -> String {
@@ -101,7 +102,7 @@ fn result_line(case: &CaseResult) -> String {
             format!(
                 "{}, {}",
                 tx(),
-                rx(figures.delivery.delivered_back_bytes, figures.delivery.throughput_back_bps)
+                rx(figures.delivery.delivered_reverse_bytes, figures.delivery.throughput_reverse_bps)
             )
         }
         Direction::Send | Direction::Loop => tx(),
@@ -142,7 +143,7 @@ mod tests {
         let at = run.cases.iter().position(|case| case.workload == "throughput").unwrap();
         let facts = facts.as_object().cloned().unwrap_or_else(Map::new);
         let endpoint = "tcp://box:18767".to_owned();
-        CaseResult { direction, message_bytes: bytes, got: facts, endpoint, ..run.cases.remove(at) }
+        CaseResult { direction, message_bytes: bytes, effective: facts, endpoint, ..run.cases.remove(at) }
     }
 
     fn write_netio(cases: Vec<CaseResult>) -> String {

@@ -157,7 +157,7 @@ fn verdict_class(verdict: Verdict) -> &'static str {
 fn run_context(labelled: &LabelledRun) -> Value {
     let run = labelled.run;
     let fact = |name: &str| {
-        let value = run.environment.near.get(name).and_then(|value| value.as_str());
+        let value = run.environment.client.get(name).and_then(|value| value.as_str());
         value.unwrap_or(ABSENT).to_owned()
     };
     context! {
@@ -269,7 +269,8 @@ fn figure_rows(each: &[(&LabelledRun, &CaseResult)]) -> Vec<Value> {
 fn machine_differences<'a>(runs: &[&LabelledRun<'a>]) -> Vec<Value> {
     let mut rows = Vec::new();
     for (prefix, is_remote) in [("", false), ("far ", true)] {
-        let machine = |run: &'a Run| if is_remote { &run.environment.far } else { &run.environment.near };
+        let machine =
+            |run: &'a Run| if is_remote { &run.environment.server } else { &run.environment.client };
         let mut names: Vec<&String> = runs.iter().flat_map(|labelled| machine(labelled.run).keys()).collect();
         names.sort();
         names.dedup();

@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use crate::plan::{Direction, WaitMode};
 use crate::run::{
     CaseResult, CpuChoice, CpuUse, Defect, DefectKind, Delivery, Distribution, Environment, Figures,
-    LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames, OneWayFigures, PartResult, Placement,
-    RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes, Run, SCHEMA, SeriesEntry,
-    Shaping, StudyResult, StudyRow, StudyTable, ThresholdResult, Warning,
+    HostLoad, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames, OneWayFigures, PartResult,
+    Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes, Run, SCHEMA,
+    SeriesEntry, Shaping, StudyResult, StudyRow, StudyTable, ThresholdResult, Warning,
 };
 use crate::stats::Interval;
 
@@ -117,7 +117,7 @@ fn case(
 ) -> CaseResult {
     CaseResult {
         endpoint: endpoint.to_owned(),
-        peer: "linkgauge".to_owned(),
+        protocol: "linkgauge".to_owned(),
         workload: workload.to_owned(),
         direction,
         message_bytes,
@@ -128,12 +128,12 @@ fn case(
         elapsed_ns: 10_000_000_000,
         figures,
         fairness: None,
-        latency_spread: None,
+        port_latency_ratio: None,
         under_load: None,
         series: Vec::new(),
         cpu: None,
-        asked: Map::new(),
-        got: Map::new(),
+        requested: Map::new(),
+        effective: Map::new(),
         line: None,
         shaped: None,
         placement: Placement::default(),
@@ -146,8 +146,8 @@ fn case(
 
 /// Serial lines at 9600 baud, 8N1.
 fn line_facts(ports: u32) -> LineFacts {
-    let limit_bps = Some(7680.0 * f64::from(ports));
-    LineFacts { bits_per_second: 9600.0, bits_per_byte: 10.0, limit_bps, floor_ns: None }
+    let max_payload_bps = Some(7680.0 * f64::from(ports));
+    LineFacts { bits_per_second: 9600.0, bits_per_byte: 10.0, max_payload_bps, transmission_ns: None }
 }
 
 fn part(endpoint: &str, figures: Figures) -> PartResult {
@@ -204,7 +204,7 @@ pub fn download() -> Run {
     };
     let case = |bytes, figures| {
         let case = case(logger, "download", Direction::Receive, bytes, figures);
-        CaseResult { peer: "pakbus".to_owned(), ..case }
+        CaseResult { protocol: "pakbus".to_owned(), ..case }
     };
     run(Some("Over the hill"), vec![case(991, figures()), case(512, table)])
 }
@@ -230,11 +230,11 @@ pub fn full() -> Run {
             .into(),
     });
     latency.repeats = [13_000, 13_080, 12_960].map(|base| part(tcp, latency_figures(base, 10_000))).into();
-    latency.asked = map(json!({"rate_per_second": 100, "timeout_ns": 1_000_000_000, "nodelay": true}));
-    latency.got = map(json!({"nodelay": true, "mss_bytes": 32_768, "send_buffer_bytes": 2_626_560}));
+    latency.requested = map(json!({"rate_per_second": 100, "timeout_ns": 1_000_000_000, "nodelay": true}));
+    latency.effective = map(json!({"nodelay": true, "mss_bytes": 32_768, "send_buffer_bytes": 2_626_560}));
     latency.placement = Placement {
-        near_cpu: Some(CpuChoice::Number(0)),
-        far_cpu: Some(CpuChoice::Number(1)),
+        client_cpu: Some(CpuChoice::Number(0)),
+        server_cpu: Some(CpuChoice::Number(1)),
         wait: Some(WaitMode::Block),
         ..Placement::default()
     };
@@ -248,14 +248,14 @@ pub fn full() -> Run {
         latency_figures(2_083_000, 10_000),
     );
     ports.ports = 3;
-    ports.peer = "echo".to_owned();
+    ports.protocol = "echo".to_owned();
     ports.per_port = [2_080_000, 2_083_000, 2_110_000]
         .iter()
         .zip(7001..)
         .map(|(base, port)| part(&format!("tcp://moxa-5610.example:{port}"), latency_figures(*base, 10_000)))
         .collect();
-    ports.line = Some(LineFacts { floor_ns: Some(1_041_667), ..line_facts(3) });
-    ports.latency_spread = Some(1.015);
+    ports.line = Some(LineFacts { transmission_ns: Some(1_041_667), ..line_facts(3) });
+    ports.port_latency_ratio = Some(1.015);
     ports.shaped = Some(Shaping { delay_ns: 500_000_000, rate_to_bps: 8e6, rate_from_bps: 80e3 });
     ports.warnings = vec![near_floor()];
 
@@ -270,7 +270,7 @@ pub fn full() -> Run {
         figures.counts.corrupt_messages,
         figures.counts.missed_sends,
     ) = (5, 2, 1, 9);
-    (figures.counts.lost_in_socket, figures.counts.lost_on_path) = (Some(100), Some(500));
+    (figures.counts.receiver_socket_drops, figures.counts.network_lost) = (Some(100), Some(500));
     let distribution_ = figures.times.latency_ns.as_mut().unwrap();
     distribution_.mean_fastest_95_percent = None;
     distribution_.percentiles.insert("p99".to_owned(), None);
@@ -287,11 +287,11 @@ pub fn full() -> Run {
     }
     let mut run = run(Some("A Friday in the lab"), cases);
     run.interrupted = true;
-    run.environment.near = map(json!({
+    run.environment.client = map(json!({
         "host": "gauge-1", "system": "Linux 6.12.48", "cpus": 2, "cpu_model": "AMD EPYC 7B13",
         "clock_read_ns": 21.4, "timer_error_p99_ns": 58_000, "governor": null,
     }));
-    run.environment.far = map(json!({"host": "gauge-2", "system": "Linux 6.1.0"}));
+    run.environment.server = map(json!({"host": "gauge-2", "system": "Linux 6.1.0"}));
     run.warnings = vec![Warning::new(
         "busy-machine",
         "the machine was 40 % busy before the first case",
@@ -302,14 +302,14 @@ pub fn full() -> Run {
 
 fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
     let mut case = case(endpoint, "throughput", Direction::Both, bytes, rate_figures(rate));
-    case.figures.delivery.throughput_back_bps = Some(rate * 0.93);
-    case.figures.delivery.delivered_back_bytes = case.figures.delivery.delivered_bytes;
+    case.figures.delivery.throughput_reverse_bps = Some(rate * 0.93);
+    case.figures.delivery.delivered_reverse_bytes = case.figures.delivery.delivered_bytes;
     case.figures.delivery.line_rate_percent = Some(rate / 42e9 * 100.0);
     case.under_load = Some(latency_figures(310_000, 10_000));
     case.cpu = Some(CpuUse {
-        near_seconds: 9.1,
-        near_waiting_seconds: Some(0.4),
-        far_seconds: Some(8.2),
+        client_seconds: 9.1,
+        client_busy_poll_seconds: Some(0.4),
+        server_seconds: Some(8.2),
         seconds_per_gigabyte: Some(3.3e9 / rate),
     });
     case.series = (0..10u64)
@@ -335,13 +335,13 @@ pub fn message_sizes() -> Run {
         figures.delivery.messages_per_second = Some(per_second);
         let mut case = case("udp://gauge-2.example:7100", "throughput", Direction::Send, bytes, figures);
         case.cpu = Some(CpuUse {
-            near_seconds: 9.8,
-            near_waiting_seconds: None,
-            far_seconds: Some(6.3),
+            client_seconds: 9.8,
+            client_busy_poll_seconds: None,
+            server_seconds: Some(6.3),
             seconds_per_gigabyte: Some(2.1),
         });
         let card = json!({ "interface": "eth0", "kind": "ethernet", "driver": "e1000e", "speed_mbit": 1000, "mtu_bytes": 1500 });
-        case.got = map(json!({ "framing": "message", "interface": card }));
+        case.effective = map(json!({ "framing": "message", "interface": card }));
         case
     };
     run(None, sizes.map(of_size).to_vec())
@@ -349,10 +349,10 @@ pub fn message_sizes() -> Run {
 
 /// One that passed and one that failed.
 fn threshold_results() -> Vec<ThresholdResult> {
-    let judged = |threshold: &str, measured: &str, kept| ThresholdResult {
+    let judged = |threshold: &str, measured: &str, passed| ThresholdResult {
         threshold: threshold.to_owned(),
         measured: measured.to_owned(),
-        kept,
+        passed,
     };
     vec![judged("line_rate > 90 %", "94.434 %", true), judged("loss = 0 %", "0.5 %", false)]
 }
@@ -394,19 +394,19 @@ pub fn serial_line() -> Run {
 /// A remote that reports its timestamps.
 pub fn one_way_delays() -> Run {
     let mut figures = latency_figures(40_000, 9_993);
-    figures.ways = Some(OneWayFigures {
+    figures.one_way = Some(OneWayFigures {
         turnaround_ns: distribution(&latency_histogram(1_200, 9_993)),
         path_ns: distribution(&latency_histogram(38_800, 9_993)),
-        there_variation_ns: distribution(&latency_histogram(2_400, 9_993)),
-        back_variation_ns: distribution(&latency_histogram(800, 9_993)),
-        there_p50_ns: 20_512.5,
-        back_p50_ns: 18_912.5,
+        forward_variation_ns: distribution(&latency_histogram(2_400, 9_993)),
+        reverse_variation_ns: distribution(&latency_histogram(800, 9_993)),
+        forward_p50_ns: 20_512.5,
+        reverse_p50_ns: 18_912.5,
         one_way_error_bound_ns: 19_400.0,
         clock_offset_ns: -7_300_000.0,
         clock_drift_ppm: 3.2,
         clock_steps: 1,
-        lost_there: Some(5),
-        lost_back: Some(2),
+        forward_lost: Some(5),
+        reverse_lost: Some(2),
     });
     run(None, vec![case("udp://router.example:862", "latency", Direction::Loop, 44, figures)])
 }
@@ -421,6 +421,15 @@ pub fn minimal() -> Run {
 /// The same with a prediction, in a guest, with a named stand-in.
 pub fn study_with_prediction() -> Run {
     let mut run = study();
+    let placement = &mut run.cases[1].placement;
+    (placement.network, placement.hops) = (Some("Bluetooth".to_owned()), Some(1));
+    placement.host_load = HostLoad {
+        other_percent: Some(12.5),
+        busiest: Some("rustc".to_owned()),
+        steal_percent: Some(0.0),
+        pressure_percent: Some(31.0),
+        wait_percent: Some(1.5),
+    };
     if let Some(paper) = &mut run.paper {
         let row = &mut paper.tables[0].rows[0];
         (row.predicted, row.stand_in, row.guest) = (Some(1.2), true, true);
@@ -444,7 +453,7 @@ pub fn study() -> Run {
         statistic: "latency_mean_ms".to_owned(),
         measured,
         predicted: None,
-        limit: Some(1.041_667),
+        theoretical_limit: Some(1.041_667),
         case: measured.map(|_| 1),
         stand_in: false,
         guest: false,
@@ -460,7 +469,7 @@ pub fn study() -> Run {
     ];
     let rate = |unit: &str, published: &str, measured, limit| StudyRow {
         unit: unit.to_owned(),
-        limit: Some(limit),
+        theoretical_limit: Some(limit),
         case: Some(2),
         statistic: "port_line_bps".to_owned(),
         planned_case: "throughput:tcp/1@19200".to_owned(),
@@ -514,16 +523,16 @@ pub fn hostile() -> Run {
     run.title = Some(script());
     run.tool = script();
     run.id = script();
-    run.environment.near = map(json!({"host": script(), script(): [script()]}));
+    run.environment.client = map(json!({"host": script(), script(): [script()]}));
     run.warnings = vec![Warning { code: script(), text: script(), remedy: script() }];
     for case in &mut run.cases {
-        (case.endpoint, case.peer, case.method) = (script(), script(), script());
-        case.asked = map(json!({script(): {script(): script()}}));
-        case.got = case.asked.clone();
+        (case.endpoint, case.protocol, case.method) = (script(), script(), script());
+        case.requested = map(json!({script(): {script(): script()}}));
+        case.effective = case.requested.clone();
         case.placement.stand_in = Some(script());
         case.placement.host_load.busiest = Some(script());
         case.warnings = run.warnings.clone();
-        case.thresholds = vec![ThresholdResult { threshold: script(), measured: script(), kept: false }];
+        case.thresholds = vec![ThresholdResult { threshold: script(), measured: script(), passed: false }];
         case.figures.histogram_hdr_v2 = Some(script());
         case.figures.intervals.insert(script(), Interval { low: f64::MIN, high: f64::MAX });
         for part in case.per_port.iter_mut().chain(&mut case.repeats) {
@@ -552,7 +561,8 @@ pub fn hostile_study() -> Run {
         for row in &mut table.rows {
             (row.row, row.column, row.published, row.unit) = (script(), script(), script(), script());
             (row.planned_case, row.statistic) = (script(), script());
-            (row.measured, row.limit, row.case) = (Some(f64::MAX), Some(f64::MIN), Some(usize::MAX));
+            (row.measured, row.theoretical_limit, row.case) =
+                (Some(f64::MAX), Some(f64::MIN), Some(usize::MAX));
             (row.reason, row.note) = (Some(script()), Some(script()));
         }
     }

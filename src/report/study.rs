@@ -44,7 +44,7 @@ static COLUMNS: &[(&str, &str)] = &[
     ("published", "as printed"),
     ("measured", "what met it; empty: not run"),
     ("predicted", "what the study's settings lead one to expect; empty: nothing to predict it from"),
-    ("limit", "what the physical line allows at best"),
+    ("theoretical_limit", "what the physical line allows at best"),
     ("statistic", "which statistic met it"),
     ("planned_case", "case of the study's plan"),
     ("case", "number of the case in the run, from 1"),
@@ -73,7 +73,7 @@ pub fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write) -> io:
             row.published.clone(),
             format_number(row.measured),
             format_number(row.predicted),
-            format_number(row.limit),
+            format_number(row.theoretical_limit),
             row.statistic.clone(),
             row.planned_case.clone(),
             row.case.map(|case| case.to_string()).unwrap_or_default(),
@@ -214,7 +214,7 @@ fn place_label(paper: &StudyResult) -> impl Fn(&StudyRow) -> &'static str {
 }
 
 fn has_limits(table: &StudyTable) -> bool {
-    table.rows.iter().any(|row| row.limit.is_some())
+    table.rows.iter().any(|row| row.theoretical_limit.is_some())
 }
 
 fn has_predictions(paper: &StudyResult) -> bool {
@@ -244,7 +244,7 @@ fn draw_list(paper: &StudyResult, table: &StudyTable, width: usize) -> Vec<(Stri
             if is_published { printable(&row.published) } else { String::new() },
             format_measured(row),
             if predicts { format_figure(row.predicted) } else { String::new() },
-            if limits { format_figure(row.limit) } else { String::new() },
+            if limits { format_figure(row.theoretical_limit) } else { String::new() },
             place(row).to_owned(),
         ]
     };
@@ -440,7 +440,7 @@ fn table_context(run: &Run, paper: &StudyResult, fits: &[SizeFit], table: &Study
                     title => row.reason.clone(), run => row.measured.is_some(), warnings => warning_count(run, row),
                 }),
                 predicted => cells(&|row| context! { text => format_figure(row.predicted) }),
-                limit => cells(&|row| context! { text => format_figure(row.limit) }),
+                limit => cells(&|row| context! { text => format_figure(row.theoretical_limit) }),
             }
         })
         .collect();
@@ -524,7 +524,7 @@ mod tests {
     #[test]
     fn one_csv_row_per_figure() {
         insta::assert_snapshot!(write_text("csv", &ReportOptions::default()), @r#"
-        run,paper,table,row,column,unit,published,measured,predicted,limit,statistic,planned_case,case,endpoint,ports,stand_in,guest,reason,note
+        run,paper,table,row,column,unit,published,measured,predicted,theoretical_limit,statistic,planned_case,case,endpoint,ports,stand_in,guest,reason,note
         20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,false,,
         20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
         20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,false,,

@@ -289,7 +289,7 @@ fn common_value<'a>(cells: impl Iterator<Item = &'a str>) -> Option<&'a str> {
 
 /// The CPUs of client and server, in the form of `--pin`. Empty if one thread does both.
 fn format_cpus(case: &CaseResult) -> String {
-    if case.got.get("threads").and_then(Value::as_u64) == Some(1) {
+    if case.effective.get("threads").and_then(Value::as_u64) == Some(1) {
         return String::new();
     }
     match case.placement.pinned_cpus() {

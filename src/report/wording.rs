@@ -115,12 +115,12 @@ pub fn format_percentile(distribution: Option<&Distribution>, name: &str) -> Str
 
 /// Time of the message on the line, one way, in nanoseconds.
 pub fn line_time_ns(case: &CaseResult) -> Option<f64> {
-    Some(case.line?.floor_ns? as f64)
+    Some(case.line?.transmission_ns? as f64)
 }
 
 /// Maximum payload rate of all lines of the case together, in bits per second.
 pub fn line_limit_bps(case: &CaseResult) -> Option<f64> {
-    case.line?.limit_bps
+    case.line?.max_payload_bps
 }
 
 /// The rate of one line of the case, in bits per second including framing.
@@ -210,7 +210,7 @@ pub fn threshold_results(run: &Run) -> (Vec<String>, usize) {
         .iter()
         .zip(1..)
         .flat_map(|(case, number)| case.thresholds.iter().map(move |one| (one, number)));
-    let (passed, failed): (Vec<_>, Vec<_>) = all.partition(|(judged, _)| judged.kept);
+    let (passed, failed): (Vec<_>, Vec<_>) = all.partition(|(judged, _)| judged.passed);
     let describe = |(judged, number): &(&ThresholdResult, usize)| {
         let case = if run.cases.len() > 1 { format!("case {number}: ") } else { String::new() };
         printable(&format!("{case}{}, {}", judged.threshold, measured_text(judged)))
@@ -241,7 +241,7 @@ pub fn statistic_label(name: &str) -> String {
 
 /// Name of the local machine.
 pub fn local_host(run: &Run) -> Option<String> {
-    host_name(&run.environment.near)
+    host_name(&run.environment.client)
 }
 
 fn host_name(machine: &Map<String, Value>) -> Option<String> {
@@ -258,7 +258,7 @@ pub fn host_names(run: &Run) -> Option<String> {
     };
     let first = run.cases.first().and_then(place);
     let one = first.is_some() && run.cases.iter().all(|case| place(case) == first);
-    match host_name(&run.environment.far).filter(|remote| one && *remote != local) {
+    match host_name(&run.environment.server).filter(|remote| one && *remote != local) {
         Some(remote) => Some(format!("{local} → {remote}")),
         None => Some(local),
     }
@@ -284,12 +284,12 @@ pub fn format_one_way(nanoseconds: f64, ways: &OneWayFigures) -> String {
 
 /// The parts of a round trip, if the remote reports its timestamps.
 pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
-    let ways = case.figures.ways.as_ref()?;
+    let ways = case.figures.one_way.as_ref()?;
     let of = |times: &Distribution, name| match times.percentile(name) {
         Some(value) => format!("{} at {name}", format_nanoseconds(value as f64)),
         None => format!("at most {}", format_nanoseconds(times.max as f64)),
     };
-    let lost = match (ways.lost_there, ways.lost_back) {
+    let lost = match (ways.forward_lost, ways.reverse_lost) {
         (Some(there), Some(back)) if there + back > 0 => {
             format!(
                 " Lost: {} on the way there, {} on the way back.",
@@ -304,10 +304,10 @@ pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
          One way at p50: there {}, back {}.{lost}",
         of(&ways.turnaround_ns, "p50"),
         of(&ways.path_ns, "p50"),
-        of(&ways.there_variation_ns, "p99"),
-        of(&ways.back_variation_ns, "p99"),
-        format_one_way(ways.there_p50_ns, ways),
-        format_one_way(ways.back_p50_ns, ways),
+        of(&ways.forward_variation_ns, "p99"),
+        of(&ways.reverse_variation_ns, "p99"),
+        format_one_way(ways.forward_p50_ns, ways),
+        format_one_way(ways.reverse_p50_ns, ways),
     ))
 }
 
@@ -542,7 +542,7 @@ mod tests {
         assert_eq!(host_names(&run), Some("gauge-1".to_owned()), "several far ends, one environment");
         run.cases.truncate(1);
         assert_eq!(host_and_date(&run), "gauge-1 → gauge-2 · 2026-11-20 10:00 UTC");
-        run.environment.far = run.environment.near.clone();
+        run.environment.server = run.environment.client.clone();
         assert_eq!(host_names(&run), Some("gauge-1".to_owned()));
     }
 

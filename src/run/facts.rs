@@ -12,11 +12,11 @@ pub struct LineFacts {
     /// Bits that a byte of payload takes (8N1: 10), of the first port.
     pub bits_per_byte: f64,
     /// Payload that the lines of all ports can carry together.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub limit_bps: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default, alias = "limit_bps")]
+    pub max_payload_bps: Option<f64>,
     /// Latency: time of the message on the line, one way; of several lines the slowest.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub floor_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default, alias = "floor_ns")]
+    pub transmission_ns: Option<u64>,
 }
 
 /// Delay and rates that the lab adds to a link.
@@ -34,10 +34,10 @@ pub struct Shaping {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Placement {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub near_cpu: Option<CpuChoice>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub far_cpu: Option<CpuChoice>,
+    #[serde(skip_serializing_if = "Option::is_none", alias = "near_cpu")]
+    pub client_cpu: Option<CpuChoice>,
+    #[serde(skip_serializing_if = "Option::is_none", alias = "far_cpu")]
+    pub server_cpu: Option<CpuChoice>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitMode>,
     #[serde(flatten)]
@@ -58,7 +58,7 @@ pub struct Placement {
 impl Placement {
     /// The CPUs that client and server were pinned to.
     pub fn pinned_cpus(&self) -> [Option<u32>; 2] {
-        [self.near_cpu, self.far_cpu].map(|choice| match choice {
+        [self.client_cpu, self.server_cpu].map(|choice| match choice {
             Some(CpuChoice::Number(cpu)) => Some(cpu),
             Some(CpuChoice::Any) | None => None,
         })

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::old_names;
 use crate::stats::Interval;
 
 /// The figures of a case, a repetition or a port.
@@ -29,10 +30,14 @@ pub struct Figures {
     #[serde(flatten)]
     pub records: Option<RecordCounts>,
     /// One-way figures, where the remote reports its timestamps.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub ways: Option<OneWayFigures>,
+    #[serde(skip_serializing_if = "Option::is_none", default, alias = "ways")]
+    pub one_way: Option<OneWayFigures>,
     /// 95 % intervals over the repetitions, by the name of the figure (`latency_ns.p50`, `throughput_bps`).
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        default,
+        deserialize_with = "old_names::read_intervals"
+    )]
     pub intervals: BTreeMap<String, Interval>,
     /// 95 % intervals within one repetition. They say nothing about another run.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
@@ -53,7 +58,7 @@ impl Figures {
     pub fn loss_share(&self) -> Option<f64> {
         let MessageCounts { sent, received, lost, .. } = self.counts;
         let without_report = received + lost == 0
-            || self.delivery.delivered_bytes.is_none() && self.delivery.delivered_back_bytes.is_some();
+            || self.delivery.delivered_bytes.is_none() && self.delivery.delivered_reverse_bytes.is_some();
         (sent > 0 && !without_report).then(|| lost as f64 / sent as f64)
     }
 
@@ -77,10 +82,10 @@ pub struct MessageCounts {
     pub received: u64,
     pub lost: u64,
     /// Lost messages that the receiver's socket dropped, and messages that the network lost.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost_in_socket: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost_on_path: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", alias = "lost_in_socket")]
+    pub receiver_socket_drops: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", alias = "lost_on_path")]
+    pub network_lost: Option<u64>,
     /// Replies that came after their time-out. They count as lost.
     #[serde(skip_serializing_if = "is_zero")]
     pub late: u64,
@@ -114,8 +119,8 @@ impl MessageCounts {
         ] {
             *sum = sum.saturating_add(more);
         }
-        self.lost_in_socket = add_optional(self.lost_in_socket, other.lost_in_socket);
-        self.lost_on_path = add_optional(self.lost_on_path, other.lost_on_path);
+        self.receiver_socket_drops = add_optional(self.receiver_socket_drops, other.receiver_socket_drops);
+        self.network_lost = add_optional(self.network_lost, other.network_lost);
     }
 }
 
@@ -173,14 +178,14 @@ pub struct Delivery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput_bps: Option<f64>,
     /// The same for the other direction, if both were measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub throughput_back_bps: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", alias = "throughput_back_bps")]
+    pub throughput_reverse_bps: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivered_back_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", alias = "delivered_back_bytes")]
+    pub delivered_reverse_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line_rate_percent: Option<f64>,
 }
@@ -188,7 +193,8 @@ pub struct Delivery {
 impl Delivery {
     pub fn add_bytes(&mut self, other: &Delivery) {
         self.delivered_bytes = add_optional(self.delivered_bytes, other.delivered_bytes);
-        self.delivered_back_bytes = add_optional(self.delivered_back_bytes, other.delivered_back_bytes);
+        self.delivered_reverse_bytes =
+            add_optional(self.delivered_reverse_bytes, other.delivered_reverse_bytes);
     }
 }
 
@@ -406,10 +412,14 @@ pub struct OneWayFigures {
     /// The round trip without the turnaround.
     pub path_ns: Distribution,
     /// Forward and reverse delay, each minus its shortest value.
-    pub there_variation_ns: Distribution,
-    pub back_variation_ns: Distribution,
-    pub there_p50_ns: f64,
-    pub back_p50_ns: f64,
+    #[serde(alias = "there_variation_ns")]
+    pub forward_variation_ns: Distribution,
+    #[serde(alias = "back_variation_ns")]
+    pub reverse_variation_ns: Distribution,
+    #[serde(alias = "there_p50_ns")]
+    pub forward_p50_ns: f64,
+    #[serde(alias = "back_p50_ns")]
+    pub reverse_p50_ns: f64,
     /// Half of the shortest path.
     pub one_way_error_bound_ns: f64,
     /// Remote time of day minus local time of day.
@@ -420,8 +430,8 @@ pub struct OneWayFigures {
     #[serde(skip_serializing_if = "is_zero", default)]
     pub clock_steps: u64,
     /// Lost requests that did not reach the remote, and those whose reply did not come back.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub lost_there: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub lost_back: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default, alias = "lost_there")]
+    pub forward_lost: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default, alias = "lost_back")]
+    pub reverse_lost: Option<u64>,
 }

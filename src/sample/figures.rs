@@ -54,8 +54,8 @@ impl Counts {
             reordered: self.reordered,
             corrupt_messages: self.corrupt_messages,
             missed_sends: self.missed_sends,
-            lost_in_socket: None,
-            lost_on_path: None,
+            receiver_socket_drops: None,
+            network_lost: None,
         }
     }
 }
@@ -71,7 +71,7 @@ impl Recorder {
             requests: self.transfer_counts.as_ref().map(|transfer| transfer.requests),
             records: self.transfer_counts.as_ref().and_then(|transfer| transfer.records.clone()),
             histogram_hdr_v2: encode_histogram(&self.service_times),
-            ways: self.one_way_delays.as_ref().and_then(|ways| ways.figures(counts)),
+            one_way: self.one_way_delays.as_ref().and_then(|ways| ways.figures(counts)),
             ..Figures::default()
         };
         figures.times.latency_ns = distribution(&self.service_times, counts.lost, late);

@@ -177,20 +177,20 @@ impl OneWayDelays {
         let of = |times: &TimeSamples, lost: u64| distribution(times, lost, &[]);
         let median =
             |times: &TimeSamples| times.ranks().value_at_rank(stats::nearest_rank(times.count(), 0.5)) as f64;
-        let lost_there = self.lost_forward(counts);
+        let forward_lost = self.lost_forward(counts);
         Some(run::OneWayFigures {
             turnaround_ns: of(&self.turnaround, 0)?,
             path_ns: of(&self.network_time, counts.lost)?,
-            there_variation_ns: of(&settled.forward, 0)?,
-            back_variation_ns: of(&settled.reverse, 0)?,
-            there_p50_ns: clocks.forward_ns + median(&settled.forward),
-            back_p50_ns: clocks.reverse_ns + median(&settled.reverse),
+            forward_variation_ns: of(&settled.forward, 0)?,
+            reverse_variation_ns: of(&settled.reverse, 0)?,
+            forward_p50_ns: clocks.forward_ns + median(&settled.forward),
+            reverse_p50_ns: clocks.reverse_ns + median(&settled.reverse),
             one_way_error_bound_ns: clocks.error_bound_ns,
             clock_offset_ns: clocks.offset_ns,
             clock_drift_ppm: clocks.drift * 1e6,
             clock_steps: settled.clock_steps,
-            lost_there,
-            lost_back: lost_there.map(|forward| counts.lost - forward),
+            forward_lost,
+            reverse_lost: forward_lost.map(|forward| counts.lost - forward),
         })
     }
 
@@ -336,14 +336,17 @@ mod tests {
             assert_eq!((delays.path_ns.min, delays.path_ns.max), (4 * MS, 18 * MS));
             let p = |distribution: &run::Distribution, name| distribution.percentile(name).unwrap();
             assert_eq!(
-                (p(&delays.there_variation_ns, "p50"), delays.there_variation_ns.max),
+                (p(&delays.forward_variation_ns, "p50"), delays.forward_variation_ns.max),
                 (4 * MS, 9 * MS)
             );
-            assert_eq!((p(&delays.back_variation_ns, "p90"), delays.back_variation_ns.max), (0, 5 * MS));
+            assert_eq!(
+                (p(&delays.reverse_variation_ns, "p90"), delays.reverse_variation_ns.max),
+                (0, 5 * MS)
+            );
             // The true minima, 3 ms and 1 ms, lie within the reported error bound.
             assert_eq!(delays.one_way_error_bound_ns, 2e6);
             assert!(
-                (delays.there_p50_ns - 7e6).abs() <= 2e6 && (delays.back_p50_ns - 1e6).abs() <= 2e6,
+                (delays.forward_p50_ns - 7e6).abs() <= 2e6 && (delays.reverse_p50_ns - 1e6).abs() <= 2e6,
                 "{delays:?}"
             );
             assert!((delays.clock_offset_ns - offset as f64).abs() <= 2e6 + 300.0, "{delays:?}");
@@ -356,21 +359,21 @@ mod tests {
             let (_, delays) = one_way_figures(&uneven_delays(), 5, drift);
             assert!((delays.clock_drift_ppm - drift * 1e6).abs() < 0.5, "{}", delays.clock_drift_ppm);
             assert!(
-                delays.there_variation_ns.max.abs_diff(9 * MS) < 5_000,
+                delays.forward_variation_ns.max.abs_diff(9 * MS) < 5_000,
                 "{:?}",
-                delays.there_variation_ns
+                delays.forward_variation_ns
             );
             assert!(
-                delays.back_variation_ns.percentile("p90").unwrap() < 5_000,
+                delays.reverse_variation_ns.percentile("p90").unwrap() < 5_000,
                 "{:?}",
-                delays.back_variation_ns
+                delays.reverse_variation_ns
             );
         }
         // A growing forward queue is no clock drift. At most half of the slope could be taken for drift, and
         // that is too much here.
         let growing: Vec<_> = (0..500).map(|n| (MS + n * MS, MS, MS)).collect();
         let (_, delays) = one_way_figures(&growing, 5, 0.0);
-        assert_eq!((delays.clock_drift_ppm, delays.there_variation_ns.max), (0.0, 499 * MS));
+        assert_eq!((delays.clock_drift_ppm, delays.forward_variation_ns.max), (0.0, 499 * MS));
     }
 
     /// The server's clock steps from one offset to another after 250 of 500 round trips, 10 ms apart.
@@ -400,14 +403,14 @@ mod tests {
                 let delays = figures_with_clock_step(before, after, drift);
                 assert_eq!(delays.clock_steps, 1, "{before} to {after}");
                 assert!(
-                    delays.there_variation_ns.max.abs_diff(9 * MS) < 10_000,
+                    delays.forward_variation_ns.max.abs_diff(9 * MS) < 10_000,
                     "{:?}",
-                    delays.there_variation_ns
+                    delays.forward_variation_ns
                 );
                 assert!(
-                    delays.back_variation_ns.max.abs_diff(5 * MS) < 10_000,
+                    delays.reverse_variation_ns.max.abs_diff(5 * MS) < 10_000,
                     "{:?}",
-                    delays.back_variation_ns
+                    delays.reverse_variation_ns
                 );
                 assert!(delays.one_way_error_bound_ns < 2.1e6, "{delays:?}");
             }
@@ -450,7 +453,7 @@ mod tests {
             }
             delays.finish();
             let figures = delays.figures(&Counts { lost, ..Counts::default() }).unwrap();
-            figures.lost_there.zip(figures.lost_back)
+            figures.forward_lost.zip(figures.reverse_lost)
         };
         assert_eq!(lost(&[(0, 0), (1, 1)], 0), Some((0, 0)));
         // Requests 2 and 3 never arrived; the reply to 5 was lost.
@@ -469,7 +472,7 @@ mod tests {
         let (other, _) = one_way_figures(&uneven_delays(), -9_000_000_000, 0.0);
         one.merge(&other);
         let delays = one.figures(&Counts::default()).unwrap();
-        assert_eq!((delays.there_variation_ns.count, delays.there_variation_ns.max), (1_000, 9 * MS));
+        assert_eq!((delays.forward_variation_ns.count, delays.forward_variation_ns.max), (1_000, 9 * MS));
         let mut blank = OneWayDelays::new();
         blank.merge(&one);
         assert_eq!(blank.figures(&Counts::default()).unwrap(), delays);

@@ -11,7 +11,9 @@ use crate::host::load::HostSnapshot;
 use crate::link::LinkRate;
 use crate::plan::Direction;
 use crate::protocol::{ClientSession, Flow, ReadyCase};
-use crate::run::{CaseResult, CpuUse, Delivery, Figures, HostLoad, PartResult, Placement, SPLIT_FACT, Warning};
+use crate::run::{
+    CaseResult, CpuUse, Delivery, Figures, HostLoad, PartResult, Placement, SPLIT_FACT, Warning,
+};
 use crate::sample::Recorder;
 use crate::stats;
 use crate::warnings;
@@ -125,13 +127,13 @@ impl CaseAccumulator {
             && self.case.direction != Direction::Loop
             && flows.iter().any(|flow| flow.role == FlowRole::Upload);
         self.repetitions.push(PartResult { endpoint: endpoint(0), elapsed_ns, figures });
-        self.cpu.near_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
+        self.cpu.client_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
         let waiting: f64 = flows.iter().map(|flow| flow.busy_poll_seconds).sum();
         if waiting > 0.0 {
-            *self.cpu.near_waiting_seconds.get_or_insert(0.0) += waiting;
+            *self.cpu.client_busy_poll_seconds.get_or_insert(0.0) += waiting;
         }
         if let Some(seconds) = report.as_ref().and_then(|report| report.cpu_seconds) {
-            *self.cpu.far_seconds.get_or_insert(0.0) += seconds;
+            *self.cpu.server_seconds.get_or_insert(0.0) += seconds;
         }
         let is_split = self.requested.contains_key(SPLIT_FACT);
         if let Some(flow) = flows.iter().find(|flow| flow.role == FlowRole::RoundTrip) {
@@ -214,9 +216,9 @@ impl CaseAccumulator {
             set_intervals(&mut figures, &self.repetitions);
         }
         let cpu = (!self.repetitions.is_empty()).then(|| {
-            let both = self.cpu.near_seconds + self.cpu.far_seconds.unwrap_or(0.0);
+            let both = self.cpu.client_seconds + self.cpu.server_seconds.unwrap_or(0.0);
             let delivered = figures.delivery.delivered_bytes.unwrap_or(0) as f64
-                + figures.delivery.delivered_back_bytes.unwrap_or(0) as f64;
+                + figures.delivery.delivered_reverse_bytes.unwrap_or(0) as f64;
             // Undelivered data took time as well, so the rate is unknown without a server report.
             let is_known =
                 delivered > 0.0 && figures.delivery.delivered_bytes.is_some() && !self.lacks_server_report;
@@ -225,7 +227,7 @@ impl CaseAccumulator {
         });
         let mut result = CaseResult {
             endpoint: case.endpoints[0].to_string(),
-            peer: case.protocol.name.to_owned(),
+            protocol: case.protocol.name.to_owned(),
             workload: case.workload.name.to_owned(),
             direction: case.direction,
             message_bytes: case.load.message_bytes,
@@ -237,15 +239,15 @@ impl CaseAccumulator {
             figures,
             under_load: self.probes.as_ref().map(|probes| probes.latency_figures(&case.late_limits)),
             fairness: line_figures::fairness(&self.per_endpoint),
-            latency_spread: line_figures::latency_spread(&self.per_endpoint),
+            port_latency_ratio: line_figures::port_latency_ratio(&self.per_endpoint),
             series: self
                 .series_recorder
                 .as_ref()
                 .map(|shown| shown.time_series.entries(shown.elapsed_ns()))
                 .unwrap_or_default(),
             cpu,
-            asked: self.requested,
-            got: self.effective,
+            requested: self.requested,
+            effective: self.effective,
             line: line_figures::line_facts(case, &self.link_rates),
             shaped: None,
             placement: placement(case, self.host_load.as_ref()),
@@ -295,7 +297,7 @@ fn combine_repetitions(parts: &[PartResult]) -> Figures {
     };
     all.delivery = Delivery {
         throughput_bps: median(|figures| figures.delivery.throughput_bps),
-        throughput_back_bps: median(|figures| figures.delivery.throughput_back_bps),
+        throughput_reverse_bps: median(|figures| figures.delivery.throughput_reverse_bps),
         messages_per_second: median(|figures| figures.delivery.messages_per_second),
         line_rate_percent: median(|figures| figures.delivery.line_rate_percent),
         ..all.delivery
@@ -316,7 +318,7 @@ fn set_intervals(figures: &mut Figures, parts: &[PartResult]) {
         ("latency_ns.p90", |figures| percentile(figures, "p90")),
         ("latency_ns.p99", |figures| percentile(figures, "p99")),
         ("throughput_bps", |figures| figures.delivery.throughput_bps),
-        ("throughput_back_bps", |figures| figures.delivery.throughput_back_bps),
+        ("throughput_reverse_bps", |figures| figures.delivery.throughput_reverse_bps),
     ];
     for (name, get) in REPEATED {
         let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();
@@ -329,8 +331,8 @@ fn set_intervals(figures: &mut Figures, parts: &[PartResult]) {
 /// Placement of both programs, wait mode and host load.
 fn placement(case: &ReadyCase, load: Option<&HostLoad>) -> Placement {
     Placement {
-        near_cpu: Some(case.load.cpu.into()),
-        far_cpu: Some(case.server_cpu.into()),
+        client_cpu: Some(case.load.cpu.into()),
+        server_cpu: Some(case.server_cpu.into()),
         wait: Some(case.load.wait),
         host_load: load.map(HostLoad::rounded).unwrap_or_default(),
         ..Placement::default()

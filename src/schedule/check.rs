@@ -122,7 +122,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         format!("unknown workload '{}' (known: {known})", case.workload)
     })?;
     let linked = endpoints_caps(&case.endpoints)?;
-    check_cpu(case.pin.near)?;
+    check_cpu(case.pin.client)?;
     let mut draft = CaseDraft {
         workload,
         direction: resolve_direction(case, protocol, workload)?,
@@ -151,7 +151,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         warm_up: draft.warm_up,
         timeout: case.timeout.unwrap_or_else(|| default_timeout(workload, message_bytes, &linked)),
         wait: case.wait,
-        cpu: case.pin.near,
+        cpu: case.pin.client,
         flows: draft.parallel,
     };
     Ok(ReadyCase {
@@ -164,7 +164,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         parallel: draft.parallel,
         load,
         rate: case.rate,
-        server_cpu: case.pin.far,
+        server_cpu: case.pin.server,
         probe_per_second: case.probe_per_second,
         series_interval: case.series_interval,
         late_limits: case.late_limits.clone(),
@@ -240,8 +240,8 @@ fn check_fits(endpoint: &Endpoint, message_bytes: u32, caps: &[Caps]) -> Result<
 fn requested_settings(case: &Case, ready: &ReadyCase, direction: Option<Direction>) -> Map<String, Value> {
     let load = &ready.load;
     let value = json!({
-        "peer": case.peer,
-        "peer_options": ready.options,
+        "protocol": case.peer,
+        "protocol_options": ready.options,
         "direction": direction.map(Direction::name),
         "endpoints": ready.endpoints,
         "rate": ready.rate,

@@ -264,7 +264,7 @@ mod tests {
         let (dialer, server) = served("linkgauge");
         let result = Latency::to(server.url()).count(50).size(100).run_with(dialer.clone()).unwrap();
         assert_eq!(
-            (result.peer.as_str(), result.message_bytes, result.figures.counts.received),
+            (result.protocol.as_str(), result.message_bytes, result.figures.counts.received),
             ("linkgauge", 100, 50)
         );
         assert_eq!(result.figures.times.latency_ns.unwrap().min, 2_000_000);

@@ -71,7 +71,7 @@ pub struct Trend {
     pub parallel: u32,
     /// Identity of the measuring method.
     pub method: String,
-    /// `100/s`, `spin`; often empty.
+    /// `100/s`, `busy-poll`; often empty.
     pub settings: String,
     /// The host on which the runs were made, if it is known.
     pub host: Option<String>,

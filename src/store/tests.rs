@@ -103,6 +103,26 @@ fn a_trend_is_one_case_over_time() {
 }
 
 #[test]
+fn rows_of_an_earlier_version_get_the_new_names() {
+    let (_directory, path) = temporary_store();
+    let mut store = Store::open(&path).unwrap();
+    store.save(&run_at("a", 0)).unwrap();
+    let old = r#"UPDATE measured SET figures = '{"rate":2e6,"rate_back":1e6}', settings = '100/s, spin'"#;
+    store.connection.execute(old, []).unwrap();
+    store.connection.pragma_update(None, "user_version", VERSION_OF_OLD_NAMES).unwrap();
+    drop(store);
+    for open in [Store::open_existing, Store::open] {
+        let store = open(&path).unwrap();
+        assert_eq!(store.read_state().unwrap(), FileState::Linkgauge(VERSION));
+        for name in ["rate_back", "rate_reverse"] {
+            let trends = store.trends(&Filter::default(), &name.parse().unwrap()).unwrap().entries;
+            assert_eq!((trends[0].settings.as_str(), trends[0].points[0].value), ("100/s, busy-poll", 1e6));
+        }
+        assert_eq!(store.load("a").unwrap(), run_at("a", 0));
+    }
+}
+
+#[test]
 fn removed_runs_leave_no_rows() {
     let (_directory, path) = temporary_store();
     let mut store = Store::open(&path).unwrap();
@@ -138,7 +158,7 @@ fn other_files_are_left_unchanged() {
 
     Store::open(&path).unwrap().connection.pragma_update(None, "user_version", VERSION + 1).unwrap();
     let error = Store::open(&path).unwrap_err().to_string();
-    assert!(error.ends_with("a store of version 2, this version reads 1: use a newer linkgauge"), "{error}");
+    assert!(error.ends_with("a store of version 3, this version reads 2: use a newer linkgauge"), "{error}");
 }
 
 #[test]

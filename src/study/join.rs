@@ -29,7 +29,7 @@ impl PublishedFigure {
             statistic: self.statistic.clone(),
             measured: None,
             predicted: (statistic.predicted)(planned),
-            limit: (statistic.theoretical_limit)(planned),
+            theoretical_limit: (statistic.theoretical_limit)(planned),
             case: None,
             stand_in: false,
             guest: false,
@@ -42,7 +42,7 @@ impl PublishedFigure {
                 row.measured = (statistic.measured)(case, planned);
                 (row.case, row.stand_in, row.guest) = (Some(number), stand_in, guest);
                 row.reason = match row.measured {
-                    Some(measured) => find_flaw(case, statistic, row.limit, measured),
+                    Some(measured) => find_flaw(case, statistic, row.theoretical_limit, measured),
                     None => Some(incomplete_reason(case)),
                 };
             }

@@ -44,7 +44,7 @@ pub(super) const UNLIMITED: StudyStatistic = StudyStatistic {
 
 /// Bytes and seconds as the protocol's own program counts them.
 fn protocol_count(case: &CaseResult, way: &str) -> Option<(f64, f64)> {
-    let got = |what: &str| case.got.get(&format!("{way}_{what}"))?.as_u64();
+    let got = |what: &str| case.effective.get(&format!("{way}_{what}"))?.as_u64();
     Some((got("bytes")? as f64, got("ns")? as f64 / 1e9))
 }
 

@@ -254,7 +254,7 @@ fn published_figures_are_joined_with_measured_ones() {
     assert_eq!((met.published.as_str(), met.case, met.stand_in, met.guest), ("12.75", Some(1), true, true));
     let mean = latency.figures.times.latency_ns.as_ref().unwrap().mean;
     assert_eq!((met.measured, &met.reason), (Some(mean / 1e6), &None));
-    assert!((met.limit.unwrap() - 1.0417).abs() < 1e-4);
+    assert!((met.theoretical_limit.unwrap() - 1.0417).abs() < 1e-4);
     // The same case corresponds to every product with a port.
     assert_eq!(row("LS100", "Serial/IP, 1 port").measured, met.measured);
     let without = row("PS410", "Serial/IP, 4 ports");
@@ -324,9 +324,9 @@ fn downloads_are_predicted_from_study_settings() {
     let seconds = |row: &StudyRow| 991.0 / row.predicted.unwrap();
     let half_second = row("500 ms, 10/1000");
     assert!((seconds(half_second) - (1.0 + 37e-6 + 0.1018 + 0.07928)).abs() < 1e-9);
-    assert!((half_second.limit.unwrap() - 10_000.0 * 991.0 / 1018.0).abs() < 1e-9);
+    assert!((half_second.theoretical_limit.unwrap() - 10_000.0 * 991.0 / 1018.0).abs() < 1e-9);
     let direct = row("no shaper");
-    assert!((direct.predicted.unwrap() - 12_500.0).abs() < 1e-6 && direct.limit.is_none());
+    assert!((direct.predicted.unwrap() - 12_500.0).abs() < 1e-6 && direct.theoretical_limit.is_none());
 }
 
 /// Counted in the study's tables: six sizes, with rate, amount and time of each. The study has no bidirectional
@@ -386,7 +386,7 @@ fn protocol_counters_match_the_counters_of_a_study() {
     for (name, value) in
         [("tx_bytes", 20_480_000_u64), ("tx_ns", 10_000_000_000), ("rx_bytes", 1024), ("rx_ns", 0)]
     {
-        case.got.insert(name.to_owned(), value.into());
+        case.effective.insert(name.to_owned(), value.into());
     }
     assert_eq!(of(&case, "sent_kbyte_per_second"), Some(2000.0));
     assert_eq!((of(&case, "sent_bytes"), of(&case, "sent_seconds")), (Some(20_480_000.0), Some(10.0)));

@@ -150,7 +150,7 @@ fn cases_are_matched_by_similarity() {
     // A case that differs only in its schedule is another case.
     let mut paced = a.cases[0].clone();
     paced.method = "latency/fixed/block/1".to_owned();
-    paced.asked.insert("pacing".to_owned(), serde_json::json!({"kind": "fixed", "per_second": 100.0}));
+    paced.requested.insert("pacing".to_owned(), serde_json::json!({"kind": "fixed", "per_second": 100.0}));
     a.cases.push(paced.clone());
     b.cases.insert(0, paced);
     let all = compare_runs(&a, &b).unwrap();
@@ -175,7 +175,7 @@ fn cases_are_matched_by_similarity() {
 #[test]
 fn different_machines_are_reported() {
     let (a, mut b) = (run_with_medians(&[1.0; 5]), run_with_medians(&[1.0; 5]));
-    b.environment.near.insert("cpu_model".to_owned(), "another".into());
+    b.environment.client.insert("cpu_model".to_owned(), "another".into());
     let codes: Vec<String> = compare(&[a], &[b], &CompareOptions::default())
         .unwrap()
         .warnings

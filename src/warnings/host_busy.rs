@@ -53,7 +53,7 @@ mod tests {
     fn busy_warning(others: f64, waited: f64, pressure: f64, stolen: f64) -> Option<String> {
         let case = serde_json::json!({
             "endpoint": "tcp://a", "peer": "echo", "workload": "latency", "direction": "loop", "message_bytes": 64,
-            "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 1_000_000_000, "asked": {}, "got": {},
+            "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 1_000_000_000, "requested": {}, "effective": {},
             "placement": {
                 "host_other_cpu_percent": others, "host_cpu_wait_percent": waited, "host_busiest_program": "rustc",
                 "host_cpu_pressure_percent": pressure, "host_steal_percent": stolen,

@@ -1,7 +1,5 @@
 //! Repetitions that differ among themselves.
 
-use serde_json::Value;
-
 use crate::metric::Metric;
 use crate::run::{CaseResult, Warning};
 use crate::stats::{Group, separate_groups};
@@ -17,7 +15,7 @@ pub fn groups(case: &CaseResult) -> Option<Warning> {
     let text = |group: &Group| {
         format!("{} from {} to {}", group.size, print(group.range.low), print(group.range.high))
     };
-    let is_pinned = case.placement.get("near_cpu").is_some_and(Value::is_number);
+    let is_pinned = case.placement.pinned_cpus()[0].is_some();
     let remedy = match is_pinned {
         true => {
             "find what changes between connections, like the path or the CPU of the server; raise --repeat"
@@ -36,7 +34,7 @@ pub fn groups(case: &CaseResult) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Figures, PartResult, Run};
+    use crate::run::{CpuChoice, Figures, PartResult, Run};
 
     /// A case whose repetitions have these rates in Mbit/s.
     fn case(rates: &[f64]) -> CaseResult {
@@ -61,7 +59,7 @@ mod tests {
              2 from 300.0 Mbit/s to 305.0 Mbit/s"
         );
         assert!(warning.remedy.contains("--pin 0,1"));
-        case.placement.insert("near_cpu".to_owned(), 0.into());
+        case.placement.client_cpu = Some(CpuChoice::Number(0));
         assert!(!groups(&case).unwrap().remedy.contains("--pin"));
     }
 

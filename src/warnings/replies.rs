@@ -30,7 +30,7 @@ pub fn early_replies(case: &CaseResult) -> Option<Warning> {
 }
 
 pub fn remote_clock_set(case: &CaseResult) -> Option<Warning> {
-    let steps = case.figures.ways.as_ref()?.clock_steps;
+    let steps = case.figures.one_way.as_ref()?.clock_steps;
     (steps > 0).then(|| {
         Warning::new(
             "remote_clock_set",

@@ -312,7 +312,7 @@ pub fn receiving_times_out_in_time() {
     each(|url, far| {
         let mut link = far.open();
         works(url, &mut *link);
-        for wait in [WaitMode::Block, WaitMode::Spin] {
+        for wait in [WaitMode::Block, WaitMode::BusyPoll] {
             link.tune(&Tuning { wait, ..Tuning::default() });
             for within in [0, 3, 60].map(Duration::from_millis) {
                 let start = Instant::now();

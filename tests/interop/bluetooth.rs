@@ -58,7 +58,7 @@ fn services_are_found_and_announced() {
     for (run, channel) in runs.iter().zip(["5", "1", "5"]) {
         let case = &run["cases"][0];
         assert_eq!((&case["complete"], &case["received"]), (&true.into(), &20.into()), "{case}");
-        let remote = case["got"]["remote"].as_str().unwrap();
+        let remote = case["effective"]["remote"].as_str().unwrap();
         assert_eq!(remote.rsplit_once('/').unwrap().1, channel, "{case}");
     }
     let said: Vec<&str> = ended.stderr.lines().filter_map(|line| line.strip_prefix("said: ")).collect();
@@ -105,16 +105,16 @@ fn a_connection_is_announced_until_its_controller_vanishes() {
     let signal: i64 = signal.unwrap_or_else(|| panic!("{}", ended.stderr)).parse().unwrap();
     let connection = ended.stderr.lines().find(|line| line.trim_start().starts_with("< ACL")).unwrap();
     for case in runs.iter().map(|run| &run["cases"][0]) {
-        let got = &case["got"];
+        let got = &case["effective"];
         assert_eq!(got["adapter"], "hci1", "{case}");
         assert_eq!((&got["rssi_db"], &got["link_type"]), (&signal.into(), &"BR/EDR (ACL)".into()), "{case}");
         assert_eq!(got["role"] == "central", connection.contains("CENTRAL"), "{connection}");
         assert_eq!(got["encrypted"], connection.contains("ENCRYPT"), "{connection}");
     }
     let [messages, stream] = [0, 1].map(|run| &runs[run]["cases"][0]);
-    assert_eq!(messages["got"]["mtu_bytes"], 672);
+    assert_eq!(messages["effective"]["mtu_bytes"], 672);
     for name in ["frame_bytes", "send_credits", "receive_credits"] {
-        assert!(stream["got"][name].as_u64().is_some_and(|number| number > 0), "{name}: {stream}");
+        assert!(stream["effective"][name].as_u64().is_some_and(|number| number > 0), "{name}: {stream}");
     }
     // The results so far are saved, and nothing waits longer than its timeout.
     assert_eq!(stream["complete"], false);

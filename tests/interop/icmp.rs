@@ -87,7 +87,7 @@ fn the_counters_of_the_kernel_match() {
         cases
             .map(|case| {
                 assert_eq!((&case["received"], &case["peer"]), (&Value::from(30), &Value::from("echo")));
-                case["got"]["socket"].as_str().unwrap().to_owned()
+                case["effective"]["socket"].as_str().unwrap().to_owned()
             })
             .collect()
     };

@@ -47,7 +47,7 @@ fn iperf3_over_tcp() {
     assert_eq!(case.figures.delivery.delivered_bytes, received["bytes"].as_u64());
     assert_eq!((case.direction.name(), case.parallel, case.message_bytes), ("send", 2, 131_072));
     assert!(case.endpoint.starts_with("tcp://127.0.0.1:"), "{}", case.endpoint);
-    let (near, far) = (case.cpu.clone().unwrap().near_seconds, case.cpu.unwrap().far_seconds.unwrap());
+    let (near, far) = (case.cpu.clone().unwrap().client_seconds, case.cpu.unwrap().server_seconds.unwrap());
     assert!(near > 0.0 && far > 0.0);
     let bytes: u64 = case.series.iter().map(|entry| entry.bytes).sum();
     assert_eq!(json["end"]["sum_sent"]["bytes"].as_u64(), Some(bytes), "the sender's account");
@@ -63,7 +63,7 @@ fn iperf3_in_every_direction() {
     let (json, case) = iperf3(&["--bidir"]);
     assert_eq!(case.direction.name(), "both");
     assert_eq!(
-        case.figures.delivery.delivered_back_bytes,
+        case.figures.delivery.delivered_reverse_bytes,
         json["end"]["sum_received_bidir_reverse"]["bytes"].as_u64()
     );
     let (json, case) = iperf3(&["-R"]);
@@ -107,7 +107,7 @@ fn iperf3_from_the_output_of_its_server() {
     let (_, case) = iperf3_server(&["-R"]);
     assert_eq!((case.direction.name(), case.figures.delivery.delivered_bytes), ("receive", None));
     let (json, case) = iperf3_server(&["-u", "-b", "4M", "-l", "1000", "--bidir"]);
-    assert_eq!((case.direction.name(), case.figures.delivery.delivered_back_bytes), ("both", None));
+    assert_eq!((case.direction.name(), case.figures.delivery.delivered_reverse_bytes), ("both", None));
     assert_eq!(Some(case.figures.counts.sent), json["end"]["sum_received"]["packets"].as_u64());
 }
 
@@ -132,7 +132,7 @@ fn sockperf_with_its_own_statistics_beside() {
     let case = &run.cases[0];
     let latency = case.figures.times.latency_ns.as_ref().unwrap();
     assert_eq!(
-        (case.endpoint.as_str(), case.peer.as_str(), case.message_bytes),
+        (case.endpoint.as_str(), case.protocol.as_str(), case.message_bytes),
         ("loopback", "sockperf", 14)
     );
     assert_eq!(latency.count as f64, number("mTotal "));

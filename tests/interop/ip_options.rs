@@ -196,7 +196,7 @@ fn families_and_addresses_are_chosen() {
             return format!("{line}\n  {error}");
         }
         let run: Value = serde_json::from_str(said).expect(said);
-        let got = &run["cases"][0]["got"];
+        let got = &run["cases"][0]["effective"];
         let names = ["local", "remote", "bound_device", "dscp", "ecn"];
         let facts = names.iter().filter(|name| !got[name].is_null()).map(|name| {
             let fact = got[name].to_string();

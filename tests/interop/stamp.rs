@@ -14,7 +14,7 @@ use crate::program::Running;
 use crate::tools::python;
 
 fn ways(said: &Said) -> OneWayFigures {
-    serde_json::from_value(said.case()["ways"].clone()).unwrap()
+    serde_json::from_value(said.case()["one_way"].clone()).unwrap()
 }
 
 /// A reflector made of scapy's layers that takes 2 ms for a reply. It prints its port and ends when its time is over.
@@ -63,15 +63,17 @@ fn scapy_reflects_what_we_send() {
             linkgauge(&format!("latency {url} --peer stamp -n 50 --warm-up 3 --size {size} --timeout 20s"))
                 .clean();
         assert_eq!((said.count("received"), said.count("message_bytes")), (50, size));
-        let (ways, got) = (ways(&said), &said.case()["got"]);
+        let (ways, got) = (ways(&said), &said.case()["effective"]);
         assert!(ways.turnaround_ns.min >= 1_900_000, "it slept 2 ms: {:?}", ways.turnaround_ns);
         assert!(ways.path_ns.max < said.case()["latency_ns"]["max"].as_u64().unwrap() - 1_900_000);
-        assert_eq!((ways.lost_there, ways.lost_back), (Some(0), Some(0)));
+        assert_eq!((ways.forward_lost, ways.reverse_lost), (Some(0), Some(0)));
         assert_eq!(
-            (&got["far_clock_synchronised"], &got["ttl_at_far_end"]),
+            (&got["server_clock_synchronised"], &got["ttl_at_server"]),
             (&Value::from(true), &Value::from(255))
         );
-        assert!(got["far_clock_error_seconds"].as_f64().is_some_and(|error| (error - 1.192e-6).abs() < 1e-9));
+        assert!(
+            got["server_clock_error_seconds"].as_f64().is_some_and(|error| (error - 1.192e-6).abs() < 1e-9)
+        );
     }
 }
 

@@ -59,7 +59,7 @@ fn a_run_reports_its_radio() {
     for (run, said) in runs.iter().zip(&said) {
         let case = &run["cases"][0];
         assert_eq!((&case["complete"], &case["lost"]), (&true.into(), &0.into()), "{case}");
-        let radio = &case["got"]["interface"]["radio"];
+        let radio = &case["effective"]["interface"]["radio"];
         let mode = if message(said, "type ") == "IBSS" { "ad-hoc" } else { message(said, "type ") };
         assert_eq!(radio["mode"], mode);
         let channel = format!(
@@ -74,7 +74,7 @@ fn a_run_reports_its_radio() {
     }
     let [asleep, awake, ad_hoc] = [0, 1, 2].map(|run| &runs[run]["cases"][0]);
     for (case, said, saves) in [(asleep, said[0], true), (awake, said[1], false)] {
-        let radio = &case["got"]["interface"]["radio"];
+        let radio = &case["effective"]["interface"]["radio"];
         assert_eq!(
             message(said, "tx bitrate:").contains("MCS"),
             radio["standard"] == "802.11n",
@@ -85,7 +85,7 @@ fn a_run_reports_its_radio() {
         assert_eq!(codes(case).contains(&"wifi_power_save"), saves, "{case}");
         assert_eq!(said.contains("try: sudo iw dev wlan1 set power_save off"), saves, "{said}");
     }
-    assert_eq!(ad_hoc["got"]["interface"]["radio"].get("power_save"), None);
+    assert_eq!(ad_hoc["effective"]["interface"]["radio"].get("power_save"), None);
 }
 
 fn codes(case: &Value) -> Vec<&str> {

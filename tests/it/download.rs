@@ -359,7 +359,7 @@ fn an_incomplete_download_stays_a_partial_file() {
         let got = download(&url, &path, flags);
         assert_eq!(got.status, Some(0), "{}", got.stderr);
         assert_eq!((Path::new(&path).exists(), partial(&path).exists()), (whole, !whole), "{flags:?}");
-        assert_eq!(figures(&path)["got"]["whole"], whole, "{flags:?}");
+        assert_eq!(figures(&path)["effective"]["whole"], whole, "{flags:?}");
         assert_eq!(
             got.stderr.contains("data.dat.part holds the first 10 000 bytes"),
             !whole,

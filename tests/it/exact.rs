@@ -107,10 +107,10 @@ fn both_directions_at_once_do_not_share_the_rate() {
     );
     let figures = &case.figures;
     assert_eq!(
-        (figures.delivery.delivered_bytes, figures.delivery.delivered_back_bytes),
+        (figures.delivery.delivered_bytes, figures.delivery.delivered_reverse_bytes),
         (Some(500_000), Some(500_000))
     );
-    for rate in [figures.delivery.throughput_bps, figures.delivery.throughput_back_bps] {
+    for rate in [figures.delivery.throughput_bps, figures.delivery.throughput_reverse_bps] {
         assert!((rate.unwrap() - 8e6).abs() < 1.0, "{rate:?}");
     }
     assert_eq!(counts(&case), (1000, 1000, 0));
@@ -442,10 +442,10 @@ fn several_ports_and_connections_run_side_by_side() {
     );
     let case = one(run);
     assert_eq!(case.figures.delivery.delivered_bytes, Some(600_000));
-    assert_eq!(case.figures.delivery.delivered_back_bytes, Some(600_000));
+    assert_eq!(case.figures.delivery.delivered_reverse_bytes, Some(600_000));
     for port in &case.per_port {
         assert!((port.figures.delivery.throughput_bps.unwrap() - 8e6).abs() < 1.0);
-        assert!((port.figures.delivery.throughput_back_bps.unwrap() - 8e6).abs() < 1.0);
+        assert!((port.figures.delivery.throughput_reverse_bps.unwrap() - 8e6).abs() < 1.0);
     }
     assert!((case.figures.delivery.throughput_bps.unwrap() - 24e6).abs() < 50e3, "less three first messages");
 }
@@ -543,6 +543,6 @@ fn the_whole_document_is_as_it_was() {
         ".environment" => "[environment]",
         // It depends on the length of the session messages, which changes with the version.
         ".elapsed_ns" => "[elapsed]",
-        ".cases[].got.far_tool" => "[tool]",
+        ".cases[].effective.server_tool" => "[tool]",
     });
 }

@@ -177,7 +177,8 @@ fn run(plan: &CheckedPlan, dialer: &Dialer) -> Run {
 /// Why a figure of a case cannot be true of those links.
 fn false_figure(case: &CaseResult, took: Duration, protocol: &AttackedProtocol) -> Option<String> {
     let figures = &case.figures;
-    for rate in [figures.delivery.throughput_bps, figures.delivery.throughput_back_bps].into_iter().flatten()
+    for rate in
+        [figures.delivery.throughput_bps, figures.delivery.throughput_reverse_bps].into_iter().flatten()
     {
         if !(0.0..=1.05 * RATE_BPS).contains(&rate) {
             return Some(format!("{rate} bit/s"));
@@ -185,7 +186,7 @@ fn false_figure(case: &CaseResult, took: Duration, protocol: &AttackedProtocol) 
     }
     let most = (RATE_BPS / 8.0 * took.as_secs_f64()) as u64 + BUFFERS;
     for bytes in
-        [figures.delivery.delivered_bytes, figures.delivery.delivered_back_bytes].into_iter().flatten()
+        [figures.delivery.delivered_bytes, figures.delivery.delivered_reverse_bytes].into_iter().flatten()
     {
         if bytes > most {
             return Some(format!("{bytes} bytes delivered in {took:?}"));
@@ -198,7 +199,7 @@ fn false_figure(case: &CaseResult, took: Duration, protocol: &AttackedProtocol) 
     if case.workload != "throughput" && figures.counts.received > figures.counts.sent {
         return Some(format!("{} replies to {} requests", figures.counts.received, figures.counts.sent));
     }
-    let cpu = case.cpu.as_ref().and_then(|cpu| cpu.far_seconds);
+    let cpu = case.cpu.as_ref().and_then(|cpu| cpu.server_seconds);
     cpu.filter(|seconds| !(0.0..=100.0).contains(seconds)).map(|seconds| format!("{seconds} s of CPU"))
 }
 

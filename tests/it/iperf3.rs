@@ -63,7 +63,7 @@ fn our_client_and_server_agree_to_the_byte_on_the_virtual_clock() {
             let run = VirtualNet::serving("iperf3").run(&case);
             let figures = &run.cases[0].figures;
             assert!(run.is_complete(), "{direction} {stop}: {:?}", run.cases[0].warnings);
-            let volumes = [figures.delivery.delivered_bytes, figures.delivery.delivered_back_bytes];
+            let volumes = [figures.delivery.delivered_bytes, figures.delivery.delivered_reverse_bytes];
             assert_eq!(
                 (figures.counts.lost, figures.counts.sent),
                 (0, figures.counts.received),
@@ -75,7 +75,7 @@ fn our_client_and_server_agree_to_the_byte_on_the_virtual_clock() {
                     if stop.starts_with("volume") { 2_000_000..2_200_000 } else { 2_000_000..6_300_000 };
                 assert!(whole.contains(&delivered), "{direction} {stop}: {delivered}");
             }
-            let rates = [figures.delivery.throughput_bps, figures.delivery.throughput_back_bps];
+            let rates = [figures.delivery.throughput_bps, figures.delivery.throughput_reverse_bps];
             for rate in rates.into_iter().flatten() {
                 assert!((rate / 16e6 - 1.0).abs() < 0.05, "{direction} {stop}: {rate}");
             }

@@ -303,13 +303,13 @@ fn absurd_figures_break_nothing() {
     );
     let text = serde_json::to_string(&run).unwrap();
     Run::from_json(&text).unwrap();
-    assert!(!text.contains("\"near_seconds\":null"));
+    assert!(!text.contains("\"client_seconds\":null"));
     // The case has no such figure either.
     let case = &run.cases[0];
     assert!(!run.is_complete());
     assert_eq!((case.figures.delivery.throughput_bps, case.figures.delivery.delivered_bytes), (None, None));
     assert_eq!((case.figures.counts.sent, case.figures.counts.received, case.figures.counts.lost), (2, 0, 0));
-    assert_eq!(case.cpu.as_ref().and_then(|cpu| cpu.far_seconds), None);
+    assert_eq!(case.cpu.as_ref().and_then(|cpu| cpu.server_seconds), None);
     let doubt = case.warnings.iter().find(|warning| warning.code == "implausible_report").unwrap();
     assert!(doubt.text.contains("18446744073709551615 bytes received, 200000 were sent"), "{}", doubt.text);
 }

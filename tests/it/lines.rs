@@ -43,7 +43,7 @@ fn a_loop_has_the_rate_of_the_line_for_every_write_size() {
         assert_eq!(case.elapsed_ns, 10_000_000_000 + CHARACTER, "{more}");
         let percent = case.figures.delivery.line_rate_percent.unwrap();
         assert!((percent - 100.0 * 9600.0 / 9601.0).abs() < 1e-3, "{more}{percent}");
-        assert_eq!(case.line.unwrap().limit_bps, Some(7680.0));
+        assert_eq!(case.line.unwrap().max_payload_bps, Some(7680.0));
         assert_eq!((case.figures.byte_errors.lost_bytes, case.figures.byte_errors.corrupt_bytes), (0, 0));
     }
 }
@@ -106,7 +106,7 @@ fn every_character_format_and_flow_control_carries_the_payload() {
                 "{frame} {size}"
             );
             let floor = (f64::from(size) * bits / 115_200.0 * 1e9) as u64;
-            assert!(case.line.unwrap().floor_ns.unwrap().abs_diff(floor) <= 1, "{frame} {size}");
+            assert!(case.line.unwrap().transmission_ns.unwrap().abs_diff(floor) <= 1, "{frame} {size}");
         }
     }
 }
@@ -272,8 +272,8 @@ fn a_changed_byte_on_a_line_loses_no_round_trip() {
 fn a_long_message_on_a_slow_line_has_a_longer_timeout() {
     let case = line("baud=75", "workload = \"latency\"\nsize = 100\ncount = 3\nwarm_up_count = 0");
     assert_eq!((case.figures.counts.received, case.figures.counts.lost), (3, 0));
-    assert_eq!(case.asked["timeout_ns"], 1_000_000_000 + 4 * 13_333_333_333_u64);
-    assert_eq!(case.line.unwrap().floor_ns, Some(13_333_333_333));
+    assert_eq!(case.requested["timeout_ns"], 1_000_000_000 + 4 * 13_333_333_333_u64);
+    assert_eq!(case.line.unwrap().transmission_ns, Some(13_333_333_333));
 }
 
 #[test]
@@ -295,16 +295,16 @@ fn several_lines_have_joint_and_separate_figures() {
     // The fast one had nothing to do in the second half.
     assert!((case.figures.delivery.line_rate_percent.unwrap() - 100.0 * 2.0 / 3.0).abs() < 0.01);
     assert!((case.fairness.unwrap() - 0.5).abs() < 1e-4, "{:?}", case.fairness);
-    assert_eq!(case.line.unwrap().limit_bps, Some(7680.0 + 15_360.0));
+    assert_eq!(case.line.unwrap().max_payload_bps, Some(7680.0 + 15_360.0));
 
     let run = net.run(
         "[[case]]\nurl = [\"mem://far0?type=line&baud=9600\", \"mem://far1?type=line&baud=19200\"]\ntogether = true\n\
          workload = \"latency\"\ncount = 100\nsize = 10",
     );
     let case = &run.cases[0];
-    assert!((case.latency_spread.unwrap() - 2.0).abs() < 1e-4, "{:?}", case.latency_spread);
+    assert!((case.port_latency_ratio.unwrap() - 2.0).abs() < 1e-4, "{:?}", case.port_latency_ratio);
     assert_eq!(case.fairness, None);
-    assert_eq!(case.line.unwrap().floor_ns, Some(10_416_667));
+    assert_eq!(case.line.unwrap().transmission_ns, Some(10_416_667));
 }
 
 #[test]

@@ -37,7 +37,10 @@ fn this_host_measures_linx_and_names_missing_modules() {
         assert!(is_sound(row) && case.figures.counts.received > 0, "{row:?}");
         // The shaper never lets a message pass before its time.
         let is_oseck = row.planned_case.contains("oseck");
-        assert!(row.limit.is_some() == is_oseck && row.measured >= row.limit, "{row:?}");
+        assert!(
+            row.theoretical_limit.is_some() == is_oseck && row.measured >= row.theoretical_limit,
+            "{row:?}"
+        );
     }
     let paper = run.paper.as_ref().unwrap();
     for table in &paper.tables {

@@ -75,7 +75,7 @@ fn bare_hosts_times_and_rates() {
     let server = Serving::start(&[]);
     let paced = case(&["latency", &place(&server), "-t", "0.3", "--rate", "50", "--warm-up", "0"]);
     assert_eq!(paced.endpoint, server.tcp.as_str());
-    assert_eq!(paced.asked["rate"], serde_json::json!({ "kind": "messages", "per_second": 50.0 }));
+    assert_eq!(paced.requested["rate"], serde_json::json!({ "kind": "messages", "per_second": 50.0 }));
     assert!((10..=16).contains(&paced.figures.counts.sent), "{}", paced.figures.counts.sent);
     let reverse = case(&["throughput", &place(&server), "-R", "-t", "0.3"]);
     assert_eq!(reverse.direction.name(), "receive");
@@ -106,25 +106,28 @@ fn flags_of_other_programs_mean_the_same() {
     };
     let ping = asked("ping -p TCP -c 3 -i 0.01 -s 56 -W 2 -w 5 -q");
     let stop = serde_json::json!({ "count": 3, "time_ns": 5_000_000_000_u64 });
-    assert_eq!((&ping.asked["stop"], ping.message_bytes), (&stop, 56));
-    assert_eq!(ping.asked["rate"], serde_json::json!({ "kind": "messages", "per_second": 100.0 }));
-    assert_eq!(ping.asked["timeout_ns"], 2_000_000_000_u64);
+    assert_eq!((&ping.requested["stop"], ping.message_bytes), (&stop, 56));
+    assert_eq!(ping.requested["rate"], serde_json::json!({ "kind": "messages", "per_second": 100.0 }));
+    assert_eq!(ping.requested["timeout_ns"], 2_000_000_000_u64);
     let irtt = asked("latency -p TCP -i 10ms -d 200ms -l 100");
-    assert_eq!((&irtt.asked["stop"]["time_ns"], irtt.message_bytes), (&200_000_000.into(), 100));
+    assert_eq!((&irtt.requested["stop"]["time_ns"], irtt.message_bytes), (&200_000_000.into(), 100));
     let sockperf = asked("latency -u -p UDP -m 64 -t 0.2 --mps 100");
     assert_eq!(
         (sockperf.endpoint.as_str(), sockperf.message_bytes),
         (format!("udp://{host}:{udp}").as_str(), 64)
     );
     let flood = asked("ping -p TCP -c 3 -i 0");
-    assert_eq!(flood.asked["pacing"]["kind"], "closed");
+    assert_eq!(flood.requested["pacing"]["kind"], "closed");
     let iperf3 =
         asked("throughput -p UDP -u -b 1m -l 500 -t 0.3 -i 0.1 -O 0.1 -B 127.0.0.1 -4 -T test --runs 1");
     assert_eq!(iperf3.endpoint, format!("udp://{host}:{udp}?family=4&bind=127.0.0.1"));
-    assert_eq!((iperf3.asked["warm_up"]["time_ns"].as_u64(), iperf3.message_bytes), (Some(100_000_000), 500));
-    assert_eq!(iperf3.asked["rate"]["per_second"].as_f64(), Some(1e6), "{:?}", iperf3.asked["rate"]);
+    assert_eq!(
+        (iperf3.requested["warm_up"]["time_ns"].as_u64(), iperf3.message_bytes),
+        (Some(100_000_000), 500)
+    );
+    assert_eq!(iperf3.requested["rate"]["per_second"].as_f64(), Some(1e6), "{:?}", iperf3.requested["rate"]);
     assert_eq!(asked("throughput -p TCP -k 7 --protocol linkgauge").figures.counts.sent, 7);
-    assert_eq!(asked("throughput -p TCP --bytes 1M").asked["stop"]["volume_bytes"], 1_000_000);
+    assert_eq!(asked("throughput -p TCP --bytes 1M").requested["stop"]["volume_bytes"], 1_000_000);
 }
 
 #[test]
@@ -172,15 +175,15 @@ fn default_runs_end_and_have_a_low_rate() {
         return;
     }
     let case = &document.cases[0];
-    assert_eq!(case.asked["rate"]["kind"], "default");
-    assert_eq!(case.asked["pacing"]["kind"], "closed");
-    assert_eq!(case.got["pacing"], serde_json::json!({ "kind": "fixed", "per_second": 10.0 }));
+    assert_eq!(case.requested["rate"]["kind"], "default");
+    assert_eq!(case.requested["pacing"]["kind"], "closed");
+    assert_eq!(case.effective["pacing"], serde_json::json!({ "kind": "fixed", "per_second": 10.0 }));
     let server = Serving::start(&[]);
-    let stop = &self::case(&["latency", &place(&server)]).asked["stop"];
+    let stop = &self::case(&["latency", &place(&server)]).requested["stop"];
     assert_eq!((&stop["count"], &stop["time_ns"]), (&Value::from(10_000), &Value::from(10_000_000_000_u64)));
     // Within this host there is no other traffic that the load could affect.
     let full = self::case(&["throughput", server.udp.as_str(), "-t", "0.3"]);
-    assert!(!full.got.contains_key("pacing") && full.asked["rate"]["kind"] == "default");
+    assert!(!full.effective.contains_key("pacing") && full.requested["rate"]["kind"] == "default");
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn waiting_for_the_schedule_is_not_counted_as_work() {
     // A gap of 100 µs is waited for in a busy loop, all of it.
     let case = case(&["throughput", server.udp.as_str(), "-l", "100", "-b", "8M", "-t", "1"]);
     let cpu = case.cpu.as_ref().unwrap();
-    assert!(cpu.near_waiting_seconds.unwrap() > 0.1, "{cpu:?}");
+    assert!(cpu.client_busy_poll_seconds.unwrap() > 0.1, "{cpu:?}");
     let codes: Vec<&str> = case.warnings.iter().map(|warning| warning.code.as_str()).collect();
     assert!(!codes.contains(&"cpu_saturated"), "{codes:?} {cpu:?}");
 }

@@ -94,7 +94,7 @@ fn client(url: &str, flags: &[&str]) -> (Ended, Option<Run>) {
 }
 
 fn number(run: &Run, case: usize, name: &str) -> u64 {
-    let got = &run.cases[case].got;
+    let got = &run.cases[case].effective;
     got.get(name).and_then(|value| value.as_u64()).unwrap_or_else(|| panic!("{name}: {got:?}"))
 }
 
@@ -143,7 +143,7 @@ fn a_client_runs_its_cases_in_one_connection_as_the_original_does() {
             assert_eq!(number(&run, case, "tx_bytes") % size, 0);
             assert!(number(&run, case, "tx_ns") >= 150_000_000, "never too early");
             let figures = &run.cases[case].figures;
-            assert_eq!((figures.counts.lost, figures.delivery.delivered_back_bytes), (0, Some(4 * size)));
+            assert_eq!((figures.counts.lost, figures.delivery.delivered_reverse_bytes), (0, Some(4 * size)));
             assert!(figures.delivery.delivered_bytes.unwrap() <= number(&run, case, "tx_bytes"));
         }
     }
@@ -380,10 +380,10 @@ fn the_study_runs_in_one_connection_to_another_process() {
     assert_eq!(ended.status, Some(130), "{}", ended.stderr);
     assert!(ended.stdout.contains("two machines"), "{}", ended.stdout);
     let run = Run::from_json(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    let local = |case: usize| run.cases[case].got["local"].clone();
+    let local = |case: usize| run.cases[case].effective["local"].clone();
     assert_eq!((run.cases[0].message_bytes, run.cases[1].message_bytes), (1024, 2048));
     assert_eq!(local(0), local(1), "both in one connection");
-    assert_eq!(run.cases[0].got["dialect"], "a");
+    assert_eq!(run.cases[0].effective["dialect"], "a");
     let paper = run.paper.as_ref().unwrap();
     assert_eq!(paper.tables.len(), 3);
     let rows = &paper.tables[2].rows;

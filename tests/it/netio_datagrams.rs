@@ -70,7 +70,7 @@ fn client_and_server_agree_on_the_counts_of_each_direction() {
                 && figures.counts.received + figures.counts.lost == figures.counts.sent,
             "{figures:?}"
         );
-        let got = |what: &str| case.got[&format!("{way}_{what}")].as_u64().unwrap();
+        let got = |what: &str| case.effective[&format!("{way}_{what}")].as_u64().unwrap();
         assert_eq!(got("bytes"), figures.counts.received * 1024);
         assert_eq!(
             got("loss_percent"),
@@ -197,7 +197,7 @@ fn queued_data_does_not_raise_the_rate_to_that_of_the_sender() {
         case.figures.delivery.throughput_bps.unwrap(),
     );
     let took = Duration::from_secs_f64(bytes as f64 * 8.0 / rate);
-    let sender = Duration::from_nanos(case.got["tx_ns"].as_u64().unwrap());
+    let sender = Duration::from_nanos(case.effective["tx_ns"].as_u64().unwrap());
     assert!(bytes > 0 && took >= sender + QUEUE / 2, "{took:?} {sender:?}");
 }
 

@@ -110,7 +110,7 @@ fn effective_settings_are_used() {
         take_all(stream);
     });
     let mut link = open(&url).unwrap();
-    assert_eq!(link.facts()["line_asked"], "9600 8N1");
+    assert_eq!(link.facts()["line_requested"], "9600 8N1");
     assert_eq!(link.facts()["line_granted"], "9580 7N1");
     let line = link.caps().link_rate.unwrap();
     assert_eq!((line.bits_per_second, line.bits_per_byte), (9580.0, 9.0));

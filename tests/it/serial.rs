@@ -188,7 +188,7 @@ fn a_vanished_line_leaves_the_results_so_far() {
         ),
     );
     let case = &document(directory.path())["cases"][0];
-    assert_eq!((&case["complete"], &case["got"]["virtual"]), (&Value::Bool(false), &Value::Bool(true)));
+    assert_eq!((&case["complete"], &case["effective"]["virtual"]), (&Value::Bool(false), &Value::Bool(true)));
     assert!(case["received"].as_u64().unwrap() > 0, "{case}");
 }
 
@@ -246,7 +246,7 @@ fn rejected_settings_are_reported() {
         let ended = run(&["latency", &url, "--count", "400", "--quiet", "--json", path.to_str().unwrap()]);
         assert_eq!(ended.status, Some(0), "{}", ended.stderr);
         let case = &document(directory.path())["cases"][0];
-        assert_eq!(case["got"]["line_granted"], granted, "{options}");
+        assert_eq!(case["effective"]["line_granted"], granted, "{options}");
         let codes = case["warnings"].as_array().unwrap().iter().map(|warning| &warning["code"]);
         assert_eq!(
             codes.filter(|code| *code == "line_not_granted").count(),
@@ -271,5 +271,5 @@ fn a_pseudo_terminal_has_no_wires_and_counts_nothing() {
     let wanted = SerialSettings { baud: 1200, parity: Parity::Odd, ..SerialSettings::default() };
     assert_eq!((port.configure(&wanted).unwrap(), port.settings().unwrap()), (wanted, wanted));
     assert_eq!((per_second(&*link), plug.pty.settings().unwrap()), (1200.0, wanted));
-    assert_eq!(link.facts()["line_asked"], "1200 8O1");
+    assert_eq!(link.facts()["line_requested"], "1200 8O1");
 }

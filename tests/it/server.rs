@@ -266,7 +266,7 @@ fn a_rate_limit_holds_for_sent_and_received_data() {
         assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
         let figures = &run.cases[0].figures;
         let rate =
-            figures.delivery.throughput_bps.unwrap() + figures.delivery.throughput_back_bps.unwrap_or(0.0);
+            figures.delivery.throughput_bps.unwrap() + figures.delivery.throughput_reverse_bps.unwrap_or(0.0);
         assert!(rate < 9.6e6 && rate > 1e6, "{direction} {rate}");
     }
     // One that does not care has to wait.

@@ -117,7 +117,7 @@ fn busy_polling_leaves_a_cpu_of_the_server_free() {
     let server = serve(ServerLimits::default(), None);
     let mut client = RawClient::open(&server.endpoints()[0]).unwrap();
     let wanted = plan(&[FlowKind::Reflect; 2048], 1000, StopCondition::default());
-    let reply = client.ask(&SessionRequest::Plan(ServerPlan { wait: WaitMode::Spin, ..wanted })).unwrap();
+    let reply = client.ask(&SessionRequest::Plan(ServerPlan { wait: WaitMode::BusyPoll, ..wanted })).unwrap();
     let cpus = linkgauge::host::cpu::current_affinity().len() as u32;
     let granted = Some(cpus.saturating_sub(1).clamp(1, 2047));
     assert_eq!(reply, SessionReply::Planned { per_second: None, busy_poll_flows: granted });

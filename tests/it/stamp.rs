@@ -9,7 +9,7 @@ use super::virtual_net::VirtualNet;
 use crate::client::{Said, linkgauge, serving};
 
 fn ways(said: &Said) -> OneWayFigures {
-    serde_json::from_value(said.case()["ways"].clone()).unwrap()
+    serde_json::from_value(said.case()["one_way"].clone()).unwrap()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn both_ends_are_ours() {
         assert!(ways.turnaround_ns.max > 0 && ways.path_ns.min > 0, "{line}: {ways:?}");
         // Both ends use one clock, so the offset is within the bound.
         assert!(ways.clock_offset_ns.abs() <= ways.one_way_error_bound_ns + 50_000.0, "{line}: {ways:?}");
-        assert_eq!(said.case()["got"]["authenticated"], line.contains("--authenticated"));
+        assert_eq!(said.case()["effective"]["authenticated"], line.contains("--authenticated"));
     }
     let lost = |line: &str| linkgauge(&format!("latency {line} -n 3 --warm-up 0 --timeout 200ms"));
     lost(&format!("{signed} --peer stamp")).refused(&["none of 3 messages came through"]);
@@ -72,11 +72,11 @@ fn a_path_of_known_length_has_that_length() {
     for peer in ["stamp", "twamp-light"] {
         let run = virtually(peer, "mem://far-messages?type=message&delay=3ms", "count = 200\n");
         let figures = &run.cases[0].figures;
-        let ways = figures.ways.as_ref().unwrap();
+        let ways = figures.one_way.as_ref().unwrap();
         assert_eq!((ways.path_ns.min, ways.path_ns.max, ways.turnaround_ns.max), (6_000_000, 6_000_000, 0));
-        assert_eq!((ways.there_variation_ns.max, ways.back_variation_ns.max), (0, 0));
+        assert_eq!((ways.forward_variation_ns.max, ways.reverse_variation_ns.max), (0, 0));
         assert_eq!((ways.one_way_error_bound_ns, ways.clock_drift_ppm), (3e6, 0.0));
-        assert_eq!((ways.there_p50_ns, ways.back_p50_ns), (3e6, 3e6));
+        assert_eq!((ways.forward_p50_ns, ways.reverse_p50_ns), (3e6, 3e6));
     }
 }
 
@@ -86,9 +86,9 @@ fn losses_are_attributed_to_their_direction() {
     let url = "mem://far-messages?type=message&delay=1ms&drop=4";
     let run = virtually("stamp", url, "count = 100\ntimeout = \"10ms\"\n");
     let figures = &run.cases[0].figures;
-    let ways = figures.ways.as_ref().unwrap();
+    let ways = figures.one_way.as_ref().unwrap();
     assert_eq!((figures.counts.sent, figures.counts.lost), (100, 43));
-    let (there, back) = ways.lost_there.zip(ways.lost_back).unwrap();
+    let (there, back) = ways.forward_lost.zip(ways.reverse_lost).unwrap();
     // The direction of losses after the last reply is unknown.
     assert!(there + back == 43 && (23..=25).contains(&there), "{there} there, {back} back");
 }
@@ -163,7 +163,7 @@ fn false_replies_are_counted_and_cost_no_time() {
     // A turn-around time of two hours in a round trip of microseconds: a reply, and corrupt.
     let said = patiently(&with(|answer| answer[5] = answer[5].wrapping_add(1)));
     assert_eq!((said.count("received"), said.count("corrupt_messages")), (20, 20), "{}", said.run);
-    assert!(said.case().get("ways").is_none());
+    assert!(said.case().get("one_way").is_none());
 
     // Every reply twice, and later repetitions of the first one.
     let said = patiently(&liar(|_, asked| vec![honest(asked), honest(asked)]));
@@ -242,7 +242,7 @@ fn a_remote_clock_that_is_set_and_replies_before_their_request_are_reported() {
         vec![answer]
     }));
     assert_eq!((said.count("received"), ways(&said).clock_steps), (40, 2), "{}", said.run);
-    assert!(ways(&said).there_variation_ns.max < 3_000_000_000, "{}", said.run);
+    assert!(ways(&said).forward_variation_ns.max < 3_000_000_000, "{}", said.run);
     assert!(codes(&said).contains(&"remote_clock_set".to_owned()), "{}", said.run);
 
     let steady = measure(&liar(move |_, asked| {

@@ -102,7 +102,7 @@ fn runs_that_cannot_be_compared_are_refused() {
     let forced = run(&["compare", &base, &other, "--force"]);
     assert!(is(&forced, 0).contains("warning[different_methods]: "), "{}", forced.stdout);
     let elsewhere = document(path, "elsewhere", 100.0, |run| {
-        run.environment.near.insert("hostname".to_owned(), "elsewhere".into());
+        run.environment.client.insert("hostname".to_owned(), "elsewhere".into());
     });
     assert!(
         is(&run(&["compare", &base, &elsewhere]), 0)

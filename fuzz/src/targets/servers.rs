@@ -203,7 +203,7 @@ fn plan(draw: &mut Draw) -> ServerPlan {
         stop: stop(draw),
         warm_up: stop(draw),
         timeout_ns: draw.number(),
-        wait: draw.one_of(&[WaitMode::Block, WaitMode::Spin]),
+        wait: draw.one_of(&[WaitMode::Block, WaitMode::BusyPoll]),
         // Pinning would move the fuzzer itself.
         cpu: None,
     }

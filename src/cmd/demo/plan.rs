@@ -195,7 +195,7 @@ mod tests {
 
     fn print_plan(plan: &Plan) -> String {
         let line = |case: &Case| {
-            let spin = if case.wait == WaitMode::Spin { " spin" } else { "" };
+            let spin = if case.wait == WaitMode::BusyPoll { " spin" } else { "" };
             let Case { workload, peer, message_bytes, endpoints, .. } = case;
             let size = message_bytes.map_or_else(String::new, |bytes| format!(" {bytes}"));
             format!("{workload} {} {peer}{size}{spin}", endpoints[0])

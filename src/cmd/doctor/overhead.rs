@@ -28,8 +28,8 @@ pub struct MeasurementOverhead {
 #[derive(Debug, Serialize)]
 pub struct LoopbackRoundTrip {
     pub wait: &'static str,
-    pub near_cpu: Option<u32>,
-    pub far_cpu: Option<u32>,
+    pub client_cpu: Option<u32>,
+    pub server_cpu: Option<u32>,
     pub exchanges: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ns: Option<u64>,
@@ -78,11 +78,11 @@ pub fn measure_overhead() -> MeasurementOverhead {
     }
 }
 
-fn measure_round_trip(near_cpu: Option<u32>, far_cpu: Option<u32>, spin: bool) -> LoopbackRoundTrip {
+fn measure_round_trip(client_cpu: Option<u32>, server_cpu: Option<u32>, spin: bool) -> LoopbackRoundTrip {
     let mut one = LoopbackRoundTrip {
         wait: if spin { "spin" } else { "block" },
-        near_cpu,
-        far_cpu,
+        client_cpu,
+        server_cpu,
         exchanges: 0,
         p50_ns: None,
         p99_ns: None,
@@ -103,7 +103,7 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, spin: bool) -> Result<()> {
     let url: Endpoint = "tcp://127.0.0.1:0".parse()?;
     let limits = facts.limits;
     let server = Server::start(&[url], &far(&Arc::new(facts)), &limits, &dialer)?;
-    let pin: Vec<u32> = [one.near_cpu, one.far_cpu].into_iter().flatten().collect();
+    let pin: Vec<u32> = [one.client_cpu, one.server_cpu].into_iter().flatten().collect();
     let spec = CaseSpec {
         url: Some(OneOrMany::Many(server.endpoints().to_vec())),
         peer: Some("linkgauge".to_owned()),

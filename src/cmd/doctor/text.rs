@@ -246,7 +246,7 @@ fn round_trip_label(one: &LoopbackRoundTrip) -> String {
 }
 
 fn round_trip_variant(one: &LoopbackRoundTrip) -> &'static str {
-    match (one.wait, one.near_cpu == one.far_cpu && one.near_cpu.is_some()) {
+    match (one.wait, one.client_cpu == one.server_cpu && one.client_cpu.is_some()) {
         ("spin", _) => "busy-poll",
         (_, true) => "one CPU",
         (_, false) => "two CPUs",
@@ -254,7 +254,7 @@ fn round_trip_variant(one: &LoopbackRoundTrip) -> &'static str {
 }
 
 fn placement_label(one: &LoopbackRoundTrip) -> String {
-    match (one.near_cpu, one.far_cpu) {
+    match (one.client_cpu, one.server_cpu) {
         (Some(near), Some(far)) if near == far => format!("CPU {near}"),
         (Some(near), Some(far)) => format!("CPUs {near} and {far}"),
         _ => "any CPU".to_owned(),
@@ -275,10 +275,10 @@ mod tests {
             finding: finding.to_owned(),
             remedy: remedy.map(str::to_owned),
         };
-        let trip = |wait, far_cpu, p50_ns: Option<u64>| LoopbackRoundTrip {
+        let trip = |wait, server_cpu, p50_ns: Option<u64>| LoopbackRoundTrip {
             wait,
-            near_cpu: Some(0),
-            far_cpu: Some(far_cpu),
+            client_cpu: Some(0),
+            server_cpu: Some(server_cpu),
             exchanges: 30_119,
             p50_ns,
             p99_ns: p50_ns.map(|p50| p50 * 2),

@@ -204,7 +204,7 @@ impl StudyRun<'_> {
 
 /// Reports the end of a case.
 fn emit_case_events(result: &CaseResult, case: usize, screen: &ProgressDisplay) {
-    let CaseResult { endpoint, peer, workload, message_bytes, figures, .. } = result;
+    let CaseResult { endpoint, protocol: peer, workload, message_bytes, figures, .. } = result;
     let message_bytes = *message_bytes;
     screen.event(&RunEvent::CaseBegins { case, repetition: 0, endpoint, peer, workload, message_bytes });
     screen.event(&RunEvent::CaseEnds { case, repetition: 0, figures });
@@ -212,7 +212,7 @@ fn emit_case_events(result: &CaseResult, case: usize, screen: &ProgressDisplay) 
 
 /// Description of a guest.
 fn describe_guest(run: &Run, virtual_time: bool) -> String {
-    let fact = |name: &str| run.environment.near.get(name);
+    let fact = |name: &str| run.environment.client.get(name);
     let kernel = fact("kernel_release").and_then(Value::as_str).unwrap_or("unknown");
     let clock = match (virtual_time, fact("emulated_cpu") == Some(&Value::Bool(true))) {
         (true, _) => "its time counted in instructions of an emulated CPU",

@@ -103,7 +103,7 @@ pub fn sweeps_of_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeSweep> {
                 group: like.group_title(),
                 name: like.series_name(),
                 line_limit: line_limit(case, declared),
-                reported_sizes: reported_sizes(&case.got),
+                reported_sizes: reported_sizes(&case.effective),
                 ..SizeSweep::default()
             };
             sweeps.push((like, sweep));
@@ -180,8 +180,8 @@ impl<'a> SweepKey<'a> {
     fn from_case(case: &'a CaseResult, planned: Option<&'a str>) -> SweepKey<'a> {
         SweepKey {
             place: planned.unwrap_or(&case.endpoint),
-            peer: &case.peer,
-            peer_options: case.asked.get("peer_options"),
+            peer: &case.protocol,
+            peer_options: case.requested.get("protocol_options"),
             workload: &case.workload,
             direction: case.direction,
             ports: case.ports,
@@ -220,10 +220,10 @@ fn line_limit(case: &CaseResult, declared: &DeclaredFacts) -> Option<LineLimit> 
         Direction::Receive => shaped.rate_from_bps,
         Direction::Loop | Direction::Send | Direction::Both => shaped.rate_to_bps,
     });
-    let line = case.line.and_then(|line| line.limit_bps).or(shaped);
+    let line = case.line.and_then(|line| line.max_payload_bps).or(shaped);
     declared_line_limit(declared)
         .or(line.filter(|bps| *bps > 0.0).map(limit(LineSource::Line)))
-        .or_else(|| interface_bps(case.got.get("interface")?).map(limit(LineSource::Interface)))
+        .or_else(|| interface_bps(case.effective.get("interface")?).map(limit(LineSource::Interface)))
 }
 
 fn declared_line_limit(declared: &DeclaredFacts) -> Option<LineLimit> {

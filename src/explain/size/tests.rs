@@ -195,7 +195,7 @@ fn breakpoint_names_the_sizes_between() {
         |size: u32| if size <= 1500 { 5e3 + 2.0 * f64::from(size) } else { 2e4 + 4.0 * f64::from(size) };
     let mut cases: Vec<CaseResult> = doubling_sizes().map(|size| load_case(size, time(size))).collect();
     let interface = serde_json::json!({ "mtu_bytes": 1500, "tx_bytes": 1600 });
-    cases[0].got.insert("interface".to_owned(), interface);
+    cases[0].effective.insert("interface".to_owned(), interface);
     let [fit] = fit_cases(cases, &UNDECLARED).try_into().unwrap();
     let broken = fit.segmented.as_ref().unwrap();
     assert_eq!((broken.last_below_bytes, broken.first_above_bytes), (1024, 2048));
@@ -212,7 +212,7 @@ fn line_limit_comes_from_flag_link_or_interface() {
         let mut cases: Vec<CaseResult> =
             doubling_sizes().map(|size| load_case(size, 8.0 * f64::from(size))).collect();
         for case in &mut cases {
-            case.got.insert("interface".to_owned(), interface.clone());
+            case.effective.insert("interface".to_owned(), interface.clone());
             case.line = line;
         }
         cases
@@ -222,14 +222,14 @@ fn line_limit_comes_from_flag_link_or_interface() {
         serde_json::json!({ "kind": "ethernet", "driver": "e1000e", "speed_mbit": 1000, "mtu_bytes": 1500 });
     let mut pair = card.clone();
     pair["stacked"] = true.into();
-    let (none, baud) = (None, Some(LineFacts { limit_bps: Some(7680.0), ..LineFacts::default() }));
+    let (none, baud) = (None, Some(LineFacts { max_payload_bps: Some(7680.0), ..LineFacts::default() }));
     let declared = DeclaredFacts { line_bps: Some(1e9) };
     let of = |limit: Option<LineLimit>| limit.map(|limit| (limit.line_by, limit.line_limit_bps.round()));
     assert_eq!(
-        of(limit(cases(card.clone(), none.clone()), &UNDECLARED)),
+        of(limit(cases(card.clone(), none), &UNDECLARED)),
         Some((LineSource::Interface, 975_292_588.0))
     );
-    assert_eq!(of(limit(cases(pair, none.clone()), &UNDECLARED)), None);
+    assert_eq!(of(limit(cases(pair, none), &UNDECLARED)), None);
     assert_eq!(of(limit(cases(card.clone(), baud), &UNDECLARED)), Some((LineSource::Line, 7680.0)));
     assert_eq!(of(limit(cases(card, none), &declared)), Some((LineSource::Declared, 1e9)));
 }
@@ -267,12 +267,12 @@ fn cases_that_differ_in_more_than_size_are_separate_sweeps() {
     // Two sizes, paced cases and incomplete cases do not make a sweep.
     let mut paced = others.clone();
     for case in &mut paced {
-        case.peer = "paced".to_owned();
-        case.asked.insert("pacing".to_owned(), serde_json::json!({ "kind": "fixed" }));
+        case.protocol = "paced".to_owned();
+        case.requested.insert("pacing".to_owned(), serde_json::json!({ "kind": "fixed" }));
     }
     let mut broken_off = others.clone();
-    broken_off.iter_mut().for_each(|case| (case.peer, case.complete) = ("broken".to_owned(), false));
-    let two = others[..2].iter().map(|case| CaseResult { peer: "two".to_owned(), ..case.clone() });
+    broken_off.iter_mut().for_each(|case| (case.protocol, case.complete) = ("broken".to_owned(), false));
+    let two = others[..2].iter().map(|case| CaseResult { protocol: "two".to_owned(), ..case.clone() });
     cases.extend(two.chain(others.clone()).chain(paced).chain(broken_off));
     let fits = fit_cases(cases, &UNDECLARED);
     assert_eq!(fits.len(), 2);
@@ -297,7 +297,7 @@ fn different_line_rates_are_separate_sweeps() {
     assert_eq!(over(&|_, shaping, size| shaping.rate_to_bps = size.into()), []);
     assert_eq!(over(&|_, shaping, size| shaping.delay_ns = size.into()), []);
     // The time of a message on the line depends on its size.
-    assert_eq!(over(&|line, _, size| line.floor_ns = Some(size.into())).len(), 1);
+    assert_eq!(over(&|line, _, size| line.transmission_ns = Some(size.into())).len(), 1);
 }
 
 #[test]

@@ -175,7 +175,7 @@ fn row_name(run: &Run, index: usize) -> String {
 /// The median round trip of the latency case at the same endpoint in the run, in nanoseconds.
 fn median_round_trip_ns(run: &Run, case: &CaseResult) -> Option<f64> {
     let is_same_endpoint = |other: &&CaseResult| {
-        other.workload == "latency" && other.peer == case.peer && other.endpoint == case.endpoint
+        other.workload == "latency" && other.protocol == case.protocol && other.endpoint == case.endpoint
     };
     let latency = run
         .cases
@@ -190,6 +190,6 @@ fn median_round_trip_ns(run: &Run, case: &CaseResult) -> Option<f64> {
 /// The replacement for hardware, as declared by the user or reported by the remote.
 fn stand_in_name(case: &CaseResult) -> Option<String> {
     let named = case.placement.stand_in.clone();
-    let emulated = case.got.get("emulated").and_then(Value::as_bool).filter(|emulated| *emulated);
+    let emulated = case.effective.get("emulated").and_then(Value::as_bool).filter(|emulated| *emulated);
     named.or(emulated.map(|_| "emulated logger".to_owned()))
 }

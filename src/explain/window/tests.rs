@@ -73,7 +73,7 @@ fn findings_fit_80_columns() {
 fn download_case(number: usize, round_trip: f64, capacity: f64) -> CaseResult {
     let mut case = sample_runs::minimal().cases[0].clone();
     case.endpoint = format!("tcp://192.0.2.1:{number}");
-    case.peer = "pakbus".to_owned();
+    case.protocol = "pakbus".to_owned();
     case.workload = "download".to_owned();
     case.message_bytes = 1000;
     let rate = 1000.0 / (round_trip + 1000.0 / capacity);
@@ -130,7 +130,7 @@ fn configured_delay_replaces_measured_round_trips() {
         let mut case = download_case(number, *rtt, 10_000.0);
         let delay = std::time::Duration::from_secs_f64(rtt / 2.0);
         case.shaped = shaped(delay, 8e6, 80_000.0);
-        case.got.insert("emulated".to_owned(), true.into());
+        case.effective.insert("emulated".to_owned(), true.into());
         case
     };
     let run = run_of(ROUND_TRIPS.iter().enumerate().map(shaped).collect());

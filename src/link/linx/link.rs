@@ -56,8 +56,8 @@ impl Link for NodeLink {
 
     fn facts(&self) -> Facts {
         let mut facts = self.handle.connection.facts();
-        facts.insert("own_link_address".to_owned(), self.handle.mailbox.own_address.into());
-        facts.insert("far_link_address".to_owned(), self.handle.mailbox.partner().into());
+        facts.insert("local_link_address".to_owned(), self.handle.mailbox.own_address.into());
+        facts.insert("remote_link_address".to_owned(), self.handle.mailbox.partner().into());
         facts
     }
 

@@ -456,9 +456,9 @@ impl EndpointTest {
                 settings.insert(name.to_owned(), ((jitter * 1e9).round() as u64).into());
             }
         }
-        settings.extend(retransmits.map(|count| ("far_retransmits".to_owned(), count.into())));
+        settings.extend(retransmits.map(|count| ("server_retransmits".to_owned(), count.into())));
         let congestion = results.congestion_control.as_deref();
-        settings.extend(congestion.map(|name| ("far_congestion_control".to_owned(), name.into())));
-        settings.insert("far_cpu_percent".to_owned(), results.cpu_percent.into());
+        settings.extend(congestion.map(|name| ("server_congestion_control".to_owned(), name.into())));
+        settings.insert("server_cpu_percent".to_owned(), results.cpu_percent.into());
     }
 }

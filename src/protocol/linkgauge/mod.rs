@@ -154,7 +154,7 @@ impl EndpointSession {
             cpu: case.server_cpu,
         };
         let mut effective = Map::new();
-        effective.insert("far_tool".to_owned(), opened.tool.into());
+        effective.insert("server_tool".to_owned(), opened.tool.into());
         match control.request(&SessionRequest::Plan(plan.clone()))? {
             SessionReply::Planned { per_second, busy_poll_flows } => {
                 if let Some(per_second) = per_second {

@@ -237,7 +237,7 @@ pub struct ServerPlan {
 impl ServerPlan {
     /// Number of flows that are to busy-poll.
     pub fn busy_poll_flows(&self) -> u32 {
-        if self.wait == WaitMode::Spin { self.flows.len() as u32 } else { 0 }
+        if self.wait == WaitMode::BusyPoll { self.flows.len() as u32 } else { 0 }
     }
 }
 

@@ -178,14 +178,14 @@ impl LastReply {
         }
         let (error, ttl) = (ErrorEstimate((last_reply >> 8) as u16), last_reply as u8);
         let mut note = |name: &str, value: Value| facts.insert(name.to_owned(), value);
-        note("far_time_stamps", if error.is_ptp() { "ptp" } else { "ntp" }.into());
-        note("far_clock_synchronised", error.is_synchronised().into());
+        note("server_time_stamps", if error.is_ptp() { "ptp" } else { "ntp" }.into());
+        note("server_clock_synchronised", error.is_synchronised().into());
         // The error estimate of an unsynchronised clock has no meaning.
         if error.is_synchronised() {
-            note("far_clock_error_seconds", error.seconds().into());
+            note("server_clock_error_seconds", error.seconds().into());
         }
         if ttl > 0 {
-            note("ttl_at_far_end", ttl.into());
+            note("ttl_at_server", ttl.into());
         }
         facts
     }

@@ -62,9 +62,9 @@ pub fn side_by_side_chart(run: &Run) -> Option<Chart> {
         return None;
     }
     let curves = cases().filter_map(|(index, case)| {
-        let spin = if wait_mode(case) == WaitMode::Spin { ", spin" } else { "" };
+        let wait = if wait_mode(case) == WaitMode::BusyPoll { ", busy-poll" } else { "" };
         let label = format!(
-            "{}: {}{spin}, {}",
+            "{}: {}{wait}, {}",
             index + 1,
             shorten(&case.endpoint, 48),
             format_bytes(case.message_bytes.into())

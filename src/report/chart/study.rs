@@ -191,7 +191,7 @@ fn limit_series(rows: &[&StudyRow], places: &[RowPosition], on: impl Fn(f64) -> 
     let limits = rows
         .iter()
         .zip(places)
-        .filter_map(|(row, place)| Some((on(place.value), positive(row.limit?)? * factor)));
+        .filter_map(|(row, place)| Some((on(place.value), positive(row.theoretical_limit?)? * factor)));
     let mut limits: Vec<(f64, f64)> = limits.collect();
     limits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     limits.dedup();

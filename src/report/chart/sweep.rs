@@ -84,16 +84,16 @@ impl SweepChart {
         for (endpoint, case) in cases.iter().filter(|(_, case)| !is_latency(case)) {
             let Some(at) = value(case) else { continue };
             let ports = if case.ports > 1 { format!(", {} ports", case.ports) } else { String::new() };
-            let spin = if wait_mode(case) == WaitMode::Spin { ", spin" } else { "" };
+            let wait = if wait_mode(case) == WaitMode::BusyPoll { ", busy-poll" } else { "" };
             let parallel = if case.parallel > 1 { format!(" × {}", case.parallel) } else { String::new() };
             let label = format!(
-                "{}{spin}{ports}{parallel}, {}, {}",
+                "{}{wait}{ports}{parallel}, {}, {}",
                 place(endpoint),
-                case.peer,
+                case.protocol,
                 case.direction.name()
             );
             add(label.clone(), at, case.figures.delivery.throughput_bps);
-            add(format!("{label}, other way"), at, case.figures.delivery.throughput_back_bps);
+            add(format!("{label}, other way"), at, case.figures.delivery.throughput_reverse_bps);
             if let Some(limit) = line_limit_bps(case).filter(|limit| limit.is_finite() && *limit > 0.0) {
                 limits.push((label, (at, limit)));
             }

@@ -54,7 +54,7 @@ impl<'a> Grid<'a> {
         let mut grid = Grid { columns: Vec::new(), rows: Vec::new() };
         for row in &table.rows {
             let case = *cases.entry(&row.column).or_insert(&row.planned_case);
-            if row.limit.is_some() || row.predicted.is_some() || case != row.planned_case {
+            if row.theoretical_limit.is_some() || row.predicted.is_some() || case != row.planned_case {
                 return None;
             }
             match grid.rows.last_mut() {
@@ -129,7 +129,7 @@ mod tests {
                 statistic: "latency".to_owned(),
                 measured: (place == 0).then_some(2.25),
                 predicted: None,
-                limit: None,
+                theoretical_limit: None,
                 case: (place == 0).then_some(3),
                 stand_in: place == 0,
                 guest: false,
@@ -177,7 +177,7 @@ mod tests {
         let good = study_table(&[["1.7", "1.8"], ["2.1", "2.2"]]);
         assert!(draw_grid(&good, 80).is_some() && draw_grid(&good, 30).is_none());
         let mut limited = good.clone();
-        limited.rows[3].limit = Some(1.0);
+        limited.rows[3].theoretical_limit = Some(1.0);
         let mut another_case = good.clone();
         another_case.rows[2].planned_case = "another".to_owned();
         let mut gap = good.clone();

@@ -360,7 +360,7 @@ fn endpoints_that_do_not_fit() {
         (incomplete: case 3)
     ");
     for case in &mut run.cases {
-        (case.message_bytes, case.ports, case.peer) = (1, 1, "echo".to_owned());
+        (case.message_bytes, case.ports, case.protocol) = (1, 1, "echo".to_owned());
         case.placement = Placement::default();
     }
     insta::assert_snapshot!(render_text(&run, FULL).lines().take(5).collect::<Vec<_>>().join("\n"), @r"
@@ -385,7 +385,7 @@ fn many_links() -> Run {
         case.warnings.clear();
         case.placement = Placement::default();
     }
-    run.cases[1].placement.wait = Some(WaitMode::Spin);
+    run.cases[1].placement.wait = Some(WaitMode::BusyPoll);
     (run.title, run.interrupted) = (Some("demo on gauge-1".to_owned()), false);
     run
 }
@@ -400,7 +400,7 @@ fn a_line_for_each_of_many_links() {
     Latency, 14 B messages
       #  endpoint                            p50       p90       p99       max  lost
       1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
-      2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+      2  tcp://ga…mple:7100, busy-poll  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       3  tcp://gauge-2.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       4  tcp://gauge-3.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       5  tcp://gauge-4.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
@@ -471,7 +471,7 @@ fn unmeasured_cases_have_no_row() {
     Latency, 14 B messages
       #  endpoint                            p50       p90       p99       max  lost
       1  tcp://gauge-0.example:7100     13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
-      2  tcp://gauge…xample:7100, spin  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
+      2  tcp://ga…mple:7100, busy-poll  13.82 µs  14.48 µs  23.44 µs  273.7 µs     0
       1 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
       2 min 13.00 µs, mean 14.02 µs, sd 5.311 µs; per run: 13.78 µs … 13.91 µs
 

@@ -59,7 +59,7 @@ pub(super) fn fairness(ports: &[PartResult]) -> Option<f64> {
 }
 
 /// Median of the slowest port ÷ median of the fastest; `None` unless every port has a median.
-pub(super) fn latency_spread(ports: &[PartResult]) -> Option<f64> {
+pub(super) fn port_latency_ratio(ports: &[PartResult]) -> Option<f64> {
     let median = |port: &PartResult| port.figures.times.latency_ns.as_ref()?.percentile("p50");
     let medians: Vec<u64> = ports.iter().map(median).collect::<Option<_>>()?;
     let (fastest, slowest) = (medians.iter().min()?, medians.iter().max()?);
@@ -74,8 +74,8 @@ pub(super) fn line_facts(case: &ReadyCase, lines: &[Option<LinkRate>]) -> Option
     Some(LineFacts {
         bits_per_second: first.bits_per_second,
         bits_per_byte: first.bits_per_byte,
-        limit_bps: total_limit_bps(lines),
-        floor_ns: case.workload.is_round_trip.then(|| u64::try_from(slowest).unwrap_or(u64::MAX)),
+        max_payload_bps: total_limit_bps(lines),
+        transmission_ns: case.workload.is_round_trip.then(|| u64::try_from(slowest).unwrap_or(u64::MAX)),
     })
 }
 

@@ -71,8 +71,8 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
         figures.counts.duplicate = figures.counts.duplicate.saturating_add(delivered.duplicate);
         figures.counts.reordered = figures.counts.reordered.saturating_add(delivered.reordered);
         if outward.is_some() {
-            figures.delivery.delivered_back_bytes = Some(delivered.bytes);
-            figures.delivery.throughput_back_bps = delivered.rate_bps();
+            figures.delivery.delivered_reverse_bytes = Some(delivered.bytes);
+            figures.delivery.throughput_reverse_bps = delivered.rate_bps();
         } else {
             figures.delivery.delivered_bytes = Some(delivered.bytes);
             figures.delivery.throughput_bps = delivered.rate_bps();
@@ -87,8 +87,8 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
         figures.counts.lost = sent.saturating_sub(figures.counts.received);
     }
     if let Some(drops) = drops {
-        figures.counts.lost_in_socket = Some(drops.min(figures.counts.lost));
-        figures.counts.lost_on_path = Some(figures.counts.lost.saturating_sub(drops));
+        figures.counts.receiver_socket_drops = Some(drops.min(figures.counts.lost));
+        figures.counts.network_lost = Some(figures.counts.lost.saturating_sub(drops));
     }
     figures
 }

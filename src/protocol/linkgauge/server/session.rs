@@ -475,7 +475,7 @@ mod tests {
         };
         let busy = |flows| ServerPlan {
             flows: vec![FlowKind::Reflect; flows],
-            wait: WaitMode::Spin,
+            wait: WaitMode::BusyPoll,
             ..plan(Pacing::Closed)
         };
         let [blocking, first, second] = [(); 3].map(|()| registry.open(None).unwrap());
@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(first.set_plan(busy(2)), Ok(2));
         assert_eq!(second.set_plan(busy(2)), Ok(1), "one CPU of four stays free");
         let waits = [0, 1].map(|flow| second.claim_flow(flow).unwrap().2.wait);
-        assert_eq!(waits, [WaitMode::Spin, WaitMode::Block]);
+        assert_eq!(waits, [WaitMode::BusyPoll, WaitMode::Block]);
         registry.sessions().remove(&first.id);
         drop(first);
         let next = registry.open(None).unwrap();
