@@ -58,6 +58,7 @@ pub mod stats;
 pub mod store;
 #[cfg(feature = "report")]
 pub mod study;
+pub mod traffic;
 pub mod units;
 pub mod verdict;
 pub mod warnings;

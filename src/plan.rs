@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Endpoint;
 use crate::metric::Threshold;
+pub use crate::traffic::{Direction, WaitMode};
 use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span, format_duration};
 
 #[cfg(feature = "plan-files")]
@@ -76,31 +77,6 @@ pub struct Case {
     pub late_limits: Vec<Duration>,
     /// Limits that the figures must meet.
     pub thresholds: Vec<Threshold>,
-}
-
-/// Direction of the payload, as the client sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// The remote returns the payload.
-    Loop,
-    Send,
-    Receive,
-    /// Send and receive at the same time, counted separately.
-    Both,
-}
-
-impl Direction {
-    pub const ALL: [Direction; 4] = [Direction::Loop, Direction::Send, Direction::Receive, Direction::Both];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Direction::Loop => "loop",
-            Direction::Send => "send",
-            Direction::Receive => "receive",
-            Direction::Both => "both",
-        }
-    }
 }
 
 /// When the next message is due.
@@ -200,27 +176,6 @@ impl StopCondition {
         self.count.is_some_and(|limit| count >= limit)
             || self.volume_bytes.is_some_and(|limit| bytes >= limit)
             || self.time_ns.is_some_and(|limit| elapsed.as_nanos() >= u128::from(limit))
-    }
-}
-
-/// How a thread waits for bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WaitMode {
-    /// The kernel wakes the thread.
-    #[default]
-    Block,
-    /// The thread busy-polls and occupies its CPU.
-    #[serde(alias = "spin")]
-    BusyPoll,
-}
-
-impl WaitMode {
-    pub fn name(self) -> &'static str {
-        match self {
-            WaitMode::Block => "block",
-            WaitMode::BusyPoll => "busy-poll",
-        }
     }
 }
 

@@ -16,8 +16,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::plan::{Direction, WaitMode};
 use crate::stats::MIN_INTERVAL_REPETITIONS;
+use crate::traffic::{Direction, WaitMode};
 
 pub use facts::{CpuChoice, HostLoad, LineFacts, Placement, Shaping};
 pub use figures::{

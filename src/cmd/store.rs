@@ -139,7 +139,7 @@ impl SaveFlags {
         let path = (!self.no_store).then(|| store_path(self.store.as_deref()).ok().flatten()).flatten();
         let path = path.filter(|path| path.exists());
         let store = path.and_then(|path| Store::open_until(&path, process_interrupt_flag()).ok());
-        let host = run.environment.near.get("hostname").and_then(|name| name.as_str());
+        let host = run.environment.client.get("hostname").and_then(|name| name.as_str());
         let of_case = |case: &CaseResult| -> Option<Vec<f64>> {
             let filter = Filter {
                 endpoint: Some(case.endpoint.clone()),

@@ -100,7 +100,7 @@ pub fn build_tables(run: &Run) -> Vec<ReportTable> {
         run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || case.figures.has_measurements())
     {
         let shown = presentation(&case.workload);
-        let on_lines = !case.line.is_empty();
+        let on_lines = case.line.is_some();
         let fits = |table: &ReportTable| table.workload == case.workload && table.on_serial_lines == on_lines;
         let position = tables.iter().position(fits).unwrap_or_else(|| {
             let columns = [CASE_COLUMNS.as_slice(), shown.columns].concat();
@@ -134,7 +134,7 @@ impl ReportTable {
     fn add_case(&mut self, number: usize, case: &CaseResult) {
         let shown = presentation(&case.workload);
         let what = [
-            case.peer.clone(),
+            case.protocol.clone(),
             if shown.has_direction { direction_name(case.direction).to_owned() } else { String::new() },
             format_size(case),
             case.ports.to_string(),

@@ -18,9 +18,8 @@ use super::wording::{
 };
 use super::{Detail, ReportOptions};
 use crate::explain::{DeclaredFacts, size};
-use crate::run::{CaseResult, Distribution, Run, StudyResult, Warning};
 use crate::plan::WaitMode;
-use crate::run::{CaseResult, Distribution, Run, Warning};
+use crate::run::{CaseResult, Distribution, Run, StudyResult, Warning};
 use crate::units::{format_bit_rate, format_nanoseconds};
 
 /// Minimum width. A narrower terminal wraps the lines itself.
@@ -194,7 +193,7 @@ impl TextReport {
             notes
                 .push("line: time of the message on the line, one way. No round trip is shorter.".to_owned());
         }
-        if any(&|case| wait_mode(case) == "spin") {
+        if any(&|case| wait_mode(case) == WaitMode::BusyPoll) {
             notes.push("busy-poll: client and server wait by polling.".to_owned());
         }
         if any(&|case| is_latency(case) && case.is_paced_by_default()) {
@@ -389,7 +388,7 @@ fn port_spread_text(case: &CaseResult) -> Option<String> {
     };
     let unanswered = case.per_port.len() - ports.len();
     let unanswered = if unanswered > 0 { format!("; {unanswered} without a result") } else { String::new() };
-    let even = match (case.latency_spread, case.fairness) {
+    let even = match (case.port_latency_ratio, case.fairness) {
         (Some(spread), _) => format!(", ratio {spread:.3}"),
         (None, Some(fairness)) => format!(", fairness {fairness:.3}"),
         (None, None) => String::new(),

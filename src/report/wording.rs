@@ -464,10 +464,10 @@ pub fn link_and_target(case: &CaseResult) -> (String, String) {
         target += &format!(" over {} connections", case.parallel);
     }
     let mut details = Vec::new();
-    if case.peer != DEFAULT_PROTOCOL {
-        details.push(printable(&case.peer));
+    if case.protocol != DEFAULT_PROTOCOL {
+        details.push(printable(&case.protocol));
     }
-    if wait_mode(case) == "spin" {
+    if wait_mode(case) == WaitMode::BusyPoll {
         details.push("busy-poll".to_owned());
     }
     if !details.is_empty() {

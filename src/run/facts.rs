@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::WaitMode;
+use crate::traffic::WaitMode;
 
 /// A serial line, or another link whose endpoint declares a rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]

@@ -83,7 +83,7 @@ impl Trend {
     /// Whether the points are results of this case on this host.
     pub fn is_of(&self, case: &CaseResult, host: Option<&str>) -> bool {
         self.endpoint == case.endpoint
-            && self.peer == case.peer
+            && self.peer == case.protocol
             && self.workload == case.workload
             && self.direction == case.direction.name()
             && self.message_bytes == case.message_bytes

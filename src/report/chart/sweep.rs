@@ -2,8 +2,8 @@
 
 use super::axes::{AxisUnit, linear_axis, log_axis_with_ticks, y_axis};
 use super::{Chart, build_chart};
-use crate::report::presentation::is_latency;
 use crate::plan::WaitMode;
+use crate::report::presentation::is_latency;
 use crate::report::svg::{ChartSeries, SeriesKind};
 use crate::report::wording::{host_and_date, line_limit_bps, line_rate_bps, shorten, wait_mode};
 use crate::run::{CaseResult, Run};

@@ -46,7 +46,7 @@ fn cells(case: &CaseResult) -> [String; 10] {
     let figures = &case.figures;
     let [_, _, p50, _, _, p99, max, _] = time_cells(figures.times.latency_ns.as_ref(), String::new());
     let count = |count: Option<u64>| count.map_or(ABSENT.to_owned(), format_count);
-    let window = case.asked.get("peer_options").and_then(|options| options.get("window"));
+    let window = case.requested.get("protocol_options").and_then(|options| options.get("window"));
     let (requests, records) = (figures.requests.as_ref(), figures.records.as_ref());
     [
         window.and_then(Value::as_str).unwrap_or("1").to_owned(),

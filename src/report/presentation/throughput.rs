@@ -57,10 +57,10 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
         format_percentile(loaded, "p50"),
     ];
     let mut rows = vec![FigureRow { label: None, cells: main }];
-    if let Some(reverse) = delivery.throughput_back_bps {
+    if let Some(reverse) = delivery.throughput_reverse_bps {
         let mut cells = vec![String::new(); COLUMNS.len()];
         cells[0] = format_bit_rate(reverse);
-        cells[3] = format_half_interval(figures, "throughput_back_bps", Some(reverse));
+        cells[3] = format_half_interval(figures, "throughput_reverse_bps", Some(reverse));
         rows.push(FigureRow { label: Some("download"), cells });
     }
     rows
@@ -97,7 +97,7 @@ fn subject(case: &CaseResult) -> &'static str {
 
 fn answer(case: &CaseResult) -> String {
     let delivery = &case.figures.delivery;
-    let mut text = match (delivery.throughput_bps, delivery.throughput_back_bps) {
+    let mut text = match (delivery.throughput_bps, delivery.throughput_reverse_bps) {
         (Some(upload), Some(download)) => {
             format!("upload {}, download {}", brief_rate(upload), brief_rate(download))
         }
@@ -127,7 +127,7 @@ fn can_lose(case: &CaseResult) -> bool {
 pub fn range(cases: &[&CaseResult]) -> Option<String> {
     let rates = cases.iter().flat_map(|case| {
         let delivery = &case.figures.delivery;
-        [delivery.throughput_bps, delivery.throughput_back_bps].into_iter().flatten()
+        [delivery.throughput_bps, delivery.throughput_reverse_bps].into_iter().flatten()
     });
     format_range(rates, brief_rate)
 }
@@ -153,9 +153,9 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         delivery.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
         format_rate(line_limit_bps(case)),
     ]);
-    if let Some(reverse) = delivery.throughput_back_bps {
+    if let Some(reverse) = delivery.throughput_reverse_bps {
         let mut row =
-            vec!["download".to_owned(), format_bit_rate(reverse), bytes(delivery.delivered_back_bytes)];
+            vec!["download".to_owned(), format_bit_rate(reverse), bytes(delivery.delivered_reverse_bytes)];
         row.resize(table[0].len(), ABSENT.to_owned());
         table.push(row);
     }

@@ -6,6 +6,7 @@ use anstyle::Style;
 
 use super::{BOLD, INDENT, MIN_COLUMNS, TextReport};
 use crate::endpoint::Endpoint;
+use crate::plan::WaitMode;
 use crate::report::ReportOptions;
 use crate::report::presentation::is_latency;
 use crate::report::wording::{
@@ -87,10 +88,10 @@ fn add_case(kind: &mut LinkKind, case: &CaseResult) {
     let times = case.figures.times.latency_ns.as_ref();
     let percentile = |name| times.and_then(|times| times.percentile(name));
     match (is_latency(case), wait_mode(case)) {
-        (true, "block") if kind.p50.is_none() => {
+        (true, WaitMode::Block) if kind.p50.is_none() => {
             (kind.p50, kind.p99) = (percentile("p50"), percentile("p99"))
         }
-        (true, "block") => {}
+        (true, WaitMode::Block) => {}
         (true, _) => kind.busy_poll_p50 = kind.busy_poll_p50.or(percentile("p50")),
         (false, _) => {
             let rate = case.figures.delivery.throughput_bps;
@@ -109,8 +110,8 @@ fn kind_name(case: &CaseResult) -> String {
     if let Some(rate) = endpoint.option("baud") {
         name += &format!(" {} bit/s", printable(rate));
     }
-    if case.peer != "linkgauge" && case.figures.requests.is_some() {
-        name += &format!(" {}", printable(&case.peer));
+    if case.protocol != "linkgauge" && case.figures.requests.is_some() {
+        name += &format!(" {}", printable(&case.protocol));
     }
     name
 }
@@ -126,7 +127,7 @@ mod tests {
         run.cases.extend(sample_runs::serial_line().cases);
         run.cases.extend(sample_runs::download().cases);
         run.cases[1].endpoint = "unix:///run/a?type=dgram".to_owned();
-        run.cases[1].placement.insert("wait".to_owned(), "spin".into());
+        run.cases[1].placement.wait = Some(WaitMode::BusyPoll);
         let mut out = Vec::new();
         write_overview(&run, &ReportOptions::default(), &mut out).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"

@@ -442,7 +442,7 @@ fn a_line_for_each_of_many_links() {
 fn common_values_are_stated_once() {
     let mut run = many_links();
     run.cases[1].placement = Placement::default();
-    (run.cases[4].peer, run.cases[4].endpoint) = ("echo".to_owned(), "icmp://gauge-4.example".to_owned());
+    (run.cases[4].protocol, run.cases[4].endpoint) = ("echo".to_owned(), "icmp://gauge-4.example".to_owned());
     let text = render_text(&run, FULL);
     insta::assert_snapshot!(text.lines().skip(2).take(8).collect::<Vec<_>>().join("\n"), @r"
 

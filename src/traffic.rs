@@ -1,0 +1,49 @@
+//! Direction of the payload and wait mode of the threads, as plans request them and run documents state them.
+
+use serde::{Deserialize, Serialize};
+
+/// Direction of the payload, as the client sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The remote returns the payload.
+    Loop,
+    Send,
+    Receive,
+    /// Send and receive at the same time, counted separately.
+    Both,
+}
+
+impl Direction {
+    pub const ALL: [Direction; 4] = [Direction::Loop, Direction::Send, Direction::Receive, Direction::Both];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Loop => "loop",
+            Direction::Send => "send",
+            Direction::Receive => "receive",
+            Direction::Both => "both",
+        }
+    }
+}
+
+/// How a thread waits for bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitMode {
+    /// The kernel wakes the thread.
+    #[default]
+    Block,
+    /// The thread busy-polls and occupies its CPU.
+    #[serde(alias = "spin")]
+    BusyPoll,
+}
+
+impl WaitMode {
+    pub fn name(self) -> &'static str {
+        match self {
+            WaitMode::Block => "block",
+            WaitMode::BusyPoll => "busy-poll",
+        }
+    }
+}
