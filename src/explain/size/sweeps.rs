@@ -53,10 +53,13 @@ pub enum LineSource {
 /// Cases or published figures that differ only in size.
 #[derive(Debug, Default)]
 pub struct SizeSweep {
+    /// The table or the workload.
     pub group: String,
+    /// The sweep of the group.
     pub name: String,
     /// By size.
     pub samples: Vec<SizeSample>,
+    /// The link rate, if it is known.
     pub line_limit: Option<LineLimit>,
     /// Named sizes that link and interface reported.
     pub reported_sizes: Vec<(String, u64)>,

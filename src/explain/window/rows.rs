@@ -13,20 +13,24 @@ use crate::study::{PublishedDownload, Study};
 /// The rate at one delay.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DownloadRow {
+    /// The name of the row, as printed.
     pub name: String,
     /// Index of the case in the run, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub case: Option<usize>,
+    /// The round trip: the median where it was measured.
     pub round_trip_ns: f64,
     /// Measured in the same run; otherwise the configured delay of the link.
     pub round_trip_measured: bool,
     /// Of the link from the remote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configured_bps: Option<f64>,
+    /// Rate of the payload.
     pub throughput_bps: f64,
 }
 
 impl DownloadRow {
+    /// The round trip in seconds.
     pub fn round_trip_seconds(&self) -> f64 {
         self.round_trip_ns / 1e9
     }
@@ -40,22 +44,29 @@ impl DownloadRow {
 /// Rows of one kind and their common facts.
 #[derive(Debug, Default)]
 pub struct DownloadRows {
+    /// The rows to fit.
     pub rows: Vec<DownloadRow>,
+    /// The rows that are not fitted.
     pub excluded: Vec<ExcludedRow>,
+    /// Payload bytes of one reply, if all rows have the same.
     pub chunk_bytes: Option<u32>,
     /// The replacement for hardware.
     pub stand_in: Option<String>,
+    /// The rows are those of a study.
     pub published: bool,
 }
 
 /// A row that is not fitted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExcludedRow {
+    /// The name of the row, as printed.
     pub name: String,
+    /// The reason, as printed.
     pub why: String,
 }
 
 impl DownloadRows {
+    /// The downloads of a run or of a study.
     pub fn from_evidence(evidence: &Evidence) -> Result<DownloadRows, ExplainError> {
         let mut rows = match evidence {
             Evidence::Run(run) => DownloadRows::from_run(run),

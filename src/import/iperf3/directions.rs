@@ -5,16 +5,22 @@
 
 use serde::Deserialize;
 
+/// A sum of an interval or of the whole test, as in the file.
 #[derive(Deserialize, Default, Clone)]
 #[serde(default)]
 pub struct PacketSum {
+    /// Start since the start of the test, in seconds.
     pub start: f64,
+    /// Duration in seconds.
     pub seconds: f64,
+    /// Payload bytes.
     pub bytes: u64,
+    /// Payload rate.
     pub bits_per_second: f64,
     /// Some versions write −1, or a little less than 2⁶⁴.
     lost_packets: Option<f64>,
     packets: Option<f64>,
+    /// In the time that the statistics of iperf3 leave out.
     pub omitted: bool,
 }
 
@@ -22,10 +28,12 @@ pub struct PacketSum {
 const MAX_PACKETS: f64 = 9e15;
 
 impl PacketSum {
+    /// Datagrams, if the count is plausible.
     pub fn packets(&self) -> Option<u64> {
         self.packets.filter(|packets| (0.0..MAX_PACKETS).contains(packets)).map(|packets| packets as u64)
     }
 
+    /// Lost datagrams; 0 if the count is missing or implausible.
     pub fn lost_packets(&self) -> u64 {
         self.lost_packets.filter(|lost| (0.0..MAX_PACKETS).contains(lost)).map_or(0, |lost| lost as u64)
     }
@@ -33,7 +41,9 @@ impl PacketSum {
 
 /// The sums of one direction.
 pub struct DirectionSums<'a> {
+    /// The sum of the sender.
     pub sent: Option<&'a PacketSum>,
+    /// The sum of the receiver.
     pub received: Option<&'a PacketSum>,
     /// The single sum of datagrams in files of old versions.
     pub combined: Option<&'a PacketSum>,
@@ -43,6 +53,7 @@ pub struct DirectionSums<'a> {
     pub knows_sent: bool,
     /// The file omits a time at the start.
     pub omits_start: bool,
+    /// Payload bytes of one datagram.
     pub datagram_bytes: u64,
 }
 
@@ -51,7 +62,9 @@ pub struct DirectionSums<'a> {
 pub struct DirectionTotals {
     /// `None`: the file lacks the received bytes.
     pub delivered_bytes: Option<u64>,
+    /// Rate of the delivered payload.
     pub throughput_bps: Option<f64>,
+    /// Duration in seconds.
     pub seconds: f64,
     /// Datagrams sent and received, if both counts cover the same time.
     pub datagrams: Option<(u64, u64)>,

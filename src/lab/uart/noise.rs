@@ -37,6 +37,7 @@ pub struct NoiseSource {
     random: SplitMix64,
     /// Number of bits until the next flipped bit.
     bits_until_error: u64,
+    /// Characters with defects so far.
     pub defects: LineDefects,
 }
 
@@ -45,6 +46,7 @@ pub struct NoiseSource {
 const MAX_RATE_MISMATCH: f64 = 0.03;
 
 impl NoiseSource {
+    /// A source whose faults follow from the seed.
     pub fn new(noise: LineNoise) -> NoiseSource {
         let mut disturber = NoiseSource {
             noise,

@@ -234,8 +234,11 @@ pub struct DataHeader {
     pub id: u8,
     /// Further frames of the message follow.
     pub has_more: bool,
+    /// Joins the fragments of a message; [`UNFRAGMENTED_TAG`] if there are none.
     pub tag: u16,
+    /// Address of the receiving endpoint.
     pub to: u32,
+    /// Address of the sending endpoint.
     pub from: u32,
 }
 

@@ -30,10 +30,12 @@ pub enum SignalFormat {
     Raw,
 }
 
+/// The received messages of one endpoint, and its partner.
 #[derive(Debug)]
 pub struct Mailbox {
     /// Address of the local endpoint.
     pub own_address: u32,
+    /// How the bytes of the link become signals.
     pub signal_format: SignalFormat,
     /// Accepts messages only from its partner. Otherwise the latest sender becomes the partner.
     is_partner_fixed: bool,
@@ -61,6 +63,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mailbox {
+    /// A mailbox without messages.
     pub fn new(own: u32, partner: u32, style: SignalFormat, faithful: bool) -> Mailbox {
         Mailbox {
             own_address: own,
@@ -75,10 +78,12 @@ impl Mailbox {
         }
     }
 
+    /// Address of the partner.
     pub fn partner(&self) -> u32 {
         self.partner.load(Relaxed)
     }
 
+    /// Whether a message waits.
     pub fn has_messages(&self) -> bool {
         self.message_count.load(SeqCst) > 0
     }
@@ -93,6 +98,7 @@ impl Mailbox {
         self.is_partner_gone.load(Relaxed)
     }
 
+    /// The partner is gone: no further messages will arrive.
     pub fn set_partner_gone(&self) {
         self.is_partner_gone.store(true, SeqCst);
     }

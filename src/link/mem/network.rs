@@ -11,17 +11,24 @@ use crate::link::{Caps, Fault, Link, PartyFactory};
 
 /// Two pipes and the server at their end.
 pub struct MemConnection {
+    /// From the client to the server.
     pub forward: MemDirection,
+    /// From the server to the client.
     pub reverse: MemDirection,
+    /// The server's party; `None` once it has ended.
     pub server: Option<Box<dyn Party>>,
+    /// The capabilities of both ends.
     pub caps: Caps,
+    /// Handles of the client that are open.
     pub handle_count: usize,
 }
 
 pub(super) struct MemState {
     /// Shows the time up to which the servers have run, at most [`LAST_TIME`].
     server_clock: Clock,
+    /// The listeners with their names.
     pub listeners: Vec<(String, PartyFactory)>,
+    /// The connections, by number; `None` once one has ended.
     pub connections: Vec<Option<MemConnection>>,
 }
 

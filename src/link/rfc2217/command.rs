@@ -9,20 +9,31 @@ use super::telnet::{option, write_subnegotiation};
 
 /// Commands of a client. Servers reply with the same code plus [`REPLY_OFFSET`].
 pub mod code {
+    /// Text that identifies the sender, or a request for it if it is empty.
     pub const SIGNATURE: u8 = 0;
+    /// Rate in bit/s, four bytes.
     pub const BAUD: u8 = 1;
+    /// Data bits of a character, 5 to 8.
     pub const DATA: u8 = 2;
+    /// The parity bit; see [`encode_parity`](super::encode_parity).
     pub const PARITY: u8 = 3;
+    /// Stop bits; see [`encode_stop_bits`](super::encode_stop_bits).
     pub const STOP: u8 = 4;
+    /// Flow control, outputs and break.
     pub const CONTROL: u8 = 5;
     /// Only from servers, with [`super::REPLY_OFFSET`]; some clients use it as a request.
     pub const LINE_STATE: u8 = 6;
     /// Only from servers, with [`super::REPLY_OFFSET`]; some clients use it as a request.
     pub const MODEM_STATE: u8 = 7;
+    /// The sender has no room: send no more data.
     pub const SUSPEND: u8 = 8;
+    /// The sender has room again.
     pub const RESUME: u8 = 9;
+    /// Bits of the line state that the server reports.
     pub const LINE_STATE_MASK: u8 = 10;
+    /// Bits of the modem state that the server reports.
     pub const MODEM_STATE_MASK: u8 = 11;
+    /// Buffers to empty; see [`encode_purge`](super::encode_purge).
     pub const PURGE: u8 = 12;
 }
 
@@ -31,20 +42,29 @@ pub const REPLY_OFFSET: u8 = 100;
 
 /// Values of [`code::CONTROL`] other than flow controls and signals.
 pub mod control {
+    /// Requests the flow control of sent data.
     pub const QUERY_FLOW_CONTROL: u8 = 0;
+    /// Requests the flow control of received data.
     pub const QUERY_INBOUND_FLOW_CONTROL: u8 = 13;
-    /// Flow control: sent data by DCD, received data by DTR, sent data by DSR.
+    /// Flow control of sent data by DCD.
     pub const BY_DCD: u8 = 17;
+    /// Flow control of received data by DTR.
     pub const BY_DTR: u8 = 18;
+    /// Flow control of sent data by DSR.
     pub const BY_DSR: u8 = 19;
 }
 
 /// Error bits of a line state.
 pub mod line_state_bit {
+    /// A break.
     pub const BREAK: u8 = 0x10;
+    /// A character without a valid stop bit.
     pub const FRAMING: u8 = 0x08;
+    /// A character with the wrong parity bit.
     pub const PARITY: u8 = 0x04;
+    /// A character lost because the UART had no room.
     pub const OVERRUN: u8 = 0x02;
+    /// All errors.
     pub const ERRORS: u8 = BREAK | FRAMING | PARITY | OVERRUN;
 }
 
@@ -63,6 +83,7 @@ pub fn decode_data_bits(value: u8) -> Option<u8> {
     (5..=8).contains(&value).then_some(value)
 }
 
+/// The value of [`code::PARITY`].
 pub fn encode_parity(parity: Parity) -> u8 {
     match parity {
         Parity::None => 1,
@@ -73,10 +94,12 @@ pub fn encode_parity(parity: Parity) -> u8 {
     }
 }
 
+/// The parity bit of a value; `None` for a value of no meaning.
 pub fn decode_parity(value: u8) -> Option<Parity> {
     Parity::ALL.into_iter().find(|&known| encode_parity(known) == value)
 }
 
+/// The value of [`code::STOP`].
 pub fn encode_stop_bits(stop: StopBits) -> u8 {
     match stop {
         StopBits::One => 1,
@@ -85,6 +108,7 @@ pub fn encode_stop_bits(stop: StopBits) -> u8 {
     }
 }
 
+/// The stop bits of a value; `None` for a value of no meaning.
 pub fn decode_stop_bits(value: u8) -> Option<StopBits> {
     StopBits::ALL.into_iter().find(|&known| encode_stop_bits(known) == value)
 }
@@ -98,6 +122,7 @@ pub fn encode_flow_control(flow: FlowControl) -> u8 {
     }
 }
 
+/// The flow control of a value of [`code::CONTROL`]; `None` for the others.
 pub fn decode_flow_control(value: u8) -> Option<FlowControl> {
     FlowControl::ALL.into_iter().find(|&known| encode_flow_control(known) == value)
 }
@@ -129,6 +154,7 @@ pub fn decode_signal(value: u8) -> Option<(OutputSignal, Option<bool>)> {
     Some((*signal, [None, Some(true), Some(false)][usize::from(value % 3)]))
 }
 
+/// The value of [`code::PURGE`].
 pub fn encode_purge(purge: PurgeTarget) -> u8 {
     match purge {
         PurgeTarget::Received => 1,
@@ -137,6 +163,7 @@ pub fn encode_purge(purge: PurgeTarget) -> u8 {
     }
 }
 
+/// The buffers of a value; `None` for a value of no meaning.
 pub fn decode_purge(value: u8) -> Option<PurgeTarget> {
     [PurgeTarget::Received, PurgeTarget::ToSend, PurgeTarget::Both]
         .into_iter()
@@ -156,6 +183,7 @@ pub fn encode_modem_state(now: ModemLines, before: ModemLines) -> u8 {
         | bit(now.cts != before.cts, 0x01)
 }
 
+/// The inputs in a modem state.
 pub fn decode_modem_state(state: u8) -> ModemLines {
     let on = |bit| state & bit != 0;
     ModemLines { cd: on(0x80), ri: on(0x40), dsr: on(0x20), cts: on(0x10) }
