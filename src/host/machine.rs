@@ -77,6 +77,7 @@ pub fn read_vulnerabilities() -> Vec<(String, String)> {
 /// A guest of a hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HypervisorGuest {
+    /// The name of the hypervisor.
     pub hypervisor: String,
     /// The CPU is emulated: time in the guest is not that of a real CPU.
     pub has_emulated_cpu: bool,
@@ -85,7 +86,9 @@ pub struct HypervisorGuest {
 /// Properties that reveal a hypervisor.
 #[derive(Debug, Clone, Default)]
 pub struct HypervisorTraces {
+    /// `/proc/cpuinfo`.
     pub cpuinfo: String,
+    /// The available clock sources.
     pub clock_sources: String,
     /// Vendor and product of the board.
     pub board: String,
@@ -115,6 +118,7 @@ const GUEST_CLOCK_SOURCES: [(&str, &str); 3] =
     [("kvm-clock", "KVM"), ("hyperv_clocksource", "Hyper-V"), ("xen", "Xen")];
 
 impl HypervisorTraces {
+    /// Reads the properties of this host.
     pub fn read() -> HypervisorTraces {
         let text = |path: &str| read::text(path).unwrap_or_default();
         let board = |file: &str| text(&format!("/sys/class/dmi/id/{file}"));
@@ -177,12 +181,16 @@ pub struct ContainerTraces {
     pub systemd_container: String,
     /// Control groups of the first process.
     pub control_groups: String,
+    /// The release of the kernel.
     pub kernel_release: String,
+    /// Docker's file exists.
     pub has_docker_marker: bool,
+    /// Podman's file exists.
     pub has_podman_marker: bool,
 }
 
 impl ContainerTraces {
+    /// Reads the properties of this process.
     pub fn read() -> ContainerTraces {
         ContainerTraces {
             pid_namespace: read::link_name("/proc/self/ns/pid").unwrap_or_default(),

@@ -23,10 +23,12 @@ pub struct ProcessRights {
 }
 
 impl ProcessRights {
+    /// The rights of this process; `None` if the kernel does not report them.
     pub fn read() -> Option<ProcessRights> {
         ProcessRights::parse(&read::text("/proc/self/status")?)
     }
 
+    /// Parses `/proc/PID/status`.
     pub fn parse(status: &str) -> Option<ProcessRights> {
         let effective = u64::from_str_radix(read::field(status, "CapEff")?, 16).ok()?;
         let numbers = |key: &str| read::field(status, key).unwrap_or_default().split_whitespace();

@@ -14,8 +14,11 @@ const CPU_SYSFS_DIRECTORY: &str = "/sys/devices/system/cpu";
 pub struct FrequencyPolicy {
     /// All active governors, without duplicates.
     pub governors: Vec<String>,
+    /// The name of the frequency driver.
     pub driver: Option<String>,
+    /// Lowest permitted frequency of any CPU.
     pub minimum_hz: Option<u64>,
+    /// Highest permitted frequency of any CPU.
     pub maximum_hz: Option<u64>,
 }
 
@@ -50,9 +53,11 @@ fn frequency_in(folder: &Path) -> FrequencyPolicy {
 pub struct IdleState {
     /// The folder name (`state3`).
     pub folder: String,
+    /// The name of the state, as in `cpuidle`.
     pub name: String,
     /// The time that the CPU needs to leave the state.
     pub exit_latency_us: u64,
+    /// The state is switched off.
     pub is_disabled: bool,
 }
 

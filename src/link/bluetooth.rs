@@ -121,12 +121,16 @@ impl AdapterSelector {
 /// An adapter of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalAdapter {
+    /// The number of the adapter.
     pub number: u16,
+    /// The address of the adapter.
     pub address: BluetoothAddress,
+    /// The adapter is switched on.
     pub is_up: bool,
 }
 
 impl LocalAdapter {
+    /// The name as in `hciconfig`: `hci0`.
     pub fn name(&self) -> String {
         format!("hci{}", self.number)
     }
@@ -145,6 +149,7 @@ pub fn list_adapters() -> Vec<LocalAdapter> {
         .collect()
 }
 
+/// A socket of this protocol.
 pub fn open_socket(protocol: BluetoothProtocol) -> io::Result<Socket> {
     let kind = match protocol {
         BluetoothProtocol::L2cap => Type::SEQPACKET,

@@ -40,6 +40,7 @@ pub enum ReceiveMethod {
 }
 
 impl SendMethod {
+    /// The name in run documents.
     pub const fn name(self) -> &'static str {
         match self {
             SendMethod::Single => "send",
@@ -50,6 +51,7 @@ impl SendMethod {
 }
 
 impl ReceiveMethod {
+    /// The name in run documents.
     pub const fn name(self) -> &'static str {
         match self {
             ReceiveMethod::Single => "recv",
@@ -71,7 +73,9 @@ pub enum OffloadChoice {
 /// The offloads that the endpoint permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OffloadOptions {
+    /// Segmentation of sent datagrams by the kernel or the card.
     pub segments: OffloadChoice,
+    /// Coalescing of received datagrams by the kernel.
     pub coalesced: OffloadChoice,
 }
 

@@ -31,11 +31,17 @@ const MIN_KERNEL_TIMEOUT: Duration = Duration::from_millis(20);
 /// Reads the effective settings of a transport's socket.
 pub type ReadFacts = fn(&Socket, &mut Facts);
 
+/// A link on one socket: a stream, or messages of a connection.
 pub struct SocketLink {
+    /// The connected socket.
     pub socket: Socket,
+    /// The capabilities of the link.
     pub caps: Caps,
+    /// The clock of time-outs.
     pub clock: Clock,
+    /// Whether the link blocks or busy-polls.
     pub wait: WaitMode,
+    /// Reads the settings that are specific to the transport.
     pub read_facts: ReadFacts,
     /// Maximum size of one send operation on a stream.
     pub max_send_bytes: usize,
@@ -380,7 +386,9 @@ pub type AcceptResult = Result<(Box<dyn Link>, Option<String>), Fault>;
 
 /// A listening socket. The transport makes the links of its connections.
 pub struct SocketListener<F> {
+    /// The socket that listens.
     pub socket: Socket,
+    /// The endpoint that clients connect to.
     pub endpoint: Endpoint,
     /// Makes a link from a blocking connection and its remote address.
     pub make_link: F,
@@ -414,11 +422,13 @@ pub fn parse_flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, Endpo
 /// Socket buffer sizes requested with `sndbuf` and `rcvbuf`.
 #[derive(Clone, Copy)]
 pub struct BufferOptions {
+    /// The requested `SO_SNDBUF`.
     pub send_bytes: Option<u64>,
     receive_bytes: Option<u64>,
 }
 
 impl BufferOptions {
+    /// Parses the options `sndbuf` and `rcvbuf`.
     pub fn from_endpoint(endpoint: &Endpoint) -> Result<BufferOptions, EndpointError> {
         let size = |name| {
             endpoint.parse_option(name, "a size from 1 to 1Gi bytes", |text| {
@@ -428,6 +438,7 @@ impl BufferOptions {
         Ok(BufferOptions { send_bytes: size("sndbuf")?, receive_bytes: size("rcvbuf")? })
     }
 
+    /// Requests the sizes for a socket.
     pub fn apply(&self, socket: &Socket) -> Result<(), Fault> {
         if let Some(bytes) = self.send_bytes {
             socket.set_send_buffer_size(bytes as usize).map_err(Fault::system("set the send buffer"))?;

@@ -78,10 +78,13 @@ pub fn path_mtu(fd: impl AsFd) -> Option<u32> {
 
 /// The used fields of `TCP_INFO`.
 pub struct TcpInfo {
+    /// Smoothed round trip time.
     pub rtt_us: u32,
+    /// Retransmitted segments since the connection was opened.
     pub retransmits: u32,
 }
 
+/// The state of a TCP socket; `None` on other sockets.
 pub fn tcp_info(fd: impl AsFd) -> Option<TcpInfo> {
     let info = get_option::<libc::tcp_info>(fd, libc::IPPROTO_TCP, libc::TCP_INFO)?;
     Some(TcpInfo { rtt_us: info.tcpi_rtt, retransmits: info.tcpi_total_retrans })
@@ -174,10 +177,13 @@ pub fn set_receive_errors(fd: impl AsFd, v6: bool) -> io::Result<()> {
 /// An error for a sent message, from the network (ICMP) or from this system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryError {
+    /// The record is of IPv6.
     pub is_v6: bool,
     /// Type and code of the ICMP message; `None` for an error of this system.
     pub icmp_type_code: Option<(u8, u8)>,
+    /// The system's reason.
     pub errno: Errno,
+    /// The host that reported the error.
     pub from: Option<IpAddr>,
 }
 
@@ -414,11 +420,15 @@ pub fn receive_many(
 
 /// A datagram with its sender and, if the socket reports it, its local destination address and the interface.
 pub struct ReceivedDatagram {
+    /// Bytes of the datagram.
     pub length: usize,
+    /// The address of the sender.
     pub from: SockAddr,
+    /// The local destination address, and the number of the interface.
     pub to: Option<(IpAddr, u32)>,
 }
 
+/// Receives one datagram and its addresses.
 pub fn receive_from(fd: impl AsFd, into: &mut [u8], may_block: bool) -> io::Result<ReceivedDatagram> {
     receive_with_flags(fd, into, call_flags(may_block))
 }
@@ -550,6 +560,7 @@ fn interface_request(name: &str) -> libc::ifreq {
 /// The interrupt delay of an interface for received packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InterruptCoalescing {
+    /// The delay of the interrupt after a packet.
     pub receive_us: u32,
     /// The driver adapts the delay to the traffic.
     pub is_adaptive: bool,

@@ -23,18 +23,24 @@ use crate::link::sys::{self, LineCounters, Rs485};
 use crate::link::{Facts, Fault, tty};
 use crate::units;
 
+/// Option for the delivery of received bytes.
 pub const LOW_LATENCY_OPTION: (&str, &str) =
     ("low_latency", "1 has the driver hand over received bytes at once, 0 not (as it is)");
+/// Option for half-duplex lines.
 pub const RS485_OPTION: (&str, &str) =
     ("rs485", "1 has the driver switch a half-duplex line by RTS, where it can (as it is)");
+/// Option for the delay before the first bit.
 pub const DELAY_BEFORE_OPTION: (&str, &str) =
     ("rs485_delay_before", "from RTS on to the first bit, 0ms to 100ms (0ms)");
+/// Option for the delay after the last bit.
 pub const DELAY_AFTER_OPTION: (&str, &str) =
     ("rs485_delay_after", "from the last bit to RTS off, 0ms to 100ms (0ms)");
 
 /// A parsed endpoint of this transport.
 pub struct Options {
+    /// The device file.
     pub path: PathBuf,
+    /// Rate, frame and flow control.
     pub settings: SerialSettings,
     low_latency: Option<bool>,
     rs485: Option<Rs485>,

@@ -26,6 +26,7 @@ pub struct SctpStatus {
     primary_association: u32,
     primary_address: [u8; 128],
     primary_state_window_rtt_timeout: [u32; 4],
+    /// Maximum packet size on the path, in bytes.
     pub path_mtu: u32,
 }
 
@@ -44,6 +45,7 @@ pub fn set_vsock_buffer(fd: impl AsFd, bytes: u64) -> io::Result<()> {
     set_option(&fd, libc::AF_VSOCK, 0, bytes)
 }
 
+/// The effective buffer size in bytes.
 pub fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
     get_option(fd, libc::AF_VSOCK, 0)
 }
@@ -53,6 +55,7 @@ pub fn set_tipc_option(fd: impl AsFd, name: c_int, value: u32) -> io::Result<()>
     set_option(fd, libc::SOL_TIPC, name, value)
 }
 
+/// The value of an option of the level `SOL_TIPC`.
 pub fn tipc_option(fd: impl AsFd, name: c_int) -> Option<u32> {
     get_option(fd, libc::SOL_TIPC, name)
 }
@@ -263,8 +266,11 @@ pub fn set_l2cap_options(fd: impl AsFd, bytes: u16, mode: u8) -> io::Result<()> 
 /// The data of a network device that packet sockets need.
 #[derive(Debug, Clone, Copy)]
 pub struct NetworkDevice {
+    /// The number of the device.
     pub index: c_int,
+    /// Maximum payload of a frame in bytes.
     pub mtu: usize,
+    /// The Ethernet address.
     pub address: [u8; 6],
 }
 

@@ -51,20 +51,33 @@ pub fn set_break(fd: impl AsFd, on: bool) -> io::Result<()> {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LineCounters {
+    /// Changes of CTS.
     pub cts: c_int,
+    /// Changes of DSR.
     pub dsr: c_int,
+    /// Ends of RI.
     pub ring: c_int,
+    /// Changes of DCD.
     pub carrier: c_int,
+    /// Characters received.
     pub received: c_int,
+    /// Characters sent.
     pub sent: c_int,
+    /// Characters without a valid stop bit.
     pub framing: c_int,
+    /// Characters lost because the UART was full.
     pub overrun: c_int,
+    /// Characters with the wrong parity bit.
     pub parity: c_int,
+    /// Breaks.
     pub breaks: c_int,
+    /// Characters lost because the driver's buffer was full.
     pub buffer_overrun: c_int,
+    /// Not used.
     pub reserved: [c_int; 9],
 }
 
+/// The counters, read from the driver now.
 pub fn line_counters(fd: impl AsFd) -> io::Result<LineCounters> {
     let mut counters = LineCounters::default();
     // SAFETY: `TIOCGICOUNT` writes one `serial_icounter_struct`, with the layout above.
@@ -106,6 +119,7 @@ pub fn is_low_latency(fd: impl AsFd) -> io::Result<bool> {
     Ok(serial_struct(fd)?.flags & LOW_LATENCY != 0)
 }
 
+/// Makes the driver deliver received data at once, or after its own delay.
 pub fn set_low_latency(fd: impl AsFd, on: bool) -> io::Result<()> {
     let mut value = serial_struct(&fd)?;
     value.flags = if on { value.flags | LOW_LATENCY } else { value.flags & !LOW_LATENCY };
@@ -118,7 +132,9 @@ pub fn set_low_latency(fd: impl AsFd, on: bool) -> io::Result<()> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rs485 {
     flags: u32,
+    /// Time from RTS on to the first bit.
     pub delay_before_send_ms: u32,
+    /// Time from the last bit to RTS off.
     pub delay_after_send_ms: u32,
     addresses: [u32; 5],
 }
@@ -127,15 +143,18 @@ impl Rs485 {
     /// `SER_RS485_ENABLED`, and `SER_RS485_RTS_ON_SEND`: the pair's driver is on while RTS is.
     const ENABLED_FLAGS: u32 = 1 | 1 << 1;
 
+    /// Half duplex by RTS, with these delays.
     pub fn enabled(delay_before_send_ms: u32, delay_after_send_ms: u32) -> Rs485 {
         Rs485 { flags: Rs485::ENABLED_FLAGS, delay_before_send_ms, delay_after_send_ms, addresses: [0; 5] }
     }
 
+    /// Whether the driver switches the line by RTS.
     pub fn is_enabled(&self) -> bool {
         self.flags & 1 != 0
     }
 }
 
+/// The settings, read from the driver now.
 pub fn rs485(fd: impl AsFd) -> io::Result<Rs485> {
     let mut value = Rs485::default();
     // SAFETY: `TIOCGRS485` writes one `serial_rs485`, with the layout above.
