@@ -409,6 +409,18 @@ mod tests {
     }
 
     #[test]
+    fn every_number_of_the_figures_has_a_column() {
+        let schema: serde_json::Value = serde_json::from_str(crate::report::RUN_SCHEMA).unwrap();
+        let figures = schema["$defs"]["figures"]["properties"].as_object().unwrap();
+        let is_number = |field: &serde_json::Value| field["type"] == "integer" || field["type"] == "number";
+        let numbers: BTreeSet<&str> =
+            figures.iter().filter(|(_, field)| is_number(field)).map(|(name, _)| name.as_str()).collect();
+        assert!(numbers.len() > 30, "{numbers:?}");
+        let columns: BTreeSet<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(numbers.difference(&columns).collect::<Vec<_>>(), Vec::<&&str>::new());
+    }
+
+    #[test]
     fn column_names_are_unique_and_rows_complete() {
         let names: BTreeSet<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
         assert_eq!(names.len(), COLUMNS.len());
