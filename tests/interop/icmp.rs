@@ -86,7 +86,7 @@ fn the_counters_of_the_kernel_match() {
         let cases = run["cases"].as_array().unwrap().iter();
         cases
             .map(|case| {
-                assert_eq!((&case["received"], &case["peer"]), (&Value::from(30), &Value::from("echo")));
+                assert_eq!((&case["received"], &case["protocol"]), (&Value::from(30), &Value::from("echo")));
                 case["effective"]["socket"].as_str().unwrap().to_owned()
             })
             .collect()

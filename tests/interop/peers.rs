@@ -92,7 +92,7 @@ fn auto_finds_the_echo_of_xinetd() {
     let (_xinetd, port) = xinetd("echo");
     for scheme in ["tcp", "udp"] {
         let said = linkgauge(&format!("latency {scheme}://127.0.0.1:{port} -n 10 --rate 100/s")).clean();
-        assert_eq!(said.case()["peer"], "echo");
+        assert_eq!(said.case()["protocol"], "echo");
     }
 }
 
