@@ -15,7 +15,7 @@ use super::read;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PinError {
     /// This process may not use the CPU.
-    #[error("pinning to CPU {cpu}: there is no such CPU for this process, it may use {allowed}")]
+    #[error("pinning to CPU {cpu}: this process may not use it. It may use {allowed}")]
     NoSuchCpu {
         /// The requested CPU.
         cpu: u32,
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_cpu_that_is_not_there_is_named() {
         let error = pin_to_cpu(100_000).unwrap_err().to_string();
-        assert!(error.starts_with("pinning to CPU 100000: there is no such CPU"), "{error}");
+        assert!(error.starts_with("pinning to CPU 100000: this process may not use it"), "{error}");
         let refused = PinError::Refused { cpu: 1, errno: Errno::PERM };
         assert_eq!(refused.to_string(), "pinning to CPU 1: Operation not permitted (os error 1)");
     }

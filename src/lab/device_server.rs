@@ -277,7 +277,7 @@ fn check_options(options: &DeviceServerOptions) -> Result<(), LabError> {
         return Err(LabError("a device server needs at least one serial port".to_owned()));
     }
     if options.max_clients == 0 {
-        return Err(LabError("a port without room for a client is no use: allow one or more".to_owned()));
+        return Err(LabError("a port must accept at least one client".to_owned()));
     }
     let caps = crate::link::endpoint_caps(&options.listen)
         .map_err(|fault| LinkError::new(&options.listen, fault))?;
@@ -399,7 +399,7 @@ impl SerialPort {
     fn mark_lost(&self, fault: &Fault) {
         if !self.state.stop.load(Relaxed) && !self.is_lost.swap(true, Relaxed) {
             let why = match fault {
-                Fault::Closed => "its line is gone: was the adapter pulled out?".to_owned(),
+                Fault::Closed => "its line is gone. Check whether the adapter is plugged in".to_owned(),
                 fault => fault.to_string(),
             };
             self.emit(DeviceServerEvent::PortLost { port: self.number, why });

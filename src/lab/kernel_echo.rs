@@ -4,7 +4,7 @@ use super::{LabError, RunningStandIn, StandIn};
 use crate::endpoint::{Endpoint, EndpointError};
 
 pub const STAND_IN: StandIn = StandIn {
-    summary: "the kernel, which answers ICMP echo",
+    summary: "the kernel, which replies to ICMP echo",
     start: || {
         let endpoints =
             ["icmp://127.0.0.1", "icmp://[::1]"].map(str::parse).into_iter().collect::<Result<_, _>>();

@@ -122,10 +122,10 @@ impl LoggerConfig {
         let (files, tables) =
             (self.files.iter().map(|(name, _)| name), self.tables.iter().map(|table| &table.name));
         if let Some(name) = first_duplicate(files.clone()) {
-            return refuse(format!("file '{name}' stands twice"));
+            return refuse(format!("file '{name}' is given twice"));
         }
         if let Some(name) = first_duplicate(tables) {
-            return refuse(format!("table '{name}' stands twice"));
+            return refuse(format!("table '{name}' is given twice"));
         }
         files.into_iter().try_for_each(|name| check_file_name(name))
     }
@@ -176,7 +176,7 @@ impl Logger {
             let caps =
                 crate::link::endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
             if caps.framing == Framing::Message {
-                return Err(LabError(format!("{endpoint}: a logger speaks on streams, like TCP")));
+                return Err(LabError(format!("{endpoint}: a logger needs a stream, like TCP")));
             }
         }
         dialer.default_port = Some(DEFAULT_PORT);

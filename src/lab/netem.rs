@@ -47,7 +47,7 @@ impl Netem {
         let present = run_tc(device, &["qdisc", "show", "dev", device].map(str::to_owned))?;
         if present.contains(&format!("netem {QDISC_HANDLE}")) {
             return Err(LabError(format!(
-                "{device}: 'lab shaper' has shaped it already: another one runs, or one was killed; to remove it: tc \
+                "{device}: 'lab shaper' already shapes it: another one runs, or one was killed. To remove it: tc \
                  qdisc del dev {device} root"
             )));
         }
@@ -141,9 +141,9 @@ fn remedy(complaint: &str) -> &'static str {
             ": this kernel has no netem: try 'modprobe sch_netem', or shape with a relay",
         ),
         ("Operation not permitted", ": only root may shape a device"),
-        ("NLM_F_REPLACE needed", ": somebody has put another queue there; it is left alone"),
-        ("Exclusivity flag on", ": somebody has put another queue there; it is left alone"),
-        ("File exists", ": somebody has put another queue there; it is left alone"),
+        ("NLM_F_REPLACE needed", ": another program has installed a queue there. Remove it first"),
+        ("Exclusivity flag on", ": another program has installed a queue there. Remove it first"),
+        ("File exists", ": another program has installed a queue there. Remove it first"),
     ];
     REMEDIES.iter().find(|(words, _)| complaint.contains(words)).map_or("", |(_, remedy)| remedy)
 }

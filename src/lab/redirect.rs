@@ -276,7 +276,7 @@ impl RedirectorState {
         let why = RedirectSession::new(self).run(link);
         if let Some(fault) = why.filter(|_| !self.is_stopping()) {
             let why = match fault {
-                Fault::Closed => "the far end closed it".to_owned(),
+                Fault::Closed => "the remote closed it".to_owned(),
                 fault => fault.to_string(),
             };
             self.emit(RedirectorEvent::ConnectionLost { why });

@@ -254,13 +254,13 @@ fn check_options(options: &ShaperOptions) -> Result<(), LabError> {
     if is_stream != is_stream_endpoint(to)? {
         let kind = |is_stream| if is_stream { "a stream" } else { "messages" };
         return Err(LabError(format!(
-            "{listen} carries {}, {to} {}: both sides have to be of one kind",
+            "{listen} carries {}, {to} {}: both must be streams, or both must have messages",
             kind(is_stream),
             kind(!is_stream)
         )));
     }
     if is_stream && options.log.is_some() {
-        return Err(LabError(format!("{listen}: a stream has no datagrams to write down: leave out --log")));
+        return Err(LabError(format!("{listen}: a stream has no datagrams to log. Leave out --log")));
     }
     for shape in [&options.up, &options.down] {
         if is_stream && shape.has_faults() {

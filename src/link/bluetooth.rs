@@ -112,9 +112,9 @@ impl AdapterSelector {
             AdapterSelector::Index(number) => number,
         };
         let found = list_adapters().into_iter().find(|found| found.number == number);
-        found
-            .map(|found| found.address)
-            .ok_or_else(|| Fault::Other(format!("there is no adapter hci{number}: {LIST_ADAPTERS_HINT}")))
+        found.map(|found| found.address).ok_or_else(|| {
+            Fault::Other(format!("this host has no adapter hci{number}: {LIST_ADAPTERS_HINT}"))
+        })
     }
 }
 
@@ -198,7 +198,7 @@ pub fn limitation() -> Option<Limitation> {
 
 fn limitation_from(is_up: &[bool], block: Option<RadioBlock>) -> Option<Limitation> {
     let (reason, remedy) = match (is_up, block) {
-        ([], None) => ("there is no Bluetooth adapter", "plug one in"),
+        ([], None) => ("this host has no Bluetooth adapter", "plug one in"),
         (_, Some(RadioBlock::HardwareSwitch)) => {
             ("a switch of this machine blocks Bluetooth", HARDWARE_SWITCH_HINT)
         }
@@ -228,14 +228,14 @@ fn fault_with_limitation(
 ) -> Fault {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::CONNREFUSED) => {
-            format!("nobody serves {number} there: is its server running, and its number right?")
+            format!("no server uses {number} there. Check that the server runs, and its number")
         }
         // TIMEDOUT: a connection that made no progress.
         Some(Errno::HOSTDOWN | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::TIMEDOUT) => match limit() {
             Some(limit) => format!("{}: {}", limit.reason, limit.remedy),
             None => {
                 format!(
-                    "the device does not answer: is it on and in reach, and the adapter up ({POWER_ON_COMMAND})?"
+                    "the device does not reply. Check that it is on and in reach, and that the adapter is up ({POWER_ON_COMMAND})"
                 )
             }
         },
@@ -313,7 +313,7 @@ mod tests {
     fn limitations_come_with_a_remedy() {
         let reason_of = |is_up: &[bool], block| limitation_from(is_up, block).map(|limit| limit.reason);
         assert_eq!(reason_of(&[false, true], None), None);
-        assert_eq!(reason_of(&[], None).unwrap(), "there is no Bluetooth adapter");
+        assert_eq!(reason_of(&[], None).unwrap(), "this host has no Bluetooth adapter");
         assert_eq!(reason_of(&[false], None).unwrap(), "the Bluetooth adapter is off");
         // A blocked adapter may be absent from the list.
         assert_eq!(reason_of(&[], Some(RadioBlock::Software)).unwrap(), "Bluetooth is blocked");
@@ -330,13 +330,13 @@ mod tests {
                 .to_string()
         };
         for (errno, what) in [
-            (Errno::CONNREFUSED, "nobody serves channel 3 there: is its server running"),
-            (Errno::HOSTDOWN, "is it on and in reach"),
-            (Errno::HOSTUNREACH, "is it on and in reach"),
+            (Errno::CONNREFUSED, "no server uses channel 3 there. Check that the server runs"),
+            (Errno::HOSTDOWN, "Check that it is on and in reach"),
+            (Errno::HOSTUNREACH, "Check that it is on and in reach"),
             (Errno::ACCESS, "pair with it"),
             (Errno::PERM, "pair with it"),
             (Errno::BADE, "pair with it"),
-            (Errno::TIMEDOUT, "is it on and in reach"),
+            (Errno::TIMEDOUT, "Check that it is on and in reach"),
             (Errno::NODEV, "no such adapter: 'bluetoothctl list'"),
             (Errno::NETDOWN, "bluetoothctl power on"),
             (Errno::BUSY, "channel 3 is in use: name another"),
@@ -347,6 +347,6 @@ mod tests {
         let line = fault_with_limitation("bind", "PSM 25", Errno::ACCESS.into(), || None).to_string();
         assert!(line.starts_with("bind: PSM 25 is for root: use sudo, or a PSM of 4097"), "{line}");
         let line = refused(Errno::HOSTUNREACH, &[]);
-        assert!(line.starts_with("connect: there is no Bluetooth adapter: plug one in ("), "{line}");
+        assert!(line.starts_with("connect: this host has no Bluetooth adapter: plug one in ("), "{line}");
     }
 }

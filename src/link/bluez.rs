@@ -35,7 +35,7 @@ pub fn register_service(service: Uuid, channel: u8, within: Duration) -> Result<
         Some((received[..end].starts_with(b"OK"), end + 2))
     })?;
     if !result {
-        return Err("the system bus lets nobody in".to_owned());
+        return Err("the system bus refuses this user".to_owned());
     }
     bus.write_all(&registration_calls(service, channel)).map_err(|error| error.to_string())?;
     loop {
@@ -68,8 +68,8 @@ fn read_until<T>(
         match bus.read(&mut chunk) {
             Ok(0) => return Err("the system bus closed the connection".to_owned()),
             Ok(length) if received.len() < MAX_REPLY_BYTES => received.extend_from_slice(&chunk[..length]),
-            Ok(_) => return Err("the system bus says too much".to_owned()),
-            Err(error) => return Err(format!("the system bus does not answer: {error}")),
+            Ok(_) => return Err("the reply of the system bus is too long".to_owned()),
+            Err(error) => return Err(format!("the system bus does not reply: {error}")),
         }
     }
 }

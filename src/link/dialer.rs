@@ -146,7 +146,7 @@ impl Dialer {
         self.with_transport(endpoint, |transport| match transport.listen {
             Some(listen) => listen(endpoint, &self.open_context()),
             None => Err(Fault::Other(format!(
-                "nobody can listen on {}: a device or a kernel is its far end; for devices the lab has stand-ins (linkgauge lab)",
+                "{} cannot listen: its remote is a device or a kernel. The lab has stand-ins for devices (linkgauge lab)",
                 transport.scheme
             ))),
         })

@@ -10,7 +10,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// Nothing arrived, or nothing could be sent, within the time-out.
-    #[error("no answer in time")]
+    #[error("no reply in time")]
     TimedOut,
     /// As [`Fault::TimedOut`], on a line to a device or back to its own port.
     #[error("the line fell silent")]
@@ -88,7 +88,7 @@ pub(super) const VANISHED: &str = "the remote stopped replying during the run";
 
 /// Hint for a serial line without replies.
 pub const CHECK_LINE_HINT: &str =
-    ": is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
+    ": check the loop-back plug or the device, rate, flow control, and --timeout";
 
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
@@ -99,16 +99,16 @@ fn remedy(fault: &Fault) -> &'static str {
         Fault::Closed => ": check whether the server or device still runs, and its log",
         Fault::System { source, .. } => match source.kind() {
             io::ErrorKind::ConnectionRefused => {
-                ": the port is closed: start 'linkgauge serve' or another server there, or name another port"
+                ": the port is closed. Start 'linkgauge serve' or another server there, or name another port"
             }
-            io::ErrorKind::NotFound => ": nothing is there; is 'linkgauge serve' running with this endpoint?",
-            io::ErrorKind::AddrInUse => ": another program uses it; choose another or stop that program",
+            io::ErrorKind::NotFound => ": no server has this endpoint. Start 'linkgauge serve' with it",
+            io::ErrorKind::AddrInUse => ": another program uses it. Choose another one, or stop that program",
             io::ErrorKind::PermissionDenied => {
-                ": this user may not; ports below 1024 and others' files need root"
+                ": this user may not do that. Ports below 1024 and files of others need root"
             }
-            io::ErrorKind::TimedOut => ": the host is silent: check address, cable and firewall",
+            io::ErrorKind::TimedOut => ": the host does not reply. Check address, cable and firewall",
             io::ErrorKind::ConnectionReset => {
-                ": the server ended the connection: it is busy, or speaks another protocol"
+                ": the server ended the connection. It is busy, or uses another protocol"
             }
             io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
             io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
@@ -117,7 +117,7 @@ fn remedy(fault: &Fault) -> &'static str {
             _ => "",
         },
         Fault::SilentLine => CHECK_LINE_HINT,
-        Fault::TimedOut => ": the server is silent: check that it runs, a firewall on the way, and --timeout",
+        Fault::TimedOut => ": the server does not reply. Check that it runs, firewalls, and --timeout",
         _ => "",
     }
 }
@@ -128,4 +128,4 @@ pub(super) fn is_file_limit_reached(error: &io::Error) -> bool {
 }
 
 /// Commands that open many links have already raised their soft limit as far as possible.
-pub(super) const RAISE_FILE_LIMIT_HINT: &str = ": each link is one: use fewer, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";
+pub(super) const RAISE_FILE_LIMIT_HINT: &str = ": each link uses one. Use fewer links, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";

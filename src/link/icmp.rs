@@ -31,7 +31,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 /// The transport `icmp` in the list of transports.
 pub const TRANSPORT: Transport = Transport {
     scheme: "icmp",
-    summary: "ICMP echo over IPv4 or IPv6, as ping sends it; every host answers",
+    summary: "ICMP echo over IPv4 or IPv6, as ping sends it; every host replies",
     example: "icmp://192.0.2.7?ttl=8",
     options: &[
         (
@@ -458,7 +458,7 @@ impl std::fmt::Display for DeliveryError {
         // RFC 792, RFC 1122 3.2.2.1 and RFC 1812 5.2.7.1; RFC 4443.
         let (what, remedy) = match (self.is_v6, self.icmp_type_code) {
             (false, Some((11, 0))) | (true, Some((3, 0))) => (
-                "time exceeded: the way is longer than the ttl allows",
+                "time exceeded: the route has more routers than the ttl allows",
                 "raise ttl, or look for a loop of routers",
             ),
             (false, Some((3, 0))) | (true, Some((1, 0))) => {
@@ -468,12 +468,12 @@ impl std::fmt::Display for DeliveryError {
                 ("host unreachable", "check the address, the cable, and that the host is on")
             }
             (false, Some((3, 9 | 10 | 13))) | (true, Some((1, 1))) => {
-                ("prohibited on the way", "a firewall refuses it: ask who runs it")
+                ("prohibited on the route", "a firewall refuses it: contact its administrator")
             }
-            _ => ("unreachable", "check the address and the way to it"),
+            _ => ("unreachable", "check the address and the route to it"),
         };
         match (self.icmp_type_code, self.from) {
-            (Some(_), Some(from)) => write!(f, "{what}, says {from}: {remedy}"),
+            (Some(_), Some(from)) => write!(f, "{what}, reported by {from}: {remedy}"),
             (Some((kind, code)), None) => write!(f, "{what} (ICMP type {kind}, code {code}): {remedy}"),
             (None, _) => write!(f, "{}: {remedy}", std::io::Error::from(self.errno)),
         }
@@ -538,11 +538,11 @@ mod tests {
             message_of(false, Some((3, 13)), None),
             message_of(false, None, None),
         ].join("\n"), @r"
-        time exceeded: the way is longer than the ttl allows, says 192.0.2.1: raise ttl, or look for a loop of routers
-        time exceeded: the way is longer than the ttl allows, says 2001:db8::1: raise ttl, or look for a loop of routers
-        host unreachable, says 192.0.2.1: check the address, the cable, and that the host is on
-        prohibited on the way (ICMP type 3, code 13): a firewall refuses it: ask who runs it
-        No route to host (os error 113): check the address and the way to it
+        time exceeded: the route has more routers than the ttl allows, reported by 192.0.2.1: raise ttl, or look for a loop of routers
+        time exceeded: the route has more routers than the ttl allows, reported by 2001:db8::1: raise ttl, or look for a loop of routers
+        host unreachable, reported by 192.0.2.1: check the address, the cable, and that the host is on
+        prohibited on the route (ICMP type 3, code 13): a firewall refuses it: contact its administrator
+        No route to host (os error 113): check the address and the route to it
         ");
     }
 }

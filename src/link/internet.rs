@@ -24,7 +24,7 @@ pub fn resolve_addresses(
     let (host, port) = endpoint.host_port()?;
     let port = port.or(context.default_port).unwrap_or(DEFAULT_PORT);
     if port == 0 && !listens {
-        return Err(Fault::Other("port 0 is nobody's: use 1 to 65535".to_owned()));
+        return Err(Fault::Other("port 0 cannot be connected to. Use 1 to 65535".to_owned()));
     }
     let options = IpOptions::from_endpoint(endpoint)?;
     if let Ok(address) = host.parse::<IpAddr>() {
@@ -230,7 +230,7 @@ impl IpOptions {
         match self.bind_address {
             None => Ok(()),
             Some(_) => Err(Fault::Other(format!(
-                "{} is for links that are opened: the address to listen on stands after '://'",
+                "{} applies only to links that are opened. Write the address to listen on after '://'",
                 BIND_OPTION.0
             ))),
         }
@@ -239,14 +239,14 @@ impl IpOptions {
 
 fn missing_interface(name: &str) -> Fault {
     let names = interfaces::names().join(", ");
-    Fault::Other(format!("there is no interface '{name}': this host has {names}"))
+    Fault::Other(format!("this host has no interface '{name}'. Its interfaces: {names}"))
 }
 
 fn device_fault(name: &str, error: io::Error) -> Fault {
     match Errno::from_io_error(&error) {
         Some(Errno::NODEV) => missing_interface(name),
         Some(Errno::PERM) => Fault::Other(format!(
-            "this user may not choose interface '{name}': run it as root, or leave out {}",
+            "this user may not choose interface '{name}'. Run it as root, or leave out {}",
             DEVICE_OPTION.0
         )),
         _ => Fault::System { operation: "choose the interface", source: error },

@@ -48,7 +48,7 @@ pub const TRANSPORT: Transport = Transport {
         ),
         (
             "as",
-            "name of our own endpoint, or of those that a listener answers from, before their number (client, the name and _)",
+            "name of our own endpoint, or of those from which a listener replies, before their number (client, the name and _)",
         ),
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
@@ -147,7 +147,7 @@ pub enum DisconnectReason {
 impl fmt::Display for DisconnectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DisconnectReason::Closed => f.write_str("the far node closed the connection"),
+            DisconnectReason::Closed => f.write_str("the remote node closed the connection"),
             DisconnectReason::Timeout(what) | DisconnectReason::ProtocolError(what) => f.write_str(what),
             DisconnectReason::VersionMismatch {
                 protocol: of,
@@ -155,7 +155,7 @@ impl fmt::Display for DisconnectReason {
                 local_version: ours,
             } => write!(
                 f,
-                "the far node speaks version {theirs} of the LINX {of}, we speak {ours}: use LINX 2.0 or later there"
+                "the remote node uses version {theirs} of the LINX {of}, linkgauge uses {ours}. Use LINX 2.0 or later there"
             ),
             DisconnectReason::System(what) => f.write_str(what),
         }
@@ -256,7 +256,7 @@ fn parse_node(endpoint: &Endpoint) -> Result<(NodeAddress, String), EndpointErro
 fn parse_ethernet_node(endpoint: &Endpoint) -> Result<(NodeAddress, String), EndpointError> {
     let bad = || EndpointError::BadAddress {
         url: endpoint.to_string(),
-        wanted: "a device, the far node's address and a name, like linx+eth://eth0/02:00:00:00:00:07/server",
+        wanted: "a device, the remote node's address and a name, like linx+eth://eth0/02:00:00:00:00:07/server",
     };
     let mut parts = endpoint.address().splitn(3, '/');
     let device = parts.next().filter(|device| (1..16).contains(&device.len())).ok_or_else(bad)?;
@@ -304,7 +304,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
             connection.remove_endpoint(own);
             Err(match fault {
                 Fault::TimedOut => Fault::Other(format!(
-                    "no endpoint '{}' appeared at the far node in {}: is it served there under this name? Check --timeout",
+                    "no endpoint '{}' appeared at the remote node in {}: is it served there under this name? Check --timeout",
                     options.name,
                     crate::units::format_duration(context.timeout)
                 )),

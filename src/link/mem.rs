@@ -28,7 +28,7 @@ mod server_end;
 /// The transport `mem` in the list of transports.
 pub const TRANSPORT: Transport = Transport {
     scheme: "mem",
-    summary: "a link inside this process: the instrument's own floor",
+    summary: "a link inside this process, for the measurement overhead",
     example: "mem://floor?delay=1ms&rate=10Mbit/s",
     options: &[
         (
@@ -226,7 +226,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         state.run_servers(network.clock.now(), None);
         let host = state.listeners.iter().find(|(name, _)| name == endpoint.address());
         let (_, factory) =
-            host.ok_or_else(|| Fault::Other("nobody serves this name in this process".to_owned()))?;
+            host.ok_or_else(|| Fault::Other("this process has no server with this name".to_owned()))?;
         let server = Some(factory("mem"));
         let connection = MemConnection {
             forward: MemDirection::new(&options),

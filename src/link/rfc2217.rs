@@ -96,7 +96,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
 fn connect_fault(fault: Fault) -> Fault {
     match fault {
         Fault::System { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => Fault::Other(
-            "nobody listens there: is this the port of the device server, and no other client on it?"
+            "the port is closed. Check the port of the device server, and that no other client uses it"
                 .to_owned(),
         ),
         fault => fault,
@@ -108,19 +108,17 @@ fn negotiate_control(link: &mut PortLink, endpoint: &Endpoint, reply_timeout: Du
     let raw = format!("tcp://{}?baud=…", endpoint.address());
     link.state.queue_with_state(ServerState::write_offers);
     if !link.wait_until(TELNET_DETECTION_TIMEOUT, |state| state.is_telnet)? {
-        return Err(Fault::Other(format!(
-            "this is a raw port, it does not speak Telnet (RFC 2217): use {raw}"
-        )));
+        return Err(Fault::Other(format!("this is a raw port without Telnet (RFC 2217). Use {raw}")));
     }
     link.wait_until(reply_timeout, |state| state.control_agreement() != OptionAgreement::Pending)?;
     match link.state.server_state().control_agreement() {
         OptionAgreement::Yes => Ok(()),
         OptionAgreement::Refused => Err(Fault::Other(format!(
-            "the far end refuses control of its port (RFC 2217): switch it on there, or use {raw}"
+            "the server refuses control of its port (RFC 2217). Enable it there, or use {raw}"
         ))),
         OptionAgreement::No | OptionAgreement::Pending => Err(Fault::Other(format!(
-            "the far end speaks Telnet, but did not agree to control of its port (RFC 2217) in {} s: \
-             switch it on there, or use {raw}",
+            "the server uses Telnet, but did not agree to control of its port (RFC 2217) in {} s: \
+             enable it there, or use {raw}",
             reply_timeout.as_secs()
         ))),
     }
@@ -153,8 +151,10 @@ fn explain_close(fault: Fault, link: &PortLink) -> Fault {
         .take(100)
         .collect::<String>();
     Fault::Other(match text.trim() {
-        "" => "the far end closed the connection before its port was ready: does another client use it?"
-            .to_owned(),
-        text => format!("the far end said '{text}' and closed the connection"),
+        "" => {
+            "the server closed the connection before its port was ready. Check whether another client uses it"
+                .to_owned()
+        }
+        text => format!("the server sent '{text}' and closed the connection"),
     })
 }

@@ -27,7 +27,7 @@ pub const TRANSPORT: Transport = Transport {
             "the service whose channel to look up where none is named, like 1101; to listen, to be found by \
              (1101, Serial Port)",
         ),
-        ("baud", "a serial adapter is at the far end, with a line of this rate behind it"),
+        ("baud", "the remote is a serial adapter with a line of this rate"),
         serial_line::DATA_BITS_OPTION,
         serial_line::PARITY_OPTION,
         serial_line::STOP_BITS_OPTION,
@@ -146,7 +146,7 @@ const SDP_PSM: u16 = 1;
 /// The channel on which the device offers the service.
 fn look_up_channel(options: &Options, context: &OpenContext) -> Result<u8, Fault> {
     let service = options.service_or_default();
-    let failed = |why: String| Fault::Other(format!("asking for the channel of service {service}: {why}"));
+    let failed = |why: String| Fault::Other(format!("looking up the channel of service {service}: {why}"));
     let ask = || {
         let until = context.clock.now() + context.timeout;
         let mut link = l2cap::connect_default(options.device, SDP_PSM, options.adapter, context)?;
@@ -169,7 +169,7 @@ fn look_up_channel(options: &Options, context: &OpenContext) -> Result<u8, Fault
     })?;
     found.filter(|channel| (1..=MAX_CHANNEL).contains(channel)).ok_or_else(|| {
         let device = options.device;
-        failed(format!("the device does not offer it; 'sdptool browse {device}' lists what it does"))
+        failed(format!("the device does not offer it. 'sdptool browse {device}' lists its services"))
     })
 }
 
@@ -236,7 +236,7 @@ fn register_service(
         // Clients that know the channel need no registration.
         (Err(_), None) => Ok((None, endpoint)),
         (Err(why), Some(_)) => Err(Fault::Other(format!(
-            "nobody can be told of the service ({why}): start bluetoothd, or leave out uuid"
+            "the service cannot be registered ({why}). Start bluetoothd, or leave out uuid"
         ))),
     }
 }

@@ -131,7 +131,7 @@ impl ServiceSearch {
     ///
     /// A message for an invalid response.
     pub fn handle_response(&mut self, response: &[u8]) -> Result<SearchProgress, String> {
-        let wrong = || "the answer makes no sense".to_owned();
+        let wrong = || "the reply is not valid".to_owned();
         let (kind, transaction, body) = split_message(response).ok_or_else(wrong)?;
         if transaction != self.transaction {
             return Err(wrong());
@@ -348,7 +348,7 @@ mod tests {
         for response in &wrong {
             assert_eq!(
                 ServiceSearch::new(SERIAL_PORT_UUID).handle_response(response).unwrap_err(),
-                "the answer makes no sense"
+                "the reply is not valid"
             );
         }
         let refused = ServiceSearch::new(SERIAL_PORT_UUID)

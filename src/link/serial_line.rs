@@ -281,7 +281,7 @@ pub fn check_granted(requested: &SerialSettings, granted: &SerialSettings) -> Re
         return Ok(());
     }
     Err(Fault::Other(format!(
-        "the port makes {} baud of the {} asked for: choose a rate that it can make",
+        "the port uses {} baud, {} were requested. Choose a rate that it supports",
         granted.baud, requested.baud
     )))
 }
@@ -347,7 +347,9 @@ impl FromStr for SerialSettings {
                 flow_control: flow,
             })
         };
-        read().ok_or_else(|| format!("'{text}' is no line: write it like 115200,8N1,rtscts"))
+        read().ok_or_else(|| {
+            format!("'{text}' does not describe a serial line. Write it like 115200,8N1,rtscts")
+        })
     }
 }
 
@@ -478,7 +480,7 @@ mod tests {
         };
         assert!([980_000, 1_000_000, 1_020_000].into_iter().all(|granted| check(granted).is_ok()));
         assert!(check(979_999).is_err() && check(1_020_001).is_err() && check(0).is_err());
-        insta::assert_snapshot!(check(115_200).unwrap_err(), @"the port makes 115200 baud of the 1000000 asked for: choose a rate that it can make");
+        insta::assert_snapshot!(check(115_200).unwrap_err(), @"the port uses 115200 baud, 1000000 were requested. Choose a rate that it supports");
     }
 
     #[test]
@@ -501,7 +503,10 @@ mod tests {
             "1,µ",
         ] {
             let error = text.parse::<SerialSettings>().unwrap_err();
-            assert_eq!(error, format!("'{text}' is no line: write it like 115200,8N1,rtscts"));
+            assert_eq!(
+                error,
+                format!("'{text}' does not describe a serial line. Write it like 115200,8N1,rtscts")
+            );
         }
     }
 

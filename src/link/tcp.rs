@@ -28,13 +28,12 @@ pub const TRANSPORT: Transport = Transport {
         internet::BIND_OPTION,
         internet::DEVICE_OPTION,
         internet::DSCP_OPTION,
-        ("mptcp", "1 asks for Multipath TCP (0)"),
+        ("mptcp", "1 requests Multipath TCP (0)"),
         (
             KEEPALIVE_OPTION,
-            "idle time after which the far end is asked whether it is still there, 1s to 2h; off never (30s where we \
-             listen, else off)",
+            "idle time before the system probes the remote, 1s to 2h; off: never (30s for listeners, else off)",
         ),
-        ("baud", "a device server is at the far end, with a serial line of this rate behind it"),
+        ("baud", "the remote is a device server with a serial line of this rate"),
         serial_line::DATA_BITS_OPTION,
         serial_line::PARITY_OPTION,
         serial_line::STOP_BITS_OPTION,

@@ -34,9 +34,9 @@ pub const TRANSPORT: Transport = Transport {
         ("type", "seqpacket (default), stream, rdm or dgram"),
         ("importance", "low (default), medium, high or critical: what waits longest for room goes last"),
         ("nodelay", "stream: 1 (default) sends at once, 0 lets the kernel gather small writes"),
-        ("bind", "rdm and dgram: publish this name too, like 16666:0, and hear whoever sends to it"),
+        ("bind", "rdm and dgram: also publish this name, like 16666:0, and receive what is sent to it"),
         ("multicast", "rdm and dgram: 1 sends to every socket that has published the name (0)"),
-        ("answers", "rdm and dgram, where we listen: what is sent goes to this name (to the sender)"),
+        ("answers", "rdm and dgram, for listeners: replies go to this name (to the sender)"),
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
     available: || {

@@ -96,7 +96,7 @@ impl Options {
         let dropped = self.cid == libc::VMADDR_CID_LOCAL && error.kind() == io::ErrorKind::TimedOut;
         if dropped || matches!(errno, Some(Errno::NODEV | Errno::ADDRNOTAVAIL)) {
             return Fault::Other(format!(
-                "{operation}: nothing here leads to CID {}: {LOAD_MODULE_HINT}",
+                "{operation}: no vsock transport for CID {}. Load its module: {LOAD_MODULE_HINT}",
                 self.cid
             ));
         }
@@ -119,7 +119,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.cid == libc::VMADDR_CID_ANY {
-        return Err(Fault::Other("'any' is for listening: name a CID, local or host".to_owned()));
+        return Err(Fault::Other("'any' is only for listening. Name a CID, local or host".to_owned()));
     }
     let socket = options.open_socket()?;
     let address = SockAddr::vsock(options.cid, options.port_or_default(context));
@@ -166,7 +166,8 @@ mod tests {
             options.syscall_fault("connect", io::ErrorKind::TimedOut.into()).to_string()
         };
         assert!(
-            message_of("vsock://local").contains("nothing here leads to CID 1: sudo modprobe vsock_loopback")
+            message_of("vsock://local")
+                .contains("no vsock transport for CID 1. Load its module: sudo modprobe vsock_loopback")
         );
         assert!(!message_of("vsock://3").contains("modprobe"));
     }

@@ -35,7 +35,7 @@ pub(super) fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
     let remedy = match case.caps.iter().any(Caps::is_serial_device) {
         true => CHECK_LINE_HINT,
         // A closed port is reported as an error earlier.
-        false => ": the server is silent: check that it runs, a firewall on the way, and --timeout",
+        false => ": the server does not reply. Check that it runs, firewalls, and --timeout",
     };
     Some(format!(
         "{endpoint}: none of {} came through{remedy}",

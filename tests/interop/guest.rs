@@ -102,7 +102,7 @@ fn netem_delays_outgoing_traffic_and_is_removed() {
     let complaints: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error")).collect();
     assert!(complaints[0].starts_with("error: lo: 'lab shaper' has shaped it already: "), "{}", ended.stderr);
     assert!(
-        complaints[1].ends_with(": somebody has put another queue there; it is left alone"),
+        complaints[1].ends_with(": another program has installed a queue there. Remove it first"),
         "{}",
         ended.stderr
     );

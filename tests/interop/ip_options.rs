@@ -120,7 +120,10 @@ fn interfaces_are_those_of_this_process_network() {
     );
     let (names, said) = ended.stdout.split_once('\n').unwrap();
     assert!(names.contains("far0, lo, near0"), "{names}");
-    assert!(said.ends_with(&format!("there is no interface 'eth77': this host has {names}\n")), "{said}");
+    assert!(
+        said.ends_with(&format!("this host has no interface 'eth77'. Its interfaces: {names}\n")),
+        "{said}"
+    );
 }
 
 #[test]
@@ -237,7 +240,7 @@ fn families_and_addresses_are_chosen() {
     --bind 10.1.2.3 udp://four:7007
       error: udp://four:7007?bind=10.1.2.3: this host does not have the address 10.1.2.3: 'ip address' lists what it has
     --device eth77 tcp://four:7007
-      error: tcp://four:7007?device=eth77: there is no interface 'eth77'
+      error: tcp://four:7007?device=eth77: this host has no interface 'eth77'
     --ecn ect0 tcp://four:7007
       error: tcp://four:7007?ecn=ect0: there is no option 'ecn' here
     --bind 127.0.0.9:7 icmp://four

@@ -310,12 +310,12 @@ fn bluetooth_is_measured() {
     let elapsed = case["elapsed_ns"].as_u64().unwrap();
     assert!(elapsed < 7_000_000_000, "{elapsed} ns");
     for line in [
-        "connect: nobody serves channel 9 there",
-        "connect: nobody serves PSM 4321 there: is its server running",
+        "connect: no server uses channel 9 there",
+        "connect: no server uses PSM 4321 there. Check that the server runs",
         "this link carries one connection at a time, and a session needs two: use --peer echo",
         "a session needs messages of 16.38 kB and more, here they end at 672 bytes",
-        "there is no adapter hci7: 'bluetoothctl list'",
-        "the device does not answer: is it on and in reach, and the adapter up",
+        "this host has no adapter hci7: 'bluetoothctl list'",
+        "the device does not reply. Check that it is on and in reach, and that the adapter is up",
         "no device is paired",
         "down: 2",
     ] {

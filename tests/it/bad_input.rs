@@ -34,18 +34,18 @@ fn invalid_endpoints_are_refused() {
     says(&["latency", "foo://x:1"], &line);
     for (url, line) in [
         ("tcp://127.0.0.1:70000", "tcp://127.0.0.1:70000: '70000' is not a port: use 1 to 65535"),
-        ("tcp://127.0.0.1:0", "tcp://127.0.0.1:0: port 0 is nobody's: use 1 to 65535"),
-        ("udp://127.0.0.1:0", "udp://127.0.0.1:0: port 0 is nobody's: use 1 to 65535"),
+        ("tcp://127.0.0.1:0", "tcp://127.0.0.1:0: port 0 cannot be connected to. Use 1 to 65535"),
+        ("udp://127.0.0.1:0", "udp://127.0.0.1:0: port 0 cannot be connected to. Use 1 to 65535"),
         ("tcp://::1", "tcp://::1: write an IPv6 address in brackets, like tcp://[::1]:7100"),
-        ("mem://x", "mem://x: nobody serves this name in this process"),
+        ("mem://x", "mem://x: this process has no server with this name"),
         (
             "tcp://nobody.invalid:7",
             "tcp://nobody.invalid:7: the name 'nobody.invalid' was not found: check its spelling",
         ),
         (
             "unix:///nonexistent/x",
-            "unix:///nonexistent/x: connect: No such file or directory (os error 2): nothing is there; is 'linkgauge \
-             serve' running with this endpoint?",
+            "unix:///nonexistent/x: connect: No such file or directory (os error 2): no server has this endpoint. Start \
+             'linkgauge serve' with it",
         ),
     ] {
         says(&["latency", url], line);
@@ -76,8 +76,8 @@ fn web_addresses_are_refused_as_endpoints() {
         says(&["latency", url], &line);
     }
     for (url, line) in [
-        ("[fe80::1%nowhere]", "there is no interface 'nowhere': this host has "),
-        ("fe80::1%nowhere", "there is no interface 'nowhere': this host has "),
+        ("[fe80::1%nowhere]", "this host has no interface 'nowhere'. Its interfaces: "),
+        ("fe80::1%nowhere", "this host has no interface 'nowhere'. Its interfaces: "),
         ("fe80::1", "a link-local address needs its interface: write [fe80::1%"),
     ] {
         let ended = run(&["latency", url]);
@@ -139,9 +139,9 @@ fn invalid_serial_ports_are_refused() {
     for (url, what) in [
         ("serial:///dev/no-such-port", "no such serial port"),
         (&format!("serial://{}/port", file.display()), "no such serial port"),
-        (&format!("serial://{}", file.display()), "this is no serial port"),
-        ("serial:///dev/null", "this is no serial port"),
-        ("serial:///dev", "this is a directory, no serial port"),
+        (&format!("serial://{}", file.display()), "this is not a serial port"),
+        ("serial:///dev/null", "this is not a serial port"),
+        ("serial:///dev", "this is a directory, not a serial port"),
     ] {
         says(&["latency", url], &format!("{url}: {what}: {list}"));
     }
@@ -151,7 +151,7 @@ fn invalid_serial_ports_are_refused() {
     );
     says(
         &["serve", "serial:///dev/ttyS0"],
-        "serial:///dev/ttyS0: nobody can listen on serial: a device or a kernel is its far end; for devices the lab has stand-ins (linkgauge lab)",
+        "serial:///dev/ttyS0: serial cannot listen: its remote is a device or a kernel. The lab has stand-ins for devices (linkgauge lab)",
     );
     says(
         &["latency", "serial:///dev/ttyS0?baud=fast"],
@@ -191,7 +191,7 @@ fn nothing_listens_there() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     drop(taken);
-    let hint = "the port is closed: start 'linkgauge serve' or another server there, or name another port";
+    let hint = "the port is closed. Start 'linkgauge serve' or another server there, or name another port";
     let tcp = format!("tcp://{address}");
     says(&["latency", &tcp], &format!("{tcp}: connect: Connection refused (os error 111): {hint}"));
     let udp = format!("udp://{address}");
@@ -232,8 +232,8 @@ fn another_program_listens_there() {
     says(
         &["serve", tcp],
         &format!(
-            "{tcp}: bind: Address already in use (os error 98): another program uses it; choose another or stop that \
-             program"
+            "{tcp}: bind: Address already in use (os error 98): another program uses it. Choose another one, or \
+             stop that program"
         ),
     );
 }
@@ -295,7 +295,7 @@ fn more_links_than_open_files_are_refused() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
         let line = format!(
-            "error: {url}: open a socket: Too many open files (os error 24): each link is one: use fewer, "
+            "error: {url}: open a socket: Too many open files (os error 24): each link uses one. Use fewer "
         );
         assert!(said.starts_with(&line) && said.lines().count() == 1, "{said}");
         assert!(said.ends_with("sudo prlimit --nofile=4096 --pid $$\n"), "{said}");

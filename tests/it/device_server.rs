@@ -275,7 +275,7 @@ fn a_line_that_disappears_closes_its_port_and_no_other() {
     let line = event(&server, "the loss", |event| {
         matches!(event, DeviceServerEvent::PortLost { .. }).then(|| event.to_string())
     });
-    assert_eq!(line, "port 1: closed: its line is gone: was the adapter pulled out?");
+    assert_eq!(line, "port 1: closed: its line is gone. Check whether the adapter is plugged in");
     wait_until("a closed door", || {
         TcpStream::connect(address(&server.endpoints()[0])).is_err().then_some(())
     });
@@ -327,7 +327,7 @@ fn an_unusable_port_is_one_line_and_status_2() {
     let place = format!("tcp://{}", taken.local_addr().unwrap());
     let cases: [(&[&str], &str); 7] = [
         (&["--serial", "/dev/no-such-port"], ": no such serial port"),
-        (&["--serial", "/dev/null"], ": this is no serial port"),
+        (&["--serial", "/dev/null"], ": this is not a serial port"),
         (&["--serial", "ttyS0"], "'ttyS0' is not a serial port. Write its absolute path, like /dev/ttyS0"),
         (&["--serial", serial, "--listen", &place], "another program uses it"),
         (&["--serial", serial, "--listen", "udp://127.0.0.1:0"], "a device server needs a stream"),
@@ -380,7 +380,7 @@ fn the_program_reports_events_and_ends_on_a_signal() {
     drop(devices);
     let ended = process.ended();
     assert_eq!(ended.status, Some(2));
-    let expected = "port 1: closed: its line is gone: was the adapter pulled out?\n\
+    let expected = "port 1: closed: its line is gone. Check whether the adapter is plugged in\n\
         error: all serial ports have failed\n";
     assert_eq!(ended.stderr, expected);
 }

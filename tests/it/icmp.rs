@@ -5,7 +5,7 @@ use super::program::command;
 #[test]
 fn no_listener_supports_icmp() {
     for (line, words) in [
-        ("serve icmp://127.0.0.1", "nobody can listen on icmp: a device or a kernel is its far end"),
+        ("serve icmp://127.0.0.1", "icmp cannot listen: its remote is a device or a kernel"),
         ("latency icmp://127.0.0.1:7 -n 1", "ICMP has no ports"),
         ("latency icmp://127.0.0.1?ttl=256 -n 1", "not a number from 1 to 255"),
         ("latency icmp://127.0.0.1 --size 65508 -n 1", "--size of at most 65507"),

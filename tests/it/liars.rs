@@ -234,7 +234,7 @@ fn a_server_that_stalls_or_closes_is_given_up_at_every_step() {
         }));
         assert_eq!(
             stalls,
-            "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout",
+            "no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout",
             "{name}"
         );
         let closes = said_of(Liar::new(move |request, _, _| match is_step(&request) {
@@ -260,7 +260,7 @@ fn a_missing_report_ends_in_time_and_the_figures_stay() {
     let (said, run) = run(pending(), case);
     assert_eq!(
         said,
-        "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout"
+        "no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout"
     );
     assert_eq!((run.cases[0].figures.counts.sent, run.cases[0].figures.counts.received), (20, 20));
     assert!(run.cases[0].figures.times.latency_ns.is_some());
@@ -384,13 +384,13 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     let (said, _) = run(stalls(), &latency.replace("100", "\"50M\""));
     assert_eq!(
         said,
-        "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout"
+        "no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout"
     );
     let send = "workload = \"throughput\"\ntime = \"30s\"\nprobe = false\ntimeout = \"1s\"";
     let (said, result) = run(stalls(), send);
     assert_eq!(
         said,
-        "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout"
+        "no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout"
     );
     assert!(result.cases[0].figures.counts.sent > 0);
     let receive =
@@ -398,7 +398,7 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     let (said, _) = run(stalls(), receive);
     assert_eq!(
         said,
-        "no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout"
+        "no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout"
     );
 
     // Sends for ever.
@@ -449,7 +449,7 @@ fn the_program_ends_with_status_2_and_one_line() {
         crate::program::run(&["latency", endpoint.as_str(), "--peer", "linkgauge", "--timeout", "1s"]);
     assert_eq!(ended.status, Some(2));
     let expected = format!(
-        "error: {endpoint}: no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout\n"
+        "error: {endpoint}: no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout\n"
     );
     assert_eq!(ended.stderr, expected);
     assert_eq!(ended.stdout, "");

@@ -217,16 +217,16 @@ fn a_failed_opening_is_one_line() {
     ];
     insta::assert_snapshot!(answers.join("\n"), @r"
     URL: it took the connection but did not answer as a LINX node in 700ms: is a link to this host configured on that node (mktcpcon, mklink)? A real node looks for calls every 2 to 10 s: try a longer --timeout
-    URL: the far node speaks version 2 of the LINX TCP connection manager, we speak 3: use LINX 2.0 or later there
-    URL: it does not speak LINX: no frame begins like this
-    URL: the far node's first messages came out of order
-    URL: the far node speaks version 1 of the LINX RLNH, we speak 2: use LINX 2.0 or later there
-    URL: no endpoint 'server' appeared at the far node in 700ms: is it served there under this name? Check --timeout
-    URL: the far node used an address above 1024
+    URL: the remote node uses version 2 of the LINX TCP connection manager, linkgauge uses 3. Use LINX 2.0 or later there
+    URL: the node does not use LINX: no LINX frame begins with these bytes
+    URL: the remote node's first messages came out of order
+    URL: the remote node uses version 1 of the LINX RLNH, linkgauge uses 2. Use LINX 2.0 or later there
+    URL: no endpoint 'server' appeared at the remote node in 700ms: is it served there under this name? Check --timeout
+    URL: the remote node used an address above 1024
     URL: a message between the nodes is malformed
-    URL: the far node began again in the middle
+    URL: the remote node began again in the middle
     URL: a message is longer than LINX over TCP allows
-    URL: it does not speak LINX: no frame begins like this
+    URL: the node does not use LINX: no LINX frame begins with these bytes
     ");
 }
 

@@ -250,7 +250,7 @@ fn servers_that_lie_stall_or_vanish_get_one_clear_line() {
     error: URL: the far end fell silent in mid-block, after 476 of 1024 bytes
     error: URL: the far end closed the link in mid-block, after 476 of 1024 bytes
     error: URL: it goes on behind its last block
-    error: URL: no answer in time: the server is silent: check that it runs, a firewall on the way, and --timeout
+    error: URL: no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout
     error: URL: a NETIO server says nothing while it receives, but this one said "220 mail.example"
     "#);
 }

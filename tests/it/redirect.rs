@@ -58,7 +58,7 @@ fn it_gives_up_after_the_given_time() {
     let ended = run(&["lab", "redirect", "--retry", "--give-up", "100ms", &unused]);
     assert_eq!(ended.status, Some(2));
     assert!(
-        ended.stderr.contains("nobody listens there") && ended.stderr.contains("giving up"),
+        ended.stderr.contains("the port is closed") && ended.stderr.contains("giving up"),
         "{}",
         ended.stderr
     );

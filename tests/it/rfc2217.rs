@@ -49,28 +49,28 @@ const SET: &[u8] =
 
 #[test]
 fn a_server_without_rfc2217_is_recognised() {
-    insta::assert_snapshot!(refusal(take_all), @"rfc2217://HOST: this is a raw port, it does not speak Telnet (RFC 2217): use tcp://HOST?baud=…");
+    insta::assert_snapshot!(refusal(take_all), @"rfc2217://HOST: this is a raw port without Telnet (RFC 2217). Use tcp://HOST?baud=…");
     insta::assert_snapshot!(refusal(|stream| {
         stream.write_all(b"login: ").unwrap();
         take_all(stream);
-    }), @"rfc2217://HOST: this is a raw port, it does not speak Telnet (RFC 2217): use tcp://HOST?baud=…");
+    }), @"rfc2217://HOST: this is a raw port without Telnet (RFC 2217). Use tcp://HOST?baud=…");
     insta::assert_snapshot!(refusal(|stream| {
         let mut bytes = [0; 1000];
         while let Ok(length @ 1..) = stream.read(&mut bytes) {
             let _ = stream.write_all(&bytes[..length]);
         }
-    }), @"rfc2217://HOST: what is sent comes back: this is a raw port with a plug on its line; use tcp://…?baud=…");
+    }), @"rfc2217://HOST: sent bytes come back: this is a raw port with a loop-back plug. Use tcp://…?baud=…");
     insta::assert_snapshot!(refusal(|stream| {
         stream.write_all(b"\xff\xfd\x03\xff\xfe\x2c").unwrap();
         take_all(stream);
-    }), @"rfc2217://HOST: the far end refuses control of its port (RFC 2217): switch it on there, or use tcp://HOST?baud=…");
+    }), @"rfc2217://HOST: the server refuses control of its port (RFC 2217). Enable it there, or use tcp://HOST?baud=…");
     insta::assert_snapshot!(refusal(|stream| {
         stream.write_all(b"Port busy\r\n").unwrap();
-    }), @"rfc2217://HOST: the far end said 'Port busy' and closed the connection");
-    insta::assert_snapshot!(refusal(|_| {}), @"rfc2217://HOST: the far end closed the connection before its port was ready: does another client use it?");
+    }), @"rfc2217://HOST: the server sent 'Port busy' and closed the connection");
+    insta::assert_snapshot!(refusal(|_| {}), @"rfc2217://HOST: the server closed the connection before its port was ready. Check whether another client uses it");
     insta::assert_snapshot!(open("rfc2217://127.0.0.1").err().unwrap(), @"rfc2217://127.0.0.1: needed is the device server's host and port, like rfc2217://host:7001");
     let unused = format!("rfc2217://127.0.0.1:{}", free_port());
-    assert!(open(&unused).err().unwrap().contains("nobody listens there"));
+    assert!(open(&unused).err().unwrap().contains("the port is closed"));
 }
 
 #[test]
@@ -79,25 +79,25 @@ fn a_server_that_replies_garbage_or_nothing_is_given_up() {
     insta::assert_snapshot!(refusal(|stream| {
         stream.write_all(b"\xff\xfd\x03").unwrap();
         take_all(stream);
-    }), @"rfc2217://HOST: the far end speaks Telnet, but did not agree to control of its port (RFC 2217) in 3 s: switch it on there, or use tcp://HOST?baud=…");
+    }), @"rfc2217://HOST: the server uses Telnet, but did not agree to control of its port (RFC 2217) in 3 s: enable it there, or use tcp://HOST?baud=…");
     assert!(began.elapsed() >= Duration::from_secs(3));
     // It agrees, and stops in the middle of its first reply.
     insta::assert_snapshot!(refusal(|stream| {
         agree(stream);
         stream.write_all(&[SET, b"\xff\xfa\x2c\x65\x00\x00"].concat()).unwrap();
         take_all(stream);
-    }), @"rfc2217://HOST: no answer in 3 s to the setting of the rate: see the device server's log");
+    }), @"rfc2217://HOST: no reply in 3 s to the setting of the rate. See the device server's log");
     // It never stops negotiating.
     insta::assert_snapshot!(refusal(|stream| {
         let _ = stream.set_write_timeout(Some(PATIENCE));
         while stream.write_all(&b"\xff\xfd\x55\xff\xfb\x55\xff\xfc\x2c\xff\xfa\x63".repeat(100)).is_ok() {}
-    }), @"rfc2217://HOST: the far end speaks Telnet, but did not agree to control of its port (RFC 2217) in 3 s: switch it on there, or use tcp://HOST?baud=…");
-    // It agrees, and sends and sends.
+    }), @"rfc2217://HOST: the server uses Telnet, but did not agree to control of its port (RFC 2217) in 3 s: enable it there, or use tcp://HOST?baud=…");
+    // It agrees, and sends without end.
     let flood = refusal(|stream| {
         agree(stream);
         while stream.write_all(&[7; 10_000]).is_ok() {}
     });
-    assert!(flood.contains("sends and sends") || flood.contains("no answer in 3 s"), "{flood}");
+    assert!(flood.contains("sends data without end") || flood.contains("no reply in 3 s"), "{flood}");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn effective_settings_are_used() {
         agree(stream);
         stream.write_all(&[SET, slow].concat()).unwrap();
         take_all(stream);
-    }), @"rfc2217://HOST: the port makes 1200 baud of the 9600 asked for: choose a rate that it can make");
+    }), @"rfc2217://HOST: the port uses 1200 baud, 9600 were requested. Choose a rate that it supports");
 }
 
 #[test]

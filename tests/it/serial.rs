@@ -169,7 +169,7 @@ fn unsupported_settings_of_the_driver_are_named() {
     let plug = Plug::new();
     for option in ["low_latency=1", "rs485=1"] {
         let url = plug.url(&format!("?{option}"));
-        let line = format!("{url}: the driver of this port knows no '{option}': leave it out");
+        let line = format!("{url}: the driver of this port does not support '{option}': leave it out");
         refused(&run(&["latency", &url]), &line);
     }
     assert_eq!(plug.pty.settings().unwrap(), SerialSettings::default());
@@ -192,8 +192,7 @@ fn a_vanished_line_leaves_the_results_so_far() {
     assert!(case["received"].as_u64().unwrap() > 0, "{case}");
 }
 
-const CHECK_LINE: &str =
-    "is the loop-back plug in, or the device on? Check rate and flow control, and --timeout";
+const CHECK_LINE: &str = "check the loop-back plug or the device, rate, flow control, and --timeout";
 
 #[test]
 fn a_line_that_returns_nothing_suggests_the_plug() {

@@ -37,7 +37,7 @@ fn an_echo_is_not_taken_for_sockperf() {
 fn a_server_that_is_not_chargen_is_reported() {
     let serving = Serving::start(&["--peer", "echo"]);
     linkgauge(&format!("throughput {} --peer chargen -t 1s --timeout 300ms", serving.tcp))
-        .refused(&["no answer in time"]);
+        .refused(&["no reply in time"]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap();
     thread::spawn(move || {

@@ -348,13 +348,13 @@ fn wrong_flags_get_one_line() {
         "tcp://127.0.0.1:1 --profile wifi --loss 1%",
     ].map(wrong).join("\n"), @r"
     error: tcp://127.0.0.1:0: nothing is lost, doubled or reordered in a stream: shape datagrams, or the device below (--netem)
-    error: tcp://127.0.0.1:0 carries a stream, udp://127.0.0.1:1 messages: both sides have to be of one kind
+    error: tcp://127.0.0.1:0 carries a stream, udp://127.0.0.1:1 messages: both must be streams, or both must have messages
     error: a jitter of 6ms around a delay of 5ms: no delay is below zero
     error: invalid value '0' for '--queue <SIZE>': a queue of 0 bytes passes nothing. Use 1 or more
     error: invalid value '0.01' for '--loss <SHARE>': '0.01' is not a share in percent (like 1%)
     error: invalid value '300ms' for '--spike <TIME@SHARE>': a spike is a time and a share, like 300ms@2%
     error: invalid value '300x@2%' for '--spike <TIME@SHARE>': '300x' is not a duration (like 250ms, 10s, 2min; seconds without a unit)
-    error: tcp://127.0.0.1:0: a stream has no datagrams to write down: leave out --log
+    error: tcp://127.0.0.1:0: a stream has no datagrams to log. Leave out --log
     error: tcp://127.0.0.1:0: nothing is lost, doubled or reordered in a stream: shape datagrams, or the device below (--netem)
     ");
 }
@@ -431,10 +431,10 @@ fn a_device_that_cannot_be_shaped_gets_one_line() {
         on_add("Error: Exclusivity flag on, cannot modify."),
         "echo 'Cannot find device \"eth9\"' >&2; exit 1".to_owned(),
     ].map(|script| complains(&script)).concat(), @r#"
-    error: eth9: 'lab shaper' has shaped it already: another one runs, or one was killed; to remove it: tc qdisc del dev eth9 root
+    error: eth9: 'lab shaper' already shapes it: another one runs, or one was killed. To remove it: tc qdisc del dev eth9 root
     error: eth9: tc: Error: Specified qdisc kind is unknown: this kernel has no netem: try 'modprobe sch_netem', or shape with a relay
     error: eth9: tc: RTNETLINK answers: Operation not permitted: only root may shape a device
-    error: eth9: tc: Error: Exclusivity flag on, cannot modify: somebody has put another queue there; it is left alone
+    error: eth9: tc: Error: Exclusivity flag on, cannot modify: another program has installed a queue there. Remove it first
     error: eth9: tc: Cannot find device "eth9"
     "#);
     let refused = run(&["lab", "shaper", "--netem", "eth9", "--profile", "bluetooth"]);

@@ -158,7 +158,7 @@ fn false_replies_are_counted_and_cost_no_time() {
     }
     let other = measure(&liar(|_, _| vec![b"220 mail.example ESMTP".to_vec()]));
     other.refused(&["none of 20 messages was answered"]);
-    measure(&liar(|_, _| Vec::new())).refused(&["no answer in time: the server is silent"]);
+    measure(&liar(|_, _| Vec::new())).refused(&["no reply in time: the server does not reply"]);
 
     // A turn-around time of two hours in a round trip of microseconds: a reply, and corrupt.
     let said = patiently(&with(|answer| answer[5] = answer[5].wrapping_add(1)));

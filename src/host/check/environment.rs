@@ -46,7 +46,7 @@ fn judge_container(kind: Option<&str>, pair: Option<&str>) -> Check {
     let (kind, pair) = match (kind, pair) {
         (None, _) => return Check::good(NAME, "none"),
         (Some(kind), None) => {
-            return Check::good(NAME, format!("{kind}, with no network of its own to be seen"));
+            return Check::good(NAME, format!("{kind}, without a separate network"));
         }
         (Some(kind), Some(pair)) => (kind, pair),
     };
@@ -75,7 +75,7 @@ fn judge_buffers(receive_bytes: Option<u64>, send_bytes: Option<u64>) -> Check {
     const NAME: &str = "socket buffers";
     let (Some(receive_bytes), Some(send_bytes)) = (receive_bytes, send_bytes) else {
         // Before Linux 6.7 these two limits were not visible inside network namespaces.
-        return Check::good(NAME, "the limits are not to be seen in this network namespace");
+        return Check::good(NAME, "this network namespace does not show the limits");
     };
     let finding =
         format!("up to {} to receive, {} to send", format_bytes(receive_bytes), format_bytes(send_bytes));
@@ -121,7 +121,7 @@ pub fn interrupt_coalescing(interfaces: &[Map<String, Value>]) -> Check {
         let known = interfaces.iter().any(|facts| facts.contains_key("interrupt_delay_us"));
         return Check::good(
             NAME,
-            if known { "not held back" } else { "no interface tells how it holds them back" },
+            if known { "not held back" } else { "no interface reports its interrupt delay" },
         );
     };
     let finding = delayed.iter().map(|(name, how)| format!("{name} {how}")).collect::<Vec<_>>().join("; ");

@@ -97,7 +97,7 @@ fn judge_ping(rights: Option<&ProcessRights>, range: &str) -> Check {
     }
     Check::doubtful(
         NAME,
-        "not allowed: what the network does below UDP and TCP cannot be told apart",
+        "not allowed: the part of the network below UDP and TCP cannot be measured alone",
         "sudo sysctl -w net.ipv4.ping_group_range='0 2147483647'",
     )
 }

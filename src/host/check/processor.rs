@@ -23,11 +23,11 @@ fn judge_cpus(allowed: &[u32], online: &[u32]) -> Check {
             format!("{} for this process ({})", allowed.len(), read::format_list(allowed)),
         );
     }
-    let finding = "one for this process: near end, far end and kernel take turns on it";
+    let finding = "one for this process: client, server and kernel share it";
     let remedy = if online.len() > 1 {
         format!("allow more: taskset -c {} linkgauge doctor", read::format_list(online))
     } else {
-        "run the far end on another machine, there: linkgauge serve tcp://0.0.0.0".to_owned()
+        "run the server on another machine: linkgauge serve tcp://0.0.0.0".to_owned()
     };
     Check::doubtful(NAME, finding, remedy)
 }
@@ -69,7 +69,7 @@ fn judge_quota(quota: Option<(f64, String)>) -> Check {
         None => Check::good(NAME, "none"),
         Some((cpus, file)) => Check::doubtful(
             NAME,
-            format!("{cpus:.2} CPUs: once they are used up, everything stands still for up to 100 ms"),
+            format!("{cpus:.2} CPUs: when they are used up, the process stops for up to 100 ms"),
             format!("echo max | sudo tee {file}"),
         ),
     }
@@ -146,7 +146,7 @@ fn judge_frequency(frequency: &FrequencyPolicy, guest: bool) -> Check {
         _ => Check::doubtful(
             NAME,
             format!(
-                "{governors}: a waiting CPU is slowed down, so a slow exchange takes longer than a fast one"
+                "{governors}: an idle CPU slows down, so rare round trips take longer than frequent ones"
             ),
             format!("echo performance | sudo tee {CPU_SYSFS_DIRECTORY}/cpufreq/policy*/scaling_governor"),
         ),
@@ -188,7 +188,7 @@ pub(super) fn smt() -> Check {
 fn judge_smt(cores: &BTreeSet<Vec<u32>>, control: Option<&str>) -> Check {
     const NAME: &str = "SMT";
     let Some(first) = cores.first() else {
-        return Check::good(NAME, "every CPU is a core of its own");
+        return Check::good(NAME, "each CPU is a separate core");
     };
     let finding =
         format!("two CPUs share a core (such as {}): one slows the other down", read::format_list(first));
@@ -225,8 +225,8 @@ mod tests {
         let checks = [judge_cpus(&[0, 1], &[0, 1]), judge_cpus(&[3], &[0, 1, 2, 3]), judge_cpus(&[0], &[0])];
         insta::assert_snapshot!(show(&checks), @r"
         Good | 2 for this process (0-1) | -
-        Doubtful | one for this process: near end, far end and kernel take turns on it | allow more: taskset -c 0-3 linkgauge doctor
-        Doubtful | one for this process: near end, far end and kernel take turns on it | run the far end on another machine, there: linkgauge serve tcp://0.0.0.0
+        Doubtful | one for this process: client, server and kernel share it | allow more: taskset -c 0-3 linkgauge doctor
+        Doubtful | one for this process: client, server and kernel share it | run the server on another machine: linkgauge serve tcp://0.0.0.0
         ");
     }
 
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(parse_quota("0 0"), None);
         insta::assert_snapshot!(show(&[judge_quota(None), judge_quota(quota)]), @r"
         Good | none | -
-        Doubtful | 1.50 CPUs: once they are used up, everything stands still for up to 100 ms | echo max | sudo tee /sys/fs/cgroup/pod/cpu.max
+        Doubtful | 1.50 CPUs: when they are used up, the process stops for up to 100 ms | echo max | sudo tee /sys/fs/cgroup/pod/cpu.max
         ");
     }
 
@@ -290,7 +290,7 @@ mod tests {
         Good | no policy in this virtual machine: the hypervisor decides | -
         Good | no policy: the kernel does not change it | -
         Good | performance | -
-        Doubtful | performance, schedutil: a waiting CPU is slowed down, so a slow exchange takes longer than a fast one | echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor
+        Doubtful | performance, schedutil: an idle CPU slows down, so rare round trips take longer than frequent ones | echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor
         ");
     }
 
@@ -329,7 +329,7 @@ mod tests {
             judge_smt(&cores, Some("notimplemented")),
         ];
         insta::assert_snapshot!(show(&checks), @r"
-        Good | every CPU is a core of its own | -
+        Good | each CPU is a separate core | -
         Doubtful | two CPUs share a core (such as 0,4): one slows the other down | echo off | sudo tee /sys/devices/system/cpu/smt/control
         Doubtful | two CPUs share a core (such as 0,4): one slows the other down | echo 0 | sudo tee /sys/devices/system/cpu/cpu4/online /sys/devices/system/cpu/cpu5/online
         ");

@@ -22,7 +22,9 @@ fn judge_wifi(interfaces: &[Map<String, Value>]) -> Check {
     if let Some(name) = sleeper.map(named) {
         return Check::doubtful(
             NAME,
-            format!("{name} saves power: what comes while it sleeps waits for a beacon, 100 ms and more"),
+            format!(
+                "{name} saves power: packets that arrive while it sleeps wait for a beacon, 100 ms and more"
+            ),
             format!("sudo iw dev {name} set power_save off"),
         );
     }
@@ -50,8 +52,8 @@ pub(super) fn bluetooth() -> Check {
 fn judge_bluetooth(adapters: usize, pairs: Option<usize>) -> Check {
     let finding = match (adapters, pairs) {
         (0, _) => "no adapter".to_owned(),
-        (_, None) => "what is paired is for root to see, or 'bluetoothctl devices Paired'".to_owned(),
-        (_, Some(0)) => "no device is paired; some want it: bluetoothctl pair ADDRESS".to_owned(),
+        (_, None) => "only root and 'bluetoothctl devices Paired' see the paired devices".to_owned(),
+        (_, Some(0)) => "no device is paired; some need that: bluetoothctl pair ADDRESS".to_owned(),
         (_, Some(pairs)) => format!("paired with {pairs}"),
     };
     Check::good("Bluetooth", finding)
@@ -65,7 +67,7 @@ mod tests {
     fn paired_devices_are_reported() {
         let finding_of = |adapters, pairs| judge_bluetooth(adapters, pairs).finding;
         assert_eq!(finding_of(0, Some(2)), "no adapter");
-        assert_eq!(finding_of(1, Some(0)), "no device is paired; some want it: bluetoothctl pair ADDRESS");
+        assert_eq!(finding_of(1, Some(0)), "no device is paired; some need that: bluetoothctl pair ADDRESS");
         assert_eq!(finding_of(1, Some(2)), "paired with 2");
         assert!(finding_of(2, None).contains("bluetoothctl devices Paired"));
     }
@@ -93,7 +95,7 @@ mod tests {
         Good | connected to nothing | None
         Good | wlan0 is awake and receives -50 dBm | None
         Doubtful | wlan2 receives its network with -80 dBm: frames get lost and are sent again | Some("move closer to the access point, or use a cable")
-        Doubtful | wlan1 saves power: what comes while it sleeps waits for a beacon, 100 ms and more | Some("sudo iw dev wlan1 set power_save off")
+        Doubtful | wlan1 saves power: packets that arrive while it sleeps wait for a beacon, 100 ms and more | Some("sudo iw dev wlan1 set power_save off")
         "#);
     }
 }

@@ -53,7 +53,7 @@ fn judge_reading(cost: clock::ReadCost) -> Check {
     Check::doubtful(
         NAME,
         finding,
-        format!("mend the clock source, then look again: cat {CLOCK_SOURCE_DIRECTORY}/*_clocksource"),
+        format!("correct the clock source, then check it: cat {CLOCK_SOURCE_DIRECTORY}/*_clocksource"),
     )
 }
 

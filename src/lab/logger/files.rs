@@ -45,7 +45,7 @@ pub fn check_file_name(name: &str) -> Result<(), LabError> {
     match is_file_name(name) {
         true => Ok(()),
         false => Err(LabError(format!(
-            "'{name}' is no file of a logger: write {DRIVE}name, at most {MAX_NAME_BYTES} letters"
+            "'{name}' is not a file of a logger. Write {DRIVE}name, at most {MAX_NAME_BYTES} letters"
         ))),
     }
 }

@@ -64,7 +64,7 @@ impl FromStr for TableSpec {
         };
         if !is_identifier(name) || name == STATUS_TABLE {
             return Err(wrong(&format!(
-                "'{name}' is no name for it: use letters, digits and '_', not {STATUS_TABLE}"
+                "'{name}' is not a valid name. Use letters, digits and '_', not {STATUS_TABLE}"
             )));
         }
         let interval = parse_duration_with_unit(interval).map_err(|error| wrong(&error.to_string()))?;
@@ -91,7 +91,7 @@ fn is_identifier(text: &str) -> bool {
 
 fn unknown_field_text(text: &str) -> String {
     let types = FIELD_TYPES.map(|(name, _)| name).join(", ");
-    format!("'{text}' is no field: write NAME=TYPE with one of {types}, ASCII(LENGTH)")
+    format!("'{text}' is not a field. Write NAME=TYPE with one of {types}, ASCII(LENGTH)")
 }
 
 /// `NAME=TYPE`.
@@ -579,13 +579,13 @@ mod tests {
         ];
         insta::assert_snapshot!(slips.map(error).join("\n"), @"
         table 'Bench': write NAME:INTERVAL:FIELD=TYPE,…, like Bench:1s:Seq=Int4,Temp=FP2
-        table 'Status:1s:A=FP2': 'Status' is no name for it: use letters, digits and '_', not Status
-        table 'B b:1s:A=FP2': 'B b' is no name for it: use letters, digits and '_', not Status
+        table 'Status:1s:A=FP2': 'Status' is not a valid name. Use letters, digits and '_', not Status
+        table 'B b:1s:A=FP2': 'B b' is not a valid name. Use letters, digits and '_', not Status
         table 'B:1:A=FP2': '1' is not a duration with its unit (like 250ms, 10s, 2min)
         table 'B:1ms:A=FP2': the interval must be 10ms or longer
-        table 'B:1s:A=FP9': 'A=FP9' is no field: write NAME=TYPE with one of FP2, IEEE4, IEEE8, Int4, UInt2, UInt4, Bool, ASCII(LENGTH)
-        table 'B:1s:A=ASCII(0)': 'A=ASCII(0)' is no field: write NAME=TYPE with one of FP2, IEEE4, IEEE8, Int4, UInt2, UInt4, Bool, ASCII(LENGTH)
-        table 'B:1s:A': 'A' is no field: write NAME=TYPE with one of FP2, IEEE4, IEEE8, Int4, UInt2, UInt4, Bool, ASCII(LENGTH)
+        table 'B:1s:A=FP9': 'A=FP9' is not a field. Write NAME=TYPE with one of FP2, IEEE4, IEEE8, Int4, UInt2, UInt4, Bool, ASCII(LENGTH)
+        table 'B:1s:A=ASCII(0)': 'A=ASCII(0)' is not a field. Write NAME=TYPE with one of FP2, IEEE4, IEEE8, Int4, UInt2, UInt4, Bool, ASCII(LENGTH)
+        table 'B:1s:A': 'A' is not a field. Write NAME=TYPE with one of FP2, IEEE4, IEEE8, Int4, UInt2, UInt4, Bool, ASCII(LENGTH)
         table 'B:1s:A=FP2:0': it keeps 1 to 2^32-1 records
         table 'B:1d:A=FP2:100k': its records would cover more than 30 years
         ");

@@ -453,13 +453,13 @@ fn invalid_configurations_are_refused() {
     a queue of 0: use 1 to 255
     packets of 16 bytes: use 200 to 1000
     a command cannot take longer than a minute
-    'a.bin' is no file of a logger: write CPU:name, at most 64 letters
-    file 'CPU:a' stands twice
-    table 'A' stands twice
+    'a.bin' is not a file of a logger. Write CPU:name, at most 64 letters
+    file 'CPU:a' is given twice
+    table 'A' is given twice
     ");
     let listen = vec!["udp://127.0.0.1".parse().unwrap()];
     let refused = Logger::start(&LoggerOptions { listen, ..LoggerOptions::default() }).err().unwrap();
-    assert_eq!(refused.to_string(), "udp://127.0.0.1: a logger speaks on streams, like TCP");
+    assert_eq!(refused.to_string(), "udp://127.0.0.1: a logger needs a stream, like TCP");
 }
 
 #[test]

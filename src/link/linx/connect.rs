@@ -221,7 +221,7 @@ impl<'a> ConnectAttempt<'a> {
         Fault::Other(match (&self.options.node_address, &self.callback_listener) {
             (NodeAddress::Ethernet(_), _) => {
                 format!(
-                    "no LINX node answered in {within}: {configured} (mkethcon, mklink)? Try a longer --timeout"
+                    "no LINX node replied in {within}: {configured} (mkethcon, mklink)? Try a longer --timeout"
                 )
             }
             (_, Some(_)) => format!(

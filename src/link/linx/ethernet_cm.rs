@@ -135,7 +135,8 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-const MALFORMED: DisconnectReason = DisconnectReason::ProtocolError("a frame of the far node is malformed");
+const MALFORMED: DisconnectReason =
+    DisconnectReason::ProtocolError("a frame of the remote node is malformed");
 
 impl EthernetFrame<'_> {
     /// Parses a frame, which may be padded.

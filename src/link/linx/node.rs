@@ -108,7 +108,7 @@ impl Node {
                 Ok(NodeEvent::Up)
             }
             (NodeHandshake::Up, message) => self.handle_message(message, out),
-            _ => Err(DisconnectReason::ProtocolError("the far node's first messages came out of order")),
+            _ => Err(DisconnectReason::ProtocolError("the remote node's first messages came out of order")),
         }
     }
 
@@ -165,7 +165,7 @@ impl Node {
                 NodeEvent::Nothing
             }
             RlnhMessage::Init { .. } | RlnhMessage::InitReply { .. } => {
-                return Err(DisconnectReason::ProtocolError("the far node began again in the middle"));
+                return Err(DisconnectReason::ProtocolError("the remote node began again in the middle"));
             }
             RlnhMessage::Unknown(_) => NodeEvent::Nothing,
         })
@@ -176,7 +176,7 @@ impl Node {
         if (1..=MAX_ADDRESSES).contains(&address) {
             return Ok(());
         }
-        Err(DisconnectReason::ProtocolError("the far node used an address above 1024"))
+        Err(DisconnectReason::ProtocolError("the remote node used an address above 1024"))
     }
 
     fn own_slot(&mut self, address: u32) -> Option<&mut Option<OwnEndpoint>> {

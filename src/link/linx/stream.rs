@@ -225,7 +225,9 @@ impl StreamControl {
         write(&mut pending)?;
         self.has_pending_output.store(!pending.is_empty(), SeqCst);
         if pending.len() > MAX_PENDING_BYTES {
-            return Err(DisconnectReason::ProtocolError("it asks and asks, and reads no answers"));
+            return Err(DisconnectReason::ProtocolError(
+                "it sends requests without end and reads no replies",
+            ));
         }
         Ok(())
     }

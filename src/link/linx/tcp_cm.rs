@@ -94,7 +94,7 @@ impl FrameHeader {
             b'Q' => FrameKind::Pong,
             _ => {
                 return Err(DisconnectReason::ProtocolError(
-                    "it does not speak LINX: no frame begins like this",
+                    "the node does not use LINX: no LINX frame begins with these bytes",
                 ));
             }
         };
@@ -229,11 +229,11 @@ impl TcpConnection {
         }
         if !self.is_up {
             return Err(DisconnectReason::Timeout(
-                "it did not answer as a LINX node: is it told to connect to this host?",
+                "it did not reply as a LINX node. Check that it is configured to connect to this host",
             ));
         }
         if !std::mem::take(&mut self.has_traffic) && !unread {
-            return Err(DisconnectReason::Timeout("the far node fell silent"));
+            return Err(DisconnectReason::Timeout("the remote node fell silent"));
         }
         self.next_check = now + CHECK_INTERVAL;
         out.extend_from_slice(&FrameHeader::without_message(FrameKind::Ping).encode());

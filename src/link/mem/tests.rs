@@ -193,7 +193,7 @@ fn data_in_flight_arrives_after_the_link_is_dropped() {
     dialer.memory_network.advance(Time::NEVER);
     assert_eq!(dialer.now(), Time(1_000_000_000));
     dialer.memory_network.advance(dialer.now());
-    assert_eq!((seen[0].load(SeqCst), seen[1].load(SeqCst)), (1, 0), "its answer finds nobody");
+    assert_eq!((seen[0].load(SeqCst), seen[1].load(SeqCst)), (1, 0), "its reply has no receiver");
     assert_eq!(dialer.memory_network.lock_state().connections.iter().flatten().count(), 0);
 }
 

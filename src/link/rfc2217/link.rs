@@ -262,7 +262,9 @@ impl PortLinkState {
     ) -> Result<(), Fault> {
         let PortReader { decoder, receive_buffer: raw, inbox } = reader;
         if inbox.len() > MAX_INBOX_BYTES {
-            return Err(Fault::Other("the port sends and sends, and does not answer commands".to_owned()));
+            return Err(Fault::Other(
+                "the port sends data without end and does not reply to commands".to_owned(),
+            ));
         }
         match self.receive_events(socket, decoder, raw, within, |data| inbox.extend_from_slice(data)) {
             Err(Fault::TimedOut) => Ok(()),
@@ -309,13 +311,13 @@ impl PortLink {
         let missing = server.unanswered_settings();
         if server.is_echo {
             return Err(Fault::Other(
-                "what is sent comes back: this is a raw port with a plug on its line; use tcp://…?baud=…"
+                "sent bytes come back: this is a raw port with a loop-back plug. Use tcp://…?baud=…"
                     .to_owned(),
             ));
         }
         if !missing.is_empty() {
             return Err(Fault::Other(format!(
-                "no answer in {} s to the setting of the {}: see the device server's log",
+                "no reply in {} s to the setting of the {}. See the device server's log",
                 max_wait.as_secs(),
                 missing.join(", ")
             )));

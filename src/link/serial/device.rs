@@ -106,8 +106,8 @@ impl SerialDevice {
         let terminal =
             rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| open_fault(&path, errno))?;
         let termios = tcgetattr(&terminal).map_err(|errno| match errno {
-            Errno::IO => not_a_port_fault("there is no hardware behind this port"),
-            _ => not_a_port_fault("this is no serial port"),
+            Errno::IO => not_a_port_fault("this port has no hardware"),
+            _ => not_a_port_fault("this is not a serial port"),
         })?;
         // A program that stands in for hardware also holds its pseudo-terminal open.
         let user = if is_pseudo_terminal(number) {
@@ -267,10 +267,10 @@ fn resolve_device(path: &Path) -> Result<(PathBuf, DeviceNumber), Fault> {
     let path = fs::canonicalize(path).map_err(|error| lookup_fault(&error))?;
     let found = fs::metadata(&path).map_err(|error| lookup_fault(&error))?;
     if found.is_dir() {
-        return Err(not_a_port_fault("this is a directory, no serial port"));
+        return Err(not_a_port_fault("this is a directory, not a serial port"));
     }
     if !found.file_type().is_char_device() {
-        return Err(not_a_port_fault("this is no serial port"));
+        return Err(not_a_port_fault("this is not a serial port"));
     }
     Ok((path, (major(found.rdev()), minor(found.rdev()))))
 }
@@ -296,8 +296,8 @@ fn busy_fault(user: Option<serial::PortUser>) -> Fault {
 /// The fault for an option that the driver does not support.
 fn unsupported_option_fault(option: impl Display, error: &io::Error) -> Fault {
     Fault::Other(match error.raw_os_error() {
-        Some(libc::ENOTTY) => format!("the driver of this port knows no '{option}': leave it out"),
-        _ => format!("the driver of this port refuses '{option}': {error}: leave it out, or ask for less"),
+        Some(libc::ENOTTY) => format!("the driver of this port does not support '{option}': leave it out"),
+        _ => format!("the driver of this port refuses '{option}': {error}: leave it out, or request less"),
     })
 }
 

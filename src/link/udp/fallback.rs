@@ -1,6 +1,6 @@
 //! A link to a host with several addresses, of which some may have no server, such as `localhost`.
 //!
-//! Connecting a datagram socket contacts nobody. So a refused datagram goes to the next address, until something
+//! Connecting a datagram socket sends nothing. So a refused datagram goes to the next address, until something
 //! arrives.
 
 use std::collections::VecDeque;
@@ -162,7 +162,7 @@ mod tests {
     fn a_refused_datagram_goes_to_the_next_address() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
-        // Nobody else has the port of a socket that is bound to another address.
+        // Only `address` has this port.
         let refusing: SocketAddr = format!("127.0.0.2:{}", address.port()).parse().unwrap();
         let options = Options::from_endpoint(&"udp://localhost".parse().unwrap()).unwrap();
         let maker = LinkMaker { options, clock: Clock::System, wait: WaitMode::Block };

@@ -159,7 +159,7 @@ fn parse_name(what: &str, name: &str) -> Result<String, String> {
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     let options = PakBusOptions::parse(&case.options, case.workload)?;
     if caps.framing == Framing::Message {
-        return Err(format!("{}: a logger speaks on streams, like TCP, and on lines", case.endpoints[0]));
+        return Err(format!("{}: a logger needs a stream, like TCP, and on lines", case.endpoints[0]));
     }
     if case.parallel != 1 {
         return Err("peer pakbus: a logger has one connection for a client (leave out --parallel)".to_owned());

@@ -240,7 +240,7 @@ impl EthernetConnection {
             }
             (HandshakeState::Up, _) => {
                 return self.disconnect(
-                    DisconnectReason::ProtocolError("the far node began again"),
+                    DisconnectReason::ProtocolError("the remote node began again"),
                     now,
                     out,
                 );
@@ -277,7 +277,7 @@ impl EthernetConnection {
         if self.is_up() {
             self.silent_ticks_left -= 1;
             if self.silent_ticks_left == 0 {
-                return self.disconnect(DisconnectReason::Timeout("the far node fell silent"), now, out);
+                return self.disconnect(DisconnectReason::Timeout("the remote node fell silent"), now, out);
             }
             out(&super::encode_ack(self.remote_id, true, self.expected));
             return ConnectionEvent::Nothing;
@@ -422,7 +422,7 @@ impl EthernetConnection {
             FrameBody::Data { tag, source, destination, bytes, .. } => {
                 if self.partial_messages.len() >= MAX_PARTIAL_MESSAGES {
                     return Err(DisconnectReason::ProtocolError(
-                        "the far node begins too many messages at once",
+                        "the remote node starts too many messages at once",
                     ));
                 }
                 self.partial_messages.push(PartialMessage {
@@ -441,7 +441,7 @@ impl EthernetConnection {
                 let partial = &mut self.partial_messages[index];
                 if partial.bytes.len() + bytes.len() > MAX_MESSAGE_BYTES {
                     return Err(DisconnectReason::ProtocolError(
-                        "a message of the far node is longer than 65536 bytes",
+                        "a message of the remote node is longer than 65536 bytes",
                     ));
                 }
                 partial.bytes.extend_from_slice(bytes);

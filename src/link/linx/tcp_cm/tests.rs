@@ -27,8 +27,8 @@ fn malformed_frames_are_named() {
         "43020000 00000000 00000000 00000000",
         "55030000 00000001 00000002 00010001",
     ].map(error).join("\n"), @r"
-    it does not speak LINX: no frame begins like this
-    the far node speaks version 2 of the LINX TCP connection manager, we speak 3: use LINX 2.0 or later there
+    the node does not use LINX: no LINX frame begins with these bytes
+    the remote node uses version 2 of the LINX TCP connection manager, linkgauge uses 3. Use LINX 2.0 or later there
     a message is longer than LINX over TCP allows
     ");
 }

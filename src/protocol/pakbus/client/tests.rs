@@ -325,6 +325,6 @@ fn an_invalid_case_is_refused() {
     peer pakbus: a piece of 992 bytes is too large: use a --size of at most 991
     peer pakbus: a logger has one connection for a client (leave out --parallel)
     peer pakbus: the size is that of a question for the time (24 bytes), not 9: leave it out
-    udp://box: a logger speaks on streams, like TCP, and on lines
+    udp://box: a logger needs a stream, like TCP, and on lines
     ");
 }
