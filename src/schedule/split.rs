@@ -47,8 +47,9 @@ impl CheckedPlan {
 
 /// The number of repetitions of a case, or why there is one only.
 fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
-    if !case.workload.has_repetitions {
-        return Err("this workload is measured as a whole");
+    // A protocol with sizes of its own measures in rounds, in whole seconds.
+    if !case.workload.has_repetitions || !case.protocol.sizes.is_empty() {
+        return Err("workload and protocol are measured as a whole");
     }
     let may_disturb = |caps: &Caps| caps.is_serial_device() || caps.link_rate.is_some();
     if case.caps.iter().any(may_disturb) {

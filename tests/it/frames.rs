@@ -161,6 +161,8 @@ fn in_real_time_every_difference_is_a_sample_that_came_late() {
         "0",
         "--timeout",
         "6s",
+        "--repeat",
+        "1",
         "--json",
         "-",
     ]);
