@@ -171,10 +171,12 @@ fn is_percentile(name: &str) -> bool {
 }
 
 impl Metric {
+    /// The name in thresholds and in the store.
     pub fn name(&self) -> &str {
         &self.name
     }
 
+    /// The unit of its values.
     pub fn unit(&self) -> MetricUnit {
         match self.kind {
             MetricKind::Statistic(..) | MetricKind::Jitter => MetricUnit::Nanoseconds,

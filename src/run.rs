@@ -40,23 +40,30 @@ pub const TOOL: &str = concat!("linkgauge ", env!("CARGO_PKG_VERSION"));
 /// A result document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
+    /// [`SCHEMA`].
     pub schema: String,
     /// Unique: the start in UTC and a random part.
     pub id: String,
+    /// Title of the plan.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub title: Option<String>,
     /// The program and version that wrote this.
     pub tool: String,
+    /// Start of the run.
     pub started: Timestamp,
+    /// Duration.
     pub elapsed_ns: u64,
     /// Stopped by a signal before everything was measured.
     #[serde(skip_serializing_if = "is_false", default)]
     pub interrupted: bool,
+    /// Results, in the order of the plan.
     pub cases: Vec<CaseResult>,
     /// The published study that was run again.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub paper: Option<StudyResult>,
+    /// Facts about the machines.
     pub environment: Environment,
+    /// Reasons to doubt the figures.
     pub warnings: Vec<Warning>,
 }
 
@@ -72,16 +79,23 @@ pub struct CaseResult {
     /// The protocol that the remote spoke (never `auto`).
     #[serde(alias = "peer")]
     pub protocol: String,
+    /// `latency`, `throughput` or `download`.
     pub workload: String,
+    /// Direction of the payload, as the client sees it.
     pub direction: Direction,
+    /// Payload of one message; 0 if it is unknown.
     pub message_bytes: u32,
+    /// Ports measured at the same time.
     pub ports: u32,
+    /// Connections to each port.
     pub parallel: u32,
     /// Identity of the measuring method. Results of different methods are not compared.
     pub method: String,
     /// Everything that was planned was measured.
     pub complete: bool,
+    /// Duration.
     pub elapsed_ns: u64,
+    /// Counts and times.
     #[serde(flatten)]
     pub figures: Figures,
     /// Latency of a probe that ran during the load, on a separate link.
@@ -96,6 +110,7 @@ pub struct CaseResult {
     /// Time series, one entry for each interval.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub series: Vec<SeriesEntry>,
+    /// CPU time of the threads that moved the payload.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<CpuUse>,
     /// Requested settings, by name with the unit in it.
@@ -107,8 +122,10 @@ pub struct CaseResult {
     /// The physical line, where the link knows it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line: Option<LineFacts>,
+    /// Delay and rates that the lab added.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shaped: Option<Shaping>,
+    /// Where client and server ran.
     pub placement: Placement,
     /// One entry for each repetition, if there were several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -119,13 +136,16 @@ pub struct CaseResult {
     /// Outcomes of the plan's thresholds.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub thresholds: Vec<ThresholdResult>,
+    /// Reasons to doubt the figures.
     pub warnings: Vec<Warning>,
 }
 
 /// A threshold and the measured value, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThresholdResult {
+    /// Metric, relation and limit.
     pub threshold: String,
+    /// The measured value, if there is one.
     pub measured: String,
     /// A value that was not measured meets no threshold.
     #[serde(alias = "kept")]
@@ -135,8 +155,11 @@ pub struct ThresholdResult {
 /// The figures of one repetition or one port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartResult {
+    /// The URL of the link.
     pub endpoint: String,
+    /// Duration.
     pub elapsed_ns: u64,
+    /// Counts and times.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -199,13 +222,18 @@ impl CaseResult {
 pub struct SeriesEntry {
     /// From the start of the measurement, after the warm-up.
     pub start_ns: u64,
+    /// Length of the interval.
     pub length_ns: u64,
     /// Messages that got a reply (latency) or were delivered (throughput).
     pub messages: u64,
+    /// Payload of these messages.
     pub bytes: u64,
+    /// Messages found lost in this interval.
     pub lost: u64,
+    /// Mean round trip.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_mean_ns: Option<f64>,
+    /// Slowest round trip.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_max_ns: Option<u64>,
 }
@@ -213,11 +241,13 @@ pub struct SeriesEntry {
 /// CPU seconds of the threads that moved the payload. Busy-polling is listed separately.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
+    /// CPU seconds of the client's work, without busy-polling.
     #[serde(alias = "near_seconds")]
     pub client_seconds: f64,
     /// CPU seconds that the client spent polling for a due time or for data.
     #[serde(skip_serializing_if = "Option::is_none", default, alias = "near_waiting_seconds")]
     pub client_busy_poll_seconds: Option<f64>,
+    /// CPU seconds of the server's work, if it reported them.
     #[serde(skip_serializing_if = "Option::is_none", default, alias = "far_seconds")]
     pub server_seconds: Option<f64>,
     /// CPU seconds of client and server per 10⁹ delivered bytes.
@@ -228,7 +258,9 @@ pub struct CpuUse {
 /// A published study: its figures beside the measured ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyResult {
+    /// Name of the study.
     pub name: String,
+    /// Title of the plan.
     pub title: String,
     /// Authors and date.
     pub source: String,
@@ -250,6 +282,7 @@ pub struct StudyResult {
 pub struct StudyTable {
     /// As in the study.
     pub number: String,
+    /// Title of the plan.
     pub title: String,
     /// The meaning of the row names: products, rates.
     pub rows_are: String,
@@ -260,15 +293,19 @@ pub struct StudyTable {
 /// One published figure and its counterpart. `published`, `measured`, `predicted` and `limit` are in `unit`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyRow {
+    /// Row of the table.
     pub row: String,
+    /// Column of the table.
     pub column: String,
     /// As printed, including `Not Available` and the like.
     pub published: String,
+    /// Unit of the figures of this row.
     pub unit: String,
     /// The corresponding case of the study's plan. Several rows may share one.
     pub planned_case: String,
     /// The statistic of that case.
     pub statistic: String,
+    /// The measured value, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub measured: Option<f64>,
     /// The value expected from the study's settings.
@@ -310,11 +347,14 @@ pub struct Environment {
 pub struct Warning {
     /// Short and stable.
     pub code: String,
+    /// What was observed.
     pub text: String,
+    /// What to do about it.
     pub remedy: String,
 }
 
 impl Warning {
+    /// A warning with this code, text and remedy.
     pub fn new(code: &str, text: impl Into<String>, remedy: impl Into<String>) -> Warning {
         Warning { code: code.to_owned(), text: text.into(), remedy: remedy.into() }
     }

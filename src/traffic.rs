@@ -15,8 +15,10 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// All directions.
     pub const ALL: [Direction; 4] = [Direction::Loop, Direction::Send, Direction::Receive, Direction::Both];
 
+    /// The name in plans and documents.
     pub fn name(self) -> &'static str {
         match self {
             Direction::Loop => "loop",
@@ -40,6 +42,7 @@ pub enum WaitMode {
 }
 
 impl WaitMode {
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             WaitMode::Block => "block",

@@ -104,6 +104,7 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("early", "replies that came before their request had been sent"),
 ];
 
+/// Writes the table.
 pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     if let Some(study) = &run.paper {
         return study::write_csv(run, study, out);

@@ -5,6 +5,7 @@ use std::io;
 use super::ReportOptions;
 use crate::run::Run;
 
+/// Writes the document.
 pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, run)?;
     out.write_all(b"\n")

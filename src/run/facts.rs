@@ -26,6 +26,7 @@ pub struct Shaping {
     pub delay_ns: u64,
     /// Towards the server, and from it.
     pub rate_to_bps: f64,
+    /// From the server.
     pub rate_from_bps: f64,
 }
 
@@ -34,17 +35,22 @@ pub struct Shaping {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Placement {
+    /// CPU of the client.
     #[serde(skip_serializing_if = "Option::is_none", alias = "near_cpu")]
     pub client_cpu: Option<CpuChoice>,
+    /// CPU of the server.
     #[serde(skip_serializing_if = "Option::is_none", alias = "far_cpu")]
     pub server_cpu: Option<CpuChoice>,
+    /// How client and server waited for bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitMode>,
+    /// Other load of this host.
     #[serde(flatten)]
     pub host_load: HostLoad,
     /// The network of a published measurement, and the links between its two ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
+    /// Links between the two ends of the published measurement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops: Option<u32>,
     /// The lab's replacement for hardware: `emulated logger`.

@@ -12,12 +12,16 @@ use crate::stats::Interval;
 /// The figures of a case, a repetition or a port.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
+    /// Messages.
     #[serde(flatten)]
     pub counts: MessageCounts,
+    /// Defects of the bytes.
     #[serde(flatten)]
     pub byte_errors: ByteErrors,
+    /// Times of round trips.
     #[serde(flatten)]
     pub times: RoundTripTimes,
+    /// Delivered payload.
     #[serde(flatten)]
     pub delivery: Delivery,
     /// Errors that the serial ports counted, where they count them.
@@ -79,21 +83,26 @@ impl Figures {
 pub struct MessageCounts {
     /// Messages that the client sent (or the server, in a download).
     pub sent: u64,
+    /// Messages received in time.
     pub received: u64,
+    /// Messages sent that were not received in time.
     pub lost: u64,
     /// Lost messages that the receiver's socket dropped, and messages that the network lost.
     #[serde(skip_serializing_if = "Option::is_none", alias = "lost_in_socket")]
     pub receiver_socket_drops: Option<u64>,
+    /// Messages that the network lost.
     #[serde(skip_serializing_if = "Option::is_none", alias = "lost_on_path")]
     pub network_lost: Option<u64>,
     /// Replies that came after their time-out. They count as lost.
     #[serde(skip_serializing_if = "is_zero")]
     pub late: u64,
+    /// Messages that arrived more than once.
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicate: u64,
     /// Replies that came before their request was sent.
     #[serde(skip_serializing_if = "is_zero")]
     pub early: u64,
+    /// Messages that arrived after one that was sent later.
     #[serde(skip_serializing_if = "is_zero")]
     pub reordered: u64,
     /// Messages that arrived, or came back, with changed content.
@@ -105,6 +114,7 @@ pub struct MessageCounts {
 }
 
 impl MessageCounts {
+    /// Adds the counts of another repetition.
     pub fn add(&mut self, other: &MessageCounts) {
         for (sum, more) in [
             (&mut self.sent, other.sent),
@@ -128,6 +138,7 @@ impl MessageCounts {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ByteErrors {
+    /// Bytes that arrived with another value.
     pub corrupt_bytes: u64,
     /// Bytes that a loop did not return.
     #[serde(skip_serializing_if = "is_zero")]
@@ -180,17 +191,22 @@ pub struct Delivery {
     /// The same for the other direction, if both were measured.
     #[serde(skip_serializing_if = "Option::is_none", alias = "throughput_back_bps")]
     pub throughput_reverse_bps: Option<f64>,
+    /// Replies or delivered messages per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages_per_second: Option<f64>,
+    /// Payload that the receiver got.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_bytes: Option<u64>,
+    /// The same for the other direction.
     #[serde(skip_serializing_if = "Option::is_none", alias = "delivered_back_bytes")]
     pub delivered_reverse_bytes: Option<u64>,
+    /// Throughput as a share of the payload that the line can carry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line_rate_percent: Option<f64>,
 }
 
 impl Delivery {
+    /// Adds the bytes of another repetition. Rates stay.
     pub fn add_bytes(&mut self, other: &Delivery) {
         self.delivered_bytes = add_optional(self.delivered_bytes, other.delivered_bytes);
         self.delivered_reverse_bytes =
@@ -201,15 +217,20 @@ impl Delivery {
 /// Errors that serial ports counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineErrors {
+    /// Characters without a valid stop bit.
     #[serde(rename = "framing_errors")]
     pub framing: u64,
+    /// Characters with wrong parity.
     #[serde(rename = "parity_errors")]
     pub parity: u64,
+    /// Break conditions.
     pub breaks: u64,
+    /// Characters that the port lost.
     pub overruns: u64,
 }
 
 impl LineErrors {
+    /// Adds the counts of another repetition.
     pub fn add(&mut self, other: &LineErrors) {
         self.framing = self.framing.saturating_add(other.framing);
         self.parity = self.parity.saturating_add(other.parity);
@@ -236,6 +257,7 @@ pub struct RequestCounts {
 }
 
 impl RequestCounts {
+    /// Adds the counts of another repetition.
     pub fn add(&mut self, other: &RequestCounts) {
         self.round_trips += other.round_trips;
         self.retransmissions += other.retransmissions;
@@ -255,8 +277,10 @@ pub struct RecordCounts {
     /// Records missing from the sequence of numbers.
     #[serde(rename = "record_gaps")]
     pub missing: u64,
+    /// Records received again.
     #[serde(rename = "record_repeats")]
     pub repeated: u64,
+    /// Records received after later ones.
     #[serde(rename = "records_out_of_order")]
     pub out_of_order: u64,
     /// The first faults in the sequence of numbers.
@@ -291,10 +315,13 @@ fn is_zero(value: &u64) -> bool {
 pub struct Defect {
     /// Position in the sent stream, from 0.
     pub offset: u64,
+    /// Length of the defect.
     pub bytes: u64,
+    /// The kind of fault.
     pub kind: DefectKind,
 }
 
+/// The kind of a defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DefectKind {
@@ -307,6 +334,7 @@ pub enum DefectKind {
 }
 
 impl DefectKind {
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             DefectKind::Changed => "changed",
@@ -320,12 +348,15 @@ impl DefectKind {
 /// A fault in the sequence of record numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordFault {
+    /// Number of the first record.
     pub first_record: u64,
     /// Consecutive records with this fault.
     pub records: u64,
+    /// The kind of fault.
     pub kind: RecordFaultKind,
 }
 
+/// The kind of a fault in the sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordFaultKind {
@@ -336,6 +367,7 @@ pub enum RecordFaultKind {
 }
 
 impl RecordFaultKind {
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             RecordFaultKind::Missing => "missing",
@@ -351,9 +383,13 @@ impl RecordFaultKind {
 pub struct Distribution {
     /// Requests that got a reply.
     pub count: u64,
+    /// Fastest reply.
     pub min: u64,
+    /// Mean of the requests with a reply.
     pub mean: f64,
+    /// Standard deviation of the requests with a reply.
     pub standard_deviation: f64,
+    /// Slowest reply.
     pub max: u64,
     /// Mean of the fastest 95 % of the requests sent; `null` if more than 5 % were lost.
     pub mean_fastest_95_percent: Option<f64>,
@@ -392,6 +428,7 @@ impl MissedFrames {
     }
 }
 
+/// A request that missed its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissedFrame {
     /// As in the raw samples: from 0, including the warm-up.
@@ -414,10 +451,13 @@ pub struct OneWayFigures {
     /// Forward and reverse delay, each minus its shortest value.
     #[serde(alias = "there_variation_ns")]
     pub forward_variation_ns: Distribution,
+    /// Reverse delay minus its shortest value.
     #[serde(alias = "back_variation_ns")]
     pub reverse_variation_ns: Distribution,
+    /// Median forward delay.
     #[serde(alias = "there_p50_ns")]
     pub forward_p50_ns: f64,
+    /// Median reverse delay.
     #[serde(alias = "back_p50_ns")]
     pub reverse_p50_ns: f64,
     /// Half of the shortest path.
@@ -432,6 +472,7 @@ pub struct OneWayFigures {
     /// Lost requests that did not reach the remote, and those whose reply did not come back.
     #[serde(skip_serializing_if = "Option::is_none", default, alias = "lost_there")]
     pub forward_lost: Option<u64>,
+    /// Lost requests whose reply did not come back.
     #[serde(skip_serializing_if = "Option::is_none", default, alias = "lost_back")]
     pub reverse_lost: Option<u64>,
 }
