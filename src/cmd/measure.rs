@@ -1,17 +1,12 @@
-//! What all measuring commands share: their flags, the progress on the terminal, the events file.
+//! What all measuring commands share: their flags, and running a plan.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, IsTerminal, LineWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, Args};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
@@ -19,10 +14,9 @@ use linkgauge::link::Dialer;
 use linkgauge::metric::Threshold;
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::protocol::{PROTOCOLS, Protocol};
-use linkgauge::report::printable;
 use linkgauge::run::{CaseResult, Run};
 use linkgauge::sample::RawFile;
-use linkgauge::schedule::{self, CheckedPlan, Observer, RunContext, RunEvent};
+use linkgauge::schedule::{self, CheckedPlan, RunContext};
 use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 use linkgauge::verdict::{self, UNUSUAL_CODE};
@@ -31,9 +25,8 @@ use linkgauge::workload::download::ContentSender;
 use super::Status;
 use super::help::{ADVANCED, DURATION, OUTPUT, SERVER, TARGET, TRAFFIC};
 use super::ip::IpFlags;
-use super::output::{
-    OutputFlags, finish_all, is_dash, is_reader_gone, print_error, supports_unicode, terminal,
-};
+use super::output::{OutputFlags, finish_all, is_dash};
+use super::progress::{ProgressDisplay, ProgressMode};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
 
@@ -159,6 +152,9 @@ pub struct PlanFlags {
     /// Write events as JSON, one a line, while measuring
     #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "FILE|-")]
     events: Option<PathBuf>,
+    /// Progress: a bar on a terminal, or a line per --interval
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_enum, default_value_t)]
+    progress: ProgressMode,
     #[command(flatten)]
     pub save: SaveFlags,
     /// Continue with the next case when one fails; the exit status is 2 nevertheless
@@ -307,7 +303,7 @@ pub fn measure_with_content(
     let create =
         |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
     let raw = flags.raw.as_deref().map(create).transpose()?;
-    let observer = ProgressDisplay::new(flags.output.quiet, flags.events.as_deref())?;
+    let observer = ProgressDisplay::new(flags.output.quiet, flags.progress, flags.events.as_deref())?;
     raise_open_file_limit();
     dialer.cancel = interrupt_flag()?;
     let mut bench = RunContext {
@@ -336,115 +332,6 @@ pub fn read_token(file: Option<&std::path::Path>) -> Result<Option<String>> {
     match text.map(|text| text.trim_end().to_owned()) {
         Some(token) if token.is_empty() => bail!("the token is empty"),
         token => Ok(token),
-    }
-}
-
-/// The events file, one JSON object a line. A failed write or a closed reader does not stop the measurement.
-struct EventWriter {
-    out: Box<dyn Write + Send>,
-    name: String,
-    /// The first failed write. No event is written after it.
-    error: Option<io::Error>,
-}
-
-impl EventWriter {
-    fn create(path: &Path) -> Result<EventWriter> {
-        let name = path.display().to_string();
-        let to: Box<dyn Write + Send> = match is_dash(path) {
-            true => Box::new(LineWriter::new(io::stdout())),
-            false => {
-                let file = File::create(path).with_context(|| format!("{name}: cannot be written"))?;
-                Box::new(LineWriter::new(file))
-            }
-        };
-        Ok(EventWriter { out: to, name, error: None })
-    }
-
-    fn write(&mut self, event: &RunEvent) {
-        if self.error.is_some() {
-            return;
-        }
-        let line = serde_json::to_string(event).map_err(io::Error::from);
-        self.error = line.and_then(|line| writeln!(self.out, "{}", terminal::escape_json(&line))).err();
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        match self.error.take() {
-            Some(error) if !is_reader_gone(&error) => Err(error)
-                .with_context(|| format!("{}: events could not be written, some are missing", self.name)),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Shows progress on a terminal and writes events to a file, as far as requested.
-pub struct ProgressDisplay {
-    bar: ProgressBar,
-    events: Option<Mutex<EventWriter>>,
-    /// Length of the case's part of the bar.
-    progress: Mutex<BTreeMap<&'static str, u64>>,
-}
-
-/// Steps of the bar for one run of one case.
-const STEPS_PER_CASE: u64 = 100;
-
-impl ProgressDisplay {
-    pub fn new(quiet: bool, events: Option<&Path>) -> Result<ProgressDisplay> {
-        let shown = !quiet && std::io::stderr().is_terminal();
-        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(None, target);
-        let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}  {wide_msg}")?;
-        bar.set_style(style.progress_chars(if supports_unicode() { "━╸─" } else { "=> " }));
-        let events = events.map(EventWriter::create).transpose()?;
-        Ok(ProgressDisplay { bar, events: events.map(Mutex::new), progress: Mutex::default() })
-    }
-
-    /// Ends the display. Fails if events could not be written.
-    pub fn finish(&self) -> Result<()> {
-        self.bar.finish_and_clear();
-        let events = self.events.as_ref().and_then(|events| events.lock().ok());
-        events.map_or(Ok(()), |mut events| events.finish())
-    }
-
-    fn store_progress(&self, name: &'static str, value: u64) {
-        if let Ok(mut plan) = self.progress.lock() {
-            plan.insert(name, value);
-        }
-    }
-
-    fn load_progress(&self, name: &'static str) -> u64 {
-        self.progress.lock().ok().and_then(|plan| plan.get(name).copied()).unwrap_or(0)
-    }
-}
-
-impl Observer for ProgressDisplay {
-    fn event(&self, event: &RunEvent) {
-        if let Some(Ok(mut events)) = self.events.as_ref().map(Mutex::lock) {
-            events.write(event);
-        }
-        match event {
-            RunEvent::Begins { cases, repeat, .. } => {
-                self.store_progress("cases", *cases as u64);
-                self.bar.set_length(STEPS_PER_CASE * *cases as u64 * u64::from(*repeat));
-            }
-            RunEvent::CaseBegins { case, repetition, endpoint, workload, message_bytes, .. } => {
-                let done = u64::from(*repetition) * self.load_progress("cases") + *case as u64;
-                self.store_progress("done", done);
-                self.bar.set_position(STEPS_PER_CASE * done);
-                let size = units::format_bytes((*message_bytes).into());
-                self.bar.set_message(printable(&format!("{workload} {endpoint} {size}")));
-                self.bar.enable_steady_tick(Duration::from_millis(200));
-            }
-            RunEvent::Progress { share: Some(share), .. } => {
-                self.bar.set_position(
-                    STEPS_PER_CASE * self.load_progress("done") + (share * STEPS_PER_CASE as f64) as u64,
-                );
-            }
-            RunEvent::Failed { reason, .. } => {
-                self.bar.suspend(|| print_error(reason));
-            }
-            _ => {}
-        }
     }
 }
 

@@ -17,6 +17,7 @@ mod lab;
 mod latency;
 mod measure;
 mod output;
+mod progress;
 mod prune;
 mod reproduce;
 mod run;

@@ -33,8 +33,9 @@ use linkgauge::units;
 use super::Status;
 use super::help::{DURATION, OUTPUT, TARGET};
 use super::lab::vm::GuestFlags;
-use super::measure::{ProgressDisplay, run_status};
+use super::measure::run_status;
 use super::output::{OutputFlags, finish_all, is_dash, print_message, print_text};
+use super::progress::{ProgressDisplay, ProgressMode};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
 use lab_setup::LabSetup;
@@ -126,7 +127,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let cases: Vec<(MeasuringSite, PlannedCase)> = cases.into_iter().map(with_site).collect::<Result<_>>()?;
     print_overview(&study, &cases, flags.quick, flags.output.quiet)?;
 
-    let screen = ProgressDisplay::new(flags.output.quiet, flags.events.as_deref())?;
+    let screen = ProgressDisplay::new(flags.output.quiet, ProgressMode::Auto, flags.events.as_deref())?;
     dialer.cancel = interrupt_flag()?;
     raise_open_file_limit();
     let mut measured = StudyRun::new(&study, flags.quick, &dialer);

@@ -11,7 +11,7 @@ mod study;
 mod sweep;
 mod time_series;
 
-use super::presentation::presentation;
+use super::presentation::{MainFigure, presentation};
 use super::svg::{Axis, ChartSeries, DRAWING_SIZE, LegendEntry, draw_svg};
 use super::wording::plural;
 use crate::run::{CaseResult, Run, StudyTable};
@@ -51,17 +51,10 @@ pub fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
 
 /// Charts that show all cases of a workload.
 pub fn workload_charts(run: &Run, workload: &str) -> Vec<Chart> {
-    (presentation(workload).charts)(run, workload)
-}
-
-/// Charts of round trips in several cases.
-pub fn round_trip_charts(run: &Run) -> Vec<Chart> {
-    percentile::side_by_side_chart(run).into_iter().collect()
-}
-
-/// Charts of the rates of a workload.
-pub fn rate_charts(run: &Run, workload: &str) -> Vec<Chart> {
-    let charts = [sweep::size_chart(run, workload), sweep::line_rate_chart(run, workload)];
+    let charts = match presentation(workload).main_figure {
+        MainFigure::RoundTrip => vec![percentile::side_by_side_chart(run)],
+        MainFigure::Rate => vec![sweep::size_chart(run, workload), sweep::line_rate_chart(run, workload)],
+    };
     charts.into_iter().flatten().collect()
 }
 

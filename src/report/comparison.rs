@@ -2,7 +2,7 @@
 //!
 //! `verdict` does the comparing.
 
-use super::wording::{ABSENT, printable, shorten, to_ascii, wrap};
+use super::wording::{ABSENT, plural, printable, shorten, to_ascii, wrap};
 use crate::units::format_bytes;
 use crate::verdict::{
     CaseKey, MIN_REPETITIONS, MetricComparison, RunComparison, SIGNIFICANCE_LEVEL, Verdict,
@@ -12,44 +12,103 @@ use crate::verdict::{
 const MAX_ENDPOINT_COLUMNS: usize = 44;
 const LINE_COLUMNS: usize = 80;
 
-/// The whole comparison for a terminal. `unicode` as in [`super::ReportOptions`].
+/// The whole comparison for a terminal: the verdict, the figures, the runs. `unicode` as in [`super::ReportOptions`].
 pub fn render_comparison(comparison: &RunComparison, unicode: bool) -> String {
-    let set = |ids: &[String]| match ids {
-        [id] => printable(id),
-        ids => format!("{} runs, {} to {}", ids.len(), printable(&ids[0]), printable(&ids[ids.len() - 1])),
-    };
-    let mut text = format!("A: {}\nB: {}\n", set(&comparison.a), set(&comparison.b));
+    let mut text = wrap(&headline(comparison), LINE_COLUMNS, "", "  ");
+    let mut above = None;
     for compared in &comparison.cases {
-        text += &render_metric(compared);
+        let case = (&compared.case, &compared.case_b);
+        if above != Some(case) {
+            text += &format!("  {}\n", case_name(&compared.case, MAX_ENDPOINT_COLUMNS));
+            if let Some(other) = &compared.case_b {
+                text += &format!("  B: {}\n", shorten(&printable(&other.endpoint), 76));
+            }
+            above = Some(case);
+        }
+        // The headline has the figures of a single one.
+        if comparison.cases.len() > 1 {
+            text += &wrap(&metric_line(compared), LINE_COLUMNS, "    ", "      ");
+        }
     }
     for (side, names) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         for case in names {
-            text += &format!("\nonly in {side}: {}\n", case_name(case, MAX_ENDPOINT_COLUMNS));
+            text += &format!("  only in {side}: {}\n", case_name(case, MAX_ENDPOINT_COLUMNS));
         }
     }
-    text.push('\n');
+    text += &format!("  A: {}\n  B: {}\n", run_names(&comparison.a), run_names(&comparison.b));
     for sentence in verdict_legend(comparison) {
         text += &wrap(&sentence, LINE_COLUMNS, "  ", "  ");
     }
     for warning in &comparison.warnings {
-        text +=
-            &wrap(&printable(&warning.text), LINE_COLUMNS, &format!("\nwarning[{}]: ", warning.code), "    ");
-        text += &wrap(&warning.remedy, LINE_COLUMNS, "  try: ", "    ");
+        let note = printable(&format!("{}. Try: {}", warning.text, warning.remedy));
+        text += &wrap(&note, LINE_COLUMNS, "  note      ", "            ");
     }
     if unicode { text } else { to_ascii(&text) }
+}
+
+fn run_names(ids: &[String]) -> String {
+    match ids {
+        [id] => printable(id),
+        ids => format!("{} runs, {} to {}", ids.len(), printable(&ids[0]), printable(&ids[ids.len() - 1])),
+    }
+}
+
+/// The verdict in one sentence.
+fn headline(comparison: &RunComparison) -> String {
+    if let [compared] = comparison.cases.as_slice() {
+        return metric_line(compared);
+    }
+    let all =
+        [Verdict::Worse, Verdict::Better, Verdict::NoDifferenceShown, Verdict::TooFew, Verdict::NotMeasured];
+    let count = |verdict| comparison.cases.iter().filter(|compared| compared.verdict == verdict).count();
+    let present: Vec<(Verdict, usize)> =
+        all.into_iter().map(|verdict| (verdict, count(verdict))).filter(|(_, count)| *count > 0).collect();
+    let Some((worst, _)) = present.first() else { return "Nothing to compare.".to_owned() };
+    let counts: Vec<String> = present
+        .iter()
+        .map(|(verdict, count)| format!("{count} {}", verdict_word(*verdict).to_lowercase()))
+        .collect();
+    format!(
+        "{}: {} of {}.",
+        verdict_word(*worst),
+        counts.join(", "),
+        plural(comparison.cases.len(), "figure")
+    )
+}
+
+fn verdict_word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Worse => "WORSE",
+        Verdict::Better => "BETTER",
+        Verdict::NoDifferenceShown => "NO CHANGE DETECTED",
+        Verdict::TooFew => "TOO FEW REPETITIONS",
+        Verdict::NotMeasured => "NOT MEASURED",
+    }
+}
+
+/// `WORSE: p50 100.9 µs → 121.1 µs (+20.0 %, 95 % CI +19.3 % to +20.7 %, p < 0.001, n = 10/10)`.
+fn metric_line(compared: &MetricComparison) -> String {
+    let (a, b) = (&compared.a, &compared.b);
+    let [before, after] = [a.median, b.median].map(|median| format_value(compared, median));
+    let facts = [
+        format_shift(compared),
+        format_interval(compared).map(|interval| format!("95 % CI {interval}")),
+        format_p_value(compared),
+        Some(format!("n = {}/{}", a.repetitions, b.repetitions)),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
+    let verdict = verdict_word(compared.verdict);
+    format!("{verdict}: {} {before} → {after} ({})", compared.metric, facts.join(", "))
 }
 
 /// Explains the verdicts.
 pub fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
     let margin = (comparison.margin * 1e3).round() / 10.0;
     let mut legend = vec![format!(
-        "worse and better: p below {SIGNIFICANCE_LEVEL} and a shift of more than {margin} % of A's median; the shift is \
-         between the repetitions, with its 95 % interval."
+        "Worse and better: p below {SIGNIFICANCE_LEVEL}, and a change of more than {margin} % of A's median."
     )];
     if comparison.has_verdict(Verdict::TooFew) {
-        legend.push(format!(
-            "too few: a verdict needs {MIN_REPETITIONS} repetitions a side; --repeat 10 gives a good one."
-        ));
+        legend.push(format!("A verdict needs {MIN_REPETITIONS} repetitions per side. Try --repeat 10."));
     }
     legend
 }
@@ -72,23 +131,6 @@ pub fn case_details(message_bytes: u32, ports: u32, parallel: u32, settings: &st
     words.extend(several.map(|(number, what)| format!("{number} {what}")));
     words.push(printable(settings));
     words.iter().filter(|word| !word.is_empty()).map(|word| format!(", {word}")).collect()
-}
-
-fn render_metric(compared: &MetricComparison) -> String {
-    let mut text = format!("\n{}\n", case_name(&compared.case, MAX_ENDPOINT_COLUMNS));
-    if let Some(other) = &compared.case_b {
-        text += &format!("B: {}\n", shorten(&printable(&other.endpoint), 76));
-    }
-    let (a, b) = format_medians(compared);
-    text += &format!("  {:8} A {a}   B {b}\n", compared.metric);
-    let shift = format_shift(compared).map(|shift| format!("shift {shift}"));
-    let facts = [
-        Some(compared.verdict.label().to_owned()),
-        shift,
-        format_interval(compared),
-        format_p_value(compared),
-    ];
-    text + &format!("  {:8} {}\n", "", facts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
 fn format_value(compared: &MetricComparison, value: Option<f64>) -> String {

@@ -16,9 +16,10 @@ use serde_json::Map;
 use sha2::{Digest, Sha256};
 
 use super::chart::{self, Chart};
+use super::column::ColumnKind;
 use super::presentation::{self, MainFigure, case_sentence, is_latency};
 use super::svg::{Axis, DRAWING_SIZE, LegendEntry};
-use super::table::{ColumnKind, ReportTable, TableRow, build_tables};
+use super::table::{ReportTable, TableRow, build_tables};
 use super::wording::{
     self, ABSENT, FIT_NOTE, LOST_TEXT, fit_lines, format_date, format_first_missed_frames, format_loss,
     format_missed_frames, format_one_way, format_percent, format_percentile, format_share, interval_basis,
@@ -33,6 +34,9 @@ use crate::units::{format_bit_rate, format_bytes, format_count, format_nanosecon
 
 /// With more cases than this, the page has no sentence per case and folds their details.
 const MAX_UNFOLDED_CASES: usize = 12;
+
+/// With fewer cases of a workload, the page has no chart that compares them.
+const MIN_CHARTED_CASES: usize = 3;
 
 /// The templates by name. The suffix of the name enables escaping.
 const TEMPLATES: [(&str, &str); 5] = [
@@ -81,19 +85,20 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
     let cases: Vec<Value> =
         run.cases.iter().zip(1..).map(|(result, number)| case_context(run, result, number)).collect();
     let planned = match (run.interrupted, run.is_complete()) {
-        (true, _) => "Interrupted: these figures are of what was measured by then.",
-        (false, false) => "Incomplete: not everything that was planned was measured.",
+        (true, _) => "Interrupted: the figures cover the time until then.",
+        (false, false) => "Incomplete: part of the plan was not measured.",
         (false, true) => "",
     };
     let near = fact_contexts(&run.environment.client);
     let far = fact_contexts(&run.environment.server);
-    let title = run.title.clone().unwrap_or_else(|| "linkgauge".to_owned());
+    let title = presentation::run_title(run);
     let fits = size::fit_run(run, &DeclaredFacts::default());
     render_template(
         "page.html",
         context! {
             many => run.cases.len() > MAX_UNFOLDED_CASES,
             title => title.clone(),
+            answer => keep_units_together(&presentation::run_answer(run)),
             tool => run.tool.clone(),
             id => run.id.clone(),
             schema => run.schema.clone(),
@@ -275,7 +280,9 @@ fn bar_spans(run: &Run, table: &ReportTable) -> Vec<Option<(f64, f64)>> {
 fn table_contexts(run: &Run, fits: &[SizeFit]) -> Vec<Value> {
     let mut charted: Vec<String> = Vec::new();
     let one = |one: ReportTable| {
-        let first = !charted.contains(&one.workload);
+        // A table of few rows is easier to read than its chart.
+        let cases = run.cases.iter().filter(|case| case.workload == one.workload).count();
+        let first = cases >= MIN_CHARTED_CASES && !charted.contains(&one.workload);
         charted.push(one.workload.clone());
         table_context(run, one, first, fits)
     };
@@ -342,7 +349,7 @@ pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
         ("received", Some(format_count(figures.counts.received))),
         ("lost", Some(format_count(figures.counts.lost))),
         ("of these late", count(figures.counts.late)),
-        ("lost in the receiver’s socket", figures.counts.receiver_socket_drops.map(format_count)),
+        ("dropped by the receiver’s socket", figures.counts.receiver_socket_drops.map(format_count)),
         ("lost on the path", figures.counts.network_lost.map(format_count)),
         ("came twice", count(figures.counts.duplicate)),
         ("came before their request", count(figures.counts.early)),
@@ -360,34 +367,40 @@ pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
         ("frames missed", format_missed_frames(figures)),
         ("the first of them, by number and time due", format_first_missed_frames(figures)),
         ("round trips", requests.map(|requests| format_count(requests.round_trips))),
-        ("requests sent again", requests.and_then(|requests| count(requests.retransmissions))),
-        ("requests refused for want of room", requests.and_then(|requests| count(requests.refusals))),
-        ("asked for patience", requests.and_then(|requests| count(requests.please_waits))),
-        ("link opened anew", requests.and_then(|requests| count(requests.reconnects))),
-        ("requests on their way at the end", requests.map(|requests| format_count(requests.window))),
+        ("requests repeated", requests.and_then(|requests| count(requests.retransmissions))),
+        ("requests refused (queue full)", requests.and_then(|requests| count(requests.refusals))),
+        ("“please wait” messages", requests.and_then(|requests| count(requests.please_waits))),
+        ("reconnects", requests.and_then(|requests| count(requests.reconnects))),
+        ("requests in flight at the end", requests.map(|requests| format_count(requests.window))),
         ("records", records.map(|records| format_count(records.received))),
         ("records missing", records.map(|records| format_count(records.missing))),
-        ("records that came again", records.and_then(|records| count(records.repeated))),
+        ("records repeated", records.and_then(|records| count(records.repeated))),
         ("records out of order", records.and_then(|records| count(records.out_of_order))),
         ("interval of the median", interval("latency_ns.p50", format_nanoseconds)),
         ("jitter (mean difference of neighbours)", figures.times.jitter_ns.map(format_nanoseconds)),
-        ("turn-around at the far end (median)", ways.and_then(|ways| of(&ways.turnaround_ns, "p50"))),
-        ("the round trip without it (median)", ways.and_then(|ways| of(&ways.path_ns, "p50"))),
-        ("way there, above its shortest (p99)", ways.and_then(|ways| of(&ways.forward_variation_ns, "p99"))),
-        ("way back, above its shortest (p99)", ways.and_then(|ways| of(&ways.reverse_variation_ns, "p99"))),
-        ("way there (median)", ways.map(|ways| format_one_way(ways.forward_p50_ns, ways))),
-        ("way back (median)", ways.map(|ways| format_one_way(ways.reverse_p50_ns, ways))),
-        ("lost on the way there", ways.and_then(|ways| ways.forward_lost).map(format_count)),
-        ("lost on the way back", ways.and_then(|ways| ways.reverse_lost).map(format_count)),
+        ("turnaround at the server (median)", ways.and_then(|ways| of(&ways.turnaround_ns, "p50"))),
+        ("round trip without it (median)", ways.and_then(|ways| of(&ways.path_ns, "p50"))),
+        (
+            "forward delay above its minimum (p99)",
+            ways.and_then(|ways| of(&ways.forward_variation_ns, "p99")),
+        ),
+        (
+            "reverse delay above its minimum (p99)",
+            ways.and_then(|ways| of(&ways.reverse_variation_ns, "p99")),
+        ),
+        ("forward delay (median)", ways.map(|ways| format_one_way(ways.forward_p50_ns, ways))),
+        ("reverse delay (median)", ways.map(|ways| format_one_way(ways.reverse_p50_ns, ways))),
+        ("lost before the server", ways.and_then(|ways| ways.forward_lost).map(format_count)),
+        ("lost after the server", ways.and_then(|ways| ways.reverse_lost).map(format_count)),
         ("delivered payload", rate(figures.delivery.throughput_bps)),
         ("interval of this rate", interval("throughput_bps", format_bit_rate)),
-        ("delivered payload, other way", rate(figures.delivery.throughput_reverse_bps)),
-        ("what the line can carry", rate(line_limit_bps(case))),
+        ("delivered payload, download", rate(figures.delivery.throughput_reverse_bps)),
+        ("maximum payload rate of the line", rate(line_limit_bps(case))),
         ("share of the line rate", figures.delivery.line_rate_percent.map(format_percent)),
-        ("the message on the line, one way", line_time_ns(case).map(format_nanoseconds)),
+        ("message time on the line, one way", line_time_ns(case).map(format_nanoseconds)),
         ("fairness of the ports (slowest ÷ fastest)", case.fairness.map(|value| format!("{value:.3}"))),
         (
-            "spread of the ports’ medians (slowest ÷ fastest)",
+            "ratio of the ports’ medians (slowest ÷ fastest)",
             case.port_latency_ratio.map(|value| format!("{value:.3}")),
         ),
         (
@@ -395,12 +408,12 @@ pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
             figures.delivery.messages_per_second.map(|value| format_count(value.max(0.0) as u64)),
         ),
         ("delivered", figures.delivery.delivered_bytes.map(format_bytes)),
-        ("delivered the other way", figures.delivery.delivered_reverse_bytes.map(format_bytes)),
-        ("CPU time, near end", cpu.map(|cpu| seconds(cpu.client_seconds))),
-        ("CPU time in busy waiting, near end", cpu.and_then(|cpu| cpu.client_busy_poll_seconds).map(seconds)),
-        ("CPU time, far end", cpu.and_then(|cpu| cpu.server_seconds).map(seconds)),
-        ("CPU time for a delivered GB", cpu.and_then(|cpu| cpu.seconds_per_gigabyte).map(seconds)),
-        ("took", Some(format_nanoseconds(case.elapsed_ns as f64))),
+        ("delivered, download", figures.delivery.delivered_reverse_bytes.map(format_bytes)),
+        ("CPU time, client", cpu.map(|cpu| seconds(cpu.client_seconds))),
+        ("CPU time of busy-polling, client", cpu.and_then(|cpu| cpu.client_busy_poll_seconds).map(seconds)),
+        ("CPU time, server", cpu.and_then(|cpu| cpu.server_seconds).map(seconds)),
+        ("CPU time per delivered GB", cpu.and_then(|cpu| cpu.seconds_per_gigabyte).map(seconds)),
+        ("duration", Some(format_nanoseconds(case.elapsed_ns as f64))),
     ];
     rows.into_iter().filter_map(|(name, value)| Some((name, keep_units_together(&value?)))).collect()
 }

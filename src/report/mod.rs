@@ -10,6 +10,7 @@ use std::io;
 use crate::run::Run;
 
 mod chart;
+mod column;
 mod comparison;
 mod csv;
 mod explain;
@@ -35,7 +36,7 @@ pub use comparison::{case_details, render_comparison};
 pub use csv::COLUMNS as CSV_COLUMNS;
 pub use explain::write_findings;
 pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
-pub use presentation::case_sentence;
+pub use presentation::{case_sentence, measures_rate};
 pub use sparkline::sparkline_glyphs;
 pub use text::write_overview;
 pub use wording::{is_unprintable, printable, shorten, to_ascii, wrap};

@@ -1,7 +1,6 @@
 //! How reports show each workload: its columns, sentence, figures and charts. One entry per workload.
 
-use super::chart::Chart;
-use super::table::TableColumn;
+use super::column::TableColumn;
 use super::wording::{format_context, format_elapsed, link_and_target, printable};
 use crate::run::{CaseResult, Run};
 
@@ -44,8 +43,6 @@ pub struct Presentation {
     pub range: fn(&[&CaseResult]) -> Option<String>,
     /// The figures of a single case as a small table, header first.
     pub figure_table: fn(&CaseResult) -> Vec<Vec<String>>,
-    /// Charts of all cases of the workload.
-    pub charts: fn(&Run, &str) -> Vec<Chart>,
 }
 
 static PRESENTATIONS: [Presentation; 3] =
@@ -59,6 +56,31 @@ pub fn presentation(workload: &str) -> &'static Presentation {
 /// True if the workload is about round trips, not about a rate.
 pub fn is_latency(case: &CaseResult) -> bool {
     presentation(&case.workload).main_figure == MainFigure::RoundTrip
+}
+
+/// True if the workload is about a rate.
+pub fn measures_rate(workload: &str) -> bool {
+    presentation(workload).main_figure == MainFigure::Rate
+}
+
+/// The title of a run: that of the user, or its content: `TCP latency to gw:7100, 2026-11-22`.
+pub fn run_title(run: &Run) -> String {
+    if let Some(title) = &run.title {
+        return title.clone();
+    }
+    let content = match run.cases.as_slice() {
+        [] => "Nothing measured".to_owned(),
+        cases => {
+            let mut names: Vec<&str> = cases.iter().map(|case| case.workload.as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            let (link, target) = link_and_target(&cases[0]);
+            let more =
+                if cases.len() > 1 { format!(" and more ({} cases)", cases.len()) } else { String::new() };
+            format!("{link} {} to {target}{more}", printable(&names.join(" and "))).trim_start().to_owned()
+        }
+    };
+    format!("{content}, {}", run.started.strftime("%Y-%m-%d"))
 }
 
 /// One case in one sentence: `TCP round trip to gw:7100: 13.6 µs median, 59.5 µs p99; no loss.`

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::column::{ColumnKind, TableColumn, case_column};
 use super::presentation::presentation;
 use super::wording::{ABSENT, brief_bytes, direction_name, wait_mode};
 use crate::run::{CaseResult, Run};
@@ -19,28 +20,6 @@ pub struct ReportTable {
     pub rows: Vec<TableRow>,
 }
 
-#[derive(Clone, Copy)]
-pub struct TableColumn {
-    pub title: &'static str,
-    pub kind: ColumnKind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum ColumnKind {
-    /// A property of the case. If all cases agree, it may move to the heading: `unit` names it there.
-    Case { before: &'static str, after: &'static str, usual: &'static str },
-    /// A result.
-    Figure,
-    /// A result of few cases. The column is omitted if empty.
-    Optional,
-    /// The same, and it may be removed to make room.
-    Expendable,
-    /// The same, and only the full report shows it.
-    Extra,
-    /// The same, and it is removed first: it is then printed below the table.
-    Detail,
-}
-
 #[derive(Clone)]
 pub struct TableRow {
     /// Index in the run, from 1.
@@ -52,35 +31,6 @@ pub struct TableRow {
     pub secondary: Option<&'static str>,
     /// One per column.
     pub cells: Vec<String>,
-}
-
-pub const fn case_column(
-    title: &'static str,
-    before: &'static str,
-    after: &'static str,
-    usual: &'static str,
-) -> TableColumn {
-    TableColumn { title, kind: ColumnKind::Case { before, after, usual } }
-}
-
-pub const fn figure_column(title: &'static str) -> TableColumn {
-    TableColumn { title, kind: ColumnKind::Figure }
-}
-
-pub const fn optional_column(title: &'static str) -> TableColumn {
-    TableColumn { title, kind: ColumnKind::Optional }
-}
-
-pub const fn expendable_column(title: &'static str) -> TableColumn {
-    TableColumn { title, kind: ColumnKind::Expendable }
-}
-
-pub const fn extra_column(title: &'static str) -> TableColumn {
-    TableColumn { title, kind: ColumnKind::Extra }
-}
-
-pub const fn detail_column(title: &'static str) -> TableColumn {
-    TableColumn { title, kind: ColumnKind::Detail }
 }
 
 const CASE_COLUMNS: [TableColumn; 7] = [

@@ -88,6 +88,7 @@ pub fn to_ascii(text: &str) -> String {
             '÷' => '/',
             '±' => '~',
             '…' => '~',
+            '→' => '>',
             '’' => '\'',
             '·' => '|',
             '▁' => '_',
@@ -490,7 +491,8 @@ pub fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> S
         (None, _) => format!("{size} messages"),
     };
     if runs > 1 {
-        words = format!("{runs} runs × {words}");
+        let joint = if requests.is_some() { " ×" } else { "," };
+        words = format!("{runs} runs{joint} {words}");
     }
     let elapsed = format_elapsed(run);
     [words, elapsed].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")

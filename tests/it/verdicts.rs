@@ -40,19 +40,19 @@ fn worse_better_and_the_same() {
     let (base, slow) = (document(path, "base", 100.0, |_| ()), document(path, "slow", 120.0, |_| ()));
     let ended = run(&["compare", &base, &slow]);
     insta::assert_snapshot!(is(&ended, 1), @r"
-    A: 20261101T100000Z-base
-    B: 20261101T100000Z-slow
-
-    tcp://127.0.0.1:33521, latency loop, 1 B
-      p50      A 100.9 µs (10)   B 121.1 µs (10)
-               worse, shift +20.0 %, +19.3 % to +20.7 %, p < 0.001
-
-      worse and better: p below 0.05 and a shift of more than 5 % of A's median; the
-      shift is between the repetitions, with its 95 % interval.
+    WORSE: p50 100.9 µs → 121.1 µs (+20.0 %, 95 % CI +19.3 % to +20.7 %, p < 0.001,
+      n = 10/10)
+      tcp://127.0.0.1:33521, latency loop, 1 B
+      A: 20261101T100000Z-base
+      B: 20261101T100000Z-slow
+      Worse and better: p below 0.05, and a change of more than 5 % of A's median.
     ");
-    assert!(is(&run(&["compare", &slow, &base]), 0).contains("better, shift -16.7 %"));
-    assert!(is(&run(&["compare", &base, &base]), 0).contains("no difference shown, shift +0.0 %"));
-    assert!(is(&run(&["compare", &base, &slow, "--margin", "30%"]), 0).contains("no difference shown"));
+    assert!(is(&run(&["compare", &slow, &base]), 0).starts_with("BETTER: p50 121.1 µs → 100.9 µs (-16.7 %"));
+    assert!(
+        is(&run(&["compare", &base, &base]), 0)
+            .starts_with("NO CHANGE DETECTED: p50 100.9 µs → 100.9 µs (+0.0 %")
+    );
+    assert!(is(&run(&["compare", &base, &slow, "--margin", "30%"]), 0).starts_with("NO CHANGE DETECTED: "));
 
     let ended = run(&["compare", &base, &slow, "--json", "--metric", "p50,max"]);
     let json: Value = serde_json::from_str(is(&ended, 1)).unwrap();
@@ -80,7 +80,7 @@ fn a_set_is_several_runs() {
     );
     let few = run(&["compare", &a, b.split_once(',').unwrap().1]);
     assert!(
-        is(&few, 0).contains("too few") && few.stdout.contains("needs 4 repetitions a side"),
+        is(&few, 0).contains("TOO FEW REPETITIONS") && few.stdout.contains("needs 4 repetitions per side"),
         "{}",
         few.stdout
     );
@@ -100,14 +100,11 @@ fn runs_that_cannot_be_compared_are_refused() {
         ended.stderr
     );
     let forced = run(&["compare", &base, &other, "--force"]);
-    assert!(is(&forced, 0).contains("warning[different_methods]: "), "{}", forced.stdout);
+    assert!(is(&forced, 0).contains("  note      "), "{}", forced.stdout);
     let elsewhere = document(path, "elsewhere", 100.0, |run| {
         run.environment.client.insert("hostname".to_owned(), "elsewhere".into());
     });
-    assert!(
-        is(&run(&["compare", &base, &elsewhere]), 0)
-            .contains("warning[different_machines]: hostname differs: ")
-    );
+    assert!(is(&run(&["compare", &base, &elsewhere]), 0).contains("  note      hostname differs: "));
     let larger = document(path, "larger", 100.0, |run| run.cases[0].message_bytes = 77);
     let ended = run(&["compare", &base, &larger]);
     assert_eq!(

@@ -17,7 +17,7 @@ use linkgauge::study::{Cell, GuestSpec, PlannedCase, Study};
 use serde_json::Value;
 
 use super::super::lab::vm::{GuestFlags, wait_for_guest};
-use super::super::measure::ProgressDisplay;
+use super::super::progress::ProgressDisplay;
 use super::{MeasuringSite, NOT_SELECTED, StudyRun, min_duration, runnable_cases};
 
 /// Time to start a guest, including the first download of modules.

@@ -9,8 +9,8 @@ use linkgauge::explain::window::{MIN_ROUND_TRIPS, SAFE_WINDOW_REQUESTS, WindowMo
 use linkgauge::explain::{Evidence, ExplainError};
 use linkgauge::study::{PlannedCase, Study};
 
-use super::super::measure::ProgressDisplay;
 use super::super::output::print_message;
+use super::super::progress::ProgressDisplay;
 use super::{CASE_OVERHEAD, MeasuringSite, StudyRun, least_time_at, runnable_cases};
 
 /// The site of the case that the trial is compared with, if it is measured.

@@ -5,8 +5,7 @@ use serde_json::Value;
 use super::latency::{median_and_tail, time_cells};
 use super::throughput::{format_rate, range};
 use super::{FigureRow, MainFigure, Presentation};
-use crate::report::chart;
-use crate::report::table::{TableColumn, case_column, figure_column, optional_column};
+use crate::report::column::{TableColumn, case_column, figure_column, optional_column};
 use crate::report::wording::{ABSENT, brief_rate, format_percent};
 use crate::run::CaseResult;
 use crate::units::{format_bytes, format_count};
@@ -22,7 +21,6 @@ pub const PRESENTATION: Presentation = Presentation {
     answer,
     range,
     figure_table,
-    charts: chart::rate_charts,
 };
 
 const COLUMNS: [TableColumn; 10] = [

@@ -1,8 +1,7 @@
 //! Round-trip times: latency.
 
 use super::{FigureRow, MainFigure, Presentation, format_range};
-use crate::report::chart;
-use crate::report::table::{TableColumn, detail_column, expendable_column, figure_column, optional_column};
+use crate::report::column::{TableColumn, detail_column, expendable_column, figure_column, optional_column};
 use crate::report::wording::{
     ABSENT, brief_time, format_half_interval, format_loss_count, format_percentile, line_time_ns, loss_text,
     median_ns,
@@ -21,7 +20,6 @@ pub const PRESENTATION: Presentation = Presentation {
     answer,
     range,
     figure_table,
-    charts: |run, _| chart::round_trip_charts(run),
 };
 
 const COLUMNS: [TableColumn; 10] = [

@@ -2,8 +2,7 @@
 
 use super::{FigureRow, MainFigure, Presentation, format_range};
 use crate::plan::Direction;
-use crate::report::chart;
-use crate::report::table::{TableColumn, expendable_column, extra_column, figure_column, optional_column};
+use crate::report::column::{TableColumn, expendable_column, extra_column, figure_column, optional_column};
 use crate::report::wording::{
     ABSENT, brief_rate, brief_time, format_half_interval, format_loss, format_percent, format_percentile,
     line_limit_bps, loss_text, median_ns,
@@ -23,7 +22,6 @@ pub const PRESENTATION: Presentation = Presentation {
     answer,
     range,
     figure_table,
-    charts: chart::rate_charts,
 };
 
 const COLUMNS: [TableColumn; 10] = [

@@ -1,0 +1,219 @@
+//! Progress of a measurement: a bar with live values on a terminal, lines on request, and the events file.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, LineWriter, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use linkgauge::report::{measures_rate, printable, sparkline_glyphs};
+use linkgauge::schedule::{Observer, RunEvent};
+use linkgauge::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
+
+use super::output::{is_dash, is_reader_gone, print_error, print_message, supports_unicode, terminal};
+
+/// Steps of the bar for one run of one case.
+const STEPS_PER_CASE: u64 = 100;
+/// Shorter measurements need no remaining time.
+const MIN_ESTIMATE: Duration = Duration::from_secs(5);
+/// Intervals in the small chart.
+const CHART_INTERVALS: usize = 20;
+
+/// How progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum ProgressMode {
+    /// A bar on a terminal, nothing elsewhere
+    #[default]
+    Auto,
+    /// A line per interval
+    Lines,
+    /// Nothing
+    Off,
+}
+
+/// The events file, one JSON object a line. A failed write or a closed reader does not stop the measurement.
+struct EventWriter {
+    out: Box<dyn Write + Send>,
+    name: String,
+    /// The first failed write. No event is written after it.
+    error: Option<io::Error>,
+}
+
+impl EventWriter {
+    fn create(path: &Path) -> Result<EventWriter> {
+        let name = path.display().to_string();
+        let to: Box<dyn Write + Send> = match is_dash(path) {
+            true => Box::new(LineWriter::new(io::stdout())),
+            false => {
+                let file = File::create(path).with_context(|| format!("{name}: cannot be written"))?;
+                Box::new(LineWriter::new(file))
+            }
+        };
+        Ok(EventWriter { out: to, name, error: None })
+    }
+
+    fn write(&mut self, event: &RunEvent) {
+        if self.error.is_some() {
+            return;
+        }
+        let line = serde_json::to_string(event).map_err(io::Error::from);
+        self.error = line.and_then(|line| writeln!(self.out, "{}", terminal::escape_json(&line))).err();
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        match self.error.take() {
+            Some(error) if !is_reader_gone(&error) => Err(error)
+                .with_context(|| format!("{}: events could not be written, some are missing", self.name)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The values of the current case.
+#[derive(Default)]
+struct LiveCase {
+    /// `latency tcp://gw:7100 14 B`
+    name: String,
+    measures_rate: bool,
+    /// Cases of the run, and those before this one with repetitions.
+    cases: u64,
+    done: u64,
+    elapsed_ns: u64,
+    bytes: u64,
+    /// Of each interval, in bit/s.
+    rates_bps: Vec<f64>,
+}
+
+impl LiveCase {
+    /// Adds an interval, and describes the values.
+    fn update(&mut self, elapsed_ns: u64, messages: u64, bytes: u64) -> String {
+        let interval_ns = elapsed_ns.saturating_sub(self.elapsed_ns);
+        if interval_ns > 0 {
+            self.rates_bps.push(bytes.saturating_sub(self.bytes) as f64 * 8e9 / interval_ns as f64);
+        }
+        (self.elapsed_ns, self.bytes) = (elapsed_ns, bytes);
+        match self.rates_bps.last() {
+            Some(rate) if self.measures_rate => {
+                format!("{}, {}", format_bit_rate(*rate), format_bytes(bytes))
+            }
+            _ => format!("{} replies", format_count(messages)),
+        }
+    }
+
+    fn chart(&self) -> String {
+        if !self.measures_rate {
+            return String::new();
+        }
+        let first = self.rates_bps.len().saturating_sub(CHART_INTERVALS);
+        sparkline_glyphs(&self.rates_bps[first..])
+    }
+}
+
+/// Shows progress on a terminal and writes events to a file, as far as requested.
+pub struct ProgressDisplay {
+    bar: ProgressBar,
+    events: Option<Mutex<EventWriter>>,
+    live: Mutex<LiveCase>,
+    prints_lines: bool,
+}
+
+impl ProgressDisplay {
+    pub fn new(quiet: bool, mode: ProgressMode, events: Option<&Path>) -> Result<ProgressDisplay> {
+        let shown = !quiet && mode == ProgressMode::Auto && io::stderr().is_terminal();
+        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let style =
+            ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}{prefix}  {wide_msg}")?;
+        bar.set_style(style.progress_chars(if supports_unicode() { "━╸─" } else { "=> " }));
+        let events = events.map(EventWriter::create).transpose()?;
+        Ok(ProgressDisplay {
+            bar,
+            events: events.map(Mutex::new),
+            live: Mutex::default(),
+            prints_lines: !quiet && mode == ProgressMode::Lines,
+        })
+    }
+
+    /// Ends the display. Fails if events could not be written.
+    pub fn finish(&self) -> Result<()> {
+        self.bar.finish_and_clear();
+        let events = self.events.as_ref().and_then(|events| events.lock().ok());
+        events.map_or(Ok(()), |mut events| events.finish())
+    }
+
+    fn show_values(&self, live: &mut LiveCase, elapsed_ns: u64, messages: u64, bytes: u64) {
+        let values = live.update(elapsed_ns, messages, bytes);
+        if self.prints_lines {
+            print_message(format_args!("{:>9}  {values}", format_nanoseconds(elapsed_ns as f64)));
+        }
+        let chart = if supports_unicode() { live.chart() } else { String::new() };
+        self.bar.set_message(format!("{}  {values}  {chart}", live.name));
+    }
+}
+
+impl Observer for ProgressDisplay {
+    fn event(&self, event: &RunEvent) {
+        if let Some(Ok(mut events)) = self.events.as_ref().map(Mutex::lock) {
+            events.write(event);
+        }
+        let Ok(mut live) = self.live.lock() else { return };
+        match event {
+            RunEvent::Begins { cases, repeat, estimate_ns } => {
+                live.cases = *cases as u64;
+                self.bar.set_length(STEPS_PER_CASE * live.cases * u64::from(*repeat));
+                let estimate = estimate_ns.map(Duration::from_nanos).filter(|time| *time >= MIN_ESTIMATE);
+                if let Some(estimate) = estimate {
+                    self.bar.set_prefix(format!(" of about {} s", estimate.as_secs()));
+                }
+            }
+            RunEvent::CaseBegins { case, repetition, endpoint, workload, message_bytes, .. } => {
+                let done = u64::from(*repetition) * live.cases + *case as u64;
+                let size = format_bytes((*message_bytes).into());
+                let name = printable(&format!("{workload} {endpoint} {size}"));
+                // Repetitions of a case share a chart.
+                let rates_bps =
+                    if live.name == name { std::mem::take(&mut live.rates_bps) } else { Vec::new() };
+                *live = LiveCase {
+                    rates_bps,
+                    name,
+                    measures_rate: measures_rate(workload),
+                    cases: live.cases,
+                    done,
+                    ..LiveCase::default()
+                };
+                if self.prints_lines {
+                    print_message(&live.name);
+                }
+                self.bar.set_position(STEPS_PER_CASE * done);
+                self.bar.set_message(live.name.clone());
+                self.bar.enable_steady_tick(Duration::from_millis(200));
+            }
+            RunEvent::Progress { elapsed_ns, messages, bytes, share, .. } => {
+                if let Some(share) = share {
+                    self.bar
+                        .set_position(STEPS_PER_CASE * live.done + (share * STEPS_PER_CASE as f64) as u64);
+                }
+                self.show_values(&mut live, *elapsed_ns, *messages, *bytes);
+            }
+            RunEvent::Failed { reason, .. } => self.bar.suspend(|| print_error(reason)),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_values_are_those_of_the_interval() {
+        let mut live = LiveCase { measures_rate: true, ..LiveCase::default() };
+        assert_eq!(live.update(1_000_000_000, 10, 1_000_000), "8.000 Mbit/s, 1.000 MB");
+        assert_eq!(live.update(2_000_000_000, 40, 3_000_000), "16.00 Mbit/s, 3.000 MB");
+        assert_eq!(live.chart(), "▄█");
+        let mut live = LiveCase::default();
+        assert_eq!((live.update(1, 1_234, 0).as_str(), live.chart().as_str()), ("1 234 replies", ""));
+    }
+}

@@ -1,0 +1,52 @@
+//! The columns of a table, as the workloads define them.
+
+#[derive(Clone, Copy)]
+pub struct TableColumn {
+    pub title: &'static str,
+    pub kind: ColumnKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// A property of the case. If all cases agree, it may move to the heading: `unit` names it there.
+    Case { before: &'static str, after: &'static str, usual: &'static str },
+    /// A result.
+    Figure,
+    /// A result of few cases. The column is omitted if empty.
+    Optional,
+    /// The same, and it may be removed to make room.
+    Expendable,
+    /// The same, and only the full report shows it.
+    Extra,
+    /// The same, and it is removed first: it is then printed below the table.
+    Detail,
+}
+
+pub const fn case_column(
+    title: &'static str,
+    before: &'static str,
+    after: &'static str,
+    usual: &'static str,
+) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Case { before, after, usual } }
+}
+
+pub const fn figure_column(title: &'static str) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Figure }
+}
+
+pub const fn optional_column(title: &'static str) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Optional }
+}
+
+pub const fn expendable_column(title: &'static str) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Expendable }
+}
+
+pub const fn extra_column(title: &'static str) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Extra }
+}
+
+pub const fn detail_column(title: &'static str) -> TableColumn {
+    TableColumn { title, kind: ColumnKind::Detail }
+}
