@@ -74,18 +74,6 @@ const CIRCLES: &[&[&str]] = &[
     &["protocol/linkgauge/proof.rs", "protocol/linkgauge/wire.rs"],
     &["protocol/pakbus/client.rs", "protocol/shorthand.rs"],
     &["protocol/pakbus/codec.rs", "protocol/pakbus/value.rs"],
-    &[
-        "report/chart.rs",
-        "report/chart/percentile.rs",
-        "report/chart/ports.rs",
-        "report/chart/sweep.rs",
-        "report/chart/time_series.rs",
-        "report/presentation.rs",
-        "report/presentation/download.rs",
-        "report/presentation/latency.rs",
-        "report/presentation/throughput.rs",
-        "report/table.rs",
-    ],
     &["report/csv.rs", "report/html.rs", "report/study.rs"],
 ];
 
