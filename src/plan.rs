@@ -22,7 +22,7 @@ pub enum PlanError {
     /// The TOML parser's message, with line and caret.
     #[error("{0}")]
     Toml(String),
-    #[error("the plan has no case: add [[case]] with a url")]
+    #[error("the plan has no case: add a [[case]] with a url")]
     Empty,
     #[error("case {case}: {what}")]
     Case { case: usize, what: String },
@@ -115,7 +115,7 @@ impl RequestedRate {
         bit_rate: Option<RateTarget<BitRate>>,
     ) -> Result<RequestedRate, String> {
         Ok(match (rate, bit_rate) {
-            (Some(_), Some(_)) => return Err("rate and bit_rate exclude each other".to_owned()),
+            (Some(_), Some(_)) => return Err("a case has a rate and a bit_rate: use one of them".to_owned()),
             (Some(RateTarget::Max), None) | (None, Some(RateTarget::Max)) => RequestedRate::Max,
             (Some(RateTarget::Fixed(rate)), None) => RequestedRate::Messages { per_second: rate.0 },
             (None, Some(RateTarget::Fixed(rate))) => RequestedRate::Bits { per_second: rate.0 },
@@ -321,11 +321,12 @@ impl CaseSpec {
     pub fn expand(&self) -> Result<Vec<Case>, String> {
         let urls = self.url.as_ref().map_or(&[][..], OneOrMany::as_slice);
         if urls.is_empty() {
-            return Err("a url is missing".to_owned());
+            return Err("a case has no endpoint: add a url".to_owned());
         }
         let groups: Vec<&[Endpoint]> =
             if self.together == Some(true) { vec![urls] } else { urls.chunks(1).collect() };
-        let workload = self.workload.clone().ok_or("a workload is missing (latency or throughput)")?;
+        let workload =
+            self.workload.clone().ok_or("a case has no workload: add workload = \"latency\" or another")?;
         let mut cases = Vec::new();
         for group in groups {
             for &ports in self.ports.as_ref().map_or(&[1][..], OneOrMany::as_slice) {
@@ -420,10 +421,10 @@ impl CaseSpec {
         let per_second = rate.per_second(message_bytes.unwrap_or(1)).filter(|_| sized);
         match (per_second, self.poisson.unwrap_or(false)) {
             (None, true) if !sized => {
-                Err("poisson at a bit rate needs the size of a message: give one (size)".to_owned())
+                Err("a Poisson schedule at a bit rate needs a message size: add a size".to_owned())
             }
             (None, false) => Ok(Pacing::Closed),
-            (None, true) => Err("poisson needs a rate".to_owned()),
+            (None, true) => Err("a Poisson schedule needs a rate: add one".to_owned()),
             (Some(per_second), false) => Ok(Pacing::Fixed { per_second }),
             (Some(per_second), true) => Ok(Pacing::Poisson { per_second, seed: self.seed.unwrap_or(1) }),
         }
@@ -436,10 +437,10 @@ impl CaseSpec {
             volume_bytes: self.volume.map(|volume| volume.0),
         };
         if stop.count == Some(0) || stop.volume_bytes == Some(0) {
-            return Err("a count or volume of 0 measures nothing".to_owned());
+            return Err("a count or volume of 0 measures nothing: use 1 or more".to_owned());
         }
         if stop.time_ns == Some(0) {
-            return Err("a time of 0 measures nothing".to_owned());
+            return Err("a time of 0 measures nothing: use a longer time".to_owned());
         }
         Ok(stop)
     }
@@ -550,12 +551,12 @@ mod tests {
             case("interval = 0"),
             case("interval = \"999us\""),
         ].join("\n"), @r"
-        the plan has no case: add [[case]] with a url
-        case 1: a url is missing
+        the plan has no case: add a [[case]] with a url
+        case 1: a case has no endpoint: add a url
         case 1: a message of 0 bytes: use 1 to 1Gi
         case 1: ports = 70000: use 1 to 1024
-        case 1: poisson needs a rate
-        case 1: a count or volume of 0 measures nothing
+        case 1: a Poisson schedule needs a rate: add one
+        case 1: a count or volume of 0 measures nothing: use 1 or more
         case 1: too many CPUs: pin takes one for the client and one for the server
         case 1: a time-out of 0 gives no reply any time: use 1ms or more, or leave it out
         case 1: an interval of 0ns is too short for a time series: use 1ms or more

@@ -47,7 +47,7 @@ const CLIENT_STACK_BYTES: usize = 256 * 1024;
 const MAX_UNVERIFIED_LINKS: [usize; 2] = [64, 256];
 
 const TOO_MANY_PENDING: &str =
-    "too many connections of one sender, or in all, have not said anything: the oldest was ended";
+    "too many connections of one sender, or in all, have sent nothing: the oldest was closed";
 
 /// Counters of a server since its start.
 #[derive(Debug, Default)]
@@ -278,10 +278,7 @@ impl ServerContext {
         if place._quota_slot.is_some() && open < most {
             return Some(place);
         }
-        self.record_refusal(
-            &format!("all places for connections are taken, {most} in all: see --max-sessions"),
-            from,
-        );
+        self.record_refusal(&format!("all {most} connections are in use: see --max-sessions"), from);
         // A pending connection is evicted for the next one.
         self.pending.evict_oldest();
         None

@@ -148,7 +148,7 @@ impl StopReason {
     /// The reason, as printed and as sent to clients.
     pub fn message(self) -> &'static str {
         match self {
-            StopReason::Idle => "nothing moved for longer than this server waits",
+            StopReason::Idle => "no data moved for longer than this server waits",
             StopReason::TooLong => "longer than this server allows",
             StopReason::MessageTooLong => "a message is longer than this server allows",
             StopReason::Amplification => {

@@ -25,16 +25,16 @@ use reply_scanner::{LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, Reply
 /// The `ask` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "ask",
-    summary: "answers a question (Modbus, SCPI, AT commands); nothing but the question is sent",
+    summary: "replies to a request of your choice (Modbus, SCPI, AT commands); only the request is sent",
     default_ports: &[],
     workloads: &[("latency", &[Direction::Loop])],
     options: &[
         ("send", "the request: text with \\r \\n \\t \\0 \\\\ \\xHH, or hex:01 03 0A"),
-        ("until", "the answer ends with these bytes"),
-        ("reply-bytes", "the answer always has so many bytes"),
-        ("reply-length", "the answer says its length: offset,size,endian,add (Modbus/TCP: 4,2,big,6)"),
-        ("message", "true: the next message is the answer (the default on message links)"),
-        ("expect", "bytes that must stand in the answer, or it counts as corrupt"),
+        ("until", "the reply ends with these bytes"),
+        ("reply-bytes", "the reply always has this number of bytes"),
+        ("reply-length", "the reply holds its length: offset,size,endian,add (Modbus/TCP: 4,2,big,6)"),
+        ("message", "true: the next message is the reply (the default on message links)"),
+        ("expect", "bytes that the reply must contain, or it counts as corrupt"),
     ],
     sizes: &[],
     prepare_case,
@@ -51,8 +51,8 @@ struct RequestSpec {
 impl RequestSpec {
     fn parse(options: &ProtocolOptions, caps: &Caps) -> Result<RequestSpec, String> {
         let option = |name: &str| options.get(name).map(String::as_str);
-        let named = |name: &'static str| move |what: String| format!("peer ask: {name} {what}");
-        let send = option("send").ok_or("peer ask: say what to send (--send 'AT\\r')")?;
+        let named = |name: &'static str| move |what: String| format!("protocol ask: {name} {what}");
+        let send = option("send").ok_or("protocol ask: no request: use --send 'AT\\r'")?;
         let request = text::parse_bytes(send).map_err(named("send"))?;
         let mut ends = Vec::new();
         if let Some(text) = option("until") {
@@ -70,18 +70,17 @@ impl RequestSpec {
             None => {}
             Some("true") if caps.framing == Framing::Message => ends.push(ReplyEnd::Message),
             Some("true") => {
-                return Err(
-                    "peer ask: a stream has no messages; use until, reply-bytes or reply-length".to_owned()
-                );
+                return Err("protocol ask: a stream has no messages: use until, reply-bytes or reply-length"
+                    .to_owned());
             }
-            Some(other) => return Err(format!("peer ask: message '{other}' is not true")),
+            Some(other) => return Err(format!("protocol ask: message '{other}' is not true")),
         }
         if ends.is_empty() && caps.framing == Framing::Message {
             ends.push(ReplyEnd::Message);
         }
         let [end] = <[ReplyEnd; 1]>::try_from(ends).map_err(|ends| match ends.len() {
-            0 => "peer ask: say where the answer ends, with until, reply-bytes or reply-length".to_owned(),
-            _ => "peer ask: only one of until, reply-bytes, reply-length and message tells where the answer ends".to_owned(),
+            0 => "protocol ask: the end of the reply is unknown: use until, reply-bytes or reply-length".to_owned(),
+            _ => "protocol ask: several ends of the reply: use one of until, reply-bytes, reply-length and message".to_owned(),
         })?;
         let expect = option("expect").map(PatternSearch::parse).transpose().map_err(named("expect"))?;
         Ok(RequestSpec { request, scanner: ReplyScanner::new(end, expect) })
@@ -91,11 +90,11 @@ impl RequestSpec {
 /// Reads the options. The request is the message, so its length is the message size of the case.
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     let length = RequestSpec::parse(&case.options, caps)?.request.len();
-    let length =
-        u32::try_from(length).map_err(|_| format!("peer ask: a request of {length} bytes is too long"))?;
+    let length = u32::try_from(length)
+        .map_err(|_| format!("protocol ask: a request of {length} bytes is too long"))?;
     if let Some(request_bytes) = case.message_bytes.filter(|&bytes| bytes != length) {
         return Err(format!(
-            "peer ask: the size is the request's ({length} bytes), not {request_bytes}: leave it out"
+            "protocol ask: the size is the request's ({length} bytes), not {request_bytes}: leave it out"
         ));
     }
     case.message_bytes = Some(length);

@@ -142,9 +142,11 @@ fn advice(endpoint: &Endpoint) -> String {
     match protocols_of_port(endpoint).as_slice() {
         [] => {
             let names: Vec<&str> = PROTOCOLS.iter().map(|protocol| protocol.name).collect();
-            format!("name the protocol with --peer ({})", names.join(", "))
+            format!("choose the protocol with --protocol ({})", names.join(", "))
         }
-        names => format!("port {port} is that of {}: try --peer {}", names.join(" and "), names.join(" or ")),
+        names => {
+            format!("port {port} is that of {}: try --protocol {}", names.join(" and "), names.join(" or "))
+        }
     }
 }
 
@@ -153,9 +155,9 @@ fn describe_failure(endpoint: &Endpoint, reply: &[u8], silence: NoReply) -> Stri
     let choose = advice(endpoint);
     if reply.is_empty() {
         let how = match silence {
-            NoReply::Open => "nothing came back: the server is silent",
+            NoReply::Open => "no reply: the server is silent",
             NoReply::Closed => {
-                "nothing came back: the server closed the connection, so it is busy or speaks another protocol"
+                "no reply: the server closed the connection, so it is busy or uses another protocol"
             }
         };
         return format!("{how}: {choose}");
@@ -168,7 +170,7 @@ fn describe_failure(endpoint: &Endpoint, reply: &[u8], silence: NoReply) -> Stri
         }
     }
     let more = if reply.len() > MAX_SHOWN_BYTES { "…" } else { "" };
-    format!("the server is neither linkgauge nor an echo, it says '{first}{more}': {choose}")
+    format!("the server is neither linkgauge nor an echo, it sent '{first}{more}': {choose}")
 }
 
 #[cfg(test)]
@@ -189,17 +191,20 @@ mod tests {
             ]
             .join("\n"),
             @r"
-        nothing came back: the server is silent: port 5201 is that of iperf3: try --peer iperf3
-        the server is neither linkgauge nor an echo, it says 'x': port 11111 is that of sockperf: try --peer sockperf
-        nothing came back: the server is silent: port 18767 is that of netio: try --peer netio
-        nothing came back: the server is silent: port 862 is that of stamp and twamp-light: try --peer stamp or twamp-light
-        the server is neither linkgauge nor an echo, it says '\xbd': port 6785 is that of pakbus: try --peer pakbus
+        no reply: the server is silent: port 5201 is that of iperf3: try --protocol iperf3
+        the server is neither linkgauge nor an echo, it sent 'x': port 11111 is that of sockperf: try --protocol sockperf
+        no reply: the server is silent: port 18767 is that of netio: try --protocol netio
+        no reply: the server is silent: port 862 is that of stamp and twamp-light: try --protocol stamp or twamp-light
+        the server is neither linkgauge nor an echo, it sent '\xbd': port 6785 is that of pakbus: try --protocol pakbus
         "
         );
         assert!(
             describe("tcp://a:7", b"SSH-")
-                .ends_with("it says 'SSH-': port 7 is that of echo: try --peer echo")
+                .ends_with("it sent 'SSH-': port 7 is that of echo: try --protocol echo")
         );
-        assert!(describe("tcp://a:22", b"SSH-").contains("name the protocol with --peer (linkgauge, echo, "));
+        assert!(
+            describe("tcp://a:22", b"SSH-")
+                .contains("choose the protocol with --protocol (linkgauge, echo, ")
+        );
     }
 }

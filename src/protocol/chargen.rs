@@ -23,7 +23,7 @@ use crate::workload::{FlowReport, FlowResult, FlowRole, Load, RecordingParty, Se
 /// The `chargen` protocol (RFC 864), for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "chargen",
-    summary: "sends characters for ever, or one datagram for each (RFC 864)",
+    summary: "sends characters without end, or one datagram for each (RFC 864)",
     default_ports: &[("tcp", 19), ("udp", 19)],
     workloads: &[("throughput", &[Direction::Receive]), ("latency", &[Direction::Loop])],
     options: &[],
@@ -31,11 +31,11 @@ pub const PROTOCOL: Protocol = Protocol {
     prepare_case: |case, caps| match (case.workload.is_round_trip, caps.framing) {
         (true, Framing::Message) | (false, Framing::Stream) => Ok(()),
         (true, _) => Err(format!(
-            "{}: a chargen answers nothing on a stream: measure throughput, or latency over udp",
+            "{}: chargen replies to nothing on a stream: measure throughput, or latency over udp",
             case.endpoints[0]
         )),
         _ => Err(format!(
-            "{}: a chargen sends no datagrams by itself: measure latency, or throughput over tcp",
+            "{}: chargen sends no datagrams by itself: measure latency, or throughput over tcp",
             case.endpoints[0]
         )),
     },

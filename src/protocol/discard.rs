@@ -31,7 +31,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     match caps.framing {
         Framing::Stream => Ok(()),
         Framing::Message => Err(format!(
-            "{}: nobody counts what a discard over datagrams gets: use --peer linkgauge or echo, or a stream",
+            "{}: discard does not count datagrams: use --protocol linkgauge or echo, or a stream",
             case.endpoints[0]
         )),
     }

@@ -18,7 +18,7 @@ use crate::workload::throughput::{LoopbackState, Sink, Source};
 
 pub const PROTOCOL: Protocol = Protocol {
     name: "echo",
-    summary: "sends back what it gets (RFC 862, a loop-back plug)",
+    summary: "returns what it receives (RFC 862, a loopback plug)",
     default_ports: &[("tcp", 7), ("udp", 7)],
     workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Loop])],
     options: &[],

@@ -38,7 +38,7 @@ impl Shorthand {
     fn expand(&self, url: &Endpoint, case: &mut Case) -> Result<Endpoint, String> {
         if ![self.protocol, super::auto::NAME].contains(&case.peer.as_str()) {
             return Err(format!(
-                "{url}: that is peer {}, not {}: leave --peer out",
+                "{url}: the protocol is {}, not {}: leave out --protocol",
                 self.protocol, case.peer
             ));
         }
@@ -103,7 +103,7 @@ mod tests {
             error(&["pakbus://box/1", "pakbus://other/2"], None, None),
             error(&["pakbus:///1"], None, None),
         ].join("\n"), @r"
-        pakbus://box/1: that is peer pakbus, not echo: leave --peer out
+        pakbus://box/1: the protocol is pakbus, not echo: leave out --protocol
         pakbus://box/1: node is another one already: give it once
         pakbus://other/2: node is another one already: give it once
         pakbus:///1: needed is pakbus://host:port/NODE

@@ -23,7 +23,7 @@ use crate::workload::pattern::{Alphabet, PatternMessage, count_differing};
 /// The `sockperf` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "sockperf",
-    summary: "answers as a sockperf server does, TCP and UDP",
+    summary: "replies as a sockperf server does, over TCP and UDP",
     default_ports: &[("tcp", 11111), ("udp", 11111)],
     workloads: &[("latency", &[Direction::Loop])],
     options: &[],
@@ -279,7 +279,7 @@ impl Party for SockperfConnection {
             return Step::Send { bytes: &self.output[self.output_sent..], message: self.output.len() };
         }
         if self.is_malformed {
-            return Step::Fail(Fault::Other("this is no message of sockperf".to_owned()));
+            return Step::Fail(Fault::Other("this is not a message of sockperf".to_owned()));
         }
         if self.is_finished {
             return Step::Done;

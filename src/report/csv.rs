@@ -37,7 +37,7 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("received", "messages received"),
     ("lost", "messages lost"),
     ("late", "answers after their time-out; they are among the lost"),
-    ("duplicate", "messages that came twice"),
+    ("duplicate", "messages as duplicate"),
     ("reordered", "messages that came after a later one"),
     ("corrupt_bytes", "bytes that arrived changed"),
     ("corrupt_messages", "messages that arrived changed"),

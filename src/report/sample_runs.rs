@@ -475,7 +475,7 @@ pub fn study() -> Run {
         planned_case: "throughput:tcp/1@19200".to_owned(),
         ..row("19200", "SS100, 1 port", published, Some(measured))
     };
-    let reason = Some("stopped before all that was planned was measured".to_owned());
+    let reason = Some("the measurement was stopped before its end".to_owned());
     let rates = vec![
         StudyRow {
             note: Some("above what a line of this rate can carry".to_owned()),

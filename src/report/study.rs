@@ -509,7 +509,7 @@ mod tests {
           2  19200  SS100, 1 port  bit/s   19252.38  19183.46*  19200
           2  19200  SS100, 1 port  %         100.27     99.91*    100
           measured: port line (bit/s), port line rate (%).
-          * case 2: stopped before all that was planned was measured.
+          * case 2: the measurement was stopped before its end.
           19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.
         ");
     }
@@ -529,8 +529,8 @@ mod tests {
         20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
         20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,false,,
         20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,stopped before all that was planned was measured,above what a line of this rate can carry
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,stopped before all that was planned was measured,
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,the measurement was stopped before its end,above what a line of this rate can carry
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,the measurement was stopped before its end,
         "#);
     }
 
@@ -601,8 +601,8 @@ mod tests {
         <td>100.27</td>
         </tr>
         <tr class="also measured"><td class="left">measured</td>
-        <td title="stopped before all that was planned was measured"><a href="#case-2">19183.46*</a></td>
-        <td title="stopped before all that was planned was measured"><a href="#case-2">99.91*</a></td>
+        <td title="the measurement was stopped before its end"><a href="#case-2">19183.46*</a></td>
+        <td title="the measurement was stopped before its end"><a href="#case-2">99.91*</a></td>
         </tr>
         <tr class="also"><td class="left">limit</td>
         <td>19200</td>
@@ -611,7 +611,7 @@ mod tests {
         </tbody></table></div>
 
         <p class="about">measured: port line (bit/s), port line rate (%).</p>
-        <p class="about">* case 2: stopped before all that was planned was measured.</p>
+        <p class="about">* case 2: the measurement was stopped before its end.</p>
         <p class="about">19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.</p>
         "##);
     }

@@ -102,7 +102,7 @@ impl CaseAccumulator {
         let Some(report) = report else { return (None, None) };
         let CheckedReport { report, problems: doubts, is_rate_unknown } = check_report(report, known);
         let unknown = doubts.first().filter(|_| is_rate_unknown);
-        let unknown = unknown.map(|doubt| format!("{doubt}: this cannot be true, so throughput is unknown"));
+        let unknown = unknown.map(|doubt| format!("{doubt}: that is impossible, so throughput is unknown"));
         // Problems repeat in each repetition; list each once.
         let new =
             doubts.into_iter().filter(|doubt| !self.report_problems.contains(doubt)).collect::<Vec<_>>();
@@ -259,11 +259,11 @@ impl CaseAccumulator {
         result.thresholds = case.thresholds.iter().map(|threshold| threshold.evaluate(&result)).collect();
         for failure in &self.failures {
             let text = format!("not measured as planned: {failure}");
-            result.warnings.push(Warning::new("incomplete", text, "mend the cause and run again"));
+            result.warnings.push(Warning::new("incomplete", text, "fix the cause and run again"));
         }
         if self.was_interrupted {
-            let text = "stopped before all that was planned was measured";
-            result.warnings.push(Warning::new("interrupted", text, "let it run to its end"));
+            let text = "the measurement was stopped before its end";
+            result.warnings.push(Warning::new("interrupted", text, "let it run to the end"));
         }
         if self.lacks_server_report {
             let (text, remedy) = match result.figures.delivery.delivered_bytes {

@@ -94,7 +94,7 @@ fn check_case(mut case: Case) -> Result<CheckedCase, String> {
         if let Some(option) = case.peer_options.keys().next() {
             let has_option = |protocol: &&Protocol| protocol.options.iter().any(|(name, _)| name == option);
             let known = join_names(PROTOCOLS.iter().filter(has_option).map(|protocol| protocol.name));
-            return Err(format!("option '{option}' needs a named peer that has it (--peer): {known}"));
+            return Err(format!("option '{option}' needs a protocol that has it (--protocol): {known}"));
         }
         let ready = resolve(&case, &auto::UNDETECTED)?;
         let requested = requested_settings(&case, &ready, case.direction);
@@ -102,7 +102,7 @@ fn check_case(mut case: Case) -> Result<CheckedCase, String> {
     }
     let protocol = find_protocol(&case.peer).ok_or_else(|| {
         let known = join_names(PROTOCOLS.iter().map(|protocol| protocol.name));
-        format!("unknown peer '{}' (known: auto, {known})", case.peer)
+        format!("unknown protocol '{}' (known: auto, {known})", case.peer)
     })?;
     let ready = resolve(&case, protocol)?;
     let requested = requested_settings(&case, &ready, Some(ready.direction));
@@ -188,7 +188,7 @@ fn check_cpu(cpu: Option<u32>) -> Result<(), String> {
     let Some(cpu) = cpu.filter(|cpu| !may.contains(cpu)) else { return Ok(()) };
     let may: Vec<String> = may.iter().map(u32::to_string).collect();
     let may = may.join(", ");
-    Err(format!("there is no CPU {cpu} for this end: it may run on {may} (--pin NEAR,FAR)"))
+    Err(format!("this program may not run on CPU {cpu}: choose one of {may} (--pin)"))
 }
 
 /// The direction of a case, if the protocol supports it for that workload.
@@ -196,21 +196,24 @@ fn resolve_direction(case: &Case, protocol: &Protocol, workload: &Workload) -> R
     let (endpoint, name) = (&case.endpoints[0], protocol.name);
     let Some((_, directions)) = protocol.workloads.iter().find(|(name, _)| *name == workload.name) else {
         let can = join_names(protocol.workloads.iter().map(|(name, _)| *name));
-        return Err(format!("{endpoint}: peer {name} cannot do {} (it can: {can})", workload.name));
+        return Err(format!("{endpoint}: the protocol {name} does not support {}: use {can}", workload.name));
     };
     let direction = case.direction.unwrap_or(directions[0]);
     if directions.contains(&direction) {
         return Ok(direction);
     }
     let can = join_names(directions.iter().map(|direction| direction.name()));
-    Err(format!("{endpoint}: peer {name} cannot go in direction {} (it can: {can})", direction.name()))
+    Err(format!(
+        "{endpoint}: the protocol {name} does not support the direction {}: use {can}",
+        direction.name()
+    ))
 }
 
 fn check_options(draft: &CaseDraft, protocol: &Protocol) -> Result<(), String> {
     let is_unknown = |option: &&String| !protocol.options.iter().any(|(name, _)| name == option);
     let Some(option) = draft.options.keys().find(is_unknown) else { return Ok(()) };
     let known = join_names(protocol.options.iter().map(|(name, _)| *name));
-    Err(format!("peer {} has no option '{option}' (known: {known})", protocol.name))
+    Err(format!("the protocol {} has no option '{option}' (known: {known})", protocol.name))
 }
 
 /// The message size that neither the plan nor the protocol sets.

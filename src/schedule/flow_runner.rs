@@ -183,7 +183,7 @@ fn run_in_threads(
 }
 
 /// Fault of a flow whose thread panicked. The panic message has been printed already.
-const PANIC_REASON: &str = "a defect of linkgauge ended this flow: please report the panic message";
+const PANIC_REASON: &str = "a defect of linkgauge ended this flow: report the panic message";
 
 /// Runs all flows in one thread on the virtual clock. Of several ready flows, the first in order runs.
 fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer) -> Vec<(Flow, FlowEnd)> {

@@ -23,12 +23,12 @@ pub(super) fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
     if figures.counts.corrupt_messages + figures.counts.early > 0 {
         let (strange, peer) = (figures.counts.corrupt_messages + figures.counts.early, case.protocol.name);
         let (none, other) = match case.receives() {
-            true => ("arrived", "are none of them"),
-            false => ("was answered", "are no answers"),
+            true => ("arrived", "do not belong to them"),
+            false => ("got a reply", "are not replies"),
         };
         let key = if case.options.is_empty() { "" } else { ", with the same options and key" };
         return Some(format!(
-            "{endpoint}: none of {} {none}, but {strange} came that {other}: does the server speak {peer}{key}?",
+            "{endpoint}: none of {} {none}, but {strange} arrived that {other}: does the server use {peer}{key}?",
             format_plural(sent, "message")
         ));
     }
@@ -38,7 +38,7 @@ pub(super) fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
         false => ": the server does not reply. Check that it runs, firewalls, and --timeout",
     };
     Some(format!(
-        "{endpoint}: none of {} came through{remedy}",
+        "{endpoint}: none of {} arrived{remedy}",
         describe_sent(sent, figures.byte_errors.lost_bytes)
     ))
 }

@@ -37,21 +37,21 @@ impl AdmissionControl {
         now: Time,
     ) -> Admission {
         if is_server_port(from) {
-            return self.reject("a datagram from the port of a server, which would answer the answer", from);
+            return self.reject("a datagram from the port of a server, which would reply to the reply", from);
         }
         match service.admit_sender(first, from, reply) {
             Admission::Reply => {}
             Admission::Open => return Admission::Open,
             Admission::Drop => {
                 return self
-                    .reject("a datagram that this protocol does not answer, or without the token", from);
+                    .reject("a datagram that this protocol does not reply to, or without the token", from);
             }
         }
         let within_rate = |rates: &Arc<RateLimiter>| {
             rates.try_charge(&ClientId::from_sender(from), first.len() + reply.len(), now)
         };
         if reply.len() > first.len() {
-            return self.reject("a datagram that is shorter than its answer", from);
+            return self.reject("a datagram that is shorter than its reply", from);
         }
         if !self.rate_limiter.as_ref().is_none_or(within_rate) {
             return self.reject("a datagram beyond the rate of its sender (--max-rate)", from);

@@ -18,7 +18,7 @@ pub use records::{RecordChecker, RecordStatus};
 /// The `download` workload, for [`WORKLOADS`](super::WORKLOADS).
 pub const WORKLOAD: Workload = Workload {
     name: "download",
-    summary: "a file or a table, piece by piece: rate, time per piece, round trips",
+    summary: "a file or a table in chunks: rate, time per chunk, round trips",
     is_round_trip: false,
     // Until the end of the file or table.
     default_stop: StopCondition { count: None, time_ns: None, volume_bytes: None },

@@ -81,7 +81,7 @@ pub trait RequestReplyCodec: Send {
 
     /// Why the server refused to reply, in one line.
     fn refusal_reason(&self) -> String {
-        "the far end refuses to answer".to_owned()
+        "the server refuses to reply".to_owned()
     }
 
     /// Whether complete replies have [`RequestReplyCodec::server_timestamps`].

@@ -148,19 +148,16 @@ impl LocalObservations<'_> {
         }
         let counted = (most / size).saturating_mul(2).saturating_add(MAX_FOREIGN_MESSAGES);
         for (count, what) in [
-            (sum(|flow| flow.duplicate), "twice"),
-            (sum(|flow| flow.reordered), "out of order"),
+            (sum(|flow| flow.duplicate), "duplicate"),
+            (sum(|flow| flow.reordered), "reordered"),
             (sum(|flow| flow.corrupt_messages), "corrupt"),
         ] {
             if count > counted {
-                return Some(format!(
-                    "it reports {count} messages that came {what}, {} were sent",
-                    sent / size
-                ));
+                return Some(format!("it reports {count} messages as {what}, {} were sent", sent / size));
             }
         }
         if bytes > 0 && (head > bytes || head > MAX_INITIAL_BYTES.max(2 * size).saturating_mul(flows)) {
-            return Some(format!("it reports that {head} of {bytes} bytes came at once"));
+            return Some(format!("it reports that {head} of {bytes} bytes arrived at once"));
         }
         self.check_elapsed(&reported, port, bytes - head.min(bytes))
             .or_else(|| self.check_missing(report, &reported, port, bytes))
@@ -172,7 +169,7 @@ impl LocalObservations<'_> {
         let longest = self.max_elapsed();
         if u128::from(elapsed_ns) > longest.as_nanos() {
             return Some(format!(
-                "it reports that it received for {elapsed_ns} ns, all took {:?}",
+                "it reports that it received for {elapsed_ns} ns, but the case took {:?}",
                 self.elapsed
             ));
         }
@@ -211,9 +208,8 @@ impl LocalObservations<'_> {
             true => 0,
             false => MAX_IN_FLIGHT_BYTES.saturating_mul(reported.len() as u64),
         };
-        (missing > may_miss || bytes == 0 && sent > 0).then(|| {
-            format!("it reports {bytes} bytes received, {sent} were sent on a stream that loses nothing")
-        })
+        (missing > may_miss || bytes == 0 && sent > 0)
+            .then(|| format!("it reports {bytes} bytes received, {sent} were sent on a stream without loss"))
     }
 
     /// Finds impossible values in a send report. Also returns the number of messages that this client received.

@@ -161,7 +161,7 @@ fn silence_does_not_suggest_a_plug() {
     );
     assert_eq!(ended.status, Some(2), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains("none of 3 messages came through: the server does not reply"),
+        ended.stderr.contains("none of 3 messages arrived: the server does not reply"),
         "{}",
         ended.stderr
     );

@@ -312,7 +312,7 @@ fn bluetooth_is_measured() {
     for line in [
         "connect: no server uses channel 9 there",
         "connect: no server uses PSM 4321 there. Check that the server runs",
-        "this link carries one connection at a time, and a session needs two: use --peer echo",
+        "this link carries one connection at a time, and a session needs two: use --protocol echo",
         "a session needs messages of 16.38 kB and more, here they end at 672 bytes",
         "this host has no adapter hci7: 'bluetoothctl list'",
         "the device does not reply. Check that it is on and in reach, and that the adapter is up",

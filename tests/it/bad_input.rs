@@ -211,18 +211,18 @@ fn another_program_listens_there() {
     says(
         &["latency", tcp, "--peer", "linkgauge"],
         &format!(
-            "{tcp}: no linkgauge with room for us answers there: start 'linkgauge serve', or name another --peer"
+            "{tcp}: no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol"
         ),
     );
     for peer in ["auto", "echo"] {
         says(
             &["throughput", tcp, "--peer", peer, "--direction", "send"],
-            &format!("{tcp}: peer echo cannot go in direction send (it can: loop)"),
+            &format!("{tcp}: the protocol echo does not support the direction send: use loop"),
         );
     }
     says(
         &["latency", tcp, "--peer", "discard"],
-        &format!("{tcp}: peer discard cannot do latency (it can: throughput)"),
+        &format!("{tcp}: the protocol discard does not support latency: use throughput"),
     );
     let serves = |protocol: &&Protocol| protocol.workloads.iter().any(|(name, _)| *name == "latency");
     let known: Vec<&str> = PROTOCOLS.iter().filter(serves).map(|protocol| protocol.name).collect();
@@ -249,9 +249,9 @@ fn numbers_that_measure_nothing() {
     bad("--rate", "0/s", "RATE|max", "a message rate above zero (like 100/s or 60Hz)");
     bad("--rate", "0", "RATE|max", "a message rate above zero (like 100/s or 60Hz)");
     bad("--count", "1.5", "N", "a count (like 10000 or 10k)");
-    says(&["latency", url, "--count", "0"], "a count or volume of 0 measures nothing");
-    says(&["throughput", url, "--volume", "0"], "a count or volume of 0 measures nothing");
-    says(&["latency", url, "--time", "0s"], "a time of 0 measures nothing");
+    says(&["latency", url, "--count", "0"], "a count or volume of 0 measures nothing: use 1 or more");
+    says(&["throughput", url, "--volume", "0"], "a count or volume of 0 measures nothing: use 1 or more");
+    says(&["latency", url, "--time", "0s"], "a time of 0 measures nothing: use a longer time");
     says(&["latency", url, "--size", "0"], "a message of 0 bytes: use 1 to 1Gi");
     says(&["latency", url, "--ports", "70000"], "ports = 70000: use 1 to 1024");
     says(&["latency", url, "--parallel", "0"], "parallel = 0: use 1 to 1024");
@@ -308,14 +308,14 @@ fn links_that_a_server_cannot_use_are_refused() {
         (
             "linx-bmark",
             "tcp://127.0.0.1:0",
-            "peer linx-bmark: signals need a link with messages, like linx://host/server",
+            "protocol linx-bmark: signals need a link with messages, like linx://host/server",
         ),
         (
             "linx-bmark",
             "unix:///tmp/linkgauge-none",
-            "peer linx-bmark: signals need a link with messages, like linx://host/server",
+            "protocol linx-bmark: signals need a link with messages, like linx://host/server",
         ),
-        ("stamp", "tcp://127.0.0.1:0", "test packets need messages, not a stream: udp is usual"),
+        ("stamp", "tcp://127.0.0.1:0", "test packets need messages, not a stream: use udp"),
     ] {
         says(&["serve", "--peer", peer, url, "--time", "1s"], &format!("{url}: {why}"));
     }
@@ -326,12 +326,14 @@ fn unknown_cpus_are_refused() {
     let server = Serving::start(&[]);
     let tcp = server.tcp.as_str();
     let ended = run(&["latency", tcp, "--pin", "900"]);
-    let beginning = "error: there is no CPU 900 for this end: it may run on 0";
+    let beginning = "error: this program may not run on CPU 900: choose one of 0";
     assert!(ended.stderr.starts_with(beginning) && ended.stderr.lines().count() == 1, "{}", ended.stderr);
     nothing_else(&ended, &["--pin", "900"]);
     says(
         &["latency", tcp, "--pin", "0,900"],
-        &format!("{tcp}: the server refused: it has no CPU 900: choose another for the far end in --pin"),
+        &format!(
+            "{tcp}: the server refused: it may not run on CPU 900: choose another CPU for the server (--pin)"
+        ),
     );
 }
 
@@ -347,10 +349,10 @@ fn tokens() {
     let server = Serving::start(&["--token-file", &right]);
     let tcp = server.tcp.as_str();
     let refused = format!("{tcp}: the server refused:");
-    says(&["latency", tcp], &format!("{refused} it wants a token: give it with --token-file"));
+    says(&["latency", tcp], &format!("{refused} it requires a token: use --token-file"));
     says(
         &["latency", tcp, "--token-file", &wrong],
-        &format!("{refused} wrong token: give the server's own with --token-file"),
+        &format!("{refused} the token is wrong: use that of the server (--token-file)"),
     );
     says(&["latency", tcp, "--token-file", &empty], "the token is empty");
     says(
@@ -374,7 +376,7 @@ fn plans() {
     assert!(ended.stderr.starts_with(&format!("error: {name}: {shown}")), "{}", ended.stderr);
     nothing_else(&ended, &["an unknown key"]);
     std::fs::write(&path, "").unwrap();
-    says(&["run", name], &format!("{name}: the plan has no case: add [[case]] with a url"));
+    says(&["run", name], &format!("{name}: the plan has no case: add a [[case]] with a url"));
     std::fs::write(&path, "[[case]]\nurl = \"tcp://a:1\"\nworkload = \"flight\"\n").unwrap();
     says(&["run", name], "unknown workload 'flight' (known: latency, throughput, download)");
 }

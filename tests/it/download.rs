@@ -276,11 +276,7 @@ fn a_misbehaving_logger_is_one_line_and_keeps_the_received_data() {
             assert_eq!(got.status, Some(2), "{what}: {}", got.stderr);
             let errors: Vec<&str> = got.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
             assert_eq!(errors.len(), 1, "{what}: {}", got.stderr);
-            assert!(
-                errors[0].contains("no answer from PakBus address 1 in 2 tries"),
-                "{what}: {}",
-                errors[0]
-            );
+            assert!(errors[0].contains("no reply from PakBus address 1 in 2 tries"), "{what}: {}", errors[0]);
             if spared == 0 {
                 assert!(!partial(&path).exists());
             } else {
@@ -310,11 +306,11 @@ fn missing_files_and_permissions_are_reported() {
         of(&open, &["--file", "CPU:nothing.dat"]),
         of(&open, &["--table", "Wind"]),
     ].concat(), @r"
-    error: URL: no answer from PakBus address 7 in 2 tries; nothing came: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check --timeout, too
-    error: URL: permission denied: the logger wants another security code (--security)
-    error: URL: permission denied: the logger wants another security code (--security)
-    error: URL: CPU:nothing.dat: the logger says: invalid file name
-    error: URL: there is no table 'Wind' (the logger has: Status, Bench)
+    error: URL: no reply from PakBus address 7 in 2 tries; nothing arrived: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check --timeout, too
+    error: URL: permission denied: the logger requires another security code (--security)
+    error: URL: permission denied: the logger requires another security code (--security)
+    error: URL: CPU:nothing.dat: the logger reports: invalid file name
+    error: URL: unknown table 'Wind' (the logger has: Status, Bench)
     ");
     let (_directory, path) = target();
     let got = download(&format!("tcp://{}", place(&locked)), &path, &["--security", "77"]);
@@ -379,7 +375,11 @@ fn an_echo_is_not_taken_for_a_logger() {
     let flags = ["--peer", "pakbus", "--no-output", "--timeout", "200ms", "--retries", "1", "--file", FILE];
     let got = run(&[&["download", echo.tcp.as_str()], &flags[..]].concat());
     assert_eq!(got.status, Some(2));
-    assert!(got.stderr.contains("in 2 tries; what was asked came back: is there a plug"), "{}", got.stderr);
+    assert!(
+        got.stderr.contains("in 2 tries; the request itself returned: is there a plug"),
+        "{}",
+        got.stderr
+    );
 }
 
 #[test]

@@ -172,13 +172,16 @@ fn another_version_is_named() {
         true => Then::Say(opened(3)),
         false => Then::Honestly,
     }));
-    assert_eq!(said, "the server speaks session version 3, we speak 2: use the same linkgauge at both ends");
+    assert_eq!(
+        said,
+        "the server uses session version 3, this program uses 2: use the same version of linkgauge on both hosts"
+    );
 }
 
 #[test]
 fn unknown_messages_are_refused() {
     let garbage: [(&[u8], &str); 4] = [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it says something that is not our session"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "its message does not belong to a linkgauge session"),
         (b"LGframe1\xff\xff\xff\xff\0\0\0\x01", "it announces a message of 4294967295 bytes"),
         (
             b"LGframe1\0\0\0\x02\0\0\0\x01{}",
@@ -191,7 +194,7 @@ fn unknown_messages_are_refused() {
             stream.write_all(words).unwrap();
             Then::Said
         }));
-        let expected = format!("the server cannot be understood: {why}");
+        let expected = format!("the server's messages cannot be read: {why}");
         assert!(said.starts_with(&expected), "{said}");
     }
 }
@@ -202,9 +205,9 @@ fn a_reply_to_another_request_is_ignored() {
         stream.write_all(&wire::encode_frame(number + 7, &SessionReply::Started)).unwrap();
         Then::Said
     }));
-    assert_eq!(said, "the server cannot be understood: it answers what was not asked");
+    assert_eq!(said, "the server's messages cannot be read: its reply does not belong to the request");
     let said = said_of(Liar::new(|_, _, _| Then::Say(SessionReply::Started)));
-    assert_eq!(said, "the server answered something else than was asked: is it another version?");
+    assert_eq!(said, "the reply does not belong to the request: is the server another version?");
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn an_endless_server_is_given_up() {
         while stream.write_all(&[b' '; 65_536]).is_ok() {}
         Then::Close
     }));
-    assert!(said.starts_with("the server cannot be understood: its message cannot be read"), "{said}");
+    assert!(said.starts_with("the server's messages cannot be read: its message cannot be read"), "{said}");
 }
 
 #[test]
@@ -272,7 +275,7 @@ fn a_report_about_another_run_is_ignored() {
         SessionRequest::Finish => Then::Say(SessionReply::Report(report(3, FlowReport::default()))),
         _ => Then::Honestly,
     }));
-    assert_eq!(said, "the report is not about the flows of this case");
+    assert_eq!(said, "the report does not belong to the flows of this case");
 }
 
 #[test]
@@ -320,7 +323,7 @@ fn a_stream_on_which_a_server_reports_loss_has_no_rate() {
         Liar::new(|_, _, _| Then::Honestly),
         "workload = \"throughput\"\nvolume = \"100k\"\nprobe = false\ntimeout = \"1s\"",
     );
-    let why = "it reports 0 bytes received, 100000 were sent on a stream that loses nothing: this cannot be true, so \
+    let why = "it reports 0 bytes received, 100000 were sent on a stream without loss: that is impossible, so \
                throughput is unknown";
     assert_eq!(said, why);
     assert_eq!((run.cases[0].figures.counts.lost, run.cases[0].figures.delivery.throughput_bps), (0, None));
@@ -348,7 +351,10 @@ fn a_server_without_the_capability_is_refused_first() {
         }
         _ => Then::Honestly,
     });
-    assert_eq!(said_of(endpoint), "the server cannot reflect: use the same linkgauge at both ends");
+    assert_eq!(
+        said_of(endpoint),
+        "the server does not support reflect: use the same version of linkgauge on both hosts"
+    );
 }
 
 #[test]
@@ -366,7 +372,7 @@ fn a_refused_connection_is_named() {
         _ => Then::Honestly,
     });
     let said = said_of(endpoint);
-    assert_eq!(said, "the server did not take a connection of its own session: is it overloaded?");
+    assert_eq!(said, "the server did not accept a connection of its own session: is it overloaded?");
 }
 
 #[test]
@@ -429,12 +435,11 @@ fn a_granted_rate_above_the_request_is_refused() {
     for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308] {
         for case in [latency, throughput] {
             let (said, _) = run(grants(per_second), case);
-            assert!(said.starts_with("the server grants ") && said.ends_with("at both ends"), "{said}");
+            assert!(said.starts_with("the server grants ") && said.ends_with("on both hosts"), "{said}");
         }
     }
     let (said, _) = run(grants(3.0), latency);
-    let expected =
-        "the server grants 3.0 messages/s where 2.0 were requested: use the same linkgauge at both ends";
+    let expected = "the server grants 3.0 messages/s where 2.0 were requested: use the same version of linkgauge on both hosts";
     assert_eq!(said, expected);
     // Less than requested is what limits are for.
     let endpoint = grants(1.5).listen();

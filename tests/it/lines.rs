@@ -192,7 +192,7 @@ fn a_line_that_returns_nothing_suggests_the_plug() {
     assert_eq!(case.elapsed_ns, 5_000_000_000 + 4 * 8_333_333);
     // A volume below a message is shown in bytes.
     let case = looped("baud=9600&delay=1h", "volume = \"100\"\nsize = 1000\ntimeout = \"1s\"");
-    assert!(case.warnings[0].text.contains("none of 100 bytes came through"), "{:?}", case.warnings);
+    assert!(case.warnings[0].text.contains("none of 100 bytes arrived"), "{:?}", case.warnings);
 }
 
 #[test]

@@ -245,15 +245,15 @@ fn a_case_without_replies_names_the_reason() {
     }
     let url = format!("udp://{}", silent.local_addr().unwrap());
     let said = refused(&[&["latency", url.as_str()], &flags[..]].concat());
-    assert!(said.contains("none of 3 messages came through: the server does not reply"), "{said}");
+    assert!(said.contains("none of 3 messages arrived: the server does not reply"), "{said}");
     let said = refused(&["latency", &url, "-n", "3"]);
-    assert!(said.contains("nothing came back: the server is silent: name the protocol"), "{said}");
+    assert!(said.contains("no reply: the server is silent: choose the protocol"), "{said}");
     // One that ends every connection.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || listener.incoming().for_each(drop));
     let said = refused(&["latency", &url, "-n", "3"]);
-    assert!(said.contains("it is busy or speaks another protocol"), "{said}");
+    assert!(said.contains("it is busy or uses another protocol"), "{said}");
 }
 
 #[test]
@@ -277,5 +277,5 @@ fn a_server_reports_refusals_with_the_reason() {
     let lines: Vec<&str> = words.lines().filter(|line| line.contains("refused 1 time")).collect();
     assert_eq!(lines.len(), 1, "{words}");
     assert!(lines[0].starts_with("refused 1 time, last from 127.0.0.1:"), "{}", lines[0]);
-    assert!(lines[0].ends_with(": it wants a token: give it with --token-file"), "{}", lines[0]);
+    assert!(lines[0].ends_with(": it requires a token: use --token-file"), "{}", lines[0]);
 }

@@ -244,14 +244,14 @@ fn servers_that_lie_stall_or_vanish_get_one_clear_line() {
         }),
     ].concat(), @r#"
     error: URL: no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO?
-    error: URL: no block came: the far end fell silent; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
-    error: URL: no block came: the far end closed the link; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
+    error: URL: no block arrived: the server fell silent; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
+    error: URL: no block arrived: the server closed the link; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
     error: URL: the remote closed the link: check whether the server or device still runs, and its log; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
-    error: URL: the far end fell silent in mid-block, after 476 of 1024 bytes
-    error: URL: the far end closed the link in mid-block, after 476 of 1024 bytes
-    error: URL: it goes on behind its last block
+    error: URL: the server fell silent within a block, after 476 of 1024 bytes
+    error: URL: the server closed the link within a block, after 476 of 1024 bytes
+    error: URL: it continues after its last block
     error: URL: no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout
-    error: URL: a NETIO server says nothing while it receives, but this one said "220 mail.example"
+    error: URL: a NETIO server sends nothing while it receives, but this one sent "220 mail.example"
     "#);
 }
 
@@ -271,12 +271,12 @@ fn errors_are_reported_before_a_link_is_opened() {
         said(tcp, &["--size", "1k", "--warm-up", "1s"]),
         said(tcp, &["--size", "1k", "--direction", "receive", "--volume", "1M"]),
     ].concat(), @r"
-    error: case 1: peer netio: there is no dialect 'd' (known: a, b, c)
-    error: peer netio: dialect a only sends: use --direction send, or dialect c
-    error: tcp://127.0.0.1:1: peer netio cannot go in direction loop (it can: send, receive, both)
-    error: peer netio: blocks of 65537 bytes do not fit: use a --size of at most 65536
-    error: peer netio: it has no warm-up: leave it out
-    error: peer netio: the server alone decides how much it sends: leave count and volume out
+    error: case 1: protocol netio: unknown dialect 'd' (known: a, b, c)
+    error: protocol netio: dialect a only sends: use --direction send, or dialect c
+    error: tcp://127.0.0.1:1: the protocol netio does not support the direction loop: use send, receive, both
+    error: protocol netio: blocks of 65537 bytes do not fit: use a --size of at most 65536
+    error: protocol netio: it has no warm-up: leave it out
+    error: protocol netio: only the server decides how much it sends: leave out count and volume
     ");
 }
 

@@ -252,14 +252,14 @@ fn impossible_counts_get_one_clear_line() {
         message(word(1, 1 << 30), go),
         message(*b"HTTP/1.1", go),
     ].concat(), @r#"
-    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: 4294967295 datagrams arrived, by its count and ours: one is wrong
-    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it said "\x00\x00\x00\x01\x00\x00\x00\x01", which NETIO does not here: does it speak another dialect?
-    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it said "\x00\x00\x00\x01@\x00\x00\x00", which NETIO does not here: does it speak another dialect?
-    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it said "HTTP/1.1", which NETIO does not here: does it speak another dialect?
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: 4294967295 datagrams arrived according to server and client: one count is wrong
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it sent "\x00\x00\x00\x01\x00\x00\x00\x01", which NETIO does not send here: does it use another dialect?
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it sent "\x00\x00\x00\x01@\x00\x00\x00", which NETIO does not send here: does it use another dialect?
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it sent "HTTP/1.1", which NETIO does not send here: does it use another dialect?
     "#);
     let port = free_port();
     let (ended, _) = client(port, &["--direction", "both"]);
-    assert!(ended.stderr.contains("one way at a time"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("one direction at a time"), "{}", ended.stderr);
     let (ended, _) = client(port, &["--dialect", "a"]);
     assert!(ended.stderr.contains("dialect a has no datagrams"), "{}", ended.stderr);
 }

@@ -199,9 +199,9 @@ fn a_line_that_returns_nothing_suggests_the_plug() {
     let plug = Plug::returning(0);
     let url = plug.url("");
     let ended = run(&["latency", &url, "--count", "3", "--timeout", "50ms"]);
-    refused(&ended, &format!("{url}: none of 3 messages came through: {CHECK_LINE}"));
+    refused(&ended, &format!("{url}: none of 3 messages arrived: {CHECK_LINE}"));
     let ended = run(&["throughput", &url, "--volume", "1k", "--timeout", "100ms"]);
-    refused(&ended, &format!("{url}: none of 125 messages came through: {CHECK_LINE}"));
+    refused(&ended, &format!("{url}: none of 125 messages arrived: {CHECK_LINE}"));
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn a_client_that_vanishes_frees_its_session() {
     let first = RawClient::open(tcp).expect("the only session");
     assert!(RawClient::open(tcp).is_none());
     let run = measure(tcp, LATENCY, None);
-    assert!(failure(&run).contains("it has 1 sessions open, its limit"), "{}", failure(&run));
+    assert!(failure(&run).contains("its limit of 1 sessions is reached"), "{}", failure(&run));
     drop(first);
     drop(wait_until("a free session", || RawClient::open(tcp)));
 }
@@ -209,7 +209,7 @@ fn a_client_that_never_reads_is_closed_after_the_idle_time() {
     let SessionReply::Report(report) = client.ask(&SessionRequest::Finish).unwrap() else {
         panic!("no report")
     };
-    assert_eq!(report.flows[0].fault.as_deref(), Some("nothing moved for longer than this server waits"));
+    assert_eq!(report.flows[0].fault.as_deref(), Some("no data moved for longer than this server waits"));
     assert!(report.flows[0].bytes > 0);
     assert!(began.elapsed() < PATIENCE);
     drop(stream);
@@ -223,17 +223,17 @@ fn exceeded_limits_are_one_line() {
         for (case, reason) in [
             (
                 "workload = \"throughput\"\ntime = \"10s\"\nsize = 1000",
-                "that takes too long, its limit is 2 s",
+                "the measurement takes too long: its limit is 2 s",
             ),
             (
                 "workload = \"latency\"\ntime = \"2s\"\nwarm_up_time = \"1s\"",
-                "that takes too long, its limit is 2 s",
+                "the measurement takes too long: its limit is 2 s",
             ),
             ("workload = \"latency\"\nsize = 1001", "messages of 1001 bytes: its limit is 1000"),
             ("workload = \"latency\"\nparallel = 3", "3 connections are too many, its limit is 2"),
             (
                 "workload = \"latency\"\ntime = \"1s\"\npin = [0, 900]",
-                "it has no CPU 900: choose another for the far end in --pin",
+                "it may not run on CPU 900: choose another CPU for the server (--pin)",
             ),
         ] {
             let run = measure(endpoint, case, None);
@@ -251,7 +251,7 @@ fn a_message_too_large_for_the_link_is_refused_by_the_server_too() {
     let reply =
         client.ask(&SessionRequest::Plan(plan(&[FlowKind::Send; 2], 1 << 30, StopCondition::default())));
     let SessionReply::Refused { reason } = reply else { panic!("{reply:?}") };
-    assert_eq!(reason, "messages of 1073741824 bytes: the link bears 65507");
+    assert_eq!(reason, "messages of 1073741824 bytes are too large for the link: use at most 65507");
 }
 
 #[test]
@@ -325,8 +325,8 @@ fn only_a_token_opens_a_session() {
     for endpoint in server.endpoints() {
         assert!(measure(endpoint, LATENCY, Some("secret")).is_complete());
         for (token, reason) in [
-            (Some("guess"), "wrong token: give the server's own with --token-file"),
-            (None, "it wants a token: give it with --token-file"),
+            (Some("guess"), "the token is wrong: use that of the server (--token-file)"),
+            (None, "it requires a token: use --token-file"),
         ] {
             let run = measure(endpoint, LATENCY, token);
             let expected = format!("not measured as planned: {endpoint}: the server refused: {reason}");
@@ -345,7 +345,7 @@ fn only_a_token_opens_a_session() {
 fn a_client_of_another_version_gets_the_reason() {
     let server = serve(ServerLimits::default(), None);
     let (_, reply) = RawClient::greet(&server.endpoints()[0], 1).unwrap();
-    let reason = "it speaks session version 2, you speak 1: use the same linkgauge".to_owned();
+    let reason = "it uses session version 2, the client uses 1: use the same version of linkgauge".to_owned();
     assert_eq!(reply, SessionReply::Refused { reason });
 }
 

@@ -89,7 +89,7 @@ fn a_session_is_planned_once_and_all_its_flows_share_the_rate() {
     let wanted = || SessionRequest::Plan(plan(&[FlowKind::Reflect; 20], 1000, StopCondition::default()));
     assert!(matches!(client.ask(&wanted()).unwrap(), SessionReply::Planned { .. }));
     let SessionReply::Refused { reason } = client.ask(&wanted()).unwrap() else { panic!("planned twice") };
-    assert_eq!(reason, "this session has its plan: open another");
+    assert_eq!(reason, "this session has a plan already: open another");
     let streams: Vec<_> = (0..20).map(|flow| client.attach(flow)).collect();
     client.ask(&SessionRequest::Start).unwrap();
     let began = Instant::now();
@@ -146,7 +146,7 @@ fn a_receiver_of_datagrams_must_confirm_that_it_is_there() {
         assert!(began.elapsed() < PATIENCE, "it does not end");
     }
     let SessionReply::Report(report) = client.ask(&SessionRequest::Finish) else { panic!("no report") };
-    assert_eq!(report.flows[0].fault.as_deref(), Some("the client gave no sign of life"));
+    assert_eq!(report.flows[0].fault.as_deref(), Some("the client sent no keepalive"));
     assert!(report.flows[0].messages > 0);
     // A measuring receiver confirms that it is there.
     let case = "workload = \"throughput\"\ndirection = \"receive\"\ntime = \"4s\"\nrate = \"200/s\"\nsize = 100\nprobe = false";
@@ -196,7 +196,7 @@ fn a_challenge_opens_one_session() {
         let (_, reply, _) =
             wire::decode_frame::<SessionReply>(&again, wire::MAX_JSON_BYTES).unwrap().unwrap();
         let SessionReply::Refused { reason } = reply else { panic!("{reply:?}") };
-        let ended = reason == "that challenge has opened a session before: say hello again";
+        let ended = reason == "that challenge has opened a session before: send another hello";
         ended.then(|| RawDatagrams::connect(&server.endpoints()[1]))
     });
     let opening = client.opening();

@@ -47,17 +47,17 @@ fn both_ends_are_ours() {
         assert_eq!(said.case()["effective"]["authenticated"], line.contains("--authenticated"));
     }
     let lost = |line: &str| linkgauge(&format!("latency {line} -n 3 --warm-up 0 --timeout 200ms"));
-    lost(&format!("{signed} --peer stamp")).refused(&["none of 3 messages came through"]);
+    lost(&format!("{signed} --peer stamp")).refused(&["none of 3 messages arrived"]);
     lost(&format!("{signed} --peer stamp --authenticated --token-file {wrong}"))
-        .refused(&["none of 3 messages came"]);
+        .refused(&["none of 3 messages arrived"]);
     lost(&format!("{open} --peer stamp --authenticated")).refused(&["--token-file"]);
     lost(&format!("{open} --peer stamp --size 43"))
         .refused(&["a packet of stamp has 44, or 48 and more bytes"]);
     // A reply would be longer than the request.
-    lost(&format!("{light} --peer twamp-light --size 14")).refused(&["none of 3 messages came through"]);
+    lost(&format!("{light} --peer twamp-light --size 14")).refused(&["none of 3 messages arrived"]);
     lost("tcp://127.0.0.1:862 --peer stamp").refused(&["needs messages, not a stream"]);
     lost("udp://127.0.0.1:862 --peer echo --authenticated")
-        .refused(&["peer echo has no option 'authenticated'"]);
+        .refused(&["the protocol echo has no option 'authenticated'"]);
 }
 
 /// A run over an emulated network; `more` is appended to the client's URL.
@@ -154,10 +154,10 @@ fn false_replies_are_counted_and_cost_no_time() {
         let said = measure(&with(change));
         assert!(said.took < Duration::from_secs(20), "{what}: {:?}", said.took);
         assert_eq!((said.count("corrupt_messages"), said.count("received")), (20, 0), "{what}: {}", said.run);
-        said.refused(&["none of 20 messages was answered", "does the server speak stamp"]);
+        said.refused(&["none of 20 messages got a reply", "does the server use stamp"]);
     }
     let other = measure(&liar(|_, _| vec![b"220 mail.example ESMTP".to_vec()]));
-    other.refused(&["none of 20 messages was answered"]);
+    other.refused(&["none of 20 messages got a reply"]);
     measure(&liar(|_, _| Vec::new())).refused(&["no reply in time: the server does not reply"]);
 
     // A turn-around time of two hours in a round trip of microseconds: a reply, and corrupt.

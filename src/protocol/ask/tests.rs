@@ -33,19 +33,19 @@ fn option_errors_are_reported_before_opening_a_link() {
         "peer_options = { send = 'A', until = 'x' }\nsize = 2",
         "peer_options = { send = 'A', until = 'x' }\ndirection = 'send'",
     ].map(error).join("\n"), @r"
-    peer ask: say what to send (--send 'AT\r')
-    peer ask: send is empty
-    peer ask: send has '\q', which is none of \r \n \t \0 \\ \xHH
-    peer ask: say where the answer ends, with until, reply-bytes or reply-length
-    peer ask: only one of until, reply-bytes, reply-length and message tells where the answer ends
-    peer ask: reply-bytes '0' is not a number of bytes: use 1 to 1048576
-    peer ask: reply-bytes '1048577' is not a number of bytes: use 1 to 1048576
-    peer ask: reply-length '4,2' is not offset,size,endian,add, like 4,2,big,6: offset 0 to 65535, size 1 to 8, endian big or little, add -1048576 to 1048576
-    peer ask: a stream has no messages; use until, reply-bytes or reply-length
-    peer ask: expect needs pairs of hexadecimal digits after 'hex:', like hex:01 03 0A
-    peer ask has no option 'shout' (known: send, until, reply-bytes, reply-length, message, expect)
-    peer ask: the size is the request's (1 bytes), not 2: leave it out
-    tcp://a:1: peer ask cannot go in direction send (it can: loop)
+    protocol ask: no request: use --send 'AT\r'
+    protocol ask: send is empty
+    protocol ask: send has '\q', which is none of \r \n \t \0 \\ \xHH
+    protocol ask: the end of the reply is unknown: use until, reply-bytes or reply-length
+    protocol ask: several ends of the reply: use one of until, reply-bytes, reply-length and message
+    protocol ask: reply-bytes '0' is not a number of bytes: use 1 to 1048576
+    protocol ask: reply-bytes '1048577' is not a number of bytes: use 1 to 1048576
+    protocol ask: reply-length '4,2' is not offset,size,endian,add, like 4,2,big,6: offset 0 to 65535, size 1 to 8, endian big or little, add -1048576 to 1048576
+    protocol ask: a stream has no messages: use until, reply-bytes or reply-length
+    protocol ask: expect needs pairs of hexadecimal digits after 'hex:', like hex:01 03 0A
+    the protocol ask has no option 'shout' (known: send, until, reply-bytes, reply-length, message, expect)
+    protocol ask: the size is the request's (1 bytes), not 2: leave it out
+    tcp://a:1: the protocol ask does not support the direction send: use loop
     ");
 }
 

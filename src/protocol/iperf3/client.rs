@@ -14,11 +14,11 @@ use crate::sample::Recorder;
 use crate::workload::RecordingParty;
 
 /// Error of a server that closes before the parameters were sent.
-pub(super) const CLOSED_EARLY: &str = "the server closed the connection: is it iperf3, with room for us?";
+pub(super) const CLOSED_EARLY: &str = "the server closed the connection: is it iperf3, and is it free?";
 
 /// Servers since 3.13 close silently after a wrong or missing password.
-const CLOSED_AFTER_PARAMETERS: &str = "the server closed the connection when it had heard the parameters: if it wants a user name and a \
-                       password, use a server without, because linkgauge gives none";
+const CLOSED_AFTER_PARAMETERS: &str = "the server closed the connection after the parameters: if it requires a user name and a \
+                       password, use one without, because linkgauge has none";
 
 /// Error for a server that does not support both directions at once.
 pub(super) const NO_BIDIRECTIONAL: &str =
@@ -185,7 +185,7 @@ impl ClientControl {
         let Some(&first) = self.channel.input().first() else { return };
         match ControlState::from_byte(first) {
             Some(ControlState::AccessDenied) => {
-                self.fail("the server is busy with another test, iperf3 does one at a time: try again later");
+                self.fail("the server is busy: iperf3 runs one test at a time. Try again later");
             }
             Some(ControlState::ServerTerminates) => self.fail("the server was stopped"),
             Some(ControlState::ServerError) => {
@@ -234,7 +234,7 @@ impl ClientControl {
                 self.results = Some(results);
                 self.enter_stage(ClientStage::ResultsReceived);
             }
-            Err(error) => self.fail(format!("the server's results cannot be understood: {error}")),
+            Err(error) => self.fail(format!("the server's results cannot be read: {error}")),
         }
     }
 
@@ -340,9 +340,9 @@ fn describe_unexpected(input: &[u8], at_once: bool) -> String {
     let more = if input.len() > SHOWN { "…" } else { "" };
     match at_once {
         true => {
-            format!("no iperf3 server is there, it says '{shown}{more}': name what it speaks with --peer")
+            format!("the server is not iperf3, it sent '{shown}{more}': choose its protocol with --protocol")
         }
-        false => format!("the server said '{shown}{more}' where iperf3 says something else"),
+        false => format!("the server sent '{shown}{more}', which iperf3 does not send here"),
     }
 }
 
@@ -379,7 +379,7 @@ impl Party for ClientControl {
     fn on_received(&mut self, _now: Time) {
         match self.channel.read_batch() {
             Ok(()) => self.process_input(),
-            Err(error) => self.fail(format!("the server cannot be understood: {error}")),
+            Err(error) => self.fail(format!("the server's messages cannot be read: {error}")),
         }
     }
 
@@ -387,9 +387,9 @@ impl Party for ClientControl {
         match self.stage {
             ClientStage::Running | ClientStage::Draining(_) | ClientStage::AwaitingReceivers => {}
             ClientStage::CookieSent => {
-                self.fail("no iperf3 server answered in time: name what is there with --peer")
+                self.fail("no iperf3 server replied in time: choose another --protocol")
             }
-            _ => self.fail("the server did not answer in time: check that it runs, and --timeout"),
+            _ => self.fail("the server did not reply in time: check that it runs, and --timeout"),
         }
     }
 
@@ -406,12 +406,12 @@ impl Party for ClientControl {
             ClientStage::ParametersSent => CLOSED_AFTER_PARAMETERS.to_owned(),
             ClientStage::CookieSent => CLOSED_EARLY.to_owned(),
             ClientStage::StreamsOpen | ClientStage::TestStarted => {
-                "the server did not begin the test: does it limit the rate?".to_owned()
+                "the server did not start the test: does it limit the rate?".to_owned()
             }
             _ if self.plan.parameters.bidirectional => {
-                format!("the server broke off the test: {NO_BIDIRECTIONAL}")
+                format!("the server ended the test: {NO_BIDIRECTIONAL}")
             }
-            _ => "the server broke off the test: it was killed, it failed, or it limits the rate".to_owned(),
+            _ => "the server ended the test: it was killed, it failed, or it limits the rate".to_owned(),
         };
         self.fail(error.unwrap_or(why));
         Ok(())

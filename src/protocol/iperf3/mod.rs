@@ -33,7 +33,7 @@ mod tests;
 /// The `iperf3` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "iperf3",
-    summary: "an iperf3 server or client: both ends count, over TCP or UDP",
+    summary: "an iperf3 server or client over TCP or UDP; client and server count",
     default_ports: &[("tcp", 5201), ("udp", 5201)],
     workloads: &[("throughput", &[Direction::Send, Direction::Receive, Direction::Both])],
     options: &[],
@@ -54,7 +54,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
         return unfit("needs a network, with several connections".to_owned());
     }
     if caps.framing == Framing::Message && companion_stream(endpoint).is_err() {
-        return unfit("agrees on a stream what goes in datagrams, and has none beside such links".to_owned());
+        return unfit("needs a stream beside the datagrams, which such links do not have".to_owned());
     }
     if case.parallel > wire::MAX_STREAMS {
         return unfit(format!("has at most {} connections: use a smaller --parallel", wire::MAX_STREAMS));
@@ -72,7 +72,9 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
         || omit_ns / SECOND_NS > wire::MAX_OMIT_SECONDS
     {
         let most = wire::MAX_OMIT_SECONDS;
-        return unfit(format!("leaves out whole seconds, at most {most}: use a --warm-up like 1s"));
+        return unfit(format!(
+            "supports a warm-up of whole seconds, at most {most}: use a --warm-up like 1s"
+        ));
     }
     if case.direction != Direction::Send && matches!(case.pacing, Pacing::Poisson { .. }) {
         return unfit("sends on a fixed schedule, not on a random one".to_owned());
@@ -208,7 +210,7 @@ impl EndpointTest {
     }
 
     fn not_started_error(&self) -> ProtocolError {
-        ProtocolError::unexpected_reply(&self.endpoint, "the server did not begin the test")
+        ProtocolError::unexpected_reply(&self.endpoint, "the server did not start the test")
     }
 }
 
@@ -322,7 +324,7 @@ fn open_datagram_stream(link: &mut dyn Link, dialer: &Dialer) -> Result<(), Faul
         }
     }
     Err(Fault::Other(
-        "the server takes the test but answers no datagram: does a firewall stop UDP?".to_owned(),
+        "the server accepts the test but replies to no datagram: does a firewall drop UDP?".to_owned(),
     ))
 }
 

@@ -149,10 +149,10 @@ fn invalid_server_results_are_reported() {
         fails(&wire::encode_framed(&json!({"cpu_util_total": 1, "streams": []}))),
         fails(&wire::encode_framed(&json!([1, 2]))),
     ].join("\n"), @r"
-    the server's results cannot be understood: 'bytes' is negative
-    the server's results cannot be understood: it announces 4294967295 bytes at once
-    the server's results cannot be understood: the results are not about the streams of this test
-    the server's results cannot be understood: what it sends is no JSON object
+    the server's results cannot be read: 'bytes' is negative
+    the server's results cannot be read: it announces 4294967295 bytes at once
+    the server's results cannot be read: the results are not about the streams of this test
+    the server's results cannot be read: it sent no JSON object
     ");
 }
 
@@ -183,7 +183,7 @@ fn a_short_or_empty_refusal_is_explained() {
     for (words, reason) in [
         (&b"\xFE\x00\x00\x00\x8E"[..], "user name and a password"),
         (b"\xFE\x00\x00\x00\x25", "--server-max-duration"),
-        (b"\xFE\x00\x00", "before it said why"),
+        (b"\xFE\x00\x00", "without a reason"),
         (b"\xFF", "busy"),
         (b"", "user name and a password"),
     ] {

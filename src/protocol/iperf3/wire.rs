@@ -151,21 +151,21 @@ impl ErrorCode {
     pub fn reason(self) -> &'static str {
         match self {
             ErrorCode::Duration | ErrorCode::ServerDuration => {
-                "a client asked for a longer test than this server allows"
+                "a client requested a longer test than this server allows"
             }
             ErrorCode::DurationExpired => "a test took longer than this server allows",
-            ErrorCode::Streams => "a client asked for more connections than this server allows",
+            ErrorCode::Streams => "a client requested more connections than this server allows",
             ErrorCode::Block | ErrorCode::Datagram => {
-                "a client asked for longer messages than this server allows"
+                "a client requested longer messages than this server allows"
             }
-            ErrorCode::Rate => "a client asked for a higher rate than this server allows",
+            ErrorCode::Rate => "a client requested a higher rate than this server allows",
             ErrorCode::Omit | ErrorCode::NotDone | ErrorCode::Sctp | ErrorCode::Directions => {
-                "a client asked for something that this server does not do"
+                "a client requested something that this server does not support"
             }
-            ErrorCode::Parameters | ErrorCode::Results => "what a client sent cannot be understood",
-            ErrorCode::Processor => "a client asked for a CPU that this server does not have",
+            ErrorCode::Parameters | ErrorCode::Results => "the messages of a client cannot be read",
+            ErrorCode::Processor => "a client requested a CPU that this server does not have",
             ErrorCode::Authorisation => "a client has no token, which iperf3 cannot send",
-            ErrorCode::Silent => "nothing moved for longer than this server waits",
+            ErrorCode::Silent => "no data moved for longer than this server waits",
             ErrorCode::StreamAccept => "a client did not open the connections of its test in time",
             ErrorCode::StreamRead => "a connection of a test broke",
         }
@@ -177,7 +177,7 @@ impl ErrorCode {
 pub fn explain_error(error: &[u8]) -> String {
     let number = |bytes: &[u8; 4]| i32::from_be_bytes(*bytes);
     let Some((code, system)) = error.split_first_chunk() else {
-        return "the server refused the test and closed the connection before it said why".to_owned();
+        return "the server refused the test and closed the connection without a reason".to_owned();
     };
     let (code, system) = (number(code), system.first_chunk().map_or(0, number));
     let what = match code {
@@ -186,28 +186,28 @@ pub fn explain_error(error: &[u8]) -> String {
         7 => "blocks too large for it: use a smaller --size",
         8 => "socket buffers too large for it",
         12 => "it cannot leave out so long a time at the beginning: use a shorter --warm-up",
-        13 => "it does not do what was asked for",
+        13 => "it does not support the request",
         18 => "it has no SCTP",
         20 => "datagrams of a size that it does not take",
         25 => "it cannot do both directions at once",
         27 => "more than the rate that it allows: use a --bit-rate below its limit",
-        30 | 144 => "nothing came for longer than it waits",
+        30 | 144 => "no data arrived for longer than it waits",
         37 => {
             "longer than it allows (--server-max-duration): use a shorter --time, without --volume and --count"
         }
         109 => "a connection closed unexpectedly",
-        110 => "it did not understand this client",
-        114 => "it did not understand the parameters",
-        117 => "it did not understand the results",
+        110 => "it could not read the messages of this client",
+        114 => "it could not read the parameters",
+        117 => "it could not read the results",
         119 => "it reports that this client ended the test",
         120 => "it was stopped",
         121 => "it is busy with another test: try again later",
         123 | 124 | 130 | 140 | 141 | 148 => "its system refused a setting of the sockets",
         132 => "it cannot run on that CPU: choose another for the server in --pin",
         134 => "it does not have that congestion control",
-        142 => "it wants a user name and a password, which linkgauge does not give: use a server without",
+        142 => "it requires a user name and a password, which linkgauge does not have: use a server without",
         160 => "the test took longer than it allows (--server-max-duration): use a shorter --time",
-        200..=208 => "it had trouble with the data connections",
+        200..=208 => "its data connections failed",
         _ => return format!("the server reports error {code} (system error {system})"),
     };
     format!("the server refused: {what} (error {code})")
@@ -236,10 +236,10 @@ pub enum Iperf3WireError {
     #[error("it announces {0} bytes at once")]
     TooLong(usize),
     /// The message is not a JSON object.
-    #[error("what it sends is no JSON object")]
+    #[error("it sent no JSON object")]
     NotAnObject,
     /// The field with this name is missing or is not a number.
-    #[error("'{0}' is missing or no number")]
+    #[error("'{0}' is missing or not a number")]
     NotANumber(&'static str),
     /// The field with this name is below zero.
     #[error("'{0}' is negative")]

@@ -34,7 +34,7 @@ use wire::{
 /// The `linkgauge` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "linkgauge",
-    summary: "our own session: both ends agree on a plan, count and report",
+    summary: "the protocol of linkgauge: client and server agree on a plan, count and report",
     default_ports: &[],
     workloads: &[
         ("latency", &[Direction::Loop]),
@@ -80,13 +80,13 @@ const MIN_MESSAGE_BYTES: usize = 16 * 1024;
 fn prepare_case(_case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     match (caps.can_open_parallel, caps.max_message_bytes) {
         (true, Some(most)) if most < MIN_MESSAGE_BYTES => Err(format!(
-            "linkgauge: a session needs messages of {} and more, here they end at {most} bytes: see the link's options, or \
-             use --peer echo",
+            "linkgauge: a session needs messages of {} and more, and this link allows {most} bytes: see its options, or \
+             use --protocol echo",
             crate::units::format_bytes(MIN_MESSAGE_BYTES as u64)
         )),
         (true, _) => Ok(()),
-        (false, _) => Err("linkgauge: this link carries one connection at a time, and a session needs two: use --peer echo, \
-                      which 'linkgauge serve' answers too"
+        (false, _) => Err("linkgauge: a session needs two connections, and this link allows one at a time: use --protocol echo, \
+                      which 'linkgauge serve' supports too"
             .to_owned()),
     }
 }
@@ -139,7 +139,10 @@ impl EndpointSession {
         if let Some((kind, _)) =
             kinds.iter().find(|(kind, _)| !opened.capabilities.iter().any(|name| name == kind.name()))
         {
-            let what = format!("the server cannot {}: use the same linkgauge at both ends", kind.name());
+            let what = format!(
+                "the server does not support {}: use the same version of linkgauge on both hosts",
+                kind.name()
+            );
             return Err(ProtocolError::unexpected_reply(endpoint, what));
         }
         let mut load = case.load;
@@ -201,7 +204,7 @@ fn check_granted_rate(endpoint: &Endpoint, per_second: f64, requested: Pacing) -
     Err(ProtocolError::unexpected_reply(
         endpoint,
         format!(
-            "the server grants {per_second:?} messages/s where {requested} requested: use the same linkgauge at both ends"
+            "the server grants {per_second:?} messages/s where {requested} requested: use the same version of linkgauge on both hosts"
         ),
     ))
 }
@@ -261,7 +264,7 @@ fn open_attached(
         Ok(true) => Ok(link),
         Ok(false) | Err(Fault::Closed) => Err(ProtocolError::unexpected_reply(
             endpoint,
-            "the server did not take a connection of its own session: is it overloaded?",
+            "the server did not accept a connection of its own session: is it overloaded?",
         )),
         Err(fault) => Err(LinkError::new(endpoint, fault).into()),
     }
@@ -284,7 +287,7 @@ const CUT_TIMEOUT: Duration = Duration::from_secs(3);
 const STALLED_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Fault of a flow without an end.
-const UNFINISHED_FAULT: &str = "not all that was sent arrived in time: check the link, and --timeout";
+const UNFINISHED_FAULT: &str = "not all sent data arrived in time: check the link, and --timeout";
 
 impl EndpointSession {
     /// Requests the report. Returns the bytes received so far if the server still receives.
@@ -300,7 +303,7 @@ impl EndpointSession {
 
     /// The complete report, after all flows have ended.
     fn complete_report(&mut self) -> Result<ServerReport, ProtocolError> {
-        let what = "the report is not about the flows of this case";
+        let what = "the report does not belong to the flows of this case";
         let strange = ProtocolError::unexpected_reply(&self.control.endpoint, what);
         let mut report =
             self.report.take().unwrap_or_else(|| Err(self.control.link_error(Fault::TimedOut)))?;
@@ -459,7 +462,7 @@ impl ControlConnection {
     fn unexpected_reply(&self, reply: &SessionReply) -> ProtocolError {
         let what = match reply {
             SessionReply::Refused { reason } => format!("the server refused: {}", single_line(reason)),
-            _ => "the server answered something else than was asked: is it another version?".to_owned(),
+            _ => "the reply does not belong to the request: is the server another version?".to_owned(),
         };
         ProtocolError::unexpected_reply(&self.endpoint, what)
     }
@@ -482,7 +485,8 @@ impl ControlConnection {
             answer => answer.map_err(|fault| LinkError::new(&self.endpoint, fault)),
         };
         let Some(challenge) = answer? else {
-            let what = "no linkgauge with room for us answers there: start 'linkgauge serve', or name another --peer";
+            let what =
+                "no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol";
             return Err(ProtocolError::unexpected_reply(&self.endpoint, what));
         };
         let token = token.map(|token| TokenProof { token, nonce: hello.nonce(), challenge: &challenge });
@@ -496,7 +500,7 @@ impl ControlConnection {
         match self.request(&open)? {
             SessionReply::Opened { version, .. } if version != wire::VERSION => {
                 let what = format!(
-                    "the server speaks session version {version}, we speak {}: use the same linkgauge at both ends",
+                    "the server uses session version {version}, this program uses {}: use the same version of linkgauge on both hosts",
                     wire::VERSION
                 );
                 Err(ProtocolError::unexpected_reply(&self.endpoint, what))
@@ -528,7 +532,7 @@ impl ControlConnection {
                     }
                     None => Err(ProtocolError::unexpected_reply(
                         &self.endpoint,
-                        "the server gave a session without a key",
+                        "the server opened a session without a key",
                     )),
                 }
             }
@@ -560,7 +564,7 @@ impl ControlConnection {
         match reply {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
-                let what = format!("the server cannot be understood: {error}");
+                let what = format!("the server's messages cannot be read: {error}");
                 Err(ProtocolError::unexpected_reply(&self.endpoint, what))
             }
             Err(fault) => Err(self.link_error(fault)),
@@ -628,7 +632,7 @@ impl RequestSender<'_> {
                     ParsedInput::Incomplete
                         if input.len() > wire::MAX_JSON_BYTES + wire::FRAME_HEADER_BYTES =>
                     {
-                        return Err(Fault::Other("the far end talks without end".to_owned()));
+                        return Err(Fault::Other("the server sends without end".to_owned()));
                     }
                     ParsedInput::Incomplete => {}
                 }

@@ -287,7 +287,7 @@ impl LinkgaugeConnection {
                 self.input.clear();
             }
             Err(error) => {
-                let reason = format!("your message cannot be understood: {error}");
+                let reason = format!("the message cannot be read: {error}");
                 self.refusal_reason = Some(reason.clone());
                 self.output = self.frame_codec.encode(0, &SessionReply::Refused { reason });
                 self.input.clear();
@@ -399,7 +399,7 @@ impl LinkgaugeConnection {
     fn open_session(&mut self, request: SessionRequest) -> (SessionReply, bool) {
         let refused = |reason: String| (SessionReply::Refused { reason }, true);
         let Some(opening) = OpenRequest::from_request(request) else {
-            return refused("say hello and open a session first".to_owned());
+            return refused("open a session first".to_owned());
         };
         let opened = match self.registry.admit(&self.client, &opening) {
             Ok(opened) => opened,

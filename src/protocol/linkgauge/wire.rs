@@ -388,13 +388,13 @@ impl FrameCodec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionWireError {
     /// The message does not start with the magic of a frame.
-    #[error("it says something that is not our session")]
+    #[error("its message does not belong to a linkgauge session")]
     NotLinkgauge,
     /// The announced length, in bytes, exceeds the limit.
-    #[error("it announces a message of {0} bytes")]
+    #[error("it announces a message of {0} bytes, which is too long")]
     TooLong(usize),
     /// The number of the reply belongs to no pending request.
-    #[error("it answers what was not asked")]
+    #[error("its reply does not belong to the request")]
     UnrelatedReply,
     /// The signature is missing or invalid.
     #[error("its message is not signed with the token of this session")]

@@ -32,11 +32,11 @@ use signal::{CONN_EST, ECHO, SIGNAL_NUMBER_BYTES, TERMINATE_REQ, signal_number};
 
 pub const PROTOCOL: Protocol = Protocol {
     name: "linx-bmark",
-    summary: "the benchmark of LINX (linx_bmark): echoes and bursts of signals",
+    summary: "the LINX benchmark (linx_bmark): echoes and bursts of signals",
     default_ports: &[],
     workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Receive, Direction::Loop])],
     options: &[
-        ("style", "new (default), as LINX 2.6.8 and later ask for a burst, or old, as those before"),
+        ("style", "request of a burst as in LINX 2.6.8 and later: new (default); as before: old"),
         ("burst", "signals of one burst, 1 to 1M (40); over Ethernet no more than a real node queues"),
     ],
     sizes: &[],
@@ -64,7 +64,7 @@ fn parse_style(options: &ProtocolOptions) -> Result<ClientStyle, String> {
     match options.get("style").map(String::as_str) {
         None | Some("new") => Ok(ClientStyle::New),
         Some("old") => Ok(ClientStyle::Old),
-        Some(other) => Err(format!("peer linx-bmark: style '{other}' is neither new nor old")),
+        Some(other) => Err(format!("protocol linx-bmark: style '{other}' is neither new nor old")),
     }
 }
 
@@ -72,7 +72,7 @@ fn parse_burst(options: &ProtocolOptions) -> Result<u32, String> {
     let Some(text) = options.get("burst") else { return Ok(DEFAULT_BURST_SIGNALS) };
     let count = crate::units::parse_count(text).ok().filter(|count| (1..=1_000_000).contains(count));
     let count = count.and_then(|count| u32::try_from(count).ok());
-    count.ok_or_else(|| format!("peer linx-bmark: burst '{text}' is not a count from 1 to 1M"))
+    count.ok_or_else(|| format!("protocol linx-bmark: burst '{text}' is not a count from 1 to 1M"))
 }
 
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
@@ -82,7 +82,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     let bytes = *case.message_bytes.get_or_insert(DEFAULT_SIGNAL_BYTES);
     if (bytes as usize) < SIGNAL_NUMBER_BYTES {
         return Err(format!(
-            "peer linx-bmark: a signal has at least {SIGNAL_NUMBER_BYTES} bytes, its number, not {bytes}"
+            "protocol linx-bmark: a signal of {bytes} bytes is too short: use {SIGNAL_NUMBER_BYTES} or more, for its number"
         ));
     }
     for endpoint in &mut case.endpoints {
@@ -96,7 +96,7 @@ fn require_messages(caps: &Caps) -> Result<(), String> {
     match caps.framing {
         Framing::Message => Ok(()),
         Framing::Stream => {
-            Err("peer linx-bmark: signals need a link with messages, like linx://host/server".to_owned())
+            Err("protocol linx-bmark: signals need a link with messages, like linx://host/server".to_owned())
         }
     }
 }
@@ -170,7 +170,7 @@ fn handshake(
             Ok(length) if signal_number(&answer[..length]) == Some(CONN_EST) => return Ok(()),
             Ok(_) => {}
             Err(Fault::TimedOut | Fault::Closed) => {
-                let what = "no linx_bmark server answered there: start 'linx_bmark -S', or 'linkgauge serve --peer \
+                let what = "no linx_bmark server replied: start 'linx_bmark -S', or 'linkgauge serve --protocol \
                             linx-bmark'";
                 return Err(ProtocolError::unexpected_reply(endpoint, what));
             }

@@ -19,10 +19,7 @@ impl Service for BmarkService {
         super::require_messages(caps)?;
         match caps.can_signal_close {
             true => Ok(()),
-            false => {
-                Err("bursts go only to clients that have connected: linx is usual, udp will not do"
-                    .to_owned())
-            }
+            false => Err("bursts need links with connections: use linx, not udp".to_owned()),
         }
     }
 

@@ -59,7 +59,8 @@ const BIND_OPTION: &str = "bind";
 pub fn check_case(case: &CaseDraft) -> Result<(), String> {
     if case.direction == Direction::Both || case.parallel > 1 {
         return Err(
-            "over datagrams one connection and one way at a time: --direction send,receive".to_owned()
+            "datagrams allow one connection and one direction at a time: use --direction send,receive"
+                .to_owned(),
         );
     }
     for endpoint in &case.endpoints {
@@ -193,7 +194,8 @@ impl NetioDatagramSession {
 
     fn unexpected_word(&self, port: usize, said: [u8; WORD_BYTES]) -> ProtocolError {
         let said = said.escape_ascii();
-        let what = format!("it said \"{said}\", which NETIO does not here: does it speak another dialect?");
+        let what =
+            format!("it sent \"{said}\", which NETIO does not send here: does it use another dialect?");
         ProtocolError::unexpected_reply(&self.controls[port].endpoint, what)
     }
 
@@ -237,7 +239,9 @@ impl NetioDatagramSession {
         let here = if self.is_sending() { recorder.counts.sent } else { recorder.counts.received };
         let (sent, received) = if self.is_sending() { (here, remote_count) } else { (remote_count, here) };
         let Some(percent) = loss_percent(sent, received) else {
-            let what = format!("{received} of {sent} datagrams arrived, by its count and ours: one is wrong");
+            let what = format!(
+                "{received} of {sent} datagrams arrived according to server and client: one count is wrong"
+            );
             return Err(ProtocolError::unexpected_reply(&self.controls[port].endpoint, what));
         };
         let control = &self.controls[port];

@@ -39,7 +39,7 @@ use wire::{BLOCK_SIZES, ControlWord, MAX_BLOCK_BYTES, NetioDialect};
 /// The `netio` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "netio",
-    summary: "NETIO, the network throughput benchmark: blocks of 1 to 32 KB, its counts beside ours",
+    summary: "NETIO, the network throughput benchmark: blocks of 1 to 32 KB, its counts beside those of linkgauge",
     default_ports: &[("tcp", 18767), ("udp", DATAGRAM_PORT), ("tcp", DATAGRAM_PORT)],
     workloads: &[("throughput", &[Direction::Send, Direction::Receive, Direction::Both])],
     options: &[(
@@ -70,11 +70,11 @@ const FINAL_SEND_TIMEOUT: Duration = Duration::from_millis(500);
 fn parse_dialect(options: &ProtocolOptions) -> Result<NetioDialect, String> {
     let Some(name) = options.get(DIALECT_OPTION) else { return Ok(NetioDialect::C) };
     NetioDialect::from_name(name)
-        .ok_or_else(|| format!("peer netio: there is no dialect '{name}' (known: a, b, c)"))
+        .ok_or_else(|| format!("protocol netio: unknown dialect '{name}' (known: a, b, c)"))
 }
 
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
-    let wrong = |what: String| Err(format!("peer netio: {what}"));
+    let wrong = |what: String| Err(format!("protocol netio: {what}"));
     let dialect = parse_dialect(&case.options)?;
     if dialect == NetioDialect::A && case.direction != Direction::Send {
         return wrong("dialect a only sends: use --direction send, or dialect c".to_owned());
@@ -95,7 +95,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     }
     if case.direction == Direction::Receive && (case.stop.count.is_some() || case.stop.volume_bytes.is_some())
     {
-        return wrong("the server alone decides how much it sends: leave count and volume out".to_owned());
+        return wrong("only the server decides how much it sends: leave out count and volume".to_owned());
     }
     Ok(())
 }

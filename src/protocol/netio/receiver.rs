@@ -66,10 +66,10 @@ impl BlockReceiver {
     /// Why the blocks ended too early.
     fn interrupted_fault(&self, how: &str) -> Fault {
         Fault::Other(match (self.blocks.whole_blocks(), self.blocks.block_offset()) {
-            (0, 0) => format!("no block came: the far end {how}"),
-            (blocks, 0) => format!("the far end {how} after {blocks} blocks, before its last one"),
+            (0, 0) => format!("no block arrived: the server {how}"),
+            (blocks, 0) => format!("the server {how} after {blocks} blocks, before its last one"),
             (_, into) => {
-                format!("the far end {how} in mid-block, after {into} of {} bytes", self.block_bytes)
+                format!("the server {how} within a block, after {into} of {} bytes", self.block_bytes)
             }
         })
     }
@@ -82,13 +82,13 @@ impl BlockReceiver {
             shown[..shown.len().min(MAX_SHOWN_BYTES)].escape_ascii().to_string()
         };
         if !self.has_begun {
-            return Some(format!("it said \"{}\" before it was asked for blocks", first()));
+            return Some(format!("it sent \"{}\" before blocks were requested", first()));
         }
         let flag = self.blocks.block_flag();
         if self.sink.position() == came.total_bytes() && flag != 0 && flag != LAST_BLOCK_FLAG {
             return Some(format!("no block begins like \"{}\": does it speak NETIO?", first()));
         }
-        (taken < came.total_bytes() as usize).then(|| "it goes on behind its last block".to_owned())
+        (taken < came.total_bytes() as usize).then(|| "it continues after its last block".to_owned())
     }
 }
 

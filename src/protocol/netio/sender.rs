@@ -270,7 +270,7 @@ impl Party for BlockSender {
         self.local_tally.last_instant = Some(now);
         let said = self.reply_batch.messages().next().unwrap_or_default().escape_ascii().to_string();
         self.local_tally.fault =
-            Some(format!("a NETIO server says nothing while it receives, but this one said \"{said}\""));
+            Some(format!("a NETIO server sends nothing while it receives, but this one sent \"{said}\""));
         self.stage = SendStage::Finished;
     }
 

@@ -57,9 +57,11 @@ impl Service for NetioService {
         if caps.framing == Framing::Message {
             return match self.clients.find(from) {
                 Some(found) => Box::new(DatagramParty::new(found, self.limits, caps)),
-                None => {
-                    Box::new(NetioConnection::refusing(self.limits, caps, "nobody told of these datagrams"))
-                }
+                None => Box::new(NetioConnection::refusing(
+                    self.limits,
+                    caps,
+                    "no stream announced these datagrams",
+                )),
             };
         }
         let mut connection = NetioConnection::new(self.limits, caps);
@@ -181,8 +183,9 @@ impl NetioConnection {
                 DialectGuess::Undecided => return,
                 DialectGuess::NotNetio => {
                     let said = self.command[..self.command_filled].escape_ascii();
-                    self.state =
-                        NetioConnectionState::Refused(format!("no NETIO client begins with \"{said}\""));
+                    self.state = NetioConnectionState::Refused(format!(
+                        "a NETIO client does not begin with \"{said}\""
+                    ));
                     return;
                 }
                 DialectGuess::Known(NetioDialect::A) => {

@@ -161,12 +161,12 @@ fn a_client_explains_invalid_blocks() {
         fault(&[b"SSH-2.0-OpenSSH_9\r\n"], true),
         fault(&[&[last, b"more".to_vec()].concat()], true),
     ].join("\n"), @r#"
-    no block came: the far end fell silent
-    no block came: the far end closed the link
-    the far end fell silent in mid-block, after 5 of 16 bytes
-    the far end closed the link after 1 blocks, before its last one
+    no block arrived: the server fell silent
+    no block arrived: the server closed the link
+    the server fell silent within a block, after 5 of 16 bytes
+    the server closed the link after 1 blocks, before its last one
     no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO?
-    it goes on behind its last block
+    it continues after its last block
     "#);
 }
 
@@ -189,7 +189,7 @@ fn a_receiver_that_sends_data_is_rejected() {
     assert!(matches!(party.next_step(Time(9)), Step::Done));
     party.on_ended(Default::default());
     let fault = party.shared_tally().lock().unwrap().fault.take().unwrap();
-    assert_eq!(fault, "a NETIO server says nothing while it receives, but this one said \"500 \\n\"");
+    assert_eq!(fault, "a NETIO server sends nothing while it receives, but this one sent \"500 \\n\"");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_server_refuses_invalid_requests() {
     blocks of 65537 bytes: at most 65536
     blocks of 4294967295 bytes: at most 65536
     ends
-    no NETIO client begins with "GET / HT"
+    a NETIO client does not begin with "GET / HT"
     waits
     "#);
 }

@@ -40,10 +40,10 @@ pub const PROTOCOL: Protocol = Protocol {
         ("security", "security code of the logger, 0 to 65535 (0: none)"),
         ("file", "file to download, with its drive: CPU:data.dat"),
         ("table", "table to download instead"),
-        ("format", "how a table is written: csv or toa5 (csv)"),
-        ("window", "requests kept on their way, 1 to 255 (1: the next one waits for the answer)"),
-        ("retries", "times that a request is sent again when its answer does not come in time, 0 to 100 (3)"),
-        ("reconnects", "times that a lost link is opened anew without getting further, 0 to 1000 (10)"),
+        ("format", "format of a table: csv or toa5 (csv)"),
+        ("window", "requests in flight, 1 to 255 (1: the next request waits for the reply)"),
+        ("retries", "times that a request without a reply is repeated, 0 to 100 (3)"),
+        ("reconnects", "times that a lost link is opened again without progress, 0 to 1000 (10)"),
     ],
     sizes: &[],
     prepare_case,
@@ -64,7 +64,7 @@ const RECORD_REPLY_BYTES: u32 = 512;
 const MAX_NAME_CHARACTERS: usize = 64;
 
 /// Reply to a wrong security code.
-const PERMISSION_DENIED: &str = "permission denied: the logger wants another security code (--security)";
+const PERMISSION_DENIED: &str = "permission denied: the logger requires another security code (--security)";
 
 /// The target of a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,17 +105,18 @@ impl PakBusOptions {
             None => TableFormat::default(),
             Some(name) => {
                 let known = TableFormat::NAMES.iter().find(|(known, _)| *known == name);
-                known.ok_or_else(|| format!("peer pakbus: format '{name}' is neither csv nor toa5"))?.1
+                known.ok_or_else(|| format!("protocol pakbus: format '{name}' is neither csv nor toa5"))?.1
             }
         };
         let what = match (text("file"), text("table")) {
-            (Some(_), Some(_)) => return Err("peer pakbus: either a file or a table, not both".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err("protocol pakbus: a file and a table: use one of them".to_owned());
+            }
             (Some(name), None) => DownloadTarget::File(parse_name("file", name)?),
             (None, Some(name)) => DownloadTarget::Table { name: parse_name("table", name)?, format },
             (None, None) if !workload.is_round_trip => {
-                return Err(
-                    "peer pakbus: say what to download (--file CPU:data.dat, or --table NAME)".to_owned()
-                );
+                return Err("protocol pakbus: nothing to download: use --file CPU:data.dat or --table NAME"
+                    .to_owned());
             }
             (None, None) => DownloadTarget::File(String::new()),
         };
@@ -139,7 +140,7 @@ fn parse_number<T: FromStr + PartialOrd + Display>(
 ) -> Result<T, String> {
     let Some(text) = options.get(name) else { return Ok(usual) };
     text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
-        format!("peer pakbus: {name} '{text}' is not a number from {} to {}", range.start(), range.end())
+        format!("protocol pakbus: {name} '{text}' is not a number from {} to {}", range.start(), range.end())
     })
 }
 
@@ -150,7 +151,7 @@ fn parse_name(what: &str, name: &str) -> Result<String, String> {
         return Ok(name.to_owned());
     }
     Err(format!(
-        "peer pakbus: {what} '{}' is no name of a logger: at most {MAX_NAME_CHARACTERS} letters of Latin-1",
+        "protocol pakbus: {what} '{}' is not a name of a logger: use at most {MAX_NAME_CHARACTERS} letters of Latin-1",
         name.escape_debug()
     ))
 }
@@ -162,12 +163,14 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
         return Err(format!("{}: a logger needs a stream, like TCP, and on lines", case.endpoints[0]));
     }
     if case.parallel != 1 {
-        return Err("peer pakbus: a logger has one connection for a client (leave out --parallel)".to_owned());
+        return Err(
+            "protocol pakbus: a logger has one connection for a client: leave out --parallel".to_owned()
+        );
     }
     let fixed = match (case.workload.is_round_trip, &options.target) {
-        (true, _) => Some((clock::REQUEST_BYTES, "a question for the time")),
+        (true, _) => Some((clock::REQUEST_BYTES, "a clock request")),
         (false, DownloadTarget::Table { .. }) => {
-            Some((RECORD_REPLY_BYTES, "an answer with records, which the logger sets"))
+            Some((RECORD_REPLY_BYTES, "a reply with records, which the logger sets"))
         }
         (false, DownloadTarget::File(_)) => None,
     };
@@ -175,12 +178,12 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
         (None, fixed) => case.message_bytes = Some(fixed.map_or(MAX_CHUNK_BYTES, |(bytes, _)| bytes)),
         (Some(size), Some((bytes, what))) if size != bytes => {
             return Err(format!(
-                "peer pakbus: the size is that of {what} ({bytes} bytes), not {size}: leave it out"
+                "protocol pakbus: the size is that of {what} ({bytes} bytes), not {size}: leave it out"
             ));
         }
         (Some(size), None) if size > MAX_CHUNK_BYTES => {
             return Err(format!(
-                "peer pakbus: a piece of {size} bytes is too large: use a --size of at most {MAX_CHUNK_BYTES}"
+                "protocol pakbus: a chunk of {size} bytes is too large: use a --size of at most {MAX_CHUNK_BYTES}"
             ));
         }
         _ => {}
@@ -192,7 +195,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     let options = PakBusOptions::parse(&case.options, case.workload).map_err(ProtocolError::InvalidCase)?;
     if context.content.is_some() && case.endpoints.len() > 1 {
         return Err(ProtocolError::InvalidCase(
-            "the content of several downloads cannot go to one place".to_owned(),
+            "the content of several downloads cannot be saved in one file: choose one endpoint".to_owned(),
         ));
     }
     let mut flows = Vec::new();

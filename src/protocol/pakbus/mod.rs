@@ -33,7 +33,7 @@ pub enum PakBusParseError {
     #[error("it is too short")]
     TooShort,
     /// A kind, type, table or version that is not supported.
-    #[error("it holds something unknown")]
+    #[error("its content is unknown")]
     Unknown,
 }
 

@@ -91,12 +91,12 @@ impl FailureCode {
 impl fmt::Display for FailureCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            1 => "there is no way to that address",
-            2 => "the protocol is not known there",
+            1 => "no route to that address",
+            2 => "that node does not support the protocol",
             3 => "its queue is full",
-            4 => "the command is not known there",
+            4 => "that node does not support the command",
             5 => "the command was malformed",
-            6 => "a link on the way failed",
+            6 => "a link on the path failed",
             other => return write!(f, "failure {other}"),
         })
     }

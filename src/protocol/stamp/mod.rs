@@ -36,12 +36,12 @@ use time::{ErrorEstimate, WallClock};
 /// The `stamp` protocol (RFC 8762), for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "stamp",
-    summary: "tells when a request came and its answer left (STAMP, RFC 8762)",
+    summary: "reports when a request arrived and its reply left (STAMP, RFC 8762)",
     default_ports: &[("udp", 862)],
     workloads: &[("latency", &[Direction::Loop])],
     options: &[(
         AUTHENTICATED_OPTION,
-        "true: packets are signed with the token, and only signed ones believed (false)",
+        "true: packets are signed with the token, and others are ignored (false)",
     )],
     sizes: &[],
     prepare_case: |case, caps| prepare_case(case, caps, StampVariant::Stamp),
@@ -52,7 +52,7 @@ pub const PROTOCOL: Protocol = Protocol {
 /// The `twamp-light` protocol (RFC 5357, appendix I), for [`PROTOCOLS`](super::PROTOCOLS).
 pub const TWAMP_LIGHT: Protocol = Protocol {
     name: "twamp-light",
-    summary: "the same as TWAMP without its control connection has it (RFC 5357)",
+    summary: "the same without a control connection, as in TWAMP (RFC 5357)",
     options: &[],
     prepare_case: |case, caps| prepare_case(case, caps, StampVariant::TwampLight),
     connect: |case, near| connect(case, near, StampVariant::TwampLight),
@@ -91,7 +91,7 @@ fn is_authenticated(options: &ProtocolOptions) -> Result<bool, String> {
     match options.get(AUTHENTICATED_OPTION).map(String::as_str) {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
-        Some(other) => Err(format!("peer stamp: authenticated '{other}' is neither true nor false")),
+        Some(other) => Err(format!("protocol stamp: authenticated '{other}' is neither true nor false")),
     }
 }
 
@@ -99,7 +99,7 @@ fn is_authenticated(options: &ProtocolOptions) -> Result<bool, String> {
 fn prepare_case(case: &mut CaseDraft, caps: &Caps, dialect: StampVariant) -> Result<(), String> {
     let (peer, url) = (dialect.name(), &case.endpoints[0]);
     if caps.framing == Framing::Stream {
-        return Err(format!("{url}: peer {peer} needs messages, not a stream: udp is usual"));
+        return Err(format!("{url}: the protocol {peer} needs messages, not a stream: use udp"));
     }
     let signed = is_authenticated(&case.options)?;
     let (usual, least, more) = match (dialect, signed) {
@@ -137,8 +137,7 @@ fn connect(
         (true, Some(token)) => Some(key_from_token(token)),
         (true, None) => {
             return Err(ProtocolError::InvalidCase(
-                "peer stamp: signing needs the key that the reflector has: give it with --token-file"
-                    .to_owned(),
+                "protocol stamp: signed packets need the key of the reflector: use --token-file".to_owned(),
             ));
         }
     };

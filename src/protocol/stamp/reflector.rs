@@ -44,7 +44,7 @@ impl Service for StampService {
     fn check_link(&self, caps: &Caps) -> Result<(), String> {
         match caps.framing {
             Framing::Message => Ok(()),
-            Framing::Stream => Err("test packets need messages, not a stream: udp is usual".to_owned()),
+            Framing::Stream => Err("test packets need messages, not a stream: use udp".to_owned()),
         }
     }
 

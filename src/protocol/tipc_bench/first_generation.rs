@@ -63,7 +63,7 @@ fn send_greeting(link: &mut dyn Link, endpoint: &Endpoint, timeout: Duration) ->
         Ok(GREETING_BYTES) if number != [0; GREETING_BYTES + 1] => Ok(()),
         Ok(_) | Err(Fault::TimedOut | Fault::Closed) => Err(ProtocolError::unexpected_reply(
             endpoint,
-            "no benchmark of before 2014 answered there: a later one is reached by its stream, type 18888",
+            "no benchmark of before 2014 replied: use the stream of a later one, type 18888",
         )),
         Err(other) => Err(fault(other)),
     }

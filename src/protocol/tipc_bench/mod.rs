@@ -69,22 +69,26 @@ fn prepare_case(case: &mut CaseDraft, link: &Caps) -> Result<(), String> {
             .all(|endpoint| command_endpoint(endpoint).is_ok_and(|url| endpoint_caps(&url).is_ok()))
     };
     if !first_generation::is_first_generation(link) && (link.framing != Framing::Stream || !names()) {
-        return Err(format!("peer tipc-bench: needed is {REQUIRED_ENDPOINT}"));
+        return Err(format!("protocol tipc-bench: it needs {REQUIRED_ENDPOINT}"));
     }
     let bytes = *case.message_bytes.get_or_insert(64);
     if bytes > MAX_MESSAGE_BYTES {
-        return Err(format!("peer tipc-bench: messages have at most {MAX_MESSAGE_BYTES} bytes, not {bytes}"));
+        return Err(format!(
+            "protocol tipc-bench: messages have at most {MAX_MESSAGE_BYTES} bytes, not {bytes}"
+        ));
     }
     if first_generation::is_first_generation(link) {
         return match case.workload.is_round_trip {
             true => Ok(()),
-            false => Err("peer tipc-bench: before 2014 it had echoes only: take 'latency' with --parallel 8"
-                .to_owned()),
+            false => {
+                Err("protocol tipc-bench: before 2014 it had echoes only: use 'latency' with --parallel 8"
+                    .to_owned())
+            }
         };
     }
     if case.endpoints.len() > 1 {
         return Err(
-            "peer tipc-bench: there is one benchmark at a time in a cluster: name one endpoint".to_owned()
+            "protocol tipc-bench: a cluster runs one benchmark at a time: use one endpoint".to_owned()
         );
     }
     let count = match case.stop {
@@ -93,7 +97,7 @@ fn prepare_case(case: &mut CaseDraft, link: &Caps) -> Result<(), String> {
         stop if stop == case.workload.default_stop => stop.count.unwrap_or_else(|| default_count(bytes)),
         _ => {
             return Err(
-                "peer tipc-bench: a server is told how many messages come: give --count or --volume, \
+                "protocol tipc-bench: a server needs the number of messages in advance: use --count or --volume, \
                         no time"
                     .to_owned(),
             );
@@ -102,12 +106,14 @@ fn prepare_case(case: &mut CaseDraft, link: &Caps) -> Result<(), String> {
     case.stop = StopCondition::after_count(count);
     let warm_up = case.warm_up;
     if warm_up.count.is_none() && !warm_up.is_unlimited() {
-        return Err("peer tipc-bench: give the warm-up in messages".to_owned());
+        return Err(
+            "protocol tipc-bench: a warm-up has a number of messages: use one without a unit".to_owned()
+        );
     }
     case.warm_up = StopCondition { time_ns: None, volume_bytes: None, ..warm_up };
     match u32::try_from(total_messages(case.stop, case.warm_up)) {
         Ok(1..) => Ok(()),
-        _ => Err(format!("peer tipc-bench: 1 to {} messages on a connection, not {count}", u32::MAX)),
+        _ => Err(format!("protocol tipc-bench: 1 to {} messages on a connection, not {count}", u32::MAX)),
     }
 }
 
@@ -291,11 +297,11 @@ impl CommandChannel {
 fn describe_silence(word: BenchStatus) -> &'static str {
     match word {
         BenchStatus::Listening => {
-            "a benchmark has published its name and does not answer: is it busy with another client, or one of before \
+            "a benchmark has published its name and does not reply: is it busy with another client, or one of before \
              2014 (type 17777, instance 0, and type=seqpacket)?"
         }
         BenchStatus::Ready => {
-            "the server did not say for each connection that it is ready: is another client at work?"
+            "the server did not report every connection as ready: is another client active?"
         }
         BenchStatus::Finished => "the server did not confirm all messages in time: raise --timeout",
     }
@@ -351,10 +357,10 @@ mod tests {
             error(STREAM, 66_001, None),
             error(STREAM, 64, Some(1 << 32)),
         ].join("\n"), @r"
-        peer tipc-bench: needed is a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type 17777, instance 0, and type=seqpacket
-        peer tipc-bench: needed is a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type 17777, instance 0, and type=seqpacket
-        peer tipc-bench: messages have at most 66000 bytes, not 66001
-        peer tipc-bench: 1 to 4294967295 messages on a connection, not 4294967296
+        protocol tipc-bench: it needs a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type 17777, instance 0, and type=seqpacket
+        protocol tipc-bench: it needs a stream of TIPC: type 18888, instance 0, and type=stream; for the benchmark of before 2014 type 17777, instance 0, and type=seqpacket
+        protocol tipc-bench: messages have at most 66000 bytes, not 66001
+        protocol tipc-bench: 1 to 4294967295 messages on a connection, not 4294967296
         ");
     }
 }

@@ -86,7 +86,7 @@ fn a_silent_client_is_stopped_after_the_idle_timeout() {
         let Step::Receive { until, .. } = guard.next_step(Time(10 * SECOND_NS)) else { panic!("it listens") };
         assert_eq!(until, Time(19 * SECOND_NS));
         assert!(matches!(guard.next_step(Time(19 * SECOND_NS)), Step::Done));
-        assert_eq!(seen.lock().unwrap().last().unwrap(), "nothing moved for longer than this server waits");
+        assert_eq!(seen.lock().unwrap().last().unwrap(), "no data moved for longer than this server waits");
     }
 }
 

@@ -116,13 +116,13 @@ fn implausible_receive_reports_leave_no_rate() {
     tcp://192.0.2.1: it reports 1 messages of 1000 bytes, and 500000000 bytes
     tcp://192.0.2.1: it reports 500000000 bytes received in 1 ns, they were sent in 2000000000 ns
     tcp://192.0.2.1: it reports 500000000 bytes received in 400000000 ns, they were sent in 2000000000 ns
-    tcp://192.0.2.1: it reports that it received for 18446744073709551615 ns, all took 3s
-    tcp://192.0.2.1: it reports 18446744073709551615 messages that came twice, 500000 were sent
-    tcp://192.0.2.1: it reports 18446744073709551615 messages that came out of order, 500000 were sent
-    tcp://192.0.2.1: it reports 18446744073709551615 messages that came corrupt, 500000 were sent
-    tcp://192.0.2.1: it reports that 499000000 of 500000000 bytes came at once
-    tcp://192.0.2.1: it reports 0 bytes received, 500000000 were sent on a stream that loses nothing
-    tcp://192.0.2.1: it reports 100000000 bytes received, 500000000 were sent on a stream that loses nothing
+    tcp://192.0.2.1: it reports that it received for 18446744073709551615 ns, but the case took 3s
+    tcp://192.0.2.1: it reports 18446744073709551615 messages as duplicate, 500000 were sent
+    tcp://192.0.2.1: it reports 18446744073709551615 messages as reordered, 500000 were sent
+    tcp://192.0.2.1: it reports 18446744073709551615 messages as corrupt, 500000 were sent
+    tcp://192.0.2.1: it reports that 499000000 of 500000000 bytes arrived at once
+    tcp://192.0.2.1: it reports 0 bytes received, 500000000 were sent on a stream without loss
+    tcp://192.0.2.1: it reports 100000000 bytes received, 500000000 were sent on a stream without loss
     ");
 }
 

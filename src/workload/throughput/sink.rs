@@ -27,7 +27,7 @@ const STALLED_LINE_TIME: Duration = Duration::from_secs(1);
 
 /// Fault of a loop that takes much longer than planned.
 const TOO_SLOW: &str =
-    "what was sent takes much longer to come back than the measurement: send less, with --volume or --rate";
+    "the data takes much longer to return than the measurement: send less (--volume or --rate)";
 
 /// Result of one receive.
 struct Came {

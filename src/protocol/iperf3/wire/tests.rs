@@ -234,14 +234,14 @@ fn errors_are_explained() {
     // 3.12 sends only the first number when it refuses a test.
     let [short, cut] = [&[0, 0, 0, 142][..], &[0, 0]].map(explain_error);
     insta::assert_snapshot!([said(142), said(27), said(37), said(160), said(7777), said(-3), short, cut].join("\n"), @r"
-    the server refused: it wants a user name and a password, which linkgauge does not give: use a server without (error 142)
+    the server refused: it requires a user name and a password, which linkgauge does not have: use a server without (error 142)
     the server refused: more than the rate that it allows: use a --bit-rate below its limit (error 27)
     the server refused: longer than it allows (--server-max-duration): use a shorter --time, without --volume and --count (error 37)
     the server refused: the test took longer than it allows (--server-max-duration): use a shorter --time (error 160)
     the server reports error 7777 (system error 0)
     the server reports error -3 (system error 0)
-    the server refused: it wants a user name and a password, which linkgauge does not give: use a server without (error 142)
-    the server refused the test and closed the connection before it said why
+    the server refused: it requires a user name and a password, which linkgauge does not have: use a server without (error 142)
+    the server refused the test and closed the connection without a reason
     ");
     assert_eq!(encode_error(ErrorCode::Rate), [0xFE, 0, 0, 0, 27, 0, 0, 0, 0]);
 }

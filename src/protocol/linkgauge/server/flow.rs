@@ -276,7 +276,7 @@ impl Party for ServerFlow {
                 Liveness::Alive => {}
                 Liveness::MustListen(until) => return Step::Receive { into: &mut task.batch, until },
                 Liveness::Gone => {
-                    let reason = "the client gave no sign of life";
+                    let reason = "the client sent no keepalive";
                     self.fault = Some(reason.to_owned());
                     return Step::Fail(Fault::Other(reason.to_owned()));
                 }

@@ -141,13 +141,13 @@ impl SessionRegistry {
     pub fn admit(&self, from: &str, opening: &OpenRequest) -> Result<Arc<ServerSession>, String> {
         if opening.version != wire::VERSION {
             return Err(format!(
-                "it speaks session version {}, you speak {}: use the same linkgauge",
+                "it uses session version {}, the client uses {}: use the same version of linkgauge",
                 wire::VERSION,
                 opening.version
             ));
         }
         if !self.is_own_challenge(from, opening) {
-            return Err("it did not give you that challenge, or too long ago: try again".to_owned());
+            return Err("its challenge is unknown or too old: try again".to_owned());
         }
         let token = self.config.token.as_ref().map(|token| TokenProof {
             token,
@@ -156,9 +156,9 @@ impl SessionRegistry {
         });
         if let Some(token) = &token {
             match &opening.proof {
-                None => return Err("it wants a token: give it with --token-file".to_owned()),
+                None => return Err("it requires a token: use --token-file".to_owned()),
                 Some(proof) if !token.is_proved_by(proof) => {
-                    return Err("wrong token: give the server's own with --token-file".to_owned());
+                    return Err("the token is wrong: use that of the server (--token-file)".to_owned());
                 }
                 Some(_) => {}
             }
@@ -166,7 +166,7 @@ impl SessionRegistry {
         let challenge = opening.challenge.as_slice().try_into().unwrap_or_default();
         let mut used = self.used_challenges.lock().unwrap_or_else(PoisonError::into_inner);
         if !used.try_use(challenge, self.uptime_s()) {
-            return Err("that challenge has opened a session before: say hello again".to_owned());
+            return Err("that challenge has opened a session before: send another hello".to_owned());
         }
         drop(used);
         self.open(token.as_ref())
@@ -176,7 +176,7 @@ impl SessionRegistry {
         let mut sessions = self.sessions();
         let most = self.config.limits.sessions;
         if sessions.len() >= most as usize {
-            return Err(format!("it has {most} sessions open, its limit; try again later"));
+            return Err(format!("its limit of {most} sessions is reached: try again later"));
         }
         let (id, open_key) =
             proof::session_identity(&self.config.secret, self.opened_sessions.fetch_add(1, Relaxed));
@@ -249,7 +249,7 @@ pub struct FlowSlot {
 }
 
 /// Fault of a flow without a recorded end.
-const BROKEN_OFF: &str = "this flow broke off at the server";
+const BROKEN_OFF: &str = "this flow ended early at the server";
 
 impl FlowSlot {
     /// Bytes moved so far; a plain store.
@@ -287,7 +287,7 @@ impl ServerSession {
     pub fn set_plan(&self, plan: ServerPlan) -> Result<u32, String> {
         let mut planned = self.plan();
         if planned.is_some() {
-            return Err("this session has its plan: open another".to_owned());
+            return Err("this session has a plan already: open another".to_owned());
         }
         let flows = plan.flows.iter().map(|_| FlowEntry::default()).collect();
         let busy_poll = self.busy_poll_slots.take(&plan);
@@ -384,13 +384,16 @@ pub fn granted_rate(plan: &ServerPlan, limits: &ServerLimits, caps: &Caps) -> Re
         ));
     }
     if let Some(most) = caps.max_message_bytes.filter(|most| plan.message_bytes as usize > *most) {
-        return Err(format!("messages of {} bytes: the link bears {most}", plan.message_bytes));
+        return Err(format!(
+            "messages of {} bytes are too large for the link: use at most {most}",
+            plan.message_bytes
+        ));
     }
     if plan_duration(plan).is_some_and(|time| time > Duration::from_secs(limits.duration_s)) {
-        return Err(format!("that takes too long, its limit is {} s", limits.duration_s));
+        return Err(format!("the measurement takes too long: its limit is {} s", limits.duration_s));
     }
     if let Some(cpu) = plan.cpu.filter(|cpu| !cpu::current_affinity().contains(cpu)) {
-        return Err(format!("it has no CPU {cpu}: choose another for the far end in --pin"));
+        return Err(format!("it may not run on CPU {cpu}: choose another CPU for the server (--pin)"));
     }
     let requested = plan.pacing.per_second();
     if let Some(rate) = requested.filter(|rate| !VALID_MESSAGE_RATES.contains(rate)) {

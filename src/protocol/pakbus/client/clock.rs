@@ -77,13 +77,13 @@ fn parse_clock_reply(packet: &[u8], node: u16, waiting: &Range<u64>) -> Option<(
             (number, ClockReply::Refused(PERMISSION_DENIED.to_owned()))
         }
         (number, LoggerReply::Clock(Err(code))) => {
-            (number, ClockReply::Refused(format!("the logger says: {code}")))
+            (number, ClockReply::Refused(format!("the logger reports: {code}")))
         }
         (_, LoggerReply::Failure(failure)) if failure.code == FailureCode::OVERFLOW => {
             (failure.command()?.1, ClockReply::Busy)
         }
         (_, LoggerReply::Failure(failure)) => {
-            (failure.command()?.1, ClockReply::Refused(format!("the logger says: {}", failure.code)))
+            (failure.command()?.1, ClockReply::Refused(format!("the logger reports: {}", failure.code)))
         }
         _ => return None,
     };

@@ -68,12 +68,12 @@ impl TableCollection {
     /// Finds the table of that name among those of the logger.
     pub fn new(tables: Vec<TableDefinition>, name: &str, several: bool) -> Result<TableCollection, String> {
         let Some(at) = tables.iter().position(|table| table.name.eq_ignore_ascii_case(name)) else {
-            return Err(format!("there is no table '{name}' (the logger has: {})", list_names(&tables)));
+            return Err(format!("unknown table '{name}' (the logger has: {})", list_names(&tables)));
         };
         let (values, head) = (tables[at].value_count(), tables[at].header_bytes());
         if values == 0 || values > MAX_RECORD_VALUES {
             return Err(format!(
-                "the logger says that a record of table '{name}' has {values} values: 1 to {MAX_RECORD_VALUES} are read"
+                "the logger reports that a record of table '{name}' has {values} values: 1 to {MAX_RECORD_VALUES} are read"
             ));
         }
         if head > MAX_HEADER_BYTES {
@@ -144,18 +144,18 @@ impl TableCollection {
         let held: usize = self.parts.values().map(|part| part.bytes).sum();
         if held + body.len() > MAX_HELD_BYTES {
             return Err(format!(
-                "more than {MAX_HELD_BYTES} bytes wait for a record that the logger does not send: use a smaller --window"
+                "more than {MAX_HELD_BYTES} bytes follow a record that the logger does not send: use a smaller --window"
             ));
         }
         if let Some(part) = self.parts.get_mut(&part) {
             part.bytes += body.len();
         }
         let (blocks, more) =
-            record::read(&self.tables, body).map_err(|error| format!("an answer cannot be read: {error}"))?;
+            record::read(&self.tables, body).map_err(|error| format!("a reply cannot be read: {error}"))?;
         let [block] = <[record::RecordBlock; 1]>::try_from(blocks)
-            .map_err(|blocks| format!("an answer holds {} tables instead of one", blocks.len()))?;
+            .map_err(|blocks| format!("a reply holds {} tables instead of one", blocks.len()))?;
         if block.table != self.table_number {
-            return Err(format!("an answer holds table {} instead of {}", block.table, self.table_number));
+            return Err(format!("a reply holds table {} instead of {}", block.table, self.table_number));
         }
         match block.content {
             BlockContent::Records(records) => self.add_records(part, records, more),
@@ -169,7 +169,7 @@ impl TableCollection {
         let Some(part) = self.parts.get_mut(&number) else { return Ok(()) };
         let next = records.last().map(|record| record.number.wrapping_add(1));
         if more && next.is_none() {
-            return Err("the logger says that there are more records, but sends none".to_owned());
+            return Err("the logger reports more records, but sends none".to_owned());
         }
         let count = records.len() as u32;
         part.records.extend(records);
@@ -237,7 +237,7 @@ impl TableCollection {
                 let have = part.fragment.len() as u32;
                 self.pending_ranges.push_front((number, RecordRange::Rest(record, have)));
             }
-            Err(_) => return Err(format!("record {record} ends too soon, or too late")),
+            Err(_) => return Err(format!("record {record} has the wrong length")),
         }
         Ok(())
     }
@@ -323,6 +323,6 @@ mod tests {
         let (part, _) = collection.next_request().unwrap();
         // Always the same records, which never reach the end of their range.
         let refused = (0..10_000).find_map(|_| collection.add_reply(part, &records(5, 900)).err());
-        assert!(refused.unwrap().starts_with("more than 2097152 bytes wait"));
+        assert!(refused.unwrap().starts_with("more than 2097152 bytes follow"));
     }
 }

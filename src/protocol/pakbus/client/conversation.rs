@@ -564,30 +564,30 @@ impl ReceiveStats {
         let tries = if tries == 1 { "1 try".to_owned() } else { format!("{tries} tries") };
         let what = match *self {
             ReceiveStats { other_node: Some(other), .. } => {
-                format!("the logger there says that its address is {other}: give that (--node {other})")
+                format!("the logger reports the address {other}: use --node {other}")
             }
             ReceiveStats { please_waits: waits @ 1.., .. } => {
-                format!("it asked for patience, {waits} times: is it busy with something else?")
+                format!("it requested more time, {waits} times: is it busy?")
             }
             ReceiveStats { bad_signatures: bad_signatures @ 1.., .. } => {
-                format!("{bad_signatures} frames came with wrong signatures: check the line, its rate and frame")
+                format!("{bad_signatures} frames with wrong signatures arrived: check the line, its rate and frame")
             }
             ReceiveStats { malformed: malformed @ 1.., .. } => {
-                format!("{malformed} packets came that are too short or make no sense: what listens there?")
+                format!("{malformed} packets arrived that are too short or invalid: what listens there?")
             }
             ReceiveStats { stray_replies: strays @ 1.., .. } => {
-                format!("{strays} answers came to what was not asked (other numbers or offsets): does something else use the logger?")
+                format!("{strays} replies with other numbers or offsets arrived: does another program use the logger?")
             }
             ReceiveStats { junk_bytes: junk @ 1.., .. } => {
-                format!("{junk} bytes came that are not PakBus: what listens there?")
+                format!("{junk} bytes arrived that are not PakBus: what listens there?")
             }
             ReceiveStats { own_packets: 1.., .. } => {
-                "what was asked came back: is there a plug or an echo instead of a logger?".to_owned()
+                "the request itself returned: is there a plug or an echo instead of a logger?".to_owned()
             }
-            _ => "nothing came: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check \
+            _ => "nothing arrived: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check \
                   --timeout, too"
                 .to_owned(),
         };
-        format!("no answer from PakBus address {node} in {tries}; {what}")
+        format!("no reply from PakBus address {node} in {tries}; {what}")
     }
 }

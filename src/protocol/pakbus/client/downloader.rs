@@ -107,7 +107,7 @@ impl Downloader {
             let place = self.job.progress_text();
             let again = match self.reopen_attempts {
                 0 => String::new(),
-                attempts => format!(", and opened anew in vain ({attempts} times without getting further)"),
+                attempts => format!(", and opened again {attempts} times without progress"),
             };
             self.fail(format!("the connection was lost {place}{again}; see --reconnects"));
             return;
@@ -133,7 +133,7 @@ impl Downloader {
                     return;
                 }
                 Err(TrySendError::Disconnected(_)) => {
-                    return self.fail(format!("what comes cannot be kept, {}", self.job.progress_text()));
+                    return self.fail(format!("the content cannot be saved, {}", self.job.progress_text()));
                 }
             }
         }

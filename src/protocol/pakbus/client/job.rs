@@ -227,7 +227,7 @@ impl DownloadJob {
                     DownloadStage::Program => self.begin_list(),
                     DownloadStage::StationName(_) => self.begin_table(""),
                     DownloadStage::List { name: DIRECTORY_FILE, .. } => self.begin_file(None, conversation),
-                    _ => return Err(format!("the logger says {}: {why}", self.progress_text())),
+                    _ => return Err(format!("the logger reports {}: {why}", self.progress_text())),
                 }
                 return Ok(false);
             }
@@ -265,7 +265,7 @@ impl DownloadJob {
                     self.begin_file(None, conversation);
                     Ok(false)
                 }
-                _ => Err(format!("{}: the logger says: {code}", fetch.name)),
+                _ => Err(format!("{}: the logger reports: {code}", fetch.name)),
             },
             (LoggerReply::Collect(Ok(body)), _) => {
                 let DownloadStage::Table(collection) = &mut self.stage else { return Ok(false) };
@@ -275,11 +275,11 @@ impl DownloadJob {
                 self.write_records()
             }
             (LoggerReply::Collect(Err(ReplyCode::OTHER_DEFINITION)), _) => Err(format!(
-                "the definition of table {} has changed: download it anew",
+                "the definition of table {} has changed: download it again",
                 self.options.target.name()
             )),
             (LoggerReply::Collect(Err(code)), _) => {
-                Err(format!("{}: the logger says: {code}", self.options.target.name()))
+                Err(format!("{}: the logger reports: {code}", self.options.target.name()))
             }
             (LoggerReply::Settings(settings), _) => {
                 let setting = settings.ok().and_then(|settings| settings.settings.into_iter().next());

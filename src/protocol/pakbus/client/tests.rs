@@ -264,7 +264,7 @@ fn a_denied_clock_read_is_reported() {
         run(LoggerConfig { security_code: 77, ..file_device(0) }, &spec("mem://logger", "latency", &[]));
     assert!(
         incomplete_reason(&got.case)
-            .ends_with("permission denied: the logger wants another security code (--security)")
+            .ends_with("permission denied: the logger requires another security code (--security)")
     );
     let spec = CaseSpec { count: Some(Count(9)), ..spec("mem://logger", "latency", &[("security", "77")]) };
     assert!(run(LoggerConfig { security_code: 77, ..file_device(0) }, &spec).0.case.complete);
@@ -286,11 +286,11 @@ fn refusals_are_reported_in_one_line() {
         said(file_device(9), &[("file", "CPU:nothing.dat")]),
         said(file_device(9), &[("table", "Wind")]),
     ].join("\n"), @r"
-    not measured as planned: mem://logger: no answer from PakBus address 7 in 4 tries; nothing came: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check --timeout, too
-    not measured as planned: mem://logger: permission denied: the logger wants another security code (--security)
-    not measured as planned: mem://logger: permission denied: the logger wants another security code (--security)
-    not measured as planned: mem://logger: CPU:nothing.dat: the logger says: invalid file name
-    not measured as planned: mem://logger: there is no table 'Wind' (the logger has: Status, Bench)
+    not measured as planned: mem://logger: no reply from PakBus address 7 in 4 tries; nothing arrived: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check --timeout, too
+    not measured as planned: mem://logger: permission denied: the logger requires another security code (--security)
+    not measured as planned: mem://logger: permission denied: the logger requires another security code (--security)
+    not measured as planned: mem://logger: CPU:nothing.dat: the logger reports: invalid file name
+    not measured as planned: mem://logger: unknown table 'Wind' (the logger has: Status, Bench)
     ");
     let got = download(locked(), "mem://logger", &[("file", FILE), ("security", "77")]);
     assert!(got.case.complete);
@@ -316,15 +316,15 @@ fn an_invalid_case_is_refused() {
         said(CaseSpec { size: Some(OneOrMany::One(Bytes(9))), ..spec("tcp://box", "latency", &[]) }),
         said(spec("udp://box", "download", &[("file", FILE)])),
     ].join("\n"), @r"
-    peer pakbus: say what to download (--file CPU:data.dat, or --table NAME)
-    peer pakbus: either a file or a table, not both
-    peer pakbus: file '' is no name of a logger: at most 64 letters of Latin-1
-    peer pakbus: node '4095' is not a number from 1 to 4094
-    peer pakbus: window '0' is not a number from 1 to 255
-    peer pakbus: format 'xls' is neither csv nor toa5
-    peer pakbus: a piece of 992 bytes is too large: use a --size of at most 991
-    peer pakbus: a logger has one connection for a client (leave out --parallel)
-    peer pakbus: the size is that of a question for the time (24 bytes), not 9: leave it out
+    protocol pakbus: nothing to download: use --file CPU:data.dat or --table NAME
+    protocol pakbus: a file and a table: use one of them
+    protocol pakbus: file '' is not a name of a logger: use at most 64 letters of Latin-1
+    protocol pakbus: node '4095' is not a number from 1 to 4094
+    protocol pakbus: window '0' is not a number from 1 to 255
+    protocol pakbus: format 'xls' is neither csv nor toa5
+    protocol pakbus: a chunk of 992 bytes is too large: use a --size of at most 991
+    protocol pakbus: a logger has one connection for a client: leave out --parallel
+    protocol pakbus: the size is that of a clock request (24 bytes), not 9: leave it out
     udp://box: a logger needs a stream, like TCP, and on lines
     ");
 }
