@@ -100,7 +100,7 @@ fn netem_delays_outgoing_traffic_and_is_removed() {
     );
     assert!(lines[2].starts_with("qdisc pfifo ") && lines.len() == 3, "queues of others stay: {lines:?}");
     let complaints: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error")).collect();
-    assert!(complaints[0].starts_with("error: lo: 'lab shaper' has shaped it already: "), "{}", ended.stderr);
+    assert!(complaints[0].starts_with("error: lo: 'lab shaper' already shapes it: "), "{}", ended.stderr);
     assert!(
         complaints[1].ends_with(": another program has installed a queue there. Remove it first"),
         "{}",

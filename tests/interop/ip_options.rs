@@ -193,7 +193,7 @@ fn families_and_addresses_are_chosen() {
     let said = ended.stdout.split("\n---\n").zip(lines).map(|(said, line)| {
         if let Some(error) = said.lines().find(|line| line.starts_with("error: ")) {
             // The rest of the line depends on the host.
-            let error = [": this host has ", " (known"]
+            let error = [". Its interfaces: ", " (known"]
                 .iter()
                 .fold(error, |error, end| error.split(end).next().unwrap());
             return format!("{line}\n  {error}");

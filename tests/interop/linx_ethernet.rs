@@ -114,7 +114,7 @@ fn a_missing_node_and_a_missing_device_are_one_line_each() {
     let joined = Joined::new();
     let (status, _, errors) = joined.run("latency URL -n 1 --quiet --timeout 1s");
     assert_eq!((status, errors.lines().count()), (Some(2), 1), "{errors}");
-    assert!(errors.contains("no LINX node answered"), "{errors}");
+    assert!(errors.contains("no LINX node replied"), "{errors}");
     let (status, _, errors) = joined.run("latency linx+eth://eth77/02:00:00:00:00:01/server -n 1 --quiet");
     assert_eq!((status, errors.lines().count()), (Some(2), 1), "{errors}");
     assert!(errors.contains("no network device 'eth77'"), "{errors}");
@@ -139,7 +139,7 @@ fn a_node_of_another_version_is_one_line() {
     let (status, _, errors) = joined.run("latency URL -n 1 --quiet --timeout 10s");
     assert_eq!((status, errors.lines().count()), (Some(2), 1), "{errors}");
     assert!(
-        errors.contains("speaks version 2 of the LINX Ethernet connection manager, we speak 3"),
+        errors.contains("uses version 2 of the LINX Ethernet connection manager, linkgauge uses 3"),
         "{errors}"
     );
 }

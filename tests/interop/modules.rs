@@ -174,7 +174,7 @@ const NODES: &str = "
     on a linkgauge latency tipc://7100:99 --count 5
     on a linkgauge latency tipc://7100:1 --peer linkgauge -n 1M --rate 100/s --warm-up 0 --timeout 5s -q --json - & run=$!
     sleep 4; on a tipc bearer disable media udp name u; wait $run; echo down: $? >&2
-    linkgauge doctor";
+    echo ====; linkgauge doctor --all";
 
 /// The fragments that went over a link, from its statistics.
 fn fragments_and_messages(statistics: &str) -> [u64; 2] {
@@ -191,8 +191,7 @@ fn nodes_reach_each_other_over_bearers() {
     let modules = "tipc,veth,sch_ingress,cls_u32,act_pedit,act_csum";
     let ended = guest(modules, "ip,tc,tipc", NODES);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    let (documents, doctor) =
-        ended.stdout.split_once("This host").unwrap_or_else(|| panic!("{}", ended.stderr));
+    let (documents, doctor) = ended.stdout.split_once("====").unwrap_or_else(|| panic!("{}", ended.stderr));
     // The namespace in which all this began has no bearer.
     assert!(doctor.contains("try: sudo tipc bearer enable media eth device eth0"), "{doctor}");
     let runs = runs(documents, &ended.stderr);
@@ -260,7 +259,7 @@ fn a_missing_module_is_reported_with_its_remedy() {
         "l2cap://00:1A:7D:DA:71:13/4097",
     ];
     let script = urls.map(|url| format!("linkgauge latency {url} --count 1")).join("; ")
-        + "; linkgauge doctor; exit 0";
+        + "; linkgauge doctor --all; exit 0";
     let ended = guest("", "", &script);
     for (url, module) in urls.iter().zip(["sctp", "vsock_loopback", "tipc", "rfcomm", "rfcomm", "bluetooth"])
     {
@@ -289,7 +288,7 @@ const RADIOLESS: &str = "
     linkgauge latency rfcomm://$far/7?$near --peer echo -n 1M --timeout 2s $json & run=$!
     sleep 3; hciconfig hci1 down; wait $run; echo down: $? >&2
     linkgauge latency rfcomm://$far/7?$near -n 1; echo refused: $? >&2
-    linkgauge doctor >&2
+    linkgauge doctor --all >&2
     kill -INT $own $echoes && wait $own && wait $echoes";
 
 #[test]
@@ -312,8 +311,8 @@ fn bluetooth_is_measured() {
     for line in [
         "connect: no server uses channel 9 there",
         "connect: no server uses PSM 4321 there. Check that the server runs",
-        "this link carries one connection at a time, and a session needs two: use --protocol echo",
-        "a session needs messages of 16.38 kB and more, here they end at 672 bytes",
+        "a session needs two connections, and this link allows one at a time: use --protocol echo",
+        "a session needs messages of 16.38 kB and more, and this link allows 672 bytes",
         "this host has no adapter hci7: 'bluetoothctl list'",
         "the device does not reply. Check that it is on and in reach, and that the adapter is up",
         "no device is paired",

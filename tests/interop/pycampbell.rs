@@ -184,5 +184,5 @@ fn pycampbellcr1000_over_a_serial_line() {
     assert_eq!(logger.process.wait().code(), Some(2));
     let mut said = String::new();
     logger.process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains(&url) && said.contains("no line is left"), "{said}");
+    assert!(said.contains(&url) && said.contains("all lines have failed"), "{said}");
 }

@@ -83,7 +83,7 @@ fn a_run_reports_its_radio() {
         assert_eq!(message(said, "Power save:"), if saves { "on" } else { "off" });
         assert_eq!(radio["power_save"], saves);
         assert_eq!(codes(case).contains(&"wifi_power_save"), saves, "{case}");
-        assert_eq!(said.contains("try: sudo iw dev wlan1 set power_save off"), saves, "{said}");
+        assert_eq!(said.contains("Try: sudo iw dev wlan1 set power_save off"), saves, "{said}");
     }
     assert_eq!(ad_hoc["effective"]["interface"]["radio"].get("power_save"), None);
 }
