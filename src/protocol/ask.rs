@@ -37,6 +37,7 @@ pub const PROTOCOL: Protocol = Protocol {
         ("expect", "bytes that the reply must contain, or it counts as corrupt"),
     ],
     sizes: &[],
+    is_measured_whole: false,
     prepare_case,
     connect,
     serve: None,

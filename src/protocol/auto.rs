@@ -26,6 +26,7 @@ pub static UNDETECTED: Protocol = Protocol {
     ],
     options: &[],
     sizes: &[],
+    is_measured_whole: false,
     prepare_case: ACCEPT_CASE,
     connect: |case, context| (detect(&case.endpoints[0], context.dialer)?.connect)(case, context),
     serve: None,

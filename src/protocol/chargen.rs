@@ -28,6 +28,7 @@ pub const PROTOCOL: Protocol = Protocol {
     workloads: &[("throughput", &[Direction::Receive]), ("latency", &[Direction::Loop])],
     options: &[],
     sizes: &[],
+    is_measured_whole: false,
     prepare_case: |case, caps| match (case.workload.is_round_trip, caps.framing) {
         (true, Framing::Message) | (false, Framing::Stream) => Ok(()),
         (true, _) => Err(format!(

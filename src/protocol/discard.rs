@@ -22,6 +22,7 @@ pub const PROTOCOL: Protocol = Protocol {
     workloads: &[("throughput", &[Direction::Send])],
     options: &[],
     sizes: &[],
+    is_measured_whole: false,
     prepare_case,
     connect,
     serve: Some(|_| Arc::new(DiscardService)),

@@ -23,6 +23,7 @@ pub const PROTOCOL: Protocol = Protocol {
     workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Loop])],
     options: &[],
     sizes: &[],
+    is_measured_whole: false,
     prepare_case: ACCEPT_CASE,
     connect,
     serve: Some(|facts| Arc::new(EchoService { idle_timeout: Duration::from_secs(facts.limits.idle_s) })),

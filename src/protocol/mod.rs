@@ -69,6 +69,8 @@ pub struct Protocol {
     pub options: &'static [(&'static str, &'static str)],
     /// Default message sizes, one case each; empty means the default of the workload.
     pub sizes: &'static [u32],
+    /// A measurement is one test of the server, with a start and an end of its own: it is not split into repetitions.
+    pub is_measured_whole: bool,
     /// Completes a case before it runs.
     pub prepare_case: PrepareCase,
     /// Opens the links of a case and makes its flows.

@@ -28,6 +28,7 @@ pub const PROTOCOL: Protocol = Protocol {
     workloads: &[("latency", &[Direction::Loop])],
     options: &[],
     sizes: &[],
+    is_measured_whole: false,
     prepare_case: |case, _| match *case.message_bytes.get_or_insert(HEADER_BYTES as u32) as usize {
         HEADER_BYTES.. => Ok(()),
         bytes => Err(format!(

@@ -47,8 +47,7 @@ impl CheckedPlan {
 
 /// The number of repetitions of a case, or why there is one only.
 fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
-    // A protocol with sizes of its own measures in rounds, in whole seconds.
-    if !case.workload.has_repetitions || !case.protocol.sizes.is_empty() {
+    if !case.workload.has_repetitions || case.protocol.is_measured_whole {
         return Err("workload and protocol are measured as a whole");
     }
     let may_disturb = |caps: &Caps| caps.is_serial_device() || caps.link_rate.is_some();

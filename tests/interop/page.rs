@@ -140,8 +140,8 @@ fn runs_share_charts() {
     let nine = [vec!["report"], vec![json.as_str(); 9], vec!["--html", &page]].concat();
     let (nine, junit) = (program::run(&nine), program::run(&["report", &json, &json, "--format", "junit"]));
     assert_eq!((nine.status, junit.status), (Some(2), Some(2)));
-    assert!(nine.stderr.contains("a page can tell 8 apart"), "{}", nine.stderr);
-    assert!(junit.stderr.contains("JUnit XML is of one run"), "{}", junit.stderr);
+    assert!(nine.stderr.contains("a page overlays at most 8 runs"), "{}", nine.stderr);
+    assert!(junit.stderr.contains("JUnit XML holds one run"), "{}", junit.stderr);
     let csv = program::run(&["report", &json, &json, "--format", "csv"]).stdout;
     assert_eq!(csv.matches("run,started,").count(), 1, "one head: {csv}");
 }

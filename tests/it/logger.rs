@@ -54,7 +54,7 @@ fn invalid_options_are_one_line() {
         (&["--queue", "0"], &["queue", "255"]),
         (&["--max-packet", "1k", "--max-packet", "2000"], &["max-packet"]),
         (&["--max-packet", "2000"], &["2000", "1000"]),
-        (&["--listen", "udp://127.0.0.1"], &["udp://127.0.0.1", "streams"]),
+        (&["--listen", "udp://127.0.0.1"], &["udp://127.0.0.1", "needs a stream"]),
         (&["--listen", &taken], &[&taken, "another program"]),
         (&["--serial", "/nowhere/tty"], &["/nowhere/tty", "no such serial port"]),
         (&["--serial", "ttyS0"], &["ttyS0", "/dev/ttyS0"]),

@@ -38,6 +38,7 @@ pub const PROTOCOL: Protocol = Protocol {
     workloads: &[("throughput", &[Direction::Send, Direction::Receive, Direction::Both])],
     options: &[],
     sizes: &[],
+    is_measured_whole: true,
     prepare_case,
     connect,
     serve: Some(server::new_service),

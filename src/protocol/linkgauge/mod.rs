@@ -42,6 +42,7 @@ pub const PROTOCOL: Protocol = Protocol {
     ],
     options: &[],
     sizes: &[],
+    is_measured_whole: false,
     prepare_case,
     connect,
     serve: Some(server::new_service),

@@ -40,6 +40,7 @@ pub const PROTOCOL: Protocol = Protocol {
         ("burst", "signals of one burst, 1 to 1M (40); over Ethernet no more than a real node queues"),
     ],
     sizes: &[],
+    is_measured_whole: false,
     prepare_case,
     connect,
     serve: Some(|_| Arc::new(server::BmarkService)),

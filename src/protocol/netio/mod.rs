@@ -47,6 +47,7 @@ pub const PROTOCOL: Protocol = Protocol {
         "a (NETIO up to 1.14, send only), b (1.15 to 1.22, from a little-endian machine), c (from 1.23, the default)",
     )],
     sizes: &BLOCK_SIZES,
+    is_measured_whole: true,
     prepare_case,
     connect,
     serve: Some(server::new_service),

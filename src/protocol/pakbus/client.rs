@@ -46,6 +46,7 @@ pub const PROTOCOL: Protocol = Protocol {
         ("reconnects", "times that a lost link is opened again without progress, 0 to 1000 (10)"),
     ],
     sizes: &[],
+    is_measured_whole: false,
     prepare_case,
     connect,
     serve: None,

@@ -44,6 +44,7 @@ pub const PROTOCOL: Protocol = Protocol {
         "true: packets are signed with the token, and others are ignored (false)",
     )],
     sizes: &[],
+    is_measured_whole: false,
     prepare_case: |case, caps| prepare_case(case, caps, StampVariant::Stamp),
     connect: |case, near| connect(case, near, StampVariant::Stamp),
     serve: Some(|facts| reflector::new_service(facts, StampVariant::Stamp)),

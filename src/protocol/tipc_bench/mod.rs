@@ -30,6 +30,7 @@ pub const PROTOCOL: Protocol = Protocol {
     workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Send])],
     options: &[],
     sizes: &[],
+    is_measured_whole: true,
     prepare_case,
     connect,
     serve: Some(server::new_service),
