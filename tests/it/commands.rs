@@ -30,7 +30,7 @@ fn demo_measures_every_transport() {
     assert!(output.status.success(), "{table}\n{message}");
     assert!(message.contains("all links are inside this machine"), "{message}");
     assert!(message.contains("linkgauge-demo.json") && message.contains("report.html"), "{message}");
-    assert!(table.starts_with("Fastest round trip ") && table.contains(", highest rate "), "{table}");
+    assert!(table.lines().next().is_some_and(|line| line.contains(" links measured in ")), "{table}");
     assert!(table.lines().count() + message.lines().count() <= 25, "{table}{message}");
     assert!(!table.contains('\u{1b}') && !message.contains('\u{1b}'));
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");

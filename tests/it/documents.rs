@@ -279,8 +279,9 @@ fn markdown() -> Vec<PathBuf> {
 }
 
 #[test]
-fn readme_links_every_document_once() {
+fn readme_is_short_and_links_every_document_once() {
     let readme = document("README.md");
+    assert!(readme.lines().count() <= 120, "README.md has {} lines", readme.lines().count());
     let (_, more) = readme.split_once("\n## More\n").unwrap();
     for path in markdown().into_iter().filter(|path| path.parent().unwrap().ends_with("docs")) {
         let link = format!("](docs/{})", path.file_name().unwrap().display());

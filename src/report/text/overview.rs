@@ -23,7 +23,7 @@ struct LinkKind {
     rate_bps: Option<f64>,
 }
 
-/// Writes one row per kind of link, below the fastest round trip and the highest rate.
+/// Writes one row per kind of link, below the figures of the first one.
 ///
 /// # Errors
 /// If the sink fails.
@@ -52,21 +52,14 @@ pub fn write_overview(run: &Run, options: &ReportOptions, out: &mut dyn io::Writ
     out.write_all(text.as_bytes())
 }
 
+/// The number of links, and the figures of the first one.
 fn overview_answer(run: &Run, kinds: &[LinkKind]) -> String {
-    let fastest = kinds
-        .iter()
-        .filter_map(|kind| Some((kind.busy_poll_p50.into_iter().chain(kind.p50).min()?, &kind.name)))
-        .min();
-    let highest = kinds
-        .iter()
-        .filter_map(|kind| Some((kind.rate_bps?, &kind.name)))
-        .max_by(|one, other| one.0.total_cmp(&other.0));
-    let fastest =
-        fastest.map(|(time, name)| format!("Fastest round trip {} ({name})", brief_time(time as f64)));
-    let highest = highest.map(|(rate, name)| format!("highest rate {} ({name})", brief_rate(rate)));
-    let found: Vec<String> = fastest.into_iter().chain(highest).collect();
-    let found = if found.is_empty() { "Nothing was measured".to_owned() } else { found.join(", ") };
-    format!("{found}; {} in {}.", plural(run.cases.len(), "case"), format_elapsed(run))
+    let measured = format!("{} measured in {}", plural(kinds.len(), "link"), format_elapsed(run));
+    let Some(first) = kinds.first() else { return format!("{measured}.") };
+    let time =
+        first.p50.or(first.busy_poll_p50).map(|time| format!("{} round trip", brief_time(time as f64)));
+    let figures: Vec<String> = time.into_iter().chain(first.rate_bps.map(brief_rate)).collect();
+    format!("{measured}; {}: {}.", first.name, figures.join(", "))
 }
 
 /// In the order of their first case. Links without results are omitted.
@@ -131,8 +124,7 @@ mod tests {
         let mut out = Vec::new();
         write_overview(&run, &ReportOptions::default(), &mut out).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
-        Fastest round trip 13.8 µs (tcp), highest rate 41.3 Gbit/s (tcp); 11 cases in
-          42.1 s.
+        5 links measured in 42.1 s; tcp: 13.8 µs round trip, 41.3 Gbit/s.
           link               RTT p50  RTT p99  busy-poll p50         rate
           tcp                13.8 µs  23.4 µs              –  41.3 Gbit/s
           unix dgram               –        –        2.22 ms            –
