@@ -423,7 +423,7 @@ fn the_loss_of_a_killed_server_is_unknown() {
     let ended = client.ended();
     assert_eq!(ended.status, Some(2), "{}", ended.stderr);
     assert!(ended.stdout.contains("the server sent no receive report"), "{}", ended.stdout);
-    assert!(!ended.stdout.contains("loss") && !ended.stdout.contains("0 %"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("loss"), "{}", ended.stdout);
 }
 
 #[test]

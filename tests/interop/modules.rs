@@ -134,7 +134,7 @@ fn the_benchmark_of_tipcutils_runs_at_all_its_sizes() {
             assert!((rates[0] / (rates[1] * 8.0 * size as f64) - 1.0).abs() < 1e-9, "{case}");
         }
     }
-    for line in ["give --count or --volume, no time", "no benchmark of before 2014 answered there"] {
+    for line in ["use --count or --volume, no time", "no benchmark of before 2014 replied"] {
         assert!(ended.stderr.contains(line), "{line} is not in: {}", ended.stderr);
     }
 }

@@ -106,7 +106,7 @@ fn discard_of_xinetd() {
         assert!(said.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
     }
     linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer discard"))
-        .refused(&["nobody counts", "--peer linkgauge"]);
+        .refused(&["does not count datagrams", "--protocol linkgauge"]);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn auto_names_the_choices_without_a_reply() {
     for url in urls {
         let said = linkgauge(&format!("latency {url} --timeout 1s"));
         assert!(said.took < Duration::from_secs(20), "{:?}", said.took);
-        said.refused(&[&url, "nothing came back", "--peer", "linkgauge", "echo", "discard", "ask"]);
+        said.refused(&[&url, "no reply", "--protocol", "linkgauge", "echo", "discard", "ask"]);
     }
 }
 
@@ -130,14 +130,14 @@ fn auto_shows_the_first_bytes_of_another_protocol() {
     let (_xinetd, port) = xinetd("chargen");
     for scheme in ["tcp", "udp"] {
         let url = format!("{scheme}://127.0.0.1:{port}");
-        linkgauge(&format!("latency {url}")).refused(&[&url, r##"says '!"#$%&'()*"##, "--peer"]);
+        linkgauge(&format!("latency {url}")).refused(&[&url, r##"it sent '!"#$%&'()*"##, "--protocol"]);
     }
     let (_socat, url) = each_connection("SYSTEM:echo 220 mail.example ESMTP; sleep 30");
-    linkgauge(&format!("latency {url}")).refused(&[&url, "says '220 mail.example…'", "--peer"]);
+    linkgauge(&format!("latency {url}")).refused(&[&url, "it sent '220 mail.example…'", "--protocol"]);
     // A server that has read the hello can close without a reset, which would overtake its reply.
     let hello = Hello::new().bytes().len();
     let (_socat, url) = each_connection(&format!("SYSTEM:head -c {hello} >/dev/null && echo hi"));
-    linkgauge(&format!("latency {url}")).refused(&[&url, r"says 'hi\n'", "--peer"]);
+    linkgauge(&format!("latency {url}")).refused(&[&url, r"it sent 'hi\n'", "--protocol"]);
 }
 
 #[test]

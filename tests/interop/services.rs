@@ -111,7 +111,7 @@ fn chargen_of_xinetd() {
     assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (40, 40));
     assert!(said.count("received") >= 10, "{}", said.run);
     linkgauge(&format!("latency tcp://127.0.0.1:{port} --peer chargen"))
-        .refused(&["answers nothing on a stream"]);
+        .refused(&["replies to nothing on a stream"]);
     linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer chargen"))
         .refused(&["sends no datagrams by itself"]);
 }
