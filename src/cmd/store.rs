@@ -134,7 +134,7 @@ impl SaveFlags {
     }
 
     /// Earlier values of the headline figure of each case, oldest first; empty where the store cannot be read, or holds
-    /// none. Saving tells what is wrong with it.
+    /// none. Saving reports the error.
     pub fn earlier_values(&self, run: &Run) -> Vec<Vec<f64>> {
         let path = (!self.no_store).then(|| store_path(self.store.as_deref()).ok().flatten()).flatten();
         let path = path.filter(|path| path.exists());

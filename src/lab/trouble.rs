@@ -65,7 +65,7 @@ impl Faults {
     fn check(&self) -> Result<(), LabError> {
         let refuse = |what: &str| Err(LabError(what.to_owned()));
         if self.stall.is_some_and(|(length, period)| length >= period) {
-            return refuse("the stall is as long as its period: use a longer period, like 50ms@1s");
+            return refuse("the stall is as long as its period or longer: use a longer period, like 50ms@1s");
         }
         let is_zero = |time: Option<Duration>| time.is_some_and(|time| time.is_zero());
         if is_zero(self.poll) || is_zero(self.tick) {

@@ -480,13 +480,15 @@ pub fn link_and_target(case: &CaseResult) -> (String, String) {
 /// The protocol that needs no mention.
 const DEFAULT_PROTOCOL: &str = "linkgauge";
 
-/// The extent of a measurement: `10 runs × 1 000 requests of 64 B, 4.2 s`.
+/// The extent of a measurement: `10 runs × 1000 requests of 64 B, 4.2 s`.
 pub fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> String {
     let runs = case.repeats.len().max(1) as u64;
+    // Without a separator, at which a line could break.
+    let per_run = case.figures.counts.sent / runs;
     let size = brief_bytes(case.message_bytes.into());
     let mut words = match (requests, case.message_bytes) {
-        (Some(unit), 0) => format!("{} {unit}", format_count(case.figures.counts.sent / runs)),
-        (Some(unit), _) => format!("{} {unit} of {size}", format_count(case.figures.counts.sent / runs)),
+        (Some(unit), 0) => format!("{per_run} {unit}"),
+        (Some(unit), _) => format!("{per_run} {unit} of {size}"),
         (None, 0) => "messages".to_owned(),
         (None, _) => format!("{size} messages"),
     };

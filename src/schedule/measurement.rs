@@ -284,11 +284,11 @@ mod tests {
         let netio = Throughput::to("mem://server").protocol("netio");
         assert!(matches!(run(netio), Err(MeasureError::InvalidCase(reason)) if reason.contains("size()")));
         let Err(MeasureError::Incomplete { reason, result }) =
-            run(Latency::to("mem://nobody").protocol("echo"))
+            run(Latency::to("mem://absent").protocol("echo"))
         else {
             panic!("nothing listens there")
         };
-        assert!(reason.starts_with("mem://nobody: ") && !result.complete, "{reason}");
+        assert!(reason.starts_with("mem://absent: ") && !result.complete, "{reason}");
         dialer.cancel.store(true, Relaxed);
         assert!(matches!(run(Latency::to("mem://server")), Err(MeasureError::Interrupted { .. })));
     }

@@ -1,7 +1,7 @@
-//! The repetitions of a measurement whose number nobody asked for: its time and messages are split among them.
+//! The default repetitions of a measurement: its time and messages are split among them.
 //!
 //! A single repetition shows nothing of what the next run would be like: connections, processes and the CPUs they run on
-//! are drawn anew each time.
+//! change each time.
 
 use std::time::Duration;
 

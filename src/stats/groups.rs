@@ -1,4 +1,4 @@
-//! Values that fall into separate groups: a figure that depends on something that each repetition draws anew.
+//! Values that fall into separate groups: a figure that depends on something that differs from repetition to repetition.
 //!
 //! For: a few to some hundred repetitions. Not for: naming the cause, and not for the modes of a distribution.
 //! Source: the largest gap in proportion to the values beside it; its limits are simulated (see the tests).

@@ -19,8 +19,8 @@ const OUTLIER_SHARE: f64 = 0.1;
 /// The 95 % interval of a run's figure `value`, by the same figure of each repetition. It holds the median of many such
 /// runs, and `value`.
 ///
-/// Runs differ more than the error of their mean tells, because host and processes are not the same again: on
-/// loop-back, a new process added as much as a new connection. So a run counts as one more draw with the deviation of
+/// Runs differ more than the error of their mean suggests, because host and processes change between runs: on
+/// loopback, a new process added as much as a new connection. So a run counts as one more draw with the deviation of
 /// its repetitions. The deviation is that of the logarithms, without outliers. Where repetitions fall into groups, the
 /// interval is their range: another run may be in any of them. `None` below 6 repetitions, and if a value is not positive
 /// and finite.

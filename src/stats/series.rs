@@ -96,7 +96,7 @@ pub fn warm_up_samples(series: &[f64]) -> usize {
 /// that they do not depend on each other.
 pub fn starts_higher(series: &[f64], cut: usize) -> bool {
     let (start, rest) = series.split_at(cut);
-    // The start falls, which looks like dependence: the rest tells what that is.
+    // The start falls, which looks like dependence: the rest shows whether it is.
     let apart = samples_apart(rest.len(), residual_size(rest)).max(series.len().div_ceil(MAX_HALF_SAMPLES));
     let thinned = |part: &[f64]| part.iter().copied().step_by(apart).collect::<Vec<f64>>();
     let (start, rest) = (thinned(start), thinned(rest));

@@ -22,7 +22,7 @@ const MIN_BATCH_SAMPLES: usize = 10;
 /// Neighbouring batches with a larger correlation, in standard errors, are too short.
 const MAX_CORRELATION_SCORE: f64 = 1.0;
 
-/// A run that tells less than that does not show how long its memory is.
+/// A run with fewer does not show how long its samples depend on each other.
 const MIN_INDEPENDENT_SAMPLES: f64 = 100.0;
 
 const CONFIDENCE_LEVEL: f64 = 0.95;

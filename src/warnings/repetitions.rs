@@ -4,8 +4,7 @@ use crate::metric::Metric;
 use crate::run::{CaseResult, Warning};
 use crate::stats::{Group, separate_groups};
 
-/// Repetitions that fall into groups: something that each of them draws anew decides, as the CPUs that the system gives
-/// to both ends.
+/// Repetitions that fall into groups, for example by the CPUs that the system gives to both ends.
 pub fn groups(case: &CaseResult) -> Option<Warning> {
     let metric = Metric::headline(case);
     let values: Vec<f64> =

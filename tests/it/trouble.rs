@@ -59,7 +59,7 @@ fn wrong_faults_get_one_line() {
     for (flags, line) in [
         (
             ["--stall", "1s@1s"],
-            "error: the stall is as long as its period: use a longer period, like 50ms@1s\n",
+            "error: the stall is as long as its period or longer: use a longer period, like 50ms@1s\n",
         ),
         (["--poll", "0s"], "error: a tick of 0 s: use a time above zero, like 10ms\n"),
     ] {

@@ -60,8 +60,8 @@ pub fn await_name(name: ServiceName, within: Duration) -> Result<TipcPort, Fault
 
 fn name_timeout_fault(name: ServiceName, within: Duration) -> Fault {
     let remedy = match super::limitation() {
-        Some(limit) => format!("; on another machine? {}: {}", limit.reason, limit.remedy),
-        None => "; 'tipc link list' shows the reachable nodes".to_owned(),
+        Some(limit) => format!(" If it is on another machine: {}: {}", limit.reason, limit.remedy),
+        None => " 'tipc link list' shows the reachable nodes".to_owned(),
     };
     let within = format_duration(within);
     Fault::Other(format!("the name {name} did not appear in {within}: is its server running?{remedy}"))

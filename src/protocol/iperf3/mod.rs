@@ -416,9 +416,9 @@ impl EndpointTest {
         let elapsed = local_elapsed.filter(|_| omit_s == 0).or_else(|| {
             // The server's own time includes the wait for the end state after the last byte. Servers before 3.2 report
             // no time.
-            let told = Duration::try_from_secs_f64(told.seconds).ok().filter(|told| !told.is_zero());
-            let told = told.map(|told| told.saturating_sub(time(last, control.ended_at).unwrap_or_default()));
-            told.or(local_elapsed)
+            let reported = Duration::try_from_secs_f64(told.seconds).ok().filter(|time| !time.is_zero());
+            let wait = time(last, control.ended_at).unwrap_or_default();
+            reported.map(|reported| reported.saturating_sub(wait)).or(local_elapsed)
         });
         FlowReport {
             bytes: told.bytes,

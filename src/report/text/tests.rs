@@ -29,7 +29,7 @@ fn summary_of_one_case() {
     ];
     insta::assert_snapshot!(runs.join("\n"), @r"
     TCP round trip to 127.0.0.1:7100: 13.8 µs median, 23.4 µs p99; no loss. 3 runs ×
-      3 333 requests of 14 B, 42.1 s
+      3333 requests of 14 B, 42.1 s
                      min       p50      mean       p90       p99       max        sd
       RTT       13.00 µs  13.82 µs  14.02 µs  14.48 µs  23.44 µs  273.7 µs  5.311 µs
       response  15.20 µs  16.17 µs  16.39 µs  16.93 µs  27.38 µs  321.0 µs  6.220 µs
@@ -41,7 +41,7 @@ fn summary_of_one_case() {
                 ends and wait by spinning
 
     UDP round trip to gauge-2.example:7100: 893 µs median, p99 not reached; 600 of
-      10 000 lost (6.00 %), 2 bytes corrupt; stopped early. 10 000 requests of 14 B,
+      10 000 lost (6.00 %), 2 bytes corrupt; stopped early. 10000 requests of 14 B,
       42.1 s
                      min       p50      mean       p90   p99       max        sd
       RTT       839.7 µs  892.9 µs  906.2 µs  935.4 µs  lost  17.71 ms  353.7 µs
