@@ -75,7 +75,7 @@ pub fn implausible_report(doubts: &[String]) -> Option<Warning> {
     Some(Warning::new(
         "implausible_report",
         format!("the server's report cannot be true and is left out: {first}{others}"),
-        "what is shown is what this client counted; check the server, and what is between, with another program",
+        "the figures are those that this client counted; check the server and the network with another program",
     ))
 }
 
@@ -91,7 +91,7 @@ fn default_rate(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "default_rate",
             format!(
-                "sent at {rate} on each connection, the default for datagrams to another host: this is no maximum"
+                "sent at {rate} on each connection, the default for datagrams to another host: it is not a maximum"
             ),
             "choose a rate, like --bit-rate 100M; --bit-rate max sends as fast as it goes",
         )
@@ -105,7 +105,7 @@ fn near_overhead(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
         Warning::new(
             "near_floor",
             format!(
-                "the median is only {times:.1} times what the instrument itself costs ({})",
+                "the median is only {times:.1} times the measurement overhead ({})",
                 format_nanoseconds(floor)
             ),
             "read it as an upper bound; nothing was subtracted",
@@ -145,7 +145,7 @@ fn slow_start(head: &[u64]) -> Option<Warning> {
     (change > MIN_NOTABLE_CHANGE && stats::starts_higher(&series, cut)).then(|| {
         Warning::new(
             "slow_start",
-            format!("the first {cut} exchanges were {:.0} % slower than the rest", 100.0 * change),
+            format!("the first {cut} round trips were {:.0} % slower than the rest", 100.0 * change),
             format!("leave them out with --warm-up {}", 2 * cut),
         )
     })
@@ -153,13 +153,13 @@ fn slow_start(head: &[u64]) -> Option<Warning> {
 
 fn cpu_saturated(case: &CaseResult) -> Option<Warning> {
     let (client, server) = case.cpu_shares().filter(|_| case.workload == "throughput")?;
-    let ends = [("near", Some(client)), ("far", server)];
+    let ends = [("client", Some(client)), ("server", server)];
     let (end, share) =
         ends.into_iter().filter_map(|(end, share)| Some((end, share?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
     (share >= SATURATED_CPU_SHARE).then(|| {
         Warning::new(
             "cpu_saturated",
-            format!("the {end} end kept its CPU busy ({:.0} % of the time)", 100.0 * share.min(1.0)),
+            format!("the {end} kept its CPU busy ({:.0} % of the time)", 100.0 * share.min(1.0)),
             "this is a limit of the machine, not of the link; try --parallel, or larger messages",
         )
     })
@@ -183,11 +183,11 @@ fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "sender_not_busy",
             format!(
-                "the sender's CPU was busy for {:.0} % of the time: a message takes what link, receiver or other \
-                 programs make it take, not what sending costs",
+                "the sender's CPU was busy for {:.0} % of the time: link, receiver or other programs limit the \
+                 rate, not the cost of sending",
                 100.0 * share
             ),
-            "for the cost of sending give both ends CPUs of their own (--pin 0,1); else it is the link's figure",
+            "to measure the cost of sending, give client and server a CPU each (--pin 0,1)",
         )
     })
 }
@@ -203,8 +203,8 @@ fn busy_poll_on_one_cpu(case: &CaseResult) -> Option<Warning> {
     (is_busy_polling && client.is_some() && client == server).then(|| {
         Warning::new(
             "spin_on_one_cpu",
-            "both ends spin on the same CPU and take it from each other",
-            "give --pin two different CPUs, or leave out --spin",
+            "client and server busy-poll on the same CPU and take it from each other",
+            "give --pin two different CPUs, or leave out --busy-poll",
         )
     })
 }
@@ -226,19 +226,19 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
     let figures = &case.figures;
     let remedy = match case.line.is_none() {
         true => {
-            "something changes or adds messages on the way, or the server does not speak this protocol: compare with \
-                 another protocol or host"
+            "the network changes or adds messages, or the server does not speak this protocol: compare with another \
+                 protocol or host"
         }
         false => {
-            "something changes bytes on the way: check flow control, baud rate and character size; with --peer ask, \
-                  also what the device answers and where its answer ends"
+            "the line or the device changes bytes: check flow control, baud rate and character size; with --protocol \
+                  ask, also the expected reply and its end"
         }
     };
     (figures.byte_errors.corrupt_bytes > 0 || figures.counts.corrupt_messages > 0).then(|| {
         Warning::new(
             "corrupt",
             format!(
-                "{} and {} came back other than expected{}",
+                "{} and {} arrived changed{}",
                 format_plural(figures.byte_errors.corrupt_bytes, "byte"),
                 format_plural(figures.counts.corrupt_messages, "message"),
                 first_defect(case, &[DefectKind::Changed])
@@ -255,12 +255,12 @@ fn lost_bytes(case: &CaseResult) -> Option<Warning> {
     }
     let what = match (lost, inserted) {
         (0, 0) => return None,
-        (lost, 0) => format!("{} did not come back", format_plural(lost, "byte")),
+        (lost, 0) => format!("{} did not return", format_plural(lost, "byte")),
         (0, inserted) => {
-            format!("{} came back that had not been sent, or came twice", format_plural(inserted, "byte"))
+            format!("{} arrived that had not been sent, or arrived twice", format_plural(inserted, "byte"))
         }
         (lost, inserted) => format!(
-            "{} did not come back, and {inserted} came that had not been sent, or twice",
+            "{} did not return, and {inserted} arrived that had not been sent, or arrived twice",
             format_plural(lost, "byte")
         ),
     };
@@ -303,8 +303,8 @@ fn beyond_line(case: &CaseResult) -> Option<Warning> {
     (sooner || faster).then(|| {
         Warning::new(
             "beyond_line",
-            "this was faster than the line can be",
-            "there is no such line (a pseudo-terminal keeps no rate), or its rate is another: check baud, data, parity, stop",
+            "the result is faster than the line can be",
+            "the port ignores its rate (a pseudo-terminal does), or its rate differs: check baud, data, parity, stop",
         )
     })
 }
@@ -317,7 +317,7 @@ fn receiver_socket_drops(case: &CaseResult) -> Option<Warning> {
             "the receiver's socket buffer was full for {} that had reached it",
             format_plural(lost, "packet")
         ),
-        "this is the receiving program's loss, not the path's: pace with --bit-rate, or a larger ?rcvbuf=",
+        "the receiving program lost them, not the network: pace with --bit-rate, or use a larger ?rcvbuf=",
     ))
 }
 
@@ -327,7 +327,7 @@ fn missed_sends(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "missed_sends",
             format!("{missed} of {} left more than one period late", format_plural(sent, "message")),
-            "the rate is higher than this machine or link bears; the response time holds the delay",
+            "the rate is higher than this machine or link supports; the response time includes the delay",
         )
     })
 }
@@ -350,11 +350,11 @@ fn line_settings_not_granted(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "line_not_granted",
             format!(
-                "asked for {} ({requested} bits a character), granted {} ({granted}); the line rate counts what was granted",
+                "requested {} ({requested} bits a character), granted {} ({granted}); the line rate uses the granted one",
                 text("line_requested"),
                 text("line_granted")
             ),
-            "ask for what the port can do; a pseudo-terminal has eight data bits and no even parity",
+            "request a setting that the port supports; a pseudo-terminal has eight data bits and no even parity",
         )
     })
 }
@@ -365,7 +365,7 @@ fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
         Warning::new(
             "usb_latency_timer",
             format!("the USB adapter holds received bytes back for up to {milliseconds} ms"),
-            "?low_latency=1, or what linkgauge doctor tells",
+            "set ?low_latency=1; linkgauge doctor shows other ways",
         )
     })
 }
@@ -378,7 +378,7 @@ fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "interrupts_coalesced",
             format!(
-                "{name} {delay}: a lone message waits for its interrupt; a card that did made published round trips ten \
+                "{name} {delay}: a single message waits for its interrupt; published round trips over such a card were ten \
                  times as long"
             ),
             coalescing_remedy(name),
@@ -407,9 +407,9 @@ pub fn coalescing_remedy(name: &str) -> String {
 fn record_numbers(case: &CaseResult) -> Option<Warning> {
     let records = case.figures.records.as_ref()?;
     let counted = [
-        (records.missing, "are missing"),
-        (records.repeated, "came again"),
-        (records.out_of_order, "came out of order"),
+        (records.missing, "missing"),
+        (records.repeated, "repeated"),
+        (records.out_of_order, "out of order"),
     ];
     let counted = counted.into_iter().filter(|(count, _)| *count > 0);
     let counted: Vec<String> = counted.map(|(count, what)| format!("{count} {what}")).collect();
@@ -422,8 +422,8 @@ fn record_numbers(case: &CaseResult) -> Option<Warning> {
     (!counted.is_empty()).then(|| {
         Warning::new(
             "record_numbers",
-            format!("of the records, by their numbers, {}: {}", counted.join(", "), listed.join(", ")),
-            "the logger left them out, or its table was full and the oldest are gone: download again, or more often",
+            format!("records by their numbers: {}; the first: {}", counted.join(", "), listed.join(", ")),
+            "the logger omitted them, or its table was full and it overwrote the oldest: download again, or more often",
         )
     })
 }
@@ -435,7 +435,7 @@ fn window_reduced(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "window_reduced",
             format!(
-                "the far end did not bear {requested} requests at once ({refusals} refused, {retransmissions} sent again): {window} at the end"
+                "the server did not accept {requested} requests at once ({refusals} refused, {retransmissions} sent again): {window} at the end"
             ),
             format!("--window {window}"),
         )
@@ -449,7 +449,7 @@ fn requests_repeated(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "asked_again",
             format!("{} had to be sent again", format_plural(again, "request")),
-            "requests or answers are lost or late: check the line, and whether --timeout is above the slowest answer",
+            "requests or replies are lost or late: check the line, and that --timeout is longer than the slowest reply",
         )
     })
 }
@@ -461,8 +461,8 @@ fn reconnected(case: &CaseResult) -> Option<Warning> {
     }
     Some(Warning::new(
         "reconnected",
-        format!("the link was lost and opened anew, times: {times}; the download went on where it was"),
-        "the time without a link is in the rate: look for who closes it",
+        format!("the link was lost and reopened {}; the download continued", format_plural(times, "time")),
+        "the rate includes the time without a link: find out which side closes it",
     ))
 }
 
@@ -470,7 +470,7 @@ fn emulated(case: &CaseResult) -> Option<Warning> {
     (case.effective.get("emulated").and_then(Value::as_bool) == Some(true)).then(|| {
         Warning::new(
             "emulated",
-            "the logger is an emulation made of software: this shows the protocol and the link, not a product",
+            "the logger is emulated: the figures show the protocol and the link, not a product",
             "give the URL of a real logger",
         )
     })
@@ -502,7 +502,7 @@ fn wifi_power_save(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "wifi_power_save",
             format!(
-                "{name} sleeps between messages: what comes then waits for the next beacon, 100 ms and more"
+                "{name} sleeps between messages: messages that arrive then wait for the next beacon, 100 ms and more"
             ),
             format!("sudo iw dev {name} set power_save off"),
         )
@@ -531,12 +531,12 @@ fn weak_signal(got: &Map<String, Value>) -> Option<Warning> {
     let wifi = wifi.map(|dbm| format!("{} receives {dbm} dBm", interface_name(got)));
     let bluetooth = || {
         let below = got.get("rssi_db").and_then(Value::as_i64).filter(|&db| db < WEAK_BLUETOOTH_SIGNAL_DB)?;
-        Some(format!("the Bluetooth signal is {} dB below the range that its controller aims at", -below))
+        Some(format!("the Bluetooth signal is {} dB below the preferred range of its controller", -below))
     };
     wifi.or_else(bluetooth).map(|text| {
         Warning::new(
             "weak_signal",
-            format!("{text}: frames get lost and are sent again"),
+            format!("{text}: frames are lost and sent again"),
             "move the two closer together, away from metal and walls",
         )
     })
@@ -553,7 +553,7 @@ pub fn host_warnings(facts: &Map<String, Value>) -> Vec<Warning> {
         warnings.push(Warning::new(
             "slow_clock",
             format!("the clock source is {}: reading it costs a system call", text("clock_source")),
-            "linkgauge doctor tells how to change it",
+            "linkgauge doctor shows how to change it",
         ));
     }
     if facts.get("emulated_cpu").and_then(Value::as_bool) == Some(true) {
@@ -578,7 +578,7 @@ pub fn raw_file_warning(finished: std::io::Result<u64>) -> Option<Warning> {
         Err(error) => Some(Warning::new(
             "raw_incomplete",
             format!("the raw file could not be written: {error}"),
-            "free some space; the figures are not affected",
+            "free some disk space; the figures are not affected",
         )),
     }
 }
@@ -687,9 +687,9 @@ mod tests {
             "power_save": true, "frequency_mhz": 2437, "channel": 6, "signal_dbm": -71, "bluetooth_adapter": true,
         });
         insta::assert_snapshot!(radio_warnings(radio(worst)).join("\n"), @r"
-        wifi_power_save: wlan0 sleeps between messages: what comes then waits for the next beacon, 100 ms and more (sudo iw dev wlan0 set power_save off)
+        wifi_power_save: wlan0 sleeps between messages: messages that arrive then wait for the next beacon, 100 ms and more (sudo iw dev wlan0 set power_save off)
         wifi_band_2_4_ghz: wlan0 is on channel 6 at 2.4 GHz, where the Bluetooth adapter of this host and neighbours send as well (use a network at 5 or 6 GHz, or switch Bluetooth off meanwhile: rfkill block bluetooth)
-        weak_signal: wlan0 receives -71 dBm: frames get lost and are sent again (move the two closer together, away from metal and walls)
+        weak_signal: wlan0 receives -71 dBm: frames are lost and sent again (move the two closer together, away from metal and walls)
         ");
         let good = serde_json::json!({ "power_save": false, "frequency_mhz": 5180, "signal_dbm": -70 });
         assert!(radio_warnings(radio(good)).is_empty() && radio_warnings(serde_json::json!({})).is_empty());

@@ -214,8 +214,8 @@ pub fn full() -> Run {
     let near_floor = || {
         Warning::new(
             "near-floor",
-            "the median is within 20 times of what the same exchange costs without a link (1.9 µs)",
-            "read it as an upper bound, or pin both ends and wait by spinning",
+            "the median is within 20 times the measurement overhead (1.9 µs)",
+            "read it as an upper bound, or pin both ends and busy-poll",
         )
     };
     let tcp = "tcp://127.0.0.1:7100";
@@ -277,7 +277,7 @@ pub fn full() -> Run {
     distribution_.percentiles.insert("p99.9".to_owned(), None);
     lossy.warnings = vec![Warning::new(
         "socket-drops",
-        "100 answers were dropped by the receiving socket, not by the path",
+        "the receiving socket dropped 100 replies; the network lost none of them",
         "raise the receive buffer: ?receive_buffer=4Mi",
     )];
 

@@ -291,18 +291,18 @@ pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
         None => format!("at most {}", format_nanoseconds(times.max as f64)),
     };
     let lost = match (ways.forward_lost, ways.reverse_lost) {
-        (Some(there), Some(back)) if there + back > 0 => {
+        (Some(forward), Some(reverse)) if forward + reverse > 0 => {
             format!(
-                " Lost: {} on the way there, {} on the way back.",
-                format_count(there),
-                format_count(back)
+                " Lost: {} forward, {} in reverse.",
+                format_count(forward),
+                format_count(reverse)
             )
         }
         _ => String::new(),
     };
     Some(format!(
-        "of the round trip the far end took {} and the way {}. Above its shortest the way there was {}, the way back {}. \
-         One way at p50: there {}, back {}.{lost}",
+        "of the round trip the server took {} and the network {}. Above the shortest, the forward delay was {}, the \
+         reverse delay {}. One way at p50: forward {}, reverse {}.{lost}",
         of(&ways.turnaround_ns, "p50"),
         of(&ways.path_ns, "p50"),
         of(&ways.forward_variation_ns, "p99"),
@@ -360,8 +360,8 @@ pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
 }
 
 /// Explains the fit lines.
-pub const FIT_NOTE: &str = "fit: time of a message (a latency's median) = its own + size ÷ rate; half: the size that gets half of it; last: \
-     between the two largest sizes, =: of what the line can carry. linkgauge explain tells more.";
+pub const FIT_NOTE: &str = "fit: time of a message (of a latency: the median) = overhead + size ÷ rate; half: the size with half of that rate; \
+     last: between the two largest sizes, =: share of the line rate. linkgauge explain shows more.";
 
 /// A line for each fit with cases among these: `fit 4–7: 21.21 µs + size ÷ 91.64 MB/s …`.
 pub fn fit_lines(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
@@ -543,7 +543,7 @@ mod tests {
     #[test]
     fn remote_host_is_named_when_known() {
         let mut run = sample_runs::full();
-        assert_eq!(host_names(&run), Some("gauge-1".to_owned()), "several far ends, one environment");
+        assert_eq!(host_names(&run), Some("gauge-1".to_owned()), "several servers, one environment");
         run.cases.truncate(1);
         assert_eq!(host_and_date(&run), "gauge-1 → gauge-2 · 2026-11-20 10:00 UTC");
         run.environment.server = run.environment.client.clone();
@@ -570,7 +570,7 @@ mod tests {
 
     #[test]
     fn one_way_delays_are_described() {
-        insta::assert_snapshot!(one_way_sentence(&sample_runs::one_way_delays().cases[0]).unwrap(), @"of the round trip the far end took 1.276 µs at p50 and the way 41.28 µs at p50. Above its shortest the way there was 4.323 µs at p99, the way back 1.440 µs at p99. One way at p50: there 20.51 µs ± 19.40 µs, back 18.91 µs ± 19.40 µs. Lost: 5 on the way there, 2 on the way back.");
+        insta::assert_snapshot!(one_way_sentence(&sample_runs::one_way_delays().cases[0]).unwrap(), @"of the round trip the server took 1.276 µs at p50 and the network 41.28 µs at p50. Above the shortest, the forward delay was 4.323 µs at p99, the reverse delay 1.440 µs at p99. One way at p50: forward 20.51 µs ± 19.40 µs, reverse 18.91 µs ± 19.40 µs. Lost: 5 forward, 2 in reverse.");
         assert_eq!(one_way_sentence(&sample_runs::full().cases[0]), None);
     }
 

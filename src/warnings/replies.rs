@@ -12,8 +12,8 @@ pub fn duplicate_replies(case: &CaseResult) -> Option<Warning> {
     (count > 0).then(|| {
         Warning::new(
             "duplicate",
-            format!("{} came more than once; each counts once", plural(count, "message")),
-            "look for what copies them: two paths to one address, a bridge without spanning tree, two servers of one name",
+            format!("{} arrived more than once; each counts once", plural(count, "message")),
+            "look for two paths to one address, a bridge without spanning tree, or two servers with one name",
         )
     })
 }
@@ -23,8 +23,8 @@ pub fn early_replies(case: &CaseResult) -> Option<Warning> {
     (count > 0).then(|| {
         Warning::new(
             "early",
-            format!("{count} of the replies came before their request had been sent: the remote does not answer what it gets"),
-            "do not trust the latencies of this case; check what answers there",
+            format!("{count} of the replies arrived before their requests were sent: the remote does not reply to the requests"),
+            "do not trust the latencies of this case; check which program replies there",
         )
     })
 }
@@ -35,8 +35,8 @@ pub fn remote_clock_set(case: &CaseResult) -> Option<Warning> {
         Warning::new(
             "remote_clock_set",
             format!(
-                "the clock of the remote was set {} during the measurement: one-way figures are of the parts between, and \
-                 its turn-around may be wrong by a step; round trips are right",
+                "the clock of the remote was set {} during the measurement: one-way figures exclude these moments, its \
+                 turnaround may be wrong by a step, and round trips are right",
                 plural(steps, "time")
             ),
             "measure again when its clock has settled: chronyc tracking, or timedatectl, at the remote",

@@ -36,9 +36,8 @@ fn summary_of_one_case() {
                 █▇    ▅                        ▂  13.00 µs … 273.7 µs (log)
       note      the machine was 40 % busy before the first case. Try: stop what else
                 runs, or repeat with --repeat 10
-      note      the median is within 20 times of what the same exchange costs
-                without a link (1.9 µs). Try: read it as an upper bound, or pin both
-                ends and wait by spinning
+      note      the median is within 20 times the measurement overhead (1.9 µs).
+                Try: read it as an upper bound, or pin both ends and busy-poll
 
     UDP round trip to gauge-2.example:7100: 893 µs median, p99 not reached; 600 of
       10 000 lost (6.00 %), 2 bytes corrupt; stopped early. 10000 requests of 14 B,
@@ -48,8 +47,8 @@ fn summary_of_one_case() {
                 █▇    ▅                        ▂  839.7 µs … 17.71 ms (log)
       note      the machine was 40 % busy before the first case. Try: stop what else
                 runs, or repeat with --repeat 10
-      note      100 answers were dropped by the receiving socket, not by the path.
-                Try: raise the receive buffer: ?receive_buffer=4Mi
+      note      the receiving socket dropped 100 replies; the network lost none of
+                them. Try: raise the receive buffer: ?receive_buffer=4Mi
 
     incomplete: part of the plan was not measured
 
@@ -110,11 +109,11 @@ fn summary_of_several_cases() {
 
       note      the machine was 40 % busy before the first case. Try: stop what else
                 runs, or repeat with --repeat 10
-      note      cases 1, 2: the median is within 20 times of what the same exchange
-                costs without a link (1.9 µs). Try: read it as an upper bound, or
-                pin both ends and wait by spinning
-      note      case 3: 100 answers were dropped by the receiving socket, not by the
-                path. Try: raise the receive buffer: ?receive_buffer=4Mi
+      note      cases 1, 2: the median is within 20 times the measurement overhead
+                (1.9 µs). Try: read it as an upper bound, or pin both ends and
+                busy-poll
+      note      case 3: the receiving socket dropped 100 replies; the network lost
+                none of them. Try: raise the receive buffer: ?receive_buffer=4Mi
 
     interrupted: stopped by a signal; the figures cover the time until then
         (incomplete: case 3)
@@ -206,9 +205,9 @@ fn full_run_fits_80_columns() {
       line: time of the message on the line, one way. No round trip is shorter.
       response: from when the request was due, not from when it was sent.
       Rates are delivered payload by the receiver's clock, without headers.
-      fit: time of a message (a latency's median) = its own + size ÷ rate; half: the
-        size that gets half of it; last: between the two largest sizes, =: of what
-        the line can carry. linkgauge explain tells more.
+      fit: time of a message (of a latency: the median) = overhead + size ÷ rate;
+        half: the size with half of that rate; last: between the two largest sizes,
+        =: share of the line rate. linkgauge explain shows more.
       CPU s/GB: CPU seconds of client and server per delivered gigabyte (1000 MB).
       ±: half of the 95 % interval (its longer side), over 3 repetitions or within
         the run.
@@ -217,12 +216,12 @@ fn full_run_fits_80_columns() {
     warning[busy-machine]: the machine was 40 % busy before the first case
       try: stop what else runs, or repeat with --repeat 10
 
-    warning[near-floor]: cases 1, 2: the median is within 20 times of what the same
-        exchange costs without a link (1.9 µs)
-      try: read it as an upper bound, or pin both ends and wait by spinning
+    warning[near-floor]: cases 1, 2: the median is within 20 times the measurement
+        overhead (1.9 µs)
+      try: read it as an upper bound, or pin both ends and busy-poll
 
-    warning[socket-drops]: case 3: 100 answers were dropped by the receiving socket,
-        not by the path
+    warning[socket-drops]: case 3: the receiving socket dropped 100 replies; the
+        network lost none of them
       try: raise the receive buffer: ?receive_buffer=4Mi
 
     interrupted: stopped by a signal; the figures cover the time until then
@@ -249,9 +248,9 @@ fn a_sweep_of_messages() {
       Rates are delivered payload by the receiver's clock, without headers.
       a message: time per message, by the receiver's clock.
       CPU: CPU use of client + server.
-      fit: time of a message (a latency's median) = its own + size ÷ rate; half: the
-        size that gets half of it; last: between the two largest sizes, =: of what
-        the line can carry. linkgauge explain tells more.
+      fit: time of a message (of a latency: the median) = overhead + size ÷ rate;
+        half: the size with half of that rate; last: between the two largest sizes,
+        =: share of the line rate. linkgauge explain shows more.
       CPU s/GB: CPU seconds of client and server per delivered gigabyte (1000 MB).
       ±: half of the 95 % interval (its longer side), within the run.
     ");
@@ -348,12 +347,12 @@ fn endpoints_that_do_not_fit() {
     warning[busy-machine]: the machine was 40 % busy before the first case
       try: stop what else runs, or repeat with --repeat 10
 
-    warning[near-floor]: cases 1, 2: the median is within 20 times of what the same
-        exchange costs without a link (1.9 µs)
-      try: read it as an upper bound, or pin both ends and wait by spinning
+    warning[near-floor]: cases 1, 2: the median is within 20 times the measurement
+        overhead (1.9 µs)
+      try: read it as an upper bound, or pin both ends and busy-poll
 
-    warning[socket-drops]: case 3: 100 answers were dropped by the receiving socket,
-        not by the path
+    warning[socket-drops]: case 3: the receiving socket dropped 100 replies; the
+        network lost none of them
       try: raise the receive buffer: ?receive_buffer=4Mi
 
     interrupted: stopped by a signal; the figures cover the time until then
