@@ -448,7 +448,7 @@ impl CaseSpec {
     fn checked_timeout(&self) -> Result<Option<Duration>, String> {
         match self.timeout {
             Some(Span(Duration::ZERO)) => {
-                Err("a time-out of 0 gives no reply any time: use 1ms or more, or leave it out".to_owned())
+                Err("a timeout of 0 leaves no time for a reply: use 1ms or more, or leave it out".to_owned())
             }
             timeout => Ok(timeout.map(|span| span.0)),
         }
@@ -558,7 +558,7 @@ mod tests {
         case 1: a Poisson schedule needs a rate: add one
         case 1: a count or volume of 0 measures nothing: use 1 or more
         case 1: too many CPUs: pin takes one for the client and one for the server
-        case 1: a time-out of 0 gives no reply any time: use 1ms or more, or leave it out
+        case 1: a timeout of 0 leaves no time for a reply: use 1ms or more, or leave it out
         case 1: an interval of 0ns is too short for a time series: use 1ms or more
         case 1: an interval of 999us is too short for a time series: use 1ms or more
         ");

@@ -388,7 +388,7 @@ fn store_error(path: &Path, what: &'static str, error: rusqlite::Error) -> Store
     }
 }
 
-/// Retries while other processes lock the store, until the time-out or a stop request.
+/// Retries while other processes lock the store, until the timeout or a stop request.
 fn retry_while_locked<T>(
     stop: &AtomicBool,
     mut done: impl FnMut() -> rusqlite::Result<T>,

@@ -17,7 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::read;
 use nl80211::{Query, RadioInterface, RadioStation, ReplyKind};
 
-/// The kernel replies at once; the time-out is for a broken driver.
+/// The kernel replies at once; the timeout is for a broken driver.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Buffer for the largest packet of the kernel: with a smaller one it would send smaller packets.

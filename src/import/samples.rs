@@ -129,7 +129,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         warnings.push(Warning::new(
             "losses_unknown",
             text,
-            "say which number stands for a time-out: --lost 999",
+            "say which number stands for a timeout: --lost 999",
         ));
     }
     let mut figures = recorder.latency_figures(&about.late_limits);

@@ -20,7 +20,7 @@ fn import_bytes(format: &str, text: &[u8], about: &ImportOptions) -> Result<Run,
     read(import_format(format).unwrap(), &mut &*text, about).map_err(|error| error.to_string())
 }
 
-/// Samples in milliseconds, 999 for a time-out.
+/// Samples in milliseconds, 999 for a timeout.
 fn import_milliseconds(text: &str) -> Run {
     let about =
         ImportOptions { unit: Some(TimeUnit::Milliseconds), lost_value: Some(999.0), ..import_options() };
@@ -29,7 +29,7 @@ fn import_milliseconds(text: &str) -> Run {
 
 #[test]
 fn sample_log_gives_the_figures_of_a_live_run() {
-    // 1 … 96 ms and four time-outs, shuffled.
+    // 1 … 96 ms and four timeouts, shuffled.
     let mut lines: Vec<String> = (0..96).map(|i| (i * 37 % 96 + 1).to_string()).collect();
     lines.splice(40..40, std::iter::repeat_n("999".to_owned(), 4));
     let run = import_milliseconds(&format!("# the study's log\n\n{}\r\n", lines.join("\n")));

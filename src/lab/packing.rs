@@ -322,7 +322,7 @@ mod tests {
         };
         let mut keep = with(b"\n", DelimiterProcess::Keep);
         assert_eq!(commit_bytes(&mut keep, b"one\ntwo\nthr", at_ms(0)), ["one\n", "two\n"]);
-        assert_eq!(keep.due_time(), Time::NEVER, "without a time-out it waits for ever");
+        assert_eq!(keep.due_time(), Time::NEVER, "without a timeout it waits for ever");
         assert_eq!(commit_bytes(&mut keep, b"ee\n", at_ms(9)), ["three\n"]);
 
         let mut strip = with(b"\r\n", DelimiterProcess::Strip);

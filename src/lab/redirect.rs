@@ -34,7 +34,7 @@ pub struct RedirectorOptions {
     pub remote: Endpoint,
     /// A symbolic link to the local port. It is removed at the end.
     pub link: Option<PathBuf>,
-    /// Time-out for opening a connection.
+    /// Timeout for opening a connection.
     pub timeout: Duration,
     /// Retry the first connection as well, not only a lost one.
     pub retry: bool,

@@ -344,7 +344,7 @@ struct RelayConnection {
     is_ended: AtomicBool,
     /// Time of the last transfer.
     last_activity: AtomicU64,
-    /// The link does not signal its end, so an idle time-out ends it.
+    /// The link does not signal its end, so an idle timeout ends it.
     ends_when_idle: bool,
 }
 

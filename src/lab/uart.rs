@@ -1,5 +1,5 @@
 //! The lab UART: pseudo-terminals that behave like a serial line. Written characters take their time on the line and
-//! return through a loop-back plug, or go to another terminal through a null modem.
+//! return through a loopback plug, or go to another terminal through a null modem.
 //!
 //! Any program can open the terminals and configure the line as on a serial port. One thread serves all ports
 //! (`engine`). State machines that are given the time model the line (`wire`, `noise`, `receive_queue`).
@@ -32,7 +32,7 @@ use noise::NoiseSource;
 /// The other end of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortWiring {
-    /// The port itself, through a loop-back plug.
+    /// The port itself, through a loopback plug.
     Plug,
     /// A second terminal. Both terminals belong to the port.
     NullModem,
@@ -236,7 +236,7 @@ fn numbered_link(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
 
 /// Two ports with a plug. Both use flow control: without it a reader that does not get the CPU loses characters.
 pub const STAND_IN: StandIn = StandIn {
-    summary: "serial port with a loop-back plug",
+    summary: "serial port with a loopback plug",
     start: || {
         Ok(Box::new(UartStandIn(LabUarts::start(&UartOptions { ports: 2, ..UartOptions::default() })?)))
     },

@@ -30,7 +30,7 @@ pub struct Dialer {
     pub shared_resources: SharedResources,
     /// Whether links block or busy-poll, until a party tunes them.
     pub wait: WaitMode,
-    /// Time-out for opening, and for each reply of a handshake.
+    /// Timeout for opening, and for each reply of a handshake.
     pub timeout: Duration,
     /// The port of endpoints that name none; `None` if they must name one.
     pub default_port: Option<u16>,
@@ -42,7 +42,7 @@ pub struct Dialer {
 pub type OpenResult = Result<Box<dyn Link>, LinkError>;
 
 impl Dialer {
-    /// A dialer that blocks, with a time-out of 1 s and without default port.
+    /// A dialer that blocks, with a timeout of 1 s and without default port.
     pub fn new(clock: Clock) -> Dialer {
         Dialer {
             memory_network: mem::MemNetwork::new(clock.clone()),
@@ -75,7 +75,7 @@ impl Dialer {
     ///
     /// # Errors
     ///
-    /// Fails if the endpoint is invalid, if the link cannot be opened within the time-out, or after an interrupt.
+    /// Fails if the endpoint is invalid, if the link cannot be opened within the timeout, or after an interrupt.
     pub fn open(&self, endpoint: &Endpoint) -> OpenResult {
         if let Clock::Virtual(_) = self.clock {
             return self.open_here(endpoint);

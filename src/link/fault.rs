@@ -9,7 +9,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 /// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// Nothing arrived, or nothing could be sent, within the time-out.
+    /// Nothing arrived, or nothing could be sent, within the timeout.
     #[error("no reply in time")]
     TimedOut,
     /// As [`Fault::TimedOut`], on a line to a device or back to its own port.
@@ -88,7 +88,7 @@ pub(super) const VANISHED: &str = "the remote stopped replying during the run";
 
 /// Hint for a serial line without replies.
 pub const CHECK_LINE_HINT: &str =
-    ": check the loop-back plug or the device, rate, flow control, and --timeout";
+    ": check the loopback plug or the device, rate, flow control, and --timeout";
 
 fn remedy(fault: &Fault) -> &'static str {
     match fault {

@@ -329,7 +329,7 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     note("ecn", (ecn > 0 && !is_stream).then_some(ecn.into()));
 }
 
-/// The interface of the socket's own address, with its offloads. It is the loop-back interface if both ends
+/// The interface of the socket's own address, with its offloads. It is the loopback interface if both ends
 /// are on this host, whatever their addresses.
 fn connected_interface_facts(socket: &Socket) -> Option<Facts> {
     let ip = |address: std::io::Result<SockAddr>| address.ok()?.as_socket().map(|address| address.ip());
@@ -416,7 +416,7 @@ mod tests {
         let all = all_interface_facts();
         let named =
             |name: &str| all.iter().find(|facts| facts.get("interface").is_some_and(|own| own == name));
-        // The loop-back interface has no interrupts; other drivers report both values or none.
+        // The loopback interface has no interrupts; other drivers report both values or none.
         assert!(named("lo").is_some_and(|lo| !lo.contains_key("interrupt_delay_us")));
         for facts in &all {
             let both =

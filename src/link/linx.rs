@@ -86,7 +86,7 @@ pub const ETHERNET_TRANSPORT: Transport = Transport {
     open,
     listen: Some(listener::listen),
     loopback_urls: |directory| {
-        // Programs on the loop-back device receive each other's frames: the Ethernet type makes the endpoint
+        // Programs on the loopback device receive each other's frames: the Ethernet type makes the endpoint
         // as unique as the directory.
         let hash = directory.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
         vec![format!("linx+eth://lo/00:00:00:00:00:00/server?ethertype={:#x}", 0xa000 + hash % 0x5000)]

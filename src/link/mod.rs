@@ -175,7 +175,7 @@ pub struct Caps {
     pub is_device: bool,
     /// The physical line of the link, if known.
     pub link_rate: Option<LinkRate>,
-    /// Time that opening may take normally. It is the default time-out.
+    /// Time that opening may take normally. It is the default timeout.
     pub open_timeout: Duration,
     /// Where sending at full speed needs no explicit request.
     pub unpaced_scope: UnpacedScope,
@@ -208,7 +208,7 @@ impl Caps {
         unpaced_scope: UnpacedScope::Anywhere,
     };
 
-    /// A device or a loop-back plug at the end of a line. Without replies, the line is the first thing to
+    /// A device or a loopback plug at the end of a line. Without replies, the line is the first thing to
     /// check.
     pub fn is_serial_device(&self) -> bool {
         self.is_device && self.link_rate.is_some()

@@ -1,4 +1,4 @@
-//! Chooses how many datagrams to pass to the kernel at once: measured once per process on a pair of loop-back
+//! Chooses how many datagrams to pass to the kernel at once: measured once per process on a pair of loopback
 //! sockets.
 //!
 //! One thread sends and receives a run of datagrams, so the rates include the work of both ends. The rates
@@ -259,7 +259,7 @@ impl ProbePair {
     }
 }
 
-/// Loop-back delivers at once, but a softirq may be delayed on a busy machine.
+/// Loopback delivers at once, but a softirq may be delayed on a busy machine.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

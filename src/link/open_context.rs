@@ -16,7 +16,7 @@ pub struct OpenContext {
     pub memory_network: MemNetwork,
     /// What the links of this process share, as a LINX node.
     pub shared_resources: SharedResources,
-    /// Time-out for opening.
+    /// Timeout for opening.
     pub timeout: Duration,
     /// Whether the link blocks or busy-polls, until a party tunes it.
     pub wait: WaitMode,

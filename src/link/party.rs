@@ -252,7 +252,7 @@ fn tune(link: &mut dyn Link, tuning: &Tuning, clock: &Clock) -> Result<Time, Fau
 ///
 /// # Errors
 ///
-/// The fault of the party or of the link. Time-outs are not faults.
+/// The fault of the party or of the link. Timeouts are not faults.
 #[inline]
 pub fn perform_step(
     party: &mut dyn Party,

@@ -61,7 +61,7 @@ pub fn client_endpoint(listener: &Endpoint, line: &SerialSettings) -> Result<End
     format!("{}://{}?{}", TRANSPORT.scheme, listener.address(), line.endpoint_options()).parse()
 }
 
-/// Minimum time-out for a reply; longer if opening may take longer. pyserial uses the same time.
+/// Minimum timeout for a reply; longer if opening may take longer. pyserial uses the same time.
 const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A port that has sent no Telnet by then is a raw one: others send a greeting, or reply to a first offer at

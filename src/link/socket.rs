@@ -1,8 +1,8 @@
 //! A link on a socket: moves bytes through a file descriptor, for any address family. The transports open and
 //! describe the sockets.
 //!
-//! Blocking calls use the kernel's time-out (`SO_RCVTIMEO`), so that a round trip costs two system calls and
-//! no `poll`. The kernel's time-out ends up to some timer ticks late, so it is set shorter; a `poll`, which
+//! Blocking calls use the kernel's timeout (`SO_RCVTIMEO`), so that a round trip costs two system calls and
+//! no `poll`. The kernel's timeout ends up to some timer ticks late, so it is set shorter; a `poll`, which
 //! is exact, covers the rest of a wait.
 
 use std::io;
@@ -37,7 +37,7 @@ pub struct SocketLink {
     pub socket: Socket,
     /// The capabilities of the link.
     pub caps: Caps,
-    /// The clock of time-outs.
+    /// The clock of timeouts.
     pub clock: Clock,
     /// Whether the link blocks or busy-polls.
     pub wait: WaitMode,
@@ -45,7 +45,7 @@ pub struct SocketLink {
     pub read_facts: ReadFacts,
     /// Maximum size of one send operation on a stream.
     pub max_send_bytes: usize,
-    /// The receive and send time-outs that the kernel has now.
+    /// The receive and send timeouts that the kernel has now.
     kernel_timeouts: [Option<Duration>; 2],
     /// A refusal after this means that the remote has gone.
     has_received: bool,
@@ -85,7 +85,7 @@ impl SocketLink {
         if self.wait == WaitMode::BusyPoll {
             return self.busy_poll(which, within, operation);
         }
-        // A blocked sender needs no exact time-out, so it does not need the time.
+        // A blocked sender needs no exact timeout, so it does not need the time.
         let exact = within > MIN_KERNEL_TIMEOUT && matches!(which, IoDirection::Receive);
         let until = exact.then(|| self.clock.now() + within);
         let mut left = within;
@@ -149,8 +149,8 @@ impl SocketLink {
         }
     }
 
-    /// Sets the kernel's time-out to the largest power of two (in microseconds) that ends by the deadline, so
-    /// that round trips with the same time-out set it only once. The kernel's timers end up to two ticks
+    /// Sets the kernel's timeout to the largest power of two (in microseconds) that ends by the deadline, so
+    /// that round trips with the same timeout set it only once. The kernel's timers end up to two ticks
     /// late, long ones up to an eighth of their length.
     #[inline]
     fn set_kernel_timeout(&mut self, which: IoDirection, left: Duration) -> Result<Duration, Fault> {
@@ -166,7 +166,7 @@ impl SocketLink {
             IoDirection::Receive => self.socket.set_read_timeout(Some(wanted)),
             IoDirection::Send => self.socket.set_write_timeout(Some(wanted)),
         }
-        .map_err(Fault::system("set a time-out"))?;
+        .map_err(Fault::system("set a timeout"))?;
         Ok(wanted)
     }
 

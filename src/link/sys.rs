@@ -407,7 +407,7 @@ pub fn receive_many(
     }
     let flags = call_flags(may_block) | libc::MSG_WAITFORONE;
     // SAFETY: the first `slots` headers point at vectors and disjoint parts of `into`, which is borrowed for writing; no
-    // time-out structure is given.
+    // timeout structure is given.
     let received = unsafe {
         libc::recvmmsg(fd.as_fd().as_raw_fd(), headers.as_mut_ptr(), slots, flags as _, std::ptr::null_mut())
     };

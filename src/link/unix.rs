@@ -260,7 +260,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
     // If a server does not accept, connect waits as long as a send may.
     socket
         .set_write_timeout(Some(context.timeout.max(Duration::from_micros(1))))
-        .map_err(Fault::system("set a time-out"))?;
+        .map_err(Fault::system("set a timeout"))?;
     match socket.connect(&options.socket_address()?) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Fault::TimedOut),
         done => done.map_err(Fault::system("connect"))?,

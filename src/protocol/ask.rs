@@ -3,7 +3,7 @@
 //!
 //! Neither request nor reply has a number, so only one request is in flight, and a schedule waits for the reply (the
 //! response time includes that wait). After a lost request the client drains the line for the duration of another
-//! time-out, or until the late reply is complete. A reply that arrives even later is taken for the reply to the next
+//! timeout, or until the late reply is complete. A reply that arrives even later is taken for the reply to the next
 //! request.
 
 use std::ops::Range;

@@ -126,7 +126,7 @@ impl DrainState {
 }
 
 /// Bytes that the remote system has acknowledged for these flows, once their links have drained or made no progress for
-/// the time-out. `message_bytes` is at least 1. Draining takes at most the duration of the flow plus the time-out.
+/// the timeout. `message_bytes` is at least 1. Draining takes at most the duration of the flow plus the timeout.
 pub(super) fn drain_and_report(
     sent: &[(&FlowResult, &dyn Link)],
     message_bytes: u64,

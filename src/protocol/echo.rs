@@ -1,4 +1,4 @@
-//! `echo`: the server returns the bytes that it receives. RFC 862 over TCP and UDP, a loop-back plug, and similar.
+//! `echo`: the server returns the bytes that it receives. RFC 862 over TCP and UDP, a loopback plug, and similar.
 //!
 //! Latency is the round trip. Throughput runs in a loop: out on one half of the link and back on the other.
 

@@ -93,7 +93,7 @@ pub struct MessageCounts {
     /// Messages that the network lost.
     #[serde(skip_serializing_if = "Option::is_none", alias = "lost_on_path")]
     pub network_lost: Option<u64>,
-    /// Replies that came after their time-out. They count as lost.
+    /// Replies that came after their timeout. They count as lost.
     #[serde(skip_serializing_if = "is_zero")]
     pub late: u64,
     /// Messages that arrived more than once.
@@ -244,7 +244,7 @@ impl LineErrors {
 pub struct RequestCounts {
     /// Requests that got a reply.
     pub round_trips: u64,
-    /// Requests that were sent again because the time-out passed or the link was opened again.
+    /// Requests that were sent again because the timeout passed or the link was opened again.
     pub retransmissions: u64,
     /// "Please wait" messages of the remote.
     pub please_waits: u64,

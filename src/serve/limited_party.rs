@@ -58,7 +58,7 @@ pub struct LimitedParty {
     stalled_since: Option<Time>,
     /// No time limit expires before this instant.
     next_check: Time,
-    /// The party's own receive time-out.
+    /// The party's own receive timeout.
     receive_until: Time,
     /// Bytes in and out.
     received_bytes: u64,

@@ -65,7 +65,7 @@ pub enum Noise {
     },
 }
 
-/// Deviations of the logarithm: of the samples of a repetition, of the repetitions of a run, and of the runs. On loop-back
+/// Deviations of the logarithm: of the samples of a repetition, of the repetitions of a run, and of the runs. On loopback
 /// the last two were alike.
 const SAMPLE_DEVIATION: f64 = 0.1;
 const REPETITION_DEVIATION: f64 = 0.03;

@@ -261,7 +261,7 @@ fn locked_store_is_retried_until_stopped() {
     let stop = Arc::new(AtomicBool::new(true));
     let began = Instant::now();
     assert!(matches!(Store::open_until(&path, stop.clone()), Err(StoreError::Locked { .. })));
-    // Far less than the lock time-out.
+    // Far less than the lock timeout.
     assert!(began.elapsed() < LOCK_TIMEOUT / 3, "{:?}", began.elapsed());
     let seen = stop.clone();
     stop.store(false, Relaxed);

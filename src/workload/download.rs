@@ -24,7 +24,7 @@ pub const WORKLOAD: Workload = Workload {
     default_stop: StopCondition { count: None, time_ns: None, volume_bytes: None },
     has_repetitions: false,
     default_direction: Direction::Receive,
-    // Time-out of data logger clients (Campbell's own, PakBus).
+    // Timeout of data logger clients (Campbell's own, PakBus).
     default_timeout: Duration::from_secs(5),
     default_size: |_| 1_000,
     default_warm_up: StopCondition { count: None, time_ns: None, volume_bytes: None },

@@ -43,12 +43,12 @@ const MAX_CHUNK_BYTES: usize = 65_536;
 /// Maximum requests in flight on a schedule. Beyond it the schedule waits and counts a missed send.
 const MAX_OUTSTANDING_REQUESTS: u64 = 16_384;
 
-/// A run ends early after this many requests without any reply, over at least this time. With a time-out shorter than
+/// A run ends early after this many requests without any reply, over at least this time. With a timeout shorter than
 /// the round trip all replies are late, but they prove that a server is running.
 const MAX_UNANSWERED: u64 = 5;
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 
-/// Minimum number of tracked requests. It sets how late, in time-outs, a reply is still recognised as late.
+/// Minimum number of tracked requests. It sets how late, in timeouts, a reply is still recognised as late.
 const MIN_TRACKED_REQUESTS: u64 = 256;
 
 fn method(pacing: Pacing) -> String {
@@ -95,7 +95,7 @@ pub trait RequestReplyCodec: Send {
     }
 
     /// Whether replies identify their requests. If not, only one request is in flight, and the input is drained before
-    /// the next one: after a lost request for the duration of another time-out.
+    /// the next one: after a lost request for the duration of another timeout.
     fn has_sequence_numbers(&self) -> bool {
         true
     }
@@ -257,7 +257,7 @@ impl Pinger {
             is_closed: false,
             is_refused: false,
             batch: Batch::new(room, 1),
-            // Without a time limit each request would take a full time-out.
+            // Without a time limit each request would take a full timeout.
             unanswered: (caps.is_serial_device() || window == 1 && load.stop.time_ns.is_none()).then_some(0),
             unrecorded_sample: None,
         }

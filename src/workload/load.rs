@@ -27,7 +27,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// One flow at full speed, without an end, a warm-up or a time-out.
+    /// One flow at full speed, without an end, a warm-up or a timeout.
     pub fn endless(message_bytes: u32) -> Load {
         Load {
             message_bytes,

@@ -40,7 +40,7 @@ pub struct Workload {
     pub has_repetitions: bool,
     /// Direction of the payload if the plan sets none.
     pub default_direction: Direction,
-    /// Default time-out. On a serial line, four times the time of a message on the line is added.
+    /// Default timeout. On a serial line, four times the time of a message on the line is added.
     pub default_timeout: Duration,
     /// Default message size in bytes.
     pub default_size: fn(&Caps) -> u32,
@@ -122,7 +122,7 @@ pub struct FlowResult {
     /// Payload of the measurement that the remote system had acknowledged when the flow ended, where the transport
     /// knows that.
     pub acknowledged_bytes: Option<u64>,
-    /// The link took nothing, or nothing arrived, for the whole time-out.
+    /// The link took nothing, or nothing arrived, for the whole timeout.
     pub is_stalled: bool,
     /// Errors that its serial port counted.
     pub line_errors: Option<UartErrors>,
@@ -205,7 +205,7 @@ pub struct ServerReport {
     pub is_complete: bool,
 }
 
-/// Default time-out for a reply or for the next bytes.
+/// Default timeout for a reply or for the next bytes.
 pub(crate) fn default_timeout(workload: &Workload, message_bytes: u32, all_caps: &[Caps]) -> Duration {
     // A round trip, plus one message time for devices that buffer characters; the rest is margin.
     let on_lines = all_caps

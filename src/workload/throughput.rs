@@ -1,6 +1,6 @@
 //! Throughput: payload that one side sends and the other receives and counts. Only delivered payload counts.
 //!
-//! The two sides are [`Source`] and [`Sink`], either of them on client or server. Over a loop-back plug or an echo
+//! The two sides are [`Source`] and [`Sink`], either of them on client or server. Over a loopback plug or an echo
 //! (direction `loop`) the client has both, on the two halves of one link, and compares every returned byte with the
 //! sent one.
 
@@ -33,7 +33,7 @@ pub const WORKLOAD: Workload = Workload {
     default_stop: StopCondition { count: None, time_ns: Some(10_000_000_000), volume_bytes: None },
     has_repetitions: true,
     default_direction: Direction::Send,
-    // Long enough for a retransmission time-out over a satellite.
+    // Long enough for a retransmission timeout over a satellite.
     default_timeout: Duration::from_secs(5),
     default_size,
     default_warm_up: StopCondition { count: None, time_ns: None, volume_bytes: None },
@@ -44,7 +44,7 @@ pub const WORKLOAD: Workload = Workload {
     figures: figures::figures,
 };
 
-/// One write of a stream: on loop-back it costs 10 % less per byte than a write of half the size, and twice the size
+/// One write of a stream: on loopback it costs 10 % less per byte than a write of half the size, and twice the size
 /// gains nothing. On a serial line the bytes of 10 ms, rounded down to a power of two: small enough that the line
 /// limits the rate, large enough that system calls do not. A message: fits an Ethernet frame through most tunnels.
 fn default_size(caps: &Caps) -> u32 {

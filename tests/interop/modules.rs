@@ -305,7 +305,7 @@ fn bluetooth_is_measured() {
     let case = &cut["cases"][0];
     assert_eq!(case["complete"], false);
     assert!(case["received"].as_u64().unwrap() > 50, "{case}");
-    // Until the adapter went down, and a time-out.
+    // Until the adapter went down, and a timeout.
     let elapsed = case["elapsed_ns"].as_u64().unwrap();
     assert!(elapsed < 7_000_000_000, "{elapsed} ns");
     for line in [

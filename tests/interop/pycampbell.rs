@@ -14,7 +14,7 @@ use crate::program::{Running, wait_until};
 use crate::tools::interpreter;
 
 /// All that PyCampbellCR1000 can do with Python 3. The file goes to a file, the rest to standard output. Before its first
-/// command it waits twice its time-out for any packet, longer than a test may take: the logger has to greet it.
+/// command it waits twice its timeout for any packet, longer than a test may take: the logger has to greet it.
 const PYCAMPBELL: &str = r#"
 import datetime, json, sys
 from pycampbellcr1000 import CR1000

@@ -348,7 +348,7 @@ fn warm_up_is_left_out() {
 
 #[test]
 fn a_silent_server_gets_a_few_requests_and_takes_exactly_their_timeouts() {
-    // The delay is longer than every time-out together. By a time the measurement ends anyway; on a schedule no request
+    // The delay is longer than every timeout together. By a time the measurement ends anyway; on a schedule no request
     // waits for another.
     for (stop, timeout_ms, sent, elapsed_ms) in [
         ("count = 200", 250, 5, 1250),

@@ -188,7 +188,7 @@ fn a_line_that_returns_nothing_suggests_the_plug() {
     let case = looped("baud=9600&delay=1h", "volume = \"100\"");
     assert!(!case.complete);
     let text = &case.warnings[0].text;
-    assert!(text.contains("check the loop-back plug or the device"), "{text}");
+    assert!(text.contains("check the loopback plug or the device"), "{text}");
     assert_eq!(case.elapsed_ns, 5_000_000_000 + 4 * 8_333_333);
     // A volume below a message is shown in bytes.
     let case = looped("baud=9600&delay=1h", "volume = \"100\"\nsize = 1000\ntimeout = \"1s\"");
@@ -200,11 +200,11 @@ fn the_end_of_a_slow_line_has_a_time_limit() {
     let case = line("baud=9600&delay=1h", "workload = \"latency\"\ntimeout = \"1s\"");
     assert!(!case.complete);
     assert!(
-        case.warnings[0].text.contains("the line fell silent: check the loop-back plug or the device"),
+        case.warnings[0].text.contains("the line fell silent: check the loopback plug or the device"),
         "{:?}",
         case.warnings
     );
-    // Five time-outs, and in between it listened for as long again.
+    // Five timeouts, and in between it listened for as long again.
     assert_eq!(case.elapsed_ns, 9_000_000_000);
 }
 

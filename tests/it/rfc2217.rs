@@ -59,7 +59,7 @@ fn a_server_without_rfc2217_is_recognised() {
         while let Ok(length @ 1..) = stream.read(&mut bytes) {
             let _ = stream.write_all(&bytes[..length]);
         }
-    }), @"rfc2217://HOST: sent bytes come back: this is a raw port with a loop-back plug. Use tcp://…?baud=…");
+    }), @"rfc2217://HOST: sent bytes come back: this is a raw port with a loopback plug. Use tcp://…?baud=…");
     insta::assert_snapshot!(refusal(|stream| {
         stream.write_all(b"\xff\xfd\x03\xff\xfe\x2c").unwrap();
         take_all(stream);

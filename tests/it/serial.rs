@@ -192,7 +192,7 @@ fn a_vanished_line_leaves_the_results_so_far() {
     assert!(case["received"].as_u64().unwrap() > 0, "{case}");
 }
 
-const CHECK_LINE: &str = "check the loop-back plug or the device, rate, flow control, and --timeout";
+const CHECK_LINE: &str = "check the loopback plug or the device, rate, flow control, and --timeout";
 
 #[test]
 fn a_line_that_returns_nothing_suggests_the_plug() {

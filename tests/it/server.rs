@@ -198,7 +198,7 @@ fn a_client_killed_in_the_middle_frees_its_session() {
 fn a_client_that_never_reads_is_closed_after_the_idle_time() {
     let server = serve(ServerLimits { idle_s: 2, ..ServerLimits::default() }, None);
     let mut client = RawClient::open(&server.endpoints()[0]).unwrap();
-    // Of unlimited length, and with a time-out that never ends.
+    // Of unlimited length, and with a timeout that never ends.
     let wanted = plan(&[FlowKind::Send], 100_000, StopCondition::default());
     assert!(matches!(client.ask(&SessionRequest::Plan(wanted)).unwrap(), SessionReply::Planned { .. }));
     let stream = client.attach(0);

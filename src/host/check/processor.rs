@@ -153,7 +153,7 @@ fn judge_frequency(frequency: &FrequencyPolicy, guest: bool) -> Check {
     }
 }
 
-/// Waking from deeper states takes as long as a whole round trip over loop-back.
+/// Waking from deeper states takes as long as a whole round trip over loopback.
 const MAX_IDLE_EXIT_US: u64 = 20;
 
 pub(super) fn idle() -> Check {

@@ -95,7 +95,7 @@ impl PortClient {
     }
 }
 
-/// Sends all bytes. After each send time-out it calls `go_on` with the time since the last progress.
+/// Sends all bytes. After each send timeout it calls `go_on` with the time since the last progress.
 pub fn send_all(
     link: &mut dyn Link,
     mut bytes: &[u8],

@@ -1,4 +1,4 @@
-//! Device servers on lab UARTs with a loop-back plug each, for tests and the demo.
+//! Device servers on lab UARTs with a loopback plug each, for tests and the demo.
 
 use super::super::uart::{self, LabUarts};
 use super::super::{LabError, RunningStandIn, StandIn};
@@ -9,7 +9,7 @@ use crate::link::tty;
 
 /// Raw ports and one port with control.
 pub const STAND_IN: StandIn = StandIn {
-    summary: "serial ports of a device server, with a loop-back plug",
+    summary: "serial ports of a device server, with a loopback plug",
     start: || Ok(Box::new(DeviceServerStandIn::start()?)),
 };
 

@@ -20,7 +20,7 @@ const MAX_CHUNK_BYTES: usize = 4096;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A client wakes a logger with this many sync bytes. If nothing else follows within the delay below, the logger sends
-/// a hello. PyCampbellCR1000 waits for a packet before its first request, otherwise for twice its time-out. Clients
+/// a hello. PyCampbellCR1000 waits for a packet before its first request, otherwise for twice its timeout. Clients
 /// that send a request at once never see the hello.
 const WAKE_UP_SYNC_BYTES: usize = 6;
 const GREETING_DELAY: Duration = Duration::from_millis(100);

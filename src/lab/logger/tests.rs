@@ -14,7 +14,7 @@ use crate::protocol::pakbus::record::{self, BlockContent};
 use crate::protocol::pakbus::reply::{FailureCode, LoggerReply};
 use crate::protocol::pakbus::{BROADCAST_ADDRESS, directory, parse_hex, table};
 
-/// Longer than any reply takes here, and shorter than the idle time-out of a connection.
+/// Longer than any reply takes here, and shorter than the idle timeout of a connection.
 const LONG_WAIT: Duration = Duration::from_secs(300);
 const MILLISECOND: Duration = Duration::from_millis(1);
 

@@ -1,4 +1,4 @@
-//! A virtual COM port for tests: in front of a device server's port, whose line ends in a loop-back plug.
+//! A virtual COM port for tests: in front of a device server's port, whose line ends in a loopback plug.
 
 use super::{Redirector, RedirectorOptions};
 use crate::endpoint::Endpoint;
@@ -10,7 +10,7 @@ use crate::link::tty;
 
 /// The entry in [`crate::lab::STAND_INS`].
 pub const STAND_IN: StandIn = StandIn {
-    summary: "virtual COM port of a device server's port, with a loop-back plug",
+    summary: "virtual COM port of a device server's port, with a loopback plug",
     start: || Ok(Box::new(ComPortStandIn::start()?)),
 };
 

@@ -225,7 +225,7 @@ impl UartEngine {
         let until = Time(due.at.0.saturating_sub(early.as_nanos() as u64));
         if until > now {
             let timeout = (due.at != Time::NEVER).then(|| timespec(until.since(now)));
-            // Not epoll's own time-out, which is in milliseconds on older kernels.
+            // Not epoll's own timeout, which is in milliseconds on older kernels.
             match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref()) {
                 Ok(0) => self.early_wake.record_wake(self.clock.now().since(until)),
                 Ok(_) => return self.poll_events(events),

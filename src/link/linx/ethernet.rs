@@ -37,7 +37,7 @@ const MAX_FRAMES_PER_LOCK: usize = 64;
 /// Requested receive buffer of the kernel: several windows.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
-/// Time-out for the remote node's reply to our close.
+/// Timeout for the remote node's reply to our close.
 const CLOSE_REPLY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Opens a socket that receives this Ethernet type on this device, and the device.

@@ -29,7 +29,7 @@ use crate::plan::WaitMode;
 /// Maximum interval between checks, for the keeper and for threads that wait for another reader.
 const KEEPER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time-out for closing a connection. A real node notices our close only when two of its pings get no reply,
+/// Timeout for closing a connection. A real node notices our close only when two of its pings get no reply,
 /// after at most 2 s; then it closes its side.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -184,7 +184,7 @@ impl NodeConnectionCore {
         self.fault().unwrap_or(Fault::Closed)
     }
 
-    /// A failed operation of the socket ends the connection; a time-out does not.
+    /// A failed operation of the socket ends the connection; a timeout does not.
     fn handle_fault(&self, fault: Fault) -> Fault {
         match fault {
             Fault::TimedOut => Fault::TimedOut,

@@ -20,7 +20,7 @@ pub const MAX_MESSAGE_BYTES: usize = 65_536;
 /// Interval at which real nodes check each connection (`live_tmo`).
 const CHECK_INTERVAL: Duration = Duration::from_millis(1000);
 
-/// Time-out for the handshake of an incoming call; real nodes use 2 to 10 s.
+/// Timeout for the handshake of an incoming call; real nodes use 2 to 10 s.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The type of a frame.

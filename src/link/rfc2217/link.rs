@@ -28,7 +28,7 @@ pub struct PortLink {
 /// direction of the stream at the same time; then they keep the stream consistent.
 pub struct PortLinkState {
     requested: SerialSettings,
-    /// Time-out for a reply.
+    /// Timeout for a reply.
     reply_timeout: Duration,
     /// Held while bytes are sent, so that nothing is inserted between the two bytes of an FF or into a
     /// command. Contains the buffer for data with doubled FF.
@@ -311,7 +311,7 @@ impl PortLink {
         let missing = server.unanswered_settings();
         if server.is_echo {
             return Err(Fault::Other(
-                "sent bytes come back: this is a raw port with a loop-back plug. Use tcp://…?baud=…"
+                "sent bytes come back: this is a raw port with a loopback plug. Use tcp://…?baud=…"
                     .to_owned(),
             ));
         }

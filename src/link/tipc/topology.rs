@@ -27,7 +27,7 @@ pub fn encode_subscription(name: ServiceName, milliseconds: u32) -> [u8; 28] {
     bytes
 }
 
-/// The publishing socket of an event, or `Some(None)` for a time-out; `None` if it is not an event.
+/// The publishing socket of an event, or `Some(None)` for a timeout; `None` if it is not an event.
 pub fn parse_event(bytes: &[u8]) -> Option<Option<TipcPort>> {
     let word = |at: usize| {
         bytes.get(4 * at..4 * at + 4).map(|word| u32::from_ne_bytes(word.try_into().unwrap_or_default()))
@@ -46,9 +46,9 @@ pub fn await_name(name: ServiceName, within: Duration) -> Result<TipcPort, Fault
         .map_err(Fault::system("connect to the topology server"))?;
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX - 1);
     server.send(&encode_subscription(name, milliseconds)).map_err(Fault::system("subscribe for a name"))?;
-    // The server reports the time-out; this limit is for a server that does not.
+    // The server reports the timeout; this limit is for a server that does not.
     let max_wait = within.saturating_add(Duration::from_secs(1));
-    server.set_read_timeout(Some(max_wait)).map_err(Fault::system("set a time-out"))?;
+    server.set_read_timeout(Some(max_wait)).map_err(Fault::system("set a timeout"))?;
     let mut buffer = [0; 64];
     let event = match rustix::net::recv(&server, &mut buffer, rustix::net::RecvFlags::empty()) {
         Ok((length, _)) => parse_event(&buffer[..length]).flatten(),
@@ -76,7 +76,7 @@ pub fn own_node() -> Option<u32> {
 /// `TIPC_CONN_TIMEOUT` is in milliseconds.
 pub fn set_connect_timeout(socket: &socket2::Socket, within: Duration) -> Result<(), Fault> {
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX).max(1);
-    sys::set_tipc_option(socket, 130, milliseconds).map_err(Fault::system("set the connect time-out"))
+    sys::set_tipc_option(socket, 130, milliseconds).map_err(Fault::system("set the connect timeout"))
 }
 
 #[cfg(test)]

@@ -313,7 +313,7 @@ pub fn listen(
     context: &OpenContext,
 ) -> Result<Box<dyn Listener>, Fault> {
     let (socket, file) = options.bind_socket()?;
-    socket.set_write_timeout(Some(FORWARD_TIMEOUT)).map_err(Fault::system("set a time-out"))?;
+    socket.set_write_timeout(Some(FORWARD_TIMEOUT)).map_err(Fault::system("set a timeout"))?;
     let address = socket.local_addr().map_err(Fault::system("read the local address"))?;
     Ok(Box::new(UnixDatagramListener {
         socket,

@@ -185,7 +185,7 @@ fn a_device_that_never_answers_ends_in_time() {
     let (case, took) =
         measure(|_| Vec::new(), "mem://mute", &format!("count = 3\ntimeout = \"100ms\"\n{AT_OPTIONS}"));
     assert_eq!(counts(&case.figures), BTreeMap::from([("sent", 3), ("lost", 3)]));
-    // Each request takes a time-out and a drain of the same length; the last has no drain.
+    // Each request takes a timeout and a drain of the same length; the last has no drain.
     assert_eq!(took, ms(4 * 200 - 100));
     let (case, took) =
         measure(|_| Vec::new(), "mem://mute", &format!("time = \"2s\"\ntimeout = \"100ms\"\n{AT_OPTIONS}"));
@@ -195,7 +195,7 @@ fn a_device_that_never_answers_ends_in_time() {
 
 #[test]
 fn a_late_answer_is_not_taken_for_the_next() {
-    // Every third reply is later than the time-out; the latencies of the others show that replies are matched
+    // Every third reply is later than the timeout; the latencies of the others show that replies are matched
     // correctly.
     let script = |n: u64| vec![chunk(1, b"\r\n"), chunk(if n % 3 == 2 { 150 } else { 3 }, b"OK\r\n")];
     let (case, _) = measure(script, "mem://slow", &format!("count = 30\ntimeout = \"100ms\"\n{AT_OPTIONS}"));

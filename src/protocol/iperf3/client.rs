@@ -36,7 +36,7 @@ const STREAM_READ_DELAY: Duration = Duration::from_millis(100);
 const DATAGRAM_FLIGHT_DELAY: Duration = Duration::from_millis(300);
 
 /// Time for which the receivers of a server may continue after the client's end state, before the server reports.
-/// linkgauge servers use 5 s, those of iperf3 stop at once. The results may take that time plus a time-out.
+/// linkgauge servers use 5 s, those of iperf3 stop at once. The results may take that time plus a timeout.
 const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether all sent data has been acknowledged; `None` if the system does not report it.
@@ -48,7 +48,7 @@ pub struct ClientPlan {
     pub parameters: Parameters,
     /// Framing of the streams: messages for UDP.
     pub framing: Framing,
-    /// Time-out of each reply.
+    /// Timeout of each reply.
     pub reply_timeout: Duration,
     /// Receiving ends after this time, or after this payload on all streams together.
     pub max_time: Option<Duration>,

@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// unknown.
 const MAX_DATAGRAM_END_SILENCE: Duration = Duration::from_millis(300);
 
-/// The same for a stream with a known total: longer than a retransmission, shorter than the time-out of any
+/// The same for a stream with a known total: longer than a retransmission, shorter than the timeout of any
 /// implementation.
 const MAX_STREAM_END_SILENCE: Duration = Duration::from_secs(3);
 

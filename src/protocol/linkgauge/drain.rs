@@ -6,7 +6,7 @@ use crate::clock::Time;
 use crate::workload::Load;
 use crate::workload::throughput::{overtime, planned_time};
 
-/// Extra wait of the client after its time-out, so that it receives the report of a server whose receivers time out.
+/// Extra wait of the client after its timeout, so that it receives the report of a server whose receivers time out.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 
 /// Maximum total wait if no time was planned, even while data moves.
@@ -64,7 +64,7 @@ impl DrainTracker {
         true
     }
 
-    /// The server's system took none of the queued bytes for the whole time-out: its program is stopped, or the link is
+    /// The server's system took none of the queued bytes for the whole timeout: its program is stopped, or the link is
     /// dead.
     pub fn is_stalled(&self) -> bool {
         self.is_stalled
@@ -143,7 +143,7 @@ mod tests {
         assert!(drain.update_local(seconds(11), 1000) && drain.update_local(seconds(12), 900));
         assert!(drain.update_local(seconds(16), 900) && !drain.is_stalled());
         assert!(!drain.update_local(seconds(17), 900) && drain.is_stalled());
-        // The flows have waited for the time-out already.
+        // The flows have waited for the timeout already.
         let mut drain = upload(Some(10));
         drain.begin(seconds(10), TIMEOUT);
         assert!(!drain.update_local(seconds(10), 1000) && drain.is_stalled());

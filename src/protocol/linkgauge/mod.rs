@@ -48,7 +48,7 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(server::new_service),
 };
 
-/// Maximum tries of a request within its time-out, on links that lose messages.
+/// Maximum tries of a request within its timeout, on links that lose messages.
 const MAX_REQUEST_TRIES: u32 = 5;
 
 /// Bytes of a probe: enough for a number, small compared to any load.
@@ -111,7 +111,7 @@ struct LinkgaugeSession {
     endpoint_sessions: Vec<EndpointSession>,
     flows: Vec<Flow>,
     clock: Clock,
-    /// The time-out of the flows.
+    /// The timeout of the flows.
     timeout: Duration,
     drain: DrainTracker,
 }
@@ -337,7 +337,7 @@ impl ClientSession for LinkgaugeSession {
     fn is_draining(&mut self, flows: &[FlowResult], links: &mut [Box<dyn Link>]) -> bool {
         let now = self.clock.now();
         let mut uploads = flows.iter().filter(|flow| flow.role == FlowRole::Upload).peekable();
-        // A flow that stalled has waited for its time-out already.
+        // A flow that stalled has waited for its timeout already.
         let has_stalled = uploads.peek().is_some() && uploads.all(|flow| flow.is_stalled);
         let idle = if has_stalled { self.timeout } else { Duration::ZERO };
         if self.drain.begin(now, idle) {
@@ -584,7 +584,7 @@ impl ControlConnection {
     }
 }
 
-/// Minimum time-out for replies of a server that has opened a session.
+/// Minimum timeout for replies of a server that has opened a session.
 const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sends requests before and after the measurement: waits for replies, repeats requests on lossy links, within a time

@@ -65,7 +65,7 @@ const GRACE_PERIOD: Duration = Duration::from_secs(10);
 /// original, 10 s in its older versions.
 const MAX_SERVER_SEND_TIME: Duration = Duration::from_secs(10);
 
-/// Time-out of the last messages of a connection.
+/// Timeout of the last messages of a connection.
 const FINAL_SEND_TIMEOUT: Duration = Duration::from_millis(500);
 
 fn parse_dialect(options: &ProtocolOptions) -> Result<NetioDialect, String> {

@@ -1,4 +1,4 @@
-//! Time-outs of source and sink as state machines.
+//! Timeouts of source and sink as state machines.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -133,7 +133,7 @@ fn a_connectionless_receiver_sends_keepalives() {
     sink = sink.with_keepalive(b"here".to_vec());
     assert!(matches!(sink.next_step(at(0)), Step::Tune(_)));
     let (mut now, mut signs) = (at(0), 0);
-    // The same without any data; the sink still waits for the full time-out.
+    // The same without any data; the sink still waits for the full timeout.
     loop {
         match sink.next_step(now) {
             Step::Send { bytes, .. } => {

@@ -144,7 +144,7 @@ fn a_fifo_fills_or_times_out() {
     let fast = at_baud(1_000_000);
     wire.offer(&[0; 19], &fast, Time(0));
     assert_eq!(delivery_counts(&mut wire, 1_000_000), [(80_000, 8), (160_000, 8), (230_000, 3)]);
-    // A gap shorter than the time-out stays in the same FIFO batch. A longer one follows.
+    // A gap shorter than the timeout stays in the same FIFO batch. A longer one follows.
     wire.offer(&[0; 3], &fast, Time(1_000_000));
     wire.offer(&[0; 2], &fast, Time(1_055_000));
     assert_eq!(wire.next_delivery(), Some(NextDelivery { at: Time(1_115_000), ends_run: true }));

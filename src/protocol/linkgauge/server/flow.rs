@@ -221,7 +221,7 @@ impl ServerFlow {
         }
     }
 
-    /// Whether this receiver continues after its time-out: other flows of the session have moved data, so the client is
+    /// Whether this receiver continues after its timeout: other flows of the session have moved data, so the client is
     /// running. With a thousand threads, some get no CPU for seconds.
     fn waits_on(&mut self, now: Time) -> bool {
         let (FlowParty::Receive(sink), Some(task)) = (&mut self.party, &self.attachment) else {
@@ -474,7 +474,7 @@ mod tests {
             }
             false
         });
-        // The receiver waits from 20 to 25, and then one time-out without data on any flow.
+        // The receiver waits from 20 to 25, and then one timeout without data on any flow.
         assert_eq!(fails, Some(26));
     }
 
