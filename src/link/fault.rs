@@ -13,7 +13,7 @@ pub enum Fault {
     #[error("no reply in time")]
     TimedOut,
     /// As [`Fault::TimedOut`], on a line to a device or back to its own port.
-    #[error("the line fell silent")]
+    #[error("the line is silent")]
     SilentLine,
     /// The remote has closed the link.
     #[error("the remote closed the link")]

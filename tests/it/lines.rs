@@ -200,7 +200,7 @@ fn the_end_of_a_slow_line_has_a_time_limit() {
     let case = line("baud=9600&delay=1h", "workload = \"latency\"\ntimeout = \"1s\"");
     assert!(!case.complete);
     assert!(
-        case.warnings[0].text.contains("the line fell silent: check the loopback plug or the device"),
+        case.warnings[0].text.contains("the line is silent: check the loopback plug or the device"),
         "{:?}",
         case.warnings
     );
@@ -413,7 +413,7 @@ fn losses_of_terminals_are_located() {
 fn a_line_that_stops_differs_from_one_that_loses_bytes() {
     let (case, _) = looped_over(1, "baud=9600", "1s", |byte| byte <= 1000);
     assert!(!case.complete);
-    assert!(case.warnings[0].text.contains("the line fell silent"), "{:?}", case.warnings);
+    assert!(case.warnings[0].text.contains("the line is silent"), "{:?}", case.warnings);
     assert_eq!(
         (case.figures.delivery.delivered_bytes, case.figures.byte_errors.lost_bytes),
         (Some(1000), 2000)

@@ -244,10 +244,10 @@ fn servers_that_lie_stall_or_vanish_get_one_clear_line() {
         }),
     ].concat(), @r#"
     error: URL: no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO?
-    error: URL: no block arrived: the server fell silent; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
+    error: URL: no block arrived: the server became silent; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
     error: URL: no block arrived: the server closed the link; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
     error: URL: the remote closed the link: check whether the server or device still runs, and its log; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
-    error: URL: the server fell silent within a block, after 476 of 1024 bytes
+    error: URL: the server became silent within a block, after 476 of 1024 bytes
     error: URL: the server closed the link within a block, after 476 of 1024 bytes
     error: URL: it continues after its last block
     error: URL: no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout

@@ -214,7 +214,7 @@ fn a_lossy_line_is_measured_with_its_losses() {
         let flags = ["--volume", volume, "--timeout", "300ms", "--json", path.to_str().unwrap()];
         let ended = run(&[&["throughput", &url], &flags[..]].concat());
         assert_eq!(ended.status, Some(status), "{}", ended.stderr);
-        assert_eq!(ended.stderr.contains("the line fell silent"), status == 2, "{}", ended.stderr);
+        assert_eq!(ended.stderr.contains("the line is silent"), status == 2, "{}", ended.stderr);
         let case = &document(directory.path())["cases"][0];
         assert_eq!((&case["delivered_bytes"], &case["lost_bytes"]), (&1000.into(), &lost.into()), "{case}");
         assert_eq!(case["defects"][0]["offset"], 1000, "{case}");

@@ -233,7 +233,7 @@ impl TcpConnection {
             ));
         }
         if !std::mem::take(&mut self.has_traffic) && !unread {
-            return Err(DisconnectReason::Timeout("the remote node fell silent"));
+            return Err(DisconnectReason::Timeout("the remote node stopped replying"));
         }
         self.next_check = now + CHECK_INTERVAL;
         out.extend_from_slice(&FrameHeader::without_message(FrameKind::Ping).encode());

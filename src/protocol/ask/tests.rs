@@ -258,7 +258,7 @@ fn a_device_with_wrong_lengths_is_resynchronised() {
 }
 
 #[test]
-fn a_device_that_never_falls_silent_still_gets_requests() {
+fn a_device_that_never_becomes_silent_still_gets_requests() {
     let script = |n: u64| match n {
         0 => (0..3000).map(|at| chunk(3 + at, b"OK\r\n")).collect(),
         _ => Vec::new(),

@@ -157,7 +157,7 @@ fn invalid_server_results_are_reported() {
 }
 
 #[test]
-fn a_server_that_falls_silent_is_given_up() {
+fn a_server_that_stops_replying_is_given_up() {
     let mut client = client();
     let (_, then) = drain_output(&mut client, Time(0));
     assert_eq!(then, NextStep::Receives(Time(5_000_000_000)));

@@ -153,7 +153,7 @@ impl Party for BlockReceiver {
 
     fn on_timeout(&mut self, _now: Time) {
         if self.has_begun {
-            self.fault = Some(self.interrupted_fault("fell silent"));
+            self.fault = Some(self.interrupted_fault("became silent"));
         }
     }
 

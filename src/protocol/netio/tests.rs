@@ -161,9 +161,9 @@ fn a_client_explains_invalid_blocks() {
         fault(&[b"SSH-2.0-OpenSSH_9\r\n"], true),
         fault(&[&[last, b"more".to_vec()].concat()], true),
     ].join("\n"), @r#"
-    no block arrived: the server fell silent
+    no block arrived: the server became silent
     no block arrived: the server closed the link
-    the server fell silent within a block, after 5 of 16 bytes
+    the server became silent within a block, after 5 of 16 bytes
     the server closed the link after 1 blocks, before its last one
     no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO?
     it continues after its last block

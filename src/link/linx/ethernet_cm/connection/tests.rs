@@ -192,7 +192,7 @@ fn a_healthy_link_lives_for_a_day_and_a_dead_one_is_noticed_in_1_4_seconds() {
     for (at, end, event) in &pair.events[2..] {
         assert_eq!(
             *event,
-            ConnectionEvent::Down(DisconnectReason::Timeout("the remote node fell silent")),
+            ConnectionEvent::Down(DisconnectReason::Timeout("the remote node stopped replying")),
             "end {end}"
         );
         assert!(*at - last <= Duration::from_millis(1400), "{:?}", *at - last);
