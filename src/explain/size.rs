@@ -21,12 +21,12 @@ use sweeps::{LineSource, SizeSweep};
 /// The size model in the list of models.
 pub const MODEL: Model = Model {
     name: "size",
-    summary: "what a message costs whatever its size, and what each byte of it",
+    summary: "per-message overhead and per-byte cost",
     explain: |evidence, declared| SizeModel::fit(evidence, declared).map(|sizes| sizes.to_finding()),
 };
 
 /// As printed.
-const FORMULA: &str = "time of a message = its own cost + size ÷ rate";
+const FORMULA: &str = "time of a message = overhead + size ÷ rate";
 const CONFIDENCE_LEVEL: f64 = 0.95;
 /// A line through two points always fits.
 const MIN_SIZES: usize = 3;
@@ -240,7 +240,7 @@ impl SizeModel {
         };
         match fits.is_empty() {
             true => Err(ExplainError::InsufficientData(format!(
-                "{MIN_SIZES} message sizes are needed in cases that are alike otherwise, there are not so many"
+                "at least {MIN_SIZES} message sizes are needed in cases that differ in nothing else"
             ))),
             false => Ok(SizeModel { form: FORMULA, published, fits }),
         }

@@ -19,7 +19,7 @@ use rows::{DownloadRow, DownloadRows, ExcludedRow};
 /// The window model in the list of models.
 pub const MODEL: Model = Model {
     name: "window",
-    summary: "what one round trip buys of a download, and the window that would fill the link",
+    summary: "bytes that one round trip delivers of a download, and the window that fills the link",
     explain: |evidence, _| WindowModel::fit(evidence).map(|window| window.to_finding()),
 };
 
@@ -302,7 +302,7 @@ fn missing_rows_text(rows: &[DownloadRow], left_out: &[ExcludedRow]) -> String {
         if left_out.is_empty() { String::new() } else { format!(" (left out: {})", left_out.join("; ")) };
     format!(
         "downloads at {MIN_ROUND_TRIPS} different round trips are needed, {available}{but}; a latency case with the same URL \
-         and peer in the run tells the round trip"
+         and protocol in the run measures the round trip"
     )
 }
 

@@ -11,7 +11,7 @@ impl SizeModel {
     pub(super) fn blocks(&self) -> Vec<FindingBlock> {
         let source = if self.published { "published" } else { "measured" };
         let mut blocks = vec![
-            FindingBlock::Heading("The size: what a message costs, and what each byte of it".to_owned()),
+            FindingBlock::Heading("The size: per-message overhead and per-byte cost".to_owned()),
             FindingBlock::Text(format!(
                 "{}, {source} figures by Theil–Sen; the interval of the rate is Sen's (95 %, from five sizes on)",
                 self.form
@@ -42,7 +42,7 @@ impl SizeModel {
 const MAX_RESIDUAL_PERCENT: f64 = 20.0;
 
 fn fits_table(fits: &[&SizeFit]) -> FindingBlock {
-    let head = ["", "sizes", "its own", "rate", "95 %", "half at", "last two", "off"];
+    let head = ["", "sizes", "overhead", "rate", "95 %", "half at", "last two", "off"];
     let rows = fits.iter().map(|fit| {
         let costs = fit.costs_if_fitting();
         let interval = costs.and_then(|costs| costs.rate_bps.zip(costs.rate_bps_interval));

@@ -119,12 +119,12 @@ fn study_gives_the_same_fits() {
 #[test]
 fn findings_fit_80_columns() {
     insta::assert_snapshot!(render(published_fits()), @r"
-    The size: what a message costs, and what each byte of it
-      time of a message = its own cost + size ÷ rate, published figures by
-        Theil–Sen; the interval of the rate is Sen's (95 %, from five sizes on)
+    The size: per-message overhead and per-byte cost
+      time of a message = overhead + size ÷ rate, published figures by Theil–Sen;
+        the interval of the rate is Sen's (95 %, from five sizes on)
       Throughput
 
-                  sizes  its own       rate        95 %  half at   last two   off
+                  sizes overhead       rate        95 %  half at   last two   off
       LINX            6 21.21 µs 91.64 MB/s 89.05–240.0 1.943 kB 89.69 MB/s +16 %
       TIPC            6        –          –           –        – 58.65 MB/s +35 %
       Linux–OSEck     5        –          –           –        – 12.05 MB/s −45 %

@@ -11,8 +11,8 @@ const ABSENT: &str = "–";
 
 impl WindowModel {
     pub(super) fn blocks(&self) -> Vec<FindingBlock> {
-        let mut blocks = vec![FindingBlock::Heading("The window: what one round trip buys".to_owned())];
-        let form = format!("{}, W being the bytes of the file that a round trip buys", self.form);
+        let mut blocks = vec![FindingBlock::Heading("The window: bytes per round trip".to_owned())];
+        let form = format!("{}, where W is the file's bytes per round trip", self.form);
         blocks.extend([form, self.rows_text()].map(FindingBlock::Text));
         blocks.push(self.fits_table());
         blocks.push(self.rows_table());
@@ -30,8 +30,8 @@ impl WindowModel {
         };
         let round_trips = match measured {
             0 => "both configured delays".to_owned(),
-            all if all == self.rows.len() => "measured by exchanges at the same place".to_owned(),
-            some => format!("measured by exchanges in {some} of them, both configured delays in the others"),
+            all if all == self.rows.len() => "measured by requests to the same URL".to_owned(),
+            some => format!("measured by requests in {some} of them, both configured delays in the others"),
         };
         let mut left_out = BTreeMap::<&str, Vec<&str>>::new();
         self.left_out.iter().for_each(|row| left_out.entry(&row.why).or_default().push(&row.name));
@@ -80,13 +80,13 @@ impl WindowModel {
     fn sentences(&self) -> Vec<String> {
         let link = match self.rows.iter().any(|judged| judged.row.configured_bps.is_some()) {
             true => {
-                "fill the link, or twice the capacity where that is less: the far end's work and the link cannot overlap more"
+                "fill the link, but at most twice the capacity: the work of the server and the link can only overlap"
             }
             false => "bring the capacity; the link's own rate is not known",
         };
         let mut sentences = vec![format!(
             "least, T–S, rel.: rate by that fit, above (+) or below (−) the row's. limit, fills, give: by the relative fit. \
-             fills: requests under way at once that {link}."
+             fills: concurrent requests that {link}."
         )];
         sentences.extend(self.misses_text());
         sentences.extend(self.chunk_text());
@@ -143,7 +143,7 @@ impl WindowModel {
             None => "above what these rows show".to_owned(),
         };
         let configured = configured.join(" and ");
-        Some(format!("Capacity {capacity} B/s; the link from the far end is set to {configured} B/s."))
+        Some(format!("Capacity {capacity} B/s; the link from the server is set to {configured} B/s."))
     }
 
     fn bottleneck_text(&self) -> String {

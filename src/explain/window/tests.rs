@@ -33,9 +33,8 @@ fn published_table_gives_645_659_and_709_bytes() {
 #[test]
 fn findings_fit_80_columns() {
     insta::assert_snapshot!(render(&published_window()), @r"
-    The window: what one round trip buys
-      1/rate = 1/capacity + RTT/W, W being the bytes of the file that a round trip
-        buys
+    The window: bytes per round trip
+      1/rate = 1/capacity + RTT/W, where W is the file's bytes per round trip
       Rows: 9, published. RTT: both configured delays. Left out: no shaper (its
         round trip is not known).
 
@@ -56,13 +55,13 @@ fn findings_fit_80_columns() {
       0 ms, 10/1000          0 s  8 300  +87 %  +79 %  +23 %    rate      1  10 242
 
       least, T–S, rel.: rate by that fit, above (+) or below (−) the row's. limit,
-        fills, give: by the relative fit. fills: requests under way at once that
-        fill the link, or twice the capacity where that is less: the far end's work
-        and the link cannot overlap more.
+        fills, give: by the relative fit. fills: concurrent requests that fill the
+        link, but at most twice the capacity: the work of the server and the link
+        can only overlap.
       0 ms, 10/1000 is missed by least squares (+87 %) and Theil–Sen (+79 %):
         unweighted, the slow rows decide.
       A chunk of 1000 bytes costs 1.41–1.55 round trips.
-      Capacity 10 242 B/s; the link from the far end is set to 10 000 and 1 000 000
+      Capacity 10 242 B/s; the link from the server is set to 10 000 and 1 000 000
         B/s.
       What limits: the window, in 7 of 9 rows: most of the time goes into waiting
         for answers.
@@ -121,7 +120,7 @@ fn fit_recovers_known_window() {
     assert_eq!(window.filling_window(1.0, 80_000.0), Some(11));
     let text = render(&window);
     assert!(text.contains("A chunk of 1000 bytes costs 1.00 round trips."), "{text}");
-    assert!(text.contains("case 2") && text.contains("measured by exchanges"), "{text}");
+    assert!(text.contains("case 2") && text.contains("measured by requests"), "{text}");
 }
 
 #[test]
@@ -139,7 +138,7 @@ fn configured_delay_replaces_measured_round_trips() {
     assert!(window.rows.iter().all(|judged| !judged.row.round_trip_measured));
     let text = render(&window);
     assert!(text.contains("measured on an emulated logger, no hardware"), "{text}");
-    assert!(text.contains("Capacity 10 000 B/s; the link from the far end is set to 10 000 B/s."), "{text}");
+    assert!(text.contains("Capacity 10 000 B/s; the link from the server is set to 10 000 B/s."), "{text}");
 }
 
 #[test]
@@ -206,9 +205,9 @@ fn missing_data_is_reported() {
         why(vec![download_case(1, 0.1, 1e4), windowed, failed]),
         why(vec![latency_case(1, 0.1), download_case(1, 0.1, 1e4), latency_case(2, 0.1), download_case(2, 0.1, 1e4)]),
     ].join("\n"), @r"
-    downloads at 3 different round trips are needed, there are none; a latency case with the same URL and peer in the run tells the round trip
-    downloads at 3 different round trips are needed, there are none (left out: case 1: its round trip is not known; case 2: more than one request was under way at once; case 3: it has no rate that there can be); a latency case with the same URL and peer in the run tells the round trip
-    downloads at 3 different round trips are needed, there are 2 at 1; a latency case with the same URL and peer in the run tells the round trip
+    downloads at 3 different round trips are needed, there are none; a latency case with the same URL and protocol in the run measures the round trip
+    downloads at 3 different round trips are needed, there are none (left out: case 1: its round trip is not known; case 2: more than one request was under way at once; case 3: it has no rate that there can be); a latency case with the same URL and protocol in the run measures the round trip
+    downloads at 3 different round trips are needed, there are 2 at 1; a latency case with the same URL and protocol in the run measures the round trip
     ");
     let study = Study::by_name("sena").unwrap();
     assert!(WindowModel::fit(&Evidence::Study(&study)).is_err());

@@ -265,7 +265,7 @@ fn open_attached(
         Ok(true) => Ok(link),
         Ok(false) | Err(Fault::Closed) => Err(ProtocolError::unexpected_reply(
             endpoint,
-            "the server did not accept a connection of its own session: is it overloaded?",
+            "the server refused another connection of this session: it may be overloaded. Try fewer connections",
         )),
         Err(fault) => Err(LinkError::new(endpoint, fault).into()),
     }
