@@ -41,7 +41,7 @@ struct DoctorReport {
     checks: Vec<Check>,
     transports: Vec<TransportStatus>,
     serial_ports: Vec<serial::PortInfo>,
-    floor: MeasurementOverhead,
+    overhead: MeasurementOverhead,
     verdict: CheckVerdict,
     summary: String,
 }
@@ -68,7 +68,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         Some(path) => finish_all([write_file(&path, |file| write_json(&findings, file)), page()])?,
         None => page()?,
     }
-    Ok(if findings.floor.is_complete() { Status::Complete } else { Status::Incomplete })
+    Ok(if findings.overhead.is_complete() { Status::Complete } else { Status::Incomplete })
 }
 
 fn write_json(findings: &DoctorReport, out: &mut dyn Write) -> io::Result<()> {
@@ -93,10 +93,10 @@ fn examine_host() -> DoctorReport {
     });
     let transports = transports.collect();
     let serial_ports = serial::list_ports();
-    let floor = overhead::measure_overhead();
+    let overhead = overhead::measure_overhead();
     let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(CheckVerdict::Good);
     let summary = summary(&checks);
-    DoctorReport { schema: "linkgauge.doctor.v1", checks, transports, serial_ports, floor, verdict, summary }
+    DoctorReport { schema: "linkgauge.doctor.v1", checks, transports, serial_ports, overhead, verdict, summary }
 }
 
 /// The verdict in one sentence.

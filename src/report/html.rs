@@ -41,7 +41,7 @@ const MIN_CHARTED_CASES: usize = 3;
 /// The templates by name. The suffix of the name enables escaping.
 const TEMPLATES: [(&str, &str); 5] = [
     ("base.html", include_str!("base.html")),
-    ("pieces.html", include_str!("pieces.html")),
+    ("macros.html", include_str!("macros.html")),
     ("page.html", include_str!("page.html")),
     ("paper.html", include_str!("paper.html")),
     ("overlay.html", include_str!("overlay.html")),

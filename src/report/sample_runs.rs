@@ -498,7 +498,7 @@ pub fn study() -> Run {
         name: "study".to_owned(),
         title: "Boxes compared".to_owned(),
         source: "those who sell them, 2007".to_owned(),
-        shortened: Some("200 exchanges instead of 10 000".to_owned()),
+        shortened: Some("200 round trips instead of 10 000".to_owned()),
         stand_ins: Vec::new(),
         guests: Vec::new(),
         tables: vec![

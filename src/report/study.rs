@@ -490,7 +490,7 @@ mod tests {
 
         Published beside measured: Boxes compared
           Published by those who sell them, 2007.
-          Shorter than the study: 200 exchanges instead of 10 000.
+          Shorter than the study: 200 round trips instead of 10 000.
           4 of 6 figures met by 2 measured cases; rows with the same # share one.
           lab: measured in the lab, no hardware.
           limit: what the physical line allows at best.
@@ -547,7 +547,7 @@ mod tests {
         insta::assert_snapshot!(section.trim(), @r##"
         <h2>Published beside measured: Boxes compared</h2>
         <p class="about">Published by those who sell them, 2007.</p>
-        <p class="about">Shorter than the study: 200 exchanges instead of 10 000.</p>
+        <p class="about">Shorter than the study: 200 round trips instead of 10 000.</p>
         <p class="about">4 of 6 figures met by 2 measured cases; rows with the same # share one.</p>
         <p class="about">lab: measured in the lab, no hardware.</p>
         <p class="about">limit: what the physical line allows at best.</p>

@@ -92,8 +92,8 @@ fn doctor_writes_json() {
             "{port}"
         );
     }
-    assert!(findings["floor"]["clock_read_ns"].as_f64().unwrap() > 0.0);
-    assert!(findings["floor"]["round_trips"][0]["p50_ns"].as_u64().unwrap() > 0);
+    assert!(findings["overhead"]["clock_read_ns"].as_f64().unwrap() > 0.0);
+    assert!(findings["overhead"]["round_trips"][0]["p50_ns"].as_u64().unwrap() > 0);
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub struct MeasurementOverhead {
     pub clock_read_ns: f64,
     pub clock_step_ns: u64,
     /// Median round trip in memory: client and server in one thread, no system call.
-    pub memory_exchange_ns: f64,
+    pub memory_round_trip_ns: f64,
     pub round_trips: Vec<LoopbackRoundTrip>,
 }
 
@@ -30,7 +30,7 @@ pub struct LoopbackRoundTrip {
     pub wait: &'static str,
     pub client_cpu: Option<u32>,
     pub server_cpu: Option<u32>,
-    pub exchanges: u64,
+    pub count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,7 +49,7 @@ const MESSAGE_BYTES: u64 = 14;
 impl MeasurementOverhead {
     /// True if everything was measured that this host supports.
     pub fn is_complete(&self) -> bool {
-        self.memory_exchange_ns > 0.0 && self.round_trips.iter().all(|one| one.missing.is_none())
+        self.memory_round_trip_ns > 0.0 && self.round_trips.iter().all(|one| one.missing.is_none())
     }
 }
 
@@ -70,39 +70,39 @@ pub fn measure_overhead() -> MeasurementOverhead {
     MeasurementOverhead {
         clock_read_ns: reading.read_ns,
         clock_step_ns: reading.step_ns,
-        memory_exchange_ns: schedule::measure_overhead_ns(),
+        memory_round_trip_ns: schedule::measure_overhead_ns(),
         round_trips: placements
             .into_iter()
-            .map(|(near, far, spin)| measure_round_trip(near, far, spin))
+            .map(|(client, server, is_busy_polling)| measure_round_trip(client, server, is_busy_polling))
             .collect(),
     }
 }
 
-fn measure_round_trip(client_cpu: Option<u32>, server_cpu: Option<u32>, spin: bool) -> LoopbackRoundTrip {
+fn measure_round_trip(client_cpu: Option<u32>, server_cpu: Option<u32>, is_busy_polling: bool) -> LoopbackRoundTrip {
     let mut one = LoopbackRoundTrip {
-        wait: if spin { "spin" } else { "block" },
+        wait: if is_busy_polling { "busy_poll" } else { "block" },
         client_cpu,
         server_cpu,
-        exchanges: 0,
+        count: 0,
         p50_ns: None,
         p99_ns: None,
         missing: None,
     };
-    if let Err(error) = run_latency_case(&mut one, spin) {
+    if let Err(error) = run_latency_case(&mut one, is_busy_polling) {
         one.missing = Some(format!("{error:#}"));
     }
     one
 }
 
-fn run_latency_case(one: &mut LoopbackRoundTrip, spin: bool) -> Result<()> {
+fn run_latency_case(one: &mut LoopbackRoundTrip, is_busy_polling: bool) -> Result<()> {
     let dialer = Dialer::new(Clock::System);
-    let far = protocol::find_protocol("linkgauge")
-        .and_then(|peer| peer.serve)
+    let service = protocol::find_protocol("linkgauge")
+        .and_then(|protocol| protocol.serve)
         .context("the linkgauge protocol can be served")?;
     let facts = ServerConfig::default();
     let url: Endpoint = "tcp://127.0.0.1:0".parse()?;
     let limits = facts.limits;
-    let server = Server::start(&[url], &far(&Arc::new(facts)), &limits, &dialer)?;
+    let server = Server::start(&[url], &service(&Arc::new(facts)), &limits, &dialer)?;
     let pin: Vec<u32> = [one.client_cpu, one.server_cpu].into_iter().flatten().collect();
     let spec = CaseSpec {
         url: Some(OneOrMany::Many(server.endpoints().to_vec())),
@@ -111,7 +111,7 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, spin: bool) -> Result<()> {
         size: Some(OneOrMany::One(Bytes(MESSAGE_BYTES))),
         time: Some(Span(MEASURING_TIME)),
         warm_up_time: Some(Span(WARM_UP_TIME)),
-        spin: Some(spin),
+        spin: Some(is_busy_polling),
         pin: (!pin.is_empty()).then_some(OneOrMany::Many(pin)),
         ..CaseSpec::default()
     };
@@ -125,7 +125,7 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, spin: bool) -> Result<()> {
         bail!("{}", why.map_or("nothing was measured", |warning| warning.text.as_str()));
     }
     let latency = case.figures.times.latency_ns.as_ref().context("nothing was measured")?;
-    one.exchanges = latency.count;
+    one.count = latency.count;
     (one.p50_ns, one.p99_ns) = (latency.percentile("p50"), latency.percentile("p99"));
     Ok(())
 }

@@ -23,7 +23,7 @@ pub fn render_summary(findings: &DoctorReport, options: &ReportOptions) -> Strin
         page.push_problem(number, check);
         passed -= 1;
     }
-    page.push_paragraph("  overhead  ", "            ", &overhead_text(&findings.floor), Style::new());
+    page.push_paragraph("  overhead  ", "            ", &overhead_text(&findings.overhead), Style::new());
     let mut rest = format!("{} passed", format_plural(passed as u64, "check"));
     let missing: Vec<&str> = findings
         .transports
@@ -69,7 +69,7 @@ pub fn render_all(findings: &DoctorReport, options: &ReportOptions) -> String {
         page.out += "  none\n";
     }
     page.push_heading("Measurement overhead");
-    page.push_overhead(&findings.floor);
+    page.push_overhead(&findings.overhead);
     page.out
 }
 
@@ -81,8 +81,8 @@ fn is_free(port: &PortInfo) -> bool {
 /// The overhead in one line.
 fn overhead_text(overhead: &MeasurementOverhead) -> String {
     let mut parts = vec![format!("clock {}", format_nanoseconds(overhead.clock_read_ns))];
-    if overhead.memory_exchange_ns > 0.0 {
-        parts.push(format!("round trip in memory {}", format_nanoseconds(overhead.memory_exchange_ns)));
+    if overhead.memory_round_trip_ns > 0.0 {
+        parts.push(format!("round trip in memory {}", format_nanoseconds(overhead.memory_round_trip_ns)));
     }
     let measured = overhead.round_trips.iter().filter_map(|one| {
         Some(format!("{} ({})", format_nanoseconds(one.p50_ns? as f64), round_trip_variant(one)))
@@ -189,15 +189,15 @@ impl TextRenderer {
         self.push_finding(verdict, &port.device, longest, &found, port.remedy.as_deref());
     }
 
-    fn push_overhead(&mut self, floor: &MeasurementOverhead) {
-        let reading = format!("step {}", format_nanoseconds(floor.clock_step_ns as f64));
-        self.push_cost("reading the clock", &format_nanoseconds(floor.clock_read_ns), "", &reading);
-        let memory = match floor.memory_exchange_ns {
+    fn push_overhead(&mut self, overhead: &MeasurementOverhead) {
+        let reading = format!("step {}", format_nanoseconds(overhead.clock_step_ns as f64));
+        self.push_cost("reading the clock", &format_nanoseconds(overhead.clock_read_ns), "", &reading);
+        let memory = match overhead.memory_round_trip_ns {
             0.0 => "not measured".to_owned(),
             nanoseconds => format_nanoseconds(nanoseconds),
         };
         self.push_cost("round trip in memory", &memory, "", "one thread");
-        for one in &floor.round_trips {
+        for one in &overhead.round_trips {
             match (&one.missing, one.p50_ns) {
                 (None, Some(p50)) => {
                     let p99 = one.p99_ns.map_or(String::new(), |p99| format_nanoseconds(p99 as f64));
@@ -247,7 +247,7 @@ fn round_trip_label(one: &LoopbackRoundTrip) -> String {
 
 fn round_trip_variant(one: &LoopbackRoundTrip) -> &'static str {
     match (one.wait, one.client_cpu == one.server_cpu && one.client_cpu.is_some()) {
-        ("spin", _) => "busy-poll",
+        ("busy_poll", _) => "busy-poll",
         (_, true) => "one CPU",
         (_, false) => "two CPUs",
     }
@@ -255,8 +255,8 @@ fn round_trip_variant(one: &LoopbackRoundTrip) -> &'static str {
 
 fn placement_label(one: &LoopbackRoundTrip) -> String {
     match (one.client_cpu, one.server_cpu) {
-        (Some(near), Some(far)) if near == far => format!("CPU {near}"),
-        (Some(near), Some(far)) => format!("CPUs {near} and {far}"),
+        (Some(client), Some(server)) if client == server => format!("CPU {client}"),
+        (Some(client), Some(server)) => format!("CPUs {client} and {server}"),
         _ => "any CPU".to_owned(),
     }
 }
@@ -279,7 +279,7 @@ mod tests {
             wait,
             client_cpu: Some(0),
             server_cpu: Some(server_cpu),
-            exchanges: 30_119,
+            count: 30_119,
             p50_ns,
             p99_ns: p50_ns.map(|p50| p50 * 2),
             missing: p50_ns
@@ -343,14 +343,14 @@ mod tests {
                     used_by: None,
                 },
             ],
-            floor: MeasurementOverhead {
+            overhead: MeasurementOverhead {
                 clock_read_ns: 28.0,
                 clock_step_ns: 20,
-                memory_exchange_ns: 1162.0,
+                memory_round_trip_ns: 1162.0,
                 round_trips: vec![
                     trip("block", 0, Some(12_570)),
                     trip("block", 1, Some(49_480)),
-                    trip("spin", 1, None),
+                    trip("busy_poll", 1, None),
                 ],
             },
             verdict: CheckVerdict::Bad,

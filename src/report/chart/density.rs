@@ -60,7 +60,7 @@ pub fn overlay_chart(
     let series: Vec<ChartSeries> = known.iter().filter_map(drawn).collect();
     let highest = series.iter().flat_map(|one| &one.points).map(|point| point.1).fold(0.0, f64::max);
     let x = log_axis("round-trip time", AxisUnit::Nanoseconds, least as f64, most as f64);
-    let y = linear_axis("share of the answered exchanges", AxisUnit::Percent, highest);
+    let y = linear_axis("share of the replies", AxisUnit::Percent, highest);
     build_chart(title, of, caption, &x, &y, series)
 }
 

@@ -43,7 +43,7 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
 pub fn chart_title(case: &CaseResult) -> &'static str {
     match (is_latency(case), is_download(case)) {
         (true, _) => "Round-trip time by percentile",
-        (_, true) => "Time of a piece by percentile",
+        (_, true) => "Time of a chunk by percentile",
         _ => "Round-trip time under load",
     }
 }
@@ -136,7 +136,7 @@ pub fn percentile_chart(
         ticks.push((nine as f64, name));
     }
     let x = Axis {
-        label: "share of exchanges that took no longer".to_owned(),
+        label: "share of requests that took no longer".to_owned(),
         low: 0.0,
         high,
         ticks,

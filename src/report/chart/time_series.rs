@@ -84,7 +84,7 @@ pub fn latency_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
         series.push(ChartSeries {
             kind: SeriesKind::Event,
             dots: losses,
-            ..ChartSeries::curve("exchanges lost", vec![])
+            ..ChartSeries::curve("lost requests", vec![])
         });
     }
     if series[0].points.len() < MIN_INTERVALS {
