@@ -60,15 +60,15 @@ fn endless(message_bytes: u32) -> (Endpoint, Load, Caps) {
 }
 
 /// A client with its link to an echo in memory.
-struct Exchange {
+struct RoundTrip {
     clock: Clock,
     party: Pinger,
     link: Box<dyn Link>,
     now: Time,
 }
 
-impl Exchange {
-    fn new(clock: Clock, message_bytes: u32) -> Exchange {
+impl RoundTrip {
+    fn new(clock: Clock, message_bytes: u32) -> RoundTrip {
         let (endpoint, load, caps) = endless(message_bytes);
         let dialer = Dialer::new(clock.clone());
         let far = caps.clone();
@@ -80,7 +80,7 @@ impl Exchange {
         let party = Pinger::new(Box::new(EchoCodec::new(&load, &caps)), &load, &caps, recorder);
         let link = dialer.open(&endpoint).expect("mem opens");
         let now = clock.now();
-        Exchange { clock, party, link, now }
+        RoundTrip { clock, party, link, now }
     }
 
     /// Sends one message and receives its reply.
@@ -105,16 +105,16 @@ impl Exchange {
 
 /// Both ends of a round trip and the link between them: the measurement overhead of every latency.
 #[divan::bench(args = [1, 1400], sample_size = 1000)]
-fn exchange_in_memory(bencher: Bencher, message_bytes: u32) {
-    let exchange = RefCell::new(Exchange::new(Clock::System, message_bytes));
-    bencher.counter(ItemsCount::new(1u32)).bench_local(|| exchange.borrow_mut().once());
+fn round_trip_in_memory(bencher: Bencher, message_bytes: u32) {
+    let round_trip = RefCell::new(RoundTrip::new(Clock::System, message_bytes));
+    bencher.counter(ItemsCount::new(1u32)).bench_local(|| round_trip.borrow_mut().once());
 }
 
 /// The same without reading the system's clock.
 #[divan::bench(args = [1, 1400], sample_size = 1000)]
-fn exchange_in_virtual_time(bencher: Bencher, message_bytes: u32) {
-    let exchange = RefCell::new(Exchange::new(Clock::new_virtual(), message_bytes));
-    bencher.counter(ItemsCount::new(1u32)).bench_local(|| exchange.borrow_mut().once());
+fn round_trip_in_virtual_time(bencher: Bencher, message_bytes: u32) {
+    let round_trip = RefCell::new(RoundTrip::new(Clock::new_virtual(), message_bytes));
+    bencher.counter(ItemsCount::new(1u32)).bench_local(|| round_trip.borrow_mut().once());
 }
 
 /// All figures of a case: percentiles with their intervals, histogram, shares.

@@ -85,7 +85,7 @@ pub struct Study {
     line: Option<SerialLineSpec>,
     /// Set if the study downloads by request and reply. The value after `@` in a cell is then the one-way delay in ms.
     #[serde(default)]
-    exchange: Option<ChunkProtocol>,
+    download: Option<ChunkProtocol>,
     /// Guests by name, for cells that need kernel features a host may lack.
     #[serde(default, rename = "guest")]
     guests: BTreeMap<String, GuestSpec>,
@@ -427,12 +427,12 @@ impl Study {
 
     /// True if the value after `@` is a message size. Such a study has no lines.
     pub fn has_sizes(&self) -> bool {
-        self.line.is_none() && self.exchange.is_none()
+        self.line.is_none() && self.download.is_none()
     }
 
     /// True if the value after `@` is a delay, not a rate.
     pub fn has_delays(&self) -> bool {
-        self.exchange.is_some()
+        self.download.is_some()
     }
 
     /// The cell of that name.
@@ -502,8 +502,8 @@ impl Study {
             bits_per_character: plan.bits_per_character,
         });
         let delay = Duration::from_millis(at.into());
-        let download = self.exchange.map(|exchange| DownloadPlan {
-            protocol: exchange,
+        let download = self.download.map(|protocol| DownloadPlan {
+            protocol,
             link: cell.link.map(|rates| rates.with_delay(delay)),
         });
         let mut spec = if quick { measure.quick.with_defaults(&measure.case) } else { measure.case.clone() };

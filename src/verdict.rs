@@ -242,7 +242,7 @@ pub struct MatchedCase<'a> {
 impl<'a> MatchedCase<'a> {
     /// The first side that has the case. It names the case.
     pub fn first(&self) -> &SideCase<'a> {
-        self.sides.iter().flatten().next().expect("somebody has it")
+        self.sides.iter().flatten().next().expect("one side has the case")
     }
 }
 

@@ -207,10 +207,10 @@ impl CaseAccumulator {
         let complete =
             self.failures.is_empty() && !self.was_interrupted && self.repetitions.len() == repeat as usize;
         let mut figures = combine_repetitions(&self.repetitions);
-        if let Some(exchanges) = &self.round_trips {
+        if let Some(round_trips) = &self.round_trips {
             // Pauses between repetitions do not count for the rates.
             let Figures { delivery, line_errors, .. } = figures;
-            figures = Figures { delivery, line_errors, ..exchanges.latency_figures(&case.late_limits) };
+            figures = Figures { delivery, line_errors, ..round_trips.latency_figures(&case.late_limits) };
         }
         if self.repetitions.len() > 1 {
             set_intervals(&mut figures, &self.repetitions);

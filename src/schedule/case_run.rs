@@ -30,7 +30,7 @@ pub(super) type DetectedProtocols = BTreeMap<String, &'static Protocol>;
 pub(super) struct CasePosition {
     pub(super) case: usize,
     pub(super) repetition: u32,
-    /// Of so many repetitions each is a part of the case.
+    /// Number of repetitions into which the case is split.
     pub(super) parts: Option<u32>,
 }
 

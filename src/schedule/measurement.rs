@@ -134,13 +134,13 @@ impl Measurement {
         self
     }
 
-    /// Sends on a fixed schedule of so many messages per second.
+    /// Sends this number of messages per second, on a fixed schedule.
     pub fn rate(mut self, messages_per_second: f64) -> Measurement {
         self.case.rate = Some(RateTarget::Fixed(MessageRate(messages_per_second)));
         self
     }
 
-    /// Sends so many bits of payload per second on each connection.
+    /// Sends this number of payload bits per second on each connection.
     pub fn bit_rate(mut self, bits_per_second: f64) -> Measurement {
         self.case.bit_rate = Some(RateTarget::Fixed(BitRate(bits_per_second)));
         self
@@ -152,13 +152,13 @@ impl Measurement {
         self
     }
 
-    /// Measures on so many connections at once.
+    /// Measures on this number of concurrent connections.
     pub fn parallel(mut self, connections: u32) -> Measurement {
         self.case.parallel = Some(OneOrMany::One(connections));
         self
     }
 
-    /// Leaves this time out before the measurement.
+    /// Runs for this time before the measurement starts.
     pub fn warm_up(mut self, time: Duration) -> Measurement {
         self.case.warm_up_time = Some(Span(time));
         self
@@ -170,7 +170,7 @@ impl Measurement {
         self
     }
 
-    /// Measures so many times; the figures have intervals then.
+    /// Measures this number of times. With two or more the figures have intervals.
     pub fn repeat(mut self, times: u32) -> Measurement {
         self.repeat = times;
         self

@@ -14,7 +14,7 @@ use crate::units::{Count, Span};
 /// Measurement overhead of a round trip: the median over `mem://` in real time, in nanoseconds. Takes 10 ms at most, also on a
 /// slow host: fewer round trips are enough for a median.
 pub fn measure_overhead_ns() -> f64 {
-    const EXCHANGES: u64 = 20_000;
+    const ROUND_TRIPS: u64 = 20_000;
     const TIME: Duration = Duration::from_millis(10);
     let measure = || -> Option<f64> {
         let dialer = Dialer::new(Clock::System);
@@ -28,7 +28,7 @@ pub fn measure_overhead_ns() -> f64 {
             url: Some(OneOrMany::One(endpoint)),
             peer: Some("echo".to_owned()),
             workload: Some("latency".to_owned()),
-            count: Some(Count(EXCHANGES)),
+            count: Some(Count(ROUND_TRIPS)),
             time: Some(Span(TIME)),
             ..Default::default()
         };

@@ -78,7 +78,7 @@ fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
     Ok(parts)
 }
 
-/// The load of one of so many repetitions. Together they have the messages, bytes and time of the whole.
+/// The load of repetition `index` of `parts`. Together they have the messages, bytes and time of the whole.
 pub(super) fn load_of_part(load: Load, index: u32, parts: u32) -> Load {
     let (index, parts) = (u128::from(index), u128::from(parts));
     let part = |whole: u64| {

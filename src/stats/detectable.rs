@@ -1,4 +1,4 @@
-//! How small a difference can so many repetitions show, and how many would show a given one?
+//! The smallest difference that a number of repetitions can show, and the number that a given difference needs.
 //!
 //! For: planning a comparison of two lists by [`mann_whitney_p`](super::mann_whitney_p). Not for: verdicts.
 //! Sources: Cohen, "Statistical Power Analysis for the Behavioral Sciences", §2; the efficiency 3/π of ranks against

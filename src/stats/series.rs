@@ -28,7 +28,7 @@ const MAX_TREND_P: f64 = 0.01;
 /// of 25 %, 0.01 here missed 11 % of the drifts of one fifth, 0.05 missed 3 %.
 const MAX_HALVES_P: f64 = 0.05;
 
-/// A slow start has at least so many samples that do not depend on each other …
+/// A slow start has at least this number of independent samples …
 const MIN_START_SAMPLES: usize = 5;
 /// … and differs from the rest at this level. It is strict because the cut is the best of many.
 const MAX_START_P: f64 = 0.001;
@@ -123,7 +123,7 @@ fn residual_size(series: &[f64]) -> f64 {
     effective_size(&without_step).max(effective_size(&without_ramp))
 }
 
-/// So many samples apart, samples hardly depend on each other.
+/// Distance at which samples hardly depend on each other.
 fn samples_apart(samples: usize, independent: f64) -> usize {
     (samples as f64 / independent).ceil().max(1.0) as usize
 }

@@ -135,14 +135,14 @@ mod tests {
     use super::*;
 
     fn download_plan(path: Option<DelayedLink>) -> DownloadPlan {
-        let exchange = ChunkProtocol {
+        let protocol = ChunkProtocol {
             chunk_bytes: 1000,
             request_bytes: 50,
             answer_bytes: 1250,
             published_chunk_bytes: 1000,
             processing: Span(Duration::from_millis(20)),
         };
-        DownloadPlan { protocol: exchange, link: path }
+        DownloadPlan { protocol, link: path }
     }
 
     #[test]

@@ -197,18 +197,18 @@ pub struct Pinger {
 }
 
 impl Pinger {
-    /// A client for one flow over a link with these capabilities. `exchange` defines the layout of requests and
+    /// A client for one flow over a link with these capabilities. `codec` defines the layout of requests and
     /// replies.
     pub fn new(
-        exchange: Box<dyn RequestReplyCodec>,
+        codec: Box<dyn RequestReplyCodec>,
         load: &Load,
         caps: &Caps,
         mut recorder: Recorder,
     ) -> Pinger {
-        if exchange.has_server_timestamps() {
+        if codec.has_server_timestamps() {
             recorder.expect_server_timestamps();
         }
-        let numbered = exchange.has_sequence_numbers();
+        let numbered = codec.has_sequence_numbers();
         let window = match load.pacing {
             _ if !numbered => 1,
             Pacing::Closed => 1,
@@ -231,7 +231,7 @@ impl Pinger {
                 .max(load.message_bytes as usize),
         };
         Pinger {
-            codec: exchange,
+            codec,
             schedule: SendSchedule::new(load.pacing),
             phases: PhaseTracker::new(load.warm_up, load.stop).with_first_message(),
             is_first_measured: false,

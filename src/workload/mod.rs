@@ -234,7 +234,7 @@ pub(crate) fn planned_time(load: &Load, all_caps: &[Caps]) -> Option<Duration> {
     [counted, timed, volume].into_iter().flatten().min()
 }
 
-/// Time for so many bytes on the slowest line; `None` if a port has no link rate.
+/// Time for this number of bytes on the slowest line; `None` if a port has no link rate.
 fn time_on_line(all_caps: &[Caps], bytes: u64) -> Option<Duration> {
     let times: Option<Vec<Duration>> =
         all_caps.iter().map(|caps| Some(caps.link_rate?.transmission_time(bytes))).collect();

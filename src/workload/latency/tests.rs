@@ -145,10 +145,10 @@ fn an_answer_may_begin_before_its_request_is_sent() {
     let mut back = 0;
     for now in 0.. {
         match bench.at(now).next_step() {
-            WantedStep::Send(piece) => {
-                assert!(piece.len() <= MAX_CHUNK_BYTES);
-                bench.pinger.on_sent(piece.len(), Time(now));
-                sent.extend(piece);
+            WantedStep::Send(chunk) => {
+                assert!(chunk.len() <= MAX_CHUNK_BYTES);
+                bench.pinger.on_sent(chunk.len(), Time(now));
+                sent.extend(chunk);
             }
             WantedStep::Receive(_) if back < sent.len() => {
                 let end = sent.len().min(back + 50_000);
@@ -215,9 +215,9 @@ fn a_flood_does_not_keep_a_request_from_being_sent() {
     // Every receive finds input.
     while sent < 200_000 {
         match bench.next_step() {
-            WantedStep::Send(piece) => {
-                bench.pinger.on_sent(piece.len(), bench.now);
-                sent += piece.len();
+            WantedStep::Send(chunk) => {
+                bench.pinger.on_sent(chunk.len(), bench.now);
+                sent += chunk.len();
             }
             WantedStep::Receive(_) => bench.deliver(b"strange"),
             other => panic!("{other:?}"),
@@ -309,20 +309,20 @@ fn wrong_bytes_are_counted_one_by_one() {
 fn a_stream_resynchronises_after_garbage() {
     for size in [8, 9, 50] {
         for garbage in 1..20 {
-            for piece in [1, 3, 7, 8, 9, 1000] {
+            for chunk_bytes in [1, 3, 7, 8, 9, 1000] {
                 let mut bench = harness(&STREAM, size, 3, None, 0);
                 for round in 0..3 {
                     let request = bench.request();
                     let mut back = if round == 1 { vec![0xEE; garbage] } else { Vec::new() };
                     back.extend(request);
-                    for piece in back.chunks(piece) {
-                        bench.deliver(piece);
+                    for chunk in back.chunks(chunk_bytes) {
+                        bench.deliver(chunk);
                     }
                 }
-                assert_eq!(bench.next_step(), WantedStep::Done, "{size} {garbage} {piece}");
+                assert_eq!(bench.next_step(), WantedStep::Done, "{size} {garbage} {chunk_bytes}");
                 let counts = bench.counts();
                 assert_eq!((counts.received, counts.lost), (3, 0));
-                assert_eq!(counts.corrupt_bytes, garbage as u64, "{size} {piece}");
+                assert_eq!(counts.corrupt_bytes, garbage as u64, "{size} {chunk_bytes}");
             }
         }
     }
@@ -374,7 +374,7 @@ fn a_late_reply_on_a_line_is_counted_as_late() {
 }
 
 #[test]
-fn a_byte_changed_on_a_line_spoils_one_exchange() {
+fn a_byte_changed_on_a_line_corrupts_one_round_trip() {
     for size in [1, 2, 8, 20] {
         for at in [0, size as usize - 1] {
             for bit in 0..8 {

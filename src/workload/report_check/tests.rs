@@ -80,9 +80,9 @@ fn plausible_reports_are_unchanged() {
         FlowReport { elapsed_ns: 600_000_000, head_bytes: 100_000, ..received(500 * MB) },
         FlowReport { fault: Some("it broke off".to_owned()), ..FlowReport::default() },
     ] {
-        let told = ServerReport { cpu_seconds: Some(2.9), ..report(flow) };
-        let checked = trial.check(told.clone());
-        assert_eq!((checked.report, checked.problems, checked.is_rate_unknown), (told, Vec::new(), false));
+        let reported = ServerReport { cpu_seconds: Some(2.9), ..report(flow) };
+        let checked = trial.check(reported.clone());
+        assert_eq!((checked.report, checked.problems, checked.is_rate_unknown), (reported, Vec::new(), false));
     }
     // Buffers hold all of it, so it arrives at memory speed.
     let small = ReportFixture::with_flow(flow(FlowRole::Upload, MB));

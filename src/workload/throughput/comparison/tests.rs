@@ -25,9 +25,9 @@ fn sent(alphabet: &Alphabet, length: usize) -> Vec<u8> {
     bytes
 }
 
-fn compared(alphabet: &Alphabet, came: &[u8], sent: usize, piece: usize) -> StreamComparison {
+fn compared(alphabet: &Alphabet, came: &[u8], sent: usize, chunk_bytes: usize) -> StreamComparison {
     let mut comparison = StreamComparison::new(MAX_CHUNK_BYTES, alphabet);
-    came.chunks(piece).for_each(|piece| comparison.push(piece));
+    came.chunks(chunk_bytes).for_each(|chunk| comparison.push(chunk));
     comparison.finish(sent as u64);
     let all = comparison.reached - comparison.lost + comparison.inserted;
     assert_eq!(all, came.len() as u64, "every byte that came is accounted for");
@@ -49,11 +49,11 @@ fn check_all_alphabets(
     for alphabet in alphabets() {
         let mut came = sent(&alphabet, length);
         spoil(&mut came);
-        for piece in [1, 7, 1000, MAX_CHUNK_BYTES] {
-            let comparison = compared(&alphabet, &came, length, piece);
-            assert_eq!(counts(&comparison), expected, "pieces of {piece}");
+        for chunk_bytes in [1, 7, 1000, MAX_CHUNK_BYTES] {
+            let comparison = compared(&alphabet, &came, length, chunk_bytes);
+            assert_eq!(counts(&comparison), expected, "chunks of {chunk_bytes}");
             let found: Vec<_> = comparison.defects.iter().map(|d| (d.offset, d.bytes, d.kind)).collect();
-            assert_eq!(found, defects, "pieces of {piece}");
+            assert_eq!(found, defects, "chunks of {chunk_bytes}");
         }
     }
 }
@@ -209,8 +209,8 @@ fn garbage_counts_as_changed_in_bounded_memory() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut comparison = StreamComparison::new(MAX_CHUNK_BYTES, alphabet);
     for _ in 0..200 {
-        let piece: Vec<u8> = (0..MAX_CHUNK_BYTES).map(|_| random.u8(..)).collect();
-        comparison.push(&piece);
+        let chunk: Vec<u8> = (0..MAX_CHUNK_BYTES).map(|_| random.u8(..)).collect();
+        comparison.push(&chunk);
         assert!(
             comparison.unplaced.len() <= MAX_HELD_BYTES
                 && comparison.unplaced.capacity() <= 2 * MAX_HELD_BYTES
@@ -232,7 +232,7 @@ proptest! {
     #[test]
     fn nothing_that_comes_back_upsets_it(
         parts in proptest::collection::vec((0usize..90_000, 0usize..3000, any::<bool>()), 0..20),
-        piece in 1usize..5000,
+        chunk_bytes in 1usize..5000,
     ) {
         let alphabet = &alphabets()[0];
         let stream = sent(alphabet, 100_000);
@@ -241,7 +241,7 @@ proptest! {
             let part = &stream[at..at + length];
             came.extend(part.iter().map(|byte| if rubbish { byte ^ 1 } else { *byte }));
         }
-        let comparison = compared(alphabet, &came, 100_000, piece.min(MAX_CHUNK_BYTES));
+        let comparison = compared(alphabet, &came, 100_000, chunk_bytes.min(MAX_CHUNK_BYTES));
         prop_assert!(comparison.gaps.len() <= MAX_GAPS && comparison.defects.len() <= MAX_DEFECTS);
         prop_assert!(comparison.reached >= 100_000);
     }
