@@ -91,8 +91,8 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         cases,
         warnings: vec![Warning::new(
             "losses_unknown",
-            "the log does not tell what was lost",
-            "read it as what came back",
+            "the log does not count lost messages",
+            "its figures describe the received replies only",
         )],
     }))
 }

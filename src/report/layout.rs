@@ -161,7 +161,7 @@ fn fit_cell(text: &str) -> String {
 /// Title of the label column, and the label of each row.
 type LabelColumn<'a> = (&'a str, &'a dyn Fn(&TableRow) -> String);
 
-/// Names are left-aligned, figures right-aligned, without borders.
+/// Names are left-aligned, figures right-aligned, without rules.
 fn draw_table(
     table: &ReportTable,
     numbered: bool,

@@ -1,6 +1,6 @@
 //! The table of a workload: its columns and cells. Text and HTML show the same one.
 //!
-//! Widths, borders and colours are set elsewhere.
+//! Widths, rules and colours are set elsewhere.
 
 use std::collections::BTreeMap;
 

@@ -54,9 +54,9 @@ pub fn print_listing(flags: &Flags) -> Result<Status> {
 /// The content of the one file that these flags name.
 fn fetch_file(flags: &Flags) -> Result<(Run, Vec<u8>)> {
     let plan = schedule::check(Plan::new(None, 1, false, flags.cases()?)?)?;
-    let (content, pieces) = sync_channel::<Vec<u8>>(MAX_QUEUED_CHUNKS);
+    let (content, chunks) = sync_channel::<Vec<u8>>(MAX_QUEUED_CHUNKS);
     thread::scope(|scope| {
-        let gathered = scope.spawn(move || pieces.iter().flatten().collect());
+        let gathered = scope.spawn(move || chunks.iter().flatten().collect());
         let measured = measure_with_content(&plan, &flags.plan, Dialer::new(Clock::System), Some(content))?;
         measured.events?;
         let bytes = gathered.join().map_err(|_| anyhow!("the thread that gathers the list failed"))?;

@@ -1,6 +1,6 @@
 //! The destination of a download: standard output, or a file that gets its name when it is complete.
 //!
-//! The loop that measures does not wait for disks: a thread writes what comes to it through a channel.
+//! The measuring loop does not wait for disks: a thread writes the bytes that arrive through a channel.
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -31,8 +31,8 @@ impl DownloadWriter {
             let (file, partial) = create_partial(path)?;
             (Box::new(file), Some(partial))
         };
-        let (content, pieces) = sync_channel(MAX_QUEUED_CHUNKS);
-        let writer = Builder::new().name("content".to_owned()).spawn(move || write_chunks(to, pieces))?;
+        let (content, chunks) = sync_channel(MAX_QUEUED_CHUNKS);
+        let writer = Builder::new().name("content".to_owned()).spawn(move || write_chunks(to, chunks))?;
         Ok((DownloadWriter { path: path.to_owned(), partial_path: partial, thread: writer }, content))
     }
 
@@ -104,19 +104,19 @@ fn create_partial(path: &Path) -> Result<(File, PathBuf)> {
     )
 }
 
-fn write_chunks(to: Box<dyn Write + Send>, pieces: Receiver<Vec<u8>>) -> io::Result<u64> {
+fn write_chunks(to: Box<dyn Write + Send>, chunks: Receiver<Vec<u8>>) -> io::Result<u64> {
     let (mut to, mut bytes) = (BufWriter::new(to), 0);
     loop {
-        let piece = match pieces.try_recv() {
-            Ok(piece) => piece,
+        let chunk = match chunks.try_recv() {
+            Ok(chunk) => chunk,
             // During a pause the file holds everything that has arrived.
             Err(_) => {
                 to.flush()?;
-                let Ok(piece) = pieces.recv() else { return Ok(bytes) };
-                piece
+                let Ok(chunk) = chunks.recv() else { return Ok(bytes) };
+                chunk
             }
         };
-        to.write_all(&piece)?;
-        bytes += piece.len() as u64;
+        to.write_all(&chunk)?;
+        bytes += chunk.len() as u64;
     }
 }

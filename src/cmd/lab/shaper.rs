@@ -136,8 +136,8 @@ fn parse_queue(text: &str) -> Result<Bytes, String> {
 
 pub fn parse_spike(text: &str) -> Result<(Span, Share), String> {
     let (length, share) = text.split_once('@').ok_or("a spike is a time and a share, like 300ms@2%")?;
-    let told = |error: linkgauge::units::UnitError| error.to_string();
-    Ok((length.parse().map_err(told)?, share.parse().map_err(told)?))
+    let to_text = |error: linkgauge::units::UnitError| error.to_string();
+    Ok((length.parse().map_err(to_text)?, share.parse().map_err(to_text)?))
 }
 
 fn to_occurrence(Share(share): Share) -> Occurrence {
@@ -202,7 +202,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
 }
 
-/// How long opening the far side may take: a client waits for it.
+/// Time limit for opening the link to the server, while a client waits.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn run_relay(options: &ShaperOptions, left_out: Option<Occurrence>, flags: &Flags) -> Result<Status> {
@@ -253,15 +253,15 @@ fn shape_device(device: &str, shape: &Shape, flags: &Flags) -> Result<Status> {
     // Neither a second Ctrl-C nor a terminal that is closed may leave the device shaped.
     let cancel = protected_interrupt_flag()?;
     let netem = Netem::start(device, shape)?;
-    let told = print_text(|stdout| match flags.quiet {
+    let printed = print_text(|stdout| match flags.quiet {
         true => Ok(()),
-        false => writeln!(stdout, "shaping what leaves by {device}: {}", describe_shape(shape)),
+        false => writeln!(stdout, "shaping outgoing traffic of {device}: {}", describe_shape(shape)),
     });
-    if told.is_ok() {
+    if printed.is_ok() {
         wait_until_interrupted(&cancel, flags.time, || Ok(()))?;
     }
     netem.remove()?;
-    told.map(|()| Status::Complete)
+    printed.map(|()| Status::Complete)
 }
 
 fn describe_shape(shape: &Shape) -> String {

@@ -78,15 +78,15 @@ impl GuestFlags {
 
 /// Waits for the end of a guest. `None`: ended by Ctrl-C.
 pub fn wait_for_guest(guest: &mut Child, cancel: &AtomicBool) -> Result<Option<ExitStatus>> {
-    let mut told = false;
+    let mut is_stopped = false;
     loop {
         if let Some(status) = guest.try_wait()? {
-            return Ok((!told).then_some(status));
+            return Ok((!is_stopped).then_some(status));
         }
-        if cancel.load(Relaxed) && !told {
+        if cancel.load(Relaxed) && !is_stopped {
             // The guest ends with it.
             kill_process(Pid::from_child(guest), Signal::TERM)?;
-            told = true;
+            is_stopped = true;
         }
         std::thread::sleep(Duration::from_millis(20));
     }

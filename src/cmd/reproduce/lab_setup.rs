@@ -103,7 +103,7 @@ impl LabSetup {
                 stand.start_logger(download)?;
                 stand.start_shaper(download.link.as_ref(), dialer)?;
             }
-            (Some(piece), None) => stand.start_serial_ports(piece, cell, &case.point)?,
+            (Some(device), None) => stand.start_serial_ports(device, cell, &case.point)?,
             (lab, _) => bail!("the lab does not emulate {}", lab.unwrap_or("this cell")),
         }
         Ok(stand)
@@ -199,14 +199,14 @@ impl LabSetup {
 
     /// Starts serial lines and the devices in front of them. A device server keeps the rate it was started with, so each rate
     /// gets its own.
-    fn start_serial_ports(&mut self, piece: &str, cell: &Cell, place: &MeasuringPoint) -> Result<()> {
+    fn start_serial_ports(&mut self, device: &str, cell: &Cell, place: &MeasuringPoint) -> Result<()> {
         let listen: Endpoint = LISTEN_URL.parse()?;
         let on_line = |endpoint: &Endpoint| {
             cell.configure_endpoint(endpoint, place.value).map_err(|what| anyhow!(what))
         };
         let line = SerialSettings::from_endpoint(&on_line(&listen)?)?;
         self.start_uarts(place.ports as usize, &line)?;
-        match piece {
+        match device {
             "uart" => {}
             "device-server" => {
                 self.start_device_server(listen)?;

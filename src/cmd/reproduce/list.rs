@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn durations_use_readable_units() {
-        let told =
+        let texts =
             [0.2, 119.0, 120.1, 7199.0, 35_520.0].map(|s| format_rough_duration(Duration::from_secs_f64(s)));
-        assert_eq!(told, ["1 s", "119 s", "3 min", "120 min", "9 h 52 min"]);
+        assert_eq!(texts, ["1 s", "119 s", "3 min", "120 min", "9 h 52 min"]);
     }
 }

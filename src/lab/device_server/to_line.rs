@@ -92,7 +92,7 @@ impl SerialPort {
     }
 }
 
-/// What came within the time, which may be nothing.
+/// The bytes that arrive within the time; may be none.
 fn receive(link: &mut dyn Link, into: &mut [u8], within: Duration) -> Result<usize, String> {
     match link.receive(into, within) {
         Err(Fault::TimedOut) => Ok(0),

@@ -63,14 +63,14 @@ mod tests {
 
     #[test]
     fn busy_polling_stays_below_its_share() {
-        let (mut pause, mut now, mut spun) = (EarlyWake::new(Time(0)), Time(0), Duration::ZERO);
+        let (mut pause, mut now, mut polled) = (EarlyWake::new(Time(0)), Time(0), Duration::ZERO);
         while now < Time(10_000_000_000) {
             let early = pause.lead_time(now);
             pause.record_busy_poll(early);
-            spun += early;
+            polled += early;
             now = now + early + MICROSECOND;
         }
-        let share = (spun - MAX_BUSY_POLL_BUDGET).as_secs_f64() / 10.0;
+        let share = (polled - MAX_BUSY_POLL_BUDGET).as_secs_f64() / 10.0;
         assert!((0.25..=MAX_BUSY_POLL_SHARE).contains(&share), "{share}");
     }
 

@@ -1,10 +1,10 @@
-# Runs one command as root in a guest of its own kernel, made for it and thrown away.
+# Runs one command as root in a guest with its own kernel, which is created for it and deleted afterwards.
 #
 # usage: CACHE MODULES TOOLS PROGRAM SECONDS VIRTUAL OWN OTHER COMMAND [ARGUMENT...]
 # Lists are comma separated and may be empty. OWN and OTHER are sockets between which Ethernet frames pass, or empty.
 #
-# The guest is an initramfs of busybox, the modules, and the programs asked for with their libraries. Its output and the
-# command's status come out of serial ports. Nothing of the host is visible inside.
+# The guest is an initramfs of busybox, the modules, and the requested programs with their libraries. Its output and the
+# status of the command leave through serial ports. Nothing of the host is visible inside.
 set -u
 fail() { echo "error: $*" >&2; exit 125; }
 cache=$1 modules=${2//,/ } tools=${3//,/ } program=$4 seconds=$5 virtual=$6 own=$7 other=$8
@@ -99,7 +99,7 @@ if [ -n "$own" ]; then
     [ ! -e "$own" ] || [ -S "$own" ] || fail "$own: there is something, and no socket"
     modules="virtio_pci virtio_net $modules"
     ends=local.type=unix,local.path=$own,remote.type=unix,remote.path=$other
-    # One of those that anybody may give, made of the socket's name.
+    # A locally administered address, derived from the socket's name.
     address=$(printf '52:54:%08x' "$(echo "$own" | cksum | cut -d' ' -f1)" | sed 's/\(..\)\(..\)\(..\)\(..\)$/\1:\2:\3:\4/')
     wire="-netdev dgram,id=wire,$ends -device virtio-net-pci,netdev=wire,mac=$address"
 fi
