@@ -503,7 +503,7 @@ mod tests {
         let mut with_ip = vec![0x46; 24];
         with_ip.extend(reply);
         assert_eq!(parse_reply(&with_ip, false, Some(0xc9cf)), Some((1, &b"abc"[..])));
-        assert_eq!(parse_reply(&with_ip, false, Some(0xc9ce)), None, "somebody else's");
+        assert_eq!(parse_reply(&with_ip, false, Some(0xc9ce)), None, "of another program");
         assert_eq!(parse_reply(&reply, true, Some(0xc9cf)), None, "a reply of IPv6 is type 129");
         for length in 0..reply.len() - 3 {
             assert_eq!(parse_reply(&reply[..length], false, None), None);

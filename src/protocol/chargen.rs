@@ -48,9 +48,9 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
         let (role, party): (FlowRole, Box<dyn RecordingParty>) = if case.workload.is_round_trip {
-            let exchange = ask::any_reply_codec(vec![b'?'; case.load.message_bytes as usize]);
+            let codec = ask::any_reply_codec(vec![b'?'; case.load.message_bytes as usize]);
             let party =
-                Pinger::new(exchange, &case.load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
+                Pinger::new(codec, &case.load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             (FlowRole::RoundTrip, Box::new(party))
         } else {
             (

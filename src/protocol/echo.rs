@@ -34,8 +34,8 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
         if case.workload.is_round_trip {
-            let exchange = Box::new(EchoCodec::new(load, &caps));
-            let party = Pinger::new(exchange, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
+            let codec = Box::new(EchoCodec::new(load, &caps));
+            let party = Pinger::new(codec, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             flows.push(Flow {
                 role: FlowRole::RoundTrip,
                 endpoint_index: port,

@@ -85,8 +85,8 @@ impl SockperfHeader {
 fn connect(case: &ReadyCase, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, near, |port, link, flows| {
         let caps = link.caps().clone();
-        let exchange = Box::new(PingPongCodec::new(case.load.message_bytes as usize, &caps));
-        let party = Pinger::new(exchange, &case.load, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+        let codec = Box::new(PingPongCodec::new(case.load.message_bytes as usize, &caps));
+        let party = Pinger::new(codec, &case.load, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;

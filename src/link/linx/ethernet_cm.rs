@@ -245,14 +245,14 @@ pub struct DataHeader {
 
 /// The first frame of a message, with data in two parts. [`write_sequence`] writes acknowledgement and
 /// sequence number.
-pub fn encode_data(header: &DataHeader, pieces: [&[u8]; 2], frame: &mut Vec<u8>) {
+pub fn encode_data(header: &DataHeader, parts: [&[u8]; 2], frame: &mut Vec<u8>) {
     let &DataHeader { id, has_more: more, tag, to, from } = header;
-    frame.extend_from_slice(&main_word(ACK, id, DATA_HEADER_BYTES + pieces[0].len() + pieces[1].len()));
+    frame.extend_from_slice(&main_word(ACK, id, DATA_HEADER_BYTES + parts[0].len() + parts[1].len()));
     frame.extend_from_slice(&ack_word(UDATA, false, 0, 0));
     frame.extend_from_slice(&(NONE << 28 | u32::from(more) << 15 | u32::from(tag)).to_be_bytes());
     frame.extend_from_slice(&to.to_be_bytes());
     frame.extend_from_slice(&from.to_be_bytes());
-    pieces.iter().for_each(|piece| frame.extend_from_slice(piece));
+    parts.iter().for_each(|part| frame.extend_from_slice(part));
 }
 
 /// A further frame of a message.

@@ -66,7 +66,7 @@ fn a_captured_benchmark_over_tcp_is_read_as_it_was_meant() {
                 FrameKind::Connect => lines.push(format!("{from} connect")),
             }
         }
-        assert!(rest.is_empty(), "a message in pieces");
+        assert!(rest.is_empty(), "a message in several parts");
     }
     insta::assert_snapshot!(without_rows(lines.into_iter()), @r"
     > connect

@@ -229,7 +229,7 @@ fn empty_messages_are_messages() {
 }
 
 #[test]
-fn a_far_end_that_sleeps_for_ever_lets_time_end() {
+fn a_server_that_sleeps_forever_lets_time_end() {
     struct Sleeps;
     impl Party for Sleeps {
         fn next_step(&mut self, _now: Time) -> Step<'_> {

@@ -219,7 +219,7 @@ fn unsolicited_bytes_are_read_before_the_next_request() {
     assert_eq!(
         counts(&case.figures),
         expected,
-        "the warm-up does not count, nor does what comes after the last answer"
+        "neither the warm-up nor data after the last reply counts"
     );
 }
 

@@ -1,5 +1,5 @@
-//! The client's control connection: sends parameters, signals the end, exchanges results. A party that is driven up to
-//! each point at which the session must act.
+//! The client's control connection: sends parameters, signals the end, sends and receives results. A party that is
+//! driven up to each point at which the session must act.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

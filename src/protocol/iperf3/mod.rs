@@ -373,13 +373,13 @@ impl EndpointTest {
         let Some(results) = &control.results else { return };
         let ended = self.test.stream_results(self.parameters.stream_count());
         let mut longest = 0.0_f64;
-        for (stream, (told, own)) in results.streams.iter().zip(&ended).enumerate() {
-            longest = longest.max(told.seconds);
+        for (stream, (reported, own)) in results.streams.iter().zip(&ended).enumerate() {
+            longest = longest.max(reported.seconds);
             let inward = !self.parameters.is_upload(stream);
             all.flows.push(FlowReport {
                 port: number,
                 inward,
-                ..self.flow_report(control, told, own, inward, whole)
+                ..self.flow_report(control, reported, own, inward, whole)
             });
         }
         *all.cpu_seconds.get_or_insert(0.0) += results.cpu_percent / 100.0 * longest;
@@ -389,7 +389,7 @@ impl EndpointTest {
     fn flow_report(
         &self,
         control: &ClientControl,
-        told: &StreamCounts,
+        reported: &StreamCounts,
         own: &StreamResult,
         inward: bool,
         whole: bool,
@@ -400,7 +400,7 @@ impl EndpointTest {
         let last = if udp { own.last_instant } else { control.drained_at };
         let local_elapsed = time(own.first_instant, last);
         // Client and server omit their start by their own clocks, so only the server's losses can be used.
-        let lost = told.omitted.map(|(lost, _)| told.lost.saturating_sub(lost));
+        let lost = reported.omitted.map(|(lost, _)| reported.lost.saturating_sub(lost));
         if let (true, false, Some(lost), Some(local_elapsed)) =
             (udp && omit_s > 0, inward, lost, local_elapsed)
         {
@@ -416,18 +416,18 @@ impl EndpointTest {
         let elapsed = local_elapsed.filter(|_| omit_s == 0).or_else(|| {
             // The server's own time includes the wait for the end state after the last byte. Servers before 3.2 report
             // no time.
-            let reported = Duration::try_from_secs_f64(told.seconds).ok().filter(|time| !time.is_zero());
+            let reported_time = Duration::try_from_secs_f64(reported.seconds).ok().filter(|time| !time.is_zero());
             let wait = time(last, control.ended_at).unwrap_or_default();
-            reported.map(|reported| reported.saturating_sub(wait)).or(local_elapsed)
+            reported_time.map(|time| time.saturating_sub(wait)).or(local_elapsed)
         });
         FlowReport {
-            bytes: told.bytes,
+            bytes: reported.bytes,
             messages: match (inward, udp) {
                 // A stream loses nothing, even if the counts differ at its start and end.
                 (true, false) => own.messages,
-                (false, _) => told.bytes / u64::from(length.max(1)),
+                (false, _) => reported.bytes / u64::from(length.max(1)),
                 // Only the server counts losses at the end, and only without an omitted start do the counts match.
-                (true, true) if whole && omit_s == 0 => own.sent_messages.max(told.packets),
+                (true, true) if whole && omit_s == 0 => own.sent_messages.max(reported.packets),
                 (true, true) => own.sent_messages,
             },
             // The time runs from the first datagram to the last, so the first takes none of it.
@@ -444,12 +444,12 @@ impl EndpointTest {
         let ended = self.test.stream_results(self.parameters.stream_count());
         let worse = |jitter: Option<f64>, other: f64| Some(jitter.map_or(other, |jitter| jitter.max(other)));
         let (mut outward, mut inward, mut retransmits) = (None, None, None::<u64>);
-        for (stream, (told, own)) in results.streams.iter().zip(&ended).enumerate() {
+        for (stream, (reported, own)) in results.streams.iter().zip(&ended).enumerate() {
             match self.parameters.is_upload(stream) {
-                true => outward = worse(outward, told.jitter_s),
+                true => outward = worse(outward, reported.jitter_s),
                 false => {
                     inward = worse(inward, own.jitter_s);
-                    let more = told.retransmits.filter(|_| results.has_retransmits == Some(true));
+                    let more = reported.retransmits.filter(|_| results.has_retransmits == Some(true));
                     retransmits = more.map_or(retransmits, |more| Some(retransmits.unwrap_or(0) + more));
                 }
             }

@@ -51,10 +51,10 @@ fn deliver(party: &mut dyn Party, mut bytes: &[u8], now: Time) {
     while !bytes.is_empty() {
         match party.next_step(now) {
             Step::Receive { into, .. } => {
-                let (piece, behind) = bytes.split_at(bytes.len().min(into.bytes.len()));
+                let (chunk, behind) = bytes.split_at(bytes.len().min(into.bytes.len()));
                 into.clear();
-                into.bytes[..piece.len()].copy_from_slice(piece);
-                into.push_span(0, piece.len());
+                into.bytes[..chunk.len()].copy_from_slice(chunk);
+                into.push_span(0, chunk.len());
                 bytes = behind;
                 party.on_received(now);
             }

@@ -493,7 +493,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_back_from_any_pieces(number: u32, cut in 0usize..60) {
+        fn frames_are_parsed_only_when_complete(number: u32, cut in 0usize..60) {
             let bytes = encode_frame(number, &SessionRequest::Finish);
             let cut = cut.min(bytes.len() - 1);
             prop_assert_eq!(decode_frame::<SessionRequest>(&bytes[..cut], MAX_JSON_BYTES), Ok(None));

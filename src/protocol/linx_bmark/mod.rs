@@ -120,8 +120,8 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
         handshake(link.as_mut(), style, &case.endpoints[port], context.dialer)?;
         let caps = link.caps().clone();
         if case.workload.is_round_trip {
-            let exchange = Box::new(SignalEchoCodec::new(load.message_bytes as usize, &caps));
-            let party = Pinger::new(exchange, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
+            let codec = Box::new(SignalEchoCodec::new(load.message_bytes as usize, &caps));
+            let party = Pinger::new(codec, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             flows.push(Flow {
                 role: FlowRole::RoundTrip,
                 endpoint_index: port,

@@ -235,9 +235,9 @@ impl ConnectionResult<'_> {
     /// Why it ended early.
     fn fault(&self, endpoint: &str) -> Option<String> {
         let ran = self.sent.iter().chain(&self.received);
-        let told =
+        let tally_fault =
             |ran: &NetioDirectionResult| ran.tally.fault.as_ref().map(|what| format!("{endpoint}: {what}"));
-        ran.clone().find_map(told).or_else(|| ran.clone().find_map(|ran| ran.flow.fault.clone()))
+        ran.clone().find_map(tally_fault).or_else(|| ran.clone().find_map(|ran| ran.flow.fault.clone()))
     }
 
     /// The server sent nothing that is valid in this dialect.
@@ -339,8 +339,8 @@ impl NetioSession {
         links: Vec<Box<dyn Link>>,
     ) -> Vec<ConnectionResult<'a>> {
         let mut flows = flows.iter().zip(links);
-        let mut ran = |told: &Option<SharedTally>| {
-            let tally = std::mem::take(&mut *told.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut ran = |tally: &Option<SharedTally>| {
+            let tally = std::mem::take(&mut *tally.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner));
             flows.next().map(|(flow, link)| NetioDirectionResult { tally, flow, link })
         };
         let used = |line: &ConnectionFlows| {

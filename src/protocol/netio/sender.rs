@@ -235,8 +235,8 @@ impl Party for BlockSender {
                     if now > *self.stage_since.get_or_insert(now) + self.timeout {
                         return Step::Fail(Fault::TimedOut);
                     }
-                    let piece = self.stage_bytes();
-                    return Step::Send { bytes: &piece[self.stage_offset..], message: piece.len() };
+                    let chunk = self.stage_bytes();
+                    return Step::Send { bytes: &chunk[self.stage_offset..], message: chunk.len() };
                 }
                 _ => {}
             }

@@ -23,9 +23,9 @@ struct Transcript {
 
 /// Runs a party: a send takes a second, a receive no time. The chunks arrive one by one when the party receives,
 /// followed by silence.
-fn run_party(party: &mut dyn Party, pieces: &[&[u8]]) -> Transcript {
+fn run_party(party: &mut dyn Party, chunks: &[&[u8]]) -> Transcript {
     let (mut said, mut now) = (Vec::new(), Time(1));
-    let mut pieces = pieces.iter();
+    let mut chunks = chunks.iter();
     for _ in 0..1000 {
         match party.next_step(now) {
             Step::Send { bytes, .. } => {
@@ -34,14 +34,14 @@ fn run_party(party: &mut dyn Party, pieces: &[&[u8]]) -> Transcript {
                 party.on_sent(length, now);
                 now = now + Duration::from_secs(1);
             }
-            Step::Receive { into, until } => match pieces.as_slice().first() {
+            Step::Receive { into, until } => match chunks.as_slice().first() {
                 // A non-blocking check finds nothing.
                 Some(_) | None if until <= now => party.on_timeout(now),
-                Some(piece) => {
-                    pieces.next();
+                Some(chunk) => {
+                    chunks.next();
                     into.clear();
-                    into.bytes[..piece.len()].copy_from_slice(piece);
-                    into.push_span(0, piece.len());
+                    into.bytes[..chunk.len()].copy_from_slice(chunk);
+                    into.push_span(0, chunk.len());
                     party.on_received(now);
                 }
                 None => return Transcript { output: said, outcome: None },
@@ -101,8 +101,8 @@ fn a_client_sends_what_the_transcripts_contain() {
         assert_eq!(talk.output, wanted, "{dialect:?}");
         assert!(matches!(talk.outcome, Some(Ok(()))));
         party.on_ended(Default::default());
-        let told = party.shared_tally();
-        let tally = told.lock().unwrap();
+        let tally = party.shared_tally();
+        let tally = tally.lock().unwrap();
         assert_eq!((tally.bytes, tally.owed_bytes.len()), (32, 0), "the last block does not count");
         assert_eq!(party.recorder().counts.delivered_bytes, 32);
     }
@@ -125,14 +125,14 @@ fn a_client_reverses_direction_in_dialects_b_and_c() {
 #[test]
 fn a_client_counts_what_it_receives_with_the_last_block() {
     let blocks = [filled_block(0, 0xb1), filled_block(0, 0xb1), filled_block(1, 0xb1)].concat();
-    for piece in [1, 7, 16, 48] {
+    for chunk_bytes in [1, 7, 16, 48] {
         let mut party = receiver(Some(ControlWord::ServerSends(16).encode(NetioDialect::C)));
-        let pieces: Vec<&[u8]> = blocks.chunks(piece).collect();
-        let talk = run_party(&mut party, &pieces);
+        let chunks: Vec<&[u8]> = blocks.chunks(chunk_bytes).collect();
+        let talk = run_party(&mut party, &chunks);
         assert!(matches!(talk.outcome, Some(Ok(()))));
         party.on_ended(Default::default());
-        let told = party.shared_tally();
-        let tally = told.lock().unwrap();
+        let tally = party.shared_tally();
+        let tally = tally.lock().unwrap();
         assert_eq!((tally.bytes, tally.is_complete), (48, true));
         assert_eq!(party.recorder().counts.delivered_bytes, 48);
     }
@@ -140,9 +140,9 @@ fn a_client_counts_what_it_receives_with_the_last_block() {
 
 #[test]
 fn a_client_explains_invalid_blocks() {
-    let fault = |pieces: &[&[u8]], closes: bool| {
+    let fault = |chunks: &[&[u8]], closes: bool| {
         let mut party = receiver(Some(ControlWord::ServerSends(16).encode(NetioDialect::C)));
-        let fault = match run_party(&mut party, pieces).outcome {
+        let fault = match run_party(&mut party, chunks).outcome {
             Some(ended) => ended.unwrap_err(),
             None if closes => party.on_closed(Time(1)).unwrap_err(),
             None => {
@@ -220,13 +220,13 @@ fn a_server_follows_the_transcripts_in_any_chunks() {
     };
     for dialect in [NetioDialect::C, NetioDialect::B] {
         let client = dialogue(dialect);
-        for piece in [1, 3, 8, 16, client.len()] {
-            let pieces: Vec<&[u8]> = client.chunks(piece).collect();
-            let talk = run_party(server(short_limits()).as_mut(), &pieces);
+        for chunk_bytes in [1, 3, 8, 16, client.len()] {
+            let chunks: Vec<&[u8]> = client.chunks(chunk_bytes).collect();
+            let talk = run_party(server(short_limits()).as_mut(), &chunks);
             assert_eq!(
                 talk.output,
                 [own_block(0), own_block(0), own_block(1)].concat(),
-                "{dialect:?} in {piece}s"
+                "{dialect:?} in chunks of {chunk_bytes}"
             );
             assert!(matches!(talk.outcome, Some(Ok(()))), "QUIT ends it");
         }

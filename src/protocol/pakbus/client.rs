@@ -215,9 +215,9 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
             continue;
         }
         let link = context.dialer.open(endpoint)?;
-        let exchange = Box::new(clock::ClockCodec::new(options.clone()));
+        let codec = Box::new(clock::ClockCodec::new(options.clone()));
         let party =
-            Pinger::new(exchange, &case.load, link.caps(), (context.new_recorder)(FlowRole::RoundTrip, port));
+            Pinger::new(codec, &case.load, link.caps(), (context.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
     }
     Ok(Box::new(LoggerSession { flows, effective_settings: Map::new() }))

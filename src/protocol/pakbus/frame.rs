@@ -202,7 +202,7 @@ mod tests {
         ] {
             assert_eq!(signature(SIGNATURE_SEED, bytes), expected);
         }
-        assert_eq!(signature(signature(SIGNATURE_SEED, b"1234"), b"56789"), 0xE0C1, "in pieces");
+        assert_eq!(signature(signature(SIGNATURE_SEED, b"1234"), b"56789"), 0xE0C1, "in two parts");
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packets_come_back_from_any_pieces(
+        fn packets_are_found_in_chunks_of_any_size(
             packet in prop::collection::vec(prop_oneof![any::<u8>(), Just(SYNC_BYTE), Just(QUOTE_BYTE)], 4..60),
             size in 1usize..50,
         ) {
@@ -304,7 +304,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_read_the_same_in_any_pieces(bytes: Vec<u8>, size in 1usize..9) {
+        fn garbage_is_read_the_same_in_chunks_of_any_size(bytes: Vec<u8>, size in 1usize..9) {
             let whole = packets([&bytes[..]].into_iter());
             prop_assert_eq!(whole, packets(bytes.chunks(size)));
         }

@@ -217,20 +217,20 @@ fn files_are_fetched() {
     ] {
         assert_eq!(command(&format!("BD {frame} BD")), (transaction, expected));
     }
-    let piece = |offset, data: std::ops::Range<u8>| LoggerReply::Fetch {
+    let chunk = |offset, data: std::ops::Range<u8>| LoggerReply::Fetch {
         code: ReplyCode::COMPLETE,
         offset,
         data: data.collect(),
     };
     let refused = LoggerReply::Fetch { code: ReplyCode::BAD_NAME, offset: 0, data: Vec::new() };
     for (frame, transaction, expected) in [
-        ("A802100118020001 9D0F 00 00000514 2223", 0x0F, piece(1300, 0..0)),
+        ("A802100118020001 9D0F 00 00000514 2223", 0x0F, chunk(1300, 0..0)),
         (
             "AFFE10011FFE0001 9D02 00 00000000 B8B9BABBBCDCBCDDBEBFC0C1C2C3C4C5C6C7 EBB0",
             2,
-            piece(0, 0xB8..0xC8),
+            chunk(0, 0xB8..0xC8),
         ),
-        ("AFFE10011FFE0001 9D02 00 00000010 C8C9CACB 4871", 2, piece(16, 0xC8..0xCC)),
+        ("AFFE10011FFE0001 9D02 00 00000010 C8C9CACB 4871", 2, chunk(16, 0xC8..0xCC)),
         ("AFFE10011FFE0001 9D02 0D 00000000 A625", 2, refused.clone()),
     ] {
         assert_eq!(reply(&format!("BD {frame} BD")), (transaction, expected));

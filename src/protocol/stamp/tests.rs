@@ -37,7 +37,7 @@ impl TestReflector {
     }
 
     /// Delivers a packet. Returns the reply that is sent 125 µs later, if any.
-    fn exchange(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
+    fn reply_to(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
         let Step::Receive { into, .. } = self.party.next_step(Time(self.now)) else { panic!("it listens") };
         into.clear();
         into.bytes[..packet.len()].copy_from_slice(packet);
@@ -46,16 +46,16 @@ impl TestReflector {
         match self.party.next_step(Time(self.now)) {
             Step::Receive { .. } => return None,
             Step::Sleep(until) => assert_eq!(until, Time(self.now), "it asks for the time"),
-            _ => panic!("neither silence nor an answer"),
+            _ => panic!("neither silence nor a reply"),
         }
         self.now += 125_000;
         let Step::Send { bytes, message } = self.party.next_step(Time(self.now)) else {
-            panic!("it answers")
+            panic!("it replies")
         };
         assert_eq!(bytes.len(), message);
-        let answer = bytes.to_vec();
+        let reply = bytes.to_vec();
         self.party.on_sent(message, Time(self.now));
-        Some(answer)
+        Some(reply)
     }
 }
 
@@ -84,17 +84,17 @@ fn a_reflector_answers_in_kind() {
         (StampVariant::TwampLight, Some("no matter"), &[112]),
     ] {
         for &length in lengths {
-            let (mut near, mut far) = (
+            let (mut client, mut reflector) = (
                 sender(dialect, token.filter(|_| dialect == StampVariant::Stamp), length),
                 TestReflector::new(dialect, token, false),
             );
             for number in 0..3 {
-                let asked = encode_request(&mut near, number);
-                let answered = far.exchange(&asked).unwrap();
-                assert_eq!((asked.len(), answered.len()), (length, length));
+                let request = encode_request(&mut client, number);
+                let reply = reflector.reply_to(&request).unwrap();
+                assert_eq!((request.len(), reply.len()), (length, length));
                 let whole = ReplyStatus::Complete { sequence: number, used: length, corrupt_bytes: 0 };
-                assert_eq!(near.parse_reply(&answered, number..number + 1), whole);
-                let stages = near.server_timestamps().unwrap();
+                assert_eq!(client.parse_reply(&reply, number..number + 1), whole);
+                let stages = client.server_timestamps().unwrap();
                 assert_eq!(
                     (stages.sent_ns - stages.received_ns, stages.reply_number),
                     (125_000, number as u32)
@@ -105,22 +105,22 @@ fn a_reflector_answers_in_kind() {
 }
 
 #[test]
-fn short_requests_get_no_answer_since_it_would_be_longer() {
-    let (mut near, mut far) = (
+fn short_requests_get_no_reply_because_it_would_be_longer() {
+    let (mut client, mut reflector) = (
         sender(StampVariant::TwampLight, None, 14),
         TestReflector::new(StampVariant::TwampLight, None, false),
     );
-    let mut asked = encode_request(&mut near, 0);
+    let mut request = encode_request(&mut client, 0);
     for length in [14, TWAMP_REPLY_BYTES - 1] {
-        asked.resize(length, 0);
-        assert_eq!(far.exchange(&asked), None, "{length}");
+        request.resize(length, 0);
+        assert_eq!(reflector.reply_to(&request), None, "{length}");
     }
-    asked.resize(TWAMP_REPLY_BYTES, 0);
-    let answered = far.exchange(&asked).unwrap();
-    assert_eq!(answered.len(), TWAMP_REPLY_BYTES);
+    request.resize(TWAMP_REPLY_BYTES, 0);
+    let reply = reflector.reply_to(&request).unwrap();
+    assert_eq!(reply.len(), TWAMP_REPLY_BYTES);
     // Other reflectors reply to short requests.
-    assert!(matches!(near.parse_reply(&answered, 0..1), ReplyStatus::Complete { sequence: 0, .. }));
-    assert!(TestReflector::new(StampVariant::Stamp, None, false).exchange(&[0x11; 43]).is_none());
+    assert!(matches!(client.parse_reply(&reply, 0..1), ReplyStatus::Complete { sequence: 0, .. }));
+    assert!(TestReflector::new(StampVariant::Stamp, None, false).reply_to(&[0x11; 43]).is_none());
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn two_reflectors_do_not_loop() {
     for dialect in [StampVariant::Stamp, StampVariant::TwampLight] {
         let mut pair = [TestReflector::new(dialect, None, false), TestReflector::new(dialect, None, true)];
         let (mut packet, mut hops) = (encode_request(&mut sender(dialect, None, 44), 0), 0);
-        while let Some(answer) = pair[hops % 2].exchange(&packet) {
-            (packet, hops) = (answer, hops + 1);
+        while let Some(reply) = pair[hops % 2].reply_to(&packet) {
+            (packet, hops) = (reply, hops + 1);
             assert!(hops < 10, "it never ends");
         }
         assert_eq!(hops, 2);
@@ -137,10 +137,10 @@ fn two_reflectors_do_not_loop() {
 }
 
 #[test]
-fn a_reflector_counts_unless_it_is_to_be_stateless() {
-    let number = |answer: Vec<u8>| u32::from_be_bytes(*answer.first_chunk().unwrap());
+fn a_reflector_counts_unless_it_is_stateless() {
+    let number = |reply: Vec<u8>| u32::from_be_bytes(*reply.first_chunk().unwrap());
     for (stateless, expected) in [(false, [0, 1, 0, 2]), (true, [7, 9, 7, 11])] {
-        let mut far = TestReflector::new(StampVariant::Stamp, None, stateless);
+        let mut reflector = TestReflector::new(StampVariant::Stamp, None, stateless);
         let (mut one, mut other) =
             (sender(StampVariant::Stamp, None, 44), sender(StampVariant::Stamp, None, 44));
         (one.session_id, other.session_id) = (1, 2);
@@ -150,44 +150,44 @@ fn a_reflector_counts_unless_it_is_to_be_stateless() {
             encode_request(&mut other, 7),
             encode_request(&mut one, 11),
         ]
-        .map(|asked| number(far.exchange(&asked).unwrap()));
+        .map(|request| number(reflector.reply_to(&request).unwrap()));
         assert_eq!(numbers, expected);
     }
 }
 
 #[test]
 fn the_session_table_is_bounded() {
-    let mut far = TestReflector::new(StampVariant::Stamp, None, false);
-    let mut near = sender(StampVariant::Stamp, None, 44);
+    let mut reflector = TestReflector::new(StampVariant::Stamp, None, false);
+    let mut client = sender(StampVariant::Stamp, None, 44);
     for session in 0..1000 {
-        near.session_id = session;
-        assert!(far.exchange(&encode_request(&mut near, 0)).is_some());
+        client.session_id = session;
+        assert!(reflector.reply_to(&encode_request(&mut client, 0)).is_some());
     }
 }
 
 #[test]
-fn only_what_is_signed_is_answered() {
-    let mut far = TestReflector::new(StampVariant::Stamp, Some("secret"), false);
-    assert!(far.exchange(&encode_request(&mut sender(StampVariant::Stamp, Some("other"), 112), 0)).is_none());
-    assert!(far.exchange(&encode_request(&mut sender(StampVariant::Stamp, None, 112), 0)).is_none());
-    let mut near = sender(StampVariant::Stamp, Some("hex:736563726574"), 112);
-    let mut answered = far.exchange(&encode_request(&mut near, 0)).unwrap();
-    assert!(matches!(near.parse_reply(&answered, 0..1), ReplyStatus::Complete { .. }));
-    answered[40] ^= 1;
-    assert_eq!(near.parse_reply(&answered, 0..1), ReplyStatus::Malformed { used: 112 });
-    assert_eq!(near.server_timestamps(), None);
+fn only_signed_requests_get_replies() {
+    let mut reflector = TestReflector::new(StampVariant::Stamp, Some("secret"), false);
+    assert!(reflector.reply_to(&encode_request(&mut sender(StampVariant::Stamp, Some("other"), 112), 0)).is_none());
+    assert!(reflector.reply_to(&encode_request(&mut sender(StampVariant::Stamp, None, 112), 0)).is_none());
+    let mut client = sender(StampVariant::Stamp, Some("hex:736563726574"), 112);
+    let mut reply = reflector.reply_to(&encode_request(&mut client, 0)).unwrap();
+    assert!(matches!(client.parse_reply(&reply, 0..1), ReplyStatus::Complete { .. }));
+    reply[40] ^= 1;
+    assert_eq!(client.parse_reply(&reply, 0..1), ReplyStatus::Malformed { used: 112 });
+    assert_eq!(client.server_timestamps(), None);
 }
 
 #[test]
 fn invalid_replies_are_rejected() {
-    let (mut near, mut far) =
+    let (mut client, mut reflector) =
         (sender(StampVariant::Stamp, None, 44), TestReflector::new(StampVariant::Stamp, None, false));
-    let asked = encode_request(&mut near, 5);
-    let good = far.exchange(&asked).unwrap();
+    let request = encode_request(&mut client, 5);
+    let good = reflector.reply_to(&request).unwrap();
     let mut broken =
-        |bytes: &[u8]| near.parse_reply(bytes, 5..6) == ReplyStatus::Malformed { used: bytes.len() };
+        |bytes: &[u8]| client.parse_reply(bytes, 5..6) == ReplyStatus::Malformed { used: bytes.len() };
     assert!(!broken(&good));
-    assert!(broken(&asked), "an echo");
+    assert!(broken(&request), "an echo");
     assert!(broken(b"") && broken(b"220 mail.example ESMTP") && broken(&good[..37]));
     let with = |at: usize, byte: u8| {
         let mut changed = good.clone();
@@ -196,26 +196,26 @@ fn invalid_replies_are_rejected() {
     };
     assert!(broken(&with(14, !good[14])), "another session");
     assert!(broken(&with(16, good[16] + 1)), "received months after it was sent");
-    assert!(broken(&with(13, 0)), "an error estimate that nobody may write");
+    assert!(broken(&with(13, 0)), "an invalid error estimate");
     // An old number is reported; the caller knows that this request has its reply.
-    let old = far.exchange(&encode_request(&mut near, 2)).unwrap();
+    let old = reflector.reply_to(&encode_request(&mut client, 2)).unwrap();
     assert_eq!(
-        near.parse_reply(&old, 5..6),
+        client.parse_reply(&old, 5..6),
         ReplyStatus::Complete { sequence: 2, used: 44, corrupt_bytes: 0 }
     );
-    let early = far.exchange(&encode_request(&mut near, u64::from(u32::MAX))).unwrap();
-    assert_eq!(near.parse_reply(&early, 0..1), ReplyStatus::Malformed { used: 44 }, "before the first");
+    let early = reflector.reply_to(&encode_request(&mut client, u64::from(u32::MAX))).unwrap();
+    assert_eq!(client.parse_reply(&early, 0..1), ReplyStatus::Malformed { used: 44 }, "before the first");
 }
 
 #[test]
 fn sequence_numbers_wrap() {
-    let (mut near, mut far) =
+    let (mut client, mut reflector) =
         (sender(StampVariant::Stamp, None, 44), TestReflector::new(StampVariant::Stamp, None, true));
     let number = (7 << 32) - 1;
     for number in [number, number + 1] {
-        let answered = far.exchange(&encode_request(&mut near, number)).unwrap();
+        let reply = reflector.reply_to(&encode_request(&mut client, number)).unwrap();
         let whole = ReplyStatus::Complete { sequence: number, used: 44, corrupt_bytes: 0 };
-        assert_eq!(near.parse_reply(&answered, number - 1..number + 1), whole);
+        assert_eq!(client.parse_reply(&reply, number - 1..number + 1), whole);
     }
 }
 
@@ -227,13 +227,13 @@ fn only_valid_packets_admit_a_sender() {
         assert!(reply.is_empty());
         admission == crate::link::Admission::Open
     };
-    let asked = encode_request(&mut sender(StampVariant::Stamp, None, 44), 0);
+    let request = encode_request(&mut sender(StampVariant::Stamp, None, 44), 0);
     let open = new_service(&facts(None, false), StampVariant::Stamp);
-    assert!(door(&*open, &asked, "192.0.2.1:40000"));
+    assert!(door(&*open, &request, "192.0.2.1:40000"));
     assert!(!door(&*open, b"hello", "192.0.2.1:40000"));
     assert!(!door(
         &*new_service(&facts(Some("secret"), false), StampVariant::Stamp),
-        &asked,
+        &request,
         "192.0.2.1:40000"
     ));
 }

@@ -1,5 +1,5 @@
 //! The server's control connection of one test: requests parameters and streams, waits for the client's end state, and
-//! exchanges results.
+//! sends and receives results.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -172,7 +172,7 @@ mod tests {
         let mut count =
             |size: usize, is_size_known| read(&vec![7; size], 100, 1000, is_size_known, 1, random).1;
         assert_eq!([count(0, true), count(99, true), count(250, true)], [1, 1, 3]);
-        assert_eq!(count(200, true), 3, "only an empty answer tells that it has not grown");
+        assert_eq!(count(200, true), 3, "only an empty reply shows that it has not grown");
         assert_eq!([count(200, false), count(250, false)], [3, 4]);
     }
 

@@ -1,4 +1,4 @@
-//! The client's message exchange with one logger: pending commands, retries, and replies to unsolicited messages. Bytes
+//! The client's conversation with one logger: pending commands, retries, and replies to unsolicited messages. Bytes
 //! in, bytes out; the content of the replies is handled elsewhere.
 
 use std::collections::VecDeque;
