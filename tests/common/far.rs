@@ -107,7 +107,7 @@ impl Far {
 
     /// Waits until the echo has seen this number of connections close.
     pub fn await_closes(&self, closes: usize) {
-        wait_until("the end of a link at its far end", || (self.closes.load(SeqCst) >= closes).then_some(()));
+        wait_until("the server to close the link", || (self.closes.load(SeqCst) >= closes).then_some(()));
     }
 
     pub fn open(&self) -> Box<dyn Link> {

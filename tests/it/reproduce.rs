@@ -111,12 +111,12 @@ fn children(process: u32) -> Vec<u32> {
 #[test]
 fn the_server_ends_with_the_process_that_started_it() {
     let mut process = Running::start(&["reproduce", "wireless", "--cell", "tcp"]);
-    let far = wait_until("the far end", || children(process.0.id()).first().copied());
+    let server = wait_until("the server", || children(process.0.id()).first().copied());
     process.signal(Signal::KILL);
     process.wait();
     // A zombie process has no command line.
-    let runs = || std::fs::read(format!("/proc/{far}/cmdline")).is_ok_and(|words| !words.is_empty());
-    wait_until("the end of the far end", || (!runs()).then_some(()));
+    let runs = || std::fs::read(format!("/proc/{server}/cmdline")).is_ok_and(|words| !words.is_empty());
+    wait_until("the end of the server", || (!runs()).then_some(()));
 }
 
 #[test]

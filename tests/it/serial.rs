@@ -1,7 +1,7 @@
-//! Serial ports, on pseudo-terminals: taken for one program, given back as found, and what becomes of a run whose line
-//! returns nothing, less than was sent, or vanishes.
+//! Serial ports, on pseudo-terminals: locked for one program, restored as found; and runs whose line returns nothing,
+//! returns less than was sent, or vanishes.
 //!
-//! Not for how a line is modelled, and not for what only hardware has (wires, counters, RS-485).
+//! Not covered: the model of a line, and properties of hardware (wires, counters, RS-485).
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

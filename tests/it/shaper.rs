@@ -406,7 +406,7 @@ fn a_device_is_shaped_and_restored() {
         assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
         assert_eq!(
             ended.stdout,
-            "shaping what leaves by eth9: delay 300ms, 250.0 kB/s (2.000 Mbit/s), queue 65.54 kB, 1.0000 % lost\n"
+            "shaping outgoing traffic of eth9: delay 300ms, 250.0 kB/s (2.000 Mbit/s), queue 65.54 kB, 1.0000 % lost\n"
         );
         assert_eq!(log(directory.path()), [SHOW, add, DELETE]);
     }
