@@ -39,8 +39,8 @@ fn invalid_endpoints_are_refused() {
         ("tcp://::1", "tcp://::1: write an IPv6 address in brackets, like tcp://[::1]:7100"),
         ("mem://x", "mem://x: this process has no server with this name"),
         (
-            "tcp://nobody.invalid:7",
-            "tcp://nobody.invalid:7: the name 'nobody.invalid' was not found: check its spelling",
+            "tcp://missing.invalid:7",
+            "tcp://missing.invalid:7: the name 'missing.invalid' was not found: check its spelling",
         ),
         (
             "unix:///nonexistent/x",

@@ -180,7 +180,7 @@ fn clients_that_share_a_port_all_receive_the_data_of_the_line() {
 fn bytes_without_a_client_are_dropped_and_counted() {
     let device = Device::new();
     let server = serve(&[&device], |_| {});
-    device.say(b"is anybody there?");
+    device.say(b"is a client here?");
     wait_until("the bytes", || (counters(&server, 0).unclaimed.load(Relaxed) == 17).then_some(()));
     let mut client = client(&server, 0);
     works(&mut client, &device);

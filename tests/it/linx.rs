@@ -262,7 +262,7 @@ fn a_name_may_appear_later_and_a_node_may_refuse_at_first() {
     assert_eq!(link.receive(&mut got, LONG).unwrap(), 3);
     assert_eq!(&got[..3], b"yes");
     assert!(matches!(link.receive(&mut got, LONG), Err(Fault::Closed)));
-    assert!(matches!(link.send(b"anybody?", LONG), Err(Fault::Closed)));
+    assert!(matches!(link.send(b"hello", LONG), Err(Fault::Closed)));
     drop(node.join().unwrap());
 }
 

@@ -316,7 +316,7 @@ fn a_vanished_server_is_reported_once() {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect(first.rsplit_once("udp://").unwrap().1).unwrap();
     for _ in 0..20 {
-        client.send(b"anybody?").unwrap();
+        client.send(b"hello").unwrap();
         thread::sleep(Duration::from_millis(50));
     }
     running.signal(Signal::INT);

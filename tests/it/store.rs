@@ -349,10 +349,10 @@ fn invalid_names_are_refused() {
     assert!(!Path::new(&place.store()).exists());
     place.kept(&["20261101T100000Z-aaaa"]);
     for (arguments, said) in [
-        (&["show", "nobody"][..], "no run 'nobody' in the store: 'linkgauge history' lists them"),
-        (&["show", "tag:nobody"], "no run is tagged 'nobody': 'linkgauge history' shows the tags"),
+        (&["show", "missing"][..], "no run 'missing' in the store: 'linkgauge history' lists them"),
+        (&["show", "tag:missing"], "no run is tagged 'missing': 'linkgauge history' shows the tags"),
         (&["show", "x.json"], "x.json: cannot be read: No such file or directory (os error 2)"),
-        (&["tag", "nobody", "name"], "no run 'nobody' in the store: 'linkgauge history' lists them"),
+        (&["tag", "missing", "name"], "no run 'missing' in the store: 'linkgauge history' lists them"),
         (&["prune"], "no selection. Use --before WHEN, --keep N or --tag NAME"),
     ] {
         let ended = place.run(arguments);

@@ -268,7 +268,7 @@ fn open_control(
 const HANDSHAKE_TIMEOUT: Time = Time(10_000_000_000);
 
 #[test]
-fn incomplete_handshakes_time_out() {
+fn incomplete_handshakes_end_after_a_timeout() {
     let service = service(ServerLimits { sessions: 1, ..ServerLimits::default() }, None);
     let mut silent = service.new_party(&Caps::STREAM, "192.0.2.1:1");
     assert_eq!(drain_output(silent.as_mut(), Time(0)), (vec![], NextStep::Receives(HANDSHAKE_TIMEOUT)));

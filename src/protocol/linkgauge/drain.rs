@@ -6,7 +6,7 @@ use crate::clock::Time;
 use crate::workload::Load;
 use crate::workload::throughput::{overtime, planned_time};
 
-/// Extra wait of the client after its timeout, so that it receives the report of a server whose receivers time out.
+/// Extra wait of the client after its timeout, so that it receives the report of a server whose receivers reach theirs.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 
 /// Maximum total wait if no time was planned, even while data moves.

@@ -165,7 +165,7 @@ fn an_answer_may_begin_before_its_request_is_sent() {
 }
 
 #[test]
-fn a_link_that_takes_nothing_fails_after_the_time_out() {
+fn a_link_that_takes_nothing_fails_after_the_timeout() {
     for taken in [0, 3] {
         let mut bench = harness(&STREAM, 20, 10, None, 0);
         assert!(matches!(bench.at(0).next_step(), WantedStep::Send(_)));
@@ -193,7 +193,7 @@ fn a_link_that_takes_nothing_fails_after_the_time_out() {
 }
 
 #[test]
-fn an_answer_after_the_time_out_is_late_however_late() {
+fn a_reply_after_the_timeout_is_late_however_late() {
     let mut bench = harness(&MESSAGES, 8, 20, None, 0);
     let mut requests = Vec::new();
     for round in 0..20 {
