@@ -82,7 +82,7 @@ const CREATE_TABLES_SQL: &str = "
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// There is no file at the path.
-    #[error("{}: there is no store: nothing was kept yet", .0.display())]
+    #[error("{}: there is no store: no run was saved yet", .0.display())]
     Missing(PathBuf),
     /// The file is no store.
     #[error("{}: this file is no store of linkgauge: name another with --store", .0.display())]

@@ -48,7 +48,7 @@ pub enum CompareError {
     #[error("the two have no case in common: the most alike differ in {0}")]
     NothingInCommon(String),
     /// The case was measured by different methods.
-    #[error("{case}: measured in different ways ({ways}): compare like with like, or --force")]
+    #[error("{case}: measured in different ways ({ways}): compare runs of one method, or use --force")]
     Methods {
         /// The endpoint of the case.
         case: String,

@@ -142,7 +142,7 @@ pub fn permission_remedy(path: &Path) -> String {
 }
 
 fn permission_remedy_in(root: &Path, path: &Path) -> String {
-    let Ok(found) = fs::metadata(path) else { return "it is gone: look for it again".to_owned() };
+    let Ok(found) = fs::metadata(path) else { return "it has disappeared: list the ports again".to_owned() };
     remedy_for_mode(found.mode(), group_name(root, found.gid()).as_deref(), path)
 }
 

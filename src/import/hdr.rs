@@ -21,7 +21,7 @@ use crate::run::Warning;
 use crate::sample::{Recorder, decode_histogram};
 
 pub const FORMAT: ImportFormat =
-    ImportFormat { name: "hdr", summary: "interval logs of HdrHistogram (--unit, ns if not said)", read };
+    ImportFormat { name: "hdr", summary: "interval logs of HdrHistogram (--unit, default ns)", read };
 
 /// Larger than any histogram of five digits.
 const MAX_LINE_BYTES: u64 = 8 << 20;

@@ -265,7 +265,7 @@ fn results_by_direction(
     end: &TestEnd,
     direction: Direction,
 ) -> Result<(DirectionTotals, Option<DirectionTotals>), ImportError> {
-    let none = || format_error("iperf3 did not get as far as telling what was received");
+    let none = || format_error("iperf3 ended before it reported the received data");
     let is_server = start.is_server();
     let sums = |sent, received, all, server_receives: bool| DirectionSums {
         sent,

@@ -143,7 +143,7 @@ fn build_run(imported: ForeignResult, about: &ImportOptions, started: Timestamp,
     let [a, b, c] = random;
     let text = format!("{} was measured by {}, not by linkgauge", about.file_name, imported.measured_by);
     let warning =
-        Warning::new("imported", text, "docs/import.md says what its figures are, and which are missing");
+        Warning::new("imported", text, "docs/import.md describes its figures and names the missing ones");
     Run {
         schema: SCHEMA.to_owned(),
         id: format!("{}-{a:02x}{b:02x}{c:02x}", started.strftime("%Y%m%dT%H%M%SZ")),

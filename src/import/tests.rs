@@ -245,7 +245,7 @@ fn errors_name_their_line() {
     line 2: '0, 1.0, 0.5, 1' is no row of 'packet, txTime(sec), rxTime(sec), …'
     iperf3 ended with an error: unable to connect
     no result of iperf3 --json: there is no 'end'
-    iperf3 did not get as far as telling what was received
+    iperf3 ended before it reported the received data
     no result of iperf3 --json: expected value at line 1 column 1
     no log of HdrHistogram: there is no interval with a value in it
     line 1: '0.1,1.0,2.0,HISTFAAAA' is no interval of an HdrHistogram log (encoding V2)

@@ -133,7 +133,7 @@ impl fmt::Display for DeviceServerEvent {
                 write!(f, "port {port}: {from} refused, the port is taken")
             }
             DeviceServerEvent::Disconnected { port, from, why } => {
-                write!(f, "port {port}: {from} gone: {why}")
+                write!(f, "port {port}: {from} disconnected: {why}")
             }
             DeviceServerEvent::Overrun { port, characters } => write!(
                 f,
@@ -399,7 +399,7 @@ impl SerialPort {
     fn mark_lost(&self, fault: &Fault) {
         if !self.state.stop.load(Relaxed) && !self.is_lost.swap(true, Relaxed) {
             let why = match fault {
-                Fault::Closed => "its line is gone. Check whether the adapter is plugged in".to_owned(),
+                Fault::Closed => "its line has disappeared. Check whether the adapter is plugged in".to_owned(),
                 fault => fault.to_string(),
             };
             self.emit(DeviceServerEvent::PortLost { port: self.number, why });

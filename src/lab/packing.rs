@@ -70,7 +70,7 @@ impl PackingRules {
             return Err(format!("a delimiter of {} bytes: use one or two", self.delimiter.len()));
         }
         if self.delimiter.is_empty() && self.delimiter_process != DelimiterProcess::Keep {
-            return Err("a way to process the delimiter, but no delimiter".to_owned());
+            return Err("a rule for the delimiter, but no delimiter".to_owned());
         }
         Ok(())
     }
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(refused(|p| p.delimiter = vec![1, 2, 3]), "a delimiter of 3 bytes: use one or two");
         assert_eq!(
             refused(|p| p.delimiter_process = DelimiterProcess::Strip),
-            "a way to process the delimiter, but no delimiter"
+            "a rule for the delimiter, but no delimiter"
         );
     }
 

@@ -176,7 +176,7 @@ impl IpOptions {
     fn check_family(&self, address: IpAddr) -> Result<(), Fault> {
         match self.required_family() {
             Some((family, asks)) if family != IpFamily::of_address(address) => Err(Fault::Other(format!(
-                "{address} is an {} address, and {asks} needs {}",
+                "{address} is an {} address, but {asks} needs {}",
                 IpFamily::of_address(address).name(),
                 family.name()
             ))),
@@ -213,7 +213,7 @@ impl IpOptions {
         let [own, other] = [address, remote.ip()].map(|address| IpFamily::of_address(address).name());
         if own != other {
             return Err(Fault::Other(format!(
-                "{}={address} is an {own} address, and the link goes over {other}",
+                "{}={address} is an {own} address, but the link uses {other}",
                 BIND_OPTION.0
             )));
         }

@@ -17,7 +17,7 @@ pub const TRANSPORT: Transport = Transport {
     options: &[
         bluetooth::ADAPTER_OPTION,
         ("mtu", "largest message, 48 to 65535 bytes; both ends must name it (672)"),
-        ("mode", "basic (default), or ertm, which sends again what got lost; both ends must name it"),
+        ("mode", "basic (default), or ertm, which retransmits lost data; both ends must set it"),
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|options| options.caps()),
     available: || bluetooth::available(BluetoothProtocol::L2cap, "bluetooth"),

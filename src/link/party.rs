@@ -152,7 +152,7 @@ impl StopReason {
             StopReason::TooLong => "longer than this server allows",
             StopReason::MessageTooLong => "a message is longer than this server allows",
             StopReason::Amplification => {
-                "a sender that has not proved its address gets no more than it sends"
+                "a sender that has not proved its address receives no more than it sent"
             }
             StopReason::Evicted => "others need the place of a connection that has not introduced itself",
         }

@@ -203,7 +203,7 @@ impl Options {
         };
         let given = options.bind_name.is_some() || options.is_multicast || options.reply_name.is_some();
         if given && !matches!(options.socket_kind, TipcSocketKind::Rdm | TipcSocketKind::Datagram) {
-            let wanted = "type=rdm or type=dgram for bind, multicast and answers: this type has connections";
+            let wanted = "type=rdm or type=dgram for bind, multicast and replies: this type has connections";
             return Err(EndpointError::BadAddress { url: endpoint.to_string(), wanted });
         }
         Ok(options)
@@ -420,7 +420,7 @@ mod tests {
         tipc://7100:4294967296: needed is TYPE:INSTANCE, two numbers like 7100:1, the type from 64
         tipc://7100:1?type=raw: 'type=raw' is not seqpacket, stream, rdm or dgram
         tipc://7100:1?importance=9: 'importance=9' is not low, medium, high or critical
-        tipc://7100:1?multicast=1: needed is type=rdm or type=dgram for bind, multicast and answers: this type has connections
+        tipc://7100:1?multicast=1: needed is type=rdm or type=dgram for bind, multicast and replies: this type has connections
         tipc://7100:1?type=rdm&bind=7: 'bind=7' is not TYPE:INSTANCE, two numbers like 7100:1, the type from 64
         ");
     }

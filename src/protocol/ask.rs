@@ -81,7 +81,7 @@ impl RequestSpec {
         }
         let [end] = <[ReplyEnd; 1]>::try_from(ends).map_err(|ends| match ends.len() {
             0 => "protocol ask: the end of the reply is unknown: use until, reply-bytes or reply-length".to_owned(),
-            _ => "protocol ask: several ends of the reply: use one of until, reply-bytes, reply-length and message".to_owned(),
+            _ => "protocol ask: the end of the reply is declared several times: use one of until, reply-bytes, reply-length and message".to_owned(),
         })?;
         let expect = option("expect").map(PatternSearch::parse).transpose().map_err(named("expect"))?;
         Ok(RequestSpec { request, scanner: ReplyScanner::new(end, expect) })

@@ -128,7 +128,7 @@ pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Resul
         }
     }
     // NETIO has no thresholds, so only failed ones are printed.
-    threshold_results(run).0.iter().try_for_each(|missed| writeln!(out, "not kept: {missed}"))
+    threshold_results(run).0.iter().try_for_each(|missed| writeln!(out, "FAIL {missed}"))
 }
 
 #[cfg(test)]
@@ -207,6 +207,6 @@ mod tests {
     #[test]
     fn failed_thresholds_are_printed() {
         let text = write_netio(sample_runs::serial_line().cases);
-        assert!(text.ends_with("\nnot kept: case 2: loss = 0 %, measured 0.5 %\n"), "{text}");
+        assert!(text.ends_with("\nFAIL case 2: loss = 0 %, measured 0.5 %\n"), "{text}");
     }
 }

@@ -64,7 +64,7 @@ fn find_flaw(
     }
     if figures.byte_errors.corrupt_bytes > 0 {
         return Some(format!(
-            "{} bytes came back other than they were sent",
+            "{} bytes arrived changed",
             figures.byte_errors.corrupt_bytes
         ));
     }

@@ -134,7 +134,7 @@ fn different_methods_are_not_compared_unless_forced() {
     assert_eq!(
         error,
         "tcp://127.0.0.1:7100: measured in different ways (latency/closed/block/1 with peer linkgauge, latency/2 closed with \
-         peer linkgauge): compare like with like, or --force"
+         peer linkgauge): compare runs of one method, or use --force"
     );
     let forced = compare(&[a], &[b], &CompareOptions { force: true, ..CompareOptions::default() }).unwrap();
     assert_eq!(

@@ -28,7 +28,7 @@ pub use source::Source;
 /// The `throughput` workload, for [`WORKLOADS`](super::WORKLOADS).
 pub const WORKLOAD: Workload = Workload {
     name: "throughput",
-    summary: "payload delivered per second, one or both ways",
+    summary: "payload delivered per second, in one direction or both",
     is_round_trip: false,
     default_stop: StopCondition { count: None, time_ns: Some(10_000_000_000), volume_bytes: None },
     has_repetitions: true,

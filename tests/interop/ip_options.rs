@@ -234,9 +234,9 @@ fn families_and_addresses_are_chosen() {
     -6 udp://four:7007
       error: udp://four:7007?family=6: 'four' has no IPv6 address, which family=6 needs
     -4 tcp://[::1]:7007
-      error: tcp://[::1]:7007?family=4: ::1 is an IPv6 address, and family=4 needs IPv4
+      error: tcp://[::1]:7007?family=4: ::1 is an IPv6 address, but family=4 needs IPv4
     -6 --bind 127.0.0.9 udp://six:7007
-      error: udp://six:7007?family=6&bind=127.0.0.9: bind=127.0.0.9 is an IPv4 address, and the link goes over IPv6
+      error: udp://six:7007?family=6&bind=127.0.0.9: bind=127.0.0.9 is an IPv4 address, but the link uses IPv6
     --bind 10.1.2.3 udp://four:7007
       error: udp://four:7007?bind=10.1.2.3: this host does not have the address 10.1.2.3: 'ip address' lists what it has
     --device eth77 tcp://four:7007

@@ -115,7 +115,7 @@ fn pycampbellcr1000_over_tcp() {
         }
     }
     let summary = logger.summary();
-    assert!(summary.starts_with("served 2 connections, answered "), "{summary}");
+    assert!(summary.starts_with("served 2 connections, replied to "), "{summary}");
     assert!(!summary.contains(';'), "nothing went wrong: {summary}");
 }
 

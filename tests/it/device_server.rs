@@ -275,7 +275,7 @@ fn a_line_that_disappears_closes_its_port_and_no_other() {
     let line = event(&server, "the loss", |event| {
         matches!(event, DeviceServerEvent::PortLost { .. }).then(|| event.to_string())
     });
-    assert_eq!(line, "port 1: closed: its line is gone. Check whether the adapter is plugged in");
+    assert_eq!(line, "port 1: closed: its line has disappeared. Check whether the adapter is plugged in");
     wait_until("a closed door", || {
         TcpStream::connect(address(&server.endpoints()[0])).is_err().then_some(())
     });
@@ -380,7 +380,7 @@ fn the_program_reports_events_and_ends_on_a_signal() {
     drop(devices);
     let ended = process.ended();
     assert_eq!(ended.status, Some(2));
-    let expected = "port 1: closed: its line is gone. Check whether the adapter is plugged in\n\
+    let expected = "port 1: closed: its line has disappeared. Check whether the adapter is plugged in\n\
         error: all serial ports have failed\n";
     assert_eq!(ended.stderr, expected);
 }

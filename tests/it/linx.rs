@@ -216,10 +216,10 @@ fn a_failed_opening_is_one_line() {
         after_opening(&["ffffffff 00*12"]),
     ];
     insta::assert_snapshot!(answers.join("\n"), @r"
-    URL: it took the connection but did not answer as a LINX node in 700ms: is a link to this host configured on that node (mktcpcon, mklink)? A real node looks for calls every 2 to 10 s: try a longer --timeout
+    URL: it accepted the connection but did not reply as a LINX node within 700ms: is a link to this host configured on that node (mktcpcon, mklink)? A real node looks for calls every 2 to 10 s: try a longer --timeout
     URL: the remote node uses version 2 of the LINX TCP connection manager, linkgauge uses 3. Use LINX 2.0 or later there
     URL: the node does not use LINX: no LINX frame begins with these bytes
-    URL: the remote node's first messages came out of order
+    URL: the remote node's first messages arrived out of order
     URL: the remote node uses version 1 of the LINX RLNH, linkgauge uses 2. Use LINX 2.0 or later there
     URL: no endpoint 'server' appeared at the remote node in 700ms: is it served there under this name? Check --timeout
     URL: the remote node used an address above 1024

@@ -23,7 +23,7 @@ fn many_clients_at_once_each_get_their_replies() {
     });
     // 21 chunks of one, 10 whole chunks of the other and the end.
     let summary = logger.summary();
-    assert_eq!(summary.trim(), "served 20 connections, answered 640 commands");
+    assert_eq!(summary.trim(), "served 20 connections, replied to 640 commands");
 }
 
 #[test]

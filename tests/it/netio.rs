@@ -243,7 +243,7 @@ fn servers_that_lie_stall_or_vanish_get_one_clear_line() {
             wait_for_close(&mut stream);
         }),
     ].concat(), @r#"
-    error: URL: no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO?
+    error: URL: no block begins like "SSH-2.0-OpenSSH_": it may not be a NETIO server
     error: URL: no block arrived: the server became silent; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
     error: URL: no block arrived: the server closed the link; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a
     error: URL: the remote closed the link: check whether the server or device still runs, and its log; a NETIO of 1.15 to 1.22 needs --dialect b, one before it --dialect a

@@ -253,9 +253,9 @@ fn impossible_counts_get_one_clear_line() {
         message(*b"HTTP/1.1", go),
     ].concat(), @r#"
     error: tcp://127.0.0.1:PORT?bind=127.0.0.2: 4294967295 datagrams arrived according to server and client: one count is wrong
-    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it sent "\x00\x00\x00\x01\x00\x00\x00\x01", which NETIO does not send here: does it use another dialect?
-    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it sent "\x00\x00\x00\x01@\x00\x00\x00", which NETIO does not send here: does it use another dialect?
-    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it sent "HTTP/1.1", which NETIO does not send here: does it use another dialect?
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it sent "\x00\x00\x00\x01\x00\x00\x00\x01", which is not NETIO: it may use another dialect
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it sent "\x00\x00\x00\x01@\x00\x00\x00", which is not NETIO: it may use another dialect
+    error: tcp://127.0.0.1:PORT?bind=127.0.0.2: it sent "HTTP/1.1", which is not NETIO: it may use another dialect
     "#);
     let port = free_port();
     let (ended, _) = client(port, &["--direction", "both"]);

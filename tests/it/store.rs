@@ -343,7 +343,7 @@ fn invalid_names_are_refused() {
     let nothing = place.run(&["history"]);
     assert_eq!(
         nothing.stderr,
-        format!("error: {}: there is no store: nothing was kept yet\n", place.store())
+        format!("error: {}: there is no store: no run was saved yet\n", place.store())
     );
     assert_eq!(nothing.status, Some(2));
     assert!(!Path::new(&place.store()).exists());

@@ -167,7 +167,7 @@ pub fn run(flags: Flags) -> Result<Status> {
 fn summary(logger: &Logger) -> String {
     let (counters, (accepted, refused)) = (logger.counters(), logger.connection_counts());
     let mut text = format!(
-        "served {}, answered {}",
+        "served {}, replied to {}",
         units::format_plural(accepted, "connection"),
         units::format_plural(counters.answered, "command")
     );

@@ -123,7 +123,7 @@ impl SizeFit {
             let verdict = match self.against_line {
                 Some(LineComparison::TheLine) => "it is the line",
                 Some(LineComparison::BeyondTheLine) => {
-                    "no line can do that; it, or a figure, is another than was said"
+                    "faster than the line can be: check the declared rate and the figures"
                 }
                 _ => "not the line",
             };

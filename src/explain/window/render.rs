@@ -82,7 +82,7 @@ impl WindowModel {
             true => {
                 "fill the link, but at most twice the capacity: the work of the server and the link can only overlap"
             }
-            false => "bring the capacity; the link's own rate is not known",
+            false => "reach the capacity; the link rate is unknown",
         };
         let mut sentences = vec![format!(
             "least, T–S, rel.: rate by that fit, above (+) or below (−) the row's. limit, fills, give: by the relative fit. \
@@ -150,14 +150,14 @@ impl WindowModel {
         let (all, by) = (self.rows.len(), count_limited_by(&self.rows, self.limit));
         match self.limit {
             Bottleneck::Window => format!(
-                "What limits: the window, in {by} of {all} rows: most of the time goes into waiting for answers."
+                "Bottleneck: the window, in {by} of {all} rows: most of the time is spent waiting for replies."
             ),
             Bottleneck::Rate => format!(
-                "What limits: the rate, in {by} of {all} rows: the time goes by the byte, a larger window gains little."
+                "Bottleneck: the rate, in {by} of {all} rows: the bytes take most of the time, a larger window gains little."
             ),
             Bottleneck::ThisModelDoesNotFit => format!(
-                "What limits: this model does not fit. Rates by the relative fit are off by {:.0} % (root mean square), so no \
-                 W of it means anything.",
+                "Bottleneck: unknown, because this model does not fit. Rates by the relative fit are off by {:.0} % (root mean \
+                 square), so its W means nothing.",
                 self.relative_fit().rms_residual_percent()
             ),
         }

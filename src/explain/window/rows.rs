@@ -105,11 +105,11 @@ impl DownloadRows {
             let configured = case.shaped.map(|shaped| 2.0 * shaped.delay_ns as f64);
             let configured = configured.filter(|round_trip| PLAUSIBLE_ROUND_TRIPS_NS.contains(round_trip));
             if case.figures.requests.is_some_and(|requests| requests.window > 1) {
-                rows.exclude(name, "more than one request was under way at once");
+                rows.exclude(name, "it had several concurrent requests");
                 continue;
             }
             match (rate, measured.or(configured)) {
-                (None, _) => rows.exclude(name, "it has no rate that there can be"),
+                (None, _) => rows.exclude(name, "its rate is impossible"),
                 (_, None) => rows.exclude(name, UNKNOWN_ROUND_TRIP),
                 (Some(throughput_bps), Some(round_trip_ns)) => {
                     chunks.insert(case.message_bytes);

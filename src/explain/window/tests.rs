@@ -63,8 +63,8 @@ fn findings_fit_80_columns() {
       A chunk of 1000 bytes costs 1.41–1.55 round trips.
       Capacity 10 242 B/s; the link from the server is set to 10 000 and 1 000 000
         B/s.
-      What limits: the window, in 7 of 9 rows: most of the time goes into waiting
-        for answers.
+      Bottleneck: the window, in 7 of 9 rows: most of the time is spent waiting for
+        replies.
     ");
 }
 
@@ -177,7 +177,7 @@ fn rate_limits_when_round_trips_have_no_effect() {
     let (limit, text) =
         explain_rows(&[(0.001, 10_000.0), (0.002, 10_010.0), (0.004, 9990.0), (0.008, 10_005.0)]);
     assert_eq!(limit, Bottleneck::Rate);
-    assert!(text.contains("What limits: the rate, in 4 of 4 rows"), "{text}");
+    assert!(text.contains("Bottleneck: the rate, in 4 of 4 rows"), "{text}");
     // The round trip has an effect, but most of the time is per byte.
     let flat = [0.001, 0.005, 0.01, 0.02].map(|rtt| (rtt, 1000.0 / (rtt + 0.1)));
     assert_eq!(explain_rows(&flat).0, Bottleneck::Rate);
@@ -206,7 +206,7 @@ fn missing_data_is_reported() {
         why(vec![latency_case(1, 0.1), download_case(1, 0.1, 1e4), latency_case(2, 0.1), download_case(2, 0.1, 1e4)]),
     ].join("\n"), @r"
     downloads at 3 different round trips are needed, there are none; a latency case with the same URL and protocol in the run measures the round trip
-    downloads at 3 different round trips are needed, there are none (left out: case 1: its round trip is not known; case 2: more than one request was under way at once; case 3: it has no rate that there can be); a latency case with the same URL and protocol in the run measures the round trip
+    downloads at 3 different round trips are needed, there are none (left out: case 1: its round trip is not known; case 2: it had several concurrent requests; case 3: its rate is impossible); a latency case with the same URL and protocol in the run measures the round trip
     downloads at 3 different round trips are needed, there are 2 at 1; a latency case with the same URL and protocol in the run measures the round trip
     ");
     let study = Study::by_name("sena").unwrap();

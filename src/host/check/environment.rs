@@ -28,7 +28,7 @@ fn judge_hypervisor(guest: Option<HypervisorGuest>) -> Check {
         ),
         Some(guest) => Check::doubtful(
             NAME,
-            format!("{}: interrupts, timers and waking cost more than on the bare machine", guest.hypervisor),
+            format!("{}: interrupts, timers and wake-ups cost more than on a real machine", guest.hypervisor),
             REMEDY,
         ),
     }

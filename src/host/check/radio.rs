@@ -33,7 +33,7 @@ fn judge_wifi(interfaces: &[Map<String, Value>]) -> Check {
     match weakest {
         Some((dbm, name)) if dbm < WEAK_WIFI_SIGNAL_DBM => Check::doubtful(
             NAME,
-            format!("{name} receives its network with {dbm} dBm: frames get lost and are sent again"),
+            format!("{name} receives its network with {dbm} dBm: frames are lost and sent again"),
             "move closer to the access point, or use a cable",
         ),
         Some((dbm, name)) => Check::good(NAME, format!("{name} is awake and receives {dbm} dBm")),
@@ -94,7 +94,7 @@ mod tests {
         Good | no interface | None
         Good | connected to nothing | None
         Good | wlan0 is awake and receives -50 dBm | None
-        Doubtful | wlan2 receives its network with -80 dBm: frames get lost and are sent again | Some("move closer to the access point, or use a cable")
+        Doubtful | wlan2 receives its network with -80 dBm: frames are lost and sent again | Some("move closer to the access point, or use a cable")
         Doubtful | wlan1 saves power: packets that arrive while it sleeps wait for a beacon, 100 ms and more | Some("sudo iw dev wlan1 set power_save off")
         "#);
     }

@@ -221,15 +221,15 @@ impl<'a> ConnectAttempt<'a> {
         Fault::Other(match (&self.options.node_address, &self.callback_listener) {
             (NodeAddress::Ethernet(_), _) => {
                 format!(
-                    "no LINX node replied in {within}: {configured} (mkethcon, mklink)? Try a longer --timeout"
+                    "no LINX node replied within {within}: {configured} (mkethcon, mklink)? Try a longer --timeout"
                 )
             }
             (_, Some(_)) => format!(
-                "the node took the connection, but neither answered nor called back in {within}: {configured} (mktcpcon, \
+                "the node accepted the connection, but neither replied nor called back within {within}: {configured} (mktcpcon, \
                  mklink)? {looks}"
             ),
             (_, None) => format!(
-                "it took the connection but did not answer as a LINX node in {within}: {configured} \
+                "it accepted the connection but did not reply as a LINX node within {within}: {configured} \
                  (mktcpcon, mklink)? {looks}"
             ),
         })

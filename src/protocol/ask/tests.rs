@@ -37,7 +37,7 @@ fn option_errors_are_reported_before_opening_a_link() {
     protocol ask: send is empty
     protocol ask: send has '\q', which is none of \r \n \t \0 \\ \xHH
     protocol ask: the end of the reply is unknown: use until, reply-bytes or reply-length
-    protocol ask: several ends of the reply: use one of until, reply-bytes, reply-length and message
+    protocol ask: the end of the reply is declared several times: use one of until, reply-bytes, reply-length and message
     protocol ask: reply-bytes '0' is not a number of bytes: use 1 to 1048576
     protocol ask: reply-bytes '1048577' is not a number of bytes: use 1 to 1048576
     protocol ask: reply-length '4,2' is not offset,size,endian,add, like 4,2,big,6: offset 0 to 65535, size 1 to 8, endian big or little, add -1048576 to 1048576

@@ -86,7 +86,7 @@ impl BlockReceiver {
         }
         let flag = self.blocks.block_flag();
         if self.sink.position() == came.total_bytes() && flag != 0 && flag != LAST_BLOCK_FLAG {
-            return Some(format!("no block begins like \"{}\": does it speak NETIO?", first()));
+            return Some(format!("no block begins like \"{}\": it may not be a NETIO server", first()));
         }
         (taken < came.total_bytes() as usize).then(|| "it continues after its last block".to_owned())
     }

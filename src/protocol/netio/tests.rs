@@ -165,7 +165,7 @@ fn a_client_explains_invalid_blocks() {
     no block arrived: the server closed the link
     the server became silent within a block, after 5 of 16 bytes
     the server closed the link after 1 blocks, before its last one
-    no block begins like "SSH-2.0-OpenSSH_": does it speak NETIO?
+    no block begins like "SSH-2.0-OpenSSH_": it may not be a NETIO server
     it continues after its last block
     "#);
 }

@@ -93,7 +93,7 @@ impl SweepChart {
                 case.direction.name()
             );
             add(label.clone(), at, case.figures.delivery.throughput_bps);
-            add(format!("{label}, other way"), at, case.figures.delivery.throughput_reverse_bps);
+            add(format!("{label}, other direction"), at, case.figures.delivery.throughput_reverse_bps);
             if let Some(limit) = line_limit_bps(case).filter(|limit| limit.is_finite() && *limit > 0.0) {
                 limits.push((label, (at, limit)));
             }
