@@ -97,7 +97,7 @@ pub static FORMATS: &[ReportFormat] = &[
     },
     ReportFormat {
         name: "csv",
-        summary: "one row a case, port and repetition, for spreadsheets",
+        summary: "one row per case, port and repetition, for spreadsheets",
         extension: "csv",
         write: csv::write,
     },
@@ -115,7 +115,7 @@ pub static FORMATS: &[ReportFormat] = &[
     },
     ReportFormat {
         name: "junit",
-        summary: "JUnit XML for CI: one test a case and a threshold",
+        summary: "JUnit XML for CI: one test per case and per threshold",
         extension: "xml",
         write: junit::write,
     },
