@@ -502,10 +502,9 @@ impl Study {
             bits_per_character: plan.bits_per_character,
         });
         let delay = Duration::from_millis(at.into());
-        let download = self.download.map(|protocol| DownloadPlan {
-            protocol,
-            link: cell.link.map(|rates| rates.with_delay(delay)),
-        });
+        let download = self
+            .download
+            .map(|protocol| DownloadPlan { protocol, link: cell.link.map(|rates| rates.with_delay(delay)) });
         let mut spec = if quick { measure.quick.with_defaults(&measure.case) } else { measure.case.clone() };
         if self.has_sizes() {
             spec.size = Some(OneOrMany::One(Bytes(at.into())));

@@ -96,7 +96,15 @@ fn examine_host() -> DoctorReport {
     let overhead = overhead::measure_overhead();
     let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(CheckVerdict::Good);
     let summary = summary(&checks);
-    DoctorReport { schema: "linkgauge.doctor.v1", checks, transports, serial_ports, overhead, verdict, summary }
+    DoctorReport {
+        schema: "linkgauge.doctor.v1",
+        checks,
+        transports,
+        serial_ports,
+        overhead,
+        verdict,
+        summary,
+    }
 }
 
 /// The verdict in one sentence.

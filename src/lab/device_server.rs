@@ -399,7 +399,9 @@ impl SerialPort {
     fn mark_lost(&self, fault: &Fault) {
         if !self.state.stop.load(Relaxed) && !self.is_lost.swap(true, Relaxed) {
             let why = match fault {
-                Fault::Closed => "its line has disappeared. Check whether the adapter is plugged in".to_owned(),
+                Fault::Closed => {
+                    "its line has disappeared. Check whether the adapter is plugged in".to_owned()
+                }
                 fault => fault.to_string(),
             };
             self.emit(DeviceServerEvent::PortLost { port: self.number, why });

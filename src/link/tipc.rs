@@ -32,7 +32,10 @@ pub const TRANSPORT: Transport = Transport {
     example: "tipc://7100:1?type=rdm",
     options: &[
         ("type", "seqpacket (default), stream, rdm or dgram"),
-        ("importance", "low (default), medium, high or critical: under congestion, lower importance is refused first"),
+        (
+            "importance",
+            "low (default), medium, high or critical: under congestion, lower importance is refused first",
+        ),
         ("nodelay", "stream: 1 (default) sends at once, 0 lets the kernel gather small writes"),
         ("bind", "rdm and dgram: also publish this name, like 16666:0, and receive what is sent to it"),
         ("multicast", "rdm and dgram: 1 sends to every socket that has published the name (0)"),

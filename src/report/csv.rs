@@ -100,7 +100,10 @@ pub static COLUMNS: &[(&str, &str)] = &[
     ("one_way_error_bound_ns", "half of the shortest path"),
     ("thresholds", "number of thresholds of the case"),
     ("thresholds_failed", "number of failed thresholds"),
-    ("missed_frames", "requests with a reply later than a limit (ms) after they were due, or lost, as limit:count"),
+    (
+        "missed_frames",
+        "requests with a reply later than a limit (ms) after they were due, or lost, as limit:count",
+    ),
     ("early", "replies that arrived before their request was sent"),
 ];
 

@@ -292,11 +292,7 @@ pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
     };
     let lost = match (ways.forward_lost, ways.reverse_lost) {
         (Some(forward), Some(reverse)) if forward + reverse > 0 => {
-            format!(
-                " Lost: {} forward, {} in reverse.",
-                format_count(forward),
-                format_count(reverse)
-            )
+            format!(" Lost: {} forward, {} in reverse.", format_count(forward), format_count(reverse))
         }
         _ => String::new(),
     };

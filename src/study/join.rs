@@ -63,10 +63,7 @@ fn find_flaw(
         return Some(incomplete_reason(case));
     }
     if figures.byte_errors.corrupt_bytes > 0 {
-        return Some(format!(
-            "{} bytes arrived changed",
-            figures.byte_errors.corrupt_bytes
-        ));
+        return Some(format!("{} bytes arrived changed", figures.byte_errors.corrupt_bytes));
     }
     if figures.counts.lost > 0 && !statistic.includes_lost {
         return Some(loss_text(figures));

@@ -133,7 +133,11 @@ pub fn is_available_here() {
     for transport in transports() {
         assert_eq!((transport.available)(), Ok(()), "{}", transport.scheme);
         let stands_in = !stand_ins(transport).is_empty();
-        assert!(transport.listen.is_some() || stands_in, "{}: it has neither a listener nor a stand-in", transport.scheme);
+        assert!(
+            transport.listen.is_some() || stands_in,
+            "{}: it has neither a listener nor a stand-in",
+            transport.scheme
+        );
     }
 }
 

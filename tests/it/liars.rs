@@ -372,7 +372,10 @@ fn a_refused_connection_is_named() {
         _ => Then::Honestly,
     });
     let said = said_of(endpoint);
-    assert_eq!(said, "the server refused another connection of this session: it may be overloaded. Try fewer connections");
+    assert_eq!(
+        said,
+        "the server refused another connection of this session: it may be overloaded. Try fewer connections"
+    );
 }
 
 #[test]

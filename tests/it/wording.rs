@@ -93,9 +93,8 @@ fn places(words: &[Word], phrase: &str) -> Vec<usize> {
 }
 
 fn is_allowed(path: &str, phrase: &str, line: &str) -> bool {
-    let allows = |(file, word, sense): &(&str, &str, &str)| {
-        (*file, *word) == (path, phrase) && line.contains(sense)
-    };
+    let allows =
+        |(file, word, sense): &(&str, &str, &str)| (*file, *word) == (path, phrase) && line.contains(sense);
     ALLOWED.iter().any(allows)
 }
 

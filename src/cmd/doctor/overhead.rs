@@ -78,7 +78,11 @@ pub fn measure_overhead() -> MeasurementOverhead {
     }
 }
 
-fn measure_round_trip(client_cpu: Option<u32>, server_cpu: Option<u32>, is_busy_polling: bool) -> LoopbackRoundTrip {
+fn measure_round_trip(
+    client_cpu: Option<u32>,
+    server_cpu: Option<u32>,
+    is_busy_polling: bool,
+) -> LoopbackRoundTrip {
     let mut one = LoopbackRoundTrip {
         wait: if is_busy_polling { "busy_poll" } else { "block" },
         client_cpu,

@@ -108,7 +108,9 @@ impl Node {
                 Ok(NodeEvent::Up)
             }
             (NodeHandshake::Up, message) => self.handle_message(message, out),
-            _ => Err(DisconnectReason::ProtocolError("the remote node's first messages arrived out of order")),
+            _ => {
+                Err(DisconnectReason::ProtocolError("the remote node's first messages arrived out of order"))
+            }
         }
     }
 

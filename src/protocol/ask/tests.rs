@@ -216,11 +216,7 @@ fn unsolicited_bytes_are_read_before_the_next_request() {
     let latency = case.figures.times.latency_ns.clone().unwrap();
     assert_eq!((latency.min, latency.max), (3_000_000, 3_000_000));
     let expected = BTreeMap::from([("sent", 20), ("received", 20), ("corrupt_bytes", 38)]);
-    assert_eq!(
-        counts(&case.figures),
-        expected,
-        "neither the warm-up nor data after the last reply counts"
-    );
+    assert_eq!(counts(&case.figures), expected, "neither the warm-up nor data after the last reply counts");
 }
 
 #[test]

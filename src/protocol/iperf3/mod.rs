@@ -416,7 +416,8 @@ impl EndpointTest {
         let elapsed = local_elapsed.filter(|_| omit_s == 0).or_else(|| {
             // The server's own time includes the wait for the end state after the last byte. Servers before 3.2 report
             // no time.
-            let reported_time = Duration::try_from_secs_f64(reported.seconds).ok().filter(|time| !time.is_zero());
+            let reported_time =
+                Duration::try_from_secs_f64(reported.seconds).ok().filter(|time| !time.is_zero());
             let wait = time(last, control.ended_at).unwrap_or_default();
             reported_time.map(|time| time.saturating_sub(wait)).or(local_elapsed)
         });

@@ -194,8 +194,7 @@ impl NetioDatagramSession {
 
     fn unexpected_word(&self, port: usize, said: [u8; WORD_BYTES]) -> ProtocolError {
         let said = said.escape_ascii();
-        let what =
-            format!("it sent \"{said}\", which is not NETIO: it may use another dialect");
+        let what = format!("it sent \"{said}\", which is not NETIO: it may use another dialect");
         ProtocolError::unexpected_reply(&self.controls[port].endpoint, what)
     }
 

@@ -168,7 +168,11 @@ fn the_session_table_is_bounded() {
 #[test]
 fn only_signed_requests_get_replies() {
     let mut reflector = TestReflector::new(StampVariant::Stamp, Some("secret"), false);
-    assert!(reflector.reply_to(&encode_request(&mut sender(StampVariant::Stamp, Some("other"), 112), 0)).is_none());
+    assert!(
+        reflector
+            .reply_to(&encode_request(&mut sender(StampVariant::Stamp, Some("other"), 112), 0))
+            .is_none()
+    );
     assert!(reflector.reply_to(&encode_request(&mut sender(StampVariant::Stamp, None, 112), 0)).is_none());
     let mut client = sender(StampVariant::Stamp, Some("hex:736563726574"), 112);
     let mut reply = reflector.reply_to(&encode_request(&mut client, 0)).unwrap();

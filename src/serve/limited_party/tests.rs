@@ -61,7 +61,8 @@ type EventLog = Arc<Mutex<Vec<String>>>;
 /// A limited party that sends 100 bytes at a time, or receives.
 fn limited_party(caps: &Caps, sends: bool, standing: ClientTrust) -> (LimitedParty, EventLog) {
     let seen = EventLog::default();
-    let party = ScriptedParty { batch: Batch::new(100, 1), is_sending: sends, standing, events: seen.clone() };
+    let party =
+        ScriptedParty { batch: Batch::new(100, 1), is_sending: sends, standing, events: seen.clone() };
     (LimitedParty::new(Box::new(party), caps, LIMITS), seen)
 }
 

@@ -82,7 +82,10 @@ fn plausible_reports_are_unchanged() {
     ] {
         let reported = ServerReport { cpu_seconds: Some(2.9), ..report(flow) };
         let checked = trial.check(reported.clone());
-        assert_eq!((checked.report, checked.problems, checked.is_rate_unknown), (reported, Vec::new(), false));
+        assert_eq!(
+            (checked.report, checked.problems, checked.is_rate_unknown),
+            (reported, Vec::new(), false)
+        );
     }
     // Buffers hold all of it, so it arrives at memory speed.
     let small = ReportFixture::with_flow(flow(FlowRole::Upload, MB));

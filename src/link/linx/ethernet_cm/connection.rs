@@ -277,7 +277,11 @@ impl EthernetConnection {
         if self.is_up() {
             self.silent_ticks_left -= 1;
             if self.silent_ticks_left == 0 {
-                return self.disconnect(DisconnectReason::Timeout("the remote node stopped replying"), now, out);
+                return self.disconnect(
+                    DisconnectReason::Timeout("the remote node stopped replying"),
+                    now,
+                    out,
+                );
             }
             out(&super::encode_ack(self.remote_id, true, self.expected));
             return ConnectionEvent::Nothing;
