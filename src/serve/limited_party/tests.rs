@@ -146,7 +146,7 @@ fn an_unverified_sender_gets_no_more_than_it_sent() {
     let (mut forged, _) = limited_party(&DATAGRAMS, true, ClientTrust::Unverified);
     (forged.received_bytes, forged.sent_bytes) = (listening.received_bytes, listening.sent_bytes);
     assert!(matches!(forged.next_step(Time(0)), Step::Sleep(_)), "100 bytes for 99");
-    assert!(failed(forged.next_step(Time(0))).contains("no more than it sends"));
+    assert!(failed(forged.next_step(Time(0))).contains("no more than it sent"));
     for (caps, standing) in
         [(DATAGRAMS, ClientTrust::AddressVerified), (Caps::STREAM, ClientTrust::Unverified)]
     {
