@@ -227,3 +227,18 @@ fn ctrl_c_ends_the_wait_for_a_locked_store() {
     assert!(ended.stderr.contains(message), "{}", ended.stderr);
     assert!(Run::from_json(&std::fs::read_to_string(&files[1]).unwrap()).unwrap().interrupted);
 }
+
+/// A server that accepts and stays silent.
+#[test]
+fn ctrl_c_ends_a_handshake() {
+    for (scheme, protocol) in [("tcp", "linkgauge"), ("tcp", "iperf3"), ("udp", "netio")] {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("{scheme}://{}", silent.local_addr().unwrap());
+        let running = Running::start(&["throughput", &url, "--protocol", protocol, "--timeout", "10min"]);
+        let (connection, _) = silent.accept().unwrap();
+        running.signal(Signal::INT);
+        let ended = running.ended();
+        assert_eq!(ended.status, Some(130), "{protocol}: {}", ended.stderr);
+        drop(connection);
+    }
+}

@@ -13,7 +13,7 @@ use super::wire::{ControlWord, NetioDialect, WORD_BYTES, loss_percent, make_bloc
 use super::{CachedConnection, DATAGRAM_PORT, DIALECT_OPTION, MAX_SERVER_SEND_TIME, PROTOCOL};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
-use crate::link::{Fault, Link, LinkError, companion_stream};
+use crate::link::{Dialer, Fault, Link, LinkError, companion_stream};
 use crate::plan::{Direction, StopCondition};
 use crate::protocol::{
     CaseDraft, ClientSession, ConnectContext, ConnectionCache, Flow, ProtocolError, ReadyCase,
@@ -119,7 +119,7 @@ pub fn connect(
         session.open_endpoint(context, port)?;
     }
     for port in 0..case.endpoints.len() {
-        session.begin_endpoint(port)?;
+        session.begin_endpoint(context.dialer, port)?;
     }
     Ok(Box::new(session))
 }
@@ -169,11 +169,11 @@ impl NetioDatagramSession {
     /// Announces the direction. Before it sends, the client waits for the same word from the server. Before it
     /// receives, it sends one datagram, counted as NETIO counts, so that linkgauge servers and NAT devices learn the
     /// client's address.
-    fn begin_endpoint(&mut self, port: usize) -> Result<(), ProtocolError> {
+    fn begin_endpoint(&mut self, dialer: &Dialer, port: usize) -> Result<(), ProtocolError> {
         let size = self.case.load.message_bytes;
         let said = self.clock.now();
         self.send_word(port, ControlWord::ClientSends(size))?;
-        let go = self.receive_word(port)?;
+        let go = self.receive_word(port, Some(dialer))?;
         self.controls[port].round_trip = self.clock.now().since(said);
         if ControlWord::decode(go, self.dialect) != ControlWord::ClientSends(size) {
             return Err(self.unexpected_word(port, go));
@@ -186,7 +186,7 @@ impl NetioDatagramSession {
         sent.map_err(|fault| LinkError::new(&self.case.endpoints[port], fault))?;
         self.clock.sleep_until(self.clock.now() + MIN_OPENING_TIME);
         self.send_word(port, ControlWord::Result(size))?;
-        self.receive_count(port)?;
+        self.receive_count(port, Some(dialer))?;
         self.send_word(port, ControlWord::ServerSends(size))?;
         self.controls[port].requested_at = Some(self.clock.now());
         Ok(())
@@ -205,12 +205,22 @@ impl NetioDatagramSession {
         said.map(|_| ()).map_err(|fault| control.link_error(fault))
     }
 
-    fn receive_word(&mut self, port: usize) -> Result<[u8; WORD_BYTES], ProtocolError> {
+    /// A word of the server. With a dialer, an interrupt ends the wait.
+    fn receive_word(
+        &mut self,
+        port: usize,
+        dialer: Option<&Dialer>,
+    ) -> Result<[u8; WORD_BYTES], ProtocolError> {
         let until = self.clock.now() + self.case.load.timeout;
         let (clock, control) = (self.clock.clone(), &mut self.controls[port]);
         let (mut word, mut filled) = ([0; WORD_BYTES], 0);
         while filled < WORD_BYTES {
-            match control.link.receive(&mut word[filled..], until.since(clock.now())) {
+            let (rest, left) = (&mut word[filled..], until.since(clock.now()));
+            let received = match dialer {
+                Some(dialer) => dialer.receive(control.link.as_mut(), rest, left),
+                None => control.link.receive(rest, left),
+            };
+            match received {
                 Ok(length) => filled += length,
                 Err(fault) => return Err(control.link_error(fault)),
             }
@@ -219,8 +229,8 @@ impl NetioDatagramSession {
     }
 
     /// The count of the server.
-    fn receive_count(&mut self, port: usize) -> Result<u64, ProtocolError> {
-        let said = self.receive_word(port)?;
+    fn receive_count(&mut self, port: usize, dialer: Option<&Dialer>) -> Result<u64, ProtocolError> {
+        let said = self.receive_word(port, dialer)?;
         match ControlWord::decode(said, self.dialect) {
             ControlWord::Result(count) => Ok(count.into()),
             _ => Err(self.unexpected_word(port, said)),
@@ -293,7 +303,7 @@ impl ClientSession for NetioDatagramSession {
             if self.is_sending() {
                 self.send_word(port, ControlWord::Result(self.case.load.message_bytes))?;
             }
-            let remote_count = self.receive_count(port)?;
+            let remote_count = self.receive_count(port, None)?;
             self.controls[port].counted_at = Some(self.clock.now());
             report.flows.push(self.flow_report(port, flow, remote_count)?);
         }

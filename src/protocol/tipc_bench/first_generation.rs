@@ -7,7 +7,7 @@ use super::message::MAX_MESSAGE_BYTES;
 use crate::clock::Time;
 use crate::endpoint::Endpoint;
 use crate::link::party::{Party, Step, Tuning};
-use crate::link::{Caps, Fault, Framing, Link, LinkError};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
 use crate::protocol::{ClientSession, ConnectContext, Flow, ProtocolError, ReadyCase, open_flows};
 use crate::workload::latency::{EchoCodec, Pinger, Reflector};
 use crate::workload::{FlowResult, FlowRole, ServerReport};
@@ -22,7 +22,7 @@ pub fn is_first_generation(link: &Caps) -> bool {
 
 pub fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, context, |port, mut link, flows| {
-        send_greeting(link.as_mut(), &case.endpoints[port], context.dialer.timeout)?;
+        send_greeting(link.as_mut(), &case.endpoints[port], context.dialer)?;
         let caps = link.caps().clone();
         let recorder = (context.new_recorder)(FlowRole::RoundTrip, port);
         let party = Pinger::new(Box::new(EchoCodec::new(&case.load, &caps)), &case.load, &caps, recorder);
@@ -54,12 +54,12 @@ impl ClientSession for FirstGenerationSession {
 }
 
 /// Sends the greeting; the server replies with the number of this client.
-fn send_greeting(link: &mut dyn Link, endpoint: &Endpoint, timeout: Duration) -> Result<(), ProtocolError> {
+fn send_greeting(link: &mut dyn Link, endpoint: &Endpoint, dialer: &Dialer) -> Result<(), ProtocolError> {
     let fault = |fault| ProtocolError::Link(LinkError::new(endpoint, fault));
-    link.send(&[0; GREETING_BYTES], timeout).map_err(fault)?;
+    link.send(&[0; GREETING_BYTES], dialer.timeout).map_err(fault)?;
     // One extra byte detects a longer message. Clients are counted from 1.
     let mut number = [0; GREETING_BYTES + 1];
-    match link.receive(&mut number, timeout) {
+    match dialer.receive(link, &mut number, dialer.timeout) {
         Ok(GREETING_BYTES) if number != [0; GREETING_BYTES + 1] => Ok(()),
         Ok(_) | Err(Fault::TimedOut | Fault::Closed) => Err(ProtocolError::unexpected_reply(
             endpoint,

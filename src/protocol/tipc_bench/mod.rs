@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::{CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, open_flows};
-use crate::clock::{Clock, Time};
+use crate::clock::Time;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, endpoint_caps};
 use crate::plan::{Direction, StopCondition};
@@ -222,7 +222,7 @@ impl ClientSession for TipcBenchSession {
 struct CommandChannel {
     link: Box<dyn Link>,
     endpoint: Endpoint,
-    clock: Clock,
+    dialer: Dialer,
     /// Node of the measured server. Other servers may receive the commands and reply too.
     server_node: Option<u32>,
 }
@@ -232,12 +232,11 @@ impl CommandChannel {
         let url =
             command_endpoint(endpoint).map_err(|error| ProtocolError::InvalidCase(error.to_string()))?;
         let dialer = Dialer { wait: crate::plan::WaitMode::Block, ..dialer.clone() };
-        let (link, clock) = (dialer.open(&url)?, dialer.clock);
-        Ok(CommandChannel { link, endpoint: endpoint.clone(), clock, server_node: None })
+        Ok(CommandChannel { link: dialer.open(&url)?, endpoint: endpoint.clone(), dialer, server_node: None })
     }
 
     fn pause(&self) {
-        self.clock.sleep_until(self.clock.now() + RESTART_PAUSE);
+        self.dialer.clock.sleep_until(self.dialer.now() + RESTART_PAUSE);
     }
 
     fn link_error(&self, fault: Fault) -> ProtocolError {
@@ -262,9 +261,10 @@ impl CommandChannel {
     fn await_status(&mut self, word: BenchStatus, within: Duration) -> Result<u32, ProtocolError> {
         // One extra byte detects a longer message.
         let mut room = [0; BenchReply::ENCODED_BYTES + 1];
-        let until = self.clock.now() + within;
+        let until = self.dialer.now() + within;
         loop {
-            let length = match self.link.receive(&mut room, until.since(self.clock.now())) {
+            let left = until.since(self.dialer.now());
+            let length = match self.dialer.receive(self.link.as_mut(), &mut room, left) {
                 Ok(length) => length,
                 Err(Fault::TimedOut) => {
                     return Err(ProtocolError::unexpected_reply(&self.endpoint, describe_silence(word)));
@@ -286,11 +286,11 @@ impl CommandChannel {
         connections: u32,
         within: Duration,
     ) -> Result<Time, ProtocolError> {
-        let until = self.clock.now() + within;
+        let until = self.dialer.now() + within;
         for _ in 0..connections {
-            self.await_status(word, until.since(self.clock.now()))?;
+            self.await_status(word, until.since(self.dialer.now()))?;
         }
-        Ok(self.clock.now())
+        Ok(self.dialer.now())
     }
 }
 
