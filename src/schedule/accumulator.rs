@@ -47,8 +47,8 @@ pub(super) struct CaseAccumulator {
     pub(super) failures: Vec<String>,
     /// A signal arrived during the case.
     pub(super) was_interrupted: bool,
-    /// The server sent no receive report.
-    lacks_server_report: bool,
+    /// Repetitions without a receive report of the server.
+    unconfirmed_repetitions: usize,
     /// Implausible values that the server reported.
     report_problems: Vec<String>,
 }
@@ -73,7 +73,7 @@ impl CaseAccumulator {
             elapsed: Duration::ZERO,
             failures: Vec::new(),
             was_interrupted: false,
-            lacks_server_report: false,
+            unconfirmed_repetitions: 0,
             report_problems: Vec::new(),
         }
     }
@@ -123,9 +123,10 @@ impl CaseAccumulator {
         let figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
         let elapsed_ns = elapsed.as_nanos() as u64;
         self.elapsed += elapsed;
-        self.lacks_server_report |= report.is_none()
+        let is_unconfirmed = report.is_none()
             && self.case.direction != Direction::Loop
             && flows.iter().any(|flow| flow.role == FlowRole::Upload);
+        self.unconfirmed_repetitions += usize::from(is_unconfirmed);
         self.repetitions.push(PartResult { endpoint: endpoint(0), elapsed_ns, figures });
         self.cpu.client_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
         let waiting: f64 = flows.iter().map(|flow| flow.busy_poll_seconds).sum();
@@ -220,11 +221,13 @@ impl CaseAccumulator {
             let delivered = figures.delivery.delivered_bytes.unwrap_or(0) as f64
                 + figures.delivery.delivered_reverse_bytes.unwrap_or(0) as f64;
             // Undelivered data took time as well, so the rate is unknown without a server report.
-            let is_known =
-                delivered > 0.0 && figures.delivery.delivered_bytes.is_some() && !self.lacks_server_report;
+            let is_known = delivered > 0.0
+                && figures.delivery.delivered_bytes.is_some()
+                && self.unconfirmed_repetitions == 0;
             let seconds_per_gigabyte = is_known.then(|| both * 1e9 / delivered);
             CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
         });
+        let unconfirmed = self.unconfirmed(&figures);
         let mut result = CaseResult {
             endpoint: case.endpoints[0].to_string(),
             protocol: case.protocol.name.to_owned(),
@@ -265,31 +268,47 @@ impl CaseAccumulator {
             let text = "the measurement was stopped before its end";
             result.warnings.push(Warning::new("interrupted", text, "let it run to the end"));
         }
-        if self.lacks_server_report {
-            let (text, remedy) = match result.figures.delivery.delivered_bytes {
-                Some(_) => (
-                    "the server sent no receive report: the delivered bytes are those that its system acknowledged to this \
-                     host, and its program may have read fewer",
-                    "find out why the server stopped, and run again",
-                ),
-                None => (
-                    "the server sent no receive report, so throughput is unknown",
-                    "the time series shows what was handed to the link",
-                ),
-            };
-            result.warnings.push(Warning::new("unconfirmed", text, remedy));
-        }
+        result.warnings.extend(unconfirmed);
         result.warnings.extend(warnings::implausible_report(&self.report_problems));
         result.warnings.extend(warnings::case_warnings(&result, &self.first_latencies, floor_ns));
         result
     }
+
+    /// The warning about repetitions without a receive report.
+    fn unconfirmed(&self, figures: &Figures) -> Option<Warning> {
+        let (missing, all) = (self.unconfirmed_repetitions, self.repetitions.len());
+        let which = if all > 1 { format!(" for {missing} of {all} runs") } else { String::new() };
+        let is_known = figures.delivery.delivered_bytes.is_some();
+        let is_partly_known = is_known && !self.repetitions.iter().all(|part| has_delivery(&part));
+        let (text, remedy) = match (is_known, is_partly_known) {
+            (true, false) => (
+                "the delivered bytes are those that its system acknowledged to this host, and its program may have \
+                 read fewer",
+                "find out why the server stopped, and run again",
+            ),
+            (true, true) => {
+                ("these are left out of the figures", "find out why the server stopped, and run again")
+            }
+            (false, _) => ("throughput is unknown", "the time series shows what was handed to the link"),
+        };
+        let text = format!("the server sent no receive report{which}: {text}");
+        (missing > 0).then(|| Warning::new("unconfirmed", text, remedy))
+    }
 }
 
-/// Counts of all repetitions together; rates are those of the median repetition.
+/// Whether both ends' counts of a transfer are known: by a report, or because the system reports acknowledged bytes.
+fn has_delivery(part: &&PartResult) -> bool {
+    part.figures.delivery.delivered_bytes.is_some()
+}
+
+/// Counts of all repetitions together; rates are those of the median repetition. If some repetitions lack the delivered
+/// bytes because the server vanished, the others alone count: a loss needs the counts of both ends.
 fn combine_repetitions(parts: &[PartResult]) -> Figures {
-    let Some(first) = parts.first() else { return Figures::default() };
+    let is_partly_known = parts.iter().any(|part| has_delivery(&part));
+    let mut counted = parts.iter().filter(|part| !is_partly_known || has_delivery(part));
+    let Some(first) = counted.next() else { return Figures::default() };
     let mut all = first.figures.clone();
-    for part in &parts[1..] {
+    for part in counted {
         all.add_counts(&part.figures);
     }
     let median = |get: fn(&Figures) -> Option<f64>| {
@@ -336,5 +355,26 @@ fn placement(case: &ReadyCase, load: Option<&HostLoad>) -> Placement {
         wait: Some(case.load.wait),
         host_load: load.map(HostLoad::rounded).unwrap_or_default(),
         ..Placement::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repetition_whose_server_vanished_has_no_share_in_the_loss() {
+        let part = |sent, lost, delivered_bytes| {
+            let mut figures = Figures::default();
+            (figures.counts.sent, figures.counts.lost) = (sent, lost);
+            figures.delivery.delivered_bytes = delivered_bytes;
+            PartResult { endpoint: "udp://host".to_owned(), elapsed_ns: 1, figures }
+        };
+        let reported = part(100, 10, Some(90));
+        let vanished = part(50, 0, None);
+        let all = combine_repetitions(&[reported.clone(), vanished.clone()]);
+        assert_eq!((all.counts.sent, all.counts.lost, all.delivery.delivered_bytes), (100, 10, Some(90)));
+        // Where no repetition has the bytes, as for round trips, all count.
+        assert_eq!(combine_repetitions(&[vanished.clone(), vanished]).counts.sent, 100);
     }
 }
