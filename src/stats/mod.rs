@@ -4,11 +4,14 @@
 //! or wording. Nothing here reads a clock, a file or the environment, and every random choice comes from a
 //! seed, so results are reproducible.
 
+mod binomial;
 mod centre;
 mod change;
 mod detectable;
 pub mod fit;
+mod grids;
 mod groups;
+mod holm;
 mod hull;
 mod jitter;
 mod moments;
@@ -17,6 +20,8 @@ mod prediction;
 mod rank;
 mod repetitions;
 mod series;
+mod side_bands;
+mod signed_rank;
 pub mod simulate;
 mod within_run;
 
@@ -27,10 +32,13 @@ mod random;
 mod student;
 mod sum;
 
+pub use binomial::more_often_p;
 pub use centre::median;
 pub use change::level_changes;
 pub use detectable::{repetitions_to_detect, smallest_detectable_shift};
+pub use grids::{Grid, known_grids, phase_concentration, unknown_grid};
 pub use groups::{Group, separate_groups};
+pub use holm::holm_adjusted;
 pub use hull::lower_hull_slope;
 pub use jitter::Jitter;
 pub use moments::Moments;
@@ -40,6 +48,8 @@ pub use random::SplitMix64;
 pub use rank::{hodges_lehmann_shift, mann_whitney_p};
 pub use repetitions::{MIN_INTERVAL_REPETITIONS, run_interval};
 pub use series::{Drift, detect_drift, starts_higher, warm_up_samples};
+pub use side_bands::{BandCount, SideBand, count_side_bands, half_sample_mode};
+pub use signed_rank::{hodges_lehmann_centre, signed_rank_p};
 pub use within_run::{Dependence, dependence, within_run_ranks};
 
 use serde::{Deserialize, Serialize};
