@@ -89,6 +89,9 @@ pub enum Pacing {
     Fixed { per_second: f64 },
     /// On a schedule with exponential gaps.
     Poisson { per_second: f64, seed: u64 },
+    /// An exponential time after the previous round trip, with one request in flight (latency only). No plan requests it:
+    /// `explain` uses it, because then neither queues nor a constant latency look like a clock of the remote.
+    ThinkTime { mean_seconds: f64, seed: u64 },
 }
 
 /// The requested rate. [`Pacing`] is the effective one.
@@ -137,7 +140,7 @@ impl Pacing {
     /// Messages per second. `None` without a schedule.
     pub fn per_second(self) -> Option<f64> {
         match self {
-            Pacing::Closed => None,
+            Pacing::Closed | Pacing::ThinkTime { .. } => None,
             Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => Some(per_second),
         }
     }
@@ -274,7 +277,7 @@ const DEFAULT_PROBE_PER_SECOND: f64 = 10.0;
 /// of a 60 Hz game loop.
 pub fn default_late_limits(pacing: Pacing) -> Vec<Duration> {
     let limits_us: &[u64] = match pacing {
-        Pacing::Closed => &[50_000, 100_000, 200_000, 300_000],
+        Pacing::Closed | Pacing::ThinkTime { .. } => &[50_000, 100_000, 200_000, 300_000],
         Pacing::Fixed { .. } | Pacing::Poisson { .. } => &[16_700, 50_000, 100_000],
     };
     limits_us.iter().copied().map(Duration::from_micros).collect()

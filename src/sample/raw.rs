@@ -1,12 +1,12 @@
-//! Raw samples, streamed to a file during the run. The measuring loop only fills blocks; a separate thread
-//! writes them. If the disk is too slow, samples are skipped and counted: the loop never waits.
+//! Raw samples, streamed to a file or a list during the run. The measuring loop only fills blocks; a separate thread
+//! takes them. If the disk is too slow, samples are skipped and counted: the loop never waits.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::Sample;
@@ -22,7 +22,8 @@ struct SampleBlock {
     samples: Vec<Sample>,
 }
 
-/// The file for raw samples: CSV with a header, one sample a line, times in ns on the clock of the run.
+/// The receiver of raw samples: a file in CSV with a header, one sample a line, times in ns on the clock of the run; or a
+/// list.
 #[derive(Debug)]
 pub struct RawFile {
     sender: SyncSender<SampleBlock>,
@@ -41,6 +42,23 @@ impl RawFile {
         let (sender, blocks) = sync_channel(QUEUED_BLOCKS);
         let writer =
             std::thread::Builder::new().name("raw".to_owned()).spawn(move || write_blocks(file, blocks))?;
+        Ok(RawFile { sender, dropped_samples: Arc::default(), writer })
+    }
+
+    /// Appends the samples to a list, for runs of which the samples fit into memory.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot start.
+    pub fn collect(list: Arc<Mutex<Vec<Sample>>>) -> io::Result<RawFile> {
+        let (sender, blocks) = sync_channel::<SampleBlock>(QUEUED_BLOCKS);
+        let append = move || {
+            for block in blocks {
+                list.lock().unwrap_or_else(PoisonError::into_inner).extend(block.samples);
+            }
+            Ok(())
+        };
+        let writer = std::thread::Builder::new().name("raw".to_owned()).spawn(append)?;
         Ok(RawFile { sender, dropped_samples: Arc::default(), writer })
     }
 
@@ -127,6 +145,21 @@ impl Drop for RawSink {
 mod tests {
     use super::*;
     use crate::clock::Time;
+
+    #[test]
+    fn every_sample_reaches_the_list() {
+        let list = Arc::default();
+        let raw = RawFile::collect(Arc::clone(&list)).unwrap();
+        let mut sink = raw.sink(0, 0);
+        let sample = |sequence| Sample { sequence, intended: Time(1), sent: Time(2), received: Time(3) };
+        (0..5000).for_each(|sequence| sink.push(sample(sequence)));
+        drop(sink);
+        assert_eq!(raw.finish().unwrap(), 0);
+        assert_eq!(
+            list.lock().unwrap().iter().map(|sample| sample.sequence).collect::<Vec<_>>(),
+            Vec::from_iter(0..5000)
+        );
+    }
 
     #[test]
     fn every_sample_reaches_the_file() {

@@ -13,7 +13,7 @@ use super::{RunContext, RunEvent, no_data, split};
 use crate::clock::{Clock, Time};
 use crate::host::load::HostSnapshot;
 use crate::link::Dialer;
-use crate::plan::{Direction, Pacing};
+use crate::plan::Direction;
 use crate::protocol::{ClientSession, ConnectContext, Protocol, ProtocolError, ReadyCase, auto};
 use crate::sample::{Progress, Recorder};
 use crate::workload::report_check::LocalObservations;
@@ -143,8 +143,8 @@ impl<'a> CaseRun<'a> {
         if counts && let Ok(mut all) = self.progress.lock() {
             all.push(progress.clone());
         }
-        let scheduled =
-            role == FlowRole::Probe || (role == FlowRole::RoundTrip && case.load.pacing != Pacing::Closed);
+        let scheduled = role == FlowRole::Probe
+            || (role == FlowRole::RoundTrip && case.load.pacing.per_second().is_some());
         // A sender's messages are not samples.
         let raw = self.context.raw.as_ref().filter(|_| role != FlowRole::Upload);
         let raw = raw.map(|raw| raw.sink(self.position.case, self.raw_flows.fetch_add(1, Relaxed)));

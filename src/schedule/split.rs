@@ -63,7 +63,7 @@ fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
         let time = Duration::from_nanos(time);
         let of_time = (time.as_nanos() / MIN_REPETITION_TIME.as_nanos()) as u64;
         match pacing {
-            Pacing::Closed => of_time,
+            Pacing::Closed | Pacing::ThinkTime { .. } => of_time,
             Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => {
                 of_time.min(messages((time.as_secs_f64() * per_second) as u64))
             }

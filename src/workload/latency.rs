@@ -56,6 +56,7 @@ fn method(pacing: Pacing) -> String {
         Pacing::Closed => "closed",
         Pacing::Fixed { .. } => "fixed-schedule",
         Pacing::Poisson { .. } => "poisson-schedule",
+        Pacing::ThinkTime { .. } => "think-time",
     };
     format!("latency/1 {loop_}")
 }
@@ -211,7 +212,7 @@ impl Pinger {
         let numbered = codec.has_sequence_numbers();
         let window = match load.pacing {
             _ if !numbered => 1,
-            Pacing::Closed => 1,
+            Pacing::Closed | Pacing::ThinkTime { .. } => 1,
             _ => Alphabet::from_caps(caps)
                 .max_distinguishable(load.message_bytes as usize)
                 .min(MAX_OUTSTANDING_REQUESTS),
@@ -392,7 +393,8 @@ impl Party for Pinger {
                     return Step::Done;
                 }
             }
-            let due = self.schedule.due(now);
+            // The pause before a request begins with the reply to the previous one.
+            let due = if waiting < self.max_outstanding { self.schedule.due(now) } else { now };
             if phase == Phase::Finished || waiting >= self.max_outstanding || due > now && waiting > 0 {
                 let until =
                     if waiting >= self.max_outstanding || phase == Phase::Finished { gives_up } else { due };

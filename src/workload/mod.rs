@@ -228,6 +228,9 @@ pub(crate) fn planned_time(load: &Load, all_caps: &[Caps]) -> Option<Duration> {
         Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => {
             count.and_then(|count| Duration::try_from_secs_f64(count as f64 / per_second).ok())
         }
+        Pacing::ThinkTime { mean_seconds, .. } => {
+            count.and_then(|count| Duration::try_from_secs_f64(count as f64 * mean_seconds).ok())
+        }
     };
     let timed = load.stop.time_ns.map(Duration::from_nanos);
     let volume = load.stop.volume_bytes.and_then(|bytes| time_on_line(all_caps, bytes));

@@ -106,22 +106,30 @@ impl SendSchedule {
     /// A schedule that starts with the first call of [`SendSchedule::due`].
     pub fn new(pacing: Pacing) -> SendSchedule {
         let seed = match pacing {
-            Pacing::Poisson { seed, .. } => seed,
+            Pacing::Poisson { seed, .. } | Pacing::ThinkTime { seed, .. } => seed,
             _ => 0,
         };
         SendSchedule { pacing, started_at: None, index: 0, next_due: None, random: SplitMix64::new(seed) }
     }
 
-    /// Whether each message is due as soon as the previous one is complete.
+    /// Whether each message is due only once the previous one is complete.
     pub fn is_closed_loop(&self) -> bool {
-        self.pacing == Pacing::Closed
+        matches!(self.pacing, Pacing::Closed | Pacing::ThinkTime { .. })
     }
 
-    /// The time of the next message; `now` in a closed loop.
+    /// The time of the next message; `now` in a closed loop. With a think time the first call after the previous round
+    /// trip begins the pause.
     #[inline]
     pub fn due(&mut self, now: Time) -> Time {
         match self.pacing {
             Pacing::Closed => now,
+            Pacing::ThinkTime { mean_seconds, .. } => match self.next_due {
+                Some(due) => due,
+                None => {
+                    let pause = -(1.0 - self.random.uniform()).ln() * mean_seconds;
+                    *self.next_due.insert(now + saturating_seconds(pause))
+                }
+            },
             _ => *self.next_due.get_or_insert_with(|| {
                 self.started_at = Some(now);
                 now
@@ -137,6 +145,7 @@ impl SendSchedule {
             (Pacing::Fixed { per_second }, Some(start), _) => {
                 self.next_due = Some(start + saturating_seconds(self.index as f64 / per_second));
             }
+            (Pacing::ThinkTime { .. }, ..) => self.next_due = None,
             (Pacing::Poisson { per_second, .. }, _, Some(last)) => {
                 let gap = -(1.0 - self.random.uniform()).ln() / per_second;
                 self.next_due = Some(last + saturating_seconds(gap));
@@ -252,7 +261,11 @@ mod tests {
     #[test]
     fn no_rate_overflows() {
         for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308, f64::INFINITY, f64::NAN] {
-            for pacing in [Pacing::Fixed { per_second }, Pacing::Poisson { per_second, seed: 1 }] {
+            for pacing in [
+                Pacing::Fixed { per_second },
+                Pacing::Poisson { per_second, seed: 1 },
+                Pacing::ThinkTime { mean_seconds: per_second, seed: 1 },
+            ] {
                 let mut schedule = SendSchedule::new(pacing);
                 for _ in 0..3 {
                     schedule.due(Time(7));

@@ -204,7 +204,7 @@ impl TestStream {
             StreamParty::Receiver(Box::new(if has_heads { sink.with_header(head()) } else { sink }))
         };
         let gap = match load.pacing {
-            Pacing::Closed => 0.0,
+            Pacing::Closed | Pacing::ThinkTime { .. } => 0.0,
             Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => {
                 (10.0 / per_second).min(60.0)
             }

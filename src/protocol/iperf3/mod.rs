@@ -107,7 +107,7 @@ fn test_parameters(case: &ReadyCase, framing: Framing) -> Parameters {
         bidirectional: case.direction == Direction::Both,
         length: load.message_bytes,
         bits_per_second: match load.pacing {
-            Pacing::Closed => 0.0,
+            Pacing::Closed | Pacing::ThinkTime { .. } => 0.0,
             Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => per_second * bits,
         },
         counters_64bit: framing == Framing::Message && needs_wide_counters(load),
@@ -129,7 +129,7 @@ fn needs_wide_counters(load: &Load) -> bool {
 /// Maximum datagrams of one flow.
 fn max_datagrams(load: &Load) -> f64 {
     let per_second = match load.pacing {
-        Pacing::Closed => MAX_DATAGRAMS_PER_SECOND,
+        Pacing::Closed | Pacing::ThinkTime { .. } => MAX_DATAGRAMS_PER_SECOND,
         Pacing::Fixed { per_second } | Pacing::Poisson { per_second, .. } => per_second,
     };
     let of = |stop: StopCondition| {

@@ -150,7 +150,7 @@ impl EndpointSession {
         let plan = ServerPlan {
             flows: kinds.iter().map(|(kind, _)| *kind).collect(),
             message_bytes: load.message_bytes,
-            pacing: load.pacing,
+            pacing: server_pacing(load.pacing),
             stop: load.stop,
             warm_up: load.warm_up,
             timeout_ns: load.timeout.as_nanos() as u64,
@@ -191,6 +191,14 @@ impl EndpointSession {
             server_environment: opened.environment,
             report: None,
         })
+    }
+}
+
+/// The pacing of messages that the server sends. It sends none after a pause, and servers need not know that pacing.
+fn server_pacing(pacing: Pacing) -> Pacing {
+    match pacing {
+        Pacing::ThinkTime { .. } => Pacing::Closed,
+        pacing => pacing,
     }
 }
 

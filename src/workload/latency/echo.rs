@@ -7,7 +7,6 @@ use std::ops::Range;
 
 use super::{MAX_OUTSTANDING_REQUESTS, ReplyStatus, RequestReplyCodec};
 use crate::link::{Caps, Framing};
-use crate::plan::Pacing;
 use crate::workload::Load;
 use crate::workload::pattern::{self, Alphabet, PatternMessage, SEQUENCE_BYTES};
 
@@ -36,7 +35,7 @@ impl EchoCodec {
             message: PatternMessage::new(load.message_bytes as usize, Alphabet::from_caps(caps)),
             framing: caps.framing,
             is_lossy: lossy,
-            matches_by_position: lossy && load.pacing == Pacing::Closed,
+            matches_by_position: lossy && load.pacing.per_second().is_none(),
             header: [0; SEQUENCE_BYTES],
             received_bytes: 0,
             sequence: 0,

@@ -487,3 +487,30 @@ fn warm_up_counts_nothing() {
     assert_eq!((counts.sent, counts.received), (2, 2));
     assert_eq!((counts.corrupt_bytes, counts.corrupt_messages, counts.duplicate), (0, 0, 0));
 }
+
+#[test]
+fn the_think_time_begins_with_the_reply() {
+    let load = Load {
+        pacing: Pacing::ThinkTime { mean_seconds: 1e-3, seed: 3 },
+        stop: StopCondition::after_count(500),
+        timeout: Duration::from_secs(1),
+        ..Load::endless(8)
+    };
+    let recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
+    let pinger = Pinger::new(Box::new(EchoCodec::new(&load, &STREAM)), &load, &STREAM, recorder);
+    let mut harness = PingerHarness { pinger, now: Time(0) };
+    assert!(matches!(harness.pinger.next_step(Time(0)), Step::Tune(_)));
+    let mut pauses = Vec::new();
+    for _ in 0..500 {
+        let WantedStep::Sleep(due) = harness.next_step() else { panic!("it pauses before each request") };
+        pauses.push(due.since(harness.now).as_nanos() as f64);
+        let request = harness.at(due.0).request();
+        // The reply takes 300 ns; until then the next pause does not begin.
+        assert!(matches!(harness.next_step(), WantedStep::Receive(_)));
+        harness.at(due.0 + 300).deliver(&request);
+    }
+    assert_eq!(harness.next_step(), WantedStep::Done);
+    let mean = pauses.iter().sum::<f64>() / 500.0;
+    assert!((0.9e6..1.1e6).contains(&mean), "{mean} ns");
+    assert_eq!((harness.counts().received, harness.counts().missed_sends), (500, 0));
+}
