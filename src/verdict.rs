@@ -19,6 +19,8 @@ pub use usual::{UNUSUAL_CODE, unusual};
 
 /// Verdicts need this many repetitions per side: with 3 and 3 even the clearest difference has p = 0.1.
 pub const MIN_REPETITIONS: usize = 4;
+/// The same for pairs: with 5 even the clearest difference has p = 0.06.
+pub const MIN_PAIRS: usize = 6;
 /// A difference is shown if its p-value is below this.
 pub const SIGNIFICANCE_LEVEL: f64 = 0.05;
 /// Default margin: smaller differences, as a share of the median of A, do not matter.
@@ -33,11 +35,38 @@ pub struct CompareOptions {
     pub metrics: Vec<Metric>,
     /// Compare figures despite different measuring methods.
     pub force: bool,
+    /// How the repetitions of both sides belong together.
+    pub pairing: Pairing,
+}
+
+/// How the repetitions of two sides belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pairing {
+    /// Not at all, as those of two runs.
+    #[default]
+    Independent,
+    /// Each repetition of A was measured next to the repetition of B with the same number.
+    Interleaved,
+}
+
+/// The test of a shift.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShiftTest {
+    /// Of two independent lists.
+    MannWhitney,
+    /// Of the differences of pairs.
+    SignedRank,
 }
 
 impl Default for CompareOptions {
     fn default() -> CompareOptions {
-        CompareOptions { margin: DEFAULT_MARGIN, metrics: Vec::new(), force: false }
+        CompareOptions {
+            margin: DEFAULT_MARGIN,
+            metrics: Vec::new(),
+            force: false,
+            pairing: Pairing::Independent,
+        }
     }
 }
 
@@ -114,9 +143,11 @@ pub struct MetricComparison {
     /// The shift as a share of the median of A.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relative_shift: Option<f64>,
-    /// p-value of the two-sided Mann–Whitney test.
+    /// p-value of the two-sided test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
+    /// The test. Interleaved repetitions are paired only if both sides have the same number.
+    pub test: ShiftTest,
 }
 
 /// The repetitions of one side.
@@ -295,7 +326,7 @@ pub fn compare(a: &[Run], b: &[Run], options: &CompareOptions) -> Result<RunComp
         }
         let metrics =
             if options.metrics.is_empty() { &[Metric::headline(a.cases[0].1)][..] } else { &options.metrics };
-        cases.extend(metrics.iter().map(|metric| compare_metric(a, b, metric, options.margin)));
+        cases.extend(metrics.iter().map(|metric| compare_metric(a, b, metric, options)));
     }
     let ids = |runs: &[Run]| runs.iter().map(|run| run.id.clone()).collect();
     Ok(RunComparison {
@@ -369,21 +400,48 @@ fn repetition_values(side: &SideCase, metric: &Metric) -> Vec<f64> {
     side.cases.iter().flat_map(of_case).collect()
 }
 
-fn compare_metric(a: &SideCase, b: &SideCase, metric: &Metric, margin: f64) -> MetricComparison {
+/// A shift from A to B as one test sees it.
+struct TestedShift {
+    test: ShiftTest,
+    /// `None` if a side has no figure.
+    shift: Option<(f64, Option<Interval>)>,
+    /// `None` for too few repetitions.
+    p: Option<f64>,
+}
+
+fn test_shift(a: &[f64], b: &[f64], pairing: Pairing) -> TestedShift {
+    if pairing == Pairing::Interleaved && a.len() == b.len() {
+        // Two infinite values (not reached on either side) do not differ.
+        let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| if a == b { 0.0 } else { b - a }).collect();
+        return TestedShift {
+            test: ShiftTest::SignedRank,
+            shift: stats::hodges_lehmann_centre(&differences),
+            p: (a.len() >= MIN_PAIRS).then(|| stats::signed_rank_p(&differences)),
+        };
+    }
+    TestedShift {
+        test: ShiftTest::MannWhitney,
+        shift: stats::hodges_lehmann_shift(a, b),
+        p: (a.len().min(b.len()) >= MIN_REPETITIONS).then(|| stats::mann_whitney_p(a, b)),
+    }
+}
+
+fn compare_metric(a: &SideCase, b: &SideCase, metric: &Metric, options: &CompareOptions) -> MetricComparison {
     let (of_a, of_b) = (repetition_values(a, metric), repetition_values(b, metric));
     let side = |values: &[f64]| SideSummary { repetitions: values.len(), median: stats::median(values) };
-    let shift = stats::hodges_lehmann_shift(&of_a, &of_b);
+    let TestedShift { test, shift, p } = test_shift(&of_a, &of_b, options.pairing);
     let median = stats::median(&of_a).unwrap_or(0.0);
-    let enough = of_a.len().min(of_b.len()) >= MIN_REPETITIONS;
-    let p = enough.then(|| stats::mann_whitney_p(&of_a, &of_b));
-    let verdict = match (shift, p) {
-        (None, _) => Verdict::NotMeasured,
-        (_, None) => Verdict::TooFew,
-        (Some((shift, _)), Some(p)) if p < SIGNIFICANCE_LEVEL && shift.abs() > margin * median => {
-            if (shift > 0.0) == metric.is_higher_better() { Verdict::Better } else { Verdict::Worse }
-        }
-        _ => Verdict::NoDifferenceShown,
-    };
+    let verdict =
+        match (shift, p) {
+            (None, _) => Verdict::NotMeasured,
+            (_, None) => Verdict::TooFew,
+            (Some((shift, _)), Some(p))
+                if p < SIGNIFICANCE_LEVEL && shift.abs() > options.margin * median =>
+            {
+                if (shift > 0.0) == metric.is_higher_better() { Verdict::Better } else { Verdict::Worse }
+            }
+            _ => Verdict::NoDifferenceShown,
+        };
     let relative = |(shift, _): (f64, _)| Some(shift / median).filter(|share: &f64| share.is_finite());
     MetricComparison {
         case: a.name.clone(),
@@ -397,6 +455,7 @@ fn compare_metric(a: &SideCase, b: &SideCase, metric: &Metric, margin: f64) -> M
         shift_interval: shift.and_then(|(_, interval)| interval),
         relative_shift: shift.and_then(relative),
         p,
+        test,
     }
 }
 

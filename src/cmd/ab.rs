@@ -10,9 +10,10 @@ use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
 use linkgauge::report::RunGroup;
 use linkgauge::run::Run;
 use linkgauge::schedule;
+use linkgauge::verdict::Pairing;
 
 use super::Status;
-use super::compare::CompareFlags;
+use super::compare::{CompareFlags, ComparisonFormat};
 use super::help::{OUTPUT, TARGET};
 use super::ip::IpFlags;
 use super::measure::{Measurement, PlanFlags, measure, run_status};
@@ -20,8 +21,9 @@ use super::output::{check_file_writable, finish_all, print_error};
 
 /// Run two plans alternately and compare them
 ///
-/// The repetitions alternate, so slow changes of the machine affect both plans alike. Each plan is saved as its own run. The exit
-/// status is 1 if B is worse.
+/// The repetitions alternate, so slow changes of the machine affect both plans alike. Each repetition of B is compared with that of
+/// A before it: a signed-rank test of the differences, and their Hodges-Lehmann estimate. Each plan is saved as its own run. The
+/// exit status is 1 if B is worse.
 #[derive(Args)]
 pub struct Flags {
     /// Baseline: a plan in TOML, or a URL
@@ -51,7 +53,7 @@ fn workload_values() -> clap::builder::PossibleValuesParser {
     linkgauge::workload::WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().into()
 }
 
-/// More than a verdict requires: the smallest possible p is 1 in 90 000.
+/// More than a verdict requires: the smallest possible p is 1 in 500.
 const DEFAULT_REPETITIONS: u32 = 10;
 
 pub fn run(flags: Flags) -> Result<Status> {
@@ -81,7 +83,9 @@ pub fn run(flags: Flags) -> Result<Status> {
         return Ok(ended);
     }
     let sides = [RunGroup { name: &flags.a, runs: &[a] }, RunGroup { name: &flags.b, runs: &[b] }];
-    let compared = flags.comparison.compare(sides, flags.compare_json, flags.compare_html.as_deref());
+    let format = if flags.compare_json { ComparisonFormat::Json } else { ComparisonFormat::Text };
+    let html = flags.compare_html.as_deref();
+    let compared = flags.comparison.compare(sides, Pairing::Interleaved, format, html);
     finish_all([events, written])?;
     match (ended, compared) {
         (Status::Interrupted, Err(error)) => {

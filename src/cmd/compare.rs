@@ -8,7 +8,7 @@ use clap::Args;
 use linkgauge::metric::Metric;
 use linkgauge::report::{self, RunGroup};
 use linkgauge::units::parse_share;
-use linkgauge::verdict::{self, CompareOptions, Verdict};
+use linkgauge::verdict::{self, CompareOptions, Pairing, Verdict};
 
 use super::Status;
 use super::help::OUTPUT;
@@ -65,19 +65,34 @@ pub fn run(flags: Flags) -> Result<Status> {
     };
     let [a, b] = [load_runs(&names[0], &flags.store)?, load_runs(&names[1], &flags.store)?];
     let sides = [RunGroup { name: &names[0], runs: &a }, RunGroup { name: &names[1], runs: &b }];
-    flags.comparison.compare(sides, flags.json, flags.html.as_deref())
+    let format = if flags.json { ComparisonFormat::Json } else { ComparisonFormat::Text };
+    flags.comparison.compare(sides, Pairing::Independent, format, flags.html.as_deref())
+}
+
+/// How a comparison is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComparisonFormat {
+    Text,
+    Json,
 }
 
 impl CompareFlags {
     /// Compares, prints the result, and returns the status.
-    pub fn compare(&self, sides: [RunGroup; 2], json: bool, html: Option<&Path>) -> Result<Status> {
-        let options = CompareOptions { margin: self.margin, metrics: self.metric.clone(), force: self.force };
+    pub fn compare(
+        &self,
+        sides: [RunGroup; 2],
+        pairing: Pairing,
+        format: ComparisonFormat,
+        html: Option<&Path>,
+    ) -> Result<Status> {
+        let options =
+            CompareOptions { margin: self.margin, metrics: self.metric.clone(), force: self.force, pairing };
         let comparison = verdict::compare(sides[0].runs, sides[1].runs, &options)?;
         let page = |out: &mut dyn Write| report::write_overlay(&sides, Some(&comparison), out);
         let file = html.filter(|path| !is_dash(path)).map(|path| write_file(path, |file| page(file)));
         let printed = if html.is_some_and(is_dash) {
             print_data(page)
-        } else if json {
+        } else if format == ComparisonFormat::Json {
             let json = serde_json::to_string_pretty(&comparison)?;
             print_json(|out| writeln!(out, "{json}"))
         } else {

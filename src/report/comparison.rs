@@ -5,7 +5,8 @@
 use super::wording::{ABSENT, plural, printable, shorten, to_ascii, wrap};
 use crate::units::format_bytes;
 use crate::verdict::{
-    CaseKey, MIN_REPETITIONS, MetricComparison, RunComparison, SIGNIFICANCE_LEVEL, Verdict,
+    CaseKey, MIN_PAIRS, MIN_REPETITIONS, MetricComparison, RunComparison, SIGNIFICANCE_LEVEL, ShiftTest,
+    Verdict,
 };
 
 /// Maximum width of an endpoint in a heading.
@@ -90,11 +91,15 @@ fn verdict_word(verdict: Verdict) -> &'static str {
 fn metric_line(compared: &MetricComparison) -> String {
     let (a, b) = (&compared.a, &compared.b);
     let [before, after] = [a.median, b.median].map(|median| format_value(compared, median));
+    let count = match compared.test {
+        ShiftTest::SignedRank => format!("n = {}", plural(a.repetitions, "pair")),
+        ShiftTest::MannWhitney => format!("n = {}/{}", a.repetitions, b.repetitions),
+    };
     let facts = [
         format_shift(compared),
         format_interval(compared).map(|interval| format!("95 % CI {interval}")),
         format_p_value(compared),
-        Some(format!("n = {}/{}", a.repetitions, b.repetitions)),
+        Some(count),
     ];
     let facts: Vec<String> = facts.into_iter().flatten().collect();
     let verdict = verdict_word(compared.verdict);
@@ -107,8 +112,24 @@ pub fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
     let mut legend = vec![format!(
         "Worse and better: p below {SIGNIFICANCE_LEVEL}, and a change of more than {margin} % of A's median."
     )];
+    let has_test = |test| comparison.cases.iter().any(|compared| compared.test == test);
+    if has_test(ShiftTest::SignedRank) {
+        legend.push(
+            "p: signed-rank test of the pairs of neighbouring repetitions. It assumes that both of a pair met \
+             the same conditions."
+                .to_owned(),
+        );
+    }
+    if has_test(ShiftTest::MannWhitney) {
+        legend.push(
+            "p: Mann–Whitney test. It assumes that the repetitions of both sides met the same conditions and \
+             do not depend on each other."
+                .to_owned(),
+        );
+    }
     if comparison.has_verdict(Verdict::TooFew) {
-        legend.push(format!("A verdict needs {MIN_REPETITIONS} repetitions per side. Try --repeat 10."));
+        let needed = if has_test(ShiftTest::SignedRank) { MIN_PAIRS } else { MIN_REPETITIONS };
+        legend.push(format!("A verdict needs {needed} repetitions per side. Try --repeat 10."));
     }
     legend
 }

@@ -184,3 +184,36 @@ fn different_machines_are_reported() {
         .collect();
     assert_eq!(codes, ["different_machines"]);
 }
+
+#[test]
+fn pairs_show_a_shift_that_a_common_drift_hides() {
+    // Both sides become slower by half in the course of the comparison; B is 10 % slower throughout.
+    let drift = |index: usize| 1.0 + 0.05 * index as f64;
+    let a: Vec<f64> = repetitions(1, 1.0).iter().enumerate().map(|(i, value)| value * drift(i)).collect();
+    let b: Vec<f64> = repetitions(2, 1.1).iter().enumerate().map(|(i, value)| value * drift(i)).collect();
+    let paired = CompareOptions { pairing: Pairing::Interleaved, ..CompareOptions::default() };
+    assert_eq!(verdict_between(&a, &b), Verdict::NoDifferenceShown);
+    let compared = compare_one(&a, &b, &paired);
+    assert_eq!(
+        (compared.verdict, compared.test, compared.p),
+        (Verdict::Worse, ShiftTest::SignedRank, Some(0.001953125))
+    );
+    // 5 pairs are too few, and lists of different lengths have no pairs.
+    assert_eq!(compare_one(&a[..5], &b[..5], &paired).verdict, Verdict::TooFew);
+    assert_eq!(compare_one(&a, &b[..9], &paired).test, ShiftTest::MannWhitney);
+    // A percentile that B never reaches is slower.
+    let lost = compare_one(&a, &[f64::INFINITY; 10], &paired);
+    assert_eq!((lost.verdict, lost.p), (Verdict::Worse, Some(0.001953125)));
+}
+
+#[test]
+fn equal_pairs_are_mostly_no_difference() {
+    let options = CompareOptions { margin: 0.0, pairing: Pairing::Interleaved, ..CompareOptions::default() };
+    let right = (0..1000).filter(|&seed| {
+        let (a, b) = (repetitions(2 * seed, 1.0), repetitions(2 * seed + 1, 1.0));
+        compare_one(&a, &b, &options).verdict == Verdict::NoDifferenceShown
+    });
+    // The largest level of 10 pairs below 5 % is 4.9 %.
+    let right = right.count();
+    assert!((930..=970).contains(&right), "{right} of 1000");
+}

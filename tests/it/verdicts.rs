@@ -46,6 +46,8 @@ fn worse_better_and_the_same() {
       A: 20261101T100000Z-base
       B: 20261101T100000Z-slow
       Worse and better: p below 0.05, and a change of more than 5 % of A's median.
+      p: Mann–Whitney test. It assumes that the repetitions of both sides met the
+      same conditions and do not depend on each other.
     ");
     assert!(is(&run(&["compare", &slow, &base]), 0).starts_with("BETTER: p50 121.1 µs → 100.9 µs (-16.7 %"));
     assert!(
@@ -137,7 +139,7 @@ fn two_plans_in_turn() {
         "--b",
         &b,
         "--repeat",
-        "4",
+        "6",
         "--margin",
         "100%",
         "--store",
@@ -145,8 +147,11 @@ fn two_plans_in_turn() {
         "--compare-json",
     ]);
     let json: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{}", ended.stderr));
-    assert_eq!(json["cases"][0]["a"]["repetitions"], 4);
-    assert_eq!(json["cases"][0]["b"]["repetitions"], 4);
+    assert_eq!(json["cases"][0]["a"]["repetitions"], 6);
+    assert_eq!(json["cases"][0]["b"]["repetitions"], 6);
+    // Six pairs are enough for a verdict.
+    assert_eq!(json["cases"][0]["test"], "signed_rank");
+    assert!(json["cases"][0]["p"].is_number(), "{json}");
     let kept = run(&["history", "--store", &store, "--json"]);
     let titles: Vec<Value> = serde_json::from_str::<Vec<Value>>(&kept.stdout)
         .unwrap()
@@ -158,7 +163,11 @@ fn two_plans_in_turn() {
     // The compared runs are the saved ones.
     let ids = [&json["a"][0], &json["b"][0]].map(|id| id.as_str().unwrap().to_owned());
     let again = run(&["compare", &ids[0], &ids[1], "--margin", "100%", "--store", &store, "--json"]);
-    assert_eq!(serde_json::from_str::<Value>(&again.stdout).unwrap()["cases"], json["cases"]);
+    let again: Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(again["cases"][0]["test"], "mann_whitney");
+    for side in ["a", "b"] {
+        assert_eq!(again["cases"][0][side], json["cases"][0][side]);
+    }
 }
 
 #[test]
