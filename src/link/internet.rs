@@ -80,11 +80,11 @@ pub const DEVICE_OPTION: (&str, &str) =
     ("device", "interface that all packets leave and arrive by, like eth0 (by the routing table)");
 pub const DSCP_OPTION: (&str, &str) = (
     "dscp",
-    "class of service in the IP header of what is sent: EF, CS0 to CS7, AF11 to AF43, VA, LE, DF, or 0 to 63 (0)",
+    "class of service in the IP header of sent packets: EF, CS0 to CS7, AF11 to AF43, VA, LE, DF, or 0 to 63 (0)",
 );
 /// Only for datagrams: on streams the kernel negotiates ECN and sets the bits.
 pub const ECN_OPTION: (&str, &str) =
-    ("ecn", "ECN bits in the IP header of what is sent: not-ect, ect1, ect0, ce, or 0 to 3 (0)");
+    ("ecn", "ECN bits in the IP header of sent packets: not-ect, ect1, ect0, ce, or 0 to 3 (0)");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IpFamily {

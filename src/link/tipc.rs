@@ -37,7 +37,7 @@ pub const TRANSPORT: Transport = Transport {
             "low (default), medium, high or critical: under congestion, lower importance is refused first",
         ),
         ("nodelay", "stream: 1 (default) sends at once, 0 lets the kernel gather small writes"),
-        ("bind", "rdm and dgram: also publish this name, like 16666:0, and receive what is sent to it"),
+        ("bind", "rdm and dgram: also publish this name, like 16666:0, and receive messages for it"),
         ("multicast", "rdm and dgram: 1 sends to every socket that has published the name (0)"),
         ("answers", "rdm and dgram, for listeners: replies go to this name (to the sender)"),
     ],
