@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn an_interrupted_case_is_incomplete() {
         let dialer = Dialer::new(Clock::new_virtual());
-        let endpoint: crate::endpoint::Endpoint = "mem://far".parse().unwrap();
+        let endpoint: crate::endpoint::Endpoint = "mem://server".parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
         let caps = crate::link::endpoint_caps(&endpoint).unwrap();
         let new_server = move |_: &str| -> Box<dyn crate::link::party::Party> {

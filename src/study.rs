@@ -149,9 +149,9 @@ pub struct Cell {
     /// Prefix of the command that selects where it runs: `ip netns exec far`.
     #[serde(default)]
     pub under: String,
-    /// Its address, if that differs from the command's endpoint.
+    /// Its address for the client, if that differs from the command's endpoint.
     #[serde(default)]
-    pub near: Option<Endpoint>,
+    pub address: Option<Endpoint>,
     /// The guest to measure it in if this host cannot.
     #[serde(default)]
     guest: Option<String>,

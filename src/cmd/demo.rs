@@ -225,12 +225,12 @@ impl HostLinks {
 
 /// One server for all endpoints.
 fn start_server(urls: &[Endpoint], dialer: &Dialer) -> Result<Server> {
-    let far = protocol::find_protocol("linkgauge")
+    let service = protocol::find_protocol("linkgauge")
         .and_then(|peer| peer.serve)
         .context("the linkgauge protocol can be served")?;
     let facts = ServerConfig { environment: host::facts(), ..ServerConfig::default() };
     let limits = facts.limits;
-    Ok(Server::start(urls, &far(&Arc::new(facts)), &limits, dialer)?)
+    Ok(Server::start(urls, &service(&Arc::new(facts)), &limits, dialer)?)
 }
 
 /// Warnings of the whole run.

@@ -82,11 +82,11 @@ impl SockperfHeader {
     }
 }
 
-fn connect(case: &ReadyCase, near: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let flows = open_flows(case, near, |port, link, flows| {
+fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
         let codec = Box::new(PingPongCodec::new(case.load.message_bytes as usize, &caps));
-        let party = Pinger::new(codec, &case.load, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+        let party = Pinger::new(codec, &case.load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;
@@ -362,39 +362,39 @@ mod tests {
         for caps in
             [Caps::STREAM, Caps { framing: Framing::Message, max_message_bytes: Some(1000), ..Caps::STREAM }]
         {
-            let mut near = PingPongCodec::new(32, &caps);
-            let request = near.encode_request(6).to_vec();
+            let mut codec = PingPongCodec::new(32, &caps);
+            let request = codec.encode_request(6).to_vec();
             assert_eq!(request[..HEADER_BYTES], bytes("0000000000000007 0003 00000020"));
             let mut reply_bytes = request.clone();
             reply_bytes[9] = 2;
             assert_eq!(
-                near.parse_reply(&reply_bytes, 6..7),
+                codec.parse_reply(&reply_bytes, 6..7),
                 ReplyStatus::Complete { sequence: 6, used: 32, corrupt_bytes: 0 }
             );
             assert_eq!(
-                near.parse_reply(&request, 6..7),
+                codec.parse_reply(&request, 6..7),
                 ReplyStatus::Malformed { used: 32 },
                 "an echo is none"
             );
             reply_bytes[20] ^= 1;
             assert_eq!(
-                near.parse_reply(&reply_bytes, 6..7),
+                codec.parse_reply(&reply_bytes, 6..7),
                 ReplyStatus::Complete { sequence: 6, used: 32, corrupt_bytes: 1 }
             );
         }
-        let mut near = PingPongCodec::new(32, &Caps::STREAM);
-        let mut reply_bytes = near.encode_request(0).to_vec();
+        let mut codec = PingPongCodec::new(32, &Caps::STREAM);
+        let mut reply_bytes = codec.encode_request(0).to_vec();
         reply_bytes[9] = 2;
         for at in 0..31 {
-            assert_eq!(near.parse_reply(&reply_bytes[at..=at], 0..1), ReplyStatus::Incomplete);
+            assert_eq!(codec.parse_reply(&reply_bytes[at..=at], 0..1), ReplyStatus::Incomplete);
         }
         let two = [&reply_bytes[31..], &reply_bytes].concat();
         assert_eq!(
-            near.parse_reply(&two, 0..1),
+            codec.parse_reply(&two, 0..1),
             ReplyStatus::Complete { sequence: 0, used: 1, corrupt_bytes: 0 }
         );
         assert_eq!(
-            near.parse_reply(&reply_bytes, 0..1),
+            codec.parse_reply(&reply_bytes, 0..1),
             ReplyStatus::Complete { sequence: 0, used: 32, corrupt_bytes: 0 }
         );
     }

@@ -89,8 +89,8 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
         (false, false) => "Incomplete: part of the plan was not measured.",
         (false, true) => "",
     };
-    let near = fact_contexts(&run.environment.client);
-    let far = fact_contexts(&run.environment.server);
+    let client = fact_contexts(&run.environment.client);
+    let server = fact_contexts(&run.environment.server);
     let title = presentation::run_title(run);
     let fits = size::fit_run(run, &DeclaredFacts::default());
     render_template(
@@ -114,8 +114,8 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
             paper => run.paper.as_ref().map(|study| study::page_context(run, study, &fits)),
             tables => table_contexts(run, &fits),
             fit_note => FIT_NOTE,
-            near => near,
-            far => far,
+            client => client,
+            server => server,
         },
     )
 }

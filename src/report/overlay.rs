@@ -268,7 +268,7 @@ fn figure_rows(each: &[(&LabelledRun, &CaseResult)]) -> Vec<Value> {
 /// Machine facts that differ between the runs, with the value of each run.
 fn machine_differences<'a>(runs: &[&LabelledRun<'a>]) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (prefix, is_remote) in [("", false), ("far ", true)] {
+    for (prefix, is_remote) in [("", false), ("server ", true)] {
         let machine =
             |run: &'a Run| if is_remote { &run.environment.server } else { &run.environment.client };
         let mut names: Vec<&String> = runs.iter().flat_map(|labelled| machine(labelled.run).keys()).collect();

@@ -48,8 +48,8 @@ for (const svg of document.querySelectorAll("svg.chart")) {
   svg.addEventListener("pointerleave", () => hide(true));
   svg.addEventListener("pointermove", (event) => {
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const far = ([px, py]) => (px - at.x) ** 2 + (py - at.y) ** 2;
-    const [px, py] = all.reduce((best, one) => (far(one) < far(best) ? one : best));
+    const distance = ([px, py]) => (px - at.x) ** 2 + (py - at.y) ** 2;
+    const [px, py] = all.reduce((best, one) => (distance(one) < distance(best) ? one : best));
     const share = [(px - FIELD.left) / (width - FIELD.left - FIELD.right),
       (height - FIELD.bottom - py) / (height - FIELD.bottom - FIELD.top)];
     text.textContent = `≈ ${[words(x, share[0]), words(y, share[1])].filter(Boolean).join(": ")}`;

@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_flow_that_panics_ends_all_others() {
         let dialer = Dialer::new(Clock::System);
-        let endpoint = "mem://far".parse().unwrap();
+        let endpoint = "mem://server".parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
         let caps = crate::link::endpoint_caps(&endpoint).unwrap();
         let host = move |_: &str| -> Box<dyn Party> {

@@ -134,11 +134,11 @@ impl PatternMessage {
         &self.bytes
     }
 
-    /// The number nearest to `near` that `head` can represent; `None` if it holds no number.
+    /// The number nearest to `expected` that `head` can represent; `None` if it holds no number.
     #[inline]
-    pub fn read_sequence(&self, head: &[u8], near: u64) -> Option<u64> {
+    pub fn read_sequence(&self, head: &[u8], expected: u64) -> Option<u64> {
         if self.alphabet.size() == 256 {
-            return Some(read_sequence(head, near));
+            return Some(read_sequence(head, expected));
         }
         let (mut low, mut modulus) = (0u64, 1u64);
         for byte in &head[..head.len().min(SEQUENCE_BYTES)] {
@@ -147,10 +147,10 @@ impl PatternMessage {
             modulus *= self.alphabet.size();
         }
         // Numbers cannot be negative; use the next one of the same residue.
-        let step = (low + modulus - near % modulus) % modulus;
-        Some(match near.checked_sub(modulus - step) {
+        let step = (low + modulus - expected % modulus) % modulus;
+        Some(match expected.checked_sub(modulus - step) {
             Some(below) if step > modulus / 2 => below,
-            _ => near.saturating_add(step),
+            _ => expected.saturating_add(step),
         })
     }
 
@@ -181,9 +181,9 @@ pub fn count_differing(a: &[u8], b: &[u8]) -> u64 {
     a.iter().zip(b).filter(|(a, b)| a != b).count() as u64 + a.len().abs_diff(b.len()) as u64
 }
 
-/// Reads the number of a message; from a short message, the number nearest to `near`.
+/// Reads the number of a message; from a short message, the number nearest to `expected`.
 #[inline]
-pub fn read_sequence(message: &[u8], near: u64) -> u64 {
+pub fn read_sequence(message: &[u8], expected: u64) -> u64 {
     let length = message.len().min(SEQUENCE_BYTES);
     let mut bytes = [0; SEQUENCE_BYTES];
     bytes[..length].copy_from_slice(&message[..length]);
@@ -193,8 +193,8 @@ pub fn read_sequence(message: &[u8], near: u64) -> u64 {
     }
     let modulus = 1u64 << (8 * length);
     // The distance modulo, as a signed step of at most half the modulus.
-    let step = low.wrapping_sub(near) & (modulus - 1);
-    if step < modulus / 2 { near.wrapping_add(step) } else { near.wrapping_sub(modulus - step) }
+    let step = low.wrapping_sub(expected) & (modulus - 1);
+    if step < modulus / 2 { expected.wrapping_add(step) } else { expected.wrapping_sub(modulus - step) }
 }
 
 /// Endless noise to send from: any position is one slice.
@@ -299,9 +299,9 @@ mod tests {
             length in 1usize..12, number in 0u64..1 << 38, off in -14i64..14, alphabet in 0usize..8,
         ) {
             let mut message = PatternMessage::new(length, alphabets().remove(alphabet));
-            let near = number.saturating_add_signed(off);
+            let expected = number.saturating_add_signed(off);
             let head = message.set_sequence(number).to_vec();
-            prop_assert_eq!(message.read_sequence(&head, near), Some(number));
+            prop_assert_eq!(message.read_sequence(&head, expected), Some(number));
         }
     }
 }

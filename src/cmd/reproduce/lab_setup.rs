@@ -126,7 +126,7 @@ impl LabSetup {
             let mut line = String::new();
             said.as_mut().map_or(Ok(0), |said| said.read_line(&mut line))?;
             let Some((_, url)) = line.rsplit_once(" on ") else { bail!("{}", process.start_error()) };
-            let endpoint = cell.near.clone().map_or_else(|| url.trim().parse(), Ok)?;
+            let endpoint = cell.address.clone().map_or_else(|| url.trim().parse(), Ok)?;
             self.endpoints
                 .push(cell.configure_endpoint(&endpoint, place.value).map_err(|what| anyhow!(what))?);
         }

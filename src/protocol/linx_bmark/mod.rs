@@ -212,13 +212,13 @@ impl ClientSession for BmarkSession {
             while link.receive(&mut rest, until.since(self.clock.now())).is_ok() {}
         }
         let asked = |flow: &&FlowResult| flow.role == FlowRole::Download;
-        let far = flows.iter().filter(asked).map(|flow| FlowReport {
+        let reports = flows.iter().filter(asked).map(|flow| FlowReport {
             port: flow.endpoint_index,
             messages: flow.recorder.counts.sent,
             inward: true,
             ..FlowReport::default()
         });
-        Ok(Some(ServerReport { flows: far.collect(), ..ServerReport::default() }))
+        Ok(Some(ServerReport { flows: reports.collect(), ..ServerReport::default() }))
     }
 
     fn effective_settings(&self) -> Map<String, Value> {

@@ -294,8 +294,8 @@ mod tests {
             prop_assert_eq!(again(&FieldValue::Integer(number), FieldType::INT4), FieldValue::Integer((number as i32).into()));
             prop_assert_eq!(again(&FieldValue::Real(real), FieldType::IEEE8), FieldValue::Real(real));
             prop_assert_eq!(again(&FieldValue::Real(real), FieldType::IEEE4), FieldValue::Real((real as f32).into()));
-            let FieldValue::Real(near) = again(&FieldValue::Real(real), FieldType::FP2) else { panic!() };
-            prop_assert!((near - real).abs() <= real.abs() / 1000.0 + 0.0005, "{} {}", near, real);
+            let FieldValue::Real(rounded) = again(&FieldValue::Real(real), FieldType::FP2) else { panic!() };
+            prop_assert!((rounded - real).abs() <= real.abs() / 1000.0 + 0.0005, "{} {}", rounded, real);
             let cut: String = text.chars().take(9).collect();
             prop_assert_eq!(again(&FieldValue::Text(text), FieldType::ASCII), FieldValue::Text(cut.trim_end().to_owned()));
         }

@@ -46,7 +46,7 @@ pub const PROTOCOL: Protocol = Protocol {
     sizes: &[],
     is_measured_whole: false,
     prepare_case: |case, caps| prepare_case(case, caps, StampVariant::Stamp),
-    connect: |case, near| connect(case, near, StampVariant::Stamp),
+    connect: |case, context| connect(case, context, StampVariant::Stamp),
     serve: Some(|facts| reflector::new_service(facts, StampVariant::Stamp)),
 };
 
@@ -56,7 +56,7 @@ pub const TWAMP_LIGHT: Protocol = Protocol {
     summary: "the same without a control connection, as in TWAMP (RFC 5357)",
     options: &[],
     prepare_case: |case, caps| prepare_case(case, caps, StampVariant::TwampLight),
-    connect: |case, near| connect(case, near, StampVariant::TwampLight),
+    connect: |case, context| connect(case, context, StampVariant::TwampLight),
     serve: Some(|facts| reflector::new_service(facts, StampVariant::TwampLight)),
     ..PROTOCOL
 };
@@ -130,10 +130,10 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps, dialect: StampVariant) -> Res
 
 fn connect(
     case: &ReadyCase,
-    near: &ConnectContext,
+    context: &ConnectContext,
     dialect: StampVariant,
 ) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let key = match (is_authenticated(&case.options).map_err(ProtocolError::InvalidCase)?, near.token) {
+    let key = match (is_authenticated(&case.options).map_err(ProtocolError::InvalidCase)?, context.token) {
         (false, _) => None,
         (true, Some(token)) => Some(key_from_token(token)),
         (true, None) => {
@@ -143,13 +143,13 @@ fn connect(
         }
     };
     let last_reply = Arc::<LastReply>::default();
-    let wall = WallClock::now(&near.dialer.clock);
-    let flows = open_flows(case, near, |port, link, flows| {
+    let wall = WallClock::now(&context.dialer.clock);
+    let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
         let sender =
             StampCodec::new(dialect, key.clone(), wall, case.load.message_bytes as usize, last_reply.clone());
         let party =
-            Pinger::new(Box::new(sender), &case.load, &caps, (near.new_recorder)(FlowRole::RoundTrip, port));
+            Pinger::new(Box::new(sender), &case.load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;
@@ -273,8 +273,8 @@ impl RequestReplyCodec for StampCodec {
         let Some((received, sent)) = reply.times().filter(|_| ours) else {
             return ReplyStatus::Malformed { used };
         };
-        let near = reply.request.sequence.wrapping_sub(waiting.start as u32) as i32;
-        let Some(sequence) = waiting.start.checked_add_signed(near.into()) else {
+        let distance = reply.request.sequence.wrapping_sub(waiting.start as u32) as i32;
+        let Some(sequence) = waiting.start.checked_add_signed(distance.into()) else {
             return ReplyStatus::Malformed { used };
         };
         self.last_reply.record(&reply);

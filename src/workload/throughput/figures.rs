@@ -14,17 +14,17 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
     let inward = merged_recorder(flows, FlowRole::Download);
     let mut drops: Option<u64> = None;
     let mut sent = 0;
-    if let Some(near) = &outward {
-        let mut far_flows =
+    if let Some(sender) = &outward {
+        let mut server_flows =
             report.iter().flat_map(|report| &report.flows).filter(|flow| !flow.inward).peekable();
-        sent += total_sent(far_flows.clone()).map_or(near.counts.sent, |(warm_up, _)| {
-            measured_sent(near.counts.warm_up, near.counts.sent, warm_up)
+        sent += total_sent(server_flows.clone()).map_or(sender.counts.sent, |(warm_up, _)| {
+            measured_sent(sender.counts.warm_up, sender.counts.sent, warm_up)
         });
         // Without a server report only the transport may know what was delivered.
-        if far_flows.peek().is_some() {
-            let elapsed_ns = receiving_ns(far_flows.clone());
+        if server_flows.peek().is_some() {
+            let elapsed_ns = receiving_ns(server_flows.clone());
             let none = DeliveredCounts { elapsed_ns, ..DeliveredCounts::default() };
-            let delivered = far_flows.fold(none, |all, flow| all.add_report(flow));
+            let delivered = server_flows.fold(none, |all, flow| all.add_report(flow));
             drops = add_optional(drops, delivered.socket_drops);
             figures.counts.received += delivered.messages;
             figures.counts.duplicate = figures.counts.duplicate.saturating_add(delivered.duplicate);
@@ -35,7 +35,7 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
             figures.delivery.throughput_bps = delivered.rate_bps();
             figures.delivery.messages_per_second = delivered.messages_per_second();
         } else if report.is_none()
-            && let Some(delivered) = DeliveredCounts::from_acknowledged(measured, near)
+            && let Some(delivered) = DeliveredCounts::from_acknowledged(measured, sender)
         {
             figures.counts.received += delivered.messages;
             figures.delivery.delivered_bytes = Some(delivered.bytes);
@@ -43,18 +43,18 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
             figures.delivery.messages_per_second = delivered.messages_per_second();
         }
     }
-    if let Some(near) = &inward {
-        let delivered = DeliveredCounts::from_recorder(near);
+    if let Some(receiver) = &inward {
+        let delivered = DeliveredCounts::from_recorder(receiver);
         let sent_inward = match loop_ {
             // Without an upload flow, the receiving client has sent as well.
-            true => merged_recorder(flows, FlowRole::Upload).map_or(near.counts.sent, |source| {
-                measured_sent(source.counts.warm_up, source.counts.sent, near.counts.warm_up)
+            true => merged_recorder(flows, FlowRole::Upload).map_or(receiver.counts.sent, |source| {
+                measured_sent(source.counts.warm_up, source.counts.sent, receiver.counts.warm_up)
             }),
             false => {
                 let inward = report.iter().flat_map(|report| &report.flows).filter(|flow| flow.inward);
                 let sent_counts = inward.clone().fold(0, |sum: u64, flow| sum.saturating_add(flow.messages));
                 total_sent(inward)
-                    .map_or(sent_counts, |(warm_up, sent)| measured_sent(warm_up, sent, near.counts.warm_up))
+                    .map_or(sent_counts, |(warm_up, sent)| measured_sent(warm_up, sent, receiver.counts.warm_up))
             }
         };
         sent = sent_inward.saturating_add(sent);
@@ -62,10 +62,10 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
             flows.iter().filter(|flow| flow.role == FlowRole::Download).map(|flow| flow.socket_drops);
         drops = socket.fold(drops, add_optional);
         figures.counts.received = figures.counts.received.saturating_add(delivered.messages);
-        figures.byte_errors.corrupt_bytes += near.counts.corrupt_bytes;
-        figures.byte_errors.lost_bytes += near.counts.lost_bytes;
-        figures.byte_errors.inserted_bytes += near.counts.inserted_bytes;
-        figures.byte_errors.defects.clone_from(&near.defects);
+        figures.byte_errors.corrupt_bytes += receiver.counts.corrupt_bytes;
+        figures.byte_errors.lost_bytes += receiver.counts.lost_bytes;
+        figures.byte_errors.inserted_bytes += receiver.counts.inserted_bytes;
+        figures.byte_errors.defects.clone_from(&receiver.defects);
         figures.counts.corrupt_messages =
             figures.counts.corrupt_messages.saturating_add(delivered.corrupt_messages);
         figures.counts.duplicate = figures.counts.duplicate.saturating_add(delivered.duplicate);
@@ -80,7 +80,7 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
         }
     }
     figures.counts.sent = sent;
-    let broken_off = inward.is_some_and(|near| near.counts.is_interrupted);
+    let broken_off = inward.is_some_and(|receiver| receiver.counts.is_interrupted);
     // An echo may lose data even if its link does not.
     let loses = loop_ || !measured.is_reliable_stream;
     if figures.delivery.delivered_bytes.is_some() && !broken_off && loses {
@@ -143,11 +143,11 @@ impl DeliveredCounts {
 
     /// What the server's system acknowledged, for a server that reports nothing because it has failed. Its program may
     /// have read less.
-    fn from_acknowledged(measured: &MeasuredFlows, near: &Recorder) -> Option<DeliveredCounts> {
+    fn from_acknowledged(measured: &MeasuredFlows, sender: &Recorder) -> Option<DeliveredCounts> {
         let uploads = measured.flows.iter().filter(|flow| flow.role == FlowRole::Upload);
         let bytes: u64 = uploads.map(|flow| flow.acknowledged_bytes).sum::<Option<u64>>()?;
         let messages = bytes / u64::from(measured.message_bytes.max(1));
-        Some(DeliveredCounts { bytes, messages, elapsed_ns: near.elapsed_ns(), ..DeliveredCounts::default() })
+        Some(DeliveredCounts { bytes, messages, elapsed_ns: sender.elapsed_ns(), ..DeliveredCounts::default() })
     }
 
     fn add_report(self, flow: &crate::workload::FlowReport) -> DeliveredCounts {
