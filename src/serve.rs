@@ -365,7 +365,7 @@ impl ConnectionHandler for AcceptLoop {
             if shared.sends_farewell && shared.should_stop.load(Relaxed) {
                 let words = party.closing_message();
                 if !words.is_empty() {
-                    // The client may be gone already.
+                    // The client may have disconnected already.
                     let _ = link.send(words, CANCEL_CHECK_INTERVAL);
                 }
                 shared.clock.sleep_until(shared.clock.now() + FAREWELL_TIME);

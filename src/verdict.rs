@@ -175,7 +175,7 @@ pub struct CaseKey {
     pub ports: u32,
     /// Connections to each endpoint.
     pub parallel: u32,
-    /// `100/s`, `spin`; often empty.
+    /// `100/s`, `busy-poll`; often empty.
     pub settings: String,
 }
 

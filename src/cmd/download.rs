@@ -80,7 +80,7 @@ pub struct Flags {
     plan: PlanFlags,
 }
 
-/// How the logger is asked; options of the protocol.
+/// The requests to the logger; options of the protocol.
 #[derive(Args, Clone)]
 struct RequestFlags {
     /// Protocol that the logger speaks
@@ -235,7 +235,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     Ok(run_status(&run))
 }
 
-/// Downloads to a file. The second result says whether the file was written.
+/// Downloads to a file. The second result is true if the file was written.
 fn download_to_file(
     plan: &CheckedPlan,
     flags: &PlanFlags,

@@ -152,7 +152,7 @@ static COMMANDS: &[(&[&str], &str)] = &[
     (&["irtt", "sockperf", "pp", "ping-pong", "rtt", "rr"], "linkgauge latency HOST"),
 ];
 
-/// One line of advice on a wrong command line, where clap says less.
+/// One line of advice on a wrong command line, where the message of clap is too short.
 pub fn advice(error: &clap::Error, typed: &[String]) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),

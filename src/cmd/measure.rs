@@ -88,7 +88,7 @@ pub struct CaseFlags {
     pin: Vec<u32>,
 }
 
-/// The protocols that serve a workload, as the values of a flag. The others are accepted, because their error says more.
+/// The protocols that serve a workload, as the values of a flag. The others are accepted, because their error is more precise.
 pub fn with_protocols(argument: Arg, workload: &'static str) -> Arg {
     let serves = |protocol: &&Protocol| protocol.workloads.iter().any(|(name, _)| *name == workload);
     let value = |protocol: &Protocol| PossibleValue::new(protocol.name).hide(!serves(&protocol));
@@ -230,7 +230,7 @@ pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, expect: Option<Expectation>) 
     })
 }
 
-/// Runs a plan from a file. Flags override what the file says.
+/// Runs a plan from a file. Flags override the file.
 pub fn run_plan_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
     plan.repeat = flags.repeat.unwrap_or(plan.repeat);
     plan.keep_going |= flags.keep_going;

@@ -82,7 +82,7 @@ pub struct Flags {
 const LIMITS: &str = "Limits";
 
 fn protocol_values() -> clap::builder::PossibleValuesParser {
-    // The others are accepted here, because their error message says more.
+    // The others are accepted here, because their error message is more precise.
     let value = |peer: &protocol::Protocol| {
         clap::builder::PossibleValue::new(peer.name).help(peer.summary).hide(peer.serve.is_none())
     };

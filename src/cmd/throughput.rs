@@ -15,7 +15,7 @@ use super::measure::{
 
 /// Measure the rate that gets through: upload, download or both
 ///
-/// The rate is the payload that the receiver got, by the receiver's clock. On links that allow a second connection a latency
+/// The rate is the delivered payload per second, by the receiver's clock. On links that allow a second connection a latency
 /// probe runs beside the load.
 #[derive(Args)]
 pub struct Flags {

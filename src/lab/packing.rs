@@ -165,7 +165,7 @@ impl Packer {
             self.start = next_start;
             self.scanned_end = next_start;
             self.packet_end = None;
-            // The remaining bytes came with the last ones.
+            // The remaining bytes arrived with the last ones.
             self.first_byte_time = self.last_byte_time;
             if !packet.is_empty() {
                 return Some(&self.bytes[packet]);

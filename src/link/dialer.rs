@@ -161,7 +161,7 @@ impl Dialer {
             endpoint_caps(endpoint)?;
             let transport = find_transport(endpoint)?;
             act(transport).map_err(|fault| match (fault, (transport.available)()) {
-                // The error says nothing about the transport, whatever a trial socket fails with now.
+                // The error does not concern the transport, whatever error a trial socket returns now.
                 (fault, _) if matches!(&fault, Fault::System { source, .. } if is_file_limit_reached(source)) => {
                     fault
                 }

@@ -136,7 +136,7 @@ pub struct Limitation {
 }
 
 impl Limitation {
-    /// From the error of a trial socket. It says something about the transport only while other sockets can
+    /// From the error of a trial socket. It concerns the transport only while other sockets can
     /// be opened.
     pub fn from_socket_error(
         error: &io::Error,

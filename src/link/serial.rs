@@ -86,7 +86,7 @@ impl SerialLink {
         loop {
             match operation(&self.device) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // The other side of a pseudo-terminal is gone, or the adapter was unplugged.
+                // The other side of a pseudo-terminal was closed, or the adapter was unplugged.
                 Err(Errno::IO | Errno::NXIO | Errno::NODEV) => return Err(Fault::Closed),
                 done => return done.map_err(|errno| super::socket::io_fault(which, errno)),
             }
@@ -123,7 +123,7 @@ impl Link for SerialLink {
     fn status(&self) -> LinkStatus {
         let mut port = [PollFd::new(&*self.device, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Reported without a request: the adapter was unplugged, or the program at a pseudo-terminal is gone.
+        // Reported without a request: the adapter was unplugged, or the program at a pseudo-terminal has ended.
         let is_hung_up = poll(&mut port, Some(&now)).is_ok_and(|ready| ready > 0);
         LinkStatus {
             is_hung_up,

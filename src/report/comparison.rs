@@ -141,7 +141,7 @@ pub fn case_name(case: &CaseKey, width: usize) -> String {
     format!("{endpoint}, {} {}{particulars}", printable(&case.workload), case.direction.name())
 }
 
-/// Details that distinguish a case from others at its endpoint: `, 14 B, 4 ports, spin`.
+/// Details that distinguish a case from others at its endpoint: `, 14 B, 4 ports, busy-poll`.
 pub fn case_details(message_bytes: u32, ports: u32, parallel: u32, settings: &str) -> String {
     let mut words = Vec::new();
     // An imported file may lack the size.

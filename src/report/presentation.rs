@@ -33,7 +33,7 @@ pub struct Presentation {
     pub columns: &'static [TableColumn],
     /// Rows with those columns, the main one first.
     pub rows: fn(&CaseResult) -> Vec<FigureRow>,
-    /// Unit of the number of messages: `requests`. `None`: the number says nothing.
+    /// Unit of the number of messages: `requests`. `None`: the number is of no use.
     pub counted: Option<&'static str>,
     /// What was measured, before the endpoint: `round trip to`.
     pub subject: fn(&CaseResult) -> &'static str,

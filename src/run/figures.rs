@@ -93,19 +93,19 @@ pub struct MessageCounts {
     /// Messages that the network lost.
     #[serde(skip_serializing_if = "Option::is_none", alias = "lost_on_path")]
     pub network_lost: Option<u64>,
-    /// Replies that came after their timeout. They count as lost.
+    /// Replies that arrived after their timeout. They count as lost.
     #[serde(skip_serializing_if = "is_zero")]
     pub late: u64,
     /// Messages that arrived more than once.
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicate: u64,
-    /// Replies that came before their request was sent.
+    /// Replies that arrived before their request was sent.
     #[serde(skip_serializing_if = "is_zero")]
     pub early: u64,
     /// Messages that arrived after one that was sent later.
     #[serde(skip_serializing_if = "is_zero")]
     pub reordered: u64,
-    /// Messages that arrived, or came back, with changed content.
+    /// Messages that arrived with changed content.
     #[serde(skip_serializing_if = "is_zero")]
     pub corrupt_messages: u64,
     /// Sends that the schedule required but that could not be made in time.
@@ -134,7 +134,7 @@ impl MessageCounts {
     }
 }
 
-/// Defects of the bytes that arrived or came back.
+/// Defects of the bytes that arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ByteErrors {
@@ -194,7 +194,7 @@ pub struct Delivery {
     /// Replies or delivered messages per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages_per_second: Option<f64>,
-    /// Payload that the receiver got.
+    /// Payload that arrived at the receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_bytes: Option<u64>,
     /// The same for the other direction.
@@ -407,7 +407,7 @@ impl Distribution {
     }
 }
 
-/// Scheduled requests whose reply came too late after their due time, or never.
+/// Scheduled requests whose reply arrived too late after their due time, or never.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissedFrames {
     /// Number of requests that took longer than this many milliseconds, or were lost.

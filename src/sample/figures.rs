@@ -106,7 +106,7 @@ fn count_later(times: &TimeSamples, lost: u64, late: &[Duration]) -> impl Iterat
         .map(move |limit| (format_milliseconds(*limit), times.count_above(limit.as_nanos() as u64) + lost))
 }
 
-/// The distribution of answered and lost requests together; `None` if none was answered.
+/// The distribution of requests with and without a reply together; `None` without any reply.
 pub(super) fn distribution(times: &TimeSamples, lost: u64, late: &[Duration]) -> Option<Distribution> {
     let answered = times.count();
     let sent = answered + lost;

@@ -1,4 +1,4 @@
-//! Missed frames: requests on a schedule whose reply came too long after the request was due, or never.
+//! Missed frames: requests on a schedule whose reply arrived too long after the request was due, or never.
 //!
 //! Stores the first ones only. The response times give the number of missed frames for any limit.
 
@@ -25,7 +25,7 @@ impl MissedFrameLog {
         MissedFrameLog { limit_ns: shortest, missed_frames: Vec::with_capacity(MAX_MISSED_FRAMES) }
     }
 
-    /// Stores the frame if its reply came too late. `began` is the start of the measurement.
+    /// Stores the frame if its reply arrived too late. `began` is the start of the measurement.
     #[inline]
     pub fn record_reply(&mut self, sample: Sample, began: Time) {
         let response_ns = sample.response_ns();

@@ -1,6 +1,6 @@
 //! The interval of a percentile within one run, widened for samples that resemble their predecessors.
 //!
-//! It says how well the percentile of this run is known, and nothing about the next run: for that, see
+//! It is the uncertainty of the percentile of this run, not that of the next run: for that, see
 //! `repetitions.rs`. Source: batch means, Schmeiser, "Batch size effects in the analysis of simulation output", 1982;
 //! applied to the share of samples below the percentile, Chen and Kelton, "Quantile and tolerance-interval estimation
 //! in simulation", 2006.

@@ -1,4 +1,4 @@
-//! Statistics that the protocol's own program counts (`tx_…` and `rx_…` in `got`), for studies that published that
+//! Statistics that the protocol's own program counts (`tx_…` and `rx_…` in `effective`), for studies that published that
 //! count. Delivered payload is in the figures instead. No line limits these statistics.
 
 use super::{StudyStatistic, is_above_limit};

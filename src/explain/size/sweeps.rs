@@ -247,7 +247,7 @@ fn interface_bps(interface: &Value) -> Option<f64> {
         .then(|| megabits * 1e6 * frame / (frame + ETHERNET_FRAME_OVERHEAD_BYTES))
 }
 
-/// Limits on the size of a message or segment, by their names in `got`.
+/// Limits on the size of a message or segment, by their names in `effective`.
 const SIZE_FACTS: [&str; 8] = [
     "mss_bytes",
     "mtu_bytes",

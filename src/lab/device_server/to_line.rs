@@ -30,7 +30,7 @@ impl SerialPort {
         };
         client.end();
         let last = self.unregister_client(client);
-        // The client may be gone already.
+        // The client may have disconnected already.
         let _ = link.finish_sending();
         if self.is_controllable && last && !self.is_stopping() {
             let _ = restore_port(line, self).inspect_err(|fault| self.mark_lost(fault));
@@ -38,7 +38,7 @@ impl SerialPort {
         self.emit(DeviceServerEvent::Disconnected { port: self.number, from: client.address.clone(), why });
     }
 
-    /// Passes on what the client says within a while. An error says why the session is over.
+    /// Forwards the bytes that the client sends within a short time. An error is the reason for the end of the session.
     fn forward_client(
         &self,
         client: &PortClient,

@@ -34,7 +34,7 @@ pub struct LoggerCounters {
     pub answered: u64,
     /// Commands refused or dropped because the queue was full.
     pub overflowed: u64,
-    /// Repeated commands that got the previous reply.
+    /// Repeated commands, which receive the previous reply.
     pub repeated: u64,
     /// Records omitted deliberately.
     pub skipped: u64,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// Capacity; further characters are lost. The size of a Linux terminal's input buffer.
 const MAX_WAITING_CHARACTERS: usize = 4096;
 
-/// At this level the sender is asked to stop. Characters in flight still fit.
+/// At this level flow control stops the sender. Characters in flight still fit.
 const STOP_THRESHOLD_CHARACTERS: usize = 1024;
 
 /// At this level the sender may resume.

@@ -120,7 +120,7 @@ pub enum EthernetFrame<'a> {
     Ack {
         /// The ID that the receiver requested in the handshake.
         id: u8,
-        /// The sender asks for an acknowledgement.
+        /// The sender requests an acknowledgement.
         request: bool,
         /// The next expected sequence number, 0 to 4095.
         ack: u16,
@@ -211,7 +211,7 @@ fn ack_word(next: u32, request: bool, ack: u16, sequence: u16) -> [u8; 4] {
         .to_be_bytes()
 }
 
-/// A frame that only acknowledges; `request` asks for an acknowledgement in return.
+/// A frame that only acknowledges; `request` requests an acknowledgement in return.
 pub fn encode_ack(id: u8, request: bool, ack: u16) -> [u8; 8] {
     let mut frame = [0; 8];
     frame[..4].copy_from_slice(&main_word(ACK, id, 8));

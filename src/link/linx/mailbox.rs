@@ -45,7 +45,7 @@ pub struct Mailbox {
     message_count: AtomicUsize,
     /// The partner sends no more.
     is_partner_finished: AtomicBool,
-    /// The partner is gone.
+    /// The partner has ended.
     is_partner_gone: AtomicBool,
     /// Reads by the owner since its last own message that served only other endpoints.
     reads_for_others: AtomicU32,
@@ -98,7 +98,7 @@ impl Mailbox {
         self.is_partner_gone.load(Relaxed)
     }
 
-    /// The partner is gone: no further messages will arrive.
+    /// The partner has ended: no further messages will arrive.
     pub fn set_partner_gone(&self) {
         self.is_partner_gone.store(true, SeqCst);
     }

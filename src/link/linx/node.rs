@@ -38,7 +38,7 @@ pub enum NodeEvent {
     Up,
     /// The remote node published an endpoint.
     EndpointPublished(u32),
-    /// The remote endpoint at that address is gone.
+    /// The remote endpoint at that address has ended.
     EndpointGone(u32),
     /// The remote node hunts for a name that has not been published to it.
     NameRequested(Vec<u8>),

@@ -26,7 +26,7 @@ pub enum RlnhMessage {
         /// The name of the endpoint.
         name: Vec<u8>,
     },
-    /// An endpoint of the sender is gone.
+    /// An endpoint of the sender has ended.
     Unpublish {
         /// The address of the endpoint.
         address: u32,

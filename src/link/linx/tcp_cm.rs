@@ -30,7 +30,7 @@ pub enum FrameKind {
     Connect,
     /// A message between endpoints or nodes.
     Data,
-    /// Asks whether the remote node is alive.
+    /// Requests a sign of life from the remote node.
     Ping,
     /// The reply to a ping.
     Pong,

@@ -88,7 +88,7 @@ impl PortServer {
     ///
     /// # Errors
     ///
-    /// Fails if the port is gone.
+    /// Fails if the port has disappeared.
     pub fn handle_bytes(
         &mut self,
         bytes: &[u8],
@@ -329,7 +329,7 @@ impl PortSession {
     }
 }
 
-/// Returns the result, or `None` if the port refused. Fails if the port is gone: it cannot even report its
+/// Returns the result, or `None` if the port refused. Fails if the port has disappeared: it cannot even report its
 /// settings.
 fn ignore_refusal<T>(done: Result<T, Fault>, port: &mut dyn PortControl) -> Result<Option<T>, Fault> {
     match done {

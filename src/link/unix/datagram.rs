@@ -360,7 +360,7 @@ impl UnixDatagramListener {
         sys::send_to(&self.socket, &self.receive_buffer[..length], &address, None, true)
             .map_err(|errno| Fault::system("forward")(errno.into()))?;
         if is_ours {
-            // If the client has gone, the link detects this.
+            // If the client has ended, the link detects this.
             let _ = sys::send_to(&socket, &[], from, None, false);
         }
         self.links.retain(|_, (_, pairing)| pairing.strong_count() > 0);

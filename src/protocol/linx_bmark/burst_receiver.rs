@@ -22,7 +22,7 @@ const MAX_BATCH_BYTES: usize = 128 * 1024;
 enum BurstStage {
     /// Nothing is in flight: the next burst can be requested.
     Idle,
-    /// The server is asked to allocate the signals.
+    /// A request makes the server allocate the signals.
     Allocating,
     AwaitingAllocation,
     Requesting,

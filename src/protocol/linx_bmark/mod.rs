@@ -196,7 +196,7 @@ impl ClientSession for BmarkSession {
         std::mem::take(&mut self.flows)
     }
 
-    /// Terminates the serving endpoints and waits until they are gone.
+    /// Terminates the serving endpoints and waits until they have ended.
     fn finish(
         &mut self,
         flows: &[FlowResult],
@@ -204,7 +204,7 @@ impl ClientSession for BmarkSession {
     ) -> Result<Option<ServerReport>, ProtocolError> {
         let until = self.clock.now() + self.timeout;
         for link in &mut links {
-            // The endpoint may be gone already.
+            // The endpoint may have ended already.
             let _ = link.send(&TERMINATE_REQ.to_be_bytes(), self.timeout);
         }
         let mut rest = [0; SIGNAL_NUMBER_BYTES];

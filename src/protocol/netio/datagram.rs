@@ -73,7 +73,7 @@ pub fn check_case(case: &CaseDraft) -> Result<(), String> {
 struct DatagramControl {
     link: Box<dyn Link>,
     endpoint: Endpoint,
-    /// When the server was asked to send.
+    /// Time of the request to the server to send.
     requested_at: Option<Time>,
     /// Round trip to the server without datagrams in flight.
     round_trip: Duration,
@@ -133,7 +133,7 @@ impl NetioDatagramSession {
         format!("{} {} {endpoint}", PROTOCOL.name, self.dialect.name())
     }
 
-    /// Opens the socket before the server is asked to send to it.
+    /// Opens the socket before the server receives the request to send to it.
     fn open_endpoint(&mut self, context: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
         let at = &self.case.endpoints[port];
         let (stream, datagrams) = split_endpoint(at).map_err(|fault| LinkError::new(at, fault))?;

@@ -200,7 +200,7 @@ impl CachedConnection {
 impl Drop for CachedConnection {
     fn drop(&mut self) {
         if let (Some(link), true) = (&mut self.link, self.dialect != NetioDialect::A) {
-            // The server may be gone already.
+            // The server may have ended already.
             let _ = link.send(&ControlWord::Quit.encode(self.dialect), FINAL_SEND_TIMEOUT);
         }
     }

@@ -1,4 +1,4 @@
-//! The answer of a study: how many published values have a counterpart, and how far the two are apart.
+//! The first sentence of a study: the number of published values with a counterpart, and their distance.
 
 use crate::run::{StudyResult, StudyRow};
 use crate::stats;

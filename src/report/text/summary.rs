@@ -122,7 +122,7 @@ impl TextReport {
 
     fn push_important_notes(&mut self, run: &Run) {
         let mut groups = group_warnings(run);
-        // The status says so.
+        // The status line states this.
         groups.retain(|group| group.warning.code != "interrupted");
         groups.sort_by_key(|group| rank(&group.warning.code));
         // Tables end with rows of many columns, which a note would touch.

@@ -53,7 +53,7 @@ pub struct ReceiveStats {
     please_waits: u64,
 }
 
-/// No reply came after all tries.
+/// No reply arrived after all tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoReplyError;
 
