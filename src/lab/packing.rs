@@ -295,7 +295,7 @@ mod tests {
             packing.force_transmit_after = 5 * MILLISECOND;
         });
         assert_eq!(commit_bytes(&mut packer, b"abcdefgh", at_ms(1)), ["abc", "def"]);
-        assert_eq!(packer.due_time(), at_ms(6), "counted from when the rest came");
+        assert_eq!(packer.due_time(), at_ms(6), "counted from the arrival of the rest");
         assert_eq!(commit_bytes(&mut packer, b"i", at_ms(2)), ["ghi"]);
         assert_eq!(packer.due_time(), Time::NEVER);
     }
@@ -404,7 +404,7 @@ mod tests {
         ) {
             let mut packer = Packer::new(&packing);
             let mut now = 0;
-            let (mut sent, mut got) = (Vec::<u8>::new(), Vec::<u8>::new());
+            let (mut sent, mut received) = (Vec::<u8>::new(), Vec::<u8>::new());
             for (bytes, pause) in reads {
                 now += pause;
                 let room = packer.free_space();
@@ -415,12 +415,12 @@ mod tests {
                 sent.extend(&bytes[..count]);
                 while let Some(packet) = packer.next_packet(at_ms(now)) {
                     prop_assert!(packing.packet_bytes == 0 || packet.len() <= packing.packet_bytes);
-                    got.extend_from_slice(packet);
+                    received.extend_from_slice(packet);
                 }
                 prop_assert!(packer.due_time() > at_ms(now));
             }
             let waiting = packer.discard_waiting();
-            prop_assert_eq!(&sent[..sent.len() - waiting], &got[..]);
+            prop_assert_eq!(&sent[..sent.len() - waiting], &received[..]);
         }
     }
 }

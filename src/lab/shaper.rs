@@ -314,10 +314,10 @@ impl MessageLogFile {
     fn direction_log(&self, direction: &'static str) -> MessageLog {
         let (file, failed) = (self.file.clone(), self.error.clone());
         MessageLog(Box::new(move |deed| {
-            let MessageRecord { number, arrival: came, bytes, fate, delay } = deed;
+            let MessageRecord { number, arrival, bytes, fate, delay } = deed;
             let delay = delay.map_or(String::new(), |delay| delay.as_nanos().to_string());
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-            let line = writeln!(file, "{direction},{number},{},{bytes},{},{delay}", came.0, fate.name());
+            let line = writeln!(file, "{direction},{number},{},{bytes},{},{delay}", arrival.0, fate.name());
             if let Err(error) = line {
                 // Later errors have the same cause as the first.
                 let _ = failed.set(error.to_string());

@@ -360,11 +360,11 @@ impl ShapedPath {
         self.log_message(bytes, now, MessageFate::Dropped, None);
     }
 
-    fn log_message(&mut self, bytes: usize, came: Time, fate: MessageFate, delay: Option<Duration>) {
+    fn log_message(&mut self, bytes: usize, arrival: Time, fate: MessageFate, delay: Option<Duration>) {
         let number = self.message_count;
         self.message_count += 1;
         if let Some(MessageLog(log_record)) = &mut self.log {
-            log_record(MessageRecord { number, arrival: came, bytes, fate, delay });
+            log_record(MessageRecord { number, arrival, bytes, fate, delay });
         }
     }
 

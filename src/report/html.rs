@@ -125,7 +125,7 @@ fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
     let settings: BTreeSet<&String> = case.requested.keys().chain(case.effective.keys()).collect();
     let settings: Vec<Value> = settings
         .into_iter()
-        .map(|name| context! { name => display_name(name), asked => format_fact(name, case.requested.get(name)), got => format_fact(name, case.effective.get(name)) })
+        .map(|name| context! { name => display_name(name), requested => format_fact(name, case.requested.get(name)), effective => format_fact(name, case.effective.get(name)) })
         .collect();
     let groups = [
         ("Line", serde_json::to_value(case.line)),

@@ -26,16 +26,16 @@ struct TransferAmount {
 impl TransferAmount {
     /// By NETIO's count (`tx`, `rx`) if present, else by the receiver's.
     fn from_case(case: &CaseResult, way: &str, bytes: Option<u64>, bps: Option<f64>) -> TransferAmount {
-        let got =
+        let value_of =
             |what: &str| case.effective.get(&format!("{way}_{what}")).and_then(serde_json::Value::as_u64);
-        let (bytes, seconds) = match (got("bytes"), got("ns")) {
+        let (bytes, seconds) = match (value_of("bytes"), value_of("ns")) {
             (Some(bytes), Some(ns)) => (bytes as f64, ns as f64 / 1e9),
             _ => {
                 let bytes = bytes.unwrap_or(0) as f64;
                 (bytes, bps.map_or(0.0, |bps| bytes * 8.0 / bps))
             }
         };
-        TransferAmount { bytes, seconds, loss_percent: got("loss_percent") }
+        TransferAmount { bytes, seconds, loss_percent: value_of("loss_percent") }
     }
 
     fn bytes_per_second(&self) -> Option<f64> {

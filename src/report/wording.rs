@@ -347,10 +347,10 @@ pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
     let first = &figures.times.missed_frames.as_ref()?.first;
     let each = |frame: &MissedFrame| {
         let due = format_nanoseconds(frame.due_ns as f64);
-        let came = frame
+        let response = frame
             .response_ns
             .map_or(LOST_TEXT.to_owned(), |ns| format!("+{}", format_nanoseconds(ns as f64)));
-        format!("{} at {due}: {came}", frame.sequence)
+        format!("{} at {due}: {response}", frame.sequence)
     };
     (!first.is_empty()).then(|| first.iter().take(SHOWN).map(each).collect::<Vec<_>>().join("; "))
 }

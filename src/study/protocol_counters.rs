@@ -44,8 +44,8 @@ pub(super) const UNLIMITED: StudyStatistic = StudyStatistic {
 
 /// Bytes and seconds as the protocol's own program counts them.
 fn protocol_count(case: &CaseResult, way: &str) -> Option<(f64, f64)> {
-    let got = |what: &str| case.effective.get(&format!("{way}_{what}"))?.as_u64();
-    Some((got("bytes")? as f64, got("ns")? as f64 / 1e9))
+    let count_of = |what: &str| case.effective.get(&format!("{way}_{what}"))?.as_u64();
+    Some((count_of("bytes")? as f64, count_of("ns")? as f64 / 1e9))
 }
 
 /// 1 kbyte is 1024 bytes.

@@ -221,16 +221,16 @@ fn run_relay(options: &ShaperOptions, left_out: Option<Occurrence>, flags: &Flag
             }
         })?;
     }
-    let mut said = String::new();
+    let mut printed_news = String::new();
     wait_until_interrupted(&cancel, flags.time, || {
         for event in shaper.events() {
             // After the server has stopped every datagram fails alike. The counters hold the number.
             // The kernel reports it to the next call on the socket, whichever that is.
             let news = event.replacen(": send: ", ": receive: ", 1);
-            if !flags.quiet && news != said {
+            if !flags.quiet && news != printed_news {
                 print_message(&event);
             }
-            said = news;
+            printed_news = news;
         }
         Ok(())
     })?;

@@ -138,16 +138,16 @@ impl StudyRun<'_> {
         let (stdout, stderr) = (guest.stdout.take(), guest.stderr.take());
         let (Some(stdout), Some(stderr)) = (stdout, stderr) else { return Err(anyhow!("it has no output")) };
         let cancel = self.cancel;
-        let (ended, said) = thread::scope(|scope| {
+        let (ended, messages) = thread::scope(|scope| {
             let ended = scope.spawn(|| wait_for_guest(&mut guest, cancel));
-            let said = scope.spawn(|| read_stderr(stderr));
+            let messages = scope.spawn(|| read_stderr(stderr));
             for run in Run::read_stream(stdout.take(MAX_OUTPUT_BYTES)) {
                 self.merge_run(run, options.virtual_time, cases, screen);
             }
-            (ended.join(), said.join())
+            (ended.join(), messages.join())
         });
-        let said = said.unwrap_or_default();
-        let last = said.lines().rfind(|line| !line.trim().is_empty());
+        let messages = messages.unwrap_or_default();
+        let last = messages.lines().rfind(|line| !line.trim().is_empty());
         let last = last.map(|line| printable(line.strip_prefix("error: ").unwrap_or(line)));
         let Some(status) = ended.map_err(|_| anyhow!("the waiting thread ended"))?? else { return Ok(()) };
         let missing = cases.iter().any(|(_, case)| !self.is_recorded(&case.name));
@@ -176,11 +176,11 @@ impl StudyRun<'_> {
             case.placement.guest = Some(guest.as_str().to_owned());
             case
         }));
-        let asked: BTreeMap<&str, usize> =
+        let requested: BTreeMap<&str, usize> =
             cases.iter().map(|(number, case)| (case.name.as_str(), *number)).collect();
         let rows = run.paper.into_iter().flat_map(|paper| paper.tables).flat_map(|table| table.rows);
         for row in rows {
-            let Some(&number) = asked.get(row.planned_case.as_str()) else { continue };
+            let Some(&number) = requested.get(row.planned_case.as_str()) else { continue };
             let name = row.planned_case;
             if self.is_recorded(&name) {
                 continue;
@@ -224,10 +224,10 @@ fn describe_guest(run: &Run, virtual_time: bool) -> String {
 
 /// Reads the messages of a guest until it ends.
 fn read_stderr(mut stderr: impl Read) -> String {
-    let mut said = Vec::new();
-    let _ = stderr.by_ref().take(MAX_STDERR_BYTES).read_to_end(&mut said);
+    let mut messages = Vec::new();
+    let _ = stderr.by_ref().take(MAX_STDERR_BYTES).read_to_end(&mut messages);
     let _ = std::io::copy(&mut stderr, &mut std::io::sink());
-    String::from_utf8_lossy(&said).into_owned()
+    String::from_utf8_lossy(&messages).into_owned()
 }
 
 fn no_output_error(status: ExitStatus) -> String {

@@ -121,10 +121,10 @@ impl LabSetup {
         command.arg(UNTIL_INPUT_ENDS_FLAG);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = ServerProcess(command.process_group(0).spawn()?);
-        let mut said = process.0.stdout.as_mut().map(BufReader::new);
+        let mut stdout = process.0.stdout.as_mut().map(BufReader::new);
         for _ in 0..place.ports {
             let mut line = String::new();
-            said.as_mut().map_or(Ok(0), |said| said.read_line(&mut line))?;
+            stdout.as_mut().map_or(Ok(0), |stdout| stdout.read_line(&mut line))?;
             let Some((_, url)) = line.rsplit_once(" on ") else { bail!("{}", process.start_error()) };
             let endpoint = cell.address.clone().map_or_else(|| url.trim().parse(), Ok)?;
             self.endpoints

@@ -259,9 +259,9 @@ const SIZE_FACTS: [&str; 8] = [
     "vsock_buffer_bytes",
 ];
 
-fn reported_sizes(got: &Map<String, Value>) -> Vec<(String, u64)> {
-    let interface = got.get("interface").and_then(Value::as_object);
-    let facts = got.iter().chain(interface.into_iter().flatten());
+fn reported_sizes(effective: &Map<String, Value>) -> Vec<(String, u64)> {
+    let interface = effective.get("interface").and_then(Value::as_object);
+    let facts = effective.iter().chain(interface.into_iter().flatten());
     let sizes = facts.filter(|(name, _)| SIZE_FACTS.contains(&name.as_str()));
     let mut sizes: Vec<(String, u64)> =
         sizes.filter_map(|(name, value)| Some((name.clone(), value.as_u64()?))).collect();

@@ -136,7 +136,7 @@ INIT
 chmod +x "$root/init"
 (cd "$root" && find . | cpio -o -H newc -R 0:0 --quiet) >"$work/initrd" || fail 'the guest cannot be packed'
 
-# --- The guest. A /dev/kvm without hardware behind it opens and then hangs, so the processor is asked. One thread for all
+# --- The guest. A /dev/kvm without hardware opens and then hangs, so the flags of the processor decide. One thread for all
 # processors: with one each, a wake-up across them stalls for milliseconds.
 machine='-accel tcg,thread=single'
 if [ "$virtual" = 1 ]; then

@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(client.partner(), 7);
         assert_eq!(client.payload_of(7, &FINISHED_SIGNAL.to_be_bytes()), None);
         assert!(client.is_ended() && !client.is_partner_gone());
-        assert_eq!(client.payload_of(7, &signal), None, "it had said its last word");
+        assert_eq!(client.payload_of(7, &signal), None, "it had sent its last message");
         let server = Mailbox::new(1, 1, SignalFormat::Numbered, true);
         assert_eq!(server.payload_of(7, &signal), None);
         assert_eq!(server.payload_of(1, b"abc"), None, "shorter than a signal number");

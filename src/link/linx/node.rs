@@ -244,12 +244,12 @@ mod tests {
     /// Two nodes and the messages between them, in order.
     struct Pair {
         nodes: [Node; 2],
-        said: Vec<(usize, RlnhMessage)>,
+        sent: Vec<(usize, RlnhMessage)>,
     }
 
     impl Pair {
         fn up() -> Pair {
-            let mut pair = Pair { nodes: [Node::default(), Node::default()], said: Vec::new() };
+            let mut pair = Pair { nodes: [Node::default(), Node::default()], sent: Vec::new() };
             for side in 0..2 {
                 pair.with(side, |node, out| node.start(out));
             }
@@ -260,15 +260,15 @@ mod tests {
         fn with<T>(&mut self, side: usize, act: impl FnOnce(&mut Node, &mut Vec<RlnhMessage>) -> T) -> T {
             let mut out = Vec::new();
             let result = act(&mut self.nodes[side], &mut out);
-            self.said.extend(out.into_iter().map(|message| (side, message)));
+            self.sent.extend(out.into_iter().map(|message| (side, message)));
             result
         }
 
         /// Delivers all messages. Returns the events, each with the number of its node.
         fn settle(&mut self) -> Vec<(usize, NodeEvent)> {
             let mut events = Vec::new();
-            while !self.said.is_empty() {
-                let (from, message) = self.said.remove(0);
+            while !self.sent.is_empty() {
+                let (from, message) = self.sent.remove(0);
                 let event =
                     self.with(1 - from, |node, out| node.handle_bytes(&message.encode(), out).unwrap());
                 if event != NodeEvent::Nothing {

@@ -59,8 +59,8 @@ impl ServerState {
         self.is_telnet |= !matches!(event, TelnetEvent::Data(_));
         match event {
             TelnetEvent::Negotiation(verb, option) => self.negotiation.handle(verb, option, replies),
-            TelnetEvent::Subnegotiation(option::COM_PORT, said) => {
-                if let Some((&code, value)) = said.split_first() {
+            TelnetEvent::Subnegotiation(option::COM_PORT, payload) => {
+                if let Some((&code, value)) = payload.split_first() {
                     match code.checked_sub(REPLY_OFFSET) {
                         Some(code) => self.handle_reply(code, value),
                         None => self.is_echo |= (code::BAUD..=code::CONTROL).contains(&code),

@@ -105,8 +105,8 @@ impl PortServer {
                     self.session.handle_negotiation(verb, option, replies, port)
                 }
                 TelnetEvent::SubnegotiationStart if data.len() > had => break,
-                TelnetEvent::Subnegotiation(option::COM_PORT, said) => {
-                    if let Some((&code, value)) = said.split_first() {
+                TelnetEvent::Subnegotiation(option::COM_PORT, payload) => {
+                    if let Some((&code, value)) = payload.split_first() {
                         self.session.handle_command(code, value, replies, port)?;
                     }
                 }

@@ -342,7 +342,7 @@ mod tests {
             replies
         };
         assert_eq!(say(TelnetVerb::Do, option::BINARY), b"", "an agreement");
-        assert_eq!(say(TelnetVerb::Do, option::BINARY), b"", "said again");
+        assert_eq!(say(TelnetVerb::Do, option::BINARY), b"", "repeated");
         assert_eq!(say(TelnetVerb::Will, option::BINARY), b"\xff\xfd\x00", "a wish of theirs");
         assert_eq!(say(TelnetVerb::Will, option::COM_PORT), b"");
         assert_eq!(say(TelnetVerb::Dont, option::COM_PORT), b"", "was never offered");

@@ -158,14 +158,14 @@ pub fn open(options: &Options, port: TipcPort, context: &OpenContext) -> Result<
     if let Some(own) = options.bind_name {
         socket.bind(&range_address(own)).map_err(Fault::system("bind"))?;
     }
-    let (destination, hears) = match (options.is_multicast, options.bind_name) {
+    let (destination, accepted_senders) = match (options.is_multicast, options.bind_name) {
         (true, _) => (range_address(options.service_name), AcceptedSenders::Anyone),
         (false, Some(_)) => (service_address(options.service_name), AcceptedSenders::Anyone),
         (false, None) => (port.address(), AcceptedSenders::One { remote: AtomicU64::new(0), listener: port }),
     };
     socket.connect(&destination).map_err(Fault::system("connect"))?;
     let inner = options.socket_link(socket, &context.clock, context.wait);
-    Ok(Box::new(TipcDatagramLink { inner, accepted_senders: Arc::new(hears) }))
+    Ok(Box::new(TipcDatagramLink { inner, accepted_senders: Arc::new(accepted_senders) }))
 }
 
 /// The address of a socket of this node.
@@ -207,8 +207,8 @@ pub fn listen(
 impl TipcDatagramListener {
     /// Forwards a message to the link of its sender, if there is one.
     fn forward(&mut self, length: usize, from: TipcPort) -> bool {
-        let Some((to, hears)) = self.links.get(&from) else { return false };
-        if hears.strong_count() == 0 {
+        let Some((to, accepted_senders)) = self.links.get(&from) else { return false };
+        if accepted_senders.strong_count() == 0 {
             self.links.remove(&from);
             return false;
         }
@@ -226,11 +226,12 @@ impl TipcDatagramListener {
             .map_err(|errno| Fault::system("forward")(errno.into()))?;
         // A node gets its number with its first bearer, perhaps after listening began.
         let listener = local_port(&self.socket)?;
-        let hears = Arc::new(AcceptedSenders::One { remote: AtomicU64::new(port_key(from)), listener });
-        self.links.retain(|_, (_, hears)| hears.strong_count() > 0);
-        self.links.insert(from, (address, Arc::downgrade(&hears)));
+        let accepted_senders =
+            Arc::new(AcceptedSenders::One { remote: AtomicU64::new(port_key(from)), listener });
+        self.links.retain(|_, (_, accepted_senders)| accepted_senders.strong_count() > 0);
+        self.links.insert(from, (address, Arc::downgrade(&accepted_senders)));
         let inner = self.options.socket_link(socket, &self.clock, self.wait);
-        Ok(Box::new(TipcDatagramLink { inner, accepted_senders: hears }))
+        Ok(Box::new(TipcDatagramLink { inner, accepted_senders }))
     }
 }
 

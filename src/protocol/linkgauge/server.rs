@@ -229,7 +229,7 @@ impl LinkgaugeConnection {
         let limits = *self.limits();
         // If the flow is refused on this kind of connection, its slot is released.
         let Ok(per_second) = granted_rate(&plan, &limits, &self.caps) else { return };
-        let hears = is_connectionless(&self.caps);
+        let is_connectionless = is_connectionless(&self.caps);
         let task = Attachment {
             reply: attach.reply(&session.key).to_vec(),
             must_repeat_reply: false,
@@ -238,9 +238,9 @@ impl LinkgaugeConnection {
             request,
             slot: place,
             session_flows: plan.flows.len() as u32,
-            liveness: (hears && kind == FlowKind::Send)
+            liveness: (is_connectionless && kind == FlowKind::Send)
                 .then(|| ReceiverLiveness::new(attach.keepalive(&session.key))),
-            is_connectionless: hears,
+            is_connectionless,
         };
         self.output = task.reply.clone();
         self.output_sent = 0;

@@ -211,8 +211,8 @@ impl ClientSession for BmarkSession {
         for link in &mut links {
             while link.receive(&mut rest, until.since(self.clock.now())).is_ok() {}
         }
-        let asked = |flow: &&FlowResult| flow.role == FlowRole::Download;
-        let reports = flows.iter().filter(asked).map(|flow| FlowReport {
+        let is_download = |flow: &&FlowResult| flow.role == FlowRole::Download;
+        let reports = flows.iter().filter(is_download).map(|flow| FlowReport {
             port: flow.endpoint_index,
             messages: flow.recorder.counts.sent,
             inward: true,

@@ -171,10 +171,10 @@ impl NetioDatagramSession {
     /// client's address.
     fn begin_endpoint(&mut self, dialer: &Dialer, port: usize) -> Result<(), ProtocolError> {
         let size = self.case.load.message_bytes;
-        let said = self.clock.now();
+        let sent = self.clock.now();
         self.send_word(port, ControlWord::ClientSends(size))?;
         let go = self.receive_word(port, Some(dialer))?;
-        self.controls[port].round_trip = self.clock.now().since(said);
+        self.controls[port].round_trip = self.clock.now().since(sent);
         if ControlWord::decode(go, self.dialect) != ControlWord::ClientSends(size) {
             return Err(self.unexpected_word(port, go));
         }
@@ -192,17 +192,17 @@ impl NetioDatagramSession {
         Ok(())
     }
 
-    fn unexpected_word(&self, port: usize, said: [u8; WORD_BYTES]) -> ProtocolError {
-        let said = said.escape_ascii();
-        let what = format!("it sent \"{said}\", which is not NETIO: it may use another dialect");
+    fn unexpected_word(&self, port: usize, word: [u8; WORD_BYTES]) -> ProtocolError {
+        let word = word.escape_ascii();
+        let what = format!("it sent \"{word}\", which is not NETIO: it may use another dialect");
         ProtocolError::unexpected_reply(&self.controls[port].endpoint, what)
     }
 
     fn send_word(&mut self, port: usize, word: ControlWord) -> Result<(), ProtocolError> {
         let (timeout, control) = (self.case.load.timeout, &mut self.controls[port]);
-        let said = control.link.send(&word.encode(self.dialect), timeout);
+        let sent = control.link.send(&word.encode(self.dialect), timeout);
         // A message this short is sent whole or not at all.
-        said.map(|_| ()).map_err(|fault| control.link_error(fault))
+        sent.map(|_| ()).map_err(|fault| control.link_error(fault))
     }
 
     /// A word of the server. With a dialer, an interrupt ends the wait.
@@ -230,10 +230,10 @@ impl NetioDatagramSession {
 
     /// The count of the server.
     fn receive_count(&mut self, port: usize, dialer: Option<&Dialer>) -> Result<u64, ProtocolError> {
-        let said = self.receive_word(port, dialer)?;
-        match ControlWord::decode(said, self.dialect) {
+        let word = self.receive_word(port, dialer)?;
+        match ControlWord::decode(word, self.dialect) {
             ControlWord::Result(count) => Ok(count.into()),
-            _ => Err(self.unexpected_word(port, said)),
+            _ => Err(self.unexpected_word(port, word)),
         }
     }
 
@@ -255,7 +255,9 @@ impl NetioDatagramSession {
         };
         let control = &self.controls[port];
         let elapsed = match control.requested_at {
-            Some(asked) => recorder.last_instant.map_or(0, |last| last.since(asked).as_nanos() as u64),
+            Some(requested) => {
+                recorder.last_instant.map_or(0, |last| last.since(requested).as_nanos() as u64)
+            }
             None => recorder.elapsed_ns(),
         };
         // NETIO's own send rate uses the sender's time, but queued datagrams arrive later. The server has them when it

@@ -385,10 +385,10 @@ impl NetioSession {
             flow.fault = flow.fault.take().map(|fault| format!("{}: {fault}", self.endpoints[flow.port]));
             let first = |ran: &Option<NetioDirectionResult>| ran.as_ref()?.flow.recorder.first_instant;
             // Data that arrives before the request does not show that.
-            let asked = used.received.as_ref().and_then(|ran| ran.tally.first_instant);
+            let requested = used.received.as_ref().and_then(|ran| ran.tally.first_instant);
             if let (Some(sent), Some((first, back))) =
                 (&used.sent, first(&used.sent).zip(first(&used.received)))
-                && asked.is_some_and(|asked| asked <= back)
+                && requested.is_some_and(|requested| requested <= back)
             {
                 let counts = &sent.flow.recorder.counts;
                 (flow.bytes, flow.messages, flow.fault) = (counts.delivered_bytes, counts.sent, None);

@@ -76,19 +76,19 @@ impl BlockReceiver {
 
     /// Describes data that a NETIO server cannot have sent.
     fn unexpected_data(&self, taken: usize) -> Option<String> {
-        let came = self.sink.batch();
+        let received = self.sink.batch();
         let first = || {
-            let shown = came.messages().next().unwrap_or_default();
+            let shown = received.messages().next().unwrap_or_default();
             shown[..shown.len().min(MAX_SHOWN_BYTES)].escape_ascii().to_string()
         };
         if !self.has_begun {
             return Some(format!("it sent \"{}\" before blocks were requested", first()));
         }
         let flag = self.blocks.block_flag();
-        if self.sink.position() == came.total_bytes() && flag != 0 && flag != LAST_BLOCK_FLAG {
+        if self.sink.position() == received.total_bytes() && flag != 0 && flag != LAST_BLOCK_FLAG {
             return Some(format!("no block begins like \"{}\": it may not be a NETIO server", first()));
         }
-        (taken < came.total_bytes() as usize).then(|| "it continues after its last block".to_owned())
+        (taken < received.total_bytes() as usize).then(|| "it continues after its last block".to_owned())
     }
 }
 

@@ -268,9 +268,9 @@ impl Party for BlockSender {
 
     fn on_received(&mut self, now: Time) {
         self.local_tally.last_instant = Some(now);
-        let said = self.reply_batch.messages().next().unwrap_or_default().escape_ascii().to_string();
+        let reply = self.reply_batch.messages().next().unwrap_or_default().escape_ascii().to_string();
         self.local_tally.fault =
-            Some(format!("a NETIO server sends nothing while it receives, but this one sent \"{said}\""));
+            Some(format!("a NETIO server sends nothing while it receives, but this one sent \"{reply}\""));
         self.stage = SendStage::Finished;
     }
 

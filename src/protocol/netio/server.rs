@@ -182,9 +182,9 @@ impl NetioConnection {
             None => match DialectGuess::from_first_bytes(&self.command[..self.command_filled]) {
                 DialectGuess::Undecided => return,
                 DialectGuess::NotNetio => {
-                    let said = self.command[..self.command_filled].escape_ascii();
+                    let command = self.command[..self.command_filled].escape_ascii();
                     self.state = NetioConnectionState::Refused(format!(
-                        "a NETIO client does not begin with \"{said}\""
+                        "a NETIO client does not begin with \"{command}\""
                     ));
                     return;
                 }
@@ -308,8 +308,8 @@ impl Party for NetioConnection {
         }
         match &mut self.state {
             NetioConnectionState::Sending(sender) => sender.next_step(now),
-            NetioConnectionState::Replying(word, said) => {
-                Step::Send { bytes: &word[*said..], message: WORD_BYTES }
+            NetioConnectionState::Replying(word, sent) => {
+                Step::Send { bytes: &word[*sent..], message: WORD_BYTES }
             }
             NetioConnectionState::AwaitingDatagrams(_) => Step::Sleep(now + POLL_INTERVAL),
             NetioConnectionState::Closed => Step::Done,
@@ -322,7 +322,7 @@ impl Party for NetioConnection {
     fn on_sent(&mut self, bytes: usize, at: Time) {
         match &mut self.state {
             NetioConnectionState::Sending(sender) => sender.on_sent(bytes, at),
-            NetioConnectionState::Replying(_, said) => *said += bytes,
+            NetioConnectionState::Replying(_, sent) => *sent += bytes,
             _ => {}
         }
     }

@@ -148,8 +148,12 @@ fn connect(
         let caps = link.caps().clone();
         let sender =
             StampCodec::new(dialect, key.clone(), wall, case.load.message_bytes as usize, last_reply.clone());
-        let party =
-            Pinger::new(Box::new(sender), &case.load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
+        let party = Pinger::new(
+            Box::new(sender),
+            &case.load,
+            &caps,
+            (context.new_recorder)(FlowRole::RoundTrip, port),
+        );
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;

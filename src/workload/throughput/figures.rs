@@ -53,8 +53,9 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
             false => {
                 let inward = report.iter().flat_map(|report| &report.flows).filter(|flow| flow.inward);
                 let sent_counts = inward.clone().fold(0, |sum: u64, flow| sum.saturating_add(flow.messages));
-                total_sent(inward)
-                    .map_or(sent_counts, |(warm_up, sent)| measured_sent(warm_up, sent, receiver.counts.warm_up))
+                total_sent(inward).map_or(sent_counts, |(warm_up, sent)| {
+                    measured_sent(warm_up, sent, receiver.counts.warm_up)
+                })
             }
         };
         sent = sent_inward.saturating_add(sent);
@@ -147,7 +148,12 @@ impl DeliveredCounts {
         let uploads = measured.flows.iter().filter(|flow| flow.role == FlowRole::Upload);
         let bytes: u64 = uploads.map(|flow| flow.acknowledged_bytes).sum::<Option<u64>>()?;
         let messages = bytes / u64::from(measured.message_bytes.max(1));
-        Some(DeliveredCounts { bytes, messages, elapsed_ns: sender.elapsed_ns(), ..DeliveredCounts::default() })
+        Some(DeliveredCounts {
+            bytes,
+            messages,
+            elapsed_ns: sender.elapsed_ns(),
+            ..DeliveredCounts::default()
+        })
     }
 
     fn add_report(self, flow: &crate::workload::FlowReport) -> DeliveredCounts {

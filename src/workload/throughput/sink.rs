@@ -30,7 +30,7 @@ const TOO_SLOW: &str =
     "the data takes much longer to return than the measurement: send less (--volume or --rate)";
 
 /// Result of one receive.
-struct Came {
+struct Arrival {
     /// New messages of this flow, and their bytes.
     messages: u64,
     bytes: u64,
@@ -178,8 +178,8 @@ impl Sink {
 
     /// Processes a receive.
     #[inline]
-    fn take(&mut self, now: Time) -> Came {
-        let mut came = Came { messages: 0, bytes: 0, is_of_flow: false };
+    fn take(&mut self, now: Time) -> Arrival {
+        let mut arrived = Arrival { messages: 0, bytes: 0, is_of_flow: false };
         let before = self.position;
         for message in self.batch.messages() {
             match &mut self.looped {
@@ -194,8 +194,8 @@ impl Sink {
             let Some(head) = &mut self.header else {
                 let payload = self.blocks.as_mut().map_or(length, |blocks| blocks.push(message, now));
                 self.position += payload;
-                came.bytes += payload;
-                came.is_of_flow = true;
+                arrived.bytes += payload;
+                arrived.is_of_flow = true;
                 continue;
             };
             self.position += length;
@@ -204,20 +204,20 @@ impl Sink {
                 ParsedHeader::End => self.is_finished = true,
                 ParsedHeader::Sequence(number) if length == self.message_bytes => {
                     if self.tracker.observe(number) {
-                        came.messages += 1;
-                        came.bytes += length;
+                        arrived.messages += 1;
+                        arrived.bytes += length;
                     }
                 }
                 _ => self.tracker.foreign += 1,
             }
-            came.is_of_flow |= self.tracker.foreign == strange;
+            arrived.is_of_flow |= self.tracker.foreign == strange;
         }
         self.is_finished |= self.blocks.as_ref().is_some_and(BlockParser::is_finished);
         if self.framing == Framing::Stream {
             // A stream has no message boundaries: its messages are counted by its bytes.
-            came.messages = self.position / self.message_bytes - before / self.message_bytes;
+            arrived.messages = self.position / self.message_bytes - before / self.message_bytes;
         }
-        came
+        arrived
     }
 
     /// Whether the last sent byte has returned, as far as known.
@@ -340,8 +340,8 @@ impl Party for Sink {
     #[inline]
     fn on_received(&mut self, now: Time) {
         let (before, passed, missing) = (self.position, self.passed_messages(), self.missing_messages());
-        let came = self.take(now);
-        if came.is_of_flow {
+        let arrived = self.take(now);
+        if arrived.is_of_flow {
             (self.waiting_since, self.has_begun) = (Some(now), true);
             let (phase, begins) = self.phases.advance_to(now);
             if begins {
@@ -349,13 +349,13 @@ impl Party for Sink {
                 match &self.looped {
                     Some((looped, _)) => self.recorder.begin(Time(looped.first_sent_ns.load(Relaxed))),
                     // The first data was in transit before the receiver's time began.
-                    None => self.recorder.begin_with_bytes(now, came.bytes),
+                    None => self.recorder.begin_with_bytes(now, arrived.bytes),
                 }
             }
             if phase == Phase::Measuring {
-                self.recorder.record_delivery(now, came.messages, came.bytes);
+                self.recorder.record_delivery(now, arrived.messages, arrived.bytes);
             } else {
-                self.phases.count_sent(self.passed_messages() - passed, came.bytes);
+                self.phases.count_sent(self.passed_messages() - passed, arrived.bytes);
             }
         }
         match self.sender_limits.check(now, self.position - before) {

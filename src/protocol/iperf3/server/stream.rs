@@ -81,8 +81,8 @@ fn stream_load(parameters: &Parameters, number: usize, limits: &ServerLimits) ->
     let counted = all > 0 && !parameters.udp && !parameters.is_upload(number);
     let bits = 8.0 * f64::from(parameters.length);
     let most = limits.bit_rate.map(|rate| rate / parameters.stream_count() as f64);
-    let asked = Some(parameters.bits_per_second).filter(|rate| *rate > 0.0);
-    let rate = asked.into_iter().chain(most).reduce(f64::min);
+    let requested = Some(parameters.bits_per_second).filter(|rate| *rate > 0.0);
+    let rate = requested.into_iter().chain(most).reduce(f64::min);
     let warm_up = match parameters.omit_s {
         0 => StopCondition::default(),
         seconds => StopCondition::after_time(Duration::from_secs(seconds)),

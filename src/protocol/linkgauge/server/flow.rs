@@ -92,12 +92,14 @@ impl ReceiverLiveness {
 
     /// `also` is the time of the client's last message on another connection.
     fn check(&mut self, now: Time, also: Time) -> Liveness {
-        let Some(heard) = self.last_heard else { return Liveness::MustListen(now + LIVENESS_CHECK_INTERVAL) };
+        let Some(last_received) = self.last_heard else {
+            return Liveness::MustListen(now + LIVENESS_CHECK_INTERVAL);
+        };
         if now >= self.next_check {
             self.next_check = now + LIVENESS_CHECK_INTERVAL;
             return Liveness::MustListen(now);
         }
-        if now.since(heard.max(also)) > RECEIVER_TIMEOUT { Liveness::Gone } else { Liveness::Alive }
+        if now.since(last_received.max(also)) > RECEIVER_TIMEOUT { Liveness::Gone } else { Liveness::Alive }
     }
 
     fn received(&mut self, batch: &Batch, now: Time) {
@@ -502,7 +504,7 @@ mod tests {
         let mut ends = |from: u64, also: Time| {
             (from..from + 10_000).find(|now| matches!(lifeline.check(at(*now), also), Liveness::Gone))
         };
-        assert_eq!(ends(100_002, at(101_000)), Some(103_001), "it was heard elsewhere");
+        assert_eq!(ends(100_002, at(101_000)), Some(103_001), "other flows received from it");
         assert_eq!(ends(101_000, Time(0)), Some(102_001));
     }
 }

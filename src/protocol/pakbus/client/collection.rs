@@ -291,8 +291,8 @@ mod tests {
             TableCollection::new(vec![table("T", vec![most])], "T", false).is_ok(),
             "what a logger may have"
         );
-        let said = creation_error((0..50_000).map(|_| table(&"n".repeat(100), Vec::new())).collect());
-        assert!(said.len() < 2000 && said.ends_with("49980 more)"), "{said}");
+        let message = creation_error((0..50_000).map(|_| table(&"n".repeat(100), Vec::new())).collect());
+        assert!(message.len() < 2000 && message.ends_with("49980 more)"), "{message}");
     }
 
     #[test]
