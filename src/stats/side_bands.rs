@@ -30,7 +30,7 @@ pub struct BandCount {
 
 /// Fewer values in a band show no group.
 const MIN_INSIDE: u64 = 5;
-/// The band and those beside it must be so many times the median deviation from the mode away.
+/// Minimum distance of the band and its neighbours from the mode, as a multiple of the median deviation.
 const MIN_DISTANCE_CORES: f64 = 4.0;
 
 /// The half-sample mode: the shortest half of the values, again and again, until three are left. `None` without values.
