@@ -513,12 +513,9 @@ fn wifi_band(got: &Map<String, Value>) -> Option<Warning> {
     let megahertz = radio_fact(got, "frequency_mhz").and_then(Value::as_i64)?;
     let channel = radio_fact(got, "channel").and_then(Value::as_i64);
     let channel = channel.map_or(format!("{megahertz} MHz"), |channel| format!("channel {channel}"));
-    let has_bluetooth = radio_fact(got, "bluetooth_adapter").and_then(Value::as_bool) == Some(true);
-    let whose = if has_bluetooth {
-        "the Bluetooth adapter of this host and neighbours"
-    } else {
-        "Bluetooth and neighbours"
-    };
+    let own = radio_fact(got, "bluetooth_adapter").and_then(Value::as_bool) == Some(true);
+    let whose =
+        if own { "the Bluetooth adapter of this host and neighbours" } else { "Bluetooth and neighbours" };
     (megahertz < MAX_SHARED_BAND_MHZ).then(|| {
         Warning::new(
             "wifi_band_2_4_ghz",
