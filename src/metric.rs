@@ -6,29 +6,29 @@ mod threshold;
 
 use std::str::FromStr;
 
-use crate::run::{CaseResult, Distribution, Figures};
+use crate::run::{CaseResult, Distribution, Figures, Goal, NUMBERS, Number, ReadNumber};
 use crate::units;
 
 pub use threshold::{Threshold, ThresholdError};
 
-/// All names and their meanings, for help and documents.
-pub static METRICS: &[(&str, &str)] = &[
+/// Metrics that are computed, with their meanings.
+const COMPUTED: [(&str, &str); 10] = [
     ("p50 … p99.9999", "percentile of the latency"),
     ("min, mean, max", "fastest, mean and slowest round trip with a reply"),
-    ("mean95", "mean of the fastest 95 % of those sent"),
+    ("mean95", "mean of the fastest 95 % of the requests sent"),
     ("sd", "standard deviation of the latency"),
-    ("jitter", "mean difference of consecutive latencies"),
-    ("later50ms", "share of requests that took longer than that, or were lost; one of the limits of --late"),
-    ("missed50ms", "share of scheduled requests with a reply later than that after they were due, or lost"),
+    ("later50ms", "share of requests with a later reply, or none; one of the limits of --late"),
+    ("missed50ms", "share of scheduled requests with a reply later than that after they were due, or none"),
     ("response.p99", "the same of the response time: any of the above behind response."),
     ("loaded.p99", "the same of the probe beside a load: any of the above behind loaded."),
-    ("rate", "payload delivered per second; compared with a percentage: share of the line rate"),
-    ("rate_reverse", "payload delivered per second in the other direction"),
-    ("line_rate", "throughput as a share of what the line can carry"),
-    ("messages", "messages delivered, or round trips, per second"),
     ("loss", "share of the messages sent that were lost"),
     ("corrupt", "share of the messages received that arrived changed"),
 ];
+
+/// All names and their meanings, for help and documents: those that are computed, and [`NUMBERS`].
+pub fn list_metrics() -> impl Iterator<Item = (&'static str, &'static str)> {
+    COMPUTED.into_iter().chain(NUMBERS.iter().map(|number| (number.metric, number.meaning)))
+}
 
 /// Former names, which are still read.
 pub const OLD_NAMES: &[(&str, &str)] = &[("rate_back", "rate_reverse")];
@@ -41,9 +41,26 @@ pub enum MetricUnit {
     PerSecond,
     /// 0 to 1.
     Share,
+    Bytes,
+    Count,
 }
 
 impl MetricUnit {
+    /// The unit in the name of a field. A percentage is a share.
+    fn of_field(field: &str) -> MetricUnit {
+        const SUFFIXES: [(&str, MetricUnit); 5] = [
+            ("_ns", MetricUnit::Nanoseconds),
+            ("_bps", MetricUnit::BitsPerSecond),
+            ("_per_second", MetricUnit::PerSecond),
+            ("_percent", MetricUnit::Share),
+            ("_bytes", MetricUnit::Bytes),
+        ];
+        SUFFIXES
+            .iter()
+            .find(|(suffix, _)| field.ends_with(suffix))
+            .map_or(MetricUnit::Count, |(_, unit)| *unit)
+    }
+
     /// Formats a value for people.
     pub fn format(self, value: f64) -> String {
         match self {
@@ -53,6 +70,9 @@ impl MetricUnit {
             MetricUnit::PerSecond if value < 1e6 => format!("{}/s", format_decimals(value)),
             MetricUnit::PerSecond => format!("{value:.0}/s"),
             MetricUnit::Share => format!("{} %", format_decimals(value * 100.0)),
+            MetricUnit::Bytes if value < 0.0 => format!("-{}", units::format_bytes(-value as u64)),
+            MetricUnit::Bytes => units::format_bytes(value as u64),
+            MetricUnit::Count => format_decimals(value),
         }
     }
 }
@@ -106,13 +126,10 @@ enum MetricKind {
     LaterThan(TimeDistribution, String),
     /// Share of missed frames, by the limit's name in the document.
     MissedFrames(String),
-    Jitter,
-    Rate,
-    ReverseRate,
-    LineRate,
-    Messages,
     Loss,
     Corrupt,
+    /// Index in [`NUMBERS`].
+    Number(usize),
 }
 
 /// An unknown name.
@@ -128,19 +145,19 @@ impl FromStr for Metric {
     fn from_str(name: &str) -> Result<Metric, UnknownMetric> {
         let name = OLD_NAMES.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new);
         let what = match name {
-            "jitter" => MetricKind::Jitter,
-            "rate" => MetricKind::Rate,
-            "rate_reverse" => MetricKind::ReverseRate,
-            "line_rate" => MetricKind::LineRate,
-            "messages" => MetricKind::Messages,
             "loss" => MetricKind::Loss,
             "corrupt" => MetricKind::Corrupt,
-            _ => parse_missed_frames(name)
+            _ => find_number(name)
+                .or_else(|| parse_missed_frames(name))
                 .or_else(|| parse_time_metric(name))
                 .ok_or_else(|| UnknownMetric(name.to_owned()))?,
         };
         Ok(Metric { name: name.to_owned(), kind: what })
     }
+}
+
+fn find_number(name: &str) -> Option<MetricKind> {
+    NUMBERS.iter().position(|number| number.metric == name).map(MetricKind::Number)
 }
 
 /// The name of a limit in the document.
@@ -179,23 +196,18 @@ impl Metric {
     /// The unit of its values.
     pub fn unit(&self) -> MetricUnit {
         match self.kind {
-            MetricKind::Statistic(..) | MetricKind::Jitter => MetricUnit::Nanoseconds,
-            MetricKind::Rate | MetricKind::ReverseRate => MetricUnit::BitsPerSecond,
-            MetricKind::Messages => MetricUnit::PerSecond,
+            MetricKind::Statistic(..) => MetricUnit::Nanoseconds,
             MetricKind::LaterThan(..)
             | MetricKind::MissedFrames(_)
-            | MetricKind::LineRate
             | MetricKind::Loss
             | MetricKind::Corrupt => MetricUnit::Share,
+            MetricKind::Number(index) => MetricUnit::of_field(NUMBERS[index].field),
         }
     }
 
     /// True if higher values are better.
     pub fn is_higher_better(&self) -> bool {
-        matches!(
-            self.kind,
-            MetricKind::Rate | MetricKind::ReverseRate | MetricKind::LineRate | MetricKind::Messages
-        )
+        matches!(self.kind, MetricKind::Number(index) if NUMBERS[index].goal == Goal::Higher)
     }
 
     /// The value in a case, in the metric's unit. Infinite for a percentile that was not reached, `None` if it was not
@@ -221,21 +233,16 @@ impl Metric {
                 let missed = figures.times.missed_frames.as_ref()?.count_later_than_ms.get(limit)?;
                 ratio(*missed, figures.counts.sent)
             }
-            MetricKind::Jitter => figures.times.jitter_ns,
-            MetricKind::Rate => figures.delivery.throughput_bps,
-            MetricKind::ReverseRate => figures.delivery.throughput_reverse_bps,
-            MetricKind::LineRate => figures.delivery.line_rate_percent.map(|percent| percent / 100.0),
-            MetricKind::Messages => figures.delivery.messages_per_second,
             MetricKind::Loss => figures.loss_share(),
             MetricKind::Corrupt => ratio(figures.counts.corrupt_messages, figures.counts.received),
+            MetricKind::Number(index) => number_value(&NUMBERS[*index], figures),
         }
     }
 
     /// All metrics that a case has values for.
     pub fn all_of_case(case: &CaseResult) -> Vec<(Metric, f64)> {
-        const PLAIN: [&str; 7] =
-            ["jitter", "rate", "rate_reverse", "line_rate", "messages", "loss", "corrupt"];
-        let mut names: Vec<String> = PLAIN.map(str::to_owned).to_vec();
+        let plain = NUMBERS.iter().map(|number| number.metric).chain(["loss", "corrupt"]);
+        let mut names: Vec<String> = plain.map(str::to_owned).collect();
         for (prefix, times) in TimeDistribution::PREFIXES {
             let Some(distribution) = times.of_figures(&case.figures, case.under_load.as_ref()) else {
                 continue;
@@ -270,6 +277,15 @@ fn distribution_value(distribution: &Distribution, name: &str) -> Option<f64> {
     })
 }
 
+/// In the metric's unit. Without any measurement a count of zero says nothing.
+fn number_value(number: &Number, figures: &Figures) -> Option<f64> {
+    let value = match number.read {
+        ReadNumber::Count(read) => read(figures).filter(|_| figures.has_measurements())? as f64,
+        ReadNumber::Value(read) => read(figures)?,
+    };
+    Some(if number.field.ends_with("_percent") { value / 100.0 } else { value })
+}
+
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -295,6 +311,8 @@ mod tests {
             ("response.p99", 27_375.0),
             ("loss", 0.0),
             ("jitter", 410.5),
+            ("duplicate", 0.0),
+            ("sent", 10_000.0),
         ] {
             assert_eq!(parse_metric(name).value_of_case(case), Some(value), "{name}");
         }
@@ -334,11 +352,38 @@ mod tests {
     }
 
     #[test]
+    fn each_number_is_a_metric_in_its_unit() {
+        for (name, unit) in [
+            ("jitter", MetricUnit::Nanoseconds),
+            ("rate_reverse", MetricUnit::BitsPerSecond),
+            ("messages", MetricUnit::PerSecond),
+            ("line_rate", MetricUnit::Share),
+            ("delivered_bytes", MetricUnit::Bytes),
+            ("window", MetricUnit::Count),
+        ] {
+            assert_eq!(parse_metric(name).unit(), unit, "{name}");
+        }
+        let mut names: Vec<&str> = NUMBERS.iter().map(|number| number.metric).collect();
+        assert!(names.iter().all(|name| parse_metric(name).name() == *name));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), NUMBERS.len());
+        assert!(parse_metric("records").is_higher_better() && !parse_metric("late").is_higher_better());
+    }
+
+    #[test]
+    fn nothing_measured_has_no_counts() {
+        assert_eq!(parse_metric("duplicate").value_of_part(&Figures::default()), None);
+    }
+
+    #[test]
     fn values_are_formatted() {
         let print =
             |unit: MetricUnit, values: &[f64]| values.iter().map(|v| unit.format(*v)).collect::<Vec<_>>();
         assert_eq!(print(MetricUnit::Share, &[0.0, 0.00012, 0.5, 1.0]), ["0 %", "0.012 %", "50 %", "100 %"]);
         assert_eq!(print(MetricUnit::PerSecond, &[60.0, 1234.5678]), ["60/s", "1234.568/s"]);
+        assert_eq!(print(MetricUnit::Count, &[0.0, 2.5, 12_345.0]), ["0", "2.5", "12345"]);
+        assert_eq!(print(MetricUnit::Bytes, &[14.0, -2048.0]), ["14 B", "-2.048 kB"]);
         assert_eq!(print(MetricUnit::Nanoseconds, &[1e6, f64::INFINITY]), ["1.000 ms", "not reached"]);
     }
 }

@@ -7,8 +7,10 @@
 //! requests were lost. Floating-point numbers are always finite.
 
 mod facts;
+mod failure;
 mod figures;
 mod old_names;
+mod warning;
 
 use std::io::Read;
 
@@ -20,10 +22,13 @@ use crate::stats::MIN_INTERVAL_REPETITIONS;
 use crate::traffic::{Direction, WaitMode};
 
 pub use facts::{CpuChoice, HostLoad, LineFacts, Placement, Shaping};
+pub use failure::{Failure, FailureKind};
 pub use figures::{
-    ByteErrors, Defect, DefectKind, Delivery, Distribution, Figures, LineErrors, MessageCounts, MissedFrame,
-    MissedFrames, OneWayFigures, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes,
+    ByteErrors, Defect, DefectKind, Delivery, Distribution, Figures, Goal, LineErrors, MessageCounts,
+    MissedFrame, MissedFrames, NUMBERS, Number, OneWayFigures, ReadNumber, RecordCounts, RecordFault,
+    RecordFaultKind, RequestCounts, RoundTripTimes,
 };
+pub use warning::{Warning, WarningCode};
 
 /// Requested setting: the number of repetitions among which one measurement was split.
 pub const SPLIT_FACT: &str = "split_into";
@@ -93,6 +98,9 @@ pub struct CaseResult {
     pub method: String,
     /// Everything that was planned was measured.
     pub complete: bool,
+    /// Why repetitions failed, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub failures: Vec<Failure>,
     /// Duration.
     pub elapsed_ns: u64,
     /// Counts and times.
@@ -340,24 +348,6 @@ pub struct Environment {
     /// The same for the remote machine, if a linkgauge server reported it.
     #[serde(skip_serializing_if = "Map::is_empty", default, alias = "far")]
     pub server: Map<String, Value>,
-}
-
-/// A reason to doubt a figure, and its remedy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Warning {
-    /// Short and stable.
-    pub code: String,
-    /// What was observed.
-    pub text: String,
-    /// What to do about it.
-    pub remedy: String,
-}
-
-impl Warning {
-    /// A warning with this code, text and remedy.
-    pub fn new(code: &str, text: impl Into<String>, remedy: impl Into<String>) -> Warning {
-        Warning { code: code.to_owned(), text: text.into(), remedy: remedy.into() }
-    }
 }
 
 /// Why a document could not be read.

@@ -145,9 +145,10 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
                 CasePosition { case: index, repetition, parts: plan.is_split.then_some(plan.repeat) };
             let ran = CaseRun::prepare(context, checked, position, &mut detected)
                 .and_then(|case_run| case_run.run(accumulator));
-            if let Err(reason) = ran {
-                context.observer.event(&RunEvent::Failed { case: index, repetition, reason: &reason });
-                accumulator.failures.push(reason);
+            if let Err(failure) = ran {
+                let reason = failure.message.as_str();
+                context.observer.event(&RunEvent::Failed { case: index, repetition, reason });
+                accumulator.failures.push(failure);
                 if !plan.keep_going && !context.is_interrupted() {
                     break 'plan;
                 }

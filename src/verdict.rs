@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use crate::metric::{Metric, MetricUnit};
 use crate::plan::Direction;
-use crate::run::{CaseResult, Run, Warning};
+use crate::run::{CaseResult, Run, Warning, WarningCode};
 use crate::stats::{self, Interval};
 use crate::units::format_bytes;
 
-pub use usual::{UNUSUAL_CODE, unusual};
+pub use usual::unusual;
 
 /// Verdicts need this many repetitions per side: with 3 and 3 even the clearest difference has p = 0.1.
 pub const MIN_REPETITIONS: usize = 4;
@@ -322,7 +322,7 @@ pub fn compare(a: &[Run], b: &[Run], options: &CompareOptions) -> Result<RunComp
                 return Err(CompareError::Methods { case, ways });
             }
             let text = format!("{case}: measured in different ways ({ways})");
-            warnings.push(Warning::new("different_methods", text, "measure both in the same way"));
+            warnings.push(Warning::new(WarningCode::DifferentMethods, text, "measure both in the same way"));
         }
         let metrics =
             if options.metrics.is_empty() { &[Metric::headline(a.cases[0].1)][..] } else { &options.metrics };
@@ -382,7 +382,7 @@ fn machine_warnings(a: &[Run], b: &[Run]) -> Vec<Warning> {
             let list = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(", ");
             let text = format!("{fact} differs: {} and {}", list(ours), list(theirs));
             let remedy = "a difference may be the machine's: measure both on one, in turn (linkgauge ab)";
-            warnings.push(Warning::new("different_machines", text, remedy));
+            warnings.push(Warning::new(WarningCode::DifferentMachines, text, remedy));
         }
     }
     warnings

@@ -3,16 +3,18 @@
 //! Pure: warnings follow from the figures and the facts of the machine. Reports print them.
 
 mod host_busy;
+mod radio;
 mod repetitions;
 mod replies;
 
 use serde_json::{Map, Value};
 
 use crate::plan::{Direction, WaitMode};
-use crate::run::{CaseResult, DefectKind, RequestCounts, Warning};
+use crate::run::{CaseResult, DefectKind, RequestCounts, Warning, WarningCode};
 use crate::stats;
 use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
 pub use host_busy::was_host_busy;
+pub use radio::WEAK_WIFI_SIGNAL_DBM;
 
 /// A latency below this multiple of the measurement overhead is partly overhead.
 const MIN_OVERHEAD_RATIO: f64 = 20.0;
@@ -57,9 +59,9 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> 
         requests_repeated(case),
         reconnected(case),
         emulated(case),
-        wifi_power_save(case),
-        wifi_band(&case.effective),
-        weak_signal(&case.effective),
+        radio::wifi_power_save(case),
+        radio::wifi_band(&case.effective),
+        radio::weak_signal(&case.effective),
         host_busy::host_busy(case),
         repetitions::groups(case),
     ]
@@ -73,7 +75,7 @@ pub fn implausible_report(doubts: &[String]) -> Option<Warning> {
     let (first, others) = doubts.split_first()?;
     let others = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
     Some(Warning::new(
-        "implausible_report",
+        WarningCode::ImplausibleReport,
         format!("the server's report cannot be true and is left out: {first}{others}"),
         "the figures are those that this client counted; check the server and the network with another program",
     ))
@@ -89,7 +91,7 @@ fn default_rate(case: &CaseResult) -> Option<Warning> {
     });
     (took_effect && case.workload != "latency" && case.is_paced_by_default()).then(|| {
         Warning::new(
-            "default_rate",
+            WarningCode::DefaultRate,
             format!(
                 "sent at {rate} on each connection, the default for datagrams to another host: it is not a maximum"
             ),
@@ -103,7 +105,7 @@ fn near_overhead(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
     (p50 < MIN_OVERHEAD_RATIO * floor).then(|| {
         let times = p50 / floor;
         Warning::new(
-            "near_floor",
+            WarningCode::NearOverhead,
             format!(
                 "the median is only {times:.1} times the measurement overhead ({})",
                 format_nanoseconds(floor)
@@ -125,7 +127,7 @@ fn drift(head: &[u64]) -> Option<Warning> {
     (drift.is_drifting && change.abs() > MIN_NOTABLE_CHANGE).then(|| {
         let way = if change > 0.0 { "rose" } else { "fell" };
         Warning::new(
-            "drift",
+            WarningCode::Drift,
             format!(
                 "latency {way} by {:.0} % from the first half of the run to the second",
                 100.0 * change.abs()
@@ -144,7 +146,7 @@ fn slow_start(head: &[u64]) -> Option<Warning> {
     let change = stats::median(&series[..cut])? / stats::median(&series[cut..])? - 1.0;
     (change > MIN_NOTABLE_CHANGE && stats::starts_higher(&series, cut)).then(|| {
         Warning::new(
-            "slow_start",
+            WarningCode::SlowStart,
             format!("the first {cut} round trips were {:.0} % slower than the rest", 100.0 * change),
             format!("leave them out with --warm-up {}", 2 * cut),
         )
@@ -158,7 +160,7 @@ fn cpu_saturated(case: &CaseResult) -> Option<Warning> {
         ends.into_iter().filter_map(|(end, share)| Some((end, share?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
     (share >= SATURATED_CPU_SHARE).then(|| {
         Warning::new(
-            "cpu_saturated",
+            WarningCode::CpuSaturated,
             format!("the {end} kept its CPU busy ({:.0} % of the time)", 100.0 * share.min(1.0)),
             "this is a limit of the machine, not of the link; try --parallel, or larger messages",
         )
@@ -181,7 +183,7 @@ fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
     }
     (share < SATURATED_CPU_SHARE).then(|| {
         Warning::new(
-            "sender_not_busy",
+            WarningCode::SenderNotBusy,
             format!(
                 "the sender's CPU was busy for {:.0} % of the time: link, receiver or other programs limit the \
                  rate, not the cost of sending",
@@ -202,7 +204,7 @@ fn busy_poll_on_one_cpu(case: &CaseResult) -> Option<Warning> {
     let is_busy_polling = case.placement.wait == Some(WaitMode::BusyPoll);
     (is_busy_polling && client.is_some() && client == server).then(|| {
         Warning::new(
-            "spin_on_one_cpu",
+            WarningCode::BusyPollOnOneCpu,
             "client and server busy-poll on the same CPU and take it from each other",
             "give --pin two different CPUs, or leave out --busy-poll",
         )
@@ -236,7 +238,7 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
     };
     (figures.byte_errors.corrupt_bytes > 0 || figures.counts.corrupt_messages > 0).then(|| {
         Warning::new(
-            "corrupt",
+            WarningCode::Corrupt,
             format!(
                 "{} and {} arrived changed{}",
                 format_plural(figures.byte_errors.corrupt_bytes, "byte"),
@@ -265,7 +267,7 @@ fn lost_bytes(case: &CaseResult) -> Option<Warning> {
         ),
     };
     Some(Warning::new(
-        "lost_bytes",
+        WarningCode::LostBytes,
         what + &first_defect(case, &[DefectKind::Lost, DefectKind::Inserted]),
         "a buffer on the way was full, or the line is disturbed: check flow control at both ends, rate and cable",
     ))
@@ -283,7 +285,7 @@ fn line_errors(case: &CaseResult) -> Option<Warning> {
     let counted: Vec<String> = counted.map(|(count, name)| format_plural(count, name)).collect();
     (!counted.is_empty()).then(|| {
         Warning::new(
-            "line_errors",
+            WarningCode::LineErrors,
             format!("the serial port counted {}", counted.join(", ")),
             "framing, parity: set the same rate and frame at both ends, check ground and cable; overruns: flow control",
         )
@@ -302,7 +304,7 @@ fn beyond_line(case: &CaseResult) -> Option<Warning> {
         .is_some_and(|percent| percent > 100.0 * (1.0 + MIN_NOTABLE_CHANGE));
     (sooner || faster).then(|| {
         Warning::new(
-            "beyond_line",
+            WarningCode::BeyondLine,
             "the result is faster than the line can be",
             "the port ignores its rate (a pseudo-terminal does), or its rate differs: check baud, data, parity, stop",
         )
@@ -312,7 +314,7 @@ fn beyond_line(case: &CaseResult) -> Option<Warning> {
 fn receiver_socket_drops(case: &CaseResult) -> Option<Warning> {
     let lost = case.figures.counts.receiver_socket_drops.filter(|&lost| lost > 0)?;
     Some(Warning::new(
-        "lost_in_socket",
+        WarningCode::ReceiverSocketDrops,
         format!(
             "the receiver's socket buffer was full for {} that had reached it",
             format_plural(lost, "packet")
@@ -325,7 +327,7 @@ fn missed_sends(case: &CaseResult) -> Option<Warning> {
     let (missed, sent) = (case.figures.counts.missed_sends, case.figures.counts.sent);
     (missed * 100 > sent).then(|| {
         Warning::new(
-            "missed_sends",
+            WarningCode::MissedSends,
             format!("{missed} of {} left more than one period late", format_plural(sent, "message")),
             "the rate is higher than this machine or link supports; the response time includes the delay",
         )
@@ -338,7 +340,11 @@ fn few_samples(case: &CaseResult) -> Option<Warning> {
     let counted = case.figures.requests.is_none();
     (counted && !latency.percentiles.contains_key("p99")).then(|| {
         let sent = case.figures.counts.sent;
-        Warning::new("few_samples", format!("p99 needs 368 samples; got {sent}"), "raise --count or --time")
+        Warning::new(
+            WarningCode::FewSamples,
+            format!("p99 needs 368 samples; got {sent}"),
+            "raise --count or --time",
+        )
     })
 }
 
@@ -348,7 +354,7 @@ fn line_settings_not_granted(case: &CaseResult) -> Option<Warning> {
     (requested != granted).then(|| {
         let text = |name: &str| case.effective.get(name).and_then(Value::as_str).unwrap_or_default();
         Warning::new(
-            "line_not_granted",
+            WarningCode::LineNotGranted,
             format!(
                 "requested {} ({requested} bits a character), granted {} ({granted}); the line rate uses the granted one",
                 text("line_requested"),
@@ -363,7 +369,7 @@ fn usb_latency_timer(got: &Map<String, Value>) -> Option<Warning> {
     let milliseconds = got.get("usb_latency_timer_ms").and_then(Value::as_i64)?;
     (milliseconds > MIN_USB_TIMER_MS).then(|| {
         Warning::new(
-            "usb_latency_timer",
+            WarningCode::UsbLatencyTimer,
             format!("the USB adapter holds received bytes back for up to {milliseconds} ms"),
             "set ?low_latency=1; linkgauge doctor shows other ways",
         )
@@ -376,7 +382,7 @@ fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
     let (name, delay) = (interface.get("interface")?.as_str()?, describe_coalescing(interface)?);
     (case.workload == "latency" || sends_messages(case)).then(|| {
         Warning::new(
-            "interrupts_coalesced",
+            WarningCode::InterruptsCoalesced,
             format!(
                 "{name} {delay}: a single message waits for its interrupt; published round trips over such a card were ten \
                  times as long"
@@ -421,7 +427,7 @@ fn record_numbers(case: &CaseResult) -> Option<Warning> {
     let listed: Vec<String> = listed.collect();
     (!counted.is_empty()).then(|| {
         Warning::new(
-            "record_numbers",
+            WarningCode::RecordNumbers,
             format!("records by their numbers: {}; the first: {}", counted.join(", "), listed.join(", ")),
             "the logger omitted them, or its table was full and it overwrote the oldest: download again, or more often",
         )
@@ -433,7 +439,7 @@ fn window_reduced(case: &CaseResult) -> Option<Warning> {
     let RequestCounts { window, refusals, retransmissions, .. } = case.figures.requests?;
     (requested.parse::<u64>().ok()? > window).then(|| {
         Warning::new(
-            "window_reduced",
+            WarningCode::WindowReduced,
             format!(
                 "the server did not accept {requested} requests at once ({refusals} refused, {retransmissions} sent again): {window} at the end"
             ),
@@ -447,7 +453,7 @@ fn requests_repeated(case: &CaseResult) -> Option<Warning> {
     let is_known = reconnects > 0 || window_reduced(case).is_some();
     (again > 0 && !is_known).then(|| {
         Warning::new(
-            "asked_again",
+            WarningCode::RequestsRepeated,
             format!("{} had to be sent again", format_plural(again, "request")),
             "requests or replies are lost or late: check the line, and that --timeout is longer than the slowest reply",
         )
@@ -460,7 +466,7 @@ fn reconnected(case: &CaseResult) -> Option<Warning> {
         return None;
     }
     Some(Warning::new(
-        "reconnected",
+        WarningCode::Reconnected,
         format!("the link was lost and reopened {}; the download continued", format_plural(times, "time")),
         "the rate includes the time without a link: find out which side closes it",
     ))
@@ -469,75 +475,9 @@ fn reconnected(case: &CaseResult) -> Option<Warning> {
 fn emulated(case: &CaseResult) -> Option<Warning> {
     (case.effective.get("emulated").and_then(Value::as_bool) == Some(true)).then(|| {
         Warning::new(
-            "emulated",
+            WarningCode::Emulated,
             "the logger is emulated: the figures show the protocol and the link, not a product",
             "give the URL of a real logger",
-        )
-    })
-}
-
-/// Below this signal (dBm) Wi-Fi loses frames and retransmits them, even on an idle channel.
-pub const WEAK_WIFI_SIGNAL_DBM: i64 = -70;
-
-/// Margin below the preferred signal range of a Bluetooth controller (dB).
-const WEAK_BLUETOOTH_SIGNAL_DB: i64 = -10;
-
-/// Frequencies below this (MHz) are in the band that Bluetooth and Wi-Fi share.
-const MAX_SHARED_BAND_MHZ: i64 = 2500;
-
-/// The radio facts of the interface that a link uses.
-fn radio_fact<'a>(got: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    got.get("interface")?.get("radio")?.get(name)
-}
-
-fn interface_name(got: &Map<String, Value>) -> &str {
-    let name = got.get("interface").and_then(|interface| interface.get("interface")?.as_str());
-    name.unwrap_or("the interface")
-}
-
-fn wifi_power_save(case: &CaseResult) -> Option<Warning> {
-    let saves = radio_fact(&case.effective, "power_save").and_then(Value::as_bool) == Some(true);
-    let name = interface_name(&case.effective);
-    (saves && case.workload == "latency").then(|| {
-        Warning::new(
-            "wifi_power_save",
-            format!(
-                "{name} sleeps between messages: messages that arrive then wait for the next beacon, 100 ms and more"
-            ),
-            format!("sudo iw dev {name} set power_save off"),
-        )
-    })
-}
-
-fn wifi_band(got: &Map<String, Value>) -> Option<Warning> {
-    let megahertz = radio_fact(got, "frequency_mhz").and_then(Value::as_i64)?;
-    let channel = radio_fact(got, "channel").and_then(Value::as_i64);
-    let channel = channel.map_or(format!("{megahertz} MHz"), |channel| format!("channel {channel}"));
-    let own = radio_fact(got, "bluetooth_adapter").and_then(Value::as_bool) == Some(true);
-    let whose =
-        if own { "the Bluetooth adapter of this host and neighbours" } else { "Bluetooth and neighbours" };
-    (megahertz < MAX_SHARED_BAND_MHZ).then(|| {
-        Warning::new(
-            "wifi_band_2_4_ghz",
-            format!("{} is on {channel} at 2.4 GHz, where {whose} send as well", interface_name(got)),
-            "use a network at 5 or 6 GHz, or switch Bluetooth off meanwhile: rfkill block bluetooth",
-        )
-    })
-}
-
-fn weak_signal(got: &Map<String, Value>) -> Option<Warning> {
-    let wifi =
-        radio_fact(got, "signal_dbm").and_then(Value::as_i64).filter(|&dbm| dbm < WEAK_WIFI_SIGNAL_DBM);
-    let wifi = wifi.map(|dbm| format!("{} receives {dbm} dBm", interface_name(got)));
-    let bluetooth = || {
-        let below = got.get("rssi_db").and_then(Value::as_i64).filter(|&db| db < WEAK_BLUETOOTH_SIGNAL_DB)?;
-        Some(format!("the Bluetooth signal is {} dB below the preferred range of its controller", -below))
-    };
-    wifi.or_else(bluetooth).map(|text| {
-        Warning::new(
-            "weak_signal",
-            format!("{text}: frames are lost and sent again"),
-            "move the two closer together, away from metal and walls",
         )
     })
 }
@@ -551,14 +491,14 @@ pub fn host_warnings(facts: &Map<String, Value>) -> Vec<Warning> {
     let text = |name: &str| facts.get(name).and_then(Value::as_str).unwrap_or_default();
     if !matches!(text("clock_source"), "tsc" | "" | "arch_sys_counter" | "kvm-clock") {
         warnings.push(Warning::new(
-            "slow_clock",
+            WarningCode::SlowClock,
             format!("the clock source is {}: reading it costs a system call", text("clock_source")),
             "linkgauge doctor shows how to change it",
         ));
     }
     if facts.get("emulated_cpu").and_then(Value::as_bool) == Some(true) {
         warnings.push(Warning::new(
-            "emulated_cpu",
+            WarningCode::EmulatedCpu,
             "the CPU is emulated in software",
             "compare rows of this run with each other, not with other machines",
         ));
@@ -571,12 +511,12 @@ pub fn raw_file_warning(finished: std::io::Result<u64>) -> Option<Warning> {
     match finished {
         Ok(0) => None,
         Ok(left_out) => Some(Warning::new(
-            "raw_incomplete",
+            WarningCode::RawIncomplete,
             format!("the raw file lacks {}: the disk was too slow", format_plural(left_out, "sample")),
             "write it to a faster disk or to memory; the figures are not affected",
         )),
         Err(error) => Some(Warning::new(
-            "raw_incomplete",
+            WarningCode::RawIncomplete,
             format!("the raw file could not be written: {error}"),
             "free some disk space; the figures are not affected",
         )),
@@ -673,9 +613,13 @@ mod tests {
             "effective": got, "placement": {}, "warnings": [],
         });
         let case: CaseResult = serde_json::from_value(case).unwrap();
-        let found = [wifi_power_save(&case), wifi_band(&case.effective), weak_signal(&case.effective)]
-            .into_iter()
-            .flatten();
+        let found = [
+            radio::wifi_power_save(&case),
+            radio::wifi_band(&case.effective),
+            radio::weak_signal(&case.effective),
+        ]
+        .into_iter()
+        .flatten();
         found.map(|warning| format!("{}: {} ({})", warning.code, warning.text, warning.remedy)).collect()
     }
 

@@ -18,7 +18,7 @@ use linkgauge::lab::{RunningStandIn, STAND_INS};
 use linkgauge::link::{Dialer, TRANSPORTS};
 use linkgauge::protocol::{self, ServerConfig};
 use linkgauge::report;
-use linkgauge::run::{Run, Warning};
+use linkgauge::run::{Run, Warning, WarningCode};
 use linkgauge::schedule;
 use linkgauge::serve::Server;
 use linkgauge::units::format_duration;
@@ -163,7 +163,7 @@ fn probe_transports(directory: &TemporaryDirectory, dialer: &Dialer) -> HostLink
 const UNAVAILABLE_REMEDY: &str = "linkgauge doctor; ip address";
 
 fn unavailable_warning(what: String, remedy: impl Into<String>) -> Warning {
-    Warning::new("unavailable", format!("skipped: {what}"), remedy)
+    Warning::new(WarningCode::Unavailable, format!("skipped: {what}"), remedy)
 }
 
 impl HostLinks {
@@ -236,7 +236,7 @@ fn start_server(urls: &[Endpoint], dialer: &Dialer) -> Result<Server> {
 /// Warnings of the whole run.
 fn run_warnings(missing: Vec<Warning>) -> Vec<Warning> {
     let inside = Warning::new(
-        "inside_this_machine",
+        WarningCode::InsideThisMachine,
         "all links are inside this machine, so the figures describe the machine and this program, not a network",
         "on the other machine: linkgauge serve tcp://0.0.0.0; here: linkgauge latency tcp://OTHER",
     );

@@ -14,12 +14,12 @@ use linkgauge::link::Dialer;
 use linkgauge::metric::Threshold;
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::protocol::{PROTOCOLS, Protocol};
-use linkgauge::run::{CaseResult, Run};
+use linkgauge::run::{CaseResult, Run, WarningCode};
 use linkgauge::sample::RawFile;
 use linkgauge::schedule::{self, CheckedPlan, RunContext};
 use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
-use linkgauge::verdict::{self, UNUSUAL_CODE};
+use linkgauge::verdict;
 use linkgauge::workload::download::ContentSender;
 
 use super::Status;
@@ -223,7 +223,8 @@ pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, expect: Option<Expectation>) 
     let plan = schedule::check(plan)?;
     let plan = if flags.repeat.is_none() { plan.split_into_repetitions() } else { plan };
     let (run, status) = run_checked_plan(&plan, flags, Dialer::new(Clock::System))?;
-    let is_unusual = |case: &CaseResult| case.warnings.iter().any(|warning| warning.code == UNUSUAL_CODE);
+    let is_unusual =
+        |case: &CaseResult| case.warnings.iter().any(|warning| warning.code == WarningCode::Unusual);
     Ok(match (expect, status) {
         (Some(Expectation::Usual), Status::Complete) if run.cases.iter().any(is_unusual) => Status::Failed,
         _ => status,
@@ -273,7 +274,7 @@ pub fn report_and_save(run: &Run, flags: &PlanFlags, table: bool) -> Result<()> 
 
 /// How a run ended.
 pub fn run_status(run: &Run) -> Status {
-    let lacks_samples = run.warnings.iter().any(|warning| warning.code == "raw_incomplete");
+    let lacks_samples = run.warnings.iter().any(|warning| warning.code == WarningCode::RawIncomplete);
     match (run.interrupted, run.is_complete() && !lacks_samples) {
         (true, _) => Status::Interrupted,
         (_, true) if run.thresholds_passed() => Status::Complete,

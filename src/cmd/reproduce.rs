@@ -24,7 +24,7 @@ use linkgauge::host;
 use linkgauge::link::Dialer;
 use linkgauge::plan::Plan;
 use linkgauge::protocol::ConnectionCache;
-use linkgauge::run::{Run, Shaping, Warning};
+use linkgauge::run::{Run, Shaping, Warning, WarningCode};
 use linkgauge::schedule::{self, Observer, RunContext, RunEvent};
 use linkgauge::serve::raise_open_file_limit;
 use linkgauge::study::{CaseOutcome, PlannedCase, STUDIES, Study};
@@ -396,7 +396,9 @@ impl<'a> StudyRun<'a> {
         let mut run = schedule::run(&plan, &mut bench);
         if let Some((_, before)) = run.cases.split_last_mut() {
             // These few requests serve a median; their p99 is not used.
-            before.iter_mut().for_each(|case| case.warnings.retain(|warning| warning.code != "few_samples"));
+            before
+                .iter_mut()
+                .for_each(|case| case.warnings.retain(|warning| warning.code != WarningCode::FewSamples));
         }
         for result in &mut run.cases {
             if let Some(path) = case.download.and_then(|download| download.link).or(case.link) {
@@ -462,7 +464,7 @@ fn failure_warnings(failed: &BTreeMap<String, String>) -> Vec<Warning> {
             several => format!(" and {} more", several - 1),
         };
         let text = format!("not measured: {}{more}: {reason}", cases[0]);
-        Warning::new("incomplete", text, "fix the cause and run again")
+        Warning::new(WarningCode::Incomplete, text, "fix the cause and run again")
     };
     reasons.into_iter().map(warning).collect()
 }

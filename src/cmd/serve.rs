@@ -100,21 +100,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let Some(serve) = peer.serve else {
         bail!("the protocol {} cannot be served: {}", peer.name, stand_in_hint(peer.name));
     };
-    let defaults = ServerLimits::default();
-    let facts = Arc::new(ServerConfig {
-        limits: ServerLimits {
-            sessions: flags.max_sessions,
-            duration_s: flags.max_time.0.as_secs().max(1),
-            bit_rate: flags.max_rate.map(|rate| rate.0),
-            message_bytes: flags.max_size.map_or(defaults.message_bytes, |size| size.0.min(1 << 30) as u32),
-            flows: flags.max_flows.unwrap_or(defaults.flows),
-            idle_s: flags.idle.0.as_secs().max(1),
-        },
-        token: read_token(flags.token_file.as_deref())?,
-        is_stateless: flags.stateless,
-        environment: host::facts(),
-        ..ServerConfig::default()
-    });
+    let config = Arc::new(server_config(&flags)?);
     let dialer = Dialer::new(Clock::System);
     let urls = match flags.urls.as_slice() {
         [] => default_urls(peer, flags.port)?,
@@ -122,8 +108,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     };
     let with_port = |url| with_default_port(url, peer, flags.port);
     let urls = urls.into_iter().map(with_port).collect::<Result<Vec<_>>>()?;
-    let service = serve(&facts);
-    for (setting, flag) in given_settings(&flags, &facts) {
+    let service = serve(&config);
+    for (setting, flag) in given_settings(&flags, &config) {
         let on_messages = setting == ServerSetting::MessageBytes && all_keep_message_boundaries(&urls);
         if !service.supported_settings().contains(&setting) && !on_messages {
             bail!(
@@ -133,14 +119,9 @@ pub fn run(flags: Flags) -> Result<Status> {
         }
     }
     raise_open_file_limit();
-    let server = Server::start(&urls, &service, &facts.limits, &dialer)?;
+    let server = Server::start(&urls, &service, &config.limits, &dialer)?;
     if !flags.quiet {
-        print_text(|stdout| {
-            server
-                .endpoints()
-                .iter()
-                .try_for_each(|endpoint| writeln!(stdout, "serving {} on {endpoint}", peer.name))
-        })?;
+        print_endpoints(&server, peer.name)?;
         if flags.urls.is_empty() {
             let open: Vec<String> =
                 urls.iter().map(|url| url.as_str().replace("127.0.0.1", "0.0.0.0")).collect();
@@ -164,6 +145,33 @@ pub fn run(flags: Flags) -> Result<Status> {
         print_message(format_args!("served {}, refused {refused}", format_plural(accepted, "connection")));
     }
     Ok(Status::Complete)
+}
+
+fn server_config(flags: &Flags) -> Result<ServerConfig> {
+    let defaults = ServerLimits::default();
+    Ok(ServerConfig {
+        limits: ServerLimits {
+            sessions: flags.max_sessions,
+            duration_s: flags.max_time.0.as_secs().max(1),
+            bit_rate: flags.max_rate.map(|rate| rate.0),
+            message_bytes: flags.max_size.map_or(defaults.message_bytes, |size| size.0.min(1 << 30) as u32),
+            flows: flags.max_flows.unwrap_or(defaults.flows),
+            idle_s: flags.idle.0.as_secs().max(1),
+        },
+        token: read_token(flags.token_file.as_deref())?,
+        is_stateless: flags.stateless,
+        environment: host::facts(),
+        ..ServerConfig::default()
+    })
+}
+
+fn print_endpoints(server: &Server, protocol: &str) -> Result<()> {
+    print_text(|stdout| {
+        server
+            .endpoints()
+            .iter()
+            .try_for_each(|endpoint| writeln!(stdout, "serving {protocol} on {endpoint}"))
+    })
 }
 
 /// Prints the refusals since the last call. Returns true if there were any.

@@ -17,7 +17,7 @@ use super::line_reader::{LineReader, quote};
 use super::samples::TimeUnit;
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::plan::Direction;
-use crate::run::Warning;
+use crate::run::{Warning, WarningCode};
 use crate::sample::{Recorder, decode_histogram};
 
 pub const FORMAT: ImportFormat =
@@ -90,7 +90,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         elapsed_ns: cases.iter().map(|case| case.elapsed_ns).max().unwrap_or(0),
         cases,
         warnings: vec![Warning::new(
-            "losses_unknown",
+            WarningCode::LossesUnknown,
             "the log does not count lost messages",
             "its figures describe the received replies only",
         )],

@@ -12,7 +12,7 @@ use serde_json::{Deserializer, Value};
 
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::plan::Direction;
-use crate::run::{CaseResult, CpuUse, Delivery, Figures, MessageCounts, SeriesEntry, Warning};
+use crate::run::{CaseResult, CpuUse, Delivery, Figures, MessageCounts, SeriesEntry, Warning, WarningCode};
 use directions::{DirectionSums, DirectionTotals, PacketSum};
 
 pub const FORMAT: ImportFormat =
@@ -149,7 +149,11 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
             return Err(error);
         }
         let text = format!("{failed} of {count} tests in the file have no result: {error}");
-        imported.warnings.push(Warning::new("incomplete", text, "run these tests again if they matter"));
+        imported.warnings.push(Warning::new(
+            WarningCode::Incomplete,
+            text,
+            "run these tests again if they matter",
+        ));
     }
     Ok(ImportedFile::Foreign(imported))
 }
@@ -307,14 +311,14 @@ fn missing_counts_warning(way: &DirectionTotals, is_server: bool) -> Option<Warn
     if way.mixes_periods {
         let text = "datagrams were counted from the start and bytes without --omit, so no loss is known";
         return Some(Warning::new(
-            "losses_unknown",
+            WarningCode::LossesUnknown,
             text,
             "measure without --omit, or with iperf3 3.16 and later",
         ));
     }
     (is_server && way.delivered_bytes.is_none()).then(|| {
         let text = "the server's file does not say what the client received, so nothing counts as delivered";
-        Warning::new("unconfirmed", text, "import the client's file")
+        Warning::new(WarningCode::Unconfirmed, text, "import the client's file")
     })
 }
 

@@ -19,7 +19,9 @@ use sha2::{Digest, Sha256};
 
 use crate::clock::wall_clock_date;
 use crate::plan::Direction;
-use crate::run::{CaseResult, Environment, Figures, Placement, Run, RunError, SCHEMA, TOOL, Warning};
+use crate::run::{
+    CaseResult, Environment, Figures, Placement, Run, RunError, SCHEMA, TOOL, Warning, WarningCode,
+};
 
 pub use samples::TimeUnit;
 
@@ -142,8 +144,11 @@ pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -
 fn build_run(imported: ForeignResult, about: &ImportOptions, started: Timestamp, random: [u8; 3]) -> Run {
     let [a, b, c] = random;
     let text = format!("{} was measured by {}, not by linkgauge", about.file_name, imported.measured_by);
-    let warning =
-        Warning::new("imported", text, "docs/import.md describes its figures and names the missing ones");
+    let warning = Warning::new(
+        WarningCode::Imported,
+        text,
+        "docs/import.md describes its figures and names the missing ones",
+    );
     Run {
         schema: SCHEMA.to_owned(),
         id: format!("{}-{a:02x}{b:02x}{c:02x}", started.strftime("%Y%m%dT%H%M%SZ")),
@@ -209,6 +214,7 @@ fn base_case(
         repeats: Vec::new(),
         per_port: Vec::new(),
         thresholds: Vec::new(),
+        failures: Vec::new(),
         warnings: Vec::new(),
     }
 }

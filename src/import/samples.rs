@@ -10,7 +10,7 @@ use super::line_reader::{LineReader, quote};
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::clock::Time;
 use crate::plan::Direction;
-use crate::run::Warning;
+use crate::run::{Warning, WarningCode};
 use crate::sample::{Recorder, Sample};
 
 pub const FORMAT: ImportFormat = ImportFormat {
@@ -127,7 +127,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     if about.lost_value.is_none() {
         let text = "the log was read as one in which nothing is lost";
         warnings.push(Warning::new(
-            "losses_unknown",
+            WarningCode::LossesUnknown,
             text,
             "say which number stands for a timeout: --lost 999",
         ));
@@ -136,7 +136,11 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     if order.is_sorted() {
         figures.times.jitter_ns = None;
         let text = "the latencies are in order of size, not of time, so there is no jitter";
-        warnings.push(Warning::new("sorted", text, "import the log in the order in which it was measured"));
+        warnings.push(Warning::new(
+            WarningCode::Sorted,
+            text,
+            "import the log in the order in which it was measured",
+        ));
     }
     Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "another program".to_owned(),

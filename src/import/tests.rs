@@ -56,7 +56,7 @@ fn sample_log_gives_the_figures_of_a_live_run() {
 fn sorted_latencies_have_no_jitter() {
     let of = |values: &[u64]| {
         let run = import_milliseconds(&values.iter().map(|value| format!("{value}\n")).collect::<String>());
-        let is_sorted = run.warnings.iter().any(|warning| warning.code == "sorted");
+        let is_sorted = run.warnings.iter().any(|warning| warning.code == crate::run::WarningCode::Sorted);
         (is_sorted, run.cases[0].figures.times.jitter_ns.is_some())
     };
     let rising: Vec<u64> = (1..=50).chain([50, 50, 999, 999]).collect();
@@ -84,7 +84,7 @@ const CLIENT_START: &str = r#""connecting_to": {"host": "192.0.2.7", "port": 520
 const TCP_REVERSE: &str = r#""protocol": "TCP", "reverse": 1, "omit": 0"#;
 
 fn warning_codes(warnings: &[Warning]) -> Vec<&str> {
-    warnings.iter().map(|warning| warning.code.as_str()).collect()
+    warnings.iter().map(|warning| warning.code.name()).collect()
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::endpoint::{Endpoint, EndpointError};
+use crate::run::{Failure, FailureKind};
 
 /// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,25 @@ impl Fault {
     /// Maps a system error to a fault that names the operation.
     pub fn system(operation: &'static str) -> impl Fn(io::Error) -> Fault {
         move |source| Fault::System { operation, source }
+    }
+}
+
+impl From<&Fault> for FailureKind {
+    fn from(fault: &Fault) -> FailureKind {
+        match fault {
+            Fault::TimedOut | Fault::SilentLine => FailureKind::TimedOut,
+            Fault::Closed => FailureKind::Closed,
+            Fault::Interrupted => FailureKind::Interrupted,
+            Fault::System { .. } => FailureKind::System,
+            Fault::TooLong { .. } | Fault::Endpoint(_) => FailureKind::InvalidCase,
+            Fault::Other(_) => FailureKind::Other,
+        }
+    }
+}
+
+impl From<LinkError> for Failure {
+    fn from(error: LinkError) -> Failure {
+        Failure::new((&error.fault).into(), error.to_string())
     }
 }
 

@@ -100,6 +100,8 @@ fn parse_limit(limit: &str, unit: MetricUnit) -> Result<f64, units::UnitError> {
         MetricUnit::BitsPerSecond => units::parse_bit_rate(limit),
         MetricUnit::PerSecond => units::parse_message_rate(limit),
         MetricUnit::Share => units::parse_share(limit),
+        MetricUnit::Bytes => units::parse_bytes(limit).map(|bytes| bytes as f64),
+        MetricUnit::Count => units::parse_count(limit).map(|count| count as f64),
     }
 }
 
@@ -128,6 +130,7 @@ impl Threshold {
             MetricUnit::BitsPerSecond => format!("{limit}bit/s"),
             MetricUnit::PerSecond => format!("{limit}/s"),
             MetricUnit::Share => format!("{}%", limit * 100.0),
+            MetricUnit::Bytes | MetricUnit::Count => format!("{limit}"),
         }
     }
 
@@ -166,6 +169,9 @@ mod tests {
             ("messages > 0", "messages > 0"),
             ("messages > 0.0001/s", "messages > 0.0001/s"),
             ("loss < 0.00001%", "loss < 0.00001%"),
+            ("duplicate = 0", "duplicate = 0"),
+            ("records >= 1k", "records >= 1000"),
+            ("delivered_bytes > 1M", "delivered_bytes > 1.000 MB"),
         ] {
             assert_eq!(
                 typed.parse::<Threshold>().map(|threshold| threshold.to_string()),

@@ -16,6 +16,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::party::Party;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
 use crate::plan::Direction;
+use crate::run::{Failure, FailureKind};
 use crate::sample::Recorder;
 use crate::workload::download::ContentSender;
 use crate::workload::{FlowResult, FlowRole, RecordingParty, ServerReport};
@@ -85,6 +86,16 @@ impl std::fmt::Debug for Protocol {
     }
 }
 
+/// `SCHEME://host:port/VALUE`, over the first transport with a default port of the protocol.
+pub struct Shorthand {
+    /// Scheme of the URL.
+    pub scheme: &'static str,
+    /// Name of the protocol.
+    pub protocol: &'static str,
+    /// The protocol option that is set to the part after the slash; without that part the option stays unchanged.
+    pub option: &'static str,
+}
+
 /// Reads the options and completes a case before any link is opened; called once for each endpoint.
 pub type PrepareCase = fn(&mut CaseDraft, &Caps) -> Result<(), String>;
 
@@ -119,6 +130,18 @@ pub enum ProtocolError {
     /// The protocol does not support the case; with the reason.
     #[error("{0}")]
     InvalidCase(String),
+}
+
+impl From<ProtocolError> for Failure {
+    fn from(error: ProtocolError) -> Failure {
+        match error {
+            ProtocolError::Link(error) => error.into(),
+            ProtocolError::UnexpectedReply { .. } => {
+                Failure::new(FailureKind::UnexpectedReply, error.to_string())
+            }
+            ProtocolError::InvalidCase(reason) => Failure::new(FailureKind::InvalidCase, reason),
+        }
+    }
 }
 
 impl ProtocolError {

@@ -1,19 +1,9 @@
 //! Shorthands: URLs that name a protocol instead of a transport, and a resource of that protocol. They expand to
 //! another URL and options of the protocol before any other code reads the case.
 
-use super::{PROTOCOLS, pakbus};
+use super::{PROTOCOLS, Shorthand, pakbus};
 use crate::endpoint::Endpoint;
 use crate::plan::Case;
-
-/// `SCHEME://host:port/VALUE`, over the first transport with a default port of the protocol.
-pub struct Shorthand {
-    /// Scheme of the URL.
-    pub scheme: &'static str,
-    /// Name of the protocol.
-    pub protocol: &'static str,
-    /// The protocol option that is set to the part after the slash; without that part the option stays unchanged.
-    pub option: &'static str,
-}
 
 /// Every shorthand.
 pub static SHORTHANDS: &[Shorthand] = &[pakbus::client::SHORTHAND];

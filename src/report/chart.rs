@@ -68,8 +68,7 @@ fn build_chart(
     title: &str,
     of: &str,
     caption: String,
-    x: &Axis,
-    y: &Axis,
+    [x, y]: [&Axis; 2],
     series: Vec<ChartSeries>,
 ) -> Option<Chart> {
     // Prevents overlapping labels on the vertical axis.

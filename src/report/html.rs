@@ -15,22 +15,26 @@ use minijinja::{Environment, UndefinedBehavior, context};
 use serde_json::Map;
 use sha2::{Digest, Sha256};
 
-use super::chart::{self, Chart};
+use super::chart;
 use super::column::ColumnKind;
 use super::presentation::{self, MainFigure, case_sentence, is_latency};
-use super::svg::{Axis, DRAWING_SIZE, LegendEntry};
 use super::table::{ReportTable, TableRow, build_tables};
 use super::wording::{
-    self, ABSENT, FIT_NOTE, LOST_TEXT, fit_lines, format_date, format_first_missed_frames, format_loss,
-    format_missed_frames, format_one_way, format_percent, format_percentile, format_share, interval_basis,
-    line_limit_bps, line_time_ns, local_host, measured_text, plural, printable, wait_mode,
+    self, ABSENT, FIT_NOTE, LOST_TEXT, format_date, format_loss, format_percent, format_percentile,
+    format_share, local_host, measured_text, plural, printable, wait_mode,
 };
 use super::{ReportOptions, study};
 use crate::explain::DeclaredFacts;
 use crate::explain::size::{self, SizeFit};
 use crate::plan::WaitMode;
-use crate::run::{CaseResult, Defect, Distribution, Figures, PartResult, Run, ThresholdResult, Warning};
-use crate::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
+use crate::run::{CaseResult, Distribution, Figures, PartResult, Run, ThresholdResult, Warning};
+use crate::units::{format_bit_rate, format_count, format_nanoseconds};
+
+mod figure_rows;
+pub mod parts;
+
+pub use figure_rows::count_rows;
+pub use parts::{chart_contexts, fit_texts, keep_units_together};
 
 /// With more cases than this, the page has no sentence per case and folds their details.
 const MAX_UNFOLDED_CASES: usize = 12;
@@ -172,22 +176,6 @@ fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
     }
 }
 
-/// Prevents a line break between a number and its unit.
-fn keep_units_together(text: &str) -> String {
-    let mut after_digit = false;
-    let keep = |c: char| {
-        let space = if after_digit && c == ' ' { '\u{a0}' } else { c };
-        after_digit = c.is_ascii_digit();
-        space
-    };
-    text.chars().map(keep).collect()
-}
-
-/// A line for each fit whose cases are among these.
-pub fn fit_texts(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
-    fit_lines(fits, cases).iter().map(|line| keep_units_together(line)).collect()
-}
-
 /// The number of thresholds that failed. Empty without thresholds.
 fn threshold_summary(run: &Run) -> String {
     match wording::threshold_results(run) {
@@ -208,43 +196,12 @@ fn threshold_contexts(case: &CaseResult) -> Vec<Value> {
 
 pub fn warning_contexts(warnings: &[Warning]) -> Vec<Value> {
     let value = |warning: &Warning| {
-        context! { code => warning.code.clone(), text => warning.text.clone(), remedy => warning.remedy.clone() }
+        context! { code => warning.code.name(), text => warning.text.clone(), remedy => warning.remedy.clone() }
     };
     warnings.iter().map(value).collect()
 }
 
 /// The context for the template.
-pub fn chart_contexts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
-    let axis = |axis: Axis| context! { label => axis.label, from => format_axis_end(axis.low), to => format_axis_end(axis.high), reads => axis.script_scale };
-    charts
-        .into_iter()
-        .map(|chart| {
-            context! {
-                title => chart.title, caption => chart.caption, label => chart.label, x => axis(chart.x), y => axis(chart.y),
-                legend => legend_contexts(&chart.legend), height => chart.height, svg => Value::from_safe_string(chart.svg), width => DRAWING_SIZE.0,
-            }
-        })
-        .collect()
-}
-
-/// The end of an axis, with full precision.
-fn format_axis_end(end: f64) -> String {
-    let text = format!("{end:.7e}");
-    text.parse::<f64>().map_or(text, |end| end.to_string())
-}
-
-fn legend_contexts(legend: &[LegendEntry]) -> Vec<Value> {
-    legend
-        .iter()
-        .map(|entry| {
-            context! {
-                name => entry.name.clone(), class => entry.class.clone(), line => entry.line, mark => entry.mark,
-                drawn => entry.mark_style,
-            }
-        })
-        .collect()
-}
-
 /// Width of the bars of a table, from the left edge, in drawing units.
 const BAR_WIDTH: f64 = 120.0;
 
@@ -326,104 +283,6 @@ fn table_context(run: &Run, mut table: ReportTable, with_charts: bool, fits: &[S
         title => title, common => common, columns => columns, rows => rows, charts => charts, fits => fits,
         barred => barred, bar => if latency { "p50 – p99, log" } else { "rate, log" },
     }
-}
-
-/// All figures of a case except round-trip times.
-pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
-    let figures = &case.figures;
-    let count = |value: u64| Some(format_count(value)).filter(|_| value > 0);
-    let interval = |name: &str, print: fn(f64) -> String| {
-        let interval = figures.intervals.get(name)?;
-        let basis = interval_basis(case);
-        Some(format!("{} to {} (95 %, {basis})", print(interval.low), print(interval.high)))
-    };
-    let rate = |value: Option<f64>| value.map(format_bit_rate);
-    let ways = figures.one_way.as_ref();
-    let Figures { line_errors, requests, .. } = *figures;
-    let records = figures.records.as_ref();
-    let of = |times: &Distribution, name| times.percentile(name).map(|ns| format_nanoseconds(ns as f64));
-    let cpu = case.cpu.as_ref();
-    let seconds = |value: f64| format!("{value:.3} s");
-    let rows: Vec<(&'static str, Option<String>)> = vec![
-        ("sent", Some(format_count(figures.counts.sent))),
-        ("received", Some(format_count(figures.counts.received))),
-        ("lost", Some(format_count(figures.counts.lost))),
-        ("of these late", count(figures.counts.late)),
-        ("dropped by the receiver’s socket", figures.counts.receiver_socket_drops.map(format_count)),
-        ("lost in the network", figures.counts.network_lost.map(format_count)),
-        ("arrived twice", count(figures.counts.duplicate)),
-        ("arrived before their request", count(figures.counts.early)),
-        ("out of order", count(figures.counts.reordered)),
-        ("corrupt bytes", count(figures.byte_errors.corrupt_bytes)),
-        ("corrupt messages", count(figures.counts.corrupt_messages)),
-        ("bytes that did not return", count(figures.byte_errors.lost_bytes)),
-        ("bytes never sent, or twice", count(figures.byte_errors.inserted_bytes)),
-        ("defects, the first of them", format_defects(figures)),
-        ("framing errors", line_errors.map(|errors| format_count(errors.framing))),
-        ("parity errors", line_errors.map(|errors| format_count(errors.parity))),
-        ("breaks", line_errors.map(|errors| format_count(errors.breaks))),
-        ("overruns", line_errors.map(|errors| format_count(errors.overruns))),
-        ("sends missed", count(figures.counts.missed_sends)),
-        ("frames missed", format_missed_frames(figures)),
-        ("the first of them, by number and time due", format_first_missed_frames(figures)),
-        ("round trips", requests.map(|requests| format_count(requests.round_trips))),
-        ("requests repeated", requests.and_then(|requests| count(requests.retransmissions))),
-        ("requests refused (queue full)", requests.and_then(|requests| count(requests.refusals))),
-        ("“please wait” messages", requests.and_then(|requests| count(requests.please_waits))),
-        ("reconnects", requests.and_then(|requests| count(requests.reconnects))),
-        ("requests in flight at the end", requests.map(|requests| format_count(requests.window))),
-        ("records", records.map(|records| format_count(records.received))),
-        ("records missing", records.map(|records| format_count(records.missing))),
-        ("records repeated", records.and_then(|records| count(records.repeated))),
-        ("records out of order", records.and_then(|records| count(records.out_of_order))),
-        ("interval of the median", interval("latency_ns.p50", format_nanoseconds)),
-        ("jitter (mean difference of neighbours)", figures.times.jitter_ns.map(format_nanoseconds)),
-        ("turnaround at the server (median)", ways.and_then(|ways| of(&ways.turnaround_ns, "p50"))),
-        ("round trip without it (median)", ways.and_then(|ways| of(&ways.path_ns, "p50"))),
-        (
-            "forward delay above its minimum (p99)",
-            ways.and_then(|ways| of(&ways.forward_variation_ns, "p99")),
-        ),
-        (
-            "reverse delay above its minimum (p99)",
-            ways.and_then(|ways| of(&ways.reverse_variation_ns, "p99")),
-        ),
-        ("forward delay (median)", ways.map(|ways| format_one_way(ways.forward_p50_ns, ways))),
-        ("reverse delay (median)", ways.map(|ways| format_one_way(ways.reverse_p50_ns, ways))),
-        ("lost before the server", ways.and_then(|ways| ways.forward_lost).map(format_count)),
-        ("lost after the server", ways.and_then(|ways| ways.reverse_lost).map(format_count)),
-        ("delivered payload", rate(figures.delivery.throughput_bps)),
-        ("interval of this rate", interval("throughput_bps", format_bit_rate)),
-        ("delivered payload, download", rate(figures.delivery.throughput_reverse_bps)),
-        ("maximum payload rate of the line", rate(line_limit_bps(case))),
-        ("share of the line rate", figures.delivery.line_rate_percent.map(format_percent)),
-        ("message time on the line, one way", line_time_ns(case).map(format_nanoseconds)),
-        ("fairness of the ports (slowest ÷ fastest)", case.fairness.map(|value| format!("{value:.3}"))),
-        (
-            "ratio of the ports’ medians (slowest ÷ fastest)",
-            case.port_latency_ratio.map(|value| format!("{value:.3}")),
-        ),
-        (
-            "messages per second",
-            figures.delivery.messages_per_second.map(|value| format_count(value.max(0.0) as u64)),
-        ),
-        ("delivered", figures.delivery.delivered_bytes.map(format_bytes)),
-        ("delivered, download", figures.delivery.delivered_reverse_bytes.map(format_bytes)),
-        ("CPU time, client", cpu.map(|cpu| seconds(cpu.client_seconds))),
-        ("CPU time of busy-polling, client", cpu.and_then(|cpu| cpu.client_busy_poll_seconds).map(seconds)),
-        ("CPU time, server", cpu.and_then(|cpu| cpu.server_seconds).map(seconds)),
-        ("CPU time per delivered GB", cpu.and_then(|cpu| cpu.seconds_per_gigabyte).map(seconds)),
-        ("duration", Some(format_nanoseconds(case.elapsed_ns as f64))),
-    ];
-    rows.into_iter().filter_map(|(name, value)| Some((name, keep_units_together(&value?)))).collect()
-}
-
-/// Kind, length and position of each known defect.
-fn format_defects(figures: &Figures) -> Option<String> {
-    let defect =
-        |defect: &Defect| format!("{} {} at byte {}", defect.bytes, defect.kind.name(), defect.offset);
-    let all: Vec<String> = figures.byte_errors.defects.iter().map(defect).collect();
-    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// Rows of a table with one column per distribution. Missing values are empty.

@@ -33,7 +33,6 @@ pub(crate) mod sample_runs;
 
 pub use crate::sample::decode_figures_histogram;
 pub use comparison::{case_details, render_comparison};
-pub use csv::COLUMNS as CSV_COLUMNS;
 pub use explain::write_findings;
 pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
 pub use presentation::{case_sentence, measures_rate};
@@ -99,7 +98,10 @@ pub static FORMATS: &[ReportFormat] = &[
         name: "csv",
         summary: "one row per case, port and repetition, for spreadsheets",
         extension: "csv",
-        write: csv::write,
+        write: |run, options, out| match &run.paper {
+            Some(study) => study::write_csv(run, study, out),
+            None => csv::write(run, options, out),
+        },
     },
     ReportFormat {
         name: "html",

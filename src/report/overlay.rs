@@ -239,7 +239,7 @@ fn case_context(
     context! {
         number, name => case_name(first), metric => metric.name(), glance, verdicts,
         elsewhere => elsewhere.map(|found| case_name(found)),
-        warnings => warnings.map(|(short, warning)| context! { short, code => warning.code.clone(), text => warning.text.clone() }).collect::<Vec<Value>>(),
+        warnings => warnings.map(|(short, warning)| context! { short, code => warning.code.name(), text => warning.text.clone() }).collect::<Vec<Value>>(),
         charts => html::chart_contexts(case_charts(&layers_of_case(matched, labelled))),
         heads => each.iter().map(|(labelled, _)| labelled.short.clone()).collect::<Vec<_>>(),
         rows => figure_rows(&each),

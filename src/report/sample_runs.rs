@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::{Direction, WaitMode};
 use crate::run::{
-    CaseResult, CpuChoice, CpuUse, Defect, DefectKind, Delivery, Distribution, Environment, Figures,
-    HostLoad, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames, OneWayFigures, PartResult,
-    Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes, Run, SCHEMA,
-    SeriesEntry, Shaping, StudyResult, StudyRow, StudyTable, ThresholdResult, Warning,
+    CaseResult, CpuChoice, CpuUse, Defect, DefectKind, Delivery, Distribution, Environment, Failure,
+    FailureKind, Figures, HostLoad, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames,
+    OneWayFigures, PartResult, Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts,
+    RoundTripTimes, Run, SCHEMA, SeriesEntry, Shaping, StudyResult, StudyRow, StudyTable, ThresholdResult,
+    Warning,
 };
 use crate::stats::Interval;
 
@@ -140,6 +141,7 @@ fn case(
         repeats: Vec::new(),
         per_port: Vec::new(),
         thresholds: Vec::new(),
+        failures: Vec::new(),
         warnings: Vec::new(),
     }
 }
@@ -211,15 +213,37 @@ pub fn download() -> Run {
 
 /// Together the cases fill every optional field.
 pub fn full() -> Run {
-    let near_floor = || {
-        Warning::new(
-            "near-floor",
-            "the median is within 20 times the measurement overhead (1.9 µs)",
-            "read it as an upper bound, or pin both ends and busy-poll",
-        )
-    };
-    let tcp = "tcp://127.0.0.1:7100";
-    let mut latency = case(tcp, "latency", Direction::Loop, 14, latency_figures(13_000, 10_000));
+    let mut cases = vec![scheduled_latency(), latency_of_ports(), lossy_latency()];
+    for (bytes, rate) in [(64, 0.31e9), (1024, 4.2e9), (16_384, 28.6e9), (131_072, 41.3e9)] {
+        cases.push(throughput(LOCAL_SERVER, bytes, rate));
+    }
+    let mut run = run(Some("A Friday in the lab"), cases);
+    run.interrupted = true;
+    run.environment.client = map(json!({
+        "host": "gauge-1", "system": "Linux 6.12.48", "cpus": 2, "cpu_model": "AMD EPYC 7B13",
+        "clock_read_ns": 21.4, "timer_error_p99_ns": 58_000, "governor": null,
+    }));
+    run.environment.server = map(json!({"host": "gauge-2", "system": "Linux 6.1.0"}));
+    run.warnings = vec![Warning::new(
+        "busy-machine".into(),
+        "the machine was 40 % busy before the first case",
+        "stop what else runs, or repeat with --repeat 10",
+    )];
+    run
+}
+
+const LOCAL_SERVER: &str = "tcp://127.0.0.1:7100";
+
+fn near_floor() -> Warning {
+    Warning::new(
+        "near-floor".into(),
+        "the median is within 20 times the measurement overhead (1.9 µs)",
+        "read it as an upper bound, or pin both ends and busy-poll",
+    )
+}
+
+fn scheduled_latency() -> CaseResult {
+    let mut latency = case(LOCAL_SERVER, "latency", Direction::Loop, 14, latency_figures(13_000, 10_000));
     latency.figures.times.response_ns = Some(distribution(&latency_histogram(15_200, 10_000)));
     latency.figures.times.missed_frames = Some(MissedFrames {
         count_later_than_ms: [("16.7", 2), ("50", 0), ("100", 0)]
@@ -229,7 +253,8 @@ pub fn full() -> Run {
             .map(|(sequence, due_ns, response_ns)| MissedFrame { sequence, due_ns, response_ns })
             .into(),
     });
-    latency.repeats = [13_000, 13_080, 12_960].map(|base| part(tcp, latency_figures(base, 10_000))).into();
+    latency.repeats =
+        [13_000, 13_080, 12_960].map(|base| part(LOCAL_SERVER, latency_figures(base, 10_000))).into();
     latency.requested = map(json!({"rate_per_second": 100, "timeout_ns": 1_000_000_000, "nodelay": true}));
     latency.effective = map(json!({"nodelay": true, "mss_bytes": 32_768, "send_buffer_bytes": 2_626_560}));
     latency.placement = Placement {
@@ -239,7 +264,10 @@ pub fn full() -> Run {
         ..Placement::default()
     };
     latency.warnings = vec![near_floor()];
+    latency
+}
 
+fn latency_of_ports() -> CaseResult {
     let mut ports = case(
         "tcp://moxa-5610.example:7001",
         "latency",
@@ -258,10 +286,15 @@ pub fn full() -> Run {
     ports.port_latency_ratio = Some(1.015);
     ports.shaped = Some(Shaping { delay_ns: 500_000_000, rate_to_bps: 8e6, rate_from_bps: 80e3 });
     ports.warnings = vec![near_floor()];
+    ports
+}
 
+fn lossy_latency() -> CaseResult {
     let mut lossy =
         case("udp://gauge-2.example:7100", "latency", Direction::Loop, 14, latency_figures(840_000, 9_400));
     lossy.complete = false;
+    lossy.failures =
+        vec![Failure::new(FailureKind::TimedOut, "udp://gauge-2.example:7100: no reply in time")];
     let figures = &mut lossy.figures;
     (figures.counts.late, figures.counts.duplicate, figures.counts.early) = (12, 3, 1);
     (
@@ -276,28 +309,11 @@ pub fn full() -> Run {
     distribution_.percentiles.insert("p99".to_owned(), None);
     distribution_.percentiles.insert("p99.9".to_owned(), None);
     lossy.warnings = vec![Warning::new(
-        "socket-drops",
+        "socket-drops".into(),
         "the receiving socket dropped 100 replies; the network lost none of them",
         "raise the receive buffer: ?receive_buffer=4Mi",
     )];
-
-    let mut cases = vec![latency, ports, lossy];
-    for (bytes, rate) in [(64, 0.31e9), (1024, 4.2e9), (16_384, 28.6e9), (131_072, 41.3e9)] {
-        cases.push(throughput(tcp, bytes, rate));
-    }
-    let mut run = run(Some("A Friday in the lab"), cases);
-    run.interrupted = true;
-    run.environment.client = map(json!({
-        "host": "gauge-1", "system": "Linux 6.12.48", "cpus": 2, "cpu_model": "AMD EPYC 7B13",
-        "clock_read_ns": 21.4, "timer_error_p99_ns": 58_000, "governor": null,
-    }));
-    run.environment.server = map(json!({"host": "gauge-2", "system": "Linux 6.1.0"}));
-    run.warnings = vec![Warning::new(
-        "busy-machine",
-        "the machine was 40 % busy before the first case",
-        "stop what else runs, or repeat with --repeat 10",
-    )];
-    run
+    lossy
 }
 
 fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
@@ -444,50 +460,6 @@ pub fn study_with_prediction() -> Run {
 
 /// A published study beside measured figures, from the lab and elsewhere.
 pub fn study() -> Run {
-    let row = |row: &str, column: &str, published: &str, measured: Option<f64>| StudyRow {
-        row: row.to_owned(),
-        column: column.to_owned(),
-        published: published.to_owned(),
-        unit: "ms".to_owned(),
-        planned_case: "latency:tcp/1@9600".to_owned(),
-        statistic: "latency_mean_ms".to_owned(),
-        measured,
-        predicted: None,
-        theoretical_limit: Some(1.041_667),
-        case: measured.map(|_| 1),
-        stand_in: false,
-        guest: false,
-        reason: None,
-        note: None,
-    };
-    let reason = Some("there is no such thing in the lab".to_owned());
-    let latencies = vec![
-        row("STS1600", "TCP/IP, 1 port", "12.35", Some(1.203_456)),
-        StudyRow { reason: reason.clone(), ..row("STS1600", "TCP/IP, 16 ports", "112.89", None) },
-        StudyRow { stand_in: true, case: Some(2), ..row("LS100", "TCP/IP, 1 port", "39.22", Some(1.25)) },
-        StudyRow { reason, ..row("LS100", "TCP/IP, 16 ports", "Not Available", None) },
-    ];
-    let rate = |unit: &str, published: &str, measured, limit| StudyRow {
-        unit: unit.to_owned(),
-        theoretical_limit: Some(limit),
-        case: Some(2),
-        statistic: "port_line_bps".to_owned(),
-        planned_case: "throughput:tcp/1@19200".to_owned(),
-        ..row("19200", "SS100, 1 port", published, Some(measured))
-    };
-    let reason = Some("the measurement was stopped before its end".to_owned());
-    let rates = vec![
-        StudyRow {
-            note: Some("above what a line of this rate can carry".to_owned()),
-            reason: reason.clone(),
-            ..rate("bit/s", "19252.38", 19_183.456, 19_200.0)
-        },
-        StudyRow {
-            reason,
-            statistic: "port_line_rate_percent".to_owned(),
-            ..rate("%", "100.27", 99.9138, 100.0)
-        },
-    ];
     let table = |number: &str, title: &str, rows_are: &str, rows| StudyTable {
         number: number.to_owned(),
         title: title.to_owned(),
@@ -502,13 +474,70 @@ pub fn study() -> Run {
         stand_ins: Vec::new(),
         guests: Vec::new(),
         tables: vec![
-            table("6", "Mean latency", "product", latencies),
-            table("12", "Throughput", "baud", rates),
+            table("6", "Mean latency", "product", study_latencies()),
+            table("12", "Throughput", "baud", study_rates()),
         ],
     };
     let case = |endpoint| case(endpoint, "latency", Direction::Loop, 1, latency_figures(1_100_000, 10_000));
     let cases = vec![case("serial:///dev/ttyS0"), case("tcp://127.0.0.1:7001")];
     Run { paper: Some(paper), ..run(Some("A study again"), cases) }
+}
+
+fn study_row(row: &str, column: &str, published: &str, measured: Option<f64>) -> StudyRow {
+    StudyRow {
+        row: row.to_owned(),
+        column: column.to_owned(),
+        published: published.to_owned(),
+        unit: "ms".to_owned(),
+        planned_case: "latency:tcp/1@9600".to_owned(),
+        statistic: "latency_mean_ms".to_owned(),
+        measured,
+        predicted: None,
+        theoretical_limit: Some(1.041_667),
+        case: measured.map(|_| 1),
+        stand_in: false,
+        guest: false,
+        reason: None,
+        note: None,
+    }
+}
+
+fn study_latencies() -> Vec<StudyRow> {
+    let reason = Some("there is no such thing in the lab".to_owned());
+    vec![
+        study_row("STS1600", "TCP/IP, 1 port", "12.35", Some(1.203_456)),
+        StudyRow { reason: reason.clone(), ..study_row("STS1600", "TCP/IP, 16 ports", "112.89", None) },
+        StudyRow {
+            stand_in: true,
+            case: Some(2),
+            ..study_row("LS100", "TCP/IP, 1 port", "39.22", Some(1.25))
+        },
+        StudyRow { reason, ..study_row("LS100", "TCP/IP, 16 ports", "Not Available", None) },
+    ]
+}
+
+fn study_rates() -> Vec<StudyRow> {
+    let rate = |unit: &str, published: &str, measured, limit| StudyRow {
+        unit: unit.to_owned(),
+        theoretical_limit: Some(limit),
+        case: Some(2),
+        statistic: "port_line_bps".to_owned(),
+        planned_case: "throughput:tcp/1@19200".to_owned(),
+        ..study_row("19200", "SS100, 1 port", published, Some(measured))
+    };
+    let reason = Some("the measurement was stopped before its end".to_owned());
+    vec![
+        StudyRow {
+            note: Some("above what a line of this rate can carry".to_owned()),
+            reason: reason.clone(),
+            ..rate("bit/s", "19252.38", 19_183.456, 19_200.0)
+        },
+        StudyRow {
+            reason,
+            statistic: "port_line_rate_percent".to_owned(),
+            ..rate("%", "100.27", 99.9138, 100.0)
+        },
+    ]
 }
 
 /// Stopped before anything was measured.
@@ -524,7 +553,7 @@ pub fn hostile() -> Run {
     run.tool = script();
     run.id = script();
     run.environment.client = map(json!({"host": script(), script(): [script()]}));
-    run.warnings = vec![Warning { code: script(), text: script(), remedy: script() }];
+    run.warnings = vec![Warning { code: script().into(), text: script(), remedy: script() }];
     for case in &mut run.cases {
         (case.endpoint, case.protocol, case.method) = (script(), script(), script());
         case.requested = map(json!({script(): {script(): script()}}));

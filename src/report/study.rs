@@ -9,11 +9,12 @@ use std::io;
 use minijinja::context;
 use minijinja::value::Value;
 
+use super::html::parts;
 use super::layout::LineKind;
 use super::wording::{
     ABSENT, fit_lines, format_case_list, plural, printable, shorten, statistic_label, wrap,
 };
-use super::{chart, csv, html};
+use super::{chart, csv};
 use crate::explain::size::SizeFit;
 use crate::run::{Run, StudyResult, StudyRow, StudyTable};
 
@@ -450,8 +451,8 @@ fn table_context(run: &Run, paper: &StudyResult, fits: &[SizeFit], table: &Study
         number => table.number.clone(), title => table.title.clone(), rows_are => table.rows_are.clone(),
         predicts => has_predictions(paper), limits => has_limits(table),
         columns => columns, rows => rows, remarks => table_remarks(run, table),
-        fits => html::fit_texts(fits, &case_numbers(table)),
-        charts => html::chart_contexts(chart::study_chart(run, table)),
+        fits => parts::fit_texts(fits, &case_numbers(table)),
+        charts => parts::chart_contexts(chart::study_chart(run, table)),
     }
 }
 
@@ -470,7 +471,8 @@ mod tests {
     #[test]
     fn figures_of_cases_with_warnings_are_marked() {
         let mut run = sample_runs::study();
-        run.cases[0].warnings = vec![crate::run::Warning::new("few_samples", "few", "more")];
+        run.cases[0].warnings =
+            vec![crate::run::Warning::new(crate::run::WarningCode::FewSamples, "few", "more")];
         let mut page = Vec::new();
         (report_format("html").unwrap().write)(&run, &ReportOptions::default(), &mut page).unwrap();
         let page = String::from_utf8(page).unwrap();

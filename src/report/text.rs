@@ -12,15 +12,13 @@ use super::sparkline::{self, Sparkline};
 use super::study;
 use super::table::{ReportTable, build_tables};
 use super::wording::{
-    FIT_NOTE, fit_lines, format_case_list, format_date, format_late, format_missed_frames, interval_basis,
-    is_download, local_host, median_ns, one_way_sentence, per_run_text, plural, printable, shorten,
-    threshold_results, to_ascii, wait_mode, wrap,
+    fit_lines, format_case_list, format_date, local_host, per_run_text, plural, printable, threshold_results,
+    to_ascii, wrap,
 };
 use super::{Detail, ReportOptions};
 use crate::explain::{DeclaredFacts, size};
-use crate::plan::WaitMode;
-use crate::run::{CaseResult, Distribution, Run, StudyResult, Warning};
-use crate::units::{format_bit_rate, format_nanoseconds};
+use crate::run::{Distribution, Run, StudyResult, Warning};
+use crate::units::format_nanoseconds;
 
 /// Minimum width. A narrower terminal wraps the lines itself.
 const MIN_COLUMNS: usize = 40;
@@ -168,76 +166,7 @@ impl TextReport {
 
     /// Explains the visible columns.
     fn push_notes(&mut self, run: &Run, shown: &[&str]) {
-        let mut notes: Vec<String> = Vec::new();
-        let cases = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
-        for (index, case) in cases.iter().enumerate() {
-            let name = if run.cases.len() > 1 { format!("Case {}: ", index + 1) } else { String::new() };
-            let missed = format_missed_frames(&case.figures).filter(|_| is_latency(case));
-            let missed = missed.map(|missed| format!("missed frames: {missed}."));
-            let late = format_late(&case.figures).filter(|_| is_latency(case));
-            let late = late.map(|late| format!("late: {late}."));
-            let remarks =
-                port_spread_text(case).into_iter().chain(one_way_sentence(case)).chain(missed.or(late));
-            notes.extend(remarks.map(|note| format!("{name}{note}")));
-        }
-        let any = |wanted: &dyn Fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
-        if any(&|case| {
-            !is_download(case) && case.figures.times.latency_ns.is_some() || case.under_load.is_some()
-        }) {
-            notes.push("Latency is the round-trip time, never half of it.".to_owned());
-        }
-        if any(&is_download) {
-            notes.push("Times of a download are those of a chunk, from its request to its reply.".to_owned());
-        }
-        if shown.contains(&"line") {
-            notes
-                .push("line: time of the message on the line, one way. No round trip is shorter.".to_owned());
-        }
-        if any(&|case| wait_mode(case) == WaitMode::BusyPoll) {
-            notes.push("busy-poll: client and server wait by polling.".to_owned());
-        }
-        if any(&|case| is_latency(case) && case.is_paced_by_default()) {
-            notes.push(
-                "The default here is 10 requests per second. Try --rate 100, or --rate max.".to_owned(),
-            );
-        }
-        if any(&|case| is_latency(case) && case.figures.times.response_ns.is_some()) {
-            notes.push("response: from when the request was due, not from when it was sent.".to_owned());
-        }
-        if any(&|case| case.figures.delivery.throughput_bps.is_some()) {
-            notes.push("Rates are delivered payload by the receiver's clock, without headers.".to_owned());
-        }
-        if shown.contains(&"limit") {
-            notes.push("limit: the maximum payload rate of the line.".to_owned());
-        }
-        if shown.contains(&"a message") {
-            notes.push("a message: time per message, by the receiver's clock.".to_owned());
-        }
-        if shown.contains(&"CPU") {
-            notes.push("CPU: CPU use of client + server.".to_owned());
-        }
-        if shown.contains(&FIT_COLUMN) {
-            notes.push(FIT_NOTE.to_owned());
-        }
-        if shown.contains(&"CPU s/GB") {
-            notes.push(
-                "CPU s/GB: CPU seconds of client and server per delivered gigabyte (1000 MB).".to_owned(),
-            );
-        }
-        let mut bases: Vec<String> =
-            run.cases.iter().filter(|case| !case.figures.intervals.is_empty()).map(interval_basis).collect();
-        bases.sort();
-        bases.dedup();
-        if !bases.is_empty() && shown.contains(&"±") {
-            notes.push(format!("±: half of the 95 % interval (its longer side), {}.", bases.join(" or ")));
-        }
-        let not_reached = |case: &CaseResult| {
-            let latency = case.figures.times.latency_ns.iter().chain(&case.figures.times.response_ns);
-            latency.flat_map(|distribution| distribution.percentiles.values()).any(Option::is_none)
-        };
-        if any(&not_reached) {
-            notes.push("lost: too many requests were lost to reach the percentile.".to_owned());
-        }
+        let notes = [notes::case_remarks(run), notes::figure_notes(run, shown)].concat();
         if !notes.is_empty() {
             self.out.push('\n');
         }
@@ -267,7 +196,7 @@ impl TextReport {
                 (false, false) => format!("{}: ", format_case_list(&cases)),
                 (false, true) => format!("{}, first: ", format_case_list(&cases)),
             };
-            let label = format!("warning[{}]:", printable(&warning.code));
+            let label = format!("warning[{}]:", printable(warning.code.name()));
             self.out.push('\n');
             self.push_labelled(&label, &format!("{of}{}", printable(&warning.text)), YELLOW);
             if !warning.remedy.is_empty() {
@@ -372,36 +301,7 @@ fn details_text(times: &Distribution) -> String {
     format!("min {min}, mean {mean}, sd {deviation}")
 }
 
-/// The difference between the ports of a case.
-fn port_spread_text(case: &CaseResult) -> Option<String> {
-    let value = |part: &crate::run::PartResult| match is_latency(case) {
-        true => median_ns(part.figures.times.latency_ns.as_ref()).map(|value| value as f64),
-        false => part.figures.delivery.throughput_bps,
-    };
-    let mut ports: Vec<(f64, &str)> =
-        case.per_port.iter().filter_map(|part| Some((value(part)?, part.endpoint.as_str()))).collect();
-    ports.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let [(low, low_port), .., (high, high_port)] = ports[..] else { return None };
-    let (what, print, slow): (_, fn(f64) -> String, _) = match is_latency(case) {
-        true => ("p50", format_nanoseconds, high_port),
-        false => ("rate", format_bit_rate, low_port),
-    };
-    let unanswered = case.per_port.len() - ports.len();
-    let unanswered = if unanswered > 0 { format!("; {unanswered} without a result") } else { String::new() };
-    let even = match (case.port_latency_ratio, case.fairness) {
-        (Some(spread), _) => format!(", ratio {spread:.3}"),
-        (None, Some(fairness)) => format!(", fairness {fairness:.3}"),
-        (None, None) => String::new(),
-    };
-    Some(format!(
-        "over {} ports, {what} from {} to {}{even} (slowest: {}){unanswered}.",
-        case.per_port.len(),
-        print(low),
-        print(high),
-        shorten(&printable(slow), 40),
-    ))
-}
-
+mod notes;
 mod overview;
 mod summary;
 

@@ -77,6 +77,119 @@ impl Figures {
     }
 }
 
+/// The better direction of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// Higher values are better.
+    Higher,
+    /// Lower values are better.
+    Lower,
+}
+
+/// A number of the figures. CSV columns, metrics, thresholds and the tests of schema and documents read [`NUMBERS`].
+#[derive(Debug, Clone, Copy)]
+pub struct Number {
+    /// Name of the field in the document and of the column in tables. Its suffix is the unit; without one it is a count.
+    pub field: &'static str,
+    /// Name in thresholds and comparisons.
+    pub metric: &'static str,
+    /// Meaning, for help and documents.
+    pub meaning: &'static str,
+    /// The better direction.
+    pub goal: Goal,
+    /// The value.
+    pub read: ReadNumber,
+}
+
+/// Reads a number. `None`: not measured.
+#[derive(Debug, Clone, Copy)]
+pub enum ReadNumber {
+    /// A whole number.
+    Count(fn(&Figures) -> Option<u64>),
+    /// A number with a fraction.
+    Value(fn(&Figures) -> Option<f64>),
+}
+
+const fn count(
+    field: &'static str,
+    goal: Goal,
+    meaning: &'static str,
+    read: fn(&Figures) -> Option<u64>,
+) -> Number {
+    Number { field, metric: field, meaning, goal, read: ReadNumber::Count(read) }
+}
+
+const fn value(
+    [field, metric]: [&'static str; 2],
+    goal: Goal,
+    meaning: &'static str,
+    read: fn(&Figures) -> Option<f64>,
+) -> Number {
+    Number { field, metric, meaning, goal, read: ReadNumber::Value(read) }
+}
+
+/// All single numbers of the figures. New ones are added at the end.
+#[rustfmt::skip]
+pub static NUMBERS: &[Number] = &[
+    value(["jitter_ns", "jitter"], Goal::Lower, "mean difference of consecutive latencies", |f| f.times.jitter_ns),
+    value(["throughput_bps", "rate"], Goal::Higher,
+        "payload delivered per second; compared with a share, that of the line rate", |f| f.delivery.throughput_bps),
+    value(["throughput_reverse_bps", "rate_reverse"], Goal::Higher,
+        "payload delivered per second in the other direction", |f| f.delivery.throughput_reverse_bps),
+    value(["line_rate_percent", "line_rate"], Goal::Higher, "throughput as a share of what the line can carry",
+        |f| f.delivery.line_rate_percent),
+    value(["messages_per_second", "messages"], Goal::Higher, "round trips or delivered messages per second",
+        |f| f.delivery.messages_per_second),
+    count("sent", Goal::Higher, "messages sent", |f| Some(f.counts.sent)),
+    count("received", Goal::Higher, "messages received in time", |f| Some(f.counts.received)),
+    count("lost", Goal::Lower, "messages lost", |f| Some(f.counts.lost)),
+    count("receiver_socket_drops", Goal::Lower, "lost messages that the receiver's socket dropped",
+        |f| f.counts.receiver_socket_drops),
+    count("network_lost", Goal::Lower, "messages that the network lost", |f| f.counts.network_lost),
+    count("late", Goal::Lower, "replies after their timeout; they count as lost", |f| Some(f.counts.late)),
+    count("duplicate", Goal::Lower, "messages that arrived more than once", |f| Some(f.counts.duplicate)),
+    count("early", Goal::Lower, "replies that arrived before their request was sent", |f| Some(f.counts.early)),
+    count("reordered", Goal::Lower, "messages that arrived after one that was sent later",
+        |f| Some(f.counts.reordered)),
+    count("corrupt_messages", Goal::Lower, "messages that arrived with changed content",
+        |f| Some(f.counts.corrupt_messages)),
+    count("missed_sends", Goal::Lower, "sends that could not be made in time", |f| Some(f.counts.missed_sends)),
+    count("corrupt_bytes", Goal::Lower, "bytes that arrived with another value",
+        |f| Some(f.byte_errors.corrupt_bytes)),
+    count("lost_bytes", Goal::Lower, "bytes that a loop did not return", |f| Some(f.byte_errors.lost_bytes)),
+    count("inserted_bytes", Goal::Lower, "bytes of a loop that were not sent, or returned twice",
+        |f| Some(f.byte_errors.inserted_bytes)),
+    count("delivered_bytes", Goal::Higher, "payload delivered", |f| f.delivery.delivered_bytes),
+    count("delivered_reverse_bytes", Goal::Higher, "payload delivered in the other direction",
+        |f| f.delivery.delivered_reverse_bytes),
+    count("framing_errors", Goal::Lower, "characters without a valid stop bit", |f| Some(f.line_errors?.framing)),
+    count("parity_errors", Goal::Lower, "characters with wrong parity", |f| Some(f.line_errors?.parity)),
+    count("breaks", Goal::Lower, "break conditions of the serial line", |f| Some(f.line_errors?.breaks)),
+    count("overruns", Goal::Lower, "characters that the serial port lost", |f| Some(f.line_errors?.overruns)),
+    count("round_trips", Goal::Lower, "requests of a download that got a reply", |f| Some(f.requests?.round_trips)),
+    count("retransmissions", Goal::Lower, "requests of a download that were sent again",
+        |f| Some(f.requests?.retransmissions)),
+    count("please_waits", Goal::Lower, "\"please wait\" messages of the server", |f| Some(f.requests?.please_waits)),
+    count("refusals", Goal::Lower, "requests that the server refused because its queue was full",
+        |f| Some(f.requests?.refusals)),
+    count("reconnects", Goal::Lower, "times that a lost link was opened again", |f| Some(f.requests?.reconnects)),
+    count("window", Goal::Higher, "concurrent requests at the end of a download", |f| Some(f.requests?.window)),
+    count("records", Goal::Higher, "records received, each counted once", |f| Some(f.records.as_ref()?.received)),
+    count("record_gaps", Goal::Lower, "records missing from the sequence", |f| Some(f.records.as_ref()?.missing)),
+    count("record_repeats", Goal::Lower, "records received again", |f| Some(f.records.as_ref()?.repeated)),
+    count("records_out_of_order", Goal::Lower, "records received after later ones",
+        |f| Some(f.records.as_ref()?.out_of_order)),
+    value(["forward_p50_ns", "forward_p50"], Goal::Lower,
+        "median forward delay, with an error of up to one_way_error_bound", |f| Some(f.one_way.as_ref()?.forward_p50_ns)),
+    value(["reverse_p50_ns", "reverse_p50"], Goal::Lower,
+        "median reverse delay, with an error of up to one_way_error_bound", |f| Some(f.one_way.as_ref()?.reverse_p50_ns)),
+    value(["one_way_error_bound_ns", "one_way_error_bound"], Goal::Lower, "half of the shortest path",
+        |f| Some(f.one_way.as_ref()?.one_way_error_bound_ns)),
+    count("forward_lost", Goal::Lower, "lost requests that did not reach the server",
+        |f| f.one_way.as_ref()?.forward_lost),
+    count("reverse_lost", Goal::Lower, "lost requests whose reply did not return", |f| f.one_way.as_ref()?.reverse_lost),
+];
+
 /// Messages sent, received and lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

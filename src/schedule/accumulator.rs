@@ -12,7 +12,8 @@ use crate::link::LinkRate;
 use crate::plan::Direction;
 use crate::protocol::{ClientSession, Flow, ReadyCase};
 use crate::run::{
-    CaseResult, CpuUse, Delivery, Figures, HostLoad, PartResult, Placement, SPLIT_FACT, Warning,
+    CaseResult, CpuUse, Delivery, Failure, FailureKind, Figures, HostLoad, PartResult, Placement, SPLIT_FACT,
+    Warning, WarningCode,
 };
 use crate::sample::Recorder;
 use crate::stats;
@@ -44,7 +45,7 @@ pub(super) struct CaseAccumulator {
     /// Other load of the host, in the worst repetition.
     host_load: Option<HostLoad>,
     elapsed: Duration,
-    pub(super) failures: Vec<String>,
+    pub(super) failures: Vec<Failure>,
     /// A signal arrived during the case.
     pub(super) was_interrupted: bool,
     /// Repetitions without a receive report of the server.
@@ -98,11 +99,14 @@ impl CaseAccumulator {
         &mut self,
         report: Option<ServerReport>,
         known: &LocalObservations,
-    ) -> (Option<ServerReport>, Option<String>) {
+    ) -> (Option<ServerReport>, Option<Failure>) {
         let Some(report) = report else { return (None, None) };
         let CheckedReport { report, problems: doubts, is_rate_unknown } = check_report(report, known);
         let unknown = doubts.first().filter(|_| is_rate_unknown);
-        let unknown = unknown.map(|doubt| format!("{doubt}: that is impossible, so throughput is unknown"));
+        let unknown = unknown.map(|doubt| {
+            let message = format!("{doubt}: that is impossible, so throughput is unknown");
+            Failure::new(FailureKind::ImplausibleReport, message)
+        });
         // Problems repeat in each repetition; list each once.
         let new =
             doubts.into_iter().filter(|doubt| !self.report_problems.contains(doubt)).collect::<Vec<_>>();
@@ -207,27 +211,7 @@ impl CaseAccumulator {
         let case = &self.case;
         let complete =
             self.failures.is_empty() && !self.was_interrupted && self.repetitions.len() == repeat as usize;
-        let mut figures = combine_repetitions(&self.repetitions);
-        if let Some(round_trips) = &self.round_trips {
-            // Pauses between repetitions do not count for the rates.
-            let Figures { delivery, line_errors, .. } = figures;
-            figures = Figures { delivery, line_errors, ..round_trips.latency_figures(&case.late_limits) };
-        }
-        if self.repetitions.len() > 1 {
-            set_intervals(&mut figures, &self.repetitions);
-        }
-        let cpu = (!self.repetitions.is_empty()).then(|| {
-            let both = self.cpu.client_seconds + self.cpu.server_seconds.unwrap_or(0.0);
-            let delivered = figures.delivery.delivered_bytes.unwrap_or(0) as f64
-                + figures.delivery.delivered_reverse_bytes.unwrap_or(0) as f64;
-            // Undelivered data took time as well, so the rate is unknown without a server report.
-            let is_known = delivered > 0.0
-                && figures.delivery.delivered_bytes.is_some()
-                && self.unconfirmed_repetitions == 0;
-            let seconds_per_gigabyte = is_known.then(|| both * 1e9 / delivered);
-            CpuUse { seconds_per_gigabyte, ..self.cpu.clone() }
-        });
-        let unconfirmed = self.unconfirmed(&figures);
+        let figures = self.total_figures();
         let mut result = CaseResult {
             endpoint: case.endpoints[0].to_string(),
             protocol: case.protocol.name.to_owned(),
@@ -238,7 +222,9 @@ impl CaseAccumulator {
             parallel: case.parallel,
             method: (case.workload.method)(case.load.pacing),
             complete,
+            failures: self.failures.clone(),
             elapsed_ns: self.elapsed.as_nanos() as u64,
+            cpu: self.cpu_use(&figures),
             figures,
             under_load: self.probes.as_ref().map(|probes| probes.latency_figures(&case.late_limits)),
             fairness: line_figures::fairness(&self.per_endpoint),
@@ -248,30 +234,65 @@ impl CaseAccumulator {
                 .as_ref()
                 .map(|shown| shown.time_series.entries(shown.elapsed_ns()))
                 .unwrap_or_default(),
-            cpu,
-            requested: self.requested,
-            effective: self.effective,
+            requested: self.requested.clone(),
+            effective: self.effective.clone(),
             line: line_figures::line_facts(case, &self.link_rates),
             shaped: None,
             placement: placement(case, self.host_load.as_ref()),
-            repeats: if self.repetitions.len() > 1 { self.repetitions } else { Vec::new() },
-            per_port: self.per_endpoint,
+            repeats: if self.repetitions.len() > 1 { self.repetitions.clone() } else { Vec::new() },
+            per_port: self.per_endpoint.clone(),
             thresholds: Vec::new(),
             warnings: Vec::new(),
         };
         result.thresholds = case.thresholds.iter().map(|threshold| threshold.evaluate(&result)).collect();
+        result.warnings = self.warnings(&result, floor_ns);
+        result
+    }
+
+    /// The figures of all repetitions together.
+    fn total_figures(&self) -> Figures {
+        let mut figures = combine_repetitions(&self.repetitions);
+        if let Some(round_trips) = &self.round_trips {
+            // Pauses between repetitions do not count for the rates.
+            let Figures { delivery, line_errors, .. } = figures;
+            figures =
+                Figures { delivery, line_errors, ..round_trips.latency_figures(&self.case.late_limits) };
+        }
+        if self.repetitions.len() > 1 {
+            set_intervals(&mut figures, &self.repetitions);
+        }
+        figures
+    }
+
+    /// The CPU time, if anything was measured.
+    fn cpu_use(&self, figures: &Figures) -> Option<CpuUse> {
+        if self.repetitions.is_empty() {
+            return None;
+        }
+        let both = self.cpu.client_seconds + self.cpu.server_seconds.unwrap_or(0.0);
+        let bytes = [figures.delivery.delivered_bytes, figures.delivery.delivered_reverse_bytes];
+        let delivered = bytes.iter().map(|bytes| bytes.unwrap_or(0) as f64).sum::<f64>();
+        // Undelivered data took time as well, so the rate is unknown without a server report.
+        let is_known = delivered > 0.0 && bytes[0].is_some() && self.unconfirmed_repetitions == 0;
+        let seconds_per_gigabyte = is_known.then(|| both * 1e9 / delivered);
+        Some(CpuUse { seconds_per_gigabyte, ..self.cpu.clone() })
+    }
+
+    /// Reasons to doubt the result.
+    fn warnings(&self, result: &CaseResult, floor_ns: Option<f64>) -> Vec<Warning> {
+        let mut list = Vec::new();
         for failure in &self.failures {
             let text = format!("not measured as planned: {failure}");
-            result.warnings.push(Warning::new("incomplete", text, "fix the cause and run again"));
+            list.push(Warning::new(WarningCode::Incomplete, text, "fix the cause and run again"));
         }
         if self.was_interrupted {
             let text = "the measurement was stopped before its end";
-            result.warnings.push(Warning::new("interrupted", text, "let it run to the end"));
+            list.push(Warning::new(WarningCode::Interrupted, text, "let it run to the end"));
         }
-        result.warnings.extend(unconfirmed);
-        result.warnings.extend(warnings::implausible_report(&self.report_problems));
-        result.warnings.extend(warnings::case_warnings(&result, &self.first_latencies, floor_ns));
-        result
+        list.extend(self.unconfirmed(&result.figures));
+        list.extend(warnings::implausible_report(&self.report_problems));
+        list.extend(warnings::case_warnings(result, &self.first_latencies, floor_ns));
+        list
     }
 
     /// The warning about repetitions without a receive report.
@@ -292,7 +313,7 @@ impl CaseAccumulator {
             (false, _) => ("throughput is unknown", "the time series shows what was handed to the link"),
         };
         let text = format!("the server sent no receive report{which}: {text}");
-        (missing > 0).then(|| Warning::new("unconfirmed", text, remedy))
+        (missing > 0).then(|| Warning::new(WarningCode::Unconfirmed, text, remedy))
     }
 }
 

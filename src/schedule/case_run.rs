@@ -15,6 +15,7 @@ use crate::host::load::HostSnapshot;
 use crate::link::Dialer;
 use crate::plan::Direction;
 use crate::protocol::{ClientSession, ConnectContext, Protocol, ProtocolError, ReadyCase, auto};
+use crate::run::{Failure, FailureKind};
 use crate::sample::{Progress, Recorder};
 use crate::workload::report_check::LocalObservations;
 use crate::workload::{FlowResult, FlowRole, ServerReport, receiving_ns};
@@ -62,7 +63,7 @@ impl<'a> CaseRun<'a> {
         checked: &CheckedCase,
         position: CasePosition,
         detected: &mut DetectedProtocols,
-    ) -> Result<CaseRun<'a>, String> {
+    ) -> Result<CaseRun<'a>, Failure> {
         let mut dialer = context.dialer.clone();
         let load = &checked.ready.load;
         (dialer.wait, dialer.timeout) = (load.wait, load.timeout);
@@ -72,10 +73,11 @@ impl<'a> CaseRun<'a> {
                 let endpoint = &requested.endpoints[0];
                 let protocol = match detected.get(endpoint.as_str()) {
                     Some(protocol) => protocol,
-                    None => auto::detect(endpoint, &dialer).map_err(|error| error.to_string())?,
+                    None => auto::detect(endpoint, &dialer)?,
                 };
                 detected.insert(endpoint.to_string(), protocol);
-                check::resolve(requested, protocol)?
+                check::resolve(requested, protocol)
+                    .map_err(|error| Failure::new(FailureKind::InvalidCase, error))?
             }
         };
         let scheme = case.endpoints[0].scheme();
@@ -90,7 +92,7 @@ impl<'a> CaseRun<'a> {
     }
 
     /// Runs the case and adds it to its accumulator. The error is the reason why it is incomplete.
-    pub(super) fn run(self, accumulator: &mut CaseAccumulator) -> Result<(), String> {
+    pub(super) fn run(self, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
         accumulator.case = self.case.clone();
         self.context.observer.event(&RunEvent::CaseBegins {
             case: self.position.case,
@@ -124,7 +126,7 @@ impl<'a> CaseRun<'a> {
         self.evaluate(EndedFlows { began, elapsed, flows, report }, accumulator)
     }
 
-    fn connect(&self) -> Result<Box<dyn ClientSession>, String> {
+    fn connect(&self) -> Result<Box<dyn ClientSession>, Failure> {
         let connect_context = ConnectContext {
             dialer: &self.dialer,
             token: self.context.token.as_deref(),
@@ -132,7 +134,7 @@ impl<'a> CaseRun<'a> {
             connection_cache: &self.context.connection_cache,
             new_recorder: &|role, _port| self.new_recorder(role),
         };
-        (self.case.protocol.connect)(&self.case, &connect_context).map_err(|error| error.to_string())
+        (self.case.protocol.connect)(&self.case, &connect_context).map_err(Failure::from)
     }
 
     fn new_recorder(&self, role: FlowRole) -> Recorder {
@@ -186,12 +188,12 @@ impl<'a> CaseRun<'a> {
     }
 
     /// Checks the server's report and records the repetition. The first reason why it is incomplete is the error.
-    fn evaluate(&self, ended: EndedFlows, accumulator: &mut CaseAccumulator) -> Result<(), String> {
+    fn evaluate(&self, ended: EndedFlows, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
         let EndedFlows { began, elapsed, flows, report } = ended;
         let client_fault = flows.iter().find_map(|flow| flow.fault.clone());
         let (report, report_fault) = match report {
             Ok(report) => (report, None),
-            Err(error) => (None, Some(error.to_string())),
+            Err(error) => (None, Some(Failure::from(error))),
         };
         // Data accepted by the local system may still have been in transit for a while.
         let server_elapsed = receiving_ns(report.iter().flat_map(|report| &report.flows));
@@ -208,12 +210,14 @@ impl<'a> CaseRun<'a> {
         let (report, problem) = accumulator.check_report(report, &known);
         // After an abort by the server, the client sees only a closed link.
         let server_fault = report.iter().flat_map(|report| &report.flows).find_map(|flow| flow.fault.clone());
+        let server_fault = server_fault.map(|fault| Failure::new(FailureKind::Remote, fault));
         accumulator.record(flows, report, elapsed);
         let mut missing = None;
         if let Some(part) = accumulator.repetitions.last() {
             let CasePosition { case, repetition, .. } = self.position;
             self.context.observer.event(&RunEvent::CaseEnds { case, repetition, figures: &part.figures });
-            missing = no_data::reason(&self.case, &part.figures).filter(|_| !self.context.is_interrupted());
+            missing =
+                no_data::find_failure(&self.case, &part.figures).filter(|_| !self.context.is_interrupted());
         }
         server_fault.or(client_fault).or(report_fault).or(problem).or(missing).map_or(Ok(()), Err)
     }

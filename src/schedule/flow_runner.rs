@@ -12,6 +12,7 @@ use crate::link::party::{CANCEL_CHECK_INTERVAL, PartyCost, StepOutcome, drive_wi
 use crate::link::serial_line::PortControl;
 use crate::link::{Dialer, Fault, Link, LinkError};
 use crate::protocol::{Flow, ReadyCase};
+use crate::run::Failure;
 use crate::workload::{FlowResult, FlowRole};
 
 /// Starts the flows together and runs them in parallel. Calls `tick` every interval.
@@ -35,8 +36,8 @@ pub(super) fn run_flows(
             Fault::TimedOut if flow.link.caps().is_serial_device() => Fault::SilentLine,
             fault => fault,
         });
-        let fault =
-            fault.map(|fault| LinkError::new(&case.endpoints[flow.endpoint_index], fault).to_string());
+        let endpoint = &case.endpoints[flow.endpoint_index];
+        let fault = fault.map(|fault| Failure::from(LinkError::new(endpoint, fault)));
         links.push(flow.link);
         flowed.push(FlowResult {
             role: flow.role,

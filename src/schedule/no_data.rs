@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use crate::link::{CHECK_LINE_HINT, Caps};
 use crate::protocol::ReadyCase;
-use crate::run::Figures;
+use crate::run::{Failure, FailureKind, Figures};
 use crate::units::{format_duration, format_plural};
 
 /// Returns a reason if nothing arrived, or too little for a rate: the case then has no measurement.
-pub(super) fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
+pub(super) fn find_failure(case: &ReadyCase, figures: &Figures) -> Option<Failure> {
+    reason(case, figures).map(|reason| Failure::new(FailureKind::NoData, reason))
+}
+
+fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
     let delivered =
         figures.counts.received > 0 || figures.delivery.delivered_bytes.is_some_and(|bytes| bytes > 0);
     if delivered {

@@ -6,7 +6,7 @@ use super::{
     BEYOND_LIMIT_NOTE, CaseOutcome, HOST_BUSY_NOTE, PlannedCase, PublishedFigure, StudyError, StudyStatistic,
     find_statistic,
 };
-use crate::run::{CaseResult, Figures, StudyRow};
+use crate::run::{CaseResult, Figures, StudyRow, WarningCode};
 use crate::warnings::was_host_busy;
 
 impl PublishedFigure {
@@ -77,8 +77,10 @@ fn find_flaw(
 
 /// Why a case is incomplete, in the words of its warning.
 fn incomplete_reason(case: &CaseResult) -> String {
-    let warning =
-        case.warnings.iter().find(|warning| matches!(warning.code.as_str(), "incomplete" | "interrupted"));
+    let warning = case
+        .warnings
+        .iter()
+        .find(|warning| matches!(warning.code, WarningCode::Incomplete | WarningCode::Interrupted));
     match warning {
         Some(warning) => warning.text.clone(),
         None if case.figures.counts.lost > 0 => loss_text(&case.figures),

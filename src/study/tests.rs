@@ -225,7 +225,7 @@ fn published_figures_are_joined_with_measured_ones() {
     let mut lossy = full.cases[1].clone();
     (lossy.figures.counts.lost, lossy.figures.byte_errors.corrupt_bytes) = (3, 0);
     let mut busy = full.cases[1].clone();
-    busy.warnings.push(crate::run::Warning::new("host_busy", "busy", "stop them"));
+    busy.warnings.push(crate::run::Warning::new(crate::run::WarningCode::HostBusy, "busy", "stop them"));
     let (latency, broken) = (&full.cases[1], &sample_runs::minimal().cases[0]);
     let paper = study
         .join_results(false, &|case| match (case.point.cell.as_str(), case.point.ports) {

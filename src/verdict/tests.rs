@@ -138,7 +138,7 @@ fn different_methods_are_not_compared_unless_forced() {
     );
     let forced = compare(&[a], &[b], &CompareOptions { force: true, ..CompareOptions::default() }).unwrap();
     assert_eq!(
-        (forced.cases[0].verdict, forced.warnings[0].code.as_str()),
+        (forced.cases[0].verdict, forced.warnings[0].code.name()),
         (Verdict::Worse, "different_methods")
     );
 }
@@ -180,7 +180,7 @@ fn different_machines_are_reported() {
         .unwrap()
         .warnings
         .into_iter()
-        .map(|w| w.code)
+        .map(|w| String::from(w.code))
         .collect();
     assert_eq!(codes, ["different_machines"]);
 }

@@ -1,11 +1,8 @@
 //! Is the figure of a case usual here, by earlier results of the same case on the same host?
 
 use crate::metric::Metric;
-use crate::run::{CaseResult, Warning};
+use crate::run::{CaseResult, Warning, WarningCode};
 use crate::stats;
-
-/// The code of the warning.
-pub const UNUSUAL_CODE: &str = "unusual";
 
 /// A warning if the headline figure of the case is unusual by `earlier` values of it, oldest first. `None` if it is usual,
 /// and if the earlier values since the last change of level are fewer than 8.
@@ -31,7 +28,7 @@ pub fn unusual(case: &CaseResult, earlier: &[f64]) -> Option<Warning> {
     );
     let remedy =
         format!("measure again; 'linkgauge history --metric {}' shows when it changed", metric.name());
-    Some(Warning::new(UNUSUAL_CODE, text, remedy))
+    Some(Warning::new(WarningCode::Unusual, text, remedy))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Marks figures that were measured while other programs kept the host busy.
 
-use crate::run::{CaseResult, Warning};
+use crate::run::{CaseResult, Warning, WarningCode};
 
 /// Other programs that use less of all CPUs than this do not disturb a measurement.
 const MIN_OTHER_CPU_PERCENT: f64 = 10.0;
@@ -34,7 +34,7 @@ pub fn host_busy(case: &CaseResult) -> Option<Warning> {
         what.push(format!("the hypervisor took {stolen:.0} % of the CPU time for others"));
     }
     Some(Warning::new(
-        "host_busy",
+        WarningCode::HostBusy,
         format!("the host was busy during this measurement: {}", what.join(", ")),
         "stop the other programs and measure again, or give both ends CPUs of their own (--pin 0,1)",
     ))
@@ -42,7 +42,7 @@ pub fn host_busy(case: &CaseResult) -> Option<Warning> {
 
 /// True if a case has this mark.
 pub fn was_host_busy(case: &CaseResult) -> bool {
-    case.warnings.iter().any(|warning| warning.code == "host_busy")
+    case.warnings.iter().any(|warning| warning.code == WarningCode::HostBusy)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Repetitions that differ among themselves.
 
 use crate::metric::Metric;
-use crate::run::{CaseResult, Warning};
+use crate::run::{CaseResult, Warning, WarningCode};
 use crate::stats::{Group, separate_groups};
 
 /// Repetitions that fall into groups, for example by the CPUs that the system gives to both ends.
@@ -26,7 +26,7 @@ pub fn groups(case: &CaseResult) -> Option<Warning> {
     (!groups.is_empty()).then(|| {
         let groups = groups.iter().map(text).collect::<Vec<_>>().join("; ");
         let text = format!("the repetitions fall into separate groups by {}: {groups}", metric.name());
-        Warning::new("groups", text, remedy)
+        Warning::new(WarningCode::Groups, text, remedy)
     })
 }
 

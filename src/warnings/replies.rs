@@ -1,6 +1,6 @@
 //! Replies that are not valid, and replies with contradictory times.
 
-use crate::run::{CaseResult, Warning};
+use crate::run::{CaseResult, Warning, WarningCode};
 
 /// `1 message`, `2 messages`.
 fn plural(count: u64, word: &str) -> String {
@@ -11,7 +11,7 @@ pub fn duplicate_replies(case: &CaseResult) -> Option<Warning> {
     let count = case.figures.counts.duplicate;
     (count > 0).then(|| {
         Warning::new(
-            "duplicate",
+            WarningCode::Duplicate,
             format!("{} arrived more than once; each counts once", plural(count, "message")),
             "look for two paths to one address, a bridge without spanning tree, or two servers with one name",
         )
@@ -22,7 +22,7 @@ pub fn early_replies(case: &CaseResult) -> Option<Warning> {
     let count = case.figures.counts.early;
     (count > 0).then(|| {
         Warning::new(
-            "early",
+            WarningCode::Early,
             format!("{count} of the replies arrived before their requests were sent: the remote does not reply to the requests"),
             "do not trust the latencies of this case; check which program replies there",
         )
@@ -33,7 +33,7 @@ pub fn remote_clock_set(case: &CaseResult) -> Option<Warning> {
     let steps = case.figures.one_way.as_ref()?.clock_steps;
     (steps > 0).then(|| {
         Warning::new(
-            "remote_clock_set",
+            WarningCode::RemoteClockSet,
             format!(
                 "the clock of the remote was set {} during the measurement: one-way figures exclude these moments, its \
                  turnaround may be wrong by a step, and round trips are right",

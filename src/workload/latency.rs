@@ -153,6 +153,28 @@ struct RequestSlot {
     is_measured: bool,
 }
 
+/// Requests that may be in flight, if replies identify them.
+fn max_outstanding_requests(load: &Load, caps: &Caps) -> u64 {
+    match load.pacing {
+        Pacing::Closed | Pacing::ThinkTime { .. } => 1,
+        _ => Alphabet::from_caps(caps)
+            .max_distinguishable(load.message_bytes as usize)
+            .min(MAX_OUTSTANDING_REQUESTS),
+    }
+}
+
+/// Bytes that one call may receive.
+fn max_received_bytes(load: &Load, caps: &Caps) -> usize {
+    match caps.framing {
+        Framing::Stream => MAX_CHUNK_BYTES,
+        Framing::Message => caps
+            .max_message_bytes
+            .unwrap_or(MAX_CHUNK_BYTES)
+            .min(MAX_CHUNK_BYTES)
+            .max(load.message_bytes as usize),
+    }
+}
+
 /// The client: sends requests, matches replies, records.
 pub struct Pinger {
     codec: Box<dyn RequestReplyCodec>,
@@ -210,26 +232,12 @@ impl Pinger {
             recorder.expect_server_timestamps();
         }
         let numbered = codec.has_sequence_numbers();
-        let window = match load.pacing {
-            _ if !numbered => 1,
-            Pacing::Closed | Pacing::ThinkTime { .. } => 1,
-            _ => Alphabet::from_caps(caps)
-                .max_distinguishable(load.message_bytes as usize)
-                .min(MAX_OUTSTANDING_REQUESTS),
-        };
+        let window = if numbered { max_outstanding_requests(load, caps) } else { 1 };
         let slot = RequestSlot {
             intended: Time(0),
             sent: Time(0),
             state: RequestState::Answered,
             is_measured: false,
-        };
-        let room = match caps.framing {
-            Framing::Stream => MAX_CHUNK_BYTES,
-            Framing::Message => caps
-                .max_message_bytes
-                .unwrap_or(MAX_CHUNK_BYTES)
-                .min(MAX_CHUNK_BYTES)
-                .max(load.message_bytes as usize),
         };
         Pinger {
             codec,
@@ -257,7 +265,7 @@ impl Pinger {
             must_receive_first: false,
             is_closed: false,
             is_refused: false,
-            batch: Batch::new(room, 1),
+            batch: Batch::new(max_received_bytes(load, caps), 1),
             // Without a time limit each request would take a full timeout.
             unanswered: (caps.is_serial_device() || window == 1 && load.stop.time_ns.is_none()).then_some(0),
             unrecorded_sample: None,

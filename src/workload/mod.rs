@@ -10,7 +10,7 @@ use crate::link::Caps;
 use crate::link::party::Party;
 use crate::link::serial_line::UartErrors;
 use crate::plan::{Direction, Pacing, StopCondition};
-use crate::run::Figures;
+use crate::run::{Failure, Figures};
 use crate::sample::Recorder;
 
 pub mod download;
@@ -127,7 +127,7 @@ pub struct FlowResult {
     /// Errors that its serial port counted.
     pub line_errors: Option<UartErrors>,
     /// Why it ended early.
-    pub fault: Option<String>,
+    pub fault: Option<Failure>,
 }
 
 /// The merged records of all flows of one role.

@@ -1,5 +1,6 @@
 //! The documents compared with the program: tables of the lists, keys of a plan, names of the run document, links.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -7,10 +8,11 @@ use std::sync::Mutex;
 use linkgauge::import::IMPORT_FORMATS;
 use linkgauge::lab::shaper::{PROFILES, describe_impairments};
 use linkgauge::link::TRANSPORTS;
-use linkgauge::metric::METRICS;
+use linkgauge::metric::list_metrics;
 use linkgauge::plan::Plan;
 use linkgauge::protocol::PROTOCOLS;
 use linkgauge::report::{FORMATS, RUN_SCHEMA};
+use linkgauge::run::{NUMBERS, Number, ReadNumber, WarningCode};
 use linkgauge::schedule;
 use linkgauge::units::{format_bit_rate, format_duration};
 use linkgauge::workload::WORKLOADS;
@@ -127,7 +129,7 @@ fn the_formats_that_are_read_are_listed() {
 
 #[test]
 fn metrics_are_listed_by_their_names() {
-    let rows = METRICS.iter().map(|(name, meaning)| [code(name), (*meaning).to_owned()]);
+    let rows = list_metrics().map(|(name, meaning)| [code(name), meaning.to_owned()]);
     holds("docs/metrics.md", "metrics", &table(["name", "what it is"], rows));
 }
 
@@ -246,27 +248,32 @@ fn every_name_of_the_run_document_is_defined() {
     assert!(missing.is_empty(), "docs/metrics.md does not define {missing:?}");
 }
 
+/// Clock figures describe the clocks, not the link.
+#[test]
+fn the_numbers_of_the_schema_are_metrics_and_columns() {
+    let schema: Value = serde_json::from_str(RUN_SCHEMA).unwrap();
+    let mut found = BTreeMap::new();
+    for group in ["figures", "one_way"] {
+        let properties = schema["$defs"][group]["properties"].as_object().unwrap();
+        for (name, field) in properties.iter().filter(|(name, _)| !name.starts_with("clock_")) {
+            match field["type"].as_str() {
+                Some("integer") => found.insert(name.as_str(), true),
+                Some("number") => found.insert(name.as_str(), false),
+                _ => None,
+            };
+        }
+    }
+    let is_count = |number: &Number| matches!(number.read, ReadNumber::Count(_));
+    let numbers = NUMBERS.iter().map(|number| (number.field, is_count(number)));
+    assert_eq!(numbers.collect::<BTreeMap<_, _>>(), found);
+}
+
 #[test]
 fn every_warning_is_explained() {
     let text = document("docs/metrics.md");
-    let mut codes = Vec::new();
-    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
-    while let Some(path) = open.pop() {
-        if path.is_dir() {
-            open.extend(path.read_dir().unwrap().map(|entry| entry.unwrap().path()));
-            continue;
-        }
-        // Sample documents of the reports' own tests make up warnings as they need them.
-        if path.ends_with("report/sample_runs.rs") {
-            continue;
-        }
-        let source = std::fs::read_to_string(&path).unwrap();
-        let after = source.split("Warning::new(").skip(1).map(str::trim_start);
-        codes.extend(after.filter_map(|rest| Some(rest.strip_prefix('"')?.split('"').next()?.to_owned())));
-    }
-    assert!(codes.len() > 10, "{codes:?}");
-    codes.retain(|code| !text.contains(&format!("`{code}`")));
-    assert!(codes.is_empty(), "docs/metrics.md does not explain the warnings {codes:?}");
+    let codes = WarningCode::ALL.iter().map(WarningCode::name);
+    let missing: Vec<&str> = codes.filter(|code| !text.contains(&format!("`{code}`"))).collect();
+    assert!(missing.is_empty(), "docs/metrics.md does not explain the warnings {missing:?}");
 }
 
 /// The Markdown files of the root and of `docs`.

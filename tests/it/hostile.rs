@@ -208,7 +208,7 @@ fn may_be_complete(case: &CaseResult, protocol: &AttackedProtocol, manner: Manne
     let reads = !matches!(manner, Manner::NeverReads | Manner::Endless | Manner::Close | Manner::Reset);
     let flagged = |warning: &linkgauge::run::Warning| {
         ["corrupt", "lost_bytes", "implausible_report", "unconfirmed", "duplicate", "early"]
-            .contains(&warning.code.as_str())
+            .contains(&warning.code.name())
     };
     protocol.believes_all || protocol.one_way && reads || case.warnings.iter().any(flagged)
 }

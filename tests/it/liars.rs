@@ -313,7 +313,11 @@ fn absurd_figures_break_nothing() {
     assert_eq!((case.figures.delivery.throughput_bps, case.figures.delivery.delivered_bytes), (None, None));
     assert_eq!((case.figures.counts.sent, case.figures.counts.received, case.figures.counts.lost), (2, 0, 0));
     assert_eq!(case.cpu.as_ref().and_then(|cpu| cpu.server_seconds), None);
-    let doubt = case.warnings.iter().find(|warning| warning.code == "implausible_report").unwrap();
+    let doubt = case
+        .warnings
+        .iter()
+        .find(|warning| warning.code == linkgauge::run::WarningCode::ImplausibleReport)
+        .unwrap();
     assert!(doubt.text.contains("18446744073709551615 bytes received, 200000 were sent"), "{}", doubt.text);
 }
 

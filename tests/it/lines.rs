@@ -30,7 +30,7 @@ fn looped(options: &str, more: &str) -> CaseResult {
 const CHARACTER: u64 = 1_041_667;
 
 fn codes(case: &CaseResult) -> Vec<&str> {
-    case.warnings.iter().map(|warning| warning.code.as_str()).collect()
+    case.warnings.iter().map(|warning| warning.code.name()).collect()
 }
 
 #[test]
@@ -136,7 +136,12 @@ fn losses_of_a_line_are_counted_and_located() {
     );
     assert_eq!(figures.byte_errors.defects.len(), 16);
     assert!(codes(&case).contains(&"lost_bytes") && !codes(&case).contains(&"corrupt"));
-    let text = &case.warnings.iter().find(|warning| warning.code == "lost_bytes").unwrap().text;
+    let text = &case
+        .warnings
+        .iter()
+        .find(|warning| warning.code == linkgauge::run::WarningCode::LostBytes)
+        .unwrap()
+        .text;
     assert!(text.contains(&format!("the first at byte {}", first.offset)), "{text}");
     // The last byte returned, so the client did not wait.
     assert!(case.elapsed_ns < 9700 * CHARACTER, "{}", case.elapsed_ns);

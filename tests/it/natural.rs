@@ -193,7 +193,7 @@ fn waiting_for_the_schedule_is_not_counted_as_work() {
     let case = case(&["throughput", server.udp.as_str(), "-l", "100", "-b", "8M", "-t", "1"]);
     let cpu = case.cpu.as_ref().unwrap();
     assert!(cpu.client_busy_poll_seconds.unwrap() > 0.1, "{cpu:?}");
-    let codes: Vec<&str> = case.warnings.iter().map(|warning| warning.code.as_str()).collect();
+    let codes: Vec<&str> = case.warnings.iter().map(|warning| warning.code.name()).collect();
     assert!(!codes.contains(&"cpu_saturated"), "{codes:?} {cpu:?}");
 }
 

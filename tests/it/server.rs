@@ -41,7 +41,8 @@ pub fn measure(endpoint: &Endpoint, case: &str, token: Option<&str>) -> Run {
 /// Why a run failed.
 pub fn failure(run: &Run) -> String {
     assert!(!run.is_complete());
-    let incomplete = |warning: &&linkgauge::run::Warning| warning.code == "incomplete";
+    let incomplete =
+        |warning: &&linkgauge::run::Warning| warning.code == linkgauge::run::WarningCode::Incomplete;
     run.cases[0].warnings.iter().find(incomplete).expect("it names the reason").text.clone()
 }
 

@@ -125,7 +125,8 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, is_busy_polling: bool) -> Resul
     let run = schedule::run(&plan, &mut bench);
     let case = run.cases.first().context("nothing was measured")?;
     if !case.complete {
-        let why = case.warnings.iter().find(|warning| warning.code == "incomplete");
+        let why =
+            case.warnings.iter().find(|warning| warning.code == linkgauge::run::WarningCode::Incomplete);
         bail!("{}", why.map_or("nothing was measured", |warning| warning.text.as_str()));
     }
     let latency = case.figures.times.latency_ns.as_ref().context("nothing was measured")?;

@@ -220,19 +220,7 @@ impl Iperf3Session {
     fn open_endpoint(&mut self, context: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
         let (case, clock) = (&self.case, &self.clock);
         let endpoint = &case.endpoints[port];
-        let fault = |fault: Fault| match fault {
-            // The server closed before the parameters were complete.
-            Fault::Closed => ProtocolError::unexpected_reply(endpoint, client::CLOSED_EARLY),
-            fault => LinkError::new(endpoint, fault).into(),
-        };
-        let of_stream = |number: u32, why: Fault| match case.direction {
-            // An old server closes its port once it has the streams of one direction.
-            Direction::Both if number >= case.parallel => ProtocolError::unexpected_reply(
-                endpoint,
-                format!("no connection for the second direction: {}", client::NO_BIDIRECTIONAL),
-            ),
-            _ => fault(why),
-        };
+        let fault = |fault: Fault| setup_error(endpoint, fault);
         let framing = crate::link::endpoint_caps(endpoint).map_err(fault)?.framing;
         let beside = match framing {
             Framing::Stream => endpoint.clone(),
@@ -246,41 +234,18 @@ impl Iperf3Session {
         drive(&mut control, link.as_mut(), clock, cancel, CANCEL_CHECK_INTERVAL).map_err(fault)?;
 
         let parameters = test_parameters(case, framing);
-        let mut halves = Vec::new();
-        for number in 0..parameters.stream_count() {
-            let mut link = context.dialer.open(endpoint)?;
-            match framing {
-                Framing::Stream => {
-                    control.congestion_control = congestion_control(link.as_ref());
-                    send_all(link.as_mut(), cookie.bytes(), context.dialer.timeout)
-                }
-                Framing::Message => open_datagram_stream(link.as_mut(), context.dialer),
-            }
-            .map_err(|fault| of_stream(number as u32, fault))?;
-            let role = if parameters.is_upload(number) { FlowRole::Upload } else { FlowRole::Download };
-            if role == FlowRole::Upload {
-                halves.extend(link.second_handle().ok());
-            }
-            // Tuning takes time, and the server may send as soon as all are open.
-            link.tune(&Tuning { cpu: None, ..case.load.batch_tuning() });
-            let caps = link.caps().clone();
-            let making = StreamParams {
-                load: &case.load,
-                caps: &caps,
-                index: number,
-                test: &test,
-                counters_64bit: parameters.counters_64bit,
-                recorder: (context.new_recorder)(role, port),
-            };
-            let party = if role == FlowRole::Upload {
-                TestStream::sender(making)
-            } else {
-                TestStream::receiver(making)
-            };
-            self.flows.push(Flow { role, endpoint_index: port, link, party: Box::new(party) });
-        }
+        let streams = TestStreams {
+            case,
+            context,
+            port,
+            framing,
+            parameters: &parameters,
+            cookie: &cookie,
+            test: &test,
+        };
+        let uploads = streams.open(&mut control, &mut self.flows)?;
         let drained = move || {
-            halves.iter().try_fold(true, |all, half| Some(half.status().unacknowledged_bytes? == 0 && all))
+            uploads.iter().try_fold(true, |all, half| Some(half.status().unacknowledged_bytes? == 0 && all))
         };
         if control.streams_opened(Box::new(drained)) {
             drive(&mut control, link.as_mut(), clock, cancel, CANCEL_CHECK_INTERVAL).map_err(fault)?;
@@ -294,6 +259,84 @@ impl Iperf3Session {
             control_slot: ControlSlot::default(),
         });
         Ok(())
+    }
+}
+
+/// An error before the test started.
+fn setup_error(endpoint: &Endpoint, fault: Fault) -> ProtocolError {
+    match fault {
+        // The server closed before the parameters were complete.
+        Fault::Closed => ProtocolError::unexpected_reply(endpoint, client::CLOSED_EARLY),
+        fault => LinkError::new(endpoint, fault).into(),
+    }
+}
+
+/// The streams of a test, before they are open.
+struct TestStreams<'a> {
+    case: &'a ReadyCase,
+    context: &'a ConnectContext<'a>,
+    port: usize,
+    framing: Framing,
+    parameters: &'a Parameters,
+    cookie: &'a Cookie,
+    test: &'a Arc<TestState>,
+}
+
+impl TestStreams<'_> {
+    /// Opens all streams and adds their flows. Returns second handles of the uploads.
+    fn open(
+        &self,
+        control: &mut ClientControl,
+        flows: &mut Vec<Flow>,
+    ) -> Result<Vec<Box<dyn Link>>, ProtocolError> {
+        let endpoint = &self.case.endpoints[self.port];
+        let mut uploads = Vec::new();
+        for number in 0..self.parameters.stream_count() {
+            let mut link = self.context.dialer.open(endpoint)?;
+            self.register(link.as_mut(), control).map_err(|fault| self.stream_error(number, fault))?;
+            let is_upload = self.parameters.is_upload(number);
+            let role = if is_upload { FlowRole::Upload } else { FlowRole::Download };
+            if is_upload {
+                uploads.extend(link.second_handle().ok());
+            }
+            // Tuning takes time, and the server may send as soon as all are open.
+            link.tune(&Tuning { cpu: None, ..self.case.load.batch_tuning() });
+            let caps = link.caps().clone();
+            let making = StreamParams {
+                load: &self.case.load,
+                caps: &caps,
+                index: number,
+                test: self.test,
+                counters_64bit: self.parameters.counters_64bit,
+                recorder: (self.context.new_recorder)(role, self.port),
+            };
+            let party = if is_upload { TestStream::sender(making) } else { TestStream::receiver(making) };
+            flows.push(Flow { role, endpoint_index: self.port, link, party: Box::new(party) });
+        }
+        Ok(uploads)
+    }
+
+    /// Identifies the test that a new connection belongs to.
+    fn register(&self, link: &mut dyn Link, control: &mut ClientControl) -> Result<(), Fault> {
+        match self.framing {
+            Framing::Stream => {
+                control.congestion_control = congestion_control(link);
+                send_all(link, self.cookie.bytes(), self.context.dialer.timeout)
+            }
+            Framing::Message => open_datagram_stream(link, self.context.dialer),
+        }
+    }
+
+    fn stream_error(&self, number: usize, fault: Fault) -> ProtocolError {
+        let endpoint = &self.case.endpoints[self.port];
+        match self.case.direction {
+            // An old server closes its port once it has the streams of one direction.
+            Direction::Both if number >= self.case.parallel as usize => ProtocolError::unexpected_reply(
+                endpoint,
+                format!("no connection for the second direction: {}", client::NO_BIDIRECTIONAL),
+            ),
+            _ => setup_error(endpoint, fault),
+        }
     }
 }
 

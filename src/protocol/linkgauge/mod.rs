@@ -4,6 +4,7 @@
 //! attaches it to the session. This file is the client, `server` the server.
 
 mod drain;
+mod hex;
 pub mod proof;
 mod server;
 pub mod wire;
@@ -146,48 +147,25 @@ impl EndpointSession {
             );
             return Err(ProtocolError::unexpected_reply(endpoint, what));
         }
-        let mut load = case.load;
-        let plan = ServerPlan {
-            flows: kinds.iter().map(|(kind, _)| *kind).collect(),
-            message_bytes: load.message_bytes,
-            pacing: server_pacing(load.pacing),
-            stop: load.stop,
-            warm_up: load.warm_up,
-            timeout_ns: load.timeout.as_nanos() as u64,
-            wait: load.wait,
-            cpu: case.server_cpu,
-        };
-        let mut effective = Map::new();
-        effective.insert("server_tool".to_owned(), opened.tool.into());
-        match control.request(&SessionRequest::Plan(plan.clone()))? {
-            SessionReply::Planned { per_second, busy_poll_flows } => {
-                if let Some(per_second) = per_second {
-                    check_granted_rate(endpoint, per_second, load.pacing)?;
-                    // The server's limit applies to the client's sending, too.
-                    effective.insert("server_limit_messages_per_second".to_owned(), per_second.into());
-                    load.pacing = Pacing::Fixed { per_second };
-                }
-                if let Some(count) = busy_poll_flows {
-                    effective.insert("server_busy_poll_flows".to_owned(), count.into());
-                }
-            }
-            reply => return Err(control.unexpected_reply(&reply)),
-        }
+        let plan = server_plan(case, &kinds);
+        let granted = control.request_plan(&plan, case.load)?;
         for (number, (_, role)) in kinds.iter().enumerate() {
             let attach = Attach { session_id: opened.session_id, flow_index: number as u32 };
             let link = open_attached(endpoint, context.dialer, attach, &opened.key)?;
             let sign = is_connectionless(link.caps()).then(|| attach.keepalive(&opened.key).to_vec());
             let load = match role {
-                FlowRole::Probe => probe_load(&load, case.probe_per_second),
-                _ => load,
+                FlowRole::Probe => probe_load(&granted.load, case.probe_per_second),
+                _ => granted.load,
             };
             let party = new_party(&load, link.caps(), *role, sign, (context.new_recorder)(*role, port));
             flows.push(Flow { role: *role, endpoint_index: port, link, party });
         }
+        let mut effective_settings = granted.settings;
+        effective_settings.insert("server_tool".to_owned(), opened.tool.into());
         Ok(EndpointSession {
             control,
             flow_kinds: plan.flows,
-            effective_settings: effective,
+            effective_settings,
             server_environment: opened.environment,
             report: None,
         })
@@ -200,6 +178,29 @@ fn server_pacing(pacing: Pacing) -> Pacing {
         Pacing::ThinkTime { .. } => Pacing::Closed,
         pacing => pacing,
     }
+}
+
+/// What the server shall do for a case.
+fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)]) -> ServerPlan {
+    let load = &case.load;
+    ServerPlan {
+        flows: kinds.iter().map(|(kind, _)| *kind).collect(),
+        message_bytes: load.message_bytes,
+        pacing: server_pacing(load.pacing),
+        stop: load.stop,
+        warm_up: load.warm_up,
+        timeout_ns: load.timeout.as_nanos() as u64,
+        wait: load.wait,
+        cpu: case.server_cpu,
+    }
+}
+
+/// What the server granted.
+struct GrantedPlan {
+    /// The load of the client, within the server's limits.
+    load: Load,
+    /// Effective settings for the document.
+    settings: Map<String, Value>,
 }
 
 /// Rejects a granted rate that is invalid or higher than requested: a server may only reduce the rate.
@@ -481,8 +482,8 @@ impl ControlConnection {
         format!("{}: the server ended it: {}", self.endpoint, single_line(fault))
     }
 
-    fn open_session(&mut self, token: Option<&str>) -> Result<OpenedSession, ProtocolError> {
-        let hello = Hello::new();
+    /// Sends a hello and returns the challenge in the reply.
+    fn request_challenge(&mut self, hello: &Hello) -> Result<Vec<u8>, ProtocolError> {
         let mut sender = RequestSender { link: self.link.as_mut(), dialer: &self.dialer };
         let answer = sender.send_until_answered(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
             Some(challenge) => ParsedInput::Parsed(Some(challenge.to_vec())),
@@ -493,11 +494,16 @@ impl ControlConnection {
             Err(Fault::Closed) => Ok(None),
             answer => answer.map_err(|fault| LinkError::new(&self.endpoint, fault)),
         };
-        let Some(challenge) = answer? else {
+        answer?.ok_or_else(|| {
             let what =
                 "no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol";
-            return Err(ProtocolError::unexpected_reply(&self.endpoint, what));
-        };
+            ProtocolError::unexpected_reply(&self.endpoint, what)
+        })
+    }
+
+    fn open_session(&mut self, token: Option<&str>) -> Result<OpenedSession, ProtocolError> {
+        let hello = Hello::new();
+        let challenge = self.request_challenge(&hello)?;
         let token = token.map(|token| TokenProof { token, nonce: hello.nonce(), challenge: &challenge });
         let open = SessionRequest::Open {
             version: wire::VERSION,
@@ -544,6 +550,26 @@ impl ControlConnection {
                         "the server opened a session without a key",
                     )),
                 }
+            }
+            reply => Err(self.unexpected_reply(&reply)),
+        }
+    }
+
+    /// Requests a plan. The server may reduce the rate.
+    fn request_plan(&mut self, plan: &ServerPlan, mut load: Load) -> Result<GrantedPlan, ProtocolError> {
+        let mut settings = Map::new();
+        match self.request(&SessionRequest::Plan(plan.clone()))? {
+            SessionReply::Planned { per_second, busy_poll_flows } => {
+                if let Some(per_second) = per_second {
+                    check_granted_rate(&self.endpoint, per_second, load.pacing)?;
+                    // The server's limit applies to the client's sending, too.
+                    settings.insert("server_limit_messages_per_second".to_owned(), per_second.into());
+                    load.pacing = Pacing::Fixed { per_second };
+                }
+                if let Some(count) = busy_poll_flows {
+                    settings.insert("server_busy_poll_flows".to_owned(), count.into());
+                }
+                Ok(GrantedPlan { load, settings })
             }
             reply => Err(self.unexpected_reply(&reply)),
         }

@@ -7,8 +7,10 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::wire::{NONCE_BYTES, decode_hex, encode_hex};
+use super::hex::{decode_hex, encode_hex};
 
+/// Random bytes of a client in its hello.
+pub const NONCE_BYTES: usize = 24;
 /// Length of a server's challenge.
 pub const CHALLENGE_BYTES: usize = 16;
 /// Length of a session key.

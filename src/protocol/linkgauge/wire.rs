@@ -20,10 +20,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::proof::{CHALLENGE_BYTES, KEY_BYTES, compute_mac, is_valid_mac, make_challenge};
+use super::proof::{CHALLENGE_BYTES, KEY_BYTES, NONCE_BYTES, compute_mac, is_valid_mac, make_challenge};
 use crate::plan::{Pacing, StopCondition, WaitMode};
 use crate::protocol::{ServerLimits, random_bytes};
 use crate::workload::ServerReport;
+
+pub use super::hex::{decode_hex, encode_hex};
 
 /// Protocol version; client and server must have the same.
 pub const VERSION: u32 = 2;
@@ -49,9 +51,6 @@ pub const FRAME_HEADER_BYTES: usize = 16;
 pub const MAX_JSON_BYTES: usize = 1 << 20;
 /// Maximum JSON from a client without a session: a request to open one needs about a tenth.
 pub const MAX_OPEN_JSON_BYTES: usize = 4096;
-
-/// Random bytes of a client in its hello.
-pub const NONCE_BYTES: usize = 24;
 
 /// Bytes of the signature of a frame.
 const SIGNATURE_BYTES: usize = 16;
@@ -414,19 +413,6 @@ pub fn decode_frame<T: for<'de> Deserialize<'de>>(
     longest: usize,
 ) -> Result<Option<(u32, T, usize)>, SessionWireError> {
     FrameCodec::default().decode(bytes, longest)
-}
-
-/// Encodes bytes as lower-case hexadecimal digits.
-pub fn encode_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Decodes hexadecimal digits; `None` if invalid.
-pub fn decode_hex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
 #[cfg(test)]

@@ -237,7 +237,8 @@ impl ConnectionResult<'_> {
         let ran = self.sent.iter().chain(&self.received);
         let tally_fault =
             |ran: &NetioDirectionResult| ran.tally.fault.as_ref().map(|what| format!("{endpoint}: {what}"));
-        ran.clone().find_map(tally_fault).or_else(|| ran.clone().find_map(|ran| ran.flow.fault.clone()))
+        let failure = || ran.clone().find_map(|ran| Some(ran.flow.fault.as_ref()?.message.clone()));
+        ran.clone().find_map(tally_fault).or_else(failure)
     }
 
     /// The server sent nothing that is valid in this dialect.

@@ -11,9 +11,9 @@ use super::{DEFAULT_ADDRESS, DEFAULT_PORT};
 use crate::link::reopen::ReopeningLink;
 use crate::link::{Caps, Framing, Link};
 use crate::plan::Direction;
-use crate::protocol::shorthand::Shorthand;
 use crate::protocol::{
     CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions, ReadyCase,
+    Shorthand,
 };
 use crate::workload::latency::Pinger;
 use crate::workload::{FlowResult, FlowRole, ServerReport, Workload};

@@ -1,7 +1,7 @@
 //! Encoding and decoding of the elements of messages: big-endian numbers, zero-terminated texts, times.
 
 use super::PakBusParseError;
-use super::value::LoggerTime;
+use super::time::LoggerTime;
 
 /// The unread rest of a message.
 #[derive(Debug, Clone, Copy)]

@@ -12,6 +12,7 @@ pub mod packet;
 pub mod record;
 pub mod reply;
 pub mod table;
+mod time;
 pub mod value;
 
 /// Default TCP port of a logger.

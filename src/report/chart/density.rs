@@ -61,7 +61,7 @@ pub fn overlay_chart(
     let highest = series.iter().flat_map(|one| &one.points).map(|point| point.1).fold(0.0, f64::max);
     let x = log_axis("round-trip time", AxisUnit::Nanoseconds, least as f64, most as f64);
     let y = linear_axis("share of the replies", AxisUnit::Percent, highest);
-    build_chart(title, of, caption, &x, &y, series)
+    build_chart(title, of, caption, [&x, &y], series)
 }
 
 /// The outline of the bins, from the minimum to the maximum.

@@ -143,7 +143,7 @@ pub fn percentile_chart(
         script_scale: "nines %".to_owned(),
     };
     let y = y_axis("round-trip time", AxisUnit::Nanoseconds, &mut series);
-    build_chart(title, of, caption, &x, &y, series)
+    build_chart(title, of, caption, [&x, &y], series)
 }
 
 #[cfg(test)]

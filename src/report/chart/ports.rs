@@ -42,8 +42,7 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     ports_chart(
         &format!(" of {}", case.endpoint),
         host_and_date(run),
-        what,
-        unit,
+        (what, unit),
         case.per_port.len(),
         series,
     )
@@ -65,7 +64,7 @@ pub fn overlay_chart(of: &str, cases: &[(ChartSeries, &CaseResult)]) -> Option<C
         ..series.clone()
     };
     let count = cases.iter().map(|(_, case)| case.per_port.len()).max()?;
-    ports_chart(of, String::new(), what, unit, count, cases.iter().map(dots).collect())
+    ports_chart(of, String::new(), (what, unit), count, cases.iter().map(dots).collect())
 }
 
 /// One point per port that has a value.
@@ -80,8 +79,7 @@ fn port_points(case: &CaseResult, value: &dyn Fn(&Figures) -> Option<f64>) -> Ve
 fn ports_chart(
     of: &str,
     caption: String,
-    what: &str,
-    unit: AxisUnit,
+    (what, unit): (&str, AxisUnit),
     ports: usize,
     series: Vec<ChartSeries>,
 ) -> Option<Chart> {
@@ -100,5 +98,5 @@ fn ports_chart(
         ticks: ticks.collect(),
         script_scale: "linear port".to_owned(),
     };
-    build_chart("Port by port", of, caption, &x, &y, series)
+    build_chart("Port by port", of, caption, [&x, &y], series)
 }

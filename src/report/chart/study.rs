@@ -179,7 +179,7 @@ fn numeric_chart(run: &Run, table: &StudyTable, (rows, places): PositionedRows) 
     series.extend(limit_series(&rows, &places, on));
     let (label, unit) = value_axis(&rows.first()?.unit);
     let y = axis_of_series(&label, unit, &mut series, |point| &mut point.1);
-    build_chart(&chart_title(table, &series), "", host_and_date(run), &x, &y, series)
+    build_chart(&chart_title(table, &series), "", host_and_date(run), [&x, &y], series)
 }
 
 /// Above this ratio small positions need a logarithmic axis.
@@ -221,7 +221,7 @@ fn named_rows_chart(run: &Run, table: &StudyTable, rows: &[&StudyRow]) -> Option
     let y =
         Axis { ticks, low: 0.5, high: names.len() as f64 + 0.5, ..linear_axis("", AxisUnit::Number, 1.0) };
     let y = Axis { script_scale: "names".to_owned(), ..y };
-    build_chart(&chart_title(table, &series), "", host_and_date(run), &x, &y, series)
+    build_chart(&chart_title(table, &series), "", host_and_date(run), [&x, &y], series)
 }
 
 #[cfg(test)]

@@ -145,6 +145,6 @@ impl SweepChart {
             true => y_axis("delivered payload", AxisUnit::BitsPerSecond, &mut self.series),
             false => linear_axis("delivered payload", AxisUnit::BitsPerSecond, most),
         };
-        build_chart(title, of, caption, &x, &y, self.series)
+        build_chart(title, of, caption, [&x, &y], self.series)
     }
 }

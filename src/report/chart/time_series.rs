@@ -51,7 +51,8 @@ pub fn rate_overlay(of: &str, caption: String, cases: &[(ChartSeries, &CaseResul
         |(_, case): &(ChartSeries, &CaseResult)| is_latency(case) || case.direction == Direction::Send;
     let label = if cases.iter().all(is_sent) { "sent payload" } else { "delivered payload" };
     let y = linear_axis(label, AxisUnit::BitsPerSecond, most);
-    build_chart("Rate over time", of, caption, &time_axis(cases.iter().map(|(_, case)| *case)), &y, series)
+    let x = time_axis(cases.iter().map(|(_, case)| *case));
+    build_chart("Rate over time", of, caption, [&x, &y], series)
 }
 
 fn rate_points(case: &CaseResult) -> Vec<(f64, f64)> {
@@ -91,7 +92,7 @@ pub fn latency_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
         return None;
     }
     let (x, of) = (time_axis(std::iter::once(case)), format!(" of {}", case.endpoint));
-    build_chart("Round-trip time over time", &of, host_and_date(run), &x, &y, series)
+    build_chart("Round-trip time over time", &of, host_and_date(run), [&x, &y], series)
 }
 
 /// Mean round trips of several cases in one chart. Each replaces a series without points.
@@ -103,7 +104,7 @@ pub fn latency_overlay(of: &str, caption: String, cases: &[(ChartSeries, &CaseRe
         .collect();
     let y = y_axis("round-trip time, mean of the interval", AxisUnit::Nanoseconds, &mut series);
     let x = time_axis(cases.iter().map(|(_, case)| *case));
-    build_chart("Round-trip time over time", of, caption, &x, &y, series)
+    build_chart("Round-trip time over time", of, caption, [&x, &y], series)
 }
 
 fn mean_points(case: &CaseResult) -> Vec<(f64, f64)> {

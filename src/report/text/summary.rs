@@ -6,7 +6,7 @@ use crate::report::sparkline::case_sparkline;
 use crate::report::study;
 use crate::report::table::build_tables;
 use crate::report::wording::{ABSENT, format_case_list, per_run_text, printable};
-use crate::run::{CaseResult, Run, Warning};
+use crate::run::{CaseResult, Run, Warning, WarningCode};
 use anstyle::Style;
 
 /// More notes would hide the figures.
@@ -14,27 +14,32 @@ const MAX_NOTES: usize = 3;
 
 /// Warnings in the order of their importance: wrong figures, then figures of something else than the link, then imprecise ones.
 /// Codes without a place stand in the middle.
-const IMPORTANT: [&str; 12] = [
-    "implausible_report",
-    "unconfirmed",
-    "early",
-    "corrupt",
-    "lost_bytes",
-    "beyond_line",
-    "line_errors",
-    "lost_in_socket",
-    "receiver_socket_drops",
-    "missed_sends",
-    "host_busy",
-    "default_rate",
+static IMPORTANT: [WarningCode; 11] = [
+    WarningCode::ImplausibleReport,
+    WarningCode::Unconfirmed,
+    WarningCode::Early,
+    WarningCode::Corrupt,
+    WarningCode::LostBytes,
+    WarningCode::BeyondLine,
+    WarningCode::LineErrors,
+    WarningCode::ReceiverSocketDrops,
+    WarningCode::MissedSends,
+    WarningCode::HostBusy,
+    WarningCode::DefaultRate,
 ];
-const UNIMPORTANT: [&str; 6] =
-    ["slow_start", "drift", "few_samples", "inside_this_machine", "unavailable", "interrupted"];
+static UNIMPORTANT: [WarningCode; 6] = [
+    WarningCode::SlowStart,
+    WarningCode::Drift,
+    WarningCode::FewSamples,
+    WarningCode::InsideThisMachine,
+    WarningCode::Unavailable,
+    WarningCode::Interrupted,
+];
 
-fn rank(code: &str) -> usize {
+fn rank(code: &WarningCode) -> usize {
     let middle = IMPORTANT.len();
-    let late = UNIMPORTANT.iter().position(|other| *other == code).map(|at| middle + 1 + at);
-    IMPORTANT.iter().position(|other| *other == code).or(late).unwrap_or(middle)
+    let late = UNIMPORTANT.iter().position(|other| other == code).map(|at| middle + 1 + at);
+    IMPORTANT.iter().position(|other| other == code).or(late).unwrap_or(middle)
 }
 
 impl TextReport {
@@ -123,7 +128,7 @@ impl TextReport {
     fn push_important_notes(&mut self, run: &Run) {
         let mut groups = group_warnings(run);
         // The status line states this.
-        groups.retain(|group| group.warning.code != "interrupted");
+        groups.retain(|group| group.warning.code != WarningCode::Interrupted);
         groups.sort_by_key(|group| rank(&group.warning.code));
         // Tables end with rows of many columns, which a note would touch.
         if run.cases.len() > 1 && !groups.is_empty() {

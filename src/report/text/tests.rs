@@ -1,6 +1,7 @@
 //! Snapshots of whole text reports.
 
 use super::*;
+use crate::plan::WaitMode;
 use crate::report::sample_runs;
 use crate::run::Placement;
 
@@ -124,7 +125,7 @@ fn summary_of_several_cases() {
 fn a_summary_has_the_most_important_notes() {
     let mut run = sample_runs::minimal();
     let codes = ["few_samples", "drift", "corrupt", "cpu_saturated", "host_busy"];
-    run.warnings = codes.map(|code| Warning::new(code, format!("{code} text"), "do that")).to_vec();
+    run.warnings = codes.map(|code| Warning::new(code.into(), format!("{code} text"), "do that")).to_vec();
     let text = render_text(&run, ReportOptions::default());
     insta::assert_snapshot!(text.lines().skip(1).collect::<Vec<_>>().join("\n"), @r"
     note      corrupt text. Try: do that

@@ -7,83 +7,22 @@ use crate::workload::{FlowReport, FlowRole, MeasuredFlows, merged_recorder, rece
 
 /// The figures of a repetition.
 pub fn figures(measured: &MeasuredFlows) -> Figures {
-    let (flows, report) = (measured.flows, measured.report);
-    let mut figures = Figures::default();
-    let loop_ = measured.direction == Direction::Loop;
-    let outward = merged_recorder(flows, FlowRole::Upload).filter(|_| !loop_);
-    let inward = merged_recorder(flows, FlowRole::Download);
-    let mut drops: Option<u64> = None;
-    let mut sent = 0;
-    if let Some(sender) = &outward {
-        let mut server_flows =
-            report.iter().flat_map(|report| &report.flows).filter(|flow| !flow.inward).peekable();
-        sent += total_sent(server_flows.clone()).map_or(sender.counts.sent, |(warm_up, _)| {
-            measured_sent(sender.counts.warm_up, sender.counts.sent, warm_up)
-        });
-        // Without a server report only the transport may know what was delivered.
-        if server_flows.peek().is_some() {
-            let elapsed_ns = receiving_ns(server_flows.clone());
-            let none = DeliveredCounts { elapsed_ns, ..DeliveredCounts::default() };
-            let delivered = server_flows.fold(none, |all, flow| all.add_report(flow));
-            drops = add_optional(drops, delivered.socket_drops);
-            figures.counts.received += delivered.messages;
-            figures.counts.duplicate = figures.counts.duplicate.saturating_add(delivered.duplicate);
-            figures.counts.reordered = figures.counts.reordered.saturating_add(delivered.reordered);
-            figures.counts.corrupt_messages =
-                figures.counts.corrupt_messages.saturating_add(delivered.corrupt_messages);
-            figures.delivery.delivered_bytes = Some(delivered.bytes);
-            figures.delivery.throughput_bps = delivered.rate_bps();
-            figures.delivery.messages_per_second = delivered.messages_per_second();
-        } else if report.is_none()
-            && let Some(delivered) = DeliveredCounts::from_acknowledged(measured, sender)
-        {
-            figures.counts.received += delivered.messages;
-            figures.delivery.delivered_bytes = Some(delivered.bytes);
-            figures.delivery.throughput_bps = delivered.rate_bps();
-            figures.delivery.messages_per_second = delivered.messages_per_second();
-        }
+    let is_loop = measured.direction == Direction::Loop;
+    let upload = merged_recorder(measured.flows, FlowRole::Upload);
+    let download = merged_recorder(measured.flows, FlowRole::Download);
+    let mut totals = Totals::default();
+    if let Some(sender) = upload.as_ref().filter(|_| !is_loop) {
+        totals.add_upload(measured, sender);
     }
-    if let Some(receiver) = &inward {
-        let delivered = DeliveredCounts::from_recorder(receiver);
-        let sent_inward = match loop_ {
-            // Without an upload flow, the receiving client has sent as well.
-            true => merged_recorder(flows, FlowRole::Upload).map_or(receiver.counts.sent, |source| {
-                measured_sent(source.counts.warm_up, source.counts.sent, receiver.counts.warm_up)
-            }),
-            false => {
-                let inward = report.iter().flat_map(|report| &report.flows).filter(|flow| flow.inward);
-                let sent_counts = inward.clone().fold(0, |sum: u64, flow| sum.saturating_add(flow.messages));
-                total_sent(inward).map_or(sent_counts, |(warm_up, sent)| {
-                    measured_sent(warm_up, sent, receiver.counts.warm_up)
-                })
-            }
-        };
-        sent = sent_inward.saturating_add(sent);
-        let socket =
-            flows.iter().filter(|flow| flow.role == FlowRole::Download).map(|flow| flow.socket_drops);
-        drops = socket.fold(drops, add_optional);
-        figures.counts.received = figures.counts.received.saturating_add(delivered.messages);
-        figures.byte_errors.corrupt_bytes += receiver.counts.corrupt_bytes;
-        figures.byte_errors.lost_bytes += receiver.counts.lost_bytes;
-        figures.byte_errors.inserted_bytes += receiver.counts.inserted_bytes;
-        figures.byte_errors.defects.clone_from(&receiver.defects);
-        figures.counts.corrupt_messages =
-            figures.counts.corrupt_messages.saturating_add(delivered.corrupt_messages);
-        figures.counts.duplicate = figures.counts.duplicate.saturating_add(delivered.duplicate);
-        figures.counts.reordered = figures.counts.reordered.saturating_add(delivered.reordered);
-        if outward.is_some() {
-            figures.delivery.delivered_reverse_bytes = Some(delivered.bytes);
-            figures.delivery.throughput_reverse_bps = delivered.rate_bps();
-        } else {
-            figures.delivery.delivered_bytes = Some(delivered.bytes);
-            figures.delivery.throughput_bps = delivered.rate_bps();
-            figures.delivery.messages_per_second = delivered.messages_per_second();
-        }
+    if let Some(receiver) = &download {
+        let has_upload = upload.is_some() && !is_loop;
+        totals.add_download(measured, receiver, if has_upload { Leg::Second } else { Leg::Only });
     }
+    let Totals { mut figures, sent, drops } = totals;
     figures.counts.sent = sent;
-    let broken_off = inward.is_some_and(|receiver| receiver.counts.is_interrupted);
+    let broken_off = download.is_some_and(|receiver| receiver.counts.is_interrupted);
     // An echo may lose data even if its link does not.
-    let loses = loop_ || !measured.is_reliable_stream;
+    let loses = is_loop || !measured.is_reliable_stream;
     if figures.delivery.delivered_bytes.is_some() && !broken_off && loses {
         figures.counts.lost = sent.saturating_sub(figures.counts.received);
     }
@@ -92,6 +31,98 @@ pub fn figures(measured: &MeasuredFlows) -> Figures {
         figures.counts.network_lost = Some(figures.counts.lost.saturating_sub(drops));
     }
     figures
+}
+
+/// Whether a download is the only direction, or stands beside an upload.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leg {
+    Only,
+    Second,
+}
+
+/// The sums of both directions.
+#[derive(Default)]
+struct Totals {
+    figures: Figures,
+    sent: u64,
+    drops: Option<u64>,
+}
+
+impl Totals {
+    fn add_upload(&mut self, measured: &MeasuredFlows, sender: &Recorder) {
+        let report = measured.report;
+        let mut server_flows =
+            report.iter().flat_map(|report| &report.flows).filter(|flow| !flow.inward).peekable();
+        self.sent += total_sent(server_flows.clone()).map_or(sender.counts.sent, |(warm_up, _)| {
+            measured_sent(sender.counts.warm_up, sender.counts.sent, warm_up)
+        });
+        // Without a server report only the transport may know what was delivered.
+        if server_flows.peek().is_some() {
+            let elapsed_ns = receiving_ns(server_flows.clone());
+            let none = DeliveredCounts { elapsed_ns, ..DeliveredCounts::default() };
+            let delivered = server_flows.fold(none, |all, flow| all.add_report(flow));
+            self.drops = add_optional(self.drops, delivered.socket_drops);
+            self.add_counts(&delivered);
+            self.set_delivery(&delivered);
+        } else if report.is_none()
+            && let Some(delivered) = DeliveredCounts::from_acknowledged(measured, sender)
+        {
+            self.add_counts(&delivered);
+            self.set_delivery(&delivered);
+        }
+    }
+
+    fn add_download(&mut self, measured: &MeasuredFlows, receiver: &Recorder, leg: Leg) {
+        let delivered = DeliveredCounts::from_recorder(receiver);
+        self.sent = sent_to_client(measured, receiver).saturating_add(self.sent);
+        let downloads = measured.flows.iter().filter(|flow| flow.role == FlowRole::Download);
+        self.drops = downloads.map(|flow| flow.socket_drops).fold(self.drops, add_optional);
+        let errors = &mut self.figures.byte_errors;
+        errors.corrupt_bytes += receiver.counts.corrupt_bytes;
+        errors.lost_bytes += receiver.counts.lost_bytes;
+        errors.inserted_bytes += receiver.counts.inserted_bytes;
+        errors.defects.clone_from(&receiver.defects);
+        self.add_counts(&delivered);
+        match leg {
+            Leg::Only => self.set_delivery(&delivered),
+            Leg::Second => {
+                self.figures.delivery.delivered_reverse_bytes = Some(delivered.bytes);
+                self.figures.delivery.throughput_reverse_bps = delivered.rate_bps();
+            }
+        }
+    }
+
+    fn add_counts(&mut self, delivered: &DeliveredCounts) {
+        let counts = &mut self.figures.counts;
+        for (sum, more) in [
+            (&mut counts.received, delivered.messages),
+            (&mut counts.duplicate, delivered.duplicate),
+            (&mut counts.reordered, delivered.reordered),
+            (&mut counts.corrupt_messages, delivered.corrupt_messages),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    fn set_delivery(&mut self, delivered: &DeliveredCounts) {
+        self.figures.delivery.delivered_bytes = Some(delivered.bytes);
+        self.figures.delivery.throughput_bps = delivered.rate_bps();
+        self.figures.delivery.messages_per_second = delivered.messages_per_second();
+    }
+}
+
+/// Messages sent to the client, or in a loop by the client.
+fn sent_to_client(measured: &MeasuredFlows, receiver: &Recorder) -> u64 {
+    if measured.direction == Direction::Loop {
+        // Without an upload flow, the receiving client has sent as well.
+        return merged_recorder(measured.flows, FlowRole::Upload).map_or(receiver.counts.sent, |source| {
+            measured_sent(source.counts.warm_up, source.counts.sent, receiver.counts.warm_up)
+        });
+    }
+    let flows = measured.report.iter().flat_map(|report| &report.flows).filter(|flow| flow.inward);
+    let sent_counts = flows.clone().fold(0, |sum: u64, flow| sum.saturating_add(flow.messages));
+    total_sent(flows)
+        .map_or(sent_counts, |(warm_up, sent)| measured_sent(warm_up, sent, receiver.counts.warm_up))
 }
 
 /// Messages of warm-up and measurement of all these flows; `None` unless every flow reports both.

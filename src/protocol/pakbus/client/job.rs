@@ -13,7 +13,7 @@ use crate::clock::Time;
 use crate::plan::StopCondition;
 use crate::protocol::pakbus::message::{FetchRequest, LoggerCommand, ReplyCode};
 use crate::protocol::pakbus::packet::LinkState;
-use crate::protocol::pakbus::reply::{LoggerProgram, LoggerReply};
+use crate::protocol::pakbus::reply::{FailureCode, LoggerProgram, LoggerReply};
 use crate::protocol::pakbus::{directory, table};
 use crate::run::RecordCounts;
 use crate::sample::{Recorder, Sample};
@@ -221,16 +221,7 @@ impl DownloadJob {
     ) -> Result<bool, String> {
         let reply = match result.outcome {
             Ok(reply) => reply,
-            Err(why) => {
-                match &self.stage {
-                    // Optional information; the download continues without it.
-                    DownloadStage::Program => self.begin_list(),
-                    DownloadStage::StationName(_) => self.begin_table(""),
-                    DownloadStage::List { name: DIRECTORY_FILE, .. } => self.begin_file(None, conversation),
-                    _ => return Err(format!("the logger reports {}: {why}", self.progress_text())),
-                }
-                return Ok(false);
-            }
+            Err(why) => return self.continue_without(why, conversation),
         };
         let mut measured = |bytes: usize| {
             let sequence = recorder.counts.received;
@@ -241,19 +232,11 @@ impl DownloadJob {
         };
         match (reply, result.command) {
             (LoggerReply::Fetch { code: ReplyCode::COMPLETE, data, .. }, LoggerCommand::Fetch(fetch)) => {
-                let DownloadStage::File(chunks) = &mut self.stage else {
+                if !matches!(self.stage, DownloadStage::File(_)) {
                     return self.add_list_chunk(&fetch, data, conversation, recorder);
-                };
-                measured(data.len());
-                let further = !data.is_empty();
-                chunks.add_chunk(fetch.offset, fetch.swath, data);
-                while let Some(data) = chunks.take_chunk() {
-                    if self.keeps_content {
-                        self.content.push_back(data);
-                    }
                 }
-                conversation.retain_commands(|offset| chunks.is_needed(offset));
-                Ok(further)
+                measured(data.len());
+                Ok(self.add_file_chunk(&fetch, data, conversation))
             }
             (
                 LoggerReply::Fetch { code: ReplyCode::DENIED, .. }
@@ -274,19 +257,10 @@ impl DownloadJob {
                 conversation.retain_commands(|part| collection.is_needed(part));
                 self.write_records()
             }
-            (LoggerReply::Collect(Err(ReplyCode::OTHER_DEFINITION)), _) => Err(format!(
-                "the definition of table {} has changed: download it again",
-                self.options.target.name()
-            )),
-            (LoggerReply::Collect(Err(code)), _) => {
-                Err(format!("{}: the logger reports: {code}", self.options.target.name()))
-            }
+            (LoggerReply::Collect(Err(code)), _) => Err(self.refusal_text(code)),
             (LoggerReply::Settings(settings), _) => {
                 let setting = settings.ok().and_then(|settings| settings.settings.into_iter().next());
-                let value = setting.map(|setting| setting.value).unwrap_or_default();
-                let name = value.split(|&byte| byte == 0).next().unwrap_or_default();
-                let name: String = name.iter().map(|&byte| char::from(byte)).collect();
-                self.begin_table(&name);
+                self.begin_table(&text_of_setting(&setting.map(|setting| setting.value).unwrap_or_default()));
                 Ok(false)
             }
             (LoggerReply::Program(program), _) => {
@@ -296,6 +270,51 @@ impl DownloadJob {
             }
             _ => Ok(false),
         }
+    }
+
+    /// Why the logger does not send a table.
+    fn refusal_text(&self, code: ReplyCode) -> String {
+        let name = self.options.target.name();
+        match code {
+            ReplyCode::OTHER_DEFINITION => {
+                format!("the definition of table {name} has changed: download it again")
+            }
+            code => format!("{name}: the logger reports: {code}"),
+        }
+    }
+
+    /// Continues after a failed request, if its information is optional.
+    fn continue_without(
+        &mut self,
+        why: FailureCode,
+        conversation: &mut Conversation,
+    ) -> Result<bool, String> {
+        match &self.stage {
+            DownloadStage::Program => self.begin_list(),
+            DownloadStage::StationName(_) => self.begin_table(""),
+            DownloadStage::List { name: DIRECTORY_FILE, .. } => self.begin_file(None, conversation),
+            _ => return Err(format!("the logger reports {}: {why}", self.progress_text())),
+        }
+        Ok(false)
+    }
+
+    /// A chunk of the file; returns `true` if it was not empty.
+    fn add_file_chunk(
+        &mut self,
+        fetch: &FetchRequest,
+        data: Vec<u8>,
+        conversation: &mut Conversation,
+    ) -> bool {
+        let DownloadStage::File(chunks) = &mut self.stage else { return false };
+        let further = !data.is_empty();
+        chunks.add_chunk(fetch.offset, fetch.swath, data);
+        while let Some(data) = chunks.take_chunk() {
+            if self.keeps_content {
+                self.content.push_back(data);
+            }
+        }
+        conversation.retain_commands(|offset| chunks.is_needed(offset));
+        further
     }
 
     fn begin_list(&mut self) {
@@ -404,4 +423,10 @@ impl DownloadJob {
         self.queue_text(text);
         Ok(further)
     }
+}
+
+/// A text of a setting, up to the first zero.
+fn text_of_setting(value: &[u8]) -> String {
+    let text = value.split(|&byte| byte == 0).next().unwrap_or_default();
+    text.iter().map(|&byte| char::from(byte)).collect()
 }

@@ -9,7 +9,7 @@ use crate::lab::logger::{FullQueuePolicy, Logger, LoggerConfig, LoggerOptions, g
 use crate::link::Dialer;
 use crate::plan::{CaseSpec, OneOrMany, Plan};
 use crate::protocol::pakbus::value::LoggerTime;
-use crate::run::{CaseResult, RecordFault, RecordFaultKind, RequestCounts};
+use crate::run::{CaseResult, RecordFault, RecordFaultKind, RequestCounts, WarningCode};
 use crate::schedule::{self, RunContext};
 use crate::units::{Bytes, Count};
 use crate::workload::download::MAX_QUEUED_CHUNKS;
@@ -64,7 +64,7 @@ fn download(device: LoggerConfig, url: &str, options: &[(&str, &str)]) -> Downlo
 /// The reason why a case is incomplete.
 fn incomplete_reason(case: &CaseResult) -> &str {
     assert!(!case.complete);
-    &case.warnings.iter().find(|warning| warning.code == "incomplete").unwrap().text
+    &case.warnings.iter().find(|warning| warning.code == WarningCode::Incomplete).unwrap().text
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_window_shrinks_to_what_the_logger_accepts() {
         let RequestCounts { window, retransmissions, .. } = got.case.figures.requests.unwrap();
         assert!((queue as u64 / 2..=2 * queue as u64).contains(&window), "{queue} {full:?}: {window}");
         assert!(retransmissions > 0);
-        assert!(got.case.warnings.iter().any(|warning| warning.code == "window_reduced"));
+        assert!(got.case.warnings.iter().any(|warning| warning.code == WarningCode::WindowReduced));
     }
 }
 
@@ -230,7 +230,7 @@ fn exactly_the_records_that_were_skipped_are_missed() {
         kind: RecordFaultKind::Missing,
     });
     assert_eq!(records.faults, missing.take(16).collect::<Vec<_>>());
-    assert!(got.case.warnings.iter().any(|warning| warning.code == "record_numbers"));
+    assert!(got.case.warnings.iter().any(|warning| warning.code == WarningCode::RecordNumbers));
 }
 
 #[test]

@@ -1,0 +1,56 @@
+//! Parts of pages that runs, studies and overlays share: charts, fits, texts.
+
+use minijinja::context;
+use minijinja::value::Value;
+
+use crate::explain::size::SizeFit;
+use crate::report::chart::Chart;
+use crate::report::svg::{Axis, DRAWING_SIZE, LegendEntry};
+use crate::report::wording::fit_lines;
+
+/// Prevents a line break between a number and its unit.
+pub fn keep_units_together(text: &str) -> String {
+    let mut after_digit = false;
+    let keep = |c: char| {
+        let space = if after_digit && c == ' ' { '\u{a0}' } else { c };
+        after_digit = c.is_ascii_digit();
+        space
+    };
+    text.chars().map(keep).collect()
+}
+
+/// A line for each fit whose cases are among these.
+pub fn fit_texts(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
+    fit_lines(fits, cases).iter().map(|line| keep_units_together(line)).collect()
+}
+
+pub fn chart_contexts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
+    let axis = |axis: Axis| context! { label => axis.label, from => format_axis_end(axis.low), to => format_axis_end(axis.high), reads => axis.script_scale };
+    charts
+        .into_iter()
+        .map(|chart| {
+            context! {
+                title => chart.title, caption => chart.caption, label => chart.label, x => axis(chart.x), y => axis(chart.y),
+                legend => legend_contexts(&chart.legend), height => chart.height, svg => Value::from_safe_string(chart.svg), width => DRAWING_SIZE.0,
+            }
+        })
+        .collect()
+}
+
+/// The end of an axis, with full precision.
+fn format_axis_end(end: f64) -> String {
+    let text = format!("{end:.7e}");
+    text.parse::<f64>().map_or(text, |end| end.to_string())
+}
+
+fn legend_contexts(legend: &[LegendEntry]) -> Vec<Value> {
+    legend
+        .iter()
+        .map(|entry| {
+            context! {
+                name => entry.name.clone(), class => entry.class.clone(), line => entry.line, mark => entry.mark,
+                drawn => entry.mark_style,
+            }
+        })
+        .collect()
+}
