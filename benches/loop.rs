@@ -11,7 +11,7 @@ use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::party::{Party, StepOutcome, perform_step};
 use linkgauge::link::{Caps, Dialer, Link, endpoint_caps};
-use linkgauge::plan::{Pacing, StopCondition, WaitMode};
+use linkgauge::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 use linkgauge::protocol::echo_reflector;
 use linkgauge::protocol::linkgauge::wire::{self, FlowKind, ServerPlan, SessionRequest};
 use linkgauge::sample::{Recorder, Sample, TimeSamples};
@@ -153,6 +153,8 @@ fn read_frame(bencher: Bencher) {
         timeout_ns: 5_000_000_000,
         wait: WaitMode::Block,
         cpu: None,
+        socket: SocketSettings::default(),
+        evidence: false,
     };
     let frame = wire::encode_frame(1, &SessionRequest::Plan(plan));
     bencher.counter(BytesCount::new(frame.len())).bench_local(|| {

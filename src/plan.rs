@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Endpoint;
 use crate::metric::Threshold;
-pub use crate::traffic::{Direction, WaitMode};
+pub use crate::traffic::{Direction, SocketSettings, WaitMode};
 use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span, format_duration};
 
 #[cfg(feature = "plan-files")]

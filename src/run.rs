@@ -6,6 +6,7 @@
 //! Each field's name carries its unit. An absent field was not measured. `null` was not reached because too many
 //! requests were lost. Floating-point numbers are always finite.
 
+mod evidence;
 mod facts;
 mod failure;
 mod figures;
@@ -21,6 +22,10 @@ use serde_json::{Map, Value};
 use crate::stats::MIN_INTERVAL_REPETITIONS;
 use crate::traffic::{Direction, WaitMode};
 
+pub use evidence::{
+    ConnectionEvidence, ConnectionReading, Counters, EndEvidence, Evidence, Gauge, MAX_OBSERVED_CONNECTIONS,
+    add_counters, thin,
+};
 pub use facts::{CpuChoice, HostLoad, LineFacts, Placement, Shaping};
 pub use failure::{Failure, FailureKind};
 pub use figures::{
@@ -135,6 +140,9 @@ pub struct CaseResult {
     pub shaped: Option<Shaping>,
     /// Where client and server ran.
     pub placement: Placement,
+    /// What the systems of both ends counted; absent on the virtual clock.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub evidence: Option<Evidence>,
     /// One entry for each repetition, if there were several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub repeats: Vec<PartResult>,

@@ -19,6 +19,7 @@ mod accumulator;
 mod case_run;
 mod check;
 mod default_pacing;
+mod evidence;
 mod flow_runner;
 mod measurement;
 mod no_data;

@@ -1,4 +1,5 @@
-//! Direction of the payload and wait mode of the threads, as plans request them and run documents state them.
+//! Direction of the payload, wait mode of the threads and settings of sockets, as plans request them and run documents
+//! state them.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,5 +49,30 @@ impl WaitMode {
             WaitMode::Block => "block",
             WaitMode::BusyPoll => "busy-poll",
         }
+    }
+}
+
+/// Settings of a socket that a plan requests; `None` leaves a setting as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SocketSettings {
+    /// `TCP_NODELAY`: send at once; otherwise Nagle's algorithm gathers small writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodelay: Option<bool>,
+    /// `TCP_QUICKACK`: acknowledge at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quick_ack: Option<bool>,
+    /// `SO_SNDBUF`. The kernel limits and doubles it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub send_buffer_bytes: Option<u32>,
+    /// `SO_RCVBUF`. The kernel limits and doubles it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_buffer_bytes: Option<u32>,
+}
+
+impl SocketSettings {
+    /// Whether nothing is requested.
+    pub fn is_empty(&self) -> bool {
+        *self == SocketSettings::default()
     }
 }

@@ -42,6 +42,7 @@ use linkgauge::link::sdp::{SERIAL_PORT_UUID, SearchProgress, ServiceSearch};
 use linkgauge::link::serial_line::{
     ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
+use linkgauge::link::tcp_info::TcpInfo;
 use linkgauge::link::{self, Caps, Fault, Framing, bluez, hci, icmp, tipc};
 use linkgauge::plan;
 use linkgauge::protocol::ask::reply_scanner::{
@@ -433,8 +434,10 @@ pub fn run_document(data: &[u8]) {
 }
 
 /// Bytes of radio links: a device's replies about its services, in chunks that each start with their length in one
-/// byte; the messages of the bus; the kernel's messages about an interface; and the signal values of a controller.
+/// byte; the messages of the bus; the kernel's messages about an interface and a connection; and the signal values of a controller.
 pub fn radio(data: &[u8]) {
+    let info = TcpInfo::from_bytes(data);
+    assert!(info.counters().chain(info.gauges()).count() <= data.len());
     let handle = u16::from_le_bytes([data.get(7).copied().unwrap_or(0), data.get(8).copied().unwrap_or(0)]);
     let _ = hci::parse_rssi(data, handle);
     if let Ok(text) = str::from_utf8(data) {

@@ -136,13 +136,15 @@ pub fn run(flags: Flags) -> Result<Status> {
         0.0 => RateTarget::Max,
         seconds => RateTarget::Fixed(MessageRate(1.0 / seconds)),
     });
+    let case = flags.case.spec("latency")?;
+    peer_options.extend(case.peer_options.clone());
     let spec = CaseSpec {
         rate: flags.rate.or(every),
         poisson: Some(flags.poisson),
         seed: flags.seed,
         late: (!flags.late.is_empty()).then_some(flags.late),
         peer_options,
-        ..flags.case.spec("latency")?
+        ..case
     };
     run_spec(spec, &flags.case.plan, expect)
 }

@@ -83,6 +83,11 @@ pub struct CaseFlags {
     /// Wait by polling, at both ends: shorter round trips, but each end keeps a CPU busy
     #[arg(long, alias = "spin", help_heading = ADVANCED, hide_short_help = true)]
     busy_poll: bool,
+    /// Socket options at the server, like rcvbuf=64Ki,quickack=1 (linkgauge protocol only)
+    ///
+    /// Also sndbuf and nodelay. Options of the sockets at this end belong to the URL.
+    #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = parse_server_option)]
+    server_socket: Vec<(String, String)>,
     /// CPUs to run on: of this program, and of the server (linkgauge protocol only)
     #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "LOCAL[,REMOTE]", value_delimiter = ',', num_args = 1, value_parser = parse_cpu)]
     pin: Vec<u32>,
@@ -185,10 +190,23 @@ impl CaseFlags {
             timeout: self.timeout,
             spin: Some(self.busy_poll),
             pin: one_or_many(&self.pin),
+            peer_options: self.server_socket.iter().cloned().collect(),
             interval: self.interval,
             thresholds: (!self.threshold.is_empty()).then(|| self.threshold.clone()),
             ..CaseSpec::default()
         })
+    }
+}
+
+/// Parses a socket option of the server into the option of the protocol.
+fn parse_server_option(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| format!("'{text}' has no value: write it like rcvbuf=64Ki"))?;
+    match name {
+        "nodelay" | "quickack" | "rcvbuf" | "sndbuf" => Ok((format!("server-{name}"), value.to_owned())),
+        _ => {
+            Err(format!("the server has no socket option '{name}': use nodelay, quickack, rcvbuf or sndbuf"))
+        }
     }
 }
 

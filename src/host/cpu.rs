@@ -128,6 +128,11 @@ impl CpuTicks {
         Some(CpuTicks { busy: user + nice + system + interrupt + soft_interrupt, idle: idle + wait, steal })
     }
 
+    /// Time that the hypervisor took from all CPUs since boot. `USER_HZ` is 100 on every architecture of Linux in use.
+    pub fn steal_ns(&self) -> u64 {
+        self.steal.saturating_mul(10_000_000)
+    }
+
     /// The load since boot.
     pub fn since_boot(&self) -> Option<CpuLoad> {
         self.since(&CpuTicks { busy: 0, idle: 0, steal: 0 })

@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod cpu;
+pub(crate) mod evidence;
 pub(crate) mod interfaces;
 pub(crate) mod load;
 mod machine;

@@ -213,6 +213,7 @@ fn base_case(
         placement: Placement::default(),
         repeats: Vec::new(),
         per_port: Vec::new(),
+        evidence: None,
         thresholds: Vec::new(),
         failures: Vec::new(),
         warnings: Vec::new(),

@@ -1,6 +1,8 @@
 //! The TCP stream and the datagrams to one place, for protocols that use both.
 
-use super::internet::{BIND_OPTION, DEVICE_OPTION, DSCP_OPTION, FAMILY_OPTION, IpOptions};
+use super::internet::{
+    BIND_OPTION, DEVICE_OPTION, DSCP_OPTION, FAMILY_OPTION, IpOptions, PRIORITY_OPTION, TTL_OPTION,
+};
 use super::{Fault, tcp, udp};
 use crate::endpoint::Endpoint;
 
@@ -18,7 +20,7 @@ pub fn companion_stream(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
         )));
     }
     let mut stream: Endpoint = format!("{}://{}", tcp::TRANSPORT.scheme, endpoint.address()).parse()?;
-    for (name, _) in [FAMILY_OPTION, DEVICE_OPTION, DSCP_OPTION] {
+    for (name, _) in [FAMILY_OPTION, DEVICE_OPTION, DSCP_OPTION, TTL_OPTION, PRIORITY_OPTION] {
         if let Some(value) = endpoint.option(name) {
             stream = stream.with_option(name, value)?;
         }
@@ -62,8 +64,8 @@ mod tests {
         let beside =
             |text: &str| companion_stream(&text.parse().unwrap()).map(|stream| stream.to_string()).ok();
         assert_eq!(
-            beside("udp://h:1?gso=0&bind=[::1]:9&ecn=1&dscp=EF&device=lo&family=6").as_deref(),
-            Some("tcp://h:1?family=6&device=lo&dscp=EF&bind=::1")
+            beside("udp://h:1?gso=0&bind=[::1]:9&ecn=1&dscp=EF&device=lo&family=6&ttl=9").as_deref(),
+            Some("tcp://h:1?family=6&device=lo&dscp=EF&ttl=9&bind=::1")
         );
         assert_eq!(beside("udp://h:1?bind=:9").as_deref(), Some("tcp://h:1"));
         assert_eq!(beside("tcp://h:1"), None);

@@ -38,7 +38,7 @@ pub const TRANSPORT: Transport = Transport {
             "socket",
             "ping: a socket for echo alone; raw: one that needs CAP_NET_RAW; auto (default): what is permitted",
         ),
-        ("ttl", "routers that a request may pass, and one more, 1 to 255 (the kernel's choice)"),
+        internet::TTL_OPTION,
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
         internet::FAMILY_OPTION,
@@ -46,6 +46,7 @@ pub const TRANSPORT: Transport = Transport {
         internet::DEVICE_OPTION,
         internet::DSCP_OPTION,
         internet::ECN_OPTION,
+        internet::PRIORITY_OPTION,
     ],
     parse_caps: |endpoint| {
         Options::from_endpoint(endpoint)?;
@@ -112,7 +113,6 @@ enum IcmpSocketKind {
 
 struct Options {
     socket_kind: Option<IcmpSocketKind>,
-    ttl: Option<u32>,
     ip: IpOptions,
     buffers: BufferOptions,
 }
@@ -125,12 +125,8 @@ impl Options {
             "raw" => Some(Some(IcmpSocketKind::Raw)),
             _ => None,
         })?;
-        let ttl = endpoint.parse_option("ttl", "a number from 1 to 255", |text| {
-            text.parse().ok().filter(|ttl| (1..=255).contains(ttl))
-        })?;
         Ok(Options {
             socket_kind: kind.flatten(),
-            ttl,
             ip: IpOptions::without_port(endpoint)?,
             buffers: BufferOptions::from_endpoint(endpoint)?,
         })
@@ -187,10 +183,6 @@ fn connect_socket(address: SocketAddr, options: &Options) -> Result<(Socket, Icm
     let (socket, kind) = open_socket(v6, options.socket_kind)?;
     options.ip.apply(&socket, address.ip())?;
     options.buffers.apply(&socket)?;
-    if let Some(ttl) = options.ttl {
-        let set = if v6 { socket.set_unicast_hops_v6(ttl) } else { socket.set_ttl_v4(ttl) };
-        set.map_err(Fault::system("set the ttl"))?;
-    }
     if kind == IcmpSocketKind::Raw {
         sys::set_echo_replies_only(&socket, v6).map_err(Fault::system("set a filter"))?;
     }

@@ -86,6 +86,16 @@ pub const DSCP_OPTION: (&str, &str) = (
 pub const ECN_OPTION: (&str, &str) =
     ("ecn", "ECN bits in the IP header of sent packets: not-ect, ect1, ect0, ce, or 0 to 3 (0)");
 
+pub const TTL_OPTION: (&str, &str) =
+    ("ttl", "routers that a packet may pass, and one more, 1 to 255 (the kernel's choice)");
+pub const PRIORITY_OPTION: (&str, &str) = (
+    "priority",
+    "priority of sent packets in the queues of this host, 0 to 6; 7 to 15 need CAP_NET_ADMIN (0)",
+);
+
+/// `IPDEFTTL` of linux/ip.h, the usual value.
+const DEFAULT_TTL: u32 = 64;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IpFamily {
     V4,
@@ -114,6 +124,8 @@ pub struct IpOptions {
     device: Option<String>,
     dscp: Option<u8>,
     ecn: Option<u8>,
+    ttl: Option<u32>,
+    priority: Option<u32>,
 }
 
 impl IpOptions {
@@ -128,7 +140,13 @@ impl IpOptions {
             let valid = (1..16).contains(&text.len()) && !text.contains(['/', ':', ' ']);
             valid.then(|| text.to_owned())
         };
+        let number = |name, wanted, range: std::ops::RangeInclusive<u32>| {
+            let in_range = move |text: &str| text.parse().ok().filter(|number| range.contains(number));
+            endpoint.parse_option(name, wanted, in_range)
+        };
         Ok(IpOptions {
+            ttl: number(TTL_OPTION.0, "a number from 1 to 255", 1..=255)?,
+            priority: number(PRIORITY_OPTION.0, "a number from 0 to 15", 0..=15)?,
             family_option: endpoint.parse_option(FAMILY_OPTION.0, "4 or 6", family)?,
             bind_address: endpoint.parse_option(
                 BIND_OPTION.0,
@@ -189,9 +207,22 @@ impl IpOptions {
         if let Some(device) = &self.device {
             socket.bind_device(Some(device.as_bytes())).map_err(|error| device_fault(device, error))?;
         }
-        if self.dscp.is_none() && self.ecn.is_none() {
-            return Ok(());
+        if let Some(ttl) = self.ttl {
+            let set =
+                if address.is_ipv6() { socket.set_unicast_hops_v6(ttl) } else { socket.set_ttl_v4(ttl) };
+            set.map_err(Fault::system("set the ttl"))?;
         }
+        if self.dscp.is_some() || self.ecn.is_some() {
+            self.apply_traffic_class(socket, address)?;
+        }
+        // After the traffic class, which sets a priority of its own.
+        self.priority
+            .map_or(Ok(()), |priority| socket.set_priority(priority))
+            .map_err(Fault::system("set the priority"))
+    }
+
+    /// DSCP and ECN are parts of one field.
+    fn apply_traffic_class(&self, socket: &Socket, address: IpAddr) -> Result<(), Fault> {
         let field = u32::from(self.dscp.unwrap_or(0) << 2 | self.ecn.unwrap_or(0));
         if address.is_ipv6() {
             socket.set_tclass_v6(field).map_err(Fault::system("set the traffic class"))?;
@@ -324,6 +355,9 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     let field = if is_v6 { socket.tclass_v6() } else { socket.tos_v4() };
     let (dscp, ecn) = field.map_or((0, 0), |field| (field >> 2, field & 3));
     note("dscp", (dscp > 0).then_some(dscp.into()));
+    let ttl = if is_v6 { socket.unicast_hops_v6() } else { socket.ttl_v4() };
+    note("ttl", ttl.ok().filter(|ttl| *ttl != DEFAULT_TTL).map(Into::into));
+    note("priority", socket.priority().ok().filter(|priority| *priority > 0).map(Into::into));
     // On streams the bits are those of the last segment.
     let is_stream = socket.r#type().is_ok_and(|kind| kind == Type::STREAM);
     note("ecn", (ecn > 0 && !is_stream).then_some(ecn.into()));

@@ -6,10 +6,11 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{Batch, Fault, Link, LinkStatus};
+use super::counters::LinkReading;
+use super::{Batch, Fault, Link, LinkStatus, socket_settings};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
-use crate::plan::WaitMode;
+use crate::traffic::{SocketSettings, WaitMode};
 
 /// The next step of a party.
 pub enum Step<'a> {
@@ -50,6 +51,8 @@ pub struct Tuning {
     pub cpu: Option<u32>,
     /// Each operation sends many messages of this size; `None`: one message at a time.
     pub batch_message_bytes: Option<u32>,
+    /// Options of the link's socket.
+    pub socket: SocketSettings,
 }
 
 /// One end of a link.
@@ -170,6 +173,8 @@ pub struct PartyCost {
     pub socket_drops: Option<u64>,
     /// Segments retransmitted by the system; see [`LinkStatus::retransmits`].
     pub retransmits: Option<u64>,
+    /// The counters of the link at the end, if it has a descriptor of its own.
+    pub reading: Option<LinkReading>,
 }
 
 /// Maximum duration of a blocking call in a client before it checks the cancel flag again.
@@ -220,9 +225,10 @@ pub fn drive_with_cost(
     let used = cpu::thread_cpu_seconds() - before;
     // On a busy host part of that time went to other threads; the wait cannot exceed the CPU time used.
     let LinkStatus { busy_poll_time, socket_drops, retransmits, .. } = link.status();
-    let waiting_seconds = (busy_polled + busy_poll_time).as_secs_f64().min(used);
-    let cpu_seconds = used - waiting_seconds;
-    let cost = PartyCost { cpu_seconds, busy_poll_seconds: waiting_seconds, socket_drops, retransmits };
+    let busy_poll_seconds = (busy_polled + busy_poll_time).as_secs_f64().min(used);
+    let cpu_seconds = used - busy_poll_seconds;
+    let reading = link.descriptor().map(LinkReading::of);
+    let cost = PartyCost { cpu_seconds, busy_poll_seconds, socket_drops, retransmits, reading };
     party.on_ended(cost);
     (cost, result)
 }
@@ -245,6 +251,9 @@ fn tune(link: &mut dyn Link, tuning: &Tuning, clock: &Clock) -> Result<Time, Fau
         cpu::pin_to_cpu(cpu).map_err(|error| Fault::Other(error.to_string()))?;
     }
     link.tune(tuning);
+    if !tuning.socket.is_empty() {
+        socket_settings::apply(link.descriptor(), &tuning.socket)?;
+    }
     Ok(clock.now())
 }
 

@@ -176,8 +176,9 @@ impl Link for ReopeningLink {
         self.inner.as_mut()?.port_control()
     }
 
+    /// None: it changes when the link is opened again.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.as_ref()?.descriptor()
+        None
     }
 }
 

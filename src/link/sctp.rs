@@ -38,6 +38,8 @@ pub const TRANSPORT: Transport = Transport {
         internet::BIND_OPTION,
         internet::DEVICE_OPTION,
         internet::DSCP_OPTION,
+        internet::TTL_OPTION,
+        internet::PRIORITY_OPTION,
     ],
     parse_caps: |endpoint| Options::from_endpoint(endpoint).map(|_| ASSOCIATION_CAPS),
     available: || {

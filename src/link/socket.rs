@@ -50,6 +50,8 @@ pub struct SocketLink {
     /// A refusal after this means that the remote has gone.
     has_received: bool,
     busy_poll_total: Duration,
+    /// Acknowledge at once after each read: the kernel returns to delayed acknowledgements after each send.
+    pub rearms_quick_ack: bool,
 }
 
 impl SocketLink {
@@ -70,6 +72,7 @@ impl SocketLink {
             kernel_timeouts: [None, None],
             has_received: false,
             busy_poll_total: Duration::ZERO,
+            rearms_quick_ack: false,
         }
     }
 
@@ -174,7 +177,8 @@ impl SocketLink {
     pub fn duplicate(&self) -> Result<SocketLink, Fault> {
         let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
         let link = SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts);
-        Ok(SocketLink { max_send_bytes: self.max_send_bytes, ..link })
+        let SocketLink { max_send_bytes, rearms_quick_ack, .. } = *self;
+        Ok(SocketLink { max_send_bytes, rearms_quick_ack, ..link })
     }
 
     /// Shuts down one direction or both.
@@ -281,7 +285,7 @@ impl Link for SocketLink {
             is_broken: has_error || unacknowledged_bytes.is_some_and(|bytes| bytes > 0) && has_no_peer(),
             unacknowledged_bytes,
             retransmits: if is_stream {
-                sys::tcp_info(&self.socket).map(|info| info.retransmits.into())
+                sys::tcp_info(&self.socket).and_then(|info| info.retransmits()).map(Into::into)
             } else {
                 None
             },
@@ -292,6 +296,7 @@ impl Link for SocketLink {
 
     fn tune(&mut self, tuning: &Tuning) {
         self.wait = tuning.wait;
+        self.rearms_quick_ack = tuning.socket.quick_ack.unwrap_or(self.rearms_quick_ack);
     }
 
     #[inline]
@@ -314,6 +319,10 @@ impl Link for SocketLink {
         let ends = self.caps.can_signal_close || self.caps.framing == Framing::Stream;
         if length == 0 && ends && !into.is_empty() {
             return Err(Fault::Closed);
+        }
+        if self.rearms_quick_ack {
+            // A connection that has just ended refuses, and needs no acknowledgement.
+            let _ = self.socket.set_tcp_quickack(true);
         }
         Ok(length)
     }

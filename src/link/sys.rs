@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod families;
+mod tcp;
 mod terminal;
 
 use std::io;
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 use socket2::SockAddr;
 
 pub use families::*;
+pub use tcp::*;
 pub use terminal::*;
 
 /// C data for which every bit pattern is valid, and which does not make the kernel access other memory.
@@ -36,8 +38,6 @@ unsafe impl PlainData for u64 {}
 unsafe impl PlainData for c_int {}
 // SAFETY: an array of a type that consists of integers.
 unsafe impl<T: PlainData, const N: usize> PlainData for [T; N] {}
-// SAFETY: a C structure of integers.
-unsafe impl PlainData for libc::tcp_info {}
 // SAFETY: a C structure of integers.
 unsafe impl PlainData for libc::ucred {}
 // SAFETY: a C structure of integers.
@@ -74,20 +74,6 @@ pub fn path_mtu(fd: impl AsFd) -> Option<u32> {
     get_option::<c_int>(fd, libc::IPPROTO_IP, libc::IP_MTU)
         .or_else(|| get_option::<c_int>(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU))
         .and_then(|bytes| u32::try_from(bytes).ok())
-}
-
-/// The used fields of `TCP_INFO`.
-pub struct TcpInfo {
-    /// Smoothed round trip time.
-    pub rtt_us: u32,
-    /// Retransmitted segments since the connection was opened.
-    pub retransmits: u32,
-}
-
-/// The state of a TCP socket; `None` on other sockets.
-pub fn tcp_info(fd: impl AsFd) -> Option<TcpInfo> {
-    let info = get_option::<libc::tcp_info>(fd, libc::IPPROTO_TCP, libc::TCP_INFO)?;
-    Some(TcpInfo { rtt_us: info.tcpi_rtt, retransmits: info.tcpi_total_retrans })
 }
 
 /// The process at the other end of a Unix socket, if it is a process in a visible namespace.
@@ -129,7 +115,12 @@ fn set_option<T: PlainData>(fd: impl AsFd, level: c_int, name: c_int, value: T) 
 pub fn socket_drops(fd: impl AsFd) -> Option<u64> {
     // `SK_MEMINFO_DROPS` of linux/sock_diag.h, the last of nine.
     const DROPS: usize = 8;
-    get_option::<[u32; DROPS + 1]>(fd, libc::SOL_SOCKET, libc::SO_MEMINFO).map(|info| u64::from(info[DROPS]))
+    socket_memory(fd).map(|info| u64::from(info[DROPS]))
+}
+
+/// The memory of a socket: nine numbers in the order of `SK_MEMINFO_…` of linux/sock_diag.h.
+pub fn socket_memory(fd: impl AsFd) -> Option<[u32; 9]> {
+    get_option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO)
 }
 
 /// Lets the kernel coalesce consecutive datagrams of one sender (generic receive offload).

@@ -9,6 +9,7 @@ use super::internet::{self, IpOptions, resolve_addresses};
 use super::socket::{
     self, AcceptResult, BufferOptions, LISTEN_BACKLOG, SocketLink, SocketListener, parse_flag,
 };
+use super::tcp_options::{self, TcpOptions};
 use super::{Caps, Facts, Fault, Limitation, Link, Listener, OpenContext, Transport, serial_line, sys};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
@@ -24,10 +25,18 @@ pub const TRANSPORT: Transport = Transport {
         ("congestion", "congestion control, like cubic, reno, bbr"),
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
+        tcp_options::QUICK_ACK_OPTION,
+        tcp_options::DELAYED_ACK_OPTION,
+        tcp_options::RETRANSMISSION_OPTION,
+        tcp_options::NOT_SENT_OPTION,
+        tcp_options::PACING_OPTION,
+        tcp_options::SEGMENT_OPTION,
         internet::FAMILY_OPTION,
         internet::BIND_OPTION,
         internet::DEVICE_OPTION,
         internet::DSCP_OPTION,
+        internet::TTL_OPTION,
+        internet::PRIORITY_OPTION,
         ("mptcp", "1 requests Multipath TCP (0)"),
         (
             KEEPALIVE_OPTION,
@@ -68,6 +77,7 @@ struct Options {
     nodelay: bool,
     congestion: Option<String>,
     buffers: BufferOptions,
+    tcp: TcpOptions,
     ip: IpOptions,
     is_multipath: bool,
     /// In whole seconds; `None` if it is off.
@@ -84,6 +94,7 @@ impl Options {
             nodelay: parse_flag(endpoint, "nodelay")?.unwrap_or(true),
             congestion: endpoint.option("congestion").map(str::to_owned),
             buffers: BufferOptions::from_endpoint(endpoint)?,
+            tcp: TcpOptions::from_endpoint(endpoint)?,
             ip: IpOptions::from_endpoint(endpoint)?,
             is_multipath: parse_flag(endpoint, "mptcp")?.unwrap_or(false),
             keepalive_idle: endpoint
@@ -106,6 +117,7 @@ impl Options {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(self.protocol()))
             .map_err(Fault::system("open a socket"))?;
         self.ip.apply(&socket, address.ip())?;
+        self.tcp.apply_before_connecting(&socket)?;
         self.apply_to_connection(&socket)?;
         Ok(socket)
     }
@@ -113,6 +125,7 @@ impl Options {
     /// Applies the settings that an accepted connection does not inherit from its listener.
     fn apply_to_connection(&self, socket: &Socket) -> Result<(), Fault> {
         self.buffers.apply(socket)?;
+        self.tcp.apply(socket)?;
         if let Some(name) = &self.congestion {
             rustix::net::sockopt::set_tcp_congestion(socket, name)
                 .map_err(|errno| Fault::system("set the congestion control")(errno.into()))?;
@@ -163,7 +176,9 @@ fn connect_address(address: SocketAddr, options: &Options, within: Duration) -> 
 }
 
 fn make_link(socket: Socket, options: &Options, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
-    Box::new(SocketLink::new(socket, options.caps(), clock, wait, facts))
+    let mut link = SocketLink::new(socket, options.caps(), clock, wait, facts);
+    link.rearms_quick_ack = options.tcp.quick_ack == Some(true);
+    Box::new(link)
 }
 
 /// Adds the effective settings of a connection.
@@ -180,9 +195,10 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     let protocol = socket.protocol().ok().flatten();
     note("mptcp", (protocol == Some(Protocol::MPTCP)).then_some(true.into()));
     if let Some(info) = sys::tcp_info(socket) {
-        note("retransmitted_segments", Some(info.retransmits.into()));
-        note("kernel_rtt_ns", Some((u64::from(info.rtt_us) * 1000).into()));
+        note("retransmitted_segments", info.retransmits().map(Into::into));
+        note("kernel_rtt_ns", info.rtt_us().map(|micros| (u64::from(micros) * 1000).into()));
     }
+    tcp_options::facts(socket, facts);
 }
 
 fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {

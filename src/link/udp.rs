@@ -39,6 +39,8 @@ pub const TRANSPORT: Transport = Transport {
         internet::DEVICE_OPTION,
         internet::DSCP_OPTION,
         internet::ECN_OPTION,
+        internet::TTL_OPTION,
+        internet::PRIORITY_OPTION,
         ("gso", "bulk: 1 has the kernel cut large packets, 0 never; auto (default) where it measures better"),
         ("gro", "bulk: 1 has the kernel join datagrams, 0 never; auto (default) where it measures better"),
     ],

@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::{Direction, WaitMode};
 use crate::run::{
-    CaseResult, CpuChoice, CpuUse, Defect, DefectKind, Delivery, Distribution, Environment, Failure,
-    FailureKind, Figures, HostLoad, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames,
-    OneWayFigures, PartResult, Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts,
-    RoundTripTimes, Run, SCHEMA, SeriesEntry, Shaping, StudyResult, StudyRow, StudyTable, ThresholdResult,
-    Warning,
+    CaseResult, ConnectionEvidence, ConnectionReading, Counters, CpuChoice, CpuUse, Defect, DefectKind,
+    Delivery, Distribution, EndEvidence, Environment, Evidence, Failure, FailureKind, Figures, Gauge,
+    HostLoad, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames, OneWayFigures, PartResult,
+    Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes, Run, SCHEMA,
+    SeriesEntry, Shaping, StudyResult, StudyRow, StudyTable, ThresholdResult, Warning,
 };
 use crate::stats::Interval;
 
@@ -140,6 +140,7 @@ fn case(
         placement: Placement::default(),
         repeats: Vec::new(),
         per_port: Vec::new(),
+        evidence: None,
         thresholds: Vec::new(),
         failures: Vec::new(),
         warnings: Vec::new(),
@@ -257,6 +258,7 @@ fn scheduled_latency() -> CaseResult {
         [13_000, 13_080, 12_960].map(|base| part(LOCAL_SERVER, latency_figures(base, 10_000))).into();
     latency.requested = map(json!({"rate_per_second": 100, "timeout_ns": 1_000_000_000, "nodelay": true}));
     latency.effective = map(json!({"nodelay": true, "mss_bytes": 32_768, "send_buffer_bytes": 2_626_560}));
+    latency.evidence = Some(evidence());
     latency.placement = Placement {
         client_cpu: Some(CpuChoice::Number(0)),
         server_cpu: Some(CpuChoice::Number(1)),
@@ -425,6 +427,31 @@ pub fn one_way_delays() -> Run {
         reverse_lost: Some(2),
     });
     run(None, vec![case("udp://router.example:862", "latency", Direction::Loop, 44, figures)])
+}
+
+/// Evidence with every field.
+fn evidence() -> Evidence {
+    let counters = |name: &str| Counters::from([(name.to_owned(), 40)]);
+    let gauge = Gauge { min: 20_100_000, median: 20_500_000, max: 26_500_000, readings: 100 };
+    let reading = ConnectionReading {
+        at_ns: 100_000_000,
+        rtt_ns: 20_500_000,
+        congestion_window_segments: 10,
+        retransmitted_segments: 1,
+        delivery_rate_bps: Some(47_800_000),
+    };
+    let client = EndEvidence {
+        observed_ns: 10_000_000_000,
+        connections: ConnectionEvidence {
+            count: 1,
+            counters: counters("tcp_retransmitted_segments"),
+            gauges: [("tcp_rtt_ns".to_owned(), gauge)].into(),
+            series: vec![reading],
+        },
+        threads: counters("thread_run_queue_wait_ns"),
+        host: counters("TcpExt.DelayedACKs"),
+    };
+    Evidence { server: Some(client.clone()), client }
 }
 
 /// One case with the required fields only.

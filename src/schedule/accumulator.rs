@@ -12,8 +12,8 @@ use crate::link::LinkRate;
 use crate::plan::Direction;
 use crate::protocol::{ClientSession, Flow, ReadyCase};
 use crate::run::{
-    CaseResult, CpuUse, Delivery, Failure, FailureKind, Figures, HostLoad, PartResult, Placement, SPLIT_FACT,
-    Warning, WarningCode,
+    CaseResult, CpuUse, Delivery, EndEvidence, Evidence, Failure, FailureKind, Figures, HostLoad, PartResult,
+    Placement, SPLIT_FACT, Warning, WarningCode,
 };
 use crate::sample::Recorder;
 use crate::stats;
@@ -44,6 +44,9 @@ pub(super) struct CaseAccumulator {
     cpu: CpuUse,
     /// Other load of the host, in the worst repetition.
     host_load: Option<HostLoad>,
+    /// Of each repetition, at this end and at the server.
+    pub(super) client_evidence: Vec<EndEvidence>,
+    pub(super) server_evidence: Vec<EndEvidence>,
     elapsed: Duration,
     pub(super) failures: Vec<Failure>,
     /// A signal arrived during the case.
@@ -71,6 +74,8 @@ impl CaseAccumulator {
             series_recorder: None,
             cpu: CpuUse::default(),
             host_load: None,
+            client_evidence: Vec::new(),
+            server_evidence: Vec::new(),
             elapsed: Duration::ZERO,
             failures: Vec::new(),
             was_interrupted: false,
@@ -116,7 +121,8 @@ impl CaseAccumulator {
 
     /// Load of the host since the start of a repetition.
     pub(super) fn record_load(&mut self, before: &HostSnapshot, elapsed: Duration, flows: &[FlowResult]) {
-        let waited = flows.iter().map(|flow| flow.cpu_wait_seconds).fold(0.0, f64::max);
+        let waited_ns = flows.iter().filter_map(|flow| flow.thread.run_queue_wait_ns).max();
+        let waited = waited_ns.unwrap_or(0) as f64 * 1e-9;
         let load = HostSnapshot::now().since(before, elapsed.as_secs_f64(), waited);
         self.host_load = Some(self.host_load.take().unwrap_or_default().worst_of(load));
     }
@@ -239,6 +245,7 @@ impl CaseAccumulator {
             line: line_figures::line_facts(case, &self.link_rates),
             shaped: None,
             placement: placement(case, self.host_load.as_ref()),
+            evidence: combine_evidence(&self.client_evidence, &self.server_evidence),
             repeats: if self.repetitions.len() > 1 { self.repetitions.clone() } else { Vec::new() },
             per_port: self.per_endpoint.clone(),
             thresholds: Vec::new(),
@@ -320,6 +327,14 @@ impl CaseAccumulator {
 /// Whether both ends' counts of a transfer are known: by a report, or because the system reports acknowledged bytes.
 fn has_delivery(part: &&PartResult) -> bool {
     part.figures.delivery.delivered_bytes.is_some()
+}
+
+/// The evidence of all repetitions, if there is some.
+fn combine_evidence(client: &[EndEvidence], server: &[EndEvidence]) -> Option<Evidence> {
+    (!client.is_empty()).then(|| Evidence {
+        client: EndEvidence::of_repetitions(client),
+        server: (!server.is_empty()).then(|| EndEvidence::of_repetitions(server)),
+    })
 }
 
 /// Counts of all repetitions together; rates are those of the median repetition. If some repetitions lack the delivered

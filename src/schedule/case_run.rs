@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::accumulator::CaseAccumulator;
 use super::check::{self, CheckedCase};
 use super::default_pacing::apply_default_pacing;
-use super::flow_runner::run_flows;
+use super::flow_runner::{RanFlows, run_flows};
 use super::{RunContext, RunEvent, no_data, split};
 use crate::clock::{Clock, Time};
 use crate::host::load::HostSnapshot;
@@ -110,7 +110,9 @@ impl<'a> CaseRun<'a> {
         let before = matches!(self.dialer.clock, Clock::System).then(HostSnapshot::now);
         let began = self.dialer.now();
         let report_progress = |elapsed| self.report_progress(elapsed);
-        let (flows, mut links) = run_flows(flows, &self.dialer, &self.case, &report_progress);
+        let RanFlows { flows, mut links, evidence } =
+            run_flows(flows, &self.dialer, &self.case, &report_progress);
+        accumulator.client_evidence.extend(evidence);
         // An interrupted case has partial data but no fault of its own.
         accumulator.was_interrupted |= self.context.is_interrupted();
         let elapsed = self.dialer.now().since(began);
@@ -207,7 +209,9 @@ impl<'a> CaseRun<'a> {
             elapsed: since,
             was_interrupted: self.context.is_interrupted(),
         };
-        let (report, problem) = accumulator.check_report(report, &known);
+        let (mut report, problem) = accumulator.check_report(report, &known);
+        let server_evidence = report.as_mut().and_then(|report| report.evidence.take());
+        accumulator.server_evidence.extend(server_evidence);
         // After an abort by the server, the client sees only a closed link.
         let server_fault = report.iter().flat_map(|report| &report.flows).find_map(|flow| flow.fault.clone());
         let server_fault = server_fault.map(|fault| Failure::new(FailureKind::Remote, fault));

@@ -9,7 +9,7 @@ use super::default_pacing;
 use crate::endpoint::Endpoint;
 use crate::host::cpu;
 use crate::link::{Caps, Fault, Framing, endpoint_caps};
-use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate};
+use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate, SocketSettings};
 use crate::protocol::shorthand::expand_url;
 use crate::protocol::{CaseDraft, PROTOCOLS, Protocol, ReadyCase, auto, find_protocol};
 use crate::workload::{Load, WORKLOADS, Workload, default_timeout, find_workload};
@@ -152,6 +152,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         timeout: case.timeout.unwrap_or_else(|| default_timeout(workload, message_bytes, &linked)),
         wait: case.wait,
         cpu: case.pin.client,
+        socket: SocketSettings::default(),
         flows: draft.parallel,
     };
     Ok(ReadyCase {

@@ -7,13 +7,24 @@ use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 
 use crate::clock::{Clock, Time};
-use crate::host::{cpu, load};
+use crate::host::cpu;
+use crate::host::evidence::ThreadCounters;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, PartyCost, StepOutcome, drive_with_cost, perform_step};
 use crate::link::serial_line::PortControl;
 use crate::link::{Dialer, Fault, Link, LinkError};
 use crate::protocol::{Flow, ReadyCase};
-use crate::run::Failure;
+use crate::run::{EndEvidence, Failure};
 use crate::workload::{FlowResult, FlowRole};
+
+use super::evidence::EvidenceRecorder;
+
+/// What the flows of a repetition left behind.
+pub(super) struct RanFlows {
+    pub(super) flows: Vec<FlowResult>,
+    pub(super) links: Vec<Box<dyn Link>>,
+    /// Absent on the virtual clock, on which the system counts nothing that belongs to the run.
+    pub(super) evidence: Option<EndEvidence>,
+}
 
 /// Starts the flows together and runs them in parallel. Calls `tick` every interval.
 pub(super) fn run_flows(
@@ -21,14 +32,14 @@ pub(super) fn run_flows(
     dialer: &Dialer,
     case: &ReadyCase,
     tick: &dyn Fn(Duration),
-) -> (Vec<FlowResult>, Vec<Box<dyn Link>>) {
-    let ended: Vec<(Flow, FlowEnd)> = match &dialer.clock {
-        Clock::Virtual(_) => run_in_virtual_time(flows, dialer),
+) -> RanFlows {
+    let (ended, evidence) = match &dialer.clock {
+        Clock::Virtual(_) => (run_in_virtual_time(flows, dialer), None),
         Clock::System => run_in_threads(flows, dialer, case.series_interval, tick),
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
-    for (mut flow, FlowEnd { cost, cpu_wait_seconds, result }) in ended {
+    for (mut flow, FlowEnd { cost, thread, result }) in ended {
         let acknowledged_bytes = acknowledged_bytes(&flow);
         let is_stalled = matches!(result, Err(Fault::TimedOut));
         let line_errors = flow.link.port_control().and_then(PortControl::uart_errors);
@@ -44,7 +55,7 @@ pub(super) fn run_flows(
             endpoint_index: flow.endpoint_index,
             recorder: flow.party.into_recorder(),
             cpu_seconds: cost.cpu_seconds,
-            cpu_wait_seconds,
+            thread,
             busy_poll_seconds: cost.busy_poll_seconds,
             socket_drops: cost.socket_drops,
             acknowledged_bytes,
@@ -53,7 +64,7 @@ pub(super) fn run_flows(
             fault,
         });
     }
-    (flowed, links)
+    RanFlows { flows: flowed, links, evidence }
 }
 
 /// Sent payload that the remote system has acknowledged. Only a transport that retransmits still knows that after a
@@ -67,11 +78,17 @@ fn acknowledged_bytes(flow: &Flow) -> Option<u64> {
     Some(flow.party.recorder().counts.delivered_bytes.saturating_sub(held))
 }
 
-/// How a flow ended, its CPU time, and how long its thread waited for a CPU.
+/// How a flow ended, its CPU time, and what the scheduler counted for its thread.
 struct FlowEnd {
     cost: PartyCost,
-    cpu_wait_seconds: f64,
+    thread: ThreadCounters,
     result: Result<(), Fault>,
+}
+
+impl FlowEnd {
+    fn failed(fault: Fault) -> FlowEnd {
+        FlowEnd { cost: PartyCost::default(), thread: ThreadCounters::default(), result: Err(fault) }
+    }
 }
 
 /// State that the threads of a case share.
@@ -87,18 +104,29 @@ struct FlowGroup<'a> {
     clock: &'a Clock,
 }
 
-impl FlowGroup<'_> {
+impl<'a> FlowGroup<'a> {
+    fn new(flows: &[Flow], dialer: &'a Dialer) -> FlowGroup<'a> {
+        let loads = flows.iter().filter(|flow| flow.role != FlowRole::Probe).count();
+        FlowGroup {
+            start_gate: RwLock::new(()),
+            running_loads: AtomicUsize::new(loads),
+            should_stop_probe: AtomicBool::new(false),
+            should_stop: AtomicBool::new(dialer.cancel.load(Relaxed)),
+            clock: &dialer.clock,
+        }
+    }
+
     /// Runs one flow in this thread.
     fn run_flow(&self, flow: &mut Flow) -> FlowEnd {
         // The default timer slack delays this thread's timers by up to 50 µs.
         let _ = cpu::set_timer_slack_ns(1);
         drop(self.start_gate.read());
         let _place = RunningFlowGuard { group: self, is_load: flow.role != FlowRole::Probe };
-        let waited = load::thread_wait_seconds();
+        let before = ThreadCounters::now();
         let stop = if flow.role == FlowRole::Probe { &self.should_stop_probe } else { &self.should_stop };
         let (cost, result) =
             drive_with_cost(flow.party.as_mut(), flow.link.as_mut(), self.clock, stop, CANCEL_CHECK_INTERVAL);
-        FlowEnd { cost, cpu_wait_seconds: load::thread_wait_seconds() - waited, result }
+        FlowEnd { cost, thread: ThreadCounters::now().since(&before), result }
     }
 
     /// Ends all flows within one time slice.
@@ -130,16 +158,12 @@ fn run_in_threads(
     dialer: &Dialer,
     interval: Duration,
     tick: &dyn Fn(Duration),
-) -> Vec<(Flow, FlowEnd)> {
+) -> (Vec<(Flow, FlowEnd)>, Option<EndEvidence>) {
     let Dialer { clock, cancel, .. } = dialer;
-    let group = FlowGroup {
-        start_gate: RwLock::new(()),
-        running_loads: AtomicUsize::new(flows.iter().filter(|flow| flow.role != FlowRole::Probe).count()),
-        should_stop_probe: AtomicBool::new(false),
-        should_stop: AtomicBool::new(cancel.load(Relaxed)),
-        clock,
-    };
+    let mut evidence = EvidenceRecorder::start(flows.iter());
+    let group = FlowGroup::new(&flows, dialer);
     let flows: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
+    let mut began = clock.now();
     let ended: Vec<FlowEnd> = std::thread::scope(|scope| {
         let closed = group.start_gate.write();
         let spawned: Vec<_> = flows
@@ -155,13 +179,13 @@ fn run_in_threads(
             group.should_stop_probe.store(true, Relaxed);
         }
         drop(closed);
-        let began = clock.now();
+        began = clock.now();
         let mut next = began + interval;
         while spawned.iter().flatten().any(|thread| !thread.is_finished()) {
             // Short at first, so that a case of milliseconds does not wait for a tick.
             let wait =
                 Duration::from_millis(50).min(clock.now().since(began) / 4).max(Duration::from_micros(200));
-            clock.sleep_until((clock.now() + wait).min(next));
+            clock.sleep_until((clock.now() + wait).min(next).min(began + evidence.next_reading()));
             if cancel.load(Relaxed) {
                 group.stop_all();
             }
@@ -169,18 +193,18 @@ fn run_in_threads(
                 tick(next.since(began));
                 next = next + interval;
             }
+            evidence.read_when_due(clock.now().since(began));
         }
-        let failed =
-            |fault| FlowEnd { cost: PartyCost::default(), cpu_wait_seconds: 0.0, result: Err(fault) };
         let joined = spawned.into_iter().map(|thread| match thread.map(ScopedJoinHandle::join) {
             Ok(Ok(ended)) => ended,
-            Ok(Err(_)) => failed(Fault::Other(PANIC_REASON.to_owned())),
-            Err(source) => failed(Fault::System { operation: "start a thread", source }),
+            Ok(Err(_)) => FlowEnd::failed(Fault::Other(PANIC_REASON.to_owned())),
+            Err(source) => FlowEnd::failed(Fault::System { operation: "start a thread", source }),
         });
         joined.collect()
     });
+    let evidence = evidence.finish(clock.now().since(began), ended.iter().map(|end| end.thread));
     let flows = flows.into_iter().map(|flow| flow.into_inner().unwrap_or_else(PoisonError::into_inner));
-    flows.zip(ended).collect()
+    (flows.zip(ended).collect(), Some(evidence))
 }
 
 /// Fault of a flow whose thread panicked. The panic message has been printed already.
@@ -222,7 +246,7 @@ fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer) -> Vec<(Flow, Flow
     }
     let ended = results.into_iter().map(|result| FlowEnd {
         cost: PartyCost::default(),
-        cpu_wait_seconds: 0.0,
+        thread: ThreadCounters::default(),
         result: result.unwrap_or(Ok(())),
     });
     flows.into_iter().zip(ended).collect()
@@ -284,7 +308,7 @@ mod tests {
         for panicking in [FlowRole::Upload, FlowRole::Probe] {
             let roles = [FlowRole::Upload, FlowRole::Download, FlowRole::Probe];
             let flows = roles.map(|role| flow(role, role == panicking)).into();
-            let ended = run_in_threads(flows, &dialer, Duration::from_secs(1), &|_| {});
+            let (ended, _) = run_in_threads(flows, &dialer, Duration::from_secs(1), &|_| {});
             for (flow, ended) in &ended {
                 assert_eq!(ended.result.is_err(), flow.role == panicking, "{:?}", flow.role);
             }

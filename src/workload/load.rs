@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::link::party::Tuning;
-use crate::plan::{Pacing, StopCondition, WaitMode};
+use crate::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 
 /// The load of one flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,6 +22,8 @@ pub struct Load {
     pub wait: WaitMode,
     /// The CPU of the flow's thread; `None` leaves the choice to the system.
     pub cpu: Option<u32>,
+    /// Options of the flow's socket, besides those of its endpoint.
+    pub socket: SocketSettings,
     /// Flows of the case at one endpoint: with more of them, each may take longer to end.
     pub flows: u32,
 }
@@ -37,13 +39,14 @@ impl Load {
             timeout: Duration::MAX,
             wait: WaitMode::Block,
             cpu: None,
+            socket: SocketSettings::default(),
             flows: 1,
         }
     }
 
     /// Settings of the link and the thread for one message at a time.
     pub fn tuning(&self) -> Tuning {
-        Tuning { wait: self.wait, cpu: self.cpu, batch_message_bytes: None }
+        Tuning { wait: self.wait, cpu: self.cpu, batch_message_bytes: None, socket: self.socket }
     }
 
     /// The same for many messages at a time.

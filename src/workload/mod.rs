@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::host::evidence::ThreadCounters;
 use crate::link::Caps;
 use crate::link::party::Party;
 use crate::link::serial_line::UartErrors;
 use crate::plan::{Direction, Pacing, StopCondition};
-use crate::run::{Failure, Figures};
+use crate::run::{EndEvidence, Failure, Figures};
 use crate::sample::Recorder;
 
 pub mod download;
@@ -113,8 +114,8 @@ pub struct FlowResult {
     pub recorder: Recorder,
     /// CPU time of its thread, in seconds.
     pub cpu_seconds: f64,
-    /// Time for which its thread was runnable but waited for a CPU, in seconds.
-    pub cpu_wait_seconds: f64,
+    /// What the scheduler counted for its thread.
+    pub thread: ThreadCounters,
     /// CPU seconds spent busy-polling; not part of the other CPU times.
     pub busy_poll_seconds: f64,
     /// Packets that the socket dropped because its buffer was full, where the system counts them.
@@ -200,6 +201,9 @@ pub struct ServerReport {
     pub flows: Vec<FlowReport>,
     /// CPU time of the server for the case, in seconds, if it is reported.
     pub cpu_seconds: Option<f64>,
+    /// What the server's system counted, if the client asked for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub evidence: Option<EndEvidence>,
     /// Whether the server saw the end of each flow, so that no data of a stream is missing.
     #[serde(skip)]
     pub is_complete: bool,

@@ -17,6 +17,7 @@ fn echo(case: &str) -> CaseResult {
 
 fn one(run: Run) -> CaseResult {
     assert_eq!(run.cases.len(), 1);
+    assert_eq!(run.cases[0].evidence, None, "the system counts nothing on the virtual clock");
     // Where nothing came through, nothing was measured.
     assert_eq!(run.is_complete(), run.cases[0].figures.counts.received > 0, "{:?}", run.cases[0].warnings);
     run.cases.into_iter().next().unwrap()

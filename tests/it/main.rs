@@ -9,6 +9,7 @@ mod contract;
 mod device_server;
 mod documents;
 mod download;
+mod evidence;
 mod exact;
 mod explain;
 mod frames;

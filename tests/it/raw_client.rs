@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use linkgauge::endpoint::Endpoint;
-use linkgauge::plan::{Pacing, StopCondition, WaitMode};
+use linkgauge::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 use linkgauge::protocol::linkgauge::wire::{
     self, Attach, FlowKind, Hello, ServerPlan, SessionReply, SessionRequest,
 };
@@ -42,6 +42,8 @@ pub fn plan(flows: &[FlowKind], message_bytes: u32, stop: StopCondition) -> Serv
         timeout_ns: u64::MAX,
         wait: WaitMode::Block,
         cpu: None,
+        socket: SocketSettings::default(),
+        evidence: false,
     }
 }
 

@@ -15,7 +15,7 @@ use linkgauge::protocol::linkgauge::wire::{
 use linkgauge::protocol::{ServerConfig, ServerLimits};
 
 use crate::memory::status_kib;
-use crate::program::{PATIENCE, Serving};
+use crate::program::{PATIENCE, Serving, run};
 use crate::raw_client::{RawClient, RawDatagrams, connect, plan};
 use crate::server::{measure, serve};
 
@@ -304,4 +304,22 @@ fn a_reliable_stream_loses_nothing_whatever_the_warm_up() {
             );
         }
     }
+}
+
+#[test]
+fn socket_options_of_the_server_need_a_socket_that_has_them() {
+    let server = Serving::start(&[]);
+    let of = |url: &str, options: &str| {
+        run(&["latency", url, "--protocol", "linkgauge", "-n", "20", "-q", "--server-socket", options])
+    };
+    let url = server.tcp.to_string();
+    assert_eq!(of(&url, "quickack=1,nodelay=1,rcvbuf=64Ki,sndbuf=64Ki").status, Some(0));
+    assert!(of(&url, "rcvbuf=0").stderr.contains("server-rcvbuf '0' is not a size from 1 to 64Mi bytes"));
+    assert!(of(&url, "ttl=3").stderr.contains("use nodelay, quickack, rcvbuf or sndbuf"));
+    let directory = tempfile::tempdir().unwrap();
+    let unix = format!("unix://{}/socket", directory.path().display());
+    let _server = Serving::start(&[&unix]);
+    let refused = of(&unix, "quickack=1");
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("set TCP_QUICKACK"), "{}", refused.stderr);
 }

@@ -9,12 +9,16 @@ use serde_json::Value;
 
 use super::program::run;
 
-/// The median round trip of 100 bytes against a server with these faults, in milliseconds.
-fn median_ms(listen: &str, faults: Faults) -> f64 {
+/// The median round trip of 100 bytes against a server with these faults, in milliseconds. The client has these options.
+fn median_ms(listen: &str, faults: Faults, options_of_client: &[(&str, &str)]) -> f64 {
     let options =
         TroubleOptions { listen: vec![listen.parse().unwrap()], faults, ..TroubleOptions::default() };
     let server = TroubledServer::start(&options, Dialer::new(Clock::System)).unwrap();
-    let url = server.endpoints()[0].to_string();
+    let mut url = server.endpoints()[0].clone();
+    for (name, value) in options_of_client {
+        url = url.with_option(name, value).unwrap();
+    }
+    let url = url.to_string();
     let ended = run(&[
         "latency",
         &url,
@@ -37,11 +41,13 @@ fn median_ms(listen: &str, faults: Faults) -> f64 {
 #[test]
 fn a_split_reply_waits_for_a_delayed_acknowledgement() {
     let split = Faults { split_write_bytes: Some(10), ..Faults::default() };
-    let with_nagle = median_ms("tcp://127.0.0.1:0?nodelay=0", split);
+    let with_nagle = median_ms("tcp://127.0.0.1:0?nodelay=0", split, &[]);
     // Linux delays acknowledgements by 40 ms at least.
     assert!(with_nagle > 35.0, "{with_nagle} ms");
-    let without = median_ms("tcp://127.0.0.1:0", split);
+    let without = median_ms("tcp://127.0.0.1:0", split, &[]);
     assert!(without < 35.0, "{without} ms");
+    let at_once = median_ms("tcp://127.0.0.1:0?nodelay=0", split, &[("quickack", "1")]);
+    assert!(at_once < 35.0, "{at_once} ms");
 }
 
 #[test]
@@ -49,7 +55,7 @@ fn a_server_that_polls_is_late_by_its_interval() {
     let poll = Faults { poll: Some(Duration::from_millis(20)), ..Faults::default() };
     for listen in ["tcp://127.0.0.1:0", "udp://127.0.0.1:0"] {
         // Each request leaves just after the read that found the previous one.
-        let median = median_ms(listen, poll);
+        let median = median_ms(listen, poll, &[]);
         assert!(median > 15.0, "{listen}: {median} ms");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use linkgauge::clock::Time;
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::{Caps, Framing};
-use linkgauge::plan::{Pacing, StopCondition, WaitMode};
+use linkgauge::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 use linkgauge::protocol::linkgauge::Hello;
 use linkgauge::protocol::linkgauge::wire::{
     self, Attach, FlowKind, HANDSHAKE_BYTES, ServerPlan, SessionReply, SessionRequest,
@@ -206,6 +206,8 @@ fn plan(draw: &mut Draw) -> ServerPlan {
         wait: draw.one_of(&[WaitMode::Block, WaitMode::BusyPoll]),
         // Pinning would move the fuzzer itself.
         cpu: None,
+        socket: SocketSettings::default(),
+        evidence: false,
     }
 }
 

@@ -4,9 +4,11 @@
 //! attaches it to the session. This file is the client, `server` the server.
 
 mod drain;
+mod evidence;
 mod hex;
 pub mod proof;
 mod server;
+mod server_socket;
 pub mod wire;
 
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use super::{CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolEr
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
-use crate::plan::{Direction, Pacing, WaitMode};
+use crate::plan::{Direction, Pacing, SocketSettings, WaitMode};
 use crate::sample::Recorder;
 use crate::workload::latency::{EchoCodec, Pinger};
 use crate::workload::throughput::{Sink, Source};
@@ -41,7 +43,7 @@ pub const PROTOCOL: Protocol = Protocol {
         ("latency", &[Direction::Loop]),
         ("throughput", &[Direction::Send, Direction::Receive, Direction::Both]),
     ],
-    options: &[],
+    options: server_socket::OPTIONS,
     sizes: &[],
     is_measured_whole: false,
     prepare_case,
@@ -79,7 +81,8 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
 const MIN_MESSAGE_BYTES: usize = 16 * 1024;
 
 /// Control messages are separate from the payload, so any payload works.
-fn prepare_case(_case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+    server_socket::parse(&case.options)?;
     match (caps.can_open_parallel, caps.max_message_bytes) {
         (true, Some(most)) if most < MIN_MESSAGE_BYTES => Err(format!(
             "linkgauge: a session needs messages of {} and more, and this link allows {most} bytes: see its options, or \
@@ -147,7 +150,10 @@ impl EndpointSession {
             );
             return Err(ProtocolError::unexpected_reply(endpoint, what));
         }
-        let plan = server_plan(case, &kinds);
+        let socket = server_socket::requested(case, control.link.as_ref(), endpoint, &opened.capabilities)?;
+        // On the virtual clock the system counts nothing that belongs to the run.
+        let evidence = matches!(context.dialer.clock, Clock::System);
+        let plan = ServerPlan { socket, evidence, ..server_plan(case, &kinds) };
         let granted = control.request_plan(&plan, case.load)?;
         for (number, (_, role)) in kinds.iter().enumerate() {
             let attach = Attach { session_id: opened.session_id, flow_index: number as u32 };
@@ -192,6 +198,8 @@ fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)]) -> ServerPlan {
         timeout_ns: load.timeout.as_nanos() as u64,
         wait: load.wait,
         cpu: case.server_cpu,
+        socket: SocketSettings::default(),
+        evidence: false,
     }
 }
 
@@ -413,6 +421,7 @@ impl ClientSession for LinkgaugeSession {
             if let Some(flow) = all.flows.get_mut(first).filter(|_| cut && self.drain.has_timed_out()) {
                 flow.fault.get_or_insert_with(|| format!("{}: {UNFINISHED_FAULT}", port.control.endpoint));
             }
+            all.evidence = evidence::merge(all.evidence.take(), report.evidence);
             let seconds = report.cpu_seconds.filter(|seconds| (0.0..1e12).contains(seconds));
             if let Some(seconds) = seconds {
                 *all.cpu_seconds.get_or_insert(0.0) += seconds;

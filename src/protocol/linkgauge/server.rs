@@ -4,7 +4,6 @@
 //! with another protocol, which gets an echo.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 mod flow;
@@ -15,6 +14,7 @@ use flow::{Attachment, FlowGrant, FlowParty, ReceiverLiveness, ServerFlow, max_d
 pub(super) use session::VALID_MESSAGE_RATES;
 use session::{OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry, granted_rate};
 
+use super::server_socket;
 use super::wire::{
     self, Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, SessionReply, SessionRequest, SessionWireError,
 };
@@ -241,6 +241,7 @@ impl LinkgaugeConnection {
             liveness: (is_connectionless && kind == FlowKind::Send)
                 .then(|| ReceiverLiveness::new(attach.keepalive(&session.key))),
             is_connectionless,
+            wants_evidence: plan.evidence,
         };
         self.output = task.reply.clone();
         self.output_sent = 0;
@@ -368,7 +369,7 @@ impl LinkgaugeConnection {
                 }
             }
             SessionRequest::Start => {
-                session.has_started.store(true, Relaxed);
+                session.start();
                 SessionReply::Started
             }
             SessionRequest::Finish => self.finish_flows(&session, STAGE_FINISHING),
@@ -409,7 +410,7 @@ impl LinkgaugeConnection {
         let reply = SessionReply::Opened {
             version: wire::VERSION,
             tool: crate::run::TOOL.to_owned(),
-            capabilities: FlowKind::ALL.map(|kind| kind.name().to_owned()).to_vec(),
+            capabilities: capabilities(),
             limits: facts.limits,
             session: format!("{:016x}", opened.id),
             key: (!opened.is_key_derived).then(|| wire::encode_hex(&opened.key)),
@@ -421,6 +422,12 @@ impl LinkgaugeConnection {
         }
         (reply, false)
     }
+}
+
+/// The kinds of flow and the further abilities of this version.
+fn capabilities() -> Vec<String> {
+    let kinds = FlowKind::ALL.iter().map(|kind| kind.name());
+    kinds.chain([server_socket::CAPABILITY]).map(str::to_owned).collect()
 }
 
 impl Party for LinkgaugeConnection {

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::proof::{CHALLENGE_BYTES, KEY_BYTES, NONCE_BYTES, compute_mac, is_valid_mac, make_challenge};
-use crate::plan::{Pacing, StopCondition, WaitMode};
+use crate::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 use crate::protocol::{ServerLimits, random_bytes};
 use crate::workload::ServerReport;
 
@@ -231,6 +231,12 @@ pub struct ServerPlan {
     /// The CPU for the server's threads; absent if the operating system chooses.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<u32>,
+    /// Settings of the flows' sockets at the server.
+    #[serde(skip_serializing_if = "SocketSettings::is_empty", default)]
+    pub socket: SocketSettings,
+    /// The report includes what the server's system counted.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub evidence: bool,
 }
 
 impl ServerPlan {

@@ -17,6 +17,7 @@ const MAX_NOTES: usize = 3;
 static IMPORTANT: [WarningCode; 11] = [
     WarningCode::ImplausibleReport,
     WarningCode::Unconfirmed,
+    WarningCode::HostBusy,
     WarningCode::Early,
     WarningCode::Corrupt,
     WarningCode::LostBytes,
@@ -24,7 +25,6 @@ static IMPORTANT: [WarningCode; 11] = [
     WarningCode::LineErrors,
     WarningCode::ReceiverSocketDrops,
     WarningCode::MissedSends,
-    WarningCode::HostBusy,
     WarningCode::DefaultRate,
 ];
 static UNIMPORTANT: [WarningCode; 6] = [

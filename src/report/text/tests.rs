@@ -128,8 +128,8 @@ fn a_summary_has_the_most_important_notes() {
     run.warnings = codes.map(|code| Warning::new(code.into(), format!("{code} text"), "do that")).to_vec();
     let text = render_text(&run, ReportOptions::default());
     insta::assert_snapshot!(text.lines().skip(1).collect::<Vec<_>>().join("\n"), @r"
-    note      corrupt text. Try: do that
     note      host_busy text. Try: do that
+    note      corrupt text. Try: do that
     note      cpu_saturated text. Try: do that
               2 further notes: --notes
     ");

@@ -82,6 +82,7 @@ pub(super) fn line_facts(case: &ReadyCase, lines: &[Option<LinkRate>]) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::evidence::ThreadCounters;
     use crate::run::Delivery;
     use crate::sample::Recorder;
     use crate::workload::FlowRole;
@@ -92,7 +93,7 @@ mod tests {
             endpoint_index: port,
             recorder: Recorder::for_counting(),
             cpu_seconds: 0.0,
-            cpu_wait_seconds: 0.0,
+            thread: ThreadCounters::default(),
             busy_poll_seconds: 0.0,
             socket_drops: None,
             acknowledged_bytes: None,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock::Time;
+use crate::host::evidence::ThreadCounters;
 use crate::sample::Recorder;
 
 const MB: u64 = 1_000_000;
@@ -17,7 +18,7 @@ fn flow(role: FlowRole, bytes: u64) -> FlowResult {
         endpoint_index: 0,
         recorder,
         cpu_seconds: 0.0,
-        cpu_wait_seconds: 0.0,
+        thread: ThreadCounters::default(),
         busy_poll_seconds: 0.0,
         socket_drops: None,
         acknowledged_bytes: None,

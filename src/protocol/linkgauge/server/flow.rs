@@ -3,11 +3,13 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::session::{FlowSlot, STAGE_CUT, STAGE_MEASURING};
+use super::session::{FlowCost, FlowSlot, STAGE_CUT, STAGE_MEASURING};
 use crate::clock::Time;
+use crate::host::evidence::ThreadCounters;
 use crate::link::party::{Party, PartyCost, Step, StopReason};
 use crate::link::{Batch, Caps, Fault, Framing};
 use crate::plan::{Pacing, WaitMode};
+use crate::protocol::linkgauge::evidence;
 use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
 use crate::protocol::{ServerLimits, echo};
 use crate::sample::Recorder;
@@ -37,6 +39,9 @@ pub struct ServerFlow {
     /// Total bytes of all flows of the session when this one last began to wait.
     moved_by_all: u64,
     fault: Option<String>,
+    wants_evidence: bool,
+    /// The counters of the flow's thread when it began, if the client asked for evidence.
+    thread_before: Option<ThreadCounters>,
 }
 
 /// Connects a flow to its session.
@@ -55,6 +60,8 @@ pub struct Attachment {
     pub liveness: Option<ReceiverLiveness>,
     /// The link has no connections, so received data shows that the client is running.
     pub is_connectionless: bool,
+    /// The client asked for evidence.
+    pub wants_evidence: bool,
 }
 
 impl Attachment {
@@ -193,6 +200,7 @@ fn flow_load(plan: &ServerPlan, grant: FlowGrant) -> Load {
         timeout: Duration::from_nanos(plan.timeout_ns),
         wait: grant.wait,
         cpu: plan.cpu,
+        socket: plan.socket,
         flows: plan.flows.len() as u32,
     }
 }
@@ -212,6 +220,7 @@ pub fn max_duration(plan: &ServerPlan, limits: &ServerLimits) -> Duration {
 impl ServerFlow {
     pub fn new(role: FlowParty, task: Option<Attachment>, max_duration: Duration) -> ServerFlow {
         ServerFlow {
+            wants_evidence: task.as_ref().is_some_and(|task| task.wants_evidence),
             max_duration,
             began_at: None,
             party: role,
@@ -220,6 +229,7 @@ impl ServerFlow {
             has_begun: false,
             moved_by_all: 0,
             fault: None,
+            thread_before: None,
         }
     }
 
@@ -286,6 +296,9 @@ impl Party for ServerFlow {
         }
         if started && !self.has_begun {
             self.has_begun = true;
+            if self.wants_evidence {
+                self.thread_before = Some(ThreadCounters::now());
+            }
             if let FlowParty::Receive(sink) = &mut self.party {
                 sink.start_waiting(now);
             }
@@ -379,7 +392,10 @@ impl Party for ServerFlow {
             };
         }
         if let Some(task) = &self.attachment {
-            task.slot.record_end(flow, cost.cpu_seconds);
+            let evidence = self.thread_before.map(|before| {
+                Box::new(evidence::of_flow(cost.reading.as_ref(), ThreadCounters::now().since(&before)))
+            });
+            task.slot.record_end(flow, FlowCost { cpu_seconds: cost.cpu_seconds, evidence });
         }
     }
 }
@@ -389,7 +405,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::plan::StopCondition;
+    use crate::plan::{SocketSettings, StopCondition};
     use crate::protocol::ServerConfig;
     use crate::protocol::linkgauge::server::session::SessionRegistry;
 
@@ -404,6 +420,8 @@ mod tests {
             timeout_ns: timeout.as_nanos() as u64,
             wait: WaitMode::Block,
             cpu: None,
+            socket: SocketSettings::default(),
+            evidence: false,
         };
         let session = SessionRegistry::new(&Arc::new(ServerConfig::default())).open(None).unwrap();
         session.set_plan(plan).unwrap();
@@ -420,6 +438,7 @@ mod tests {
             session_flows: 2,
             liveness: None,
             is_connectionless: false,
+            wants_evidence: false,
         };
         let grant = FlowGrant { per_second: None, wait: task.slot.wait };
         let role = FlowParty::new(kind, &plan, grant, &Caps::STREAM, &limits);
@@ -439,6 +458,8 @@ mod tests {
                 timeout_ns: 1,
                 wait: WaitMode::Block,
                 cpu: None,
+                socket: SocketSettings::default(),
+                evidence: false,
             };
             max_duration(&plan, &limits)
         };

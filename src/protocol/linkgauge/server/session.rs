@@ -3,16 +3,19 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::Caps;
 use crate::plan::WaitMode;
+use crate::protocol::linkgauge::evidence::HostStart;
 use crate::protocol::linkgauge::proof::{self, CHALLENGE_BYTES, CHALLENGE_LIFETIME_S, KEY_BYTES, TokenProof};
+use crate::protocol::linkgauge::server_socket;
 use crate::protocol::linkgauge::wire::{self, FlowKind, FrameCodec, ServerPlan, SessionRequest};
 use crate::protocol::{ServerConfig, ServerLimits};
+use crate::run::{EndEvidence, MAX_OBSERVED_CONNECTIONS};
 use crate::workload::{FlowReport, ServerReport};
 
 /// All sessions of a server.
@@ -191,6 +194,7 @@ impl SessionRegistry {
             has_started: AtomicBool::new(false),
             stage: AtomicU8::new(STAGE_MEASURING),
             last_heard_ns: AtomicU64::new(0),
+            host_start: OnceLock::new(),
         });
         sessions.insert(session.id, session.clone());
         Ok(session)
@@ -216,6 +220,8 @@ pub struct ServerSession {
     stage: AtomicU8,
     /// Time of the client's last message on a link without connections.
     pub last_heard_ns: AtomicU64,
+    /// Set when the measurement begins, if the client asked for evidence.
+    host_start: OnceLock<HostStart>,
 }
 
 pub struct SessionPlan {
@@ -236,7 +242,15 @@ enum FlowState {
     #[default]
     Expected,
     Running,
-    Ended(FlowReport, f64),
+    Ended(FlowReport, FlowCost),
+}
+
+/// What a flow cost the server, and what its system counted if the client asked for it.
+#[derive(Default)]
+pub struct FlowCost {
+    pub cpu_seconds: f64,
+    /// Boxed: a server holds thousands of flows that have not ended.
+    pub evidence: Option<Box<EndEvidence>>,
 }
 
 /// The slot of a running flow; released however the flow ends.
@@ -259,19 +273,20 @@ impl FlowSlot {
     }
 
     /// Records the result of the flow; only the first call counts.
-    pub fn record_end(&self, flow: FlowReport, cpu_seconds: f64) {
+    pub fn record_end(&self, flow: FlowReport, cost: FlowCost) {
         if let Some(planned) = self.session.plan().as_mut()
             && let Some(place) = planned.flows.get_mut(self.flow_index)
             && matches!(place.state, FlowState::Running)
         {
-            place.state = FlowState::Ended(flow, cpu_seconds);
+            place.state = FlowState::Ended(flow, cost);
         }
     }
 }
 
 impl Drop for FlowSlot {
     fn drop(&mut self) {
-        self.record_end(FlowReport { fault: Some(BROKEN_OFF.to_owned()), ..FlowReport::default() }, 0.0);
+        let report = FlowReport { fault: Some(BROKEN_OFF.to_owned()), ..FlowReport::default() };
+        self.record_end(report, FlowCost::default());
     }
 }
 
@@ -324,6 +339,14 @@ impl ServerSession {
         self.plan().as_ref().map_or(0, moved)
     }
 
+    /// Lets the server send.
+    pub fn start(&self) {
+        if self.plan().as_ref().is_some_and(|planned| planned.plan.evidence) {
+            self.host_start.get_or_init(HostStart::now);
+        }
+        self.has_started.store(true, Relaxed);
+    }
+
     pub fn stage(&self) -> u8 {
         self.stage.load(Relaxed)
     }
@@ -337,14 +360,20 @@ impl ServerSession {
     pub fn report_from(&self, from: usize, room: usize) -> ServerReport {
         let plan = self.plan();
         let flows = plan.as_ref().map_or(&[][..], |planned| &planned.flows);
-        let seconds = |place: &FlowEntry| match place.state {
-            FlowState::Ended(_, seconds) => seconds,
-            _ => 0.0,
+        let costs = || {
+            flows.iter().filter_map(|place| match &place.state {
+                FlowState::Ended(_, cost) => Some(cost),
+                _ => None,
+            })
         };
         let mut report = ServerReport {
-            cpu_seconds: Some(flows.iter().map(seconds).sum::<f64>()),
+            cpu_seconds: Some(costs().map(|cost| cost.cpu_seconds).sum::<f64>()),
             ..ServerReport::default()
         };
+        if let Some(start) = self.host_start.get().filter(|_| from == 0) {
+            let observed = costs().filter_map(|cost| cost.evidence.as_deref());
+            report.evidence = Some(start.evidence(observed.take(MAX_OBSERVED_CONNECTIONS)));
+        }
         let began = |place: &FlowEntry| match &place.state {
             FlowState::Ended(flow, _) => flow.began_ns,
             _ => None,
@@ -395,6 +424,7 @@ pub fn granted_rate(plan: &ServerPlan, limits: &ServerLimits, caps: &Caps) -> Re
     if let Some(cpu) = plan.cpu.filter(|cpu| !cpu::current_affinity().contains(cpu)) {
         return Err(format!("it may not run on CPU {cpu}: choose another CPU for the server (--pin)"));
     }
+    server_socket::check(&plan.socket)?;
     let requested = plan.pacing.per_second();
     if let Some(rate) = requested.filter(|rate| !VALID_MESSAGE_RATES.contains(rate)) {
         let (least, most) = (VALID_MESSAGE_RATES.start(), VALID_MESSAGE_RATES.end());
@@ -424,7 +454,7 @@ pub fn plan_duration(plan: &ServerPlan) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Pacing, StopCondition, WaitMode};
+    use crate::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 
     fn plan(pacing: Pacing) -> ServerPlan {
         ServerPlan {
@@ -436,6 +466,8 @@ mod tests {
             timeout_ns: u64::MAX,
             wait: WaitMode::Block,
             cpu: None,
+            socket: SocketSettings::default(),
+            evidence: false,
         }
     }
 
@@ -507,9 +539,10 @@ mod tests {
         honest.set_moved_bytes(70);
         assert_eq!(session.moved_bytes(), 70);
         let late = session.claim_flow(0).unwrap().2;
-        late.record_end(FlowReport { began_ns: Some(1_007), ..FlowReport::default() }, 0.0);
+        late.record_end(FlowReport { began_ns: Some(1_007), ..FlowReport::default() }, FlowCost::default());
         drop(late);
-        honest.record_end(FlowReport { bytes: 70, began_ns: Some(1_000), ..FlowReport::default() }, 0.5);
+        let cost = FlowCost { cpu_seconds: 0.5, evidence: None };
+        honest.record_end(FlowReport { bytes: 70, began_ns: Some(1_000), ..FlowReport::default() }, cost);
         drop(honest);
         assert!(session.has_running_flows());
         // As after a panic of its thread.

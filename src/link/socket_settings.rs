@@ -1,0 +1,33 @@
+//! Applies the settings of a socket that a party requests for its link, after the link was opened.
+
+use std::os::fd::BorrowedFd;
+
+use socket2::SockRef;
+
+use super::Fault;
+use crate::traffic::SocketSettings;
+
+/// Applies the settings to the socket of a link.
+///
+/// # Errors
+///
+/// Fails for a link without a socket of its own, and for a setting that this kind of socket does not have.
+pub fn apply(socket: Option<BorrowedFd<'_>>, settings: &SocketSettings) -> Result<(), Fault> {
+    let Some(descriptor) = socket else {
+        return Err(Fault::Other("this link has no socket: leave out the socket options".to_owned()));
+    };
+    let socket = SockRef::from(&descriptor);
+    if let Some(on) = settings.nodelay {
+        socket.set_tcp_nodelay(on).map_err(Fault::system("set TCP_NODELAY"))?;
+    }
+    if let Some(on) = settings.quick_ack {
+        socket.set_tcp_quickack(on).map_err(Fault::system("set TCP_QUICKACK"))?;
+    }
+    if let Some(bytes) = settings.send_buffer_bytes {
+        socket.set_send_buffer_size(bytes as usize).map_err(Fault::system("set the send buffer"))?;
+    }
+    if let Some(bytes) = settings.receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes as usize).map_err(Fault::system("set the receive buffer"))?;
+    }
+    Ok(())
+}

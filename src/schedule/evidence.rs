@@ -1,0 +1,80 @@
+//! Reads the evidence of one repetition on the system clock: before, about ten times a second, and after. The threads
+//! that measure read nothing.
+
+use std::time::Duration;
+
+use crate::host::evidence::{ThreadCounters, differences, host_counters};
+use crate::link::counters::{ConnectionLog, LinkProbe};
+use crate::protocol::Flow;
+use crate::run::{ConnectionReading, Counters, EndEvidence, MAX_OBSERVED_CONNECTIONS, add_counters, thin};
+use crate::workload::FlowRole;
+
+/// Time between readings of the connections.
+const READING_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The evidence of a repetition while it runs.
+pub(super) struct EvidenceRecorder {
+    host_before: Counters,
+    logs: Vec<ConnectionLog>,
+    series: Vec<ConnectionReading>,
+    /// From the start.
+    next_reading: Duration,
+}
+
+impl EvidenceRecorder {
+    /// Takes the first readings.
+    pub(super) fn start<'a>(flows: impl Iterator<Item = &'a Flow>) -> EvidenceRecorder {
+        let measured = flows.filter(|flow| !matches!(flow.role, FlowRole::Probe | FlowRole::Control));
+        let probes = measured.filter_map(|flow| LinkProbe::of(flow.link.as_ref()));
+        let logs = probes.take(MAX_OBSERVED_CONNECTIONS).map(ConnectionLog::start).collect();
+        let host_before = host_counters();
+        EvidenceRecorder { logs, series: Vec::new(), host_before, next_reading: READING_INTERVAL }
+    }
+
+    /// When the next reading is due, from the start.
+    pub(super) fn next_reading(&self) -> Duration {
+        self.next_reading
+    }
+
+    /// Reads the connections if a reading is due, this long after the start.
+    pub(super) fn read_when_due(&mut self, elapsed: Duration) {
+        if elapsed >= self.next_reading {
+            self.read(elapsed);
+            self.next_reading = elapsed + READING_INTERVAL;
+        }
+    }
+
+    fn read(&mut self, elapsed: Duration) {
+        let readings: Vec<_> = self.logs.iter_mut().map(ConnectionLog::read).collect();
+        let Some(tcp) = readings.first().and_then(|reading| reading.tcp) else { return };
+        self.series.push(ConnectionReading {
+            at_ns: elapsed.as_nanos() as u64,
+            rtt_ns: u64::from(tcp.rtt_us().unwrap_or_default()) * 1000,
+            congestion_window_segments: tcp.congestion_window().unwrap_or_default().into(),
+            retransmitted_segments: tcp.retransmits().unwrap_or_default().into(),
+            delivery_rate_bps: tcp.delivery_rate_bps(),
+        });
+        thin(&mut self.series);
+    }
+
+    /// Takes the last readings. `threads`: the change of the counters of each measuring thread.
+    pub(super) fn finish(
+        mut self,
+        elapsed: Duration,
+        threads: impl Iterator<Item = ThreadCounters>,
+    ) -> EndEvidence {
+        self.read(elapsed);
+        let mut evidence = EndEvidence {
+            observed_ns: elapsed.as_nanos() as u64,
+            host: differences(&self.host_before, &host_counters()),
+            ..EndEvidence::default()
+        };
+        threads.for_each(|thread| add_counters(&mut evidence.threads, &thread.named()));
+        for log in &self.logs {
+            let connections = log.evidence();
+            evidence.add_flows(&EndEvidence { connections, ..EndEvidence::default() });
+        }
+        evidence.connections.series = self.series;
+        evidence
+    }
+}
