@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""Causes of latency planted with the lab, and what `linkgauge explain URL` finds: the confusion matrix of docs/explain.md.
+
+    benches/planted.py [--binary target/release/linkgauge] [--repeat 20] [--seconds 60] [--seed 1] [NAME…]
+    benches/planted.py --list
+
+Each plant is a part of the lab with one known cause; each control has none, or only those that belong to its link. The plants run
+in random order, so that a slow hour of the host hits all alike. NAME restricts the run to plants whose name contains it. Prints one
+row per run while it runs, then the tables in Markdown. `pairs` plants two causes of different families at once. A full run takes
+the number of plants × --repeat × --seconds: run it on a host that does nothing else.
+"""
+import itertools, json, os, platform, random, statistics, subprocess, sys, tempfile, time
+
+import common
+
+parser = common.flags(__doc__, repeat=20, seconds=60.0)
+parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--list", action="store_true", help="list the plants and end")
+parser.add_argument("--json", help="also write every run to this file")
+parser.add_argument("names", nargs="*", metavar="NAME")
+args = parser.parse_args()
+
+# Causes that every link of this host has; finding them is right everywhere.
+EVERYWHERE = {"thread_wake_up", "cpu_sleep_states", "timer_slack"}
+FOUND = {"proved", "seen", "counted"}
+
+
+def trouble(*flags, listen="tcp://127.0.0.1:0"):
+    return [["lab", "trouble", "--listen", listen, *flags]]
+
+
+def shaped(*flags, kind="tcp"):
+    """A plain echo behind a shaper."""
+    return [*trouble(listen=f"{kind}://127.0.0.1:0"),
+            ["lab", "shaper", "--listen", f"{kind}://127.0.0.1:0", "--to", "{previous}", *flags]]
+
+
+def line(*flags, baud=115200):
+    return [["lab", "uart", "--link", "{directory}/tty", *flags], f"serial://{{directory}}/tty?baud={baud}"]
+
+
+def device_server(*flags, baud=115200):
+    return [["lab", "device-server", "--plug", "--listen", "tcp://127.0.0.1:0", "--line", str(baud), *flags],
+            f"{{previous}}?baud={baud}"]
+
+
+class Plant:
+    """A set-up with its cause, and what the cause costs of the median round trip in ms, where that is known."""
+
+    def __init__(self, name, cause, setup, cost_ms=None, accepted=(), size=64, second=None, cpu=None):
+        self.name, self.cause, self.setup, self.cost_ms, self.size = name, cause, setup, cost_ms, size
+        # The server and what disturbs it share this CPU.
+        self.prefix = ["taskset", "-c", cpu] if cpu else []
+        self.causes = [known for known in (cause, second) if known]
+        self.accepted = EVERYWHERE | set(accepted) | set(self.causes)
+
+
+SPLIT = ["--split-write", "10", "--nagle"]
+# A request arrives at a random time of the period: the median wait is half of it.
+PLANTS = [
+    Plant("split-2", "delayed_ack_nagle", trouble("--split-write", "32", "--nagle"), 43.9),
+    Plant("split-7", "delayed_ack_nagle", trouble(*SPLIT), 43.9),
+    Plant("split-1000", "delayed_ack_nagle", trouble("--split-write", "500", "--nagle"), 43.9, size=1000),
+    Plant("tick-4ms", "remote_clock", trouble("--tick", "4ms"), 2.0),
+    Plant("tick-10ms", "remote_clock", trouble("--tick", "10ms"), 5.0),
+    Plant("tick-20ms-udp", "remote_clock", trouble("--tick", "20ms", listen="udp://127.0.0.1:0"), 10.0),
+    Plant("tick-15.6ms", "remote_clock", trouble("--tick", "15625us"), 7.8),
+    Plant("poll-5ms", "remote_clock", trouble("--poll", "5ms"), 2.5),
+    Plant("poll-20ms", "remote_clock", trouble("--poll", "20ms"), 10.0),
+    Plant("poll-50ms-udp", "remote_clock", trouble("--poll", "50ms", listen="udp://127.0.0.1:0"), 25.0),
+    Plant("poll-20ms-unix", "remote_clock", trouble("--poll", "20ms", listen="unix://{directory}/socket"), 10.0),
+    Plant("slot-1.25ms", "radio_slot", shaped("--slot", "1.25ms", kind="udp"), accepted=["remote_clock"]),
+    Plant("slot-10ms", "radio_slot", shaped("--slot", "10ms"), accepted=["remote_clock"]),
+    Plant("beacon", "wifi_power_save", shaped("--slot", "102.4ms", kind="udp"), accepted=["remote_clock"]),
+    Plant("pause-30ms", "random_pause", trouble("--pause", "30ms@1%")),
+    Plant("pause-100ms", "random_pause", trouble("--pause", "100ms@2%")),
+    Plant("pause-50ms-udp", "random_pause", trouble("--pause", "50ms@2%", listen="udp://127.0.0.1:0")),
+    Plant("stall-50ms", "periodic_pause", trouble("--stall", "50ms@1s")),
+    Plant("stall-100ms", "periodic_pause", trouble("--stall", "100ms@500ms")),
+    Plant("idle-40ms", "idle_server", trouble("--after-idle", "100ms:40ms")),
+    Plant("idle-10ms-udp", "idle_server", trouble("--after-idle", "20ms:10ms", listen="udp://127.0.0.1:0")),
+    Plant("latency-timer", "usb_latency_timer", line("--latency-timer", "16ms"), accepted=["serial_line", "remote_clock"]),
+    Plant("latency-timer-9600", "usb_latency_timer", line("--latency-timer", "16ms", baud=9600),
+          accepted=["serial_line", "remote_clock"], size=10),
+    Plant("uart-fifo", "uart_fifo_timeout", line("--fifo", "14", baud=9600), 4.2, accepted=["serial_line"], size=10),
+    Plant("packing-20ms", "device_server_packing", device_server("--inter-character-timeout", "20ms"), 20.0,
+          accepted=["serial_line"]),
+    Plant("packing-50ms", "device_server_packing", device_server("--inter-character-timeout", "50ms"), 50.0,
+          accepted=["serial_line"]),
+    Plant("gateway-poll", "remote_clock", device_server("--poll", "20ms"),
+          accepted=["serial_line", "device_server_packing"]),
+    Plant("line-9600", "serial_line", line(baud=9600), 66.7),
+    Plant("line-2400", "serial_line", line(baud=2400), 66.7, size=16),
+    Plant("rate-1M", "per_byte_cost", shaped("--rate", "1Mbit/s"), 16.0, size=1000, accepted=["link_rate_reached"]),
+    Plant("hog", "run_queue", trouble("--hog", "1"), accepted=["random_pause"], cpu="1"),
+    Plant("server-delay", "server_time", trouble("--delay", "5ms"), 5.0),
+]
+
+# Two causes of different families at once: the dearer one must come first.
+PAIRS = [
+    Plant(f"pair-{one}-{other}", first, trouble(*flags), second=second)
+    for (one, other, first, second, flags) in [
+        ("split", "tick", "delayed_ack_nagle", "remote_clock", [*SPLIT, "--tick", "10ms"]),
+        ("split", "pause", "delayed_ack_nagle", "random_pause", [*SPLIT, "--pause", "100ms@2%"]),
+        ("split", "stall", "delayed_ack_nagle", "periodic_pause", [*SPLIT, "--stall", "100ms@1s"]),
+        ("split", "idle", "delayed_ack_nagle", "idle_server", [*SPLIT, "--after-idle", "100ms:20ms"]),
+        ("tick", "pause", "remote_clock", "random_pause", ["--tick", "10ms", "--pause", "50ms@2%"]),
+        ("tick", "stall", "remote_clock", "periodic_pause", ["--tick", "10ms", "--stall", "100ms@1s"]),
+        ("poll", "pause", "remote_clock", "random_pause", ["--poll", "20ms", "--pause", "100ms@2%"]),
+        ("poll", "idle", "remote_clock", "idle_server", ["--poll", "20ms", "--after-idle", "100ms:20ms"]),
+    ]
+]
+
+CONTROLS = [
+    Plant("control-tcp", None, trouble()),
+    Plant("control-tcp-1400", None, trouble(), size=1400),
+    Plant("control-udp", None, trouble(listen="udp://127.0.0.1:0")),
+    Plant("control-udp-1400", None, trouble(listen="udp://127.0.0.1:0"), size=1400),
+    Plant("control-unix", None, trouble(listen="unix://{directory}/socket")),
+    Plant("control-seqpacket", None, trouble(listen="unix://{directory}/socket?type=seqpacket")),
+    Plant("control-delay", None, shaped("--delay", "5ms")),
+    Plant("control-jitter", None, shaped("--delay", "5ms", "--jitter", "2ms", kind="udp")),
+    Plant("control-tail", None, shaped("--delay", "5ms", "--tail", "1ms", kind="udp")),
+    Plant("control-spikes", None, shaped("--delay", "5ms", "--spike", "50ms@1%", kind="udp"), accepted=["random_pause"]),
+    Plant("control-line-115200", None, line(), accepted=["serial_line"]),
+    Plant("control-split-without-nagle", None, trouble("--split-write", "10")),
+    Plant("control-mem", None, ["mem://floor"]),
+]
+
+
+class SetUp:
+    """The running parts of a plant; `url` leads to it."""
+
+    def __init__(self, plant, directory):
+        self.parts, self.url = [], None
+        for part in plant.setup:
+            if isinstance(part, str):
+                self.url = part.format(directory=directory, previous=self.url)
+                continue
+            words = [word.format(directory=directory, previous=self.url) for word in part]
+            if words[1] == "uart":
+                self.parts.append(common.Program([args.binary, *words]))
+                wait_for(f"{directory}/tty")
+            else:
+                self.parts.append(common.Server([*plant.prefix, args.binary, *words]))
+                self.url = self.parts[-1].url
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for part in reversed(self.parts):
+            part.stop()
+
+
+def wait_for(path):
+    until = time.monotonic() + 10
+    while not os.path.exists(path):
+        if time.monotonic() > until:
+            raise SystemExit(f"{path} did not appear")
+        time.sleep(0.02)
+
+
+def explain(plant):
+    """The explanation of one run, or the reason why there is none."""
+    with tempfile.TemporaryDirectory() as directory, SetUp(plant, directory) as setup:
+        protocol = [] if setup.url.startswith("mem://") else ["--protocol", "echo"]
+        command = [args.binary, "explain", setup.url, *protocol, "--size", str(plant.size), "--time", f"{args.seconds}s",
+                   "--quiet", "--json", "-"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10 * args.seconds + 60)
+    try:
+        return json.loads(done.stdout)
+    except json.JSONDecodeError:
+        return done.stderr.strip() or f"status {done.returncode} without output"
+
+
+class Outcome:
+    """What one run found, compared with the plant."""
+
+    def __init__(self, plant, explanation):
+        found = [cause for cause in explanation["causes"] if cause["verdict"] in FOUND]
+        self.verdicts = {cause["id"]: cause["verdict"] for cause in found}
+        self.hits = [known for known in plant.causes if known in self.verdicts]
+        self.wrong = [name for name in self.verdicts if name not in plant.accepted]
+        self.wrongly_proved = [name for name in self.wrong if self.verdicts[name] == "proved"]
+        costs = {cause["id"]: cause.get("cost_ns") or 0 for cause in found}
+        planted_costs = {name: cost for name, cost in costs.items() if name in plant.causes}
+        strongest = max(planted_costs, key=planted_costs.get, default=None)
+        listed = [cause["id"] for cause in found if cause["id"] in plant.causes]
+        self.strongest_first = bool(listed) and listed[0] == strongest
+        self.error = self.covered = None
+        cause = next((cause for cause in found if cause["id"] == plant.cause), None)
+        if cause and plant.cost_ms and cause.get("cost_ns") is not None:
+            planted = plant.cost_ms * 1e6
+            self.error = abs(cause["cost_ns"] / planted - 1)
+            interval = cause.get("cost_interval_ns") or {}
+            low, high = interval.get("low"), interval.get("high")
+            self.covered = self.error <= 0.1 or (low is not None and low <= planted <= high)
+
+    def __str__(self):
+        words = [f"{name} {verdict}" for name, verdict in self.verdicts.items()]
+        return ", ".join(words) or "nothing"
+
+
+def percent(part, whole):
+    return f"{100 * part / whole:.0f} %" if whole else "–"
+
+
+def table(plants, outcomes):
+    print("| plant | cause | runs | found | proved | others found | cost within 10 % or its interval |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for plant in plants:
+        runs = outcomes.get(plant.name, [])
+        if not runs:
+            continue
+        hits = sum(len(run.hits) == len(plant.causes) for run in runs)
+        proved = sum(run.verdicts.get(plant.cause) == "proved" for run in runs)
+        others = sorted(set(itertools.chain.from_iterable(run.wrong for run in runs)))
+        priced = [run.covered for run in runs if run.covered is not None]
+        causes = " + ".join(f"`{name}`" for name in plant.causes) or "none"
+        found = percent(hits, len(runs)) if plant.causes else "–"
+        print(f"| {plant.name} | {causes} | {len(runs)} | {found} | {percent(proved, len(runs)) if plant.causes else '–'} | "
+              f"{', '.join(f'`{name}`' for name in others) or '–'} | {percent(sum(priced), len(priced))} |")
+
+
+def summary(outcomes):
+    def runs(plants):
+        return [(plant, run) for plant in plants for run in outcomes.get(plant.name, [])]
+    planted, controls, pairs = runs(PLANTS), runs(CONTROLS), runs(PAIRS)
+    expected = sum(len(plant.causes) for plant, _ in planted)
+    hits = sum(len(run.hits) for _, run in planted)
+    wrong = sum(len(run.wrong) for _, run in planted + controls + pairs)
+    all_hits = hits + sum(len(run.hits) for _, run in pairs)
+    priced = [run.covered for _, run in planted if run.covered is not None]
+    rows = [
+        ("precision (right causes of all that were found)", percent(all_hits, all_hits + wrong), "≥ 95 %"),
+        ("recall (planted causes that were found)", percent(hits, expected), "≥ 90 %"),
+        ("controls with a wrongly proved cause", percent(sum(bool(run.wrongly_proved) for _, run in controls), len(controls)), "≤ 1 %"),
+        ("costs within 10 %, or inside the interval", percent(sum(priced), len(priced)), "≥ 90 %"),
+        ("median error of the cost", f"{100 * statistics.median(errors):.1f} %" if (errors := [run.error for _, run in planted if run.error is not None]) else "–", ""),
+        ("pairs with both causes found", percent(sum(len(run.hits) == 2 for _, run in pairs), len(pairs)), ""),
+        ("pairs with the dearer cause first", percent(sum(run.strongest_first for _, run in pairs), len(pairs)), "≥ 95 %"),
+    ]
+    print("| measure | value | bar |\n| --- | --- | --- |")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+
+
+def main():
+    plants = [plant for plant in PLANTS + PAIRS + CONTROLS
+              if not args.names or any(name in plant.name for name in args.names)]
+    if args.list:
+        for plant in plants:
+            print(f"{plant.name:28} {' + '.join(plant.causes) or 'none'}")
+        return
+    outcomes, failures, documents = {}, [], []
+    order = [plant for plant in plants for _ in range(args.repeat)]
+    random.Random(args.seed).shuffle(order)
+    for number, plant in enumerate(order, 1):
+        explanation = explain(plant)
+        if isinstance(explanation, str):
+            failures.append((plant.name, explanation))
+            print(f"{number}/{len(order)} {plant.name}: failed: {explanation[:200]}", file=sys.stderr)
+            continue
+        outcome = Outcome(plant, explanation)
+        outcomes.setdefault(plant.name, []).append(outcome)
+        documents.append({"plant": plant.name, "explanation": explanation})
+        median = explanation["median_ns"] / 1e6
+        print(f"{number}/{len(order)} {plant.name}: {median:.3f} ms; {outcome}", file=sys.stderr)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(documents, file)
+    print(f"\n{time.strftime('%Y-%m-%d')}, {platform.release()}, {os.cpu_count()} CPUs, {args.repeat} runs of {args.seconds:g} s each.\n")
+    for title, some in (("Plants", PLANTS), ("Two causes", PAIRS), ("Controls", CONTROLS)):
+        if any(plant.name in outcomes for plant in some):
+            print(f"**{title}**\n")
+            table(some, outcomes)
+            print()
+    summary(outcomes)
+    for name, reason in failures:
+        print(f"\n{name} failed: {reason}")
+    if failures:
+        sys.exit(1)
+
+
+main()
