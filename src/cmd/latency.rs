@@ -146,5 +146,6 @@ pub fn run(flags: Flags) -> Result<Status> {
         peer_options,
         ..case
     };
+    let _changes = flags.case.change_devices()?;
     run_spec(spec, &flags.case.plan, expect)
 }

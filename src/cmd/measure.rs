@@ -23,6 +23,7 @@ use linkgauge::verdict;
 use linkgauge::workload::download::ContentSender;
 
 use super::Status;
+use super::device_changes::{ChangeFlags, DeviceChanges};
 use super::help::{ADVANCED, DURATION, OUTPUT, SERVER, TARGET, TRAFFIC};
 use super::ip::IpFlags;
 use super::output::{OutputFlags, finish_all, is_dash};
@@ -83,6 +84,8 @@ pub struct CaseFlags {
     /// Wait by polling, at both ends: shorter round trips, but each end keeps a CPU busy
     #[arg(long, alias = "spin", help_heading = ADVANCED, hide_short_help = true)]
     busy_poll: bool,
+    #[command(flatten)]
+    changes: ChangeFlags,
     /// Socket options at the server, like rcvbuf=64Ki,quickack=1 (linkgauge protocol only)
     ///
     /// Also sndbuf and nodelay. Options of the sockets at this end belong to the URL.
@@ -168,6 +171,11 @@ pub struct PlanFlags {
 }
 
 impl CaseFlags {
+    /// Makes the requested changes of the measured devices, until the result is dropped.
+    pub fn change_devices(&self) -> Result<Option<DeviceChanges>> {
+        self.changes.make(&self.urls)
+    }
+
     /// The case that these flags describe, of one workload.
     pub fn spec(&self, workload: &str) -> Result<CaseSpec> {
         let (warm_up_count, warm_up_time) = match self.warm_up {

@@ -4,6 +4,7 @@ mod ab;
 mod compare;
 mod completions;
 mod demo;
+mod device_changes;
 mod doctor;
 mod download;
 mod explain;
@@ -88,6 +89,9 @@ enum Command {
     Doctor(doctor::Flags),
     Completions(completions::Flags),
     Man(completions::ManFlags),
+    /// Restores what `--allow-change` changed; a measuring command starts it.
+    #[command(hide = true)]
+    RestoreSettings(device_changes::Flags),
 }
 
 /// How a command ended.
@@ -167,6 +171,7 @@ pub fn main() -> ExitCode {
         Command::Export(flags) => export::run(flags),
         Command::Import(flags) => import::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
+        Command::RestoreSettings(flags) => device_changes::run(flags),
         Command::Completions(flags) => completions::run(flags, definition()),
         Command::Man(flags) => {
             completions::write_man_pages(flags, help::with_examples_after(plain_definition()))

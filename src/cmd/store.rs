@@ -85,6 +85,11 @@ fn store_path(given: Option<&Path>) -> Result<Option<PathBuf>> {
     Ok(Some(data.join(DEFAULT_STORE_FILE)))
 }
 
+/// The folder of the saved runs. `None`: runs are not saved.
+pub fn data_folder() -> Result<Option<PathBuf>> {
+    Ok(store_path(None)?.and_then(|path| path.parent().map(Path::to_owned)))
+}
+
 impl StoreFlags {
     /// Opens the store, which must exist.
     pub fn open(&self) -> Result<Store> {

@@ -1,11 +1,13 @@
 //! This machine: the facts for every run document, and the checks of its fitness for measuring.
 //!
-//! Links report their own facts. Nothing here changes the machine: a check names the command that would.
+//! Links report their own facts. Nothing here changes the machine, except `device_settings`
+//! on request: a check names the command that would.
 //!
 //! A missing or malformed file is never an error. Unavailable facts are omitted.
 
 pub mod check;
 pub mod cpu;
+pub mod device_settings;
 pub(crate) mod evidence;
 pub(crate) mod interfaces;
 pub(crate) mod load;

@@ -6,6 +6,7 @@ mod cases;
 mod cli;
 mod commands;
 mod contract;
+mod device_changes;
 mod device_server;
 mod documents;
 mod download;

@@ -1,0 +1,142 @@
+//! Settings of devices that change while a command measures. A child process restores them when this one ends, for
+//! whatever reason, and at the latest after a time; `restore-settings` is that process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::host::device_settings::{self, DeviceSetting, RestoreDuty};
+use linkgauge::units::Span;
+
+use super::Status;
+use super::help::ADVANCED;
+use super::output::print_message;
+use super::signals::protected_interrupt_flag;
+use super::store::data_folder;
+
+/// Flags of commands that may change settings of the devices that they measure.
+#[derive(Args, Clone, Default)]
+pub struct ChangeFlags {
+    /// Change a setting of the serial port while measuring: latency_timer=1 or rx_trig_bytes=1 (root) [list]
+    ///
+    /// The earlier value is restored at the end, also after a crash: by a child process, or by the next start.
+    #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "NAME=VALUE", value_delimiter = ',')]
+    allow_change: Vec<String>,
+    /// Root of the file system with the settings
+    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
+    settings_root: PathBuf,
+}
+
+impl ChangeFlags {
+    /// Makes the changes; dropping them restores what was before. Also restores what a killed process left.
+    pub fn make(&self, urls: &[Endpoint]) -> Result<Option<DeviceChanges>> {
+        if self.allow_change.is_empty() {
+            return Ok(None);
+        }
+        let Some(folder) = data_folder()? else {
+            bail!("--allow-change needs a folder for its journal: set HOME or LINKGAUGE_STORE");
+        };
+        restore_leftovers(&folder);
+        let mut settings = Vec::new();
+        for url in urls {
+            for text in &self.allow_change {
+                let device = Path::new(url.address());
+                settings.push(device_settings::setting_of_port(&self.settings_root, device, text)?);
+            }
+        }
+        DeviceChanges::make(&folder, &settings).map(Some)
+    }
+}
+
+/// Restores what killed processes have left in this folder.
+fn restore_leftovers(folder: &Path) {
+    match device_settings::restore_leftovers(folder) {
+        Ok(0) => {}
+        Ok(_) => print_message("restored device settings that an earlier measurement could not restore"),
+        Err(error) => {
+            print_message(format!("device settings of an earlier measurement were not restored: {error}"))
+        }
+    }
+}
+
+/// Changed settings of devices, until this is dropped.
+pub struct DeviceChanges {
+    restorer: Child,
+}
+
+/// Longer than any measurement: a restorer that outlives its parent without an end of the pipe is a defect.
+const RESTORE_TIMEOUT: &str = "24h";
+
+impl DeviceChanges {
+    /// Writes a journal into `folder`, starts the restorer, and changes the settings.
+    pub fn make(folder: &Path, settings: &[DeviceSetting]) -> Result<DeviceChanges> {
+        let journal = device_settings::write_journal(folder, settings)?;
+        let program = std::env::current_exe().context("this program does not find itself")?;
+        let mut restorer = Command::new(program)
+            .args(["restore-settings", "--time", RESTORE_TIMEOUT, "--journal"])
+            .arg(&journal)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C in the terminal is for this program alone.
+            .process_group(0)
+            .spawn()
+            .context("the process that restores device settings does not start")?;
+        let mut line = String::new();
+        let ready = restorer.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
+        let changes = DeviceChanges { restorer };
+        if !matches!(ready, Some(Ok(length)) if length > 0) {
+            bail!("the process that restores device settings does not start: nothing was changed");
+        }
+        device_settings::apply(settings)?;
+        Ok(changes)
+    }
+}
+
+impl Drop for DeviceChanges {
+    fn drop(&mut self) {
+        // The end of its input is the order to restore.
+        drop(self.restorer.stdin.take());
+        let _ = self.restorer.wait();
+    }
+}
+
+/// Restore device settings when standard input ends
+#[derive(Args)]
+pub struct Flags {
+    /// The journal with the earlier values
+    #[arg(long, value_name = "FILE")]
+    journal: PathBuf,
+    /// Restore after this time at the latest
+    #[arg(long, value_name = "TIME")]
+    time: Span,
+}
+
+pub fn run(flags: Flags) -> Result<Status> {
+    // No signal ends it before it has restored.
+    let _ = protected_interrupt_flag()?;
+    let Some(duty) = RestoreDuty::take(&flags.journal)? else {
+        bail!("{}: another process restores these settings", flags.journal.display());
+    };
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "ready").and_then(|()| stdout.flush()).context("standard output")?;
+    wait_for_end_of_input(flags.time.0);
+    duty.restore()?;
+    Ok(Status::Complete)
+}
+
+/// Waits until standard input ends, at most this long.
+fn wait_for_end_of_input(longest: Duration) {
+    let (ended, end) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        // A failed read counts as the end.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        drop(ended);
+    });
+    let _ = end.recv_timeout(longest);
+}
