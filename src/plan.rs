@@ -73,6 +73,8 @@ pub struct Case {
     pub probe_per_second: Option<f64>,
     /// Length of one interval of the time series.
     pub series_interval: Duration,
+    /// Time between two progress events.
+    pub progress_interval: Duration,
     /// Limits for the shares of late requests.
     pub late_limits: Vec<Duration>,
     /// Limits that the figures must meet.
@@ -399,7 +401,8 @@ impl CaseSpec {
                 Some(ProbeSpec::Switch(false)) => None,
                 Some(ProbeSpec::Rate(rate)) => Some(rate.0),
             },
-            series_interval: self.series_interval()?,
+            series_interval: self.interval_or(DEFAULT_SERIES_INTERVAL)?,
+            progress_interval: self.interval_or(DEFAULT_PROGRESS_INTERVAL)?,
             late_limits: match &self.late {
                 Some(late) => late.iter().map(|span| span.0).collect(),
                 None => default_late_limits(pacing),
@@ -415,6 +418,8 @@ fn nanoseconds(span: Option<Span>) -> Option<u64> {
 
 /// Shortest interval of the time series.
 const MIN_SERIES_INTERVAL: Duration = Duration::from_millis(1);
+const DEFAULT_SERIES_INTERVAL: Duration = Duration::from_millis(100);
+const DEFAULT_PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The values of a case, each checked by itself.
 impl CaseSpec {
@@ -457,8 +462,8 @@ impl CaseSpec {
         }
     }
 
-    fn series_interval(&self) -> Result<Duration, String> {
-        match self.interval.map_or(Duration::from_secs(1), |span| span.0) {
+    fn interval_or(&self, default: Duration) -> Result<Duration, String> {
+        match self.interval.map_or(default, |span| span.0) {
             interval if interval < MIN_SERIES_INTERVAL => Err(format!(
                 "an interval of {} is too short for a time series: use 1ms or more",
                 format_duration(interval)

@@ -41,6 +41,9 @@ pub const SPLIT_FACT: &str = "split_into";
 /// Requested setting: why a measurement was not split into repetitions.
 pub const ONE_REPETITION_FACT: &str = "one_repetition_because";
 
+/// Effective setting: segments that the local system sent again, in all repetitions.
+pub const RETRANSMITS_FACT: &str = "retransmitted_segments";
+
 /// The schema of the documents that this version writes.
 pub const SCHEMA: &str = "linkgauge.run.v1";
 
@@ -123,6 +126,9 @@ pub struct CaseResult {
     /// Time series, one entry for each interval.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub series: Vec<SeriesEntry>,
+    /// Time series of the probe, on the same time axis.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub under_load_series: Vec<SeriesEntry>,
     /// CPU time of the threads that moved the payload.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<CpuUse>,
@@ -246,6 +252,9 @@ pub struct SeriesEntry {
     pub bytes: u64,
     /// Messages found lost in this interval.
     pub lost: u64,
+    /// Fastest round trip.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency_min_ns: Option<u64>,
     /// Mean round trip.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_mean_ns: Option<f64>,

@@ -78,7 +78,7 @@ pub struct CaseFlags {
     /// Further examples: 'loss = 0', 'rate > 99 %'. docs/plan.md lists the metrics.
     #[arg(long, help_heading = OUTPUT, value_name = "THRESHOLD", value_delimiter = ',')]
     threshold: Vec<Threshold>,
-    /// Length of an entry of the time series, and time between progress events [default: 1s]
+    /// Length of an entry of the time series, and time between progress events [default: 100ms and 1s]
     #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "TIME")]
     interval: Option<Span>,
     /// Wait by polling, at both ends: shorter round trips, but each end keeps a CPU busy

@@ -350,6 +350,7 @@ fn series_entry(sum: &PacketSum) -> SeriesEntry {
         bytes: sum.bytes,
         lost: sum.lost_packets(),
         latency_mean_ns: None,
+        latency_min_ns: None,
         latency_max_ns: None,
     }
 }

@@ -205,6 +205,7 @@ fn base_case(
         fairness: None,
         port_latency_ratio: None,
         series: Vec::new(),
+        under_load_series: Vec::new(),
         cpu: None,
         requested,
         effective: Map::new(),

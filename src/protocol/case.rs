@@ -64,6 +64,8 @@ pub struct ReadyCase {
     pub probe_per_second: Option<f64>,
     /// Length of one interval of the time series.
     pub series_interval: Duration,
+    /// Time between two progress events.
+    pub progress_interval: Duration,
     /// Limits for the shares of late requests.
     pub late_limits: Vec<Duration>,
     /// Limits that the figures must meet.

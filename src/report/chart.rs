@@ -3,10 +3,12 @@
 //! `svg` draws them. Charts compute no statistics: every point is in the run document.
 
 mod axes;
-mod density;
+mod distribution;
+mod late;
 pub mod overlay;
 mod percentile;
 mod ports;
+mod repetitions;
 mod study;
 mod sweep;
 mod time_series;
@@ -16,46 +18,61 @@ use super::svg::{Axis, ChartSeries, DRAWING_SIZE, LegendEntry, draw_svg};
 use super::wording::plural;
 use crate::run::{CaseResult, Run, StudyTable};
 
-/// A finished chart. `svg` is trusted; every other text is not.
+/// A finished chart: one or more panels on one horizontal axis. `svg` is trusted; every other text is not.
 pub struct Chart {
     pub title: String,
     pub caption: String,
-    /// Text alternative for screen readers.
-    pub label: String,
     pub x: Axis,
-    pub y: Axis,
+    pub panels: Vec<Panel>,
     /// Empty if the chart needs none.
     pub legend: Vec<LegendEntry>,
+}
+
+/// A drawing with its own vertical axis.
+pub struct Panel {
+    /// Text alternative for screen readers.
+    pub label: String,
+    pub y: Axis,
     pub svg: String,
     /// Height of the drawing.
     pub height: u32,
 }
 
+/// Fewer cases need no chart that compares them.
+const MIN_CHARTED_CASES: usize = 3;
+
 /// A screen cannot show more steps of a curve.
 const MAX_CURVE_POINTS: usize = 360;
 
+/// Height of each of several panels, in drawing units.
+const PANEL_HEIGHT: u32 = 210;
 /// In drawing units.
 const TICK_LABEL_HEIGHT: u32 = 22;
 
 /// Charts of one case.
 pub fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
     let kinds = [
+        time_series::case_chart,
+        distribution::case_chart,
         percentile::case_chart,
-        density::case_chart,
+        repetitions::case_chart,
         ports::case_chart,
-        time_series::latency_chart,
-        time_series::rate_chart,
+        late::case_chart,
     ];
     kinds.into_iter().filter_map(|kind| kind(run, case)).collect()
 }
 
-/// Charts that show all cases of a workload.
+/// Charts that show all cases of a workload. A table of few rows is easier to read than a chart of its figures.
 pub fn workload_charts(run: &Run, workload: &str) -> Vec<Chart> {
+    let over_time = time_series::workload_chart(run, workload);
+    if run.cases.iter().filter(|case| case.workload == workload).count() < MIN_CHARTED_CASES {
+        return over_time.into_iter().collect();
+    }
     let charts = match presentation(workload).main_figure {
         MainFigure::RoundTrip => vec![percentile::side_by_side_chart(run)],
         MainFigure::Rate => vec![sweep::size_chart(run, workload), sweep::line_rate_chart(run, workload)],
     };
-    charts.into_iter().flatten().collect()
+    over_time.into_iter().chain(charts.into_iter().flatten()).collect()
 }
 
 /// The chart of a study table.
@@ -63,30 +80,41 @@ pub fn study_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
     study::table_chart(run, table)
 }
 
-/// `of` follows the title in the text alternative. The caption is printed next to the chart.
-fn build_chart(
-    title: &str,
-    of: &str,
-    caption: String,
-    [x, y]: [&Axis; 2],
-    series: Vec<ChartSeries>,
-) -> Option<Chart> {
-    // Prevents overlapping labels on the vertical axis.
-    let height = DRAWING_SIZE.1.max(TICK_LABEL_HEIGHT * y.ticks.len() as u32);
-    let svg = draw_svg(x, y, &series, height)?;
-    let curves = plural(series.len(), "curve");
-    let label = format!("{title}{of}: {curves}, {} against {}", y.label, x.label);
-    let legend = ChartSeries::legend(&series);
-    Some(Chart {
-        title: title.to_owned(),
-        caption,
-        label,
-        x: x.clone(),
-        y: y.clone(),
-        legend: if legend.len() > 1 { legend } else { Vec::new() },
-        svg,
-        height,
-    })
+/// The texts of a chart.
+pub struct ChartText<'a> {
+    pub title: &'a str,
+    /// Follows the title in the text alternative.
+    pub of: &'a str,
+    /// Printed next to the chart.
+    pub caption: String,
+}
+
+/// A chart with one panel.
+fn build_chart(text: ChartText, x: &Axis, y: Axis, series: Vec<ChartSeries>) -> Option<Chart> {
+    build_panels(text, x, vec![(y, series)])
+}
+
+/// A chart with a panel for each vertical axis. Panels without data are omitted.
+fn build_panels(text: ChartText, x: &Axis, panels: Vec<(Axis, Vec<ChartSeries>)>) -> Option<Chart> {
+    let ChartText { title, of, caption } = text;
+    let all: Vec<ChartSeries> = panels.iter().flat_map(|(_, series)| series).cloned().collect();
+    let usual = if panels.len() > 1 { PANEL_HEIGHT } else { DRAWING_SIZE.1 };
+    let panel = |(y, series): (Axis, Vec<ChartSeries>)| {
+        // Prevents overlapping labels on the vertical axis.
+        let height = usual.max(TICK_LABEL_HEIGHT * y.ticks.len() as u32);
+        let svg = draw_svg(x, &y, &series, height)?;
+        let curves = plural(series.len(), "curve");
+        let label = format!("{title}{of}: {curves}, {} against {}", y.label, x.label);
+        Some(Panel { label, y, svg, height })
+    };
+    let panels: Vec<Panel> = panels.into_iter().filter_map(panel).collect();
+    if panels.is_empty() {
+        return None;
+    }
+    // A single nameless curve needs no legend.
+    let legend = ChartSeries::legend(&all);
+    let legend = if legend.len() > 1 { legend } else { Vec::new() };
+    Some(Chart { title: title.to_owned(), caption, x: x.clone(), panels, legend })
 }
 
 #[cfg(test)]
@@ -101,23 +129,31 @@ mod tests {
     #[test]
     fn charts_of_a_workload_show_its_own_cases() {
         let mut run = sample_runs::full();
-        run.cases.extend(sample_runs::download().cases);
+        let downloads = sample_runs::download().cases;
+        run.cases.push(CaseResult { message_bytes: 100, ..downloads[0].clone() });
+        run.cases.extend(downloads);
         let shown = |workload: &str| {
             let charts = workload_charts(&run, workload).into_iter();
-            charts.map(|chart| format!("{}: to {}", chart.label, chart.y.high)).collect::<Vec<_>>().join("\n")
+            charts
+                .map(|chart| format!("{}: to {}", chart.panels[0].label, chart.panels[0].y.high))
+                .collect::<Vec<_>>()
+                .join("\n")
         };
-        insta::assert_snapshot!(shown("throughput"), @"Rate by message size: 2 curves, delivered payload against message size (log scale): to 42952000000");
+        insta::assert_snapshot!(shown("throughput"), @r"
+        Rate and round-trip time over time: 4 curves, delivered payload against time since the start (s): to 47247200000
+        Rate by message size: 2 curves, delivered payload against message size (log scale): to 42952000000
+        ");
         insta::assert_snapshot!(shown("download"), @"Rate by message size: 1 curve, delivered payload against message size (log scale): to 5128.24");
     }
 
     #[test]
-    fn rates_of_a_sender_are_no_delivered_ones() {
+    fn the_rate_of_a_sender_is_not_the_delivered_rate() {
         let run = sample_runs::full();
         for (direction, label) in
             [(Direction::Send, "sent payload"), (Direction::Receive, "delivered payload")]
         {
             let case = CaseResult { direction, ..run.cases[3].clone() };
-            assert_eq!(time_series::rate_chart(&run, &case).unwrap().y.label, label);
+            assert_eq!(time_series::case_chart(&run, &case).unwrap().panels[0].y.label, label);
         }
     }
 
@@ -146,6 +182,7 @@ mod tests {
                 })
                 .collect();
             run.cases[0].series = entries.clone();
+            run.cases[3].under_load_series = entries.clone();
             for (case, (bytes, rate, line)) in run.cases[3..].iter_mut().zip(rates) {
                 (case.message_bytes, case.figures.delivery.throughput_bps) = (bytes, Some(rate));
                 case.series = entries.clone();
@@ -154,7 +191,9 @@ mod tests {
             }
             let charts = run.cases.iter().flat_map(|case| case_charts(&run, case));
             for chart in charts.chain(workload_charts(&run, "latency")).chain(workload_charts(&run, "throughput")) {
-                prop_assert!(!chart.svg.contains("NaN") && chart.svg.len() < 1 << 20);
+                for panel in chart.panels {
+                    prop_assert!(!panel.svg.contains("NaN") && panel.svg.len() < 1 << 20);
+                }
             }
         }
     }

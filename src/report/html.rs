@@ -23,7 +23,7 @@ use super::wording::{
     self, ABSENT, FIT_NOTE, LOST_TEXT, format_date, format_loss, format_percent, format_percentile,
     format_share, local_host, measured_text, plural, printable, wait_mode,
 };
-use super::{ReportOptions, study};
+use super::{ReportOptions, overview, study};
 use crate::explain::DeclaredFacts;
 use crate::explain::size::{self, SizeFit};
 use crate::plan::WaitMode;
@@ -38,9 +38,6 @@ pub use parts::{chart_contexts, fit_texts, keep_units_together};
 
 /// With more cases than this, the page has no sentence per case and folds their details.
 const MAX_UNFOLDED_CASES: usize = 12;
-
-/// With fewer cases of a workload, the page has no chart that compares them.
-const MIN_CHARTED_CASES: usize = 3;
 
 /// The templates by name. The suffix of the name enables escaping.
 const TEMPLATES: [(&str, &str); 5] = [
@@ -96,13 +93,17 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
     let client = fact_contexts(&run.environment.client);
     let server = fact_contexts(&run.environment.server);
     let title = presentation::run_title(run);
+    let (overview, key_figures) = first_tables(run);
+    let answer = overview.as_ref().map(|_| overview::answer(run));
     let fits = size::fit_run(run, &DeclaredFacts::default());
     render_template(
         "page.html",
         context! {
             many => run.cases.len() > MAX_UNFOLDED_CASES,
             title => title.clone(),
-            answer => keep_units_together(&presentation::run_answer(run)),
+            answer => keep_units_together(&answer.unwrap_or_else(|| presentation::run_answer(run))),
+            sections => section_contexts(run, overview.is_some()),
+            overview => overview, key_figures => key_figures.into_iter().collect::<Vec<_>>(),
             tool => run.tool.clone(),
             id => run.id.clone(),
             schema => run.schema.clone(),
@@ -201,7 +202,6 @@ pub fn warning_contexts(warnings: &[Warning]) -> Vec<Value> {
     warnings.iter().map(value).collect()
 }
 
-/// The context for the template.
 /// Width of the bars of a table, from the left edge, in drawing units.
 const BAR_WIDTH: f64 = 120.0;
 
@@ -233,24 +233,59 @@ fn bar_spans(run: &Run, table: &ReportTable) -> Vec<Option<(f64, f64)>> {
     spans.into_iter().map(|span| span.map(|(low, high)| (place(low), place(high)))).collect()
 }
 
-/// All tables. The first table of a workload carries its charts.
+/// All tables. The first table of a workload carries its charts. A single case has its key figures instead.
 fn table_contexts(run: &Run, fits: &[SizeFit]) -> Vec<Value> {
+    if run.cases.len() == 1 && run.paper.is_none() {
+        return Vec::new();
+    }
     let mut charted: Vec<String> = Vec::new();
     let one = |one: ReportTable| {
-        // A table of few rows is easier to read than its chart.
-        let cases = run.cases.iter().filter(|case| case.workload == one.workload).count();
-        let first = cases >= MIN_CHARTED_CASES && !charted.contains(&one.workload);
+        let first = !charted.contains(&one.workload);
         charted.push(one.workload.clone());
         table_context(run, one, first, fits)
     };
     build_tables(run).into_iter().map(one).collect()
 }
 
+/// Rows of cells, header first.
+type SmallTable = Vec<Vec<String>>;
+
+/// The small tables above the notes: an overview of many links, or the figures of a single case.
+fn first_tables(run: &Run) -> (Option<SmallTable>, Option<SmallTable>) {
+    match run.cases.as_slice() {
+        _ if run.paper.is_some() => (None, None),
+        cases if cases.len() == 1 || presentation::differ_in_direction(cases) => {
+            (None, Some(presentation::filled_figure_table(cases)).filter(|table| table[0].len() > 1))
+        }
+        _ => (overview::page_table(run), None),
+    }
+}
+
+/// Links to the parts of the page, in their order.
+fn section_contexts(run: &Run, has_overview: bool) -> Vec<Value> {
+    let mut sections: Vec<(String, String)> = Vec::new();
+    let mut add = |is_there: bool, id: &str, name: &str| {
+        sections.extend(is_there.then(|| (id.to_owned(), name.to_owned())));
+    };
+    add(has_overview, "overview", "Overview");
+    add(run.paper.is_some(), "study", "Published beside measured");
+    if run.cases.len() > 1 || run.paper.is_some() {
+        build_tables(run).iter().for_each(|table| add(true, &table_id(table), &table.title()));
+    }
+    add(run.cases.len() > 1, "cases", &format!("Cases ({})", run.cases.len()));
+    add(!run.environment.client.is_empty(), "environment", "Environment");
+    sections.into_iter().map(|(id, name)| context! { id, name }).collect()
+}
+
+fn table_id(table: &ReportTable) -> String {
+    table.title().to_lowercase().replace(' ', "-")
+}
+
 fn table_context(run: &Run, mut table: ReportTable, with_charts: bool, fits: &[SizeFit]) -> Value {
     let latency = presentation::presentation(&table.workload).main_figure == MainFigure::RoundTrip;
     let bars = bar_spans(run, &table);
     let barred = bars.iter().any(Option::is_some);
-    let (title, common) = (table.title(), table.take_common_values().join(", "));
+    let (title, id, common) = (table.title(), table_id(&table), table.take_common_values().join(", "));
     let numbers: Vec<usize> = table.rows.iter().map(|row| row.case).collect();
     let fits = fit_texts(fits, &numbers);
     let columns: Vec<Value> = table
@@ -280,7 +315,7 @@ fn table_context(run: &Run, mut table: ReportTable, with_charts: bool, fits: &[S
     let charts =
         if with_charts { chart_contexts(chart::workload_charts(run, &table.workload)) } else { Vec::new() };
     context! {
-        title => title, common => common, columns => columns, rows => rows, charts => charts, fits => fits,
+        title => title, id => id, common => common, columns => columns, rows => rows, charts => charts, fits => fits,
         barred => barred, bar => if latency { "p50 – p99, log" } else { "rate, log" },
     }
 }
@@ -413,15 +448,17 @@ mod tests {
         assert!(page.matches("<script").count() == 1 && !page.contains(sample_runs::HOSTILE_SCRIPT));
         let line = page.lines().find(|line| line.starts_with("<h1>")).unwrap();
         insta::assert_snapshot!(line.replace('\u{1b}', "ESC"), @"<h1>&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;ESC[2J&quot;&#x27;&amp;</h1>");
-        let label = page.lines().find(|line| line.contains("aria-label=\"Rate over time")).unwrap();
-        insta::assert_snapshot!(label.replace('\u{1b}', "ESC"), @r#"<svg class="chart" role="img" aria-label="Rate over time of &lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;ESC[2J&quot;&#x27;&amp;: 1 curve, delivered payload against time since the start (s)" viewBox="0 0 720 290" data-x="0 18446744000 linear s" data-y="0 153476910000000000000000000000 linear bit/s">"#);
+        let label = page.lines().find(|line| line.contains("over time of &lt;")).unwrap();
+        let label = label.split(" viewBox").next().unwrap().replace('\u{1b}', "ESC");
+        insta::assert_snapshot!(label, @r#"<svg class="chart" role="img" aria-label="Rate and round-trip time over time of &lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;ESC[2J&quot;&#x27;&amp;: 1 curve, delivered payload against time since the start (s)""#);
     }
 
     #[test]
     fn page_is_self_contained() {
         let page = render_page(&sample_runs::full()).unwrap();
         for outside in ["http://", "https://", "src=", "@import", "url(", "<link"] {
-            assert!(!page.contains(outside), "{outside}");
+            // A clip path is part of the page.
+            assert!(!page.replace("url(#", "").contains(outside), "{outside}");
         }
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
     }
@@ -435,26 +472,28 @@ mod tests {
         };
         insta::assert_snapshot!(titles(&sample_runs::full()).join("\n"), @r"
         Round-trip times side by side
+        Rate and round-trip time over time
         Rate by message size
+        Distribution of round-trip times
         Round-trip time by percentile
-        How round-trip times are spread
+        Repetition by repetition
+        Distribution of round-trip times
         Round-trip time by percentile
-        How round-trip times are spread
         Port by port
+        Distribution of round-trip times
         Round-trip time by percentile
-        How round-trip times are spread
-        Round-trip time under load
-        How round-trip times under load are spread
-        Rate over time
-        Round-trip time under load
-        How round-trip times under load are spread
-        Rate over time
-        Round-trip time under load
-        How round-trip times under load are spread
-        Rate over time
-        Round-trip time under load
-        How round-trip times under load are spread
-        Rate over time
+        Rate and round-trip time over time
+        Distribution of round-trip times under load
+        Round-trip time under load by percentile
+        Rate and round-trip time over time
+        Distribution of round-trip times under load
+        Round-trip time under load by percentile
+        Rate and round-trip time over time
+        Distribution of round-trip times under load
+        Round-trip time under load by percentile
+        Rate and round-trip time over time
+        Distribution of round-trip times under load
+        Round-trip time under load by percentile
         ");
         assert!(titles(&sample_runs::minimal()).is_empty());
     }

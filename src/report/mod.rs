@@ -20,6 +20,7 @@ mod junit;
 mod layout;
 mod netio;
 mod overlay;
+mod overview;
 mod presentation;
 mod sparkline;
 mod study;

@@ -1,7 +1,8 @@
 //! How reports show each workload: its columns, sentence, figures and charts. One entry per workload.
 
 use super::column::TableColumn;
-use super::wording::{format_context, format_elapsed, link_and_target, printable};
+use super::wording::{ABSENT, format_context, format_elapsed, link_and_target, printable, wait_mode};
+use crate::plan::Direction;
 use crate::run::{CaseResult, Run};
 
 mod download;
@@ -75,8 +76,12 @@ pub fn run_title(run: &Run) -> String {
             names.sort_unstable();
             names.dedup();
             let (link, target) = link_and_target(&cases[0]);
-            let more =
-                if cases.len() > 1 { format!(" and more ({} cases)", cases.len()) } else { String::new() };
+            let is_same = |case: &CaseResult| link_and_target(case) == (link.clone(), target.clone());
+            let more = match cases.len() {
+                1 => String::new(),
+                count if cases.iter().all(is_same) => format!(" ({count} cases)"),
+                count => format!(" and more ({count} cases)"),
+            };
             format!("{link} {} to {target}{more}", printable(&names.join(" and "))).trim_start().to_owned()
         }
     };
@@ -96,6 +101,45 @@ fn case_answer(case: &CaseResult) -> String {
     format!("{}: {}{stopped}", subject.trim_start(), (shown.answer)(case))
 }
 
+/// True for several cases of throughput that differ only in their direction, each with one.
+pub fn differ_in_direction(cases: &[CaseResult]) -> bool {
+    let setup = |case: &CaseResult| {
+        let CaseResult { endpoint, protocol, workload, message_bytes, ports, parallel, .. } = case;
+        (
+            endpoint.clone(),
+            protocol.clone(),
+            workload.clone(),
+            *message_bytes,
+            *ports,
+            *parallel,
+            wait_mode(case),
+        )
+    };
+    let is_repeated =
+        |index: usize| cases[..index].iter().any(|case| case.direction == cases[index].direction);
+    cases.len() > 1
+        && presentation(&cases[0].workload).has_direction
+        && cases.iter().all(|case| setup(case) == setup(&cases[0]))
+        && !(0..cases.len()).any(is_repeated)
+}
+
+/// The figures of a case, or of cases that differ only in their direction, without empty columns, header first.
+pub fn filled_figure_table(cases: &[CaseResult]) -> Vec<Vec<String>> {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for case in cases {
+        let mut table = (presentation(&case.workload).figure_table)(case);
+        if cases.len() > 1 && case.direction == Direction::Both {
+            table[1..].iter_mut().for_each(|row| row[0] = format!("both: {}", row[0]));
+        }
+        rows.extend(table.drain(usize::from(!rows.is_empty())..));
+    }
+    let is_filled = |column: &usize| {
+        *column == 0 || rows[1..].iter().any(|row| !["", ABSENT].contains(&row[*column].as_str()))
+    };
+    let columns: Vec<usize> = (0..rows[0].len()).filter(is_filled).collect();
+    rows.iter().map(|row| columns.iter().map(|&column| row[column].clone()).collect()).collect()
+}
+
 /// The answer of a run in one sentence.
 pub fn run_answer(run: &Run) -> String {
     match run.cases.as_slice() {
@@ -105,6 +149,12 @@ pub fn run_answer(run: &Run) -> String {
             case_answer(case),
             format_context(run, case, presentation(&case.workload).counted)
         ),
+        cases if differ_in_direction(cases) => {
+            let (link, target) = link_and_target(&cases[0]);
+            let answer = throughput::directions_answer(cases);
+            let subject = format!("{link} to {target}");
+            format!("{}: {answer}. {}", subject.trim_start(), format_elapsed(run)).trim_end().to_owned()
+        }
         cases => {
             let mut workloads: Vec<&str> = cases.iter().map(|case| case.workload.as_str()).collect();
             let mut seen = Vec::new();

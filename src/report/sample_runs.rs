@@ -132,6 +132,7 @@ fn case(
         port_latency_ratio: None,
         under_load: None,
         series: Vec::new(),
+        under_load_series: Vec::new(),
         cpu: None,
         requested: Map::new(),
         effective: Map::new(),
@@ -337,10 +338,13 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
             messages: 100,
             bytes: (rate / 8.0 * (1.0 + 0.05 * ((second * 7 % 5) as f64 - 2.0))) as u64,
             lost: 0,
+            latency_min_ns: Some(290_000),
             latency_mean_ns: Some(310_000.0),
             latency_max_ns: Some(910_000),
         })
         .collect();
+    case.under_load_series =
+        case.series.iter().map(|entry| SeriesEntry { bytes: 140, messages: 10, ..entry.clone() }).collect();
     case
 }
 

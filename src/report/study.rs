@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn page_follows_the_arrangement_of_the_study() {
         let page = write_text("html", &ReportOptions::default());
-        let (_, section) = page.split_once("<section class=\"paper\">").unwrap();
+        let (_, section) = page.split_once("<section class=\"paper\" id=\"study\">").unwrap();
         let (section, _) = section.split_once("</section>").unwrap();
         // Charts have their own tests.
         let charts = section

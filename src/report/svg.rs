@@ -1,32 +1,24 @@
 //! Draws a line chart as SVG with CSS classes for colours, so that the page's style sheet sets them.
 //!
-//! `chart` chooses the contents. Values are already scaled: this file has no logarithms.
+//! `chart` chooses the contents. Values are already scaled: this file has no logarithms. The page's script reads the
+//! values back from the coordinates, so these have more digits than a screen shows.
 
-use std::ops::Range;
-
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
-use plotters::prelude::*;
+use std::fmt::Write as _;
 
 /// Width and usual height in SVG units. The page scales the drawing to its width.
 pub const DRAWING_SIZE: (u32, u32) = (720, 290);
-/// Margins around the plot area for tick labels and overhang. `page.html` has the same values.
-const MARGINS: Margins = Margins { top: 10, right: 40, bottom: 30, left: 104 };
+/// Margins around the plot area for tick labels and overhang. `page.js` has the same values.
+const MARGINS: Margins = Margins { top: 10.0, right: 40.0, bottom: 30.0, left: 104.0 };
 
 struct Margins {
-    top: u32,
-    right: u32,
-    bottom: u32,
-    left: u32,
+    top: f64,
+    right: f64,
+    bottom: f64,
+    left: f64,
 }
-const FONT: &str = "sans-serif";
-const FONT_SIZE: i32 = 15;
+
 /// Further series reuse the colours.
 pub const COLOUR_COUNT: usize = 8;
-
-/// Placeholders that [`colours_to_classes`] turns into classes. Any distinct colours would work.
-const TEXT_PLACEHOLDER: RGBColor = RGBColor(1, 0, 0);
-const AXIS_PLACEHOLDER: RGBColor = RGBColor(2, 0, 0);
-const GRID_PLACEHOLDER: RGBColor = RGBColor(3, 0, 0);
 
 #[derive(Clone)]
 pub struct Axis {
@@ -40,28 +32,13 @@ pub struct Axis {
     pub script_scale: String,
 }
 
-impl Ranged for Axis {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let share = ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
-        limit.0 + (f64::from(limit.1 - limit.0) * share).round() as i32
+impl Axis {
+    fn share(&self, value: f64) -> f64 {
+        ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
-    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        self.ticks.iter().map(|(at, _)| *at).collect()
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.low..self.high
-    }
-}
-
-impl ValueFormatter<f64> for Axis {
-    fn format_ext(&self, value: &f64) -> String {
-        let tick = self.ticks.iter().find(|(at, _)| at == value);
-        tick.map(|(_, name)| name.clone()).unwrap_or_default()
+    fn is_drawable(&self) -> bool {
+        self.low.is_finite() && self.high.is_finite() && self.low < self.high
     }
 }
 
@@ -76,7 +53,7 @@ pub enum SeriesKind {
     Published,
     /// A theoretical limit.
     Limit,
-    /// The time of an event.
+    /// The times of events, as ticks at the upper edge.
     Event,
 }
 
@@ -92,6 +69,12 @@ pub struct LegendEntry {
     pub mark_style: &'static str,
 }
 
+/// A range beside a curve at one position: low and high.
+pub type RangeAt = (f64, f64, f64);
+
+/// A box plot at one position: whiskers, box and the line in the box, lowest value first.
+pub type BoxAt = (f64, [f64; 5]);
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChartSeries {
     pub label: String,
@@ -103,6 +86,9 @@ pub struct ChartSeries {
     pub dots: Vec<(f64, f64)>,
     /// Points marked with a ring.
     pub rings: Vec<(f64, f64)>,
+    /// A shaded range.
+    pub band: Vec<RangeAt>,
+    pub boxes: Vec<BoxAt>,
 }
 
 impl ChartSeries {
@@ -114,7 +100,28 @@ impl ChartSeries {
             points,
             dots: vec![],
             rings: vec![],
+            band: vec![],
+            boxes: vec![],
         }
+    }
+
+    /// Ticks at the upper edge of a chart.
+    pub fn events(label: &str, dots: Vec<(f64, f64)>) -> ChartSeries {
+        ChartSeries { kind: SeriesKind::Event, dots, ..ChartSeries::curve(label, vec![]) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.points.is_empty() && self.dots.is_empty() && self.rings.is_empty() && self.boxes.is_empty()
+    }
+
+    /// All values on the vertical axis.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut f64> {
+        let points = self.points.iter_mut().chain(&mut self.dots).chain(&mut self.rings);
+        let ranges = self.band.iter_mut().flat_map(|(_, low, high)| [low, high]);
+        points
+            .map(|point| &mut point.1)
+            .chain(ranges)
+            .chain(self.boxes.iter_mut().flat_map(|(_, values)| values))
     }
 
     /// The class of each series: `s1`, `s2` … for curves.
@@ -131,15 +138,15 @@ impl ChartSeries {
             let dotted = !one.dots.is_empty() || !one.rings.is_empty();
             let mark = match one.kind {
                 SeriesKind::Limit => None,
-                SeriesKind::Event => Some(1),
+                SeriesKind::Event => Some(EVENT_MARK),
                 _ => Some(colour + 1),
             };
-            let drawn = if one.dots.is_empty() { "line" } else { "fill" };
+            let is_filled = !one.dots.is_empty() && one.kind != SeriesKind::Event;
             let entry = LegendEntry {
                 name: one.label.clone(),
-                line: !one.points.is_empty(),
+                line: !one.points.is_empty() || !one.boxes.is_empty(),
                 mark: mark.filter(|_| dotted),
-                mark_style: drawn,
+                mark_style: if is_filled { "fill" } else { "line" },
                 class,
             };
             if !one.label.is_empty() && !legend.contains(&entry) {
@@ -160,17 +167,6 @@ impl SeriesKind {
             SeriesKind::Event => "event".to_owned(),
         }
     }
-
-    /// The placeholder colour of its class.
-    fn placeholder_colour(self, colour: usize) -> RGBColor {
-        match self {
-            SeriesKind::Curve => RGBColor(0, 1 + colour as u8, 0),
-            SeriesKind::Measured => RGBColor(0, 1 + colour as u8, 1),
-            SeriesKind::Published => RGBColor(0, 1 + colour as u8, 2),
-            SeriesKind::Limit => RGBColor(0, 0, 1),
-            SeriesKind::Event => RGBColor(0, 0, 2),
-        }
-    }
 }
 
 /// The colour index of each series. Limits and events use none.
@@ -182,121 +178,158 @@ fn series_colours(series: &[ChartSeries]) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Number of the point shape of events. The page defines the shapes, `mark-1` and on.
+const EVENT_MARK: usize = COLOUR_COUNT + 1;
+
 /// The contents of `<svg>`; `None` if there is nothing to draw.
 pub fn draw_svg(x: &Axis, y: &Axis, series: &[ChartSeries], height: u32) -> Option<String> {
-    let finite = |axis: &Axis| axis.low.is_finite() && axis.high.is_finite() && axis.low < axis.high;
-    let nothing = |one: &ChartSeries| one.points.is_empty() && one.dots.is_empty() && one.rings.is_empty();
-    if !finite(x) || !finite(y) || series.iter().all(nothing) {
+    if !x.is_drawable() || !y.is_drawable() || series.iter().all(ChartSeries::is_empty) {
         return None;
     }
-    let mut svg = String::new();
-    paint_chart(&mut svg, x, y, series, height).ok()?;
-    let start = svg.find(">\n")? + 2;
-    let end = svg.rfind("</svg>")?;
-    Some(compact_svg(&colours_to_classes(&svg[start..end])))
-}
-
-type PaintResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
-
-fn paint_chart(svg: &mut String, x: &Axis, y: &Axis, series: &[ChartSeries], height: u32) -> PaintResult {
-    let area = SVGBackend::with_string(svg, (DRAWING_SIZE.0, height)).into_drawing_area();
-    let mut chart = ChartBuilder::on(&area)
-        .margin_top(MARGINS.top)
-        .margin_right(MARGINS.right)
-        .x_label_area_size(MARGINS.bottom)
-        .y_label_area_size(MARGINS.left)
-        .build_cartesian_2d(x.clone(), y.clone())?;
-    let text = (FONT, FONT_SIZE).into_font().color(&TEXT_PLACEHOLDER);
-    chart
-        .configure_mesh()
-        .bold_line_style(GRID_PLACEHOLDER)
-        .light_line_style(TRANSPARENT)
-        .axis_style(AXIS_PLACEHOLDER)
-        .set_all_tick_mark_size(0)
-        .label_style(text)
-        .draw()?;
-    for (one, colour) in series.iter().zip(series_colours(series)) {
-        let colour = one.kind.placeholder_colour(colour);
-        chart.draw_series(LineSeries::new(one.points.iter().copied(), colour.stroke_width(2)))?;
-        chart.draw_series(one.dots.iter().map(|dot| Circle::new(*dot, 4, colour.filled())))?;
-        chart.draw_series(one.rings.iter().map(|ring| Circle::new(*ring, 5, colour.stroke_width(2))))?;
+    let mut drawing = Drawing { x, y, bottom: f64::from(height) - MARGINS.bottom, svg: String::new() };
+    drawing.draw_axes();
+    for ((one, class), colour) in series.iter().zip(ChartSeries::classes(series)).zip(series_colours(series))
+    {
+        drawing.draw_series(one, &class, colour);
     }
-    area.present()
+    Some(drawing.svg)
 }
 
-/// Attributes that the style sheet sets by class. Without them a page with hundreds of charts is half as large.
-const STYLED_ATTRIBUTES: [(&str, &str); 7] = [
-    (" fill=\"none\"", ""),
-    (" stroke=\"none\"", ""),
-    (" stroke-width=\"1\"", ""),
-    (" stroke-width=\"2\"", ""),
-    (" opacity=\"1\"", ""),
-    (" dy=\"0.5ex\" text-anchor=\"end\" class=\"text-fill\"", " class=\"y-tick\""),
-    (" dy=\"0.76em\" text-anchor=\"middle\" class=\"text-fill\"", " class=\"x-tick\""),
-];
+struct Drawing<'a> {
+    x: &'a Axis,
+    y: &'a Axis,
+    /// Of the plot area.
+    bottom: f64,
+    svg: String,
+}
 
-/// The same drawing in fewer bytes.
-fn compact_svg(svg: &str) -> String {
-    let mut thin = String::with_capacity(svg.len() / 2);
-    let (grid, others): (Vec<&str>, Vec<&str>) = svg.lines().partition(|line| line.contains(GRID_LINE_CLASS));
-    let path: String = grid.into_iter().filter_map(path_segment).collect();
-    thin += &format!("<path {GRID_LINE_CLASS} d=\"{path}\"/>\n");
-    for line in others {
-        let mut line = line.to_owned();
-        if let Some((before, rest)) = line.split_once(" font-size=\"")
-            && let Some((_, after)) = rest.split_once('"')
-        {
-            line = format!("{before}{after}");
+/// The right edge of the plot area.
+const RIGHT: f64 = DRAWING_SIZE.0 as f64 - MARGINS.right;
+
+impl Drawing<'_> {
+    fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        (
+            MARGINS.left + self.x.share(x) * (RIGHT - MARGINS.left),
+            self.bottom - self.y.share(y) * (self.bottom - MARGINS.top),
+        )
+    }
+
+    fn push(&mut self, line: std::fmt::Arguments) {
+        self.svg.write_fmt(line).expect("a string takes everything");
+        self.svg.push('\n');
+    }
+
+    fn draw_axes(&mut self) {
+        let (left, top, right, bottom) = (MARGINS.left, MARGINS.top, RIGHT, self.bottom);
+        let (x, y) = (self.x, self.y);
+        let at = |axis: &Axis, tick: f64| (axis.low..=axis.high).contains(&tick);
+        let mut grid = String::new();
+        for (tick, name) in x.ticks.iter().filter(|(tick, _)| at(x, *tick)) {
+            let place = digits(self.place((*tick, 0.0)).0);
+            grid += &format!("M{place} {top}V{bottom}");
+            self.push(format_args!(
+                "<text x=\"{place}\" y=\"{bottom}\" class=\"x-tick\">{}</text>",
+                escape(name)
+            ));
         }
-        for (attribute, short) in STYLED_ATTRIBUTES {
-            line = line.replace(attribute, short);
+        for (tick, name) in y.ticks.iter().filter(|(tick, _)| at(y, *tick)) {
+            let place = digits(self.place((0.0, *tick)).1);
+            grid += &format!("M{left} {place}H{right}");
+            self.push(format_args!(
+                "<text x=\"{left}\" y=\"{place}\" class=\"y-tick\">{}</text>",
+                escape(name)
+            ));
         }
-        if let Some((before, rest)) = line.split_once(" points=\"")
-            && let Some((points, after)) = rest.split_once('"')
-        {
-            line = format!("{before} points=\"{}\"{after}", simplify_points(points));
+        self.push(format_args!("<path class=\"grid-line\" d=\"{grid}\"/>"));
+        self.push(format_args!("<path class=\"axis-line\" d=\"M{left} {top}V{bottom}H{right}\"/>"));
+    }
+
+    fn draw_series(&mut self, one: &ChartSeries, class: &str, colour: usize) {
+        let name = escape(&one.label);
+        let name = if name.is_empty() { name } else { format!(" data-name=\"{name}\"") };
+        self.push(format_args!("<g{name}>"));
+        let back = one.band.iter().rev().map(|(x, low, _)| (*x, *low));
+        let outline: Vec<(f64, f64)> = one.band.iter().map(|(x, _, high)| (*x, *high)).chain(back).collect();
+        self.draw_shape("polygon", &outline, &format!("{class}-band"));
+        self.draw_shape("polyline", &one.points, &format!("{class}-line"));
+        for (x, values) in &one.boxes {
+            self.draw_box(*x, *values, class);
         }
-        line = mark_symbol(&line).unwrap_or(line);
-        thin += &line;
-        // The contents of a text element are on a separate line.
-        if line.ends_with("/>") || line.ends_with("</text>") {
-            thin.push('\n');
+        let mark = if one.kind == SeriesKind::Event { EVENT_MARK } else { colour + 1 };
+        let filled = if one.kind == SeriesKind::Event { "line" } else { "fill" };
+        for (points, style) in [(&one.dots, filled), (&one.rings, "line")] {
+            for point in points {
+                let (x, y) = self.place(*point);
+                let (x, y) = (digits(x), digits(y));
+                self.push(format_args!(
+                    "<use href=\"#mark-{mark}\" x=\"{x}\" y=\"{y}\" class=\"{class}-{style}\"/>"
+                ));
+            }
+        }
+        self.push(format_args!("</g>"));
+    }
+
+    fn draw_shape(&mut self, kind: &str, points: &[(f64, f64)], class: &str) {
+        let placed: Vec<(f64, f64)> = points
+            .iter()
+            .filter(|(x, y)| x.is_finite() && y.is_finite())
+            .map(|point| self.place(*point))
+            .collect();
+        if placed.is_empty() {
+            return;
+        }
+        let points: Vec<String> =
+            simplify(&placed).into_iter().map(|(x, y)| format!("{},{}", digits(x), digits(y))).collect();
+        self.push(format_args!("<{kind} class=\"{class}\" points=\"{}\"/>", points.join(" ")));
+    }
+
+    /// Whiskers with ends, a box, and the line in the box.
+    fn draw_box(&mut self, x: f64, [least, low, middle, high, most]: [f64; 5], class: &str) {
+        let (left, right) = (x - BOX_HALF_WIDTH, x + BOX_HALF_WIDTH);
+        let whiskers = [vec![(x, least), (x, low)], vec![(x, high), (x, most)]];
+        let outline = [(left, low), (right, low), (right, high), (left, high)];
+        self.draw_shape("polygon", &outline, &format!("{class}-band"));
+        for line in whiskers.iter().chain([&vec![(left, middle), (right, middle)]]) {
+            self.draw_shape("polyline", line, &format!("{class}-line"));
         }
     }
-    thin
 }
 
-/// Replaces the circle of a curve by the symbol of its colour. The page defines the symbols, `mark-1` and on.
-fn mark_symbol(line: &str) -> Option<String> {
-    let of = |name: &str| line.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value);
-    let class = of("class").filter(|_| line.starts_with("<circle"))?;
-    let number: usize = class.strip_prefix(['s', 'm', 'p'])?.split('-').next()?.parse().ok()?;
-    let (x, y) = (of("cx")?, of("cy")?);
-    Some(format!("<use href=\"#mark-{number}\" x=\"{x}\" y=\"{y}\" class=\"{class}\"/>"))
+/// In units of the horizontal axis, on which box plots are one apart.
+const BOX_HALF_WIDTH: f64 = 0.3;
+
+/// Two decimals, so that the script can zoom.
+fn digits(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-const GRID_LINE_CLASS: &str = "class=\"grid-line\"";
-
-/// A straight line as a part of a path.
-fn path_segment(line: &str) -> Option<String> {
-    let at = |name: &str| line.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value);
-    Some(format!("M{} {}L{} {}", at("x1")?, at("y1")?, at("x2")?, at("y2")?))
+/// For text and for attributes in double quotes.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out += "&amp;",
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '"' => out += "&quot;",
+            c => out.push(c),
+        }
+    }
+    out
 }
 
-/// Maximum distance of the line (two units wide) from an omitted point: the distance from the corner of a step of one
-/// unit.
-const MAX_DEVIATION: f64 = 0.75;
+/// Maximum distance of the line (two units wide) from an omitted point.
+const MAX_DEVIATION: f64 = 0.3;
 /// Maximum number of consecutive omitted points, so that the pointer always finds one nearby.
 const MAX_OMITTED_POINTS: usize = 40;
 
 /// Removes the points that the line passes exactly or nearly.
-fn simplify_points(points: &str) -> String {
-    let number = |text: &str| text.parse::<f64>().ok();
-    let pair = |pair: &str| pair.split_once(',').and_then(|(x, y)| Some((number(x)?, number(y)?)));
+fn simplify(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut result: Vec<(f64, f64)> = Vec::new();
     // The points since the last one in the result. The line ends at the last of them.
     let mut since: Vec<(f64, f64)> = Vec::new();
-    for point in points.split_whitespace().filter_map(pair) {
+    for &point in points {
         let straight = result.last().is_some_and(|from| {
             since.len() < MAX_OMITTED_POINTS
                 && since.iter().all(|one| distance_to_segment(*one, *from, point) <= MAX_DEVIATION)
@@ -312,7 +345,7 @@ fn simplify_points(points: &str) -> String {
         since.push(point);
     }
     result.extend(since.pop());
-    result.iter().map(|(x, y)| format!("{x},{y}")).collect::<Vec<_>>().join(" ")
+    result
 }
 
 /// Distance of a point from the straight line between two others.
@@ -324,28 +357,6 @@ fn distance_to_segment(point: (f64, f64), from: (f64, f64), to: (f64, f64)) -> f
         if length > 0.0 { ((out.0 * along.0 + out.1 * along.1) / length).clamp(0.0, 1.0) } else { 0.0 };
     let foot = minus(out, (share * along.0, share * along.1));
     foot.0.hypot(foot.1)
-}
-
-/// Turns placeholder colours into classes. Foreign text cannot imitate them, because its quotes are escaped.
-fn colours_to_classes(svg: &str) -> String {
-    let mut svg = svg.replace(&format!(" font-family=\"{FONT}\""), "");
-    let mut class = |colour: RGBColor, name: &str| {
-        let hex = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
-        svg = svg.replace(&format!("fill=\"{hex}\""), &format!("class=\"{name}-fill\""));
-        svg = svg.replace(&format!("stroke=\"{hex}\""), &format!("class=\"{name}-line\""));
-    };
-    class(TEXT_PLACEHOLDER, "text");
-    class(AXIS_PLACEHOLDER, "axis");
-    class(GRID_PLACEHOLDER, "grid");
-    for kind in [SeriesKind::Limit, SeriesKind::Event] {
-        class(kind.placeholder_colour(0), &kind.css_class(0));
-    }
-    for colour in 0..COLOUR_COUNT {
-        for kind in [SeriesKind::Curve, SeriesKind::Measured, SeriesKind::Published] {
-            class(kind.placeholder_colour(colour), &kind.css_class(colour));
-        }
-    }
-    svg
 }
 
 #[cfg(test)]
@@ -367,7 +378,7 @@ mod tests {
         let line = |kind| ChartSeries {
             kind,
             dots: vec![(1.0, 1.0)],
-            ..ChartSeries::curve("a", vec![(0.0, 0.0), (1.0, 1.0)])
+            ..ChartSeries::curve("<a> \"b\"", vec![(0.0, 0.0), (1.0, 1.0)])
         };
         let mut series = vec![line(SeriesKind::Limit)];
         series.extend((0..10).map(|_| line(SeriesKind::Curve)));
@@ -377,21 +388,47 @@ mod tests {
         let svg = draw_svg(&axis(1.0), &axis(1.0), &series, DRAWING_SIZE.1).unwrap();
         assert!(!svg.replace("\"#mark-", "").contains('#') && !svg.contains("<svg"), "{svg}");
         for class in classes {
-            let there = |what: &str| svg.contains(&format!("class=\"{class}-{what}\""));
-            assert!(there("line") && there("fill"), "{class} in {svg}");
+            assert!(svg.contains(&format!("class=\"{class}-line\"")), "{class} in {svg}");
         }
         assert!(svg.contains("&lt;x&gt; &amp; &quot;y&quot;"), "{svg}");
+        assert!(svg.contains("<g data-name=\"&lt;a&gt; &quot;b&quot;\">"), "{svg}");
+    }
+
+    #[test]
+    fn points_stand_where_their_values_are() {
+        let series = ChartSeries {
+            band: vec![(0.0, 0.0, 0.5), (1.0, 0.5, 1.0)],
+            boxes: vec![(0.5, [0.0, 0.2, 0.5, 0.8, 1.0])],
+            ..ChartSeries::curve("", vec![(0.0, 0.0), (0.25, 1.0), (1.0, 0.5), (f64::NAN, 0.0)])
+        };
+        let svg = draw_svg(&axis(1.0), &axis(1.0), &[series], DRAWING_SIZE.1).unwrap();
+        let shapes: Vec<&str> = svg.lines().filter(|line| line.starts_with("<poly")).collect();
+        insta::assert_snapshot!(shapes.join("\n"), @r#"
+        <polygon class="s1-band" points="104,135 680,10 680,135 104,260"/>
+        <polyline class="s1-line" points="104,260 248,10 680,135"/>
+        <polygon class="s1-band" points="219.2,210 564.8,210 564.8,60 219.2,60"/>
+        <polyline class="s1-line" points="392,260 392,210"/>
+        <polyline class="s1-line" points="392,60 392,10"/>
+        <polyline class="s1-line" points="219.2,135 564.8,135"/>
+        "#);
     }
 
     #[test]
     fn simplified_line_keeps_its_corners() {
-        assert_eq!(simplify_points("1,1 1,1 5,1 9,1 9,4 9,7 3,7 "), "1,1 9,1 9,7 3,7");
-        assert_eq!(simplify_points("1,1 2,2 3,3"), "1,1 3,3");
-        assert_eq!(simplify_points("1,9 2,9 2,1 2,9 3,9"), "1,9 2,9 2,1 2,9 3,9", "what sticks out stays");
-        assert_eq!(simplify_points("0,0 0,1 1,1 1,2 2,2 2,3 3,3"), "0,0 3,3", "steps of a pixel are none");
-        assert_eq!((simplify_points("4,4"), simplify_points("")), ("4,4".to_owned(), String::new()));
+        let line = |text: &str| {
+            let pairs = text.split_whitespace().map(|pair| pair.split_once(',').unwrap());
+            let points: Vec<(f64, f64)> =
+                pairs.map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap())).collect();
+            let points = simplify(&points).into_iter().map(|(x, y)| format!("{x},{y}"));
+            points.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line("1,1 1,1 5,1 9,1 9,4 9,7 3,7 "), "1,1 9,1 9,7 3,7");
+        assert_eq!(line("1,1 2,2 3,3"), "1,1 3,3");
+        assert_eq!(line("1,9 2,9 2,1 2,9 3,9"), "1,9 2,9 2,1 2,9 3,9", "what sticks out stays");
+        assert_eq!(line("0,0 0,0.3 0.3,0.3 0.3,0.6 0.6,0.6"), "0,0 0.6,0.6", "small steps are none");
+        assert_eq!((line("4,4"), line("")), ("4,4".to_owned(), String::new()));
         let long: String = (0..200).map(|x| format!("{x},7 ")).collect();
-        assert_eq!(simplify_points(&long).split(' ').count(), 6);
+        assert_eq!(line(&long).split(' ').count(), 6);
     }
 
     #[test]

@@ -343,7 +343,7 @@ pub fn format_late(figures: &Figures) -> Option<String> {
 
 /// The first missed frames: number, due time, and response time.
 pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
-    const SHOWN: usize = 16;
+    const SHOWN: usize = 3;
     let first = &figures.times.missed_frames.as_ref()?.first;
     let each = |frame: &MissedFrame| {
         let due = format_nanoseconds(frame.due_ns as f64);
@@ -352,7 +352,9 @@ pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
             .map_or(LOST_TEXT.to_owned(), |ns| format!("+{}", format_nanoseconds(ns as f64)));
         format!("{} at {due}: {response}", frame.sequence)
     };
-    (!first.is_empty()).then(|| first.iter().take(SHOWN).map(each).collect::<Vec<_>>().join("; "))
+    let more = first.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!("; {more} more in the document") } else { String::new() };
+    (!first.is_empty()).then(|| first.iter().take(SHOWN).map(each).collect::<Vec<_>>().join("; ") + &more)
 }
 
 /// Explains the fit lines.
@@ -556,10 +558,10 @@ mod tests {
         TCP round trip to 127.0.0.1:7100: 13.8 µs median, 23.4 µs p99; no loss.
         TCP round trip to moxa-5610.example:7001 and 2 ports more (echo): 2.22 ms median, 3.76 ms p99, 1.17 ms above the line's minimum; no loss.
         UDP round trip to gauge-2.example:7100: 893 µs median, p99 not reached; 600 of 10 000 lost (6.00 %), 2 bytes corrupt; stopped early.
-        TCP to 127.0.0.1:7100: upload 310 Mbit/s, download 288 Mbit/s, 0.7 % of the line rate; RTT under load 330 µs (p50).
-        TCP to 127.0.0.1:7100: upload 4.20 Gbit/s, download 3.91 Gbit/s, 10.0 % of the line rate; RTT under load 330 µs (p50).
-        TCP to 127.0.0.1:7100: upload 28.6 Gbit/s, download 26.6 Gbit/s, 68.1 % of the line rate; RTT under load 330 µs (p50).
-        TCP to 127.0.0.1:7100: upload 41.3 Gbit/s, download 38.4 Gbit/s, 98.3 % of the line rate; RTT under load 330 µs (p50).
+        TCP to 127.0.0.1:7100: upload 310 Mbit/s, download 288 Mbit/s, 0.7 % of the line rate; RTT 310 → 330 µs under load (lowest, p50).
+        TCP to 127.0.0.1:7100: upload 4.20 Gbit/s, download 3.91 Gbit/s, 10.0 % of the line rate; RTT 310 → 330 µs under load (lowest, p50).
+        TCP to 127.0.0.1:7100: upload 28.6 Gbit/s, download 26.6 Gbit/s, 68.1 % of the line rate; RTT 310 → 330 µs under load (lowest, p50).
+        TCP to 127.0.0.1:7100: upload 41.3 Gbit/s, download 38.4 Gbit/s, 98.3 % of the line rate; RTT 310 → 330 µs under load (lowest, p50).
         MEM round trip to a: no reply; 2 of 3 lost (66.7 %).
         ");
     }

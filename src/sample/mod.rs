@@ -23,6 +23,7 @@ pub use histogram::{decode_figures_histogram, decode_histogram};
 pub use one_way::{OneWayDelays, ServerTimestamps};
 pub use raw::{RawFile, RawSink};
 pub use time_series::TimeSeries;
+pub(crate) use time_series::append_entries;
 pub use times::TimeSamples;
 pub use transfer::TransferCounts;
 

@@ -7,13 +7,28 @@ use crate::run::SeriesEntry;
 /// Maximum number of entries. With one-second intervals the first ten minutes have full resolution.
 const MAX_ENTRIES: usize = 600;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct IntervalTotals {
     messages: u64,
     bytes: u64,
     lost: u64,
     latency_sum_ns: u64,
+    /// `u64::MAX` without a round trip.
+    latency_min_ns: u64,
     latency_max_ns: u64,
+}
+
+impl Default for IntervalTotals {
+    fn default() -> IntervalTotals {
+        IntervalTotals {
+            messages: 0,
+            bytes: 0,
+            lost: 0,
+            latency_sum_ns: 0,
+            latency_min_ns: u64::MAX,
+            latency_max_ns: 0,
+        }
+    }
 }
 
 impl IntervalTotals {
@@ -22,6 +37,7 @@ impl IntervalTotals {
         self.bytes += other.bytes;
         self.lost += other.lost;
         self.latency_sum_ns += other.latency_sum_ns;
+        self.latency_min_ns = self.latency_min_ns.min(other.latency_min_ns);
         self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
     }
 }
@@ -101,6 +117,7 @@ impl TimeSeries {
         entry.messages += 1;
         entry.bytes += bytes;
         entry.latency_sum_ns += latency_ns;
+        entry.latency_min_ns = entry.latency_min_ns.min(latency_ns);
         entry.latency_max_ns = entry.latency_max_ns.max(latency_ns);
     }
 
@@ -155,6 +172,17 @@ impl TimeSeries {
         (self.start.since(start).as_nanos() / u128::from(self.interval_ns)) as usize
     }
 
+    /// The entries of a parallel flow of this length, on the time axis of `main`. Those before its start are omitted.
+    pub fn entries_beside(&self, main: &TimeSeries, elapsed_ns: u64) -> Vec<SeriesEntry> {
+        let (later, earlier) =
+            (self.start.0.saturating_sub(main.start.0), main.start.0.saturating_sub(self.start.0));
+        let shifted = self.entries(elapsed_ns).into_iter().filter_map(|entry| {
+            let start_ns = (entry.start_ns + later).checked_sub(earlier)?;
+            Some(SeriesEntry { start_ns, ..entry })
+        });
+        shifted.collect()
+    }
+
     /// The entries for the run document of a measurement of this length. The last entry ends with the
     /// measurement. It is merged into the one before if it is shorter than half an interval, too short for a
     /// rate.
@@ -182,11 +210,41 @@ impl TimeSeries {
             messages: entry.messages,
             bytes: entry.bytes,
             lost: entry.lost,
+            latency_min_ns: (timed && entry.messages > 0).then_some(entry.latency_min_ns),
             latency_mean_ns: (timed && entry.messages > 0)
                 .then(|| entry.latency_sum_ns as f64 / entry.messages as f64),
             latency_max_ns: (timed && entry.messages > 0).then_some(entry.latency_max_ns),
         });
         entries.collect()
+    }
+}
+
+/// Appends the series of a further repetition, which began `offset_ns` after the start of the first. When there are too many
+/// entries, neighbours are joined.
+pub fn append_entries(all: &mut Vec<SeriesEntry>, part: Vec<SeriesEntry>, offset_ns: u64) {
+    let moved =
+        |entry: SeriesEntry| SeriesEntry { start_ns: entry.start_ns.saturating_add(offset_ns), ..entry };
+    all.extend(part.into_iter().map(moved));
+    while all.len() > MAX_ENTRIES {
+        *all = all.chunks(2).map(join_entries).collect();
+    }
+}
+
+/// One entry for neighbours.
+fn join_entries(entries: &[SeriesEntry]) -> SeriesEntry {
+    let sum = |get: fn(&SeriesEntry) -> u64| entries.iter().map(get).fold(0, u64::saturating_add);
+    let timed = || entries.iter().filter_map(|entry| Some((entry.latency_mean_ns?, entry.messages as f64)));
+    let timed_messages: f64 = timed().map(|(_, messages)| messages).sum();
+    SeriesEntry {
+        start_ns: entries[0].start_ns,
+        length_ns: sum(|entry| entry.length_ns),
+        messages: sum(|entry| entry.messages),
+        bytes: sum(|entry| entry.bytes),
+        lost: sum(|entry| entry.lost),
+        latency_min_ns: entries.iter().filter_map(|entry| entry.latency_min_ns).min(),
+        latency_mean_ns: (timed_messages > 0.0)
+            .then(|| timed().map(|(mean, messages)| mean * messages).sum::<f64>() / timed_messages),
+        latency_max_ns: entries.iter().filter_map(|entry| entry.latency_max_ns).max(),
     }
 }
 
@@ -207,6 +265,7 @@ mod tests {
         assert_eq!(entries[0].length_ns, 16_000);
         assert_eq!(entries[0].messages, 16);
         assert_eq!(entries[0].latency_mean_ns, Some(7.0));
+        assert_eq!((entries[0].latency_min_ns, entries[0].latency_max_ns), (Some(7), Some(7)));
     }
 
     #[test]
@@ -228,6 +287,42 @@ mod tests {
         assert_eq!(joined(&[7_000, 5_000, 6_000]), [5_000, 11_000, 13_000, 7_000]);
         let apart = joined(&[1, 2_000_001]);
         assert!(apart.len() <= MAX_ENTRIES && apart.iter().sum::<u64>() == 4_000_004, "{}", apart.len());
+    }
+
+    #[test]
+    fn a_parallel_flow_is_on_the_axis_of_the_main_one() {
+        let series = |start: u64| {
+            let mut series = TimeSeries::new(1_000);
+            series.begin(Time(start));
+            (0..3).for_each(|n| series.record_reply(Time(start + n * 1_000), 1, n));
+            series
+        };
+        let starts = |own: u64, main: u64| {
+            let entries = series(own).entries_beside(&series(main), 3_000);
+            entries.iter().map(|entry| (entry.start_ns, entry.latency_max_ns)).collect::<Vec<_>>()
+        };
+        assert_eq!(starts(7_000, 5_000), [(2_000, Some(0)), (3_000, Some(1)), (4_000, Some(2))]);
+        assert_eq!(starts(5_000, 6_500), [(500, Some(2))]);
+    }
+
+    #[test]
+    fn repetitions_follow_each_other() {
+        let part = |value: u64| {
+            let mut series = TimeSeries::new(1_000);
+            series.begin(Time(0));
+            (0..400).for_each(|n| series.record_reply(Time(n * 1_000), 2, value));
+            series.entries(400_000)
+        };
+        let mut all = Vec::new();
+        append_entries(&mut all, part(10), 0);
+        assert_eq!(all, part(10));
+        append_entries(&mut all, part(30), 500_000);
+        assert_eq!((all.len(), all[199].start_ns, all[200].start_ns), (400, 398_000, 500_000));
+        assert_eq!((all[0].length_ns, all[0].messages, all[0].bytes), (2_000, 2, 4));
+        assert_eq!(all[200].latency_mean_ns.zip(all[200].latency_min_ns), Some((30.0, 30)));
+        let both = join_entries(&[all[0].clone(), all[200].clone()]);
+        let times = (both.latency_min_ns, both.latency_mean_ns, both.latency_max_ns);
+        assert_eq!(times, (Some(10), Some(20.0), Some(30)));
     }
 
     #[test]

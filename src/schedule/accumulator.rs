@@ -13,9 +13,9 @@ use crate::plan::Direction;
 use crate::protocol::{ClientSession, Flow, ReadyCase};
 use crate::run::{
     CaseResult, CpuUse, Delivery, EndEvidence, Evidence, Failure, FailureKind, Figures, HostLoad, PartResult,
-    Placement, SPLIT_FACT, Warning, WarningCode,
+    Placement, RETRANSMITS_FACT, SPLIT_FACT, SeriesEntry, Warning, WarningCode,
 };
-use crate::sample::Recorder;
+use crate::sample::{Recorder, append_entries};
 use crate::stats;
 use crate::warnings;
 use crate::workload::report_check::{CheckedReport, LocalObservations, check_report};
@@ -39,9 +39,11 @@ pub(super) struct CaseAccumulator {
     probes: Option<Recorder>,
     /// The first latencies of one flow, in order.
     first_latencies: Vec<u64>,
-    /// The flows whose time series is shown.
-    series_recorder: Option<Recorder>,
+    series: Vec<SeriesEntry>,
+    /// Of the probes beside them.
+    probe_series: Vec<SeriesEntry>,
     cpu: CpuUse,
+    retransmits: Option<u64>,
     /// Other load of the host, in the worst repetition.
     host_load: Option<HostLoad>,
     /// Of each repetition, at this end and at the server.
@@ -71,8 +73,10 @@ impl CaseAccumulator {
             round_trips: None,
             probes: None,
             first_latencies: Vec::new(),
-            series_recorder: None,
+            series: Vec::new(),
+            probe_series: Vec::new(),
             cpu: CpuUse::default(),
+            retransmits: None,
             host_load: None,
             client_evidence: Vec::new(),
             server_evidence: Vec::new(),
@@ -132,7 +136,6 @@ impl CaseAccumulator {
         let figures = self.figures(&flows, report.as_ref());
         let figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
         let elapsed_ns = elapsed.as_nanos() as u64;
-        self.elapsed += elapsed;
         let is_unconfirmed = report.is_none()
             && self.case.direction != Direction::Loop
             && flows.iter().any(|flow| flow.role == FlowRole::Upload);
@@ -146,6 +149,9 @@ impl CaseAccumulator {
         if let Some(seconds) = report.as_ref().and_then(|report| report.cpu_seconds) {
             *self.cpu.server_seconds.get_or_insert(0.0) += seconds;
         }
+        let uploads = flows.iter().filter(|flow| flow.role == FlowRole::Upload);
+        let retransmits = uploads.filter_map(|flow| flow.retransmits);
+        self.retransmits = self.retransmits.into_iter().chain(retransmits).reduce(u64::saturating_add);
         let is_split = self.requested.contains_key(SPLIT_FACT);
         if let Some(flow) = flows.iter().find(|flow| flow.role == FlowRole::RoundTrip) {
             if !is_split {
@@ -165,15 +171,22 @@ impl CaseAccumulator {
                 all.get_or_insert_with(|| recorder.empty_like()).merge(&recorder);
             }
         }
-        let shown = [FlowRole::RoundTrip, FlowRole::Download, FlowRole::Upload];
-        if let Some(recorder) = shown.into_iter().find_map(|role| merged_recorder(&flows, role)) {
-            match self.series_recorder.as_mut().filter(|_| is_split) {
-                Some(whole) => whole.merge(&recorder),
-                None => self.series_recorder = Some(recorder),
-            }
-        }
+        self.record_series(&flows, elapsed);
         if self.case.endpoints.len() > 1 {
             self.per_endpoint = self.figures_per_endpoint(flows, report, elapsed_ns);
+        }
+    }
+
+    /// Appends the time series of a repetition, and adds its duration.
+    fn record_series(&mut self, flows: &[FlowResult], elapsed: Duration) {
+        let offset_ns = self.elapsed.as_nanos() as u64;
+        self.elapsed += elapsed;
+        let shown = [FlowRole::RoundTrip, FlowRole::Download, FlowRole::Upload];
+        let Some(main) = shown.into_iter().find_map(|role| merged_recorder(flows, role)) else { return };
+        append_entries(&mut self.series, main.time_series.entries(main.elapsed_ns()), offset_ns);
+        if let Some(probe) = merged_recorder(flows, FlowRole::Probe) {
+            let entries = probe.time_series.entries_beside(&main.time_series, probe.elapsed_ns());
+            append_entries(&mut self.probe_series, entries, offset_ns);
         }
     }
 
@@ -213,7 +226,10 @@ impl CaseAccumulator {
     }
 
     /// The result for the document.
-    pub(super) fn into_result(self, repeat: u32, floor_ns: Option<f64>) -> CaseResult {
+    pub(super) fn into_result(mut self, repeat: u32, floor_ns: Option<f64>) -> CaseResult {
+        if let Some(segments) = self.retransmits {
+            self.effective.insert(RETRANSMITS_FACT.to_owned(), segments.into());
+        }
         let case = &self.case;
         let complete =
             self.failures.is_empty() && !self.was_interrupted && self.repetitions.len() == repeat as usize;
@@ -235,11 +251,8 @@ impl CaseAccumulator {
             under_load: self.probes.as_ref().map(|probes| probes.latency_figures(&case.late_limits)),
             fairness: line_figures::fairness(&self.per_endpoint),
             port_latency_ratio: line_figures::port_latency_ratio(&self.per_endpoint),
-            series: self
-                .series_recorder
-                .as_ref()
-                .map(|shown| shown.time_series.entries(shown.elapsed_ns()))
-                .unwrap_or_default(),
+            series: self.series.clone(),
+            under_load_series: self.probe_series.clone(),
             requested: self.requested.clone(),
             effective: self.effective.clone(),
             line: line_figures::line_facts(case, &self.link_rates),

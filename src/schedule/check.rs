@@ -168,6 +168,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         server_cpu: case.pin.server,
         probe_per_second: case.probe_per_second,
         series_interval: case.series_interval,
+        progress_interval: case.progress_interval,
         late_limits: case.late_limits.clone(),
         thresholds: case.thresholds.clone(),
     })

@@ -35,12 +35,13 @@ pub(super) fn run_flows(
 ) -> RanFlows {
     let (ended, evidence) = match &dialer.clock {
         Clock::Virtual(_) => (run_in_virtual_time(flows, dialer), None),
-        Clock::System => run_in_threads(flows, dialer, case.series_interval, tick),
+        Clock::System => run_in_threads(flows, dialer, case.progress_interval, tick),
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
     for (mut flow, FlowEnd { cost, thread, result }) in ended {
         let acknowledged_bytes = acknowledged_bytes(&flow);
+        let retransmits = flow.link.status().retransmits;
         let is_stalled = matches!(result, Err(Fault::TimedOut));
         let line_errors = flow.link.port_control().and_then(PortControl::uart_errors);
         let fault = result.err().map(|fault| match fault {
@@ -59,6 +60,7 @@ pub(super) fn run_flows(
             busy_poll_seconds: cost.busy_poll_seconds,
             socket_drops: cost.socket_drops,
             acknowledged_bytes,
+            retransmits,
             is_stalled,
             line_errors,
             fault,

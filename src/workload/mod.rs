@@ -123,6 +123,8 @@ pub struct FlowResult {
     /// Payload of the measurement that the remote system had acknowledged when the flow ended, where the transport
     /// knows that.
     pub acknowledged_bytes: Option<u64>,
+    /// Segments that the local system sent again, where it counts them.
+    pub retransmits: Option<u64>,
     /// The link took nothing, or nothing arrived, for the whole timeout.
     pub is_stalled: bool,
     /// Errors that its serial port counted.

@@ -12,6 +12,7 @@ mod iperf3;
 mod linx_ethernet;
 mod linx_tshark;
 mod modules;
+mod package;
 mod page;
 mod peers;
 mod pycampbell;

@@ -11,14 +11,13 @@ use super::program::{self, Running, Serving, wait_until};
 const PROBE: &str = r#"
 const seen = [];
 for (const svg of document.querySelectorAll("svg.chart")) {
-  const points = [...svg.querySelectorAll("polyline:not(.axis-line)")]
+  const points = [...svg.querySelectorAll("polyline")]
     .map((line) => line.getAttribute("points").split(" ").map((pair) => pair.split(",").map(Number)));
-  const dots = [...svg.querySelectorAll("use, circle:not(.here)")]
-    .map((dot) => ["x", "y"].map((name) => Number(dot.getAttribute(name) || dot.getAttribute(`c${name}`))));
+  const dots = [...svg.querySelectorAll("use")].map((dot) => ["x", "y"].map((name) => Number(dot.getAttribute(name))));
   const said = [...points.flat(), ...dots].map(([x, y]) => {
     const at = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
     svg.dispatchEvent(new PointerEvent("pointermove", { clientX: at.x, clientY: at.y }));
-    return svg.querySelector("text.here").textContent;
+    return svg.querySelector("text.here tspan").textContent;
   });
   seen.push({ title: svg.closest("figure").querySelector("strong").textContent,
     lines: points.length, dots: dots.length, said,
@@ -27,13 +26,14 @@ for (const svg of document.querySelectorAll("svg.chart")) {
 document.body.textContent = "SEEN" + JSON.stringify(seen) + "NEES";
 "#;
 
-/// Of the first charts of the run that these tests measure.
-const TITLES: [&str; 5] = [
+/// Of the first drawings of an overlay of the run that these tests measure. A distribution has two.
+const TITLES: [&str; 6] = [
     "Rate by message size",
-    "Round-trip time by percentile",
-    "How round-trip times are spread",
-    "Port by port",
     "Round-trip time over time",
+    "Distribution of round-trip times",
+    "Distribution of round-trip times",
+    "Round-trip time by percentile",
+    "Port by port",
 ];
 
 /// The page as Chromium renders it, and Chromium's messages.
@@ -119,12 +119,13 @@ fn runs_share_charts() {
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
     let charts = seen(Path::new(&page));
     let titles: Vec<&str> = charts.iter().map(|chart| chart["title"].as_str().unwrap()).collect();
-    assert_eq!(titles[..5], TITLES);
-    assert_eq!(titles.iter().filter(|title| **title == "Rate over time").count(), 3);
+    assert_eq!(titles[..6], TITLES);
+    let over_time = titles.iter().filter(|title| title.starts_with("Rate") && title.ends_with("over time"));
+    assert!(over_time.count() >= 3, "{titles:?}");
     let latency = run["cases"][0]["latency_ns"].as_object().unwrap();
     let percentile = |name: &&String| name.strip_prefix('p').is_some_and(|p| p.parse::<f64>().is_ok());
     let names = latency.keys().filter(percentile).count();
-    for (chart, dots) in charts.iter().zip([9, 3 * names as u64, 0, 6, 0]) {
+    for (chart, dots) in charts.iter().zip([9, 0, 0, 0, 3 * names as u64, 6]) {
         let title = &chart["title"];
         assert_eq!(chart["legend"], 3, "{title}");
         assert_eq!(chart["lines"], if title == "Port by port" { 0 } else { 3 }, "{title}");
@@ -181,38 +182,86 @@ fn charts_show_values_under_the_pointer() {
     assert!(!dom.contains("SEEN[") && errors.contains("CONSOLE"), "a strange script ran");
     let seen = seen(&path);
 
-    let titles: Vec<&str> = seen.iter().map(|chart| chart["title"].as_str().unwrap()).collect();
-    assert_eq!(titles[..5], TITLES);
     for chart in &seen {
         for said in chart["said"].as_array().unwrap() {
             let said = said.as_str().unwrap();
             assert!(said.starts_with("≈ ") && !said.contains("NaN"), "{said} in {}", chart["title"]);
         }
     }
-    let dots = |index: usize| seen[index]["dots"].as_u64().unwrap();
-    assert_eq!(dots(0), 3, "one for every size");
-    assert_eq!(dots(3), 4, "p50 and p99 of two ports");
+    let find = |title: &str| seen.iter().find(|chart| chart["title"] == title).unwrap();
+    let (sizes, ports) = (find("Rate by message size"), find("Port by port"));
+    assert_eq!(sizes["dots"], 3, "one for every size");
+    assert_eq!(ports["dots"], 4, "p50 and p99 of two ports");
     // The label under the pointer is the figure, to the width of a point.
-    let said = |chart: usize, point: usize| read(seen[chart]["said"][point].as_str().unwrap());
-    let sizes = [1000.0, 8000.0, 64_000.0];
-    for (index, size) in sizes.into_iter().enumerate() {
-        assert!((said(0, index).0 / size - 1.0).abs() < 0.01, "{} is not {size}", seen[0]["said"][index]);
+    let said = |chart: &Value, point: usize| read(chart["said"][point].as_str().unwrap());
+    for (index, size) in [1000.0, 8000.0, 64_000.0].into_iter().enumerate() {
+        assert!((said(sizes, index).0 / size - 1.0).abs() < 0.01, "{} is not {size}", sizes["said"][index]);
     }
-    let ports = run["cases"][0]["per_port"].as_array().unwrap();
-    let figure = |port: usize, name: &str| ports[port]["latency_ns"][name].as_f64().unwrap();
+    let parts = run["cases"][0]["per_port"].as_array().unwrap();
+    let figure = |port: usize, name: &str| parts[port]["latency_ns"][name].as_f64().unwrap();
     let highest = figure(0, "p99").max(figure(1, "p99"));
-    for (index, port) in [0, 1].into_iter().enumerate() {
-        let (said, median) = (said(3, index).1, figure(port, "p50"));
+    for port in [0, 1] {
+        let (said, median) = (said(ports, port).1, figure(port, "p50"));
         assert!((said - median).abs() < highest / 100.0, "{said} is not {median}");
     }
+}
+
+/// Presses keys and buttons on the first chart; leaves what became of it in the page.
+const USE: &str = r#"
+const [chart] = Chart.all;
+const press = (key) => chart.svg.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true }));
+const range = () => [chart.x.low, chart.x.high];
+const found = { before: range() };
+press("ArrowRight"); press("ArrowRight");
+found.said = chart.figure.querySelector("[aria-live]").textContent;
+press("+");
+found.zoomed = range();
+press("Escape");
+found.reset = range();
+press("l");
+found.scale = chart.y.scale;
+press("l");
+const [entry] = chart.figure.querySelectorAll(".legend button");
+entry.click();
+found.hidden = chart.visible().length;
+entry.click();
+found.shown = chart.visible().length;
+found.csv = csv(chart.figure);
+const image = new Image();
+image.onload = () => {
+  found.image = [image.width, image.height];
+  document.body.textContent = "SEEN" + JSON.stringify(found) + "NEES";
+};
+image.src = `data:image/svg+xml,${encodeURIComponent(drawing(chart.figure).text)}`;
+"#;
+
+#[test]
+fn charts_obey_keys_and_buttons() {
+    let directory = tempfile::tempdir().unwrap();
+    measure(directory.path());
+    let path = directory.path().join("page.html");
+    let page = std::fs::read_to_string(&path).unwrap().replace("http-equiv=\"Content-Security-Policy\"", "");
+    std::fs::write(&path, page.replace("</body>", &format!("<script>{USE}</script></body>"))).unwrap();
+    let (dom, errors) = chromium(&path);
+    let found = dom.split_once("SEEN").and_then(|(_, rest)| rest.split_once("NEES")).map(|(found, _)| found);
+    let found: Value = serde_json::from_str(found.unwrap_or_else(|| panic!("{errors}"))).unwrap();
+    let width = |name: &str| found[name][1].as_f64().unwrap() - found[name][0].as_f64().unwrap();
+    assert!(width("zoomed") < width("before") * 0.6 && found["reset"] == found["before"], "{found}");
+    assert!(found["said"].as_str().unwrap().starts_with("≈ "), "{found}");
+    assert_eq!(found["scale"], "log");
+    assert_eq!(found["shown"].as_u64().unwrap(), found["hidden"].as_u64().unwrap() + 1, "{found}");
+    assert!(found["csv"].as_str().unwrap().starts_with("chart,series,x,y\n"), "{found}");
+    assert!(found["image"][0].as_f64().unwrap() > 300.0, "{found}");
 }
 
 /// The two values in the label of a point, in their smallest units.
 fn read(said: &str) -> (f64, f64) {
     let value = |text: &str| {
         let words: Vec<&str> = text.trim_start_matches("≈ ").split(' ').collect();
-        let Some(number) = words.iter().find_map(|word| word.parse::<f64>().ok()) else { panic!("{said}") };
-        let scale = match *words.last().unwrap() {
+        let at =
+            words.iter().position(|word| word.parse::<f64>().is_ok()).unwrap_or_else(|| panic!("{said}"));
+        let number: f64 = words[at].parse().unwrap();
+        let scale = match words.get(at + 1).copied().unwrap_or_default() {
             "kB" | "µs" => 1e3,
             "MB" | "ms" => 1e6,
             "s" | "Gbit/s" => 1e9,

@@ -144,21 +144,17 @@ fn thin_out_ticks(places: Vec<f64>, low: f64, high: f64) -> Vec<f64> {
 
 /// The vertical axis for these series, linear or logarithmic. Scales the series to it.
 pub fn y_axis(label: &str, unit: AxisUnit, series: &mut [ChartSeries]) -> Axis {
-    axis_of_series(label, unit, series, |point| &mut point.1)
+    scaled_axis(label, unit, series.iter_mut().flat_map(ChartSeries::values_mut).collect())
 }
 
-/// The same for either axis.
-pub fn axis_of_series(
-    label: &str,
-    unit: AxisUnit,
-    series: &mut [ChartSeries],
-    on: fn(&mut (f64, f64)) -> &mut f64,
-) -> Axis {
-    let mut all: Vec<&mut f64> = series
-        .iter_mut()
-        .flat_map(|one| one.points.iter_mut().chain(&mut one.dots).chain(&mut one.rings))
-        .map(on)
-        .collect();
+/// The same for a horizontal axis.
+pub fn x_axis(label: &str, unit: AxisUnit, series: &mut [ChartSeries]) -> Axis {
+    let places =
+        series.iter_mut().flat_map(|one| one.points.iter_mut().chain(&mut one.dots).chain(&mut one.rings));
+    scaled_axis(label, unit, places.map(|point| &mut point.0).collect())
+}
+
+fn scaled_axis(label: &str, unit: AxisUnit, mut all: Vec<&mut f64>) -> Axis {
     let (least, most) =
         all.iter().fold((f64::MAX, 0.0), |(low, high), value| (value.min(low), value.max(high)));
     // A percentage needs the full scale.

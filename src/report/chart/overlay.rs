@@ -1,6 +1,6 @@
 //! Several runs in one chart: the same case of each run, distinguished by colour, dashes and label.
 
-use super::{Chart, density, percentile, ports, sweep, time_series};
+use super::{Chart, ChartText, distribution, percentile, ports, sweep, time_series};
 use crate::report::svg::ChartSeries;
 use crate::run::CaseResult;
 
@@ -34,12 +34,12 @@ pub fn case_charts(layers: &[ChartLayer]) -> Vec<Chart> {
         .collect();
     let curve = |layer: &ChartLayer| Some(layer.styled_series(percentile::case_curve("", layer.case)?));
     let curves = layers.iter().filter_map(curve).collect();
+    let text = |title| ChartText { title, of: &of, caption: String::new() };
     let charts = [
-        percentile::percentile_chart(percentile::chart_title(first.case), &of, String::new(), curves),
-        density::overlay_chart(density::chart_title(first.case), &of, String::new(), &cases),
+        time_series::overlay_chart(&of, String::new(), &cases),
+        distribution::overlay_chart(text(distribution::chart_title(first.case)), &cases),
+        percentile::percentile_chart(text(percentile::chart_title(first.case)), curves),
         ports::overlay_chart(&of, &cases),
-        time_series::latency_overlay(&of, String::new(), &cases),
-        time_series::rate_overlay(&of, String::new(), &cases),
     ];
     charts.into_iter().flatten().collect()
 }

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::axes::{AxisUnit, y_axis};
-use super::{Chart, MAX_CURVE_POINTS, build_chart};
+use super::{Chart, ChartText, MAX_CURVE_POINTS, build_chart};
 use crate::plan::WaitMode;
 use crate::report::decode_figures_histogram;
 use crate::report::presentation::is_latency;
@@ -37,14 +37,16 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
         _ if !is_latency(case) => String::new(),
         _ => format!(" · ends where the lost begin ({})", format_loss(&case.figures)),
     };
-    percentile_chart(chart_title(case), &format!(" of {}", case.endpoint), host_and_date(run) + &note, curves)
+    let of = format!(" of {}", case.endpoint);
+    let text = ChartText { title: chart_title(case), of: &of, caption: host_and_date(run) + &note };
+    percentile_chart(text, curves)
 }
 
 pub fn chart_title(case: &CaseResult) -> &'static str {
     match (is_latency(case), is_download(case)) {
         (true, _) => "Round-trip time by percentile",
         (_, true) => "Time of a chunk by percentile",
-        _ => "Round-trip time under load",
+        _ => "Round-trip time under load by percentile",
     }
 }
 
@@ -71,7 +73,8 @@ pub fn side_by_side_chart(run: &Run) -> Option<Chart> {
         );
         case_curve(&label, case)
     });
-    percentile_chart("Round-trip times side by side", "", host_and_date(run), curves.collect())
+    let text = ChartText { title: "Round-trip times side by side", of: "", caption: host_and_date(run) };
+    percentile_chart(text, curves.collect())
 }
 
 /// Position on the axis: 50 % at 0.3, 90 % at 1, 99 % at 2.
@@ -114,12 +117,7 @@ fn percentile_steps(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
     points
 }
 
-pub fn percentile_chart(
-    title: &str,
-    of: &str,
-    caption: String,
-    mut series: Vec<ChartSeries>,
-) -> Option<Chart> {
+pub fn percentile_chart(text: ChartText, mut series: Vec<ChartSeries>) -> Option<Chart> {
     let all = || series.iter().flat_map(|one| one.points.iter().chain(&one.dots));
     let high = all().map(|point| point.0).fold(2.0, f64::max);
     let mut ticks = vec![(nines_position(0.5), "50 %".to_owned())];
@@ -136,14 +134,14 @@ pub fn percentile_chart(
         ticks.push((nine as f64, name));
     }
     let x = Axis {
-        label: "share of requests that took no longer".to_owned(),
+        label: "share of the requests that took no longer".to_owned(),
         low: 0.0,
         high,
         ticks,
         script_scale: "nines %".to_owned(),
     };
     let y = y_axis("round-trip time", AxisUnit::Nanoseconds, &mut series);
-    build_chart(title, of, caption, [&x, &y], series)
+    build_chart(text, &x, y, series)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! The ports of a case side by side, to show slow ones.
 
 use super::axes::{AxisUnit, linear_axis};
-use super::{Chart, build_chart};
+use super::{Chart, ChartText, build_chart};
 use crate::report::presentation::is_latency;
 use crate::report::svg::{Axis, ChartSeries, SeriesKind};
 use crate::report::wording::{host_and_date, line_limit_bps};
 use crate::run::{CaseResult, Figures, PartResult, Run};
+
+const TITLE: &str = "Port by port";
 
 /// For latency a dot at the median and one at p99, for throughput one at the rate.
 pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
@@ -36,16 +38,12 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
         let points = vec![(0.5, limit / count), (count + 0.5, limit / count)];
         series.push(ChartSeries {
             kind: SeriesKind::Limit,
-            ..ChartSeries::curve("what one line can carry", points)
+            ..ChartSeries::curve("maximum of one line", points)
         });
     }
-    ports_chart(
-        &format!(" of {}", case.endpoint),
-        host_and_date(run),
-        (what, unit),
-        case.per_port.len(),
-        series,
-    )
+    let of = format!(" of {}", case.endpoint);
+    let text = ChartText { title: TITLE, of: &of, caption: host_and_date(run) };
+    ports_chart(text, (what, unit), case.per_port.len(), series)
 }
 
 /// Several cases in one chart. Each replaces a series without points. For latency: the p50 of each port.
@@ -64,7 +62,8 @@ pub fn overlay_chart(of: &str, cases: &[(ChartSeries, &CaseResult)]) -> Option<C
         ..series.clone()
     };
     let count = cases.iter().map(|(_, case)| case.per_port.len()).max()?;
-    ports_chart(of, String::new(), (what, unit), count, cases.iter().map(dots).collect())
+    let text = ChartText { title: TITLE, of, caption: String::new() };
+    ports_chart(text, (what, unit), count, cases.iter().map(dots).collect())
 }
 
 /// One point per port that has a value.
@@ -77,8 +76,7 @@ fn port_points(case: &CaseResult, value: &dyn Fn(&Figures) -> Option<f64>) -> Ve
 }
 
 fn ports_chart(
-    of: &str,
-    caption: String,
+    text: ChartText,
     (what, unit): (&str, AxisUnit),
     ports: usize,
     series: Vec<ChartSeries>,
@@ -98,5 +96,5 @@ fn ports_chart(
         ticks: ticks.collect(),
         script_scale: "linear port".to_owned(),
     };
-    build_chart("Port by port", of, caption, [&x, &y], series)
+    build_chart(text, &x, y, series)
 }

@@ -3,8 +3,8 @@
 //! If the rows are numbers (rates, sizes, delays, percentiles), they form an axis, and each column is a curve.
 //! Otherwise every row has its own line with its figures along it.
 
-use super::axes::{AxisUnit, axis_of_series, linear_axis, linear_axis_with_ticks, log_axis_with_ticks};
-use super::{Chart, build_chart};
+use super::axes::{AxisUnit, linear_axis, linear_axis_with_ticks, log_axis_with_ticks, x_axis, y_axis};
+use super::{Chart, ChartText, build_chart};
 use crate::report::svg::{Axis, ChartSeries, SeriesKind};
 use crate::report::wording::{host_and_date, printable, shorten};
 use crate::run::{Run, StudyRow, StudyTable};
@@ -178,8 +178,18 @@ fn numeric_chart(run: &Run, table: &StudyTable, (rows, places): PositionedRows) 
     }
     series.extend(limit_series(&rows, &places, on));
     let (label, unit) = value_axis(&rows.first()?.unit);
-    let y = axis_of_series(&label, unit, &mut series, |point| &mut point.1);
-    build_chart(&chart_title(table, &series), "", host_and_date(run), [&x, &y], series)
+    let y = y_axis(&label, unit, &mut series);
+    finish_chart(run, table, (&x, y), series)
+}
+
+fn finish_chart(
+    run: &Run,
+    table: &StudyTable,
+    (x, y): (&Axis, Axis),
+    series: Vec<ChartSeries>,
+) -> Option<Chart> {
+    let title = chart_title(table, &series);
+    build_chart(ChartText { title: &title, of: "", caption: host_and_date(run) }, x, y, series)
 }
 
 /// Above this ratio small positions need a logarithmic axis.
@@ -196,7 +206,7 @@ fn limit_series(rows: &[&StudyRow], places: &[RowPosition], on: impl Fn(f64) -> 
     limits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     limits.dedup();
     let one_each = limits.len() > 1 && limits.windows(2).all(|pair| pair[0].0 < pair[1].0);
-    let curve = || ChartSeries::curve("what the line can carry", limits.clone());
+    let curve = || ChartSeries::curve("maximum of the line", limits.clone());
     one_each.then(|| ChartSeries { kind: SeriesKind::Limit, ..curve() })
 }
 
@@ -216,12 +226,12 @@ fn named_rows_chart(run: &Run, table: &StudyTable, rows: &[&StudyRow]) -> Option
     let named = |index: usize| printable(&rows[index].column);
     let mut series = column_series(rows, named, |row, value| (value, line(&rows[row].row)));
     let (label, unit) = value_axis(&rows.first()?.unit);
-    let x = axis_of_series(&label, unit, &mut series, |point| &mut point.0);
+    let x = x_axis(&label, unit, &mut series);
     let ticks = names.iter().map(|name| (line(name), shorten(&printable(name), MAX_NAME_COLUMNS))).collect();
     let y =
         Axis { ticks, low: 0.5, high: names.len() as f64 + 0.5, ..linear_axis("", AxisUnit::Number, 1.0) };
     let y = Axis { script_scale: "names".to_owned(), ..y };
-    build_chart(&chart_title(table, &series), "", host_and_date(run), [&x, &y], series)
+    finish_chart(run, table, (&x, y), series)
 }
 
 #[cfg(test)]
@@ -248,8 +258,8 @@ mod tests {
         let tables = &run.paper.as_ref().unwrap().tables;
         let latency = table_chart(&run, &tables[0]).unwrap();
         // Four published figures, one of them a word; two measured.
-        assert_eq!(latency.svg.matches("<use").count(), 3 + 2, "{}", latency.svg);
-        assert!(latency.svg.contains("STS1600") && latency.svg.contains("LS100"));
+        assert_eq!(latency.panels[0].svg.matches("<use").count(), 3 + 2, "{}", latency.panels[0].svg);
+        assert!(["STS1600", "LS100"].iter().all(|name| latency.panels[0].svg.contains(name)));
         // A single rate does not make an axis.
         assert!(table_chart(&run, &tables[1]).is_none());
         let mut sweep = tables[1].clone();
@@ -259,7 +269,7 @@ mod tests {
             sweep.rows.push(StudyRow { unit: "%".to_owned(), ..more });
         }
         let chart = table_chart(&run, &sweep).unwrap();
-        assert_eq!(chart.svg.matches("<use").count(), 8, "{}", chart.svg);
+        assert_eq!(chart.panels[0].svg.matches("<use").count(), 8, "{}", chart.panels[0].svg);
         assert_eq!(chart.x.script_scale, "log baud");
     }
 }

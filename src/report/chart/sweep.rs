@@ -1,7 +1,7 @@
 //! Rate by message size and by line rate, with the capacity of the line.
 
 use super::axes::{AxisUnit, linear_axis, log_axis_with_ticks, y_axis};
-use super::{Chart, build_chart};
+use super::{Chart, ChartText, build_chart};
 use crate::plan::WaitMode;
 use crate::report::presentation::is_latency;
 use crate::report::svg::{ChartSeries, SeriesKind};
@@ -128,7 +128,7 @@ impl SweepChart {
         limits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         limits.dedup_by(|a, b| a.0 == b.0);
         if limits.len() > 1 {
-            let curve = ChartSeries::curve("what the line can carry", limits);
+            let curve = ChartSeries::curve("maximum of the line", limits);
             self.series.push(ChartSeries { kind: SeriesKind::Limit, ..curve });
         }
         let values = self.series.iter().flat_map(|one| &one.points).map(|point| point.0);
@@ -145,6 +145,6 @@ impl SweepChart {
             true => y_axis("delivered payload", AxisUnit::BitsPerSecond, &mut self.series),
             false => linear_axis("delivered payload", AxisUnit::BitsPerSecond, most),
         };
-        build_chart(title, of, caption, [&x, &y], self.series)
+        build_chart(ChartText { title, of, caption }, &x, y, self.series)
     }
 }

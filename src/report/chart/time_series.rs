@@ -1,20 +1,141 @@
-//! Time series of a case: rate, round-trip time and losses by interval.
+//! Time series of cases: rate, round-trip time and losses on one time axis.
 
 use super::axes::{AxisUnit, linear_axis, y_axis};
-use super::{Chart, MAX_CURVE_POINTS, build_chart};
+use super::{Chart, ChartText, MAX_CURVE_POINTS, build_panels};
 use crate::plan::Direction;
 use crate::report::presentation::is_latency;
-use crate::report::svg::{Axis, ChartSeries, SeriesKind};
-use crate::report::wording::host_and_date;
-use crate::run::{CaseResult, Run, SeriesEntry};
+use crate::report::svg::{Axis, COLOUR_COUNT, ChartSeries};
+use crate::report::wording::{brief_bytes, direction_name, host_and_date, plural, shorten, wait_mode};
+use crate::run::{CaseResult, PartResult, Run, SeriesEntry};
 
 /// Fewer intervals do not make a curve.
 const MIN_INTERVALS: usize = 4;
+/// The ranges of more curves hide each other.
+const MAX_RANGES: usize = 3;
+
+/// The curves of a case.
+pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
+    let mut caption = host_and_date(run);
+    if case.repeats.len() > 1 {
+        caption += &format!(" · {} one after another", plural(case.repeats.len(), "repetition"));
+    }
+    overlay_chart(&format!(" of {}", case.endpoint), caption, &[(ChartSeries::curve("", vec![]), case)])
+}
+
+/// All cases of a workload in one chart, if they are few enough to be distinguished.
+pub fn workload_chart(run: &Run, workload: &str) -> Option<Chart> {
+    let cases: Vec<&CaseResult> = run
+        .cases
+        .iter()
+        .filter(|case| case.workload == workload && case.series.len() >= MIN_INTERVALS)
+        .collect();
+    if !(2..=COLOUR_COUNT).contains(&cases.len()) {
+        return None;
+    }
+    let labels = distinguishing_labels(&cases);
+    let layers: Vec<(ChartSeries, &CaseResult)> = labels
+        .iter()
+        .zip(cases)
+        .enumerate()
+        .map(|(colour, (label, case))| {
+            (ChartSeries { colour: Some(colour), ..ChartSeries::curve(label, vec![]) }, case)
+        })
+        .collect();
+    overlay_chart("", host_and_date(run), &layers)
+}
+
+/// The properties in which the cases differ.
+fn distinguishing_labels(cases: &[&CaseResult]) -> Vec<String> {
+    let properties: [fn(&CaseResult) -> String; 6] = [
+        |case| direction_name(case.direction).to_owned(),
+        |case| shorten(&case.endpoint, 48),
+        |case| brief_bytes(case.message_bytes.into()),
+        |case| plural(case.parallel as usize, "connection"),
+        |case| case.protocol.clone(),
+        |case| wait_mode(case).name().to_owned(),
+    ];
+    let differ = |get: &&fn(&CaseResult) -> String| cases.iter().any(|case| get(case) != get(cases[0]));
+    let shown: Vec<_> = properties.iter().filter(differ).collect();
+    let label = |case: &&CaseResult| shown.iter().map(|get| get(case)).collect::<Vec<_>>().join(", ");
+    cases.iter().map(label).collect()
+}
+
+/// Several cases in one chart. Each replaces a series without points.
+pub fn overlay_chart(of: &str, caption: String, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
+    let end =
+        cases.iter().flat_map(|(_, case)| [&case.series, &case.under_load_series]).filter_map(|series| {
+            let last = series.last()?;
+            Some((last.start_ns as f64 + last.length_ns as f64) / 1e9)
+        });
+    let end = end.fold(0.0, f64::max);
+    let x = Axis { high: end, ..linear_axis("time since the start (s)", AxisUnit::Seconds, end) };
+    let (rates, times) = (rate_panel(cases), round_trip_panel(cases));
+    let title = match (&rates, &times) {
+        (Some(_), Some(_)) => "Rate and round-trip time over time",
+        (Some(_), None) => "Rate over time",
+        _ => "Round-trip time over time",
+    };
+    build_panels(ChartText { title, of, caption }, &x, rates.into_iter().chain(times).collect())
+}
+
+/// Payload over time: delivered, or for uploads accepted by the sender's system.
+fn rate_panel(cases: &[(ChartSeries, &CaseResult)]) -> Option<(Axis, Vec<ChartSeries>)> {
+    let is_drawn =
+        |(_, case): &&(ChartSeries, &CaseResult)| !is_latency(case) && case.series.len() >= MIN_INTERVALS;
+    let drawn: Vec<&(ChartSeries, &CaseResult)> = cases.iter().filter(is_drawn).collect();
+    let mut series: Vec<ChartSeries> = drawn
+        .iter()
+        .map(|(series, case)| ChartSeries { points: rate_points(case), ..series.clone() })
+        .filter(|series| !series.points.is_empty())
+        .collect();
+    let most = series.iter().flat_map(|one| &one.points).map(|point| point.1).reduce(f64::max)?;
+    let label = match drawn.iter().any(|(_, case)| shows_sent_bytes(case)) {
+        true if drawn.len() > 1 => "delivered payload (upload: sent payload)",
+        true => "sent payload",
+        false => "delivered payload",
+    };
+    let y = linear_axis(label, AxisUnit::BitsPerSecond, most.max(1.0));
+    series.extend(loss_ticks(drawn.iter().map(|(_, case)| case.series.as_slice()), "messages lost", y.high));
+    Some((y, series))
+}
+
+/// Round trips of latency cases, and of the probes of other cases.
+fn round_trip_panel(cases: &[(ChartSeries, &CaseResult)]) -> Option<(Axis, Vec<ChartSeries>)> {
+    let timed = cases.iter().map(|(series, case)| {
+        (series, if is_latency(case) { &case.series } else { &case.under_load_series }.as_slice())
+    });
+    let timed: Vec<(&ChartSeries, &[SeriesEntry])> =
+        timed.filter(|(_, entries)| entries.len() >= MIN_INTERVALS).collect();
+    let has_ranges = timed.len() <= MAX_RANGES;
+    let curve = |(series, entries): &(&ChartSeries, &[SeriesEntry])| ChartSeries {
+        points: mean_points(entries),
+        band: if has_ranges { range_points(entries) } else { Vec::new() },
+        ..(*series).clone()
+    };
+    let mut series: Vec<ChartSeries> = timed.iter().map(curve).filter(|one| one.points.len() > 1).collect();
+    if series.is_empty() {
+        return None;
+    }
+    let label = if has_ranges { "round-trip time: mean, range shaded" } else { "round-trip time: mean" };
+    let y = y_axis(label, AxisUnit::Nanoseconds, &mut series);
+    series.extend(loss_ticks(timed.into_iter().map(|(_, entries)| entries), "requests lost", y.high));
+    Some((y, series))
+}
+
+/// At the upper edge, because a lost request ranks slowest.
+fn loss_ticks<'a>(
+    all: impl Iterator<Item = &'a [SeriesEntry]>,
+    label: &str,
+    high: f64,
+) -> Option<ChartSeries> {
+    let lost = all.flat_map(merge_intervals).filter(|entries| entries.iter().any(|entry| entry.lost > 0));
+    let ticks: Vec<(f64, f64)> = lost.map(|entries| (middle_seconds(entries), high)).collect();
+    (!ticks.is_empty()).then(|| ChartSeries::events(label, ticks))
+}
 
 /// Groups of intervals to draw as one, so that a screen can show all groups.
-fn merge_intervals(case: &CaseResult) -> impl Iterator<Item = &[SeriesEntry]> {
-    let together = case.series.len().div_ceil(MAX_CURVE_POINTS).max(1);
-    case.series.chunks(together).filter(|_| case.series.len() >= MIN_INTERVALS)
+fn merge_intervals(entries: &[SeriesEntry]) -> impl Iterator<Item = &[SeriesEntry]> {
+    entries.chunks(entries.len().div_ceil(MAX_CURVE_POINTS).max(1))
 }
 
 fn total_ns(entries: &[SeriesEntry]) -> f64 {
@@ -26,88 +147,39 @@ fn middle_seconds(entries: &[SeriesEntry]) -> f64 {
     (entries[0].start_ns as f64 + total_ns(entries) / 2.0) / 1e9
 }
 
-/// The range of the longest case.
-fn time_axis<'a>(cases: impl Iterator<Item = &'a CaseResult>) -> Axis {
-    let ends = cases.filter_map(|case| case.series.last());
-    let end = ends.map(|last| (last.start_ns as f64 + last.length_ns as f64) / 1e9).fold(0.0, f64::max);
-    Axis { high: end, ..linear_axis("time since the start (s)", AxisUnit::Seconds, end) }
+/// The series of an upload holds the bytes that the local system accepted.
+fn shows_sent_bytes(case: &CaseResult) -> bool {
+    case.direction == Direction::Send && delivered_steps(case).is_none()
 }
 
-/// Payload over time: delivered, or for uploads accepted by the sender's system.
-pub fn rate_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
-    let only = [(ChartSeries::curve("", vec![]), case)];
-    rate_overlay(&format!(" of {}", case.endpoint), host_and_date(run), &only)
-}
-
-/// The rates of several cases in one chart. Each replaces a series without points.
-pub fn rate_overlay(of: &str, caption: String, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
-    let series: Vec<ChartSeries> = cases
-        .iter()
-        .filter(|(_, case)| !is_latency(case))
-        .map(|(series, case)| ChartSeries { points: rate_points(case), ..series.clone() })
-        .collect();
-    let most = series.iter().flat_map(|one| &one.points).map(|point| point.1).fold(1.0, f64::max);
-    let is_sent =
-        |(_, case): &(ChartSeries, &CaseResult)| is_latency(case) || case.direction == Direction::Send;
-    let label = if cases.iter().all(is_sent) { "sent payload" } else { "delivered payload" };
-    let y = linear_axis(label, AxisUnit::BitsPerSecond, most);
-    let x = time_axis(cases.iter().map(|(_, case)| *case));
-    build_chart("Rate over time", of, caption, [&x, &y], series)
+/// The rate of each repetition by the receiver's clock. Accepted bytes only show how the local buffers fill.
+fn delivered_steps(case: &CaseResult) -> Option<Vec<(f64, f64)>> {
+    if case.direction != Direction::Send || case.repeats.len() < MIN_INTERVALS {
+        return None;
+    }
+    let mut start_ns = 0.0;
+    let step = |part: &PartResult| {
+        let (from, to) = (start_ns / 1e9, (start_ns + part.elapsed_ns as f64) / 1e9);
+        start_ns += part.elapsed_ns as f64;
+        let rate = part.figures.delivery.throughput_bps.filter(|rate| rate.is_finite());
+        rate.map(|rate| [(from, rate), (to, rate)])
+    };
+    Some(case.repeats.iter().filter_map(step).flatten().collect())
 }
 
 fn rate_points(case: &CaseResult) -> Vec<(f64, f64)> {
+    if let Some(steps) = delivered_steps(case) {
+        return steps;
+    }
     let point = |entries: &[SeriesEntry]| {
         let bytes: f64 = entries.iter().map(|entry| entry.bytes as f64).sum();
         let rate = bytes * 8e9 / total_ns(entries);
         (total_ns(entries) > 0.0 && rate.is_finite()).then_some((middle_seconds(entries), rate))
     };
-    merge_intervals(case).filter_map(point).collect()
+    merge_intervals(&case.series).filter_map(point).collect()
 }
 
-/// Mean and maximum round trip over time, and the times of losses.
-pub fn latency_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
-    if !is_latency(case) {
-        return None;
-    }
-    let longest = |entries: &[SeriesEntry]| {
-        let longest = entries.iter().filter_map(|entry| entry.latency_max_ns).max()?;
-        Some((middle_seconds(entries), longest as f64))
-    };
-    let mut series = vec![
-        ChartSeries::curve("mean of the interval", mean_points(case)),
-        ChartSeries::curve("longest of the interval", merge_intervals(case).filter_map(longest).collect()),
-    ];
-    let y = y_axis("round-trip time", AxisUnit::Nanoseconds, &mut series);
-    // At the upper edge, because a lost request ranks slowest.
-    let losses = merge_intervals(case).filter(|entries| entries.iter().any(|entry| entry.lost > 0));
-    let losses: Vec<(f64, f64)> = losses.map(|entries| (middle_seconds(entries), y.high)).collect();
-    if !losses.is_empty() {
-        series.push(ChartSeries {
-            kind: SeriesKind::Event,
-            dots: losses,
-            ..ChartSeries::curve("lost requests", vec![])
-        });
-    }
-    if series[0].points.len() < MIN_INTERVALS {
-        return None;
-    }
-    let (x, of) = (time_axis(std::iter::once(case)), format!(" of {}", case.endpoint));
-    build_chart("Round-trip time over time", &of, host_and_date(run), [&x, &y], series)
-}
-
-/// Mean round trips of several cases in one chart. Each replaces a series without points.
-pub fn latency_overlay(of: &str, caption: String, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
-    let mut series: Vec<ChartSeries> = cases
-        .iter()
-        .filter(|(_, case)| is_latency(case))
-        .map(|(series, case)| ChartSeries { points: mean_points(case), ..series.clone() })
-        .collect();
-    let y = y_axis("round-trip time, mean of the interval", AxisUnit::Nanoseconds, &mut series);
-    let x = time_axis(cases.iter().map(|(_, case)| *case));
-    build_chart("Round-trip time over time", of, caption, [&x, &y], series)
-}
-
-fn mean_points(case: &CaseResult) -> Vec<(f64, f64)> {
+fn mean_points(entries: &[SeriesEntry]) -> Vec<(f64, f64)> {
     let mean = |entries: &[SeriesEntry]| {
         let answered = || entries.iter().filter(|entry| entry.latency_mean_ns.is_some());
         let messages: f64 = answered().map(|entry| entry.messages as f64).sum();
@@ -115,5 +187,54 @@ fn mean_points(case: &CaseResult) -> Vec<(f64, f64)> {
             answered().filter_map(|entry| Some(entry.latency_mean_ns? * entry.messages as f64)).sum();
         (messages > 0.0 && sum.is_finite()).then(|| (middle_seconds(entries), sum / messages))
     };
-    merge_intervals(case).filter_map(mean).collect()
+    merge_intervals(entries).filter_map(mean).collect()
+}
+
+/// From the fastest round trip, or the mean in older documents, to the slowest.
+fn range_points(entries: &[SeriesEntry]) -> Vec<(f64, f64, f64)> {
+    let range = |entries: &[SeriesEntry]| {
+        let least = entries
+            .iter()
+            .filter_map(|entry| entry.latency_min_ns.map(|least| least as f64).or(entry.latency_mean_ns));
+        let most = entries.iter().filter_map(|entry| entry.latency_max_ns).max()?;
+        Some((middle_seconds(entries), least.reduce(f64::min)?, most as f64))
+    };
+    merge_intervals(entries).filter_map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample_runs;
+
+    #[test]
+    fn rate_round_trip_and_losses_share_the_time_axis() {
+        let run = sample_runs::full();
+        let mut case = run.cases[3].clone();
+        case.under_load_series = case.series.clone();
+        case.under_load_series[4].lost = 2;
+        let chart = case_chart(&run, &case).unwrap();
+        let panels: Vec<(&str, usize)> = chart
+            .panels
+            .iter()
+            .map(|panel| (panel.y.label.as_str(), panel.svg.matches("event-line").count()))
+            .collect();
+        assert_eq!(panels, [("delivered payload", 0), ("round-trip time: mean, range shaded", 1)]);
+        assert_eq!((chart.title.as_str(), chart.x.high), ("Rate and round-trip time over time", 10.0));
+        case.under_load_series.clear();
+        assert_eq!(case_chart(&run, &case).unwrap().title, "Rate over time");
+        case.series.truncate(MIN_INTERVALS - 1);
+        assert!(case_chart(&run, &case).is_none());
+    }
+
+    #[test]
+    fn cases_are_named_by_what_differs() {
+        let run = sample_runs::full();
+        let chart = workload_chart(&run, "throughput").unwrap();
+        let names: Vec<&str> = chart.legend.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["64 B", "1.024 kB", "16.4 kB", "131 kB"]);
+        let mut two = run.cases[3..5].to_vec();
+        (two[0].direction, two[0].message_bytes) = (Direction::Send, two[1].message_bytes);
+        assert_eq!(distinguishing_labels(&[&two[0], &two[1]]), ["upload", "both"]);
+    }
 }

@@ -4,7 +4,7 @@ use minijinja::context;
 use minijinja::value::Value;
 
 use crate::explain::size::SizeFit;
-use crate::report::chart::Chart;
+use crate::report::chart::{Chart, Panel};
 use crate::report::svg::{Axis, DRAWING_SIZE, LegendEntry};
 use crate::report::wording::fit_lines;
 
@@ -26,15 +26,15 @@ pub fn fit_texts(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
 
 pub fn chart_contexts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
     let axis = |axis: Axis| context! { label => axis.label, from => format_axis_end(axis.low), to => format_axis_end(axis.high), reads => axis.script_scale };
-    charts
-        .into_iter()
-        .map(|chart| {
-            context! {
-                title => chart.title, caption => chart.caption, label => chart.label, x => axis(chart.x), y => axis(chart.y),
-                legend => legend_contexts(&chart.legend), height => chart.height, svg => Value::from_safe_string(chart.svg), width => DRAWING_SIZE.0,
-            }
-        })
-        .collect()
+    let panel = |panel: Panel| context! { label => panel.label, y => axis(panel.y), height => panel.height, svg => Value::from_safe_string(panel.svg) };
+    let chart = |chart: Chart| {
+        context! {
+            title => chart.title, caption => chart.caption, x => axis(chart.x),
+            panels => chart.panels.into_iter().map(panel).collect::<Vec<Value>>(),
+            legend => legend_contexts(&chart.legend), width => DRAWING_SIZE.0,
+        }
+    };
+    charts.into_iter().map(chart).collect()
 }
 
 /// The end of an axis, with full precision.

@@ -1,11 +1,11 @@
 //! The short report: the answer, one table, and the notes that change how the figures are to be read.
 
 use super::{BOLD, INDENT, LABEL_COLUMNS, TextReport, WarningGroup, YELLOW, group_warnings};
-use crate::report::presentation::{presentation, run_answer};
+use crate::report::presentation::{differ_in_direction, filled_figure_table, run_answer};
 use crate::report::sparkline::case_sparkline;
 use crate::report::study;
 use crate::report::table::build_tables;
-use crate::report::wording::{ABSENT, format_case_list, per_run_text, printable};
+use crate::report::wording::{format_case_list, per_run_text, printable};
 use crate::run::{CaseResult, Run, Warning, WarningCode};
 use anstyle::Style;
 
@@ -47,7 +47,11 @@ impl TextReport {
         self.push_answer(run);
         match (&run.paper, run.cases.as_slice()) {
             (Some(paper), _) => self.push_study(run, paper),
-            (None, [case]) => self.push_case(case),
+            (None, [case]) => {
+                self.push_figures(&run.cases);
+                self.push_case_sparkline(case);
+            }
+            (None, cases) if differ_in_direction(cases) => self.push_figures(cases),
             (None, _) => self.push_tables(run),
         }
         self.push_important_notes(run);
@@ -66,13 +70,16 @@ impl TextReport {
         self.push_paragraph(&format!("{title}{answer}"), BOLD, "", INDENT);
     }
 
-    /// The figures of a single case, and their distribution or course.
-    fn push_case(&mut self, case: &CaseResult) {
-        let rows = (presentation(&case.workload).figure_table)(case);
-        let filled = |column: &usize| {
-            rows[1..].iter().any(|row| *column == 0 || !["", ABSENT].contains(&row[*column].as_str()))
-        };
-        let mut columns: Vec<usize> = (0..rows[0].len()).filter(filled).collect();
+    /// The figures of a single case or of several directions, these with the rate over time.
+    fn push_figures(&mut self, cases: &[CaseResult]) {
+        let mut rows = filled_figure_table(cases);
+        if cases.len() + 1 == rows.len() && cases.len() > 1 {
+            let charts =
+                cases.iter().map(|case| case_sparkline(case).map_or(String::new(), |chart| chart.glyphs));
+            let charts = std::iter::once(String::new()).chain(charts);
+            rows.iter_mut().zip(charts).for_each(|(row, chart)| row.push(chart));
+        }
+        let mut columns: Vec<usize> = (0..rows[0].len()).collect();
         if columns.len() < 2 {
             return;
         }
@@ -88,7 +95,6 @@ impl TextReport {
             let line = format!("{INDENT}{:LABEL_COLUMNS$}{}", row[0], cells.collect::<String>());
             self.push_line(line.trim_end(), if index == 0 { Style::new().dimmed() } else { Style::new() });
         }
-        self.push_case_sparkline(case);
     }
 
     fn push_case_sparkline(&mut self, case: &CaseResult) {

@@ -54,10 +54,10 @@ fn summary_of_one_case() {
     incomplete: part of the plan was not measured
 
     TCP to 127.0.0.1:7100: upload 310 Mbit/s, download 288 Mbit/s, 0.7 % of the line
-      rate; RTT under load 330 µs (p50). 64 B messages, 42.1 s
-                        rate  transferred  loaded RTT p50  loaded RTT p99  of line
-      upload    310.0 Mbit/s     387.5 MB        329.7 µs        559.6 µs    0.7 %
-      download  288.3 Mbit/s     387.5 MB               –               –        –
+      rate; RTT 310 → 330 µs under load (lowest, p50). 64 B messages, 42.1 s
+                        rate  transferred  RTT lowest → loaded p50  loaded p99  of line
+      upload    310.0 Mbit/s     387.5 MB             310 → 330 µs    559.6 µs    0.7 %
+      download  288.3 Mbit/s     387.5 MB                        –           –        –
                 ▇██▇█▇██▇█  279.0 Mbit/s to 341.0 Mbit/s
       note      the machine was 40 % busy before the first case. Try: stop what else
                 runs, or repeat with --repeat 10

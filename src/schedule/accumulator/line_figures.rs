@@ -97,6 +97,7 @@ mod tests {
             busy_poll_seconds: 0.0,
             socket_drops: None,
             acknowledged_bytes: None,
+            retransmits: None,
             is_stalled: false,
             line_errors,
             fault: None,
