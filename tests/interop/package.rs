@@ -17,7 +17,8 @@ done
 "#;
 
 fn output_of(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output =
+        command.env("LINKGAUGE_STORE", "").output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
     text
