@@ -21,7 +21,7 @@ parser.add_argument("names", nargs="*", metavar="NAME")
 args = parser.parse_args()
 
 # Causes that every link of this host has; finding them is right everywhere.
-EVERYWHERE = {"thread_wake_up", "cpu_sleep_states", "timer_slack"}
+EVERYWHERE = {"thread_wake_up", "cpu_sleep_states", "timer_slack", "kernel_tick"}
 FOUND = {"proved", "seen", "counted"}
 
 
