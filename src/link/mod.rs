@@ -25,6 +25,7 @@ pub mod counters;
 mod datagram;
 pub mod dialer;
 mod fault;
+mod forwarding;
 pub mod icmp;
 mod internet;
 mod l2cap;
@@ -53,6 +54,9 @@ pub mod tty;
 mod udp;
 mod unix;
 mod vsock;
+
+#[cfg(test)]
+mod tests;
 
 pub use bluetooth::hci;
 pub use companion::{companion_datagrams, companion_stream};

@@ -246,3 +246,26 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
     };
     Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// The system may lack SCTP, and another connection shows the same: the state is that of the socket.
+    #[test]
+    fn the_state_is_that_of_the_socket() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (remote, _) = listener.accept().unwrap();
+        let mut link = SctpLink::new(stream.into(), &Clock::System, WaitMode::Block);
+        let status = link.status();
+        assert_eq!((status.is_hung_up, status.unacknowledged_bytes), (false, Some(0)));
+        assert_eq!(link.send_batch(b"aaaabbbb", 4, LONG_TIMEOUT).unwrap(), 4, "one message at a time");
+        drop(remote);
+        assert!(link.receive(&mut [0; 9], LONG_TIMEOUT).is_err());
+        assert!(link.status().is_hung_up);
+        assert!(link.descriptor().is_some());
+    }
+}

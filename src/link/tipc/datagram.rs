@@ -6,11 +6,9 @@
 //! The listener forwards messages that a sender still sends to the name, for example because it is another
 //! program.
 
-use std::collections::HashMap;
-use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -20,12 +18,11 @@ use super::{Options, TipcPort, range_address, service_address};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::link::batch::{receive_single, send_first};
+use crate::link::forwarding::{AcceptedLink, DatagramFamily, ForwardingListener};
 use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
-use crate::link::socket::{IoDirection, SocketLink, wait_ready};
-use crate::link::{
-    AcceptFilter, Admission, Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys,
-};
+use crate::link::socket::{IoDirection, SocketLink};
+use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys};
 use crate::plan::WaitMode;
 
 /// Accepted senders of a link, shared by its handles.
@@ -175,15 +172,11 @@ fn local_port(socket: &Socket) -> Result<TipcPort, Fault> {
         .ok_or_else(|| Fault::Other("the kernel gave a socket no address".to_owned()))
 }
 
-struct TipcDatagramListener {
-    socket: Socket,
-    endpoint: Endpoint,
+/// How clients of a name get sockets of their own.
+struct TipcFamily {
     options: Options,
     clock: Clock,
     wait: WaitMode,
-    receive_buffer: Vec<u8>,
-    /// The live links by sender, with their receiving address.
-    links: HashMap<TipcPort, (TipcPort, Weak<AcceptedSenders>)>,
 }
 
 pub fn listen(
@@ -193,89 +186,45 @@ pub fn listen(
     context: &OpenContext,
 ) -> Result<Box<dyn Listener>, Fault> {
     socket.bind(&range_address(options.service_name)).map_err(Fault::system("bind"))?;
-    Ok(Box::new(TipcDatagramListener {
-        socket,
-        endpoint: endpoint.clone(),
-        options,
-        clock: context.clock.clone(),
-        wait: context.wait,
-        receive_buffer: vec![0; super::MAX_MESSAGE_BYTES],
-        links: HashMap::new(),
-    }))
+    let family = TipcFamily { options, clock: context.clock.clone(), wait: context.wait };
+    Ok(Box::new(ForwardingListener::new(family, socket, endpoint, &context.clock, super::MAX_MESSAGE_BYTES)))
 }
 
-impl TipcDatagramListener {
-    /// Forwards a message to the link of its sender, if there is one.
-    fn forward(&mut self, length: usize, from: TipcPort) -> bool {
-        let Some((to, accepted_senders)) = self.links.get(&from) else { return false };
-        if accepted_senders.strong_count() == 0 {
-            self.links.remove(&from);
-            return false;
-        }
-        // A full link loses the message, as its own socket would.
-        let _ = sys::send_to(&self.socket, &self.receive_buffer[..length], &to.address(), None, false);
-        true
+impl DatagramFamily for TipcFamily {
+    type Sender = TipcPort;
+    type Shared = AcceptedSenders;
+
+    const WAITS_FOR_ROOM: bool = false;
+
+    fn sender(&self, address: &SockAddr) -> Option<TipcPort> {
+        TipcPort::from_address(address)
     }
 
-    fn open_link(&mut self, length: usize, from: TipcPort) -> Result<Box<dyn Link>, Fault> {
+    fn address(&self, sender: &TipcPort) -> SockAddr {
+        sender.address()
+    }
+
+    fn name(&self, sender: &TipcPort) -> String {
+        sender.to_string()
+    }
+
+    fn open_link(
+        &self,
+        listener: &Socket,
+        sender: &TipcPort,
+        forward: &dyn Fn(&SockAddr) -> Result<(), Fault>,
+    ) -> Result<AcceptedLink<AcceptedSenders>, Fault> {
         let socket = self.options.open_socket()?;
-        let address = local_port(&socket)?;
-        let destination = self.options.reply_name.map_or_else(|| from.address(), service_address);
+        let address = local_port(&socket)?.address();
+        let destination = self.options.reply_name.map_or_else(|| sender.address(), service_address);
         socket.connect(&destination).map_err(Fault::system("connect"))?;
-        sys::send_to(&self.socket, &self.receive_buffer[..length], &address.address(), None, true)
-            .map_err(|errno| Fault::system("forward")(errno.into()))?;
+        forward(&address)?;
         // A node gets its number with its first bearer, perhaps after listening began.
-        let listener = local_port(&self.socket)?;
+        let listener = local_port(listener)?;
         let accepted_senders =
-            Arc::new(AcceptedSenders::One { remote: AtomicU64::new(port_key(from)), listener });
-        self.links.retain(|_, (_, accepted_senders)| accepted_senders.strong_count() > 0);
-        self.links.insert(from, (address, Arc::downgrade(&accepted_senders)));
+            Arc::new(AcceptedSenders::One { remote: AtomicU64::new(port_key(*sender)), listener });
+        let shared = Arc::downgrade(&accepted_senders);
         let inner = self.options.socket_link(socket, &self.clock, self.wait);
-        Ok(Box::new(TipcDatagramLink { inner, accepted_senders }))
-    }
-}
-
-impl Listener for TipcDatagramListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(
-        &mut self,
-        within: Duration,
-        filter: &mut AcceptFilter,
-    ) -> Result<(Box<dyn Link>, String), Fault> {
-        let until = self.clock.now() + within;
-        let mut reply = Vec::new();
-        loop {
-            let left = until - self.clock.now();
-            match sys::receive_from(&self.socket, &mut self.receive_buffer, false) {
-                Ok(arrival) => {
-                    let (length, Some(from)) = (arrival.length, TipcPort::from_address(&arrival.from)) else {
-                        continue;
-                    };
-                    if !self.forward(length, from) {
-                        reply.clear();
-                        match filter(&self.receive_buffer[..length], &from.to_string(), &mut reply) {
-                            Admission::Open => return Ok((self.open_link(length, from)?, from.to_string())),
-                            Admission::Reply => {
-                                // A reply that cannot be sent counts as lost.
-                                let _ = sys::send_to(&self.socket, &reply, &from.address(), None, false);
-                            }
-                            Admission::Drop => {}
-                        }
-                    }
-                    if left.is_zero() {
-                        return Err(Fault::TimedOut);
-                    }
-                }
-                Err(_) if left.is_zero() => return Err(Fault::TimedOut),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wait_ready(&self.socket, IoDirection::Receive, left);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Fault::System { operation: "receive", source: error }),
-            }
-        }
+        Ok(AcceptedLink { link: Box::new(TipcDatagramLink { inner, accepted_senders }), address, shared })
     }
 }

@@ -17,11 +17,10 @@
 //! [`ANNOUNCEMENT_TIMEOUT`], so that no datagram overtakes another. Abstract names have no owner: any process
 //! of this host could send to one. Datagrams of unexpected senders are ignored.
 
-use std::collections::{HashMap, VecDeque};
-use std::io;
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -31,13 +30,12 @@ use super::{BoundFile, Options, address_text};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::link::datagram::DatagramLink;
+use crate::link::forwarding::{AcceptedLink, DatagramFamily, ForwardingListener};
 use crate::link::offload::OffloadOptions;
 use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
 use crate::link::socket::{IoDirection, wait_ready};
-use crate::link::{
-    AcceptFilter, Admission, Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys,
-};
+use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys};
 use crate::plan::WaitMode;
 
 /// Prefix of the abstract names of linkgauge sockets.
@@ -294,16 +292,13 @@ impl Link for UnixDatagramLink {
     }
 }
 
-struct UnixDatagramListener {
-    socket: Socket,
+/// How clients of the path get sockets of their own.
+struct UnixFamily {
+    /// Of the listening socket.
     address: SockAddr,
-    endpoint: Endpoint,
     options: Options,
     clock: Clock,
     wait: WaitMode,
-    receive_buffer: Vec<u8>,
-    /// The live links by sender, with their receiving address.
-    links: HashMap<SockAddr, (SockAddr, Weak<SocketPairing>)>,
     _file: Option<BoundFile>,
 }
 
@@ -315,41 +310,44 @@ pub fn listen(
     let (socket, file) = options.bind_socket()?;
     socket.set_write_timeout(Some(FORWARD_TIMEOUT)).map_err(Fault::system("set a timeout"))?;
     let address = socket.local_addr().map_err(Fault::system("read the local address"))?;
-    Ok(Box::new(UnixDatagramListener {
-        socket,
-        address,
-        endpoint: endpoint.clone(),
-        options,
-        clock: context.clock.clone(),
-        wait: context.wait,
-        receive_buffer: vec![0; MAX_DATAGRAM_BYTES],
-        links: HashMap::new(),
-        _file: file,
-    }))
+    let (clock, wait) = (context.clock.clone(), context.wait);
+    let family = UnixFamily { address, options, clock, wait, _file: file };
+    Ok(Box::new(ForwardingListener::new(family, socket, endpoint, &context.clock, MAX_DATAGRAM_BYTES)))
 }
 
 /// The largest message of a client with the largest buffer; see `unix`.
 const MAX_DATAGRAM_BYTES: usize = (4 << 20) + 65_536;
 
-impl UnixDatagramListener {
-    /// Forwards a datagram to the link of its sender, if there is one.
-    fn forward(&mut self, length: usize, from: &SockAddr) -> bool {
-        let Some((to, pairing)) = self.links.get(from) else { return false };
-        if pairing.strong_count() > 0 {
-            // A link that stays full loses the datagram.
-            let _ = sys::send_to(&self.socket, &self.receive_buffer[..length], to, None, true);
-            return true;
-        }
-        self.links.remove(from);
-        false
+impl DatagramFamily for UnixFamily {
+    type Sender = SockAddr;
+    type Shared = SocketPairing;
+
+    const WAITS_FOR_ROOM: bool = true;
+
+    fn sender(&self, address: &SockAddr) -> Option<SockAddr> {
+        Some(address.clone())
     }
 
-    fn open_link(&mut self, length: usize, from: &SockAddr) -> Result<Box<dyn Link>, Fault> {
+    fn address(&self, sender: &SockAddr) -> SockAddr {
+        sender.clone()
+    }
+
+    fn name(&self, sender: &SockAddr) -> String {
+        address_text(sender).unwrap_or_else(|| "a socket without a name".to_owned())
+    }
+
+    fn open_link(
+        &self,
+        listener: &Socket,
+        sender: &SockAddr,
+        forward: &dyn Fn(&SockAddr) -> Result<(), Fault>,
+    ) -> Result<AcceptedLink<SocketPairing>, Fault> {
         let (socket, address) = bind_abstract(&self.options)?;
-        let is_ours = from.as_abstract_namespace().is_some_and(|name| name.starts_with(ABSTRACT_NAME_PREFIX));
-        let path = if is_ours { None } else { Some(self.socket.try_clone()) };
+        let is_ours =
+            sender.as_abstract_namespace().is_some_and(|name| name.starts_with(ABSTRACT_NAME_PREFIX));
+        let path = if is_ours { None } else { Some(listener.try_clone()) };
         let pairing = Arc::new(SocketPairing {
-            destination: from.clone(),
+            destination: sender.clone(),
             is_connected: AtomicBool::new(false),
             has_received: AtomicBool::new(true),
             role: SocketRole::Server {
@@ -357,59 +355,13 @@ impl UnixDatagramListener {
                 reply_socket: path.transpose().map_err(Fault::system("clone the socket"))?,
             },
         });
-        sys::send_to(&self.socket, &self.receive_buffer[..length], &address, None, true)
-            .map_err(|errno| Fault::system("forward")(errno.into()))?;
+        forward(&address)?;
         if is_ours {
-            // If the client has ended, the link detects this.
-            let _ = sys::send_to(&socket, &[], from, None, false);
+            // If the client has gone, the link detects this.
+            let _ = sys::send_to(&socket, &[], sender, None, false);
         }
-        self.links.retain(|_, (_, pairing)| pairing.strong_count() > 0);
-        self.links.insert(from.clone(), (address, Arc::downgrade(&pairing)));
-        Ok(Box::new(UnixDatagramLink::new(&self.options, socket, pairing, &self.clock, self.wait)))
-    }
-}
-
-impl Listener for UnixDatagramListener {
-    fn endpoint(&self) -> Endpoint {
-        self.endpoint.clone()
-    }
-
-    fn accept(
-        &mut self,
-        within: Duration,
-        filter: &mut AcceptFilter,
-    ) -> Result<(Box<dyn Link>, String), Fault> {
-        let until = self.clock.now() + within;
-        let mut reply = Vec::new();
-        loop {
-            let left = until - self.clock.now();
-            match sys::receive_from(&self.socket, &mut self.receive_buffer, false) {
-                Ok(arrival) => {
-                    let (length, from) = (arrival.length, arrival.from);
-                    if !self.forward(length, &from) {
-                        let name =
-                            address_text(&from).unwrap_or_else(|| "a socket without a name".to_owned());
-                        reply.clear();
-                        match filter(&self.receive_buffer[..length], &name, &mut reply) {
-                            Admission::Open => return Ok((self.open_link(length, &from)?, name)),
-                            Admission::Reply => {
-                                // A reply that cannot be sent counts as lost.
-                                let _ = sys::send_to(&self.socket, &reply, &from, None, false);
-                            }
-                            Admission::Drop => {}
-                        }
-                    }
-                    if left.is_zero() {
-                        return Err(Fault::TimedOut);
-                    }
-                }
-                Err(_) if left.is_zero() => return Err(Fault::TimedOut),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wait_ready(&self.socket, IoDirection::Receive, left);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Fault::System { operation: "receive", source: error }),
-            }
-        }
+        let shared = Arc::downgrade(&pairing);
+        let link = UnixDatagramLink::new(&self.options, socket, pairing, &self.clock, self.wait);
+        Ok(AcceptedLink { link: Box::new(link), address, shared })
     }
 }
