@@ -36,12 +36,17 @@ pub const OLD_NAMES: &[(&str, &str)] = &[("rate_back", "rate_reverse")];
 /// The unit of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
+    /// Times.
     Nanoseconds,
+    /// Rates of payload.
     BitsPerSecond,
+    /// Rates of messages.
     PerSecond,
     /// 0 to 1.
     Share,
+    /// Payload.
     Bytes,
+    /// Whole numbers.
     Count,
 }
 

@@ -22,10 +22,18 @@ pub enum PlanError {
     /// The TOML parser's message, with line and caret.
     #[error("{0}")]
     Toml(String),
+    /// There is nothing to measure.
     #[error("the plan has no case: add a [[case]] with a url")]
     Empty,
+    /// A case is invalid.
     #[error("case {case}: {what}")]
-    Case { case: usize, what: String },
+    Case {
+        /// Number of the case, from 1.
+        case: usize,
+        /// What is wrong, and a remedy.
+        what: String,
+    },
+    /// A URL is not an endpoint.
     #[error("{0}")]
     Endpoint(#[from] crate::endpoint::EndpointError),
 }
@@ -33,11 +41,13 @@ pub enum PlanError {
 /// Cases to run, in order. Repetitions are interleaved: all cases once, then all cases again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
+    /// Title of the reports.
     pub title: Option<String>,
     /// Runs of each case, at least 1.
     pub repeat: u32,
     /// Continue with the next case after a failure.
     pub keep_going: bool,
+    /// Never empty.
     pub cases: Vec<Case>,
 }
 
@@ -47,9 +57,9 @@ pub struct Case {
     /// The ports of this case, run side by side; never empty.
     pub endpoints: Vec<Endpoint>,
     /// A name of `PROTOCOLS`, or `auto`.
-    pub peer: String,
+    pub protocol: String,
     /// Further options of the protocol (`send`, `until`, …), as typed.
-    pub peer_options: BTreeMap<String, String>,
+    pub protocol_options: BTreeMap<String, String>,
     /// A name of `WORKLOADS`.
     pub workload: String,
     /// `None`: the protocol chooses.
@@ -60,12 +70,15 @@ pub struct Case {
     pub parallel: u32,
     /// The requested pacing.
     pub rate: RequestedRate,
+    /// The effective pacing, as far as the plan decides it.
     pub pacing: Pacing,
+    /// End of the measurement. Unlimited: the workload chooses.
     pub stop: StopCondition,
     /// Excluded from every figure. `None`: the workload chooses.
     pub warm_up: Option<StopCondition>,
     /// A request without a reply by then is lost. `None`: the workload chooses.
     pub timeout: Option<Duration>,
+    /// How client and server wait for data.
     pub wait: WaitMode,
     /// CPUs for the threads of client and server. Empty: the operating system schedules them.
     pub pin: CpuPinning,
@@ -88,12 +101,25 @@ pub enum Pacing {
     /// After the previous round trip (latency), or when the link accepts more (throughput).
     Closed,
     /// On a fixed schedule, independent of earlier messages.
-    Fixed { per_second: f64 },
+    Fixed {
+        /// Messages per second, above zero.
+        per_second: f64,
+    },
     /// On a schedule with exponential gaps.
-    Poisson { per_second: f64, seed: u64 },
+    Poisson {
+        /// Mean messages per second, above zero.
+        per_second: f64,
+        /// The same seed gives the same gaps.
+        seed: u64,
+    },
     /// An exponential time after the previous round trip, with one request in flight (latency only). No plan requests it:
     /// `explain` uses it, because then neither queues nor a constant latency look like a clock of the remote.
-    ThinkTime { mean_seconds: f64, seed: u64 },
+    ThinkTime {
+        /// Mean pause, above zero.
+        mean_seconds: f64,
+        /// The same seed gives the same pauses.
+        seed: u64,
+    },
 }
 
 /// The requested rate. [`Pacing`] is the effective one.
@@ -105,11 +131,14 @@ pub enum RequestedRate {
     Default,
     /// Full speed.
     Max,
+    /// Messages on each connection.
     Messages {
+        /// Messages per second, above zero.
         per_second: f64,
     },
     /// Per connection.
     Bits {
+        /// Bits of payload per second, above zero.
         per_second: f64,
     },
 }
@@ -151,19 +180,24 @@ impl Pacing {
 /// The end of a phase: the first condition that is met. All `None`: the phase has no length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StopCondition {
+    /// Messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
+    /// Time in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_ns: Option<u64>,
+    /// Payload bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_bytes: Option<u64>,
 }
 
 impl StopCondition {
+    /// A condition that ends a phase after these messages.
     pub fn after_count(count: u64) -> StopCondition {
         StopCondition { count: Some(count), ..StopCondition::default() }
     }
 
+    /// A condition that ends a phase after this time.
     pub fn after_time(time: Duration) -> StopCondition {
         StopCondition {
             time_ns: Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
@@ -171,6 +205,7 @@ impl StopCondition {
         }
     }
 
+    /// True if no condition is set.
     pub fn is_unlimited(&self) -> bool {
         *self == StopCondition::default()
     }
@@ -187,8 +222,10 @@ impl StopCondition {
 /// CPUs that client and server run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CpuPinning {
+    /// CPU of the client, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<u32>,
+    /// CPU of the server, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<u32>,
 }
@@ -197,7 +234,9 @@ pub struct CpuPinning {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMany<T> {
+    /// A single value.
     One(T),
+    /// Several values.
     Many(Vec<T>),
 }
 
@@ -214,35 +253,58 @@ impl<T> OneOrMany<T> {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaseSpec {
+    /// The endpoints.
     pub url: Option<OneOrMany<Endpoint>>,
     /// The URLs are ports of one case and run side by side.
     pub together: Option<bool>,
+    /// Number of ports to measure at once, counted up from the port of the URL.
     pub ports: Option<OneOrMany<u32>>,
-    #[serde(rename = "protocol", alias = "peer")]
-    pub peer: Option<String>,
-    #[serde(rename = "protocol_options", alias = "peer_options", deserialize_with = "as_text")]
-    pub peer_options: BTreeMap<String, String>,
+    /// What the remote speaks. Default: `auto`.
+    #[serde(alias = "peer")]
+    pub protocol: Option<String>,
+    /// Options of the protocol by name.
+    #[serde(alias = "peer_options", deserialize_with = "as_text")]
+    pub protocol_options: BTreeMap<String, String>,
+    /// What is measured.
     pub workload: Option<String>,
+    /// Direction of the payload, as the client sees it.
     pub direction: Option<OneOrMany<Direction>>,
+    /// Payload of one message.
     pub size: Option<OneOrMany<Bytes>>,
+    /// Connections to each endpoint.
     pub parallel: Option<OneOrMany<u32>>,
+    /// Messages per second on each connection, or full speed.
     pub rate: Option<RateTarget<MessageRate>>,
+    /// Bits of payload per second on each connection, or full speed.
     pub bit_rate: Option<RateTarget<BitRate>>,
+    /// Exponential gaps between messages.
     pub poisson: Option<bool>,
+    /// Seed of the random gaps.
     pub seed: Option<u64>,
+    /// Ends after these messages.
     pub count: Option<Count>,
+    /// Ends after this time.
     pub time: Option<Span>,
+    /// Ends after this payload.
     pub volume: Option<Bytes>,
+    /// Excludes the first messages.
     pub warm_up_count: Option<Count>,
+    /// Excludes the first time.
     pub warm_up_time: Option<Span>,
+    /// A request without a reply by then is lost.
     pub timeout: Option<Span>,
-    #[serde(rename = "busy_poll", alias = "spin")]
-    pub spin: Option<bool>,
+    /// Both ends wait by polling.
+    #[serde(alias = "spin")]
+    pub busy_poll: Option<bool>,
+    /// CPUs of client and server.
     pub pin: Option<OneOrMany<u32>>,
     /// Messages per second of the probe during a load. `probe = false` in a file disables it.
     pub probe: Option<ProbeSpec>,
+    /// Length of one interval of the time series.
     pub interval: Option<Span>,
+    /// Limits for the shares of late requests.
     pub late: Option<Vec<Span>>,
+    /// Limits that the figures must meet.
     pub thresholds: Option<Vec<Threshold>>,
 }
 
@@ -268,7 +330,9 @@ fn as_text<'de, D: serde::Deserializer<'de>>(values: D) -> Result<BTreeMap<Strin
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum ProbeSpec {
+    /// Off, or on at the default rate.
     Switch(bool),
+    /// Probes per second.
     Rate(MessageRate),
 }
 
@@ -309,7 +373,7 @@ impl Plan {
 macro_rules! over {
     ($upper:ident, $lower:ident; $($field:ident),*) => {
         CaseSpec {
-            peer_options: $lower.peer_options.clone().into_iter().chain($upper.peer_options.clone()).collect(),
+            protocol_options: $lower.protocol_options.clone().into_iter().chain($upper.protocol_options.clone()).collect(),
             $($field: $upper.$field.clone().or_else(|| $lower.$field.clone()),)*
         }
     };
@@ -318,8 +382,8 @@ macro_rules! over {
 impl CaseSpec {
     /// This case, with missing fields taken from `defaults`.
     pub fn with_defaults(&self, defaults: &CaseSpec) -> CaseSpec {
-        over!(self, defaults; url, together, ports, peer, workload, direction, size, parallel, rate, bit_rate, poisson,
-            seed, count, time, volume, warm_up_count, warm_up_time, timeout, spin, pin, probe, interval, late, thresholds)
+        over!(self, defaults; url, together, ports, protocol, workload, direction, size, parallel, rate, bit_rate, poisson,
+            seed, count, time, volume, warm_up_count, warm_up_time, timeout, busy_poll, pin, probe, interval, late, thresholds)
     }
 
     /// Expands to cases: every URL × ports × direction × connections × size, sizes innermost.
@@ -379,8 +443,8 @@ impl CaseSpec {
         let pacing = self.pacing(rate, message_bytes)?;
         Ok(Case {
             endpoints: endpoints.to_vec(),
-            peer: self.peer.clone().unwrap_or_else(|| "auto".to_owned()),
-            peer_options: self.peer_options.clone(),
+            protocol: self.protocol.clone().unwrap_or_else(|| "auto".to_owned()),
+            protocol_options: self.protocol_options.clone(),
             workload: workload.to_owned(),
             direction,
             message_bytes,
@@ -394,7 +458,7 @@ impl CaseSpec {
                 volume_bytes: None,
             }),
             timeout: self.checked_timeout()?,
-            wait: if self.spin.unwrap_or(false) { WaitMode::BusyPoll } else { WaitMode::Block },
+            wait: if self.busy_poll.unwrap_or(false) { WaitMode::BusyPoll } else { WaitMode::Block },
             pin: self.pinning()?,
             probe_per_second: match self.probe {
                 None | Some(ProbeSpec::Switch(true)) => Some(DEFAULT_PROBE_PER_SECOND),

@@ -72,8 +72,8 @@ pub struct Run {
     /// Results, in the order of the plan.
     pub cases: Vec<CaseResult>,
     /// The published study that was run again.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub paper: Option<StudyResult>,
+    #[serde(rename = "paper", skip_serializing_if = "Option::is_none", default)]
+    pub study: Option<StudyResult>,
     /// Facts about the machines.
     pub environment: Environment,
     /// Reasons to doubt the figures.
@@ -370,8 +370,10 @@ pub struct Environment {
 /// Why a document could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// Not JSON, or not a run document.
     #[error("not a run document: {0}")]
     NotJson(serde_json::Error),
+    /// A document of another schema.
     #[error("a run document of schema '{0}', this version reads '{SCHEMA}': use a newer linkgauge")]
     Schema(String),
 }

@@ -36,50 +36,77 @@ pub use overhead::measure_overhead_ns;
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent<'a> {
+    /// The run begins.
     Begins {
+        /// Cases of the plan.
         cases: usize,
+        /// Repetitions of each case.
         repeat: u32,
         /// Estimate from the plan; absent when it depends on the speed of the links.
         #[serde(skip_serializing_if = "Option::is_none")]
         estimate_ns: Option<u64>,
     },
+    /// A repetition of a case begins.
     CaseBegins {
+        /// Index of the case in the plan, from 0.
         case: usize,
+        /// Index of the repetition, from 0.
         repetition: u32,
+        /// The first endpoint, as typed.
         endpoint: &'a str,
-        peer: &'a str,
+        /// Name of the protocol.
+        protocol: &'a str,
+        /// Name of the workload.
         workload: &'a str,
+        /// Payload of one message.
         message_bytes: u32,
     },
     /// Sent every interval while a case runs. Counts start at the beginning of the case.
     Progress {
+        /// Index of the case in the plan, from 0.
         case: usize,
+        /// Index of the repetition, from 0.
         repetition: u32,
+        /// Time since the start of the run, or of the case.
         elapsed_ns: u64,
+        /// Replies, or delivered messages.
         messages: u64,
+        /// Their payload.
         bytes: u64,
         /// Completed share of the plan, 0 to 1, if it is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         share: Option<f64>,
     },
+    /// A repetition of a case has figures.
     CaseEnds {
+        /// Index of the case in the plan, from 0.
         case: usize,
+        /// Index of the repetition, from 0.
         repetition: u32,
+        /// Figures of the repetition.
         figures: &'a Figures,
     },
+    /// A repetition of a case failed.
     Failed {
+        /// Index of the case in the plan, from 0.
         case: usize,
+        /// Index of the repetition, from 0.
         repetition: u32,
+        /// Endpoint, cause and remedy, for people.
         reason: &'a str,
     },
+    /// The run is over.
     Ends {
+        /// Everything planned was measured.
         complete: bool,
+        /// Time since the start of the run, or of the case.
         elapsed_ns: u64,
     },
 }
 
 /// Receives the events of a run.
 pub trait Observer: Sync {
+    /// The run waits until it returns, so it must not block.
     fn event(&self, event: &RunEvent);
 }
 
@@ -92,8 +119,11 @@ impl Observer for () {
 pub struct RunContext<'a> {
     /// Its cancel flag ends the current case with the data so far, and no further case starts.
     pub dialer: Dialer,
+    /// Receives the events.
     pub observer: &'a dyn Observer,
+    /// Shared secret, for servers that require one.
     pub token: Option<String>,
+    /// File for every single sample.
     pub raw: Option<RawFile>,
     /// Receiver of the content of a download; takes the content of one case.
     pub content: Option<ContentSender>,
@@ -172,7 +202,7 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
         elapsed_ns: clock.now().since(started).as_nanos() as u64,
         interrupted,
         cases,
-        paper: None,
+        study: None,
         environment: Environment { client: context.environment.clone(), server: far_environment },
         warnings: Vec::new(),
     };
@@ -216,7 +246,7 @@ mod tests {
         assert!(listener.set_party_factory(Box::new(new_server)).is_ok());
         let spec = CaseSpec {
             url: Some(crate::plan::OneOrMany::One(endpoint)),
-            peer: Some("echo".to_owned()),
+            protocol: Some("echo".to_owned()),
             workload: Some("latency".to_owned()),
             ..CaseSpec::default()
         };

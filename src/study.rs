@@ -127,6 +127,7 @@ pub struct Cell {
     options: String,
     /// The published network, and the links between its two ends.
     pub network: Option<String>,
+    /// Relays between the ends.
     pub hops: Option<u32>,
     /// The link in front of it.
     #[serde(default)]
@@ -598,7 +599,7 @@ impl PlannedCase {
     /// Replaces the study's protocol options.
     pub fn set_options(&mut self, options: &[(String, String)]) {
         for spec in self.preparation.iter_mut().chain([&mut self.spec]) {
-            spec.peer_options.extend(options.iter().cloned());
+            spec.protocol_options.extend(options.iter().cloned());
         }
     }
 
@@ -618,7 +619,7 @@ impl PlannedCase {
 
     /// Requests in flight.
     fn window(&self) -> u32 {
-        self.spec.peer_options.get("window").and_then(|window| window.parse().ok()).unwrap_or(1)
+        self.spec.protocol_options.get("window").and_then(|window| window.parse().ok()).unwrap_or(1)
     }
 
     fn volume(&self) -> u64 {

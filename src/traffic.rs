@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 pub enum Direction {
     /// The remote returns the payload.
     Loop,
+    /// Client to server: upload.
     Send,
+    /// Server to client: download.
     Receive,
     /// Send and receive at the same time, counted separately.
     Both,

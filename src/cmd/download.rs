@@ -154,13 +154,13 @@ impl Flags {
         }
         let spec = CaseSpec {
             url: Some(OneOrMany::Many(self.ip.apply_all(&self.urls)?)),
-            peer: Some(requests.protocol.clone()),
+            protocol: Some(requests.protocol.clone()),
             workload: Some(WORKLOAD_NAME.to_owned()),
             size: one_or_many(&requests.size),
             volume: self.volume,
             time: self.time,
             timeout: requests.timeout,
-            peer_options: options,
+            protocol_options: options,
             ..CaseSpec::default()
         };
         let windows: Vec<Option<&String>> = match requests.window.as_slice() {
@@ -170,7 +170,7 @@ impl Flags {
         let mut cases = Vec::new();
         for window in windows {
             let mut spec = spec.clone();
-            spec.peer_options.extend(window.map(|window| ("window".to_owned(), window.clone())));
+            spec.protocol_options.extend(window.map(|window| ("window".to_owned(), window.clone())));
             cases.extend(spec.expand().map_err(anyhow::Error::msg)?);
         }
         Ok(cases)

@@ -128,22 +128,22 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut ask = flags.ask;
     let is_ask = flags.case.protocol == "ask";
     let expect = ask.expect.take_if(|text| text == "usual" && !is_ask).map(|_| Expectation::Usual);
-    let mut peer_options = protocol_options(ask, flags.pakbus);
+    let mut protocol_options = protocol_options(ask, flags.pakbus);
     if flags.stamp.authenticated {
-        peer_options.insert("authenticated".to_owned(), "true".to_owned());
+        protocol_options.insert("authenticated".to_owned(), "true".to_owned());
     }
     let every = flags.every.map(|period| match period.0.as_secs_f64() {
         0.0 => RateTarget::Max,
         seconds => RateTarget::Fixed(MessageRate(1.0 / seconds)),
     });
     let case = flags.case.spec("latency")?;
-    peer_options.extend(case.peer_options.clone());
+    protocol_options.extend(case.protocol_options.clone());
     let spec = CaseSpec {
         rate: flags.rate.or(every),
         poisson: Some(flags.poisson),
         seed: flags.seed,
         late: (!flags.late.is_empty()).then_some(flags.late),
-        peer_options,
+        protocol_options,
         ..case
     };
     let _changes = flags.case.change_devices()?;

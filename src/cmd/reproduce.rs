@@ -43,7 +43,7 @@ use user_endpoints::{CellEndpoints, CellSelector, UserEndpoints};
 
 /// Reproduce a published study: published figures beside measured ones
 ///
-/// Without --on everything is measured in the lab, without hardware. CSV has one row per published figure. docs/papers.md
+/// Without --on everything is measured in the lab, without hardware. CSV has one row per published figure. docs/studies.md
 /// describes the cells, and how to set up hardware.
 #[derive(Args)]
 pub struct Flags {
@@ -422,7 +422,7 @@ impl<'a> StudyRun<'a> {
             cases.iter().map(|(site, case)| (case.name.as_str(), site)).collect();
         let mut paper = self.study.join_results(self.quick, &|case| self.outcome(&sites, case))?;
         paper.guests = guest::guest_descriptions(&self.run);
-        self.run.paper = Some(paper);
+        self.run.study = Some(paper);
         Ok(())
     }
 
@@ -480,8 +480,8 @@ impl Observer for CaseObserver<'_> {
         let case = self.case_number;
         self.display.event(&match *event {
             RunEvent::Begins { .. } | RunEvent::Ends { .. } => return,
-            RunEvent::CaseBegins { repetition, endpoint, peer, workload, message_bytes, .. } => {
-                RunEvent::CaseBegins { case, repetition, endpoint, peer, workload, message_bytes }
+            RunEvent::CaseBegins { repetition, endpoint, protocol, workload, message_bytes, .. } => {
+                RunEvent::CaseBegins { case, repetition, endpoint, protocol, workload, message_bytes }
             }
             RunEvent::Progress { repetition, elapsed_ns, messages, bytes, share, .. } => {
                 RunEvent::Progress { case, repetition, elapsed_ns, messages, bytes, share }

@@ -100,15 +100,15 @@ pub fn run(flags: Flags) -> Result<Status> {
         _ => one_or_many(&flags.direction),
     };
     let case = flags.case.spec("throughput")?;
-    let mut peer_options = flags.netio.protocol_options();
-    peer_options.extend(case.peer_options.clone());
+    let mut protocol_options = flags.netio.protocol_options();
+    protocol_options.extend(case.protocol_options.clone());
     let spec = CaseSpec {
         direction,
         warm_up_time: flags.omit.or(case.warm_up_time),
         volume: flags.volume,
         bit_rate: flags.bit_rate,
         probe: flags.probe,
-        peer_options,
+        protocol_options,
         ..case
     };
     let _changes = flags.case.change_devices()?;

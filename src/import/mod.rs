@@ -158,7 +158,7 @@ fn build_run(imported: ForeignResult, about: &ImportOptions, started: Timestamp,
         elapsed_ns: imported.elapsed_ns,
         interrupted: false,
         cases: imported.cases,
-        paper: None,
+        study: None,
         environment: Environment::default(),
         warnings: [warning].into_iter().chain(imported.warnings).collect(),
     }

@@ -60,11 +60,19 @@ pub enum ThresholdError {
     #[error(
         "'{0}' is no threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'"
     )]
+    /// Not a metric, a sign and a limit.
     Syntax(String),
+    /// The metric is unknown.
     #[error(transparent)]
     Metric(#[from] UnknownMetric),
+    /// The limit does not fit the unit of the metric.
     #[error("'{text}': {error}")]
-    Limit { text: String, error: units::UnitError },
+    Limit {
+        /// The threshold as typed.
+        text: String,
+        /// What is wrong with its limit.
+        error: units::UnitError,
+    },
 }
 
 impl FromStr for Threshold {

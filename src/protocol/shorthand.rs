@@ -26,16 +26,16 @@ pub fn expand_url(case: &mut Case) -> Result<(), String> {
 impl Shorthand {
     /// The expanded URL; the other parts go into the case.
     fn expand(&self, url: &Endpoint, case: &mut Case) -> Result<Endpoint, String> {
-        if ![self.protocol, super::auto::NAME].contains(&case.peer.as_str()) {
+        if ![self.protocol, super::auto::NAME].contains(&case.protocol.as_str()) {
             return Err(format!(
                 "{url}: the protocol is {}, not {}: leave out --protocol",
-                self.protocol, case.peer
+                self.protocol, case.protocol
             ));
         }
-        case.peer = self.protocol.to_owned();
+        case.protocol = self.protocol.to_owned();
         let (place, value) = url.address().split_once('/').unwrap_or((url.address(), ""));
         if !value.is_empty() {
-            let before = case.peer_options.insert(self.option.to_owned(), value.to_owned());
+            let before = case.protocol_options.insert(self.option.to_owned(), value.to_owned());
             if before.is_some_and(|before| before != value) {
                 return Err(format!("{url}: {} is another one already: give it once", self.option));
             }
@@ -63,21 +63,21 @@ mod tests {
         let spec = CaseSpec {
             url: Some(OneOrMany::Many(urls.iter().map(|url| url.parse().unwrap()).collect())),
             together: Some(true),
-            peer: peer.map(str::to_owned),
+            protocol: peer.map(str::to_owned),
             workload: Some("latency".to_owned()),
-            peer_options: node.map(|node| ("node".to_owned(), node.to_owned())).into_iter().collect(),
+            protocol_options: node.map(|node| ("node".to_owned(), node.to_owned())).into_iter().collect(),
             ..CaseSpec::default()
         };
         let mut case = spec.expand()?.remove(0);
         expand_url(&mut case)?;
-        let options: Vec<String> = case.peer_options.values().cloned().collect();
-        Ok((case.endpoints[0].to_string(), format!("{} {}", case.peer, options.join(","))))
+        let options: Vec<String> = case.protocol_options.values().cloned().collect();
+        Ok((case.endpoints[0].to_string(), format!("{} {}", case.protocol, options.join(","))))
     }
 
     #[test]
     fn shorthands_expand_to_a_url_and_an_option() {
         let of = |url| expand_shorthand(&[url], None, None).unwrap();
-        let is = |url: &str, peer: &str| (url.to_owned(), peer.to_owned());
+        let is = |url: &str, protocol: &str| (url.to_owned(), protocol.to_owned());
         assert_eq!(of("pakbus://box:6785/17"), is("tcp://box:6785", "pakbus 17"));
         assert_eq!(of("pakbus://[::1]/4094?keepalive=30s"), is("tcp://[::1]?keepalive=30s", "pakbus 4094"));
         assert_eq!(of("pakbus://box"), is("tcp://box", "pakbus "));

@@ -116,7 +116,7 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
             judged => threshold_summary(run),
             warnings => warning_contexts(&run.warnings),
             cases => cases,
-            paper => run.paper.as_ref().map(|study| study::page_context(run, study, &fits)),
+            paper => run.study.as_ref().map(|study| study::page_context(run, study, &fits)),
             tables => table_contexts(run, &fits),
             fit_note => FIT_NOTE,
             client => client,
@@ -235,7 +235,7 @@ fn bar_spans(run: &Run, table: &ReportTable) -> Vec<Option<(f64, f64)>> {
 
 /// All tables. The first table of a workload carries its charts. A single case has its key figures instead.
 fn table_contexts(run: &Run, fits: &[SizeFit]) -> Vec<Value> {
-    if run.cases.len() == 1 && run.paper.is_none() {
+    if run.cases.len() == 1 && run.study.is_none() {
         return Vec::new();
     }
     let mut charted: Vec<String> = Vec::new();
@@ -253,7 +253,7 @@ type SmallTable = Vec<Vec<String>>;
 /// The small tables above the notes: an overview of many links, or the figures of a single case.
 fn first_tables(run: &Run) -> (Option<SmallTable>, Option<SmallTable>) {
     match run.cases.as_slice() {
-        _ if run.paper.is_some() => (None, None),
+        _ if run.study.is_some() => (None, None),
         cases if cases.len() == 1 || presentation::differ_in_direction(cases) => {
             (None, Some(presentation::filled_figure_table(cases)).filter(|table| table[0].len() > 1))
         }
@@ -268,8 +268,8 @@ fn section_contexts(run: &Run, has_overview: bool) -> Vec<Value> {
         sections.extend(is_there.then(|| (id.to_owned(), name.to_owned())));
     };
     add(has_overview, "overview", "Overview");
-    add(run.paper.is_some(), "study", "Published beside measured");
-    if run.cases.len() > 1 || run.paper.is_some() {
+    add(run.study.is_some(), "study", "Published beside measured");
+    if run.cases.len() > 1 || run.study.is_some() {
         build_tables(run).iter().for_each(|table| add(true, &table_id(table), &table.title()));
     }
     add(run.cases.len() > 1, "cases", &format!("Cases ({})", run.cases.len()));

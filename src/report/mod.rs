@@ -99,7 +99,7 @@ pub static FORMATS: &[ReportFormat] = &[
         name: "csv",
         summary: "one row per case, port and repetition, for spreadsheets",
         extension: "csv",
-        write: |run, options, out| match &run.paper {
+        write: |run, options, out| match &run.study {
             Some(study) => study::write_csv(run, study, out),
             None => csv::write(run, options, out),
         },

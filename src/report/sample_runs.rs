@@ -172,7 +172,7 @@ fn run(title: Option<&str>, cases: Vec<CaseResult>) -> Run {
         elapsed_ns: 42_100_000_000,
         interrupted: false,
         cases,
-        paper: None,
+        study: None,
         environment: Environment::default(),
         warnings: Vec::new(),
     }
@@ -477,7 +477,7 @@ pub fn study_with_prediction() -> Run {
         pressure_percent: Some(31.0),
         wait_percent: Some(1.5),
     };
-    if let Some(paper) = &mut run.paper {
+    if let Some(paper) = &mut run.study {
         let row = &mut paper.tables[0].rows[0];
         (row.predicted, row.stand_in, row.guest) = (Some(1.2), true, true);
         // A column in which only one row has a figure.
@@ -511,7 +511,7 @@ pub fn study() -> Run {
     };
     let case = |endpoint| case(endpoint, "latency", Direction::Loop, 1, latency_figures(1_100_000, 10_000));
     let cases = vec![case("serial:///dev/ttyS0"), case("tcp://127.0.0.1:7001")];
-    Run { paper: Some(paper), ..run(Some("A study again"), cases) }
+    Run { study: Some(paper), ..run(Some("A study again"), cases) }
 }
 
 fn study_row(row: &str, column: &str, published: &str, measured: Option<f64>) -> StudyRow {
@@ -614,7 +614,7 @@ pub fn hostile() -> Run {
 pub fn hostile_study() -> Run {
     let script = || format!("{HOSTILE_SCRIPT}\u{1b}[2J\"'&");
     let mut run = study();
-    let paper = run.paper.as_mut().expect("a study");
+    let paper = run.study.as_mut().expect("a study");
     (paper.name, paper.title, paper.source, paper.shortened) = (script(), script(), script(), Some(script()));
     for table in &mut paper.tables {
         (table.number, table.title, table.rows_are) = (script(), script(), script());

@@ -648,7 +648,7 @@ mod tests {
             let latency = case.figures.times.latency_ns.as_mut().unwrap();
             (latency.mean, latency.percentiles) = (mean, BTreeMap::new());
         }
-        let tables = &mut run.paper.as_mut().unwrap().tables;
+        let tables = &mut run.study.as_mut().unwrap().tables;
         for (row, case) in tables[0].rows.iter_mut().zip(1..=3) {
             (row.case, row.planned_case) = (Some(case), format!("latency:tcp/1@{case}00"));
         }

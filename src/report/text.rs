@@ -68,12 +68,12 @@ impl TextReport {
         self.push_paragraph(&about, Style::new(), INDENT, INDENT);
         let mut shown = Vec::new();
         let fits = size::fit_run(run, &DeclaredFacts::default());
-        if let Some(study) = &run.paper {
+        if let Some(study) = &run.study {
             self.push_study(run, study);
             shown.extend(fits.first().map(|_| FIT_COLUMN));
         }
         // A study's own tables contain everything; tables of a hundred more cases would hide them.
-        for table in build_tables(run).into_iter().filter(|_| run.paper.is_none()) {
+        for table in build_tables(run).into_iter().filter(|_| run.study.is_none()) {
             self.out.push('\n');
             let cases: Vec<usize> =
                 table.rows.iter().filter(|row| row.secondary.is_none()).map(|row| row.case).collect();
@@ -87,7 +87,7 @@ impl TextReport {
                 shown.push(FIT_COLUMN);
             }
         }
-        if run.paper.is_none() && run.cases.len() <= MAX_SPARKLINE_CASES {
+        if run.study.is_none() && run.cases.len() <= MAX_SPARKLINE_CASES {
             self.push_sparklines(run);
         }
         self.push_notes(run, &shown);

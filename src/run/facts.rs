@@ -77,6 +77,7 @@ impl Placement {
 pub enum CpuChoice {
     /// The operating system schedules the thread.
     Any,
+    /// This CPU, from 0.
     #[serde(untagged)]
     Number(u32),
 }

@@ -438,7 +438,9 @@ pub struct Defect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DefectKind {
+    /// Arrived with another value.
     Changed,
+    /// Did not arrive.
     Lost,
     /// Never sent, or returned more than once.
     Inserted,
@@ -473,7 +475,9 @@ pub struct RecordFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordFaultKind {
+    /// Never received.
     Missing,
+    /// Received again.
     Repeated,
     /// Arrived after records with higher numbers.
     OutOfOrder,

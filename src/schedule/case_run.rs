@@ -98,7 +98,7 @@ impl<'a> CaseRun<'a> {
             case: self.position.case,
             repetition: self.position.repetition,
             endpoint: self.case.endpoints[0].as_str(),
-            peer: self.case.protocol.name,
+            protocol: self.case.protocol.name,
             workload: self.case.workload.name,
             message_bytes: self.case.load.message_bytes,
         });

@@ -80,7 +80,7 @@ pub fn estimate_duration(plan: &CheckedPlan) -> Option<Duration> {
 
 /// Expands a case without a size into one case for each default size of its protocol.
 fn expand_sizes(case: Case) -> Vec<Case> {
-    match find_protocol(&case.peer).map_or(&[][..], |protocol| protocol.sizes) {
+    match find_protocol(&case.protocol).map_or(&[][..], |protocol| protocol.sizes) {
         sizes if case.message_bytes.is_none() && !sizes.is_empty() => {
             sizes.iter().map(|&size| Case { message_bytes: Some(size), ..case.clone() }).collect()
         }
@@ -90,8 +90,8 @@ fn expand_sizes(case: Case) -> Vec<Case> {
 
 fn check_case(mut case: Case) -> Result<CheckedCase, String> {
     expand_url(&mut case)?;
-    if case.peer == auto::NAME {
-        if let Some(option) = case.peer_options.keys().next() {
+    if case.protocol == auto::NAME {
+        if let Some(option) = case.protocol_options.keys().next() {
             let has_option = |protocol: &&Protocol| protocol.options.iter().any(|(name, _)| name == option);
             let known = join_names(PROTOCOLS.iter().filter(has_option).map(|protocol| protocol.name));
             return Err(format!("option '{option}' needs a protocol that has it (--protocol): {known}"));
@@ -100,9 +100,9 @@ fn check_case(mut case: Case) -> Result<CheckedCase, String> {
         let requested = requested_settings(&case, &ready, case.direction);
         return Ok(CheckedCase { ready, requested, undetected: Some(case) });
     }
-    let protocol = find_protocol(&case.peer).ok_or_else(|| {
+    let protocol = find_protocol(&case.protocol).ok_or_else(|| {
         let known = join_names(PROTOCOLS.iter().map(|protocol| protocol.name));
-        format!("unknown protocol '{}' (known: auto, {known})", case.peer)
+        format!("unknown protocol '{}' (known: auto, {known})", case.protocol)
     })?;
     let ready = resolve(&case, protocol)?;
     let requested = requested_settings(&case, &ready, Some(ready.direction));
@@ -127,7 +127,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         workload,
         direction: resolve_direction(case, protocol, workload)?,
         endpoints: case.endpoints.clone(),
-        options: case.peer_options.clone(),
+        options: case.protocol_options.clone(),
         message_bytes: case.message_bytes,
         parallel: case.parallel,
         pacing: case.pacing,
@@ -245,7 +245,7 @@ fn check_fits(endpoint: &Endpoint, message_bytes: u32, caps: &[Caps]) -> Result<
 fn requested_settings(case: &Case, ready: &ReadyCase, direction: Option<Direction>) -> Map<String, Value> {
     let load = &ready.load;
     let value = json!({
-        "protocol": case.peer,
+        "protocol": case.protocol,
         "protocol_options": ready.options,
         "direction": direction.map(Direction::name),
         "endpoints": ready.endpoints,

@@ -68,6 +68,7 @@ pub enum MeasureError {
     /// The measurement could not be started, or ended early.
     #[error("{reason}")]
     Incomplete {
+        /// Endpoint, cause and remedy, for people.
         reason: String,
         /// What was measured until then.
         result: Box<CaseResult>,
@@ -100,13 +101,13 @@ impl Measurement {
 
     /// What the remote speaks: a name of [`PROTOCOLS`](crate::protocol::PROTOCOLS). Default: it is detected.
     pub fn protocol(mut self, name: &str) -> Measurement {
-        self.case.peer = Some(name.to_owned());
+        self.case.protocol = Some(name.to_owned());
         self
     }
 
     /// Sets an option of the protocol.
     pub fn option(mut self, name: &str, value: &str) -> Measurement {
-        self.case.peer_options.insert(name.to_owned(), value.to_owned());
+        self.case.protocol_options.insert(name.to_owned(), value.to_owned());
         self
     }
 

@@ -25,14 +25,15 @@ fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
         return Some(format!("{endpoint}: nothing was sent or received{within}: use a longer --time"));
     }
     if figures.counts.corrupt_messages + figures.counts.early > 0 {
-        let (strange, peer) = (figures.counts.corrupt_messages + figures.counts.early, case.protocol.name);
+        let (strange, protocol) =
+            (figures.counts.corrupt_messages + figures.counts.early, case.protocol.name);
         let (none, other) = match case.receives() {
             true => ("arrived", "do not belong to them"),
             false => ("got a reply", "are not replies"),
         };
         let key = if case.options.is_empty() { "" } else { ", with the same options and key" };
         return Some(format!(
-            "{endpoint}: none of {} {none}, but {strange} arrived that {other}: does the server use {peer}{key}?",
+            "{endpoint}: none of {} {none}, but {strange} arrived that {other}: does the server use {protocol}{key}?",
             format_plural(sent, "message")
         ));
     }

@@ -26,7 +26,7 @@ pub fn measure_overhead_ns() -> f64 {
         listener.set_party_factory(Box::new(new_server)).ok()?;
         let spec = CaseSpec {
             url: Some(OneOrMany::One(endpoint)),
-            peer: Some("echo".to_owned()),
+            protocol: Some("echo".to_owned()),
             workload: Some("latency".to_owned()),
             count: Some(Count(ROUND_TRIPS)),
             time: Some(Span(TIME)),

@@ -58,7 +58,7 @@ pub struct Trend {
     /// The endpoint, as typed.
     pub endpoint: String,
     /// The protocol that the remote used.
-    pub peer: String,
+    pub protocol: String,
     /// Name of the workload.
     pub workload: String,
     /// Direction of the payload.
@@ -83,7 +83,7 @@ impl Trend {
     /// Whether the points are results of this case on this host.
     pub fn is_of(&self, case: &CaseResult, host: Option<&str>) -> bool {
         self.endpoint == case.endpoint
-            && self.peer == case.protocol
+            && self.protocol == case.protocol
             && self.workload == case.workload
             && self.direction == case.direction.name()
             && self.message_bytes == case.message_bytes
@@ -322,7 +322,7 @@ fn read_point(row: &Row) -> rusqlite::Result<(Trend, TrendPoint)> {
     let value = if kind == "null" { f64::INFINITY } else { row.get(11)? };
     let trend = Trend {
         endpoint: row.get(0)?,
-        peer: row.get(1)?,
+        protocol: row.get(1)?,
         workload: row.get(2)?,
         direction: row.get(3)?,
         message_bytes: row.get(4)?,

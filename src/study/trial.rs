@@ -54,7 +54,7 @@ impl Study {
             spec = trial.case.with_defaults(&spec);
             spec = if quick { trial.quick.with_defaults(&spec) } else { spec };
         }
-        spec.peer_options.insert("window".to_owned(), window.to_string());
+        spec.protocol_options.insert("window".to_owned(), window.to_string());
         PlannedCase {
             name: format!("{} window {window}", case.name),
             spec,

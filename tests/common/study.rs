@@ -36,7 +36,7 @@ pub fn words(ended: &Ended) -> String {
 
 /// The figures of a column of a table, from above.
 pub fn column<'a>(run: &'a Run, table: &str, column: &str) -> Vec<&'a StudyRow> {
-    let tables = &run.paper.as_ref().unwrap().tables;
+    let tables = &run.study.as_ref().unwrap().tables;
     let table = tables.iter().find(|one| one.number == table).unwrap();
     table.rows.iter().filter(|row| row.column == column).collect()
 }

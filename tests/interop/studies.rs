@@ -11,7 +11,7 @@ const GUEST: [&str; 4] = ["--vm", "--virtual-time", "--cache", CACHE];
 fn a_guest_measures_cells_that_this_host_cannot() {
     let cells = ["--table", "1,A,3", "--cell", "tipc-inter@64,linx-ethernet@64,linx-intra@64"];
     let (run, ended) = reproduced("linx", &[&GUEST[..], &cells].concat());
-    let rows = run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
+    let rows = run.study.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
     let met: Vec<&StudyRow> = rows.filter(|row| row.measured.is_some()).collect();
     assert_eq!((met.len(), run.cases.len()), (3, 3), "{}", ended.stderr);
     for row in met {

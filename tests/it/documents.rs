@@ -99,7 +99,7 @@ fn protocols_are_listed() {
         ]
     });
     holds(
-        "docs/peers.md",
+        "docs/protocols.md",
         "peers",
         &table(["protocol", "what the remote does", "measures", "`serve` supports it"], rows),
     );
@@ -165,18 +165,22 @@ fn transports_are_described_with_their_options() {
 
 #[test]
 fn every_protocol_is_described_with_its_options() {
-    let text = document("docs/peers.md");
+    let text = document("docs/protocols.md");
     for peer in PROTOCOLS {
         let heading = format!("\n## `{}`\n", peer.name);
         let (_, section) =
-            text.split_once(&heading).unwrap_or_else(|| panic!("docs/peers.md has no {heading}"));
+            text.split_once(&heading).unwrap_or_else(|| panic!("docs/protocols.md has no {heading}"));
         let section = section.split("\n## ").next().unwrap_or_default();
         for (name, meaning) in peer.options {
             let row = format!("| `{name}` | {meaning} |");
-            assert!(section.contains(&row), "docs/peers.md, {}: this row is missing:\n{row}", peer.name);
+            assert!(section.contains(&row), "docs/protocols.md, {}: this row is missing:\n{row}", peer.name);
         }
         for (workload, _) in peer.workloads {
-            assert!(section.to_lowercase().contains(workload), "docs/peers.md, {}: {workload}?", peer.name);
+            assert!(
+                section.to_lowercase().contains(workload),
+                "docs/protocols.md, {}: {workload}?",
+                peer.name
+            );
         }
     }
     assert!(text.contains("\n## `auto`\n"));
@@ -203,7 +207,7 @@ fn examples_are_plans_and_in_the_documents() {
         assert!(documents.iter().any(|(_, document)| document.contains(&name)), "no document names {name}");
     }
     // Cells of a study are no plan.
-    for (path, text) in documents.iter().filter(|(path, _)| path != "docs/papers.md") {
+    for (path, text) in documents.iter().filter(|(path, _)| path != "docs/studies.md") {
         let plans = text.match_indices("```toml").filter(|(at, _)| !text[..*at].ends_with(".toml -->\n"));
         assert_eq!(plans.count(), 0, "{path} shows a plan that is no file of examples");
     }

@@ -16,7 +16,7 @@ fn linx(tables: &str, flags: &[&str]) -> (Ended, Run) {
 }
 
 fn rows(run: &Run) -> impl Iterator<Item = &StudyRow> {
-    run.paper.iter().flat_map(|StudyResult { tables, .. }| tables).flat_map(|table| &table.rows)
+    run.study.iter().flat_map(|StudyResult { tables, .. }| tables).flat_map(|table| &table.rows)
 }
 
 fn measured(run: &Run) -> Vec<&StudyRow> {
@@ -42,7 +42,7 @@ fn this_host_measures_linx_and_names_missing_modules() {
             "{row:?}"
         );
     }
-    let paper = run.paper.as_ref().unwrap();
+    let paper = run.study.as_ref().unwrap();
     for table in &paper.tables {
         let is_oseck = ["5", "6"].contains(&table.number.as_str());
         assert_eq!(table.title.ends_with("(stand-in, not OSEck)"), is_oseck, "{}", table.title);

@@ -14,7 +14,7 @@ fn loggernet(arguments: &[&str]) -> Ended {
 }
 
 fn rows(run: &Run) -> Vec<&StudyRow> {
-    run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows).collect()
+    run.study.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows).collect()
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn one_row_is_enough_for_a_window_and_its_time_is_a_limit() {
     assert_eq!(run.cases.len(), 3);
     assert_eq!(run.cases[2].figures.requests.unwrap().window, 4);
     let tried: Vec<&str> =
-        run.paper.iter().flat_map(|paper| &paper.tables[1].rows).map(|row| row.row.as_str()).collect();
+        run.study.iter().flat_map(|paper| &paper.tables[1].rows).map(|row| row.row.as_str()).collect();
     assert_eq!(tried, ["window 1", "window 4", "window 4"]);
     // The study tries no window there, and how long a logger works is not known.
     let ended = on("direct");

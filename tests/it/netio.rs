@@ -383,7 +383,7 @@ fn the_study_runs_in_one_connection_to_another_process() {
     assert_eq!((run.cases[0].message_bytes, run.cases[1].message_bytes), (1024, 2048));
     assert_eq!(local(0), local(1), "both in one connection");
     assert_eq!(run.cases[0].effective["dialect"], "a");
-    let paper = run.paper.as_ref().unwrap();
+    let paper = run.study.as_ref().unwrap();
     assert_eq!(paper.tables.len(), 3);
     let reason = paper.tables[0].rows[0].reason.as_deref().unwrap_or_default();
     assert!(reason.contains("two machines"), "{reason}");

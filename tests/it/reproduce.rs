@@ -26,7 +26,7 @@ fn the_lab_meets_the_published_figures_in_every_format() {
     assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);
 
     let run = document(&json);
-    let paper = run.paper.as_ref().unwrap();
+    let paper = run.study.as_ref().unwrap();
     let rows = rows(paper);
     assert_eq!((rows.len(), run.cases.len()), (76, 12));
     assert!(paper.shortened.is_some());
@@ -64,7 +64,7 @@ fn only_endpoints_named_by_on_are_measured() {
     assert_eq!(run.cases.len(), 1);
     let endpoint = &run.cases[0].endpoint;
     assert!(endpoint.starts_with(far.tcp.as_str()) && endpoint.contains("baud=57600"), "{endpoint}");
-    for row in rows(run.paper.as_ref().unwrap()) {
+    for row in rows(run.study.as_ref().unwrap()) {
         assert!(!row.stand_in);
         let reason = row.reason.as_deref().unwrap();
         if row.row == "57600" {
@@ -93,7 +93,7 @@ fn an_interrupt_reports_the_results_so_far() {
     let run = document(&json);
     assert!(run.interrupted);
     assert_eq!(run.cases.len(), 1);
-    let rows = rows(run.paper.as_ref().unwrap());
+    let rows = rows(run.study.as_ref().unwrap());
     let received = run.cases[0].figures.counts.received;
     assert!(rows[0].measured.is_some() && received > 0 && received < 10_000, "{:?}", rows[0]);
     assert!(rows[0].reason.as_ref().unwrap().contains("stopped"));

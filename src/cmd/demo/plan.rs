@@ -68,7 +68,7 @@ pub fn build_plan(title: String, kinds: &[DemoLink], pace: &DemoTiming, cpus: &[
             && !kind.in_process
             && !kind.caps.is_device
             && is_first_of_transport(kinds, index, |_, _| true);
-        let spin = spins.then(|| CaseSpec { spin: Some(true), ..latency.clone() });
+        let spin = spins.then(|| CaseSpec { busy_poll: Some(true), ..latency.clone() });
         specs.extend([latency].into_iter().chain(spin));
     }
     for (index, kind) in kinds.iter().enumerate() {
@@ -106,9 +106,9 @@ pub const CHUNK_TIME: Duration = Duration::from_millis(2);
 pub fn download_cases(endpoint: &Endpoint) -> Result<Vec<Case>> {
     let spec = CaseSpec {
         url: Some(OneOrMany::One(endpoint.clone())),
-        peer: Some("pakbus".to_owned()),
+        protocol: Some("pakbus".to_owned()),
         workload: Some("download".to_owned()),
-        peer_options: [("file".to_owned(), DEMO_FILE_NAME.to_owned())].into(),
+        protocol_options: [("file".to_owned(), DEMO_FILE_NAME.to_owned())].into(),
         interval: Some(Span(Duration::from_millis(50))),
         ..CaseSpec::default()
     };
@@ -128,7 +128,7 @@ fn base_spec(kind: &DemoLink, workload: &str, cpus: &[u32]) -> CaseSpec {
     CaseSpec {
         url: Some(OneOrMany::One(kind.endpoint.clone())),
         // An unknown device gets the payload only.
-        peer: Some(if kind.caps.is_device { "echo" } else { "linkgauge" }.to_owned()),
+        protocol: Some(if kind.caps.is_device { "echo" } else { "linkgauge" }.to_owned()),
         workload: Some(workload.to_owned()),
         // The traffic stays inside this host.
         rate: Some(RateTarget::Max),
@@ -196,9 +196,9 @@ mod tests {
     fn print_plan(plan: &Plan) -> String {
         let line = |case: &Case| {
             let spin = if case.wait == WaitMode::BusyPoll { " spin" } else { "" };
-            let Case { workload, peer, message_bytes, endpoints, .. } = case;
+            let Case { workload, protocol, message_bytes, endpoints, .. } = case;
             let size = message_bytes.map_or_else(String::new, |bytes| format!(" {bytes}"));
-            format!("{workload} {} {peer}{size}{spin}", endpoints[0])
+            format!("{workload} {} {protocol}{size}{spin}", endpoints[0])
         };
         plan.cases.iter().map(line).collect::<Vec<_>>().join("\n")
     }

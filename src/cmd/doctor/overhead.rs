@@ -110,12 +110,12 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, is_busy_polling: bool) -> Resul
     let pin: Vec<u32> = [one.client_cpu, one.server_cpu].into_iter().flatten().collect();
     let spec = CaseSpec {
         url: Some(OneOrMany::Many(server.endpoints().to_vec())),
-        peer: Some("linkgauge".to_owned()),
+        protocol: Some("linkgauge".to_owned()),
         workload: Some("latency".to_owned()),
         size: Some(OneOrMany::One(Bytes(MESSAGE_BYTES))),
         time: Some(Span(MEASURING_TIME)),
         warm_up_time: Some(Span(WARM_UP_TIME)),
-        spin: Some(is_busy_polling),
+        busy_poll: Some(is_busy_polling),
         pin: (!pin.is_empty()).then_some(OneOrMany::Many(pin)),
         ..CaseSpec::default()
     };

@@ -109,7 +109,7 @@ pub fn trends_json(trends: &[Trend], metric: &Metric) -> Value {
         json!({
             "metric": metric.name(),
             "endpoint": trend.endpoint,
-            "protocol": trend.peer,
+            "protocol": trend.protocol,
             "workload": trend.workload,
             "direction": trend.direction,
             "message_bytes": trend.message_bytes,

@@ -178,7 +178,7 @@ impl StudyRun<'_> {
         }));
         let requested: BTreeMap<&str, usize> =
             cases.iter().map(|(number, case)| (case.name.as_str(), *number)).collect();
-        let rows = run.paper.into_iter().flat_map(|paper| paper.tables).flat_map(|table| table.rows);
+        let rows = run.study.into_iter().flat_map(|paper| paper.tables).flat_map(|table| table.rows);
         for row in rows {
             let Some(&number) = requested.get(row.planned_case.as_str()) else { continue };
             let name = row.planned_case;
@@ -204,9 +204,9 @@ impl StudyRun<'_> {
 
 /// Reports the end of a case.
 fn emit_case_events(result: &CaseResult, case: usize, screen: &ProgressDisplay) {
-    let CaseResult { endpoint, protocol: peer, workload, message_bytes, figures, .. } = result;
+    let CaseResult { endpoint, protocol, workload, message_bytes, figures, .. } = result;
     let message_bytes = *message_bytes;
-    screen.event(&RunEvent::CaseBegins { case, repetition: 0, endpoint, peer, workload, message_bytes });
+    screen.event(&RunEvent::CaseBegins { case, repetition: 0, endpoint, protocol, workload, message_bytes });
     screen.event(&RunEvent::CaseEnds { case, repetition: 0, figures });
 }
 

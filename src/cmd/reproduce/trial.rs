@@ -82,9 +82,9 @@ impl StudyRun<'_> {
         let shown: Vec<PlannedCase> = std::iter::once(before.clone()).chain(trials).collect();
         let sites: BTreeMap<&str, &MeasuringSite> =
             shown.iter().map(|case| (case.name.as_str(), site)).collect();
-        let Some(mut paper) = self.run.paper.take() else { return Ok(()) };
+        let Some(mut paper) = self.run.study.take() else { return Ok(()) };
         let joined = self.study.join_trial_results(&mut paper, &shown, &|case| self.outcome(&sites, case));
-        self.run.paper = Some(paper);
+        self.run.study = Some(paper);
         Ok(joined?)
     }
 

@@ -90,7 +90,7 @@ const MAX_SWEEP_SAMPLES: usize = 500;
 /// The sweeps of a run.
 pub fn sweeps_of_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeSweep> {
     let mut sweeps: Vec<(SweepKey, SizeSweep)> = Vec::new();
-    let rows = run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
+    let rows = run.study.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
     let places: BTreeMap<usize, &str> =
         rows.filter_map(|row| Some((row.case?, case_place(&row.planned_case)?))).collect();
     for (index, case) in run.cases.iter().enumerate() {
@@ -166,8 +166,8 @@ fn message_time_ns(case: &CaseResult) -> Option<f64> {
 struct SweepKey<'a> {
     /// A study's case without its size, else the endpoint, because each case of a study has its own ports.
     place: &'a str,
-    peer: &'a str,
-    peer_options: Option<&'a Value>,
+    protocol: &'a str,
+    protocol_options: Option<&'a Value>,
     workload: &'a str,
     direction: Direction,
     ports: u32,
@@ -183,8 +183,8 @@ impl<'a> SweepKey<'a> {
     fn from_case(case: &'a CaseResult, planned: Option<&'a str>) -> SweepKey<'a> {
         SweepKey {
             place: planned.unwrap_or(&case.endpoint),
-            peer: &case.protocol,
-            peer_options: case.requested.get("protocol_options"),
+            protocol: &case.protocol,
+            protocol_options: case.requested.get("protocol_options"),
             workload: &case.workload,
             direction: case.direction,
             ports: case.ports,
@@ -199,8 +199,8 @@ impl<'a> SweepKey<'a> {
 
     fn group_title(&self) -> String {
         match self.workload {
-            "latency" => format!("Latency (round trips), peer {}", self.peer),
-            _ => format!("Throughput, peer {}, direction {}", self.peer, self.direction.name()),
+            "latency" => format!("Latency (round trips), peer {}", self.protocol),
+            _ => format!("Throughput, peer {}, direction {}", self.protocol, self.direction.name()),
         }
     }
 

@@ -178,7 +178,7 @@ fn is_close(one: f64, other: f64) -> bool {
 
 /// The name of a case: as in the study, or its number.
 fn row_name(run: &Run, index: usize) -> String {
-    let rows = run.paper.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
+    let rows = run.study.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
     let mut named = rows.filter(|row| row.case == Some(index + 1)).map(|row| row.row.clone());
     named.next().unwrap_or_else(|| format!("case {}", index + 1))
 }

@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn published_and_measured_points_have_their_values() {
         let run = sample_runs::study();
-        let tables = &run.paper.as_ref().unwrap().tables;
+        let tables = &run.study.as_ref().unwrap().tables;
         let latency = table_chart(&run, &tables[0]).unwrap();
         // Four published figures, one of them a word; two measured.
         assert_eq!(latency.panels[0].svg.matches("<use").count(), 3 + 2, "{}", latency.panels[0].svg);

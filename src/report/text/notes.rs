@@ -12,7 +12,7 @@ use crate::units::{format_bit_rate, format_nanoseconds};
 
 /// Remarks on each case; on a study its tables hold them.
 pub fn case_remarks(run: &Run) -> Vec<String> {
-    let cases = if run.paper.is_none() { run.cases.as_slice() } else { &[] };
+    let cases = if run.study.is_none() { run.cases.as_slice() } else { &[] };
     let mut notes = Vec::new();
     for (case, number) in cases.iter().zip(1..) {
         let name = if run.cases.len() > 1 { format!("Case {number}: ") } else { String::new() };

@@ -45,7 +45,7 @@ fn rank(code: &WarningCode) -> usize {
 impl TextReport {
     pub fn render_summary(mut self, run: &Run) -> String {
         self.push_answer(run);
-        match (&run.paper, run.cases.as_slice()) {
+        match (&run.study, run.cases.as_slice()) {
             (Some(paper), _) => self.push_study(run, paper),
             (None, [case]) => {
                 self.push_figures(&run.cases);
@@ -63,7 +63,7 @@ impl TextReport {
     /// The first line of every report.
     pub fn push_answer(&mut self, run: &Run) {
         let title = run.title.as_deref().map_or(String::new(), |title| format!("{}: ", printable(title)));
-        let answer = match &run.paper {
+        let answer = match &run.study {
             Some(paper) => study::answer(paper),
             None => run_answer(run),
         };

@@ -34,9 +34,12 @@ fn file_device(size: usize) -> LoggerConfig {
 fn spec(url: &str, workload: &str, options: &[(&str, &str)]) -> CaseSpec {
     CaseSpec {
         url: Some(OneOrMany::One(url.parse().unwrap())),
-        peer: Some("pakbus".to_owned()),
+        protocol: Some("pakbus".to_owned()),
         workload: Some(workload.to_owned()),
-        peer_options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        protocol_options: options
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
         ..CaseSpec::default()
     }
 }
