@@ -21,7 +21,7 @@ pub enum EndpointError {
         url: String,
     },
     /// Nothing follows `://`.
-    #[error("{url}: nothing stands after '://'")]
+    #[error("{url}: the address after '://' is missing")]
     EmptyAddress {
         /// The URL as typed.
         url: String,
@@ -86,7 +86,7 @@ pub enum EndpointError {
         option: String,
     },
     /// An option that occurs twice.
-    #[error("{url}: option '{option}' stands twice")]
+    #[error("{url}: option '{option}' is given twice")]
     DuplicateOption {
         /// The URL as typed.
         url: String,
@@ -106,7 +106,7 @@ pub enum EndpointError {
         wanted: &'static str,
     },
     /// An option that the transport does not have.
-    #[error("{url}: there is no option '{option}' here (known: {known})")]
+    #[error("{url}: unknown option '{option}' (known: {known})")]
     UnknownOption {
         /// The URL as typed.
         url: String,
@@ -130,7 +130,7 @@ pub enum EndpointError {
         url: String,
     },
     /// The URL has a control character.
-    #[error("{url}: control characters do not belong in an endpoint")]
+    #[error("{url}: an endpoint cannot contain control characters")]
     ControlCharacter {
         /// The URL as typed.
         url: String,
@@ -488,15 +488,15 @@ mod tests {
         tcp://me:secret@host: 'me:secret@' does not belong here: write tcp://host:port, and options behind '?'
         tcp://h#x: '#x' does not belong here: write tcp://host:port, and options behind '?'
         TCP://host: the scheme may hold small letters, digits and '+' only
-        tcp://: nothing stands after '://'
+        tcp://: the address after '://' is missing
         tcp://host:99999: '99999' is not a port: use 1 to 65535
         tcp://host:abc: 'abc' is not a port: use 1 to 65535
         tcp://:80: a host is missing
         tcp://::1:80: write an IPv6 address in brackets, like tcp://[::1]:7100
         tcp://[[::1]:80: write an IPv6 address in brackets, like tcp://[::1]:7100
         tcp://h?nodelay: option 'nodelay' has no value: write nodelay=…
-        tcp://h?a=1&a=2: option 'a' stands twice
-        tcp://h\n: control characters do not belong in an endpoint
+        tcp://h?a=1&a=2: option 'a' is given twice
+        tcp://h\n: an endpoint cannot contain control characters
         '' is not an endpoint: write scheme://where, like tcp://host:7100, or a host
         ");
     }

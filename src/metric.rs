@@ -140,7 +140,7 @@ enum MetricKind {
 /// An unknown name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no metric (known: p50, p99, mean, max, jitter, loss, rate, line_rate, messages and more: see docs/metrics.md)"
+    "'{0}' is not a metric (known: p50, p99, mean, max, jitter, loss, rate, line_rate, messages and more: see docs/metrics.md)"
 )]
 pub struct UnknownMetric(String);
 

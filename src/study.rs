@@ -284,7 +284,7 @@ struct StudyStatistic {
 pub const HOST_BUSY_NOTE: &str = "other programs kept the host busy meanwhile, see the warning host_busy";
 
 /// Note for a figure that is impossible at the planned line rate.
-const BEYOND_LIMIT_NOTE: &str = "better than a line of this rate allows: it is set to another, or is none";
+const BEYOND_LIMIT_NOTE: &str = "better than a line of this rate allows: the line has another rate or none";
 /// Both devices of a line understand each other if their clocks differ by less than this share: half a bit in the ten
 /// of a character, half of that for each.
 const CLOCK_TOLERANCE: f64 = 0.025;

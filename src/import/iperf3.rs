@@ -117,7 +117,7 @@ fn invalid_result(error: serde_json::Error) -> ImportError {
     if error.is_io() {
         return std::io::Error::from(error).into();
     }
-    format_error(format!("no result of iperf3 --json: {error}"))
+    format_error(format!("not a result of iperf3 --json: {error}"))
 }
 
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
@@ -165,7 +165,7 @@ fn read_tests(file: &mut dyn BufRead) -> Result<Vec<TestDocument>, ImportError> 
     for value in Deserializer::from_reader(file.take(MAX_FILE_BYTES)).into_iter::<Value>() {
         let value = value.map_err(invalid_result)?;
         if !value.is_object() {
-            return Err(format_error("no result of iperf3 --json: there is more in it than JSON objects"));
+            return Err(format_error("not a result of iperf3 --json: it contains more than JSON objects"));
         }
         if value.get("event").is_none() {
             let document: TestDocument = serde_json::from_value(value).map_err(invalid_result)?;
@@ -190,7 +190,7 @@ fn read_tests(file: &mut dyn BufRead) -> Result<Vec<TestDocument>, ImportError> 
         }
     }
     match tests.is_empty() {
-        true => Err(format_error("no result of iperf3 --json: the file is empty")),
+        true => Err(format_error("not a result of iperf3 --json: the file is empty")),
         false => Ok(tests),
     }
 }
@@ -209,8 +209,8 @@ impl TestDocument {
             return Err(format_error(format!("iperf3 ended with an error: {error}")));
         }
         let start =
-            self.start.ok_or_else(|| format_error("no result of iperf3 --json: there is no 'start'"))?;
-        let end = self.end.ok_or_else(|| format_error("no result of iperf3 --json: there is no 'end'"))?;
+            self.start.ok_or_else(|| format_error("not a result of iperf3 --json: 'start' is missing"))?;
+        let end = self.end.ok_or_else(|| format_error("not a result of iperf3 --json: 'end' is missing"))?;
         let direction = start.direction(&end);
         let (ahead, back) = results_by_direction(&start, &end, direction)?;
         let mut case = base_case(about, &FORMAT, "throughput", direction, figures(&ahead, back.as_ref()));
@@ -317,7 +317,8 @@ fn missing_counts_warning(way: &DirectionTotals, is_server: bool) -> Option<Warn
         ));
     }
     (is_server && way.delivered_bytes.is_none()).then(|| {
-        let text = "the server's file does not say what the client received, so nothing counts as delivered";
+        let text =
+            "the server's file lacks the data that the client received, so nothing counts as delivered";
         Warning::new(WarningCode::Unconfirmed, text, "import the client's file")
     })
 }

@@ -15,7 +15,7 @@ use crate::sample::{Recorder, Sample};
 
 pub const FORMAT: ImportFormat = ImportFormat {
     name: "samples",
-    summary: "plain logs: one latency a line (--unit), perhaps a number for the lost (--lost)",
+    summary: "plain logs: one latency per line (--unit), optionally a number that marks lost requests (--lost)",
     read,
 };
 
@@ -62,7 +62,7 @@ impl FromStr for TimeUnit {
 
     fn from_str(text: &str) -> Result<TimeUnit, String> {
         let unit = TimeUnit::ALL.iter().find(|(name, _)| *name == text);
-        unit.map(|(_, unit)| *unit).ok_or_else(|| format!("'{text}' is no unit (known: ns, us, ms, s)"))
+        unit.map(|(_, unit)| *unit).ok_or_else(|| format!("'{text}' is not a unit (known: ns, us, ms, s)"))
     }
 }
 
@@ -92,7 +92,7 @@ impl OrderCheck {
 
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let unit = about.unit.ok_or_else(|| {
-        format_error("the unit of the times is not in the file: say --unit ms, us, ns or s")
+        format_error("the file does not contain the unit of the times: use --unit ms, us, ns or s")
     })?;
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
     let mut recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
@@ -106,9 +106,9 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         let Some(value) = value.filter(|value| *value >= 0.0 && value * unit.nanoseconds() < MAX_LATENCY_NS)
         else {
             let line = quote(line);
-            return Err(
-                lines.error(format!("{line} is no latency: one number a line is wanted, '#' before remarks"))
-            );
+            return Err(lines.error(format!(
+                "{line} is not a latency: write one number per line, and '#' before comments"
+            )));
         };
         recorder.counts.sent += 1;
         if about.lost_value == Some(value) {
@@ -129,7 +129,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         warnings.push(Warning::new(
             WarningCode::LossesUnknown,
             text,
-            "say which number stands for a timeout: --lost 999",
+            "name the number that marks a timeout: --lost 999",
         ));
     }
     let mut figures = recorder.latency_figures(&about.late_limits);

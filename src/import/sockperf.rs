@@ -42,13 +42,11 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
             log.read_header_line(line);
         } else if log.read_row(line).is_none() {
             let line = quote(line);
-            return Err(lines.error(format!("{line} is no row of '{TABLE_HEADER}, …'")));
+            return Err(lines.error(format!("{line} is not a row of '{TABLE_HEADER}, …'")));
         }
     }
     let Some(first) = log.first_sent else {
-        return Err(format_error(format!(
-            "no full log of sockperf: there is no row below '{TABLE_HEADER}, …'"
-        )));
+        return Err(format_error(format!("not a full log of sockperf: no row follows '{TABLE_HEADER}, …'")));
     };
     let counts = &mut log.recorder.counts;
     counts.sent = counts.received.saturating_add(counts.lost);

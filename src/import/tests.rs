@@ -233,20 +233,20 @@ fn errors_name_their_line() {
         @r"
     there is no sample in it
     there is no sample in it
-    line 2: 'two' is no latency: one number a line is wanted, '#' before remarks
-    line 2: '-2' is no latency: one number a line is wanted, '#' before remarks
-    line 1: '1 2' is no latency: one number a line is wanted, '#' before remarks
-    line 1: 'NaN' is no latency: one number a line is wanted, '#' before remarks
-    line 1: '1e300' is no latency: one number a line is wanted, '#' before remarks
+    line 2: 'two' is not a latency: write one number per line, and '#' before comments
+    line 2: '-2' is not a latency: write one number per line, and '#' before comments
+    line 1: '1 2' is not a latency: write one number per line, and '#' before comments
+    line 1: 'NaN' is not a latency: write one number per line, and '#' before comments
+    line 1: '1e300' is not a latency: write one number per line, and '#' before comments
     line 1: not text
     line 1: longer than 4096 bytes
-    the unit of the times is not in the file: say --unit ms, us, ns or s
-    no full log of sockperf: there is no row below 'packet, txTime(sec), rxTime(sec), …'
-    line 2: '0, 1.0, 0.5, 1' is no row of 'packet, txTime(sec), rxTime(sec), …'
+    the file does not contain the unit of the times: use --unit ms, us, ns or s
+    not a full log of sockperf: no row follows 'packet, txTime(sec), rxTime(sec), …'
+    line 2: '0, 1.0, 0.5, 1' is not a row of 'packet, txTime(sec), rxTime(sec), …'
     iperf3 ended with an error: unable to connect
-    no result of iperf3 --json: there is no 'end'
+    not a result of iperf3 --json: 'end' is missing
     iperf3 ended before it reported the received data
-    no result of iperf3 --json: expected value at line 1 column 1
+    not a result of iperf3 --json: expected value at line 1 column 1
     no log of HdrHistogram: there is no interval with a value in it
     line 1: '0.1,1.0,2.0,HISTFAAAA' is no interval of an HdrHistogram log (encoding V2)
     a run document of schema 'linkgauge.run.v2', this version reads 'linkgauge.run.v1': use a newer linkgauge

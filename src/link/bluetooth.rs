@@ -210,9 +210,9 @@ fn limitation_from(is_up: &[bool], block: Option<RadioBlock>) -> Option<Limitati
 }
 
 const POWER_ON_COMMAND: &str = "bluetoothctl power on";
-const LIST_ADAPTERS_HINT: &str = "'bluetoothctl list' and 'hciconfig' show those there are";
+const LIST_ADAPTERS_HINT: &str = "'bluetoothctl list' and 'hciconfig' list the adapters";
 const UNBLOCK_COMMAND: &str = "rfkill unblock bluetooth; bluetoothctl power on";
-const HARDWARE_SWITCH_HINT: &str = "move the switch, or leave the aeroplane mode";
+const HARDWARE_SWITCH_HINT: &str = "move the switch, or leave airplane mode";
 
 /// The meaning of a failed system call, and a remedy. `number` is the number after the slash.
 pub fn fault(operation: &'static str, number: &str, error: io::Error) -> Fault {

@@ -250,7 +250,7 @@ impl IpOptions {
         }
         socket.bind(&SocketAddr::new(address, port).into()).map_err(|error| match error.kind() {
             io::ErrorKind::AddrNotAvailable => Fault::Other(format!(
-                "this host does not have the address {address}: 'ip address' lists what it has"
+                "this host does not have the address {address}: 'ip address' lists its addresses"
             )),
             _ => Fault::System { operation: "bind", source: error },
         })

@@ -304,7 +304,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
             connection.remove_endpoint(own);
             Err(match fault {
                 Fault::TimedOut => Fault::Other(format!(
-                    "no endpoint '{}' appeared at the remote node in {}: is it served there under this name? Check --timeout",
+                    "no endpoint '{}' appeared at the remote node in {}: check that it is served there under this name, and --timeout",
                     options.name,
                     crate::units::format_duration(context.timeout)
                 )),

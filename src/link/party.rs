@@ -157,7 +157,7 @@ impl StopReason {
             StopReason::Amplification => {
                 "a sender that has not proved its address receives no more than it sent"
             }
-            StopReason::Evicted => "others need the place of a connection that has not introduced itself",
+            StopReason::Evicted => "other clients need the place of a connection without a handshake",
         }
     }
 }

@@ -138,7 +138,7 @@ impl ServiceSearch {
         }
         if kind == ERROR_RESPONSE {
             let code = body.first_chunk().map_or(0, |code| u16::from_be_bytes(*code));
-            return Err(format!("the device refused the question (SDP error {code})"));
+            return Err(format!("the device refused the request (SDP error {code})"));
         }
         let (part, continuation) =
             split_attributes(body).filter(|_| kind == SEARCH_ATTRIBUTE_RESPONSE).ok_or_else(wrong)?;
@@ -354,7 +354,7 @@ mod tests {
         let refused = ServiceSearch::new(SERIAL_PORT_UUID)
             .handle_response(&response(ERROR_RESPONSE, 1, &[&[0, 3]]))
             .unwrap_err();
-        assert_eq!(refused, "the device refused the question (SDP error 3)");
+        assert_eq!(refused, "the device refused the request (SDP error 3)");
         // A length beyond the end, at every depth.
         for cut in 0..LISTS.len() {
             assert!(matches!(find_channel(&LISTS[..cut]), None | Some(7)));

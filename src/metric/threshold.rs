@@ -58,7 +58,7 @@ impl Relation {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ThresholdError {
     #[error(
-        "'{0}' is no threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'"
+        "'{0}' is not a threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'"
     )]
     /// Not a metric, a sign and a limit.
     Syntax(String),
@@ -194,13 +194,13 @@ mod tests {
         insta::assert_snapshot!(
             ["p99", "p99 2ms", "p99 <", "< 2ms", "p99 < 2", "loss = 1", "p100 < 2ms", "p99 == 2ms"].map(slip).join("\n"),
             @r"
-        'p99' is no threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'
-        'p99 2ms' is no threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'
-        'p99 <' is no threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'
-        '' is no metric (known: p50, p99, mean, max, jitter, loss, rate, line_rate, messages and more: see docs/metrics.md)
+        'p99' is not a threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'
+        'p99 2ms' is not a threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'
+        'p99 <' is not a threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'
+        '' is not a metric (known: p50, p99, mean, max, jitter, loss, rate, line_rate, messages and more: see docs/metrics.md)
         'p99 < 2': '2' is not a duration with its unit (like 250ms, 10s, 2min)
         'loss = 1': '1' is not a share in percent (like 1%)
-        'p100' is no metric (known: p50, p99, mean, max, jitter, loss, rate, line_rate, messages and more: see docs/metrics.md)
+        'p100' is not a metric (known: p50, p99, mean, max, jitter, loss, rate, line_rate, messages and more: see docs/metrics.md)
         'p99 == 2ms': '= 2ms' is not a duration with its unit (like 250ms, 10s, 2min)
         ");
     }

@@ -118,7 +118,7 @@ impl DrainState {
     fn fault(&self, flowed: &FlowResult, timeout: Duration) -> Option<String> {
         (self.unacknowledged_bytes > 0 && flowed.fault.is_none()).then(|| {
             format!(
-                "{} of {} bytes were not acknowledged within {timeout:?}: does the server still read? Check --timeout, too",
+                "{} of {} bytes were not acknowledged within {timeout:?}: check that the server still reads, and --timeout",
                 self.unacknowledged_bytes, flowed.recorder.counts.delivered_bytes
             )
         })

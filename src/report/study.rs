@@ -44,17 +44,17 @@ static COLUMNS: &[(&str, &str)] = &[
     ("unit", "of the figures"),
     ("published", "as printed"),
     ("measured", "what met it; empty: not run"),
-    ("predicted", "what the study's settings lead one to expect; empty: nothing to predict it from"),
-    ("theoretical_limit", "what the physical line allows at best"),
+    ("predicted", "expected value from the study's settings; empty: no basis for a prediction"),
+    ("theoretical_limit", "theoretical limit of the physical line"),
     ("statistic", "which statistic met it"),
     ("planned_case", "case of the study's plan"),
     ("case", "number of the case in the run, from 1"),
     ("endpoint", "where its first link led"),
     ("ports", "ports measured side by side"),
     ("stand_in", "measured in the lab: no hardware"),
-    ("guest", "measured in a guest: compares with others of it only"),
-    ("reason", "why nothing was measured, or what is wrong with what was"),
-    ("note", "what to know of the published figure"),
+    ("guest", "measured in a guest: compare it only with other figures of the guest"),
+    ("reason", "why nothing was measured, or why the measured figure is doubtful"),
+    ("note", "a remark on the published figure"),
 ];
 
 /// One row per published figure.

@@ -33,7 +33,7 @@ fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
         };
         let key = if case.options.is_empty() { "" } else { ", with the same options and key" };
         return Some(format!(
-            "{endpoint}: none of {} {none}, but {strange} arrived that {other}: does the server use {protocol}{key}?",
+            "{endpoint}: none of {} {none}, but {strange} arrived that {other}: check that the server uses {protocol}{key}",
             format_plural(sent, "message")
         ));
     }

@@ -238,15 +238,15 @@ fn families_and_addresses_are_chosen() {
     -6 --bind 127.0.0.9 udp://six:7007
       error: udp://six:7007?family=6&bind=127.0.0.9: bind=127.0.0.9 is an IPv4 address, but the link uses IPv6
     --bind 10.1.2.3 udp://four:7007
-      error: udp://four:7007?bind=10.1.2.3: this host does not have the address 10.1.2.3: 'ip address' lists what it has
+      error: udp://four:7007?bind=10.1.2.3: this host does not have the address 10.1.2.3: 'ip address' lists its addresses
     --device eth77 tcp://four:7007
       error: tcp://four:7007?device=eth77: this host has no interface 'eth77'
     --ecn ect0 tcp://four:7007
-      error: tcp://four:7007?ecn=ect0: there is no option 'ecn' here
+      error: tcp://four:7007?ecn=ect0: unknown option 'ecn'
     --bind 127.0.0.9:7 icmp://four
       error: icmp://four?bind=127.0.0.9:7: 'bind=127.0.0.9:7' is not an address of this host
     -4 unix:///tmp/there
-      error: unix:///tmp/there?family=4: there is no option 'family' here
+      error: unix:///tmp/there?family=4: unknown option 'family'
     --dscp EF2 udp://four:7007
       error: udp://four:7007?dscp=EF2: 'dscp=EF2' is not a class like EF, CS1 or AF41, or a number from 0 to 63
     "#);

@@ -212,7 +212,8 @@ fn nodes_reach_each_other_over_bearers() {
         assert_eq!(messages, 40, "{link}");
         assert!(fragments > 40 * least, "{link}: {fragments}");
     }
-    let never = "error: tipc://7100:99: the name 7100:99 did not appear in 1s: is its server running?";
+    let never =
+        "error: tipc://7100:99: the name 7100:99 did not appear within 1s: check that its server runs.";
     assert!(ended.stderr.contains(never), "{}", ended.stderr);
 }
 

@@ -71,13 +71,13 @@ fn invalid_files_are_refused() {
     for (arguments, said) in [
         (
             &["samples", name, "--unit", "ms"][..],
-            "line 2: 'fast' is no latency: one number a line is wanted, '#' before remarks",
+            "line 2: 'fast' is not a latency: write one number per line, and '#' before comments",
         ),
-        (&["samples", name], "the unit of the times is not in the file: say --unit ms, us, ns or s"),
-        (&["iperf3", name], "no result of iperf3 --json: there is more in it than JSON objects"),
+        (&["samples", name], "the file does not contain the unit of the times: use --unit ms, us, ns or s"),
+        (&["iperf3", name], "not a result of iperf3 --json: it contains more than JSON objects"),
         (
             &["sockperf", name],
-            "no full log of sockperf: there is no row below 'packet, txTime(sec), rxTime(sec), …'",
+            "not a full log of sockperf: no row follows 'packet, txTime(sec), rxTime(sec), …'",
         ),
         (&["hdr", name], "line 1: '1.5' is no interval of an HdrHistogram log (encoding V2)"),
         (&["samples", "/", "--unit", "ms"], "cannot be read: Is a directory (os error 21)"),
@@ -89,5 +89,5 @@ fn invalid_files_are_refused() {
         assert_eq!(ended.stderr, format!("error: {}: {said}\n", arguments[1]));
     }
     let ended = run(&["import", "samples", name, "--unit", "hours"]);
-    assert!(ended.stderr.contains("'hours' is no unit (known: ns, us, ms, s)"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("'hours' is not a unit (known: ns, us, ms, s)"), "{}", ended.stderr);
 }

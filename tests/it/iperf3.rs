@@ -30,7 +30,7 @@ fn a_server_that_is_not_iperf3_is_named_in_one_line() {
         "--protocol",
     ]);
     against(b"", false).refused(&["no iperf3 server replied in time"]);
-    against(b"", true).refused(&["closed the connection: is it iperf3"]);
+    against(b"", true).refused(&["closed the connection: check that it is iperf3"]);
     against(b"\xFF", true).refused(&["the server is busy"]);
     against(b"\x09\xFE\x00\x00\x00\x8E\x00\x00\x00\x00", true).refused(&["user name and a password"]);
     against(b"\x09\x0B", false).refused(&["the server was stopped"]);

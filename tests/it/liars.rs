@@ -207,7 +207,7 @@ fn a_reply_to_another_request_is_ignored() {
     }));
     assert_eq!(said, "the server's messages cannot be read: its reply does not belong to the request");
     let said = said_of(Liar::new(|_, _, _| Then::Say(SessionReply::Started)));
-    assert_eq!(said, "the reply does not belong to the request: is the server another version?");
+    assert_eq!(said, "the reply does not belong to the request: the server may have another version");
 }
 
 #[test]

@@ -221,10 +221,10 @@ fn a_failed_opening_is_one_line() {
     URL: the node does not use LINX: no LINX frame begins with these bytes
     URL: the remote node's first messages arrived out of order
     URL: the remote node uses version 1 of the LINX RLNH, linkgauge uses 2. Use LINX 2.0 or later there
-    URL: no endpoint 'server' appeared at the remote node in 700ms: is it served there under this name? Check --timeout
+    URL: no endpoint 'server' appeared at the remote node in 700ms: check that it is served there under this name, and --timeout
     URL: the remote node used an address above 1024
     URL: a message between the nodes is malformed
-    URL: the remote node began again in the middle
+    URL: the remote node restarted its handshake
     URL: a message is longer than LINX over TCP allows
     URL: the node does not use LINX: no LINX frame begins with these bytes
     ");

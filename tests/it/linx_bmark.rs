@@ -268,7 +268,7 @@ fn a_broken_link_ends_the_run_with_its_results_so_far() {
     not measured as planned: URL: the remote closed the link: check whether the server or device still runs, and its log
     not measured as planned: URL: the remote node used an address above 1024
     not measured as planned: URL: a message is longer than LINX over TCP allows
-    not measured as planned: URL: the remote node began again in the middle
+    not measured as planned: URL: the remote node restarted its handshake
     not measured as planned: URL: the remote closed the link: check whether the server or device still runs, and its log
     ");
 }

@@ -154,7 +154,7 @@ fn false_replies_are_counted_and_cost_no_time() {
         let said = measure(&with(change));
         assert!(said.took < Duration::from_secs(20), "{what}: {:?}", said.took);
         assert_eq!((said.count("corrupt_messages"), said.count("received")), (20, 0), "{what}: {}", said.run);
-        said.refused(&["none of 20 messages got a reply", "does the server use stamp"]);
+        said.refused(&["none of 20 messages got a reply", "check that the server uses stamp"]);
     }
     let other = measure(&liar(|_, _| vec![b"220 mail.example ESMTP".to_vec()]));
     other.refused(&["none of 20 messages got a reply"]);

@@ -222,7 +222,7 @@ fn a_plan_has_thresholds_and_an_error_shows_its_line() {
     let ended = run(&["run", path.to_str().unwrap()]);
     assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
     assert!(
-        ended.stderr.contains("line 4") && ended.stderr.contains("'latency' is no metric"),
+        ended.stderr.contains("line 4") && ended.stderr.contains("'latency' is not a metric"),
         "{}",
         ended.stderr
     );

@@ -199,8 +199,8 @@ impl<'a> SweepKey<'a> {
 
     fn group_title(&self) -> String {
         match self.workload {
-            "latency" => format!("Latency (round trips), peer {}", self.protocol),
-            _ => format!("Throughput, peer {}, direction {}", self.protocol, self.direction.name()),
+            "latency" => format!("Latency (round trips), protocol {}", self.protocol),
+            _ => format!("Throughput, protocol {}, direction {}", self.protocol, self.direction.name()),
         }
     }
 

@@ -277,7 +277,7 @@ fn cases_that_differ_in_more_than_size_are_separate_sweeps() {
     cases.extend(two.chain(others.clone()).chain(paced).chain(broken_off));
     let fits = fit_cases(cases, &UNDECLARED);
     assert_eq!(fits.len(), 2);
-    assert_eq!(fits[1].group, "Throughput, peer linkgauge, direction receive");
+    assert_eq!(fits[1].group, "Throughput, protocol linkgauge, direction receive");
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl Node {
                 NodeEvent::Nothing
             }
             RlnhMessage::Init { .. } | RlnhMessage::InitReply { .. } => {
-                return Err(DisconnectReason::ProtocolError("the remote node began again in the middle"));
+                return Err(DisconnectReason::ProtocolError("the remote node restarted its handshake"));
             }
             RlnhMessage::Unknown(_) => NodeEvent::Nothing,
         })

@@ -278,7 +278,7 @@ fn resolve_device(path: &Path) -> Result<(PathBuf, DeviceNumber), Fault> {
 fn lookup_fault(error: &io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => not_a_port_fault("no such serial port"),
-        _ => Fault::Other(format!("cannot be looked at: {error}")),
+        _ => Fault::Other(format!("cannot be examined: {error}")),
     }
 }
 

@@ -64,7 +64,9 @@ fn name_timeout_fault(name: ServiceName, within: Duration) -> Fault {
         None => " 'tipc link list' shows the reachable nodes".to_owned(),
     };
     let within = format_duration(within);
-    Fault::Other(format!("the name {name} did not appear in {within}: is its server running?{remedy}"))
+    Fault::Other(format!(
+        "the name {name} did not appear within {within}: check that its server runs.{remedy}"
+    ))
 }
 
 /// The node's number; 0 while it has no bearer and no identity.

@@ -14,7 +14,8 @@ use crate::sample::Recorder;
 use crate::workload::RecordingParty;
 
 /// Error of a server that closes before the parameters were sent.
-pub(super) const CLOSED_EARLY: &str = "the server closed the connection: is it iperf3, and is it free?";
+pub(super) const CLOSED_EARLY: &str =
+    "the server closed the connection: check that it is iperf3, and not busy";
 
 /// Servers since 3.13 close silently after a wrong or missing password.
 const CLOSED_AFTER_PARAMETERS: &str = "the server closed the connection after the parameters: if it requires a user name and a \

@@ -368,7 +368,8 @@ fn open_datagram_stream(link: &mut dyn Link, dialer: &Dialer) -> Result<(), Faul
         }
     }
     Err(Fault::Other(
-        "the server accepts the test but replies to no datagram: does a firewall drop UDP?".to_owned(),
+        "the server accepts the test but replies to no datagram: check whether a firewall drops UDP"
+            .to_owned(),
     ))
 }
 

@@ -481,7 +481,7 @@ impl ControlConnection {
     fn unexpected_reply(&self, reply: &SessionReply) -> ProtocolError {
         let what = match reply {
             SessionReply::Refused { reason } => format!("the server refused: {}", single_line(reason)),
-            _ => "the reply does not belong to the request: is the server another version?".to_owned(),
+            _ => "the reply does not belong to the request: the server may have another version".to_owned(),
         };
         ProtocolError::unexpected_reply(&self.endpoint, what)
     }

@@ -567,22 +567,22 @@ impl ReceiveStats {
                 format!("the logger reports the address {other}: use --node {other}")
             }
             ReceiveStats { please_waits: waits @ 1.., .. } => {
-                format!("it requested more time, {waits} times: is it busy?")
+                format!("it requested more time, {waits} times: it may be busy")
             }
             ReceiveStats { bad_signatures: bad_signatures @ 1.., .. } => {
                 format!("{bad_signatures} frames with wrong signatures arrived: check the line, its rate and frame")
             }
             ReceiveStats { malformed: malformed @ 1.., .. } => {
-                format!("{malformed} packets arrived that are too short or invalid: what listens there?")
+                format!("{malformed} packets arrived that are too short or invalid: check which program replies there")
             }
             ReceiveStats { stray_replies: strays @ 1.., .. } => {
-                format!("{strays} replies with other numbers or offsets arrived: does another program use the logger?")
+                format!("{strays} replies with other numbers or offsets arrived: another program may use the logger")
             }
             ReceiveStats { junk_bytes: junk @ 1.., .. } => {
-                format!("{junk} bytes arrived that are not PakBus: what listens there?")
+                format!("{junk} bytes arrived that are not PakBus: check which program replies there")
             }
             ReceiveStats { own_packets: 1.., .. } => {
-                "the request itself returned: is there a plug or an echo instead of a logger?".to_owned()
+                "the request itself returned: a plug or an echo replies instead of a logger".to_owned()
             }
             _ => "nothing arrived: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check \
                   --timeout, too"
