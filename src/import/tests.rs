@@ -179,7 +179,7 @@ fn events_and_several_tests_of_iperf3_are_read() {
         import_bytes("iperf3", format!("{document}{}{failed}", events[0]).as_bytes(), &import_options())
             .unwrap();
     assert_eq!((run.cases.len(), warning_codes(&run.warnings)), (1, vec!["imported", "incomplete"]));
-    assert!(cases(&events[..2].concat()).unwrap_err().contains("there is no 'end'"));
+    assert!(cases(&events[..2].concat()).unwrap_err().contains("'end' is missing"));
     assert!(cases("").unwrap_err().contains("the file is empty"));
 }
 

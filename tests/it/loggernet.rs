@@ -71,7 +71,7 @@ fn a_logger_named_by_on_is_measured() {
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     // It is not a stand-in of ours, but it reports that it is emulated.
     assert!(!ended.stdout.contains("Measured in the lab"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("the logger is an emulation"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("the logger is emulated"), "{}", ended.stdout);
     let run = document(&json);
     assert_eq!(run.cases.len(), 2);
     assert_eq!(run.cases[1].figures.delivery.delivered_bytes, Some(9910));
