@@ -15,21 +15,34 @@ use super::help::{OUTPUT, TARGET};
 use super::output::{finish_all, is_dash, print_json, print_text, terminal_options, write_file};
 use super::store::{StoreFlags, load_runs, names_a_file};
 
-/// Explain where the time goes, by models fitted to a run or to a study
+mod live;
+
+/// Explain where the time goes: of a link, a run or a study
 ///
-/// Each model that fits the data prints its result. docs/explain.md explains how to read it.
+/// A URL is measured for a minute: round trips after random pauses show what looks like a cause, and each suspect that a setting
+/// can remove is tested in pairs, with and without it. For runs and studies, models are fitted to the figures.
+/// docs/explain.md explains how to read the result.
 #[derive(Args)]
 #[command(after_help = models_help())]
 pub struct Flags {
-    /// A run (a file, the id of a saved run, 'last', tag:NAME), or the name of a study for its published figures
-    #[arg(value_name = "RUN|STUDY", default_value = "last")]
-    of: String,
+    /// Endpoints to measure; or a run (a file, the id of a saved run, 'last', tag:NAME), or the name of a study for its
+    /// published figures
+    #[arg(value_name = "URL|RUN|STUDY", default_value = "last")]
+    of: Vec<String>,
+    #[command(flatten)]
+    live: live::LiveFlags,
     /// Rate of the link (bit/s without a unit), and the payload share of a frame [default: all of it]
     #[arg(long, help_heading = TARGET, value_name = "RATE[*PAYLOAD/FRAME]", value_parser = parse_line_bps)]
     line: Option<f64>,
     /// Write the findings as JSON ('-': standard output, instead of the text)
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     json: Option<PathBuf>,
+    /// Print also the causes that were ruled out
+    #[arg(long, help_heading = OUTPUT)]
+    all: bool,
+    /// Print errors only
+    #[arg(long, short, help_heading = OUTPUT)]
+    quiet: bool,
     #[command(flatten)]
     store: StoreFlags,
 }
@@ -53,19 +66,33 @@ fn models_help() -> String {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let declared = DeclaredFacts { line_bps: flags.line };
-    let findings = if STUDIES.iter().any(|study| study.name == flags.of) && !Path::new(&flags.of).is_file() {
-        explain_evidence(&flags.of, &Evidence::Study(&Study::by_name(&flags.of)?), &declared)?
-    } else {
-        explain_evidence(&flags.of, &Evidence::Run(&load_run(&flags.of, &flags.store)?), &declared)?
+    if flags.of.iter().any(|named| live::is_endpoint(named)) {
+        return live::run(&flags);
+    }
+    flags.live.check_unused()?;
+    let [of] = flags.of.as_slice() else {
+        bail!("only one run or study can be explained at a time. Name one")
     };
-    let document = || serde_json::to_string_pretty(&explain::findings_document(&flags.of, &findings));
+    explain_document(of, &flags)
+}
+
+fn explain_document(of: &str, flags: &Flags) -> Result<Status> {
+    let declared = DeclaredFacts { line_bps: flags.line };
+    let findings = if STUDIES.iter().any(|study| study.name == of) && !Path::new(of).is_file() {
+        explain_evidence(of, &Evidence::Study(&Study::by_name(of)?), &declared)?
+    } else {
+        explain_evidence(of, &Evidence::Run(&load_run(of, &flags.store)?), &declared)?
+    };
+    let document = || serde_json::to_string_pretty(&explain::findings_document(of, &findings));
     let document = flags.json.as_ref().map(|_| document()).transpose()?.unwrap_or_default();
     match &flags.json {
         Some(path) if is_dash(path) => print_json(|stdout| writeln!(stdout, "{document}"))?,
         Some(path) => {
-            finish_all([write_file(path, |file| writeln!(file, "{document}")), print_findings(&findings)])?
+            let written = write_file(path, |file| writeln!(file, "{document}"));
+            let printed = if flags.quiet { Ok(()) } else { print_findings(&findings) };
+            finish_all([written, printed])?
         }
+        None if flags.quiet => {}
         None => print_findings(&findings)?,
     }
     Ok(Status::Complete)

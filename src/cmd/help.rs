@@ -193,6 +193,7 @@ static EXAMPLES: &[(&str, &[Example])] = &[
     (
         "explain",
         &[
+            ("explain tcp://192.0.2.7", "measure a link, name the causes of its latency"),
             ("explain", "the last run"),
             ("explain 84181a --line '1Gbit/s*1488/1538'", "with the rate of the link"),
             ("explain loggernet", "published figures of a study"),

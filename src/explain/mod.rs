@@ -1,13 +1,15 @@
 //! Explains times: from measured or published figures to causes.
 //!
-//! The models have few parameters, and each finding states how well its model fits. This module does not measure and
-//! does not format: a finding is a list of blocks that `report` draws. Pure functions.
+//! The models have few parameters, and each finding states how well its model fits. They are pure functions, and a finding
+//! is a list of blocks that `report` draws. `live` measures: it looks for the `causes` of a link and proves them.
 
 use serde_json::{Value, json};
 
 use crate::run::{Run, TOOL};
 use crate::study::{Study, StudyError};
 
+pub mod causes;
+pub mod live;
 pub mod size;
 pub mod window;
 

@@ -13,7 +13,7 @@ pub(crate) mod interfaces;
 pub(crate) mod load;
 mod machine;
 mod permissions;
-mod power;
+pub mod power;
 pub mod radio;
 mod read;
 pub mod serial;

@@ -3,6 +3,8 @@
 //!
 //! `check/` names the commands that change them.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::read;
@@ -86,6 +88,17 @@ fn idle_states_in(folder: &Path) -> Vec<IdleState> {
 pub fn idle_latency_limit_us() -> Option<u64> {
     let bytes = std::fs::read("/dev/cpu_dma_latency").ok()?;
     u64::try_from(i32::from_ne_bytes(bytes.try_into().ok()?)).ok()
+}
+
+/// Asks the kernel for CPUs that wake up within this time, until the file is closed; by default only root may.
+///
+/// # Errors
+///
+/// The device is missing, or this process may not write to it.
+pub fn request_wake_latency(microseconds: i32) -> io::Result<File> {
+    let mut device = OpenOptions::new().write(true).open("/dev/cpu_dma_latency")?;
+    device.write_all(&microseconds.to_ne_bytes())?;
+    Ok(device)
 }
 
 /// The idle driver (`intel_idle`, `acpi_idle`, `haltpoll`).

@@ -14,6 +14,7 @@ mod column;
 mod comparison;
 mod csv;
 mod explain;
+mod explanation;
 mod html;
 mod json;
 mod junit;
@@ -35,6 +36,7 @@ pub(crate) mod sample_runs;
 pub use crate::sample::decode_figures_histogram;
 pub use comparison::{case_details, render_comparison};
 pub use explain::write_findings;
+pub use explanation::write_explanation;
 pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
 pub use presentation::{case_sentence, measures_rate};
 pub use sparkline::sparkline_glyphs;
@@ -43,6 +45,9 @@ pub use wording::{is_unprintable, printable, shorten, to_ascii, wrap};
 
 /// The JSON Schema of the run document.
 pub const RUN_SCHEMA: &str = include_str!("../../schema/run.v1.json");
+
+/// The JSON schema of the explanation of a link.
+pub const EXPLANATION_SCHEMA: &str = include_str!("../../schema/explain.v1.json");
 
 /// How much a text report shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -230,10 +230,10 @@ impl Measurement {
 
 /// The first reason why a case is incomplete.
 #[derive(Default)]
-struct FirstFailure(Mutex<Option<String>>);
+pub(crate) struct FirstFailure(Mutex<Option<String>>);
 
 impl FirstFailure {
-    fn into_reason(self) -> Option<String> {
+    pub(crate) fn into_reason(self) -> Option<String> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use linkgauge::explain::causes::{self, Knob, Plant};
 use linkgauge::import::IMPORT_FORMATS;
 use linkgauge::lab::shaper::{PROFILES, describe_impairments};
 use linkgauge::link::TRANSPORTS;
@@ -60,6 +61,33 @@ fn holds(path: &str, name: &str, wanted: &str) {
 
 fn code(text: &str) -> String {
     format!("`{text}`")
+}
+
+#[test]
+fn the_causes_are_listed() {
+    let mut text = String::new();
+    for family in causes::FAMILIES {
+        let rows = family.causes.iter().map(|cause| {
+            let knob = match cause.knob {
+                Knob::UrlOption { name, value } => format!("`?{name}={value}`"),
+                Knob::BusyPoll => "waiting by polling".to_owned(),
+                Knob::CpuWakeLatency => "`/dev/cpu_dma_latency` held at 0".to_owned(),
+                Knob::MessageSize => "larger messages".to_owned(),
+                Knob::Missing(why) => format!("– ({why})"),
+            };
+            let plant = match cause.plant {
+                Plant::Lab(how) => how.to_owned(),
+                Plant::NotHere(why) => format!("– ({why})"),
+            };
+            let counter = cause.counter.unwrap_or("–").to_owned();
+            [format!("{} (`{}`)", cause.name, cause.id), counter, knob, cause.remedy.to_owned(), plant]
+        });
+        let summary = family.summary;
+        writeln!(text, "**{}**: {summary}.\n", family.name).unwrap();
+        text += &table(["cause", "counted by", "proved by", "fix", "planted by"], rows);
+        text.push('\n');
+    }
+    holds("docs/explain.md", "causes", &text);
 }
 
 #[test]

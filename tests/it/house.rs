@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lab", &["host", "link", "protocol", "serve", "workload"]),
     ("schedule", &["host", "link", "protocol", "workload"]),
     ("study", &[]),
-    ("explain", &["study"]),
+    ("explain", &["host", "link", "protocol", "schedule", "study", "workload"]),
     ("report", &["explain", "verdict"]),
     ("store", &[]),
     ("import", &[]),

@@ -13,6 +13,7 @@ mod download;
 mod evidence;
 mod exact;
 mod explain;
+mod explain_live;
 mod frames;
 mod fuzz_smoke;
 mod guide;

@@ -1,0 +1,131 @@
+//! `linkgauge explain URL`: measures the link.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::explain::live::{DEFAULT_BUDGET, Explanation, LiveOptions, explain_live};
+use linkgauge::link::Dialer;
+use linkgauge::report::{self, Detail, ReportOptions};
+use linkgauge::units::{Bytes, Span};
+
+use super::Flags;
+use crate::cmd::Status;
+use crate::cmd::help::{DURATION, TARGET, TRAFFIC};
+use crate::cmd::measure::read_token;
+use crate::cmd::output::{
+    check_file_writable, finish_all, is_dash, print_json, print_text, terminal_options, write_file,
+};
+use crate::cmd::signals::interrupt_flag;
+
+/// How a link is measured.
+#[derive(Args)]
+pub struct LiveFlags {
+    /// Protocol that the remote speaks; of a URL
+    #[arg(long, alias = "peer", help_heading = TARGET, value_name = "PROTOCOL")]
+    protocol: Option<String>,
+    /// Payload of a request to a URL [default: 64; on a serial line 1]
+    #[arg(long, short, help_heading = TRAFFIC, value_name = "SIZE")]
+    size: Option<Bytes>,
+    /// Time for each URL [default: 60s]
+    #[arg(long, short = 't', help_heading = DURATION, value_name = "TIME")]
+    time: Option<Span>,
+}
+
+impl LiveFlags {
+    /// Fails if a flag is set that only URLs have.
+    pub fn check_unused(&self) -> Result<()> {
+        let set = [
+            ("--protocol", self.protocol.is_some()),
+            ("--size", self.size.is_some()),
+            ("--time", self.time.is_some()),
+        ];
+        match set.iter().find(|(_, is_set)| *is_set) {
+            Some((flag, _)) => bail!("{flag} needs a URL to measure, like tcp://192.0.2.7"),
+            None => Ok(()),
+        }
+    }
+
+    fn options(&self, endpoint: Endpoint) -> Result<LiveOptions> {
+        let mut options = LiveOptions::new(endpoint);
+        if let Some(protocol) = &self.protocol {
+            options.protocol.clone_from(protocol);
+        }
+        if let Some(size) = self.size {
+            options.message_bytes = Some(u32::try_from(size.0)?);
+        }
+        options.budget = self.time.map_or(DEFAULT_BUDGET, |time| time.0);
+        if options.budget.is_zero() {
+            bail!("a time of 0 measures nothing: use a longer --time");
+        }
+        options.token = read_token(None)?;
+        Ok(options)
+    }
+}
+
+/// Whether an argument names a link, not a run or a study.
+pub fn is_endpoint(named: &str) -> bool {
+    named.contains("://") || named.starts_with("/dev/")
+}
+
+pub fn run(flags: &Flags) -> Result<Status> {
+    flags.json.iter().filter(|path| !is_dash(path)).try_for_each(|path| check_file_writable(path))?;
+    let mut dialer = Dialer::new(Clock::System);
+    dialer.cancel = interrupt_flag()?;
+    let endpoints: Vec<LiveOptions> =
+        flags.of.iter().map(|named| flags.live.options(named.parse()?)).collect::<Result<_>>()?;
+    let mut explained: Vec<Explanation> = Vec::new();
+    for options in &endpoints {
+        let progress = Progress::new(flags.quiet)?;
+        let explanation = explain_live(options, &dialer, &|phase, share| progress.show(phase, share));
+        progress.bar.finish_and_clear();
+        explained.push(explanation?);
+    }
+    write(flags, &explained)?;
+    let is_interrupted = explained.iter().any(|explanation| explanation.interrupted);
+    Ok(if is_interrupted { Status::Interrupted } else { Status::Complete })
+}
+
+fn write(flags: &Flags, explained: &[Explanation]) -> Result<()> {
+    let documents: Vec<String> =
+        explained.iter().map(serde_json::to_string_pretty).collect::<Result<_, _>>()?;
+    let json = documents.join("\n");
+    if flags.json.as_deref().is_some_and(is_dash) {
+        return print_json(|stdout| writeln!(stdout, "{json}"));
+    }
+    let written = flags.json.as_deref().map(|path| write_file(path, |file| writeln!(file, "{json}")));
+    let detail = if flags.all { Detail::Full } else { Detail::Summary };
+    let options = ReportOptions { detail, ..terminal_options() };
+    let printed = (!flags.quiet).then(|| {
+        print_text(|stdout| {
+            for (index, explanation) in explained.iter().enumerate() {
+                if index > 0 {
+                    writeln!(stdout)?;
+                }
+                report::write_explanation(explanation, &options, stdout)?;
+            }
+            Ok(())
+        })
+    });
+    finish_all(written.into_iter().chain(printed))
+}
+
+/// A bar on a terminal.
+struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    fn new(quiet: bool) -> Result<Progress> {
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(100) };
+        bar.set_style(ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}  {wide_msg}")?);
+        Ok(Progress { bar })
+    }
+
+    fn show(&self, phase: &str, share: f64) {
+        self.bar.set_message(phase.to_owned());
+        self.bar.set_position((100.0 * share) as u64);
+        self.bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    }
+}

@@ -1,0 +1,54 @@
+//! Losses and their repair.
+
+use super::{Cause, Family, Knob, Plant, Signature};
+
+pub(super) const FAMILY: Family = Family {
+    name: "loss",
+    summary: "packets are lost and sent again: groups at the distances of the timers, and counters of retransmissions",
+    causes: &[
+        Cause {
+            id: "tail_loss_probe",
+            name: "tail loss probe",
+            applies: |target| target.has_delayed_acknowledgements() && !target.is_local,
+            signature: Signature::Hidden,
+            counter: Some("TcpExt TCPLossProbes"),
+            knob: Knob::Missing("the loss is in the network. Try another path, cable or queue"),
+            remedy: "remove the loss of the path",
+            plant: Plant::Lab("netem loss 1% in a guest"),
+        },
+        Cause {
+            id: "loss_limited_window",
+            name: "congestion control limited by loss",
+            applies: |target| target.has_delayed_acknowledgements() && !target.is_local,
+            signature: Signature::Hidden,
+            counter: Some("tcpi_bytes_retrans above 0.01 % of tcpi_bytes_sent, tcpi_rtt near tcpi_min_rtt"),
+            knob: Knob::Missing(
+                "compare rates. Try: linkgauge ab --workload throughput --a URL --b 'URL?congestion=bbr'",
+            ),
+            remedy: "remove the loss, use bbr, or use several connections",
+            plant: Plant::Lab("netem loss 0.5% in a guest"),
+        },
+        Cause {
+            id: "reordering",
+            name: "reordering that looks like loss",
+            applies: |target| target.has_delayed_acknowledgements() && !target.is_local,
+            signature: Signature::Hidden,
+            counter: Some("tcpi_reord_seen, tcpi_dsack_dups, TcpExt TCPSACKReorder"),
+            knob: Knob::Missing("this changes the whole host. Try: sysctl net.ipv4.tcp_reordering"),
+            remedy: "keep the packets of a connection on one path",
+            plant: Plant::Lab("netem reorder in a guest"),
+        },
+        Cause {
+            id: "receiver_socket_overflow",
+            name: "overflow of the receiver's socket",
+            applies: |target| target.caps.max_message_bytes.is_some() && target.has_option("rcvbuf"),
+            signature: Signature::Hidden,
+            counter: Some("Udp RcvbufErrors, receiver socket drops"),
+            knob: Knob::Missing(
+                "the probe sends one request at a time. Try: linkgauge ab --workload throughput --b 'URL?rcvbuf=4Mi'",
+            ),
+            remedy: "raise the receive buffer (?rcvbuf=), or read faster",
+            plant: Plant::Lab("linkgauge throughput udp://… --rate max with ?rcvbuf=4Ki"),
+        },
+    ],
+};

@@ -1,0 +1,66 @@
+//! A window: a limited amount of data on its way.
+
+use super::{Cause, Family, Knob, Plant, Signature};
+
+pub(super) const FAMILY: Family = Family {
+    name: "window",
+    summary: "rate times round trip time is constant: a buffer or a protocol limits the data on its way",
+    causes: &[
+        Cause {
+            id: "receive_window",
+            name: "receive window too small",
+            applies: |target| target.has_delayed_acknowledgements(),
+            signature: Signature::Hidden,
+            counter: Some("tcpi_rwnd_limited above half of tcpi_busy_time"),
+            knob: Knob::Missing(
+                "compare rates. Try: linkgauge ab --workload throughput with another rcvbuf at the server",
+            ),
+            remedy: "raise the receive buffer of the server",
+            plant: Plant::Lab("lab trouble --receive-buffer 4Ki, over a delay"),
+        },
+        Cause {
+            id: "slow_reader",
+            name: "receiving program too slow",
+            applies: |target| target.has_delayed_acknowledgements(),
+            signature: Signature::Hidden,
+            counter: Some("tcpi_rwnd_limited above half of tcpi_busy_time, and unread bytes at the server"),
+            knob: Knob::Missing(
+                "a larger receive buffer has no effect then. Try: linkgauge ab --workload throughput with it",
+            ),
+            remedy: "read faster in the server",
+            plant: Plant::Lab("lab trouble --read-rate 1Mbit/s"),
+        },
+        Cause {
+            id: "send_buffer",
+            name: "send buffer too small",
+            applies: |target| target.has_option("sndbuf"),
+            signature: Signature::Hidden,
+            counter: Some("the sender is always in write, tcpi_delivery_rate_app_limited is set"),
+            knob: Knob::Missing(
+                "compare rates. Try: linkgauge ab --workload throughput --b 'URL?sndbuf=4Mi'",
+            ),
+            remedy: "leave the send buffer to the kernel, or raise it",
+            plant: Plant::Lab("?sndbuf=64Ki over a delay"),
+        },
+        Cause {
+            id: "application_limited",
+            name: "the sender offers too little",
+            applies: |target| target.has_option("sndbuf"),
+            signature: Signature::Hidden,
+            counter: Some("tcpi_delivery_rate_app_limited is set, and the sender is seldom in write"),
+            knob: Knob::Missing("compare rates. Try: linkgauge ab --workload throughput with a higher rate"),
+            remedy: "send more at once, or over several connections",
+            plant: Plant::Lab("linkgauge throughput --rate 10M"),
+        },
+        Cause {
+            id: "stop_and_wait",
+            name: "one chunk for each round trip",
+            applies: |target| target.caps.is_reliable,
+            signature: Signature::Hidden,
+            counter: Some("bytes for each round trip of a download (linkgauge explain RUN)"),
+            knob: Knob::Missing("downloads only. Try: linkgauge download URL --window 4"),
+            remedy: "request several chunks at a time (--window), or larger ones",
+            plant: Plant::Lab("lab logger over lab shaper --delay 20ms"),
+        },
+    ],
+};

@@ -1,0 +1,116 @@
+//! Blocks: short measurements of one case, each on a fresh connection, with the samples of each request.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::LiveError;
+use crate::host::power;
+use crate::link::Dialer;
+use crate::plan::{Case, Pacing, Plan, StopCondition, WaitMode};
+use crate::run::CaseResult;
+use crate::sample::{RawFile, Sample};
+use crate::schedule::{self, FirstFailure, RunContext};
+
+/// A setting that differs from the baseline.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Change {
+    /// Another value of an option of the URL.
+    UrlOption(&'static str, &'static str),
+    /// Waiting by polling.
+    BusyPoll,
+    /// No sleep states of the CPUs.
+    CpuWakeLatency,
+    /// Another message size.
+    MessageBytes(u32),
+}
+
+/// Length and pacing of a block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockPlan {
+    /// When requests are sent.
+    pub(super) pacing: Pacing,
+    /// Requests at most.
+    pub(super) count: u64,
+    /// Time at most.
+    pub(super) time: Duration,
+    /// Requests that are left out at the start.
+    pub(super) warm_up: u64,
+}
+
+/// A measured block.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    /// Every request that got a reply, in order.
+    pub(super) samples: Vec<Sample>,
+    /// Figures and settings.
+    pub(super) result: CaseResult,
+}
+
+impl Block {
+    /// Round-trip times in nanoseconds, in order.
+    pub(super) fn latencies_ns(&self) -> Vec<f64> {
+        self.samples.iter().map(|sample| sample.service_ns() as f64).collect()
+    }
+
+    /// Requests without a reply.
+    pub(super) fn lost(&self) -> u64 {
+        self.result.figures.counts.lost
+    }
+}
+
+/// Runs blocks of one case.
+pub(super) struct BlockRunner {
+    pub(super) dialer: Dialer,
+    pub(super) token: Option<String>,
+    /// The case of the baseline.
+    pub(super) case: Case,
+}
+
+impl BlockRunner {
+    /// # Errors
+    ///
+    /// The case cannot run, or no request got a reply.
+    pub(super) fn run(&self, changes: &[Change], block: BlockPlan) -> Result<Block, LiveError> {
+        let mut case = Case {
+            pacing: block.pacing,
+            stop: StopCondition { count: Some(block.count), ..StopCondition::after_time(block.time) },
+            warm_up: Some(StopCondition { count: Some(block.warm_up), ..StopCondition::default() }),
+            ..self.case.clone()
+        };
+        let mut held = None;
+        for change in changes {
+            match change {
+                Change::UrlOption(name, value) => {
+                    case.endpoints[0] =
+                        case.endpoints[0].with_option(name, value).map_err(LiveError::invalid)?;
+                }
+                Change::BusyPoll => case.wait = WaitMode::BusyPoll,
+                Change::MessageBytes(bytes) => case.message_bytes = Some(*bytes),
+                Change::CpuWakeLatency => {
+                    held = Some(power::request_wake_latency(0).map_err(LiveError::invalid)?)
+                }
+            }
+        }
+        let block = self.run_case(case);
+        drop(held);
+        block
+    }
+
+    fn run_case(&self, case: Case) -> Result<Block, LiveError> {
+        let plan = Plan::new(None, 1, false, vec![case]).map_err(LiveError::invalid)?;
+        let plan = schedule::check(plan).map_err(LiveError::invalid)?;
+        let (list, failure) = (Arc::<Mutex<Vec<Sample>>>::default(), FirstFailure::default());
+        let mut context = RunContext::new(self.dialer.clone(), &failure);
+        context.token.clone_from(&self.token);
+        context.raw = Some(RawFile::collect(list.clone()).map_err(LiveError::invalid)?);
+        let mut run = schedule::run(&plan, &mut context);
+        let samples = std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
+        let result = run.cases.swap_remove(0);
+        match failure.into_reason() {
+            _ if run.interrupted => Err(LiveError::Interrupted),
+            Some(reason) if samples.is_empty() => Err(LiveError::Measurement(reason)),
+            None if samples.is_empty() => Err(LiveError::Measurement("no request got a reply".to_owned())),
+            _ => Ok(Block { samples, result }),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Suspects and findings: which causes are tested, and what is said about each.
+
+use super::super::causes::{self, Cause, Family, Knob, Signature, Target};
+use super::blocks::Change;
+use super::prove::{Outcome, Proof, Trial};
+use super::screen::Screen;
+use super::signatures::{self, Sighting};
+use super::{CauseFinding, Verdict};
+use crate::host::power;
+use crate::stats;
+use crate::units::{format_nanoseconds, format_plural};
+
+/// Larger sizes of the test of the cost of each byte, as multiples of the message size.
+const SIZE_FACTORS: [u32; 2] = [4, 16];
+const SIZE_FACTORS_ON_LINES: [u32; 2] = [8, 24];
+/// Shares of the time above which waiting for a CPU counts.
+const MIN_WAIT_PERCENT: f64 = 5.0;
+
+/// A cause that is tested, or that something points at.
+pub(super) struct Suspect {
+    family: &'static Family,
+    cause: &'static Cause,
+    sighting: Option<Sighting>,
+    /// What points at it besides a sighting.
+    hint: Option<String>,
+    /// What a counter of the system says.
+    counted: Option<String>,
+    /// The test; `None`: nothing can test it.
+    pub(super) trial: Option<Trial>,
+    /// Why nothing tests it.
+    why_untested: String,
+    pub(super) proof: Option<Proof>,
+}
+
+impl Suspect {
+    /// Median of the baseline in the pairs, in ns.
+    pub(super) fn baseline_ns(&self) -> Option<f64> {
+        let pairs = &self.proof.as_ref()?.pairs;
+        stats::median(&pairs.iter().map(|(baseline, _)| *baseline).collect::<Vec<_>>())
+    }
+
+    /// The settings and the cost of a proved cause that a setting removes.
+    pub(super) fn proved_switch(&self) -> Option<(Vec<Change>, f64)> {
+        match (&self.trial, &self.proof) {
+            (Some(Trial::Switch(changes)), Some(proof)) if proof.outcome == Outcome::Proved => {
+                Some((changes.clone(), proof.cost_ns))
+            }
+            _ => None,
+        }
+    }
+
+    /// More is tested earlier.
+    fn priority(&self) -> u32 {
+        2 * u32::from(self.sighting.is_some()) + u32::from(self.hint.is_some())
+    }
+}
+
+/// The causes that the screen shows or points at, and those that can be tested.
+pub(super) fn suspects(screen: &Screen, target: &Target, can_resize: bool) -> Vec<Suspect> {
+    let mut sightings = signatures::sightings(screen, target);
+    if is_waiting_for_cpu(screen) {
+        // Then this host pauses, and nothing is known about pauses of the server.
+        sightings.retain(|sighting| sighting.cause.signature != Signature::RandomPauses);
+    }
+    let median_ns = screen.median_ns();
+    let mut suspects = Vec::new();
+    for (family, cause) in causes::all().filter(|(_, cause)| (cause.applies)(target)) {
+        let seen = sightings.iter().position(|sighting| sighting.cause.id == cause.id);
+        let sighting = seen.map(|index| sightings.swap_remove(index));
+        let hint = signatures::is_near_timer(cause, median_ns).then(|| match cause.signature {
+            Signature::Timer { delay_ms, .. } => {
+                format!("the median is about as long as this timer ({})", format_nanoseconds(delay_ms * 1e6))
+            }
+            _ => "the median is about as long as this timer".to_owned(),
+        });
+        let counted = count(cause, screen);
+        let (trial, why_untested) = match find_trial(cause, screen, target, can_resize) {
+            Ok(trial) => (Some(trial), String::new()),
+            Err(why) => (None, why),
+        };
+        if sighting.is_some() || hint.is_some() || counted.is_some() || trial.is_some() {
+            suspects.push(Suspect {
+                family,
+                cause,
+                sighting,
+                hint,
+                counted,
+                trial,
+                why_untested,
+                proof: None,
+            });
+        }
+    }
+    suspects
+}
+
+/// The test of a cause, or why there is none.
+fn find_trial(cause: &Cause, screen: &Screen, target: &Target, can_resize: bool) -> Result<Trial, String> {
+    let switch = |change| Ok(Trial::Switch(vec![change]));
+    match cause.knob {
+        Knob::Missing(why) => Err(why.to_owned()),
+        Knob::UrlOption { name, value } if !target.has_option(name) => {
+            Err(format!("this link has no option {name}={value}"))
+        }
+        Knob::UrlOption { name, value } if target.endpoint.option(name) == Some(value) => {
+            Err(format!("{name}={value} is set already"))
+        }
+        Knob::UrlOption { name, value } => switch(Change::UrlOption(name, value)),
+        Knob::BusyPoll => switch(Change::BusyPoll),
+        Knob::CpuWakeLatency => {
+            if power::idle_states().iter().all(|state| state.exit_latency_us == 0 || state.is_disabled) {
+                return Err("the CPUs of this host have no sleep states".to_owned());
+            }
+            let fail = |error| format!("/dev/cpu_dma_latency: {error}. Try as root");
+            power::request_wake_latency(0).map_err(fail)?;
+            switch(Change::CpuWakeLatency)
+        }
+        Knob::MessageSize if !can_resize => Err("the protocol determines the message size".to_owned()),
+        Knob::MessageSize => {
+            let factors = if target.caps.link_rate.is_some() { SIZE_FACTORS_ON_LINES } else { SIZE_FACTORS };
+            let bytes = screen.closed.result.message_bytes;
+            let largest = target.caps.max_message_bytes.unwrap_or(usize::MAX);
+            let sizes = factors.map(|factor| bytes.saturating_mul(factor));
+            match sizes.iter().all(|&size| size as usize <= largest) {
+                true => Ok(Trial::Sizes(sizes.to_vec())),
+                false => Err("the messages of this link cannot be larger".to_owned()),
+            }
+        }
+    }
+}
+
+/// Whether other programs keep the measuring thread from its CPU.
+fn is_waiting_for_cpu(screen: &Screen) -> bool {
+    [&screen.closed, &screen.paused]
+        .into_iter()
+        .filter_map(|block| block.result.placement.host_load.wait_percent)
+        .any(|percent| percent >= MIN_WAIT_PERCENT)
+}
+
+/// What the host counted during the round trips without a pause.
+fn count(cause: &Cause, screen: &Screen) -> Option<String> {
+    let load = &screen.closed.result.placement.host_load;
+    let (percent, what) = match cause.id {
+        "run_queue" => (load.wait_percent?, "the measuring thread waited for a CPU"),
+        "steal" => (load.steal_percent?, "the hypervisor ran other guests"),
+        _ => return None,
+    };
+    (percent >= MIN_WAIT_PERCENT)
+        .then(|| format!("{what} {percent:.0} % of the time: it delays single requests"))
+}
+
+/// Leaves out the least likely tests, so that at most `most` remain.
+pub(super) fn leave_out_trials(suspects: &mut [Suspect], most: usize) {
+    let mut tested: Vec<usize> =
+        (0..suspects.len()).filter(|&index| suspects[index].trial.is_some()).collect();
+    tested.sort_by_key(|&index| std::cmp::Reverse(suspects[index].priority()));
+    for &index in tested.iter().skip(most) {
+        suspects[index].trial = None;
+        suspects[index].why_untested = "it needs more time. Try a longer --time, like 3m".to_owned();
+    }
+}
+
+/// What is known about each suspect: what takes time first, the most expensive at the top.
+pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen) -> Vec<CauseFinding> {
+    let mut findings: Vec<CauseFinding> =
+        suspects.into_iter().map(|suspect| finding(suspect, screen)).collect();
+    findings.sort_by(|a, b| {
+        let cost = |finding: &CauseFinding| finding.cost_ns.unwrap_or(0.0);
+        let by_cost = || cost(b).total_cmp(&cost(a)).then(a.verdict.cmp(&b.verdict));
+        match (a.verdict.is_found(), b.verdict.is_found()) {
+            (true, true) => by_cost(),
+            (false, false) => a.verdict.cmp(&b.verdict).then_with(by_cost),
+            (a, b) => b.cmp(&a),
+        }
+    });
+    findings
+}
+
+fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
+    let Suspect { family, cause, sighting, hint, counted, proof, why_untested, .. } = suspect;
+    let outcome = proof.as_ref().map(|proof| proof.outcome);
+    let verdict = match (outcome, &sighting, &counted) {
+        (Some(Outcome::Proved), ..) => Verdict::Proved,
+        (Some(Outcome::RuledOut), ..) => Verdict::RuledOut,
+        (_, Some(_), _) => Verdict::Seen,
+        (_, None, Some(_)) => Verdict::Counted,
+        (Some(Outcome::NotShown), ..) => Verdict::NotShown,
+        (None, ..) => Verdict::CannotTest,
+    };
+    let mut evidence = Vec::new();
+    evidence.extend(sighting.as_ref().map(|sighting| sighting.evidence.clone()));
+    evidence.extend(counted.clone());
+    evidence.extend(hint);
+    match &proof {
+        Some(proof) => evidence.push(describe_proof(cause, proof, screen)),
+        None => evidence.push(format!("not tested: {why_untested}")),
+    }
+    let cost_ns = match verdict {
+        Verdict::Proved | Verdict::NotShown => proof.as_ref().map(|proof| proof.cost_ns),
+        Verdict::Seen => sighting.map(|sighting| sighting.cost_ns),
+        Verdict::Counted | Verdict::CannotTest | Verdict::RuledOut => None,
+    };
+    CauseFinding {
+        id: cause.id,
+        family: family.name,
+        name: cause.name,
+        verdict,
+        cost_ns,
+        cost_interval_ns: proof.as_ref().and_then(|proof| proof.cost_interval_ns),
+        p: proof.as_ref().and_then(|proof| proof.p),
+        pairs_ns: proof
+            .map(|proof| proof.pairs.into_iter().map(|(a, b)| [a, b]).collect())
+            .unwrap_or_default(),
+        evidence,
+        remedy: cause.remedy,
+    }
+}
+
+/// `quickack=1: −43.9 ms [−44.0 ms, −43.8 ms], 10 pairs`.
+fn describe_proof(cause: &Cause, proof: &Proof, screen: &Screen) -> String {
+    let pairs = format_plural(proof.pairs.len() as u64, "pair");
+    if let Some(byte_ns) = proof.byte_ns {
+        let line =
+            screen.closed.result.line.as_ref().map(|line| line.bits_per_byte / line.bits_per_second * 1e9);
+        let line = line.map(|needed| format!(" (the line needs {} each way)", format_nanoseconds(needed)));
+        let byte = if byte_ns < 1.0 { "less than 1 ns".to_owned() } else { format_nanoseconds(byte_ns) };
+        return format!("each byte takes {byte}{}, {pairs}", line.unwrap_or_default());
+    }
+    let knob = match cause.knob {
+        Knob::UrlOption { name, value } => format!("{name}={value}"),
+        Knob::BusyPoll => "busy-poll".to_owned(),
+        Knob::CpuWakeLatency => "/dev/cpu_dma_latency 0".to_owned(),
+        Knob::MessageSize | Knob::Missing(_) => String::new(),
+    };
+    let effect = |saved: f64| {
+        let sign = if saved > 0.0 { "−" } else { "+" };
+        format!("{sign}{}", format_nanoseconds(saved.abs()))
+    };
+    let interval = proof
+        .cost_interval_ns
+        .map(|interval| format!(" [{}, {}]", effect(interval.high), effect(interval.low)));
+    format!("{knob}: {}{}, {pairs}", effect(proof.cost_ns), interval.unwrap_or_default())
+}

@@ -1,0 +1,271 @@
+//! Proofs: one setting is changed at a time, in pairs with the baseline, all suspects in one random sequence.
+//!
+//! A round holds a block of the baseline and one of each suspect, in random order. So slow changes of the host meet all
+//! alike, and one block of the baseline serves all suspects. The pairs are compared by their ranks.
+
+use std::time::Duration;
+
+use super::LiveError;
+use super::blocks::{BlockPlan, BlockRunner, Change};
+use crate::plan::Pacing;
+use crate::stats::{self, Interval, SplitMix64, fit};
+
+/// Pairs of each suspect: p can reach 0.002, enough for 25 suspects at once.
+pub(super) const ROUNDS: usize = 10;
+/// Fewer pairs cannot prove anything.
+const MIN_ROUNDS: usize = 6;
+/// Requests of a block without which its median means little.
+const MIN_BLOCK_REQUESTS: f64 = 5.0;
+/// Requests of a block at most.
+const MAX_BLOCK_REQUESTS: u64 = 5_000;
+/// Blocks longer than this gain nothing.
+const MAX_BLOCK_TIME: Duration = Duration::from_secs(2);
+/// Setting up a block: connecting, threads.
+const BLOCK_SETUP: Duration = Duration::from_millis(4);
+/// Smaller effects do not matter, as a share of the median.
+const MARGIN: f64 = 0.05;
+const SIGNIFICANCE_LEVEL: f64 = 0.05;
+/// A line through the sizes fits if each size is this close to it.
+const MAX_RELATIVE_RESIDUAL: f64 = 0.1;
+
+/// A change to be tested.
+#[derive(Debug, Clone)]
+pub(super) enum Trial {
+    /// The settings that remove the cause, or all proved causes.
+    Switch(Vec<Change>),
+    /// Larger messages, one size in each round.
+    Sizes(Vec<u32>),
+}
+
+impl Trial {
+    fn changes(&self, round: usize) -> Vec<Change> {
+        match self {
+            Trial::Switch(changes) => changes.clone(),
+            Trial::Sizes(sizes) => vec![Change::MessageBytes(sizes[round % sizes.len()])],
+        }
+    }
+}
+
+/// The outcome of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Proved,
+    RuledOut,
+    NotShown,
+}
+
+/// A trial with its figures.
+#[derive(Debug, Clone)]
+pub(super) struct Proof {
+    pub(super) outcome: Outcome,
+    /// Median of the baseline and of the changed block of each pair, in ns.
+    pub(super) pairs: Vec<(f64, f64)>,
+    /// What the cause costs: the shortening by the switch, or the slope times the size; in ns.
+    pub(super) cost_ns: f64,
+    /// Its 95 % interval.
+    pub(super) cost_interval_ns: Option<Interval>,
+    /// p-value of the pairs, corrected for the number of suspects. `None` for sizes.
+    pub(super) p: Option<f64>,
+    /// Time of each byte, of sizes.
+    pub(super) byte_ns: Option<f64>,
+}
+
+/// The measured sequence.
+pub(super) struct Sequence {
+    /// Medians of the blocks of the baseline, one of each round, in ns.
+    pub(super) baseline_ns: Vec<f64>,
+    /// Medians of each trial, one of each round; NaN if the block failed.
+    trials_ns: Vec<Vec<f64>>,
+    /// The user interrupted.
+    pub(super) is_interrupted: bool,
+}
+
+/// Time that a block needs at least for requests of this length.
+fn shortest_block(median: Duration) -> Duration {
+    BLOCK_SETUP + median.mul_f64(MIN_BLOCK_REQUESTS + 2.0)
+}
+
+/// The number of trials that fit into this time.
+pub(super) fn trials_that_fit(time: Duration, median: Duration) -> usize {
+    let rounds = time.as_secs_f64() / ROUNDS as f64;
+    ((rounds / shortest_block(median).as_secs_f64()) as usize).saturating_sub(1)
+}
+
+/// Measures all trials in rounds. Calls `progress` with the share of the rounds before each.
+pub(super) fn measure(
+    runner: &BlockRunner,
+    trials: &[Trial],
+    (time, median): (Duration, Duration),
+    random: &mut SplitMix64,
+    progress: &dyn Fn(f64),
+) -> Result<Sequence, LiveError> {
+    let mut sequence = Sequence {
+        baseline_ns: Vec::new(),
+        trials_ns: vec![Vec::new(); trials.len()],
+        is_interrupted: false,
+    };
+    let per_block = time.div_f64((ROUNDS * (trials.len() + 1)) as f64).saturating_sub(BLOCK_SETUP);
+    let length =
+        per_block.clamp(median.mul_f64(MIN_BLOCK_REQUESTS + 1.0), MAX_BLOCK_TIME.max(median.mul_f64(8.0)));
+    let expected = (length.as_secs_f64() / median.as_secs_f64().max(1e-9)).min(MAX_BLOCK_REQUESTS as f64);
+    let block = BlockPlan {
+        pacing: Pacing::Closed,
+        count: MAX_BLOCK_REQUESTS,
+        time: length,
+        warm_up: ((expected / 10.0) as u64).clamp(1, 100),
+    };
+    for round in 0..ROUNDS {
+        progress(round as f64 / ROUNDS as f64);
+        // Index 0 is the baseline.
+        let mut medians = vec![f64::NAN; trials.len() + 1];
+        for index in shuffled(trials.len() + 1, random) {
+            let changes = index.checked_sub(1).map(|trial| trials[trial].changes(round)).unwrap_or_default();
+            match runner.run(&changes, block) {
+                Ok(block) => medians[index] = stats::median(&block.latencies_ns()).unwrap_or(f64::NAN),
+                Err(LiveError::Interrupted) => {
+                    sequence.is_interrupted = true;
+                    return Ok(sequence);
+                }
+                // A setting that cannot be changed fails alone; without the baseline nothing can be compared.
+                Err(error) if index == 0 => return Err(error),
+                Err(_) => {}
+            }
+        }
+        sequence.baseline_ns.push(medians[0]);
+        sequence.trials_ns.iter_mut().zip(&medians[1..]).for_each(|(list, median)| list.push(*median));
+    }
+    Ok(sequence)
+}
+
+/// The numbers below `count` in random order.
+fn shuffled(count: usize, random: &mut SplitMix64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        order.swap(last, (random.uniform() * (last + 1) as f64) as usize);
+    }
+    order
+}
+
+impl Sequence {
+    /// The proof of each trial. `base_bytes`: the message size of the baseline.
+    pub(super) fn proofs(&self, trials: &[Trial], base_bytes: u32) -> Vec<Proof> {
+        let pairs: Vec<Vec<(f64, f64)>> = (0..trials.len()).map(|trial| self.pairs(trial)).collect();
+        let is_switch = |index: &usize| matches!(trials[*index], Trial::Switch(_));
+        let switches: Vec<usize> = (0..trials.len()).filter(is_switch).collect();
+        let p_values: Vec<f64> =
+            switches.iter().map(|&index| stats::signed_rank_p(&log_ratios(&pairs[index]))).collect();
+        let mut adjusted = stats::holm_adjusted(&p_values).into_iter();
+        let judged = trials.iter().zip(pairs).map(|(trial, pairs)| match trial {
+            Trial::Switch(_) => judge_switch(pairs, adjusted.next().unwrap_or(1.0)),
+            Trial::Sizes(sizes) => judge_sizes(pairs, sizes, base_bytes),
+        });
+        judged.collect()
+    }
+
+    fn pairs(&self, trial: usize) -> Vec<(f64, f64)> {
+        let pairs = self.baseline_ns.iter().copied().zip(self.trials_ns[trial].iter().copied());
+        pairs.filter(|(baseline, changed)| baseline.is_finite() && changed.is_finite()).collect()
+    }
+}
+
+fn log_ratios(pairs: &[(f64, f64)]) -> Vec<f64> {
+    pairs.iter().map(|(baseline, changed)| (changed / baseline).ln()).collect()
+}
+
+fn judge_switch(pairs: Vec<(f64, f64)>, p: f64) -> Proof {
+    let relative = stats::hodges_lehmann_centre(&log_ratios(&pairs)).and_then(|(_, interval)| interval);
+    let savings: Vec<f64> = pairs.iter().map(|(baseline, changed)| baseline - changed).collect();
+    let (cost_ns, cost_interval_ns) = stats::hodges_lehmann_centre(&savings).unwrap_or((0.0, None));
+    let outcome = match relative {
+        Some(interval) if p < SIGNIFICANCE_LEVEL && interval.high < -MARGIN => Outcome::Proved,
+        // A setting that makes requests slower removes nothing either.
+        Some(interval) if pairs.len() >= MIN_ROUNDS && interval.low > -MARGIN => Outcome::RuledOut,
+        _ => Outcome::NotShown,
+    };
+    Proof { outcome, pairs, cost_ns, cost_interval_ns, p: Some(p), byte_ns: None }
+}
+
+fn judge_sizes(pairs: Vec<(f64, f64)>, sizes: &[u32], base_bytes: u32) -> Proof {
+    let base = f64::from(base_bytes);
+    let larger = pairs
+        .iter()
+        .enumerate()
+        .map(|(round, (_, changed))| (f64::from(sizes[round % sizes.len()]), *changed));
+    let points: Vec<fit::FitPoint> =
+        pairs.iter().map(|(baseline, _)| (base, *baseline)).chain(larger).collect();
+    let medians = stats::median(&pairs.iter().map(|(baseline, _)| *baseline).collect::<Vec<_>>());
+    let mut proof = Proof {
+        outcome: Outcome::NotShown,
+        pairs,
+        cost_ns: 0.0,
+        cost_interval_ns: None,
+        p: None,
+        byte_ns: None,
+    };
+    let (Some(line), Some(median)) = (fit::theil_sen(&points, 0.95), medians) else { return proof };
+    let Some(slope) = line.slope_interval else { return proof };
+    (proof.cost_ns, proof.byte_ns) = (line.slope * base, Some(line.slope));
+    proof.cost_interval_ns = Some(Interval { low: slope.low * base, high: slope.high * base });
+    let is_straight =
+        points.iter().all(|point| line.residual(*point).abs() < MAX_RELATIVE_RESIDUAL * point.1);
+    proof.outcome = if slope.high * base < MARGIN * median {
+        Outcome::RuledOut
+    } else if is_straight && slope.low * base > MARGIN * median {
+        Outcome::Proved
+    } else {
+        Outcome::NotShown
+    };
+    proof
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_that_saves_time_is_proved_and_one_that_does_not_is_ruled_out() {
+        let noise = |index: usize| 1.0 + 0.002 * (index as f64 * 7.0 % 5.0);
+        let pairs =
+            |factor: f64| (0..10).map(|i| (1e6 * noise(i), factor * 1e6 * noise(i + 3))).collect::<Vec<_>>();
+        let proof = judge_switch(pairs(0.5), 0.002);
+        assert_eq!(proof.outcome, Outcome::Proved);
+        assert!((proof.cost_ns / 5e5 - 1.0).abs() < 0.02, "{proof:?}");
+        assert_eq!(judge_switch(pairs(1.0), 0.9).outcome, Outcome::RuledOut);
+        assert_eq!(judge_switch(pairs(1.4), 0.002).outcome, Outcome::RuledOut);
+        // Within the margin, significant or not.
+        assert_eq!(judge_switch(pairs(0.98), 0.002).outcome, Outcome::RuledOut);
+        assert_eq!(judge_switch(pairs(0.5)[..4].to_vec(), 0.125).outcome, Outcome::NotShown);
+        assert_eq!(judge_switch(Vec::new(), 1.0).outcome, Outcome::NotShown);
+    }
+
+    #[test]
+    fn sizes_on_a_line_are_proved_and_a_constant_is_ruled_out() {
+        let sizes = [256, 1024];
+        let pairs = |fixed: f64, byte: f64| {
+            (0..10)
+                .map(|i| (fixed + 64.0 * byte + i as f64, fixed + f64::from(sizes[i % 2]) * byte))
+                .collect::<Vec<_>>()
+        };
+        let proof = judge_sizes(pairs(1e4, 2e3), &sizes, 64);
+        assert_eq!(proof.outcome, Outcome::Proved);
+        assert!((proof.byte_ns.unwrap() / 2e3 - 1.0).abs() < 0.01, "{proof:?}");
+        assert_eq!(judge_sizes(pairs(44e6, 1.0), &sizes, 64).outcome, Outcome::RuledOut);
+    }
+
+    #[test]
+    fn every_order_contains_all_numbers() {
+        let random = &mut SplitMix64::new(1);
+        for _ in 0..100 {
+            let mut order = shuffled(7, random);
+            order.sort_unstable();
+            assert_eq!(order, Vec::from_iter(0..7));
+        }
+    }
+
+    #[test]
+    fn long_round_trips_leave_room_for_fewer_trials() {
+        assert!(trials_that_fit(Duration::from_secs(36), Duration::from_micros(20)) > 100);
+        assert_eq!(trials_that_fit(Duration::from_secs(36), Duration::from_millis(44)), 10);
+        assert_eq!(trials_that_fit(Duration::from_secs(6), Duration::from_secs(1)), 0);
+    }
+}

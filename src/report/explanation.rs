@@ -1,0 +1,204 @@
+//! The explanation of a link, for a terminal: the answer first, then the causes in the order of their cost.
+
+use std::io;
+
+use anstyle::Style;
+
+use super::wording::{brief_time, plural, printable, to_ascii, wrap};
+use super::{Detail, ReportOptions};
+use crate::explain::live::{CauseFinding, Explanation, Verdict};
+
+const INDENT: &str = "  ";
+const DETAIL_INDENT: &str = "      ";
+/// Causes that were ruled out share a line; each has its evidence in the document.
+const RULED_OUT_LABEL: &str = "ruled out";
+
+/// Writes the explanation.
+///
+/// # Errors
+///
+/// Writing fails.
+pub fn write_explanation(
+    explanation: &Explanation,
+    options: &ReportOptions,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let bold = |text: String| {
+        let style = Style::new().bold();
+        if options.colour { format!("{style}{}{style:#}\n", text.trim_end()) } else { text }
+    };
+    let mut text = bold(wrap(&printable(&headline(explanation)), options.width, "", INDENT));
+    text.push_str(&wrap(&printable(&context(explanation)), options.width, INDENT, INDENT));
+    let shown =
+        |finding: &&CauseFinding| options.detail == Detail::Full || finding.verdict != Verdict::RuledOut;
+    let rows: Vec<&CauseFinding> = explanation.causes.iter().filter(shown).collect();
+    if !rows.is_empty() {
+        text.push('\n');
+        let names = rows
+            .iter()
+            .map(|finding| finding.name.chars().count())
+            .max()
+            .unwrap_or(0)
+            .max("unexplained".len());
+        text.push_str(&bold(format!("{INDENT}{:<names$}  {:>8}  verdict\n", "cause", "costs")));
+        rows.iter().for_each(|finding| text.push_str(&row(finding, names, options.width)));
+        let rest = brief_time(explanation.unexplained_ns);
+        text.push_str(&format!("{INDENT}{:<names$}  {rest:>8}\n", "unexplained"));
+    }
+    for sentence in notes(explanation, options) {
+        text.push_str(&wrap(&printable(&sentence), options.width, INDENT, INDENT));
+    }
+    out.write_all(if options.unicode { text } else { to_ascii(&text) }.as_bytes())
+}
+
+/// `43.99 ms per request: 43.9 ms (99.8 %) is delayed ACK here meets Nagle at the server (proved, 10 pairs).`
+fn headline(explanation: &Explanation) -> String {
+    let median = brief_time(explanation.median_ns);
+    let found = explanation.causes.iter().find(|finding| finding.verdict.is_found());
+    let Some(first) = found else {
+        let tested = explanation.causes.iter().filter(|finding| finding.verdict == Verdict::RuledOut).count();
+        return match tested {
+            0 => format!("{median} per request: no cause shown."),
+            _ => format!("{median} per request: no cause shown, {} ruled out.", plural(tested, "cause")),
+        };
+    };
+    let name = first.name;
+    let sure = match first.verdict {
+        Verdict::Proved => format!("proved, {}", plural(first.pairs_ns.len(), "pair")),
+        verdict => format!("{}, not proved", verdict.label()),
+    };
+    match first.cost_ns.filter(|cost| *cost > 0.0) {
+        Some(cost) => {
+            let share = 100.0 * (cost / explanation.median_ns.max(1.0)).min(1.0);
+            format!("{median} per request: {} ({share:.1} %) by {name} ({sure}).", brief_time(cost))
+        }
+        None => format!("{median} per request; some requests are slower by {name} ({sure})."),
+    }
+}
+
+fn context(explanation: &Explanation) -> String {
+    let mut parts = vec![
+        explanation.endpoint.clone(),
+        explanation.protocol.clone(),
+        format!("{} B", explanation.message_bytes),
+        plural(explanation.requests as usize, "request"),
+    ];
+    if explanation.lost > 0 {
+        parts.push(format!("{} lost", explanation.lost));
+    }
+    parts.push(format!("{:.0} s", explanation.elapsed_ns as f64 / 1e9));
+    parts.join(", ")
+}
+
+fn row(finding: &CauseFinding, names: usize, width: usize) -> String {
+    let cost = match finding.cost_ns.filter(|_| finding.verdict.is_found()) {
+        Some(cost) if cost > 0.0 => brief_time(cost),
+        _ => "–".to_owned(),
+    };
+    let mut text =
+        format!("{INDENT}{:<names$}  {cost:>8}  {}\n", printable(finding.name), finding.verdict.label());
+    for sentence in &finding.evidence {
+        text.push_str(&wrap(&printable(sentence), width, DETAIL_INDENT, DETAIL_INDENT));
+    }
+    if finding.verdict.is_found() {
+        text.push_str(&wrap(&format!("Fix: {}.", finding.remedy), width, DETAIL_INDENT, DETAIL_INDENT));
+    }
+    text
+}
+
+fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
+    let mut notes = Vec::new();
+    let ruled_out: Vec<&str> = explanation
+        .causes
+        .iter()
+        .filter(|finding| finding.verdict == Verdict::RuledOut && options.detail != Detail::Full)
+        .map(|finding| finding.name)
+        .collect();
+    if !ruled_out.is_empty() {
+        notes.push(format!("{RULED_OUT_LABEL}: {}", ruled_out.join("; ")));
+    }
+    if let Some(combined) = &explanation.combined {
+        notes.push(format!(
+            "All proved causes together cost {}; their sum differs by {}.",
+            brief_time(combined.cost_ns),
+            brief_time(combined.interaction_ns.abs())
+        ));
+    }
+    if explanation.interrupted {
+        notes.push("Interrupted: not all causes were tested.".to_owned());
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Interval;
+
+    fn finding(name: &'static str, verdict: Verdict, cost_ns: Option<f64>) -> CauseFinding {
+        CauseFinding {
+            id: "id",
+            family: "timer",
+            name,
+            verdict,
+            cost_ns,
+            cost_interval_ns: cost_ns.map(|cost| Interval { low: 0.9 * cost, high: 1.1 * cost }),
+            p: None,
+            pairs_ns: vec![[44e6, 3e4]; 10],
+            evidence: vec!["quickack=1: −43.96 ms [−44.00 ms, −43.90 ms], 10 pairs".to_owned()],
+            remedy: "set TCP_NODELAY in the server, or send each reply with one write",
+        }
+    }
+
+    fn explanation(causes: Vec<CauseFinding>) -> Explanation {
+        Explanation {
+            schema: crate::explain::live::SCHEMA,
+            tool: "linkgauge 0.1.0",
+            started: jiff::Timestamp::UNIX_EPOCH,
+            elapsed_ns: 58_200_000_000,
+            interrupted: false,
+            endpoint: "tcp://192.0.2.7:7333".to_owned(),
+            protocol: "echo".to_owned(),
+            message_bytes: 64,
+            budget_ns: 60_000_000_000,
+            median_ns: 43_990_000.0,
+            fastest_ns: 30_000.0,
+            requests: 350,
+            lost: 0,
+            mean_pause_ns: 50_000_000,
+            causes,
+            combined: None,
+            unexplained_ns: 30_000.0,
+        }
+    }
+
+    fn text(explanation: &Explanation) -> String {
+        let mut out = Vec::new();
+        write_explanation(explanation, &ReportOptions::default(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_answer_comes_first() {
+        let causes = vec![
+            finding("delayed ACK here meets Nagle at the server", Verdict::Proved, Some(43.9e6)),
+            finding("server or device that acts on a clock", Verdict::CannotTest, None),
+            finding("wake-up of a blocked thread", Verdict::RuledOut, None),
+        ];
+        let text = text(&explanation(causes));
+        assert!(
+            text.starts_with("44.0 ms per request: 43.9 ms (99.8 %) by delayed ACK here meets Nagle at the\n  server (proved, 10 pairs).\n"),
+            "{text}"
+        );
+        assert!(text.contains("  ruled out: wake-up of a blocked thread\n"), "{text}");
+        assert!(text.contains("Fix: set TCP_NODELAY in the server"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn without_a_cause_it_says_so() {
+        let causes = vec![finding("wake-up of a blocked thread", Verdict::RuledOut, None)];
+        let text = text(&explanation(causes));
+        assert!(text.starts_with("44.0 ms per request: no cause shown, 1 cause ruled out.\n"), "{text}");
+    }
+}
