@@ -9,6 +9,7 @@ use crate::run::{Run, TOOL};
 use crate::study::{Study, StudyError};
 
 pub mod causes;
+pub mod counters;
 pub mod live;
 pub mod size;
 pub mod window;
@@ -39,7 +40,7 @@ pub struct Model {
 }
 
 /// All models, in the order of their findings.
-pub static MODELS: &[Model] = &[window::MODEL, size::MODEL];
+pub static MODELS: &[Model] = &[window::MODEL, size::MODEL, counters::MODEL];
 
 /// Why no model applies.
 #[derive(Debug, thiserror::Error)]

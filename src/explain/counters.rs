@@ -1,0 +1,308 @@
+//! The counters model: what the evidence of a run says about its limits. Nothing is proved here: a counter that agrees
+//! with a cause makes it a suspect, and only a changed setting decides.
+//!
+//! For a rate the rules stand in the order in which they exclude each other, as in a decision tree; of a latency each
+//! rule stands for itself.
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::causes::{self, Cause};
+use super::{Evidence, ExplainError, Finding, FindingBlock, Model};
+use crate::plan::Direction;
+use crate::run::{CaseResult, EndEvidence};
+use crate::units::{format_bit_rate, format_nanoseconds};
+
+/// The counters model in the list of models.
+pub const MODEL: Model = Model {
+    name: "counters",
+    summary: "causes that the counters of both systems agree with, of each case of a run",
+    explain: |evidence, _| explain(evidence),
+};
+
+/// A share of the time above this is the limit.
+const MIN_LIMITED_SHARE: f64 = 0.5;
+/// A thread that used this share of the time was the limit.
+const SATURATED_CPU_SHARE: f64 = 0.95;
+/// Losses below this share do not limit a rate.
+const MIN_LOSS_SHARE: f64 = 1e-4;
+/// A round trip that grew by this factor under load waited in a queue.
+const MIN_QUEUE_RATIO: f64 = 2.0;
+/// A queue below this is that of the host itself.
+const MIN_QUEUE_NS: f64 = 1e6;
+/// The data in flight are the rate times the round trip, within this factor.
+const MAX_FLIGHT_RATIO: f64 = 2.0;
+/// Readings of a connection that show how it was most of the time; the last one is after its end.
+const MIN_READINGS: u64 = 3;
+/// Up to this factor the path has no queue.
+const MAX_EMPTY_RATIO: f64 = 1.5;
+/// A rate this close to a configured one is limited by it.
+const MAX_RATE_DEVIATION: f64 = 0.1;
+/// A counter that moved in this share of the requests belongs to them.
+const MIN_REQUEST_SHARE: f64 = 0.5;
+/// A median below this has other reasons.
+const MIN_TIMER_NS: f64 = 5e6;
+/// Waits that are a smaller share of the mean do not matter.
+const MIN_WAIT_SHARE: f64 = 0.05;
+/// Below this share of the time steal does not matter.
+const MIN_STEAL_SHARE: f64 = 0.02;
+
+/// A cause that the counters of a case agree with.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct CountedCause {
+    /// The name in the catalogue.
+    id: &'static str,
+    /// The counters, in words.
+    evidence: String,
+}
+
+/// The causes of one case.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct CaseCauses {
+    /// Number in the run, from 1.
+    case: usize,
+    endpoint: String,
+    workload: String,
+    causes: Vec<CountedCause>,
+}
+
+fn explain(evidence: &Evidence) -> Result<Finding, ExplainError> {
+    let lacking = |why: &str| ExplainError::InsufficientData(why.to_owned());
+    let Evidence::Run(run) = evidence else { return Err(lacking("published figures have no counters")) };
+    let cases = run.cases.iter().enumerate().filter(|(_, case)| case.evidence.is_some());
+    let cases: Vec<CaseCauses> = cases
+        .map(|(index, case)| CaseCauses {
+            case: index + 1,
+            endpoint: case.endpoint.clone(),
+            workload: case.workload.clone(),
+            causes: counted_causes(case),
+        })
+        .collect();
+    if cases.is_empty() {
+        return Err(lacking("no case has counters: measure it again with this version"));
+    }
+    Ok(Finding { model: MODEL.name, figures: json!({ "cases": cases }), blocks: blocks(&cases) })
+}
+
+/// The causes that the counters of this case agree with.
+fn counted_causes(case: &CaseResult) -> Vec<CountedCause> {
+    let limit = if case.workload == "latency" { None } else { rate_limit(case) };
+    let delays = if case.workload == "latency" { delays(case) } else { Vec::new() };
+    limit.into_iter().chain(delays).chain(host_causes(case)).collect()
+}
+
+fn counted(id: &'static str, evidence: String) -> Option<CountedCause> {
+    Some(CountedCause { id, evidence })
+}
+
+/// Counters of the end that sends the payload.
+struct Sender<'a>(&'a EndEvidence);
+
+impl Sender<'_> {
+    fn count(&self, name: &str) -> Option<f64> {
+        self.0.counter(name).map(|count| count as f64)
+    }
+
+    fn median(&self, name: &str) -> Option<f64> {
+        self.0.gauge(name).map(|gauge| gauge.median as f64)
+    }
+
+    /// The share of the busy time that one counter took.
+    fn busy_share(&self, name: &str) -> Option<f64> {
+        let busy = self.count("tcp_busy_ns").filter(|busy| *busy > 0.0)?;
+        Some(self.count(name)? / busy)
+    }
+}
+
+/// What limited the rate of this case: the first rule that holds.
+fn rate_limit(case: &CaseResult) -> Option<CountedCause> {
+    let evidence = case.evidence.as_ref()?;
+    let end = if case.direction == Direction::Receive { evidence.server.as_ref()? } else { &evidence.client };
+    let sender = Sender(end);
+    let rate = case.figures.delivery.throughput_bps?;
+    let rules = [
+        saturated_cpu(case),
+        receive_window(&sender),
+        application(&sender),
+        pacing(case, rate),
+        loss(&sender),
+        queue(&sender, rate),
+    ];
+    rules.into_iter().flatten().next()
+}
+
+fn saturated_cpu(case: &CaseResult) -> Option<CountedCause> {
+    let (client, server) = case.cpu_shares()?;
+    let share = client.max(server.unwrap_or(0.0));
+    let text = format!("a thread used {:.0} % of its time to move the payload", 100.0 * share.min(1.0));
+    if share >= SATURATED_CPU_SHARE { counted("cpu_saturated", text) } else { None }
+}
+
+fn receive_window(sender: &Sender) -> Option<CountedCause> {
+    let share =
+        sender.busy_share("tcp_receive_window_limited_ns").filter(|share| *share > MIN_LIMITED_SHARE)?;
+    let text = format!(
+        "the receiver's window was full for {:.0} % of the busy time: its buffer is too small, or its program reads too \
+         slowly. A larger buffer there decides: --server-socket rcvbuf=4Mi",
+        100.0 * share.min(1.0)
+    );
+    counted("receive_window", text)
+}
+
+fn application(sender: &Sender) -> Option<CountedCause> {
+    let readings = sender.0.gauge("tcp_application_limited")?.readings;
+    let is_sampled = readings >= MIN_READINGS * sender.0.connections.count;
+    let is_limited = is_sampled && sender.median("tcp_application_limited")? > 0.0;
+    let is_full = sender.busy_share("tcp_send_buffer_limited_ns").unwrap_or(0.0) > MIN_LIMITED_SHARE;
+    let text = "the kernel had nothing to send: the program offers too little, or the send buffer is too small. A \
+                larger buffer decides: ?sndbuf=4Mi";
+    if is_limited || is_full { counted("application_limited", text.to_owned()) } else { None }
+}
+
+fn pacing(case: &CaseResult, rate: f64) -> Option<CountedCause> {
+    let limit = case.effective.get("pacing_limit_bps")?.as_f64()?;
+    let text = format!("{} is the requested pacing rate", format_bit_rate(limit));
+    if (rate / limit - 1.0).abs() <= MAX_RATE_DEVIATION { counted("requested_pacing", text) } else { None }
+}
+
+/// The data in flight, in bytes.
+fn flight_bytes(sender: &Sender) -> Option<f64> {
+    Some(sender.median("tcp_unacknowledged_segments")? * sender.median("tcp_segment_bytes")?)
+}
+
+/// The round trip under load, as a multiple of the shortest.
+fn queue_ratio(sender: &Sender) -> Option<f64> {
+    let shortest = sender.0.gauge("tcp_min_rtt_ns")?.min as f64;
+    (shortest > 0.0).then_some(sender.median("tcp_rtt_ns")? / shortest)
+}
+
+fn loss(sender: &Sender) -> Option<CountedCause> {
+    let sent = sender.count("tcp_sent_segments").filter(|sent| *sent > 0.0)?;
+    let share = sender.count("tcp_retransmitted_segments")? / sent;
+    let is_empty = queue_ratio(sender)? < MAX_EMPTY_RATIO;
+    let text = format!("{:.2} % of the segments were sent again, and the path has no queue", 100.0 * share);
+    if share > MIN_LOSS_SHARE && is_empty { counted("loss_limited_window", text) } else { None }
+}
+
+fn queue(sender: &Sender, rate: f64) -> Option<CountedCause> {
+    let ratio = queue_ratio(sender).filter(|ratio| *ratio > MIN_QUEUE_RATIO)?;
+    let round_trip_ns = sender.median("tcp_rtt_ns")?;
+    let waiting_ns = round_trip_ns * (1.0 - 1.0 / ratio);
+    // Other reasons of a long round trip, like a delayed acknowledgement, leave the path empty (Little's law).
+    let fills =
+        rate / sender.0.connections.count.max(1) as f64 / 8.0 * round_trip_ns * 1e-9 / flight_bytes(sender)?;
+    if waiting_ns < MIN_QUEUE_NS || !(1.0 / MAX_FLIGHT_RATIO..MAX_FLIGHT_RATIO).contains(&fills) {
+        return None;
+    }
+    let text = format!(
+        "the round trip of the kernel grew to {ratio:.1} times the shortest: a queue before a link of about {}",
+        format_bit_rate(rate)
+    );
+    counted("bufferbloat", text)
+}
+
+/// What delayed the replies of this case.
+fn delays(case: &CaseResult) -> Vec<CountedCause> {
+    let Some(evidence) = &case.evidence else { return Vec::new() };
+    let client = Sender(&evidence.client);
+    [delayed_acknowledgements(case, &client), retransmissions(&client), run_queue(case)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn delayed_acknowledgements(case: &CaseResult, client: &Sender) -> Option<CountedCause> {
+    let replies = case.figures.counts.received.max(1) as f64;
+    let delayed = client.count("TcpExt.DelayedACKs")?;
+    let median = case.figures.times.latency_ns.as_ref()?.percentile("p50")? as f64;
+    let text = format!(
+        "{delayed:.0} delayed acknowledgements in {replies:.0} requests of {}: the server waits for them between its \
+         writes (Nagle). ?quickack=1 decides",
+        format_nanoseconds(median)
+    );
+    let belongs = delayed >= MIN_REQUEST_SHARE * replies && median > MIN_TIMER_NS;
+    if belongs { counted("delayed_ack_nagle", text) } else { None }
+}
+
+fn retransmissions(client: &Sender) -> Option<CountedCause> {
+    let timeouts = client.count("tcp_retransmission_timeouts").filter(|timeouts| *timeouts > 0.0)?;
+    counted("retransmission_timeout", format!("{timeouts:.0} retransmission timers of the client ran out"))
+}
+
+fn run_queue(case: &CaseResult) -> Option<CountedCause> {
+    const NAME: &str = "thread_run_queue_wait_ns";
+    let evidence = case.evidence.as_ref()?;
+    let of_server = evidence.server.as_ref().and_then(|server| server.counter(NAME)).unwrap_or(0);
+    let wait = evidence.client.counter(NAME)?.saturating_add(of_server) as f64;
+    let per_reply = wait / case.figures.counts.received.max(1) as f64;
+    let share = per_reply / case.figures.times.latency_ns.as_ref()?.mean;
+    let text = format!(
+        "the measuring threads waited {} for a CPU per request, {:.0} % of the mean round trip",
+        format_nanoseconds(per_reply),
+        100.0 * share.min(1.0)
+    );
+    if share >= MIN_WAIT_SHARE { counted("run_queue", text) } else { None }
+}
+
+/// What disturbed the hosts.
+fn host_causes(case: &CaseResult) -> Vec<CountedCause> {
+    let Some(evidence) = &case.evidence else { return Vec::new() };
+    let ends = [("client", Some(&evidence.client)), ("server", evidence.server.as_ref())];
+    let ends = ends.into_iter().filter_map(|(name, end)| Some((name, end?)));
+    ends.flat_map(|(name, end)| {
+        let observed = end.observed_ns.max(1) as f64;
+        let steal = Sender(end)
+            .count("cpu_steal_ns")
+            .map(|steal| steal / observed)
+            .filter(|share| *share >= MIN_STEAL_SHARE);
+        let throttled = end.counter("cgroup_throttled_periods").filter(|periods| *periods > 0);
+        // TCP discards segments without a loss of data.
+        let is_tcp = end.counter("tcp_sent_segments").is_some();
+        let drops = end.counter("socket_drops").filter(|drops| *drops > 0 && !is_tcp);
+        [
+            steal.and_then(|share| counted("steal", format!("{name}: the hypervisor took {share:.2} CPUs"))),
+            throttled.and_then(|periods| {
+                counted("cpu_quota", format!("{name}: its CPU quota ran out {periods} times"))
+            }),
+            drops.and_then(|drops| {
+                counted("receiver_socket_overflow", format!("{name}: its socket dropped {drops} packets"))
+            }),
+        ]
+    })
+    .flatten()
+    .collect()
+}
+
+/// The entry of the catalogue.
+fn catalogued(id: &str) -> Option<&'static Cause> {
+    causes::all().map(|(_, cause)| cause).find(|cause| cause.id == id)
+}
+
+fn blocks(cases: &[CaseCauses]) -> Vec<FindingBlock> {
+    let mut blocks = vec![FindingBlock::Heading("What the systems counted".to_owned())];
+    let mut none = Vec::new();
+    for case in cases {
+        let label = format!("{}. {}, {}", case.case, case.endpoint, case.workload);
+        if case.causes.is_empty() {
+            none.push(case.case.to_string());
+        }
+        for counted in &case.causes {
+            let (name, remedy) =
+                catalogued(counted.id).map_or((counted.id, ""), |cause| (cause.name, cause.remedy));
+            blocks.push(FindingBlock::Text(format!(
+                "{label}: {name} (counted): {}. Fix: {remedy}.",
+                counted.evidence
+            )));
+        }
+    }
+    if !none.is_empty() {
+        let which = none.join(", ");
+        blocks.push(FindingBlock::Text(format!("No counter agrees with a cause: case {which}.")));
+    }
+    let next = "A counter shows a suspect. 'linkgauge explain URL' measures the link and proves causes of its latency.";
+    blocks.push(FindingBlock::Text(next.to_owned()));
+    blocks
+}
+
+#[cfg(test)]
+mod tests;
