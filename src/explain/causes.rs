@@ -173,7 +173,7 @@ impl Target {
 
     /// Whether a network connection leads to a serial line.
     pub fn is_device_server(&self) -> bool {
-        self.caps.link_rate.is_some() && !self.caps.is_serial_device()
+        self.caps.link_rate.is_some() && self.has_option("family")
     }
 
     /// Whether the link crosses a network between hosts.

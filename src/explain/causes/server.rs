@@ -8,7 +8,7 @@ pub(super) const FAMILY: Family = Family {
     causes: &[
         Cause {
             id: "random_pause",
-            name: "rare pauses of the server (garbage collection)",
+            name: "rare pauses of the server (GC, locks)",
             applies: ANYWHERE,
             signature: Signature::RandomPauses,
             counter: Some("server time between receipt and reply, where the protocol reports it"),
