@@ -38,6 +38,8 @@ pub struct Panel {
     pub height: u32,
 }
 
+/// With more cases, a page has only the main charts of each.
+const MAX_DETAILED_CASES: usize = 24;
 /// Fewer cases need no chart that compares them.
 const MIN_CHARTED_CASES: usize = 3;
 
@@ -49,17 +51,14 @@ const PANEL_HEIGHT: u32 = 210;
 /// In drawing units.
 const TICK_LABEL_HEIGHT: u32 = 22;
 
-/// Charts of one case.
+/// Charts of one case: the main ones, and those that a page of many cases has no room for.
 pub fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
-    let kinds = [
-        time_series::case_chart,
-        distribution::case_chart,
-        percentile::case_chart,
-        repetitions::case_chart,
-        ports::case_chart,
-        late::case_chart,
-    ];
-    kinds.into_iter().filter_map(|kind| kind(run, case)).collect()
+    type Kind = fn(&Run, &CaseResult) -> Option<Chart>;
+    let main: [Kind; 4] =
+        [time_series::case_chart, percentile::case_chart, ports::case_chart, late::case_chart];
+    let more: [Kind; 2] = [distribution::case_chart, repetitions::case_chart];
+    let has_room = run.cases.len() <= MAX_DETAILED_CASES;
+    main.into_iter().chain(more.into_iter().filter(|_| has_room)).filter_map(|kind| kind(run, case)).collect()
 }
 
 /// Charts that show all cases of a workload. A table of few rows is easier to read than a chart of its figures.

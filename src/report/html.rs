@@ -474,26 +474,26 @@ mod tests {
         Round-trip times side by side
         Rate and round-trip time over time
         Rate by message size
-        Distribution of round-trip times
         Round-trip time by percentile
-        Repetition by repetition
         Distribution of round-trip times
+        Repetition by repetition
         Round-trip time by percentile
         Port by port
         Distribution of round-trip times
         Round-trip time by percentile
+        Distribution of round-trip times
         Rate and round-trip time over time
-        Distribution of round-trip times under load
         Round-trip time under load by percentile
+        Distribution of round-trip times under load
         Rate and round-trip time over time
-        Distribution of round-trip times under load
         Round-trip time under load by percentile
+        Distribution of round-trip times under load
         Rate and round-trip time over time
-        Distribution of round-trip times under load
         Round-trip time under load by percentile
+        Distribution of round-trip times under load
         Rate and round-trip time over time
-        Distribution of round-trip times under load
         Round-trip time under load by percentile
+        Distribution of round-trip times under load
         ");
         assert!(titles(&sample_runs::minimal()).is_empty());
     }

@@ -11,17 +11,18 @@ use minijinja::value::Value;
 
 use super::html::parts;
 use super::layout::LineKind;
-use super::wording::{
-    ABSENT, fit_lines, format_case_list, plural, printable, shorten, statistic_label, wrap,
-};
+use super::wording::{ABSENT, fit_lines, plural, printable, shorten, wrap};
 use super::{chart, csv};
 use crate::explain::size::SizeFit;
 use crate::run::{Run, StudyResult, StudyRow, StudyTable};
 
 mod answer;
 mod grid;
+mod remarks;
 
 pub use answer::answer;
+use answer::ratio_text;
+use remarks::table_remarks;
 
 /// Shown if nothing was measured.
 const NOT_RUN_TEXT: &str = "not run";
@@ -117,8 +118,6 @@ pub fn render_lines(
     for table in &paper.tables {
         let heading = format!("Table {}: {}", table.number, table.title);
         if some_measured && !is_measured(table) {
-            let text = format!("{heading}: not run, {}.", plural(table.rows.len(), "figure"));
-            put(&mut lines, &text, "", INDENT, LineKind::Row);
             continue;
         }
         lines.push((String::new(), LineKind::Row));
@@ -134,6 +133,20 @@ pub fn render_lines(
         for below in fit_lines(fits, &case_numbers(table)).into_iter().chain(table_remarks(run, table)) {
             put(&mut lines, &below, INDENT, "    ", LineKind::Row);
         }
+    }
+    let skipped = || paper.tables.iter().filter(|table| some_measured && !is_measured(table));
+    if skipped().next().is_some() {
+        let numbers: Vec<&str> = skipped().map(|table| table.number.as_str()).collect();
+        let word = if numbers.len() == 1 { "table" } else { "tables" };
+        let figures = plural(skipped().map(|table| table.rows.len()).sum(), "figure");
+        lines.push((String::new(), LineKind::Row));
+        put(
+            &mut lines,
+            &format!("Not run: {word} {}, {figures}.", numbers.join(", ")),
+            "",
+            INDENT,
+            LineKind::Row,
+        );
     }
     lines
 }
@@ -222,8 +235,8 @@ fn has_predictions(paper: &StudyResult) -> bool {
     paper.tables.iter().flat_map(|table| &table.rows).any(|row| row.predicted.is_some())
 }
 
-/// A row of a table on a terminal: number, row, column, unit, published, measured, predicted, limit, where.
-type ListRow = [String; 9];
+/// A row of a table on a terminal: number, row, column, unit, published, measured, ratio, predicted, limit, where.
+type ListRow = [String; 10];
 
 fn draw_list(paper: &StudyResult, table: &StudyTable, width: usize) -> Vec<(String, LineKind)> {
     let place = place_label(paper);
@@ -234,8 +247,9 @@ fn draw_list(paper: &StudyResult, table: &StudyTable, width: usize) -> Vec<(Stri
     // Our own tables have no published figures.
     let is_published = table.rows.iter().any(|row| row.published != ABSENT);
     let published = if is_published { "published" } else { "" };
+    let ratio = if table.rows.iter().any(|row| ratio_text(row) != ABSENT) { "ratio" } else { "" };
     let on = if table.rows.iter().any(|row| !place(row).is_empty()) { "on" } else { "" };
-    let head = ["#", &table.rows_are, "", "unit", published, "measured", predicted, limit, on];
+    let head = ["#", &table.rows_are, "", "unit", published, "measured", ratio, predicted, limit, on];
     let cells = |row: &StudyRow| -> ListRow {
         [
             row.case.map(|case| case.to_string()).unwrap_or_default(),
@@ -244,6 +258,7 @@ fn draw_list(paper: &StudyResult, table: &StudyTable, width: usize) -> Vec<(Stri
             printable(&row.unit),
             if is_published { printable(&row.published) } else { String::new() },
             format_measured(row),
+            if ratio.is_empty() { String::new() } else { ratio_text(row) },
             if predicts { format_figure(row.predicted) } else { String::new() },
             if limits { format_figure(row.theoretical_limit) } else { String::new() },
             place(row).to_owned(),
@@ -267,12 +282,12 @@ fn informative_rows(table: &StudyTable) -> Vec<&StudyRow> {
 }
 
 /// Shrinking order for a table that is too wide: index of the cell and its minimum width.
-const COLUMN_SHRINK_ORDER: [(usize, usize); 8] =
-    [(0, 0), (8, 0), (4, 9), (2, 12), (1, 7), (3, 0), (7, 0), (2, 4)];
+const COLUMN_SHRINK_ORDER: [(usize, usize); 9] =
+    [(0, 0), (9, 0), (4, 9), (2, 12), (1, 7), (3, 0), (8, 0), (6, 0), (2, 4)];
 
 /// Widths of the cells. 0 omits a cell.
-fn fit_columns(all: &[ListRow], room: usize) -> [usize; 9] {
-    let mut widths = [0; 9];
+fn fit_columns(all: &[ListRow], room: usize) -> [usize; 10] {
+    let mut widths = [0; 10];
     for cells in all {
         for (width, cell) in widths.iter_mut().zip(cells) {
             *width = (*width).max(cell.chars().count());
@@ -290,70 +305,17 @@ fn fit_columns(all: &[ListRow], room: usize) -> [usize; 9] {
     widths
 }
 
-fn format_line(cells: &ListRow, widths: &[usize; 9]) -> String {
+fn format_line(cells: &ListRow, widths: &[usize; 10]) -> String {
     let mut text = INDENT.to_owned();
     for (index, (cell, &width)) in cells.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0)
     {
         let cell = shorten(cell, width);
         // Names are left-aligned, figures right-aligned.
-        let left = matches!(index, 1..=3 | 8);
+        let left = matches!(index, 1..=3 | 9);
         text += &if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
         text += &" ".repeat(COLUMN_GAP);
     }
     text.trim_end().to_owned()
-}
-
-/// Lab devices and their cases in a table, unless one name covers all.
-fn stand_in_notes(run: &Run, table: &StudyTable) -> Vec<String> {
-    let mut cases: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
-    for row in table.rows.iter().filter(|row| row.stand_in) {
-        let number = row.case.unwrap_or_default();
-        let case = run.cases.get(number.wrapping_sub(1));
-        if let Some(name) = case.and_then(|case| case.placement.stand_in.as_deref()) {
-            cases.entry(name).or_default().insert(number);
-        }
-    }
-    let note = |(name, cases): (&&str, &BTreeSet<usize>)| {
-        format!("{}: {name}.", format_case_list(&cases.iter().copied().collect::<Vec<_>>()))
-    };
-    cases.iter().filter(|_| cases.len() > 1).map(note).collect()
-}
-
-/// Remarks below a table: lab devices, incomplete cases, notes on published figures.
-fn table_remarks(run: &Run, table: &StudyTable) -> Vec<String> {
-    let mut reasons: BTreeMap<(bool, &str), Vec<&StudyRow>> = BTreeMap::new();
-    for row in &table.rows {
-        if let Some(reason) = &row.reason {
-            reasons.entry((row.measured.is_some(), reason)).or_default().push(row);
-        }
-    }
-    let why = reasons.iter().map(|((measured, reason), rows)| match measured {
-        false => format!(
-            "{}, {}: {}",
-            not_measured_text(rows[0]),
-            plural(rows.len(), "figure"),
-            end_sentence(reason)
-        ),
-        true => {
-            let mut cases: Vec<usize> = rows.iter().filter_map(|row| row.case).collect();
-            cases.sort_unstable();
-            format!("{FLAW_MARK} {}: {}", format_case_list(&cases), end_sentence(reason))
-        }
-    });
-    let notes = table.rows.iter().filter_map(|row| {
-        let note = row.note.as_ref()?;
-        Some(format!("{} {}, {} {}: {note}.", row.row, row.column, row.published, row.unit))
-    });
-    let mut statistics: Vec<&str> = table.rows.iter().map(|row| row.statistic.as_str()).collect();
-    statistics.sort_unstable();
-    statistics.dedup();
-    let words: Vec<String> = statistics.into_iter().map(statistic_label).collect();
-    let measured_statistics = format!("measured: {}.", words.join(", "));
-    std::iter::once(measured_statistics).chain(stand_in_notes(run, table)).chain(why).chain(notes).collect()
-}
-
-fn end_sentence(sentence: &str) -> String {
-    sentence.trim_end_matches('.').to_owned() + if sentence.ends_with(['?', '!']) { "" } else { "." }
 }
 
 fn not_measured_text(row: &StudyRow) -> &'static str {
@@ -498,18 +460,18 @@ mod tests {
           limit: what the physical line allows at best.
 
         Table 6: Mean latency
-          #  product                    unit  published  measured  limit  on
-          1  STS1600  TCP/IP, 1 port    ms        12.35     1.203  1.042
-             STS1600  TCP/IP, 16 ports  ms       112.89   not run  1.042
-          2  LS100    TCP/IP, 1 port    ms        39.22     1.250  1.042  lab
+          #  product                    unit  published  measured  ratio  limit  on
+          1  STS1600  TCP/IP, 1 port    ms        12.35     1.203   0.10  1.042
+             STS1600  TCP/IP, 16 ports  ms       112.89   not run      –  1.042
+          2  LS100    TCP/IP, 1 port    ms        39.22     1.250  0.032  1.042  lab
           left out, 1 figure: no number in the study; CSV, JSON and HTML have them.
           measured: latency mean (ms).
           not run, 2 figures: there is no such thing in the lab.
 
         Table 12: Throughput
-          #  baud                  unit   published   measured  limit
-          2  19200  SS100, 1 port  bit/s   19252.38  19183.46*  19200
-          2  19200  SS100, 1 port  %         100.27     99.91*    100
+          #  baud                  unit   published   measured  ratio  limit
+          2  19200  SS100, 1 port  bit/s   19252.38  19183.46*   1.00  19200
+          2  19200  SS100, 1 port  %         100.27     99.91*   1.00    100
           measured: port line (bit/s), port line rate (%).
           * case 2: the measurement was stopped before its end.
           19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.
@@ -629,7 +591,8 @@ mod tests {
         let text = written("text");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(
-            text.contains("measured  predicted  limit") && text.contains("1.203      1.200  1.042"),
+            text.contains("measured  ratio  predicted  limit")
+                && text.contains("1.203   0.10      1.200  1.042"),
             "{text}"
         );
         assert!(text.contains("lab: measured in the lab, emulated box, no hardware."), "{text}");

@@ -298,9 +298,9 @@ impl Drawing<'_> {
 /// In units of the horizontal axis, on which box plots are one apart.
 const BOX_HALF_WIDTH: f64 = 0.3;
 
-/// Two decimals, so that the script can zoom.
+/// One decimal, so that the script can zoom.
 fn digits(value: f64) -> String {
-    let text = format!("{value:.2}");
+    let text = format!("{value:.1}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -320,7 +320,7 @@ fn escape(text: &str) -> String {
 }
 
 /// Maximum distance of the line (two units wide) from an omitted point.
-const MAX_DEVIATION: f64 = 0.3;
+const MAX_DEVIATION: f64 = 0.5;
 /// Maximum number of consecutive omitted points, so that the pointer always finds one nearby.
 const MAX_OMITTED_POINTS: usize = 40;
 
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(line("1,1 1,1 5,1 9,1 9,4 9,7 3,7 "), "1,1 9,1 9,7 3,7");
         assert_eq!(line("1,1 2,2 3,3"), "1,1 3,3");
         assert_eq!(line("1,9 2,9 2,1 2,9 3,9"), "1,9 2,9 2,1 2,9 3,9", "what sticks out stays");
-        assert_eq!(line("0,0 0,0.3 0.3,0.3 0.3,0.6 0.6,0.6"), "0,0 0.6,0.6", "small steps are none");
+        assert_eq!(line("0,0 0,0.4 0.4,0.4 0.4,0.8 0.8,0.8"), "0,0 0.8,0.8", "small steps are none");
         assert_eq!((line("4,4"), line("")), ("4,4".to_owned(), String::new()));
         let long: String = (0..200).map(|x| format!("{x},7 ")).collect();
         assert_eq!(line(&long).split(' ').count(), 6);

@@ -64,7 +64,7 @@ pub fn overlay_chart(text: ChartText, cases: &[(ChartSeries, &CaseResult)]) -> O
         known.iter().map(one).collect::<Vec<ChartSeries>>()
     };
     let bins = drawn(&|samples, _| bin_outline(samples, low, high));
-    let shares = drawn(&|samples, case| cumulative_steps(samples, drawn_figures(case).counts.sent));
+    let shares = drawn(&|samples, case| cumulative_shares(samples, drawn_figures(case).counts.sent));
     let highest = bins.iter().flat_map(|one| &one.points).map(|point| point.1).fold(0.0, f64::max);
     let x = log_axis("round-trip time", AxisUnit::Nanoseconds, least as f64, most as f64);
     let panels = vec![
@@ -75,18 +75,16 @@ pub fn overlay_chart(text: ChartText, cases: &[(ChartSeries, &CaseResult)]) -> O
 }
 
 /// The cumulative share of the requests. It ends below 100 % if requests were lost.
-fn cumulative_steps(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
+fn cumulative_shares(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
     let sent = sent.max(histogram.len()) as f64;
     let step_width =
         (log_position(histogram.max()) - log_position(histogram.min())) / MAX_CURVE_POINTS as f64;
-    let (mut points, mut replies, mut share) = (vec![(log_position(histogram.min()), 0.0)], 0, 0.0);
+    let (mut points, mut replies) = (vec![(log_position(histogram.min()), 0.0)], 0);
     for step in histogram.iter_recorded() {
         replies += step.count_at_value();
         let at = log_position(step.value_iterated_to());
-        if at - points[points.len() - 1].0 >= step_width || replies == histogram.len() {
-            points.push((at, share));
-            share = replies as f64 / sent * 100.0;
-            points.push((at, share));
+        if at - points[points.len() - 1].0 >= step_width || points.len() == 1 || replies == histogram.len() {
+            points.push((at, replies as f64 / sent * 100.0));
         }
     }
     points
@@ -137,7 +135,7 @@ mod tests {
     fn cumulative_share_ends_at_the_lost_requests() {
         let run = sample_runs::full();
         for (case, end) in [(&run.cases[0], 100.0), (&run.cases[2], 94.0)] {
-            let points = cumulative_steps(&latency_histogram(case).unwrap(), case.figures.counts.sent);
+            let points = cumulative_shares(&latency_histogram(case).unwrap(), case.figures.counts.sent);
             assert!(points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 <= b.1));
             assert_eq!(points.last().unwrap().1, end);
             // The median of the document is where half of the requests are.

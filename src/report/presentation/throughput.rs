@@ -176,7 +176,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         Some((lowest, loaded)) => time_change(lowest, loaded),
         None => format_percentile(loaded, "p50"),
     };
-    let round_trip_title = if lowest.is_some() { "RTT lowest → loaded p50" } else { "loaded RTT p50" };
+    let round_trip_title = if lowest.is_some() { "RTT lowest → loaded" } else { "loaded RTT p50" };
     let header = [
         "",
         "rate",
@@ -223,7 +223,9 @@ pub fn directions_answer(cases: &[CaseResult]) -> String {
         }
     };
     let mut text = cases.iter().map(rate).collect::<Vec<_>>().join(", ");
-    let added = |case: &CaseResult| Some((loaded_rtt_ns(case)? - lowest_rtt_ns(case)?, case.direction));
+    // A direction that fills the queue at once has no probe of the empty one.
+    let lowest = cases.iter().filter_map(lowest_rtt_ns).reduce(f64::min);
+    let added = |case: &CaseResult| Some((loaded_rtt_ns(case)? - lowest?, case.direction));
     let most = cases.iter().filter_map(added).max_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((added, direction)) = most.filter(|(added, _)| *added > 0.0) {
         text += &format!("; {} adds {} of latency", direction_name(direction), brief_time(added));

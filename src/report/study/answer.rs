@@ -1,5 +1,6 @@
 //! The first sentence of a study: the number of published values with a counterpart, and their distance.
 
+use crate::report::wording::ABSENT;
 use crate::run::{StudyResult, StudyRow};
 use crate::stats;
 
@@ -23,6 +24,11 @@ pub fn answer(paper: &StudyResult) -> String {
 
 fn published_value(row: &StudyRow) -> Option<f64> {
     row.published.trim().replace([',', ' '], "").parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+/// The ratio for a table, or the sign for none.
+pub fn ratio_text(row: &StudyRow) -> String {
+    measured_ratio(row).map_or(ABSENT.to_owned(), format_ratio)
 }
 
 /// The measured figure as a multiple of the published one.

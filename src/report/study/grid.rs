@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{INDENT, format_measured};
+use super::{INDENT, format_measured, ratio_text};
 use crate::report::layout::LineKind;
-use crate::report::wording::printable;
+use crate::report::wording::{ABSENT, printable};
 use crate::run::{StudyRow, StudyTable};
 
 const COLUMN_GAP: usize = 2;
@@ -91,7 +91,7 @@ impl<'a> Grid<'a> {
         lines.into_iter().filter(says).map(with_names).collect()
     }
 
-    /// Two lines per row: name and unit, published and measured. One line if the study has no figure.
+    /// Published, measured and their ratio below each other, beside name and unit. One line if the study has no figure.
     fn body_rows(&self) -> impl Iterator<Item = Vec<String>> {
         let is_published = |row: &&StudyRow| row.published.parse::<f64>().is_ok();
         let ours = !self.rows.iter().flatten().any(is_published);
@@ -104,10 +104,14 @@ impl<'a> Grid<'a> {
                 return vec![cells(format!("{name}, {unit}"), "measured", &format_measured)];
             }
             let published = |row: &StudyRow| printable(&row.published);
-            vec![
+            let mut lines = vec![
                 cells(name, "published", &published),
                 cells(format!("  {unit}"), "measured", &format_measured),
-            ]
+            ];
+            if row.iter().any(|row| ratio_text(row) != ABSENT) {
+                lines.push(cells(String::new(), "ratio", &ratio_text));
+            }
+            lines
         };
         self.rows.iter().flat_map(body)
     }
@@ -160,6 +164,7 @@ mod tests {
                     on            lab
         p10         published  1.7501      1.8
           ms        measured    2.250  not run
+                    ratio        1.29        –
         p20         published     N/A        2
           ms        measured    2.250  not run
         ");

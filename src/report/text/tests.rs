@@ -1,9 +1,9 @@
 //! Snapshots of whole text reports.
 
 use super::*;
-use crate::plan::WaitMode;
+use crate::plan::{Direction, WaitMode};
 use crate::report::sample_runs;
-use crate::run::Placement;
+use crate::run::{CaseResult, Placement};
 
 const FULL: ReportOptions = ReportOptions { colour: false, width: 80, unicode: true, detail: Detail::Full };
 
@@ -55,9 +55,9 @@ fn summary_of_one_case() {
 
     TCP to 127.0.0.1:7100: upload 310 Mbit/s, download 288 Mbit/s, 0.7 % of the line
       rate; RTT 310 → 330 µs under load (lowest, p50). 64 B messages, 42.1 s
-                        rate  transferred  RTT lowest → loaded p50  loaded p99  of line
-      upload    310.0 Mbit/s     387.5 MB             310 → 330 µs    559.6 µs    0.7 %
-      download  288.3 Mbit/s     387.5 MB                        –           –        –
+                        rate  transferred  RTT lowest → loaded  loaded p99  of line
+      upload    310.0 Mbit/s     387.5 MB         310 → 330 µs    559.6 µs    0.7 %
+      download  288.3 Mbit/s     387.5 MB                    –           –        –
                 ▇██▇█▇██▇█  279.0 Mbit/s to 341.0 Mbit/s
       note      the machine was 40 % busy before the first case. Try: stop what else
                 runs, or repeat with --repeat 10
@@ -518,4 +518,35 @@ fn ascii_only() {
     let text = render_text(&sample_runs::full(), ReportOptions { unicode: false, ..FULL });
     assert!(text.is_ascii());
     assert!(text.contains("13.") && text.contains(" us") && !text.contains("? "), "{text}");
+}
+
+#[test]
+fn directions_are_rows_of_one_table() {
+    let mut run = sample_runs::full();
+    run.warnings.clear();
+    run.interrupted = false;
+    let case = run.cases[4].clone();
+    let direction = |direction, rate: f64| {
+        let mut case = CaseResult { direction, ..case.clone() };
+        case.figures.delivery.throughput_reverse_bps = None;
+        case.figures.delivery.line_rate_percent = None;
+        case.figures.delivery.throughput_bps = Some(rate);
+        case.effective.insert(crate::run::RETRANSMITS_FACT.to_owned(), 12.into());
+        case
+    };
+    run.cases = vec![direction(Direction::Send, 93.8e6), direction(Direction::Receive, 471e6)];
+    run.title = None;
+    let text = render_text(&run, ReportOptions { width: 160, ..ReportOptions::default() });
+    let answer = "TCP to 127.0.0.1:7100: upload 93.8 Mbit/s, download 471 Mbit/s; ";
+    assert!(text.starts_with(answer) && text.contains(" of latency"), "{text}");
+    let cells = |name: &str| {
+        let row = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (up, down) = (cells("upload"), cells("download"));
+    assert_eq!((up[1].as_str(), up[3].as_str(), down[3].as_str()), ("93.80 Mbit/s", "12", "–"), "{text}");
+    assert!(
+        up.last().unwrap().contains('▇') && text.lines().all(|line| line.chars().count() <= 160),
+        "{text}"
+    );
 }
