@@ -366,6 +366,7 @@ impl Plan {
         if repeat == 0 {
             return Err(PlanError::Case { case: 1, what: "repeat must be at least 1".to_owned() });
         }
+        let title = title.filter(|title| !title.trim().is_empty());
         Ok(Plan { title, repeat, keep_going, cases })
     }
 }

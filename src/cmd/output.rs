@@ -233,11 +233,17 @@ pub fn print_error(error: &str) {
 /// Prints an error of the command line or the requested help. Returns the exit status.
 pub fn print_usage(error: &clap::Error) -> u8 {
     let text = terminal::sanitize_text(&error.render().ansi().to_string());
-    let _ = match error.use_stderr() {
+    let written = match error.use_stderr() {
         true => write!(anstream::stderr(), "{text}"),
-        false => write!(anstream::stdout(), "{text}"),
+        false => write!(anstream::stdout(), "{text}").and_then(|()| io::stdout().flush()),
     };
-    u8::try_from(error.exit_code()).unwrap_or(2)
+    match written {
+        Err(failure) if !error.use_stderr() && !is_reader_gone(&failure) => {
+            print_error(&format!("standard output could not be written: {failure}"));
+            2
+        }
+        _ => u8::try_from(error.exit_code()).unwrap_or(2),
+    }
 }
 
 /// True if standard output gets colours.
