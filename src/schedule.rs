@@ -74,6 +74,14 @@ pub enum RunEvent<'a> {
         messages: u64,
         /// Their payload.
         bytes: u64,
+        /// Messages lost so far.
+        lost: u64,
+        /// Median round trip so far, within 13 %; that of the probe, if there is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        p50_ns: Option<u64>,
+        /// The same for the 99th percentile.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        p99_ns: Option<u64>,
         /// Completed share of the plan, 0 to 1, if it is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         share: Option<f64>,

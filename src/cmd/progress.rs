@@ -71,6 +71,17 @@ impl EventWriter {
     }
 }
 
+/// The values of a progress event.
+#[derive(Clone, Copy, Default)]
+struct LiveValues {
+    elapsed_ns: u64,
+    messages: u64,
+    bytes: u64,
+    lost: u64,
+    p50_ns: Option<u64>,
+    p99_ns: Option<u64>,
+}
+
 /// The values of the current case.
 #[derive(Default)]
 struct LiveCase {
@@ -88,7 +99,11 @@ struct LiveCase {
 
 impl LiveCase {
     /// Adds an interval, and describes the values.
-    fn update(&mut self, elapsed_ns: u64, messages: u64, bytes: u64) -> String {
+    fn update(&mut self, values: &LiveValues) -> String {
+        let &LiveValues { elapsed_ns, messages, bytes, lost, p50_ns, p99_ns } = values;
+        let time = |name: &str, time: Option<u64>| {
+            time.map_or(String::new(), |time| format!(", {name} {}", format_nanoseconds(time as f64)))
+        };
         let interval_ns = elapsed_ns.saturating_sub(self.elapsed_ns);
         if interval_ns > 0 {
             self.rates_bps.push(bytes.saturating_sub(self.bytes) as f64 * 8e9 / interval_ns as f64);
@@ -96,9 +111,13 @@ impl LiveCase {
         (self.elapsed_ns, self.bytes) = (elapsed_ns, bytes);
         match self.rates_bps.last() {
             Some(rate) if self.measures_rate => {
-                format!("{}, {}", format_bit_rate(*rate), format_bytes(bytes))
+                let round_trip = time("RTT", p50_ns);
+                format!("{}, {}{round_trip}", format_bit_rate(*rate), format_bytes(bytes))
             }
-            _ => format!("{} replies", format_count(messages)),
+            _ => {
+                let times = time("p50", p50_ns) + &time("p99", p99_ns);
+                format!("{} replies{times}, {} lost", format_count(messages), format_count(lost))
+            }
         }
     }
 
@@ -143,10 +162,11 @@ impl ProgressDisplay {
         events.map_or(Ok(()), |mut events| events.finish())
     }
 
-    fn show_values(&self, live: &mut LiveCase, elapsed_ns: u64, messages: u64, bytes: u64) {
-        let values = live.update(elapsed_ns, messages, bytes);
+    fn show_values(&self, live: &mut LiveCase, values: &LiveValues) {
+        let elapsed = format_nanoseconds(values.elapsed_ns as f64);
+        let values = live.update(values);
         if self.prints_lines {
-            print_message(format_args!("{:>9}  {values}", format_nanoseconds(elapsed_ns as f64)));
+            print_message(format_args!("{elapsed:>9}  {values}"));
         }
         let chart = if supports_unicode() { live.chart() } else { String::new() };
         self.bar.set_message(format!("{}  {values}  {chart}", live.name));
@@ -190,12 +210,13 @@ impl Observer for ProgressDisplay {
                 self.bar.set_message(live.name.clone());
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
-            RunEvent::Progress { elapsed_ns, messages, bytes, share, .. } => {
+            &RunEvent::Progress { elapsed_ns, messages, bytes, lost, p50_ns, p99_ns, share, .. } => {
                 if let Some(share) = share {
                     self.bar
                         .set_position(STEPS_PER_CASE * live.done + (share * STEPS_PER_CASE as f64) as u64);
                 }
-                self.show_values(&mut live, *elapsed_ns, *messages, *bytes);
+                let values = LiveValues { elapsed_ns, messages, bytes, lost, p50_ns, p99_ns };
+                self.show_values(&mut live, &values);
             }
             RunEvent::Failed { reason, .. } => self.bar.suspend(|| print_error(reason)),
             _ => {}
@@ -210,10 +231,23 @@ mod tests {
     #[test]
     fn live_values_are_those_of_the_interval() {
         let mut live = LiveCase { measures_rate: true, ..LiveCase::default() };
-        assert_eq!(live.update(1_000_000_000, 10, 1_000_000), "8.000 Mbit/s, 1.000 MB");
-        assert_eq!(live.update(2_000_000_000, 40, 3_000_000), "16.00 Mbit/s, 3.000 MB");
+        let first =
+            LiveValues { elapsed_ns: 1_000_000_000, messages: 10, bytes: 1_000_000, ..LiveValues::default() };
+        assert_eq!(live.update(&first), "8.000 Mbit/s, 1.000 MB");
+        let probed =
+            LiveValues { elapsed_ns: 2_000_000_000, bytes: 3_000_000, p50_ns: Some(160_000_000), ..first };
+        assert_eq!(live.update(&probed), "16.00 Mbit/s, 3.000 MB, RTT 160.0 ms");
         assert_eq!(live.chart(), "▄█");
         let mut live = LiveCase::default();
-        assert_eq!((live.update(1, 1_234, 0).as_str(), live.chart().as_str()), ("1 234 replies", ""));
+        let timed = LiveValues {
+            elapsed_ns: 1,
+            messages: 1_234,
+            lost: 2,
+            p50_ns: Some(13_000),
+            p99_ns: Some(59_000),
+            ..LiveValues::default()
+        };
+        assert_eq!(live.update(&timed), "1 234 replies, p50 13.00 µs, p99 59.00 µs, 2 lost");
+        assert_eq!(live.chart(), "");
     }
 }

@@ -483,9 +483,27 @@ impl Observer for CaseObserver<'_> {
             RunEvent::CaseBegins { repetition, endpoint, protocol, workload, message_bytes, .. } => {
                 RunEvent::CaseBegins { case, repetition, endpoint, protocol, workload, message_bytes }
             }
-            RunEvent::Progress { repetition, elapsed_ns, messages, bytes, share, .. } => {
-                RunEvent::Progress { case, repetition, elapsed_ns, messages, bytes, share }
-            }
+            RunEvent::Progress {
+                repetition,
+                elapsed_ns,
+                messages,
+                bytes,
+                lost,
+                p50_ns,
+                p99_ns,
+                share,
+                ..
+            } => RunEvent::Progress {
+                case,
+                repetition,
+                elapsed_ns,
+                messages,
+                bytes,
+                lost,
+                p50_ns,
+                p99_ns,
+                share,
+            },
             RunEvent::CaseEnds { repetition, figures, .. } => {
                 RunEvent::CaseEnds { case, repetition, figures }
             }

@@ -5,6 +5,7 @@
 mod figures;
 mod frames;
 mod histogram;
+mod live_times;
 mod one_way;
 mod raw;
 mod time_series;
@@ -20,6 +21,7 @@ use crate::run::Defect;
 
 pub use frames::{MAX_MISSED_FRAMES, MissedFrameLog};
 pub use histogram::{decode_figures_histogram, decode_histogram};
+pub use live_times::LiveTimes;
 pub use one_way::{OneWayDelays, ServerTimestamps};
 pub use raw::{RawFile, RawSink};
 pub use time_series::TimeSeries;
@@ -117,6 +119,10 @@ pub struct Progress {
     pub bytes: AtomicU64,
     /// Total size in bytes as reported by the server; 0 before.
     pub planned_bytes: AtomicU64,
+    /// Messages lost so far.
+    pub lost: AtomicU64,
+    /// Round trips so far.
+    pub times: LiveTimes,
 }
 
 /// Collects the samples and counters of one flow.
@@ -200,6 +206,7 @@ impl Recorder {
     pub fn record_reply(&mut self, sample: Sample, bytes: u64) {
         let service = sample.service_ns();
         self.service_times.record(service);
+        self.progress.times.record(service);
         if let Some(response) = &mut self.response_times {
             response.record(sample.response_ns());
         }
@@ -236,6 +243,7 @@ impl Recorder {
     /// Records a request without a reply in time.
     pub fn record_loss(&mut self, now: Time) {
         self.counts.lost += 1;
+        self.progress.lost.store(self.counts.lost, Relaxed);
         self.service_times.record_gap();
         if let Some(response) = &mut self.response_times {
             response.record_gap();

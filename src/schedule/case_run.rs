@@ -16,7 +16,7 @@ use crate::link::Dialer;
 use crate::plan::Direction;
 use crate::protocol::{ClientSession, ConnectContext, Protocol, ProtocolError, ReadyCase, auto};
 use crate::run::{Failure, FailureKind};
-use crate::sample::{Progress, Recorder};
+use crate::sample::{LiveTimes, Progress, Recorder};
 use crate::workload::report_check::LocalObservations;
 use crate::workload::{FlowResult, FlowRole, ServerReport, receiving_ns};
 
@@ -43,6 +43,8 @@ pub(super) struct CaseRun<'a> {
     dialer: Dialer,
     /// Progress of the flows that the display counts.
     progress: Mutex<Vec<Arc<Progress>>>,
+    /// Of the probes beside a load.
+    probe_progress: Mutex<Vec<Arc<Progress>>>,
     /// Flows with raw samples so far.
     raw_flows: AtomicUsize,
 }
@@ -87,8 +89,8 @@ impl<'a> CaseRun<'a> {
         if let Some(parts) = position.parts {
             case.load = split::load_of_part(case.load, position.repetition, parts);
         }
-        let (progress, raw_flows) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(CaseRun { context, position, case, dialer, progress, raw_flows })
+        let (progress, probe_progress, raw_flows) = Default::default();
+        Ok(CaseRun { context, position, case, dialer, progress, probe_progress, raw_flows })
     }
 
     /// Runs the case and adds it to its accumulator. The error is the reason why it is incomplete.
@@ -160,12 +162,23 @@ impl<'a> CaseRun<'a> {
     }
 
     fn report_progress(&self, elapsed: Duration) {
-        let (mut messages, mut bytes, mut planned) = (0, 0, 0);
-        for progress in self.progress.lock().iter().flat_map(|all| all.iter()) {
+        let (mut messages, mut bytes, mut planned, mut lost) = (0, 0, 0, 0);
+        let all = self.progress.lock();
+        for progress in all.iter().flat_map(|all| all.iter()) {
             messages += progress.messages.load(Relaxed);
             bytes += progress.bytes.load(Relaxed);
             planned += progress.planned_bytes.load(Relaxed);
+            lost += progress.lost.load(Relaxed);
         }
+        let probes = self.probe_progress.lock();
+        let flows_of = |flows: &[Arc<Progress>], percent| {
+            LiveTimes::percentile(flows.iter().map(|progress| &progress.times), percent)
+        };
+        let timed = [&probes, &all]
+            .into_iter()
+            .filter_map(|flows| flows.as_ref().ok())
+            .find(|flows| !flows.is_empty());
+        let percentile = |percent| timed.and_then(|flows| flows_of(flows, percent));
         let elapsed_ns = elapsed.as_nanos() as u64;
         let stop = self.case.load.stop;
         let flows = u64::from(self.case.parallel) * self.case.endpoints.len() as u64;
@@ -185,6 +198,9 @@ impl<'a> CaseRun<'a> {
             elapsed_ns,
             messages,
             bytes,
+            lost,
+            p50_ns: percentile(50.0),
+            p99_ns: percentile(99.0),
             share,
         });
     }
