@@ -12,8 +12,12 @@ use super::{PlainData, get_option, interface_request, set_option};
 
 /// `SCTP_NODELAY` of linux/sctp.h.
 pub fn set_sctp_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
-    set_option(fd, libc::IPPROTO_SCTP, 3, c_int::from(on))
+    set_option(fd, libc::IPPROTO_SCTP, SCTP_NODELAY, c_int::from(on))
 }
+
+/// Options of linux/sctp.h.
+const SCTP_NODELAY: c_int = 3;
+const SCTP_STATUS: c_int = 14;
 
 /// `sctp_status` of linux/sctp.h; only two fields are used here.
 #[repr(C)]
@@ -35,19 +39,22 @@ unsafe impl PlainData for SctpStatus {}
 
 /// The status of an association (`SCTP_STATUS`).
 pub fn sctp_status(fd: impl AsFd) -> Option<SctpStatus> {
-    get_option(fd, libc::IPPROTO_SCTP, 14)
+    get_option(fd, libc::IPPROTO_SCTP, SCTP_STATUS)
 }
 
-/// `SO_VM_SOCKETS_BUFFER_SIZE` and `…_MAX_SIZE` of linux/vm_sockets.h: the maximum limits the size, so it is
-/// set first.
+/// Options of linux/vm_sockets.h.
+const SO_VM_SOCKETS_BUFFER_SIZE: c_int = 0;
+const SO_VM_SOCKETS_BUFFER_MAX_SIZE: c_int = 2;
+
+/// Sets the size and its maximum; the maximum limits the size, so it is set first.
 pub fn set_vsock_buffer(fd: impl AsFd, bytes: u64) -> io::Result<()> {
-    set_option(&fd, libc::AF_VSOCK, 2, bytes)?;
-    set_option(&fd, libc::AF_VSOCK, 0, bytes)
+    set_option(&fd, libc::AF_VSOCK, SO_VM_SOCKETS_BUFFER_MAX_SIZE, bytes)?;
+    set_option(&fd, libc::AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE, bytes)
 }
 
 /// The effective buffer size in bytes.
 pub fn vsock_buffer(fd: impl AsFd) -> Option<u64> {
-    get_option(fd, libc::AF_VSOCK, 0)
+    get_option(fd, libc::AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE)
 }
 
 /// Sets an option of the level `SOL_TIPC`; all of them are 32 bits wide.
@@ -151,25 +158,34 @@ struct AdapterInfo {
     others: [u32; 32],
 }
 
+/// Requests of the kernel's hci_sock.h: `_IOR('H', 210 …, int)`.
+const HCIGETDEVLIST: libc::Ioctl = 0x8004_48d2_u32 as libc::Ioctl;
+const HCIGETDEVINFO: libc::Ioctl = 0x8004_48d3_u32 as libc::Ioctl;
+const HCIGETCONNINFO: libc::Ioctl = 0x8004_48d5_u32 as libc::Ioctl;
+
+/// Flag of an adapter that is up, type of a connection, and an option, of the kernel's hci.h and hci_sock.h.
+const HCI_UP: u32 = 1;
+const ACL_LINK: u8 = 1;
+const SOL_HCI: c_int = 0;
+const HCI_FILTER: c_int = 2;
+
 /// The Bluetooth adapters, read through an HCI socket: number, address (in the kernel's order) and whether it
 /// is up.
 pub fn bluetooth_adapters(fd: impl AsFd) -> io::Result<Vec<(u16, [u8; 6], bool)>> {
-    const LIST: libc::Ioctl = 0x8004_48d2_u32 as libc::Ioctl;
-    const INFO: libc::Ioctl = 0x8004_48d3_u32 as libc::Ioctl;
     let descriptor = fd.as_fd().as_raw_fd();
     let nothing = AdapterEntry { number: 0, flags: 0 };
     let mut list = AdapterList { count: MAX_ADAPTERS as u16, adapters: [nothing; MAX_ADAPTERS] };
     // SAFETY: `HCIGETDEVLIST` writes at most as many entries as the structure declares, and the structure
     // lives through the call.
-    if unsafe { libc::ioctl(descriptor, LIST, &raw mut list) } != 0 {
+    if unsafe { libc::ioctl(descriptor, HCIGETDEVLIST, &raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     for AdapterEntry { number, .. } in list.adapters.into_iter().take(list.count.into()) {
         let mut info = AdapterInfo { number, name: [0; 8], address: [0; 6], flags: 0, others: [0; 32] };
         // SAFETY: `HCIGETDEVINFO` reads the number and writes an `hci_dev_info` (92 bytes), for which there is room.
-        if unsafe { libc::ioctl(descriptor, INFO, &raw mut info) } == 0 {
-            found.push((number, info.address, info.flags & 1 != 0));
+        if unsafe { libc::ioctl(descriptor, HCIGETDEVINFO, &raw mut info) } == 0 {
+            found.push((number, info.address, info.flags & HCI_UP != 0));
         }
     }
     Ok(found)
@@ -200,14 +216,12 @@ pub struct BluetoothConnection {
 /// The connection of an adapter, to which the HCI socket is bound, with a device (address in the kernel's
 /// order).
 pub fn bluetooth_connection(fd: impl AsFd, address: [u8; 6]) -> Option<BluetoothConnection> {
-    const CONNECTION: libc::Ioctl = 0x8004_48d5_u32 as libc::Ioctl;
-    // Of type ACL.
     let nothing =
         BluetoothConnection { handle: 0, address: [0; 6], kind: 0, is_outgoing: 0, state: 0, mode: 0 };
-    let mut request = ConnectionRequest { address, kind: 1, others: 0, connection: nothing };
+    let mut request = ConnectionRequest { address, kind: ACL_LINK, others: 0, connection: nothing };
     // SAFETY: `HCIGETCONNINFO` reads the first eight bytes and writes one `hci_conn_info` behind them; the structure has
     // room for both and lives through the call.
-    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), CONNECTION, &raw mut request) };
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), HCIGETCONNINFO, &raw mut request) };
     (result == 0).then_some(request.connection)
 }
 
@@ -226,8 +240,7 @@ unsafe impl PlainData for EventFilter {}
 /// Restricts an HCI socket to one type of event, and to events for one command.
 pub fn set_bluetooth_event_filter(fd: impl AsFd, packet: u8, event: u8, command: u16) -> io::Result<()> {
     let events = [1 << (event & 31), 0];
-    // Level `SOL_HCI`, option `HCI_FILTER`.
-    set_option(fd, 0, 2, EventFilter { packets: 1 << packet, events, command })
+    set_option(fd, SOL_HCI, HCI_FILTER, EventFilter { packets: 1 << packet, events, command })
 }
 
 /// `l2cap_options` of the kernel's l2cap.h.
