@@ -9,21 +9,17 @@ use std::time::Duration;
 use super::{ACCEPT_CASE, PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
 use crate::endpoint::Endpoint;
 use crate::link::{Caps, Dialer, Fault, Framing, Link};
-use crate::plan::Direction;
 
 /// The name that selects detection in a plan.
 pub const NAME: &str = "auto";
 
-/// The protocol of a case until it is detected: it accepts every workload and direction.
+/// The protocol of a case until it is detected. It lists no workloads, so a case may have any workload and direction; the
+/// detected protocol decides.
 pub static UNDETECTED: Protocol = Protocol {
     name: NAME,
     summary: "detects what the server speaks",
     default_ports: &[],
-    workloads: &[
-        ("latency", &Direction::ALL),
-        ("throughput", &[Direction::Send, Direction::Receive, Direction::Both, Direction::Loop]),
-        ("download", &[Direction::Receive]),
-    ],
+    workloads: &[],
     options: &[],
     sizes: &[],
     is_measured_whole: false,

@@ -195,6 +195,10 @@ fn check_cpu(cpu: Option<u32>) -> Result<(), String> {
 
 /// The direction of a case, if the protocol supports it for that workload.
 fn resolve_direction(case: &Case, protocol: &Protocol, workload: &Workload) -> Result<Direction, String> {
+    // Not detected yet: the case is resolved again then.
+    if protocol.workloads.is_empty() {
+        return Ok(case.direction.unwrap_or(workload.default_direction));
+    }
     let (endpoint, name) = (&case.endpoints[0], protocol.name);
     let Some((_, directions)) = protocol.workloads.iter().find(|(name, _)| *name == workload.name) else {
         let can = join_names(protocol.workloads.iter().map(|(name, _)| *name));
