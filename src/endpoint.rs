@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The error in a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EndpointError {
     /// The text has no `://`.
     #[error("'{0}' is not an endpoint: write scheme://where, like tcp://host:7100, or a host")]

@@ -35,6 +35,7 @@ pub const OLD_NAMES: &[(&str, &str)] = &[("rate_back", "rate_reverse")];
 
 /// The unit of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MetricUnit {
     /// Times.
     Nanoseconds,

@@ -18,6 +18,7 @@ mod file;
 
 /// Why a plan is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PlanError {
     /// The TOML parser's message, with line and caret.
     #[error("{0}")]

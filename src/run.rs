@@ -369,6 +369,7 @@ pub struct Environment {
 
 /// Why a document could not be read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RunError {
     /// Not JSON, or not a run document.
     #[error("not a run document: {0}")]

@@ -36,6 +36,7 @@ pub use overhead::measure_overhead_ns;
 /// Events while a plan runs.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RunEvent<'a> {
     /// The run begins.
     Begins {

@@ -80,6 +80,7 @@ const CREATE_TABLES_SQL: &str = "
 
 /// Errors of a store.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// There is no file at the path.
     #[error("{}: there is no store: no run was saved yet", .0.display())]

@@ -72,6 +72,7 @@ impl Default for CompareOptions {
 
 /// Why two sets cannot be compared.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CompareError {
     /// The difference between the two most similar cases.
     #[error("the two have no case in common: the most alike differ in {0}")]

@@ -508,6 +508,7 @@ impl Observer for CaseObserver<'_> {
                 RunEvent::CaseEnds { case, repetition, figures }
             }
             RunEvent::Failed { repetition, reason, .. } => RunEvent::Failed { case, repetition, reason },
+            _ => return,
         });
     }
 }

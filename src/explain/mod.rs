@@ -44,6 +44,7 @@ pub static MODELS: &[Model] = &[window::MODEL, size::MODEL, counters::MODEL];
 
 /// Why no model applies.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ExplainError {
     /// The data that the model lacks.
     #[error("{0}")]

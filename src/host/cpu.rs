@@ -13,6 +13,7 @@ use super::read;
 
 /// Why a thread could not be bound to a CPU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PinError {
     /// This process may not use the CPU.
     #[error("pinning to CPU {cpu}: this process may not use it. It may use {allowed}")]

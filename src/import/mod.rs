@@ -68,6 +68,7 @@ pub struct ImportOptions {
 
 /// Why a file could not be imported.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ImportError {
     /// The file cannot be read.
     #[error("cannot be read")]

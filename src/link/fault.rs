@@ -9,6 +9,7 @@ use crate::run::{Failure, FailureKind};
 
 /// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Fault {
     /// Nothing arrived, or nothing could be sent, within the timeout.
     #[error("no reply in time")]

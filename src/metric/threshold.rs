@@ -56,6 +56,7 @@ impl Relation {
 
 /// Why a threshold could not be parsed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ThresholdError {
     #[error(
         "'{0}' is not a threshold: write a metric, a sign and a limit, like 'p99 < 2ms', 'loss = 0', 'rate > 99 %'"

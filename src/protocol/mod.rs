@@ -115,6 +115,7 @@ pub fn find_protocol(name: &str) -> Option<&'static Protocol> {
 
 /// Why a protocol could not be used for a case.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProtocolError {
     /// A link could not be opened, or it failed.
     #[error("{0}")]

@@ -2,6 +2,7 @@
 
 /// Why the texts of a study are invalid, or lack what was requested.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StudyError {
     /// There is no study of that name.
     #[error("there is no study '{name}' (known: {known})")]
