@@ -29,6 +29,7 @@ mod split;
 use accumulator::CaseAccumulator;
 use case_run::{CasePosition, CaseRun, DetectedProtocols};
 pub use check::{CheckedPlan, InvalidCase, check, estimate_duration};
+#[cfg(feature = "report")]
 pub(crate) use measurement::FirstFailure;
 pub use measurement::{Download, Latency, MeasureError, Measurement, Throughput};
 pub use overhead::measure_overhead_ns;
