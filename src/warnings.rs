@@ -2,6 +2,7 @@
 //!
 //! Pure: warnings follow from the figures and the facts of the machine. Reports print them.
 
+mod cpu;
 mod host_busy;
 mod radio;
 mod repetitions;
@@ -9,7 +10,7 @@ mod replies;
 
 use serde_json::{Map, Value};
 
-use crate::plan::{Direction, WaitMode};
+use crate::plan::WaitMode;
 use crate::run::{CaseResult, DefectKind, RequestCounts, Warning, WarningCode};
 use crate::stats;
 use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
@@ -18,9 +19,6 @@ pub use radio::WEAK_WIFI_SIGNAL_DBM;
 
 /// A latency below this multiple of the measurement overhead is partly overhead.
 const MIN_OVERHEAD_RATIO: f64 = 20.0;
-
-/// A thread that used this share of the time was the limit, not the link.
-const SATURATED_CPU_SHARE: f64 = 0.95;
 
 /// A change or excess below this is not worth a warning.
 const MIN_NOTABLE_CHANGE: f64 = 0.05;
@@ -38,8 +36,8 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> 
         near_overhead(case, floor_ns),
         slow_start(head),
         drift(head),
-        cpu_saturated(case),
-        sender_not_busy(case),
+        cpu::cpu_saturated(case),
+        cpu::sender_not_busy(case),
         busy_poll_on_one_cpu(case),
         corrupt(case),
         replies::duplicate_replies(case),
@@ -149,47 +147,6 @@ fn slow_start(head: &[u64]) -> Option<Warning> {
             WarningCode::SlowStart,
             format!("the first {cut} round trips were {:.0} % slower than the rest", 100.0 * change),
             format!("leave them out with --warm-up {}", 2 * cut),
-        )
-    })
-}
-
-fn cpu_saturated(case: &CaseResult) -> Option<Warning> {
-    let (client, server) = case.cpu_shares().filter(|_| case.workload == "throughput")?;
-    let ends = [("client", Some(client)), ("server", server)];
-    let (end, share) =
-        ends.into_iter().filter_map(|(end, share)| Some((end, share?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (share >= SATURATED_CPU_SHARE).then(|| {
-        Warning::new(
-            WarningCode::CpuSaturated,
-            format!("the {end} kept its CPU busy ({:.0} % of the time)", 100.0 * share.min(1.0)),
-            "this is a limit of the machine, not of the link; try --parallel, or larger messages",
-        )
-    })
-}
-
-/// Send cost matters only where nothing else limits the sender.
-fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
-    let (client, server) = case.cpu_shares()?;
-    let share = match case.direction {
-        Direction::Send => client,
-        Direction::Receive => server?,
-        Direction::Loop | Direction::Both => return None,
-    };
-    let unpaced = case.pacing()?.get("kind")? == "closed";
-    // The delay of a line with a rate is already known.
-    let may_be_busy = unpaced && case.line.is_none();
-    if case.workload != "throughput" || !sends_messages(case) || !may_be_busy {
-        return None;
-    }
-    (share < SATURATED_CPU_SHARE).then(|| {
-        Warning::new(
-            WarningCode::SenderNotBusy,
-            format!(
-                "the sender's CPU was busy for {:.0} % of the time: link, receiver or other programs limit the \
-                 rate, not the cost of sending",
-                100.0 * share
-            ),
-            "to measure the cost of sending, give client and server a CPU each (--pin 0,1)",
         )
     })
 }
@@ -526,46 +483,6 @@ pub fn raw_file_warning(finished: std::io::Result<u64>) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn sender_warning(framing: &str, pacing: &str, direction: &str, client_seconds: f64) -> Option<String> {
-        let case = serde_json::json!({
-            "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": direction,
-            "message_bytes": 64, "ports": 1, "parallel": 2, "method": "throughput/1", "complete": true,
-            "elapsed_ns": 1_000_000_000, "cpu": { "client_seconds": client_seconds, "server_seconds": 2.0 },
-            "requested": { "pacing": { "kind": pacing } }, "effective": { "framing": framing }, "placement": {}, "warnings": [],
-        });
-        sender_not_busy(&serde_json::from_value(case).unwrap()).map(|warning| warning.text)
-    }
-
-    #[test]
-    fn idle_sender_is_reported() {
-        let text = sender_warning("message", "closed", "send", 1.2).unwrap();
-        assert!(text.starts_with("the sender's CPU was busy for 60 % of the time"), "{text}");
-        assert_eq!(sender_warning("message", "closed", "send", 1.91), None);
-        // The server only sends.
-        assert_eq!(sender_warning("message", "closed", "receive", 1.2), None);
-        assert_eq!(sender_warning("message", "fixed", "send", 1.2), None);
-        assert_eq!(sender_warning("stream", "closed", "send", 1.2), None);
-        assert_eq!(sender_warning("message", "closed", "both", 1.2), None);
-    }
-
-    #[test]
-    fn setup_of_a_short_transfer_is_not_idle_time() {
-        let share = |warm_up: Value| {
-            let case = serde_json::json!({
-                "endpoint": "udp://a", "peer": "linkgauge", "workload": "throughput", "direction": "send",
-                "message_bytes": 64, "ports": 1, "parallel": 1, "method": "", "complete": true, "elapsed_ns": 240_000_000,
-                "cpu": { "client_seconds": 0.199 }, "throughput_bps": 8e9, "delivered_bytes": 200_000_000,
-                "requested": { "pacing": { "kind": "closed" }, "warm_up": warm_up }, "effective": { "framing": "message" },
-                "placement": {}, "warnings": [],
-            });
-            let case: CaseResult = serde_json::from_value(case).unwrap();
-            (sender_not_busy(&case).is_some(), (100.0 * case.cpu_shares().unwrap().0).round())
-        };
-        assert_eq!(share(serde_json::json!({})), (false, 100.0));
-        // The warm-up used CPU time but is not part of the transfer's duration.
-        assert_eq!(share(serde_json::json!({ "time_ns": 1 })), (true, 83.0));
-    }
 
     #[test]
     fn interrupt_coalescing_matters_to_messages() {
