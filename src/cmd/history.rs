@@ -147,10 +147,7 @@ fn format_list(runs: &[RunEntry]) -> String {
     let hosts: BTreeSet<Option<&str>> = runs.iter().map(|run| run.host.as_deref()).collect();
     let head = ["id", "began (UTC)", if hosts.len() > 1 { "host" } else { "" }, "figure", "tags", "endpoint"];
     let cells = |run: &RunEntry| {
-        let figure = run.headline.as_ref().and_then(|(name, value)| {
-            let metric: Metric = name.parse().ok()?;
-            Some(format!("{name} {}", metric.unit().format((*value)?)))
-        });
+        let figure = headline_text(run);
         let host = run.host.as_deref().filter(|_| hosts.len() > 1).unwrap_or_default();
         [
             shorten(&printable(short_id(&run.id)), 8),
@@ -169,7 +166,27 @@ fn format_list(runs: &[RunEntry]) -> String {
         let endpoint = printable(run.endpoint.as_deref().unwrap_or("–"));
         row[5] = shorten(&endpoint, room.saturating_sub(more.len())) + &more;
     }
-    align_columns(&rows)
+    list_answer(runs) + &align_columns(&rows)
+}
+
+/// How many runs, of which time, and the last result.
+fn list_answer(runs: &[RunEntry]) -> String {
+    let days = runs.iter().map(|run| run.started).min().zip(runs.iter().map(|run| run.started).max());
+    let Some((last, (from, to))) = runs.iter().max_by_key(|run| run.started).zip(days) else {
+        return String::new();
+    };
+    let [from, to] = [from, to].map(|instant| instant.strftime("%Y-%m-%d").to_string());
+    let when = if from == to { format!("of {from}") } else { format!("from {from} to {to}") };
+    let figure = headline_text(last).unwrap_or_else(|| "incomplete".to_owned());
+    let runs = units::format_plural(runs.len() as u64, "saved run");
+    format!("{runs} {when}; the last: {figure}.\n")
+}
+
+/// The figure of the first case with its name.
+fn headline_text(run: &RunEntry) -> Option<String> {
+    let (name, value) = run.headline.as_ref()?;
+    let metric: Metric = name.parse().ok()?;
+    Some(format!("{name} {}", metric.unit().format((*value)?)))
 }
 
 fn column_widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {

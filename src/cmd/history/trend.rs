@@ -1,13 +1,15 @@
 //! How a metric went over time: one small chart a case.
 
 use linkgauge::metric::Metric;
-use linkgauge::report::{case_details, printable, shorten, sparkline_glyphs};
-use linkgauge::stats;
+use linkgauge::report::{case_details, printable, shorten, sparkline_glyphs, wrap};
+use linkgauge::stats::{self, Interval, MIN_EARLIER_RESULTS};
 use linkgauge::store::{Trend, TrendPoint};
 use linkgauge::units::format_plural;
 use serde_json::{Value, json};
 
 use super::super::store::short_id;
+
+const LINE_COLUMNS: usize = 80;
 
 /// Columns of a chart; more runs than that share them.
 const CHART_COLUMNS: usize = 60;
@@ -25,12 +27,19 @@ fn format_trend(trend: &Trend, metric: &Metric) -> String {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let day = |point: &TrendPoint| point.started.strftime("%Y-%m-%d").to_string();
     let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
-    format!(
-        "{} of {} {}{}{on}\n  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {}, {} to {}\n{}",
+    let changes = level_changes(&trend.points);
+    let answer = format!(
+        "{} of {} {}{}{on}: {} in the last run; {}",
         metric.name(),
         shorten(&printable(&trend.endpoint), 34),
         printable(&trend.direction),
         case_details(trend.message_bytes, trend.ports, trend.parallel, &trend.settings),
+        print(last.value),
+        change_sentence(trend, &changes, metric),
+    );
+    format!(
+        "{}  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {}, {} to {}\n{}{}",
+        wrap(&answer, LINE_COLUMNS, "", "  "),
         draw_chart(&values),
         print(least),
         print(most),
@@ -41,8 +50,37 @@ fn format_trend(trend: &Trend, metric: &Metric) -> String {
         format_plural(values.len() as u64, "run"),
         day(first),
         day(last),
-        format_changes(trend, metric),
+        format_changes(trend, &changes, metric),
+        format_usual(&trend.points, metric),
     )
+}
+
+/// Whether the level changed, and when it did last.
+fn change_sentence(trend: &Trend, changes: &[LevelChange], metric: &Metric) -> String {
+    let print = |value: f64| metric.unit().format(value);
+    match changes.last() {
+        Some(change) => format!(
+            "changed on {} from {} to {}.",
+            trend.points[change.index].started.strftime("%Y-%m-%d"),
+            print(change.before),
+            print(change.after)
+        ),
+        None if trend.points.len() < MIN_EARLIER_RESULTS => {
+            format!("changes are looked for from {MIN_EARLIER_RESULTS} runs on.")
+        }
+        None => format!("no change in {} runs.", trend.points.len()),
+    }
+}
+
+/// Where the next run is expected, by the runs since the last change. Empty with too few.
+fn format_usual(points: &[TrendPoint], metric: &Metric) -> String {
+    let values: Vec<f64> = points.iter().map(|point| point.value).collect();
+    let print = |value: f64| metric.unit().format(value);
+    stats::usual(&values).map_or(String::new(), |usual| {
+        let Interval { low, high } = usual.interval;
+        let runs = format_plural((values.len() - usual.since) as u64, "run");
+        format!("  usual {} … {} (by the last {runs})\n", print(low), print(high))
+    })
 }
 
 /// A change of level: the index of its first point, and the medians before and after.
@@ -67,14 +105,14 @@ fn level_changes(points: &[TrendPoint]) -> Vec<LevelChange> {
 }
 
 /// A line for each change of level.
-fn format_changes(trend: &Trend, metric: &Metric) -> String {
+fn format_changes(trend: &Trend, changes: &[LevelChange], metric: &Metric) -> String {
     let print = |value: f64| metric.unit().format(value);
     let line = |change: &LevelChange| {
         let first = &trend.points[change.index];
         let (day, id) = (first.started.strftime("%Y-%m-%d"), printable(short_id(&first.id)));
         format!("  changed {day} ({id}) from {} to {}\n", print(change.before), print(change.after))
     };
-    level_changes(&trend.points).iter().map(line).collect()
+    changes.iter().map(line).collect()
 }
 
 /// In percent; none where there is nothing to compare with.
