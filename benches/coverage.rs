@@ -28,6 +28,7 @@ const NOISES: [(&str, Noise); 11] = [
 fn main() {
     let trials = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(10_000);
     repetition_intervals(trials);
+    rounds_until_narrow(trials / 10);
     within_run_intervals(trials);
     histories(trials);
     groups(trials);
@@ -86,6 +87,68 @@ fn repetition_intervals(trials: usize) {
                 columns[2].push((rate, stats::run_interval(rate, &rates)));
             }
             println!("| {name} | {repetitions} | {} |", columns.map(|runs| summary(&runs)).join(" | "));
+        }
+    }
+}
+
+/// A rule that ends a measurement in rounds, each twice as long as the one before.
+#[derive(Clone, Copy, PartialEq)]
+enum EndingRule {
+    /// The first narrow round is the result.
+    FirstNarrow,
+    /// The round after it is the result, as in `schedule::run_until`.
+    NextAfterNarrow,
+}
+
+/// The limit of the rounds: 2⁵ times the first one.
+const MAX_ROUNDS: u32 = 6;
+
+/// The figure of the last round, its interval, and the number of rounds.
+fn until_narrow(
+    noise: Noise,
+    half_width: f64,
+    rule: EndingRule,
+    random: &mut SplitMix64,
+) -> (f64, Option<Interval>, u32) {
+    let mut is_narrow = false;
+    for round in 0..MAX_ROUNDS {
+        let run = simulate::run(noise, 10, (SAMPLES / 10) << round, random);
+        let of_each: Vec<f64> = run.iter().map(|samples| percentile(samples, 0.5)).collect();
+        let value = percentile(&run.concat(), 0.5);
+        let interval = stats::run_interval(value, &of_each);
+        let was_narrow = is_narrow;
+        is_narrow =
+            interval.is_some_and(|found| (found.high - value).max(value - found.low) <= half_width * value);
+        let ends = if rule == EndingRule::FirstNarrow { is_narrow } else { was_narrow };
+        if ends || round + 1 == MAX_ROUNDS {
+            return (value, interval, round + 1);
+        }
+    }
+    unreachable!("the last round returns")
+}
+
+fn rounds_until_narrow(trials: usize) {
+    println!("\nRounds until an interval of p50 is narrow, {trials} measurements each\n");
+    println!("| noise | wanted | result | coverage | none | width | rounds |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for (name, noise) in NOISES {
+        for half_width in [0.05, 0.1] {
+            for (rule, label) in [
+                (EndingRule::FirstNarrow, "first narrow round"),
+                (EndingRule::NextAfterNarrow, "the round after it"),
+            ] {
+                let random = &mut SplitMix64::new(5);
+                let all: Vec<_> =
+                    (0..trials).map(|_| until_narrow(noise, half_width, rule, random)).collect();
+                let runs: Vec<_> = all.iter().map(|(value, interval, _)| (*value, *interval)).collect();
+                let rounds: Vec<f64> = all.iter().map(|(_, _, rounds)| f64::from(*rounds)).collect();
+                let rounds = rounds.iter().sum::<f64>() / rounds.len() as f64;
+                println!(
+                    "| {name} | ± {:.0} % | {label} | {} | {rounds:.1} |",
+                    100.0 * half_width,
+                    summary(&runs)
+                );
+            }
         }
     }
 }

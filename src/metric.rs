@@ -199,6 +199,19 @@ impl Metric {
         &self.name
     }
 
+    /// The name of its interval in a document, if it may have one.
+    pub fn interval_name(&self) -> Option<String> {
+        match &self.kind {
+            MetricKind::Statistic(TimeDistribution::Latency, name) if is_percentile(name) => {
+                Some(format!("latency_ns.{name}"))
+            }
+            MetricKind::Number(index) => Some(NUMBERS[*index].field)
+                .filter(|field| field.starts_with("throughput_"))
+                .map(str::to_owned),
+            _ => None,
+        }
+    }
+
     /// The unit of its values.
     pub fn unit(&self) -> MetricUnit {
         match self.kind {

@@ -190,9 +190,16 @@ pub struct StopCondition {
     /// Payload bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_bytes: Option<u64>,
+    /// The count ends the phase only after this time, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub min_time_ns: Option<u64>,
 }
 
 impl StopCondition {
+    /// No condition.
+    pub const UNLIMITED: StopCondition =
+        StopCondition { count: None, time_ns: None, volume_bytes: None, min_time_ns: None };
+
     /// A condition that ends a phase after these messages.
     pub fn after_count(count: u64) -> StopCondition {
         StopCondition { count: Some(count), ..StopCondition::default() }
@@ -214,9 +221,10 @@ impl StopCondition {
     /// True if the phase is over after these messages, time and bytes.
     #[inline]
     pub fn is_reached(&self, count: u64, elapsed: Duration, bytes: u64) -> bool {
-        self.count.is_some_and(|limit| count >= limit)
+        let is_past = |time_ns: u64| elapsed.as_nanos() >= u128::from(time_ns);
+        self.count.is_some_and(|limit| count >= limit && self.min_time_ns.is_none_or(is_past))
             || self.volume_bytes.is_some_and(|limit| bytes >= limit)
-            || self.time_ns.is_some_and(|limit| elapsed.as_nanos() >= u128::from(limit))
+            || self.time_ns.is_some_and(is_past)
     }
 }
 
@@ -457,7 +465,7 @@ impl CaseSpec {
             warm_up: (self.warm_up_count.is_some() || self.warm_up_time.is_some()).then(|| StopCondition {
                 count: self.warm_up_count.map(|count| count.0),
                 time_ns: nanoseconds(self.warm_up_time),
-                volume_bytes: None,
+                ..StopCondition::default()
             }),
             timeout: self.checked_timeout()?,
             wait: if self.busy_poll.unwrap_or(false) { WaitMode::BusyPoll } else { WaitMode::Block },
@@ -509,6 +517,7 @@ impl CaseSpec {
             count: self.count.map(|count| count.0),
             time_ns: nanoseconds(self.time),
             volume_bytes: self.volume.map(|volume| volume.0),
+            min_time_ns: None,
         };
         if stop.count == Some(0) || stop.volume_bytes == Some(0) {
             return Err("a count or volume of 0 measures nothing: use 1 or more".to_owned());

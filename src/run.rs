@@ -44,6 +44,12 @@ pub const ONE_REPETITION_FACT: &str = "one_repetition_because";
 /// Effective setting: segments that the local system sent again, in all repetitions.
 pub const RETRANSMITS_FACT: &str = "retransmitted_segments";
 
+/// Effective setting: the number of earlier runs of the case whose differences are in its intervals.
+pub const EARLIER_RUNS_FACT: &str = "interval_earlier_runs";
+
+/// Requested setting: the wanted half width of the interval of the headline figure, in percent of it.
+pub const UNTIL_FACT: &str = "until_interval_percent";
+
 /// The schema of the documents that this version writes.
 pub const SCHEMA: &str = "linkgauge.run.v1";
 
@@ -181,9 +187,22 @@ pub struct PartResult {
     pub endpoint: String,
     /// Duration.
     pub elapsed_ns: u64,
+    /// The CPU on which the client's thread ran at the end of a repetition with one flow.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub client_cpu: Option<u32>,
+    /// The same of the server, if it reports that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub server_cpu: Option<u32>,
     /// Counts and times.
     #[serde(flatten)]
     pub figures: Figures,
+}
+
+impl PartResult {
+    /// A part without known CPUs.
+    pub fn new(endpoint: impl Into<String>, elapsed_ns: u64, figures: Figures) -> PartResult {
+        PartResult { endpoint: endpoint.into(), elapsed_ns, client_cpu: None, server_cpu: None, figures }
+    }
 }
 
 impl CaseResult {
@@ -236,6 +255,20 @@ impl CaseResult {
         let settings =
             [per_second.map(|rate| format!("{rate}/s")), is_busy_polling.then(|| "busy-poll".to_owned())];
         settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl CaseResult {
+    /// The settings that separate the histories of a case: those of [`CaseResult::settings_label`], and the CPUs.
+    pub fn history_label(&self) -> String {
+        let number = |cpu: Option<u32>| cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
+        let pinned = match self.placement.pinned_cpus() {
+            [None, None] => None,
+            [client, None] => Some(format!("pin {}", number(client))),
+            [client, server] => Some(format!("pin {},{}", number(client), number(server))),
+        };
+        let settings = Some(self.settings_label()).filter(|label| !label.is_empty());
+        settings.into_iter().chain(pinned).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::link::Dialer;
+use crate::link::{Dialer, KeptLinks};
 use crate::protocol::ConnectionCache;
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::RawFile;
@@ -25,6 +25,7 @@ mod measurement;
 mod no_data;
 mod overhead;
 mod split;
+mod until;
 
 use accumulator::CaseAccumulator;
 use case_run::{CasePosition, CaseRun, DetectedProtocols};
@@ -33,6 +34,7 @@ pub use check::{CheckedPlan, InvalidCase, check, estimate_duration};
 pub(crate) use measurement::FirstFailure;
 pub use measurement::{Download, Latency, MeasureError, Measurement, Throughput};
 pub use overhead::measure_overhead_ns;
+pub use until::{Precision, run_until};
 
 /// Events while a plan runs.
 #[derive(Debug, Serialize)]
@@ -178,13 +180,14 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
     });
     let mut accumulators: Vec<CaseAccumulator> = plan.cases.iter().map(CaseAccumulator::new).collect();
     let mut detected = DetectedProtocols::new();
+    context.dialer.kept_links = Some(KeptLinks::default());
     'plan: for repetition in 0..plan.repeat {
         for (index, (checked, accumulator)) in plan.cases.iter().zip(&mut accumulators).enumerate() {
             if context.is_interrupted() {
                 break 'plan;
             }
             let position =
-                CasePosition { case: index, repetition, parts: plan.is_split.then_some(plan.repeat) };
+                CasePosition { case: index, repetition, repeat: plan.repeat, is_part: plan.is_split };
             let ran = CaseRun::prepare(context, checked, position, &mut detected)
                 .and_then(|case_run| case_run.run(accumulator));
             if let Err(failure) = ran {
@@ -197,6 +200,7 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
             }
         }
     }
+    context.dialer.kept_links = None;
     let interrupted = context.is_interrupted();
     let mut far_environment = Map::new();
     for accumulator in &accumulators {

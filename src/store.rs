@@ -472,7 +472,7 @@ fn insert_run(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite
             case.ports,
             case.parallel,
             case.method,
-            case.settings_label(),
+            case.history_label(),
             Metric::headline(case).name(),
             metrics_json(case),
         ])?;

@@ -3,6 +3,7 @@
 //! Thresholds are in `metric`. The figures of repetitions are compared, because samples within a run depend on each
 //! other and would make every difference significant.
 
+mod sensitivity;
 mod usual;
 
 use std::collections::BTreeSet;
@@ -15,7 +16,9 @@ use crate::run::{CaseResult, Run, Warning, WarningCode};
 use crate::stats::{self, Interval};
 use crate::units::format_bytes;
 
-pub use usual::unusual;
+pub use sensitivity::{Sensitivity, case_sensitivity};
+use sensitivity::{sensitivity, sensitivity_of_pairs};
+pub use usual::{correct_intervals, unusual};
 
 /// Verdicts need this many repetitions per side: with 3 and 3 even the clearest difference has p = 0.1.
 pub const MIN_REPETITIONS: usize = 4;
@@ -149,6 +152,9 @@ pub struct MetricComparison {
     pub p: Option<f64>,
     /// The test. Interleaved repetitions are paired only if both sides have the same number.
     pub test: ShiftTest,
+    /// The smallest change that such repetitions show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sensitivity: Option<Sensitivity>,
 }
 
 /// The repetitions of one side.
@@ -443,6 +449,10 @@ fn compare_metric(a: &SideCase, b: &SideCase, metric: &Metric, options: &Compare
             }
             _ => Verdict::NoDifferenceShown,
         };
+    let sensitivity = match test {
+        ShiftTest::SignedRank => sensitivity_of_pairs(&of_a, &of_b),
+        ShiftTest::MannWhitney => sensitivity(&[&of_a, &of_b]),
+    };
     let relative = |(shift, _): (f64, _)| Some(shift / median).filter(|share: &f64| share.is_finite());
     MetricComparison {
         case: a.name.clone(),
@@ -457,6 +467,7 @@ fn compare_metric(a: &SideCase, b: &SideCase, metric: &Metric, options: &Compare
         relative_shift: shift.and_then(relative),
         p,
         test,
+        sensitivity,
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Command};
 use linkgauge::plan::CaseSpec;
 use linkgauge::units::{MessageRate, RateTarget, Span};
 
 use super::Status;
 use super::help::{OUTPUT, TRAFFIC, change_arguments};
-use super::measure::{CaseFlags, Expectation, run_spec, with_protocols};
+use super::measure::{Aims, CaseFlags, Expectation, UNTIL_CONFLICT, run_spec, with_protocols};
 
 /// Measure round-trip times
 ///
@@ -54,7 +54,7 @@ pub fn with_own_help(command: Command) -> Command {
             ("protocol", &|protocol| with_protocols(protocol, "latency")),
             ("size", &|size| size.help("Payload of a request [list: one case each; default: 1]")),
             ("time", &|time| time.help("Stop after this time [default: 10s]")),
-            ("count", &|count| count.help("Stop after this number of requests [default: 10000]")),
+            ("count", &|count| count.help("Stop after this number of requests [default: 10000, and 2s]")),
             ("warm_up", &|warm_up| {
                 let help = "Leave out the first requests, by number or time [default: 100, at most 500ms]";
                 warm_up.help("Leave out the first requests [default: 100]").long_help(help)
@@ -86,7 +86,8 @@ struct AskFlags {
     /// The request, with \r \n \t \0 \\ \xHH as escapes, or in hexadecimal: 'hex:01 03 0A'
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, hide_short_help = true)]
     send: Option<String>,
-    /// The reply ends with these bytes, written as those of --send
+    /// The reply ends with these bytes, written as those of --send. With other protocols an interval like ±2%: measure until
+    /// the median is known to that, at most for --time (default 1min)
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, hide_short_help = true)]
     until: Option<String>,
     /// The reply always has N bytes
@@ -128,6 +129,11 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut ask = flags.ask;
     let is_ask = flags.case.protocol == "ask";
     let expect = ask.expect.take_if(|text| text == "usual" && !is_ask).map(|_| Expectation::Usual);
+    let until =
+        ask.until.take_if(|_| !is_ask).map(|text| text.parse().map_err(anyhow::Error::msg)).transpose()?;
+    if until.is_some() && flags.case.has_fixed_length() {
+        bail!(UNTIL_CONFLICT);
+    }
     let mut protocol_options = protocol_options(ask, flags.pakbus);
     if flags.stamp.authenticated {
         protocol_options.insert("authenticated".to_owned(), "true".to_owned());
@@ -147,5 +153,5 @@ pub fn run(flags: Flags) -> Result<Status> {
         ..case
     };
     let _changes = flags.case.change_devices()?;
-    run_spec(spec, &flags.case.plan, expect)
+    run_spec(spec, &flags.case.plan, Aims { expect, until })
 }

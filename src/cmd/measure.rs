@@ -11,12 +11,12 @@ use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::link::Dialer;
-use linkgauge::metric::Threshold;
+use linkgauge::metric::{Metric, Threshold};
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::protocol::{PROTOCOLS, Protocol};
 use linkgauge::run::{CaseResult, Run, WarningCode};
 use linkgauge::sample::RawFile;
-use linkgauge::schedule::{self, CheckedPlan, RunContext};
+use linkgauge::schedule::{self, CheckedPlan, Precision, RunContext};
 use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{self, Bytes, Count, MessageRate, Span};
 use linkgauge::verdict;
@@ -218,6 +218,16 @@ fn parse_server_option(text: &str) -> Result<(String, String), String> {
     }
 }
 
+impl CaseFlags {
+    /// True if something other than time ends the measurement, or if its repetitions are given.
+    pub fn has_fixed_length(&self) -> bool {
+        self.count.is_some() || self.plan.repeat.is_some() || self.plan.raw.is_some()
+    }
+}
+
+/// The message for flags that exclude `--until`.
+pub const UNTIL_CONFLICT: &str = "--until chooses the length of the measurement: it cannot be combined with --count, --repeat or --raw. Try --time for its limit";
+
 fn parse_cpu(text: &str) -> Result<u32, String> {
     text.parse()
         .map_err(|_| format!("'{text}' is not the number of a CPU: use numbers from 0, like 0 or 0,1"))
@@ -242,16 +252,45 @@ pub fn one_or_many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
     (!values.is_empty()).then(|| OneOrMany::Many(values.to_vec()))
 }
 
+/// What a result is to be.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Aims {
+    pub expect: Option<Expectation>,
+    /// The interval of its headline figure.
+    pub until: Option<HalfWidth>,
+}
+
+/// Half of an interval, as a share of the figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HalfWidth(pub f64);
+
+impl std::str::FromStr for HalfWidth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HalfWidth, String> {
+        let number = text.strip_prefix('±').or_else(|| text.strip_prefix("+-")).unwrap_or(text).trim_start();
+        let share = units::parse_share(number).ok().filter(|share| *share > 0.0);
+        share
+            .map(HalfWidth)
+            .ok_or_else(|| format!("'{text}' is not an interval. Use half of it in percent, like ±2%"))
+    }
+}
+
+/// Of --until without --time.
+const DEFAULT_UNTIL_TIME: Duration = Duration::from_secs(60);
+
 /// Runs one case specification under the flags of its plan.
-pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, expect: Option<Expectation>) -> Result<Status> {
+pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, aims: Aims) -> Result<Status> {
+    let max_time = spec.time.map_or(DEFAULT_UNTIL_TIME, |time| time.0);
     let cases = spec.expand().map_err(anyhow::Error::msg)?;
     let plan = Plan::new(flags.title.clone(), flags.repeat(), flags.keep_going, cases)?;
     let plan = schedule::check(plan)?;
-    let plan = if flags.repeat.is_none() { plan.split_into_repetitions() } else { plan };
-    let (run, status) = run_checked_plan(&plan, flags, Dialer::new(Clock::System))?;
+    let until = aims.until.map(|HalfWidth(half_width)| Precision { half_width, max_time });
+    let plan = if flags.repeat.is_none() && until.is_none() { plan.split_into_repetitions() } else { plan };
+    let (run, status) = run_checked_plan(&plan, flags, until)?;
     let is_unusual =
         |case: &CaseResult| case.warnings.iter().any(|warning| warning.code == WarningCode::Unusual);
-    Ok(match (expect, status) {
+    Ok(match (aims.expect, status) {
         (Some(Expectation::Usual), Status::Complete) if run.cases.iter().any(is_unusual) => Status::Failed,
         _ => status,
     })
@@ -262,29 +301,35 @@ pub fn run_plan_file(mut plan: Plan, flags: &PlanFlags) -> Result<Status> {
     plan.repeat = flags.repeat.unwrap_or(plan.repeat);
     plan.keep_going |= flags.keep_going;
     plan.title = flags.title.clone().or(plan.title);
-    run_plan(plan, flags, Dialer::new(Clock::System))
+    Ok(run_checked_plan(&schedule::check(plan)?, flags, None)?.1)
 }
 
-/// Checks and runs a plan, and writes the requested results.
-pub fn run_plan(plan: Plan, flags: &PlanFlags, dialer: Dialer) -> Result<Status> {
-    Ok(run_checked_plan(&schedule::check(plan)?, flags, dialer)?.1)
-}
-
-fn run_checked_plan(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<(Run, Status)> {
+fn run_checked_plan(
+    plan: &CheckedPlan,
+    flags: &PlanFlags,
+    until: Option<Precision>,
+) -> Result<(Run, Status)> {
     let events_on_stdout = flags.events_on_stdout();
     flags.check_output(0)?;
     flags.save.check()?;
-    let Measurement { mut run, events } = measure(plan, flags, dialer)?;
-    let earlier = flags.save.earlier_values(&run);
-    add_unusual_warnings(&mut run, &earlier);
+    let dialer = Dialer::new(Clock::System);
+    let Measurement { mut run, events } = measure_with(flags, dialer, None, |context| match until {
+        Some(wanted) => schedule::run_until(plan, &wanted, context),
+        None => schedule::run(plan, context),
+    })?;
+    compare_with_earlier(&mut run, &flags.save);
     finish_all([events, report_and_save(&run, flags, !events_on_stdout)])?;
     let status = run_status(&run);
     Ok((run, status))
 }
 
-fn add_unusual_warnings(run: &mut Run, earlier: &[Vec<f64>]) {
-    for (case, earlier) in run.cases.iter_mut().zip(earlier) {
-        case.warnings.extend(verdict::unusual(case, earlier));
+/// Saved runs of the same cases say what is unusual, and how much runs differ.
+fn compare_with_earlier(run: &mut Run, save: &SaveFlags) {
+    let earlier = save.earlier_results(run);
+    for case in &mut run.cases {
+        let values = earlier.values(case, &Metric::headline(case));
+        case.warnings.extend(verdict::unusual(case, &values));
+        verdict::correct_intervals(case, |case, metric| earlier.values(case, metric));
     }
 }
 
@@ -324,8 +369,18 @@ pub fn measure(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<
 pub fn measure_with_content(
     plan: &CheckedPlan,
     flags: &PlanFlags,
+    dialer: Dialer,
+    content: Option<ContentSender>,
+) -> Result<Measurement> {
+    measure_with(flags, dialer, content, |context| schedule::run(plan, context))
+}
+
+/// Prepares a run by the flags, and lets `run` do it.
+fn measure_with(
+    flags: &PlanFlags,
     mut dialer: Dialer,
     content: Option<ContentSender>,
+    run: impl FnOnce(&mut RunContext) -> Run,
 ) -> Result<Measurement> {
     let create =
         |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
@@ -343,7 +398,7 @@ pub fn measure_with_content(
         connection_cache: Default::default(),
         overhead_ns: Some(schedule::measure_overhead_ns()),
     };
-    let run = schedule::run(plan, &mut bench);
+    let run = run(&mut bench);
     Ok(Measurement { run, events: observer.finish() })
 }
 

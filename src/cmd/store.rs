@@ -120,6 +120,28 @@ fn check_home(path: &Path) -> Result<()> {
     }
 }
 
+/// Results of saved runs on this host.
+pub struct EarlierResults {
+    store: Option<Store>,
+    host: Option<String>,
+}
+
+impl EarlierResults {
+    /// The values of a metric in earlier runs of the same case, oldest first.
+    pub fn values(&self, case: &CaseResult, metric: &Metric) -> Vec<f64> {
+        let filter = Filter {
+            endpoint: Some(case.endpoint.clone()),
+            workload: Some(case.workload.clone()),
+            limit: Some(MAX_EARLIER_RUNS),
+            ..Filter::default()
+        };
+        let trends = self.store.as_ref().and_then(|store| store.trends(&filter, metric).ok());
+        let mut trends = trends.map(|found| found.entries).unwrap_or_default().into_iter();
+        let trend = trends.find(|trend| trend.is_of(case, self.host.as_deref()));
+        trend.map(|trend| trend.points.iter().map(|point| point.value).collect()).unwrap_or_default()
+    }
+}
+
 impl SaveFlags {
     /// Opens the store. `None` if the run is not to be saved.
     fn open(&self) -> Result<Option<Store>> {
@@ -138,25 +160,15 @@ impl SaveFlags {
         Ok(Some(Store::open_until(&path, process_interrupt_flag())?))
     }
 
-    /// Earlier values of the headline figure of each case, oldest first; empty where the store cannot be read, or holds
-    /// none. Saving reports the error.
-    pub fn earlier_values(&self, run: &Run) -> Vec<Vec<f64>> {
+    /// Earlier results of the cases of a run; none where the store cannot be read. Saving reports the error.
+    pub fn earlier_results(&self, run: &Run) -> EarlierResults {
         let path = (!self.no_store).then(|| store_path(self.store.as_deref()).ok().flatten()).flatten();
         let path = path.filter(|path| path.exists());
-        let store = path.and_then(|path| Store::open_until(&path, process_interrupt_flag()).ok());
         let host = run.environment.client.get("hostname").and_then(|name| name.as_str());
-        let of_case = |case: &CaseResult| -> Option<Vec<f64>> {
-            let filter = Filter {
-                endpoint: Some(case.endpoint.clone()),
-                workload: Some(case.workload.clone()),
-                limit: Some(MAX_EARLIER_RUNS),
-                ..Filter::default()
-            };
-            let trends = store.as_ref()?.trends(&filter, &Metric::headline(case)).ok()?.entries;
-            let trend = trends.into_iter().find(|trend| trend.is_of(case, host))?;
-            Some(trend.points.iter().map(|point| point.value).collect())
-        };
-        run.cases.iter().map(|case| of_case(case).unwrap_or_default()).collect()
+        EarlierResults {
+            store: path.and_then(|path| Store::open_until(&path, process_interrupt_flag()).ok()),
+            host: host.map(str::to_owned),
+        }
     }
 
     /// Checks before the measurement that the requested store can be written.

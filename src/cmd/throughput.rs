@@ -10,7 +10,8 @@ use linkgauge::units::{BitRate, Bytes, RateTarget, Span, UnitError};
 use super::Status;
 use super::help::{DURATION, OUTPUT, TRAFFIC, change_arguments};
 use super::measure::{
-    CaseFlags, Expectation, one_or_many, parse_direction, parse_probe, run_spec, with_protocols,
+    Aims, CaseFlags, Expectation, HalfWidth, one_or_many, parse_direction, parse_probe, run_spec,
+    with_protocols,
 };
 
 /// Measure the rate that gets through: upload, download or both
@@ -35,6 +36,12 @@ pub struct Flags {
     /// Both directions at the same time
     #[arg(long, help_heading = TRAFFIC, conflicts_with = "direction")]
     bidir: bool,
+    /// Measure until the rate is known to this share, like ±2%
+    ///
+    /// Rounds of 10 repetitions, each twice as long as the one before. The round after the first one with such an interval is
+    /// the result. At most for --time [default: 1min].
+    #[arg(long, help_heading = DURATION, value_name = "±SHARE", conflicts_with_all = ["volume", "count", "repeat", "raw"])]
+    until: Option<HalfWidth>,
     /// Rate limit per connection [default: max; UDP: 1M]
     ///
     /// Like 10M or 10Mbit/s; max: no limit. The default is 1Mbit/s for UDP and icmp to other hosts.
@@ -112,5 +119,5 @@ pub fn run(flags: Flags) -> Result<Status> {
         ..case
     };
     let _changes = flags.case.change_devices()?;
-    run_spec(spec, &flags.case.plan, flags.expect)
+    run_spec(spec, &flags.case.plan, Aims { expect: flags.expect, until: flags.until })
 }

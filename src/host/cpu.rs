@@ -60,6 +60,11 @@ pub fn current_affinity() -> Vec<u32> {
     }
 }
 
+/// The CPU on which the current thread runs now.
+pub fn current_cpu() -> u32 {
+    rustix::thread::sched_getcpu() as u32
+}
+
 /// The CPUs that are online, in ascending order.
 pub fn online_cpus() -> Vec<u32> {
     read::text("/sys/devices/system/cpu/online").map(|text| read::parse_list(&text)).unwrap_or_default()
@@ -180,7 +185,7 @@ mod tests {
         std::thread::spawn(|| {
             let last = *current_affinity().last().unwrap();
             pin_to_cpu(last).unwrap();
-            assert_eq!(current_affinity(), [last]);
+            assert_eq!((current_affinity(), current_cpu()), (vec![last], last));
         })
         .join()
         .unwrap();

@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::fault::is_file_limit_reached;
 use super::party::CANCEL_CHECK_INTERVAL;
 use super::{
-    Fault, Link, LinkError, Listener, OpenContext, SharedResources, Transport, endpoint_caps, find_transport,
-    internet, mem,
+    Fault, KeptLinks, Link, LinkError, Listener, OpenContext, SharedResources, Transport, endpoint_caps,
+    find_transport, internet, mem,
 };
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
@@ -28,6 +28,8 @@ pub struct Dialer {
     pub memory_network: mem::MemNetwork,
     /// What the links of this process share, as a LINX node.
     pub shared_resources: SharedResources,
+    /// Where links with one user at a time stay open between their users. `None`: each link closes when it is dropped.
+    pub kept_links: Option<KeptLinks>,
     /// Whether links block or busy-poll, until a party tunes them.
     pub wait: WaitMode,
     /// Timeout for opening, and for each reply of a handshake.
@@ -47,6 +49,7 @@ impl Dialer {
         Dialer {
             memory_network: mem::MemNetwork::new(clock.clone()),
             shared_resources: SharedResources::default(),
+            kept_links: None,
             clock,
             wait: WaitMode::Block,
             timeout: Duration::from_secs(1),
@@ -77,6 +80,15 @@ impl Dialer {
     ///
     /// Fails if the endpoint is invalid, if the link cannot be opened within the timeout, or after an interrupt.
     pub fn open(&self, endpoint: &Endpoint) -> OpenResult {
+        let has_one_user = |_: &&KeptLinks| endpoint_caps(endpoint).is_ok_and(|caps| !caps.can_open_parallel);
+        let Some(kept) = self.kept_links.as_ref().filter(has_one_user) else {
+            return self.open_new(endpoint);
+        };
+        let link = kept.take(endpoint).map_or_else(|| self.open_new(endpoint), Ok)?;
+        Ok(kept.lend(endpoint, link))
+    }
+
+    fn open_new(&self, endpoint: &Endpoint) -> OpenResult {
         if let Clock::Virtual(_) = self.clock {
             return self.open_here(endpoint);
         }

@@ -14,6 +14,7 @@ pub use batch::{Batch, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
 pub use dialer::Dialer;
 pub use fault::{CHECK_LINE_HINT, Fault, LinkError};
 use fault::{RAISE_FILE_LIMIT_HINT, is_file_limit_reached};
+pub use kept::KeptLinks;
 pub use open_context::OpenContext;
 pub use shared_resources::SharedResources;
 
@@ -28,6 +29,7 @@ mod fault;
 mod forwarding;
 pub mod icmp;
 mod internet;
+mod kept;
 mod l2cap;
 pub mod linx;
 pub mod mem;
@@ -307,6 +309,17 @@ impl LinkStatus {
         self.retransmits = sum(self.retransmits, other.retransmits);
         self.socket_drops = sum(self.socket_drops, other.socket_drops);
         self.busy_poll_time += other.busy_poll_time;
+    }
+
+    /// The counts since an earlier state of the same link.
+    fn counts_since(self, before: &LinkStatus) -> LinkStatus {
+        let since = |now: Option<u64>, then: Option<u64>| now.map(|now| now - then.unwrap_or(0).min(now));
+        LinkStatus {
+            retransmits: since(self.retransmits, before.retransmits),
+            socket_drops: since(self.socket_drops, before.socket_drops),
+            busy_poll_time: self.busy_poll_time.saturating_sub(before.busy_poll_time),
+            ..self
+        }
     }
 }
 

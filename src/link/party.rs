@@ -169,6 +169,8 @@ pub struct PartyCost {
     pub cpu_seconds: f64,
     /// CPU time spent polling the clock or the link; not part of `cpu_seconds`.
     pub busy_poll_seconds: f64,
+    /// The CPU on which its thread ran at its end.
+    pub cpu: Option<u32>,
     /// Packets dropped because the socket's buffer was full; see [`LinkStatus::socket_drops`].
     pub socket_drops: Option<u64>,
     /// Segments retransmitted by the system; see [`LinkStatus::retransmits`].
@@ -222,13 +224,14 @@ pub fn drive_with_cost(
         Ok(())
     };
     let result = run();
+    let cpu = Some(cpu::current_cpu());
     let used = cpu::thread_cpu_seconds() - before;
     // On a busy host part of that time went to other threads; the wait cannot exceed the CPU time used.
     let LinkStatus { busy_poll_time, socket_drops, retransmits, .. } = link.status();
     let busy_poll_seconds = (busy_polled + busy_poll_time).as_secs_f64().min(used);
     let cpu_seconds = used - busy_poll_seconds;
     let reading = link.descriptor().map(LinkReading::of);
-    let cost = PartyCost { cpu_seconds, busy_poll_seconds, socket_drops, retransmits, reading };
+    let cost = PartyCost { cpu_seconds, busy_poll_seconds, cpu, socket_drops, retransmits, reading };
     party.on_ended(cost);
     (cost, result)
 }

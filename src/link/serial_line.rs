@@ -438,6 +438,18 @@ pub struct UartErrors {
     pub overruns: u64,
 }
 
+impl UartErrors {
+    /// The errors since an earlier state of the counters.
+    pub fn since(&self, before: &UartErrors) -> UartErrors {
+        UartErrors {
+            framing: self.framing.saturating_sub(before.framing),
+            parity: self.parity.saturating_sub(before.parity),
+            breaks: self.breaks.saturating_sub(before.breaks),
+            overruns: self.overruns.saturating_sub(before.overruns),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

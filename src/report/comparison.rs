@@ -2,11 +2,11 @@
 //!
 //! `verdict` does the comparing.
 
-use super::wording::{ABSENT, plural, printable, shorten, to_ascii, wrap};
+use super::wording::{ABSENT, format_change, plural, printable, shorten, to_ascii, wrap};
 use crate::units::format_bytes;
 use crate::verdict::{
-    CaseKey, MIN_PAIRS, MIN_REPETITIONS, MetricComparison, RunComparison, SIGNIFICANCE_LEVEL, ShiftTest,
-    Verdict,
+    CaseKey, MIN_PAIRS, MIN_REPETITIONS, MetricComparison, RunComparison, SIGNIFICANCE_LEVEL, Sensitivity,
+    ShiftTest, Verdict,
 };
 
 /// Maximum width of an endpoint in a heading.
@@ -127,11 +127,33 @@ pub fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
                 .to_owned(),
         );
     }
+    legend.extend(sensitivity_sentence(comparison));
     if comparison.has_verdict(Verdict::TooFew) {
         let needed = if has_test(ShiftTest::SignedRank) { MIN_PAIRS } else { MIN_REPETITIONS };
         legend.push(format!("A verdict needs {needed} repetitions per side. Try --repeat 10."));
     }
     legend
+}
+
+/// The smallest change that the repetitions show, and what more of them would show.
+fn sensitivity_sentence(comparison: &RunComparison) -> Option<String> {
+    let all: Vec<&Sensitivity> =
+        comparison.cases.iter().filter_map(|compared| compared.sensitivity.as_ref()).collect();
+    let range = |values: Vec<f64>| {
+        let [low, high] =
+            [values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?];
+        let [low_text, high_text] = [low, high].map(format_change);
+        Some(if low_text == high_text { low_text } else { format!("{low_text} to {high_text}") })
+    };
+    let repetitions = all.iter().map(|one| one.with_repetitions).max()?;
+    let would_show = range(all.iter().map(|one| one.would_show).collect())?;
+    let shown = range(all.iter().filter_map(|one| one.smallest_change).collect());
+    let shown =
+        shown.map_or(String::new(), |shown| format!("Such repetitions show changes from {shown} on; "));
+    Some(format!(
+        "{shown}--repeat {repetitions} would show changes from {would_show} on (in 4 of 5 comparisons, if repetitions are \
+         independent)."
+    ))
 }
 
 /// Endpoint, workload and distinguishing details. The endpoint has at most `width` characters.

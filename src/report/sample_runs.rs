@@ -156,9 +156,9 @@ fn line_facts(ports: u32) -> LineFacts {
 
 fn part(endpoint: &str, figures: Figures) -> PartResult {
     PartResult {
-        endpoint: endpoint.to_owned(),
-        elapsed_ns: 2_000_000_000,
-        figures: Figures { histogram_hdr_v2: None, ..figures },
+        client_cpu: Some(0),
+        server_cpu: Some(1),
+        ..PartResult::new(endpoint, 2_000_000_000, Figures { histogram_hdr_v2: None, ..figures })
     }
 }
 
@@ -252,7 +252,12 @@ fn scheduled_latency() -> CaseResult {
             .map(|(limit, n)| (limit.to_owned(), n))
             .into(),
         first: [(312, 3_120_000_000, Some(17_204_113)), (4711, 47_110_000_000, Some(20_418_002))]
-            .map(|(sequence, due_ns, response_ns)| MissedFrame { sequence, due_ns, response_ns })
+            .map(|(sequence, due_ns, response_ns)| MissedFrame {
+                repetition: Some(2),
+                sequence,
+                due_ns,
+                response_ns,
+            })
             .into(),
     });
     latency.repeats =

@@ -9,8 +9,12 @@ use crate::endpoint::Endpoint;
 use crate::explain::size::SizeFit;
 use crate::metric::Metric;
 use crate::plan::{Direction, WaitMode};
-use crate::run::{CaseResult, Distribution, Figures, MissedFrame, OneWayFigures, Run, ThresholdResult};
+use crate::run::{
+    CaseResult, Distribution, EARLIER_RUNS_FACT, Figures, MissedFrame, ONE_REPETITION_FACT, OneWayFigures,
+    Run, ThresholdResult,
+};
 use crate::units::{self, format_bit_rate, format_bytes, format_count, format_nanoseconds};
+use crate::verdict::{Sensitivity, case_sensitivity};
 
 /// How client and server waited; blocking by default.
 pub fn wait_mode(case: &CaseResult) -> WaitMode {
@@ -341,7 +345,7 @@ pub fn format_late(figures: &Figures) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", ") + lost + &mean)
 }
 
-/// The first missed frames: number, due time, and response time.
+/// The first missed frames: repetition if there were several, number, due time, and response time.
 pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
     const SHOWN: usize = 3;
     let first = &figures.times.missed_frames.as_ref()?.first;
@@ -350,7 +354,8 @@ pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
         let response = frame
             .response_ns
             .map_or(LOST_TEXT.to_owned(), |ns| format!("+{}", format_nanoseconds(ns as f64)));
-        format!("{} at {due}: {response}", frame.sequence)
+        let repetition = frame.repetition.map_or(String::new(), |number| format!("repetition {number}, "));
+        format!("{repetition}{} at {due}: {response}", frame.sequence)
     };
     let more = first.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!("; {more} more in the document") } else { String::new() };
@@ -381,11 +386,41 @@ pub fn per_run_text(case: &CaseResult) -> Option<String> {
     (case.repeats.len() > 1 && low <= high).then(|| format!("per run: {} … {}", print(low), print(high)))
 }
 
+/// Why a case has no interval; how small a change a comparison with another run like it would show.
+pub fn repetition_notes(case: &CaseResult) -> Vec<String> {
+    let reason = case.requested.get(ONE_REPETITION_FACT).and_then(Value::as_str);
+    let reason = reason.map(|reason| {
+        format!("One repetition, so the figures have no interval: {reason}. --repeat 10 measures ten times as long.")
+    });
+    let sensitivity = case_sensitivity(case).map(|sensitivity| {
+        let Sensitivity { smallest_change, with_repetitions, would_show } = sensitivity;
+        let repetitions = case.repeats.len();
+        let smallest = smallest_change
+            .map(|change| format!("{} with --repeat {repetitions}, ", format_change(change)))
+            .unwrap_or_default();
+        format!(
+            "Smallest change that a comparison would show in 4 of 5 cases: {smallest}{} with --repeat \
+             {with_repetitions}, if repetitions differ as much as here.",
+            format_change(would_show)
+        )
+    });
+    reason.into_iter().chain(sensitivity).collect()
+}
+
+/// A share that is not signed: `3.4 %`, `14 %`.
+pub fn format_change(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
 /// The sample that a case's interval refers to.
 pub fn interval_basis(case: &CaseResult) -> String {
     match case.repeats.len() {
         0 | 1 => "within the run".to_owned(),
-        repeats => format!("over {repeats} repetitions"),
+        repeats => match case.effective.get(EARLIER_RUNS_FACT).and_then(Value::as_u64) {
+            Some(runs) => format!("by {repeats} repetitions and the differences among {runs} earlier runs"),
+            None => format!("over {repeats} repetitions"),
+        },
     }
 }
 

@@ -548,6 +548,9 @@ impl MissedFrames {
 /// A request that missed its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissedFrame {
+    /// The repetition, from 1, if there were several.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub repetition: Option<u32>,
     /// As in the raw samples: from 0, including the warm-up.
     pub sequence: u64,
     /// From the start of the measurement.

@@ -48,6 +48,8 @@ warning_codes! {
     Drift = "drift",
     /// The repetitions fall into separate groups.
     Groups = "groups",
+    /// The interval is wider than requested.
+    TooWide = "too_wide",
     /// Other programs used the CPUs of this host.
     HostBusy = "host_busy",
     /// The threads of one end limited the rate.

@@ -15,14 +15,17 @@ pub const MAX_MISSED_FRAMES: usize = 200;
 #[derive(Debug, Clone)]
 pub struct MissedFrameLog {
     limit_ns: u64,
+    /// The repetition of the flow, from 1, if there are several.
+    repetition: Option<u32>,
     missed_frames: Vec<MissedFrame>,
 }
 
 impl MissedFrameLog {
-    /// A frame is missed if its response time exceeds the shortest of these limits.
-    pub fn new(limits: &[Duration]) -> MissedFrameLog {
-        let shortest = limits.iter().min().map_or(u64::MAX, |limit| limit.as_nanos() as u64);
-        MissedFrameLog { limit_ns: shortest, missed_frames: Vec::with_capacity(MAX_MISSED_FRAMES) }
+    /// A frame is missed if its response time exceeds the shortest of these limits. `repetition`: from 1, if there are
+    /// several.
+    pub fn new(limits: &[Duration], repetition: Option<u32>) -> MissedFrameLog {
+        let limit_ns = limits.iter().min().map_or(u64::MAX, |limit| limit.as_nanos() as u64);
+        MissedFrameLog { limit_ns, repetition, missed_frames: Vec::with_capacity(MAX_MISSED_FRAMES) }
     }
 
     /// Stores the frame if its reply arrived too late. `began` is the start of the measurement.
@@ -42,21 +45,23 @@ impl MissedFrameLog {
     fn record_miss(&mut self, sequence: u64, intended: Time, began: Time, response_ns: Option<u64>) {
         if self.missed_frames.len() < MAX_MISSED_FRAMES {
             let due_ns = intended.0.saturating_sub(began.0);
-            self.missed_frames.push(MissedFrame { sequence, due_ns, response_ns });
+            let repetition = self.repetition;
+            self.missed_frames.push(MissedFrame { repetition, sequence, due_ns, response_ns });
         }
     }
 
-    /// Takes the frames of the first flow that missed any.
+    /// Takes the frames of the first flow that missed any, of each repetition.
     pub fn merge(&mut self, other: &MissedFrameLog) {
-        if self.missed_frames.is_empty() {
-            self.missed_frames.clone_from(&other.missed_frames);
-        }
+        let last = self.missed_frames.last().map(|frame| frame.repetition);
+        let is_new = |frame: &&MissedFrame| last.is_none_or(|last| frame.repetition > last);
+        let left = MAX_MISSED_FRAMES - self.missed_frames.len();
+        self.missed_frames.extend(other.missed_frames.iter().filter(is_new).take(left));
     }
 
-    /// Sorted by due time. A lost request is recorded only after its timeout.
+    /// Sorted by repetition and due time. A lost request is recorded only after its timeout.
     pub fn first_missed(&self) -> Vec<MissedFrame> {
         let mut first = self.missed_frames.clone();
-        first.sort_by_key(|frame| frame.sequence);
+        first.sort_by_key(|frame| (frame.repetition, frame.sequence));
         first
     }
 }
@@ -74,13 +79,14 @@ mod tests {
 
     #[test]
     fn misses_above_the_shortest_limit_are_stored_in_due_order() {
-        let mut frames = MissedFrameLog::new(&[Duration::from_millis(50), Duration::from_millis(16)]);
+        let mut frames = MissedFrameLog::new(&[Duration::from_millis(50), Duration::from_millis(16)], None);
         let began = Time(16 * MS);
         for (sequence, response_ms) in [(1, 16), (2, 17), (4, 60)] {
             frames.record_reply(sample(sequence, response_ms), began);
         }
         frames.record_loss(3, Time(48 * MS), began);
         let missed = |sequence, due_ms, response_ms: Option<u64>| MissedFrame {
+            repetition: None,
             sequence,
             due_ns: due_ms * MS,
             response_ns: response_ms.map(|ms| ms * MS),
@@ -92,12 +98,28 @@ mod tests {
     }
 
     #[test]
+    fn every_repetition_has_its_frames_and_only_one_flow_of_it() {
+        let mut merged = MissedFrameLog::new(&[], None);
+        // Two flows each; the first one of the second repetition misses nothing.
+        for (repetition, sequences) in
+            [(1, vec![3, 4]), (1, vec![9]), (2, vec![]), (2, vec![1]), (3, vec![0])]
+        {
+            let mut frames = MissedFrameLog::new(&[Duration::ZERO], Some(repetition));
+            sequences.into_iter().for_each(|sequence| frames.record_reply(sample(sequence, 1), Time(0)));
+            merged.merge(&frames);
+        }
+        let found: Vec<(Option<u32>, u64)> =
+            merged.first_missed().iter().map(|frame| (frame.repetition, frame.sequence)).collect();
+        assert_eq!(found, [(Some(1), 3), (Some(1), 4), (Some(2), 1), (Some(3), 0)]);
+    }
+
+    #[test]
     fn a_day_of_misses_takes_no_more_memory() {
-        let mut frames = MissedFrameLog::new(&[Duration::ZERO]);
+        let mut frames = MissedFrameLog::new(&[Duration::ZERO], None);
         (0..1_000_000).for_each(|sequence| frames.record_reply(sample(sequence, 1), Time(0)));
-        let mut merged = MissedFrameLog::new(&[]);
+        let mut merged = MissedFrameLog::new(&[], None);
         merged.merge(&frames);
-        merged.merge(&MissedFrameLog::new(&[]));
+        merged.merge(&MissedFrameLog::new(&[], None));
         assert_eq!(
             (frames.missed_frames.len(), merged.first_missed().last().unwrap().sequence),
             (MAX_MISSED_FRAMES, 199)

@@ -184,9 +184,11 @@ impl Recorder {
         self.one_way_delays = Some(Box::new(OneWayDelays::new()));
     }
 
-    /// With a schedule: a frame is missed if it takes longer than the shortest of these limits.
-    pub fn watch_missed_frames(&mut self, limits: &[Duration]) {
-        self.missed_frame_log = self.response_times.is_some().then(|| MissedFrameLog::new(limits));
+    /// With a schedule: a frame is missed if it takes longer than the shortest of these limits. `repetition`: from 1, if
+    /// there are several.
+    pub fn watch_missed_frames(&mut self, limits: &[Duration], repetition: Option<u32>) {
+        self.missed_frame_log =
+            self.response_times.is_some().then(|| MissedFrameLog::new(limits, repetition));
     }
 
     /// The measurement begins: earlier counts were warm-up.
@@ -301,7 +303,7 @@ impl Recorder {
             response.merge(other);
         }
         if let Some(other) = &other.missed_frame_log {
-            self.missed_frame_log.get_or_insert_with(|| MissedFrameLog::new(&[])).merge(other);
+            self.missed_frame_log.get_or_insert_with(|| MissedFrameLog::new(&[], None)).merge(other);
         }
         self.time_series.merge(&other.time_series);
         if let Some(other) = &other.one_way_delays {

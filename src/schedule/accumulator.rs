@@ -132,7 +132,6 @@ impl CaseAccumulator {
     }
 
     pub(super) fn record(&mut self, flows: Vec<FlowResult>, report: Option<ServerReport>, elapsed: Duration) {
-        let endpoint = |port: usize| self.case.endpoints[port].to_string();
         let figures = self.figures(&flows, report.as_ref());
         let figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
         let elapsed_ns = elapsed.as_nanos() as u64;
@@ -140,7 +139,14 @@ impl CaseAccumulator {
             && self.case.direction != Direction::Loop
             && flows.iter().any(|flow| flow.role == FlowRole::Upload);
         self.unconfirmed_repetitions += usize::from(is_unconfirmed);
-        self.repetitions.push(PartResult { endpoint: endpoint(0), elapsed_ns, figures });
+        let mut part = PartResult::new(self.case.endpoints[0].as_str(), elapsed_ns, figures);
+        // Further flows run elsewhere.
+        let is_load = |flow: &&FlowResult| !matches!(flow.role, FlowRole::Probe | FlowRole::Control);
+        if let [flow] = flows.iter().filter(is_load).collect::<Vec<_>>()[..] {
+            part.client_cpu = flow.cpu;
+            part.server_cpu = report.as_ref().and_then(|report| report.cpu);
+        }
+        self.repetitions.push(part);
         self.cpu.client_seconds += flows.iter().map(|flow| flow.cpu_seconds).sum::<f64>();
         let waiting: f64 = flows.iter().map(|flow| flow.busy_poll_seconds).sum();
         if waiting > 0.0 {
@@ -220,7 +226,7 @@ impl CaseAccumulator {
             });
             let figures = self.figures(flows, report.as_ref());
             let figures = line_figures::with_line_figures(figures, &self.link_rates[port..=port], flows);
-            PartResult { endpoint: self.case.endpoints[port].to_string(), elapsed_ns, figures }
+            PartResult::new(self.case.endpoints[port].as_str(), elapsed_ns, figures)
         });
         parts.collect()
     }
@@ -417,7 +423,7 @@ mod tests {
             let mut figures = Figures::default();
             (figures.counts.sent, figures.counts.lost) = (sent, lost);
             figures.delivery.delivered_bytes = delivered_bytes;
-            PartResult { endpoint: "udp://host".to_owned(), elapsed_ns: 1, figures }
+            PartResult::new("udp://host", 1, figures)
         };
         let reported = part(100, 10, Some(90));
         let vanished = part(50, 0, None);

@@ -31,8 +31,17 @@ pub(super) type DetectedProtocols = BTreeMap<String, &'static Protocol>;
 pub(super) struct CasePosition {
     pub(super) case: usize,
     pub(super) repetition: u32,
-    /// Number of repetitions into which the case is split.
-    pub(super) parts: Option<u32>,
+    /// Number of repetitions.
+    pub(super) repeat: u32,
+    /// Each repetition is a part of the case.
+    pub(super) is_part: bool,
+}
+
+impl CasePosition {
+    /// The number of the repetition, from 1, if there are several.
+    fn number(&self) -> Option<u32> {
+        (self.repeat > 1).then_some(self.repetition + 1)
+    }
 }
 
 /// One run of one case.
@@ -86,8 +95,8 @@ impl<'a> CaseRun<'a> {
         let port = case.protocol.default_ports.iter().find(|(name, _)| *name == scheme);
         dialer.default_port = port.map(|(_, port)| *port);
         apply_default_pacing(&mut case, &dialer);
-        if let Some(parts) = position.parts {
-            case.load = split::load_of_part(case.load, position.repetition, parts);
+        if position.is_part {
+            case.load = split::load_of_repetition(&case, position.repetition, position.repeat);
         }
         let (progress, probe_progress, raw_flows) = Default::default();
         Ok(CaseRun { context, position, case, dialer, progress, probe_progress, raw_flows })
@@ -156,7 +165,7 @@ impl<'a> CaseRun<'a> {
         let raw = raw.map(|raw| raw.sink(self.position.case, self.raw_flows.fetch_add(1, Relaxed)));
         let mut recorder = Recorder::new(scheduled, case.series_interval.as_nanos() as u64, progress, raw);
         if matches!(role, FlowRole::RoundTrip | FlowRole::Probe) {
-            recorder.watch_missed_frames(&case.late_limits);
+            recorder.watch_missed_frames(&case.late_limits, self.position.number());
         }
         recorder
     }
@@ -190,7 +199,11 @@ impl<'a> CaseRun<'a> {
             part(elapsed_ns, stop.time_ns),
             part(bytes, Some(planned).filter(|&bytes| bytes > 0)),
         ];
-        let share = shares.into_iter().flatten().max_by(f64::total_cmp).map(|share| share.min(1.0));
+        // The count ends the case only after this time.
+        let until = part(elapsed_ns, stop.min_time_ns).unwrap_or(1.0);
+        let [of_count, rest @ ..] = shares;
+        let shares = of_count.map(|share| share.min(until)).into_iter().chain(rest.into_iter().flatten());
+        let share = shares.max_by(f64::total_cmp).map(|share| share.min(1.0));
         let CasePosition { case, repetition, .. } = self.position;
         self.context.observer.event(&RunEvent::Progress {
             case,

@@ -10,7 +10,7 @@ use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::host::evidence::ThreadCounters;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, PartyCost, StepOutcome, drive_with_cost, perform_step};
-use crate::link::serial_line::PortControl;
+use crate::link::serial_line::{PortControl, UartErrors};
 use crate::link::{Dialer, Fault, Link, LinkError};
 use crate::protocol::{Flow, ReadyCase};
 use crate::run::{EndEvidence, Failure};
@@ -28,22 +28,25 @@ pub(super) struct RanFlows {
 
 /// Starts the flows together and runs them in parallel. Calls `tick` every interval.
 pub(super) fn run_flows(
-    flows: Vec<Flow>,
+    mut flows: Vec<Flow>,
     dialer: &Dialer,
     case: &ReadyCase,
     tick: &dyn Fn(Duration),
 ) -> RanFlows {
+    // A link that stayed open has the errors of earlier repetitions.
+    let errors_before: Vec<UartErrors> =
+        flows.iter_mut().map(|flow| line_errors(flow).unwrap_or_default()).collect();
     let (ended, evidence) = match &dialer.clock {
         Clock::Virtual(_) => (run_in_virtual_time(flows, dialer), None),
         Clock::System => run_in_threads(flows, dialer, case.progress_interval, tick),
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
-    for (mut flow, FlowEnd { cost, thread, result }) in ended {
+    for ((mut flow, FlowEnd { cost, thread, result }), before) in ended.into_iter().zip(errors_before) {
         let acknowledged_bytes = acknowledged_bytes(&flow);
         let retransmits = flow.link.status().retransmits;
         let is_stalled = matches!(result, Err(Fault::TimedOut));
-        let line_errors = flow.link.port_control().and_then(PortControl::uart_errors);
+        let line_errors = line_errors(&mut flow).map(|errors| errors.since(&before));
         let fault = result.err().map(|fault| match fault {
             Fault::TimedOut if flow.link.caps().is_serial_device() => Fault::SilentLine,
             fault => fault,
@@ -55,6 +58,7 @@ pub(super) fn run_flows(
             role: flow.role,
             endpoint_index: flow.endpoint_index,
             recorder: flow.party.into_recorder(),
+            cpu: cost.cpu,
             cpu_seconds: cost.cpu_seconds,
             thread,
             busy_poll_seconds: cost.busy_poll_seconds,
@@ -67,6 +71,11 @@ pub(super) fn run_flows(
         });
     }
     RanFlows { flows: flowed, links, evidence }
+}
+
+/// Errors that the serial port of a flow has counted so far.
+fn line_errors(flow: &mut Flow) -> Option<UartErrors> {
+    flow.link.port_control().and_then(PortControl::uart_errors)
 }
 
 /// Sent payload that the remote system has acknowledged. Only a transport that retransmits still knows that after a

@@ -46,7 +46,9 @@ pub use percentile::{interval_ranks, is_supported, nearest_rank};
 pub use prediction::{MIN_EARLIER_RESULTS, Usual, prediction_interval, usual};
 pub use random::SplitMix64;
 pub use rank::{hodges_lehmann_shift, mann_whitney_p};
-pub use repetitions::{MIN_INTERVAL_REPETITIONS, run_interval};
+pub use repetitions::{
+    MIN_INTERVAL_REPETITIONS, interval_with_earlier_runs, relative_deviation, run_interval,
+};
 pub use series::{Drift, detect_drift, starts_higher, warm_up_samples};
 pub use side_bands::{BandCount, SideBand, count_side_bands, half_sample_mode};
 pub use signed_rank::{hodges_lehmann_centre, signed_rank_p};

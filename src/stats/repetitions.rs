@@ -5,13 +5,22 @@
 //! Sources: random effects, Kalibera and Jones, "Rigorous benchmarking in reasonable time", 2013; the deviation without
 //! outliers, Tukey and McLaughlin, "Less vulnerable confidence and significance procedures for location", 1963.
 
+use super::change::level_changes;
 use super::groups::separate_groups;
+use super::prediction::MIN_EARLIER_RESULTS;
 use super::{Interval, Moments, student};
 
 /// Fewer repetitions have no interval: they show no groups, and of two placements they often hold one alone.
 pub const MIN_INTERVAL_REPETITIONS: usize = 6;
 
 const CONFIDENCE_LEVEL: f64 = 0.95;
+
+/// This number of earlier runs shows how much runs differ. They count, whatever changed among them: a host that alternates between
+/// two levels has both.
+const ENOUGH_RUNS: usize = 20;
+
+/// The standard error of a median beside that of a mean, of normal values: √(π ÷ 2).
+const MEDIAN_ERROR: f64 = 1.253_314_137_3;
 
 /// This share of the repetitions on either side does not widen the interval.
 const OUTLIER_SHARE: f64 = 0.1;
@@ -26,7 +35,6 @@ const OUTLIER_SHARE: f64 = 0.1;
 /// and finite.
 pub fn run_interval(value: f64, repetitions: &[f64]) -> Option<Interval> {
     let n = repetitions.len();
-    let is_usable = |value: &f64| *value > 0.0 && value.is_finite();
     if n < MIN_INTERVAL_REPETITIONS || !is_usable(&value) || !repetitions.iter().all(is_usable) {
         return None;
     }
@@ -35,16 +43,71 @@ pub fn run_interval(value: f64, repetitions: &[f64]) -> Option<Interval> {
             repetitions.iter().fold((value, value), |(low, high), &x| (low.min(x), high.max(x)));
         return Some(Interval { low, high });
     }
-    let outliers = (OUTLIER_SHARE * n as f64) as usize;
+    let reach = reach(repetitions)? * (1.0 + 1.0 / n as f64).sqrt();
+    Some(Interval { low: value * (-reach).exp(), high: value * reach.exp() })
+}
+
+/// The interval of a run's figure `value` by its `repetitions`, and by the same figure of `earlier` runs of the same case, in
+/// order of time.
+///
+/// A run cannot show what changes more slowly than it lasts, as neighbours and clock rates of a host do; earlier runs
+/// show it. With 8 of them and more the interval reaches to `value` × e^±(t · s), with the deviation s of their logarithms
+/// without outliers, but not beyond their range: the median of all runs lies outside of the range of n with a
+/// probability of 2 in 2^n. Below 20 it holds [`run_interval`] as well, from 20 on the standard error of `value` only,
+/// because the difference between runs is known then. Runs before the last change of level do not count, but the last 20
+/// always do. `interval` itself with fewer than 8, or if a value is not positive and finite.
+pub fn interval_with_earlier_runs(
+    interval: Interval,
+    value: f64,
+    repetitions: &[f64],
+    earlier: &[f64],
+) -> Interval {
+    let since = level_changes(earlier).last().copied().unwrap_or(0);
+    let counted = &earlier[since.min(earlier.len().saturating_sub(ENOUGH_RUNS))..];
+    let Some(between_runs) = reach(counted).filter(|_| counted.len() >= MIN_EARLIER_RESULTS) else {
+        return interval;
+    };
+    let least = counted.iter().copied().fold(value, f64::min);
+    let most = counted.iter().copied().fold(value, f64::max);
+    let (low, high) = (least.max(value * (-between_runs).exp()), most.min(value * between_runs.exp()));
+    let own = match reach(repetitions).filter(|_| counted.len() >= ENOUGH_RUNS) {
+        None => interval,
+        Some(reach) => {
+            let standard_error = reach * MEDIAN_ERROR / (repetitions.len() as f64).sqrt();
+            Interval { low: value * (-standard_error).exp(), high: value * standard_error.exp() }
+        }
+    };
+    Interval { low: low.min(own.low), high: high.max(own.high) }
+}
+
+/// Student's quantile × the deviation of the logarithms without outliers. `None` below 3 values, and if one is not
+/// positive and finite.
+fn reach(values: &[f64]) -> Option<f64> {
+    let inner = values.len().checked_sub(2 * outliers(values.len())).filter(|&inner| inner > 2)?;
+    Some(student::half_width(inner as u32 - 1, CONFIDENCE_LEVEL) * relative_deviation(values)?)
+}
+
+/// Values on either side that do not widen the interval.
+fn outliers(n: usize) -> usize {
+    (OUTLIER_SHARE * n as f64) as usize
+}
+
+/// The standard deviation of the logarithms, without outliers: that of the values as a share of their median. `None` below
+/// 2 repetitions, and if a value is not positive and finite.
+pub fn relative_deviation(repetitions: &[f64]) -> Option<f64> {
+    if !repetitions.iter().all(is_usable) {
+        return None;
+    }
+    let (n, outliers) = (repetitions.len(), outliers(repetitions.len()));
     let mut logarithms: Vec<f64> = repetitions.iter().map(|value| value.ln()).collect();
     logarithms.sort_unstable_by(f64::total_cmp);
-    let (low, high) = (logarithms[outliers], logarithms[n - 1 - outliers]);
+    let (low, high) = (*logarithms.get(outliers)?, *logarithms.get((n - 1).checked_sub(outliers)?)?);
     let limited: Moments = logarithms.iter().map(|value| value.clamp(low, high)).collect();
-    let inner = n - 2 * outliers;
-    let deviation = limited.standard_deviation()? * n as f64 / inner as f64;
-    let reach =
-        student::half_width(inner as u32 - 1, CONFIDENCE_LEVEL) * deviation * (1.0 + 1.0 / n as f64).sqrt();
-    Some(Interval { low: value * (-reach).exp(), high: value * reach.exp() })
+    Some(limited.standard_deviation()? * n as f64 / (n - 2 * outliers) as f64)
+}
+
+fn is_usable(value: &f64) -> bool {
+    *value > 0.0 && value.is_finite()
 }
 
 #[cfg(test)]
@@ -83,6 +146,68 @@ mod tests {
         assert_eq!(run_interval(5.0, &[5.0; 6]), Some(Interval { low: 5.0, high: 5.0 }));
         assert_eq!(run_interval(0.0, &[5.0; 6]), None);
         assert_eq!(run_interval(5.0, &[5.0, 5.0, 5.0, 5.0, 5.0, f64::INFINITY]), None);
+    }
+
+    #[test]
+    fn earlier_runs_widen_up_to_their_range() {
+        let narrow = Interval { low: 9.9, high: 10.1 };
+        let widened = |earlier: &[f64]| interval_with_earlier_runs(narrow, 10.0, &[10.0; 10], earlier);
+        let alternating =
+            |n: usize| (0..n).map(|run| if run % 6 < 3 { 8.0 } else { 12.0 }).collect::<Vec<f64>>();
+        assert_eq!(widened(&alternating(7)), narrow);
+        assert_eq!(widened(&[10.0; 19]), narrow);
+        assert_eq!(widened(&alternating(24)), Interval { low: 8.0, high: 12.0 });
+        // By hand: logarithms ±1 %, six each with the outlier on either side limited: deviation 0.01·√(12/11)·12/10;
+        // Student's 2.2621572 for 9 degrees.
+        let near = (0..10).map(|run| 10.0 * if run % 2 == 0 { 0.01f64 } else { -0.01 }.exp());
+        let earlier: Vec<f64> = near.clone().chain([5.0, 20.0]).collect();
+        let reach = 2.262_157_2 * 0.01 * (12.0f64 / 11.0).sqrt() * 1.2;
+        let interval = widened(&earlier);
+        assert!(((interval.high / 10.0).ln() - reach).abs() < 1e-8, "{interval:?}");
+        assert!(((interval.low / 10.0).ln() + reach).abs() < 1e-8, "{interval:?}");
+        // After a change, the level before counts for 20 runs.
+        let changed = |after: usize| [vec![30.0; 30], vec![10.0; after]].concat();
+        assert_eq!(widened(&changed(12)).high, 30.0);
+        assert!(widened(&changed(25)).high < 10.2);
+    }
+
+    #[test]
+    fn enough_earlier_runs_replace_the_assumed_difference_between_runs() {
+        let repetitions: Vec<f64> =
+            (0..10).map(|index| 10.0 * if index % 2 == 0 { 0.1f64 } else { -0.1 }.exp()).collect();
+        let own = run_interval(10.0, &repetitions).unwrap();
+        let steady = simulate::log_normal(30, 0.01, 1).iter().map(|x| 10.0 * x).collect::<Vec<f64>>();
+        let by = |runs: usize| interval_with_earlier_runs(own, 10.0, &repetitions, &steady[..runs]);
+        assert_eq!(by(19), own);
+        // The standard error of the median of these repetitions: reach of the deviation 0.1·√(10/9)·10/8, Student's
+        // 2.3646243 for 7 degrees.
+        let error = 2.364_624_3 * 0.1 * (10.0f64 / 9.0).sqrt() * 1.25 * 1.253_314 / 10f64.sqrt();
+        assert!(((by(30).high / 10.0).ln() - error).abs() < 1e-6, "{:?} beside {error}", by(30));
+    }
+
+    #[test]
+    fn runs_that_drift_more_slowly_than_they_last_are_covered_by_their_history() {
+        // Levels that resemble those of the runs before (ρ = 0.7); repetitions show a fifth of that.
+        let (mut covered, mut alone, mut widths) = (0, 0, Vec::new());
+        for seed in 0..40 {
+            let levels: Vec<f64> =
+                simulate::autoregressive(100, 0.7, seed).iter().map(|x| (0.1 * x).exp()).collect();
+            for run in 30..100 {
+                let repetitions: Vec<f64> = simulate::log_normal(10, 0.02, seed * 1000 + run as u64)
+                    .iter()
+                    .map(|x| levels[run] * x)
+                    .collect();
+                let value = median(&repetitions).unwrap();
+                let own = run_interval(value, &repetitions).unwrap();
+                let with = interval_with_earlier_runs(own, value, &repetitions, &levels[..run]);
+                alone += u32::from((own.low..=own.high).contains(&1.0));
+                covered += u32::from((with.low..=with.high).contains(&1.0));
+                widths.push((with.high / with.low).ln() / (2.0 * 1.96 * 0.1));
+            }
+        }
+        let width = median(&widths).unwrap();
+        assert!(covered >= 2520 && alone < 1500, "{covered} and {alone} of 2800");
+        assert!(width < 1.5, "{width}");
     }
 
     /// The share of the intervals that hold the median of all of 1000 simulated runs.

@@ -89,7 +89,7 @@ impl Trend {
             && self.message_bytes == case.message_bytes
             && (self.ports, self.parallel) == (case.ports, case.parallel)
             && self.method == case.method
-            && self.settings == case.settings_label()
+            && self.settings == case.history_label()
             && self.host.as_deref() == host
     }
 }

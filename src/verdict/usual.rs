@@ -1,7 +1,7 @@
 //! Is the figure of a case usual here, by earlier results of the same case on the same host?
 
 use crate::metric::Metric;
-use crate::run::{CaseResult, Warning, WarningCode};
+use crate::run::{CaseResult, EARLIER_RUNS_FACT, Warning, WarningCode};
 use crate::stats;
 
 /// A warning if the headline figure of the case is unusual by `earlier` values of it, oldest first. `None` if it is usual,
@@ -31,6 +31,28 @@ pub fn unusual(case: &CaseResult, earlier: &[f64]) -> Option<Warning> {
     Some(Warning::new(WarningCode::Unusual, text, remedy))
 }
 
+/// The metrics whose intervals depend on earlier runs.
+const WITH_EARLIER_RUNS: [&str; 5] = ["p50", "p90", "p99", "rate", "rate_reverse"];
+
+/// Corrects the intervals of a case by earlier runs of it. `earlier` returns the values of a metric in these runs, oldest
+/// first.
+pub fn correct_intervals(case: &mut CaseResult, earlier: impl Fn(&CaseResult, &Metric) -> Vec<f64>) {
+    for name in WITH_EARLIER_RUNS {
+        let metric: Metric = name.parse().expect("a name of the list");
+        let Some(name) = metric.interval_name() else { continue };
+        let Some(interval) = case.figures.intervals.get(&name).copied() else { continue };
+        let Some(value) = metric.value_of_case(case) else { continue };
+        let values = earlier(case, &metric);
+        let repetitions: Vec<f64> =
+            case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures)).collect();
+        let corrected = stats::interval_with_earlier_runs(interval, value, &repetitions, &values);
+        if corrected != interval {
+            case.effective.insert(EARLIER_RUNS_FACT.to_owned(), values.len().into());
+            case.figures.intervals.insert(name, corrected);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +76,23 @@ mod tests {
         assert!(warning.text.ends_with("(last 20 runs); it is lower than in 20 of them"), "{}", warning.text);
         assert!(unusual(&case(200.0), &earlier).unwrap().text.contains("higher than in 20"));
         assert_eq!(unusual(&case(50.0), &earlier[..7]), None);
+    }
+
+    #[test]
+    fn earlier_runs_correct_the_interval_of_their_metric() {
+        let mut case = case(100.0);
+        let narrow = stats::Interval { low: 99e6, high: 101e6 };
+        case.figures.intervals = [("throughput_bps".to_owned(), narrow)].into();
+        correct_intervals(&mut case, |_, _| vec![100e6; 7]);
+        assert_eq!(case.figures.intervals["throughput_bps"], narrow);
+        assert!(!case.effective.contains_key(EARLIER_RUNS_FACT));
+        correct_intervals(&mut case, |_, metric| match metric.name() {
+            "rate" => log_normal(20, 0.1, 1).iter().map(|value| value * 100e6).collect(),
+            _ => panic!("it has no interval of {}", metric.name()),
+        });
+        let wide = case.figures.intervals["throughput_bps"];
+        assert!(wide.low < 95e6 && wide.high > 105e6, "{wide:?}");
+        assert_eq!(case.effective[EARLIER_RUNS_FACT], 20);
     }
 
     #[test]

@@ -21,13 +21,13 @@ pub const WORKLOAD: Workload = Workload {
     summary: "a file or a table in chunks: rate, time per chunk, round trips",
     is_round_trip: false,
     // Until the end of the file or table.
-    default_stop: StopCondition { count: None, time_ns: None, volume_bytes: None },
+    default_stop: StopCondition::UNLIMITED,
     has_repetitions: false,
     default_direction: Direction::Receive,
     // Timeout of data logger clients (Campbell's own, PakBus).
     default_timeout: Duration::from_secs(5),
     default_size: |_| 1_000,
-    default_warm_up: StopCondition { count: None, time_ns: None, volume_bytes: None },
+    default_warm_up: StopCondition::UNLIMITED,
     method: |_| "download/1".to_owned(),
     figures,
 };

@@ -26,13 +26,23 @@ pub const WORKLOAD: Workload = Workload {
     name: "latency",
     summary: "round-trip time of messages, one at a time or on a schedule",
     is_round_trip: true,
-    default_stop: StopCondition { count: Some(10_000), time_ns: Some(10_000_000_000), volume_bytes: None },
+    default_stop: StopCondition {
+        count: Some(10_000),
+        time_ns: Some(10_000_000_000),
+        volume_bytes: None,
+        min_time_ns: None,
+    },
     has_repetitions: true,
     default_direction: Direction::Loop,
     default_timeout: Duration::from_secs(1),
     default_size: |_| 1,
     // The first round trips include cold caches, ARP and slow start.
-    default_warm_up: StopCondition { count: Some(100), time_ns: Some(500_000_000), volume_bytes: None },
+    default_warm_up: StopCondition {
+        count: Some(100),
+        time_ns: Some(500_000_000),
+        volume_bytes: None,
+        min_time_ns: None,
+    },
     method,
     figures,
 };

@@ -112,6 +112,8 @@ pub struct FlowResult {
     pub endpoint_index: usize,
     /// Its samples and counts.
     pub recorder: Recorder,
+    /// The CPU on which its thread ran at its end.
+    pub cpu: Option<u32>,
     /// CPU time of its thread, in seconds.
     pub cpu_seconds: f64,
     /// What the scheduler counted for its thread.
@@ -172,6 +174,9 @@ pub struct FlowReport {
     pub socket_drops: Option<u64>,
     /// The server sent; otherwise it received.
     pub inward: bool,
+    /// The CPU on which the server's thread ran at the end of the flow, if it is reported.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu: Option<u32>,
     /// The server did not receive until the end of the transfer.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub unfinished: bool,
@@ -206,6 +211,9 @@ pub struct ServerReport {
     /// What the server's system counted, if the client asked for it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub evidence: Option<EndEvidence>,
+    /// The CPU on which the server ran at the end of its first flow, if it reports that.
+    #[serde(skip)]
+    pub cpu: Option<u32>,
     /// Whether the server saw the end of each flow, so that no data of a stream is missing.
     #[serde(skip)]
     pub is_complete: bool,

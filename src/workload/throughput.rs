@@ -30,13 +30,18 @@ pub const WORKLOAD: Workload = Workload {
     name: "throughput",
     summary: "payload delivered per second, in one direction or both",
     is_round_trip: false,
-    default_stop: StopCondition { count: None, time_ns: Some(10_000_000_000), volume_bytes: None },
+    default_stop: StopCondition {
+        count: None,
+        time_ns: Some(10_000_000_000),
+        volume_bytes: None,
+        min_time_ns: None,
+    },
     has_repetitions: true,
     default_direction: Direction::Send,
     // Long enough for a retransmission timeout over a satellite.
     default_timeout: Duration::from_secs(5),
     default_size,
-    default_warm_up: StopCondition { count: None, time_ns: None, volume_bytes: None },
+    default_warm_up: StopCondition::UNLIMITED,
     method: |pacing| match pacing {
         Pacing::Closed => "throughput/1 unpaced".to_owned(),
         _ => "throughput/1 paced".to_owned(),

@@ -58,7 +58,7 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
     let mut link = ShapedLink::new(inner, &net.dialer.clock, &path);
     let caps = linkgauge::link::Link::caps(&link).clone();
     let mut recorder = Recorder::new(true, 1_000_000_000, Arc::default(), None);
-    recorder.watch_missed_frames(&case.late_limits);
+    recorder.watch_missed_frames(&case.late_limits, None);
     let mut pinger = Pinger::new(Box::new(EchoCodec::new(&case.load, &caps)), &case.load, &caps, recorder);
     drive(&mut pinger, &mut link, &net.dialer.clock, &AtomicBool::new(false), Duration::MAX).unwrap();
     let figures = Box::new(pinger).into_recorder().latency_figures(&case.late_limits);
@@ -80,6 +80,7 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
         deeds.iter().zip(&responses).filter(|(_, response)| response.is_none_or(|ns| ns > LIMITS[0].1));
     let listed: Vec<MissedFrame> = late
         .map(|(deed, response)| MissedFrame {
+            repetition: None,
             sequence: deed.number,
             due_ns: (deed.arrival - deeds[0].arrival).as_nanos() as u64,
             response_ns: *response,

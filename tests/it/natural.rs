@@ -187,6 +187,26 @@ fn default_runs_end_and_have_a_low_rate() {
 }
 
 #[test]
+fn repetitions_hold_the_cpus_of_both_ends() {
+    let server = Serving::start(&[]);
+    let allowed = linkgauge::host::cpu::current_affinity();
+    let pin = format!("{0},{0}", allowed[0]);
+    let pinned = case(&["latency", &place(&server), "-n", "60", "--pin", &pin]);
+    assert_eq!(pinned.repeats.len(), 6);
+    for part in &pinned.repeats {
+        assert_eq!((part.client_cpu, part.server_cpu), (Some(allowed[0]), Some(allowed[0])));
+    }
+    let free = case(&["throughput", &place(&server), "-t", "0.6"]);
+    assert!(free.repeats.len() > 1);
+    for part in &free.repeats {
+        assert!(part.client_cpu.is_some_and(|cpu| allowed.contains(&cpu)), "{:?}", part.client_cpu);
+        assert!(part.server_cpu.is_some_and(|cpu| allowed.contains(&cpu)), "{:?}", part.server_cpu);
+    }
+    let two = case(&["latency", &place(&server), "-n", "60", "-P", "2"]);
+    assert!(two.repeats.iter().all(|part| part.client_cpu.is_none() && part.server_cpu.is_none()));
+}
+
+#[test]
 fn waiting_for_the_schedule_is_not_counted_as_work() {
     let server = Serving::start(&[]);
     // A gap of 100 µs is waited for in a busy loop, all of it.

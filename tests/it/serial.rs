@@ -12,12 +12,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use linkgauge::clock::Clock;
+use linkgauge::lab::device_server::{DeviceServer, DeviceServerOptions};
 use linkgauge::link::serial_line::{FlowControl, OutputSignal, Parity, SerialSettings};
 use linkgauge::link::tty::{Pty, PtyPacket};
 use linkgauge::link::{Dialer, Link};
 use rustix::process::{Signal as Kill, getuid};
 use serde_json::Value;
 
+use crate::device::counters;
 use crate::program::{Ended, Running, command, run, wait_for_progress};
 
 /// A line that returns the first bytes it is sent, and swallows the others. Gone when it is dropped.
@@ -193,6 +195,32 @@ fn a_vanished_line_leaves_the_results_so_far() {
 }
 
 const CHECK_LINE: &str = "check the loopback plug or the device, rate, flow control, and --timeout";
+
+#[test]
+fn a_line_stays_open_between_repetitions_and_cases() {
+    let plug = Plug::new();
+    let ports = vec![plug.url("?baud=115200").parse().unwrap()];
+    let options = DeviceServerOptions::new("tcp://127.0.0.1:0".parse().unwrap(), ports);
+    let server = DeviceServer::start(&options).unwrap();
+    let url = format!("tcp://{}?baud=115200", server.endpoints()[0].address());
+    let sessions = || counters(&server, 0).sessions.load(Relaxed);
+    for (flags, repetitions) in [
+        (&["-n", "200"][..], 10),
+        (&["-n", "20", "--repeat", "3"], 3),
+        (&["-n", "20", "-s", "1,8", "--repeat", "2"], 2),
+    ] {
+        let before = sessions();
+        let command: Vec<&str> =
+            ["latency", &url, "--json", "-", "--no-store"].iter().chain(flags).copied().collect();
+        let ended = run(&command);
+        assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+        let document: Value = serde_json::from_str(&ended.stdout).unwrap();
+        for case in document["cases"].as_array().unwrap() {
+            assert_eq!((case["repeats"].as_array().unwrap().len(), &case["lost"]), (repetitions, &0.into()));
+        }
+        assert_eq!(sessions() - before, 1, "{flags:?}");
+    }
+}
 
 #[test]
 fn a_line_that_returns_nothing_suggests_the_plug() {

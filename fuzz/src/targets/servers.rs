@@ -193,6 +193,7 @@ fn plan(draw: &mut Draw) -> ServerPlan {
             count: (what & 1 != 0).then(|| draw.number()),
             time_ns: (what & 2 != 0).then(|| draw.number()),
             volume_bytes: (what & 4 != 0).then(|| draw.number()),
+            min_time_ns: (what & 8 != 0).then(|| draw.number()),
         }
     };
     let flows = (0..draw.byte() % 10).map(|_| draw.one_of(&FlowKind::ALL)).collect();

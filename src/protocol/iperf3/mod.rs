@@ -91,7 +91,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The case as iperf3 parameters.
 fn test_parameters(case: &ReadyCase, framing: Framing) -> Parameters {
     let load = &case.load;
-    let StopCondition { count, time_ns, volume_bytes } = load.stop;
+    let StopCondition { count, time_ns, volume_bytes, .. } = load.stop;
     let seconds = |time_ns: Option<u64>| time_ns.unwrap_or(0).div_ceil(SECOND_NS);
     let all = |one: Option<u64>| one.unwrap_or(0).saturating_mul(case.parallel.into());
     let bits = 8.0 * f64::from(load.message_bytes);
@@ -143,7 +143,7 @@ fn max_datagrams(load: &Load) -> f64 {
 
 /// The client's plan for one server.
 fn client_plan(case: &ReadyCase, framing: Framing) -> ClientPlan {
-    let StopCondition { count, time_ns, volume_bytes } = case.load.stop;
+    let StopCondition { count, time_ns, volume_bytes, .. } = case.load.stop;
     let of_count = count.map(|count| count.saturating_mul(case.load.message_bytes.into()));
     let volume = [volume_bytes, of_count].into_iter().flatten().min();
     let warm_up = Duration::from_nanos(case.load.warm_up.time_ns.unwrap_or(0));

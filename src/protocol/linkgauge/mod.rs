@@ -20,7 +20,7 @@ use super::{CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolEr
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
-use crate::plan::{Direction, Pacing, SocketSettings, WaitMode};
+use crate::plan::{Direction, Pacing, SocketSettings, StopCondition, WaitMode};
 use crate::sample::Recorder;
 use crate::workload::latency::{EchoCodec, Pinger};
 use crate::workload::throughput::{Sink, Source};
@@ -193,7 +193,8 @@ fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)]) -> ServerPlan {
         flows: kinds.iter().map(|(kind, _)| *kind).collect(),
         message_bytes: load.message_bytes,
         pacing: server_pacing(load.pacing),
-        stop: load.stop,
+        // A reflecting server has no stop condition of its own.
+        stop: StopCondition { min_time_ns: None, ..load.stop },
         warm_up: load.warm_up,
         timeout_ns: load.timeout.as_nanos() as u64,
         wait: load.wait,
@@ -407,6 +408,7 @@ impl ClientSession for LinkgaugeSession {
                 }
                 Err(error) => return Err(error),
             };
+            all.cpu = all.cpu.or(report.flows.first().and_then(|flow| flow.cpu));
             // Reflectors count nothing beyond the client's own counts.
             let counts =
                 |(flow, kind): &(FlowReport, &FlowKind)| **kind != FlowKind::Reflect || flow.fault.is_some();

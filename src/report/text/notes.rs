@@ -5,7 +5,7 @@ use crate::plan::WaitMode;
 use crate::report::presentation::is_latency;
 use crate::report::wording::{
     FIT_NOTE, format_late, format_missed_frames, interval_basis, is_download, median_ns, one_way_sentence,
-    printable, shorten, wait_mode,
+    printable, repetition_notes, shorten, wait_mode,
 };
 use crate::run::{CaseResult, PartResult, Run};
 use crate::units::{format_bit_rate, format_nanoseconds};
@@ -22,6 +22,9 @@ pub fn case_remarks(run: &Run) -> Vec<String> {
         let late = late.map(|late| format!("late: {late}."));
         let remarks = port_spread_text(case).into_iter().chain(one_way_sentence(case)).chain(missed.or(late));
         notes.extend(remarks.map(|note| format!("{name}{note}")));
+    }
+    if let [case] = cases {
+        notes.extend(repetition_notes(case));
     }
     notes
 }

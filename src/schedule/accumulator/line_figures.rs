@@ -92,6 +92,7 @@ mod tests {
             role: FlowRole::Download,
             endpoint_index: port,
             recorder: Recorder::for_counting(),
+            cpu: None,
             cpu_seconds: 0.0,
             thread: ThreadCounters::default(),
             busy_poll_seconds: 0.0,

@@ -17,6 +17,7 @@ fn flow(role: FlowRole, bytes: u64) -> FlowResult {
         role,
         endpoint_index: 0,
         recorder,
+        cpu: None,
         cpu_seconds: 0.0,
         thread: ThreadCounters::default(),
         busy_poll_seconds: 0.0,

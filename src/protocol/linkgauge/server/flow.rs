@@ -373,8 +373,12 @@ impl Party for ServerFlow {
 
     fn on_ended(&mut self, cost: PartyCost) {
         self.party.as_party().on_ended(cost);
-        let mut flow =
-            FlowReport { socket_drops: cost.socket_drops, fault: self.fault.take(), ..FlowReport::default() };
+        let mut flow = FlowReport {
+            socket_drops: cost.socket_drops,
+            cpu: cost.cpu,
+            fault: self.fault.take(),
+            ..FlowReport::default()
+        };
         if let Some(recorder) = self.party.recorder() {
             let counts = &recorder.counts;
             flow = FlowReport {
