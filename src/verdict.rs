@@ -78,7 +78,9 @@ impl Default for CompareOptions {
 #[non_exhaustive]
 pub enum CompareError {
     /// The difference between the two most similar cases.
-    #[error("the two have no case in common: the most alike differ in {0}")]
+    #[error(
+        "no case in common: the most similar cases differ in {0}. Try runs of one case: 'linkgauge history' lists them"
+    )]
     NothingInCommon(String),
     /// The case was measured by different methods.
     #[error("{case}: measured in different ways ({ways}): compare runs of one method, or use --force")]

@@ -3,6 +3,7 @@
 mod trend;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::Result;
@@ -12,14 +13,16 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use linkgauge::clock::wall_clock_date;
 use linkgauge::metric::Metric;
-use linkgauge::report::{printable, shorten, to_ascii};
+use linkgauge::report::{HistoryTrend, printable, shorten, to_ascii, write_history};
 use linkgauge::store::{Filter, Listing, RunEntry};
 use linkgauge::units;
 use serde_json::{Value, json};
 
 use super::Status;
 use super::help::{OUTPUT, TARGET};
-use super::output::{print_json, print_message, print_text, supports_unicode};
+use super::output::{
+    is_dash, print_data, print_json, print_message, print_text, supports_unicode, write_file,
+};
 use super::store::{StoreFlags, short_id, warn_of_damaged_rows};
 
 /// Which saved runs.
@@ -96,6 +99,9 @@ pub struct Flags {
     /// Print JSON
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
+    /// With --metric: write a self-contained HTML page with charts ('-': standard output)
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", requires = "metric", conflicts_with = "json")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     filter: FilterFlags,
     #[command(flatten)]
@@ -118,6 +124,15 @@ pub fn run(flags: Flags) -> Result<Status> {
     let (document, text, damaged) = match &flags.metric {
         Some(metric) => {
             let Listing { entries, damaged } = store.trends(&filter, metric)?;
+            if let Some(path) = &flags.html {
+                let trends: Vec<HistoryTrend> =
+                    entries.iter().map(|one| trend::page_trend(one, metric)).collect();
+                if is_dash(path) {
+                    print_data(|out| write_history(&trends, out))?;
+                    return Ok(warn_of_damaged_rows(&damaged));
+                }
+                write_file(path, |file| write_history(&trends, file))?;
+            }
             let text = (!entries.is_empty()).then(|| trend::format_trends(&entries, metric));
             (trend::trends_json(&entries, metric), text, damaged)
         }

@@ -4,6 +4,7 @@
 
 mod axes;
 mod distribution;
+pub mod history;
 mod late;
 pub mod overlay;
 mod percentile;

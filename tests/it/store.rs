@@ -110,6 +110,14 @@ fn every_run_is_saved_and_found_again() {
         trend.stdout
     );
 
+    let page = at_home(home.path(), &["history", "--metric", "p50", "--html", "-"]);
+    assert!(
+        page.stdout.starts_with("<!doctype html>") && page.stdout.contains("p50 over time"),
+        "{}",
+        page.stderr
+    );
+    assert!(page.stdout.contains("No change of level was found."));
+
     arguments.truncate(arguments.len() - 2);
     for silent in [&["--no-store"][..], &["--quiet"]] {
         let ended = at_home(home.path(), &[&arguments, silent].concat());

@@ -113,7 +113,7 @@ fn runs_that_cannot_be_compared_are_refused() {
     let ended = run(&["compare", &base, &larger]);
     assert_eq!(
         ended.stderr,
-        "error: the two have no case in common: the most alike differ in message size (1 B, 77 B)\n"
+        "error: no case in common: the most similar cases differ in message size (1 B, 77 B). Try runs of one case: 'linkgauge history' lists them\n"
     );
     assert_eq!(ended.status, Some(2));
 }

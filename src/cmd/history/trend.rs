@@ -1,7 +1,9 @@
 //! How a metric went over time: one small chart a case.
 
 use linkgauge::metric::Metric;
-use linkgauge::report::{case_details, printable, shorten, sparkline_glyphs, wrap};
+use linkgauge::report::{
+    HistoryChange, HistoryTrend, case_details, printable, shorten, sparkline_glyphs, wrap,
+};
 use linkgauge::stats::{self, Interval, MIN_EARLIER_RESULTS};
 use linkgauge::store::{Trend, TrendPoint};
 use linkgauge::units::format_plural;
@@ -26,17 +28,8 @@ fn format_trend(trend: &Trend, metric: &Metric) -> String {
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let day = |point: &TrendPoint| point.started.strftime("%Y-%m-%d").to_string();
-    let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
     let changes = level_changes(&trend.points);
-    let answer = format!(
-        "{} of {} {}{}{on}: {} in the last run; {}",
-        metric.name(),
-        shorten(&printable(&trend.endpoint), 34),
-        printable(&trend.direction),
-        case_details(trend.message_bytes, trend.ports, trend.parallel, &trend.settings),
-        print(last.value),
-        change_sentence(trend, &changes, metric),
-    );
+    let answer = answer(trend, &changes, metric);
     format!(
         "{}  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {}, {} to {}\n{}{}",
         wrap(&answer, LINE_COLUMNS, "", "  "),
@@ -53,6 +46,48 @@ fn format_trend(trend: &Trend, metric: &Metric) -> String {
         format_changes(trend, &changes, metric),
         format_usual(&trend.points, metric),
     )
+}
+
+/// The last result, and whether the level changed.
+fn answer(trend: &Trend, changes: &[LevelChange], metric: &Metric) -> String {
+    let last = trend.points.last().map_or(f64::NAN, |point| point.value);
+    format!(
+        "{} of {}: {} in the last run; {}",
+        metric.name(),
+        case_name(trend),
+        metric.unit().format(last),
+        change_sentence(trend, changes, metric),
+    )
+}
+
+/// Endpoint, direction, details and host.
+fn case_name(trend: &Trend) -> String {
+    let on = trend.host.as_deref().map(|host| format!(" on {}", printable(host))).unwrap_or_default();
+    format!(
+        "{} {}{}{on}",
+        shorten(&printable(&trend.endpoint), 34),
+        printable(&trend.direction),
+        case_details(trend.message_bytes, trend.ports, trend.parallel, &trend.settings),
+    )
+}
+
+/// A trend for the page.
+pub fn page_trend(trend: &Trend, metric: &Metric) -> HistoryTrend {
+    let changes = level_changes(&trend.points);
+    let change = |change: &LevelChange| HistoryChange {
+        index: change.index,
+        run: short_id(&trend.points[change.index].id).to_owned(),
+        before: change.before,
+        after: change.after,
+    };
+    HistoryTrend {
+        name: case_name(trend),
+        answer: answer(trend, &changes, metric),
+        metric: metric.name().to_owned(),
+        unit: metric.unit(),
+        points: trend.points.iter().map(|point| (point.started, point.value)).collect(),
+        changes: changes.iter().map(change).collect(),
+    }
 }
 
 /// Whether the level changed, and when it did last.

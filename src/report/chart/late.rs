@@ -43,7 +43,12 @@ mod tests {
         let mut case = run.cases[0].clone();
         assert!(case_chart(&run, &case).is_none(), "two are in the table");
         let first = &mut case.figures.times.missed_frames.as_mut().unwrap().first;
-        first.push(MissedFrame { sequence: 5000, due_ns: 50_000_000_000, response_ns: None });
+        first.push(MissedFrame {
+            repetition: None,
+            sequence: 5000,
+            due_ns: 50_000_000_000,
+            response_ns: None,
+        });
         let chart = case_chart(&run, &case).unwrap();
         let svg = &chart.panels[0].svg;
         assert_eq!((svg.matches("s1-fill").count(), svg.matches("event-line").count()), (2, 1));
