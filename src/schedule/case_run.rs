@@ -158,6 +158,11 @@ impl<'a> CaseRun<'a> {
         if counts && let Ok(mut all) = self.progress.lock() {
             all.push(progress.clone());
         }
+        if role == FlowRole::Probe
+            && let Ok(mut probes) = self.probe_progress.lock()
+        {
+            probes.push(progress.clone());
+        }
         let scheduled = role == FlowRole::Probe
             || (role == FlowRole::RoundTrip && case.load.pacing.per_second().is_some());
         // A sender's messages are not samples.
