@@ -334,7 +334,7 @@ impl Proving<'_> {
         let sequence = prove::measure(self.runner, &trials, (time, median), random, &report)?;
         let mut proofs = sequence.proofs(&trials, self.screen.closed.result.message_bytes).into_iter();
         for suspect in suspects.iter_mut().filter(|suspect| suspect.trial.is_some()) {
-            suspect.proof = proofs.next();
+            suspect.set_proof(proofs.next());
         }
         Ok(sequence.is_interrupted)
     }

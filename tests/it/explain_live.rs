@@ -5,6 +5,7 @@ use std::time::Duration;
 use linkgauge::clock::Clock;
 use linkgauge::explain::live::{CauseFinding, Explanation, LiveError, LiveOptions, Verdict, explain_live};
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
+use linkgauge::lab::uart::{LabUarts, UartOptions};
 use linkgauge::link::Dialer;
 use linkgauge::report::EXPLANATION_SCHEMA;
 use serde_json::Value;
@@ -126,6 +127,43 @@ fn the_command_explains_a_link() {
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}\n{document:#}"));
     let cause = document["causes"].as_array().unwrap().iter().find(|cause| cause["id"] == "remote_clock");
     assert_eq!(cause.unwrap_or_else(|| panic!("{document:#}"))["verdict"], "seen");
+}
+
+#[test]
+fn a_delayed_acknowledgement_is_proved_by_its_setting() {
+    let dialer = Dialer::new(Clock::System);
+    let faults = Faults { split_write_bytes: Some(10), ..Faults::default() };
+    let listen = vec!["tcp://127.0.0.1:0?nodelay=0".parse().unwrap()];
+    let server = TroubledServer::start(
+        &TroubleOptions { listen, faults, ..TroubleOptions::default() },
+        dialer.clone(),
+    )
+    .unwrap();
+    let port = server.endpoints()[0].host_port().unwrap().1.unwrap();
+    let mut live = LiveOptions::new(format!("tcp://127.0.0.1:{port}").parse().unwrap());
+    "echo".clone_into(&mut live.protocol);
+    live.budget = Duration::from_secs(18);
+    let explanation = explain_live(&live, &dialer, &|_, _| {}).unwrap();
+    let first = &explanation.causes[0];
+    assert_eq!(
+        (first.id, first.verdict),
+        ("delayed_ack_nagle", Verdict::Proved),
+        "{:#?}",
+        explanation.causes
+    );
+}
+
+#[test]
+fn a_setting_that_the_link_refuses_cannot_be_tested() {
+    // The driver of a pseudo-terminal has no low latency mode.
+    let uarts = LabUarts::start(&UartOptions { ports: 1, ..UartOptions::default() }).unwrap();
+    let mut live =
+        LiveOptions::new(format!("serial://{}?baud=115200", uarts.paths()[0].display()).parse().unwrap());
+    live.budget = Duration::from_secs(5);
+    let explanation = explain_live(&live, &Dialer::new(Clock::System), &|_, _| {}).unwrap();
+    let timer = explanation.causes.iter().find(|cause| cause.id == "usb_latency_timer").unwrap();
+    assert!(timer.evidence.iter().any(|text| text.contains("refuses low_latency=1")), "{timer:#?}");
+    assert_eq!(timer.verdict, Verdict::CannotTest);
 }
 
 #[test]

@@ -49,6 +49,18 @@ impl Suspect {
         }
     }
 
+    /// Adds the outcome of the test. Without a single pair the setting was refused, as by a driver that lacks it.
+    pub(super) fn set_proof(&mut self, proof: Option<Proof>) {
+        self.proof = proof.filter(|proof| !proof.pairs.is_empty());
+        if self.proof.is_none() {
+            self.trial = None;
+            self.why_untested = match self.cause.knob {
+                Knob::UrlOption { name, value } => format!("this link refuses {name}={value}"),
+                _ => "this link refuses the setting".to_owned(),
+            };
+        }
+    }
+
     /// More is tested earlier.
     fn priority(&self) -> u32 {
         2 * u32::from(self.sighting.is_some()) + u32::from(self.hint.is_some())
