@@ -129,7 +129,7 @@ pub struct MetricComparison {
     /// The case of B, if its endpoint differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub case_b: Option<CaseKey>,
-    /// Name of the metric, as in [`crate::metric::METRICS`].
+    /// Name of the metric, as in [`crate::metric::list_metrics`].
     pub metric: String,
     /// Unit of the metric's values.
     #[serde(skip)]

@@ -169,7 +169,7 @@ fn combine_gauges(parts: &[EndEvidence]) -> BTreeMap<String, Gauge> {
     readings.into_iter().map(|(name, parts)| (name, Gauge::combine(&parts))).collect()
 }
 
-/// Removes every second reading until the series has at most [`MAX_SERIES_READINGS`].
+/// Removes every second reading until the series has at most `MAX_SERIES_READINGS`.
 pub fn thin(series: &mut Vec<ConnectionReading>) {
     while series.len() > MAX_SERIES_READINGS {
         let mut index = 0;
