@@ -55,8 +55,9 @@ const TICK_LABEL_HEIGHT: u32 = 22;
 /// Charts of one case: the main ones, and those that a page of many cases has no room for.
 pub fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
     type Kind = fn(&Run, &CaseResult) -> Option<Chart>;
-    let main: [Kind; 3] = [time_series::case_chart, percentile::case_chart, ports::case_chart];
-    let more: [Kind; 3] = [distribution::case_chart, repetitions::case_chart, late::case_chart];
+    let main: [Kind; 2] = [time_series::case_chart, percentile::case_chart];
+    let more: [Kind; 4] =
+        [ports::case_chart, distribution::case_chart, repetitions::case_chart, late::case_chart];
     let has_room = run.cases.len() <= MAX_DETAILED_CASES;
     main.into_iter().chain(more.into_iter().filter(|_| has_room)).filter_map(|kind| kind(run, case)).collect()
 }
