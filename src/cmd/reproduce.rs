@@ -142,11 +142,14 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.save.save_or_warn(&run, flags.output.quiet);
     finish_all([events, written])?;
     if flags.output.prints_text() && !events_on_stdout {
-        // No model applies to most studies.
-        explain::explain(&Evidence::Run(&run), &DeclaredFacts::default()).map_or(Ok(()), |found| {
+        // No model applies to most studies. The counters describe this host, not the study.
+        let mut findings =
+            explain::explain(&Evidence::Run(&run), &DeclaredFacts::default()).unwrap_or_default();
+        findings.retain(|finding| finding.model != explain::counters::MODEL.name);
+        if !findings.is_empty() {
             print_text(|stdout| writeln!(stdout))?;
-            super::explain::print_findings(&found)
-        })?;
+            super::explain::print_findings(&findings)?;
+        }
     }
     Ok(match run_status(&run) {
         Status::Complete if !complete => Status::Incomplete,

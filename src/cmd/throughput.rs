@@ -34,7 +34,7 @@ pub struct Flags {
     #[arg(long, short = 'R', help_heading = TRAFFIC, conflicts_with_all = ["direction", "bidir"])]
     reverse: bool,
     /// Both directions at the same time
-    #[arg(long, help_heading = TRAFFIC, conflicts_with = "direction")]
+    #[arg(long, help_heading = TRAFFIC, hide_short_help = true, conflicts_with = "direction")]
     bidir: bool,
     /// Measure until the rate is known to this share, like ±2%
     ///
