@@ -39,7 +39,7 @@ pub struct Panel {
     pub height: u32,
 }
 
-/// With more cases, a page has only the main charts of each.
+/// With more cases, a page has only the main chart of each.
 const MAX_DETAILED_CASES: usize = 24;
 /// Fewer cases need no chart that compares them.
 const MIN_CHARTED_CASES: usize = 3;
@@ -52,14 +52,19 @@ const PANEL_HEIGHT: u32 = 210;
 /// In drawing units.
 const TICK_LABEL_HEIGHT: u32 = 22;
 
-/// Charts of one case: the main ones, and those that a page of many cases has no room for.
+/// Charts of one case: the main one, and those that a page of many cases has no room for.
 pub fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
     type Kind = fn(&Run, &CaseResult) -> Option<Chart>;
-    let main: [Kind; 2] = [time_series::case_chart, percentile::case_chart];
-    let more: [Kind; 4] =
-        [ports::case_chart, distribution::case_chart, repetitions::case_chart, late::case_chart];
-    let has_room = run.cases.len() <= MAX_DETAILED_CASES;
-    main.into_iter().chain(more.into_iter().filter(|_| has_room)).filter_map(|kind| kind(run, case)).collect()
+    const KINDS: [Kind; 6] = [
+        time_series::case_chart,
+        percentile::case_chart,
+        ports::case_chart,
+        distribution::case_chart,
+        repetitions::case_chart,
+        late::case_chart,
+    ];
+    let kinds = if run.cases.len() > MAX_DETAILED_CASES { &KINDS[..1] } else { &KINDS[..] };
+    kinds.iter().filter_map(|kind| kind(run, case)).collect()
 }
 
 /// Charts that show all cases of a workload. A table of few rows is easier to read than a chart of its figures.
