@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use socket2::{SockAddr, Socket};
 
+use super::datagram_accept::{DatagramListener, NamedLink, accept_client};
 use super::socket::{IoDirection, wait_ready};
+use super::sys::ReceivedDatagram;
 use super::{AcceptFilter, Admission, Fault, Link, Listener, sys};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -48,9 +50,6 @@ pub struct AcceptedLink<S> {
     pub address: SockAddr,
     pub shared: Weak<S>,
 }
-
-/// A link and the name of its client.
-type NamedLink = (Box<dyn Link>, String);
 
 pub struct ForwardingListener<F: DatagramFamily> {
     family: F,
@@ -104,23 +103,32 @@ impl<F: DatagramFamily> ForwardingListener<F> {
         self.links.insert(from.clone(), (accepted.address, accepted.shared));
         Ok(accepted.link)
     }
+}
 
-    /// Handles a message; returns the link that it opens.
+impl<F: DatagramFamily> DatagramListener for ForwardingListener<F> {
+    type Message = ReceivedDatagram;
+
+    fn wait_for_message(&self, left: Duration) {
+        wait_ready(&self.socket, IoDirection::Receive, left);
+    }
+
+    fn next_message(&mut self) -> io::Result<ReceivedDatagram> {
+        sys::receive_from(&self.socket, &mut self.receive_buffer, false)
+    }
+
     fn handle_message(
         &mut self,
-        length: usize,
-        from: &SockAddr,
+        message: ReceivedDatagram,
         filter: &mut AcceptFilter,
         reply: &mut Vec<u8>,
     ) -> Result<Option<NamedLink>, Fault> {
-        let Some(from) = self.family.sender(from) else { return Ok(None) };
-        if self.forward(length, &from) {
+        let Some(from) = self.family.sender(&message.from) else { return Ok(None) };
+        if self.forward(message.length, &from) {
             return Ok(None);
         }
         let name = self.family.name(&from);
-        reply.clear();
-        match filter(&self.receive_buffer[..length], &name, reply) {
-            Admission::Open => return Ok(Some((self.open_link(length, &from)?, name))),
+        match filter(&self.receive_buffer[..message.length], &name, reply) {
+            Admission::Open => return Ok(Some((self.open_link(message.length, &from)?, name))),
             Admission::Reply => {
                 // A reply that cannot be sent counts as lost.
                 let _ = sys::send_to(&self.socket, reply, &self.family.address(&from), None, false);
@@ -136,33 +144,8 @@ impl<F: DatagramFamily> Listener for ForwardingListener<F> {
         self.endpoint.clone()
     }
 
-    fn accept(
-        &mut self,
-        within: Duration,
-        filter: &mut AcceptFilter,
-    ) -> Result<(Box<dyn Link>, String), Fault> {
-        let until = self.clock.now() + within;
-        let mut reply = Vec::new();
-        loop {
-            let left = until - self.clock.now();
-            match sys::receive_from(&self.socket, &mut self.receive_buffer, false) {
-                Ok(arrival) => {
-                    if let Some(accepted) =
-                        self.handle_message(arrival.length, &arrival.from, filter, &mut reply)?
-                    {
-                        return Ok(accepted);
-                    }
-                    if left.is_zero() {
-                        return Err(Fault::TimedOut);
-                    }
-                }
-                Err(_) if left.is_zero() => return Err(Fault::TimedOut),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wait_ready(&self.socket, IoDirection::Receive, left);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Fault::System { operation: "receive", source: error }),
-            }
-        }
+    fn accept(&mut self, within: Duration, filter: &mut AcceptFilter) -> Result<NamedLink, Fault> {
+        let clock = self.clock.clone();
+        accept_client(self, &clock, within, filter)
     }
 }

@@ -24,6 +24,7 @@ pub mod bluez;
 mod companion;
 pub mod counters;
 mod datagram;
+mod datagram_accept;
 pub mod dialer;
 mod fault;
 mod forwarding;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
+use super::datagram_accept::{DatagramListener, NamedLink, accept_client};
 use super::internet::{self, IpOptions, resolve_addresses};
 use super::offload::{OffloadChoice, OffloadOptions};
 use super::socket::{BufferOptions, IoDirection, SocketLink, wait_ready};
@@ -214,13 +215,6 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
 }
 
 impl UdpListener {
-    fn next_datagram(&mut self) -> io::Result<WaitingDatagram> {
-        if let Some(waiting) = self.backlog.pop_front() {
-            return Ok(waiting);
-        }
-        receive_datagram(&self.socket, &mut self.receive_buffer)
-    }
-
     /// Makes a socket and a link for the sender of `first`.
     fn open_link(&mut self, first: WaitingDatagram, sender: SocketAddr) -> Result<Box<dyn Link>, Fault> {
         let local = match first.to {
@@ -279,48 +273,47 @@ fn receive_datagram(socket: &Socket, buffer: &mut [u8]) -> io::Result<WaitingDat
     Ok(WaitingDatagram { bytes: buffer[..arrival.length].to_vec(), from: arrival.from, to: arrival.to })
 }
 
+impl DatagramListener for UdpListener {
+    type Message = WaitingDatagram;
+
+    fn wait_for_message(&self, left: Duration) {
+        wait_ready(&self.socket, IoDirection::Receive, left);
+    }
+
+    fn next_message(&mut self) -> io::Result<WaitingDatagram> {
+        if let Some(waiting) = self.backlog.pop_front() {
+            return Ok(waiting);
+        }
+        receive_datagram(&self.socket, &mut self.receive_buffer)
+    }
+
+    fn handle_message(
+        &mut self,
+        first: WaitingDatagram,
+        filter: &mut AcceptFilter,
+        reply: &mut Vec<u8>,
+    ) -> Result<Option<NamedLink>, Fault> {
+        let Some(sender) = first.from.as_socket() else { return Ok(None) };
+        let name = SocketAddr::new(sender.ip().to_canonical(), sender.port()).to_string();
+        match filter(&first.bytes, &name, reply) {
+            Admission::Open => return Ok(Some((self.open_link(first, sender)?, name))),
+            Admission::Reply => {
+                // A reply that cannot be sent counts as lost.
+                let _ = sys::send_to(&self.socket, reply, &first.from, first.to.map(|(ip, _)| ip), false);
+            }
+            Admission::Drop => {}
+        }
+        Ok(None)
+    }
+}
+
 impl Listener for UdpListener {
     fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }
 
-    fn accept(
-        &mut self,
-        within: Duration,
-        filter: &mut AcceptFilter,
-    ) -> Result<(Box<dyn Link>, String), Fault> {
-        let until = self.maker.clock.now() + within;
-        let mut reply = Vec::new();
-        loop {
-            let first = match self.next_datagram() {
-                Ok(first) => first,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let left = until - self.maker.clock.now();
-                    if left.is_zero() {
-                        return Err(Fault::TimedOut);
-                    }
-                    wait_ready(&self.socket, IoDirection::Receive, left);
-                    continue;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Fault::System { operation: "receive", source: error }),
-            };
-            let Some(sender) = first.from.as_socket() else { continue };
-            let name = SocketAddr::new(sender.ip().to_canonical(), sender.port()).to_string();
-            reply.clear();
-            match filter(&first.bytes, &name, &mut reply) {
-                Admission::Open => return Ok((self.open_link(first, sender)?, name)),
-                Admission::Reply => {
-                    // A reply that cannot be sent counts as lost.
-                    let _ =
-                        sys::send_to(&self.socket, &reply, &first.from, first.to.map(|(ip, _)| ip), false);
-                }
-                Admission::Drop => {}
-            }
-            // A flood must not keep the caller from its other work.
-            if self.maker.clock.now() >= until {
-                return Err(Fault::TimedOut);
-            }
-        }
+    fn accept(&mut self, within: Duration, filter: &mut AcceptFilter) -> Result<NamedLink, Fault> {
+        let clock = self.maker.clock.clone();
+        accept_client(self, &clock, within, filter)
     }
 }
