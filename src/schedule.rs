@@ -37,7 +37,7 @@ pub use overhead::measure_overhead_ns;
 pub use until::{Precision, run_until};
 
 /// Events while a plan runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunEvent<'a> {

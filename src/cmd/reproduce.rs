@@ -480,38 +480,14 @@ struct CaseObserver<'a> {
 
 impl Observer for CaseObserver<'_> {
     fn event(&self, event: &RunEvent) {
-        let case = self.case_number;
-        self.display.event(&match *event {
-            RunEvent::Begins { .. } | RunEvent::Ends { .. } => return,
-            RunEvent::CaseBegins { repetition, endpoint, protocol, workload, message_bytes, .. } => {
-                RunEvent::CaseBegins { case, repetition, endpoint, protocol, workload, message_bytes }
-            }
-            RunEvent::Progress {
-                repetition,
-                elapsed_ns,
-                messages,
-                bytes,
-                lost,
-                p50_ns,
-                p99_ns,
-                share,
-                ..
-            } => RunEvent::Progress {
-                case,
-                repetition,
-                elapsed_ns,
-                messages,
-                bytes,
-                lost,
-                p50_ns,
-                p99_ns,
-                share,
-            },
-            RunEvent::CaseEnds { repetition, figures, .. } => {
-                RunEvent::CaseEnds { case, repetition, figures }
-            }
-            RunEvent::Failed { repetition, reason, .. } => RunEvent::Failed { case, repetition, reason },
+        let mut event = *event;
+        match &mut event {
+            RunEvent::CaseBegins { case, .. }
+            | RunEvent::Progress { case, .. }
+            | RunEvent::CaseEnds { case, .. }
+            | RunEvent::Failed { case, .. } => *case = self.case_number,
             _ => return,
-        });
+        }
+        self.display.event(&event);
     }
 }
