@@ -75,16 +75,29 @@ pub fn run(flags: &Flags) -> Result<Status> {
     dialer.cancel = interrupt_flag()?;
     let endpoints: Vec<LiveOptions> =
         flags.of.iter().map(|named| flags.live.options(named.parse()?)).collect::<Result<_>>()?;
-    let mut explained: Vec<Explanation> = Vec::new();
+    let (mut explained, mut failure) = (Vec::<Explanation>::new(), None);
     for options in &endpoints {
         let progress = Progress::new(flags.quiet)?;
         let explanation = explain_live(options, &dialer, &|phase, share| progress.show(phase, share));
         progress.bar.finish_and_clear();
-        explained.push(explanation?);
+        match explanation {
+            Ok(explanation) => explained.push(explanation),
+            Err(error) => failure = Some(error),
+        }
+        let is_interrupted = explained.last().is_some_and(|explanation| explanation.interrupted);
+        if is_interrupted || failure.is_some() {
+            break;
+        }
     }
-    write(flags, &explained)?;
-    let is_interrupted = explained.iter().any(|explanation| explanation.interrupted);
-    Ok(if is_interrupted { Status::Interrupted } else { Status::Complete })
+    // What was explained before a failure is not lost.
+    if !explained.is_empty() {
+        write(flags, &explained)?;
+    }
+    match failure {
+        Some(error) => Err(error.into()),
+        None if explained.iter().any(|explanation| explanation.interrupted) => Ok(Status::Interrupted),
+        None => Ok(Status::Complete),
+    }
 }
 
 fn write(flags: &Flags, explained: &[Explanation]) -> Result<()> {
