@@ -13,31 +13,11 @@ use crate::metric::Threshold;
 pub use crate::traffic::{Direction, SocketSettings, WaitMode};
 use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span, format_duration};
 
+mod error;
 #[cfg(feature = "plan-files")]
 mod file;
 
-/// Why a plan is invalid.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// The TOML parser's message, with line and caret.
-    #[error("{0}")]
-    Toml(String),
-    /// There is nothing to measure.
-    #[error("the plan has no case: add a [[case]] with a url")]
-    Empty,
-    /// A case is invalid.
-    #[error("case {case}: {what}")]
-    Case {
-        /// Number of the case, from 1.
-        case: usize,
-        /// What is wrong, and a remedy.
-        what: String,
-    },
-    /// A URL is not an endpoint.
-    #[error("{0}")]
-    Endpoint(#[from] crate::endpoint::EndpointError),
-}
+pub use error::{CaseSpecError, PlanError};
 
 /// Cases to run, in order. Repetitions are interleaved: all cases once, then all cases again.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,9 +128,12 @@ impl RequestedRate {
     fn from_options(
         rate: Option<RateTarget<MessageRate>>,
         bit_rate: Option<RateTarget<BitRate>>,
-    ) -> Result<RequestedRate, String> {
+    ) -> Result<RequestedRate, CaseSpecError> {
         Ok(match (rate, bit_rate) {
-            (Some(_), Some(_)) => return Err("a case has a rate and a bit_rate: use one of them".to_owned()),
+            (Some(_), Some(_)) => {
+                let what = "a case has a rate and a bit_rate: use one of them";
+                return Err(CaseSpecError::new("rate", what));
+            }
             (Some(RateTarget::Max), None) | (None, Some(RateTarget::Max)) => RequestedRate::Max,
             (Some(RateTarget::Fixed(rate)), None) => RequestedRate::Messages { per_second: rate.0 },
             (None, Some(RateTarget::Fixed(rate))) => RequestedRate::Bits { per_second: rate.0 },
@@ -373,7 +356,8 @@ impl Plan {
             return Err(PlanError::Empty);
         }
         if repeat == 0 {
-            return Err(PlanError::Case { case: 1, what: "repeat must be at least 1".to_owned() });
+            let error = CaseSpecError::new("repeat", "repeat must be at least 1");
+            return Err(PlanError::Case { case: 1, error });
         }
         let title = title.filter(|title| !title.trim().is_empty());
         Ok(Plan { title, repeat, keep_going, cases })
@@ -397,15 +381,16 @@ impl CaseSpec {
     }
 
     /// Expands to cases: every URL × ports × direction × connections × size, sizes innermost.
-    pub fn expand(&self) -> Result<Vec<Case>, String> {
+    pub fn expand(&self) -> Result<Vec<Case>, CaseSpecError> {
         let urls = self.url.as_ref().map_or(&[][..], OneOrMany::as_slice);
         if urls.is_empty() {
-            return Err("a case has no endpoint: add a url".to_owned());
+            return Err(CaseSpecError::new("url", "a case has no endpoint: add a url"));
         }
         let groups: Vec<&[Endpoint]> =
             if self.together == Some(true) { vec![urls] } else { urls.chunks(1).collect() };
-        let workload =
-            self.workload.clone().ok_or("a case has no workload: add workload = \"latency\" or another")?;
+        let workload = self.workload.clone().ok_or_else(|| {
+            CaseSpecError::new("workload", "a case has no workload: add workload = \"latency\" or another")
+        })?;
         let mut cases = Vec::new();
         for group in groups {
             for &ports in self.ports.as_ref().map_or(&[1][..], OneOrMany::as_slice) {
@@ -413,7 +398,8 @@ impl CaseSpec {
                 let mut endpoints = Vec::new();
                 for url in group {
                     for offset in 0..ports {
-                        endpoints.push(url.with_number_offset(offset).map_err(|error| error.to_string())?);
+                        let port = url.with_number_offset(offset);
+                        endpoints.push(port.map_err(|error| CaseSpecError::new("ports", error.to_string()))?);
                     }
                 }
                 let directions: Vec<Option<Direction>> = match &self.direction {
@@ -448,7 +434,7 @@ impl CaseSpec {
         direction: Option<Direction>,
         parallel: u32,
         message_bytes: Option<u32>,
-    ) -> Result<Case, String> {
+    ) -> Result<Case, CaseSpecError> {
         let rate = RequestedRate::from_options(self.rate, self.bit_rate)?;
         let pacing = self.pacing(rate, message_bytes)?;
         Ok(Case {
@@ -497,22 +483,23 @@ const DEFAULT_PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The values of a case, each checked by itself.
 impl CaseSpec {
-    fn pacing(&self, rate: RequestedRate, message_bytes: Option<u32>) -> Result<Pacing, String> {
+    fn pacing(&self, rate: RequestedRate, message_bytes: Option<u32>) -> Result<Pacing, CaseSpecError> {
         // Without a size, the link determines it later.
         let sized = message_bytes.is_some() || !matches!(rate, RequestedRate::Bits { .. });
         let per_second = rate.per_second(message_bytes.unwrap_or(1)).filter(|_| sized);
         match (per_second, self.poisson.unwrap_or(false)) {
             (None, true) if !sized => {
-                Err("a Poisson schedule at a bit rate needs a message size: add a size".to_owned())
+                let what = "a Poisson schedule at a bit rate needs a message size: add a size";
+                Err(CaseSpecError::new("size", what))
             }
             (None, false) => Ok(Pacing::Closed),
-            (None, true) => Err("a Poisson schedule needs a rate: add one".to_owned()),
+            (None, true) => Err(CaseSpecError::new("rate", "a Poisson schedule needs a rate: add one")),
             (Some(per_second), false) => Ok(Pacing::Fixed { per_second }),
             (Some(per_second), true) => Ok(Pacing::Poisson { per_second, seed: self.seed.unwrap_or(1) }),
         }
     }
 
-    fn stop_condition(&self) -> Result<StopCondition, String> {
+    fn stop_condition(&self) -> Result<StopCondition, CaseSpecError> {
         let stop = StopCondition {
             count: self.count.map(|count| count.0),
             time_ns: nanoseconds(self.time),
@@ -520,55 +507,63 @@ impl CaseSpec {
             min_time_ns: None,
         };
         if stop.count == Some(0) || stop.volume_bytes == Some(0) {
-            return Err("a count or volume of 0 measures nothing: use 1 or more".to_owned());
+            let field = if stop.count == Some(0) { "count" } else { "volume" };
+            return Err(CaseSpecError::new(field, "a count or volume of 0 measures nothing: use 1 or more"));
         }
         if stop.time_ns == Some(0) {
-            return Err("a time of 0 measures nothing: use a longer time".to_owned());
+            return Err(CaseSpecError::new("time", "a time of 0 measures nothing: use a longer time"));
         }
         Ok(stop)
     }
 
-    fn checked_timeout(&self) -> Result<Option<Duration>, String> {
+    fn checked_timeout(&self) -> Result<Option<Duration>, CaseSpecError> {
         match self.timeout {
-            Some(Span(Duration::ZERO)) => {
-                Err("a timeout of 0 leaves no time for a reply: use 1ms or more, or leave it out".to_owned())
-            }
+            Some(Span(Duration::ZERO)) => Err(CaseSpecError::new(
+                "timeout",
+                "a timeout of 0 leaves no time for a reply: use 1ms or more, or leave it out",
+            )),
             timeout => Ok(timeout.map(|span| span.0)),
         }
     }
 
-    fn interval_or(&self, default: Duration) -> Result<Duration, String> {
+    fn interval_or(&self, default: Duration) -> Result<Duration, CaseSpecError> {
         match self.interval.map_or(default, |span| span.0) {
-            interval if interval < MIN_SERIES_INTERVAL => Err(format!(
-                "an interval of {} is too short for a time series: use 1ms or more",
-                format_duration(interval)
+            interval if interval < MIN_SERIES_INTERVAL => Err(CaseSpecError::new(
+                "interval",
+                format!(
+                    "an interval of {} is too short for a time series: use 1ms or more",
+                    format_duration(interval)
+                ),
             )),
             interval => Ok(interval),
         }
     }
 
-    fn pinning(&self) -> Result<CpuPinning, String> {
+    fn pinning(&self) -> Result<CpuPinning, CaseSpecError> {
         match self.pin.as_ref().map_or(&[][..], OneOrMany::as_slice) {
             [] => Ok(CpuPinning::default()),
             [client] => Ok(CpuPinning { client: Some(*client), server: None }),
             [client, server] => Ok(CpuPinning { client: Some(*client), server: Some(*server) }),
-            _ => Err("too many CPUs: pin takes one for the client and one for the server".to_owned()),
+            _ => Err(CaseSpecError::new(
+                "pin",
+                "too many CPUs: pin takes one for the client and one for the server",
+            )),
         }
     }
 }
 
-fn parse_message_bytes(size: &Bytes) -> Result<u32, String> {
+fn parse_message_bytes(size: &Bytes) -> Result<u32, CaseSpecError> {
     u32::try_from(size.0)
         .ok()
         .filter(|size| (1..=1 << 30).contains(size))
-        .ok_or_else(|| format!("a message of {} bytes: use 1 to 1Gi", size.0))
+        .ok_or_else(|| CaseSpecError::new("size", format!("a message of {} bytes: use 1 to 1Gi", size.0)))
 }
 
-fn check_parallel(what: &str, number: u32) -> Result<(), String> {
+fn check_parallel(field: &'static str, number: u32) -> Result<(), CaseSpecError> {
     if (1..=MAX_PARALLEL).contains(&number) {
         return Ok(());
     }
-    Err(format!("{what} = {number}: use 1 to {MAX_PARALLEL}"))
+    Err(CaseSpecError::new(field, format!("{field} = {number}: use 1 to {MAX_PARALLEL}")))
 }
 
 #[cfg(test)]

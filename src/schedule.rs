@@ -29,7 +29,7 @@ mod until;
 
 use accumulator::CaseAccumulator;
 use case_run::{CasePosition, CaseRun, DetectedProtocols};
-pub use check::{CheckedPlan, InvalidCase, check, estimate_duration};
+pub use check::{CheckedPlan, InvalidCase, InvalidCaseKind, check, estimate_duration};
 #[cfg(feature = "report")]
 pub(crate) use measurement::FirstFailure;
 pub use measurement::{Download, Latency, MeasureError, Measurement, Throughput};

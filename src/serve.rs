@@ -132,9 +132,9 @@ impl Server {
         service: Arc<dyn Service>,
         dialer: &Dialer,
     ) -> Result<(), LinkError> {
-        let caps = crate::link::endpoint_caps(endpoint).and_then(|caps| match service.check_link(&caps) {
-            Ok(()) => Ok(caps),
-            Err(what) => Err(Fault::Other(what)),
+        let caps = crate::link::endpoint_caps(endpoint).and_then(|caps| {
+            service.check_link(&caps).map_err(|error| Fault::Unsupported(error.to_string()))?;
+            Ok(caps)
         });
         let caps = caps.map_err(|fault| LinkError::new(endpoint, fault))?;
         let mut listener = dialer.listen(endpoint)?;
@@ -294,11 +294,9 @@ impl ServerContext {
         if ended.is_err() {
             self.counters.failed.fetch_add(1, Relaxed);
         }
-        match (ended, refusal) {
-            (_, Some(reason)) => self.refusals.record(reason, from),
-            (Err(Fault::Other(reason)), None) => self.refusals.record(&reason, from),
-            // A disconnect is normal.
-            _ => {}
+        let complaint = ended.as_ref().err().and_then(Fault::client_complaint);
+        if let Some(reason) = refusal.or(complaint) {
+            self.refusals.record(reason, from);
         }
     }
 }

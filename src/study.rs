@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::endpoint::Endpoint;
-use crate::plan::{Case, CaseSpec, Direction, OneOrMany};
+use crate::plan::{Case, CaseSpec, CaseSpecError, Direction, OneOrMany};
 use crate::run::{CaseResult, Figures, StudyResult, StudyRow, StudyTable};
 use crate::units::{Bytes, RateTarget, Span};
 
@@ -577,13 +577,16 @@ impl Cell {
     /// # Errors
     ///
     /// Fails if the endpoint names the rate, or if the options do not fit it.
-    pub fn configure_endpoint(&self, endpoint: &Endpoint, at: u32) -> Result<Endpoint, String> {
+    pub fn configure_endpoint(&self, endpoint: &Endpoint, at: u32) -> Result<Endpoint, StudyError> {
         let mut text = endpoint.to_string();
         for option in self.options.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             match endpoint.option(name) {
                 Some(_) if value.contains("{at}") => {
-                    return Err(format!("{endpoint}: leave '{name}' out, the study sets it"));
+                    return Err(StudyError::SetByStudy {
+                        endpoint: endpoint.clone(),
+                        option: name.to_owned(),
+                    });
                 }
                 Some(_) => continue,
                 None => {}
@@ -591,7 +594,7 @@ impl Cell {
             text.push(if text.contains('?') { '&' } else { '?' });
             text += &format!("{name}={}", value.replace("{at}", &at.to_string()));
         }
-        text.parse().map_err(|error: crate::endpoint::EndpointError| error.to_string())
+        Ok(text.parse()?)
     }
 }
 
@@ -608,7 +611,7 @@ impl PlannedCase {
     /// # Errors
     ///
     /// Fails if the settings contradict each other.
-    pub fn expand(&self, endpoints: &[Endpoint]) -> Result<Vec<Case>, String> {
+    pub fn expand(&self, endpoints: &[Endpoint]) -> Result<Vec<Case>, CaseSpecError> {
         let mut cases = Vec::new();
         for spec in self.preparation.iter().chain([&self.spec]) {
             let url = Some(OneOrMany::Many(endpoints.to_vec()));

@@ -450,7 +450,7 @@ pub fn radio(data: &[u8]) {
     let (mut search, mut rest) = (ServiceSearch::new(SERIAL_PORT_UUID), data);
     while let Some((&size, said)) = rest.split_first() {
         let (answer, after) = said.split_at(usize::from(size).min(said.len()));
-        if search.handle_response(answer) != Ok(SearchProgress::Continue) {
+        if !matches!(search.handle_response(answer), Ok(SearchProgress::Continue)) {
             break;
         }
         assert!(search.request().len() < 100, "a question stays short");

@@ -107,7 +107,7 @@ fn load_plan(named: &str, flags: &Flags) -> Result<Plan> {
             workload: Some(flags.workload.clone()),
             ..CaseSpec::default()
         };
-        return Ok(Plan::new(None, 1, false, spec.expand().map_err(anyhow::Error::msg)?)?);
+        return Ok(Plan::new(None, 1, false, spec.expand()?)?);
     }
     let text = std::fs::read_to_string(Path::new(named))
         .with_context(|| format!("{named}: the plan cannot be read"))?;

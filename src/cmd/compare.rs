@@ -43,7 +43,7 @@ pub struct Flags {
 #[command(next_help_heading = "Comparison")]
 pub struct CompareFlags {
     /// Ignore differences up to this share of A's median
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_margin)]
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
     margin: f64,
     /// Metrics to compare [list; default: rate of a transfer, p50 of a latency]
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
@@ -51,10 +51,6 @@ pub struct CompareFlags {
     /// Compare runs that were measured in different ways
     #[arg(long)]
     force: bool,
-}
-
-fn parse_margin(text: &str) -> Result<f64, String> {
-    parse_share(text).map_err(|error| error.to_string())
 }
 
 pub fn run(flags: Flags) -> Result<Status> {

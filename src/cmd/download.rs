@@ -171,7 +171,7 @@ impl Flags {
         for window in windows {
             let mut spec = spec.clone();
             spec.protocol_options.extend(window.map(|window| ("window".to_owned(), window.clone())));
-            cases.extend(spec.expand().map_err(anyhow::Error::msg)?);
+            cases.extend(spec.expand()?);
         }
         Ok(cases)
     }

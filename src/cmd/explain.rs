@@ -48,15 +48,15 @@ pub struct Flags {
 }
 
 /// Bits of payload a second: `1Gbit/s`, or `1Gbit/s*1488/1538` where each frame of 1538 bytes has 1488 of payload.
-fn parse_line_bps(text: &str) -> Result<f64, String> {
+fn parse_line_bps(text: &str) -> Result<f64> {
     let (rate, share) = text.split_once('*').unwrap_or((text, "1/1"));
-    let rate = units::parse_bit_rate(rate).map_err(|error| error.to_string())?;
+    let rate = units::parse_bit_rate(rate)?;
     let parts = share.split_once('/').map(|(payload, frame)| (payload.parse::<u32>(), frame.parse::<u32>()));
     match parts {
         Some((Ok(payload), Ok(frame))) if 0 < payload && payload <= frame => {
             Ok(rate * f64::from(payload) / f64::from(frame))
         }
-        _ => Err(format!("'{share}' is not a share of a frame. Write it like 1Gbit/s*1488/1538")),
+        _ => bail!("'{share}' is not a share of a frame. Write it like 1Gbit/s*1488/1538"),
     }
 }
 

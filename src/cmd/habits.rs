@@ -1,5 +1,6 @@
 //! Flags of ping, iperf3, irtt, sockperf and hyperfine: aliases for flags with the same meaning, and advice for the others.
 
+use anyhow::bail;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use linkgauge::endpoint::Endpoint;
@@ -56,14 +57,14 @@ fn with_measuring_aliases(command: Command) -> Command {
 }
 
 /// Parses a number of messages. A unit is ambiguous: `-n 10M` of iperf3 means bytes.
-fn messages(text: &str) -> Result<Count, String> {
+fn messages(text: &str) -> anyhow::Result<Count> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
     match parse_count(text) {
         Ok(number) if digits => Ok(Count(number)),
-        Ok(number) => Err(format!(
-            "ambiguous: bytes or messages. Use --volume {text} for bytes, or {number} for messages"
-        )),
-        Err(_) => Err(format!("'{text}' is not a number of messages (like 10000). A host has no flag")),
+        Ok(number) => {
+            bail!("ambiguous: bytes or messages. Use --volume {text} for bytes, or {number} for messages")
+        }
+        Err(_) => bail!("'{text}' is not a number of messages (like 10000). A host has no flag"),
     }
 }
 

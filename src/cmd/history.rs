@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Args;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -59,9 +59,9 @@ impl FilterFlags {
 pub struct PointInTime(pub Timestamp);
 
 impl FromStr for PointInTime {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<PointInTime, String> {
+    fn from_str(text: &str) -> Result<PointInTime> {
         if let Ok(instant) = text.parse() {
             return Ok(PointInTime(instant));
         }
@@ -76,7 +76,7 @@ impl FromStr for PointInTime {
         };
         let found = day.ok().map(|day| day.timestamp()).or_else(ago);
         found.map(PointInTime).ok_or_else(|| {
-            format!("'{text}' is not a time. Use a day (2026-11-21), an instant (2026-11-21T10:00:00Z) or how long ago (7d)")
+            anyhow!("'{text}' is not a time. Use a day (2026-11-21), an instant (2026-11-21T10:00:00Z) or how long ago (7d)")
         })
     }
 }
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(at("2026-11-21T10:00:00+01:00").unwrap(), "2026-11-21T09:00:00Z");
         assert!("7d".parse::<PointInTime>().unwrap().0 < Timestamp::now());
         for slip in ["yesterday", "2026-13-01", "7", "99999d"] {
-            assert!(at(slip).unwrap_err().starts_with(&format!("'{slip}' is not a time")));
+            assert!(at(slip).unwrap_err().to_string().starts_with(&format!("'{slip}' is not a time")));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, Args};
 use linkgauge::clock::Clock;
@@ -128,11 +128,12 @@ enum WarmUp {
 }
 
 impl std::str::FromStr for WarmUp {
-    type Err = String;
-    fn from_str(text: &str) -> Result<WarmUp, String> {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<WarmUp> {
         let time = || text.parse().map(WarmUp::Time);
         text.parse().map(WarmUp::Messages).or_else(|_| time()).map_err(|_: units::UnitError| {
-            format!("'{text}' is neither a time (500ms) nor a number of messages (100)")
+            anyhow!("'{text}' is neither a time (500ms) nor a number of messages (100)")
         })
     }
 }
@@ -207,14 +208,12 @@ impl CaseFlags {
 }
 
 /// Parses a socket option of the server into the option of the protocol.
-fn parse_server_option(text: &str) -> Result<(String, String), String> {
+fn parse_server_option(text: &str) -> Result<(String, String)> {
     let (name, value) =
-        text.split_once('=').ok_or_else(|| format!("'{text}' has no value: write it like rcvbuf=64Ki"))?;
+        text.split_once('=').with_context(|| format!("'{text}' has no value: write it like rcvbuf=64Ki"))?;
     match name {
         "nodelay" | "quickack" | "rcvbuf" | "sndbuf" => Ok((format!("server-{name}"), value.to_owned())),
-        _ => {
-            Err(format!("the server has no socket option '{name}': use nodelay, quickack, rcvbuf or sndbuf"))
-        }
+        _ => bail!("the server has no socket option '{name}': use nodelay, quickack, rcvbuf or sndbuf"),
     }
 }
 
@@ -228,9 +227,9 @@ impl CaseFlags {
 /// The message for flags that exclude `--until`.
 pub const UNTIL_CONFLICT: &str = "--until chooses the length of the measurement: it cannot be combined with --count, --repeat or --raw. Try --time for its limit";
 
-fn parse_cpu(text: &str) -> Result<u32, String> {
+fn parse_cpu(text: &str) -> Result<u32> {
     text.parse()
-        .map_err(|_| format!("'{text}' is not the number of a CPU: use numbers from 0, like 0 or 0,1"))
+        .map_err(|_| anyhow!("'{text}' is not the number of a CPU: use numbers from 0, like 0 or 0,1"))
 }
 
 impl PlanFlags {
@@ -265,14 +264,14 @@ pub struct Aims {
 pub struct HalfWidth(pub f64);
 
 impl std::str::FromStr for HalfWidth {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<HalfWidth, String> {
+    fn from_str(text: &str) -> Result<HalfWidth> {
         let number = text.strip_prefix('±').or_else(|| text.strip_prefix("+-")).unwrap_or(text).trim_start();
         let share = units::parse_share(number).ok().filter(|share| *share > 0.0);
         share
             .map(HalfWidth)
-            .ok_or_else(|| format!("'{text}' is not an interval. Use half of it in percent, like ±2%"))
+            .with_context(|| format!("'{text}' is not an interval. Use half of it in percent, like ±2%"))
     }
 }
 
@@ -282,7 +281,7 @@ const DEFAULT_UNTIL_TIME: Duration = Duration::from_secs(60);
 /// Runs one case specification under the flags of its plan.
 pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, aims: Aims) -> Result<Status> {
     let max_time = spec.time.map_or(DEFAULT_UNTIL_TIME, |time| time.0);
-    let cases = spec.expand().map_err(anyhow::Error::msg)?;
+    let cases = spec.expand()?;
     let plan = Plan::new(flags.title.clone(), flags.repeat(), flags.keep_going, cases)?;
     let plan = schedule::check(plan)?;
     let until = aims.until.map(|HalfWidth(half_width)| Precision { half_width, max_time });
@@ -418,18 +417,18 @@ pub fn read_token(file: Option<&std::path::Path>) -> Result<Option<String>> {
 }
 
 /// Parses `--probe`.
-pub fn parse_probe(text: &str) -> Result<ProbeSpec, String> {
+pub fn parse_probe(text: &str) -> Result<ProbeSpec> {
     match text {
         "off" => Ok(ProbeSpec::Switch(false)),
         text => text
             .parse::<MessageRate>()
             .map(ProbeSpec::Rate)
-            .map_err(|_| format!("'{text}' is neither a rate (10/s) nor 'off'")),
+            .map_err(|_| anyhow!("'{text}' is neither a rate (10/s) nor 'off'")),
     }
 }
 
 /// Parses a direction, as seen by the user or by this program.
-pub fn parse_direction(text: &str) -> Result<Direction, String> {
+pub fn parse_direction(text: &str) -> Result<Direction> {
     Ok(match text {
         "upload" => Direction::Send,
         "download" => Direction::Receive,
@@ -437,7 +436,7 @@ pub fn parse_direction(text: &str) -> Result<Direction, String> {
         _ => Direction::ALL
             .into_iter()
             .find(|direction| direction.name() == text)
-            .ok_or_else(|| format!("'{text}' is not a direction. Use upload, download, both or loop."))?,
+            .with_context(|| format!("'{text}' is not a direction. Use upload, download, both or loop."))?,
     })
 }
 

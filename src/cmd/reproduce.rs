@@ -91,8 +91,8 @@ pub struct Flags {
     guest: GuestFlags,
 }
 
-fn parse_option(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}': write NAME=VALUE"))?;
+fn parse_option(text: &str) -> Result<(String, String)> {
+    let (name, value) = text.split_once('=').ok_or_else(|| anyhow!("'{text}': write NAME=VALUE"))?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -206,7 +206,7 @@ fn choose_site(
 }
 
 fn plan_of_case(case: &PlannedCase, endpoints: &[Endpoint]) -> Result<Plan> {
-    let cases = case.expand(endpoints).map_err(anyhow::Error::msg)?;
+    let cases = case.expand(endpoints)?;
     Ok(Plan::new(None, 1, true, cases)?)
 }
 

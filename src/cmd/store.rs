@@ -61,10 +61,10 @@ pub struct SaveFlags {
 }
 
 /// A tag. It needs no quotes in a shell and cannot be confused with an id or a file.
-pub fn parse_tag(text: &str) -> Result<String, String> {
+pub fn parse_tag(text: &str) -> Result<String> {
     let fits = |c: char| c.is_alphanumeric() || "-_.+@/".contains(c);
     if text.is_empty() || text.len() > 100 || !text.chars().all(fits) {
-        return Err(format!("'{text}' is not a tag. Use letters, digits and - _ . + @ /"));
+        bail!("'{text}' is not a tag. Use letters, digits and - _ . + @ /");
     }
     Ok(text.to_owned())
 }

@@ -297,7 +297,7 @@ fn base_case(options: &LiveOptions, target: &Target) -> Result<(Case, bool), Liv
             size: bytes.map(|bytes| OneOrMany::One(Bytes(bytes.into()))),
             ..CaseSpec::default()
         };
-        let case = spec.expand().map_err(LiveError::InvalidCase)?.swap_remove(0);
+        let case = spec.expand().map_err(LiveError::invalid)?.swap_remove(0);
         let plan = Plan::new(None, 1, false, vec![case.clone()]).map_err(LiveError::invalid)?;
         schedule::check(plan).map(|_| case).map_err(LiveError::invalid)
     };

@@ -203,9 +203,9 @@ mod tests {
             FakeSystem(root)
         }
 
-        fn setting(&self, text: &str) -> Result<DeviceSetting, String> {
+        fn setting(&self, text: &str) -> Result<DeviceSetting, SettingError> {
             let device = Path::new("/dev/ttyUSB0");
-            setting_of_port(self.0.path(), device, text).map_err(|error| error.to_string())
+            setting_of_port(self.0.path(), device, text)
         }
 
         fn journals(&self) -> PathBuf {

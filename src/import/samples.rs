@@ -57,12 +57,19 @@ impl TimeUnit {
     }
 }
 
-impl FromStr for TimeUnit {
-    type Err = String;
+/// A text that is not a unit of time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a unit (known: ns, us, ms, s)")]
+pub struct UnknownTimeUnit {
+    text: String,
+}
 
-    fn from_str(text: &str) -> Result<TimeUnit, String> {
+impl FromStr for TimeUnit {
+    type Err = UnknownTimeUnit;
+
+    fn from_str(text: &str) -> Result<TimeUnit, UnknownTimeUnit> {
         let unit = TimeUnit::ALL.iter().find(|(name, _)| *name == text);
-        unit.map(|(_, unit)| *unit).ok_or_else(|| format!("'{text}' is not a unit (known: ns, us, ms, s)"))
+        unit.map(|(_, unit)| *unit).ok_or_else(|| UnknownTimeUnit { text: text.to_owned() })
     }
 }
 

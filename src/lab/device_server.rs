@@ -272,7 +272,7 @@ impl Drop for DeviceServer {
 }
 
 fn check_options(options: &DeviceServerOptions) -> Result<(), LabError> {
-    options.packing.check().map_err(LabError)?;
+    options.packing.check()?;
     if options.serial_ports.is_empty() {
         return Err(LabError("a device server needs at least one serial port".to_owned()));
     }

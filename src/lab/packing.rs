@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::LabError;
 use crate::clock::Time;
 
 /// The rules of a port. The first rule that applies ends a packet; so does a full buffer.
@@ -58,19 +59,22 @@ impl PackingRules {
     /// # Errors
     ///
     /// Describes the first contradiction.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), LabError> {
         let PackingRules { packet_bytes: length, buffer_bytes: buffer, .. } = *self;
         if !(1..=PackingRules::MAX_BUFFER_BYTES).contains(&buffer) {
-            return Err(format!("a buffer of {buffer} bytes: use 1 to {}", PackingRules::MAX_BUFFER_BYTES));
+            return Err(LabError(format!(
+                "a buffer of {buffer} bytes: use 1 to {}",
+                PackingRules::MAX_BUFFER_BYTES
+            )));
         }
         if length > buffer {
-            return Err(format!("packets of {length} bytes do not fit in a buffer of {buffer}"));
+            return Err(LabError(format!("packets of {length} bytes do not fit in a buffer of {buffer}")));
         }
         if self.delimiter.len() > 2 {
-            return Err(format!("a delimiter of {} bytes: use one or two", self.delimiter.len()));
+            return Err(LabError(format!("a delimiter of {} bytes: use one or two", self.delimiter.len())));
         }
         if self.delimiter.is_empty() && self.delimiter_process != DelimiterProcess::Keep {
-            return Err("a rule for the delimiter, but no delimiter".to_owned());
+            return Err(LabError("a rule for the delimiter, but no delimiter".to_owned()));
         }
         Ok(())
     }
@@ -364,7 +368,7 @@ mod tests {
         let refused = |change: fn(&mut PackingRules)| {
             let mut packing = PackingRules::default();
             change(&mut packing);
-            packing.check().unwrap_err()
+            packing.check().unwrap_err().to_string()
         };
         assert_eq!(refused(|p| p.buffer_bytes = 0), "a buffer of 0 bytes: use 1 to 1048576");
         assert_eq!(

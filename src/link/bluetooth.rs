@@ -113,7 +113,7 @@ impl AdapterSelector {
         };
         let found = list_adapters().into_iter().find(|found| found.number == number);
         found.map(|found| found.address).ok_or_else(|| {
-            Fault::Other(format!("this host has no adapter hci{number}: {LIST_ADAPTERS_HINT}"))
+            Fault::NotFound(format!("this host has no adapter hci{number}: {LIST_ADAPTERS_HINT}"))
         })
     }
 }
@@ -226,36 +226,39 @@ fn fault_with_limitation(
     error: io::Error,
     limit: impl Fn() -> Option<Limitation>,
 ) -> Fault {
-    let remedy = match Errno::from_io_error(&error) {
-        Some(Errno::CONNREFUSED) => {
-            format!("no server uses {number} there. Check that the server runs, and its number")
-        }
+    let (kind, remedy): (fn(String) -> Fault, String) = match Errno::from_io_error(&error) {
+        Some(Errno::CONNREFUSED) => (
+            Fault::Refused,
+            format!("no server uses {number} there. Check that the server runs, and its number"),
+        ),
         // TIMEDOUT: a connection that made no progress.
         Some(Errno::HOSTDOWN | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::TIMEDOUT) => match limit() {
-            Some(limit) => format!("{}: {}", limit.reason, limit.remedy),
-            None => {
+            Some(limit) => (Fault::Unreachable, format!("{}: {}", limit.reason, limit.remedy)),
+            None => (
+                Fault::Unreachable,
                 format!(
                     "the device does not reply. Check that it is on and in reach, and that the adapter is up ({POWER_ON_COMMAND})"
-                )
-            }
+                ),
+            ),
         },
         Some(Errno::ACCESS | Errno::PERM) if operation == "bind" => {
-            format!("{number} is for root: use sudo, or a PSM of 4097 and above")
+            (Fault::NotPermitted, format!("{number} is for root: use sudo, or a PSM of 4097 and above"))
         }
         // BADE: the pairing key is missing, perhaps only at one end.
-        Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED | Errno::BADE) => {
+        Some(Errno::ACCESS | Errno::PERM | Errno::CONNABORTED | Errno::BADE) => (
+            Fault::NotPermitted,
             "the device refuses, or this is not permitted: pair with it (bluetoothctl pair ADDRESS)"
-                .to_owned()
-        }
+                .to_owned(),
+        ),
         Some(Errno::NODEV | Errno::ADDRNOTAVAIL) => {
-            format!("this host has no such adapter: {LIST_ADAPTERS_HINT}")
+            (Fault::NotFound, format!("this host has no such adapter: {LIST_ADAPTERS_HINT}"))
         }
         Some(Errno::BUSY | Errno::ADDRINUSE) => {
-            format!("{number} is in use: name another, or end the program that has it")
+            (Fault::InUse, format!("{number} is in use: name another, or end the program that has it"))
         }
         _ => return Fault::System { operation, source: error },
     };
-    Fault::Other(format!("{operation}: {remedy} ({error})"))
+    kind(format!("{operation}: {remedy} ({error})"))
 }
 
 /// The endpoint with another number after its slash.

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use super::fault::Fault;
 use super::sdp::Uuid;
 
 /// Socket of the bus, by the specification of D-Bus.
@@ -22,26 +23,26 @@ pub struct ServiceRegistration {
 ///
 /// # Errors
 ///
-/// A message: there is no bus, no daemon, or it refuses.
-pub fn register_service(service: Uuid, channel: u8, within: Duration) -> Result<ServiceRegistration, String> {
-    let mut bus =
-        UnixStream::connect(SYSTEM_BUS_PATH).map_err(|error| format!("{SYSTEM_BUS_PATH}: {error}"))?;
+/// Fails without a bus or a daemon, or if it refuses.
+pub fn register_service(service: Uuid, channel: u8, within: Duration) -> Result<ServiceRegistration, Fault> {
+    let failed = Fault::system(SYSTEM_BUS_PATH);
+    let mut bus = UnixStream::connect(SYSTEM_BUS_PATH).map_err(&failed)?;
     let limit = Some(within.max(Duration::from_millis(1)));
     let set = bus.set_read_timeout(limit).and_then(|()| bus.set_write_timeout(limit));
-    set.and_then(|()| bus.write_all(&auth_line())).map_err(|error| error.to_string())?;
+    set.and_then(|()| bus.write_all(&auth_line())).map_err(&failed)?;
     let mut received = Vec::new();
     let result = read_until(&mut bus, &mut received, |received| {
         let end = received.windows(2).position(|end| end == b"\r\n")?;
         Some((received[..end].starts_with(b"OK"), end + 2))
     })?;
     if !result {
-        return Err("the system bus refuses this user".to_owned());
+        return Err(Fault::NotPermitted("the system bus refuses this user".to_owned()));
     }
-    bus.write_all(&registration_calls(service, channel)).map_err(|error| error.to_string())?;
+    bus.write_all(&registration_calls(service, channel)).map_err(&failed)?;
     loop {
         let reply = read_until(&mut bus, &mut received, DbusReply::parse)?;
         match reply {
-            DbusReply { reply_serial: Some(_), error: Some(error) } => return Err(error),
+            DbusReply { reply_serial: Some(_), error: Some(error) } => return Err(Fault::Refused(error)),
             DbusReply { reply_serial: Some(REGISTER_SERIAL), error: None } => {
                 return Ok(ServiceRegistration { _bus: bus });
             }
@@ -58,7 +59,7 @@ fn read_until<T>(
     bus: &mut UnixStream,
     received: &mut Vec<u8>,
     find: impl Fn(&[u8]) -> Option<(T, usize)>,
-) -> Result<T, String> {
+) -> Result<T, Fault> {
     let mut chunk = [0; 4096];
     loop {
         if let Some((found, used)) = find(received) {
@@ -66,10 +67,10 @@ fn read_until<T>(
             return Ok(found);
         }
         match bus.read(&mut chunk) {
-            Ok(0) => return Err("the system bus closed the connection".to_owned()),
+            Ok(0) => return Err(Fault::EndedEarly("the system bus closed the connection".to_owned())),
             Ok(length) if received.len() < MAX_REPLY_BYTES => received.extend_from_slice(&chunk[..length]),
-            Ok(_) => return Err("the reply of the system bus is too long".to_owned()),
-            Err(error) => return Err(format!("the system bus does not reply: {error}")),
+            Ok(_) => return Err(Fault::UnexpectedData("the reply of the system bus is too long".to_owned())),
+            Err(error) => return Err(Fault::NoReply(format!("the system bus does not reply: {error}"))),
         }
     }
 }

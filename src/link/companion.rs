@@ -14,7 +14,7 @@ use crate::endpoint::Endpoint;
 /// Fails for transports without such a stream.
 pub fn companion_stream(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
     if endpoint.scheme() != udp::TRANSPORT.scheme {
-        return Err(Fault::Other(format!(
+        return Err(Fault::Unsupported(format!(
             "{} links have no TCP stream beside them. Use a udp:// endpoint.",
             endpoint.scheme()
         )));
@@ -42,7 +42,7 @@ pub fn companion_datagrams(endpoint: &Endpoint) -> Result<Endpoint, Fault> {
     match endpoint.as_str().strip_prefix(stream) {
         Some(rest) if endpoint.scheme() == stream => Ok(format!("{datagrams}{rest}").parse()?),
         _ if endpoint.scheme() == datagrams => Ok(endpoint.clone()),
-        _ => Err(Fault::Other(format!("{} has no UDP: leave --udp out", endpoint.scheme()))),
+        _ => Err(Fault::Unsupported(format!("{} has no UDP: leave --udp out", endpoint.scheme()))),
     }
 }
 

@@ -157,7 +157,7 @@ impl Dialer {
     pub fn listen(&self, endpoint: &Endpoint) -> Result<Box<dyn Listener>, LinkError> {
         self.with_transport(endpoint, |transport| match transport.listen {
             Some(listen) => listen(endpoint, &self.open_context()),
-            None => Err(Fault::Other(format!(
+            None => Err(Fault::Unsupported(format!(
                 "{} cannot listen: its remote is a device or a kernel. The lab has stand-ins for devices (linkgauge lab)",
                 transport.scheme
             ))),
@@ -178,7 +178,7 @@ impl Dialer {
                     fault
                 }
                 (Fault::System { .. }, Err(missing)) => {
-                    Fault::Other(format!("{}: {}", missing.reason, missing.remedy))
+                    Fault::Unsupported(format!("{}: {}", missing.reason, missing.remedy))
                 }
                 (fault, _) => fault,
             })
@@ -200,7 +200,8 @@ impl PendingOpen {
             Ok(opened) => Some(opened),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
-                let fault = Fault::Other("the thread that opens the link failed: please report this".into());
+                let fault =
+                    Fault::Internal("the thread that opens the link failed: please report this".into());
                 Some(Err(LinkError::new(&self.endpoint, fault)))
             }
         }

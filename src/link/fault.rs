@@ -5,6 +5,7 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::endpoint::{Endpoint, EndpointError};
+use crate::host::cpu::PinError;
 use crate::run::{Failure, FailureKind};
 
 /// An error of a link. The caller knows the endpoint; [`LinkError`] joins the two.
@@ -42,9 +43,45 @@ pub enum Fault {
     /// The endpoint is invalid.
     #[error("{0}")]
     Endpoint(Box<EndpointError>),
-    /// Any other error, as printed.
+    /// A thread cannot be bound to its CPU.
     #[error("{0}")]
-    Other(String),
+    Pin(#[from] PinError),
+    /// The link cannot be used in this way.
+    #[error("{0}")]
+    Invalid(String),
+    /// The kernel, the driver, the link or the remote lacks a feature that was requested.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A name, an address, a device or a service does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// This user may not perform the operation.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// Another program uses the device or the number.
+    #[error("{0}")]
+    InUse(String),
+    /// A host or a router on the way reports that the remote cannot be reached.
+    #[error("{0}")]
+    Unreachable(String),
+    /// As [`Fault::TimedOut`]; the text says which reply did not arrive.
+    #[error("{0}")]
+    NoReply(String),
+    /// The remote refused the request.
+    #[error("{0}")]
+    Refused(String),
+    /// The remote ended early.
+    #[error("{0}")]
+    EndedEarly(String),
+    /// The remote sent something that its protocol does not allow.
+    #[error("{0}")]
+    UnexpectedData(String),
+    /// A limit of this program was reached.
+    #[error("{0}")]
+    LimitReached(String),
+    /// A part of this program failed.
+    #[error("{0}")]
+    Internal(String),
 }
 
 impl From<EndpointError> for Fault {
@@ -54,6 +91,17 @@ impl From<EndpointError> for Fault {
 }
 
 impl Fault {
+    /// What a server's log reports about a client whose link ended with this fault. `None` if the client only left.
+    pub fn client_complaint(&self) -> Option<&str> {
+        match self {
+            Fault::LimitReached(what)
+            | Fault::NoReply(what)
+            | Fault::Refused(what)
+            | Fault::UnexpectedData(what) => Some(what),
+            _ => None,
+        }
+    }
+
     /// Maps a system error to a fault that names the operation.
     pub fn system(operation: &'static str) -> impl Fn(io::Error) -> Fault {
         move |source| Fault::System { operation, source }
@@ -63,12 +111,22 @@ impl Fault {
 impl From<&Fault> for FailureKind {
     fn from(fault: &Fault) -> FailureKind {
         match fault {
-            Fault::TimedOut | Fault::SilentLine => FailureKind::TimedOut,
+            Fault::TimedOut | Fault::SilentLine | Fault::NoReply(_) => FailureKind::TimedOut,
             Fault::Closed => FailureKind::Closed,
             Fault::Interrupted => FailureKind::Interrupted,
-            Fault::System { .. } => FailureKind::System,
-            Fault::TooLong { .. } | Fault::Endpoint(_) => FailureKind::InvalidCase,
-            Fault::Other(_) => FailureKind::Other,
+            Fault::System { .. }
+            | Fault::NotFound(_)
+            | Fault::NotPermitted(_)
+            | Fault::InUse(_)
+            | Fault::Unreachable(_) => FailureKind::System,
+            Fault::TooLong { .. }
+            | Fault::Endpoint(_)
+            | Fault::Pin(_)
+            | Fault::Invalid(_)
+            | Fault::Unsupported(_) => FailureKind::InvalidCase,
+            Fault::Refused(_) | Fault::EndedEarly(_) => FailureKind::Remote,
+            Fault::UnexpectedData(_) => FailureKind::UnexpectedReply,
+            Fault::LimitReached(_) | Fault::Internal(_) => FailureKind::Other,
         }
     }
 }

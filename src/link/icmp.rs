@@ -151,13 +151,13 @@ fn open_socket(v6: bool, kind: Option<IcmpSocketKind>) -> Result<(Socket, IcmpSo
         (Some(source), _) if source.kind() != io::ErrorKind::PermissionDenied => {
             Fault::System { operation: "open a socket", source }
         }
-        (_, None) => Fault::Other(format!("{NOT_PERMITTED_REASON}: {NOT_PERMITTED_REMEDY}")),
+        (_, None) => Fault::NotPermitted(format!("{NOT_PERMITTED_REASON}: {NOT_PERMITTED_REMEDY}")),
         (_, Some(IcmpSocketKind::Ping)) => {
-            Fault::Other(format!("this user may not open ping sockets: {PING_SOCKET_REMEDY}"))
+            Fault::NotPermitted(format!("this user may not open ping sockets: {PING_SOCKET_REMEDY}"))
         }
-        (_, Some(IcmpSocketKind::Raw)) => {
-            Fault::Other("only CAP_NET_RAW may open raw sockets: leave out socket=raw, or be root".to_owned())
-        }
+        (_, Some(IcmpSocketKind::Raw)) => Fault::NotPermitted(
+            "only CAP_NET_RAW may open raw sockets: leave out socket=raw, or be root".to_owned(),
+        ),
     })
 }
 
@@ -271,7 +271,7 @@ impl IcmpLink {
         if error.icmp_type_code.is_none() && error.errno == Errno::MSGSIZE {
             return Some(fault);
         }
-        Some(Fault::Other(error.to_string()))
+        Some(Fault::Unreachable(error.to_string()))
     }
 }
 

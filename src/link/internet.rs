@@ -24,7 +24,7 @@ pub fn resolve_addresses(
     let (host, port) = endpoint.host_port()?;
     let port = port.or(context.default_port).unwrap_or(DEFAULT_PORT);
     if port == 0 && !listens {
-        return Err(Fault::Other("port 0 cannot be connected to. Use 1 to 65535".to_owned()));
+        return Err(Fault::Invalid("port 0 cannot be connected to. Use 1 to 65535".to_owned()));
     }
     let options = IpOptions::from_endpoint(endpoint)?;
     if let Ok(address) = host.parse::<IpAddr>() {
@@ -33,7 +33,7 @@ pub fn resolve_addresses(
         if needs_interface && options.device.is_none() {
             let interfaces = interfaces::names();
             let example = interfaces.iter().find(|name| *name != "lo").map_or("eth0", String::as_str);
-            return Err(Fault::Other(format!(
+            return Err(Fault::Invalid(format!(
                 "a link-local address needs its interface: write [{address}%{example}]"
             )));
         }
@@ -46,7 +46,7 @@ pub fn resolve_addresses(
         return Err(missing_interface(interface));
     }
     let unknown =
-        |why: &str| Fault::Other(format!("the name '{host}' was not found{why}: check its spelling"));
+        |why: &str| Fault::NotFound(format!("the name '{host}' was not found{why}: check its spelling"));
     let mut found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|_| unknown(""))?.collect();
     if found.is_empty() {
         return Err(unknown(" (no address)"));
@@ -56,7 +56,7 @@ pub fn resolve_addresses(
         Some((family, asks)) => {
             found.retain(|address| IpFamily::of_address(address.ip()) == family);
             let none = || format!("'{host}' has no {} address, which {asks} needs", family.name());
-            if found.is_empty() { Err(Fault::Other(none())) } else { Ok(found) }
+            if found.is_empty() { Err(Fault::NotFound(none())) } else { Ok(found) }
         }
     }
 }
@@ -193,7 +193,7 @@ impl IpOptions {
     /// Fails if an address is not of the requested family.
     fn check_family(&self, address: IpAddr) -> Result<(), Fault> {
         match self.required_family() {
-            Some((family, asks)) if family != IpFamily::of_address(address) => Err(Fault::Other(format!(
+            Some((family, asks)) if family != IpFamily::of_address(address) => Err(Fault::Invalid(format!(
                 "{address} is an {} address, but {asks} needs {}",
                 IpFamily::of_address(address).name(),
                 family.name()
@@ -243,13 +243,13 @@ impl IpOptions {
         let address = address.unwrap_or(any);
         let [own, other] = [address, remote.ip()].map(|address| IpFamily::of_address(address).name());
         if own != other {
-            return Err(Fault::Other(format!(
+            return Err(Fault::Invalid(format!(
                 "{}={address} is an {own} address, but the link uses {other}",
                 BIND_OPTION.0
             )));
         }
         socket.bind(&SocketAddr::new(address, port).into()).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrNotAvailable => Fault::Other(format!(
+            io::ErrorKind::AddrNotAvailable => Fault::NotFound(format!(
                 "this host does not have the address {address}: 'ip address' lists its addresses"
             )),
             _ => Fault::System { operation: "bind", source: error },
@@ -260,7 +260,7 @@ impl IpOptions {
     pub fn refuse_bind_for_listener(&self) -> Result<(), Fault> {
         match self.bind_address {
             None => Ok(()),
-            Some(_) => Err(Fault::Other(format!(
+            Some(_) => Err(Fault::Invalid(format!(
                 "{} applies only to links that are opened. Write the address to listen on after '://'",
                 BIND_OPTION.0
             ))),
@@ -270,13 +270,13 @@ impl IpOptions {
 
 fn missing_interface(name: &str) -> Fault {
     let names = interfaces::names().join(", ");
-    Fault::Other(format!("this host has no interface '{name}'. Its interfaces: {names}"))
+    Fault::NotFound(format!("this host has no interface '{name}'. Its interfaces: {names}"))
 }
 
 fn device_fault(name: &str, error: io::Error) -> Fault {
     match Errno::from_io_error(&error) {
         Some(Errno::NODEV) => missing_interface(name),
-        Some(Errno::PERM) => Fault::Other(format!(
+        Some(Errno::PERM) => Fault::NotPermitted(format!(
             "this user may not choose interface '{name}'. Run it as root, or leave out {}",
             DEVICE_OPTION.0
         )),

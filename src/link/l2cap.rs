@@ -120,7 +120,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.device == bluetooth::ANY_ADDRESS || options.psm == 0 {
-        return Err(Fault::Other("name the device and one of its PSMs".to_owned()));
+        return Err(Fault::Invalid("name the device and one of its PSMs".to_owned()));
     }
     connect(options, context)
 }

@@ -166,7 +166,11 @@ impl DisconnectReason {
     fn fault(&self) -> Fault {
         match self {
             DisconnectReason::Closed => Fault::Closed,
-            ending => Fault::Other(ending.to_string()),
+            DisconnectReason::Timeout(_) => Fault::NoReply(self.to_string()),
+            DisconnectReason::ProtocolError(_) => Fault::UnexpectedData(self.to_string()),
+            DisconnectReason::VersionMismatch { .. } => Fault::Unsupported(self.to_string()),
+            // Only faults of the socket end a connection in this way.
+            DisconnectReason::System(_) => Fault::EndedEarly(self.to_string()),
         }
     }
 }
@@ -286,7 +290,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
     let own = connection
         .with_directory(|directory| directory.node.publish(own_name, &mut directory.outbox))
         .ok_or_else(|| {
-            Fault::Other("this node has no address left: 1024 are all that LINX knows".to_owned())
+            Fault::LimitReached("this node has no address left: 1024 are all that LINX knows".to_owned())
         })?;
     let name = options.name.as_bytes();
     let mut has_hunted = false;
@@ -303,7 +307,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         Err(fault) => {
             connection.remove_endpoint(own);
             Err(match fault {
-                Fault::TimedOut => Fault::Other(format!(
+                Fault::TimedOut => Fault::NoReply(format!(
                     "no endpoint '{}' appeared at the remote node in {}: check that it is served there under this name, and --timeout",
                     options.name,
                     crate::units::format_duration(context.timeout)

@@ -226,7 +226,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         state.run_servers(network.clock.now(), None);
         let host = state.listeners.iter().find(|(name, _)| name == endpoint.address());
         let (_, factory) =
-            host.ok_or_else(|| Fault::Other("this process has no server with this name".to_owned()))?;
+            host.ok_or_else(|| Fault::NotFound("this process has no server with this name".to_owned()))?;
         let server = Some(factory("mem"));
         let connection = MemConnection {
             forward: MemDirection::new(&options),

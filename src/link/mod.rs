@@ -121,7 +121,7 @@ pub type OpenFn<T> = fn(&Endpoint, &OpenContext) -> Result<Box<T>, Fault>;
 pub fn find_transport(endpoint: &Endpoint) -> Result<&'static Transport, Fault> {
     TRANSPORTS.iter().find(|transport| transport.scheme == endpoint.scheme()).ok_or_else(|| {
         let known: Vec<&str> = TRANSPORTS.iter().map(|transport| transport.scheme).collect();
-        Fault::Other(format!("unknown scheme '{}' (known: {})", endpoint.scheme(), known.join(", ")))
+        Fault::Invalid(format!("unknown scheme '{}' (known: {})", endpoint.scheme(), known.join(", ")))
     })
 }
 

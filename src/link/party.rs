@@ -251,7 +251,7 @@ pub enum StepOutcome {
 /// Prepares the link and the thread; returns the time after it.
 fn tune(link: &mut dyn Link, tuning: &Tuning, clock: &Clock) -> Result<Time, Fault> {
     if let Some(cpu) = tuning.cpu {
-        cpu::pin_to_cpu(cpu).map_err(|error| Fault::Other(error.to_string()))?;
+        cpu::pin_to_cpu(cpu)?;
     }
     link.tune(tuning);
     if !tuning.socket.is_empty() {

@@ -95,7 +95,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
 
 fn connect_fault(fault: Fault) -> Fault {
     match fault {
-        Fault::System { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => Fault::Other(
+        Fault::System { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => Fault::Refused(
             "the port is closed. Check the port of the device server, and that no other client uses it"
                 .to_owned(),
         ),
@@ -108,15 +108,15 @@ fn negotiate_control(link: &mut PortLink, endpoint: &Endpoint, reply_timeout: Du
     let raw = format!("tcp://{}?baud=…", endpoint.address());
     link.state.queue_with_state(ServerState::write_offers);
     if !link.wait_until(TELNET_DETECTION_TIMEOUT, |state| state.is_telnet)? {
-        return Err(Fault::Other(format!("this is a raw port without Telnet (RFC 2217). Use {raw}")));
+        return Err(Fault::Unsupported(format!("this is a raw port without Telnet (RFC 2217). Use {raw}")));
     }
     link.wait_until(reply_timeout, |state| state.control_agreement() != OptionAgreement::Pending)?;
     match link.state.server_state().control_agreement() {
         OptionAgreement::Yes => Ok(()),
-        OptionAgreement::Refused => Err(Fault::Other(format!(
+        OptionAgreement::Refused => Err(Fault::Refused(format!(
             "the server refuses control of its port (RFC 2217). Enable it there, or use {raw}"
         ))),
-        OptionAgreement::No | OptionAgreement::Pending => Err(Fault::Other(format!(
+        OptionAgreement::No | OptionAgreement::Pending => Err(Fault::Unsupported(format!(
             "the server uses Telnet, but did not agree to control of its port (RFC 2217) in {} s: \
              enable it there, or use {raw}",
             reply_timeout.as_secs()
@@ -150,7 +150,7 @@ fn explain_close(fault: Fault, link: &PortLink) -> Fault {
         .map(|c| if c.is_control() { ' ' } else { c })
         .take(100)
         .collect::<String>();
-    Fault::Other(match text.trim() {
+    Fault::EndedEarly(match text.trim() {
         "" => {
             "the server closed the connection before its port was ready. Check whether another client uses it"
                 .to_owned()

@@ -121,7 +121,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.device == bluetooth::ANY_ADDRESS || options.channel == Some(0) {
-        return Err(Fault::Other("name the device, and one of its channels (1 to 30) or none".to_owned()));
+        return Err(Fault::Invalid("name the device, and one of its channels (1 to 30) or none".to_owned()));
     }
     let until = context.clock.now() + context.timeout;
     let channel = options.channel.map_or_else(|| look_up_channel(&options, context), Ok)?;
@@ -146,7 +146,7 @@ const SDP_PSM: u16 = 1;
 /// The channel on which the device offers the service.
 fn look_up_channel(options: &Options, context: &OpenContext) -> Result<u8, Fault> {
     let service = options.service_or_default();
-    let failed = |why: String| Fault::Other(format!("looking up the channel of service {service}: {why}"));
+    let failed = |why: String| Fault::NotFound(format!("looking up the channel of service {service}: {why}"));
     let ask = || {
         let until = context.clock.now() + context.timeout;
         let mut link = l2cap::connect_default(options.device, SDP_PSM, options.adapter, context)?;
@@ -156,7 +156,7 @@ fn look_up_channel(options: &Options, context: &OpenContext) -> Result<u8, Fault
             let left = || until.since(context.clock.now());
             link.send(&search.request(), left())?;
             let length = link.receive(&mut response, left())?;
-            match search.handle_response(&response[..length]).map_err(Fault::Other)? {
+            match search.handle_response(&response[..length])? {
                 SearchProgress::Continue => {}
                 SearchProgress::Done(channel) => return Ok(channel),
             }
@@ -235,7 +235,7 @@ fn register_service(
         }
         // Clients that know the channel need no registration.
         (Err(_), None) => Ok((None, endpoint)),
-        (Err(why), Some(_)) => Err(Fault::Other(format!(
+        (Err(why), Some(_)) => Err(Fault::NotPermitted(format!(
             "the service cannot be registered ({why}). Start bluetoothd, or leave out uuid"
         ))),
     }

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::fault::Fault;
+
 /// The UUID of a service or a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uuid(u128);
@@ -129,16 +131,16 @@ impl ServiceSearch {
     ///
     /// # Errors
     ///
-    /// A message for an invalid response.
-    pub fn handle_response(&mut self, response: &[u8]) -> Result<SearchProgress, String> {
-        let wrong = || "the reply is not valid".to_owned();
+    /// Fails if the device refuses, or if its response is invalid.
+    pub fn handle_response(&mut self, response: &[u8]) -> Result<SearchProgress, Fault> {
+        let wrong = || Fault::UnexpectedData("the reply is not valid".to_owned());
         let (kind, transaction, body) = split_message(response).ok_or_else(wrong)?;
         if transaction != self.transaction {
             return Err(wrong());
         }
         if kind == ERROR_RESPONSE {
             let code = body.first_chunk().map_or(0, |code| u16::from_be_bytes(*code));
-            return Err(format!("the device refused the request (SDP error {code})"));
+            return Err(Fault::Refused(format!("the device refused the request (SDP error {code})")));
         }
         let (part, continuation) =
             split_attributes(body).filter(|_| kind == SEARCH_ATTRIBUTE_RESPONSE).ok_or_else(wrong)?;
@@ -313,7 +315,7 @@ mod tests {
     fn the_channel_is_that_of_the_first_service_with_one() {
         let mut search = ServiceSearch::new(SERIAL_PORT_UUID);
         let whole = response(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, LISTS.len() as u8], LISTS, &[0]]);
-        assert_eq!(search.handle_response(&whole), Ok(SearchProgress::Done(Some(7))));
+        assert_eq!(search.handle_response(&whole).unwrap(), SearchProgress::Done(Some(7)));
         // Several stacks; the second has the channel.
         let stacks = [0x3d, 16, 0x35, 5, 0x35, 3, 0x19, 1, 0, 0x35, 7, 0x35, 5, 0x19, 0, 3, 0x08, 9];
         let service = [&[0x35, 3 + stacks.len() as u8, 0x09, 0, 4], &stacks[..]].concat();
@@ -326,11 +328,11 @@ mod tests {
         let mut search = ServiceSearch::new(SERIAL_PORT_UUID);
         let (first, second) = LISTS.split_at(20);
         let part = response(SEARCH_ATTRIBUTE_RESPONSE, 1, &[&[0, 20], first, &[2, 0xaa, 0xbb]]);
-        assert_eq!(search.handle_response(&part), Ok(SearchProgress::Continue));
+        assert_eq!(search.handle_response(&part).unwrap(), SearchProgress::Continue);
         let request = search.request();
         assert_eq!((request[2], &request[request.len() - 3..]), (2, &[2, 0xaa, 0xbb][..]));
         let rest = response(SEARCH_ATTRIBUTE_RESPONSE, 2, &[&[0, second.len() as u8], second, &[0]]);
-        assert_eq!(search.handle_response(&rest), Ok(SearchProgress::Done(Some(7))));
+        assert_eq!(search.handle_response(&rest).unwrap(), SearchProgress::Done(Some(7)));
     }
 
     #[test]
@@ -347,14 +349,14 @@ mod tests {
         ];
         for response in &wrong {
             assert_eq!(
-                ServiceSearch::new(SERIAL_PORT_UUID).handle_response(response).unwrap_err(),
+                ServiceSearch::new(SERIAL_PORT_UUID).handle_response(response).unwrap_err().to_string(),
                 "the reply is not valid"
             );
         }
         let refused = ServiceSearch::new(SERIAL_PORT_UUID)
             .handle_response(&response(ERROR_RESPONSE, 1, &[&[0, 3]]))
             .unwrap_err();
-        assert_eq!(refused, "the device refused the request (SDP error 3)");
+        assert_eq!(refused.to_string(), "the device refused the request (SDP error 3)");
         // A length beyond the end, at every depth.
         for cut in 0..LISTS.len() {
             assert!(matches!(find_channel(&LISTS[..cut]), None | Some(7)));
@@ -370,7 +372,7 @@ mod tests {
                 transaction,
                 &[&600u16.to_be_bytes(), &[0x35; 600], &[1, 1]],
             );
-            search.handle_response(&part) == Ok(SearchProgress::Continue)
+            matches!(search.handle_response(&part), Ok(SearchProgress::Continue))
         });
         assert_eq!(request_count.count(), MAX_RESPONSE_BYTES / 600);
     }

@@ -280,7 +280,7 @@ pub fn check_granted(requested: &SerialSettings, granted: &SerialSettings) -> Re
     if 100 * off <= BAUD_TOLERANCE_PERCENT * u64::from(requested.baud) {
         return Ok(());
     }
-    Err(Fault::Other(format!(
+    Err(Fault::Unsupported(format!(
         "the port uses {} baud, {} were requested. Choose a rate that it supports",
         granted.baud, requested.baud
     )))
@@ -322,11 +322,18 @@ impl fmt::Display for SerialSettings {
     }
 }
 
+/// Why a text does not describe a serial line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' does not describe a serial line. Write it like 115200,8N1,rtscts")]
+pub struct SerialSettingsError {
+    text: String,
+}
+
 /// Parses the notation above, with commas for spaces: `115200`, `9600,7E1`, `230400,8N1,rtscts`.
 impl FromStr for SerialSettings {
-    type Err = String;
+    type Err = SerialSettingsError;
 
-    fn from_str(text: &str) -> Result<SerialSettings, String> {
+    fn from_str(text: &str) -> Result<SerialSettings, SerialSettingsError> {
         let mut parts = text.split([',', ' ']);
         let otherwise = SerialSettings::default();
         let mut read = || {
@@ -347,9 +354,7 @@ impl FromStr for SerialSettings {
                 flow_control: flow,
             })
         };
-        read().ok_or_else(|| {
-            format!("'{text}' does not describe a serial line. Write it like 115200,8N1,rtscts")
-        })
+        read().ok_or_else(|| SerialSettingsError { text: text.to_owned() })
     }
 }
 
@@ -454,9 +459,8 @@ impl UartErrors {
 mod tests {
     use super::*;
 
-    fn parse(options: &str) -> Result<SerialSettings, String> {
-        let endpoint: Endpoint = format!("serial:///dev/ttyS0{options}").parse().unwrap();
-        SerialSettings::from_endpoint(&endpoint).map_err(|error| error.to_string())
+    fn parse(options: &str) -> Result<SerialSettings, EndpointError> {
+        SerialSettings::from_endpoint(&format!("serial:///dev/ttyS0{options}").parse().unwrap())
     }
 
     #[test]
@@ -468,7 +472,7 @@ mod tests {
         assert_eq!(parse("?data=5&stop=1.5").unwrap().bits_per_character(), 7.5);
         insta::assert_snapshot!(
             ["?baud=0", "?data=9", "?parity=N", "?stop=1.5", "?data=5&stop=2", "?flow=hard"]
-                .map(|options| parse(options).unwrap_err())
+                .map(|options| parse(options).unwrap_err().to_string())
                 .join("\n"),
             @r"
             serial:///dev/ttyS0?baud=0: 'baud=0' is not a rate in bits per second, like 9600
@@ -516,7 +520,7 @@ mod tests {
         ] {
             let error = text.parse::<SerialSettings>().unwrap_err();
             assert_eq!(
-                error,
+                error.to_string(),
                 format!("'{text}' does not describe a serial line. Write it like 115200,8N1,rtscts")
             );
         }

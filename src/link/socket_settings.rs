@@ -14,7 +14,7 @@ use crate::traffic::SocketSettings;
 /// Fails for a link without a socket of its own, and for a setting that this kind of socket does not have.
 pub fn apply(socket: Option<BorrowedFd<'_>>, settings: &SocketSettings) -> Result<(), Fault> {
     let Some(descriptor) = socket else {
-        return Err(Fault::Other("this link has no socket: leave out the socket options".to_owned()));
+        return Err(Fault::Unsupported("this link has no socket: leave out the socket options".to_owned()));
     };
     let socket = SockRef::from(&descriptor);
     if let Some(on) = settings.nodelay {

@@ -104,11 +104,11 @@ impl TcpOptions {
 
 fn timer_fault(option: &str, timer: TcpTimer, error: io::Error) -> Fault {
     match Errno::from_io_error(&error) {
-        Some(Errno::NOPROTOOPT) => Fault::Other(format!(
+        Some(Errno::NOPROTOOPT) => Fault::Unsupported(format!(
             "this kernel has no {}, which {option} sets: leave out {option}, or use a newer kernel (Linux 6.18 has it)",
             timer.name()
         )),
-        Some(Errno::INVAL) => Fault::Other(format!(
+        Some(Errno::INVAL) => Fault::Invalid(format!(
             "the kernel refuses this time for {}: use a longer {option}, like 10ms",
             timer.name()
         )),
@@ -135,9 +135,8 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
 mod tests {
     use super::*;
 
-    fn parse(options: &str) -> Result<TcpOptions, String> {
+    fn parse(options: &str) -> Result<TcpOptions, EndpointError> {
         TcpOptions::from_endpoint(&format!("tcp://h:1?{options}").parse().unwrap())
-            .map_err(|error| error.to_string())
     }
 
     #[test]

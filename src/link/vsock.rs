@@ -95,7 +95,7 @@ impl Options {
         // packets.
         let dropped = self.cid == libc::VMADDR_CID_LOCAL && error.kind() == io::ErrorKind::TimedOut;
         if dropped || matches!(errno, Some(Errno::NODEV | Errno::ADDRNOTAVAIL)) {
-            return Fault::Other(format!(
+            return Fault::Unsupported(format!(
                 "{operation}: no vsock transport for CID {}. Load its module: {LOAD_MODULE_HINT}",
                 self.cid
             ));
@@ -119,7 +119,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     if options.cid == libc::VMADDR_CID_ANY {
-        return Err(Fault::Other("'any' is only for listening. Name a CID, local or host".to_owned()));
+        return Err(Fault::Invalid("'any' is only for listening. Name a CID, local or host".to_owned()));
     }
     let socket = options.open_socket()?;
     let address = SockAddr::vsock(options.cid, options.port_or_default(context));

@@ -22,7 +22,7 @@ impl Plan {
         let mut cases = Vec::new();
         for (index, spec) in file.case.iter().enumerate() {
             let spec = spec.with_defaults(&file.defaults);
-            cases.extend(spec.expand().map_err(|what| PlanError::Case { case: index + 1, what })?);
+            cases.extend(spec.expand().map_err(|error| PlanError::Case { case: index + 1, error })?);
         }
         Plan::new(file.title, file.repeat.unwrap_or(1), file.keep_going.unwrap_or(false), cases)
     }

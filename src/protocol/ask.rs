@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::{
-    CaseDraft, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError,
+    CaseDraft, CaseError, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError,
     ProtocolOptions, ReadyCase, open_flows,
 };
 use crate::link::{Caps, Framing};
@@ -21,6 +21,7 @@ pub mod reply_scanner;
 pub mod text;
 
 use reply_scanner::{LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner, ScanResult};
+use text::InvalidText;
 
 /// The `ask` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
@@ -50,10 +51,11 @@ struct RequestSpec {
 }
 
 impl RequestSpec {
-    fn parse(options: &ProtocolOptions, caps: &Caps) -> Result<RequestSpec, String> {
+    fn parse(options: &ProtocolOptions, caps: &Caps) -> Result<RequestSpec, CaseError> {
         let option = |name: &str| options.get(name).map(String::as_str);
-        let named = |name: &'static str| move |what: String| format!("protocol ask: {name} {what}");
-        let send = option("send").ok_or("protocol ask: no request: use --send 'AT\\r'")?;
+        let wrong = |what: &str| CaseError::Option(format!("protocol ask: {what}"));
+        let named = |name: &'static str| move |what: InvalidText| wrong(&format!("{name} {what}"));
+        let send = option("send").ok_or_else(|| wrong("no request: use --send 'AT\\r'"))?;
         let request = text::parse_bytes(send).map_err(named("send"))?;
         let mut ends = Vec::new();
         if let Some(text) = option("until") {
@@ -61,8 +63,10 @@ impl RequestSpec {
         }
         if let Some(text) = option("reply-bytes") {
             let bytes = text.parse().ok().filter(|bytes| (1..=MAX_REPLY_BYTES).contains(bytes));
-            let wrong = || format!("'{text}' is not a number of bytes: use 1 to {MAX_REPLY_BYTES}");
-            ends.push(ReplyEnd::FixedLength(bytes.ok_or_else(wrong).map_err(named("reply-bytes"))?));
+            let what = || {
+                wrong(&format!("reply-bytes '{text}' is not a number of bytes: use 1 to {MAX_REPLY_BYTES}"))
+            };
+            ends.push(ReplyEnd::FixedLength(bytes.ok_or_else(what)?));
         }
         if let Some(text) = option("reply-length") {
             ends.push(ReplyEnd::LengthField(LengthField::parse(text).map_err(named("reply-length"))?));
@@ -71,17 +75,18 @@ impl RequestSpec {
             None => {}
             Some("true") if caps.framing == Framing::Message => ends.push(ReplyEnd::Message),
             Some("true") => {
-                return Err("protocol ask: a stream has no messages: use until, reply-bytes or reply-length"
-                    .to_owned());
+                return Err(wrong("a stream has no messages: use until, reply-bytes or reply-length"));
             }
-            Some(other) => return Err(format!("protocol ask: message '{other}' is not true")),
+            Some(other) => return Err(wrong(&format!("message '{other}' is not true"))),
         }
         if ends.is_empty() && caps.framing == Framing::Message {
             ends.push(ReplyEnd::Message);
         }
         let [end] = <[ReplyEnd; 1]>::try_from(ends).map_err(|ends| match ends.len() {
-            0 => "protocol ask: the end of the reply is unknown: use until, reply-bytes or reply-length".to_owned(),
-            _ => "protocol ask: the end of the reply is declared several times: use one of until, reply-bytes, reply-length and message".to_owned(),
+            0 => wrong("the end of the reply is unknown: use until, reply-bytes or reply-length"),
+            _ => wrong(
+                "the end of the reply is declared several times: use one of until, reply-bytes, reply-length and message",
+            ),
         })?;
         let expect = option("expect").map(PatternSearch::parse).transpose().map_err(named("expect"))?;
         Ok(RequestSpec { request, scanner: ReplyScanner::new(end, expect) })
@@ -89,14 +94,15 @@ impl RequestSpec {
 }
 
 /// Reads the options. The request is the message, so its length is the message size of the case.
-fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     let length = RequestSpec::parse(&case.options, caps)?.request.len();
-    let length = u32::try_from(length)
-        .map_err(|_| format!("protocol ask: a request of {length} bytes is too long"))?;
+    let length = u32::try_from(length).map_err(|_| {
+        CaseError::MessageSize(format!("protocol ask: a request of {length} bytes is too long"))
+    })?;
     if let Some(request_bytes) = case.message_bytes.filter(|&bytes| bytes != length) {
-        return Err(format!(
+        return Err(CaseError::MessageSize(format!(
             "protocol ask: the size is the request's ({length} bytes), not {request_bytes}: leave it out"
-        ));
+        )));
     }
     case.message_bytes = Some(length);
     Ok(())
@@ -105,7 +111,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
-        let question = RequestSpec::parse(&case.options, &caps).map_err(ProtocolError::InvalidCase)?;
+        let question = RequestSpec::parse(&case.options, &caps)?;
         let party = Pinger::new(
             Box::new(AskCodec::new(question)),
             &case.load,

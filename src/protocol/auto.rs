@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use super::{ACCEPT_CASE, PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
+use super::{ACCEPT_CASE, CaseError, PROTOCOLS, Protocol, ProtocolError, find_protocol, linkgauge};
 use crate::endpoint::Endpoint;
 use crate::link::{Caps, Dialer, Fault, Framing, Link};
 
@@ -37,8 +37,9 @@ const MAX_TRIES: u32 = 3;
 ///
 /// The link cannot be opened or fails, or the server replies neither to a hello nor with an echo.
 pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol, ProtocolError> {
-    let named =
-        |name: &str| find_protocol(name).ok_or_else(|| ProtocolError::InvalidCase(format!("no peer {name}")));
+    let named = |name: &str| {
+        find_protocol(name).ok_or_else(|| CaseError::Option(format!("no protocol {name}")).into())
+    };
     let caps =
         crate::link::endpoint_caps(endpoint).map_err(|fault| crate::link::LinkError::new(endpoint, fault))?;
     if caps.is_device {

@@ -10,6 +10,36 @@ use crate::metric::Threshold;
 use crate::plan::{Direction, Pacing, RequestedRate, StopCondition};
 use crate::workload::{Load, Workload, planned_time};
 
+/// Why a protocol does not accept a case, with a remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaseError {
+    /// The URL, or the number of URLs.
+    #[error("{0}")]
+    Endpoint(String),
+    /// An option of the protocol is missing or invalid, or contradicts another one.
+    #[error("{0}")]
+    Option(String),
+    /// The protocol does not support this kind of link.
+    #[error("{0}")]
+    Link(String),
+    /// The protocol does not support the workload or its direction.
+    #[error("{0}")]
+    Workload(String),
+    /// The message size.
+    #[error("{0}")]
+    MessageSize(String),
+    /// The number of connections.
+    #[error("{0}")]
+    Parallel(String),
+    /// The pacing.
+    #[error("{0}")]
+    Pacing(String),
+    /// The warm-up, or the end of the measurement.
+    #[error("{0}")]
+    Duration(String),
+}
+
 /// Options of a protocol by name, as typed. Only the protocol interprets them.
 pub type ProtocolOptions = BTreeMap<String, String>;
 

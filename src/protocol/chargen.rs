@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, ReadyCase, Service, ask,
-    open_flows,
+    CaseError, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, ReadyCase,
+    Service, ask, open_flows,
 };
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
@@ -31,14 +31,14 @@ pub const PROTOCOL: Protocol = Protocol {
     is_measured_whole: false,
     prepare_case: |case, caps| match (case.workload.is_round_trip, caps.framing) {
         (true, Framing::Message) | (false, Framing::Stream) => Ok(()),
-        (true, _) => Err(format!(
+        (true, _) => Err(CaseError::Link(format!(
             "{}: chargen replies to nothing on a stream: measure throughput, or latency over udp",
             case.endpoints[0]
-        )),
-        _ => Err(format!(
+        ))),
+        _ => Err(CaseError::Link(format!(
             "{}: chargen sends no datagrams by itself: measure latency, or throughput over tcp",
             case.endpoints[0]
-        )),
+        ))),
     },
     connect,
     serve: Some(|_| Arc::new(ChargenService { lines: lines().into() })),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, Service, open_flows,
+    CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, Service,
+    open_flows,
 };
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
@@ -28,13 +29,13 @@ pub const PROTOCOL: Protocol = Protocol {
     serve: Some(|_| Arc::new(DiscardService)),
 };
 
-fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     match caps.framing {
         Framing::Stream => Ok(()),
-        Framing::Message => Err(format!(
+        Framing::Message => Err(CaseError::Link(format!(
             "{}: discard does not count datagrams: use --protocol linkgauge or echo, or a stream",
             case.endpoints[0]
-        )),
+        ))),
     }
 }
 

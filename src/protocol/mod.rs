@@ -37,7 +37,7 @@ pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
 
-pub use case::{CaseDraft, ProtocolOptions, ReadyCase};
+pub use case::{CaseDraft, CaseError, ProtocolOptions, ReadyCase};
 
 /// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
 pub static PROTOCOLS: &[Protocol] = &[
@@ -97,7 +97,7 @@ pub struct Shorthand {
 }
 
 /// Reads the options and completes a case before any link is opened; called once for each endpoint.
-pub type PrepareCase = fn(&mut CaseDraft, &Caps) -> Result<(), String>;
+pub type PrepareCase = fn(&mut CaseDraft, &Caps) -> Result<(), CaseError>;
 
 /// For protocols that accept every case with a supported workload and direction.
 pub const ACCEPT_CASE: PrepareCase = |_, _| Ok(());
@@ -128,9 +128,9 @@ pub enum ProtocolError {
         /// The content, or the expectation that it violates.
         what: String,
     },
-    /// The protocol does not support the case; with the reason.
+    /// The protocol does not support the case.
     #[error("{0}")]
-    InvalidCase(String),
+    InvalidCase(#[from] CaseError),
 }
 
 impl From<ProtocolError> for Failure {
@@ -140,7 +140,7 @@ impl From<ProtocolError> for Failure {
             ProtocolError::UnexpectedReply { .. } => {
                 Failure::new(FailureKind::UnexpectedReply, error.to_string())
             }
-            ProtocolError::InvalidCase(reason) => Failure::new(FailureKind::InvalidCase, reason),
+            ProtocolError::InvalidCase(error) => Failure::new(FailureKind::InvalidCase, error.to_string()),
         }
     }
 }
@@ -366,7 +366,7 @@ pub trait Service: Send + Sync {
     /// # Errors
     ///
     /// The reason why the service cannot use the link.
-    fn check_link(&self, caps: &Caps) -> Result<(), String> {
+    fn check_link(&self, caps: &Caps) -> Result<(), CaseError> {
         let _ = caps;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Shorthands: URLs that name a protocol instead of a transport, and a resource of that protocol. They expand to
 //! another URL and options of the protocol before any other code reads the case.
 
-use super::{PROTOCOLS, Shorthand, pakbus};
+use super::{CaseError, PROTOCOLS, Shorthand, pakbus};
 use crate::endpoint::Endpoint;
 use crate::plan::Case;
 
@@ -13,7 +13,7 @@ pub static SHORTHANDS: &[Shorthand] = &[pakbus::client::SHORTHAND];
 /// # Errors
 ///
 /// A case that names another protocol, or another value of the option; the message names the URL.
-pub fn expand_url(case: &mut Case) -> Result<(), String> {
+pub fn expand_url(case: &mut Case) -> Result<(), CaseError> {
     for at in 0..case.endpoints.len() {
         let scheme = case.endpoints[at].scheme();
         if let Some(shorthand) = SHORTHANDS.iter().find(|shorthand| shorthand.scheme == scheme) {
@@ -25,19 +25,20 @@ pub fn expand_url(case: &mut Case) -> Result<(), String> {
 
 impl Shorthand {
     /// The expanded URL; the other parts go into the case.
-    fn expand(&self, url: &Endpoint, case: &mut Case) -> Result<Endpoint, String> {
+    fn expand(&self, url: &Endpoint, case: &mut Case) -> Result<Endpoint, CaseError> {
         if ![self.protocol, super::auto::NAME].contains(&case.protocol.as_str()) {
-            return Err(format!(
+            return Err(CaseError::Option(format!(
                 "{url}: the protocol is {}, not {}: leave out --protocol",
                 self.protocol, case.protocol
-            ));
+            )));
         }
         case.protocol = self.protocol.to_owned();
         let (place, value) = url.address().split_once('/').unwrap_or((url.address(), ""));
         if !value.is_empty() {
             let before = case.protocol_options.insert(self.option.to_owned(), value.to_owned());
             if before.is_some_and(|before| before != value) {
-                return Err(format!("{url}: {} is another one already: give it once", self.option));
+                let what = format!("{url}: {} is another one already: give it once", self.option);
+                return Err(CaseError::Option(what));
             }
         }
         let ports =
@@ -45,7 +46,8 @@ impl Shorthand {
         let transport = ports.map(|(transport, _)| *transport).next().unwrap_or_default();
         let options = url.as_str().find('?').map_or("", |at| &url.as_str()[at..]);
         format!("{transport}://{place}{options}").parse().map_err(|_| {
-            format!("{url}: needed is {}://host:port/{}", self.scheme, self.option.to_uppercase())
+            let option = self.option.to_uppercase();
+            CaseError::Endpoint(format!("{url}: needed is {}://host:port/{option}", self.scheme))
         })
     }
 }
@@ -59,7 +61,7 @@ mod tests {
         urls: &[&str],
         peer: Option<&str>,
         node: Option<&str>,
-    ) -> Result<(String, String), String> {
+    ) -> Result<(String, String), CaseError> {
         let spec = CaseSpec {
             url: Some(OneOrMany::Many(urls.iter().map(|url| url.parse().unwrap()).collect())),
             together: Some(true),
@@ -68,7 +70,7 @@ mod tests {
             protocol_options: node.map(|node| ("node".to_owned(), node.to_owned())).into_iter().collect(),
             ..CaseSpec::default()
         };
-        let mut case = spec.expand()?.remove(0);
+        let mut case = spec.expand().unwrap().remove(0);
         expand_url(&mut case)?;
         let options: Vec<String> = case.protocol_options.values().cloned().collect();
         Ok((case.endpoints[0].to_string(), format!("{} {}", case.protocol, options.join(","))))
@@ -86,7 +88,7 @@ mod tests {
 
     #[test]
     fn conflicting_options_are_refused() {
-        let error = |urls: &[&str], peer, node| expand_shorthand(urls, peer, node).unwrap_err();
+        let error = |urls: &[&str], peer, node| expand_shorthand(urls, peer, node).unwrap_err().to_string();
         insta::assert_snapshot!([
             error(&["pakbus://box/1"], Some("echo"), None),
             error(&["pakbus://box/1"], Some("pakbus"), Some("2")),

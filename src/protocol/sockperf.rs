@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{
-    ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, ReadyCase, Service,
-    open_flows,
+    CaseError, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, ReadyCase,
+    Service, open_flows,
 };
 use crate::clock::Time;
 use crate::link::party::{Party, Step};
@@ -31,9 +31,9 @@ pub const PROTOCOL: Protocol = Protocol {
     is_measured_whole: false,
     prepare_case: |case, _| match *case.message_bytes.get_or_insert(HEADER_BYTES as u32) as usize {
         HEADER_BYTES.. => Ok(()),
-        bytes => Err(format!(
+        bytes => Err(CaseError::MessageSize(format!(
             "a message of sockperf has {HEADER_BYTES} bytes or more, not {bytes}: choose another --size"
-        )),
+        ))),
     },
     connect,
     serve: Some(|_| Arc::new(SockperfService)),
@@ -280,7 +280,7 @@ impl Party for SockperfConnection {
             return Step::Send { bytes: &self.output[self.output_sent..], message: self.output.len() };
         }
         if self.is_malformed {
-            return Step::Fail(Fault::Other("this is not a message of sockperf".to_owned()));
+            return Step::Fail(Fault::UnexpectedData("this is not a message of sockperf".to_owned()));
         }
         if self.is_finished {
             return Step::Done;

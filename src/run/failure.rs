@@ -30,7 +30,8 @@ pub enum FailureKind {
     InvalidCase,
     /// The server sent something that its protocol does not allow.
     UnexpectedReply,
-    /// The remote ended early or did not take all data, as it reported or as its system acknowledged.
+    /// The remote refused the measurement, ended early, or did not take all data, as it reported or as its system
+    /// acknowledged.
     Remote,
     /// The server's report contradicts what the client measured, so no rate is left.
     ImplausibleReport,

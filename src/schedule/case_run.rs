@@ -88,7 +88,7 @@ impl<'a> CaseRun<'a> {
                 };
                 detected.insert(endpoint.to_string(), protocol);
                 check::resolve(requested, protocol)
-                    .map_err(|error| Failure::new(FailureKind::InvalidCase, error))?
+                    .map_err(|error| Failure::new(FailureKind::InvalidCase, error.to_string()))?
             }
         };
         let scheme = case.endpoints[0].scheme();

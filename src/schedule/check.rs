@@ -8,19 +8,109 @@ use serde_json::{Map, Value, json};
 use super::default_pacing;
 use crate::endpoint::Endpoint;
 use crate::host::cpu;
-use crate::link::{Caps, Fault, Framing, endpoint_caps};
+use crate::link::{Caps, Framing, LinkError, endpoint_caps};
 use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate, SocketSettings};
 use crate::protocol::shorthand::expand_url;
-use crate::protocol::{CaseDraft, PROTOCOLS, Protocol, ReadyCase, auto, find_protocol};
+use crate::protocol::{CaseDraft, CaseError, PROTOCOLS, Protocol, ReadyCase, auto, find_protocol};
 use crate::workload::{Load, WORKLOADS, Workload, default_timeout, find_workload};
 
 /// A case that cannot run as planned, found before any link is opened.
 #[derive(Debug, thiserror::Error)]
-#[error("{}{what}", .case.map(|case| format!("case {case}: ")).unwrap_or_default())]
+#[error("{}{kind}", .case.map(|case| format!("case {case}: ")).unwrap_or_default())]
+#[non_exhaustive]
 pub struct InvalidCase {
-    /// Index of the case, if the plan has several.
-    case: Option<usize>,
-    what: String,
+    /// Number of the case, from 1, if the plan has several.
+    pub case: Option<usize>,
+    /// What is wrong with it.
+    pub kind: InvalidCaseKind,
+}
+
+/// Why a case cannot run as planned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidCaseKind {
+    /// No protocol has this name.
+    #[error("unknown protocol '{name}' (known: auto, {known})")]
+    UnknownProtocol {
+        /// The name as typed.
+        name: String,
+        /// All names, separated by commas.
+        known: String,
+    },
+    /// No workload has this name.
+    #[error("unknown workload '{name}' (known: {known})")]
+    UnknownWorkload {
+        /// The name as typed.
+        name: String,
+        /// All names, separated by commas.
+        known: String,
+    },
+    /// The protocol does not support the workload.
+    #[error("{endpoint}: the protocol {protocol} does not support {workload}: use {supported}")]
+    UnsupportedWorkload {
+        /// The first endpoint of the case.
+        endpoint: Endpoint,
+        /// Name of the protocol.
+        protocol: &'static str,
+        /// Name of the workload.
+        workload: &'static str,
+        /// The workloads of the protocol, separated by commas.
+        supported: String,
+    },
+    /// The protocol does not support the direction for this workload.
+    #[error("{endpoint}: the protocol {protocol} does not support the direction {}: use {supported}", .direction.name())]
+    UnsupportedDirection {
+        /// The first endpoint of the case.
+        endpoint: Endpoint,
+        /// Name of the protocol.
+        protocol: &'static str,
+        /// The requested direction.
+        direction: Direction,
+        /// The directions of the protocol, separated by commas.
+        supported: String,
+    },
+    /// An option of a protocol, but the protocol is yet to be detected.
+    #[error("option '{option}' needs a protocol that has it (--protocol): {known}")]
+    OptionWithoutProtocol {
+        /// Name of the option.
+        option: String,
+        /// The protocols that have it, separated by commas.
+        known: String,
+    },
+    /// The protocol does not have this option.
+    #[error("the protocol {protocol} has no option '{option}' (known: {known})")]
+    UnknownOption {
+        /// Name of the protocol.
+        protocol: &'static str,
+        /// Name of the option.
+        option: String,
+        /// The options of the protocol, separated by commas.
+        known: String,
+    },
+    /// This process may not use the CPU.
+    #[error("this program may not run on CPU {cpu}: choose one of {allowed} (--pin)")]
+    Cpu {
+        /// The requested CPU.
+        cpu: u32,
+        /// The CPUs that it may use, separated by commas.
+        allowed: String,
+    },
+    /// The link does not carry messages of this size.
+    #[error("{endpoint}: a message of {bytes} bytes does not fit: use a --size of at most {limit}")]
+    MessageTooLong {
+        /// The first endpoint of the case.
+        endpoint: Endpoint,
+        /// The message size.
+        bytes: u32,
+        /// The maximum size.
+        limit: usize,
+    },
+    /// The endpoint is invalid.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The protocol does not accept the case.
+    #[error(transparent)]
+    Protocol(#[from] CaseError),
 }
 
 /// A plan that can run. [`check`] makes it.
@@ -61,7 +151,7 @@ pub fn check(plan: Plan) -> Result<CheckedPlan, InvalidCase> {
     let mut cases = Vec::with_capacity(typed.len());
     for (index, case) in typed.into_iter().enumerate() {
         let checked = check_case(case);
-        cases.push(checked.map_err(|what| InvalidCase { case: several.then_some(index + 1), what })?);
+        cases.push(checked.map_err(|kind| InvalidCase { case: several.then_some(index + 1), kind })?);
     }
     Ok(CheckedPlan {
         title: plan.title,
@@ -88,13 +178,13 @@ fn expand_sizes(case: Case) -> Vec<Case> {
     }
 }
 
-fn check_case(mut case: Case) -> Result<CheckedCase, String> {
+fn check_case(mut case: Case) -> Result<CheckedCase, InvalidCaseKind> {
     expand_url(&mut case)?;
     if case.protocol == auto::NAME {
         if let Some(option) = case.protocol_options.keys().next() {
             let has_option = |protocol: &&Protocol| protocol.options.iter().any(|(name, _)| name == option);
             let known = join_names(PROTOCOLS.iter().filter(has_option).map(|protocol| protocol.name));
-            return Err(format!("option '{option}' needs a protocol that has it (--protocol): {known}"));
+            return Err(InvalidCaseKind::OptionWithoutProtocol { option: option.clone(), known });
         }
         let ready = resolve(&case, &auto::UNDETECTED)?;
         let requested = requested_settings(&case, &ready, case.direction);
@@ -102,7 +192,7 @@ fn check_case(mut case: Case) -> Result<CheckedCase, String> {
     }
     let protocol = find_protocol(&case.protocol).ok_or_else(|| {
         let known = join_names(PROTOCOLS.iter().map(|protocol| protocol.name));
-        format!("unknown protocol '{}' (known: auto, {known})", case.protocol)
+        InvalidCaseKind::UnknownProtocol { name: case.protocol.clone(), known }
     })?;
     let ready = resolve(&case, protocol)?;
     let requested = requested_settings(&case, &ready, Some(ready.direction));
@@ -116,10 +206,10 @@ fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Resolves what was typed into a case that can run with this protocol.
-pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyCase, String> {
+pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyCase, InvalidCaseKind> {
     let workload = find_workload(&case.workload).ok_or_else(|| {
         let known = join_names(WORKLOADS.iter().map(|workload| workload.name));
-        format!("unknown workload '{}' (known: {known})", case.workload)
+        InvalidCaseKind::UnknownWorkload { name: case.workload.clone(), known }
     })?;
     let linked = endpoints_caps(&case.endpoints)?;
     check_cpu(case.pin.client)?;
@@ -175,51 +265,49 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
 }
 
 /// Capabilities of the links to each endpoint.
-fn endpoints_caps(endpoints: &[Endpoint]) -> Result<Vec<Caps>, String> {
-    let caps = endpoints.iter().map(|endpoint| {
-        endpoint_caps(endpoint).map_err(|fault| match fault {
-            Fault::Endpoint(error) => error.to_string(),
-            fault => format!("{endpoint}: {fault}"),
-        })
-    });
+fn endpoints_caps(endpoints: &[Endpoint]) -> Result<Vec<Caps>, InvalidCaseKind> {
+    let caps = endpoints
+        .iter()
+        .map(|endpoint| endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault).into()));
     caps.collect()
 }
 
-fn check_cpu(cpu: Option<u32>) -> Result<(), String> {
+fn check_cpu(cpu: Option<u32>) -> Result<(), InvalidCaseKind> {
     let may = cpu::current_affinity();
     let Some(cpu) = cpu.filter(|cpu| !may.contains(cpu)) else { return Ok(()) };
     let may: Vec<String> = may.iter().map(u32::to_string).collect();
-    let may = may.join(", ");
-    Err(format!("this program may not run on CPU {cpu}: choose one of {may} (--pin)"))
+    Err(InvalidCaseKind::Cpu { cpu, allowed: may.join(", ") })
 }
 
 /// The direction of a case, if the protocol supports it for that workload.
-fn resolve_direction(case: &Case, protocol: &Protocol, workload: &Workload) -> Result<Direction, String> {
+fn resolve_direction(
+    case: &Case,
+    protocol: &Protocol,
+    workload: &Workload,
+) -> Result<Direction, InvalidCaseKind> {
     // Not detected yet: the case is resolved again then.
     if protocol.workloads.is_empty() {
         return Ok(case.direction.unwrap_or(workload.default_direction));
     }
-    let (endpoint, name) = (&case.endpoints[0], protocol.name);
+    let (endpoint, name) = (case.endpoints[0].clone(), protocol.name);
     let Some((_, directions)) = protocol.workloads.iter().find(|(name, _)| *name == workload.name) else {
-        let can = join_names(protocol.workloads.iter().map(|(name, _)| *name));
-        return Err(format!("{endpoint}: the protocol {name} does not support {}: use {can}", workload.name));
+        let supported = join_names(protocol.workloads.iter().map(|(name, _)| *name));
+        let workload = workload.name;
+        return Err(InvalidCaseKind::UnsupportedWorkload { endpoint, protocol: name, workload, supported });
     };
     let direction = case.direction.unwrap_or(directions[0]);
     if directions.contains(&direction) {
         return Ok(direction);
     }
-    let can = join_names(directions.iter().map(|direction| direction.name()));
-    Err(format!(
-        "{endpoint}: the protocol {name} does not support the direction {}: use {can}",
-        direction.name()
-    ))
+    let supported = join_names(directions.iter().map(|direction| direction.name()));
+    Err(InvalidCaseKind::UnsupportedDirection { endpoint, protocol: name, direction, supported })
 }
 
-fn check_options(draft: &CaseDraft, protocol: &Protocol) -> Result<(), String> {
+fn check_options(draft: &CaseDraft, protocol: &Protocol) -> Result<(), InvalidCaseKind> {
     let is_unknown = |option: &&String| !protocol.options.iter().any(|(name, _)| name == option);
     let Some(option) = draft.options.keys().find(is_unknown) else { return Ok(()) };
     let known = join_names(protocol.options.iter().map(|(name, _)| *name));
-    Err(format!("the protocol {} has no option '{option}' (known: {known})", protocol.name))
+    Err(InvalidCaseKind::UnknownOption { protocol: protocol.name, option: option.clone(), known })
 }
 
 /// The message size that neither the plan nor the protocol sets.
@@ -236,11 +324,11 @@ fn default_size(draft: &CaseDraft, rate: RequestedRate, caps: &Caps) -> u32 {
     bytes
 }
 
-fn check_fits(endpoint: &Endpoint, message_bytes: u32, caps: &[Caps]) -> Result<(), String> {
+fn check_fits(endpoint: &Endpoint, message_bytes: u32, caps: &[Caps]) -> Result<(), InvalidCaseKind> {
     match caps.iter().filter_map(|caps| caps.max_message_bytes).min() {
-        Some(limit) if message_bytes as usize > limit => Err(format!(
-            "{endpoint}: a message of {message_bytes} bytes does not fit: use a --size of at most {limit}"
-        )),
+        Some(limit) if message_bytes as usize > limit => {
+            Err(InvalidCaseKind::MessageTooLong { endpoint: endpoint.clone(), bytes: message_bytes, limit })
+        }
         _ => Ok(()),
     }
 }

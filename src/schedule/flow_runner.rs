@@ -208,7 +208,7 @@ fn run_in_threads(
         }
         let joined = spawned.into_iter().map(|thread| match thread.map(ScopedJoinHandle::join) {
             Ok(Ok(ended)) => ended,
-            Ok(Err(_)) => FlowEnd::failed(Fault::Other(PANIC_REASON.to_owned())),
+            Ok(Err(_)) => FlowEnd::failed(Fault::Internal(PANIC_REASON.to_owned())),
             Err(source) => FlowEnd::failed(Fault::System { operation: "start a thread", source }),
         });
         joined.collect()

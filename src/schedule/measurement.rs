@@ -7,7 +7,7 @@ use super::{CheckedPlan, InvalidCase, Observer, RunContext, RunEvent, check, run
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::Dialer;
-use crate::plan::{CaseSpec, Direction, OneOrMany, Plan, PlanError};
+use crate::plan::{CaseSpec, CaseSpecError, Direction, OneOrMany, Plan, PlanError};
 use crate::run::CaseResult;
 use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span};
 use crate::workload::{download, latency, throughput};
@@ -63,8 +63,20 @@ pub enum MeasureError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// A setting is invalid, or the protocol or the link does not support it. Nothing was opened.
-    #[error("{0}")]
-    InvalidCase(String),
+    #[error(transparent)]
+    InvalidCase(#[from] InvalidCase),
+    /// A setting is invalid on its own.
+    #[error(transparent)]
+    InvalidSetting(#[from] CaseSpecError),
+    /// The number of repetitions is invalid.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The protocol measures several message sizes, unless one is chosen.
+    #[error("the protocol measures {sizes} message sizes by default: choose one with size()")]
+    SeveralSizes {
+        /// Number of sizes that the protocol measures by default.
+        sizes: usize,
+    },
     /// The measurement could not be started, or ended early.
     #[error("{reason}")]
     Incomplete {
@@ -79,18 +91,6 @@ pub enum MeasureError {
         /// What was measured until then.
         result: Box<CaseResult>,
     },
-}
-
-impl From<InvalidCase> for MeasureError {
-    fn from(error: InvalidCase) -> MeasureError {
-        MeasureError::InvalidCase(error.to_string())
-    }
-}
-
-impl From<PlanError> for MeasureError {
-    fn from(error: PlanError) -> MeasureError {
-        MeasureError::InvalidCase(error.to_string())
-    }
 }
 
 impl Measurement {
@@ -216,14 +216,12 @@ impl Measurement {
     fn plan(&self) -> Result<CheckedPlan, MeasureError> {
         let endpoint: Endpoint = self.url.parse()?;
         let case = CaseSpec { url: Some(OneOrMany::One(endpoint)), ..self.case.clone() };
-        let cases = case.expand().map_err(MeasureError::InvalidCase)?;
+        let cases = case.expand()?;
         let plan = check(Plan::new(None, self.repeat, false, cases)?)?;
         let sizes = plan.cases().len();
         match sizes {
             1 => Ok(plan),
-            _ => Err(MeasureError::InvalidCase(format!(
-                "the protocol measures {sizes} message sizes by default: choose one with size()"
-            ))),
+            _ => Err(MeasureError::SeveralSizes { sizes }),
         }
     }
 }
@@ -283,7 +281,7 @@ mod tests {
         let download = Measurement::new("mem://server", "download").protocol("echo");
         assert!(matches!(run(download), Err(MeasureError::InvalidCase(_))));
         let netio = Throughput::to("mem://server").protocol("netio");
-        assert!(matches!(run(netio), Err(MeasureError::InvalidCase(reason)) if reason.contains("size()")));
+        assert!(matches!(run(netio), Err(MeasureError::SeveralSizes { .. })));
         let Err(MeasureError::Incomplete { reason, result }) =
             run(Latency::to("mem://absent").protocol("echo"))
         else {

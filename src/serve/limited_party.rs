@@ -139,7 +139,7 @@ impl LimitedParty {
         match reason {
             // The usual end of a link without connections.
             StopReason::Idle => Step::Done,
-            reason => Step::Fail(Fault::Other(reason.message().to_owned())),
+            reason => Step::Fail(Fault::LimitReached(reason.message().to_owned())),
         }
     }
 }

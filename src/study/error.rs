@@ -1,5 +1,7 @@
 //! Errors of studies.
 
+use crate::endpoint::{Endpoint, EndpointError};
+
 /// Why the texts of a study are invalid, or lack what was requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -18,6 +20,17 @@ pub enum StudyError {
     /// The tables are invalid.
     #[error("tables of the study: {0}")]
     Tables(String),
+    /// The endpoint names an option that the study varies.
+    #[error("{endpoint}: leave '{option}' out, the study sets it")]
+    SetByStudy {
+        /// The endpoint as typed.
+        endpoint: Endpoint,
+        /// Name of the option.
+        option: String,
+    },
+    /// An endpoint with the options of the study is invalid.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
     /// The study has no table of that number.
     #[error("the study has no table {number} (known: {known})")]
     NoTable {

@@ -210,7 +210,8 @@ fn endpoints_get_the_line_settings_of_the_study() {
     let study = sena();
     let on_line = |url: &str| {
         let cell = study.find_cell("native").unwrap();
-        cell.configure_endpoint(&url.parse().unwrap(), 9600).map_or_else(|error| error, |url| url.to_string())
+        cell.configure_endpoint(&url.parse().unwrap(), 9600)
+            .map_or_else(|error| error.to_string(), |url| url.to_string())
     };
     assert_eq!(on_line("tcp://box:7001"), "tcp://box:7001?baud=9600&flow=rtscts");
     assert_eq!(on_line("serial:///dev/ttyS0?flow=none"), "serial:///dev/ttyS0?flow=none&baud=9600");

@@ -380,7 +380,7 @@ impl Party for Pinger {
         }
         self.expire_requests(now);
         if self.is_refused {
-            return Step::Fail(Fault::Other(self.codec.refusal_reason()));
+            return Step::Fail(Fault::Refused(self.codec.refusal_reason()));
         }
         let is_silent = |&unanswered: &u64| {
             let silence = self.timeout.saturating_mul(u32::try_from(unanswered).unwrap_or(u32::MAX));

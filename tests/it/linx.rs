@@ -216,7 +216,7 @@ fn a_failed_opening_is_one_line() {
         after_opening(&["ffffffff 00*12"]),
     ];
     insta::assert_snapshot!(answers.join("\n"), @r"
-    URL: it accepted the connection but did not reply as a LINX node within 700ms: is a link to this host configured on that node (mktcpcon, mklink)? A real node looks for calls every 2 to 10 s: try a longer --timeout
+    URL: it accepted the connection but did not reply as a LINX node within 700ms: check that a link to this host is configured on that node (mktcpcon, mklink). A real node looks for calls every 2 to 10 s: try a longer --timeout
     URL: the remote node uses version 2 of the LINX TCP connection manager, linkgauge uses 3. Use LINX 2.0 or later there
     URL: the node does not use LINX: no LINX frame begins with these bytes
     URL: the remote node's first messages arrived out of order

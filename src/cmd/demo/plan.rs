@@ -92,8 +92,7 @@ pub fn build_plan(title: String, kinds: &[DemoLink], pace: &DemoTiming, cpus: &[
             ..base_spec(kind, "throughput", cpus)
         });
     }
-    let cases: Result<Vec<Vec<Case>>, String> = specs.iter().map(CaseSpec::expand).collect();
-    let cases = cases.map_err(anyhow::Error::msg)?.concat();
+    let cases = specs.iter().map(CaseSpec::expand).collect::<Result<Vec<_>, _>>()?.concat();
     Ok(Plan::new(Some(title), 1, true, cases)?)
 }
 
@@ -112,7 +111,7 @@ pub fn download_cases(endpoint: &Endpoint) -> Result<Vec<Case>> {
         interval: Some(Span(Duration::from_millis(50))),
         ..CaseSpec::default()
     };
-    spec.expand().map_err(anyhow::Error::msg)
+    Ok(spec.expand()?)
 }
 
 /// Duration of a plan, including setup.

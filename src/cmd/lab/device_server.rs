@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args};
 use linkgauge::endpoint::Endpoint;
@@ -100,10 +100,10 @@ fn delimiter_process_values() -> clap::builder::PossibleValuesParser {
     ["keep", "strip", "+1", "+2"].map(PossibleValue::new).into()
 }
 
-fn parse_hex_byte(text: &str) -> Result<u8, String> {
+fn parse_hex_byte(text: &str) -> Result<u8> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let byte = u8::from_str_radix(digits, 16).ok().filter(|_| digits.len() <= 2 && !digits.starts_with('+'));
-    byte.ok_or_else(|| "use one or two hexadecimal digits, like 0D".to_owned())
+    byte.ok_or_else(|| anyhow!("use one or two hexadecimal digits, like 0D"))
 }
 
 impl PackingFlags {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::PossibleValue;
 use linkgauge::clock::Clock;
@@ -127,17 +127,16 @@ fn profile_values() -> clap::builder::PossibleValuesParser {
         .into()
 }
 
-fn parse_queue(text: &str) -> Result<Bytes, String> {
-    match text.parse() {
-        Ok(Bytes(0)) => Err("a queue of 0 bytes passes nothing. Use 1 or more".to_owned()),
-        parsed => parsed.map_err(|error: linkgauge::units::UnitError| error.to_string()),
+fn parse_queue(text: &str) -> Result<Bytes> {
+    match text.parse()? {
+        Bytes(0) => bail!("a queue of 0 bytes passes nothing. Use 1 or more"),
+        bytes => Ok(bytes),
     }
 }
 
-pub fn parse_spike(text: &str) -> Result<(Span, Share), String> {
-    let (length, share) = text.split_once('@').ok_or("a spike is a time and a share, like 300ms@2%")?;
-    let to_text = |error: linkgauge::units::UnitError| error.to_string();
-    Ok((length.parse().map_err(to_text)?, share.parse().map_err(to_text)?))
+pub fn parse_spike(text: &str) -> Result<(Span, Share)> {
+    let (length, share) = text.split_once('@').context("a spike is a time and a share, like 300ms@2%")?;
+    Ok((length.parse()?, share.parse()?))
 }
 
 fn to_occurrence(Share(share): Share) -> Occurrence {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
@@ -82,17 +82,16 @@ pub struct Flags {
 /// Heading of the flags that choose a fault.
 const FAULTS: &str = "Faults";
 
-fn parse_two(text: &str, separator: char, form: &str) -> Result<(Span, Span), String> {
-    let (first, second) = text.split_once(separator).ok_or_else(|| format!("write {form}"))?;
-    let parse = |text: &str| text.parse().map_err(|error: linkgauge::units::UnitError| error.to_string());
-    Ok((parse(first)?, parse(second)?))
+fn parse_two(text: &str, separator: char, form: &str) -> Result<(Span, Span)> {
+    let (first, second) = text.split_once(separator).with_context(|| format!("write {form}"))?;
+    Ok((first.parse()?, second.parse()?))
 }
 
-fn parse_stall(text: &str) -> Result<(Span, Span), String> {
+fn parse_stall(text: &str) -> Result<(Span, Span)> {
     parse_two(text, '@', "a time and a period, like 50ms@1s")
 }
 
-fn parse_after_idle(text: &str) -> Result<(Span, Span), String> {
+fn parse_after_idle(text: &str) -> Result<(Span, Span)> {
     parse_two(text, ':', "an idle time and a delay, like 100ms:40ms")
 }
 

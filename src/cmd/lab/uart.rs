@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::lab::uart::{
     DEFAULT_BATCH_INTERVAL, DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring, UartCounters,
@@ -77,25 +77,23 @@ fn default_batch() -> clap::builder::OsStr {
     format_duration(DEFAULT_BATCH_INTERVAL).into()
 }
 
-fn parse_parity(text: &str) -> Result<Parity, String> {
+fn parse_parity(text: &str) -> Result<Parity> {
     let named = Parity::ALL.into_iter().find(|parity| parity.name() == text);
-    named.ok_or_else(|| "use none, odd, even, mark or space".to_owned())
+    named.context("use none, odd, even, mark or space")
 }
 
-fn parse_fifo(text: &str) -> Result<DeliveryMode, String> {
+fn parse_fifo(text: &str) -> Result<DeliveryMode> {
     let (trigger, idle) = text.split_once(',').unwrap_or((text, "4"));
     let number = |text: &str| text.parse().ok().filter(|number| (1..=4096).contains(number));
     match (number(trigger), number(idle)) {
         (Some(trigger), Some(idle_characters)) => Ok(DeliveryMode::Fifo { trigger, idle_characters }),
-        _ => Err("use one or two numbers from 1 to 4096, like 8 or 14,4".to_owned()),
+        _ => bail!("use one or two numbers from 1 to 4096, like 8 or 14,4"),
     }
 }
 
-fn parse_probability(text: &str) -> Result<f64, String> {
+fn parse_probability(text: &str) -> Result<f64> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share
-        .or_else(|| units::parse_share(text).ok())
-        .ok_or_else(|| "use a number from 0 to 1, like 1e-6, or 0.1%".to_owned())
+    share.or_else(|| units::parse_share(text).ok()).context("use a number from 0 to 1, like 1e-6, or 0.1%")
 }
 
 impl Flags {
@@ -214,15 +212,8 @@ mod tests {
 
     #[test]
     fn probabilities_are_numbers_or_percentages() {
-        assert_eq!(
-            [
-                parse_probability("1e-6"),
-                parse_probability("0.5"),
-                parse_probability("1%"),
-                parse_probability("0")
-            ],
-            [1e-6, 0.5, 0.01, 0.0].map(Ok)
-        );
+        let parsed = ["1e-6", "0.5", "1%", "0"].map(|text| parse_probability(text).unwrap());
+        assert_eq!(parsed, [1e-6, 0.5, 0.01, 0.0]);
         for wrong in ["2", "-1", "101%", "x", "", "NaN"] {
             assert!(parse_probability(wrong).is_err(), "{wrong}");
         }

@@ -127,8 +127,7 @@ impl LabSetup {
             stdout.as_mut().map_or(Ok(0), |stdout| stdout.read_line(&mut line))?;
             let Some((_, url)) = line.rsplit_once(" on ") else { bail!("{}", process.start_error()) };
             let endpoint = cell.address.clone().map_or_else(|| url.trim().parse(), Ok)?;
-            self.endpoints
-                .push(cell.configure_endpoint(&endpoint, place.value).map_err(|what| anyhow!(what))?);
+            self.endpoints.push(cell.configure_endpoint(&endpoint, place.value)?);
         }
         self.components.push(Box::new(process));
         Ok(())
@@ -201,9 +200,7 @@ impl LabSetup {
     /// gets its own.
     fn start_serial_ports(&mut self, device: &str, cell: &Cell, place: &MeasuringPoint) -> Result<()> {
         let listen: Endpoint = LISTEN_URL.parse()?;
-        let on_line = |endpoint: &Endpoint| {
-            cell.configure_endpoint(endpoint, place.value).map_err(|what| anyhow!(what))
-        };
+        let on_line = |endpoint: &Endpoint| Ok(cell.configure_endpoint(endpoint, place.value)?);
         let line = SerialSettings::from_endpoint(&on_line(&listen)?)?;
         self.start_uarts(place.ports as usize, &line)?;
         match device {

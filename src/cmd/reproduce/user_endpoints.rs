@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
 use linkgauge::study::{MeasuringPoint, PlannedCase, Study};
@@ -26,10 +26,10 @@ pub struct CellEndpoints {
 }
 
 impl FromStr for CellSelector {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<CellSelector, String> {
-        let number = |part: &str| part.parse().map_err(|_| format!("'{text}': '{part}' is not a number"));
+    fn from_str(text: &str) -> Result<CellSelector> {
+        let number = |part: &str| part.parse().map_err(|_| anyhow!("'{text}': '{part}' is not a number"));
         let (place, at) = match text.split_once('@') {
             Some((place, at)) => (place, Some(number(at)?)),
             None => (text, None),
@@ -43,15 +43,15 @@ impl FromStr for CellSelector {
 }
 
 impl FromStr for CellEndpoints {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<CellEndpoints, String> {
+    fn from_str(text: &str) -> Result<CellEndpoints> {
         let (name, urls) = text
             .split_once('=')
-            .ok_or_else(|| format!("'{text}' has no endpoint. Write CELL=URL, like tcp/4=tcp://box:7001"))?;
+            .ok_or_else(|| anyhow!("'{text}' has no endpoint. Write CELL=URL, like tcp/4=tcp://box:7001"))?;
         let name = name.parse()?;
-        let urls: Result<Vec<Endpoint>, _> = urls.split(',').map(str::parse::<Endpoint>).collect();
-        Ok(CellEndpoints { selector: name, urls: urls.map_err(|error| error.to_string())? })
+        let urls = urls.split(',').map(str::parse::<Endpoint>).collect::<Result<_, _>>()?;
+        Ok(CellEndpoints { selector: name, urls })
     }
 }
 
@@ -149,9 +149,8 @@ impl<'a> UserEndpoints<'a> {
                 urls.len()
             ),
         };
-        let endpoints =
-            urls.iter().map(|url| cell.configure_endpoint(url, place.value)).collect::<Result<_, _>>();
-        Ok(Some(endpoints.map_err(anyhow::Error::msg)?))
+        let endpoints = urls.iter().map(|url| cell.configure_endpoint(url, place.value));
+        Ok(Some(endpoints.collect::<Result<_, _>>()?))
     }
 }
 

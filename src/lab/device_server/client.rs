@@ -14,6 +14,21 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often to check whether a suspended client accepts data again.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
+/// Why the session of a client ended, as the log reports it.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionEnd {
+    #[error("the port closed")]
+    PortClosed,
+    #[error("it had to make room")]
+    MadeRoom,
+    #[error("it closed the link")]
+    Closed,
+    #[error("it closed the link, and the line did not take what it had sent")]
+    ClosedWithRest,
+    #[error(transparent)]
+    Link(#[from] Fault),
+}
+
 /// A connected client.
 pub struct PortClient {
     pub address: String,

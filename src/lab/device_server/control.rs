@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::SerialPort;
-use super::client::{PortClient, STALL_TIMEOUT};
+use super::client::{PortClient, STALL_TIMEOUT, SessionEnd};
 use crate::clock::Time;
 use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::rfc2217::PortServer;
@@ -52,17 +52,14 @@ impl ControlSession {
         line: &mut dyn Link,
         client: &PortClient,
         port: &SerialPort,
-        mut write: impl FnMut(&mut dyn Link, &[u8]) -> Result<(), String>,
-    ) -> Result<(), String> {
+        mut write: impl FnMut(&mut dyn Link, &[u8]) -> Result<(), SessionEnd>,
+    ) -> Result<(), SessionEnd> {
         while !bytes.is_empty() {
             self.data.clear();
             self.replies.clear();
             let mut controlled = DrainingPort { line, client: Some(client), port };
             let taken = self.server.handle_bytes(bytes, &mut self.data, &mut self.replies, &mut controlled);
-            let used = taken.map_err(|fault| {
-                port.mark_lost(&fault);
-                fault.to_string()
-            })?;
+            let used = taken.inspect_err(|fault| port.mark_lost(fault))?;
             bytes = &bytes[used..];
             client.set_suspended(self.server.is_suspended());
             client.send_control(&self.replies, port);
@@ -133,7 +130,7 @@ impl DrainingPort<'_> {
 
 /// Why port control cannot be offered on a link.
 pub fn no_control_fault() -> Fault {
-    Fault::Other("this port cannot be controlled from here: offer it raw".to_owned())
+    Fault::Unsupported("this port cannot be controlled from here: offer it raw".to_owned())
 }
 
 impl PortControl for DrainingPort<'_> {

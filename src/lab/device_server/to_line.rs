@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::client::{PortClient, STALL_TIMEOUT, send_all};
+use super::client::{PortClient, STALL_TIMEOUT, SessionEnd, send_all};
 use super::control::{ControlSession, restore_port};
 use super::{DeviceServerEvent, SerialPort};
 use crate::link::party::CANCEL_CHECK_INTERVAL;
@@ -25,7 +25,7 @@ impl SerialPort {
         let mut bytes = vec![0; RECEIVE_BUFFER_BYTES];
         let why = loop {
             if let Err(why) = self.forward_client(client, &mut control, link, line, &mut bytes) {
-                break why;
+                break why.to_string();
             }
         };
         client.end();
@@ -38,7 +38,7 @@ impl SerialPort {
         self.emit(DeviceServerEvent::Disconnected { port: self.number, from: client.address.clone(), why });
     }
 
-    /// Forwards the bytes that the client sends within a short time. An error is the reason for the end of the session.
+    /// Forwards the bytes that the client sends within a short time.
     fn forward_client(
         &self,
         client: &PortClient,
@@ -46,12 +46,12 @@ impl SerialPort {
         link: &mut dyn Link,
         line: &mut dyn Link,
         bytes: &mut [u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), SessionEnd> {
         if self.is_stopping() {
-            return Err("the port closed".to_owned());
+            return Err(SessionEnd::PortClosed);
         }
         if client.has_ended() {
-            return Err("it had to make room".to_owned());
+            return Err(SessionEnd::MadeRoom);
         }
         let mut length = receive(link, bytes, CANCEL_CHECK_INTERVAL)?;
         let now = self.state.clock.now();
@@ -75,14 +75,14 @@ impl SerialPort {
         link: &dyn Link,
         line: &mut dyn Link,
         bytes: &[u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), SessionEnd> {
         // What a client has left behind is for the line, unless the line does not want it.
         let left_behind = |stuck| stuck >= STALL_TIMEOUT && link.status().is_hung_up;
         let go_on = |stuck| !self.is_stopping() && !client.has_ended() && !left_behind(stuck);
         match send_all(line, bytes, go_on) {
             Ok(()) => _ = self.counters.to_line.fetch_add(bytes.len() as u64, Relaxed),
             Err(Fault::TimedOut) if link.status().is_hung_up => {
-                return Err("it closed the link, and the line did not take what it had sent".to_owned());
+                return Err(SessionEnd::ClosedWithRest);
             }
             // Why is seen before anything else is received.
             Err(Fault::TimedOut) => {}
@@ -93,10 +93,10 @@ impl SerialPort {
 }
 
 /// The bytes that arrive within the time; may be none.
-fn receive(link: &mut dyn Link, into: &mut [u8], within: Duration) -> Result<usize, String> {
+fn receive(link: &mut dyn Link, into: &mut [u8], within: Duration) -> Result<usize, SessionEnd> {
     match link.receive(into, within) {
         Err(Fault::TimedOut) => Ok(0),
-        Err(Fault::Closed) => Err("it closed the link".to_owned()),
-        received => received.map_err(|fault| fault.to_string()),
+        Err(Fault::Closed) => Err(SessionEnd::Closed),
+        received => Ok(received?),
     }
 }

@@ -189,7 +189,7 @@ fn set_remote_port(port: &mut dyn PortControl, wanted: &SerialSettings) -> Resul
     if granted == (SerialSettings { baud: granted.baud, ..*wanted }) {
         return Ok(granted);
     }
-    Err(Fault::Other(format!("the remote port is at {granted}")))
+    Err(Fault::Refused(format!("the remote port is at {granted}")))
 }
 
 #[cfg(test)]

@@ -216,21 +216,21 @@ impl<'a> ConnectAttempt<'a> {
     /// The reason for the failure.
     fn timeout_fault(&self) -> Fault {
         let within = crate::units::format_duration(self.context.timeout);
-        let configured = "is a link to this host configured on that node";
+        let configure = "check that a link to this host is configured on that node";
         let looks = "A real node looks for calls every 2 to 10 s: try a longer --timeout";
-        Fault::Other(match (&self.options.node_address, &self.callback_listener) {
+        Fault::NoReply(match (&self.options.node_address, &self.callback_listener) {
             (NodeAddress::Ethernet(_), _) => {
                 format!(
-                    "no LINX node replied within {within}: {configured} (mkethcon, mklink)? Try a longer --timeout"
+                    "no LINX node replied within {within}: {configure} (mkethcon, mklink), and try a longer --timeout"
                 )
             }
             (_, Some(_)) => format!(
-                "the node accepted the connection, but neither replied nor called back within {within}: {configured} (mktcpcon, \
-                 mklink)? {looks}"
+                "the node accepted the connection, but neither replied nor called back within {within}: {configure} \
+                 (mktcpcon, mklink). {looks}"
             ),
             (_, None) => format!(
-                "it accepted the connection but did not reply as a LINX node within {within}: {configured} \
-                 (mktcpcon, mklink)? {looks}"
+                "it accepted the connection but did not reply as a LINX node within {within}: {configure} \
+                 (mktcpcon, mklink). {looks}"
             ),
         })
     }

@@ -43,14 +43,14 @@ const CLOSE_REPLY_TIMEOUT: Duration = Duration::from_millis(20);
 /// Opens a socket that receives this Ethernet type on this device, and the device.
 pub fn open_socket(node: &EthernetNode) -> Result<(Socket, sys::NetworkDevice), Fault> {
     let socket = Socket::new(Domain::PACKET, Type::DGRAM, None).map_err(|error| match error.kind() {
-        std::io::ErrorKind::PermissionDenied => Fault::Other(
+        std::io::ErrorKind::PermissionDenied => Fault::NotPermitted(
             "this user may not open packet sockets: LINX over Ethernet needs root or the capability CAP_NET_RAW"
                 .to_owned(),
         ),
         _ => Fault::System { operation: "open a packet socket", source: error },
     })?;
     let device = sys::find_device(&socket, &node.device).map_err(|error| {
-        Fault::Other(format!("no network device '{}' here ({error}): see 'ip link'", node.device))
+        Fault::NotFound(format!("no network device '{}' here ({error}): see 'ip link'", node.device))
     })?;
     // If the kernel grants less, fewer frames are in flight at once.
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);

@@ -75,7 +75,7 @@ impl Link for ServerEnd<'_> {
     }
 
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
-        Err(Fault::Other("a server in memory has one handle of its link".to_owned()))
+        Err(Fault::Unsupported("a server in memory has one handle of its link".to_owned()))
     }
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {

@@ -262,7 +262,7 @@ impl PortLinkState {
     ) -> Result<(), Fault> {
         let PortReader { decoder, receive_buffer: raw, inbox } = reader;
         if inbox.len() > MAX_INBOX_BYTES {
-            return Err(Fault::Other(
+            return Err(Fault::UnexpectedData(
                 "the port sends data without end and does not reply to commands".to_owned(),
             ));
         }
@@ -310,13 +310,13 @@ impl PortLink {
         let server = self.state.server_state();
         let missing = server.unanswered_settings();
         if server.is_echo {
-            return Err(Fault::Other(
+            return Err(Fault::Unsupported(
                 "sent bytes come back: this is a raw port with a loopback plug. Use tcp://…?baud=…"
                     .to_owned(),
             ));
         }
         if !missing.is_empty() {
-            return Err(Fault::Other(format!(
+            return Err(Fault::NoReply(format!(
                 "no reply in {} s to the setting of the {}. See the device server's log",
                 max_wait.as_secs(),
                 missing.join(", ")

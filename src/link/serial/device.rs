@@ -278,24 +278,24 @@ fn resolve_device(path: &Path) -> Result<(PathBuf, DeviceNumber), Fault> {
 fn lookup_fault(error: &io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => not_a_port_fault("no such serial port"),
-        _ => Fault::Other(format!("cannot be examined: {error}")),
+        _ => Fault::NotPermitted(format!("cannot be examined: {error}")),
     }
 }
 
 fn not_a_port_fault(what: &str) -> Fault {
-    Fault::Other(format!("{what}: 'linkgauge doctor' lists those of this host"))
+    Fault::NotFound(format!("{what}: 'linkgauge doctor' lists those of this host"))
 }
 
 fn busy_fault(user: Option<serial::PortUser>) -> Fault {
     let holder = user.map_or(String::new(), |user| format!(" ({user})"));
-    Fault::Other(format!(
+    Fault::InUse(format!(
         "another program has this port open{holder}: close that one, or choose another port"
     ))
 }
 
 /// The fault for an option that the driver does not support.
 fn unsupported_option_fault(option: impl Display, error: &io::Error) -> Fault {
-    Fault::Other(match error.raw_os_error() {
+    Fault::Unsupported(match error.raw_os_error() {
         Some(libc::ENOTTY) => format!("the driver of this port does not support '{option}': leave it out"),
         _ => format!("the driver of this port refuses '{option}': {error}: leave it out, or request less"),
     })
@@ -306,7 +306,7 @@ fn open_fault(path: &Path, errno: Errno) -> Fault {
         Errno::BUSY => busy_fault(serial::find_port_user(path)),
         Errno::NOENT | Errno::NXIO | Errno::NODEV => not_a_port_fault("no such serial port"),
         Errno::ACCESS => {
-            Fault::Other(format!("this user may not open it: {}", serial::permission_remedy(path)))
+            Fault::NotPermitted(format!("this user may not open it: {}", serial::permission_remedy(path)))
         }
         errno => Fault::system("open")(errno.into()),
     }

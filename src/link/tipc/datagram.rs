@@ -169,7 +169,7 @@ pub fn open(options: &Options, port: TipcPort, context: &OpenContext) -> Result<
 fn local_port(socket: &Socket) -> Result<TipcPort, Fault> {
     let address = socket.local_addr().map_err(Fault::system("read the local address"))?;
     TipcPort::from_address(&address)
-        .ok_or_else(|| Fault::Other("the kernel gave a socket no address".to_owned()))
+        .ok_or_else(|| Fault::Internal("the kernel gave a socket no address".to_owned()))
 }
 
 /// How clients of a name get sockets of their own.

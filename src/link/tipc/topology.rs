@@ -64,7 +64,7 @@ fn name_timeout_fault(name: ServiceName, within: Duration) -> Fault {
         None => " 'tipc link list' shows the reachable nodes".to_owned(),
     };
     let within = format_duration(within);
-    Fault::Other(format!(
+    Fault::NoReply(format!(
         "the name {name} did not appear within {within}: check that its server runs.{remedy}"
     ))
 }

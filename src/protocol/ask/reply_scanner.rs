@@ -2,7 +2,7 @@
 //!
 //! The memory use is constant, so a wrong length field in a reply has no cost. The codec matches replies to requests.
 
-use super::text;
+use super::text::{self, InvalidText};
 
 /// Maximum reply size in bytes; longer replies are malformed. No device sends more for a small request.
 pub const MAX_REPLY_BYTES: u64 = 1 << 20;
@@ -37,12 +37,12 @@ impl LengthField {
     /// # Errors
     ///
     /// The text does not have that form, or a number is out of range; the message names the ranges.
-    pub fn parse(text: &str) -> Result<LengthField, String> {
+    pub fn parse(text: &str) -> Result<LengthField, InvalidText> {
         let wrong = || {
-            format!(
+            InvalidText(format!(
                 "'{text}' is not offset,size,endian,add, like 4,2,big,6: offset 0 to 65535, size 1 to 8, endian big or \
                  little, add -1048576 to 1048576"
-            )
+            ))
         };
         let parts: Vec<&str> = text.split(',').map(str::trim).collect();
         let [offset, size, endian, add] = parts[..] else { return Err(wrong()) };
@@ -93,7 +93,7 @@ impl PatternSearch {
     /// # Errors
     ///
     /// The errors of [`text::parse_bytes`].
-    pub fn parse(text: &str) -> Result<PatternSearch, String> {
+    pub fn parse(text: &str) -> Result<PatternSearch, InvalidText> {
         text::parse_bytes(text).map(PatternSearch::new)
     }
 
@@ -364,7 +364,7 @@ mod tests {
             "4,2,middle,6",
             "4,2,big,x",
         ] {
-            let error = LengthField::parse(text).unwrap_err();
+            let error = LengthField::parse(text).unwrap_err().to_string();
             assert!(error.contains("offset,size,endian,add"), "{error}");
         }
     }

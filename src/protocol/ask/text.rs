@@ -1,19 +1,24 @@
 //! Bytes as entered on a command line or in a plan: text with escapes, or hexadecimal after `hex:`.
 
+/// Why a text does not describe what an option needs; the name of the option precedes it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidText(pub String);
+
 /// The bytes of `text`: `\r \n \t \0 \\ \xHH`, all else as UTF-8; or `hex:01 03 …`. Never empty.
 ///
 /// # Errors
 ///
 /// An invalid escape, invalid hexadecimal digits, or no bytes at all.
-pub fn parse_bytes(text: &str) -> Result<Vec<u8>, String> {
+pub fn parse_bytes(text: &str) -> Result<Vec<u8>, InvalidText> {
     let bytes = match text.strip_prefix("hex:") {
         Some(digits) => parse_hex(digits)?,
         None => parse_escaped(text)?,
     };
-    if bytes.is_empty() { Err("is empty".to_owned()) } else { Ok(bytes) }
+    if bytes.is_empty() { Err(InvalidText("is empty".to_owned())) } else { Ok(bytes) }
 }
 
-fn parse_escaped(text: &str) -> Result<Vec<u8>, String> {
+fn parse_escaped(text: &str) -> Result<Vec<u8>, InvalidText> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
@@ -36,7 +41,7 @@ fn parse_escaped(text: &str) -> Result<Vec<u8>, String> {
         let byte = pair.and_then(|&[high, low]| Some(hex_digit(high)? << 4 | hex_digit(low)?));
         bytes.push(byte.ok_or_else(|| {
             let shown: String = after.chars().take(3).collect();
-            format!(r"has '\{shown}', which is none of \r \n \t \0 \\ \xHH")
+            InvalidText(format!(r"has '\{shown}', which is none of \r \n \t \0 \\ \xHH"))
         })?);
         rest = &after[3..];
     }
@@ -44,8 +49,9 @@ fn parse_escaped(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn parse_hex(digits: &str) -> Result<Vec<u8>, String> {
-    let wrong = || "needs pairs of hexadecimal digits after 'hex:', like hex:01 03 0A".to_owned();
+fn parse_hex(digits: &str) -> Result<Vec<u8>, InvalidText> {
+    let wrong =
+        || InvalidText("needs pairs of hexadecimal digits after 'hex:', like hex:01 03 0A".to_owned());
     let mut bytes = Vec::new();
     for word in digits.split([' ', ':', '-']).filter(|word| !word.is_empty()) {
         let (pairs, rest) = word.as_bytes().as_chunks::<2>();
@@ -81,13 +87,13 @@ mod tests {
             (r"\x68ex:", b"hex:"),
             ("µ", "µ".as_bytes()),
         ] {
-            assert_eq!(parse_bytes(text).as_deref(), Ok(expected), "{text}");
+            assert_eq!(parse_bytes(text).unwrap(), expected, "{text}");
         }
     }
 
     #[test]
     fn errors_are_explained() {
-        let error = |text: &str| parse_bytes(text).unwrap_err();
+        let error = |text: &str| parse_bytes(text).unwrap_err().to_string();
         insta::assert_snapshot!(
             ["", "hex:", r"AT\q", r"\", r"\x4", r"\xzz", r"\xµ", "hex:1", "hex:0g"].map(error).join("\n"),
             @r"

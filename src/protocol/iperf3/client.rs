@@ -99,7 +99,7 @@ pub struct ClientControl {
     pub results: Option<TestResults>,
     /// Congestion control of the client's streams.
     pub congestion_control: Option<String>,
-    fault: Option<String>,
+    fault: Option<Fault>,
 }
 
 impl ClientControl {
@@ -149,8 +149,8 @@ impl ClientControl {
         (self.stage, self.stage_since) = (stage, None);
     }
 
-    fn fail(&mut self, why: impl Into<String>) {
-        self.fault.get_or_insert(why.into());
+    fn fail(&mut self, kind: impl FnOnce(String) -> Fault, why: impl Into<String>) {
+        self.fault.get_or_insert(kind(why.into()));
     }
 
     /// The state that must arrive next.
@@ -186,13 +186,16 @@ impl ClientControl {
         let Some(&first) = self.channel.input().first() else { return };
         match ControlState::from_byte(first) {
             Some(ControlState::AccessDenied) => {
-                self.fail("the server is busy: iperf3 runs one test at a time. Try again later");
+                self.fail(
+                    Fault::Refused,
+                    "the server is busy: iperf3 runs one test at a time. Try again later",
+                );
             }
-            Some(ControlState::ServerTerminates) => self.fail("the server was stopped"),
+            Some(ControlState::ServerTerminates) => self.fail(Fault::EndedEarly, "the server was stopped"),
             Some(ControlState::ServerError) => {
                 // The error numbers may still be in transit; without them it is an error all the same.
                 if let Some(error) = self.channel.input().get(1..1 + wire::ERROR_BYTES) {
-                    self.fail(wire::explain_error(error));
+                    self.fail(Fault::Refused, wire::explain_error(error));
                 }
             }
             Some(state) if wanted == Some(state) => {
@@ -201,7 +204,10 @@ impl ClientControl {
             }
             // The server sent its state early: process it later.
             Some(_) if wanted.is_none() => {}
-            _ => self.fail(describe_unexpected(self.channel.input(), self.stage == ClientStage::CookieSent)),
+            _ => {
+                let at_once = self.stage == ClientStage::CookieSent;
+                self.fail(Fault::UnexpectedData, describe_unexpected(self.channel.input(), at_once));
+            }
         }
     }
 
@@ -235,7 +241,9 @@ impl ClientControl {
                 self.results = Some(results);
                 self.enter_stage(ClientStage::ResultsReceived);
             }
-            Err(error) => self.fail(format!("the server's results cannot be read: {error}")),
+            Err(error) => {
+                self.fail(Fault::UnexpectedData, format!("the server's results cannot be read: {error}"));
+            }
         }
     }
 
@@ -353,7 +361,7 @@ impl Party for ClientControl {
         if let Some(fault) = self.fault.take() {
             self.test.abort();
             self.stage = ClientStage::Finished;
-            return Step::Fail(Fault::Other(fault));
+            return Step::Fail(fault);
         }
         if !self.channel.is_flushed() {
             return self.channel.step(now);
@@ -380,7 +388,9 @@ impl Party for ClientControl {
     fn on_received(&mut self, _now: Time) {
         match self.channel.read_batch() {
             Ok(()) => self.process_input(),
-            Err(error) => self.fail(format!("the server's messages cannot be read: {error}")),
+            Err(error) => {
+                self.fail(Fault::UnexpectedData, format!("the server's messages cannot be read: {error}"));
+            }
         }
     }
 
@@ -388,9 +398,10 @@ impl Party for ClientControl {
         match self.stage {
             ClientStage::Running | ClientStage::Draining(_) | ClientStage::AwaitingReceivers => {}
             ClientStage::CookieSent => {
-                self.fail("no iperf3 server replied in time: choose another --protocol")
+                self.fail(Fault::NoReply, "no iperf3 server replied in time: choose another --protocol")
             }
-            _ => self.fail("the server did not reply in time: check that it runs, and --timeout"),
+            _ => self
+                .fail(Fault::NoReply, "the server did not reply in time: check that it runs, and --timeout"),
         }
     }
 
@@ -414,7 +425,10 @@ impl Party for ClientControl {
             }
             _ => "the server ended the test: it was killed, it failed, or it limits the rate".to_owned(),
         };
-        self.fail(error.unwrap_or(why));
+        match error {
+            Some(error) => self.fail(Fault::Refused, error),
+            None => self.fail(Fault::EndedEarly, why),
+        }
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
+use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Tuning, drive};
@@ -48,24 +48,26 @@ pub const PROTOCOL: Protocol = Protocol {
 const MAX_HELLO_TRIES: u32 = 5;
 
 /// Checks for settings that iperf3 does not support.
-fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     let endpoint = &case.endpoints[0];
-    let unfit = |what: String| Err(format!("{endpoint}: iperf3 {what}"));
+    let unfit = |kind: fn(String) -> CaseError, what: &str| Err(kind(format!("{endpoint}: iperf3 {what}")));
     if caps.is_device || !caps.can_open_parallel {
-        return unfit("needs a network, with several connections".to_owned());
+        return unfit(CaseError::Link, "needs a network, with several connections");
     }
     if caps.framing == Framing::Message && companion_stream(endpoint).is_err() {
-        return unfit("needs a stream beside the datagrams, which such links do not have".to_owned());
+        return unfit(CaseError::Link, "needs a stream beside the datagrams, which such links do not have");
     }
     if case.parallel > wire::MAX_STREAMS {
-        return unfit(format!("has at most {} connections: use a smaller --parallel", wire::MAX_STREAMS));
+        let what = format!("has at most {} connections: use a smaller --parallel", wire::MAX_STREAMS);
+        return unfit(CaseError::Parallel, &what);
     }
     let (least, most) = match caps.framing {
         Framing::Stream => (1, wire::MAX_BLOCK_BYTES),
         Framing::Message => (*wire::DATAGRAM_BYTES.start(), *wire::DATAGRAM_BYTES.end()),
     };
     if let Some(bytes) = case.message_bytes.filter(|bytes| !(least..=most).contains(bytes)) {
-        return unfit(format!("takes sizes from {least} to {most} here, not {bytes}"));
+        let what = format!("takes sizes from {least} to {most} here, not {bytes}");
+        return unfit(CaseError::MessageSize, &what);
     }
     let omit_ns = case.warm_up.time_ns.unwrap_or(0);
     if case.warm_up.count.is_some()
@@ -73,15 +75,15 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
         || omit_ns / SECOND_NS > wire::MAX_OMIT_SECONDS
     {
         let most = wire::MAX_OMIT_SECONDS;
-        return unfit(format!(
-            "supports a warm-up of whole seconds, at most {most}: use a --warm-up like 1s"
-        ));
+        let what = format!("supports a warm-up of whole seconds, at most {most}: use a --warm-up like 1s");
+        return unfit(CaseError::Duration, &what);
     }
     if case.direction != Direction::Send && matches!(case.pacing, Pacing::Poisson { .. }) {
-        return unfit("sends on a fixed schedule, not on a random one".to_owned());
+        return unfit(CaseError::Pacing, "sends on a fixed schedule, not on a random one");
     }
     if case.stop.time_ns.is_some_and(|time| time / SECOND_NS > wire::MAX_TEST_SECONDS) {
-        return unfit(format!("measures for at most {} s: use a shorter --time", wire::MAX_TEST_SECONDS));
+        let what = format!("measures for at most {} s: use a shorter --time", wire::MAX_TEST_SECONDS);
+        return unfit(CaseError::Duration, &what);
     }
     Ok(())
 }
@@ -367,7 +369,7 @@ fn open_datagram_stream(link: &mut dyn Link, dialer: &Dialer) -> Result<(), Faul
             Err(fault) => return Err(fault),
         }
     }
-    Err(Fault::Other(
+    Err(Fault::NoReply(
         "the server accepts the test but replies to no datagram: check whether a firewall drops UDP"
             .to_owned(),
     ))

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
+use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
@@ -81,18 +81,20 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
 const MIN_MESSAGE_BYTES: usize = 16 * 1024;
 
 /// Control messages are separate from the payload, so any payload works.
-fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     server_socket::parse(&case.options)?;
     match (caps.can_open_parallel, caps.max_message_bytes) {
-        (true, Some(most)) if most < MIN_MESSAGE_BYTES => Err(format!(
+        (true, Some(most)) if most < MIN_MESSAGE_BYTES => Err(CaseError::Link(format!(
             "linkgauge: a session needs messages of {} and more, and this link allows {most} bytes: see its options, or \
              use --protocol echo",
             crate::units::format_bytes(MIN_MESSAGE_BYTES as u64)
-        )),
+        ))),
         (true, _) => Ok(()),
-        (false, _) => Err("linkgauge: a session needs two connections, and this link allows one at a time: use --protocol echo, \
-                      which 'linkgauge serve' supports too"
-            .to_owned()),
+        (false, _) => Err(CaseError::Link(
+            "linkgauge: a session needs two connections, and this link allows one at a time: use --protocol echo, \
+             which 'linkgauge serve' supports too"
+                .to_owned(),
+        )),
     }
 }
 
@@ -678,7 +680,7 @@ impl RequestSender<'_> {
                     ParsedInput::Incomplete
                         if input.len() > wire::MAX_JSON_BYTES + wire::FRAME_HEADER_BYTES =>
                     {
-                        return Err(Fault::Other("the server sends without end".to_owned()));
+                        return Err(Fault::UnexpectedData("the server sends without end".to_owned()));
                     }
                     ParsedInput::Incomplete => {}
                 }

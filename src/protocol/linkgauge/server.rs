@@ -16,7 +16,8 @@ use session::{OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionReg
 
 use super::server_socket;
 use super::wire::{
-    self, Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, SessionReply, SessionRequest, SessionWireError,
+    self, Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, SessionRefusal, SessionReply, SessionRequest,
+    SessionWireError,
 };
 use crate::clock::Time;
 use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason, Tuning};
@@ -365,7 +366,7 @@ impl LinkgaugeConnection {
                         per_second,
                         busy_poll_flows: Some(busy_poll).filter(|count| *count < wanted),
                     },
-                    Err(reason) => SessionReply::Refused { reason },
+                    Err(SessionRefusal(reason)) => SessionReply::Refused { reason },
                 }
             }
             SessionRequest::Start => {
@@ -404,7 +405,7 @@ impl LinkgaugeConnection {
         };
         let opened = match self.registry.admit(&self.client, &opening) {
             Ok(opened) => opened,
-            Err(reason) => return refused(reason),
+            Err(SessionRefusal(reason)) => return refused(reason),
         };
         let facts = &self.registry.config;
         let reply = SessionReply::Opened {

@@ -1,9 +1,10 @@
 //! Options of the protocol: settings of the sockets at the server.
 
+use super::wire::SessionRefusal;
 use crate::endpoint::Endpoint;
 use crate::link::{Link, LinkError, socket_settings};
 use crate::plan::SocketSettings;
-use crate::protocol::{ProtocolError, ProtocolOptions, ReadyCase};
+use crate::protocol::{CaseError, ProtocolError, ProtocolOptions, ReadyCase};
 use crate::units;
 
 /// The capability of servers that apply [`SocketSettings`].
@@ -21,20 +22,20 @@ pub const OPTIONS: &[(&str, &str)] = &[
 const MAX_BUFFER_BYTES: u64 = 64 << 20;
 
 /// Reads the options.
-pub fn parse(options: &ProtocolOptions) -> Result<SocketSettings, String> {
+pub fn parse(options: &ProtocolOptions) -> Result<SocketSettings, CaseError> {
     let flag = |name: &str| match options.get(name).map(String::as_str) {
         None => Ok(None),
         Some("1" | "true") => Ok(Some(true)),
         Some("0" | "false") => Ok(Some(false)),
-        Some(other) => Err(format!("linkgauge: {name} '{other}' is neither 0 nor 1")),
+        Some(other) => Err(CaseError::Option(format!("linkgauge: {name} '{other}' is neither 0 nor 1"))),
     };
     let size = |name: &str| {
         let Some(text) = options.get(name) else { return Ok(None) };
         let bytes = units::parse_bytes(text).ok().filter(|bytes| (1..=MAX_BUFFER_BYTES).contains(bytes));
         let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok());
-        bytes
-            .map(Some)
-            .ok_or_else(|| format!("linkgauge: {name} '{text}' is not a size from 1 to 64Mi bytes"))
+        let wrong =
+            || CaseError::Option(format!("linkgauge: {name} '{text}' is not a size from 1 to 64Mi bytes"));
+        bytes.map(Some).ok_or_else(wrong)
     };
     Ok(SocketSettings {
         nodelay: flag("server-nodelay")?,
@@ -51,7 +52,7 @@ pub fn requested(
     endpoint: &Endpoint,
     capabilities: &[String],
 ) -> Result<SocketSettings, ProtocolError> {
-    let settings = parse(&case.options).map_err(ProtocolError::InvalidCase)?;
+    let settings = parse(&case.options)?;
     if settings.is_empty() {
         return Ok(settings);
     }
@@ -66,10 +67,12 @@ pub fn requested(
 }
 
 /// The settings that a server accepts from a client.
-pub fn check(settings: &SocketSettings) -> Result<(), String> {
+pub fn check(settings: &SocketSettings) -> Result<(), SessionRefusal> {
     let buffers = [settings.send_buffer_bytes, settings.receive_buffer_bytes];
     match buffers.into_iter().flatten().find(|bytes| *bytes == 0 || u64::from(*bytes) > MAX_BUFFER_BYTES) {
-        Some(bytes) => Err(format!("a socket buffer of {bytes} bytes: its limit is {MAX_BUFFER_BYTES}")),
+        Some(bytes) => {
+            Err(SessionRefusal(format!("a socket buffer of {bytes} bytes: its limit is {MAX_BUFFER_BYTES}")))
+        }
         None => Ok(()),
     }
 }

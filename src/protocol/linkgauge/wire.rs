@@ -389,6 +389,11 @@ impl FrameCodec {
     }
 }
 
+/// Why a server refuses a session or a plan, as sent to the client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SessionRefusal(pub String);
+
 /// Why a message of the other side is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionWireError {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::{
-    CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions, ReadyCase,
-    open_flows,
+    CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions,
+    ReadyCase, open_flows,
 };
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -61,44 +61,48 @@ pub enum ClientStyle {
     New,
 }
 
-fn parse_style(options: &ProtocolOptions) -> Result<ClientStyle, String> {
+fn parse_style(options: &ProtocolOptions) -> Result<ClientStyle, CaseError> {
     match options.get("style").map(String::as_str) {
         None | Some("new") => Ok(ClientStyle::New),
         Some("old") => Ok(ClientStyle::Old),
-        Some(other) => Err(format!("protocol linx-bmark: style '{other}' is neither new nor old")),
+        Some(other) => {
+            Err(CaseError::Option(format!("protocol linx-bmark: style '{other}' is neither new nor old")))
+        }
     }
 }
 
-fn parse_burst(options: &ProtocolOptions) -> Result<u32, String> {
+fn parse_burst(options: &ProtocolOptions) -> Result<u32, CaseError> {
     let Some(text) = options.get("burst") else { return Ok(DEFAULT_BURST_SIGNALS) };
     let count = crate::units::parse_count(text).ok().filter(|count| (1..=1_000_000).contains(count));
     let count = count.and_then(|count| u32::try_from(count).ok());
-    count.ok_or_else(|| format!("protocol linx-bmark: burst '{text}' is not a count from 1 to 1M"))
+    count.ok_or_else(|| {
+        CaseError::Option(format!("protocol linx-bmark: burst '{text}' is not a count from 1 to 1M"))
+    })
 }
 
-fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     parse_style(&case.options)?;
     parse_burst(&case.options)?;
     require_messages(caps)?;
     let bytes = *case.message_bytes.get_or_insert(DEFAULT_SIGNAL_BYTES);
     if (bytes as usize) < SIGNAL_NUMBER_BYTES {
-        return Err(format!(
+        return Err(CaseError::MessageSize(format!(
             "protocol linx-bmark: a signal of {bytes} bytes is too short: use {SIGNAL_NUMBER_BYTES} or more, for its number"
-        ));
+        )));
     }
     for endpoint in &mut case.endpoints {
-        *endpoint = with_raw_signals(endpoint).map_err(|error| error.to_string())?;
+        *endpoint = with_raw_signals(endpoint).map_err(|error| CaseError::Endpoint(error.to_string()))?;
     }
     Ok(())
 }
 
 /// A stream has no signals.
-fn require_messages(caps: &Caps) -> Result<(), String> {
+fn require_messages(caps: &Caps) -> Result<(), CaseError> {
     match caps.framing {
         Framing::Message => Ok(()),
-        Framing::Stream => {
-            Err("protocol linx-bmark: signals need a link with messages, like linx://host/server".to_owned())
-        }
+        Framing::Stream => Err(CaseError::Link(
+            "protocol linx-bmark: signals need a link with messages, like linx://host/server".to_owned(),
+        )),
     }
 }
 
@@ -111,9 +115,7 @@ fn limit_burst(count: u32, load: &Load, mtu: Option<u64>) -> u32 {
 }
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let (style, count) = parse_style(&case.options)
-        .and_then(|style| Ok((style, parse_burst(&case.options)?)))
-        .map_err(ProtocolError::InvalidCase)?;
+    let (style, count) = (parse_style(&case.options)?, parse_burst(&case.options)?);
     let (clock, load) = (&context.dialer.clock, &case.load);
     let mut effective = None;
     let flows = open_flows(case, context, |port, mut link, flows| {

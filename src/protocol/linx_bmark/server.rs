@@ -1,6 +1,6 @@
 //! The server of linx_bmark: one party for each client. It detects the style of the client.
 
-use super::super::Service;
+use super::super::{CaseError, Service};
 use super::signal::{
     ALLOC_FINI, ALLOC_REQ, ATTACH_TEST_REQ, BURST_REQ, CONN_EST, CONN_TERM, ECHO, SIGNAL_NUMBER_BYTES,
     TERMINATE_REQ, THREE_FIELD_SIGNAL_BYTES, read_word, signal_number,
@@ -15,11 +15,11 @@ const MAX_SIGNAL_BYTES: usize = 65_536;
 pub struct BmarkService;
 
 impl Service for BmarkService {
-    fn check_link(&self, caps: &Caps) -> Result<(), String> {
+    fn check_link(&self, caps: &Caps) -> Result<(), CaseError> {
         super::require_messages(caps)?;
         match caps.can_signal_close {
             true => Ok(()),
-            false => Err("bursts need links with connections: use linx, not udp".to_owned()),
+            false => Err(CaseError::Link("bursts need links with connections: use linx, not udp".to_owned())),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::link::{Dialer, Fault, Link, LinkError, companion_stream};
 use crate::plan::{Direction, StopCondition};
 use crate::protocol::{
-    CaseDraft, ClientSession, ConnectContext, ConnectionCache, Flow, ProtocolError, ReadyCase,
+    CaseDraft, CaseError, ClientSession, ConnectContext, ConnectionCache, Flow, ProtocolError, ReadyCase,
 };
 use crate::workload::throughput::Sink;
 use crate::workload::throughput::header::{HeaderCodec, ParsedHeader};
@@ -56,15 +56,15 @@ fn split_endpoint(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
 const BIND_OPTION: &str = "bind";
 
 /// Checks the requirements of datagram endpoints.
-pub fn check_case(case: &CaseDraft) -> Result<(), String> {
+pub fn check_case(case: &CaseDraft) -> Result<(), CaseError> {
     if case.direction == Direction::Both || case.parallel > 1 {
-        return Err(
-            "datagrams allow one connection and one direction at a time: use --direction send,receive"
+        return Err(CaseError::Parallel(
+            "protocol netio: datagrams allow one connection and one direction at a time: use --direction send,receive"
                 .to_owned(),
-        );
+        ));
     }
     for endpoint in &case.endpoints {
-        split_endpoint(endpoint).map_err(|fault| fault.to_string())?;
+        split_endpoint(endpoint).map_err(|fault| CaseError::Endpoint(format!("protocol netio: {fault}")))?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 
 use super::discard::drain_and_report;
 use super::{
-    CaseDraft, ClientSession, ConnectContext, ConnectionCache, Flow, Protocol, ProtocolError,
+    CaseDraft, CaseError, ClientSession, ConnectContext, ConnectionCache, Flow, Protocol, ProtocolError,
     ProtocolOptions, ReadyCase,
 };
 use crate::clock::{Clock, Time};
@@ -68,41 +68,42 @@ const MAX_SERVER_SEND_TIME: Duration = Duration::from_secs(10);
 /// Timeout of the last messages of a connection.
 const FINAL_SEND_TIMEOUT: Duration = Duration::from_millis(500);
 
-fn parse_dialect(options: &ProtocolOptions) -> Result<NetioDialect, String> {
+fn parse_dialect(options: &ProtocolOptions) -> Result<NetioDialect, CaseError> {
     let Some(name) = options.get(DIALECT_OPTION) else { return Ok(NetioDialect::C) };
-    NetioDialect::from_name(name)
-        .ok_or_else(|| format!("protocol netio: unknown dialect '{name}' (known: a, b, c)"))
+    NetioDialect::from_name(name).ok_or_else(|| {
+        CaseError::Option(format!("protocol netio: unknown dialect '{name}' (known: a, b, c)"))
+    })
 }
 
-fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
-    let wrong = |what: String| Err(format!("protocol netio: {what}"));
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
+    let wrong = |kind: fn(String) -> CaseError, what: &str| Err(kind(format!("protocol netio: {what}")));
     let dialect = parse_dialect(&case.options)?;
     if dialect == NetioDialect::A && case.direction != Direction::Send {
-        return wrong("dialect a only sends: use --direction send, or dialect c".to_owned());
+        return wrong(CaseError::Workload, "dialect a only sends: use --direction send, or dialect c");
     }
     if caps.framing == Framing::Message {
         if dialect == NetioDialect::A {
-            return wrong("dialect a has no datagrams: use dialect b or c".to_owned());
+            return wrong(CaseError::Link, "dialect a has no datagrams: use dialect b or c");
         }
-        datagram::check_case(case).or_else(wrong)?;
+        datagram::check_case(case)?;
     }
     if let Some(bytes) = case.message_bytes.filter(|&bytes| bytes > MAX_BLOCK_BYTES) {
-        return wrong(format!(
-            "blocks of {bytes} bytes do not fit: use a --size of at most {MAX_BLOCK_BYTES}"
-        ));
+        let what = format!("blocks of {bytes} bytes do not fit: use a --size of at most {MAX_BLOCK_BYTES}");
+        return wrong(CaseError::MessageSize, &what);
     }
     if !case.warm_up.is_unlimited() {
-        return wrong("it has no warm-up: leave it out".to_owned());
+        return wrong(CaseError::Duration, "it has no warm-up: leave it out");
     }
     if case.direction == Direction::Receive && (case.stop.count.is_some() || case.stop.volume_bytes.is_some())
     {
-        return wrong("only the server decides how much it sends: leave out count and volume".to_owned());
+        let what = "only the server decides how much it sends: leave out count and volume";
+        return wrong(CaseError::Duration, what);
     }
     Ok(())
 }
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let dialect = parse_dialect(&case.options).map_err(ProtocolError::InvalidCase)?;
+    let dialect = parse_dialect(&case.options)?;
     if case.caps[0].framing == Framing::Message {
         return datagram::connect(case, context, dialect);
     }

@@ -65,7 +65,7 @@ impl BlockReceiver {
 
     /// Why the blocks ended too early.
     fn interrupted_fault(&self, how: &str) -> Fault {
-        Fault::Other(match (self.blocks.whole_blocks(), self.blocks.block_offset()) {
+        Fault::EndedEarly(match (self.blocks.whole_blocks(), self.blocks.block_offset()) {
             (0, 0) => format!("no block arrived: the server {how}"),
             (blocks, 0) => format!("the server {how} after {blocks} blocks, before its last one"),
             (_, into) => {
@@ -147,7 +147,7 @@ impl Party for BlockReceiver {
         self.local_tally.bytes += taken as u64;
         self.local_tally.last_instant = Some(now);
         if let Some(what) = self.unexpected_data(taken) {
-            self.fault = Some(Fault::Other(what));
+            self.fault = Some(Fault::UnexpectedData(what));
         }
     }
 

@@ -313,7 +313,7 @@ impl Party for NetioConnection {
             }
             NetioConnectionState::AwaitingDatagrams(_) => Step::Sleep(now + POLL_INTERVAL),
             NetioConnectionState::Closed => Step::Done,
-            NetioConnectionState::Refused(why) => Step::Fail(Fault::Other(why.clone())),
+            NetioConnectionState::Refused(why) => Step::Fail(Fault::Refused(why.clone())),
             _ => Step::Receive { into: &mut self.batch, until },
         }
     }

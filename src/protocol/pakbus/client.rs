@@ -12,8 +12,8 @@ use crate::link::reopen::ReopeningLink;
 use crate::link::{Caps, Framing, Link};
 use crate::plan::Direction;
 use crate::protocol::{
-    CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions, ReadyCase,
-    Shorthand,
+    CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions,
+    ReadyCase, Shorthand,
 };
 use crate::workload::latency::Pinger;
 use crate::workload::{FlowResult, FlowRole, ServerReport, Workload};
@@ -99,25 +99,27 @@ impl PakBusOptions {
     /// # Errors
     ///
     /// The name of the invalid option, and the reason.
-    pub fn parse(options: &ProtocolOptions, workload: &Workload) -> Result<PakBusOptions, String> {
+    pub fn parse(options: &ProtocolOptions, workload: &Workload) -> Result<PakBusOptions, CaseError> {
         let text = |name: &str| options.get(name).map(String::as_str);
         let window = parse_number(options, "window", 1, 1..=255)?;
         let format = match text("format") {
             None => TableFormat::default(),
             Some(name) => {
                 let known = TableFormat::NAMES.iter().find(|(known, _)| *known == name);
-                known.ok_or_else(|| format!("protocol pakbus: format '{name}' is neither csv nor toa5"))?.1
+                let wrong = || format!("protocol pakbus: format '{name}' is neither csv nor toa5");
+                known.ok_or_else(|| CaseError::Option(wrong()))?.1
             }
         };
         let what = match (text("file"), text("table")) {
             (Some(_), Some(_)) => {
-                return Err("protocol pakbus: a file and a table: use one of them".to_owned());
+                let what = "protocol pakbus: a file and a table: use one of them";
+                return Err(CaseError::Option(what.to_owned()));
             }
             (Some(name), None) => DownloadTarget::File(parse_name("file", name)?),
             (None, Some(name)) => DownloadTarget::Table { name: parse_name("table", name)?, format },
             (None, None) if !workload.is_round_trip => {
-                return Err("protocol pakbus: nothing to download: use --file CPU:data.dat or --table NAME"
-                    .to_owned());
+                let what = "protocol pakbus: nothing to download: use --file CPU:data.dat or --table NAME";
+                return Err(CaseError::Option(what.to_owned()));
             }
             (None, None) => DownloadTarget::File(String::new()),
         };
@@ -138,35 +140,36 @@ fn parse_number<T: FromStr + PartialOrd + Display>(
     name: &str,
     usual: T,
     range: RangeInclusive<T>,
-) -> Result<T, String> {
+) -> Result<T, CaseError> {
     let Some(text) = options.get(name) else { return Ok(usual) };
     text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
-        format!("protocol pakbus: {name} '{text}' is not a number from {} to {}", range.start(), range.end())
+        let (least, most) = (range.start(), range.end());
+        CaseError::Option(format!("protocol pakbus: {name} '{text}' is not a number from {least} to {most}"))
     })
 }
 
 /// Checks a name against the limits of loggers.
-fn parse_name(what: &str, name: &str) -> Result<String, String> {
+fn parse_name(what: &str, name: &str) -> Result<String, CaseError> {
     let fits = (1..=MAX_NAME_CHARACTERS).contains(&name.chars().count());
     if fits && name.chars().all(|c| !c.is_control() && u32::from(c) < 256) {
         return Ok(name.to_owned());
     }
-    Err(format!(
+    Err(CaseError::Option(format!(
         "protocol pakbus: {what} '{}' is not a name of a logger: use at most {MAX_NAME_CHARACTERS} letters of Latin-1",
         name.escape_debug()
-    ))
+    )))
 }
 
 /// Reads the options and sets the message: a clock request, a chunk of a file, or a reply with records.
-fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     let options = PakBusOptions::parse(&case.options, case.workload)?;
     if caps.framing == Framing::Message {
-        return Err(format!("{}: a logger needs a stream, like TCP, and on lines", case.endpoints[0]));
+        let what = format!("{}: a logger needs a stream, like TCP, and on lines", case.endpoints[0]);
+        return Err(CaseError::Link(what));
     }
     if case.parallel != 1 {
-        return Err(
-            "protocol pakbus: a logger has one connection for a client: leave out --parallel".to_owned()
-        );
+        let what = "protocol pakbus: a logger has one connection for a client: leave out --parallel";
+        return Err(CaseError::Parallel(what.to_owned()));
     }
     let fixed = match (case.workload.is_round_trip, &options.target) {
         (true, _) => Some((clock::REQUEST_BYTES, "a clock request")),
@@ -178,14 +181,14 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
     match (case.message_bytes, fixed) {
         (None, fixed) => case.message_bytes = Some(fixed.map_or(MAX_CHUNK_BYTES, |(bytes, _)| bytes)),
         (Some(size), Some((bytes, what))) if size != bytes => {
-            return Err(format!(
+            return Err(CaseError::MessageSize(format!(
                 "protocol pakbus: the size is that of {what} ({bytes} bytes), not {size}: leave it out"
-            ));
+            )));
         }
         (Some(size), None) if size > MAX_CHUNK_BYTES => {
-            return Err(format!(
+            return Err(CaseError::MessageSize(format!(
                 "protocol pakbus: a chunk of {size} bytes is too large: use a --size of at most {MAX_CHUNK_BYTES}"
-            ));
+            )));
         }
         _ => {}
     }
@@ -193,11 +196,10 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), String> {
 }
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let options = PakBusOptions::parse(&case.options, case.workload).map_err(ProtocolError::InvalidCase)?;
+    let options = PakBusOptions::parse(&case.options, case.workload)?;
     if context.content.is_some() && case.endpoints.len() > 1 {
-        return Err(ProtocolError::InvalidCase(
-            "the content of several downloads cannot be saved in one file: choose one endpoint".to_owned(),
-        ));
+        let what = "the content of several downloads cannot be saved in one file: choose one endpoint";
+        return Err(CaseError::Endpoint(what.to_owned()).into());
     }
     let mut flows = Vec::new();
     for (port, endpoint) in case.endpoints.iter().enumerate() {

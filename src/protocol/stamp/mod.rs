@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 
 use super::ask::text;
 use super::{
-    CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions, ReadyCase,
-    open_flows,
+    CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ProtocolOptions,
+    ReadyCase, open_flows,
 };
 use crate::clock::Time;
 use crate::link::{Caps, Framing};
@@ -88,19 +88,23 @@ fn key_from_token(token: &str) -> HmacKey {
     HmacKey::new(spelt.as_deref().unwrap_or(token.as_bytes()))
 }
 
-fn is_authenticated(options: &ProtocolOptions) -> Result<bool, String> {
+fn is_authenticated(options: &ProtocolOptions) -> Result<bool, CaseError> {
     match options.get(AUTHENTICATED_OPTION).map(String::as_str) {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
-        Some(other) => Err(format!("protocol stamp: authenticated '{other}' is neither true nor false")),
+        Some(other) => Err(CaseError::Option(format!(
+            "protocol stamp: authenticated '{other}' is neither true nor false"
+        ))),
     }
 }
 
 /// Checks that the size is possible for a packet, or sets the default.
-fn prepare_case(case: &mut CaseDraft, caps: &Caps, dialect: StampVariant) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, caps: &Caps, dialect: StampVariant) -> Result<(), CaseError> {
     let (peer, url) = (dialect.name(), &case.endpoints[0]);
     if caps.framing == Framing::Stream {
-        return Err(format!("{url}: the protocol {peer} needs messages, not a stream: use udp"));
+        return Err(CaseError::Link(format!(
+            "{url}: the protocol {peer} needs messages, not a stream: use udp"
+        )));
     }
     let signed = is_authenticated(&case.options)?;
     let (usual, least, more) = match (dialect, signed) {
@@ -120,9 +124,9 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps, dialect: StampVariant) -> Res
         } else {
             format!("{least} and more")
         };
-        return Err(format!(
+        return Err(CaseError::MessageSize(format!(
             "{url}: a packet of {peer} has {from} bytes, not {bytes}: choose another --size"
-        ));
+        )));
     }
     case.message_bytes = Some(bytes as u32);
     Ok(())
@@ -133,13 +137,12 @@ fn connect(
     context: &ConnectContext,
     dialect: StampVariant,
 ) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let key = match (is_authenticated(&case.options).map_err(ProtocolError::InvalidCase)?, context.token) {
+    let key = match (is_authenticated(&case.options)?, context.token) {
         (false, _) => None,
         (true, Some(token)) => Some(key_from_token(token)),
         (true, None) => {
-            return Err(ProtocolError::InvalidCase(
-                "protocol stamp: signed packets need the key of the reflector: use --token-file".to_owned(),
-            ));
+            let what = "protocol stamp: signed packets need the key of the reflector: use --token-file";
+            return Err(CaseError::Option(what.to_owned()).into());
         }
     };
     let last_reply = Arc::<LastReply>::default();

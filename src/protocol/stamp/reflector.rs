@@ -13,7 +13,7 @@ use super::{StampVariant, key_from_token};
 use crate::clock::{Clock, Time};
 use crate::link::party::{Party, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
-use crate::protocol::{ServerConfig, ServerSetting, Service};
+use crate::protocol::{CaseError, ServerConfig, ServerSetting, Service};
 
 /// Maximum sessions of one sender that are counted separately; a further one replaces the oldest.
 const MAX_SESSIONS: usize = 16;
@@ -41,10 +41,12 @@ struct StampService {
 }
 
 impl Service for StampService {
-    fn check_link(&self, caps: &Caps) -> Result<(), String> {
+    fn check_link(&self, caps: &Caps) -> Result<(), CaseError> {
         match caps.framing {
             Framing::Message => Ok(()),
-            Framing::Stream => Err("test packets need messages, not a stream: use udp".to_owned()),
+            Framing::Stream => {
+                Err(CaseError::Link("test packets need messages, not a stream: use udp".to_owned()))
+            }
         }
     }
 

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{CaseDraft, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, open_flows};
+use super::{
+    CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase, open_flows,
+};
 use crate::clock::Time;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, endpoint_caps};
@@ -62,7 +64,7 @@ fn default_count(size: u32) -> u64 {
     640_000 >> ((size.max(64) / 64).ilog2() / 2)
 }
 
-fn prepare_case(case: &mut CaseDraft, link: &Caps) -> Result<(), String> {
+fn prepare_case(case: &mut CaseDraft, link: &Caps) -> Result<(), CaseError> {
     // The first generation has no commands, so any link with message boundaries will do.
     let names = || {
         case.endpoints
@@ -70,51 +72,54 @@ fn prepare_case(case: &mut CaseDraft, link: &Caps) -> Result<(), String> {
             .all(|endpoint| command_endpoint(endpoint).is_ok_and(|url| endpoint_caps(&url).is_ok()))
     };
     if !first_generation::is_first_generation(link) && (link.framing != Framing::Stream || !names()) {
-        return Err(format!("protocol tipc-bench: it needs {REQUIRED_ENDPOINT}"));
+        return Err(CaseError::Link(format!("protocol tipc-bench: it needs {REQUIRED_ENDPOINT}")));
     }
     let bytes = *case.message_bytes.get_or_insert(64);
     if bytes > MAX_MESSAGE_BYTES {
-        return Err(format!(
+        return Err(CaseError::MessageSize(format!(
             "protocol tipc-bench: messages have at most {MAX_MESSAGE_BYTES} bytes, not {bytes}"
-        ));
+        )));
     }
     if first_generation::is_first_generation(link) {
         return match case.workload.is_round_trip {
             true => Ok(()),
-            false => {
-                Err("protocol tipc-bench: before 2014 it had echoes only: use 'latency' with --parallel 8"
-                    .to_owned())
-            }
+            false => Err(CaseError::Workload(
+                "protocol tipc-bench: before 2014 it had echoes only: use 'latency' with --parallel 8"
+                    .to_owned(),
+            )),
         };
     }
     if case.endpoints.len() > 1 {
-        return Err(
-            "protocol tipc-bench: a cluster runs one benchmark at a time: use one endpoint".to_owned()
-        );
+        return Err(CaseError::Endpoint(
+            "protocol tipc-bench: a cluster runs one benchmark at a time: use one endpoint".to_owned(),
+        ));
     }
     let count = match case.stop {
         StopCondition { count: Some(count), time_ns: None, .. } => count,
         StopCondition { volume_bytes: Some(volume), time_ns: None, .. } => volume.div_ceil(bytes.into()),
         stop if stop == case.workload.default_stop => stop.count.unwrap_or_else(|| default_count(bytes)),
         _ => {
-            return Err(
+            return Err(CaseError::Duration(
                 "protocol tipc-bench: a server needs the number of messages in advance: use --count or --volume, \
                         no time"
                     .to_owned(),
-            );
+            ));
         }
     };
     case.stop = StopCondition::after_count(count);
     let warm_up = case.warm_up;
     if warm_up.count.is_none() && !warm_up.is_unlimited() {
-        return Err(
-            "protocol tipc-bench: a warm-up has a number of messages: use one without a unit".to_owned()
-        );
+        return Err(CaseError::Duration(
+            "protocol tipc-bench: a warm-up has a number of messages: use one without a unit".to_owned(),
+        ));
     }
     case.warm_up = StopCondition { time_ns: None, volume_bytes: None, ..warm_up };
     match u32::try_from(total_messages(case.stop, case.warm_up)) {
         Ok(1..) => Ok(()),
-        _ => Err(format!("protocol tipc-bench: 1 to {} messages on a connection, not {count}", u32::MAX)),
+        _ => Err(CaseError::Duration(format!(
+            "protocol tipc-bench: 1 to {} messages on a connection, not {count}",
+            u32::MAX
+        ))),
     }
 }
 
@@ -229,8 +234,7 @@ struct CommandChannel {
 
 impl CommandChannel {
     fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<CommandChannel, ProtocolError> {
-        let url =
-            command_endpoint(endpoint).map_err(|error| ProtocolError::InvalidCase(error.to_string()))?;
+        let url = command_endpoint(endpoint).map_err(|error| CaseError::Endpoint(error.to_string()))?;
         let dialer = Dialer { wait: crate::plan::WaitMode::Block, ..dialer.clone() };
         Ok(CommandChannel { link: dialer.open(&url)?, endpoint: endpoint.clone(), dialer, server_node: None })
     }
@@ -298,11 +302,11 @@ impl CommandChannel {
 fn describe_silence(word: BenchStatus) -> &'static str {
     match word {
         BenchStatus::Listening => {
-            "a benchmark has published its name and does not reply: is it busy with another client, or one of before \
-             2014 (type 17777, instance 0, and type=seqpacket)?"
+            "a benchmark has published its name and does not reply: it is busy with another client, or from before 2014. \
+             Wait, or use type 17777, instance 0, and type=seqpacket"
         }
         BenchStatus::Ready => {
-            "the server did not report every connection as ready: is another client active?"
+            "the server did not report every connection as ready: check that no other client is active"
         }
         BenchStatus::Finished => "the server did not confirm all messages in time: raise --timeout",
     }
@@ -313,7 +317,7 @@ mod tests {
     use super::*;
     use crate::plan::Pacing;
 
-    fn fitted(url: &str, workload: &str, size: u32, count: Option<u64>) -> Result<CaseDraft, String> {
+    fn fitted(url: &str, workload: &str, size: u32, count: Option<u64>) -> Result<CaseDraft, CaseError> {
         let workload = crate::workload::find_workload(workload).unwrap();
         let mut case = CaseDraft {
             workload,
@@ -346,12 +350,15 @@ mod tests {
         let url = "tipc://17777:0";
         let usual = crate::workload::find_workload("latency").unwrap().default_stop;
         assert_eq!(fitted(url, "latency", 64, None).unwrap().stop, usual);
-        assert!(fitted(url, "throughput", 64, None).unwrap_err().contains("--parallel 8"));
+        assert!(matches!(
+            fitted(url, "throughput", 64, None),
+            Err(CaseError::Workload(what)) if what.contains("--parallel 8")
+        ));
     }
 
     #[test]
     fn unsupported_cases_are_explained() {
-        let error = |url, size, count| fitted(url, "latency", size, count).unwrap_err();
+        let error = |url, size, count| fitted(url, "latency", size, count).unwrap_err().to_string();
         insta::assert_snapshot!([
             error("tipc://18888:0?type=rdm", 64, None),
             error("tcp://127.0.0.1:18888", 64, None),

@@ -281,7 +281,7 @@ impl DataParty {
             returned_bytes: 0,
             idle_timeout: idle,
             last_activity: None,
-            fault: full.then(|| Fault::Other("too many connections".to_owned())),
+            fault: full.then(|| Fault::LimitReached("too many connections".to_owned())),
             is_finished: false,
         }
     }
@@ -347,7 +347,7 @@ impl Party for DataParty {
         let received = self.batch.total_bytes();
         let waiting = self.echo_buffer.len() as u64;
         if received + waiting > self.bytes_left {
-            self.fault = Some(Fault::Other("more data than was announced".to_owned()));
+            self.fault = Some(Fault::UnexpectedData("more data than was announced".to_owned()));
         } else if self.task.is_echo {
             self.batch.messages().for_each(|bytes| self.echo_buffer.extend_from_slice(bytes));
         } else {

@@ -361,9 +361,10 @@ impl Party for Sink {
         match self.sender_limits.check(now, self.position - before) {
             LimitCheck::Within => {}
             LimitCheck::TooLong if self.looped.is_none() => self.is_finished = true,
-            LimitCheck::TooLong => self.fault = Some(Fault::Other(TOO_SLOW.to_owned())),
+            LimitCheck::TooLong => self.fault = Some(Fault::LimitReached(TOO_SLOW.to_owned())),
             LimitCheck::TooManyBytes => {
-                self.fault = Some(Fault::Other("the server sends more than was requested".to_owned()));
+                self.fault =
+                    Some(Fault::UnexpectedData("the server sends more than was requested".to_owned()));
             }
         }
     }

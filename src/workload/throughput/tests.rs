@@ -92,7 +92,7 @@ fn a_loop_that_brings_back_a_little_for_ever_is_left() {
         into.push_span(0, 1);
         sink.on_received(at(second));
     }
-    assert!(matches!(sink.next_step(at(21)), Step::Fail(Fault::Other(_))));
+    assert!(matches!(sink.next_step(at(21)), Step::Fail(Fault::LimitReached(_))));
     sink.on_ended(PartyCost::default());
     assert!(sink.recorder().counts.is_interrupted);
     assert_eq!(sink.recorder().counts.lost_bytes, 0, "the rest may still be on its way");

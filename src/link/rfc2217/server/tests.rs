@@ -26,7 +26,7 @@ impl LoggingPort {
     fn log_call(&mut self, what: String) -> Result<(), Fault> {
         self.check_present()?;
         if self.refuses {
-            return Err(Fault::Other("no".to_owned()));
+            return Err(Fault::Refused("no".to_owned()));
         }
         self.done.push(what);
         Ok(())

@@ -268,7 +268,7 @@ impl Party for ServerFlow {
         if now.since(*self.began_at.get_or_insert(now)) > self.max_duration {
             let reason = StopReason::TooLong.message();
             self.fault = Some(reason.to_owned());
-            return Step::Fail(Fault::Other(reason.to_owned()));
+            return Step::Fail(Fault::LimitReached(reason.to_owned()));
         }
         let notice =
             self.attachment.as_ref().map_or(END_POLL_INTERVAL, |task| task.poll_interval(END_POLL_INTERVAL));
@@ -290,7 +290,7 @@ impl Party for ServerFlow {
                 Liveness::Gone => {
                     let reason = "the client sent no keepalive";
                     self.fault = Some(reason.to_owned());
-                    return Step::Fail(Fault::Other(reason.to_owned()));
+                    return Step::Fail(Fault::NoReply(reason.to_owned()));
                 }
             }
         }
@@ -479,7 +479,7 @@ mod tests {
         let mut flow = ServerFlow { max_duration: Duration::from_secs(3), ..flow };
         let ends = (0u64..).find(|&second| {
             let now = Time(second * 1_000_000_000);
-            matches!(flow.next_step(now), Step::Fail(Fault::Other(why)) if why == StopReason::TooLong.message())
+            matches!(flow.next_step(now), Step::Fail(Fault::LimitReached(why)) if why == StopReason::TooLong.message())
         });
         assert_eq!(ends, Some(4));
     }

@@ -13,7 +13,9 @@ use crate::plan::WaitMode;
 use crate::protocol::linkgauge::evidence::HostStart;
 use crate::protocol::linkgauge::proof::{self, CHALLENGE_BYTES, CHALLENGE_LIFETIME_S, KEY_BYTES, TokenProof};
 use crate::protocol::linkgauge::server_socket;
-use crate::protocol::linkgauge::wire::{self, FlowKind, FrameCodec, ServerPlan, SessionRequest};
+use crate::protocol::linkgauge::wire::{
+    self, FlowKind, FrameCodec, ServerPlan, SessionRefusal, SessionRequest,
+};
 use crate::protocol::{ServerConfig, ServerLimits};
 use crate::run::{EndEvidence, MAX_OBSERVED_CONNECTIONS};
 use crate::workload::{FlowReport, ServerReport};
@@ -141,16 +143,16 @@ impl SessionRegistry {
     }
 
     /// Opens a session for a client at `from`, if it is allowed one.
-    pub fn admit(&self, from: &str, opening: &OpenRequest) -> Result<Arc<ServerSession>, String> {
+    pub fn admit(&self, from: &str, opening: &OpenRequest) -> Result<Arc<ServerSession>, SessionRefusal> {
         if opening.version != wire::VERSION {
-            return Err(format!(
+            return Err(SessionRefusal(format!(
                 "it uses session version {}, the client uses {}: use the same version of linkgauge",
                 wire::VERSION,
                 opening.version
-            ));
+            )));
         }
         if !self.is_own_challenge(from, opening) {
-            return Err("its challenge is unknown or too old: try again".to_owned());
+            return Err(SessionRefusal("its challenge is unknown or too old: try again".to_owned()));
         }
         let token = self.config.token.as_ref().map(|token| TokenProof {
             token,
@@ -159,9 +161,13 @@ impl SessionRegistry {
         });
         if let Some(token) = &token {
             match &opening.proof {
-                None => return Err("it requires a token: use --token-file".to_owned()),
+                None => {
+                    return Err(SessionRefusal("it requires a token: use --token-file".to_owned()));
+                }
                 Some(proof) if !token.is_proved_by(proof) => {
-                    return Err("the token is wrong: use that of the server (--token-file)".to_owned());
+                    return Err(SessionRefusal(
+                        "the token is wrong: use that of the server (--token-file)".to_owned(),
+                    ));
                 }
                 Some(_) => {}
             }
@@ -169,17 +175,19 @@ impl SessionRegistry {
         let challenge = opening.challenge.as_slice().try_into().unwrap_or_default();
         let mut used = self.used_challenges.lock().unwrap_or_else(PoisonError::into_inner);
         if !used.try_use(challenge, self.uptime_s()) {
-            return Err("that challenge has opened a session before: send another hello".to_owned());
+            return Err(SessionRefusal(
+                "that challenge has opened a session before: send another hello".to_owned(),
+            ));
         }
         drop(used);
         self.open(token.as_ref())
     }
 
-    pub fn open(&self, token: Option<&TokenProof>) -> Result<Arc<ServerSession>, String> {
+    pub fn open(&self, token: Option<&TokenProof>) -> Result<Arc<ServerSession>, SessionRefusal> {
         let mut sessions = self.sessions();
         let most = self.config.limits.sessions;
         if sessions.len() >= most as usize {
-            return Err(format!("its limit of {most} sessions is reached: try again later"));
+            return Err(SessionRefusal(format!("its limit of {most} sessions is reached: try again later")));
         }
         let (id, open_key) =
             proof::session_identity(&self.config.secret, self.opened_sessions.fetch_add(1, Relaxed));
@@ -299,10 +307,10 @@ impl ServerSession {
     }
 
     /// Stores the plan; fails if there is one already. Returns the number of flows that may busy-poll.
-    pub fn set_plan(&self, plan: ServerPlan) -> Result<u32, String> {
+    pub fn set_plan(&self, plan: ServerPlan) -> Result<u32, SessionRefusal> {
         let mut planned = self.plan();
         if planned.is_some() {
-            return Err("this session has a plan already: open another".to_owned());
+            return Err(SessionRefusal("this session has a plan already: open another".to_owned()));
         }
         let flows = plan.flows.iter().map(|_| FlowEntry::default()).collect();
         let busy_poll = self.busy_poll_slots.take(&plan);
@@ -402,38 +410,56 @@ impl ServerSession {
 pub const VALID_MESSAGE_RATES: RangeInclusive<f64> = 1e-6..=1e12;
 
 /// Checks a plan against the limits. Returns the message rate granted to each flow, if the server limits it.
-pub fn granted_rate(plan: &ServerPlan, limits: &ServerLimits, caps: &Caps) -> Result<Option<f64>, String> {
+pub fn granted_rate(
+    plan: &ServerPlan,
+    limits: &ServerLimits,
+    caps: &Caps,
+) -> Result<Option<f64>, SessionRefusal> {
     if plan.flows.len() > limits.flows as usize {
-        return Err(format!("{} connections are too many, its limit is {}", plan.flows.len(), limits.flows));
+        return Err(SessionRefusal(format!(
+            "{} connections are too many, its limit is {}",
+            plan.flows.len(),
+            limits.flows
+        )));
     }
     if plan.message_bytes == 0 || plan.message_bytes > limits.message_bytes {
-        return Err(format!(
+        return Err(SessionRefusal(format!(
             "messages of {} bytes: its limit is {}",
             plan.message_bytes, limits.message_bytes
-        ));
+        )));
     }
     if let Some(most) = caps.max_message_bytes.filter(|most| plan.message_bytes as usize > *most) {
-        return Err(format!(
+        return Err(SessionRefusal(format!(
             "messages of {} bytes are too large for the link: use at most {most}",
             plan.message_bytes
-        ));
+        )));
     }
     if plan_duration(plan).is_some_and(|time| time > Duration::from_secs(limits.duration_s)) {
-        return Err(format!("the measurement takes too long: its limit is {} s", limits.duration_s));
+        return Err(SessionRefusal(format!(
+            "the measurement takes too long: its limit is {} s",
+            limits.duration_s
+        )));
     }
     if let Some(cpu) = plan.cpu.filter(|cpu| !cpu::current_affinity().contains(cpu)) {
-        return Err(format!("it may not run on CPU {cpu}: choose another CPU for the server (--pin)"));
+        return Err(SessionRefusal(format!(
+            "it may not run on CPU {cpu}: choose another CPU for the server (--pin)"
+        )));
     }
     server_socket::check(&plan.socket)?;
     let requested = plan.pacing.per_second();
     if let Some(rate) = requested.filter(|rate| !VALID_MESSAGE_RATES.contains(rate)) {
         let (least, most) = (VALID_MESSAGE_RATES.start(), VALID_MESSAGE_RATES.end());
-        return Err(format!("a rate of {rate:e} messages/s: give one from {least:e} to {most:e}"));
+        return Err(SessionRefusal(format!(
+            "a rate of {rate:e} messages/s: give one from {least:e} to {most:e}"
+        )));
     }
     let bits = 8.0 * f64::from(plan.message_bytes) * f64::from(flows_sharing_rate(plan));
     let most = limits.bit_rate.map(|rate| rate / bits);
     if most.is_some_and(|most| most < *VALID_MESSAGE_RATES.start()) {
-        return Err(format!("messages of {} bytes are too large for its rate", plan.message_bytes));
+        return Err(SessionRefusal(format!(
+            "messages of {} bytes are too large for its rate",
+            plan.message_bytes
+        )));
     }
     Ok(most.filter(|most| requested.is_none_or(|requested| requested > *most)))
 }
@@ -477,7 +503,7 @@ mod tests {
         for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308, f64::INFINITY, f64::NAN] {
             for pacing in [Pacing::Fixed { per_second }, Pacing::Poisson { per_second, seed: 1 }] {
                 let refused = granted_rate(&plan(pacing), &limits, &Caps::STREAM).unwrap_err();
-                assert!(refused.starts_with("a rate of "), "{refused}");
+                assert!(refused.to_string().starts_with("a rate of "), "{refused}");
             }
         }
         for per_second in [1e-6, 0.5, 1e12] {

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::MAX_NAME_CHARACTERS;
+use crate::link::Fault;
 use crate::protocol::pakbus::message::{RecordRange, RecordSelection};
 use crate::protocol::pakbus::record::{self, BlockContent, TableRecord};
 use crate::protocol::pakbus::table::TableDefinition;
@@ -66,20 +67,21 @@ struct TablePart {
 
 impl TableCollection {
     /// Finds the table of that name among those of the logger.
-    pub fn new(tables: Vec<TableDefinition>, name: &str, several: bool) -> Result<TableCollection, String> {
+    pub fn new(tables: Vec<TableDefinition>, name: &str, several: bool) -> Result<TableCollection, Fault> {
         let Some(at) = tables.iter().position(|table| table.name.eq_ignore_ascii_case(name)) else {
-            return Err(format!("unknown table '{name}' (the logger has: {})", list_names(&tables)));
+            let known = list_names(&tables);
+            return Err(Fault::NotFound(format!("unknown table '{name}' (the logger has: {known})")));
         };
         let (values, head) = (tables[at].value_count(), tables[at].header_bytes());
         if values == 0 || values > MAX_RECORD_VALUES {
-            return Err(format!(
+            return Err(Fault::LimitReached(format!(
                 "the logger reports that a record of table '{name}' has {values} values: 1 to {MAX_RECORD_VALUES} are read"
-            ));
+            )));
         }
         if head > MAX_HEADER_BYTES {
-            return Err(format!(
+            return Err(Fault::LimitReached(format!(
                 "the names of the fields of table '{name}' take {head} bytes: at most {MAX_HEADER_BYTES} are written"
-            ));
+            )));
         }
         Ok(TableCollection {
             table_number: u16::try_from(at + 1).unwrap_or(u16::MAX),
@@ -140,22 +142,24 @@ impl TableCollection {
     }
 
     /// Adds a reply for a part. Fails if the reply violates the protocol.
-    pub fn add_reply(&mut self, part: u64, body: &[u8]) -> Result<(), String> {
+    pub fn add_reply(&mut self, part: u64, body: &[u8]) -> Result<(), Fault> {
         let held: usize = self.parts.values().map(|part| part.bytes).sum();
         if held + body.len() > MAX_HELD_BYTES {
-            return Err(format!(
+            return Err(Fault::LimitReached(format!(
                 "more than {MAX_HELD_BYTES} bytes follow a record that the logger does not send: use a smaller --window"
-            ));
+            )));
         }
         if let Some(part) = self.parts.get_mut(&part) {
             part.bytes += body.len();
         }
-        let (blocks, more) =
-            record::read(&self.tables, body).map_err(|error| format!("a reply cannot be read: {error}"))?;
-        let [block] = <[record::RecordBlock; 1]>::try_from(blocks)
-            .map_err(|blocks| format!("a reply holds {} tables instead of one", blocks.len()))?;
+        let (blocks, more) = record::read(&self.tables, body)
+            .map_err(|error| Fault::UnexpectedData(format!("a reply cannot be read: {error}")))?;
+        let [block] = <[record::RecordBlock; 1]>::try_from(blocks).map_err(|blocks| {
+            Fault::UnexpectedData(format!("a reply holds {} tables instead of one", blocks.len()))
+        })?;
         if block.table != self.table_number {
-            return Err(format!("a reply holds table {} instead of {}", block.table, self.table_number));
+            let what = format!("a reply holds table {} instead of {}", block.table, self.table_number);
+            return Err(Fault::UnexpectedData(what));
         }
         match block.content {
             BlockContent::Records(records) => self.add_records(part, records, more),
@@ -165,11 +169,11 @@ impl TableCollection {
         }
     }
 
-    fn add_records(&mut self, number: u64, records: Vec<TableRecord>, more: bool) -> Result<(), String> {
+    fn add_records(&mut self, number: u64, records: Vec<TableRecord>, more: bool) -> Result<(), Fault> {
         let Some(part) = self.parts.get_mut(&number) else { return Ok(()) };
         let next = records.last().map(|record| record.number.wrapping_add(1));
         if more && next.is_none() {
-            return Err("the logger reports more records, but sends none".to_owned());
+            return Err(Fault::UnexpectedData("the logger reports more records, but sends none".to_owned()));
         }
         let count = records.len() as u32;
         part.records.extend(records);
@@ -205,15 +209,16 @@ impl TableCollection {
         offset: u32,
         bytes: &[u8],
         more: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Fault> {
         let table = &self.tables[usize::from(self.table_number) - 1];
         let Some(part) = self.parts.get_mut(&number) else { return Ok(()) };
         let have = part.fragment.len();
         if offset as usize != have {
-            return Err(format!("a fragment of record {record} begins at byte {offset} instead of {have}"));
+            let what = format!("a fragment of record {record} begins at byte {offset} instead of {have}");
+            return Err(Fault::UnexpectedData(what));
         }
         if have + bytes.len() > MAX_RECORD_BYTES {
-            return Err(format!("record {record} does not end"));
+            return Err(Fault::UnexpectedData(format!("record {record} does not end")));
         }
         part.fragment.extend(bytes);
         match record::parse_record(table, record, &part.fragment) {
@@ -237,7 +242,9 @@ impl TableCollection {
                 let have = part.fragment.len() as u32;
                 self.pending_ranges.push_front((number, RecordRange::Rest(record, have)));
             }
-            Err(_) => return Err(format!("record {record} has the wrong length")),
+            Err(_) => {
+                return Err(Fault::UnexpectedData(format!("record {record} has the wrong length")));
+            }
         }
         Ok(())
     }
@@ -275,7 +282,7 @@ mod tests {
     }
 
     fn creation_error(tables: Vec<TableDefinition>) -> String {
-        TableCollection::new(tables, "T", false).unwrap_err()
+        TableCollection::new(tables, "T", false).unwrap_err().to_string()
     }
 
     #[test]
@@ -323,6 +330,6 @@ mod tests {
         let (part, _) = collection.next_request().unwrap();
         // Always the same records, which never reach the end of their range.
         let refused = (0..10_000).find_map(|_| collection.add_reply(part, &records(5, 900)).err());
-        assert!(refused.unwrap().starts_with("more than 2097152 bytes follow"));
+        assert!(refused.unwrap().to_string().starts_with("more than 2097152 bytes follow"));
     }
 }

@@ -83,21 +83,21 @@ impl Downloader {
         }
     }
 
-    fn fail(&mut self, what: String) {
+    fn fail(&mut self, fault: Fault) {
         self.has_failed = true;
-        self.fault.get_or_insert(Fault::Other(what));
+        self.fault.get_or_insert(fault);
     }
 
     /// Handles a logger without a reply after all tries.
     fn handle_silence(&mut self, now: Time) {
         let complaint = self.conversation.stats.describe_silence(self.options.node, self.options.retries + 1);
         if !self.conversation.stats.has_replies() {
-            self.fail(complaint);
+            self.fail(Fault::NoReply(complaint));
         } else if self.silent_reopens < MAX_SILENT_REOPENS && self.options.reconnects > 0 {
             self.silent_reopens += 1;
             self.schedule_reopen(now);
         } else {
-            self.fail(format!("{complaint} ({})", self.job.progress_text()));
+            self.fail(Fault::NoReply(format!("{complaint} ({})", self.job.progress_text())));
         }
     }
 
@@ -109,7 +109,7 @@ impl Downloader {
                 0 => String::new(),
                 attempts => format!(", and opened again {attempts} times without progress"),
             };
-            self.fail(format!("the connection was lost {place}{again}; see --reconnects"));
+            self.fail(Fault::EndedEarly(format!("the connection was lost {place}{again}; see --reconnects")));
             return;
         }
         let pause = match self.reopen_attempts {
@@ -133,7 +133,8 @@ impl Downloader {
                     return;
                 }
                 Err(TrySendError::Disconnected(_)) => {
-                    return self.fail(format!("the content cannot be saved, {}", self.job.progress_text()));
+                    let progress = self.job.progress_text();
+                    return self.fail(Fault::Internal(format!("the content cannot be saved, {progress}")));
                 }
             }
         }
@@ -211,7 +212,7 @@ impl Party for Downloader {
             match self.job.handle_reply(outcome, &mut self.conversation, &mut self.recorder, now) {
                 Ok(false) => {}
                 Ok(true) => (self.reopen_attempts, self.silent_reopens) = (0, 0),
-                Err(what) => self.fail(what),
+                Err(fault) => self.fail(fault),
             }
         }
     }
@@ -226,10 +227,10 @@ impl Party for Downloader {
         if self.conversation.stats.has_replies() {
             self.schedule_reopen(now);
         } else {
-            self.fail(format!(
+            self.fail(Fault::EndedEarly(format!(
                 "{}; then the connection was closed",
                 self.conversation.stats.describe_silence(self.options.node, 1)
-            ));
+            )));
         }
         Ok(())
     }

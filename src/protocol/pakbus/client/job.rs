@@ -10,6 +10,7 @@ use super::conversation::{CommandOutcome, Conversation};
 use super::rows::TableFormat;
 use super::{DownloadTarget, PERMISSION_DENIED, PakBusOptions};
 use crate::clock::Time;
+use crate::link::Fault;
 use crate::plan::StopCondition;
 use crate::protocol::pakbus::message::{FetchRequest, LoggerCommand, ReplyCode};
 use crate::protocol::pakbus::packet::LinkState;
@@ -218,7 +219,7 @@ impl DownloadJob {
         conversation: &mut Conversation,
         recorder: &mut Recorder,
         now: Time,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Fault> {
         let reply = match result.outcome {
             Ok(reply) => reply,
             Err(why) => return self.continue_without(why, conversation),
@@ -242,13 +243,13 @@ impl DownloadJob {
                 LoggerReply::Fetch { code: ReplyCode::DENIED, .. }
                 | LoggerReply::Collect(Err(ReplyCode::DENIED)),
                 _,
-            ) => Err(PERMISSION_DENIED.to_owned()),
+            ) => Err(Fault::Refused(PERMISSION_DENIED.to_owned())),
             (LoggerReply::Fetch { code, .. }, LoggerCommand::Fetch(fetch)) => match &self.stage {
                 DownloadStage::List { name: DIRECTORY_FILE, .. } => {
                     self.begin_file(None, conversation);
                     Ok(false)
                 }
-                _ => Err(format!("{}: the logger reports: {code}", fetch.name)),
+                _ => Err(Fault::Refused(format!("{}: the logger reports: {code}", fetch.name))),
             },
             (LoggerReply::Collect(Ok(body)), _) => {
                 let DownloadStage::Table(collection) = &mut self.stage else { return Ok(false) };
@@ -257,7 +258,7 @@ impl DownloadJob {
                 conversation.retain_commands(|part| collection.is_needed(part));
                 self.write_records()
             }
-            (LoggerReply::Collect(Err(code)), _) => Err(self.refusal_text(code)),
+            (LoggerReply::Collect(Err(code)), _) => Err(Fault::Refused(self.refusal_text(code))),
             (LoggerReply::Settings(settings), _) => {
                 let setting = settings.ok().and_then(|settings| settings.settings.into_iter().next());
                 self.begin_table(&text_of_setting(&setting.map(|setting| setting.value).unwrap_or_default()));
@@ -284,16 +285,15 @@ impl DownloadJob {
     }
 
     /// Continues after a failed request, if its information is optional.
-    fn continue_without(
-        &mut self,
-        why: FailureCode,
-        conversation: &mut Conversation,
-    ) -> Result<bool, String> {
+    fn continue_without(&mut self, why: FailureCode, conversation: &mut Conversation) -> Result<bool, Fault> {
         match &self.stage {
             DownloadStage::Program => self.begin_list(),
             DownloadStage::StationName(_) => self.begin_table(""),
             DownloadStage::List { name: DIRECTORY_FILE, .. } => self.begin_file(None, conversation),
-            _ => return Err(format!("the logger reports {}: {why}", self.progress_text())),
+            _ => {
+                let progress = self.progress_text();
+                return Err(Fault::Refused(format!("the logger reports {progress}: {why}")));
+            }
         }
         Ok(false)
     }
@@ -337,14 +337,14 @@ impl DownloadJob {
         data: Vec<u8>,
         conversation: &mut Conversation,
         recorder: &Recorder,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Fault> {
         let DownloadStage::List { name, chunks, bytes } = &mut self.stage else { return Ok(false) };
         chunks.add_chunk(fetch.offset, fetch.swath, data);
         while let Some(data) = chunks.take_chunk() {
             bytes.extend(data);
         }
         if bytes.len() > MAX_LIST_BYTES {
-            return Err(format!("{name} of the logger does not end"));
+            return Err(Fault::UnexpectedData(format!("{name} of the logger does not end")));
         }
         if !chunks.is_done() {
             return Ok(false);
@@ -360,8 +360,9 @@ impl DownloadJob {
                 }
             }
             DownloadTarget::Table { name, format } => {
-                let tables = table::read(bytes)
-                    .map_err(|error| format!("the list of tables cannot be read: {error}"))?;
+                let tables = table::read(bytes).map_err(|error| {
+                    Fault::UnexpectedData(format!("the list of tables cannot be read: {error}"))
+                })?;
                 let collection = Box::new(TableCollection::new(tables, name, self.options.window > 1)?);
                 let named = *format == TableFormat::Toa5;
                 self.stage = DownloadStage::StationName(collection);
@@ -402,7 +403,7 @@ impl DownloadJob {
     }
 
     /// Checks the records that are next in order, and writes the new ones.
-    fn write_records(&mut self) -> Result<bool, String> {
+    fn write_records(&mut self) -> Result<bool, Fault> {
         let format = self.format();
         let DownloadStage::Table(collection) = &mut self.stage else { return Ok(false) };
         let (mut text, mut further) = (String::new(), false);
@@ -418,7 +419,10 @@ impl DownloadJob {
             self.stale_replies = if new > 0 || records.is_empty() { 0 } else { self.stale_replies + 1 };
         }
         if self.stale_replies > MAX_STALE_REPLIES {
-            return Err("the logger sends the same records again and again: was the table reset?".to_owned());
+            return Err(Fault::UnexpectedData(
+                "the logger sends the same records again and again: the table may have been reset. Download it again"
+                    .to_owned(),
+            ));
         }
         self.queue_text(text);
         Ok(further)
