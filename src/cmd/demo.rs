@@ -21,7 +21,6 @@ use linkgauge::report;
 use linkgauge::run::{Run, Warning, WarningCode};
 use linkgauge::schedule;
 use linkgauge::serve::Server;
-use linkgauge::units::format_duration;
 
 use super::Status;
 use super::help::DURATION;
@@ -74,9 +73,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     if !quiet {
         load_warning().into_iter().for_each(print_message);
         print_message(format_args!(
-            "linkgauge demo: {} cases in about {}; all links are inside this machine",
+            "linkgauge demo: {} cases in about {:.0} s; all links are inside this machine",
             plan.cases().len(),
-            format_duration(time)
+            time.as_secs_f64().ceil()
         ));
     }
     let mut plan_flags = PlanFlags::default();

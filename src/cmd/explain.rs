@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::{self, DeclaredFacts, Evidence, Finding};
 use linkgauge::report;
 use linkgauge::run::Run;
@@ -102,7 +103,12 @@ fn explain_document(of: &str, flags: &Flags) -> Result<Status> {
 fn load_run(named: &str, store: &StoreFlags) -> Result<Run> {
     let no_study = || {
         let names: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
-        format!("'{named}' is not a study ({})", names.join(", "))
+        let host = if looks_like_a_host(named) {
+            format!(". To measure the link to a host, write its URL: tcp://{named}")
+        } else {
+            String::new()
+        };
+        format!("'{named}' is not a study ({}){host}", names.join(", "))
     };
     let found = load_runs(named, store);
     let mut found = if names_a_file(named) { found? } else { found.with_context(no_study)? };
@@ -110,6 +116,12 @@ fn load_run(named: &str, store: &StoreFlags) -> Result<Run> {
         (Some(run), 0) => Ok(run),
         (_, more) => bail!("'{named}' names {} runs, but only one run can be explained. Name one", more + 1),
     }
+}
+
+/// Whether a name that is not saved is probably that of a host.
+fn looks_like_a_host(named: &str) -> bool {
+    let is_endpoint = named.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.host_port().is_ok());
+    is_endpoint && !named.starts_with("tag:") && (named == "localhost" || named.contains(['.', ':']))
 }
 
 /// The findings, or one line with the missing data.

@@ -70,6 +70,7 @@ fn a_run_is_a_file_or_in_the_store() {
     }
     for (named, words) in [
         ("cafe", &["'cafe' is not a study (sena, ", "no run 'cafe' in the store"][..]),
+        ("192.0.2.7", &["'192.0.2.7' is not a study (", "write its URL: tcp://192.0.2.7"]),
         ("tag:none", &["no run is tagged 'none'"]),
         ("beef,beef", &["'beef,beef' names 2 runs"]),
     ] {
