@@ -305,6 +305,27 @@ fn number_value(number: &Number, figures: &Figures) -> Option<f64> {
     Some(if number.field.ends_with("_percent") { value / 100.0 } else { value })
 }
 
+/// Every number that was measured, with its value for people. A count that always exists is left out while it is 0, except
+/// those of messages sent, received and lost.
+pub fn measured_numbers(figures: &Figures) -> impl Iterator<Item = (&'static Number, String)> {
+    let empty = Figures::default();
+    NUMBERS.iter().filter_map(move |number| {
+        let text = match number.read {
+            ReadNumber::Count(read) => {
+                let count = read(figures)?;
+                let is_usual = ["sent", "received", "lost"].contains(&number.field) || read(&empty).is_none();
+                match MetricUnit::of_field(number.field) {
+                    _ if count == 0 && !is_usual => return None,
+                    MetricUnit::Count => units::format_count(count),
+                    unit => unit.format(count as f64),
+                }
+            }
+            ReadNumber::Value(_) => MetricUnit::of_field(number.field).format(number_value(number, figures)?),
+        };
+        Some((number, text))
+    })
+}
+
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
