@@ -91,8 +91,8 @@ impl DatagramLink {
     }
 
     fn receive_coalesced(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
-        let (length, segment) = self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
-            sys::receive_coalesced(socket, &mut into.bytes, may_block)
+        let (length, segment) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
+            sys::receive_coalesced(socket, &mut into.bytes, blocking)
         })?;
         let segment = segment.unwrap_or(length).max(1);
         // An empty datagram is also a message.
@@ -106,8 +106,8 @@ impl DatagramLink {
         let closes = self.inner.caps.can_signal_close;
         let Batch { bytes, slot_bytes: slot, spans, .. } = into;
         let ended = &mut self.is_ended;
-        self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
-            sys::receive_many(socket, bytes, *slot, may_block, |start, length| match length {
+        self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
+            sys::receive_many(socket, bytes, *slot, blocking, |start, length| match length {
                 // The end of a connection is received as an empty message.
                 0 if closes => *ended = true,
                 length => spans.push((start as u32, length as u32)),
@@ -120,8 +120,8 @@ impl DatagramLink {
         if !std::mem::replace(&mut self.is_ttl_enabled, true) {
             sys::set_receive_ttl(&self.inner.socket);
         }
-        let (length, ttl) = self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
-            sys::receive_with_ttl(socket, &mut into.bytes, may_block)
+        let (length, ttl) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
+            sys::receive_with_ttl(socket, &mut into.bytes, blocking)
         })?;
         into.ttl = ttl;
         Ok(length)
@@ -139,8 +139,8 @@ impl DatagramLink {
             return Ok(None);
         }
         let run = &messages[..messages.len().min(count * message)];
-        let sent = self.inner.attempt(IoDirection::Send, within, |socket, may_block| {
-            sys::send_segments(socket, run, message as u16, may_block)
+        let sent = self.inner.attempt(IoDirection::Send, within, |socket, blocking| {
+            sys::send_segments(socket, run, message as u16, blocking)
         });
         match sent {
             Err(Fault::System { source, .. }) if is_errno_of(&source, SEGMENT_TOO_LARGE_ERRNOS) => {
@@ -247,8 +247,8 @@ impl Link for DatagramLink {
         }
         let sent = self
             .inner
-            .attempt(IoDirection::Send, within, |socket, may_block| {
-                sys::send_many(socket, messages, message, may_block)
+            .attempt(IoDirection::Send, within, |socket, blocking| {
+                sys::send_many(socket, messages, message, blocking)
             })
             .map_err(|fault| self.inner.map_too_long(fault, message))?;
         Ok((sent * message).min(messages.len()))

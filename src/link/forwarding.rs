@@ -11,7 +11,7 @@ use socket2::{SockAddr, Socket};
 
 use super::datagram_accept::{DatagramListener, NamedLink, accept_client};
 use super::socket::{IoDirection, wait_ready};
-use super::sys::ReceivedDatagram;
+use super::sys::{Blocking, ReceivedDatagram};
 use super::{AcceptFilter, Admission, Fault, Link, Listener, sys};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -24,7 +24,7 @@ pub trait DatagramFamily: Send {
     type Shared: Send + Sync;
 
     /// Whether the listener waits if the socket of a link is full. Otherwise the message is lost.
-    const WAITS_FOR_ROOM: bool;
+    const WHEN_FULL: Blocking;
 
     /// The sender of a message; `None` to ignore the message.
     fn sender(&self, address: &SockAddr) -> Option<Self::Sender>;
@@ -88,13 +88,13 @@ impl<F: DatagramFamily> ForwardingListener<F> {
             return false;
         }
         // A full link loses the message, as its own socket would.
-        let _ = sys::send_to(&self.socket, &self.receive_buffer[..length], to, None, F::WAITS_FOR_ROOM);
+        let _ = sys::send_to(&self.socket, &self.receive_buffer[..length], to, None, F::WHEN_FULL);
         true
     }
 
     fn open_link(&mut self, length: usize, from: &F::Sender) -> Result<Box<dyn Link>, Fault> {
         let forward = |to: &SockAddr| {
-            sys::send_to(&self.socket, &self.receive_buffer[..length], to, None, true)
+            sys::send_to(&self.socket, &self.receive_buffer[..length], to, None, Blocking::Allowed)
                 .map(drop)
                 .map_err(|errno| Fault::system("forward")(errno.into()))
         };
@@ -113,7 +113,7 @@ impl<F: DatagramFamily> DatagramListener for ForwardingListener<F> {
     }
 
     fn next_message(&mut self) -> io::Result<ReceivedDatagram> {
-        sys::receive_from(&self.socket, &mut self.receive_buffer, false)
+        sys::receive_from(&self.socket, &mut self.receive_buffer, Blocking::Never)
     }
 
     fn handle_message(
@@ -131,7 +131,7 @@ impl<F: DatagramFamily> DatagramListener for ForwardingListener<F> {
             Admission::Open => return Ok(Some((self.open_link(message.length, &from)?, name))),
             Admission::Reply => {
                 // A reply that cannot be sent counts as lost.
-                let _ = sys::send_to(&self.socket, reply, &self.family.address(&from), None, false);
+                let _ = sys::send_to(&self.socket, reply, &self.family.address(&from), None, Blocking::Never);
             }
             Admission::Drop => {}
         }

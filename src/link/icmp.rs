@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{SendFlags, recv, send};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::batch::{receive_single, send_first};
@@ -164,7 +164,7 @@ fn open_socket(v6: bool, kind: Option<IcmpSocketKind>) -> Result<(Socket, IcmpSo
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let mut last = Fault::TimedOut;
-    for address in internet::resolve_addresses(endpoint, context, false)? {
+    for address in internet::resolve_addresses(endpoint, context, internet::EndpointRole::Open)? {
         match connect_socket(address, &options) {
             Ok((socket, kind)) => {
                 let v6 = address.is_ipv6();
@@ -346,8 +346,8 @@ impl Link for IcmpLink {
         write_request(&mut self.request_buffer, self.is_v6, self.identifier, sequence, bytes);
         loop {
             let request = &self.request_buffer;
-            let sent = self.inner.attempt(IoDirection::Send, within, |socket, may_block| {
-                let flags = if may_block { SendFlags::empty() } else { SendFlags::DONTWAIT };
+            let sent = self.inner.attempt(IoDirection::Send, within, |socket, blocking| {
+                let flags = blocking.send_flags();
                 // Stored before the request is sent: another handle may receive the reply.
                 self.sent_requests.next_sequence.store(sequence.wrapping_add(1), Relaxed);
                 self.sent_requests.total.fetch_add(1, Relaxed);
@@ -368,9 +368,8 @@ impl Link for IcmpLink {
         let mut left = within;
         loop {
             let packet = &mut self.packet_buffer;
-            let received = self.inner.attempt(IoDirection::Receive, left, |socket, may_block| {
-                let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-                recv(socket, &mut packet[..], flags).map(|(length, _)| length)
+            let received = self.inner.attempt(IoDirection::Receive, left, |socket, blocking| {
+                recv(socket, &mut packet[..], blocking.receive_flags()).map(|(length, _)| length)
             });
             match received {
                 Ok(length) => {

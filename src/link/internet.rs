@@ -14,16 +14,25 @@ use crate::host::interfaces;
 /// linkgauge's default port, unassigned at IANA.
 pub const DEFAULT_PORT: u16 = 7100;
 
+/// What an endpoint is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndpointRole {
+    /// A link to it.
+    Open,
+    /// Accepting links on it.
+    Listen,
+}
+
 /// The addresses of an endpoint's host and port, in the resolver's order, restricted to the requested family.
 /// Port 0 is valid only for listening.
 pub fn resolve_addresses(
     endpoint: &Endpoint,
     context: &OpenContext,
-    listens: bool,
+    role: EndpointRole,
 ) -> Result<Vec<SocketAddr>, Fault> {
     let (host, port) = endpoint.host_port()?;
     let port = port.or(context.default_port).unwrap_or(DEFAULT_PORT);
-    if port == 0 && !listens {
+    if port == 0 && role == EndpointRole::Open {
         return Err(Fault::Invalid("port 0 cannot be connected to. Use 1 to 65535".to_owned()));
     }
     let options = IpOptions::from_endpoint(endpoint)?;
@@ -65,7 +74,7 @@ pub fn resolve_addresses(
 pub fn is_local(endpoint: &Endpoint, context: &OpenContext) -> bool {
     let own = sys::interface_addresses();
     let is_own = |ip: IpAddr| ip.is_loopback() || own.iter().any(|(_, address)| *address == ip);
-    resolve_addresses(endpoint, context, true)
+    resolve_addresses(endpoint, context, EndpointRole::Listen)
         .is_ok_and(|found| found.iter().all(|address| is_own(address.ip())))
 }
 

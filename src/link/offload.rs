@@ -14,6 +14,7 @@ use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use super::socket::{IoDirection, wait_ready};
+use super::sys::Blocking;
 use super::{Facts, MAX_COALESCED_BYTES, sys};
 use crate::clock::Clock;
 
@@ -221,10 +222,10 @@ impl ProbePair {
                     &left[..PROBE_MESSAGE_BYTES],
                     rustix::net::SendFlags::DONTWAIT,
                 ),
-                SendMethod::Many => sys::send_many(&self.sender, left, PROBE_MESSAGE_BYTES, false)
+                SendMethod::Many => sys::send_many(&self.sender, left, PROBE_MESSAGE_BYTES, Blocking::Never)
                     .map(|messages| messages * PROBE_MESSAGE_BYTES),
                 SendMethod::Segments => {
-                    sys::send_segments(&self.sender, left, PROBE_MESSAGE_BYTES as u16, false)
+                    sys::send_segments(&self.sender, left, PROBE_MESSAGE_BYTES as u16, Blocking::Never)
                 }
             }?;
             left = &left[taken.min(left.len())..];
@@ -246,13 +247,13 @@ impl ProbePair {
                     &self.receiver,
                     &mut self.receive_buffer,
                     PROBE_MESSAGE_BYTES,
-                    false,
+                    Blocking::Never,
                     |_, length| bytes += length,
                 )?;
                 Ok(bytes)
             }
             ReceiveMethod::Coalesced => {
-                sys::receive_coalesced(&self.receiver, &mut self.receive_buffer, false)
+                sys::receive_coalesced(&self.receiver, &mut self.receive_buffer, Blocking::Never)
                     .map(|(length, _)| length)
             }
         }

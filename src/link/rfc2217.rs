@@ -9,7 +9,7 @@ use super::serial_line::{self, SerialSettings};
 use super::socket::SocketLink;
 use super::{Fault, Link, OpenContext, Transport, internet, tcp};
 use crate::endpoint::{Endpoint, EndpointError};
-use client::ServerState;
+use client::{ServerState, SettingsScope};
 use command::{code, line_state_bit};
 use link::{PortLink, PortLinkState};
 use telnet::OptionAgreement;
@@ -130,7 +130,7 @@ fn configure_port(link: &mut PortLink, requested: &SerialSettings) -> Result<Ser
         command::write_command(code::SIGNATURE, &[], out);
         command::write_command(code::LINE_STATE_MASK, &[line_state_bit::ERRORS], out);
     });
-    link.apply_settings(requested, true)?;
+    link.apply_settings(requested, SettingsScope::All)?;
     link.state.queue_output(|out| {
         command::write_command(code::PURGE, &[command::encode_purge(serial_line::PurgeTarget::Both)], out)
     });

@@ -9,7 +9,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, ReturnFlags, recvmsg};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::batch::{receive_single, send_first};
@@ -105,7 +105,7 @@ impl Options {
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let mut last = Fault::TimedOut;
-    for address in resolve_addresses(endpoint, context, false)? {
+    for address in resolve_addresses(endpoint, context, internet::EndpointRole::Open)? {
         let socket = options.open_socket(address)?;
         options.ip.bind(&socket, address)?;
         match socket.connect_timeout(&address.into(), context.timeout) {
@@ -140,8 +140,8 @@ impl SctpLink {
     /// Receives a fragment of a message, and whether it is the last.
     #[inline]
     fn receive_fragment(&mut self, into: &mut [u8], within: Duration) -> Result<(usize, bool), Fault> {
-        let (length, last) = self.inner.attempt(IoDirection::Receive, within, |socket, may_block| {
-            let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        let (length, last) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
+            let flags = blocking.receive_flags();
             let received =
                 recvmsg(socket, &mut [IoSliceMut::new(into)], &mut RecvAncillaryBuffer::default(), flags)?;
             Ok((received.bytes, received.flags.contains(ReturnFlags::EOR)))
@@ -233,7 +233,7 @@ impl Link for SctpLink {
 fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     options.ip.refuse_bind_for_listener()?;
-    let address = resolve_addresses(endpoint, context, true)?[0];
+    let address = resolve_addresses(endpoint, context, internet::EndpointRole::Listen)?[0];
     let socket = options.open_socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;

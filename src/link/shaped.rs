@@ -450,9 +450,9 @@ impl ShapedPipe {
         }
         let overtaken = self.take_overtaken(now);
         if passage.is_duplicated {
-            self.push_copy(due, bytes, false);
+            self.insert_copy(Chunk { due, bytes: Vec::new(), is_overtaken: false }, bytes);
         }
-        self.push_copy(due, bytes, passage.is_overtaken);
+        self.insert_copy(Chunk { due, bytes: Vec::new(), is_overtaken: passage.is_overtaken }, bytes);
         self.is_last_overtaken = passage.is_overtaken;
         if let Some(chunk) = overtaken {
             path.counters.overtaken += 1;
@@ -471,11 +471,12 @@ impl ShapedPipe {
         if self.chunks[at].due > now { self.chunks.remove(at) } else { None }
     }
 
-    fn push_copy(&mut self, due: Time, bytes: &[u8], overtaken: bool) {
+    /// Inserts the chunk with a copy of the bytes.
+    fn insert_copy(&mut self, chunk: Chunk, bytes: &[u8]) {
         let mut copy = self.spare_buffers.pop().unwrap_or_default();
         copy.extend_from_slice(bytes);
         self.held_bytes += bytes.len();
-        self.insert(Chunk { due, bytes: copy, is_overtaken: overtaken });
+        self.insert(Chunk { bytes: copy, ..chunk });
     }
 
     fn insert(&mut self, chunk: Chunk) {

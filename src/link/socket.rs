@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{SendFlags, recv, send};
 use socket2::{SockAddr, Socket};
 
 use super::batch::{receive_single, send_first};
 use super::fault::VANISHED;
 use super::party::Tuning;
 use super::serial_line::PortControl;
+use super::sys::Blocking;
 use super::{AcceptFilter, Batch, Caps, Facts, Fault, Framing, Link, LinkStatus, Listener, sys};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
@@ -83,7 +84,7 @@ impl SocketLink {
         &mut self,
         which: IoDirection,
         within: Duration,
-        mut operation: impl FnMut(&Socket, bool) -> Result<T, Errno>,
+        mut operation: impl FnMut(&Socket, Blocking) -> Result<T, Errno>,
     ) -> Result<T, Fault> {
         if self.wait == WaitMode::BusyPoll {
             return self.busy_poll(which, within, operation);
@@ -94,8 +95,11 @@ impl SocketLink {
         let mut left = within;
         loop {
             let may_block = left > MIN_KERNEL_TIMEOUT;
-            let armed = if may_block { self.set_kernel_timeout(which, left)? } else { left };
-            match operation(&self.socket, may_block) {
+            let (armed, blocking) = match may_block {
+                true => (self.set_kernel_timeout(which, left)?, Blocking::Allowed),
+                false => (left, Blocking::Never),
+            };
+            match operation(&self.socket, blocking) {
                 Err(Errno::AGAIN) if left.is_zero() => return Err(Fault::TimedOut),
                 Err(Errno::AGAIN) if !may_block => {
                     wait_ready(&self.socket, which, left);
@@ -129,14 +133,14 @@ impl SocketLink {
         &mut self,
         which: IoDirection,
         within: Duration,
-        mut operation: impl FnMut(&Socket, bool) -> Result<T, Errno>,
+        mut operation: impl FnMut(&Socket, Blocking) -> Result<T, Errno>,
     ) -> Result<T, Fault> {
         let mut last: Option<Time> = None;
         let mut until = None;
         loop {
             // Reading the clock every time would double the cost of a short busy-poll.
             for _ in 0..16 {
-                match operation(&self.socket, false) {
+                match operation(&self.socket, Blocking::Never) {
                     Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
                     done => return self.complete(which, done),
                 }
@@ -303,18 +307,16 @@ impl Link for SocketLink {
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.check_length(bytes.len())?;
         let bytes = &bytes[..bytes.len().min(self.max_send_bytes)];
-        self.attempt(IoDirection::Send, within, |socket, may_block| {
-            let flags = if may_block { SendFlags::empty() } else { SendFlags::DONTWAIT };
-            send(socket, bytes, flags | SendFlags::NOSIGNAL)
+        self.attempt(IoDirection::Send, within, |socket, blocking| {
+            send(socket, bytes, blocking.send_flags() | SendFlags::NOSIGNAL)
         })
         .map_err(|fault| self.map_too_long(fault, bytes.len()))
     }
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        let length = self.attempt(IoDirection::Receive, within, |socket, may_block| {
-            let flags = if may_block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-            recv(socket, &mut *into, flags).map(|(length, _)| length)
+        let length = self.attempt(IoDirection::Receive, within, |socket, blocking| {
+            recv(socket, &mut *into, blocking.receive_flags()).map(|(length, _)| length)
         })?;
         let ends = self.caps.can_signal_close || self.caps.framing == Framing::Stream;
         if length == 0 && ends && !into.is_empty() {

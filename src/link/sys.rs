@@ -14,11 +14,39 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 use socket2::SockAddr;
 
 pub use families::*;
 pub use tcp::*;
 pub use terminal::*;
+
+/// Whether a system call may wait until the socket is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blocking {
+    /// Up to the timeout of the socket.
+    Allowed,
+    /// The call returns at once.
+    Never,
+}
+
+impl Blocking {
+    /// Flags of a call that sends.
+    pub fn send_flags(self) -> SendFlags {
+        match self {
+            Blocking::Allowed => SendFlags::empty(),
+            Blocking::Never => SendFlags::DONTWAIT,
+        }
+    }
+
+    /// Flags of a call that receives.
+    pub fn receive_flags(self) -> RecvFlags {
+        match self {
+            Blocking::Allowed => RecvFlags::empty(),
+            Blocking::Never => RecvFlags::DONTWAIT,
+        }
+    }
+}
 
 /// C data for which every bit pattern is valid, and which does not make the kernel access other memory.
 ///
@@ -230,9 +258,9 @@ pub fn set_receive_ttl(fd: impl AsFd) {
 pub fn receive_with_ttl(
     fd: impl AsFd,
     into: &mut [u8],
-    may_block: bool,
+    blocking: Blocking,
 ) -> Result<(usize, Option<u8>), Errno> {
-    receive_with_control(fd, into, may_block, |header| {
+    receive_with_control(fd, into, blocking, |header| {
         let ttl = control_value::<c_int>(header, libc::IPPROTO_IP, libc::IP_TTL)
             .or_else(|| control_value(header, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT));
         ttl.and_then(|ttl| u8::try_from(ttl).ok())
@@ -243,7 +271,7 @@ pub fn receive_with_ttl(
 fn receive_with_control<T>(
     fd: impl AsFd,
     into: &mut [u8],
-    may_block: bool,
+    blocking: Blocking,
     read: impl FnOnce(&libc::msghdr) -> T,
 ) -> Result<(usize, T), Errno> {
     let mut vector = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -252,15 +280,18 @@ fn receive_with_control<T>(
     header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
     control.attach(&mut header);
-    let flags = call_flags(may_block);
+    let flags = call_flags(blocking);
     // SAFETY: header, vector, control buffer and `into` live through the call and are borrowed for writing.
     let received = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) };
     let length = to_count(received)?;
     Ok((length, read(&header)))
 }
 
-fn call_flags(may_block: bool) -> c_int {
-    if may_block { libc::MSG_NOSIGNAL } else { libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT }
+fn call_flags(blocking: Blocking) -> c_int {
+    match blocking {
+        Blocking::Allowed => libc::MSG_NOSIGNAL,
+        Blocking::Never => libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+    }
 }
 
 fn to_count(result: isize) -> Result<usize, Errno> {
@@ -328,7 +359,7 @@ fn control_value<T: PlainData>(header: &libc::msghdr, level: c_int, kind: c_int)
 
 /// Sends `bytes` as datagrams of `segment` bytes (the last may be shorter), segmented by the kernel or the
 /// card (`UDP_SEGMENT`).
-pub fn send_segments(fd: impl AsFd, bytes: &[u8], segment: u16, may_block: bool) -> Result<usize, Errno> {
+pub fn send_segments(fd: impl AsFd, bytes: &[u8], segment: u16, blocking: Blocking) -> Result<usize, Errno> {
     let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = ControlBuffer::new();
     let mut header = empty_header();
@@ -336,7 +367,7 @@ pub fn send_segments(fd: impl AsFd, bytes: &[u8], segment: u16, may_block: bool)
     header.msg_iovlen = 1;
     control.attach_value(&mut header, libc::SOL_UDP, libc::UDP_SEGMENT, segment);
     // SAFETY: header, vector, control buffer and bytes live through the call, which only reads them.
-    to_count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, call_flags(may_block)) })
+    to_count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, call_flags(blocking)) })
 }
 
 /// Maximum number of messages that [`send_many`] and [`receive_many`] move in one system call.
@@ -344,7 +375,7 @@ pub const MAX_CALL_MESSAGES: usize = 64;
 
 /// Sends messages of `message` bytes stored back to back as separate datagrams (`sendmmsg`). Returns the
 /// number sent.
-pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, may_block: bool) -> Result<usize, Errno> {
+pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, blocking: Blocking) -> Result<usize, Errno> {
     let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
     let mut headers = [libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; MAX_CALL_MESSAGES];
     let mut filled = 0;
@@ -357,7 +388,7 @@ pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, may_block: bool) -
     }
     // SAFETY: the first `filled` headers point at vectors and bytes that live through the call; the bytes are only read.
     let sent = unsafe {
-        libc::sendmmsg(fd.as_fd().as_raw_fd(), headers.as_mut_ptr(), filled, call_flags(may_block) as _)
+        libc::sendmmsg(fd.as_fd().as_raw_fd(), headers.as_mut_ptr(), filled, call_flags(blocking) as _)
     };
     to_count(sent as isize)
 }
@@ -367,9 +398,9 @@ pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, may_block: bool) -
 pub fn receive_coalesced(
     fd: impl AsFd,
     into: &mut [u8],
-    may_block: bool,
+    blocking: Blocking,
 ) -> Result<(usize, Option<usize>), Errno> {
-    receive_with_control(fd, into, may_block, |header| {
+    receive_with_control(fd, into, blocking, |header| {
         let segment = control_value::<c_int>(header, libc::SOL_UDP, libc::UDP_GRO);
         segment.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0)
     })
@@ -381,7 +412,7 @@ pub fn receive_many(
     fd: impl AsFd,
     into: &mut [u8],
     slot: usize,
-    may_block: bool,
+    blocking: Blocking,
     mut each: impl FnMut(usize, usize),
 ) -> Result<usize, Errno> {
     let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
@@ -396,7 +427,7 @@ pub fn receive_many(
         header.msg_hdr.msg_iovlen = 1;
         slots += 1;
     }
-    let flags = call_flags(may_block) | libc::MSG_WAITFORONE;
+    let flags = call_flags(blocking) | libc::MSG_WAITFORONE;
     // SAFETY: the first `slots` headers point at vectors and disjoint parts of `into`, which is borrowed for writing; no
     // timeout structure is given.
     let received = unsafe {
@@ -420,8 +451,8 @@ pub struct ReceivedDatagram {
 }
 
 /// Receives one datagram and its addresses.
-pub fn receive_from(fd: impl AsFd, into: &mut [u8], may_block: bool) -> io::Result<ReceivedDatagram> {
-    receive_with_flags(fd, into, call_flags(may_block))
+pub fn receive_from(fd: impl AsFd, into: &mut [u8], blocking: Blocking) -> io::Result<ReceivedDatagram> {
+    receive_with_flags(fd, into, call_flags(blocking))
 }
 
 /// A frame from a packet socket; does not wait.
@@ -470,7 +501,7 @@ pub fn send_to(
     bytes: &[u8],
     to: &SockAddr,
     from: Option<IpAddr>,
-    may_block: bool,
+    blocking: Blocking,
 ) -> Result<usize, Errno> {
     let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = ControlBuffer::new();
@@ -498,7 +529,7 @@ pub fn send_to(
         }
     }
     // SAFETY: header, address, vector, control buffer and bytes live through the call, which only reads them.
-    to_count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, call_flags(may_block)) })
+    to_count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, call_flags(blocking)) })
 }
 
 /// The interfaces of this host: name and address.

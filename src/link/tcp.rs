@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
-use super::internet::{self, IpOptions, resolve_addresses};
+use super::internet::{self, EndpointRole, IpOptions, resolve_addresses};
 use super::socket::{
     self, AcceptResult, BufferOptions, LISTEN_BACKLOG, SocketLink, SocketListener, parse_flag,
 };
@@ -48,7 +48,7 @@ pub const TRANSPORT: Transport = Transport {
         serial_line::STOP_BITS_OPTION,
         serial_line::FLOW_CONTROL_OPTION,
     ],
-    parse_caps: |endpoint| Options::from_endpoint(endpoint, false).map(|options| options.caps()),
+    parse_caps: |endpoint| Options::from_endpoint(endpoint, EndpointRole::Open).map(|options| options.caps()),
     available: || {
         Socket::new(Domain::IPV4, Type::STREAM, None).map(|_| ()).map_err(|error| {
             Limitation::from_socket_error(
@@ -87,9 +87,9 @@ struct Options {
 }
 
 impl Options {
-    fn from_endpoint(endpoint: &Endpoint, listens: bool) -> Result<Options, EndpointError> {
+    fn from_endpoint(endpoint: &Endpoint, role: EndpointRole) -> Result<Options, EndpointError> {
         endpoint.host_port()?;
-        let usual = listens.then_some(LISTENER_KEEPALIVE_IDLE);
+        let usual = (role == EndpointRole::Listen).then_some(LISTENER_KEEPALIVE_IDLE);
         Ok(Options {
             nodelay: parse_flag(endpoint, "nodelay")?.unwrap_or(true),
             congestion: endpoint.option("congestion").map(str::to_owned),
@@ -150,16 +150,16 @@ fn parse_keepalive(text: &str) -> Option<Option<Duration>> {
 }
 
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::from_endpoint(endpoint, false)?;
+    let options = Options::from_endpoint(endpoint, EndpointRole::Open)?;
     let socket = connect_any(endpoint, context)?;
     Ok(make_link(socket, &options, &context.clock, context.wait))
 }
 
 /// Connects to the first address of the endpoint that accepts.
 pub fn connect_any(endpoint: &Endpoint, context: &OpenContext) -> Result<Socket, Fault> {
-    let options = Options::from_endpoint(endpoint, false)?;
+    let options = Options::from_endpoint(endpoint, EndpointRole::Open)?;
     let mut last = Fault::TimedOut;
-    for address in resolve_addresses(endpoint, context, false)? {
+    for address in resolve_addresses(endpoint, context, EndpointRole::Open)? {
         match connect_address(address, &options, context.timeout) {
             Ok(socket) => return Ok(socket),
             Err(fault) => last = fault,
@@ -203,7 +203,8 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
 
 fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let (socket, port) = bind_listener(endpoint, context)?;
-    let (endpoint, options) = (endpoint.with_port(port)?, Options::from_endpoint(endpoint, true)?);
+    let (endpoint, options) =
+        (endpoint.with_port(port)?, Options::from_endpoint(endpoint, EndpointRole::Listen)?);
     let (clock, wait) = (context.clock.clone(), context.wait);
     let admit = move |socket: Socket, from: &SockAddr| -> AcceptResult {
         options.apply_to_connection(&socket)?;
@@ -214,9 +215,9 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
 
 /// A non-blocking listening socket for the endpoint, and its port.
 pub fn bind_listener(endpoint: &Endpoint, context: &OpenContext) -> Result<(Socket, u16), Fault> {
-    let options = Options::from_endpoint(endpoint, true)?;
+    let options = Options::from_endpoint(endpoint, EndpointRole::Listen)?;
     options.ip.refuse_bind_for_listener()?;
-    let address = resolve_addresses(endpoint, context, true)?[0];
+    let address = resolve_addresses(endpoint, context, EndpointRole::Listen)?[0];
     let socket = options.open_socket(address)?;
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;

@@ -14,9 +14,10 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::datagram::DatagramLink;
 use super::datagram_accept::{DatagramListener, NamedLink, accept_client};
-use super::internet::{self, IpOptions, resolve_addresses};
+use super::internet::{self, EndpointRole, IpOptions, resolve_addresses};
 use super::offload::{OffloadChoice, OffloadOptions};
 use super::socket::{BufferOptions, IoDirection, SocketLink, wait_ready};
+use super::sys::Blocking;
 use super::{
     AcceptFilter, Admission, Caps, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport,
     UnpacedScope, sys,
@@ -122,7 +123,7 @@ impl Options {
 
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let maker = LinkMaker::new(endpoint, context)?;
-    let mut addresses = resolve_addresses(endpoint, context, false)?.into();
+    let mut addresses = resolve_addresses(endpoint, context, EndpointRole::Open)?.into();
     let link = maker.connect_next(&mut addresses)?;
     match addresses.is_empty() {
         true => Ok(Box::new(link)),
@@ -192,7 +193,7 @@ const MAX_BACKLOG_DATAGRAMS: usize = 1024;
 fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let maker = LinkMaker::new(endpoint, context)?;
     maker.options.ip.refuse_bind_for_listener()?;
-    let address = resolve_addresses(endpoint, context, true)?[0];
+    let address = resolve_addresses(endpoint, context, EndpointRole::Listen)?[0];
     let socket = maker.options.open_socket(address)?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;
     // Set only after binding: so a second listener is refused, but the sockets of the senders can share the
@@ -269,7 +270,7 @@ fn mapped_like(ip: IpAddr, like: SocketAddr) -> IpAddr {
 }
 
 fn receive_datagram(socket: &Socket, buffer: &mut [u8]) -> io::Result<WaitingDatagram> {
-    let arrival = sys::receive_from(socket, buffer, false)?;
+    let arrival = sys::receive_from(socket, buffer, Blocking::Never)?;
     Ok(WaitingDatagram { bytes: buffer[..arrival.length].to_vec(), from: arrival.from, to: arrival.to })
 }
 
@@ -299,7 +300,13 @@ impl DatagramListener for UdpListener {
             Admission::Open => return Ok(Some((self.open_link(first, sender)?, name))),
             Admission::Reply => {
                 // A reply that cannot be sent counts as lost.
-                let _ = sys::send_to(&self.socket, reply, &first.from, first.to.map(|(ip, _)| ip), false);
+                let _ = sys::send_to(
+                    &self.socket,
+                    reply,
+                    &first.from,
+                    first.to.map(|(ip, _)| ip),
+                    Blocking::Never,
+                );
             }
             Admission::Drop => {}
         }

@@ -154,6 +154,15 @@ enum RequestState {
     Lost,
 }
 
+/// What is wrong with a reply that has a valid number.
+#[derive(Debug, Clone, Copy)]
+struct Corruption {
+    /// Bytes that differ from the expected ones.
+    bytes: u64,
+    /// 1 if its content is not that of the reply.
+    messages: u64,
+}
+
 /// One sequence number in flight.
 #[derive(Debug, Clone, Copy)]
 struct RequestSlot {
@@ -329,7 +338,7 @@ impl Pinger {
     }
 
     /// Records the reply to `sequence`.
-    fn record_reply(&mut self, sequence: u64, corrupt_bytes: u64, wrong: bool, now: Time) {
+    fn record_reply(&mut self, sequence: u64, corruption: Corruption, now: Time) {
         let known = self.next_sequence.saturating_sub(self.slots.len() as u64)..self.next_sequence;
         if !known.contains(&sequence) {
             let is_measuring = u64::from(self.is_measuring());
@@ -358,8 +367,8 @@ impl Pinger {
         match state {
             RequestState::Waiting => {
                 self.recorder.counts.reordered += u64::from(reordered);
-                self.recorder.counts.corrupt_bytes += corrupt_bytes;
-                self.recorder.counts.corrupt_messages += u64::from(wrong);
+                self.recorder.counts.corrupt_bytes += corruption.bytes;
+                self.recorder.counts.corrupt_messages += corruption.messages;
                 self.record_pending();
                 self.unrecorded_sample = Some(sample);
                 if let Some(stages) = self.codec.server_timestamps() {
@@ -479,11 +488,12 @@ impl Party for Pinger {
                 match self.codec.parse_reply(data, self.oldest_outstanding..self.next_sequence + sending) {
                     ReplyStatus::Incomplete => break,
                     ReplyStatus::Complete { sequence, used, corrupt_bytes } => {
-                        self.record_reply(sequence, corrupt_bytes, corrupt_bytes > 0, now);
+                        let messages = u64::from(corrupt_bytes > 0);
+                        self.record_reply(sequence, Corruption { bytes: corrupt_bytes, messages }, now);
                         data = &data[used..];
                     }
                     ReplyStatus::Unexpected { sequence, used } => {
-                        self.record_reply(sequence, 0, true, now);
+                        self.record_reply(sequence, Corruption { bytes: 0, messages: 1 }, now);
                         data = &data[used..];
                     }
                     ReplyStatus::Unrelated { used } => {

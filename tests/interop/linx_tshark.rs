@@ -102,7 +102,7 @@ fn frames_of_the_ethernet_connection_manager() {
         connect(ConnectKind::ConnectAck, Some(1500)),
         connect(ConnectKind::Ack, Some(1500)),
         connect(ConnectKind::Reset, None),
-        ethernet_cm::encode_ack(5, true, 2).to_vec(),
+        ethernet_cm::encode_ack(5, ethernet_cm::AckRequest::Wanted, 2).to_vec(),
         ethernet_cm::encode_nack(5, 6, 6, 1).to_vec(),
     ];
     for (number, word) in words().iter().enumerate() {
@@ -110,15 +110,15 @@ fn frames_of_the_ethernet_connection_manager() {
         let header =
             ethernet_cm::DataHeader { id: 5, has_more: false, tag: UNFRAGMENTED_TAG, to: 0, from: 0 };
         ethernet_cm::encode_data(&header, [&[], word], &mut frame);
-        ethernet_cm::write_sequence(&mut frame, false, 1, number as u16);
+        ethernet_cm::write_sequence(&mut frame, ethernet_cm::AckRequest::None, 1, number as u16);
         frames.push(frame);
     }
     let (mut first, mut last) = (Vec::new(), Vec::new());
     let header = ethernet_cm::DataHeader { id: 5, has_more: true, tag: 1, to: 2, from: 1 };
     ethernet_cm::encode_data(&header, [&[0, 0, 0x28, 0x73], &[0; 1476]], &mut first);
-    ethernet_cm::write_sequence(&mut first, true, 1, 7);
+    ethernet_cm::write_sequence(&mut first, ethernet_cm::AckRequest::Wanted, 1, 7);
     ethernet_cm::encode_fragment(5, false, 1, &[0; 8], &mut last);
-    ethernet_cm::write_sequence(&mut last, false, 1, 8);
+    ethernet_cm::write_sequence(&mut last, ethernet_cm::AckRequest::None, 1, 8);
     frames.extend([first, last]);
     let shown = understood(&frames, 0x8911);
     assert_eq!(shown.len(), frames.len());

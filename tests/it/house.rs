@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use linkgauge::link::{TRANSPORTS, Transport};
 
 mod module_graph;
+mod signatures;
 
 /// Folders of the tests: the fast lane, what needs programs of other people, and what both share.
 const TESTS: [&str; 3] = ["tests/it", "tests/interop", "tests/common"];

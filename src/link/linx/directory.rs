@@ -108,7 +108,7 @@ impl EndpointDirectory {
         let own = self.node.publish(name.as_bytes(), &mut self.outbox)?;
         self.client_count += 1;
         let style = if number == PAYLOAD_SIGNAL { SignalFormat::Numbered } else { SignalFormat::Raw };
-        let mailbox = Arc::new(Mailbox::new(own, source, style, true));
+        let mailbox = Arc::new(Mailbox::new(own, source, style).with_fixed_partner());
         self.routes.insert(own, AddressRoute::Mailbox(mailbox.clone()));
         self.arrivals.push(mailbox.clone());
         self.clients.insert(source, Some(mailbox));
@@ -117,7 +117,7 @@ impl EndpointDirectory {
 
     /// Adds a mailbox for an endpoint of ours that will talk to `partner`.
     pub fn add_endpoint(&mut self, partner: u32, own: u32, style: SignalFormat) -> Arc<Mailbox> {
-        let mailbox = Arc::new(Mailbox::new(own, partner, style, false));
+        let mailbox = Arc::new(Mailbox::new(own, partner, style));
         self.routes.insert(own, AddressRoute::Mailbox(mailbox.clone()));
         mailbox
     }

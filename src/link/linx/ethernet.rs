@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::super::internet::interface_facts;
+use super::super::sys::Blocking;
 use super::super::{Facts, Fault, sys};
 use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem};
 use super::ethernet_cm::connection::{ConnectionEvent, EthernetConnection, split_first_entry};
@@ -140,7 +141,7 @@ impl EthernetControl {
     /// from replying to the remote node. Any other failure counts as a loss in the network.
     fn frame_sink(&self) -> impl FnMut(&[u8]) -> bool + '_ {
         |frame| {
-            let sent = sys::send_to(&self.socket, frame, &self.remote_address, None, false);
+            let sent = sys::send_to(&self.socket, frame, &self.remote_address, None, Blocking::Never);
             !matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS))
         }
     }
@@ -200,20 +201,28 @@ impl EthernetControl {
         self.has_outbox.store(!work.outbox.is_empty() && work.connection.is_up(), SeqCst);
     }
 
-    /// Waits for frames, for a device that takes some again, or for frames that another thread received for
-    /// us.
-    fn wait_ready(&self, within: Duration, and_wake: bool) -> bool {
-        let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-        let writable = if self.is_device_blocked.load(SeqCst) { PollFlags::OUT } else { PollFlags::empty() };
-        let mut both =
-            [PollFd::new(&self.socket, PollFlags::IN | writable), PollFd::new(&self.wake, PollFlags::IN)];
-        let watched = if and_wake { &mut both[..] } else { &mut both[..1] };
-        let ready = poll(watched, Some(&left)).is_ok_and(|ready| ready > 0);
-        if and_wake {
-            let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
-        }
-        ready
+    /// Waits for frames, or for a device that takes some again.
+    fn wait_ready(&self, within: Duration) -> bool {
+        let mut watched = [self.watch_socket()];
+        poll_within(&mut watched, within)
     }
+
+    /// As [`EthernetControl::wait_ready`], and for frames that another thread received for us.
+    fn wait_ready_or_woken(&self, within: Duration) {
+        let mut watched = [self.watch_socket(), PollFd::new(&self.wake, PollFlags::IN)];
+        poll_within(&mut watched, within);
+        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+    }
+
+    fn watch_socket(&self) -> PollFd<'_> {
+        let writable = if self.is_device_blocked.load(SeqCst) { PollFlags::OUT } else { PollFlags::empty() };
+        PollFd::new(&self.socket, PollFlags::IN | writable)
+    }
+}
+
+fn poll_within(watched: &mut [PollFd<'_>], within: Duration) -> bool {
+    let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+    poll(watched, Some(&left)).is_ok_and(|ready| ready > 0)
 }
 
 struct EthernetReader {
@@ -286,7 +295,7 @@ impl CarrierReader for EthernetReader {
                 return Err(Fault::TimedOut);
             }
             if wait == WaitMode::Block {
-                shared.wait_ready(left, true);
+                shared.wait_ready_or_woken(left);
             }
             let now = shared.clock.now();
             left = until.get_or_insert(now + within).since(now);
@@ -334,7 +343,7 @@ impl CarrierWriter for EthernetWriter {
                 return Err(Fault::TimedOut);
             }
             if wait == WaitMode::Block {
-                self.shared.wait_ready(left, false);
+                self.shared.wait_ready(left);
             }
             let now = self.shared.clock.now();
             left = until.get_or_insert(now + within).since(now);
@@ -363,7 +372,7 @@ impl CarrierControl for EthernetControl {
 
     fn wait_readable(&self, within: Duration) -> bool {
         // The writer may have received something.
-        lock(&self.work).connection.has_messages() || self.wait_ready(within, false)
+        lock(&self.work).connection.has_messages() || self.wait_ready(within)
     }
 
     fn facts(&self, facts: &mut Facts) {
@@ -392,7 +401,7 @@ impl CarrierControl for EthernetControl {
                 break;
             }
             drop(work);
-            self.wait_ready(CLOSE_REPLY_TIMEOUT, false);
+            self.wait_ready(CLOSE_REPLY_TIMEOUT);
         }
         let until = self.clock.now() + CLOSE_REPLY_TIMEOUT;
         loop {
@@ -404,7 +413,7 @@ impl CarrierControl for EthernetControl {
                 return;
             }
             drop(work);
-            self.wait_ready(left, false);
+            self.wait_ready(left);
         }
     }
 

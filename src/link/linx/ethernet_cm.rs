@@ -121,7 +121,7 @@ pub enum EthernetFrame<'a> {
         /// The ID that the receiver requested in the handshake.
         id: u8,
         /// The sender requests an acknowledgement.
-        request: bool,
+        request: AckRequest,
         /// The next expected sequence number, 0 to 4095.
         ack: u16,
         /// The sequence number of a frame with data, 0 to 4095.
@@ -165,7 +165,7 @@ impl EthernetFrame<'_> {
                 let body = parse_body(bytes, ack >> 28).ok_or(MALFORMED)?;
                 Ok(EthernetFrame::Ack {
                     id: (main >> 15) as u8,
-                    request: ack >> 27 & 1 != 0,
+                    request: if ack >> 27 & 1 != 0 { AckRequest::Wanted } else { AckRequest::None },
                     ack: (ack >> 12 & 0xfff) as u16,
                     sequence: (ack & 0xfff) as u16,
                     body,
@@ -205,14 +205,23 @@ fn main_word(next: u32, id: u8, size: usize) -> [u8; 4] {
     (next << 28 | VERSION << 25 | u32::from(id) << 15 | size as u32).to_be_bytes()
 }
 
+/// Whether a frame requests an acknowledgement, as the bit of the frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckRequest {
+    /// It requests none.
+    None = 0,
+    /// The receiver acknowledges at once.
+    Wanted = 1,
+}
+
 /// The second word of every frame outside the handshake.
-fn ack_word(next: u32, request: bool, ack: u16, sequence: u16) -> [u8; 4] {
-    (next << 28 | u32::from(request) << 27 | u32::from(ack & 0xfff) << 12 | u32::from(sequence & 0xfff))
+fn ack_word(next: u32, request: AckRequest, ack: u16, sequence: u16) -> [u8; 4] {
+    (next << 28 | (request as u32) << 27 | u32::from(ack & 0xfff) << 12 | u32::from(sequence & 0xfff))
         .to_be_bytes()
 }
 
-/// A frame that only acknowledges; `request` requests an acknowledgement in return.
-pub fn encode_ack(id: u8, request: bool, ack: u16) -> [u8; 8] {
+/// A frame that only acknowledges.
+pub fn encode_ack(id: u8, request: AckRequest, ack: u16) -> [u8; 8] {
     let mut frame = [0; 8];
     frame[..4].copy_from_slice(&main_word(ACK, id, 8));
     frame[4..].copy_from_slice(&ack_word(NONE, request, ack, 0));
@@ -223,7 +232,7 @@ pub fn encode_ack(id: u8, request: bool, ack: u16) -> [u8; 8] {
 pub fn encode_nack(id: u8, ack: u16, first: u16, count: u8) -> [u8; 12] {
     let mut frame = [0; 12];
     frame[..4].copy_from_slice(&main_word(ACK, id, 12));
-    frame[4..8].copy_from_slice(&ack_word(NACK, false, ack, 0));
+    frame[4..8].copy_from_slice(&ack_word(NACK, AckRequest::None, ack, 0));
     let head = NONE << 28 | u32::from(count) << 16 | u32::from(first & 0xfff);
     frame[8..].copy_from_slice(&head.to_be_bytes());
     frame
@@ -248,7 +257,7 @@ pub struct DataHeader {
 pub fn encode_data(header: &DataHeader, parts: [&[u8]; 2], frame: &mut Vec<u8>) {
     let &DataHeader { id, has_more: more, tag, to, from } = header;
     frame.extend_from_slice(&main_word(ACK, id, DATA_HEADER_BYTES + parts[0].len() + parts[1].len()));
-    frame.extend_from_slice(&ack_word(UDATA, false, 0, 0));
+    frame.extend_from_slice(&ack_word(UDATA, AckRequest::None, 0, 0));
     frame.extend_from_slice(&(NONE << 28 | u32::from(more) << 15 | u32::from(tag)).to_be_bytes());
     frame.extend_from_slice(&to.to_be_bytes());
     frame.extend_from_slice(&from.to_be_bytes());
@@ -258,13 +267,13 @@ pub fn encode_data(header: &DataHeader, parts: [&[u8]; 2], frame: &mut Vec<u8>) 
 /// A further frame of a message.
 pub fn encode_fragment(id: u8, more: bool, tag: u16, bytes: &[u8], frame: &mut Vec<u8>) {
     frame.extend_from_slice(&main_word(ACK, id, FRAGMENT_HEADER_BYTES + bytes.len()));
-    frame.extend_from_slice(&ack_word(FRAG, false, 0, 0));
+    frame.extend_from_slice(&ack_word(FRAG, AckRequest::None, 0, 0));
     frame.extend_from_slice(&(NONE << 28 | u32::from(more) << 15 | u32::from(tag)).to_be_bytes());
     frame.extend_from_slice(bytes);
 }
 
 /// Writes the fields of a message frame that are known only when it is sent.
-pub fn write_sequence(frame: &mut [u8], request: bool, ack: u16, sequence: u16) {
+pub fn write_sequence(frame: &mut [u8], request: AckRequest, ack: u16, sequence: u16) {
     let next = u32::from(frame[4] >> 4);
     frame[4..8].copy_from_slice(&ack_word(next, request, ack, sequence));
 }

@@ -63,12 +63,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mailbox {
-    /// A mailbox without messages.
-    pub fn new(own: u32, partner: u32, style: SignalFormat, faithful: bool) -> Mailbox {
+    /// An empty mailbox; the latest sender becomes its partner.
+    pub fn new(own: u32, partner: u32, style: SignalFormat) -> Mailbox {
         Mailbox {
             own_address: own,
             signal_format: style,
-            is_partner_fixed: faithful,
+            is_partner_fixed: false,
             partner: AtomicU32::new(partner),
             inbox: Mutex::default(),
             message_count: AtomicUsize::new(0),
@@ -76,6 +76,11 @@ impl Mailbox {
             is_partner_gone: AtomicBool::new(false),
             reads_for_others: AtomicU32::new(0),
         }
+    }
+
+    /// The same mailbox, which accepts messages only from its partner.
+    pub fn with_fixed_partner(self) -> Mailbox {
+        Mailbox { is_partner_fixed: true, ..self }
     }
 
     /// Address of the partner.
@@ -241,7 +246,7 @@ mod tests {
 
     #[test]
     fn messages_come_out_as_they_went_in_and_memory_is_bounded() {
-        let mailbox = Mailbox::new(1, 2, SignalFormat::Raw, true);
+        let mailbox = Mailbox::new(1, 2, SignalFormat::Raw).with_fixed_partner();
         let mut random = fastrand::Rng::with_seed(5);
         let (mut sent, mut received) = (0u32, 0u32);
         for _ in 0..200_000 {
@@ -266,16 +271,19 @@ mod tests {
     #[test]
     fn a_server_has_one_partner_and_a_client_follows_the_replying_one() {
         let signal = [&PAYLOAD_SIGNAL.to_be_bytes()[..], b"hello"].concat();
-        let client = Mailbox::new(1, 1, SignalFormat::Numbered, false);
+        let client = Mailbox::new(1, 1, SignalFormat::Numbered);
         assert_eq!(client.payload_of(1, &signal), Some(&b"hello"[..]));
         assert_eq!(client.payload_of(7, &ACCEPTED_SIGNAL.to_be_bytes()), None);
         assert_eq!(client.partner(), 7);
         assert_eq!(client.payload_of(7, &FINISHED_SIGNAL.to_be_bytes()), None);
         assert!(client.is_ended() && !client.is_partner_gone());
         assert_eq!(client.payload_of(7, &signal), None, "it had sent its last message");
-        let server = Mailbox::new(1, 1, SignalFormat::Numbered, true);
+        let server = Mailbox::new(1, 1, SignalFormat::Numbered).with_fixed_partner();
         assert_eq!(server.payload_of(7, &signal), None);
         assert_eq!(server.payload_of(1, b"abc"), None, "shorter than a signal number");
-        assert_eq!(Mailbox::new(1, 1, SignalFormat::Raw, true).payload_of(1, &signal), Some(&signal[..]));
+        assert_eq!(
+            Mailbox::new(1, 1, SignalFormat::Raw).with_fixed_partner().payload_of(1, &signal),
+            Some(&signal[..])
+        );
     }
 }

@@ -18,6 +18,14 @@ pub const SETTING_COMMANDS: [(u8, &str); 5] = [
 /// Maximum number of stored characters of a signature.
 const MAX_SIGNATURE_CHARS: usize = 100;
 
+/// Which settings a client requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingsScope {
+    All,
+    /// Those that differ from the effective ones.
+    Changed,
+}
+
 /// State of the server according to its messages.
 #[derive(Debug, Default)]
 pub struct ServerState {
@@ -115,8 +123,8 @@ impl ServerState {
         SETTING_COMMANDS.iter().filter(|(code, _)| !self.has_answered(*code)).map(|(_, name)| *name).collect()
     }
 
-    /// Writes the commands for the `wanted` settings: all of them, or only the changes.
-    pub fn write_settings(&mut self, wanted: &SerialSettings, all: bool, out: &mut Vec<u8>) {
+    /// Writes the commands for the `wanted` settings.
+    pub fn write_settings(&mut self, wanted: &SerialSettings, scope: SettingsScope, out: &mut Vec<u8>) {
         let now = self.settings;
         let baud = wanted.baud.to_be_bytes();
         let commands = [
@@ -130,7 +138,8 @@ impl ServerState {
                 wanted.flow_control != now.flow_control,
             ),
         ];
-        for (code, value, _) in commands.into_iter().filter(|(.., changes)| all || *changes) {
+        let is_sent = |changes| changes || scope == SettingsScope::All;
+        for (code, value, _) in commands.into_iter().filter(|(.., changes)| is_sent(*changes)) {
             self.clear_answered(code);
             command::write_command(code, value, out);
         }
@@ -209,7 +218,7 @@ mod tests {
         assert_eq!(client.signature.as_deref(), Some("Box 1"));
         assert!(!client.is_echo);
         let mut out = Vec::new();
-        client.write_settings(&SerialSettings { baud: 9600, ..expected }, false, &mut out);
+        client.write_settings(&SerialSettings { baud: 9600, ..expected }, SettingsScope::Changed, &mut out);
         assert_eq!(out, b"\xff\xfa\x2c\x01\x00\x00\x25\x80\xff\xf0");
         assert!(!client.has_answered(code::BAUD));
     }

@@ -14,7 +14,7 @@ use super::super::serial_line::{
 };
 use super::super::socket::{IoDirection, SocketLink, wait_ready};
 use super::super::{Batch, Caps, Facts, Fault, Link, LinkStatus};
-use super::client::ServerState;
+use super::client::{ServerState, SettingsScope};
 use super::command::{self, code};
 use super::telnet::{self, IAC, TelnetDecoder, TelnetEvent};
 
@@ -298,13 +298,17 @@ impl PortLink {
         self.state.wait_until(&mut self.socket, max_wait, done)
     }
 
-    /// Requests settings, all of them or only the changes.
+    /// Requests settings.
     ///
     /// # Errors
     ///
     /// Fails unless the server replies to each command.
-    pub fn apply_settings(&mut self, wanted: &SerialSettings, all: bool) -> Result<SerialSettings, Fault> {
-        self.state.queue_with_state(|server, out| server.write_settings(wanted, all, out));
+    pub fn apply_settings(
+        &mut self,
+        wanted: &SerialSettings,
+        scope: SettingsScope,
+    ) -> Result<SerialSettings, Fault> {
+        self.state.queue_with_state(|server, out| server.write_settings(wanted, scope, out));
         let max_wait = self.state.reply_timeout;
         self.wait_until(max_wait, |server| server.unanswered_settings().is_empty() || server.is_echo)?;
         let server = self.state.server_state();
@@ -399,7 +403,7 @@ impl PortControl for PortLink {
     }
 
     fn configure(&mut self, wanted: &SerialSettings) -> Result<SerialSettings, Fault> {
-        self.apply_settings(wanted, false)
+        self.apply_settings(wanted, SettingsScope::Changed)
     }
 
     /// Does not wait for a reply: some servers send none if their port lacks the wire.

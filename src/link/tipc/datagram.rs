@@ -22,6 +22,7 @@ use crate::link::forwarding::{AcceptedLink, DatagramFamily, ForwardingListener};
 use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
 use crate::link::socket::{IoDirection, SocketLink};
+use crate::link::sys::Blocking;
 use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys};
 use crate::plan::WaitMode;
 
@@ -100,8 +101,8 @@ impl Link for TipcDatagramLink {
         let mut until: Option<Time> = None;
         let mut left = within;
         loop {
-            let arrival = self.inner.attempt(IoDirection::Receive, left, |socket, may_block| {
-                sys::receive_from(socket, into, may_block)
+            let arrival = self.inner.attempt(IoDirection::Receive, left, |socket, blocking| {
+                sys::receive_from(socket, into, blocking)
                     .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             })?;
             if self.is_accepted(&arrival.from) {
@@ -194,7 +195,7 @@ impl DatagramFamily for TipcFamily {
     type Sender = TipcPort;
     type Shared = AcceptedSenders;
 
-    const WAITS_FOR_ROOM: bool = false;
+    const WHEN_FULL: Blocking = Blocking::Never;
 
     fn sender(&self, address: &SockAddr) -> Option<TipcPort> {
         TipcPort::from_address(address)

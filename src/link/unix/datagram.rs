@@ -35,6 +35,7 @@ use crate::link::offload::OffloadOptions;
 use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
 use crate::link::socket::{IoDirection, wait_ready};
+use crate::link::sys::Blocking;
 use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys};
 use crate::plan::WaitMode;
 
@@ -158,8 +159,8 @@ impl UnixDatagramLink {
         let mut until: Option<Time> = None;
         let mut left = within;
         loop {
-            let arrival = self.inner.inner.attempt(IoDirection::Receive, left, |socket, may_block| {
-                sys::receive_from(socket, into, may_block)
+            let arrival = self.inner.inner.attempt(IoDirection::Receive, left, |socket, blocking| {
+                sys::receive_from(socket, into, blocking)
                     .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             })?;
             let is_client = matches!(self.pairing.role, SocketRole::Client);
@@ -189,12 +190,12 @@ impl UnixDatagramLink {
         let sent = self
             .inner
             .inner
-            .attempt(IoDirection::Send, within, |socket, may_block| {
+            .attempt(IoDirection::Send, within, |socket, blocking| {
                 let socket = match &pairing.role {
                     SocketRole::Server { reply_socket: Some(path), .. } => path,
                     _ => socket,
                 };
-                sys::send_to(socket, bytes, &pairing.destination, None, may_block)
+                sys::send_to(socket, bytes, &pairing.destination, None, blocking)
             })
             .map_err(|fault| self.inner.inner.map_too_long(fault, bytes.len()));
         match sent {
@@ -322,7 +323,7 @@ impl DatagramFamily for UnixFamily {
     type Sender = SockAddr;
     type Shared = SocketPairing;
 
-    const WAITS_FOR_ROOM: bool = true;
+    const WHEN_FULL: Blocking = Blocking::Allowed;
 
     fn sender(&self, address: &SockAddr) -> Option<SockAddr> {
         Some(address.clone())
@@ -358,7 +359,7 @@ impl DatagramFamily for UnixFamily {
         forward(&address)?;
         if is_ours {
             // If the client has gone, the link detects this.
-            let _ = sys::send_to(&socket, &[], sender, None, false);
+            let _ = sys::send_to(&socket, &[], sender, None, Blocking::Never);
         }
         let shared = Arc::downgrade(&pairing);
         let link = UnixDatagramLink::new(&self.options, socket, pairing, &self.clock, self.wait);

@@ -168,6 +168,13 @@ pub struct TestStream {
     fault: Option<String>,
 }
 
+/// What our end of a stream does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StreamRole {
+    Sender,
+    Receiver,
+}
+
 /// Inputs of a stream.
 pub struct StreamParams<'a> {
     pub load: &'a Load,
@@ -180,28 +187,31 @@ pub struct StreamParams<'a> {
 
 impl TestStream {
     pub fn sender(making: StreamParams) -> TestStream {
-        TestStream::new(making, true)
+        TestStream::new(making, StreamRole::Sender)
     }
 
     pub fn receiver(making: StreamParams) -> TestStream {
-        TestStream::new(making, false)
+        TestStream::new(making, StreamRole::Receiver)
     }
 
-    fn new(making: StreamParams, sends: bool) -> TestStream {
+    fn new(making: StreamParams, role: StreamRole) -> TestStream {
         let StreamParams { load, caps, index: number, test, counters_64bit, recorder } = making;
         let jitter = SharedJitter::default();
         let head = || Box::new(DatagramHeader::new(counters_64bit, jitter.clone()));
         // A byte stream has no headers.
         let has_heads = caps.framing == Framing::Message;
-        let end = if sends {
-            test.senders.fetch_add(1, Relaxed);
-            let source = Source::new(load, caps, recorder);
-            StreamParty::Sender(Box::new(if has_heads { source.with_header(head(), caps) } else { source }))
-        } else {
-            test.receivers.fetch_add(1, Relaxed);
-            // It ends with the test, not by its own plan.
-            let sink = Sink::new(&Load { stop: StopCondition::default(), ..*load }, caps, recorder);
-            StreamParty::Receiver(Box::new(if has_heads { sink.with_header(head()) } else { sink }))
+        let end = match role {
+            StreamRole::Sender => {
+                test.senders.fetch_add(1, Relaxed);
+                let source = Source::new(load, caps, recorder);
+                StreamParty::Sender(Box::new(if has_heads { source.with_header(head(), caps) } else { source }))
+            }
+            StreamRole::Receiver => {
+                test.receivers.fetch_add(1, Relaxed);
+                // It ends with the test, not by its own plan.
+                let sink = Sink::new(&Load { stop: StopCondition::default(), ..*load }, caps, recorder);
+                StreamParty::Receiver(Box::new(if has_heads { sink.with_header(head()) } else { sink }))
+            }
         };
         let gap = match load.pacing {
             Pacing::Closed | Pacing::ThinkTime { .. } => 0.0,

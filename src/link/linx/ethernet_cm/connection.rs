@@ -8,8 +8,8 @@ use fastrand::Rng;
 
 use super::super::{ConnectionRole, DisconnectReason};
 use super::{
-    ConnectFrame, ConnectKind, DATA_HEADER_BYTES, EthernetFrame, FRAGMENT_HEADER_BYTES, FrameBody,
-    MAX_FRAME_BYTES, MacAddress, UNFRAGMENTED_TAG,
+    AckRequest, ConnectFrame, ConnectKind, DATA_HEADER_BYTES, EthernetFrame, FRAGMENT_HEADER_BYTES,
+    FrameBody, MAX_FRAME_BYTES, MacAddress, UNFRAGMENTED_TAG,
 };
 use crate::clock::Time;
 
@@ -193,16 +193,14 @@ impl EthernetConnection {
         .encode()
     }
 
-    /// Starts again after a reset, sent or received.
-    fn restart_handshake(&mut self, says_so: bool, out: &mut FrameSink) {
-        if says_so {
-            out(&self.connect_frame(ConnectKind::Reset));
-        }
+    /// Sends a reset, and starts again.
+    fn reset_handshake(&mut self, out: &mut FrameSink) {
+        out(&self.connect_frame(ConnectKind::Reset));
         self.state = HandshakeState::Idle;
     }
 
     fn disconnect(&mut self, ending: DisconnectReason, now: Time, out: &mut FrameSink) -> ConnectionEvent {
-        self.restart_handshake(true, out);
+        self.reset_handshake(out);
         (self.state, self.next_tick) = (HandshakeState::Disconnected, now + TICK_INTERVAL);
         ConnectionEvent::Down(ending)
     }
@@ -245,7 +243,7 @@ impl EthernetConnection {
                     out,
                 );
             }
-            (_, ConnectKind::Reset) => self.restart_handshake(false, out),
+            (_, ConnectKind::Reset) => self.state = HandshakeState::Idle,
             (HandshakeState::Idle, ConnectKind::Connect) if self.accept_parameters(connect) => {
                 out(&self.connect_frame(ConnectKind::ConnectAck));
                 (self.state, self.next_tick) = (HandshakeState::ConnectAckSent, now + TICK_INTERVAL);
@@ -257,7 +255,7 @@ impl EthernetConnection {
             (HandshakeState::ConnectAckSent, ConnectKind::Ack) if self.accept_parameters(connect) => {
                 return self.set_up(now);
             }
-            _ => self.restart_handshake(true, out),
+            _ => self.reset_handshake(out),
         }
         ConnectionEvent::Nothing
     }
@@ -283,7 +281,7 @@ impl EthernetConnection {
                     out,
                 );
             }
-            out(&super::encode_ack(self.remote_id, true, self.expected));
+            out(&super::encode_ack(self.remote_id, AckRequest::Wanted, self.expected));
             return ConnectionEvent::Nothing;
         }
         let spread = TICK_JITTER.as_nanos() as u64;
@@ -296,7 +294,7 @@ impl EthernetConnection {
             }
             (HandshakeState::Idle, ConnectionRole::Passive) => {}
             (HandshakeState::Disconnected, _) => self.state = HandshakeState::Idle,
-            _ => self.restart_handshake(true, out),
+            _ => self.reset_handshake(out),
         }
         ConnectionEvent::Nothing
     }
@@ -317,7 +315,7 @@ impl EthernetConnection {
             }
         }
         if !std::mem::take(&mut self.has_send_progress) && self.sent > 0 {
-            self.transmit_frame(0, true, out);
+            self.transmit_frame(0, AckRequest::Wanted, out);
         }
     }
 
@@ -344,7 +342,7 @@ impl EthernetConnection {
             FrameBody::Nack { first, count } => {
                 let distance = usize::from(sequence_distance(self.first_unacked, first));
                 for index in distance..(distance + usize::from(count)).min(self.sent) {
-                    self.transmit_frame(index, false, out);
+                    self.transmit_frame(index, AckRequest::None, out);
                 }
             }
             FrameBody::Empty => {}
@@ -354,8 +352,8 @@ impl EthernetConnection {
                 }
             }
         }
-        if request {
-            out(&super::encode_ack(self.remote_id, false, self.expected));
+        if request == AckRequest::Wanted {
+            out(&super::encode_ack(self.remote_id, AckRequest::None, self.expected));
         }
         ConnectionEvent::Nothing
     }
@@ -370,7 +368,7 @@ impl EthernetConnection {
         let distance = usize::from(sequence_distance(self.expected, sequence));
         if distance >= usize::from(self.window) {
             // A duplicate: the acknowledgement was lost.
-            out(&super::encode_ack(self.remote_id, false, self.expected));
+            out(&super::encode_ack(self.remote_id, AckRequest::None, self.expected));
             return Ok(());
         }
         if distance == 0 && self.has_room() {
@@ -486,7 +484,7 @@ impl EthernetConnection {
         std::mem::swap(&mut self.inbox, into);
         if was_shut && self.is_up() {
             self.deliver_out_of_order()?;
-            out(&super::encode_ack(self.remote_id, false, self.expected));
+            out(&super::encode_ack(self.remote_id, AckRequest::None, self.expected));
         }
         Ok(())
     }
@@ -558,7 +556,8 @@ impl EthernetConnection {
             let (index, used) = (self.sent, self.sent + 1);
             // More than half of the window is in use: request an acknowledgement, but not for every frame.
             let requests_ack = used * 2 > window && (index.is_multiple_of(8) || used == window);
-            if !self.transmit_frame(index, requests_ack || window == 1, out) {
+            let request = if requests_ack || window == 1 { AckRequest::Wanted } else { AckRequest::None };
+            if !self.transmit_frame(index, request, out) {
                 self.is_device_blocked = true;
                 break;
             }
@@ -572,10 +571,10 @@ impl EthernetConnection {
     }
 
     /// Sends one frame; returns whether the device took it.
-    fn transmit_frame(&mut self, index: usize, requests_ack: bool, out: &mut FrameSink) -> bool {
+    fn transmit_frame(&mut self, index: usize, request: AckRequest, out: &mut FrameSink) -> bool {
         let sequence = self.first_unacked.wrapping_add(index as u16);
         let Some(frame) = self.frames.get_mut(index) else { return true };
-        super::write_sequence(frame, requests_ack, self.expected, sequence);
+        super::write_sequence(frame, request, self.expected, sequence);
         out(frame)
     }
 

@@ -47,9 +47,9 @@ fn data_and_acknowledgements_are_those_of_real_nodes() {
         [&hex("00000005"), &hex("00000002")],
         &mut frame,
     );
-    write_sequence(&mut frame, false, 0, 0);
+    write_sequence(&mut frame, AckRequest::None, 0, 0);
     assert_eq!(frame, hex("4600801c 20000000 f0007fff 00000000 00000000 00000005 00000002"));
-    write_sequence(&mut frame, true, 2, 3);
+    write_sequence(&mut frame, AckRequest::Wanted, 2, 3);
     assert_eq!(frame[4..8], hex("28002003"));
     let mut long = Vec::new();
     encode_data(
@@ -57,21 +57,27 @@ fn data_and_acknowledgements_are_those_of_real_nodes() {
         [&hex("00002873"), &[0; 1476]],
         &mut long,
     );
-    write_sequence(&mut long, false, 2, 5);
+    write_sequence(&mut long, AckRequest::None, 2, 5);
     assert_eq!(long[..24], hex("460085dc 20002005 f0008001 00000001 00000001 00002873"));
     let mut last = Vec::new();
     encode_fragment(1, false, 1, &[7; 8], &mut last);
-    write_sequence(&mut last, false, 2, 7);
+    write_sequence(&mut last, AckRequest::None, 2, 7);
     assert_eq!(last, hex("46008014 30002007 f0000001 07*8"));
     assert_eq!(encode_nack(1, 6, 6, 1).to_vec(), hex("4600800c 50006000 f0010006"));
-    assert_eq!(encode_ack(1, true, 2).to_vec(), hex("46008008 f8002000"));
-    assert_eq!(encode_ack(1, false, 8).to_vec(), hex("46008008 f0008000"));
+    assert_eq!(encode_ack(1, AckRequest::Wanted, 2).to_vec(), hex("46008008 f8002000"));
+    assert_eq!(encode_ack(1, AckRequest::None, 8).to_vec(), hex("46008008 f0008000"));
     let read = EthernetFrame::parse(&last).unwrap();
     let body = FrameBody::Fragment { more: false, tag: 1, bytes: &[7; 8] };
-    assert_eq!(read, EthernetFrame::Ack { id: 1, request: false, ack: 2, sequence: 7, body });
+    assert_eq!(read, EthernetFrame::Ack { id: 1, request: AckRequest::None, ack: 2, sequence: 7, body });
     // With the header for several cores, which the size includes.
     let core = hex("00010200 4600800c f8002000");
-    let nothing = EthernetFrame::Ack { id: 1, request: true, ack: 2, sequence: 0, body: FrameBody::Empty };
+    let nothing = EthernetFrame::Ack {
+        id: 1,
+        request: AckRequest::Wanted,
+        ack: 2,
+        sequence: 0,
+        body: FrameBody::Empty,
+    };
     assert_eq!(EthernetFrame::parse(&core), Ok(nothing));
 }
 

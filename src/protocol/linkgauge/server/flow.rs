@@ -251,10 +251,11 @@ impl ServerFlow {
         self.attachment.as_ref().is_none_or(|task| task.slot.session.has_started.load(Relaxed))
     }
 
-    fn must_end(&self, started: bool) -> bool {
+    /// Whether the session ends this flow. A receiver that has started ends by itself, unless it is cut off.
+    fn must_end(&self) -> bool {
         let ending = self.attachment.as_ref().map_or(STAGE_MEASURING, |task| task.slot.session.stage());
         let is_receiver = matches!(self.party, FlowParty::Receive(_));
-        ending != STAGE_MEASURING && (ending == STAGE_CUT || !is_receiver || !started)
+        ending != STAGE_MEASURING && (ending == STAGE_CUT || !is_receiver || !self.has_started())
     }
 }
 
@@ -262,7 +263,7 @@ impl Party for ServerFlow {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
         let started = self.has_started();
-        if self.must_end(started) {
+        if self.must_end() {
             return Step::Done;
         }
         if now.since(*self.began_at.get_or_insert(now)) > self.max_duration {

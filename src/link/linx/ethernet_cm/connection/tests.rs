@@ -259,13 +259,14 @@ fn a_frame_that_asks_is_answered_at_once_with_an_empty_one_that_does_not() {
     while !pair.wire.is_empty() {
         pair.step();
     }
-    for requests_ack in [true, false] {
-        let frame = super::super::encode_ack(pair.ends[0].remote_id, requests_ack, pair.ends[0].expected);
+    for request in [AckRequest::Wanted, AckRequest::None] {
+        let replies = request as usize;
+        let frame = super::super::encode_ack(pair.ends[0].remote_id, request, pair.ends[0].expected);
         let event = pair.act(1, |connection, now, out| connection.handle_frame(&frame, now, out));
-        assert_eq!((event, pair.wire.len()), (ConnectionEvent::Nothing, usize::from(requests_ack)));
-        let ack = super::super::encode_ack(pair.ends[1].remote_id, false, pair.ends[1].expected);
+        assert_eq!((event, pair.wire.len()), (ConnectionEvent::Nothing, replies));
+        let ack = super::super::encode_ack(pair.ends[1].remote_id, AckRequest::None, pair.ends[1].expected);
         let acks: Vec<_> = pair.wire.drain(..).map(|(at, end, frame)| (at > pair.now, end, frame)).collect();
-        assert_eq!(acks, vec![(true, 0, ack.to_vec()); usize::from(requests_ack)]);
+        assert_eq!(acks, vec![(true, 0, ack.to_vec()); replies]);
     }
 }
 
