@@ -128,7 +128,7 @@ fn table_format_values() -> clap::builder::PossibleValuesParser {
 }
 
 fn protocol_values() -> clap::builder::PossibleValuesParser {
-    let serves = |protocol: &&Protocol| protocol.workloads.iter().any(|(name, _)| *name == WORKLOAD_NAME);
+    let serves = |protocol: &&Protocol| protocol.supports(WORKLOAD_NAME);
     let value = |protocol: &Protocol| PossibleValue::new(protocol.name).help(protocol.summary);
     PROTOCOLS.iter().filter(serves).map(value).collect::<Vec<_>>().into()
 }

@@ -98,7 +98,7 @@ pub struct CaseFlags {
 
 /// The protocols that serve a workload, as the values of a flag. The others are accepted, because their error is more precise.
 pub fn with_protocols(argument: Arg, workload: &'static str) -> Arg {
-    let serves = |protocol: &&Protocol| protocol.workloads.iter().any(|(name, _)| *name == workload);
+    let serves = |protocol: &&Protocol| protocol.supports(workload);
     let value = |protocol: &Protocol| PossibleValue::new(protocol.name).hide(!serves(&protocol));
     let values = [PossibleValue::new("auto")].into_iter().chain(PROTOCOLS.iter().map(value));
     let auto = ("auto", "asks the remote; a serial device or a kernel is an echo");

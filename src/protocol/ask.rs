@@ -14,8 +14,8 @@ use super::{
 };
 use crate::link::{Caps, Framing};
 use crate::plan::Direction;
-use crate::workload::FlowRole;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
+use crate::workload::{FlowRole, TrafficKind};
 
 pub mod reply_scanner;
 pub mod text;
@@ -28,7 +28,7 @@ pub const PROTOCOL: Protocol = Protocol {
     name: "ask",
     summary: "replies to a request of your choice (Modbus, SCPI, AT commands); only the request is sent",
     default_ports: &[],
-    workloads: &[("latency", &[Direction::Loop])],
+    traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop])],
     options: &[
         ("send", "the request: text with \\r \\n \\t \\0 \\\\ \\xHH, or hex:01 03 0A"),
         ("until", "the reply ends with these bytes"),

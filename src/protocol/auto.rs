@@ -13,13 +13,13 @@ use crate::link::{Caps, Dialer, Fault, Framing, Link};
 /// The name that selects detection in a plan.
 pub const NAME: &str = "auto";
 
-/// The protocol of a case until it is detected. It lists no workloads, so a case may have any workload and direction; the
+/// The protocol of a case until it is detected. It lists no traffic, so a case may have any workload and direction; the
 /// detected protocol decides.
 pub static UNDETECTED: Protocol = Protocol {
     name: NAME,
     summary: "detects what the server speaks",
     default_ports: &[],
-    workloads: &[],
+    traffic: &[],
     options: &[],
     sizes: &[],
     is_measured_whole: false,

@@ -18,18 +18,18 @@ use crate::plan::Direction;
 use crate::sample::Recorder;
 use crate::workload::latency::Pinger;
 use crate::workload::phases::{Phase, PhaseTracker};
-use crate::workload::{FlowReport, FlowResult, FlowRole, Load, RecordingParty, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, RecordingParty, ServerReport, TrafficKind};
 
 /// The `chargen` protocol (RFC 864), for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "chargen",
     summary: "sends characters without end, or one datagram for each (RFC 864)",
     default_ports: &[("tcp", 19), ("udp", 19)],
-    workloads: &[("throughput", &[Direction::Receive]), ("latency", &[Direction::Loop])],
+    traffic: &[(TrafficKind::Load, &[Direction::Receive]), (TrafficKind::RoundTrips, &[Direction::Loop])],
     options: &[],
     sizes: &[],
     is_measured_whole: false,
-    prepare_case: |case, caps| match (case.workload.is_round_trip, caps.framing) {
+    prepare_case: |case, caps| match (case.workload.is_round_trip(), caps.framing) {
         (true, Framing::Message) | (false, Framing::Stream) => Ok(()),
         (true, _) => Err(CaseError::Link(format!(
             "{}: chargen replies to nothing on a stream: measure throughput, or latency over udp",
@@ -47,7 +47,7 @@ pub const PROTOCOL: Protocol = Protocol {
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
-        let (role, party): (FlowRole, Box<dyn RecordingParty>) = if case.workload.is_round_trip {
+        let (role, party): (FlowRole, Box<dyn RecordingParty>) = if case.workload.is_round_trip() {
             let codec = ask::any_reply_codec(vec![b'?'; case.load.message_bytes as usize]);
             let party =
                 Pinger::new(codec, &case.load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
@@ -61,7 +61,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
         flows.push(Flow { role, endpoint_index: port, link, party });
         Ok(())
     })?;
-    Ok(if case.workload.is_round_trip {
+    Ok(if case.workload.is_round_trip() {
         FlowsOnlySession::boxed(flows)
     } else {
         Box::new(ChargenSession { flows })

@@ -14,13 +14,13 @@ use crate::link::party::{Party, Step};
 use crate::link::{Batch, Caps, Fault, Framing, Link};
 use crate::plan::Direction;
 use crate::workload::throughput::Source;
-use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, TrafficKind};
 
 pub const PROTOCOL: Protocol = Protocol {
     name: "discard",
     summary: "reads and drops (RFC 863); delivery is counted by acknowledged bytes",
     default_ports: &[("tcp", 9), ("udp", 9)],
-    workloads: &[("throughput", &[Direction::Send])],
+    traffic: &[(TrafficKind::Load, &[Direction::Send])],
     options: &[],
     sizes: &[],
     is_measured_whole: false,

@@ -12,15 +12,15 @@ use super::{
 use crate::link::party::{Party, Tuning};
 use crate::link::{Admission, Caps, Framing, LinkError};
 use crate::plan::Direction;
-use crate::workload::FlowRole;
 use crate::workload::latency::{EchoCodec, Pinger, Reflector};
 use crate::workload::throughput::{LoopbackState, Sink, Source};
+use crate::workload::{FlowRole, TrafficKind};
 
 pub const PROTOCOL: Protocol = Protocol {
     name: "echo",
     summary: "returns what it receives (RFC 862, a loopback plug)",
     default_ports: &[("tcp", 7), ("udp", 7)],
-    workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Loop])],
+    traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop]), (TrafficKind::Load, &[Direction::Loop])],
     options: &[],
     sizes: &[],
     is_measured_whole: false,
@@ -33,7 +33,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     let load = &case.load;
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
-        if case.workload.is_round_trip {
+        if case.workload.is_round_trip() {
             let codec = Box::new(EchoCodec::new(load, &caps));
             let party = Pinger::new(codec, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             flows.push(Flow {

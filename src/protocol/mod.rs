@@ -19,7 +19,7 @@ use crate::plan::Direction;
 use crate::run::{Failure, FailureKind};
 use crate::sample::Recorder;
 use crate::workload::download::ContentSender;
-use crate::workload::{FlowResult, FlowRole, RecordingParty, ServerReport};
+use crate::workload::{FlowResult, FlowRole, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload};
 
 pub mod ask;
 pub(crate) mod auto;
@@ -64,8 +64,8 @@ pub struct Protocol {
     pub summary: &'static str,
     /// Default port by scheme.
     pub default_ports: &'static [(&'static str, u16)],
-    /// Supported workloads, each with its directions; the default direction comes first.
-    pub workloads: &'static [(&'static str, &'static [Direction])],
+    /// What it carries, each with its directions; the default direction comes first.
+    pub traffic: &'static [(TrafficKind, &'static [Direction])],
     /// Options that a plan may set: name and meaning.
     pub options: &'static [(&'static str, &'static str)],
     /// Default message sizes, one case each; empty means the default of the workload.
@@ -78,6 +78,21 @@ pub struct Protocol {
     pub connect: ConnectFn,
     /// The server side, if `serve` supports it.
     pub serve: Option<ServeFn>,
+}
+
+impl Protocol {
+    /// The workloads that it supports, each with its directions.
+    pub fn workloads(&self) -> impl Iterator<Item = (&'static Workload, &'static [Direction])> + use<> {
+        self.traffic.iter().flat_map(|&(kind, directions)| {
+            let carried = WORKLOADS.iter().filter(move |workload| workload.traffic == kind);
+            carried.map(move |workload| (workload, directions))
+        })
+    }
+
+    /// Whether it supports the workload of that name.
+    pub fn supports(&self, workload: &str) -> bool {
+        self.workloads().any(|(supported, _)| supported.name == workload)
+    }
 }
 
 impl std::fmt::Debug for Protocol {

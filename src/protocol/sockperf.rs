@@ -16,16 +16,16 @@ use crate::clock::Time;
 use crate::link::party::{Party, Step};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::plan::Direction;
-use crate::workload::FlowRole;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::pattern::{Alphabet, PatternMessage, count_differing};
+use crate::workload::{FlowRole, TrafficKind};
 
 /// The `sockperf` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
     name: "sockperf",
     summary: "replies as a sockperf server does, over TCP and UDP",
     default_ports: &[("tcp", 11111), ("udp", 11111)],
-    workloads: &[("latency", &[Direction::Loop])],
+    traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop])],
     options: &[],
     sizes: &[],
     is_measured_whole: false,

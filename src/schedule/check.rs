@@ -286,12 +286,12 @@ fn resolve_direction(
     workload: &Workload,
 ) -> Result<Direction, InvalidCaseKind> {
     // Not detected yet: the case is resolved again then.
-    if protocol.workloads.is_empty() {
+    if protocol.traffic.is_empty() {
         return Ok(case.direction.unwrap_or(workload.default_direction));
     }
     let (endpoint, name) = (case.endpoints[0].clone(), protocol.name);
-    let Some((_, directions)) = protocol.workloads.iter().find(|(name, _)| *name == workload.name) else {
-        let supported = join_names(protocol.workloads.iter().map(|(name, _)| *name));
+    let Some((_, directions)) = protocol.traffic.iter().find(|(kind, _)| *kind == workload.traffic) else {
+        let supported = join_names(protocol.workloads().map(|(workload, _)| workload.name));
         let workload = workload.name;
         return Err(InvalidCaseKind::UnsupportedWorkload { endpoint, protocol: name, workload, supported });
     };

@@ -28,7 +28,7 @@ pub(super) fn apply_default_pacing(case: &mut ReadyCase, dialer: &Dialer) {
             caps.unpaced_scope != UnpacedScope::Anywhere && !dialer.is_local(endpoint)
         })
     };
-    let loads = !case.workload.is_round_trip;
+    let loads = !case.workload.is_round_trip();
     let per_second = if loads && beyond() {
         DEFAULT_BITS_PER_SECOND / (8.0 * f64::from(case.load.message_bytes.max(1)))
     } else if !loads && nowhere {

@@ -52,7 +52,7 @@ fn reason(case: &ReadyCase, figures: &Figures) -> Option<String> {
 fn lacks_rate(case: &ReadyCase, figures: &Figures) -> bool {
     let stop = case.load.stop;
     let only_time_ends_it = stop.time_ns.is_some() && stop.count.is_none() && stop.volume_bytes.is_none();
-    !case.workload.is_round_trip && only_time_ends_it && figures.delivery.throughput_bps.is_none()
+    !case.workload.is_round_trip() && only_time_ends_it && figures.delivery.throughput_bps.is_none()
 }
 
 fn describe_missing_rate(case: &ReadyCase) -> String {

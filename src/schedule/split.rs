@@ -69,7 +69,7 @@ fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
     let Load { stop, pacing, message_bytes, .. } = case.load;
     let line = case.caps.iter().filter_map(|caps| caps.link_rate).reduce(slower);
     let min_time = match line {
-        Some(_) if !case.workload.is_round_trip => MIN_LINE_TRANSFER_TIME,
+        Some(_) if !case.workload.is_round_trip() => MIN_LINE_TRANSFER_TIME,
         _ => MIN_REPETITION_TIME,
     };
     let messages = |count: u64| count / MIN_REPETITION_MESSAGES;

@@ -7,7 +7,7 @@
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use super::{FlowRole, MeasuredFlows, Workload};
+use super::{FlowRole, MeasuredFlows, TrafficKind, Workload};
 use crate::plan::{Direction, StopCondition};
 use crate::run::Figures;
 
@@ -19,7 +19,7 @@ pub use records::{RecordChecker, RecordStatus};
 pub const WORKLOAD: Workload = Workload {
     name: "download",
     summary: "a file or a table in chunks: rate, time per chunk, round trips",
-    is_round_trip: false,
+    traffic: TrafficKind::Content,
     // Until the end of the file or table.
     default_stop: StopCondition::UNLIMITED,
     has_repetitions: false,

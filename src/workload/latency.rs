@@ -13,7 +13,7 @@ pub use echo::EchoCodec;
 
 use super::pattern::Alphabet;
 use super::phases::{Phase, PhaseTracker, SendSchedule};
-use super::{FlowRole, Load, MeasuredFlows, RecordingParty, Workload};
+use super::{FlowRole, Load, MeasuredFlows, RecordingParty, TrafficKind, Workload};
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
@@ -25,7 +25,7 @@ use crate::sample::{Recorder, Sample, ServerTimestamps};
 pub const WORKLOAD: Workload = Workload {
     name: "latency",
     summary: "round-trip time of messages, one at a time or on a schedule",
-    is_round_trip: true,
+    traffic: TrafficKind::RoundTrips,
     default_stop: StopCondition {
         count: Some(10_000),
         time_ns: Some(10_000_000_000),

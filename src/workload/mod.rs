@@ -27,14 +27,25 @@ pub use load::Load;
 /// Every workload, in the order of the help.
 pub static WORKLOADS: &[Workload] = &[latency::WORKLOAD, throughput::WORKLOAD, download::WORKLOAD];
 
+/// What the flows of a workload carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrafficKind {
+    /// Requests, each timed until its reply.
+    RoundTrips,
+    /// Payload that does not wait for replies.
+    Load,
+    /// Content that the server has.
+    Content,
+}
+
 /// An entry of the list of workloads.
 pub struct Workload {
     /// Name in plans, on the command line and in run documents.
     pub name: &'static str,
     /// One line for the help.
     pub summary: &'static str,
-    /// Each message is a request that is timed until its reply. Otherwise the payload flows without waiting for replies.
-    pub is_round_trip: bool,
+    /// What its flows carry. Every protocol that carries this supports the workload.
+    pub traffic: TrafficKind,
     /// Default stop condition.
     pub default_stop: StopCondition,
     /// Its time can be split into repetitions.
@@ -51,6 +62,13 @@ pub struct Workload {
     pub method: fn(Pacing) -> String,
     /// Figures of one repetition.
     pub figures: fn(&MeasuredFlows) -> Figures,
+}
+
+impl Workload {
+    /// Whether each message is a request that is timed until its reply.
+    pub fn is_round_trip(&self) -> bool {
+        self.traffic == TrafficKind::RoundTrips
+    }
 }
 
 impl std::fmt::Debug for Workload {

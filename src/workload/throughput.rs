@@ -17,7 +17,7 @@ mod tests;
 
 use std::time::Duration;
 
-use super::Workload;
+use super::{TrafficKind, Workload};
 use crate::link::{Caps, Framing};
 use crate::plan::{Direction, Pacing, StopCondition};
 pub use comparison::LoopbackState;
@@ -29,7 +29,7 @@ pub use source::Source;
 pub const WORKLOAD: Workload = Workload {
     name: "throughput",
     summary: "payload delivered per second, in one direction or both",
-    is_round_trip: false,
+    traffic: TrafficKind::Load,
     default_stop: StopCondition {
         count: None,
         time_ns: Some(10_000_000_000),

@@ -224,7 +224,7 @@ fn another_program_listens_there() {
         &["latency", tcp, "--peer", "discard"],
         &format!("{tcp}: the protocol discard does not support latency: use throughput"),
     );
-    let serves = |protocol: &&Protocol| protocol.workloads.iter().any(|(name, _)| *name == "latency");
+    let serves = |protocol: &&Protocol| protocol.supports("latency");
     let known: Vec<&str> = PROTOCOLS.iter().filter(serves).map(|protocol| protocol.name).collect();
     let known = format!("\n  [possible values: auto, {}]\n", known.join(", "));
     let beginning = "invalid value 'banana' for '--protocol <PROTOCOL>'";

@@ -114,9 +114,9 @@ fn transports_are_listed() {
 #[test]
 fn protocols_are_listed() {
     let rows = PROTOCOLS.iter().map(|protocol| {
-        let workloads = protocol.workloads.iter().map(|(workload, directions)| {
+        let workloads = protocol.workloads().map(|(workload, directions)| {
             let names: Vec<&str> = directions.iter().map(|direction| direction.name()).collect();
-            format!("{workload} ({})", names.join(", "))
+            format!("{} ({})", workload.name, names.join(", "))
         });
         let serves = if protocol.serve.is_some() { "yes" } else { "no" };
         [
@@ -203,7 +203,8 @@ fn every_protocol_is_described_with_its_options() {
             let row = format!("| `{name}` | {meaning} |");
             assert!(section.contains(&row), "docs/protocols.md, {}: this row is missing:\n{row}", peer.name);
         }
-        for (workload, _) in peer.workloads {
+        for (workload, _) in peer.workloads() {
+            let workload = workload.name;
             assert!(
                 section.to_lowercase().contains(workload),
                 "docs/protocols.md, {}: {workload}?",

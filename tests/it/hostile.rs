@@ -140,8 +140,8 @@ fn plans<'a>(
     protocol: &'a AttackedProtocol,
     urls: &'a [&'a str],
 ) -> impl Iterator<Item = (String, CheckedPlan)> + 'a {
-    let workloads = known(protocol).workloads.iter();
-    let cases = workloads.flat_map(|(workload, ways)| ways.iter().map(move |way| (*workload, *way)));
+    let workloads = known(protocol).workloads();
+    let cases = workloads.flat_map(|(workload, ways)| ways.iter().map(move |way| (workload.name, *way)));
     cases.flat_map(move |(workload, way)| {
         urls.iter().filter_map(move |url| {
             let name = format!("{workload} {} {url}", way.name());
@@ -161,8 +161,9 @@ fn known(protocol: &AttackedProtocol) -> &'static Protocol {
 #[test]
 fn every_workload_and_direction_is_attacked() {
     for protocol in ATTACKED_PROTOCOLS.iter().filter(|protocol| protocol.needs.is_none()) {
-        for (workload, ways) in known(protocol).workloads {
-            for way in *ways {
+        for (workload, ways) in known(protocol).workloads() {
+            for way in ways {
+                let workload = workload.name;
                 let any = LINKS.iter().any(|url| plan(protocol, url, workload, *way).is_some());
                 assert!(any, "{} {workload} {}", protocol.name, way.name());
             }

@@ -204,7 +204,11 @@ impl TestStream {
             StreamRole::Sender => {
                 test.senders.fetch_add(1, Relaxed);
                 let source = Source::new(load, caps, recorder);
-                StreamParty::Sender(Box::new(if has_heads { source.with_header(head(), caps) } else { source }))
+                StreamParty::Sender(Box::new(if has_heads {
+                    source.with_header(head(), caps)
+                } else {
+                    source
+                }))
             }
             StreamRole::Receiver => {
                 test.receivers.fetch_add(1, Relaxed);

@@ -22,7 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Tuning, drive};
 use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, companion_stream};
 use crate::plan::{Direction, Pacing, StopCondition, WaitMode};
-use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 use client::{ClientControl, ClientPlan, ControlParty, ControlSlot};
 use data::{StreamParams, StreamResult, TestState, TestStream};
 use wire::{Cookie, Parameters, StreamCounts};
@@ -35,7 +35,7 @@ pub const PROTOCOL: Protocol = Protocol {
     name: "iperf3",
     summary: "an iperf3 server or client over TCP or UDP; client and server count",
     default_ports: &[("tcp", 5201), ("udp", 5201)],
-    workloads: &[("throughput", &[Direction::Send, Direction::Receive, Direction::Both])],
+    traffic: &[(TrafficKind::Load, &[Direction::Send, Direction::Receive, Direction::Both])],
     options: &[],
     sizes: &[],
     is_measured_whole: true,

@@ -24,7 +24,7 @@ use crate::plan::{Direction, Pacing, SocketSettings, StopCondition, WaitMode};
 use crate::sample::Recorder;
 use crate::workload::latency::{EchoCodec, Pinger};
 use crate::workload::throughput::{Sink, Source};
-use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 
 use drain::DrainTracker;
 use proof::TokenProof;
@@ -39,9 +39,9 @@ pub const PROTOCOL: Protocol = Protocol {
     name: "linkgauge",
     summary: "the protocol of linkgauge: client and server agree on a plan, count and report",
     default_ports: &[],
-    workloads: &[
-        ("latency", &[Direction::Loop]),
-        ("throughput", &[Direction::Send, Direction::Receive, Direction::Both]),
+    traffic: &[
+        (TrafficKind::RoundTrips, &[Direction::Loop]),
+        (TrafficKind::Load, &[Direction::Send, Direction::Receive, Direction::Both]),
     ],
     options: server_socket::OPTIONS,
     sizes: &[],
@@ -107,7 +107,7 @@ fn flow_kinds(case: &ReadyCase, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
         Direction::Send => &[(FlowKind::Receive, FlowRole::Upload)],
     };
     let mut kinds = one.repeat(case.parallel as usize);
-    if !case.workload.is_round_trip && case.probe_per_second.is_some() && caps.can_open_parallel {
+    if !case.workload.is_round_trip() && case.probe_per_second.is_some() && caps.can_open_parallel {
         kinds.push((FlowKind::Reflect, FlowRole::Probe));
     }
     kinds

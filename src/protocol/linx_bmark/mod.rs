@@ -26,7 +26,7 @@ use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
 use crate::plan::Direction;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::pattern::{Alphabet, PatternMessage, SEQUENCE_BYTES};
-use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 use burst_receiver::BurstReceiver;
 use signal::{CONN_EST, ECHO, SIGNAL_NUMBER_BYTES, TERMINATE_REQ, signal_number};
 
@@ -34,7 +34,10 @@ pub const PROTOCOL: Protocol = Protocol {
     name: "linx-bmark",
     summary: "the LINX benchmark (linx_bmark): echoes and bursts of signals",
     default_ports: &[],
-    workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Receive, Direction::Loop])],
+    traffic: &[
+        (TrafficKind::RoundTrips, &[Direction::Loop]),
+        (TrafficKind::Load, &[Direction::Receive, Direction::Loop]),
+    ],
     options: &[
         ("style", "request of a burst as in LINX 2.6.8 and later: new (default); as before: old"),
         ("burst", "signals of one burst, 1 to 1M (40); over Ethernet no more than a real node queues"),
@@ -121,7 +124,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     let flows = open_flows(case, context, |port, mut link, flows| {
         handshake(link.as_mut(), style, &case.endpoints[port], context.dialer)?;
         let caps = link.caps().clone();
-        if case.workload.is_round_trip {
+        if case.workload.is_round_trip() {
             let codec = Box::new(SignalEchoCodec::new(load.message_bytes as usize, &caps));
             let party = Pinger::new(codec, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             flows.push(Flow {

@@ -31,7 +31,7 @@ use crate::clock::{Clock, Time};
 use crate::link::{Caps, Framing, Link, LinkError};
 use crate::plan::{Direction, StopCondition};
 use crate::workload::throughput::Sink;
-use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 use receiver::BlockReceiver;
 use sender::BlockSender;
 use wire::{BLOCK_SIZES, ControlWord, MAX_BLOCK_BYTES, NetioDialect};
@@ -41,7 +41,7 @@ pub const PROTOCOL: Protocol = Protocol {
     name: "netio",
     summary: "NETIO, the network throughput benchmark: blocks of 1 to 32 KB, its counts beside those of linkgauge",
     default_ports: &[("tcp", 18767), ("udp", DATAGRAM_PORT), ("tcp", DATAGRAM_PORT)],
-    workloads: &[("throughput", &[Direction::Send, Direction::Receive, Direction::Both])],
+    traffic: &[(TrafficKind::Load, &[Direction::Send, Direction::Receive, Direction::Both])],
     options: &[(
         DIALECT_OPTION,
         "a (NETIO up to 1.14, send only), b (1.15 to 1.22, from a little-endian machine), c (from 1.23, the default)",

@@ -16,7 +16,7 @@ use crate::protocol::{
     ReadyCase, Shorthand,
 };
 use crate::workload::latency::Pinger;
-use crate::workload::{FlowResult, FlowRole, ServerReport, Workload};
+use crate::workload::{FlowResult, FlowRole, ServerReport, TrafficKind, Workload};
 
 mod chunks;
 mod clock;
@@ -34,7 +34,7 @@ pub const PROTOCOL: Protocol = Protocol {
     name: "pakbus",
     summary: "a Campbell data logger: files, tables, its clock (PakBus)",
     default_ports: &[("tcp", DEFAULT_PORT)],
-    workloads: &[("latency", &[Direction::Loop]), ("download", &[Direction::Receive])],
+    traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop]), (TrafficKind::Content, &[Direction::Receive])],
     options: &[
         ("node", "PakBus address of the logger, 1 to 4094 (1)"),
         ("security", "security code of the logger, 0 to 65535 (0: none)"),
@@ -117,7 +117,7 @@ impl PakBusOptions {
             }
             (Some(name), None) => DownloadTarget::File(parse_name("file", name)?),
             (None, Some(name)) => DownloadTarget::Table { name: parse_name("table", name)?, format },
-            (None, None) if !workload.is_round_trip => {
+            (None, None) if !workload.is_round_trip() => {
                 let what = "protocol pakbus: nothing to download: use --file CPU:data.dat or --table NAME";
                 return Err(CaseError::Option(what.to_owned()));
             }
@@ -171,7 +171,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
         let what = "protocol pakbus: a logger has one connection for a client: leave out --parallel";
         return Err(CaseError::Parallel(what.to_owned()));
     }
-    let fixed = match (case.workload.is_round_trip, &options.target) {
+    let fixed = match (case.workload.is_round_trip(), &options.target) {
         (true, _) => Some((clock::REQUEST_BYTES, "a clock request")),
         (false, DownloadTarget::Table { .. }) => {
             Some((RECORD_REPLY_BYTES, "a reply with records, which the logger sets"))
@@ -203,7 +203,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     }
     let mut flows = Vec::new();
     for (port, endpoint) in case.endpoints.iter().enumerate() {
-        if !case.workload.is_round_trip {
+        if !case.workload.is_round_trip() {
             let link = Box::new(ReopeningLink::open(endpoint, context.dialer)?);
             let recorder = (context.new_recorder)(FlowRole::Download, port);
             let party = Downloader::new(

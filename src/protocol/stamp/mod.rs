@@ -19,8 +19,8 @@ use crate::clock::Time;
 use crate::link::{Caps, Framing};
 use crate::plan::Direction;
 use crate::sample::ServerTimestamps;
-use crate::workload::FlowRole;
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
+use crate::workload::{FlowRole, TrafficKind};
 
 pub mod packet;
 mod reflector;
@@ -38,7 +38,7 @@ pub const PROTOCOL: Protocol = Protocol {
     name: "stamp",
     summary: "reports when a request arrived and its reply left (STAMP, RFC 8762)",
     default_ports: &[("udp", 862)],
-    workloads: &[("latency", &[Direction::Loop])],
+    traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop])],
     options: &[(
         AUTHENTICATED_OPTION,
         "true: packets are signed with the token, and others are ignored (false)",

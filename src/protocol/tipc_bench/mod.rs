@@ -21,7 +21,7 @@ use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, endpoint_caps};
 use crate::plan::{Direction, StopCondition};
 use crate::workload::latency::{EchoCodec, Pinger};
 use crate::workload::throughput::Source;
-use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport};
+use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, TrafficKind};
 use message::{BenchCommand, BenchReply, BenchStatus, MAX_MESSAGE_BYTES};
 
 /// The `tipc-bench` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
@@ -29,7 +29,7 @@ pub const PROTOCOL: Protocol = Protocol {
     name: "tipc-bench",
     summary: "the benchmark of tipcutils, client and server",
     default_ports: &[],
-    workloads: &[("latency", &[Direction::Loop]), ("throughput", &[Direction::Send])],
+    traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop]), (TrafficKind::Load, &[Direction::Send])],
     options: &[],
     sizes: &[],
     is_measured_whole: true,
@@ -81,7 +81,7 @@ fn prepare_case(case: &mut CaseDraft, link: &Caps) -> Result<(), CaseError> {
         )));
     }
     if first_generation::is_first_generation(link) {
-        return match case.workload.is_round_trip {
+        return match case.workload.is_round_trip() {
             true => Ok(()),
             false => Err(CaseError::Workload(
                 "protocol tipc-bench: before 2014 it had echoes only: use 'latency' with --parallel 8"
@@ -141,7 +141,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     let load = &case.load;
     let flows = open_flows(case, context, |port, link, flows| {
         let caps = link.caps().clone();
-        flows.push(match case.workload.is_round_trip {
+        flows.push(match case.workload.is_round_trip() {
             true => {
                 let recorder = (context.new_recorder)(FlowRole::RoundTrip, port);
                 let party = Pinger::new(Box::new(EchoCodec::new(load, &caps)), load, &caps, recorder);
@@ -160,7 +160,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
         Ok(())
     })?;
     control.pause();
-    let echo = case.workload.is_round_trip;
+    let echo = case.workload.is_round_trip();
     let count = total_messages(load.stop, load.warm_up) as u32;
     control.send_command(BenchCommand::Measure { message_bytes: load.message_bytes, count, echo })?;
     control.await_all(BenchStatus::Ready, case.parallel, context.dialer.timeout)?;

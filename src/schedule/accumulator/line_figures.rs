@@ -75,7 +75,7 @@ pub(super) fn line_facts(case: &ReadyCase, lines: &[Option<LinkRate>]) -> Option
         bits_per_second: first.bits_per_second,
         bits_per_byte: first.bits_per_byte,
         max_payload_bps: total_limit_bps(lines),
-        transmission_ns: case.workload.is_round_trip.then(|| u64::try_from(slowest).unwrap_or(u64::MAX)),
+        transmission_ns: case.workload.is_round_trip().then(|| u64::try_from(slowest).unwrap_or(u64::MAX)),
     })
 }
 
