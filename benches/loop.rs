@@ -9,7 +9,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::party::{Party, StepOutcome, perform_step};
+use linkgauge::link::party::{Party, StepMode, StepOutcome, perform_step};
 use linkgauge::link::{Caps, Dialer, Link, endpoint_caps};
 use linkgauge::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 use linkgauge::protocol::echo_reflector;
@@ -92,7 +92,7 @@ impl RoundTrip {
                 self.link.as_mut(),
                 &self.clock,
                 &mut self.now,
-                Duration::from_secs(1),
+                StepMode::Blocking(Duration::from_secs(1)),
             );
             assert!(!matches!(acted, Ok(StepOutcome::Done) | Err(_)), "a round trip without an end");
         }

@@ -49,6 +49,8 @@ pub struct Case {
     pub message_bytes: Option<u32>,
     /// Connections to each endpoint, at least 1.
     pub parallel: u32,
+    /// Threads of the client for its connections, at least 1. `None`: one for each connection, up to the number of CPUs.
+    pub threads: Option<u32>,
     /// The requested pacing.
     pub rate: RequestedRate,
     /// The effective pacing, as far as the plan decides it.
@@ -265,6 +267,8 @@ pub struct CaseSpec {
     pub size: Option<OneOrMany<Bytes>>,
     /// Connections to each endpoint.
     pub parallel: Option<OneOrMany<u32>>,
+    /// Threads of the client for its connections.
+    pub threads: Option<u32>,
     /// Messages per second on each connection, or full speed.
     pub rate: Option<RateTarget<MessageRate>>,
     /// Bits of payload per second on each connection, or full speed.
@@ -342,7 +346,10 @@ pub fn default_late_limits(pacing: Pacing) -> Vec<Duration> {
 }
 
 /// More ports or connections than this are a typing error.
-const MAX_PARALLEL: u32 = 1024;
+const MAX_PARALLEL: u32 = 16_384;
+
+/// More threads than this are a typing error.
+const MAX_THREADS: u32 = 1024;
 
 impl Plan {
     /// Builds a plan. Fails without cases or with zero repetitions.
@@ -376,7 +383,7 @@ macro_rules! over {
 impl CaseSpec {
     /// This case, with missing fields taken from `defaults`.
     pub fn with_defaults(&self, defaults: &CaseSpec) -> CaseSpec {
-        over!(self, defaults; url, together, ports, protocol, workload, direction, size, parallel, rate, bit_rate, poisson,
+        over!(self, defaults; url, together, ports, protocol, workload, direction, size, parallel, threads, rate, bit_rate, poisson,
             seed, count, time, volume, warm_up_count, warm_up_time, timeout, busy_poll, pin, probe, interval, late, thresholds)
     }
 
@@ -445,6 +452,7 @@ impl CaseSpec {
             direction,
             message_bytes,
             parallel,
+            threads: self.checked_threads()?,
             rate,
             pacing,
             stop: self.stop_condition()?,
@@ -536,6 +544,15 @@ impl CaseSpec {
                 ),
             )),
             interval => Ok(interval),
+        }
+    }
+
+    fn checked_threads(&self) -> Result<Option<u32>, CaseSpecError> {
+        match self.threads {
+            Some(threads) if !(1..=MAX_THREADS).contains(&threads) => {
+                Err(CaseSpecError::new("threads", format!("threads = {threads}: use 1 to {MAX_THREADS}")))
+            }
+            threads => Ok(threads),
         }
     }
 
@@ -632,7 +649,7 @@ mod tests {
         the plan has no case: add a [[case]] with a url
         case 1: a case has no endpoint: add a url
         case 1: a message of 0 bytes: use 1 to 1Gi
-        case 1: ports = 70000: use 1 to 1024
+        case 1: ports = 70000: use 1 to 16384
         case 1: a Poisson schedule needs a rate: add one
         case 1: a count or volume of 0 measures nothing: use 1 or more
         case 1: too many CPUs: pin takes one for the client and one for the server

@@ -44,6 +44,9 @@ pub const ONE_REPETITION_FACT: &str = "one_repetition_because";
 /// Effective setting: segments that the local system sent again, in all repetitions.
 pub const RETRANSMITS_FACT: &str = "retransmitted_segments";
 
+/// Effective setting: the threads of the client, if its flows share them.
+pub const CLIENT_THREADS_FACT: &str = "client_threads";
+
 /// Effective setting: the number of earlier runs of the case whose differences are in its intervals.
 pub const EARLIER_RUNS_FACT: &str = "interval_earlier_runs";
 
@@ -215,8 +218,17 @@ impl CaseResult {
     /// transfer each side has two threads per connection.
     pub fn cpu_shares(&self) -> Option<(f64, Option<f64>)> {
         let cpu = self.cpu.as_ref()?;
-        let time = self.transfer_seconds() * f64::from(self.ports.max(1)) * f64::from(self.parallel.max(1));
-        (time > 0.0).then(|| (cpu.client_seconds / time, cpu.server_seconds.map(|seconds| seconds / time)))
+        let flows = f64::from(self.ports.max(1)) * f64::from(self.parallel.max(1));
+        let threads =
+            self.effective.get(CLIENT_THREADS_FACT).and_then(Value::as_f64).unwrap_or(flows).max(1.0);
+        let time = self.transfer_seconds();
+        let share = |seconds: f64, threads: f64| seconds / (time * threads);
+        (time > 0.0).then(|| {
+            (
+                share(cpu.client_seconds, threads.min(flows)),
+                cpu.server_seconds.map(|seconds| share(seconds, flows)),
+            )
+        })
     }
 
     /// Time in which payload was delivered. Setup and the server's report take a large part of a short case. CPU time

@@ -50,6 +50,11 @@ pub struct CaseFlags {
     /// Connections to each endpoint [list: one case each]
     #[arg(long, short = 'P', help_heading = TARGET, value_name = "N", value_delimiter = ',')]
     parallel: Vec<u32>,
+    /// Threads of this program for the connections [default: one each, up to the number of CPUs]
+    ///
+    /// More connections than threads share them. A link without a descriptor, like linx, keeps a thread of its own.
+    #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "N")]
+    threads: Option<u32>,
     /// Measure all the URLs at the same time, as ports of one case
     #[arg(long, help_heading = TARGET, hide_short_help = true)]
     together: bool,
@@ -192,6 +197,7 @@ impl CaseFlags {
             workload: Some(workload.to_owned()),
             size: one_or_many(&self.size),
             parallel: one_or_many(&self.parallel),
+            threads: self.threads,
             count: self.count,
             time: self.time,
             warm_up_count,

@@ -4,7 +4,7 @@
 //! system clock, so that an interrupt ends the wait.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::Builder;
 use std::time::Duration;
@@ -36,6 +36,8 @@ pub struct Dialer {
     pub timeout: Duration,
     /// The port of endpoints that name none; `None` if they must name one.
     pub default_port: Option<u16>,
+    /// Whether this thread may block, so that opening a link needs no thread of its own.
+    pub may_block: bool,
     /// Set by a signal: a run ends with its data so far, and opening ends with [`Fault::Interrupted`].
     pub cancel: Arc<AtomicBool>,
 }
@@ -54,6 +56,7 @@ impl Dialer {
             wait: WaitMode::Block,
             timeout: Duration::from_secs(1),
             default_port: None,
+            may_block: false,
             cancel: Arc::default(),
         }
     }
@@ -89,7 +92,7 @@ impl Dialer {
     }
 
     fn open_new(&self, endpoint: &Endpoint) -> OpenResult {
-        if let Clock::Virtual(_) = self.clock {
+        if self.may_block || matches!(self.clock, Clock::Virtual(_)) {
             return self.open_here(endpoint);
         }
         let mut pending = self.start_opening(endpoint)?;
@@ -104,6 +107,67 @@ impl Dialer {
         }
     }
 
+    /// Opens many links, several at a time: calls `open` with the number of each, from 0, in some threads. Returns the
+    /// links in this order.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `open`; [`Fault::Interrupted`] after an interrupt.
+    pub fn open_many<T, E>(
+        &self,
+        endpoint: &Endpoint,
+        count: usize,
+        open: impl Fn(&Dialer, usize) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<Vec<T>, E>
+    where
+        T: Send + 'static,
+        E: From<LinkError> + Send + 'static,
+    {
+        if count < MIN_OPENED_TOGETHER || matches!(self.clock, Clock::Virtual(_)) {
+            return (0..count).map(|number| open(self, number)).collect();
+        }
+        let (sender, opened) = sync_channel(count);
+        let (open, next) = (Arc::new(open), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..OPENING_THREADS {
+            let (sender, open, next) = (sender.clone(), open.clone(), next.clone());
+            let dialer = Dialer { may_block: true, ..self.clone() };
+            let run = move || {
+                loop {
+                    let number = next.fetch_add(1, Relaxed);
+                    if number >= count || dialer.cancel.load(Relaxed) {
+                        return;
+                    }
+                    let result = open(&dialer, number);
+                    // After an error no thread begins another link.
+                    let is_last = result.is_err();
+                    if sender.send((number, result)).is_err() || is_last {
+                        next.store(count, Relaxed);
+                        return;
+                    }
+                }
+            };
+            start_opening_thread(endpoint, run)?;
+        }
+        drop(sender);
+        let mut links: Vec<Option<T>> = Vec::new();
+        links.resize_with(count, || None);
+        let mut left = count;
+        while left > 0 {
+            match opened.recv_timeout(CANCEL_CHECK_INTERVAL) {
+                Ok((number, result)) => {
+                    links[number] = Some(result?);
+                    left -= 1;
+                }
+                _ if self.cancel.load(Relaxed) => {
+                    return Err(LinkError::new(endpoint, Fault::Interrupted).into());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(opening_failed(endpoint).into()),
+            }
+        }
+        Ok(links.into_iter().flatten().collect())
+    }
+
     /// Starts to open a link in a thread of its own.
     ///
     /// # Errors
@@ -116,10 +180,7 @@ impl Dialer {
             // The receiver may have given up.
             let _ = sender.send(dialer.open_here(&target));
         };
-        let thread = Builder::new().name("opening".to_owned()).spawn(open);
-        thread.map_err(|source| {
-            LinkError::new(endpoint, Fault::System { operation: "start a thread", source })
-        })?;
+        start_opening_thread(endpoint, open)?;
         Ok(PendingOpen { endpoint: endpoint.clone(), opened })
     }
 
@@ -187,6 +248,23 @@ impl Dialer {
     }
 }
 
+/// Fewer links than this are opened one after another.
+const MIN_OPENED_TOGETHER: usize = 16;
+
+/// Threads that open many links: enough to hide the round trips of a handshake.
+const OPENING_THREADS: usize = 16;
+
+fn start_opening_thread(endpoint: &Endpoint, open: impl FnOnce() + Send + 'static) -> Result<(), LinkError> {
+    let thread = Builder::new().name("opening".to_owned()).spawn(open);
+    let fault = |source| LinkError::new(endpoint, Fault::System { operation: "start a thread", source });
+    thread.map(drop).map_err(fault)
+}
+
+fn opening_failed(endpoint: &Endpoint) -> LinkError {
+    let reason = "the thread that opens the link failed: please report this".to_owned();
+    LinkError::new(endpoint, Fault::Internal(reason))
+}
+
 /// A link that a thread opens.
 pub struct PendingOpen {
     endpoint: Endpoint,
@@ -199,11 +277,7 @@ impl PendingOpen {
         match self.opened.recv_timeout(within) {
             Ok(opened) => Some(opened),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => {
-                let fault =
-                    Fault::Internal("the thread that opens the link failed: please report this".into());
-                Some(Err(LinkError::new(&self.endpoint, fault)))
-            }
+            Err(RecvTimeoutError::Disconnected) => Some(Err(opening_failed(&self.endpoint))),
         }
     }
 }

@@ -46,6 +46,7 @@ mod serial;
 pub mod serial_line;
 pub mod shaped;
 mod shared_resources;
+pub mod shared_thread;
 mod socket;
 pub(crate) mod socket_settings;
 mod sys;

@@ -53,6 +53,8 @@ pub struct Tuning {
     pub batch_message_bytes: Option<u32>,
     /// Options of the link's socket.
     pub socket: SocketSettings,
+    /// Flows of the same measurement, which a server runs alike; 0 counts as one.
+    pub flows: u32,
 }
 
 /// One end of a link.
@@ -212,13 +214,16 @@ pub fn drive_with_cost(
     let mut run = || {
         let mut now = clock.now();
         while !cancel.load(Relaxed) {
-            match perform_step(party, link, clock, &mut now, max_wait)? {
+            match perform_step(party, link, clock, &mut now, StepMode::Blocking(max_wait))? {
                 StepOutcome::Done => break,
                 StepOutcome::Sleeping(until) => {
                     busy_polled += clock.sleep_then_busy_poll(until.min(now + max_wait));
                     now = clock.now();
                 }
-                StepOutcome::Progress | StepOutcome::Waiting(_) => {}
+                StepOutcome::Progress
+                | StepOutcome::Tuned(_)
+                | StepOutcome::Waiting(_)
+                | StepOutcome::SendBlocked(_) => {}
             }
         }
         Ok(())
@@ -236,31 +241,76 @@ pub fn drive_with_cost(
     (cost, result)
 }
 
+/// How a step may use its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepMode {
+    /// The thread runs this party alone: the step may block for this time.
+    Blocking(Duration),
+    /// Other parties share the thread: the step neither blocks nor changes the thread.
+    Shared,
+    /// As [`StepMode::Shared`], and the link has no input, so a receive that may wait is not tried.
+    SharedWithoutInput,
+}
+
+impl StepMode {
+    fn max_wait(self) -> Duration {
+        match self {
+            StepMode::Blocking(max_wait) => max_wait,
+            StepMode::Shared | StepMode::SharedWithoutInput => Duration::ZERO,
+        }
+    }
+}
+
 /// Outcome of one step.
 pub enum StepOutcome {
     /// The step was performed.
     Progress,
-    /// Nothing was possible in the time allowed; the party may give another step at that instant.
+    /// The link is tuned; in a shared thread, the caller decides about the thread.
+    Tuned(Tuning),
+    /// Nothing arrived in the time allowed; the party may give another step at that instant.
     Waiting(Time),
+    /// The link took nothing in the time allowed; the party may give another step at that instant. In a shared thread
+    /// the caller informs the party ([`Party::on_send_blocked`]) if the link still takes nothing then.
+    SendBlocked(Time),
     /// The party wants to sleep until then; the caller has to wait.
     Sleeping(Time),
     /// The party has finished.
     Done,
 }
 
-/// Prepares the link and the thread; returns the time after it.
-fn tune(link: &mut dyn Link, tuning: &Tuning, clock: &Clock) -> Result<Time, Fault> {
-    if let Some(cpu) = tuning.cpu {
-        cpu::pin_to_cpu(cpu)?;
+/// Prepares the link, and the thread if the party has it for itself.
+///
+/// # Errors
+///
+/// The system refuses the CPU or a setting of the socket.
+pub fn tune(link: &mut dyn Link, tuning: &Tuning, mode: StepMode) -> Result<(), Fault> {
+    match mode {
+        StepMode::Blocking(_) => {
+            pin_thread(tuning)?;
+            link.tune(tuning);
+        }
+        // The thread waits for all its links at once.
+        StepMode::Shared | StepMode::SharedWithoutInput => {
+            link.tune(&Tuning { wait: WaitMode::Block, ..*tuning });
+        }
     }
-    link.tune(tuning);
     if !tuning.socket.is_empty() {
         socket_settings::apply(link.descriptor(), &tuning.socket)?;
     }
-    Ok(clock.now())
+    Ok(())
 }
 
-/// Performs the party's next step, waiting at most `max_wait`; `now` is the time after it.
+/// Pins the thread to the requested CPU, if there is one.
+///
+/// # Errors
+///
+/// The system refuses the CPU.
+pub fn pin_thread(tuning: &Tuning) -> Result<(), Fault> {
+    let Some(cpu) = tuning.cpu else { return Ok(()) };
+    Ok(cpu::pin_to_cpu(cpu)?)
+}
+
+/// Performs the party's next step; `now` is the time after it.
 ///
 /// # Errors
 ///
@@ -271,38 +321,39 @@ pub fn perform_step(
     link: &mut dyn Link,
     clock: &Clock,
     now: &mut Time,
-    max_wait: Duration,
+    mode: StepMode,
 ) -> Result<StepOutcome, Fault> {
+    let max_wait = mode.max_wait();
     match party.next_step(*now) {
         Step::Send { bytes, message } => {
             // The party may have worked since the clock was read; this is the time of sending.
             *now = clock.now();
             // Other code may decide whether a sender continues, so it never waits long.
             match link.send_batch(bytes, message, max_wait.min(CANCEL_CHECK_INTERVAL)) {
-                Ok(bytes) => party.on_sent(bytes, *now),
                 Err(Fault::TimedOut) => {
                     *now = clock.now();
-                    party.on_send_blocked(*now, link.status().unacknowledged_bytes);
+                    if matches!(mode, StepMode::Blocking(_)) {
+                        party.on_send_blocked(*now, link.status().unacknowledged_bytes);
+                    }
                     // Only the party knows when it gives up, so it is called again soon.
-                    return Ok(StepOutcome::Waiting(*now + CANCEL_CHECK_INTERVAL));
+                    return Ok(StepOutcome::SendBlocked(*now + CANCEL_CHECK_INTERVAL));
                 }
-                Err(fault) => return Err(fault),
+                sent => party.on_sent(sent?, *now),
             }
         }
-        Step::Tune(tuning) => *now = tune(link, &tuning, clock)?,
+        Step::Tune(tuning) => {
+            tune(link, &tuning, mode)?;
+            *now = clock.now();
+            return Ok(StepOutcome::Tuned(tuning));
+        }
+        Step::Receive { until, .. } if mode == StepMode::SharedWithoutInput && until > *now => {
+            return Ok(StepOutcome::Waiting(until));
+        }
         Step::Receive { into, until } => {
             let received = link.receive_batch(into, until.since(*now).min(max_wait));
             *now = clock.now();
-            match received.map(|()| into.total_and_longest()) {
-                Ok((bytes, longest)) => {
-                    party.on_arriving(bytes, longest, *now);
-                    party.on_received(*now);
-                }
-                Err(Fault::TimedOut) if *now >= until => party.on_timeout(*now),
-                Err(Fault::TimedOut) => return Ok(StepOutcome::Waiting(until)),
-                Err(Fault::Closed) => party.on_closed(*now)?,
-                Err(fault) => return Err(fault),
-            }
+            let received = received.map(|()| into.total_and_longest());
+            return finish_receive(party, received, until, *now);
         }
         Step::Sleep(until) if until > *now => return Ok(StepOutcome::Sleeping(until)),
         Step::Sleep(_) => *now = clock.now(),
@@ -313,14 +364,35 @@ pub fn perform_step(
         Step::Reopen => {
             let outcome = link.reopen(max_wait);
             *now = clock.now();
-            match outcome {
+            if matches!(outcome, Err(Fault::TimedOut)) {
                 // Opening is still in progress.
-                Err(Fault::TimedOut) => return Ok(StepOutcome::Waiting(*now + CANCEL_CHECK_INTERVAL)),
-                outcome => party.on_reopened(outcome, *now)?,
+                return Ok(StepOutcome::Waiting(*now + CANCEL_CHECK_INTERVAL));
             }
+            party.on_reopened(outcome, *now)?;
         }
         Step::Done => return Ok(StepOutcome::Done),
         Step::Fail(fault) => return Err(fault),
+    }
+    Ok(StepOutcome::Progress)
+}
+
+/// Reports the outcome of a receive: the bytes in total, and of the longest message.
+#[inline]
+fn finish_receive(
+    party: &mut dyn Party,
+    received: Result<(u64, usize), Fault>,
+    until: Time,
+    now: Time,
+) -> Result<StepOutcome, Fault> {
+    match received {
+        Ok((bytes, longest)) => {
+            party.on_arriving(bytes, longest, now);
+            party.on_received(now);
+        }
+        Err(Fault::TimedOut) if now >= until => party.on_timeout(now),
+        Err(Fault::TimedOut) => return Ok(StepOutcome::Waiting(until)),
+        Err(Fault::Closed) => party.on_closed(now)?,
+        Err(fault) => return Err(fault),
     }
     Ok(StepOutcome::Progress)
 }

@@ -84,6 +84,8 @@ pub struct ReadyCase {
     pub options: ProtocolOptions,
     /// Connections to each endpoint, at least 1.
     pub parallel: u32,
+    /// Threads for the connections; `None`: one for each, up to the number of CPUs.
+    pub threads: Option<u32>,
     /// The load of each connection.
     pub load: Load,
     /// The requested rate; the pacing of the load is the effective one.

@@ -277,11 +277,14 @@ pub(crate) fn open_flows(
     context: &ConnectContext,
     mut make: impl FnMut(usize, Box<dyn Link>, &mut Vec<Flow>) -> Result<(), ProtocolError>,
 ) -> Result<Vec<Flow>, ProtocolError> {
+    let (endpoints, parallel) = (case.endpoints.clone(), case.parallel as usize);
+    let links: Vec<Box<dyn Link>> =
+        context.dialer.open_many(&case.endpoints[0], endpoints.len() * parallel, move |dialer, number| {
+            dialer.open(&endpoints[number / parallel])
+        })?;
     let mut flows = Vec::new();
-    for (port, endpoint) in case.endpoints.iter().enumerate() {
-        for _ in 0..case.parallel {
-            make(port, context.dialer.open(endpoint)?, &mut flows)?;
-        }
+    for (number, link) in links.into_iter().enumerate() {
+        make(number / parallel, link, &mut flows)?;
     }
     Ok(flows)
 }

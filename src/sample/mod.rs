@@ -26,7 +26,7 @@ pub use one_way::{OneWayDelays, ServerTimestamps};
 pub use raw::{RawFile, RawSink};
 pub use time_series::TimeSeries;
 pub(crate) use time_series::append_entries;
-pub use times::TimeSamples;
+pub use times::{SharedRecording, TimeSamples};
 pub use transfer::TransferCounts;
 
 /// One round trip.
@@ -158,9 +158,31 @@ impl Recorder {
     /// `scheduled`: messages have intended times, so response times are meaningful.
     pub fn new(scheduled: bool, interval_ns: u64, progress: Arc<Progress>, raw: Option<RawSink>) -> Recorder {
         Recorder {
-            counts: Counts::default(),
             service_times: TimeSamples::new(),
             response_times: scheduled.then(TimeSamples::new),
+            ..Recorder::without_times(interval_ns, progress, raw)
+        }
+    }
+
+    /// For one of several flows that share their times, until [`Recorder::end_sharing`].
+    pub fn sharing(
+        times: &SharedRecording,
+        interval_ns: u64,
+        progress: Arc<Progress>,
+        raw: Option<RawSink>,
+    ) -> Recorder {
+        Recorder {
+            service_times: TimeSamples::sharing(&times.service),
+            response_times: times.response.as_ref().map(TimeSamples::sharing),
+            ..Recorder::without_times(interval_ns, progress, raw)
+        }
+    }
+
+    fn without_times(interval_ns: u64, progress: Arc<Progress>, raw: Option<RawSink>) -> Recorder {
+        Recorder {
+            counts: Counts::default(),
+            service_times: TimeSamples::without_times(),
+            response_times: None,
             missed_frame_log: None,
             time_series: TimeSeries::new(interval_ns),
             one_way_delays: None,
@@ -176,7 +198,13 @@ impl Recorder {
 
     /// For a server that only counts.
     pub fn for_counting() -> Recorder {
-        Recorder::new(false, 1_000_000_000, Arc::default(), None)
+        Recorder::without_times(1_000_000_000, Arc::default(), None)
+    }
+
+    /// Ends sharing of the times. The last of the flows to end it gets the times of all of them.
+    pub fn end_sharing(&mut self) {
+        self.service_times.end_sharing();
+        self.response_times.iter_mut().for_each(TimeSamples::end_sharing);
     }
 
     /// The server will report when requests arrived and replies left.

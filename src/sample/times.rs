@@ -1,10 +1,17 @@
-//! A collection of times: exact while small, a histogram beyond, in fixed memory.
+//! A collection of times: exact while small, a histogram beyond, in fixed memory. Many flows can share one
+//! (`shared`).
 //!
 //! Time series are in `time_series`, figures in `figures`.
+
+use std::sync::Arc;
 
 use hdrhistogram::Histogram;
 
 use crate::stats::{Jitter, Moments};
+
+mod shared;
+
+pub use shared::{SharedRecording, SharedTimes};
 
 /// Number of samples stored exactly (0.8 MB). Percentiles are exact up to this number.
 const MAX_EXACT_SAMPLES: usize = 100_000;
@@ -18,9 +25,12 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 /// A collection of times in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct TimeSamples {
-    histogram: Histogram<u64>,
+    /// Absent while the times are shared, and in a collection without times.
+    histogram: Option<Histogram<u64>>,
     /// The first times, in order; also the input for drift and autocorrelation.
     first_times: Vec<u64>,
+    /// Where this flow and others record their times.
+    shared: Option<Arc<SharedTimes>>,
     moments: Moments,
     jitter: Jitter,
 }
@@ -34,21 +44,47 @@ impl Default for TimeSamples {
 impl TimeSamples {
     /// An empty collection; allocates all its memory.
     pub fn new() -> TimeSamples {
-        let histogram = Histogram::new_with_bounds(1, MAX_TIME_NS, SIGNIFICANT_DIGITS);
         TimeSamples {
-            histogram: histogram.expect("constant bounds within the histogram's own limits"),
+            histogram: Some(new_histogram()),
             first_times: Vec::with_capacity(MAX_EXACT_SAMPLES),
+            ..TimeSamples::without_times()
+        }
+    }
+
+    /// A collection that stays without times; it takes no memory.
+    pub fn without_times() -> TimeSamples {
+        TimeSamples {
+            histogram: None,
+            first_times: Vec::new(),
+            shared: None,
             moments: Moments::default(),
             jitter: Jitter::default(),
+        }
+    }
+
+    /// An empty collection of one of several flows that share their times; moments and jitter are its own.
+    pub fn sharing(times: &Arc<SharedTimes>) -> TimeSamples {
+        TimeSamples { shared: Some(times.clone()), ..TimeSamples::without_times() }
+    }
+
+    /// Ends sharing. The last of the flows to end it gets the times of all of them.
+    pub fn end_sharing(&mut self) {
+        if let Some(times) = self.shared.take().and_then(Arc::into_inner) {
+            let (histogram, first_times) = times.into_times();
+            (self.histogram, self.first_times) = (Some(histogram), first_times);
         }
     }
 
     /// Records one time. Does not allocate.
     #[inline]
     pub fn record(&mut self, nanoseconds: u64) {
-        self.histogram.saturating_record(nanoseconds);
-        if self.first_times.len() < MAX_EXACT_SAMPLES {
-            self.first_times.push(nanoseconds);
+        if let Some(times) = &self.shared {
+            times.record(nanoseconds);
+        } else if let Some(histogram) = &mut self.histogram {
+            histogram.saturating_record(nanoseconds);
+            if self.first_times.len() < MAX_EXACT_SAMPLES {
+                self.first_times.push(nanoseconds);
+            }
         }
         self.moments.add(nanoseconds as f64);
         self.jitter.add(nanoseconds as f64);
@@ -56,7 +92,7 @@ impl TimeSamples {
 
     /// Records `count` times of one length from a histogram. Their order is unknown, so there is no jitter.
     pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
-        self.histogram.saturating_record_n(nanoseconds, count);
+        self.histogram.get_or_insert_with(new_histogram).saturating_record_n(nanoseconds, count);
         let free = (MAX_EXACT_SAMPLES - self.first_times.len()) as u64;
         self.first_times.extend(std::iter::repeat_n(nanoseconds, count.min(free) as usize));
         self.moments.merge(&Moments::of_equal(nanoseconds as f64, count));
@@ -69,7 +105,10 @@ impl TimeSamples {
 
     /// Adds the times of another collection.
     pub fn merge(&mut self, other: &TimeSamples) {
-        self.histogram.add(&other.histogram).expect("both have the same bounds");
+        if let Some(other) = &other.histogram {
+            let histogram = self.histogram.get_or_insert_with(new_histogram);
+            histogram.add(other).expect("both have the same bounds");
+        }
         let free = MAX_EXACT_SAMPLES - self.first_times.len();
         // If some samples are missing from the exact ones, those of another collection must not follow them.
         if self.is_exact() {
@@ -113,9 +152,9 @@ impl TimeSamples {
         &self.first_times
     }
 
-    /// Histogram of all times, in nanoseconds, with three significant digits.
-    pub fn histogram(&self) -> &Histogram<u64> {
-        &self.histogram
+    /// Histogram of all times, in nanoseconds, with three significant digits. `None`: the collection has no times.
+    pub fn histogram(&self) -> Option<&Histogram<u64>> {
+        self.histogram.as_ref()
     }
 
     /// Number of times above `limit`.
@@ -123,7 +162,7 @@ impl TimeSamples {
         if self.is_exact() {
             return self.first_times.iter().filter(|&&value| value > limit).count() as u64;
         }
-        self.histogram.len() - self.histogram.count_between(0, limit)
+        self.histogram.as_ref().map_or(0, |histogram| histogram.len() - histogram.count_between(0, limit))
     }
 
     /// Reads values by rank.
@@ -135,6 +174,12 @@ impl TimeSamples {
         });
         RankedTimes { samples: self, sorted }
     }
+}
+
+/// An empty histogram.
+fn new_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MAX_TIME_NS, SIGNIFICANT_DIGITS)
+        .expect("constant bounds within the histogram's own limits")
 }
 
 /// The sorted times, read by rank.
@@ -149,11 +194,12 @@ impl RankedTimes<'_> {
         if let Some(sorted) = &self.sorted {
             return sorted[(rank - 1) as usize];
         }
+        let Some(histogram) = self.samples.histogram() else { return self.samples.max() };
         let mut seen = 0;
-        for step in self.samples.histogram.iter_recorded() {
+        for step in histogram.iter_recorded() {
             seen += step.count_since_last_iteration();
             if seen >= rank {
-                let middle = self.samples.histogram.median_equivalent(step.value_iterated_to());
+                let middle = histogram.median_equivalent(step.value_iterated_to());
                 return middle.clamp(self.samples.min(), self.samples.max());
             }
         }
@@ -165,10 +211,11 @@ impl RankedTimes<'_> {
         if let Some(sorted) = &self.sorted {
             return sorted[..count as usize].iter().map(|&value| value as f64).sum::<f64>() / count as f64;
         }
+        let Some(histogram) = self.samples.histogram() else { return 0.0 };
         let (mut left, mut sum) = (count, 0.0);
-        for step in self.samples.histogram.iter_recorded() {
+        for step in histogram.iter_recorded() {
             let taken = step.count_since_last_iteration().min(left);
-            sum += self.samples.histogram.median_equivalent(step.value_iterated_to()) as f64 * taken as f64;
+            sum += histogram.median_equivalent(step.value_iterated_to()) as f64 * taken as f64;
             left -= taken;
         }
         sum / count as f64

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::accumulator::CaseAccumulator;
@@ -15,8 +15,8 @@ use crate::host::load::HostSnapshot;
 use crate::link::Dialer;
 use crate::plan::Direction;
 use crate::protocol::{ClientSession, ConnectContext, Protocol, ProtocolError, ReadyCase, auto};
-use crate::run::{Failure, FailureKind};
-use crate::sample::{LiveTimes, Progress, Recorder};
+use crate::run::{CLIENT_THREADS_FACT, Failure, FailureKind};
+use crate::sample::{LiveTimes, Progress, Recorder, SharedRecording};
 use crate::workload::report_check::LocalObservations;
 use crate::workload::{FlowResult, FlowRole, ServerReport, receiving_ns};
 
@@ -56,6 +56,8 @@ pub(super) struct CaseRun<'a> {
     probe_progress: Mutex<Vec<Arc<Progress>>>,
     /// Flows with raw samples so far.
     raw_flows: AtomicUsize,
+    /// What many flows of one role and endpoint share, while they are made.
+    shared: Mutex<BTreeMap<(FlowRole, usize), SharedRecording>>,
 }
 
 /// What the flows and the session left behind.
@@ -98,8 +100,8 @@ impl<'a> CaseRun<'a> {
         if position.is_part {
             case.load = split::load_of_repetition(&case, position.repetition, position.repeat);
         }
-        let (progress, probe_progress, raw_flows) = Default::default();
-        Ok(CaseRun { context, position, case, dialer, progress, probe_progress, raw_flows })
+        let (progress, probe_progress, raw_flows, shared) = Default::default();
+        Ok(CaseRun { context, position, case, dialer, progress, probe_progress, raw_flows, shared })
     }
 
     /// Runs the case and adds it to its accumulator. The error is the reason why it is incomplete.
@@ -121,8 +123,10 @@ impl<'a> CaseRun<'a> {
         let before = matches!(self.dialer.clock, Clock::System).then(HostSnapshot::now);
         let began = self.dialer.now();
         let report_progress = |elapsed| self.report_progress(elapsed);
-        let RanFlows { flows, mut links, evidence } =
+        let RanFlows { flows, mut links, shared_threads, evidence } =
             run_flows(flows, &self.dialer, &self.case, &report_progress);
+        let threads = shared_threads.map(|count| (CLIENT_THREADS_FACT.to_owned(), count.into()));
+        accumulator.effective.extend(threads);
         accumulator.client_evidence.extend(evidence);
         // An interrupted case has partial data but no fault of its own.
         accumulator.was_interrupted |= self.context.is_interrupted();
@@ -145,12 +149,15 @@ impl<'a> CaseRun<'a> {
             token: self.context.token.as_deref(),
             content: self.context.content.as_ref(),
             connection_cache: &self.context.connection_cache,
-            new_recorder: &|role, _port| self.new_recorder(role),
+            new_recorder: &|role, port| self.new_recorder(role, port),
         };
-        (self.case.protocol.connect)(&self.case, &connect_context).map_err(Failure::from)
+        let session = (self.case.protocol.connect)(&self.case, &connect_context).map_err(Failure::from);
+        // The flows alone share now, so that the last one to end takes the times.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        session
     }
 
-    fn new_recorder(&self, role: FlowRole) -> Recorder {
+    fn new_recorder(&self, role: FlowRole, port: usize) -> Recorder {
         let case = &self.case;
         let progress = Arc::<Progress>::default();
         let counts = matches!(role, FlowRole::RoundTrip | FlowRole::Download)
@@ -168,7 +175,15 @@ impl<'a> CaseRun<'a> {
         // A sender's messages are not samples.
         let raw = self.context.raw.as_ref().filter(|_| role != FlowRole::Upload);
         let raw = raw.map(|raw| raw.sink(self.position.case, self.raw_flows.fetch_add(1, Relaxed)));
-        let mut recorder = Recorder::new(scheduled, case.series_interval.as_nanos() as u64, progress, raw);
+        let interval_ns = case.series_interval.as_nanos() as u64;
+        let mut recorder = match case.load.is_one_of_many() && matches!(self.dialer.clock, Clock::System) {
+            true => {
+                let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let times = shared.entry((role, port)).or_insert_with(|| SharedRecording::new(scheduled));
+                Recorder::sharing(times, interval_ns, progress, raw)
+            }
+            false => Recorder::new(scheduled, interval_ns, progress, raw),
+        };
         if matches!(role, FlowRole::RoundTrip | FlowRole::Probe) {
             recorder.watch_missed_frames(&case.late_limits, self.position.number());
         }

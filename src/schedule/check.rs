@@ -253,6 +253,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         caps,
         options: draft.options,
         parallel: draft.parallel,
+        threads: case.threads,
         load,
         rate: case.rate,
         server_cpu: case.pin.server,
@@ -348,6 +349,7 @@ fn requested_settings(case: &Case, ready: &ReadyCase, direction: Option<Directio
         "timeout_ns": load.timeout.as_nanos() as u64,
         "wait": load.wait,
         "pin": case.pin,
+        "threads": case.threads,
         "probe_per_second": ready.probe_per_second,
     });
     match value {

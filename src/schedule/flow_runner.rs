@@ -1,16 +1,23 @@
 //! Runs the flows of a case in parallel: in threads on the system clock, in one thread on the virtual clock. A failed
 //! flow never blocks the end of the others.
+//!
+//! A few flows have a thread each. More flows than threads share them (`link::shared_thread`).
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::host::evidence::ThreadCounters;
-use crate::link::party::{CANCEL_CHECK_INTERVAL, PartyCost, StepOutcome, drive_with_cost, perform_step};
+use crate::link::party::{
+    CANCEL_CHECK_INTERVAL, Party, PartyCost, StepMode, StepOutcome, Tuning, drive_with_cost, perform_step,
+    pin_thread,
+};
 use crate::link::serial_line::{PortControl, UartErrors};
+use crate::link::shared_thread::{Departure, Member, Placement, SharedThread};
 use crate::link::{Dialer, Fault, Link, LinkError};
 use crate::protocol::{Flow, ReadyCase};
 use crate::run::{EndEvidence, Failure};
@@ -22,6 +29,8 @@ use super::evidence::EvidenceRecorder;
 pub(super) struct RanFlows {
     pub(super) flows: Vec<FlowResult>,
     pub(super) links: Vec<Box<dyn Link>>,
+    /// The number of threads, if flows shared them.
+    pub(super) shared_threads: Option<usize>,
     /// Absent on the virtual clock, on which the system counts nothing that belongs to the run.
     pub(super) evidence: Option<EndEvidence>,
 }
@@ -36,9 +45,14 @@ pub(super) fn run_flows(
     // A link that stayed open has the errors of earlier repetitions.
     let errors_before: Vec<UartErrors> =
         flows.iter_mut().map(|flow| line_errors(flow).unwrap_or_default()).collect();
+    let mut shared_threads = None;
     let (ended, evidence) = match &dialer.clock {
         Clock::Virtual(_) => (run_in_virtual_time(flows, dialer), None),
-        Clock::System => run_in_threads(flows, dialer, case.progress_interval, tick),
+        Clock::System => {
+            let groups = thread_groups(&flows, case.threads);
+            shared_threads = (groups.len() < flows.len()).then_some(groups.len());
+            run_in_threads(flows, groups, dialer, &Ticker { interval: case.progress_interval, tick })
+        }
     };
     let mut links = Vec::new();
     let mut flowed = Vec::new();
@@ -70,7 +84,9 @@ pub(super) fn run_flows(
             fault,
         });
     }
-    RanFlows { flows: flowed, links, evidence }
+    // The first flow gets the shared times.
+    flowed.iter_mut().rev().for_each(|flow: &mut FlowResult| flow.recorder.end_sharing());
+    RanFlows { flows: flowed, links, shared_threads, evidence }
 }
 
 /// Errors that the serial port of a flow has counted so far.
@@ -88,6 +104,30 @@ fn acknowledged_bytes(flow: &Flow) -> Option<u64> {
     let held = status.retransmits.and(status.unacknowledged_bytes)?;
     Some(flow.party.recorder().counts.delivered_bytes.saturating_sub(held))
 }
+
+/// Divides the flows among threads: the indices of the flows of each. `threads`: for the loads; by default one thread for
+/// each, up to the number of CPUs.
+fn thread_groups(flows: &[Flow], threads: Option<u32>) -> Vec<Vec<usize>> {
+    // Probes and control messages must not wait for the loads. Only a descriptor shows which link is ready.
+    let may_share = |flow: &Flow| {
+        !matches!(flow.role, FlowRole::Probe | FlowRole::Control) && flow.link.descriptor().is_some()
+    };
+    let (sharing, alone): (Vec<usize>, Vec<usize>) =
+        (0..flows.len()).partition(|&index| may_share(&flows[index]));
+    let threads =
+        threads.map_or_else(|| cpu::current_affinity().len().max(MIN_THREADS), |count| count as usize);
+    let mut groups: Vec<Vec<usize>> = vec![Vec::new(); threads.clamp(1, sharing.len().max(1))];
+    let count = groups.len();
+    for (place, index) in sharing.into_iter().enumerate() {
+        groups[place % count].push(index);
+    }
+    groups.retain(|group| !group.is_empty());
+    groups.extend(alone.into_iter().map(|index| vec![index]));
+    groups
+}
+
+/// On a single CPU too, both directions of a connection have a thread.
+const MIN_THREADS: usize = 2;
 
 /// How a flow ended, its CPU time, and what the scheduler counted for its thread.
 struct FlowEnd {
@@ -127,12 +167,70 @@ impl<'a> FlowGroup<'a> {
         }
     }
 
-    /// Runs one flow in this thread.
-    fn run_flow(&self, flow: &mut Flow) -> FlowEnd {
+    /// Runs the flows of one thread; returns the end of each, by its index.
+    fn run_thread(&self, flows: &[Mutex<Flow>], indices: &[usize]) -> Vec<(usize, FlowEnd)> {
         // The default timer slack delays this thread's timers by up to 50 µs.
         let _ = cpu::set_timer_slack_ns(1);
+        // Only one thread uses a flow until it ends.
+        let lock = |index: usize| flows[index].lock().unwrap_or_else(PoisonError::into_inner);
+        match indices {
+            &[index] => {
+                drop(self.start_gate.read());
+                vec![(index, self.run_flow(&mut lock(index)))]
+            }
+            _ => {
+                let members = indices.iter().map(|&index| SharingFlow {
+                    flow: lock(index),
+                    index,
+                    _guard: self.running_guard(FlowRole::RoundTrip),
+                });
+                self.run_sharing(members.collect())
+            }
+        }
+    }
+
+    fn running_guard(&self, role: FlowRole) -> RunningFlowGuard<'_> {
+        RunningFlowGuard { group: self, is_load: role != FlowRole::Probe }
+    }
+
+    /// Runs several flows in this thread.
+    fn run_sharing(&self, members: Vec<SharingFlow>) -> Vec<(usize, FlowEnd)> {
+        let mut ended = Vec::with_capacity(members.len());
+        let mut departed = Vec::with_capacity(members.len());
+        let mut thread = match SharedThread::new(self.clock, members.len()) {
+            Ok(thread) => thread,
+            Err(fault) => {
+                let reason = fault.to_string();
+                let failed =
+                    |member: &SharingFlow| (member.index, FlowEnd::failed(Fault::Internal(reason.clone())));
+                return members.iter().map(failed).collect();
+            }
+        };
         drop(self.start_gate.read());
-        let _place = RunningFlowGuard { group: self, is_load: flow.role != FlowRole::Probe };
+        let before = ThreadCounters::now();
+        members.into_iter().for_each(|member| thread.add(member));
+        while !thread.is_empty() {
+            if self.should_stop.load(Relaxed) {
+                thread.end_all(&mut departed);
+            } else {
+                thread.turn(CANCEL_CHECK_INTERVAL, &mut departed);
+            }
+            for departure in departed.drain(..) {
+                let Departure::Ended { member, cost, result } = departure else { continue };
+                ended
+                    .push((member.index, FlowEnd { cost: *cost, thread: ThreadCounters::default(), result }));
+            }
+        }
+        // The counters are those of the thread, so they count once.
+        if let Some((_, end)) = ended.first_mut() {
+            end.thread = ThreadCounters::now().since(&before);
+        }
+        ended
+    }
+
+    /// Runs one flow in this thread.
+    fn run_flow(&self, flow: &mut Flow) -> FlowEnd {
+        let _guard = self.running_guard(flow.role);
         let before = ThreadCounters::now();
         let stop = if flow.role == FlowRole::Probe { &self.should_stop_probe } else { &self.should_stop };
         let (cost, result) =
@@ -145,6 +243,32 @@ impl<'a> FlowGroup<'a> {
         self.should_stop.store(true, Relaxed);
         self.should_stop_probe.store(true, Relaxed);
     }
+}
+
+/// A flow in a shared thread.
+struct SharingFlow<'a> {
+    flow: MutexGuard<'a, Flow>,
+    index: usize,
+    _guard: RunningFlowGuard<'a>,
+}
+
+impl Member for SharingFlow<'_> {
+    fn ends(&mut self) -> (&mut dyn Party, &mut dyn Link) {
+        let Flow { party, link, .. } = &mut *self.flow;
+        (party.as_mut(), link.as_mut())
+    }
+
+    fn place(&mut self, tuning: &Tuning) -> Result<Placement, Fault> {
+        // All flows of a case have the same CPU.
+        pin_thread(tuning)?;
+        Ok(Placement::Stay(tuning.wait))
+    }
+}
+
+/// Calls for the display, and how often.
+struct Ticker<'a> {
+    interval: Duration,
+    tick: &'a dyn Fn(Duration),
 }
 
 /// Notifies the waiting threads when a flow ends, even by a panic.
@@ -166,24 +290,21 @@ impl Drop for RunningFlowGuard<'_> {
 
 fn run_in_threads(
     flows: Vec<Flow>,
+    groups: Vec<Vec<usize>>,
     dialer: &Dialer,
-    interval: Duration,
-    tick: &dyn Fn(Duration),
+    &Ticker { interval, tick }: &Ticker,
 ) -> (Vec<(Flow, FlowEnd)>, Option<EndEvidence>) {
     let Dialer { clock, cancel, .. } = dialer;
     let mut evidence = EvidenceRecorder::start(flows.iter());
     let group = FlowGroup::new(&flows, dialer);
-    let flows: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
+    let locked: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
     let mut began = clock.now();
+    let (group, flows) = (&group, locked.as_slice());
     let ended: Vec<FlowEnd> = std::thread::scope(|scope| {
         let closed = group.start_gate.write();
-        let spawned: Vec<_> = flows
+        let spawned: Vec<_> = groups
             .iter()
-            .map(|flow| {
-                // Only one thread uses a flow until it ends.
-                let run = || group.run_flow(&mut flow.lock().unwrap_or_else(PoisonError::into_inner));
-                Builder::new().spawn_scoped(scope, run)
-            })
+            .map(|indices| Builder::new().spawn_scoped(scope, move || group.run_thread(flows, indices)))
             .collect();
         if spawned.iter().any(Result::is_err) {
             // Some loads will never end, so the probe must be stopped here.
@@ -206,16 +327,36 @@ fn run_in_threads(
             }
             evidence.read_when_due(clock.now().since(began));
         }
-        let joined = spawned.into_iter().map(|thread| match thread.map(ScopedJoinHandle::join) {
-            Ok(Ok(ended)) => ended,
-            Ok(Err(_)) => FlowEnd::failed(Fault::Internal(PANIC_REASON.to_owned())),
-            Err(source) => FlowEnd::failed(Fault::System { operation: "start a thread", source }),
-        });
-        joined.collect()
+        join_all(spawned, &groups, flows.len())
     });
     let evidence = evidence.finish(clock.now().since(began), ended.iter().map(|end| end.thread));
-    let flows = flows.into_iter().map(|flow| flow.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let flows = locked.into_iter().map(|flow| flow.into_inner().unwrap_or_else(PoisonError::into_inner));
     (flows.zip(ended).collect(), Some(evidence))
+}
+
+/// The thread of some flows, or why it could not be started.
+type FlowThread<'scope> = io::Result<ScopedJoinHandle<'scope, Vec<(usize, FlowEnd)>>>;
+
+/// The end of each flow, in the order of the flows.
+fn join_all(threads: Vec<FlowThread>, groups: &[Vec<usize>], flows: usize) -> Vec<FlowEnd> {
+    let mut ends: Vec<Option<FlowEnd>> = Vec::new();
+    ends.resize_with(flows, || None);
+    for (thread, indices) in threads.into_iter().zip(groups) {
+        match thread.map(ScopedJoinHandle::join) {
+            Ok(Ok(ended)) => ended.into_iter().for_each(|(index, end)| ends[index] = Some(end)),
+            Ok(Err(_)) => {}
+            Err(source) => {
+                for &index in indices {
+                    let source =
+                        source.raw_os_error().map_or(source.kind().into(), io::Error::from_raw_os_error);
+                    let fault = Fault::System { operation: "start a thread", source };
+                    ends[index] = Some(FlowEnd::failed(fault));
+                }
+            }
+        }
+    }
+    let panicked = || FlowEnd::failed(Fault::Internal(PANIC_REASON.to_owned()));
+    ends.into_iter().map(|end| end.unwrap_or_else(panicked)).collect()
 }
 
 /// Fault of a flow whose thread panicked. The panic message has been printed already.
@@ -238,10 +379,12 @@ fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer) -> Vec<(Flow, Flow
                     flow.link.as_mut(),
                     &dialer.clock,
                     &mut now,
-                    Duration::ZERO,
+                    StepMode::Blocking(Duration::ZERO),
                 ) {
-                    Ok(StepOutcome::Progress) => moved = true,
-                    Ok(StepOutcome::Waiting(at) | StepOutcome::Sleeping(at)) => until = until.min(at),
+                    Ok(StepOutcome::Progress | StepOutcome::Tuned(_)) => moved = true,
+                    Ok(
+                        StepOutcome::Waiting(at) | StepOutcome::SendBlocked(at) | StepOutcome::Sleeping(at),
+                    ) => until = until.min(at),
                     Ok(StepOutcome::Done) => *result = Some(Ok(())),
                     Err(fault) => *result = Some(Err(fault)),
                 }
@@ -318,8 +461,10 @@ mod tests {
         // Neither a load nor a probe waits for a flow that has panicked.
         for panicking in [FlowRole::Upload, FlowRole::Probe] {
             let roles = [FlowRole::Upload, FlowRole::Download, FlowRole::Probe];
-            let flows = roles.map(|role| flow(role, role == panicking)).into();
-            let (ended, _) = run_in_threads(flows, &dialer, Duration::from_secs(1), &|_| {});
+            let flows: Vec<Flow> = roles.map(|role| flow(role, role == panicking)).into();
+            let groups = thread_groups(&flows, None);
+            let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_| {} };
+            let (ended, _) = run_in_threads(flows, groups, &dialer, &ticker);
             for (flow, ended) in &ended {
                 assert_eq!(ended.result.is_err(), flow.role == panicking, "{:?}", flow.role);
             }

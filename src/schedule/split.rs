@@ -66,6 +66,9 @@ fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
     if case.caps.iter().any(|caps| !caps.open_timeout.is_zero()) {
         return Err("opening the link again takes long");
     }
+    if case.load.is_one_of_many() {
+        return Err("opening many connections again takes long");
+    }
     let Load { stop, pacing, message_bytes, .. } = case.load;
     let line = case.caps.iter().filter_map(|caps| caps.link_rate).reduce(slower);
     let min_time = match line {

@@ -53,6 +53,11 @@ const MAX_CHUNK_BYTES: usize = 65_536;
 /// Maximum requests in flight on a schedule. Beyond it the schedule waits and counts a missed send.
 const MAX_OUTSTANDING_REQUESTS: u64 = 16_384;
 
+/// The same limits for each of many connections, so that one takes a few kilobytes.
+const MAX_OUTSTANDING_OF_MANY: u64 = 64;
+const MANY_CHUNK_BYTES: usize = 4096;
+const MIN_TRACKED_OF_MANY: u64 = 16;
+
 /// A run ends early after this many requests without any reply, over at least this time. With a timeout shorter than
 /// the round trip all replies are late, but they prove that a server is running.
 const MAX_UNANSWERED: u64 = 5;
@@ -178,13 +183,15 @@ fn max_outstanding_requests(load: &Load, caps: &Caps) -> u64 {
         Pacing::Closed | Pacing::ThinkTime { .. } => 1,
         _ => Alphabet::from_caps(caps)
             .max_distinguishable(load.message_bytes as usize)
-            .min(MAX_OUTSTANDING_REQUESTS),
+            .min(MAX_OUTSTANDING_REQUESTS)
+            .min(if load.is_one_of_many() { MAX_OUTSTANDING_OF_MANY } else { u64::MAX }),
     }
 }
 
 /// Bytes that one call may receive.
 fn max_received_bytes(load: &Load, caps: &Caps) -> usize {
     match caps.framing {
+        Framing::Stream if load.is_one_of_many() => MANY_CHUNK_BYTES,
         Framing::Stream => MAX_CHUNK_BYTES,
         Framing::Message => caps
             .max_message_bytes
@@ -252,6 +259,7 @@ impl Pinger {
         }
         let numbered = codec.has_sequence_numbers();
         let window = if numbered { max_outstanding_requests(load, caps) } else { 1 };
+        let min_tracked = if load.is_one_of_many() { MIN_TRACKED_OF_MANY } else { MIN_TRACKED_REQUESTS };
         let slot = RequestSlot {
             intended: Time(0),
             sent: Time(0),
@@ -268,7 +276,7 @@ impl Pinger {
             max_outstanding: window,
             recorder,
             tuning: Some(load.tuning()),
-            slots: vec![slot; (2 * window).max(MIN_TRACKED_REQUESTS).next_power_of_two() as usize],
+            slots: vec![slot; (2 * window).max(min_tracked).next_power_of_two() as usize],
             oldest_outstanding: 0,
             next_sequence: 0,
             highest_answered: None,

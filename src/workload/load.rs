@@ -44,9 +44,15 @@ impl Load {
         }
     }
 
+    /// Whether it is one of many flows, of which each must take little memory.
+    pub fn is_one_of_many(&self) -> bool {
+        self.flows > 32
+    }
+
     /// Settings of the link and the thread for one message at a time.
     pub fn tuning(&self) -> Tuning {
-        Tuning { wait: self.wait, cpu: self.cpu, batch_message_bytes: None, socket: self.socket }
+        let Load { wait, cpu, socket, flows, .. } = *self;
+        Tuning { wait, cpu, batch_message_bytes: None, socket, flows }
     }
 
     /// The same for many messages at a time.

@@ -107,7 +107,7 @@ pub trait RecordingParty: Party {
 }
 
 /// The purpose of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlowRole {
     /// Round trips that are the measurement.
     RoundTrip,

@@ -253,8 +253,8 @@ fn numbers_that_measure_nothing() {
     says(&["throughput", url, "--volume", "0"], "a count or volume of 0 measures nothing: use 1 or more");
     says(&["latency", url, "--time", "0s"], "a time of 0 measures nothing: use a longer time");
     says(&["latency", url, "--size", "0"], "a message of 0 bytes: use 1 to 1Gi");
-    says(&["latency", url, "--ports", "70000"], "ports = 70000: use 1 to 1024");
-    says(&["latency", url, "--parallel", "0"], "parallel = 0: use 1 to 1024");
+    says(&["latency", url, "--ports", "70000"], "ports = 70000: use 1 to 16384");
+    says(&["latency", url, "--parallel", "0"], "parallel = 0: use 1 to 16384");
     says(&["latency", url, "--repeat", "0"], "case 1: repeat must be at least 1");
     let poisson = run(&["latency", url, "--poisson"]);
     assert!(poisson.stderr.contains("not provided:\n  <--rate <RATE|max>|--every <TIME>>\n"));

@@ -31,6 +31,7 @@ mod linx_study;
 mod listeners;
 mod logger;
 mod loggernet;
+mod many_flows;
 mod memory;
 mod natural;
 mod netio;

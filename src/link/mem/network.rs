@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::MemDirection;
 use super::server_end::ServerEnd;
 use crate::clock::{Clock, Time};
-use crate::link::party::{Party, PartyCost, StepOutcome, perform_step};
+use crate::link::party::{Party, PartyCost, StepMode, StepOutcome, perform_step};
 use crate::link::{Caps, Fault, Link, PartyFactory};
 
 /// Two pipes and the server at their end.
@@ -147,10 +147,11 @@ impl MemConnection {
         let Some(party) = server else { return MemStepOutcome::Waiting(Time::NEVER) };
         let now = clock.now();
         let mut end = ServerEnd { forward, reverse, caps, now };
-        match perform_step(party.as_mut(), &mut end, clock, &mut now.clone(), Duration::ZERO) {
-            Ok(StepOutcome::Progress) => MemStepOutcome::Progress,
+        let mode = StepMode::Blocking(Duration::ZERO);
+        match perform_step(party.as_mut(), &mut end, clock, &mut now.clone(), mode) {
+            Ok(StepOutcome::Progress | StepOutcome::Tuned(_)) => MemStepOutcome::Progress,
             Ok(StepOutcome::Sleeping(until)) => MemStepOutcome::Waiting(until),
-            Ok(StepOutcome::Waiting(until)) => {
+            Ok(StepOutcome::Waiting(until) | StepOutcome::SendBlocked(until)) => {
                 let arrival = self.forward.pipe.next_due().filter(|&due| due > now);
                 MemStepOutcome::Waiting(until.min(arrival.unwrap_or(Time::NEVER)))
             }

@@ -7,6 +7,7 @@ mod drain;
 mod evidence;
 mod hex;
 pub mod proof;
+mod request_sender;
 mod server;
 mod server_socket;
 pub mod wire;
@@ -19,7 +20,7 @@ use serde_json::{Map, Value};
 use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError};
+use crate::link::{Caps, Dialer, Fault, Link, LinkError};
 use crate::plan::{Direction, Pacing, SocketSettings, StopCondition, WaitMode};
 use crate::sample::Recorder;
 use crate::workload::latency::{EchoCodec, Pinger};
@@ -28,6 +29,7 @@ use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, Traf
 
 use drain::DrainTracker;
 use proof::TokenProof;
+use request_sender::{ParsedInput, RequestSender};
 use server::{VALID_MESSAGE_RATES, is_connectionless};
 pub use wire::Hello;
 use wire::{
@@ -50,9 +52,6 @@ pub const PROTOCOL: Protocol = Protocol {
     connect,
     serve: Some(server::new_service),
 };
-
-/// Maximum tries of a request within its timeout, on links that lose messages.
-const MAX_REQUEST_TRIES: u32 = 5;
 
 /// Bytes of a probe: enough for a number, small compared to any load.
 const PROBE_BYTES: u32 = 14;
@@ -157,9 +156,15 @@ impl EndpointSession {
         let evidence = matches!(context.dialer.clock, Clock::System);
         let plan = ServerPlan { socket, evidence, ..server_plan(case, &kinds) };
         let granted = control.request_plan(&plan, case.load)?;
-        for (number, (_, role)) in kinds.iter().enumerate() {
-            let attach = Attach { session_id: opened.session_id, flow_index: number as u32 };
-            let link = open_attached(endpoint, context.dialer, attach, &opened.key)?;
+        let attach_of =
+            move |number: usize| Attach { session_id: opened.session_id, flow_index: number as u32 };
+        let (target, key) = (endpoint.clone(), opened.key.clone());
+        let links: Vec<Box<dyn Link>> =
+            context.dialer.open_many(endpoint, kinds.len(), move |dialer, number| {
+                open_attached(&target, dialer, attach_of(number), &key)
+            })?;
+        for (number, ((_, role), link)) in kinds.iter().zip(links).enumerate() {
+            let attach = attach_of(number);
             let sign = is_connectionless(link.caps()).then(|| attach.keepalive(&opened.key).to_vec());
             let load = match role {
                 FlowRole::Probe => probe_load(&granted.load, case.probe_per_second),
@@ -633,68 +638,3 @@ impl ControlConnection {
 
 /// Minimum timeout for replies of a server that has opened a session.
 const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Sends requests before and after the measurement: waits for replies, repeats requests on lossy links, within a time
-/// limit.
-struct RequestSender<'a> {
-    link: &'a mut dyn Link,
-    dialer: &'a Dialer,
-}
-
-impl RequestSender<'_> {
-    /// Sends `words` until `understand` accepts the input: all bytes so far on a stream, one message on a message link.
-    /// Unexpected messages are skipped, because they may be late duplicates; unexpected bytes of a stream are the
-    /// reply.
-    fn send_until_answered<T>(
-        &mut self,
-        words: &[u8],
-        mut understand: impl FnMut(&[u8]) -> ParsedInput<T>,
-    ) -> Result<T, Fault> {
-        let caps = self.link.caps().clone();
-        let tries = if caps.is_reliable { 1 } else { MAX_REQUEST_TRIES };
-        let until = self.dialer.now() + self.dialer.timeout;
-        let mut input = Vec::new();
-        let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(4096)];
-        let mut strange = None;
-        for _ in 0..tries {
-            let mut sent = 0;
-            while sent < words.len() {
-                sent += self.link.send(&words[sent..], until.since(self.dialer.now()))?;
-            }
-            let again = (self.dialer.now() + self.dialer.timeout / tries).min(until);
-            loop {
-                let left = again.since(self.dialer.now());
-                if left.is_zero() {
-                    break;
-                }
-                match self.dialer.receive(self.link, &mut chunk, left) {
-                    Ok(length) if caps.framing == Framing::Message => input = chunk[..length].to_vec(),
-                    Ok(length) => input.extend_from_slice(&chunk[..length]),
-                    Err(Fault::TimedOut) => break,
-                    Err(fault) => return Err(fault),
-                }
-                match understand(&input) {
-                    ParsedInput::Parsed(answer) => return Ok(answer),
-                    ParsedInput::Unexpected(answer) if caps.framing == Framing::Stream => return Ok(answer),
-                    ParsedInput::Unexpected(answer) => strange = Some(answer),
-                    ParsedInput::Incomplete
-                        if input.len() > wire::MAX_JSON_BYTES + wire::FRAME_HEADER_BYTES =>
-                    {
-                        return Err(Fault::UnexpectedData("the server sends without end".to_owned()));
-                    }
-                    ParsedInput::Incomplete => {}
-                }
-            }
-        }
-        strange.ok_or(Fault::TimedOut)
-    }
-}
-
-/// Result of parsing a reply.
-enum ParsedInput<T> {
-    /// More bytes are needed.
-    Incomplete,
-    Parsed(T),
-    /// Not a reply to the request.
-    Unexpected(T),
-}

@@ -22,6 +22,9 @@ use crate::workload::{Load, RecordingParty};
 /// Bytes of a receive from a stream: small enough to stay in the cache.
 const STREAM_RECEIVE_BYTES: usize = 128 * 1024;
 
+/// The same for each of many connections.
+const STREAM_RECEIVE_OF_MANY: usize = 32 * 1024;
+
 /// More missing data than a line carries in this time means that the line has stopped, not that data was lost.
 const STALLED_LINE_TIME: Duration = Duration::from_secs(1);
 
@@ -82,6 +85,7 @@ impl Sink {
     pub fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Sink {
         let message = load.message_bytes as usize;
         let batch = match caps.framing {
+            Framing::Stream if load.is_one_of_many() => Batch::new(STREAM_RECEIVE_OF_MANY, 1),
             Framing::Stream => Batch::new(STREAM_RECEIVE_BYTES, 1),
             Framing::Message => {
                 Batch::new(message, (2 * MAX_SEND_BATCH_BYTES / message).clamp(2, MAX_BATCH_MESSAGES))
@@ -127,7 +131,7 @@ impl Sink {
         let alphabet = Alphabet::from_caps(caps);
         let expected = match self.framing {
             Framing::Stream => {
-                ExpectedEcho::Stream(Box::new(StreamComparison::new(STREAM_RECEIVE_BYTES, &alphabet)))
+                ExpectedEcho::Stream(Box::new(StreamComparison::new(self.batch.slot_bytes, &alphabet)))
             }
             Framing::Message => {
                 ExpectedEcho::Message(pattern::PatternMessage::new(self.message_bytes as usize, alphabet))

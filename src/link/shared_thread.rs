@@ -1,0 +1,394 @@
+//! Runs many parties in one thread: waits until one of their links is ready or a time is reached, and then performs the
+//! steps of that party with the same [`perform_step`] as a party with a thread of its own.
+//!
+//! It needs links with a descriptor; the others keep a thread ([`Link::descriptor`]). Once a party is added, running it
+//! allocates nothing.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+
+use super::counters::LinkReading;
+use super::party::{Party, PartyCost, StepMode, StepOutcome, Tuning, perform_step};
+use super::{Fault, Framing, Link, LinkStatus};
+use crate::clock::{Clock, Time};
+use crate::host::cpu;
+use crate::traffic::WaitMode;
+
+/// A party on its link, as a shared thread runs it.
+pub trait Member {
+    /// The party and its link.
+    fn ends(&mut self) -> (&mut dyn Party, &mut dyn Link);
+
+    /// Decides about the thread after the party has tuned its link.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be set up as requested. This ends the party.
+    fn place(&mut self, tuning: &Tuning) -> Result<Placement, Fault>;
+}
+
+/// Where a party continues after it has tuned its link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// In the shared thread, which waits in this way for all its links.
+    Stay(WaitMode),
+    /// In a thread of its own.
+    Leave,
+}
+
+/// A member that the thread does not run any more.
+pub enum Departure<M> {
+    /// The party has ended; [`Party::on_ended`] has been called.
+    Ended {
+        /// The member.
+        member: M,
+        /// Its share of the thread's work.
+        cost: Box<PartyCost>,
+        /// The fault of the party or of the link that ended the party.
+        result: Result<(), Fault>,
+    },
+    /// The party continues elsewhere, with this tuning still to be applied.
+    Moved {
+        /// The member.
+        member: M,
+        /// What the party requested.
+        tuning: Tuning,
+    },
+}
+
+/// What a member waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    Input,
+    Output,
+    Time,
+}
+
+/// One member and its state.
+struct Place<M> {
+    member: M,
+    awaited: Awaited,
+    /// The member runs again at this time at the latest.
+    wake_at: Time,
+    /// The time of its entry in the timer queue; an entry with another time is void.
+    timer_at: Time,
+    /// What the event descriptor watches for this link.
+    watched: Option<Awaited>,
+    is_queued: bool,
+    mode: StepMode,
+    has_messages: bool,
+    /// Time of its own steps, and the reading of the whole thread when it was added.
+    busy: Duration,
+    added: ThreadUse,
+}
+
+/// What the thread has used so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct ThreadUse {
+    cpu_seconds: f64,
+    busy_polled: Duration,
+    /// Time of the steps of all members.
+    busy: Duration,
+}
+
+/// The parties of one thread.
+pub struct SharedThread<M> {
+    events: OwnedFd,
+    clock: Clock,
+    places: Vec<Option<Place<M>>>,
+    free: Vec<u32>,
+    timers: BinaryHeap<Reverse<(Time, u32)>>,
+    queue: VecDeque<u32>,
+    is_busy_polling: bool,
+    busy_polled: Duration,
+    busy: Duration,
+}
+
+/// Steps of one member before the next one's turn.
+const STEPS_PER_TURN: u32 = 16;
+
+/// Maximum events of one wait.
+const MAX_EVENTS: usize = 256;
+
+impl<M: Member> SharedThread<M> {
+    /// A thread without members, with room for this number of them.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no event descriptor.
+    pub fn new(clock: &Clock, members: usize) -> Result<SharedThread<M>, Fault> {
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+        Ok(SharedThread {
+            events,
+            clock: clock.clone(),
+            places: Vec::with_capacity(members),
+            free: Vec::new(),
+            timers: BinaryHeap::with_capacity(2 * members),
+            queue: VecDeque::with_capacity(members),
+            is_busy_polling: false,
+            busy_polled: Duration::ZERO,
+            busy: Duration::ZERO,
+        })
+    }
+
+    /// Adds a member, which runs in the next turn.
+    pub fn add(&mut self, mut member: M) {
+        let has_messages = member.ends().1.caps().framing == Framing::Message;
+        let place = Place {
+            member,
+            awaited: Awaited::Time,
+            wake_at: Time::NEVER,
+            timer_at: Time::NEVER,
+            watched: None,
+            is_queued: true,
+            mode: StepMode::Shared,
+            has_messages,
+            busy: Duration::ZERO,
+            added: self.thread_use(),
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.places[index as usize] = Some(place);
+                index
+            }
+            None => {
+                self.places.push(Some(place));
+                self.places.len() as u32 - 1
+            }
+        };
+        self.queue.push_back(index);
+    }
+
+    /// The number of members.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Whether there are no members.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits until a member can run, for `max_wait` at most, and runs all that can, each for a few steps. Members that
+    /// end or move are appended to `departed`.
+    pub fn turn(&mut self, max_wait: Duration, departed: &mut Vec<Departure<M>>) {
+        let now = self.expire_timers();
+        self.collect_events(now, max_wait);
+        for _ in 0..self.queue.len() {
+            let Some(index) = self.queue.pop_front() else { break };
+            if let Some(departure) = self.run(index) {
+                departed.push(departure);
+            }
+        }
+    }
+
+    /// Ends all members where they are, without a fault.
+    pub fn end_all(&mut self, departed: &mut Vec<Departure<M>>) {
+        self.queue.clear();
+        for index in 0..self.places.len() as u32 {
+            if self.places[index as usize].is_some() {
+                departed.extend(self.end(index, Ok(())));
+            }
+        }
+    }
+
+    /// Queues the members whose time has come; returns the time now.
+    fn expire_timers(&mut self) -> Time {
+        let now = self.clock.now();
+        while let Some(&Reverse((at, index))) = self.timers.peek()
+            && at <= now
+        {
+            self.timers.pop();
+            let Some(place) = &mut self.places[index as usize] else { continue };
+            if place.timer_at != at {
+                continue;
+            }
+            place.timer_at = Time::NEVER;
+            if place.is_queued {
+                continue;
+            }
+            if place.wake_at > now {
+                // It has waited for something else since.
+                place.timer_at = place.wake_at;
+                self.timers.push(Reverse((place.wake_at, index)));
+                continue;
+            }
+            let (party, link) = place.member.ends();
+            if place.awaited == Awaited::Output {
+                party.on_send_blocked(now, link.status().unacknowledged_bytes);
+            }
+            (place.is_queued, place.mode) = (true, StepMode::Shared);
+            self.queue.push_back(index);
+        }
+        now
+    }
+
+    /// Waits for events and queues their members.
+    fn collect_events(&mut self, now: Time, max_wait: Duration) {
+        let next = self.timers.peek().map_or(Time::NEVER, |Reverse((at, _))| *at);
+        let wait = match self.queue.is_empty() && !self.is_busy_polling {
+            true => next.since(now).min(max_wait),
+            false => Duration::ZERO,
+        };
+        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
+        let mut events = [MaybeUninit::uninit(); MAX_EVENTS];
+        // An interrupted wait is repeated in the next turn.
+        let Ok((events, _)) = epoll::wait(&self.events, &mut events, Some(&wait)) else { return };
+        if self.is_busy_polling && events.is_empty() && self.queue.is_empty() {
+            self.busy_polled += self.clock.now().since(now);
+        }
+        for event in events.iter() {
+            let index = event.data.u64() as u32;
+            let Some(place) = self.places.get_mut(index as usize).and_then(Option::as_mut) else { continue };
+            place.mode = StepMode::Shared;
+            if place.is_queued {
+                continue;
+            }
+            if place.awaited == Awaited::Time {
+                // Input that the party does not want yet would be reported again and again.
+                place.unwatch(&self.events);
+                continue;
+            }
+            place.is_queued = true;
+            self.queue.push_back(index);
+        }
+    }
+
+    /// Performs some steps of a member.
+    fn run(&mut self, index: u32) -> Option<Departure<M>> {
+        let place = self.places[index as usize].as_mut()?;
+        let began = self.clock.now();
+        let mut now = began;
+        let mut result = Ok(StepOutcome::Progress);
+        for _ in 0..STEPS_PER_TURN {
+            let (party, link) = place.member.ends();
+            result = perform_step(party, link, &self.clock, &mut now, place.mode);
+            match &result {
+                // The events report further input of a stream; of messages, several may have arrived together.
+                Ok(StepOutcome::Progress) if !place.has_messages => {
+                    place.mode = StepMode::SharedWithoutInput;
+                }
+                Ok(StepOutcome::Progress) => {}
+                _ => break,
+            }
+        }
+        let busy = now.since(began);
+        place.busy += busy;
+        self.busy += busy;
+        match result {
+            Ok(StepOutcome::Progress) => self.queue.push_back(index),
+            Ok(StepOutcome::Tuned(tuning)) => return self.place_tuned(index, tuning),
+            Ok(StepOutcome::Waiting(until)) => return self.wait(index, Awaited::Input, until),
+            Ok(StepOutcome::SendBlocked(until)) => return self.wait(index, Awaited::Output, until),
+            Ok(StepOutcome::Sleeping(until)) => return self.wait(index, Awaited::Time, until),
+            Ok(StepOutcome::Done) => return self.end(index, Ok(())),
+            Err(fault) => return self.end(index, Err(fault)),
+        }
+        None
+    }
+
+    fn place_tuned(&mut self, index: u32, tuning: Tuning) -> Option<Departure<M>> {
+        let place = self.places[index as usize].as_mut()?;
+        match place.member.place(&tuning) {
+            Ok(Placement::Stay(wait)) => {
+                self.is_busy_polling |= wait == WaitMode::BusyPoll;
+                self.queue.push_back(index);
+                None
+            }
+            Ok(Placement::Leave) => {
+                let Place { member, .. } = self.take(index)?;
+                Some(Departure::Moved { member, tuning })
+            }
+            Err(fault) => self.end(index, Err(fault)),
+        }
+    }
+
+    /// Lets a member wait until its link is ready, or until this time.
+    fn wait(&mut self, index: u32, awaited: Awaited, until: Time) -> Option<Departure<M>> {
+        let place = self.places[index as usize].as_mut()?;
+        (place.is_queued, place.awaited, place.wake_at) = (false, awaited, until);
+        place.mode = StepMode::SharedWithoutInput;
+        if until < place.timer_at {
+            place.timer_at = until;
+            self.timers.push(Reverse((until, index)));
+        }
+        match place.watch(&self.events, index) {
+            Ok(()) => None,
+            Err(fault) => self.end(index, Err(fault)),
+        }
+    }
+
+    fn take(&mut self, index: u32) -> Option<Place<M>> {
+        let mut place = self.places[index as usize].take()?;
+        place.unwatch(&self.events);
+        self.free.push(index);
+        Some(place)
+    }
+
+    fn end(&mut self, index: u32, result: Result<(), Fault>) -> Option<Departure<M>> {
+        let place = self.take(index)?;
+        let cost = place.cost(&self.thread_use());
+        let mut member = place.member;
+        let (party, link) = member.ends();
+        let LinkStatus { socket_drops, retransmits, .. } = link.status();
+        let reading = link.descriptor().map(LinkReading::of);
+        let cost = PartyCost { socket_drops, retransmits, reading, ..cost };
+        party.on_ended(cost);
+        Some(Departure::Ended { member, cost: Box::new(cost), result })
+    }
+
+    fn thread_use(&self) -> ThreadUse {
+        ThreadUse { cpu_seconds: cpu::thread_cpu_seconds(), busy_polled: self.busy_polled, busy: self.busy }
+    }
+}
+
+impl<M: Member> Place<M> {
+    /// Reports what the member awaits.
+    fn watch(&mut self, events: &OwnedFd, index: u32) -> Result<(), Fault> {
+        use epoll::EventFlags as Flags;
+        if self.awaited == Awaited::Time || self.watched == Some(self.awaited) {
+            return Ok(());
+        }
+        let flags = if self.awaited == Awaited::Input { Flags::IN | Flags::RDHUP } else { Flags::OUT };
+        let Some(descriptor) = self.member.ends().1.descriptor() else {
+            return Err(Fault::Internal("a link without a descriptor cannot share a thread".to_owned()));
+        };
+        let data = epoll::EventData::new_u64(index.into());
+        let watched = match self.watched {
+            None => epoll::add(events, descriptor, data, flags),
+            Some(_) => epoll::modify(events, descriptor, data, flags),
+        };
+        watched.map_err(|errno| Fault::system("watch a link")(errno.into()))?;
+        self.watched = Some(self.awaited);
+        Ok(())
+    }
+
+    fn unwatch(&mut self, events: &OwnedFd) {
+        if self.watched.take().is_some()
+            && let Some(descriptor) = self.member.ends().1.descriptor()
+        {
+            // A closed descriptor has left already.
+            let _ = epoll::delete(events, descriptor);
+        }
+    }
+
+    /// Its part of what the thread has used since it was added, by the time of its steps.
+    fn cost(&self, now: &ThreadUse) -> PartyCost {
+        let busy = (now.busy - self.added.busy).as_secs_f64();
+        let share = if busy > 0.0 { self.busy.as_secs_f64() / busy } else { 0.0 };
+        let used = now.cpu_seconds - self.added.cpu_seconds;
+        let busy_polled = (now.busy_polled - self.added.busy_polled).as_secs_f64().min(used);
+        PartyCost {
+            cpu_seconds: (used - busy_polled) * share,
+            busy_poll_seconds: busy_polled * share,
+            cpu: Some(cpu::current_cpu()),
+            ..PartyCost::default()
+        }
+    }
+}

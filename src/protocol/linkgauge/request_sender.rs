@@ -1,0 +1,72 @@
+//! Requests of a client before and after the measurement.
+
+use super::wire;
+use crate::link::{Dialer, Fault, Framing, Link};
+
+/// Maximum tries of a request within its timeout, on links that lose messages.
+const MAX_REQUEST_TRIES: u32 = 5;
+
+/// Sends requests before and after the measurement: waits for replies, repeats requests on lossy links, within a time
+/// limit.
+pub struct RequestSender<'a> {
+    pub link: &'a mut dyn Link,
+    pub dialer: &'a Dialer,
+}
+
+impl RequestSender<'_> {
+    /// Sends `words` until `understand` accepts the input: all bytes so far on a stream, one message on a message link.
+    /// Unexpected messages are skipped, because they may be late duplicates; unexpected bytes of a stream are the
+    /// reply.
+    pub fn send_until_answered<T>(
+        &mut self,
+        words: &[u8],
+        mut understand: impl FnMut(&[u8]) -> ParsedInput<T>,
+    ) -> Result<T, Fault> {
+        let caps = self.link.caps().clone();
+        let tries = if caps.is_reliable { 1 } else { MAX_REQUEST_TRIES };
+        let until = self.dialer.now() + self.dialer.timeout;
+        let mut input = Vec::new();
+        let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(4096)];
+        let mut strange = None;
+        for _ in 0..tries {
+            let mut sent = 0;
+            while sent < words.len() {
+                sent += self.link.send(&words[sent..], until.since(self.dialer.now()))?;
+            }
+            let again = (self.dialer.now() + self.dialer.timeout / tries).min(until);
+            loop {
+                let left = again.since(self.dialer.now());
+                if left.is_zero() {
+                    break;
+                }
+                match self.dialer.receive(self.link, &mut chunk, left) {
+                    Ok(length) if caps.framing == Framing::Message => input = chunk[..length].to_vec(),
+                    Ok(length) => input.extend_from_slice(&chunk[..length]),
+                    Err(Fault::TimedOut) => break,
+                    Err(fault) => return Err(fault),
+                }
+                match understand(&input) {
+                    ParsedInput::Parsed(answer) => return Ok(answer),
+                    ParsedInput::Unexpected(answer) if caps.framing == Framing::Stream => return Ok(answer),
+                    ParsedInput::Unexpected(answer) => strange = Some(answer),
+                    ParsedInput::Incomplete
+                        if input.len() > wire::MAX_JSON_BYTES + wire::FRAME_HEADER_BYTES =>
+                    {
+                        return Err(Fault::UnexpectedData("the server sends without end".to_owned()));
+                    }
+                    ParsedInput::Incomplete => {}
+                }
+            }
+        }
+        strange.ok_or(Fault::TimedOut)
+    }
+}
+
+/// Result of parsing a reply.
+pub enum ParsedInput<T> {
+    /// More bytes are needed.
+    Incomplete,
+    Parsed(T),
+    /// Not a reply to the request.
+    Unexpected(T),
+}

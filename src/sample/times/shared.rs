@@ -1,0 +1,126 @@
+//! Times that many flows record together, so that a flow costs no histogram of its own.
+//!
+//! Several threads record without a lock: each count is an atomic number, and so is each of the first times.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use hdrhistogram::Histogram;
+
+use super::{MAX_EXACT_SAMPLES, MAX_TIME_NS, new_histogram};
+
+/// Half of the counts with one resolution: a count covers less than 0.1 % of its value.
+const HALF_BUCKET: u64 = 1024;
+
+/// The histogram and the first times of some flows.
+#[derive(Debug)]
+pub struct SharedTimes {
+    counts: Box<[AtomicU64]>,
+    first_times: Box<[AtomicU64]>,
+    /// The number of first times; it may exceed their capacity.
+    recorded: AtomicUsize,
+}
+
+impl Default for SharedTimes {
+    fn default() -> SharedTimes {
+        SharedTimes {
+            counts: (0..=count_index(MAX_TIME_NS)).map(|_| AtomicU64::new(0)).collect(),
+            first_times: (0..MAX_EXACT_SAMPLES).map(|_| AtomicU64::new(0)).collect(),
+            recorded: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// How many bits of a value a count drops.
+fn dropped_bits(value: u64) -> u32 {
+    value.checked_ilog2().unwrap_or(0).saturating_sub(HALF_BUCKET.ilog2())
+}
+
+/// The index of the count of a value.
+fn count_index(value: u64) -> usize {
+    let dropped = dropped_bits(value);
+    (u64::from(dropped) * HALF_BUCKET + (value >> dropped)) as usize
+}
+
+/// The lowest value of a count.
+fn lowest_value(index: usize) -> u64 {
+    let index = index as u64;
+    let dropped = (index / HALF_BUCKET).saturating_sub(1);
+    (index - dropped * HALF_BUCKET) << dropped
+}
+
+/// What the flows of one endpoint share.
+#[derive(Debug)]
+pub struct SharedRecording {
+    pub(in crate::sample) service: Arc<SharedTimes>,
+    pub(in crate::sample) response: Option<Arc<SharedTimes>>,
+}
+
+impl SharedRecording {
+    /// `scheduled`: messages have intended times, so response times are meaningful.
+    pub fn new(scheduled: bool) -> SharedRecording {
+        SharedRecording { service: Arc::default(), response: scheduled.then(Arc::default) }
+    }
+}
+
+impl SharedTimes {
+    /// Records one time. Does not allocate.
+    #[inline]
+    pub fn record(&self, nanoseconds: u64) {
+        self.counts[count_index(nanoseconds.min(MAX_TIME_NS))].fetch_add(1, Relaxed);
+        if self.recorded.load(Relaxed) < MAX_EXACT_SAMPLES
+            && let Some(time) = self.first_times.get(self.recorded.fetch_add(1, Relaxed))
+        {
+            time.store(nanoseconds, Relaxed);
+        }
+    }
+
+    /// The histogram and the first times. No thread records any more.
+    pub fn into_times(self) -> (Histogram<u64>, Vec<u64>) {
+        let mut histogram = new_histogram();
+        let counts = self.counts.iter().map(|count| count.load(Relaxed));
+        for (index, count) in counts.enumerate().filter(|(_, count)| *count > 0) {
+            histogram.saturating_record_n(lowest_value(index), count);
+        }
+        let recorded = self.recorded.load(Relaxed);
+        (histogram, self.first_times.iter().take(recorded).map(|time| time.load(Relaxed)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_those_of_a_histogram_of_one_flow() {
+        let (shared, mut own) = (SharedTimes::default(), new_histogram());
+        let mut random = fastrand::Rng::with_seed(3);
+        let edges = [0, 1, 1023, 1024, 2047, 2048, 4095, 4096, MAX_TIME_NS, u64::MAX];
+        let times: Vec<u64> =
+            edges.into_iter().chain((0..5000).map(|_| random.u64(..) >> random.u32(0..64))).collect();
+        for &time in &times {
+            shared.record(time);
+            own.saturating_record(time.min(MAX_TIME_NS));
+        }
+        let (histogram, first_times) = shared.into_times();
+        assert_eq!(first_times, times);
+        assert_eq!(histogram.len(), own.len());
+        for step in own.iter_recorded() {
+            let value = step.value_iterated_to();
+            assert_eq!(histogram.count_at(value), step.count_at_value(), "{value}");
+        }
+    }
+
+    #[test]
+    fn threads_lose_no_time() {
+        let shared = SharedTimes::default();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let shared = &shared;
+                scope.spawn(move || (0..30_000).for_each(|n| shared.record(1000 * thread + n % 7)));
+            }
+        });
+        let (histogram, first_times) = shared.into_times();
+        assert_eq!((histogram.len(), first_times.len()), (120_000, MAX_EXACT_SAMPLES));
+    }
+}

@@ -1,0 +1,112 @@
+//! More flows than threads: they share threads at both ends, and each is measured as with a thread of its own.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use linkgauge::protocol::ServerLimits;
+
+use crate::client::linkgauge;
+use crate::program::Serving;
+use crate::server::{measure, serve};
+
+#[test]
+fn connections_share_threads_and_all_are_measured() {
+    let server = serve(ServerLimits::default(), None);
+    for (endpoint, case) in [
+        (0, "parallel = 40"),
+        (0, "parallel = 40\nthreads = 1"),
+        (0, "parallel = 40\nthreads = 3\nbusy_poll = true"),
+        (1, "parallel = 40\nrate = \"200\""),
+    ] {
+        let case =
+            format!("workload = \"latency\"\n{case}\ncount = 20\nwarm_up_count = 2\ntimeout = \"20s\"");
+        let run = measure(&server.endpoints()[endpoint], &case, None);
+        assert!(run.is_complete(), "{case}: {:?}", run.cases[0].failures);
+        let counts = &run.cases[0].figures.counts;
+        assert_eq!((counts.sent, counts.received, counts.lost), (800, 800, 0), "{case}");
+        let cpu = run.cases[0].cpu.as_ref().unwrap();
+        assert!(cpu.client_seconds > 0.0 && cpu.server_seconds.unwrap() > 0.0, "{cpu:?}");
+    }
+}
+
+#[test]
+fn both_directions_of_many_connections_arrive() {
+    let server = serve(ServerLimits::default(), None);
+    for direction in ["send", "receive", "both"] {
+        let case = format!(
+            "workload = \"throughput\"\ndirection = \"{direction}\"\nparallel = 20\nsize = \"10k\"\nvolume = \"100k\"\n\
+             warm_up_time = \"0s\"\ntimeout = \"20s\""
+        );
+        let run = measure(&server.endpoints()[0], &case, None);
+        assert!(run.is_complete(), "{direction}: {:?}", run.cases[0].failures);
+        let delivery = &run.cases[0].figures.delivery;
+        assert_eq!(delivery.delivered_bytes, Some(2_000_000), "{direction}");
+        assert_eq!(delivery.delivered_reverse_bytes, (direction == "both").then_some(2_000_000));
+    }
+}
+
+/// One of the connections closes after its first reply.
+#[test]
+fn a_failed_connection_leaves_the_results_of_the_others() {
+    const CONNECTIONS: usize = 20;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let server = std::thread::spawn(move || {
+        std::thread::scope(|scope| {
+            for number in 0..CONNECTIONS {
+                let (mut stream, _) = listener.accept().unwrap();
+                scope.spawn(move || {
+                    let mut request = [0; 64];
+                    while let Ok(length @ 1..) = stream.read(&mut request) {
+                        stream.write_all(&request[..length]).unwrap();
+                        if number == 7 {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+    });
+    let case = format!(
+        "protocol = \"echo\"\nworkload = \"latency\"\nparallel = {CONNECTIONS}\nsize = 8\ncount = 50\nwarm_up_count = 0\n\
+         timeout = \"20s\""
+    );
+    let run = measure(&url, &case, None);
+    server.join().unwrap();
+    assert!(!run.is_complete());
+    assert_eq!(run.cases[0].failures.len(), 1, "{:?}", run.cases[0].failures);
+    assert_eq!(run.cases[0].figures.counts.received, 19 * 50 + 1);
+}
+
+#[test]
+fn few_threads_run_many_flows() {
+    let server = Serving::start(&[]);
+    let flows = 300;
+    let said = linkgauge(&format!(
+        "latency {} --parallel {flows} --threads 2 --count 20 --warm-up 0 --repeat 1 --timeout 30s",
+        server.tcp
+    ));
+    said.answered_all(20 * flows);
+}
+
+/// No thread of a flow waits for the others: an interrupt ends them all, and the results so far remain.
+#[test]
+fn an_interrupt_ends_flows_that_share_threads() {
+    let server = serve(ServerLimits::default(), None);
+    let endpoint = server.endpoints()[0].clone();
+    let plan = linkgauge::plan::Plan::from_toml(&format!(
+        "[[case]]\nurl = \"{endpoint}\"\nworkload = \"latency\"\nparallel = 30\ntime = \"100s\"\nwarm_up_count = 0"
+    ));
+    let dialer = linkgauge::link::Dialer::new(linkgauge::clock::Clock::System);
+    let cancel = dialer.cancel.clone();
+    let interrupt = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let mut context = linkgauge::schedule::RunContext::new(dialer, &());
+    let run = linkgauge::schedule::run(&linkgauge::schedule::check(plan.unwrap()).unwrap(), &mut context);
+    interrupt.join().unwrap();
+    assert!(run.interrupted && run.cases[0].failures.is_empty(), "{:?}", run.cases[0].failures);
+    assert!(run.cases[0].figures.counts.received > 0);
+}
