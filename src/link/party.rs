@@ -103,6 +103,9 @@ pub trait Party: Send {
         ClientTrust::Unverified
     }
 
+    /// The link after [`Step::Tune`], for parties that let another thread read its counters.
+    fn on_tuned(&mut self, _link: &dyn Link) {}
+
     /// The server ends the link for this reason. [`Party::on_ended`] follows.
     fn on_stopped(&mut self, _reason: StopReason) {}
 
@@ -342,7 +345,7 @@ pub fn perform_step(
             }
         }
         Step::Tune(tuning) => {
-            tune(link, &tuning, mode)?;
+            tune(link, &tuning, mode).inspect(|()| party.on_tuned(link))?;
             *now = clock.now();
             return Ok(StepOutcome::Tuned(tuning));
         }

@@ -18,7 +18,7 @@ use super::pending::PendingSlot;
 use super::rate_limiter::RateMeter;
 use crate::clock::Time;
 use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason};
-use crate::link::{Caps, Fault, Framing};
+use crate::link::{Caps, Fault, Framing, Link};
 use crate::protocol::ServerLimits;
 
 /// Limits of a connection.
@@ -241,6 +241,10 @@ impl Party for LimitedParty {
 
     fn client_trust(&self) -> ClientTrust {
         self.party.client_trust()
+    }
+
+    fn on_tuned(&mut self, link: &dyn Link) {
+        self.party.on_tuned(link);
     }
 
     fn refusal(&self) -> Option<&str> {

@@ -40,6 +40,16 @@ fn both_ends_report_what_their_systems_counted() {
 }
 
 #[test]
+fn the_server_reads_its_connections_while_it_receives() {
+    let server = Serving::start(&[]);
+    let url = server.tcp.to_string();
+    let case = case(&["throughput", &url, "--protocol", "linkgauge", "--time", "2s", "--repeat", "1"]);
+    // About ten readings a second; a busy host may give fewer.
+    let unread = "/evidence/server/connections/gauges/socket_unread_bytes/readings";
+    assert!(number(&case, unread) >= 5, "{:#}", case["evidence"]["server"]["connections"]);
+}
+
+#[test]
 fn socket_options_of_the_server_take_effect() {
     let server = Serving::start(&[]);
     let url = server.tcp.to_string();

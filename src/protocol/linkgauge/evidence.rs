@@ -4,7 +4,7 @@ use crate::clock::{Clock, Time};
 use crate::host::evidence::{
     ThreadCounters, differences, host_counters, is_known_host_counter, is_known_thread_counter,
 };
-use crate::link::counters::{self, LinkReading, connection_evidence};
+use crate::link::counters;
 use crate::run::{ConnectionEvidence, Counters, EndEvidence};
 
 /// The counters of the server's host when the measurement began.
@@ -32,10 +32,7 @@ impl HostStart {
 }
 
 /// The evidence of one flow that has ended.
-pub fn of_flow(reading: Option<&LinkReading>, thread: ThreadCounters) -> EndEvidence {
-    let connections = reading.map_or_else(ConnectionEvidence::default, |last| {
-        connection_evidence(None, last, std::slice::from_ref(last))
-    });
+pub fn of_flow(connections: ConnectionEvidence, thread: ThreadCounters) -> EndEvidence {
     EndEvidence { connections, threads: thread.named(), ..EndEvidence::default() }
 }
 
@@ -84,7 +81,8 @@ mod tests {
     fn flows_share_the_counters_of_the_host() {
         let start = HostStart::now();
         let thread = ThreadCounters { run_queue_wait_ns: Some(5), ..ThreadCounters::default() };
-        let flows = [of_flow(None, thread), of_flow(None, thread)];
+        let flows =
+            [of_flow(ConnectionEvidence::default(), thread), of_flow(ConnectionEvidence::default(), thread)];
         let all = start.evidence(flows.iter());
         assert_eq!(all.counter("thread_run_queue_wait_ns"), Some(10));
         assert_eq!(all.counter("thread_cpu_ns"), None);

@@ -21,7 +21,7 @@ use super::wire::{
 };
 use crate::clock::Time;
 use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason, Tuning};
-use crate::link::{Admission, Batch, Caps, Fault, Framing};
+use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
 use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service, echo};
 use crate::workload::throughput::overtime;
 
@@ -437,15 +437,20 @@ impl Party for LinkgaugeConnection {
         if self.output_sent < self.output.len() {
             return Step::Send { bytes: &self.output[self.output_sent..], message: self.output.len() };
         }
-        let until = *self.last_activity.get_or_insert(now) + self.idle_timeout();
+        let idle_at = *self.last_activity.get_or_insert(now) + self.idle_timeout();
         // With continuous input, no receive ever times out.
-        if now >= until && self.has_no_session() {
+        if now >= idle_at && self.has_no_session() {
             self.close_after_output();
         }
         match &mut self.state {
             LinkgaugeConnectionState::Closed => Step::Done,
             LinkgaugeConnectionState::Delegated(party) => party.next_step(now),
-            _ => Step::Receive { into: &mut self.batch, until },
+            LinkgaugeConnectionState::Control { session: Some(session), .. } => {
+                // This thread waits, so it reads the counters of the flows.
+                session.read_when_due(now);
+                Step::Receive { into: &mut self.batch, until: idle_at.min(session.next_reading()) }
+            }
+            _ => Step::Receive { into: &mut self.batch, until: idle_at },
         }
     }
 
@@ -503,6 +508,8 @@ impl Party for LinkgaugeConnection {
         match &mut self.state {
             LinkgaugeConnectionState::Delegated(party) => party.on_timeout(now),
             LinkgaugeConnectionState::Unidentified if !self.input.is_empty() => self.become_echo(),
+            LinkgaugeConnectionState::Control { session: Some(session), .. }
+                if now >= session.next_reading() => {}
             // No control messages are due while flows run; their own limits end them.
             LinkgaugeConnectionState::Control { session: Some(session), .. }
                 if session.has_running_flows() =>
@@ -537,6 +544,12 @@ impl Party for LinkgaugeConnection {
         match &self.state {
             LinkgaugeConnectionState::Delegated(party) => party.refusal(),
             _ => self.refusal_reason.as_deref(),
+        }
+    }
+
+    fn on_tuned(&mut self, link: &dyn Link) {
+        if let LinkgaugeConnectionState::Delegated(party) = &mut self.state {
+            party.on_tuned(link);
         }
     }
 

@@ -7,7 +7,7 @@ use super::session::{FlowCost, FlowSlot, STAGE_CUT, STAGE_MEASURING};
 use crate::clock::Time;
 use crate::host::evidence::ThreadCounters;
 use crate::link::party::{Party, PartyCost, Step, StopReason};
-use crate::link::{Batch, Caps, Fault, Framing};
+use crate::link::{Batch, Caps, Fault, Framing, Link};
 use crate::plan::{Pacing, WaitMode};
 use crate::protocol::linkgauge::evidence;
 use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
@@ -368,6 +368,12 @@ impl Party for ServerFlow {
         self.party.as_party().on_closed(now)
     }
 
+    fn on_tuned(&mut self, link: &dyn Link) {
+        if let Some(task) = self.attachment.as_ref().filter(|task| task.wants_evidence) {
+            task.slot.observe(link);
+        }
+    }
+
     fn on_stopped(&mut self, reason: StopReason) {
         self.fault = Some(reason.message().to_owned());
     }
@@ -398,7 +404,8 @@ impl Party for ServerFlow {
         }
         if let Some(task) = &self.attachment {
             let evidence = self.thread_before.map(|before| {
-                Box::new(evidence::of_flow(cost.reading.as_ref(), ThreadCounters::now().since(&before)))
+                let thread = ThreadCounters::now().since(&before);
+                Box::new(evidence::of_flow(task.slot.observed(cost.reading.as_ref()), thread))
             });
             task.slot.record_end(flow, FlowCost { cpu_seconds: cost.cpu_seconds, evidence });
         }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
-use crate::link::Caps;
+use crate::link::counters::{ConnectionLog, LinkProbe, LinkReading, connection_evidence};
+use crate::link::{Caps, Link};
 use crate::plan::WaitMode;
 use crate::protocol::linkgauge::evidence::HostStart;
 use crate::protocol::linkgauge::proof::{self, CHALLENGE_BYTES, CHALLENGE_LIFETIME_S, KEY_BYTES, TokenProof};
@@ -17,7 +18,7 @@ use crate::protocol::linkgauge::wire::{
     self, FlowKind, FrameCodec, ServerPlan, SessionRefusal, SessionRequest,
 };
 use crate::protocol::{ServerConfig, ServerLimits};
-use crate::run::{EndEvidence, MAX_OBSERVED_CONNECTIONS};
+use crate::run::{ConnectionEvidence, EndEvidence, MAX_OBSERVED_CONNECTIONS};
 use crate::workload::{FlowReport, ServerReport};
 
 /// All sessions of a server.
@@ -203,6 +204,7 @@ impl SessionRegistry {
             stage: AtomicU8::new(STAGE_MEASURING),
             last_heard_ns: AtomicU64::new(0),
             host_start: OnceLock::new(),
+            next_reading_ns: AtomicU64::new(0),
         });
         sessions.insert(session.id, session.clone());
         Ok(session)
@@ -230,7 +232,12 @@ pub struct ServerSession {
     pub last_heard_ns: AtomicU64,
     /// Set when the measurement begins, if the client asked for evidence.
     host_start: OnceLock<HostStart>,
+    /// When the counters of the connections are read next.
+    next_reading_ns: AtomicU64,
 }
+
+/// Time between readings of the connections.
+const READING_INTERVAL: Duration = Duration::from_millis(100);
 
 pub struct SessionPlan {
     pub plan: Arc<ServerPlan>,
@@ -243,6 +250,8 @@ pub struct SessionPlan {
 pub struct FlowEntry {
     state: FlowState,
     moved_bytes: Arc<AtomicU64>,
+    /// The counters of its link, if the client asked for evidence. Boxed: a server holds thousands of flows.
+    log: Option<Box<ConnectionLog>>,
 }
 
 #[derive(Default)]
@@ -280,12 +289,39 @@ impl FlowSlot {
         self.moved_bytes.store(bytes, Relaxed);
     }
 
+    /// Lets the counters of the flow's link be read until the flow ends.
+    pub fn observe(&self, link: &dyn Link) {
+        if let Some(planned) =
+            self.session.plan().as_mut().filter(|_| self.flow_index < MAX_OBSERVED_CONNECTIONS)
+            && let Some(place) = planned.flows.get_mut(self.flow_index)
+        {
+            place.log = LinkProbe::of(link).map(|probe| Box::new(ConnectionLog::start(probe)));
+        }
+    }
+
+    /// What was read, up to now; only of the last reading if the link was not observed.
+    pub fn observed(&self, last: Option<&LinkReading>) -> ConnectionEvidence {
+        let log =
+            self.session.plan().as_mut().and_then(|plan| plan.flows.get_mut(self.flow_index)?.log.take());
+        match log {
+            Some(mut log) => {
+                log.read();
+                log.evidence()
+            }
+            None => last.map_or_else(ConnectionEvidence::default, |last| {
+                connection_evidence(None, last, std::slice::from_ref(last))
+            }),
+        }
+    }
+
     /// Records the result of the flow; only the first call counts.
     pub fn record_end(&self, flow: FlowReport, cost: FlowCost) {
         if let Some(planned) = self.session.plan().as_mut()
             && let Some(place) = planned.flows.get_mut(self.flow_index)
             && matches!(place.state, FlowState::Running)
         {
+            // The link closes once no second descriptor is open.
+            place.log = None;
             place.state = FlowState::Ended(flow, cost);
         }
     }
@@ -353,6 +389,27 @@ impl ServerSession {
             self.host_start.get_or_init(HostStart::now);
         }
         self.has_started.store(true, Relaxed);
+    }
+
+    /// When the counters of the connections are to be read; never before the measurement or after its end.
+    pub fn next_reading(&self) -> Time {
+        match self.host_start.get() {
+            Some(_) if self.stage() == STAGE_MEASURING => Time(self.next_reading_ns.load(Relaxed)),
+            _ => Time::NEVER,
+        }
+    }
+
+    /// Reads the counters of the connections if that is due.
+    pub fn read_when_due(&self, now: Time) {
+        if now < self.next_reading() {
+            return;
+        }
+        self.next_reading_ns.store((now + READING_INTERVAL).0, Relaxed);
+        if let Some(planned) = self.plan().as_mut() {
+            for log in planned.flows.iter_mut().filter_map(|place| place.log.as_mut()) {
+                log.read();
+            }
+        }
     }
 
     pub fn stage(&self) -> u8 {
