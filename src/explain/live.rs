@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::causes::Target;
-use crate::clock::wall_clock_date;
+use crate::clock::{Time, wall_clock_date};
 use crate::endpoint::Endpoint;
 use crate::link::Dialer;
 use crate::plan::{Case, CaseSpec, OneOrMany, Plan};
@@ -213,6 +213,10 @@ pub struct Explanation {
     pub lost: u64,
     /// Mean of the random pauses of the screen, in ns.
     pub mean_pause_ns: u64,
+    /// Pairs of each test that fitted into the time. 0: nothing was tested.
+    pub pairs: u32,
+    /// Pairs that were planned.
+    pub planned_pairs: u32,
     /// The causes, the most expensive first within each verdict.
     pub causes: Vec<CauseFinding>,
     /// If several causes are proved.
@@ -245,8 +249,8 @@ pub fn explain_live(
 
     let mut suspects = findings::suspects(&screen, &target, can_resize);
     let random = &mut SplitMix64::new(options.seed);
-    let proving = Proving { runner: &runner, options, screen: &screen, progress };
-    let mut is_interrupted = proving.prove(&mut suspects, random)?;
+    let proving = Proving { runner: &runner, options, screen: &screen, progress, began };
+    let (mut is_interrupted, pairs) = proving.prove(&mut suspects, random)?;
     let combined = match is_interrupted {
         true => None,
         false => proving.combine(&suspects, random)?,
@@ -273,6 +277,8 @@ pub fn explain_live(
         requests: samples + lost,
         lost,
         mean_pause_ns: screen.mean_pause.as_nanos() as u64,
+        pairs,
+        planned_pairs: prove::ROUNDS as u32,
         causes,
         combined,
         unexplained_ns,
@@ -315,19 +321,28 @@ struct Proving<'a> {
     options: &'a LiveOptions,
     screen: &'a Screen,
     progress: &'a dyn Fn(&str, f64),
+    began: Time,
 }
 
 impl Proving<'_> {
-    /// Tests the suspects, and returns whether the user interrupted.
-    fn prove(&self, suspects: &mut [Suspect], random: &mut SplitMix64) -> Result<bool, LiveError> {
-        let time = self.options.budget.mul_f64(PROVE_SHARE);
+    /// A share of the budget, less if only `left_share` minus the time so far is left, but at least half of it.
+    fn time_for(&self, share: f64, left_share: f64) -> Duration {
+        let planned = self.options.budget.mul_f64(share);
+        let elapsed = self.runner.dialer.now().since(self.began);
+        let left = self.options.budget.mul_f64(left_share).saturating_sub(elapsed);
+        left.clamp(planned.mul_f64(0.5), planned)
+    }
+
+    /// Tests the suspects, and returns whether the user interrupted, and the number of pairs of each.
+    fn prove(&self, suspects: &mut [Suspect], random: &mut SplitMix64) -> Result<(bool, u32), LiveError> {
+        let time = self.time_for(PROVE_SHARE, 1.0 - COMBINED_SHARE);
         let median = Duration::from_nanos(self.screen.median_ns() as u64);
         let most = MAX_SUSPECTS.min(prove::trials_that_fit(time, median));
         findings::leave_out_trials(suspects, most);
         let trials: Vec<Trial> = suspects.iter().filter_map(|suspect| suspect.trial.clone()).collect();
         let name = format!("testing {}", format_plural(trials.len() as u64, "cause"));
         if trials.is_empty() {
-            return Ok(false);
+            return Ok((false, 0));
         }
         let report =
             |share: f64| (self.progress)(&name, 1.0 - PROVE_SHARE - COMBINED_SHARE + PROVE_SHARE * share);
@@ -336,7 +351,7 @@ impl Proving<'_> {
         for suspect in suspects.iter_mut().filter(|suspect| suspect.trial.is_some()) {
             suspect.set_proof(proofs.next());
         }
-        Ok(sequence.is_interrupted)
+        Ok((sequence.is_interrupted, sequence.rounds() as u32))
     }
 
     /// Measures all proved settings at once, if there are several.
@@ -351,7 +366,7 @@ impl Proving<'_> {
             return Ok(None);
         }
         let all = [Trial::Switch(changes.concat())];
-        let time = self.options.budget.mul_f64(COMBINED_SHARE);
+        let time = self.time_for(COMBINED_SHARE, 1.0);
         let median = Duration::from_nanos(self.screen.median_ns() as u64);
         let report =
             |share: f64| (self.progress)("testing them together", 1.0 - COMBINED_SHARE * (1.0 - share));

@@ -124,6 +124,13 @@ fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
             brief_time(combined.interaction_ns.abs())
         ));
     }
+    if (1..explanation.planned_pairs).contains(&explanation.pairs) && !explanation.interrupted {
+        notes.push(format!(
+            "{} of {} pairs of each test fitted into the time, because this host or the server was slower than expected: \
+             the intervals are wider. Try a longer --time.",
+            explanation.pairs, explanation.planned_pairs
+        ));
+    }
     if explanation.interrupted {
         notes.push("Interrupted: not all causes were tested.".to_owned());
     }
@@ -166,6 +173,8 @@ mod tests {
             requests: 350,
             lost: 0,
             mean_pause_ns: 50_000_000,
+            pairs: 10,
+            planned_pairs: 10,
             causes,
             combined: None,
             unexplained_ns: 30_000.0,
@@ -193,6 +202,17 @@ mod tests {
         assert!(text.contains("  ruled out: wake-up of a blocked thread\n"), "{text}");
         assert!(text.contains("Fix: set TCP_NODELAY in the server"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn pairs_that_are_missing_are_reported() {
+        let short = Explanation { pairs: 7, ..explanation(Vec::new()) };
+        assert!(
+            text(&short).contains("  7 of 10 pairs of each test fitted into the time"),
+            "{}",
+            text(&short)
+        );
+        assert!(!text(&explanation(Vec::new())).contains("of 10 pairs"));
     }
 
     #[test]

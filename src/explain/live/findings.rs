@@ -1,7 +1,7 @@
 //! Suspects and findings: which causes are tested, and what is said about each.
 
 use super::super::causes::{self, Cause, Family, Knob, Signature, Target};
-use super::blocks::Change;
+use super::blocks::{Block, Change};
 use super::prove::{Outcome, Proof, Trial};
 use super::screen::Screen;
 use super::signatures::{self, Sighting};
@@ -13,8 +13,12 @@ use crate::units::{format_nanoseconds, format_plural};
 /// Larger sizes of the test of the cost of each byte, as multiples of the message size.
 const SIZE_FACTORS: [u32; 2] = [4, 16];
 const SIZE_FACTORS_ON_LINES: [u32; 2] = [8, 24];
-/// Shares of the time above which waiting for a CPU counts.
-const MIN_WAIT_PERCENT: f64 = 5.0;
+/// Share of the mean round trip above which waiting for a CPU counts.
+const MIN_WAIT_SHARE: f64 = 0.05;
+/// Another program runs for about this time or longer before the scheduler takes the CPU away; a wake-up is shorter.
+const LONG_WAIT_NS: f64 = 5e5;
+/// Share of the time above which steal counts.
+const MIN_STEAL_PERCENT: f64 = 5.0;
 
 /// A cause that is tested, or that something points at.
 pub(super) struct Suspect {
@@ -141,24 +145,52 @@ fn find_trial(cause: &Cause, screen: &Screen, target: &Target, can_resize: bool)
     }
 }
 
-/// Whether other programs keep the measuring thread from its CPU.
+/// Time per request that threads of both ends waited for a CPU, as far as slow requests show it, in ns: the mean excess of
+/// requests that took [`LONG_WAIT_NS`] more than the median. The wake-up of a thread waits as well, in every request.
+fn cpu_wait_ns(block: &Block) -> Option<f64> {
+    const NAME: &str = "thread_run_queue_wait_ns";
+    let evidence = block.result.evidence.as_ref()?;
+    let of_server = evidence.server.as_ref().and_then(|server| server.counter(NAME)).unwrap_or(0);
+    let waited = evidence.client.counter(NAME)?.saturating_add(of_server) as f64;
+    let latencies = block.latencies_ns();
+    let median = stats::median(&latencies)?;
+    let excess: f64 =
+        latencies.iter().map(|latency| latency - median).filter(|more| *more > LONG_WAIT_NS).sum();
+    Some(excess.min(waited) / latencies.len() as f64)
+}
+
+/// Whether other programs keep the measuring threads from their CPUs: the waits are a share of the mean round trip.
+fn waits_for_cpu(block: &Block) -> Option<(f64, f64)> {
+    let latencies = block.latencies_ns();
+    let mean = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
+    let wait = cpu_wait_ns(block)?;
+    (wait >= MIN_WAIT_SHARE * mean).then_some((wait, mean))
+}
+
+/// Whether this host pauses.
 fn is_waiting_for_cpu(screen: &Screen) -> bool {
-    [&screen.closed, &screen.paused]
-        .into_iter()
-        .filter_map(|block| block.result.placement.host_load.wait_percent)
-        .any(|percent| percent >= MIN_WAIT_PERCENT)
+    [&screen.closed, &screen.paused].into_iter().any(|block| waits_for_cpu(block).is_some())
 }
 
 /// What the host counted during the round trips without a pause.
 fn count(cause: &Cause, screen: &Screen) -> Option<String> {
-    let load = &screen.closed.result.placement.host_load;
-    let (percent, what) = match cause.id {
-        "run_queue" => (load.wait_percent?, "the measuring thread waited for a CPU"),
-        "steal" => (load.steal_percent?, "the hypervisor ran other guests"),
-        _ => return None,
-    };
-    (percent >= MIN_WAIT_PERCENT)
-        .then(|| format!("{what} {percent:.0} % of the time: it delays single requests"))
+    match cause.id {
+        "run_queue" => waits_for_cpu(&screen.closed).map(|(wait, mean)| {
+            format!(
+                "slow requests waited for a CPU: {} of {} per request on average",
+                format_nanoseconds(wait),
+                format_nanoseconds(mean)
+            )
+        }),
+        "steal" => {
+            let percent = screen.closed.result.placement.host_load.steal_percent?;
+            let text = format!(
+                "the hypervisor ran other guests {percent:.0} % of the time: it delays single requests"
+            );
+            (percent >= MIN_STEAL_PERCENT).then_some(text)
+        }
+        _ => None,
+    }
 }
 
 /// Leaves out the least likely tests, so that at most `most` remain.

@@ -22,6 +22,12 @@ const MAX_BLOCK_REQUESTS: u64 = 5_000;
 const MAX_BLOCK_TIME: Duration = Duration::from_secs(2);
 /// Setting up a block: connecting, threads.
 const BLOCK_SETUP: Duration = Duration::from_millis(4);
+/// Pairs of a proof: with eight suspects p must be below 0.006 (Holm), and nine pairs reach 0.004.
+const ENOUGH_ROUNDS: usize = 9;
+/// The rounds that a proof needs may take this multiple of the time.
+const MAX_OVERRUN: f64 = 1.5;
+/// A round can become this much shorter than the ones before, as a share of them.
+const MIN_SHRUNK_SHARE: f64 = 0.7;
 /// Smaller effects do not matter, as a share of the median.
 const MARGIN: f64 = 0.05;
 const SIGNIFICANCE_LEVEL: f64 = 0.05;
@@ -91,7 +97,8 @@ pub(super) fn trials_that_fit(time: Duration, median: Duration) -> usize {
     ((rounds / shortest_block(median).as_secs_f64()) as usize).saturating_sub(1)
 }
 
-/// Measures all trials in rounds. Calls `progress` with the share of the rounds before each.
+/// Measures all trials in rounds. Calls `progress` with the share of the rounds before each. Where blocks take longer than
+/// planned, as on a busy host, the next ones become shorter, and the last rounds are left out.
 pub(super) fn measure(
     runner: &BlockRunner,
     trials: &[Trial],
@@ -104,18 +111,16 @@ pub(super) fn measure(
         trials_ns: vec![Vec::new(); trials.len()],
         is_interrupted: false,
     };
-    let per_block = time.div_f64((ROUNDS * (trials.len() + 1)) as f64).saturating_sub(BLOCK_SETUP);
-    let length =
-        per_block.clamp(median.mul_f64(MIN_BLOCK_REQUESTS + 1.0), MAX_BLOCK_TIME.max(median.mul_f64(8.0)));
-    let expected = (length.as_secs_f64() / median.as_secs_f64().max(1e-9)).min(MAX_BLOCK_REQUESTS as f64);
-    let block = BlockPlan {
-        pacing: Pacing::Closed,
-        count: MAX_BLOCK_REQUESTS,
-        time: length,
-        warm_up: ((expected / 10.0) as u64).clamp(1, 100),
-    };
+    let (began, mut setup) = (runner.dialer.now(), BLOCK_SETUP);
     for round in 0..ROUNDS {
         progress(round as f64 / ROUNDS as f64);
+        let elapsed = runner.dialer.now().since(began);
+        let blocks = trials.len() + 1;
+        let left = time.saturating_sub(elapsed);
+        if is_over(round, elapsed, left, time) {
+            break;
+        }
+        let block = block_plan(left.div_f64(((ROUNDS - round) * blocks) as f64), median, setup);
         // Index 0 is the baseline.
         let mut medians = vec![f64::NAN; trials.len() + 1];
         for index in shuffled(trials.len() + 1, random) {
@@ -133,8 +138,34 @@ pub(super) fn measure(
         }
         sequence.baseline_ns.push(medians[0]);
         sequence.trials_ns.iter_mut().zip(&medians[1..]).for_each(|(list, median)| list.push(*median));
+        let of_round = runner.dialer.now().since(began).saturating_sub(elapsed);
+        setup = of_round.div_f64(blocks as f64).saturating_sub(block.time).max(BLOCK_SETUP);
     }
     Ok(sequence)
+}
+
+/// Whether no further round fits into the time. A proof needs a few rounds, so these may take half as long again.
+fn is_over(rounds: usize, elapsed: Duration, left: Duration, time: Duration) -> bool {
+    let per_round = elapsed.div_f64(rounds.max(1) as f64);
+    match rounds {
+        0 => false,
+        _ if rounds < ENOUGH_ROUNDS => elapsed > time.mul_f64(MAX_OVERRUN),
+        _ => left < per_round.mul_f64(MIN_SHRUNK_SHARE),
+    }
+}
+
+/// The blocks of a round, each of which may take this time including its setup.
+fn block_plan(per_block: Duration, median: Duration, setup: Duration) -> BlockPlan {
+    let length = per_block
+        .saturating_sub(setup)
+        .clamp(median.mul_f64(MIN_BLOCK_REQUESTS + 1.0), MAX_BLOCK_TIME.max(median.mul_f64(8.0)));
+    let expected = (length.as_secs_f64() / median.as_secs_f64().max(1e-9)).min(MAX_BLOCK_REQUESTS as f64);
+    BlockPlan {
+        pacing: Pacing::Closed,
+        count: MAX_BLOCK_REQUESTS,
+        time: length,
+        warm_up: ((expected / 10.0) as u64).clamp(1, 100),
+    }
 }
 
 /// The numbers below `count` in random order.
@@ -147,6 +178,11 @@ fn shuffled(count: usize, random: &mut SplitMix64) -> Vec<usize> {
 }
 
 impl Sequence {
+    /// Number of measured rounds.
+    pub(super) fn rounds(&self) -> usize {
+        self.baseline_ns.len()
+    }
+
     /// The proof of each trial. `base_bytes`: the message size of the baseline.
     pub(super) fn proofs(&self, trials: &[Trial], base_bytes: u32) -> Vec<Proof> {
         let pairs: Vec<Vec<(f64, f64)>> = (0..trials.len()).map(|trial| self.pairs(trial)).collect();
@@ -260,6 +296,23 @@ mod tests {
             order.sort_unstable();
             assert_eq!(order, Vec::from_iter(0..7));
         }
+    }
+
+    #[test]
+    fn rounds_that_take_too_long_are_left_out() {
+        let ms = Duration::from_millis;
+        let over = |rounds, elapsed| {
+            is_over(rounds, ms(elapsed), ms(10_000).saturating_sub(ms(elapsed)), ms(10_000))
+        };
+        assert!(!over(0, 0) && !over(9, 9_000), "as planned");
+        assert!(!over(8, 14_000) && over(8, 16_000), "a proof needs nine rounds");
+        assert!(over(9, 9_500) && !over(9, 9_000));
+        let block = |setup| block_plan(ms(100), ms(1), ms(setup)).time;
+        assert_eq!(
+            (block(4), block(40), block(400)),
+            (ms(96), ms(60), ms(6)),
+            "shorter where the setup takes longer"
+        );
     }
 
     #[test]
