@@ -295,6 +295,19 @@ impl Endpoint {
         format!("{}{before}{name}={value}", self.text).parse()
     }
 
+    /// The same endpoint without this option; unchanged if it has none.
+    ///
+    /// # Errors
+    ///
+    /// None: what is left of a valid endpoint is valid.
+    pub fn without_option(&self, name: &str) -> Result<Endpoint, EndpointError> {
+        let rest = self.text[self.address_end..].trim_start_matches('?').split('&');
+        let left: Vec<&str> =
+            rest.filter(|option| option.split_once('=').is_some_and(|(known, _)| known != name)).collect();
+        let separator = if left.is_empty() { "" } else { "?" };
+        format!("{}{separator}{}", &self.text[..self.address_end], left.join("&")).parse()
+    }
+
     /// The text as typed.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -428,6 +441,16 @@ mod tests {
 
     fn parse(text: &str) -> Endpoint {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn options_are_removed_and_replaced() {
+        let url = parse("tcp://host:7?pacing_rate=20M&nodelay=0");
+        let bare = url.without_option("pacing_rate").unwrap();
+        assert_eq!(bare.as_str(), "tcp://host:7?nodelay=0");
+        assert_eq!(bare.without_option("nodelay").unwrap().as_str(), "tcp://host:7");
+        assert_eq!(bare.without_option("mss").unwrap(), bare);
+        assert_eq!(bare.with_option("pacing_rate", "1M").unwrap().option("pacing_rate"), Some("1M"));
     }
 
     #[test]

@@ -17,11 +17,13 @@ use super::output::{finish_all, is_dash, print_json, print_text, terminal_option
 use super::store::{StoreFlags, load_runs, names_a_file};
 
 mod live;
+mod throughput;
 
 /// Explain where the time goes: of a link, a run or a study
 ///
 /// A URL is measured for a minute: round trips after random pauses show what looks like a cause, and each suspect that a setting
-/// can remove is tested in pairs, with and without it. For runs and studies, models are fitted to the figures.
+/// can remove is tested in pairs, with and without it. With --workload throughput, the same is done for what limits the rate. For
+/// runs and studies, models are fitted to the figures.
 /// docs/explain.md explains how to read the result.
 #[derive(Args)]
 #[command(after_help = models_help())]
@@ -32,6 +34,8 @@ pub struct Flags {
     of: Vec<String>,
     #[command(flatten)]
     live: live::LiveFlags,
+    #[command(flatten)]
+    transfer: throughput::TransferFlags,
     /// Rate of the link (bit/s without a unit), and the payload share of a frame [default: all of it]
     #[arg(long, help_heading = TARGET, value_name = "RATE[*PAYLOAD/FRAME]", value_parser = parse_line_bps)]
     line: Option<f64>,
@@ -68,9 +72,10 @@ fn models_help() -> String {
 
 pub fn run(flags: Flags) -> Result<Status> {
     if flags.of.iter().any(|named| live::is_endpoint(named)) {
-        return live::run(&flags);
+        return if flags.transfer.is_used() { throughput::run(&flags) } else { live::run(&flags) };
     }
     flags.live.check_unused()?;
+    flags.transfer.check_unused()?;
     let [of] = flags.of.as_slice() else {
         bail!("only one run or study can be explained at a time. Name one")
     };

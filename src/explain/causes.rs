@@ -123,8 +123,44 @@ pub enum Knob {
     CpuWakeLatency,
     /// Larger messages: the slope of latency over size.
     MessageSize,
+    /// A setting of a transfer: the effect on its rate.
+    Rate(RateKnob),
     /// None here. Says why, and what would prove it.
     Missing(&'static str),
+}
+
+/// A setting of a transfer, in the order in which they are tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RateKnob {
+    /// No limit of the kernel's pacing.
+    Pacing,
+    /// Another receive buffer.
+    ReceiveBuffer,
+    /// Another send buffer.
+    SendBuffer,
+    /// Less load than the link carries: queues and losses vanish.
+    LowerRate,
+    /// Several connections.
+    Connections,
+    /// Another congestion control.
+    CongestionControl,
+    /// Another message size.
+    MessageSize,
+}
+
+impl RateKnob {
+    /// For documents.
+    pub fn summary(self) -> &'static str {
+        match self {
+            RateKnob::Pacing => "no pacing rate",
+            RateKnob::ReceiveBuffer => "another receive buffer",
+            RateKnob::SendBuffer => "another send buffer",
+            RateKnob::LowerRate => "80 % of the rate",
+            RateKnob::Connections => "4 connections",
+            RateKnob::CongestionControl => "`?congestion=bbr`",
+            RateKnob::MessageSize => "another message size",
+        }
+    }
 }
 
 /// How a cause is produced on purpose, to test that it is found.

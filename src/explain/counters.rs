@@ -1,17 +1,18 @@
 //! The counters model: what the evidence of a run says about its limits. Nothing is proved here: a counter that agrees
 //! with a cause makes it a suspect, and only a changed setting decides.
 //!
-//! For a rate the rules stand in the order in which they exclude each other, as in a decision tree; of a latency each
-//! rule stands for itself.
+//! For a rate the rules stand in the order in which they exclude each other, as in a decision tree (`rates`); of a latency
+//! each rule stands for itself.
 
 use serde::Serialize;
 use serde_json::json;
 
 use super::causes::{self, Cause};
 use super::{Evidence, ExplainError, Finding, FindingBlock, Model};
-use crate::plan::Direction;
 use crate::run::{CaseResult, EndEvidence};
-use crate::units::{format_bit_rate, format_nanoseconds};
+use crate::units::format_nanoseconds;
+
+pub mod rates;
 
 /// The counters model in the list of models.
 pub const MODEL: Model = Model {
@@ -20,24 +21,6 @@ pub const MODEL: Model = Model {
     explain: |evidence, _| explain(evidence),
 };
 
-/// A share of the time above this is the limit.
-const MIN_LIMITED_SHARE: f64 = 0.5;
-/// A thread that used this share of the time was the limit.
-const SATURATED_CPU_SHARE: f64 = 0.95;
-/// Losses below this share do not limit a rate.
-const MIN_LOSS_SHARE: f64 = 1e-4;
-/// A round trip that grew by this factor under load waited in a queue.
-const MIN_QUEUE_RATIO: f64 = 2.0;
-/// A queue below this is that of the host itself.
-const MIN_QUEUE_NS: f64 = 1e6;
-/// The data in flight are the rate times the round trip, within this factor.
-const MAX_FLIGHT_RATIO: f64 = 2.0;
-/// Readings of a connection that show how it was most of the time; the last one is after its end.
-const MIN_READINGS: u64 = 3;
-/// Up to this factor the path has no queue.
-const MAX_EMPTY_RATIO: f64 = 1.5;
-/// A rate this close to a configured one is limited by it.
-const MAX_RATE_DEVIATION: f64 = 0.1;
 /// A counter that moved in this share of the requests belongs to them.
 const MIN_REQUEST_SHARE: f64 = 0.5;
 /// A median below this has other reasons.
@@ -49,11 +32,11 @@ const MIN_STEAL_SHARE: f64 = 0.02;
 
 /// A cause that the counters of a case agree with.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct CountedCause {
+pub(super) struct CountedCause {
     /// The name in the catalogue.
-    id: &'static str,
+    pub(super) id: &'static str,
     /// The counters, in words.
-    evidence: String,
+    pub(super) evidence: String,
 }
 
 /// The causes of one case.
@@ -86,9 +69,15 @@ fn explain(evidence: &Evidence) -> Result<Finding, ExplainError> {
 
 /// The causes that the counters of this case agree with.
 fn counted_causes(case: &CaseResult) -> Vec<CountedCause> {
-    let limit = if case.workload == "latency" { None } else { rate_limit(case) };
+    let limit = if case.workload == "latency" { None } else { rates::limits(case).into_iter().next() };
     let delays = if case.workload == "latency" { delays(case) } else { Vec::new() };
-    limit.into_iter().chain(delays).chain(host_causes(case)).collect()
+    let mut causes: Vec<CountedCause> = limit.into_iter().chain(delays).collect();
+    for cause in host_causes(case) {
+        if causes.iter().all(|known| known.id != cause.id) {
+            causes.push(cause);
+        }
+    }
+    causes
 }
 
 fn counted(id: &'static str, evidence: String) -> Option<CountedCause> {
@@ -112,93 +101,6 @@ impl Sender<'_> {
         let busy = self.count("tcp_busy_ns").filter(|busy| *busy > 0.0)?;
         Some(self.count(name)? / busy)
     }
-}
-
-/// What limited the rate of this case: the first rule that holds.
-fn rate_limit(case: &CaseResult) -> Option<CountedCause> {
-    let evidence = case.evidence.as_ref()?;
-    let end = if case.direction == Direction::Receive { evidence.server.as_ref()? } else { &evidence.client };
-    let sender = Sender(end);
-    let rate = case.figures.delivery.throughput_bps?;
-    let rules = [
-        saturated_cpu(case),
-        receive_window(&sender),
-        application(&sender),
-        pacing(case, rate),
-        loss(&sender),
-        queue(&sender, rate),
-    ];
-    rules.into_iter().flatten().next()
-}
-
-fn saturated_cpu(case: &CaseResult) -> Option<CountedCause> {
-    let (client, server) = case.cpu_shares()?;
-    let share = client.max(server.unwrap_or(0.0));
-    let text = format!("a thread used {:.0} % of its time to move the payload", 100.0 * share.min(1.0));
-    if share >= SATURATED_CPU_SHARE { counted("cpu_saturated", text) } else { None }
-}
-
-fn receive_window(sender: &Sender) -> Option<CountedCause> {
-    let share =
-        sender.busy_share("tcp_receive_window_limited_ns").filter(|share| *share > MIN_LIMITED_SHARE)?;
-    let text = format!(
-        "the receiver's window was full for {:.0} % of the busy time: its buffer is too small, or its program reads too \
-         slowly. A larger buffer there decides: --server-socket rcvbuf=4Mi",
-        100.0 * share.min(1.0)
-    );
-    counted("receive_window", text)
-}
-
-fn application(sender: &Sender) -> Option<CountedCause> {
-    let readings = sender.0.gauge("tcp_application_limited")?.readings;
-    let is_sampled = readings >= MIN_READINGS * sender.0.connections.count;
-    let is_limited = is_sampled && sender.median("tcp_application_limited")? > 0.0;
-    let is_full = sender.busy_share("tcp_send_buffer_limited_ns").unwrap_or(0.0) > MIN_LIMITED_SHARE;
-    let text = "the kernel had nothing to send: the program offers too little, or the send buffer is too small. A \
-                larger buffer decides: ?sndbuf=4Mi";
-    if is_limited || is_full { counted("application_limited", text.to_owned()) } else { None }
-}
-
-fn pacing(case: &CaseResult, rate: f64) -> Option<CountedCause> {
-    let limit = case.effective.get("pacing_limit_bps")?.as_f64()?;
-    let text = format!("{} is the requested pacing rate", format_bit_rate(limit));
-    if (rate / limit - 1.0).abs() <= MAX_RATE_DEVIATION { counted("requested_pacing", text) } else { None }
-}
-
-/// The data in flight, in bytes.
-fn flight_bytes(sender: &Sender) -> Option<f64> {
-    Some(sender.median("tcp_unacknowledged_segments")? * sender.median("tcp_segment_bytes")?)
-}
-
-/// The round trip under load, as a multiple of the shortest.
-fn queue_ratio(sender: &Sender) -> Option<f64> {
-    let shortest = sender.0.gauge("tcp_min_rtt_ns")?.min as f64;
-    (shortest > 0.0).then_some(sender.median("tcp_rtt_ns")? / shortest)
-}
-
-fn loss(sender: &Sender) -> Option<CountedCause> {
-    let sent = sender.count("tcp_sent_segments").filter(|sent| *sent > 0.0)?;
-    let share = sender.count("tcp_retransmitted_segments")? / sent;
-    let is_empty = queue_ratio(sender)? < MAX_EMPTY_RATIO;
-    let text = format!("{:.2} % of the segments were sent again, and the path has no queue", 100.0 * share);
-    if share > MIN_LOSS_SHARE && is_empty { counted("loss_limited_window", text) } else { None }
-}
-
-fn queue(sender: &Sender, rate: f64) -> Option<CountedCause> {
-    let ratio = queue_ratio(sender).filter(|ratio| *ratio > MIN_QUEUE_RATIO)?;
-    let round_trip_ns = sender.median("tcp_rtt_ns")?;
-    let waiting_ns = round_trip_ns * (1.0 - 1.0 / ratio);
-    // Other reasons of a long round trip, like a delayed acknowledgement, leave the path empty (Little's law).
-    let fills =
-        rate / sender.0.connections.count.max(1) as f64 / 8.0 * round_trip_ns * 1e-9 / flight_bytes(sender)?;
-    if waiting_ns < MIN_QUEUE_NS || !(1.0 / MAX_FLIGHT_RATIO..MAX_FLIGHT_RATIO).contains(&fills) {
-        return None;
-    }
-    let text = format!(
-        "the round trip of the kernel grew to {ratio:.1} times the shortest: a queue before a link of about {}",
-        format_bit_rate(rate)
-    );
-    counted("bufferbloat", text)
 }
 
 /// What delayed the replies of this case.

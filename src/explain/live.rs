@@ -25,6 +25,7 @@ use crate::workload::latency;
 mod blocks;
 mod findings;
 mod prove;
+pub mod rate;
 mod screen;
 mod signatures;
 

@@ -24,6 +24,7 @@ mod netio;
 mod overlay;
 mod overview;
 mod presentation;
+mod rate_explanation;
 mod sparkline;
 mod study;
 mod svg;
@@ -42,6 +43,7 @@ pub use explanation::write_explanation;
 pub use history::write_history;
 pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
 pub use presentation::{case_sentence, measures_rate};
+pub use rate_explanation::write_rate_explanation;
 pub use sparkline::sparkline_glyphs;
 pub use text::write_overview;
 pub use wording::{is_unprintable, printable, shorten, to_ascii, wrap};
@@ -51,6 +53,9 @@ pub const RUN_SCHEMA: &str = include_str!("../../schema/run.v1.json");
 
 /// The JSON schema of the explanation of a link.
 pub const EXPLANATION_SCHEMA: &str = include_str!("../../schema/explain.v1.json");
+
+/// The JSON schema of the explanation of a throughput.
+pub const RATE_EXPLANATION_SCHEMA: &str = include_str!("../../schema/explain-throughput.v1.json");
 
 /// How much a text report shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -73,6 +73,7 @@ fn the_causes_are_listed() {
                 Knob::BusyPoll => "waiting by polling".to_owned(),
                 Knob::CpuWakeLatency => "`/dev/cpu_dma_latency` held at 0".to_owned(),
                 Knob::MessageSize => "larger messages".to_owned(),
+                Knob::Rate(knob) => format!("{} (`--workload throughput`)", knob.summary()),
                 Knob::Missing(why) => format!("– ({why})"),
             };
             let plant = match cause.plant {

@@ -14,6 +14,7 @@ mod evidence;
 mod exact;
 mod explain;
 mod explain_live;
+mod explain_rate;
 mod frames;
 mod fuzz_smoke;
 mod guide;

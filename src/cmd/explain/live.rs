@@ -47,7 +47,7 @@ impl LiveFlags {
         }
     }
 
-    fn options(&self, endpoint: Endpoint) -> Result<LiveOptions> {
+    pub fn options(&self, endpoint: Endpoint) -> Result<LiveOptions> {
         let mut options = LiveOptions::new(endpoint);
         if let Some(protocol) = &self.protocol {
             options.protocol.clone_from(protocol);
@@ -125,18 +125,18 @@ fn write(flags: &Flags, explained: &[Explanation]) -> Result<()> {
 }
 
 /// A bar on a terminal.
-struct Progress {
-    bar: ProgressBar,
+pub struct Progress {
+    pub bar: ProgressBar,
 }
 
 impl Progress {
-    fn new(quiet: bool) -> Result<Progress> {
+    pub fn new(quiet: bool) -> Result<Progress> {
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(100) };
         bar.set_style(ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}  {wide_msg}")?);
         Ok(Progress { bar })
     }
 
-    fn show(&self, phase: &str, share: f64) {
+    pub fn show(&self, phase: &str, share: f64) {
         self.bar.set_message(phase.to_owned());
         self.bar.set_position((100.0 * share) as u64);
         self.bar.enable_steady_tick(std::time::Duration::from_millis(200));

@@ -57,7 +57,7 @@ pub(super) const FAMILY: Family = Family {
             signature: Signature::Hidden,
             counter: Some("CPU share of the measuring threads, time_squeeze of softnet_stat"),
             knob: Knob::Missing(
-                "compare rates. Try: linkgauge ab --workload throughput with other sizes or --pin",
+                "nothing makes a CPU faster. Try: linkgauge ab --workload throughput with --pin",
             ),
             remedy: "send larger messages, use offloads, or pin both ends to different CPUs",
             plant: Plant::Lab("linkgauge throughput on loopback"),

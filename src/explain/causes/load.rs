@@ -1,6 +1,6 @@
 //! Queues that the load itself fills.
 
-use super::{Cause, Family, Knob, Plant, Signature};
+use super::{ANYWHERE, Cause, Family, Knob, Plant, RateKnob, Signature};
 
 pub(super) const FAMILY: Family = Family {
     name: "load",
@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
             signature: Signature::Hidden,
             counter: Some("tcpi_rtt far above tcpi_min_rtt under load"),
             knob: Knob::Missing(
-                "the probe sends one request at a time. Try: linkgauge throughput URL, which measures latency under load",
+                "the probe sends one request at a time. Try: linkgauge explain URL --workload throughput",
             ),
             remedy: "limit the rate below that of the link, or use fq_codel or cake at the bottleneck",
             plant: Plant::Lab("lab shaper --rate 10Mbit/s --queue 1000"),
@@ -21,14 +21,22 @@ pub(super) const FAMILY: Family = Family {
         Cause {
             id: "link_rate_reached",
             name: "rate of the link",
-            applies: |target| target.caps.link_rate.is_none(),
+            applies: ANYWHERE,
             signature: Signature::Hidden,
-            counter: Some("tcpi_delivery_rate equal to the rate of the link"),
-            knob: Knob::Missing(
-                "compare rates. Try: linkgauge ab --workload throughput with 1 and 4 connections",
-            ),
+            counter: Some("share of the payload that a serial line can carry; tcpi_rtt grows under load"),
+            knob: Knob::Rate(RateKnob::LowerRate),
             remedy: "use a faster link, or send less",
             plant: Plant::Lab("lab shaper --rate 10Mbit/s"),
+        },
+        Cause {
+            id: "policed_rate",
+            name: "policer that drops above a rate",
+            applies: |target| target.caps.link_rate.is_none(),
+            signature: Signature::Hidden,
+            counter: Some("messages lost, or segments sent again, without a longer round trip"),
+            knob: Knob::Rate(RateKnob::LowerRate),
+            remedy: "send below the policed rate (--bit-rate, ?pacing_rate=), or have the network shape instead of police",
+            plant: Plant::Lab("lab shaper --police 10Mbit/s"),
         },
         Cause {
             id: "requested_pacing",
@@ -36,11 +44,9 @@ pub(super) const FAMILY: Family = Family {
             applies: |target| target.has_delayed_acknowledgements(),
             signature: Signature::Hidden,
             counter: Some("tcpi_pacing_rate equal to the rate, tcpi_max_pacing_rate set"),
-            knob: Knob::Missing(
-                "compare rates with and without the limit (linkgauge ab --workload throughput)",
-            ),
+            knob: Knob::Rate(RateKnob::Pacing),
             remedy: "raise or remove the pacing rate",
-            plant: Plant::Lab("SO_MAX_PACING_RATE"),
+            plant: Plant::Lab("?pacing_rate=20Mbit/s"),
         },
     ],
 };

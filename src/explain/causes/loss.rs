@@ -1,6 +1,6 @@
 //! Losses and their repair.
 
-use super::{Cause, Family, Knob, Plant, Signature};
+use super::{Cause, Family, Knob, Plant, RateKnob, Signature};
 
 pub(super) const FAMILY: Family = Family {
     name: "loss",
@@ -22,9 +22,7 @@ pub(super) const FAMILY: Family = Family {
             applies: |target| target.has_delayed_acknowledgements() && !target.is_local,
             signature: Signature::Hidden,
             counter: Some("tcpi_bytes_retrans above 0.01 % of tcpi_bytes_sent, tcpi_rtt near tcpi_min_rtt"),
-            knob: Knob::Missing(
-                "compare rates. Try: linkgauge ab --workload throughput --a URL --b 'URL?congestion=bbr'",
-            ),
+            knob: Knob::Rate(RateKnob::CongestionControl),
             remedy: "remove the loss, use bbr, or use several connections",
             plant: Plant::Lab("netem loss 0.5% in a guest"),
         },
@@ -44,9 +42,7 @@ pub(super) const FAMILY: Family = Family {
             applies: |target| target.caps.max_message_bytes.is_some() && target.has_option("rcvbuf"),
             signature: Signature::Hidden,
             counter: Some("Udp RcvbufErrors, receiver socket drops"),
-            knob: Knob::Missing(
-                "the probe sends one request at a time. Try: linkgauge ab --workload throughput --b 'URL?rcvbuf=4Mi'",
-            ),
+            knob: Knob::Rate(RateKnob::ReceiveBuffer),
             remedy: "raise the receive buffer (?rcvbuf=), or read faster",
             plant: Plant::Lab("linkgauge throughput udp://… --rate max with ?rcvbuf=4Ki"),
         },

@@ -1,6 +1,6 @@
 //! Costs of each byte: the line, copies, fragments.
 
-use super::{Cause, Family, Knob, Plant, Signature};
+use super::{ANYWHERE, Cause, Family, Knob, Plant, RateKnob, Signature};
 
 pub(super) const FAMILY: Family = Family {
     name: "per byte",
@@ -37,6 +37,16 @@ pub(super) const FAMILY: Family = Family {
             ),
             remedy: "keep datagrams below the path MTU",
             plant: Plant::Lab("a veth pair with a small MTU"),
+        },
+        Cause {
+            id: "message_cost",
+            name: "cost of each message (calls, headers)",
+            applies: ANYWHERE,
+            signature: Signature::Hidden,
+            counter: None,
+            knob: Knob::Rate(RateKnob::MessageSize),
+            remedy: "send larger messages (--size)",
+            plant: Plant::Lab("linkgauge throughput --size 64"),
         },
     ],
 };

@@ -1,6 +1,6 @@
 //! A window: a limited amount of data on its way.
 
-use super::{Cause, Family, Knob, Plant, Signature};
+use super::{ANYWHERE, Cause, Family, Knob, Plant, RateKnob, Signature};
 
 pub(super) const FAMILY: Family = Family {
     name: "window",
@@ -12,11 +12,9 @@ pub(super) const FAMILY: Family = Family {
             applies: |target| target.has_delayed_acknowledgements(),
             signature: Signature::Hidden,
             counter: Some("tcpi_rwnd_limited above half of tcpi_busy_time"),
-            knob: Knob::Missing(
-                "compare rates. Try: linkgauge ab --workload throughput with another rcvbuf at the server",
-            ),
+            knob: Knob::Rate(RateKnob::ReceiveBuffer),
             remedy: "raise the receive buffer of the server",
-            plant: Plant::Lab("lab trouble --receive-buffer 4Ki, over a delay"),
+            plant: Plant::Lab("serve tcp://:7333?rcvbuf=4Ki, lab trouble --receive-buffer 4Ki"),
         },
         Cause {
             id: "slow_reader",
@@ -25,7 +23,7 @@ pub(super) const FAMILY: Family = Family {
             signature: Signature::Hidden,
             counter: Some("tcpi_rwnd_limited above half of tcpi_busy_time, and unread bytes at the server"),
             knob: Knob::Missing(
-                "a larger receive buffer has no effect then. Try: linkgauge ab --workload throughput with it",
+                "a larger receive buffer has no effect then, which explain --workload throughput shows",
             ),
             remedy: "read faster in the server",
             plant: Plant::Lab("lab trouble --read-rate 1Mbit/s"),
@@ -33,24 +31,32 @@ pub(super) const FAMILY: Family = Family {
         Cause {
             id: "send_buffer",
             name: "send buffer too small",
-            applies: |target| target.has_option("sndbuf"),
+            applies: |target| target.has_option("sndbuf") || target.has_option("buffer"),
             signature: Signature::Hidden,
             counter: Some("the sender is always in write, tcpi_delivery_rate_app_limited is set"),
-            knob: Knob::Missing(
-                "compare rates. Try: linkgauge ab --workload throughput --b 'URL?sndbuf=4Mi'",
-            ),
+            knob: Knob::Rate(RateKnob::SendBuffer),
             remedy: "leave the send buffer to the kernel, or raise it",
             plant: Plant::Lab("?sndbuf=64Ki over a delay"),
         },
         Cause {
             id: "application_limited",
             name: "the sender offers too little",
-            applies: |target| target.has_option("sndbuf"),
+            applies: ANYWHERE,
             signature: Signature::Hidden,
             counter: Some("tcpi_delivery_rate_app_limited is set, and the sender is seldom in write"),
-            knob: Knob::Missing("compare rates. Try: linkgauge ab --workload throughput with a higher rate"),
+            knob: Knob::Missing("only the sender can offer more. Try a higher --bit-rate"),
             remedy: "send more at once, or over several connections",
             plant: Plant::Lab("linkgauge throughput --rate 10M"),
+        },
+        Cause {
+            id: "connection_limit",
+            name: "limit of each connection",
+            applies: |target| target.caps.can_open_parallel,
+            signature: Signature::Hidden,
+            counter: None,
+            knob: Knob::Rate(RateKnob::Connections),
+            remedy: "use several connections, or look for a limit of each of them (window, rate, thread of the server)",
+            plant: Plant::Lab("mem://x?rate=10Mbit/s"),
         },
         Cause {
             id: "stop_and_wait",

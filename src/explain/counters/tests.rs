@@ -1,6 +1,7 @@
 //! Each rule of the counters model, with the counters of measured plants.
 
 use super::*;
+use crate::plan::Direction;
 use crate::run::{ConnectionEvidence, Counters, Distribution, Evidence as CaseEvidence, Gauge, Run};
 
 fn gauge(median: u64) -> Gauge {
@@ -76,6 +77,38 @@ fn a_long_round_trip_without_data_in_flight_is_no_queue() {
 }
 
 #[test]
+fn a_full_window_belongs_to_the_buffer_or_to_the_program() {
+    let rwnd = [BUSY, ("tcp_receive_window_limited_ns", 9_900_000_000)];
+    let path = |rtt_ns, window| [("tcp_min_rtt_ns", rtt_ns), ("tcp_send_window_bytes", window)];
+    // 47.4 Mbit/s: 123 kB on a path of 20.7 ms, 59 B on one of 10 µs.
+    assert_eq!(ids(&case("throughput", sender(&rwnd, &path(20_700_000, 131_072)))), ["receive_window"]);
+    assert_eq!(ids(&case("throughput", sender(&rwnd, &path(10_000, 65_536)))), ["slow_reader"]);
+    assert_eq!(ids(&case("throughput", sender(&rwnd, &path(20_700_000, 0)))), ["slow_reader"], "closed");
+    let mut known = case("throughput", sender(&rwnd, &path(20_700_000, 131_072)));
+    let unread =
+        |bytes| sender(&[], &[("socket_unread_bytes", bytes), ("socket_receive_buffer_bytes", 262_144)]);
+    known.evidence.as_mut().unwrap().server = Some(unread(120_000));
+    assert_eq!(ids(&known), ["slow_reader"], "the server's socket is full");
+    known.evidence.as_mut().unwrap().server = Some(unread(2_000));
+    assert_eq!(ids(&known), ["receive_window"]);
+}
+
+#[test]
+fn datagrams_lines_and_requested_rates_have_rules_of_their_own() {
+    let mut overflow = case("throughput", EndEvidence::default());
+    let counts = &mut overflow.figures.counts;
+    (counts.sent, counts.lost, counts.receiver_socket_drops) = (1000, 300, Some(280));
+    assert_eq!(ids(&overflow), ["receiver_socket_overflow"]);
+    overflow.figures.counts.receiver_socket_drops = Some(20);
+    assert_eq!(ids(&overflow), [""; 0], "the network lost most of them");
+    let mut line = case("throughput", EndEvidence::default());
+    line.figures.delivery.line_rate_percent = Some(98.0);
+    assert_eq!(ids(&line), ["link_rate_reached"]);
+    line.figures.delivery.line_rate_percent = Some(60.0);
+    assert_eq!(ids(&line), [""; 0]);
+}
+
+#[test]
 fn a_single_reading_after_the_end_shows_no_idle_program() {
     let mut end = sender(&[BUSY], &[("tcp_application_limited", 1)]);
     end.connections.count = 10;
@@ -145,7 +178,7 @@ fn hosts_are_disturbed_by_steal_quota_and_full_sockets() {
 
 #[test]
 fn every_rule_names_a_cause_of_the_catalogue() {
-    let source = include_str!("../counters.rs");
+    let source = concat!(include_str!("../counters.rs"), include_str!("rates.rs"));
     let named = source.split("counted(\"").skip(1).filter_map(|rest| rest.split('"').next());
     let mut count = 0;
     for id in named {

@@ -115,6 +115,7 @@ fn find_trial(cause: &Cause, screen: &Screen, target: &Target, can_resize: bool)
     let switch = |change| Ok(Trial::Switch(vec![change]));
     match cause.knob {
         Knob::Missing(why) => Err(why.to_owned()),
+        Knob::Rate(_) => Err("it limits a rate. Try: linkgauge explain URL --workload throughput".to_owned()),
         Knob::UrlOption { name, value } if !target.has_option(name) => {
             Err(format!("this link has no option {name}={value}"))
         }
@@ -274,7 +275,7 @@ fn describe_proof(cause: &Cause, proof: &Proof, screen: &Screen) -> String {
         Knob::UrlOption { name, value } => format!("{name}={value}"),
         Knob::BusyPoll => "busy-poll".to_owned(),
         Knob::CpuWakeLatency => "/dev/cpu_dma_latency 0".to_owned(),
-        Knob::MessageSize | Knob::Missing(_) => String::new(),
+        Knob::MessageSize | Knob::Rate(_) | Knob::Missing(_) => String::new(),
     };
     let effect = |saved: f64| {
         let sign = if saved > 0.0 { "−" } else { "+" };

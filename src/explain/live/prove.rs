@@ -13,7 +13,7 @@ use crate::stats::{self, Interval, SplitMix64, fit};
 /// Pairs of each suspect: p can reach 0.002, enough for 25 suspects at once.
 pub(super) const ROUNDS: usize = 10;
 /// Fewer pairs cannot prove anything.
-const MIN_ROUNDS: usize = 6;
+pub(super) const MIN_ROUNDS: usize = 6;
 /// Requests of a block without which its median means little.
 const MIN_BLOCK_REQUESTS: f64 = 5.0;
 /// Requests of a block at most.
@@ -23,14 +23,14 @@ const MAX_BLOCK_TIME: Duration = Duration::from_secs(2);
 /// Setting up a block: connecting, threads.
 const BLOCK_SETUP: Duration = Duration::from_millis(4);
 /// Pairs of a proof: with eight suspects p must be below 0.006 (Holm), and nine pairs reach 0.004.
-const ENOUGH_ROUNDS: usize = 9;
+pub(super) const ENOUGH_ROUNDS: usize = 9;
 /// The rounds that a proof needs may take this multiple of the time.
 const MAX_OVERRUN: f64 = 1.5;
 /// A round can become this much shorter than the ones before, as a share of them.
 const MIN_SHRUNK_SHARE: f64 = 0.7;
 /// Smaller effects do not matter, as a share of the median.
 const MARGIN: f64 = 0.05;
-const SIGNIFICANCE_LEVEL: f64 = 0.05;
+pub(super) const SIGNIFICANCE_LEVEL: f64 = 0.05;
 /// A line through the sizes fits if each size is this close to it.
 const MAX_RELATIVE_RESIDUAL: f64 = 0.1;
 
@@ -145,7 +145,7 @@ pub(super) fn measure(
 }
 
 /// Whether no further round fits into the time. A proof needs a few rounds, so these may take half as long again.
-fn is_over(rounds: usize, elapsed: Duration, left: Duration, time: Duration) -> bool {
+pub(super) fn is_over(rounds: usize, elapsed: Duration, left: Duration, time: Duration) -> bool {
     let per_round = elapsed.div_f64(rounds.max(1) as f64);
     match rounds {
         0 => false,
@@ -169,7 +169,7 @@ fn block_plan(per_block: Duration, median: Duration, setup: Duration) -> BlockPl
 }
 
 /// The numbers below `count` in random order.
-fn shuffled(count: usize, random: &mut SplitMix64) -> Vec<usize> {
+pub(super) fn shuffled(count: usize, random: &mut SplitMix64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
         order.swap(last, (random.uniform() * (last + 1) as f64) as usize);
