@@ -24,12 +24,14 @@ mod protocol_counters;
 mod sizes;
 mod stand_in;
 mod trial;
+mod twin;
 
 use download::LinkRates;
 pub use download::{ChunkProtocol, DelayedLink, DownloadPlan, PublishedDownload};
 pub use error::StudyError;
 pub use guest::GuestSpec;
 pub use sizes::PublishedTime;
+pub use twin::{DeviceServerTwin, MessageTwin, RadioTwin, Twin, TwinFigure, TwinModel};
 
 /// The texts in a study's folder.
 pub struct StudyFiles {
@@ -37,35 +39,28 @@ pub struct StudyFiles {
     pub name: &'static str,
     plan: &'static str,
     tables: &'static str,
+    twins: &'static str,
+}
+
+/// The files of the folder `papers/NAME`.
+macro_rules! study_files {
+    ($name:literal) => {
+        StudyFiles {
+            name: $name,
+            plan: include_str!(concat!("../papers/", $name, "/plan.toml")),
+            tables: include_str!(concat!("../papers/", $name, "/tables.csv")),
+            twins: include_str!(concat!("../papers/", $name, "/twins.toml")),
+        }
+    };
 }
 
 /// All studies that can be run again.
 pub static STUDIES: &[StudyFiles] = &[
-    StudyFiles {
-        name: "sena",
-        plan: include_str!("../papers/sena/plan.toml"),
-        tables: include_str!("../papers/sena/tables.csv"),
-    },
-    StudyFiles {
-        name: "loggernet",
-        plan: include_str!("../papers/loggernet/plan.toml"),
-        tables: include_str!("../papers/loggernet/tables.csv"),
-    },
-    StudyFiles {
-        name: "netio",
-        plan: include_str!("../papers/netio/plan.toml"),
-        tables: include_str!("../papers/netio/tables.csv"),
-    },
-    StudyFiles {
-        name: "wireless",
-        plan: include_str!("../papers/wireless/plan.toml"),
-        tables: include_str!("../papers/wireless/tables.csv"),
-    },
-    StudyFiles {
-        name: "linx",
-        plan: include_str!("../papers/linx/plan.toml"),
-        tables: include_str!("../papers/linx/tables.csv"),
-    },
+    study_files!("sena"),
+    study_files!("loggernet"),
+    study_files!("netio"),
+    study_files!("wireless"),
+    study_files!("linx"),
 ];
 
 /// A study.
@@ -101,6 +96,9 @@ pub struct Study {
     trial: Option<trial::WindowTrial>,
     #[serde(skip)]
     rows: Vec<PublishedFigure>,
+    /// The published systems, rebuilt from some of their figures.
+    #[serde(skip)]
+    twins: twin::TwinFile,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -410,14 +408,16 @@ impl Study {
             let known: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
             StudyError::Unknown { name: name.to_owned(), known: known.join(", ") }
         })?;
-        Study::parse(texts.plan, texts.tables)
+        Study::parse(texts)
     }
 
-    fn parse(plan: &str, tables: &str) -> Result<Study, StudyError> {
+    fn parse(texts: &StudyFiles) -> Result<Study, StudyError> {
+        let StudyFiles { plan, tables, twins, .. } = texts;
         let mut study: Study = toml::from_str(plan).map_err(|error| StudyError::Plan(error.to_string()))?;
         let rows: Result<Vec<PublishedFigure>, csv::Error> =
             csv::Reader::from_reader(tables.as_bytes()).into_deserialize().collect();
         study.rows = rows.map_err(|error| StudyError::Tables(error.to_string()))?;
+        study.twins = twin::TwinFile::parse(twins)?;
         Ok(study)
     }
 
@@ -599,6 +599,16 @@ impl Cell {
 }
 
 impl PlannedCase {
+    /// The settings of the case, without endpoints.
+    pub fn spec(&self) -> &CaseSpec {
+        &self.spec
+    }
+
+    /// Bits per second of the physical line, and bits per character; `None` without a line.
+    pub fn line_rate(&self) -> Option<(f64, f64)> {
+        self.line.map(|line| (line.bits_per_second, line.bits_per_character))
+    }
+
     /// Replaces the study's protocol options.
     pub fn set_options(&mut self, options: &[(String, String)]) {
         for spec in self.preparation.iter_mut().chain([&mut self.spec]) {

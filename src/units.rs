@@ -77,6 +77,23 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_nanos(nanoseconds.round() as u64))
 }
 
+/// A time per byte, in nanoseconds with their fraction: `2.19ns`, `7.95us`. Units as for [`parse_duration`], without a default.
+///
+/// # Errors
+///
+/// Fails for a number that is invalid, and for an unknown or missing unit.
+pub fn parse_byte_time(text: &str) -> Result<f64, UnitError> {
+    const WANTED: &str = "a time per byte with its unit (like 2.19ns, 7.95us)";
+    let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
+    let factor = match unit {
+        "ns" => 1.0,
+        "us" | "µs" | "μs" => 1e3,
+        "ms" => 1e6,
+        _ => return Err(unit_error(text, WANTED)),
+    };
+    Ok(value * factor)
+}
+
 /// [`parse_duration`] with a mandatory unit, where a bare number could also mean milliseconds.
 ///
 /// # Errors
@@ -329,6 +346,8 @@ macro_rules! quantity {
 
 quantity!(/// A [`parse_duration`].
     Span, Duration, parse_duration, bare: true);
+quantity!(/// Nanoseconds per byte, see [`parse_byte_time`].
+    ByteTime, f64, parse_byte_time, bare: false);
 quantity!(/// A number of [`parse_bytes`].
     Bytes, u64, parse_bytes, bare: true);
 quantity!(/// A [`parse_count`].
@@ -426,6 +445,8 @@ mod tests {
             ["0 requests", "1 request", "2 000 requests"]
         );
         assert_eq!(format_duration(Duration::from_micros(1500)), "1.5ms");
+        assert_eq!((parse_byte_time("2.19ns"), parse_byte_time("7.95 us")), (Ok(2.19), Ok(7950.0)));
+        assert!(parse_byte_time("2.19").is_err() && parse_byte_time("1s").is_err());
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! `linkgauge lab …`: parts of the lab, each until Ctrl-C.
 
 mod device_server;
+mod like;
 mod logger;
 mod redirect;
 mod shaper;
@@ -15,9 +16,13 @@ use super::Status;
 
 /// Emulate serial ports, slow links, device servers, data loggers and guests
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Flags {
+    /// Print the published systems that the parts of the lab can emulate, for --like STUDY/NAME
+    #[arg(long, value_name = "list", value_parser = ["list"])]
+    like: Option<String>,
     #[command(subcommand)]
-    command: LabCommand,
+    command: Option<LabCommand>,
 }
 
 #[derive(Subcommand)]
@@ -32,7 +37,8 @@ enum LabCommand {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    match flags.command {
+    let Some(command) = flags.command else { return like::print_twins() };
+    match command {
         LabCommand::Uart(flags) => uart::run(flags),
         LabCommand::DeviceServer(flags) => device_server::run(flags),
         LabCommand::Redirect(flags) => redirect::run(flags),

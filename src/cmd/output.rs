@@ -72,6 +72,21 @@ impl OutputFlags {
             .try_for_each(|(_, path)| check_file_writable(path))
     }
 
+    /// Whether a file other than JSON is requested.
+    pub fn has_files_besides_json(&self) -> bool {
+        self.format.is_some() || self.file_targets().any(|(name, _)| name != "json")
+    }
+
+    /// Writes a document that is no run, if JSON is requested.
+    pub fn write_json(&self, document: &impl serde::Serialize) -> Result<()> {
+        let Some(path) = &self.json else { return Ok(()) };
+        let text = serde_json::to_string_pretty(document)? + "\n";
+        match is_dash(path) {
+            true => print_json(|out| out.write_all(text.as_bytes())),
+            false => write_file(path, |file| file.write_all(text.as_bytes())),
+        }
+    }
+
     /// True if standard output gets text for people.
     pub fn prints_text(&self) -> bool {
         let text = self.format.as_deref().is_none_or(|format| format == "text");

@@ -7,6 +7,7 @@ mod guest;
 mod lab_setup;
 mod list;
 mod trial;
+mod twin;
 mod user_endpoints;
 
 use std::collections::BTreeMap;
@@ -74,6 +75,11 @@ pub struct Flags {
     /// With --on: measure the other cells in the lab
     #[arg(long, help_heading = TARGET, requires = "on")]
     lab: bool,
+    /// Compare the published figures with those of the twins: the published systems, rebuilt from a part of the figures
+    ///
+    /// The twins run on a virtual clock in this process. docs/studies.md describes them.
+    #[arg(long, help_heading = TARGET, conflicts_with_all = ["on", "vm", "quick", "cells", "list", "events"])]
+    twin: bool,
     /// Use a guest for cells that this host's kernel cannot measure
     #[arg(long, help_heading = TARGET)]
     vm: bool,
@@ -105,6 +111,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     study.select_tables(&flags.tables)?;
     if flags.list {
         return list::print_cells(&study);
+    }
+    if flags.twin {
+        return twin::run(&study, &flags.output);
     }
     let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
     flags.output.check_writable(usize::from(events_on_stdout))?;

@@ -11,7 +11,6 @@ use std::sync::atomic::{
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 use super::LabError;
 use super::packing::PackingRules;
@@ -25,12 +24,17 @@ mod accept;
 mod client;
 mod control;
 mod from_line;
+mod line_feed;
+mod plugged_port;
 mod processor;
 mod stand_in;
 mod to_line;
 
 use client::PortClient;
-use processor::SharedProcessor;
+use line_feed::LineFeed;
+pub use plugged_port::PluggedPort;
+use processor::Transfer;
+pub use processor::{SharedProcessor, TransferCosts};
 pub use stand_in::STAND_IN;
 
 /// The port of the first serial port if the endpoint names none; Sena's default.
@@ -51,10 +55,8 @@ pub struct DeviceServerOptions {
     pub max_clients: usize,
     /// The treatment of a client when the port has all its clients.
     pub busy_policy: BusyPolicy,
-    /// Bytes move only at multiples of this interval. Zero: at any time.
-    pub poll_interval: Duration,
-    /// Each transfer occupies the box's single processor for this time. Zero: no time.
-    pub transfer_time: Duration,
+    /// What transfers cost in a slow box.
+    pub costs: TransferCosts,
 }
 
 impl DeviceServerOptions {
@@ -67,8 +69,7 @@ impl DeviceServerOptions {
             packing: PackingRules::default(),
             max_clients: 1,
             busy_policy: BusyPolicy::Refuse,
-            poll_interval: Duration::ZERO,
-            transfer_time: Duration::ZERO,
+            costs: TransferCosts::default(),
         }
     }
 }
@@ -206,7 +207,7 @@ impl DeviceServer {
             packing: options.packing.clone(),
             max_clients: options.max_clients,
             busy_policy: options.busy_policy,
-            processor: SharedProcessor::new(options.poll_interval, options.transfer_time, dialer.now()),
+            processor: SharedProcessor::new(options.costs, options.serial_ports.len(), dialer.now()),
             events: sender,
             clock: dialer.clock,
         });
@@ -273,6 +274,18 @@ impl Drop for DeviceServer {
 
 fn check_options(options: &DeviceServerOptions) -> Result<(), LabError> {
     options.packing.check()?;
+    let costs = &options.costs;
+    if costs.block_bytes > PackingRules::MAX_BUFFER_BYTES / 2 {
+        let limit = PackingRules::MAX_BUFFER_BYTES / 2;
+        return Err(LabError(format!("blocks of {} bytes: use at most {limit}", costs.block_bytes)));
+    }
+    if costs.block_bytes > 0 && options.packing != PackingRules::default() {
+        let text = "blocks and packing rules: a box that moves blocks packs by blocks. Use one of them";
+        return Err(LabError(text.to_owned()));
+    }
+    if !costs.drain_pause.is_zero() && costs.block_bytes == 0 {
+        return Err(LabError("a pause after each block needs blocks. Add --block 512".to_owned()));
+    }
     if options.serial_ports.is_empty() {
         return Err(LabError("a device server needs at least one serial port".to_owned()));
     }
@@ -408,13 +421,25 @@ impl SerialPort {
         }
     }
 
+    /// Its line, as configured.
+    fn line_feed(&self) -> LineFeed {
+        let bits_per_second = f64::from(self.configured.baud);
+        let characters_per_second = self.configured.link_rate().max_payload_bps() / f64::from(u8::BITS);
+        LineFeed::new(self.state.processor.costs(), bits_per_second, bits_per_second / characters_per_second)
+    }
+
     /// Waits until a slow box can make a transfer. Returns false if there was no wait.
-    fn wait_for_turn(&self, now: Time) -> bool {
-        let Some(turn) = self.state.processor.schedule_transfer(now) else { return false };
+    fn wait_for_turn(&self, transfer: Transfer, now: Time) -> bool {
+        let Some(turn) = self.state.processor.schedule_transfer(transfer, now) else { return false };
+        self.wait_until(turn);
+        true
+    }
+
+    /// Waits until `turn`, or until the port stops.
+    fn wait_until(&self, turn: Time) {
         let clock = &self.state.clock;
         while clock.now() < turn && !self.is_stopping() {
             clock.sleep_until(turn.min(clock.now() + CANCEL_CHECK_INTERVAL));
         }
-        true
     }
 }

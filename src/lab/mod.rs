@@ -4,6 +4,7 @@
 
 use crate::endpoint::Endpoint;
 
+pub mod adapter;
 pub mod device_server;
 mod kernel_echo;
 mod line_server;

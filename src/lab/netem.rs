@@ -36,9 +36,10 @@ impl Netem {
     /// Fails if netem does not support the shape, if the device already has a queue of ours, or if `tc` fails.
     pub fn start(device: &str, shape: &Shape) -> Result<Netem, LabError> {
         check_shape(shape)?;
-        if !(shape.tail.is_zero() && shape.slot.is_zero() && shape.spike_occurrence == Occurrence::Never) {
-            let text = format!("{device}: netem has no tail, spikes or slots: shape with a relay");
-            return Err(LabError(text));
+        if has_relay_only_settings(shape) {
+            return Err(LabError(format!(
+                "{device}: netem has no tail, spikes, waits, slots, bursts or overhead: shape with a relay"
+            )));
         }
         if shape.reorder != Occurrence::Never && shape.delay.is_zero() {
             let text = format!("{device}: netem reorders by not delaying: --reorder needs --delay");
@@ -77,6 +78,13 @@ impl Drop for Netem {
 fn remove_qdisc(device: &str) -> Result<(), LabError> {
     run_tc(device, &["qdisc", "del", "dev", device, "root", "handle", QDISC_HANDLE].map(str::to_owned))
         .map(|_| ())
+}
+
+/// True if netem cannot apply the shape.
+fn has_relay_only_settings(shape: &Shape) -> bool {
+    let is_free_of_waits = [shape.spike_occurrence, shape.wait_occurrence] == [Occurrence::Never; 2];
+    let is_plain = shape.tail.is_zero() && shape.slot.is_zero() && is_free_of_waits;
+    !is_plain || shape.burst_bytes > 0 || shape.overhead_bytes > 0 || shape.costs.is_some()
 }
 
 /// Arguments for `tc` (tc-netem(8)).

@@ -177,9 +177,14 @@ impl Packer {
         }
     }
 
+    /// Number of buffered bytes.
+    pub fn waiting_bytes(&self) -> usize {
+        self.end - self.start
+    }
+
     /// Discards the buffered bytes, but not the free space being filled. Returns their number.
     pub fn discard_waiting(&mut self) -> usize {
-        let waiting = self.end - self.start;
+        let waiting = self.waiting_bytes();
         (self.start, self.scanned_end) = (self.end, self.end);
         (self.packet_end, self.silence_end) = (None, None);
         waiting

@@ -23,7 +23,7 @@ use crate::link::shaped::{
 };
 use crate::link::{self, Admission, Dialer, Fault, Framing, Link, LinkError, Listener};
 use crate::serve::ServerCounters;
-use crate::units::format_duration;
+use crate::units::{format_bytes, format_duration};
 
 /// The endpoints of a relay and the shape of each direction.
 #[derive(Debug, Clone)]
@@ -130,6 +130,15 @@ pub fn describe_impairments(shape: &Shape) -> Vec<String> {
         if let Occurrence::Share(share) = often {
             words.push(format!("{:.4} % {word}", share * 100.0));
         }
+    }
+    if let Occurrence::Share(share) = shape.wait_occurrence {
+        words.push(format!("{:.4} % wait {} on average", share * 100.0, format_duration(shape.mean_wait)));
+    }
+    if shape.burst_bytes > 0 {
+        words.push(format!("bursts of {}", format_bytes(shape.burst_bytes)));
+    }
+    if shape.overhead_bytes > 0 {
+        words.push(format!("{} of headers", format_bytes(shape.overhead_bytes)));
     }
     if !shape.slot.is_zero() {
         words.push(format!("slots of {}", format_duration(shape.slot)));
@@ -281,6 +290,11 @@ pub(super) fn check_shape(shape: &Shape) -> Result<(), LabError> {
         return Err(LabError(format!(
             "a jitter of {jitter:?} around a delay of {delay:?}: no delay is below zero"
         )));
+    }
+    let needs_rate = shape.burst_bytes > 0 || shape.overhead_bytes > 0;
+    if needs_rate && shape.bits_per_second.is_infinite() {
+        let text = "a burst or an overhead without a rate changes nothing. Add --rate";
+        return Err(LabError(text.to_owned()));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 mod early_wake;
 mod engine;
 mod noise;
+mod plugged;
 mod receive_queue;
 mod wire;
 
@@ -19,6 +20,7 @@ use rustix::io::Errno;
 
 pub use engine::UartCounters;
 pub use noise::{LineDefects, LineNoise};
+pub use plugged::PluggedUart;
 pub use wire::{DEFAULT_BATCH_INTERVAL, DeliveryMode, NextDelivery, Wire};
 
 use super::{LabError, RunningStandIn, StandIn};

@@ -156,14 +156,14 @@ struct MemDirection {
 }
 
 impl MemDirection {
-    fn new(options: &Options) -> MemDirection {
+    fn new(options: &Options, shape: Shape, seed: u64) -> MemDirection {
         MemDirection {
             framing: options.framing,
             buffer_bytes: options.buffer_bytes,
             serial_settings: options.serial_settings,
             change_every: options.change_every,
             characters_sent: 0,
-            path: ShapedPath::new(options.shape.clone(), 0),
+            path: ShapedPath::new(shape, seed),
             pipe: ShapedPipe::new(options.framing),
         }
     }
@@ -217,10 +217,9 @@ struct MemLink {
 }
 
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
-    let options = Options::from_endpoint(endpoint)?;
-    let caps = options.caps();
+    let mut options = Options::from_endpoint(endpoint)?;
     let network = context.memory_network.clone();
-    let id = {
+    let (id, caps) = {
         let mut state = network.lock_state();
         // The new server starts now, not when the others ran last.
         state.run_servers(network.clock.now(), None);
@@ -228,9 +227,16 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         let (_, factory) =
             host.ok_or_else(|| Fault::NotFound("this process has no server with this name".to_owned()))?;
         let server = Some(factory("mem"));
+        let given = state.shapes.iter().find(|(name, ..)| name == endpoint.address()).cloned();
+        let ([up, down], seeds) = match given {
+            Some((_, shapes, seed)) => (shapes, [seed, !seed]),
+            None => ([options.shape.clone(), options.shape.clone()], [0; 2]),
+        };
+        options.shape = if up.has_faults() { up.clone() } else { down.clone() };
+        let caps = options.caps();
         let connection = MemConnection {
-            forward: MemDirection::new(&options),
-            reverse: MemDirection::new(&options),
+            forward: MemDirection::new(&options, up, seeds[0]),
+            reverse: MemDirection::new(&options, down, seeds[1]),
             server,
             caps: caps.clone(),
             handle_count: 1,
@@ -241,7 +247,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
             state.connections.push(None);
         }
         state.connections[id] = Some(connection);
-        id
+        (id, caps)
     };
     Ok(Box::new(MemLink { network, connection_id: id, endpoint: endpoint.clone(), caps }))
 }

@@ -12,8 +12,10 @@ use super::Framing;
 use crate::clock::Time;
 use crate::stats::SplitMix64;
 
+mod costs;
 mod link;
 
+pub use costs::{MessageFrames, NodeCosts};
 pub use link::{ShapedLink, SharedPath};
 
 /// Properties of one direction. The default changes nothing.
@@ -31,13 +33,25 @@ pub struct Shape {
     pub spike_occurrence: Occurrence,
     /// The additional delay of those messages.
     pub spike_delay: Duration,
+    /// Messages or chunks that wait for the medium, as in a busy radio cell: their delay grows by an exponentially
+    /// distributed time.
+    pub wait_occurrence: Occurrence,
+    /// The mean of that time.
+    pub mean_wait: Duration,
     /// Arrivals are aligned to multiples of this time, as in the slots of a radio; zero: no alignment.
     pub slot: Duration,
     /// Bits of payload per second, above zero; infinite for no limit.
     pub bits_per_second: f64,
+    /// Bytes of a token bucket that fills at the rate: after an idle time they leave without waiting for the line, so
+    /// only the mean rate is limited. Zero: every byte takes its time on the line.
+    pub burst_bytes: u64,
+    /// Bytes that the line carries in addition to each message or chunk, for headers.
+    pub overhead_bytes: u64,
     /// Bytes that may wait for the line or be on it. Beyond, messages are dropped, and the sender of a stream
     /// waits.
     pub queue_bytes: u64,
+    /// What each message or chunk costs the nodes at both ends, while the line carries it.
+    pub costs: Option<NodeCosts>,
     /// Messages that are lost after the line.
     pub loss: Occurrence,
     /// Messages that arrive twice.
@@ -60,9 +74,14 @@ impl Shape {
         tail: Duration::ZERO,
         spike_occurrence: Occurrence::Never,
         spike_delay: Duration::ZERO,
+        wait_occurrence: Occurrence::Never,
+        mean_wait: Duration::ZERO,
         slot: Duration::ZERO,
         bits_per_second: f64::INFINITY,
+        burst_bytes: 0,
+        overhead_bytes: 0,
         queue_bytes: u64::MAX,
+        costs: None,
         loss: Occurrence::Never,
         duplicate: Occurrence::Never,
         reorder: Occurrence::Never,
@@ -201,6 +220,8 @@ pub struct ShapedPath {
     busy_from: Time,
     busy_bytes: u64,
     free_at: Time,
+    /// The nodes have been busy until then.
+    nodes_free_at: Time,
     jitter: SplitMix64,
     has_faults: bool,
     loss: OccurrenceDraw,
@@ -208,6 +229,9 @@ pub struct ShapedPath {
     reorder: OccurrenceDraw,
     tail: SplitMix64,
     spike: OccurrenceDraw,
+    wait: OccurrenceDraw,
+    /// The time of the line that a full token bucket saves.
+    burst_time: Duration,
     /// The counters since the path was made.
     pub counters: PathCounters,
     log: Option<MessageLog>,
@@ -241,11 +265,14 @@ impl ShapedPath {
             reorder: OccurrenceDraw { occurrence: shape.reorder, random: random(), seen: 0 },
             tail: random(),
             spike: OccurrenceDraw { occurrence: shape.spike_occurrence, random: random(), seen: 0 },
+            wait: OccurrenceDraw { occurrence: shape.wait_occurrence, random: random(), seen: 0 },
+            burst_time: shape.transmission_time(shape.burst_bytes),
             has_faults: shape.has_faults(),
             shape,
             busy_from: Time(0),
             busy_bytes: 0,
             free_at: Time(0),
+            nodes_free_at: Time(0),
             counters: PathCounters::default(),
             log: None,
             message_count: 0,
@@ -261,10 +288,11 @@ impl ShapedPath {
 
     /// Bytes that wait for the line or are on it.
     fn backlog(&self, now: Time) -> u64 {
-        if self.free_at <= now {
+        let waiting = self.last_departure().since(now);
+        if waiting.is_zero() {
             return 0;
         }
-        (self.free_at.since(now).as_nanos() as f64 * self.shape.bits_per_second / 8e9).ceil() as u64
+        (waiting.as_nanos() as f64 * self.shape.bits_per_second / 8e9).ceil() as u64
     }
 
     /// Bytes that the queue takes now.
@@ -275,7 +303,13 @@ impl ShapedPath {
     /// The time at which the queue is half empty.
     fn half_empty_at(&self) -> Time {
         let half = self.shape.transmission_time(self.shape.queue_bytes / 2);
-        Time(self.free_at.0.saturating_sub(half.as_nanos() as u64))
+        Time(self.last_departure().0.saturating_sub(half.as_nanos() as u64))
+    }
+
+    /// The time at which the last byte so far leaves the line. A token bucket lets it leave before the line would have
+    /// sent it.
+    fn last_departure(&self) -> Time {
+        Time(self.free_at.0.saturating_sub(self.burst_time.as_nanos() as u64))
     }
 
     /// Whether the queue has room for a message. A message larger than the queue passes if the queue is
@@ -295,12 +329,20 @@ impl ShapedPath {
         }
         self.busy_bytes += bytes;
         self.free_at = self.busy_from + self.shape.transmission_time(self.busy_bytes);
-        self.free_at
+        self.last_departure().max(now)
+    }
+
+    /// Occupies the nodes with a message; returns the time at which it has passed them.
+    fn occupy_nodes(&mut self, bytes: u64, now: Time) -> Time {
+        let Some(costs) = &self.shape.costs else { return now };
+        let start = self.nodes_free_at.max(now);
+        self.nodes_free_at = start + costs.interval(bytes);
+        start + costs.passage(bytes)
     }
 
     /// The delay of one message or chunk.
     fn draw_delay(&mut self) -> Duration {
-        let Shape { mut delay, jitter, tail, spike_delay: spike, .. } = self.shape;
+        let Shape { mut delay, jitter, tail, spike_delay: spike, mean_wait, .. } = self.shape;
         let times = |duration: Duration, factor: f64| {
             Duration::from_nanos((duration.as_nanos() as f64 * factor).round() as u64)
         };
@@ -313,6 +355,9 @@ impl ShapedPath {
         }
         if self.spike.occurs() {
             delay += spike;
+        }
+        if self.wait.occurs() {
+            delay += times(mean_wait, -(1.0 - self.wait.random.uniform()).ln());
         }
         delay
     }
@@ -338,7 +383,8 @@ impl ShapedPath {
             self.drop_message(bytes, now);
             return None;
         }
-        let line = self.occupy(bytes as u64, now);
+        let line = self.occupy(bytes as u64 + self.shape.overhead_bytes, now);
+        let line = line.max(self.occupy_nodes(bytes as u64, now));
         let due = line + self.draw_delay();
         let due = self.align_to_slot(due);
         let passage = self.apply_faults(due);

@@ -31,6 +31,9 @@ pub enum StudyError {
     /// An endpoint with the options of the study is invalid.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
+    /// The twins are invalid.
+    #[error("twins of the study: {0}")]
+    Twins(String),
     /// The study has no table of that number.
     #[error("the study has no table {number} (known: {known})")]
     NoTable {

@@ -241,7 +241,7 @@ fn packets_leave_by_the_rules_and_never_too_early() {
 fn a_slow_device_is_never_faster_than_configured() {
     const BUDGET: Duration = Duration::from_millis(30);
     let devices = [Device::new(), Device::new()];
-    let server = serve(&devices.each_ref(), |options| options.transfer_time = BUDGET);
+    let server = serve(&devices.each_ref(), |options| options.costs.transfer_time = BUDGET);
     let began = Instant::now();
     std::thread::scope(|scope| {
         for (port, device) in devices.iter().enumerate() {
@@ -254,7 +254,7 @@ fn a_slow_device_is_never_faster_than_configured() {
 
     drop(server);
     const POLL: Duration = Duration::from_millis(50);
-    let server = serve(&devices.each_ref(), |options| options.poll_interval = POLL);
+    let server = serve(&devices.each_ref(), |options| options.costs.poll_interval = POLL);
     let mut client = client(&server, 1);
     works(&mut client, &devices[1]);
     let began = Instant::now();

@@ -352,7 +352,7 @@ fn wrong_flags_get_one_line() {
     error: a jitter of 6ms around a delay of 5ms: no delay is below zero
     error: invalid value '0' for '--queue <SIZE>': a queue of 0 bytes passes nothing. Use 1 or more
     error: invalid value '0.01' for '--loss <SHARE>': '0.01' is not a share in percent (like 1%)
-    error: invalid value '300ms' for '--spike <TIME@SHARE>': a spike is a time and a share, like 300ms@2%
+    error: invalid value '300ms' for '--spike <TIME@SHARE>': write a time and a share, like 300ms@2%
     error: invalid value '300x@2%' for '--spike <TIME@SHARE>': '300x' is not a duration (like 250ms, 10s, 2min; seconds without a unit)
     error: tcp://127.0.0.1:0: a stream has no datagrams to log. Leave out --log
     error: tcp://127.0.0.1:0: nothing is lost, doubled or reordered in a stream: shape datagrams, or the device below (--netem)
@@ -438,7 +438,8 @@ fn a_device_that_cannot_be_shaped_gets_one_line() {
     error: eth9: tc: Cannot find device "eth9"
     "#);
     let refused = run(&["lab", "shaper", "--netem", "eth9", "--profile", "bluetooth"]);
-    assert_eq!(refused.stderr, "error: eth9: netem has no tail, spikes or slots: shape with a relay\n");
+    let why = "netem has no tail, spikes, waits, slots, bursts or overhead: shape with a relay";
+    assert_eq!(refused.stderr, format!("error: eth9: {why}\n"));
     let nowhere = tempfile::tempdir().unwrap();
     let output = command(&["lab", "shaper", "--netem", "eth9"]).env("PATH", nowhere.path()).output().unwrap();
     assert_eq!(

@@ -2,19 +2,25 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::device_server::{BusyPolicy, DeviceServer, DeviceServerOptions, PortCounters};
+use linkgauge::lab::device_server::{
+    BusyPolicy, DeviceServer, DeviceServerOptions, PortCounters, TransferCosts,
+};
 use linkgauge::lab::packing::{DelimiterProcess, PackingRules};
 use linkgauge::lab::uart::{self, LabUarts};
 use linkgauge::link::serial_line::SerialSettings;
 use linkgauge::link::tty;
 use linkgauge::serve::raise_open_file_limit;
-use linkgauge::units::{Bytes, Span, format_bytes, format_plural};
+use linkgauge::study::TwinModel;
+use linkgauge::twin::transfer_costs;
+use linkgauge::units::{BitRate, ByteTime, Bytes, Share, Span, format_bytes, format_plural};
 
+use super::like::LikeTwin;
 use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, SERVER, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
@@ -54,12 +60,30 @@ pub struct Flags {
     busy: String,
     #[command(flatten)]
     packing: PackingFlags,
-    /// Move bytes only at multiples of this time, like a slow device
-    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "TIME", default_value = "0s")]
-    poll: Span,
-    /// Processing time of each transfer, on one processor for all ports
-    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "TIME", default_value = "0s")]
-    budget: Span,
+    /// Be as slow as a published device server, like sena/STS1600; other flags change it [list: linkgauge lab --like list]
+    #[arg(long, help_heading = "Delays", value_name = "STUDY/NAME")]
+    like: Option<LikeTwin>,
+    /// Move bytes only at multiples of this time, like a slow device [default: 0s]
+    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "TIME")]
+    poll: Option<Span>,
+    /// Processing time of each transfer, on one processor for all ports [default: 0s]
+    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "TIME")]
+    budget: Option<Span>,
+    /// Largest transfer; from the line it is sent when it is full or the line is idle [default: no limit]
+    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "SIZE")]
+    block: Option<Bytes>,
+    /// Additional processing time per byte, like 2.3us
+    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "TIME")]
+    byte_time: Option<ByteTime>,
+    /// Additional processing time per open session; the poll interval grows by it per port [default: 0s]
+    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "TIME")]
+    port_time: Option<Span>,
+    /// Share of the processor that each active line takes, like 5.5%
+    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "SHARE")]
+    line_load: Option<Share>,
+    /// Rest of the line after each full block, at all rates or from a rate on: 52ms, 52ms@33kbit/s
+    #[arg(long, hide_short_help = true, help_heading = "Delays", value_name = "TIME[@RATE]", value_parser = parse_drain_pause)]
+    drain_pause: Option<(Span, BitRate)>,
     /// Stop after this time [default: at Ctrl-C]
     #[arg(long, help_heading = DURATION, value_name = "TIME")]
     time: Option<Span>,
@@ -125,7 +149,36 @@ impl PackingFlags {
     }
 }
 
+fn parse_drain_pause(text: &str) -> Result<(Span, BitRate)> {
+    let Some((pause, rate)) = text.split_once('@') else { return Ok((text.parse()?, BitRate(0.0))) };
+    Ok((pause.parse()?, rate.parse()?))
+}
+
 impl Flags {
+    /// What transfers cost: as in the twin of --like, unless another flag says so.
+    fn costs(&self) -> Result<TransferCosts> {
+        let known = match &self.like {
+            None => TransferCosts::default(),
+            Some(LikeTwin { model: TwinModel::DeviceServer(twin), .. }) => transfer_costs(twin),
+            Some(other) => return Err(other.mismatch("device server")),
+        };
+        let time = |flag: Option<Span>, known: Duration| flag.map_or(known, |span| span.0);
+        let block = |size: Bytes| usize::try_from(size.0).unwrap_or(usize::MAX);
+        let (drain_pause, drain_from_bps) = self
+            .drain_pause
+            .map_or((known.drain_pause, known.drain_from_bps), |(pause, from)| (pause.0, from.0));
+        Ok(TransferCosts {
+            poll_interval: time(self.poll, known.poll_interval),
+            transfer_time: time(self.budget, known.transfer_time),
+            byte_ns: self.byte_time.map_or(known.byte_ns, |time| time.0),
+            port_time: time(self.port_time, known.port_time),
+            line_load: self.line_load.map_or(known.line_load, |share| share.0),
+            block_bytes: self.block.map_or(known.block_bytes, block),
+            drain_pause,
+            drain_from_bps,
+        })
+    }
+
     /// Emulated ports, if requested. They run until they are dropped.
     fn start_plugs(&self) -> Result<Option<LabUarts>> {
         let ports = self.ports.unwrap_or(1) as usize;
@@ -173,8 +226,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         packing: flags.packing.rules(),
         max_clients: flags.clients,
         busy_policy: if flags.busy == "replace" { BusyPolicy::Replace } else { BusyPolicy::Refuse },
-        poll_interval: flags.poll.0,
-        transfer_time: flags.budget.0,
+        costs: flags.costs()?,
         ..DeviceServerOptions::new(flags.listen.clone(), serial.clone())
     })?;
     if !flags.quiet {

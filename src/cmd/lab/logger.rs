@@ -7,9 +7,11 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::logger::{self, FullQueuePolicy, Logger, LoggerConfig, LoggerOptions, TableSpec};
 use linkgauge::link::serial_line::SerialSettings;
 use linkgauge::serve::raise_open_file_limit;
+use linkgauge::twin::logger_config;
 use linkgauge::units::{self, Bytes, Span, format_duration};
 
 use super::device_server::parse_serial_port;
+use super::like::LikeTwin;
 use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, SERVER};
 use crate::cmd::measure::wait_until_interrupted;
@@ -48,9 +50,12 @@ pub struct Flags {
     /// Seed of generated content and values
     #[arg(long, help_heading = "Content", value_name = "N", default_value_t = LoggerConfig::default().seed)]
     seed: u64,
-    /// Processing time of each command
-    #[arg(long, help_heading = "Behaviour", value_name = "TIME", default_value = "0s")]
-    chunk_time: Span,
+    /// Be like a logger of a published study: loggernet/CR1000; other flags change it
+    #[arg(long, help_heading = "Behaviour", value_name = "STUDY/NAME")]
+    like: Option<LikeTwin>,
+    /// Processing time of each command [default: 0s]
+    #[arg(long, help_heading = "Behaviour", value_name = "TIME")]
+    chunk_time: Option<Span>,
     /// Commands accepted at the same time, including the one in progress
     #[arg(long, help_heading = "Behaviour", value_name = "N", default_value_t = LoggerConfig::default().queue_commands)]
     queue: usize,
@@ -60,9 +65,9 @@ pub struct Flags {
     /// Send "please wait" if a reply takes longer than this
     #[arg(long, help_heading = "Behaviour", value_name = "TIME", default_value = default_please_wait())]
     please_wait: Span,
-    /// Maximum packet size
-    #[arg(long, help_heading = "Behaviour", value_name = "SIZE", default_value = "1000")]
-    max_packet: Bytes,
+    /// Maximum packet size [default: 1000]
+    #[arg(long, help_heading = "Behaviour", value_name = "SIZE")]
+    max_packet: Option<Bytes>,
     /// Omit a record when a collection waits for other commands
     #[arg(long, help_heading = "Behaviour")]
     skip_records: bool,
@@ -90,13 +95,14 @@ impl Flags {
             ([], []) => vec!["tcp://127.0.0.1".parse()?],
             (listen, _) => listen.to_vec(),
         };
+        let LoggerConfig { command_time, max_packet_bytes, .. } = self.known_config()?;
         let device = LoggerConfig {
             address: self.address,
             security_code: self.security,
             files: self.load_files()?,
             tables: self.table.clone(),
             seed: self.seed,
-            command_time: self.chunk_time.0,
+            command_time: self.chunk_time.map_or(command_time, |time| time.0),
             queue_commands: self.queue,
             full_queue_policy: if self.full == "drop" {
                 FullQueuePolicy::Drop
@@ -104,10 +110,20 @@ impl Flags {
                 FullQueuePolicy::Refuse
             },
             please_wait: self.please_wait.0,
-            max_packet_bytes: u16::try_from(self.max_packet.0).unwrap_or(u16::MAX),
+            max_packet_bytes: self
+                .max_packet
+                .map_or(max_packet_bytes, |size| u16::try_from(size.0).unwrap_or(u16::MAX)),
             skip_records: self.skip_records,
         };
         Ok(LoggerOptions { listen, serial_lines: lines, config: device })
+    }
+
+    /// The defaults, or the logger of --like.
+    fn known_config(&self) -> Result<LoggerConfig> {
+        match &self.like {
+            None => Ok(LoggerConfig::default()),
+            Some(like) => logger_config(&like.model).ok_or_else(|| like.mismatch("logger")),
+        }
     }
 
     fn load_files(&self) -> Result<Vec<(String, Vec<u8>)>> {

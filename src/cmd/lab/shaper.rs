@@ -17,11 +17,13 @@ use linkgauge::lab::shaper::{
 use linkgauge::link::Dialer;
 use linkgauge::link::shaped::{Occurrence, PathCounters, Shape};
 use linkgauge::serve::raise_open_file_limit;
+use linkgauge::twin::link_shapes;
 use linkgauge::units::{
     BitRate, Bytes, Share, Span, format_bit_rate, format_bytes, format_count, format_duration,
     format_nanoseconds, format_plural,
 };
 
+use super::like::LikeTwin;
 use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
@@ -46,12 +48,15 @@ pub struct Flags {
         long,
         help_heading = TARGET,
         value_name = "DEVICE",
-        conflicts_with_all = ["listen", "to", "delay_down", "rate_down", "seed"]
+        conflicts_with_all = ["listen", "to", "like", "delay_down", "rate_down", "wait_down", "seed"]
     )]
     netem: Option<String>,
     /// Start from a link of this kind; other flags change it
     #[arg(long, help_heading = LINK, value_name = "NAME", value_parser = profile_values())]
     profile: Option<String>,
+    /// Start from a link of a published study, like wireless/udp; other flags change it [list: linkgauge lab --like list]
+    #[arg(long, help_heading = LINK, value_name = "STUDY/NAME", conflicts_with = "profile")]
+    like: Option<LikeTwin>,
     /// One-way delay
     #[arg(long, help_heading = LINK, value_name = "TIME")]
     delay: Option<Span>,
@@ -68,8 +73,17 @@ pub struct Flags {
     #[arg(long, help_heading = LINK, value_name = "TIME")]
     tail: Option<Span>,
     /// Add a time to some delays, like 300ms@2%
-    #[arg(long, help_heading = LINK, value_name = "TIME@SHARE", value_parser = parse_spike)]
+    #[arg(long, help_heading = LINK, value_name = "TIME@SHARE", value_parser = parse_time_share)]
     spike: Option<(Span, Share)>,
+    /// Let some data wait for the medium, like 3ms@35%: the mean time and the share
+    ///
+    /// The times are exponentially distributed, as those of a station that waits for others in a radio cell.
+    #[arg(long, help_heading = LINK, value_name = "TIME@SHARE", value_parser = parse_time_share, hide_short_help = true)]
+    wait: Option<(Span, Share)>,
+    #[arg(long, help_heading = LINK, value_name = "TIME@SHARE", value_parser = parse_time_share, help = "Waits of data from the client [default: --wait]", hide_short_help = true)]
+    wait_up: Option<(Span, Share)>,
+    #[arg(long, help_heading = LINK, value_name = "TIME@SHARE", value_parser = parse_time_share, help = "Waits of data to the client [default: --wait]", hide_short_help = true)]
+    wait_down: Option<(Span, Share)>,
     /// Deliver only at multiples of this time, as in the slots of a radio
     #[arg(long, help_heading = LINK, value_name = "TIME")]
     slot: Option<Span>,
@@ -80,6 +94,12 @@ pub struct Flags {
     rate_up: Option<BitRate>,
     #[arg(long, help_heading = LINK, value_name = "RATE", help = "Rate to the client [default: --rate]", hide_short_help = true)]
     rate_down: Option<BitRate>,
+    /// Let this many bytes leave at once after an idle time, like tc tbf; only the mean rate is limited
+    #[arg(long, help_heading = LINK, value_name = "SIZE", hide_short_help = true)]
+    burst: Option<Bytes>,
+    /// Bytes of headers that count for the rate, per message or segment
+    #[arg(long, help_heading = LINK, value_name = "SIZE", hide_short_help = true)]
+    overhead: Option<Bytes>,
     /// Queue size; a full queue drops datagrams and delays streams [default: 100 ms of the rate, at least 64Ki]
     #[arg(long, help_heading = LINK, value_name = "SIZE", value_parser = parse_queue)]
     queue: Option<Bytes>,
@@ -134,8 +154,8 @@ fn parse_queue(text: &str) -> Result<Bytes> {
     }
 }
 
-pub fn parse_spike(text: &str) -> Result<(Span, Share)> {
-    let (length, share) = text.split_once('@').context("a spike is a time and a share, like 300ms@2%")?;
+pub fn parse_time_share(text: &str) -> Result<(Span, Share)> {
+    let (length, share) = text.split_once('@').context("write a time and a share, like 300ms@2%")?;
     Ok((length.parse()?, share.parse()?))
 }
 
@@ -143,35 +163,56 @@ fn to_occurrence(Share(share): Share) -> Occurrence {
     if share > 0.0 { Occurrence::Share(share) } else { Occurrence::Never }
 }
 
+/// The flags of one direction.
+#[derive(Clone, Copy)]
+struct DirectionFlags {
+    delay: Option<Span>,
+    rate: Option<BitRate>,
+    wait: Option<(Span, Share)>,
+}
+
 impl Flags {
-    /// What happens up and down.
-    fn shapes(&self) -> [Shape; 2] {
+    /// What happens up and down: as in the profile or the twin, unless another flag says so.
+    fn shapes(&self) -> Result<[Shape; 2]> {
         let profile = PROFILES.iter().find(|profile| Some(profile.name) == self.profile.as_deref());
-        let known = profile.map_or(Shape::NONE, |profile| profile.shape.clone());
+        let known = match (&self.like, profile) {
+            (Some(like), _) => link_shapes(&like.model, None).ok_or_else(|| like.mismatch("link"))?,
+            (None, Some(profile)) => [profile.rate_up, profile.rate_down]
+                .map(|bits_per_second| Shape { bits_per_second, ..profile.shape.clone() }),
+            (None, None) => [Shape::NONE, Shape::NONE],
+        };
+        let [up, down] = known;
+        let (delay, rate, wait) = (self.delay_up, self.rate_up, self.wait_up);
+        let up = self.shape_direction(up, DirectionFlags { delay, rate, wait });
+        let (delay, rate, wait) = (self.delay_down, self.rate_down, self.wait_down);
+        Ok([up, self.shape_direction(down, DirectionFlags { delay, rate, wait })])
+    }
+
+    /// A known shape with the changes of the flags.
+    fn shape_direction(&self, known: Shape, direction: DirectionFlags) -> Shape {
         let time = |flag: Option<Span>, known: Duration| flag.map_or(known, |span| span.0);
         let share = |flag: Option<Share>, known: Occurrence| flag.map_or(known, to_occurrence);
-        let shape = |delay: Option<Span>, rate: Option<BitRate>, rate_of: fn(&LinkProfile) -> f64| {
-            let rate = rate.or(self.rate).map(|rate| rate.0).or(profile.map(rate_of));
-            Shape {
-                delay: time(delay.or(self.delay), known.delay),
-                jitter: time(self.jitter, known.jitter),
-                tail: time(self.tail, known.tail),
-                spike_delay: time(self.spike.map(|(length, _)| length), known.spike_delay),
-                spike_occurrence: share(self.spike.map(|(_, share)| share), known.spike_occurrence),
-                slot: time(self.slot, known.slot),
-                bits_per_second: rate.unwrap_or(f64::INFINITY),
-                queue_bytes: self
-                    .queue
-                    .map_or_else(|| rate.map_or(u64::MAX, default_queue_bytes), |queue| queue.0),
-                loss: share(self.loss, known.loss),
-                duplicate: share(self.duplicate, known.duplicate),
-                reorder: share(self.reorder, known.reorder),
-            }
-        };
-        [
-            shape(self.delay_up, self.rate_up, |profile| profile.rate_up),
-            shape(self.delay_down, self.rate_down, |profile| profile.rate_down),
-        ]
+        let rate = direction.rate.or(self.rate).map_or(known.bits_per_second, |rate| rate.0);
+        let wait = direction.wait.or(self.wait);
+        let queue = if rate.is_finite() { default_queue_bytes(rate) } else { u64::MAX };
+        Shape {
+            delay: time(direction.delay.or(self.delay), known.delay),
+            jitter: time(self.jitter, known.jitter),
+            tail: time(self.tail, known.tail),
+            spike_delay: time(self.spike.map(|(length, _)| length), known.spike_delay),
+            spike_occurrence: share(self.spike.map(|(_, share)| share), known.spike_occurrence),
+            mean_wait: time(wait.map(|(mean, _)| mean), known.mean_wait),
+            wait_occurrence: share(wait.map(|(_, share)| share), known.wait_occurrence),
+            slot: time(self.slot, known.slot),
+            bits_per_second: rate,
+            burst_bytes: self.burst.map_or(known.burst_bytes, |burst| burst.0),
+            overhead_bytes: self.overhead.map_or(known.overhead_bytes, |overhead| overhead.0),
+            queue_bytes: self.queue.map_or(queue, |queue| queue.0),
+            costs: known.costs,
+            loss: share(self.loss, known.loss),
+            duplicate: share(self.duplicate, known.duplicate),
+            reorder: share(self.reorder, known.reorder),
+        }
     }
 
     /// Removes the loss of a profile from a stream, which is reliable. Returns it. Loss from a flag is an error.
@@ -188,7 +229,7 @@ impl Flags {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
-    let [up, down] = flags.shapes();
+    let [up, down] = flags.shapes()?;
     match (&flags.netem, &flags.listen, &flags.to) {
         (Some(device), ..) => shape_device(device, &up, &flags),
         (None, Some(listen), Some(to)) => {

@@ -13,7 +13,7 @@ use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{BitRate, Bytes, Share, Span};
 
 use super::device_server::parse_serial_port;
-use super::shaper::parse_spike;
+use super::shaper::parse_time_share;
 use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, TARGET};
 use crate::cmd::measure::wait_until_interrupted;
@@ -42,7 +42,7 @@ pub struct Flags {
     #[arg(long, value_name = "TIME", help_heading = FAULTS)]
     delay: Option<Span>,
     /// Wait longer before a random share of the replies, like 30ms@1%
-    #[arg(long, value_name = "TIME@SHARE", value_parser = parse_spike, help_heading = FAULTS)]
+    #[arg(long, value_name = "TIME@SHARE", value_parser = parse_time_share, help_heading = FAULTS)]
     pause: Option<(Span, Share)>,
     /// Do nothing for a time at the start of each period, like 50ms@1s
     #[arg(long, value_name = "TIME@PERIOD", value_parser = parse_stall, help_heading = FAULTS)]

@@ -6,14 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use super::super::packing::Packer;
+use super::super::packing::{Packer, PackingRules};
 use super::client::PortClient;
+use super::processor::Transfer;
 use super::{DeviceServerEvent, SerialPort};
 use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::{Fault, Link};
 
 /// How often to ask the driver for lost characters.
 const OVERRUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A line is idle after this many character times without one, and at least this time: drivers deliver once a millisecond.
+const IDLE_CHARACTERS: f64 = 1.2;
+const MIN_IDLE_TIME: Duration = Duration::from_millis(1);
 
 /// The clients at the last check.
 #[derive(Default)]
@@ -32,7 +37,9 @@ impl SerialPort {
 
     fn forward_line(&self, line: &mut dyn Link) -> Result<(), Fault> {
         let clock = &self.state.clock;
-        let mut packer = Packer::new(&self.state.packing);
+        let block = self.state.processor.costs().block_bytes;
+        let character = self.line_feed().line_time(1);
+        let mut packer = Packer::new(&self.packing_rules(character));
         let mut listeners = ClientSnapshot::default();
         let mut now = clock.now();
         let mut ask = now;
@@ -48,16 +55,35 @@ impl SerialPort {
                 &mut listeners,
             )?;
             now = clock.now();
-            if packer.due_time() <= now && self.wait_for_turn(now) {
+            let waiting = Transfer { bytes: packer.waiting_bytes(), from_line: Some(character) };
+            if block == 0 && packer.due_time() <= now && self.wait_for_turn(waiting, now) {
                 // A slow box moves all available data in one transfer.
                 self.receive_into(line, Duration::ZERO, &mut packer, &mut listeners)?;
                 now = clock.now();
             }
             while let Some(packet) = packer.next_packet(now) {
+                if block > 0 {
+                    self.wait_for_turn(Transfer { bytes: packet.len(), ..waiting }, clock.now());
+                }
                 listeners.clients.iter().for_each(|client| client.send(packet, self));
             }
         }
         Ok(())
+    }
+
+    /// The rules of the options, or those of a box that moves blocks: a block is sent when it is full, or when the line is
+    /// idle.
+    fn packing_rules(&self, character: Duration) -> PackingRules {
+        let block = self.state.processor.costs().block_bytes;
+        if block == 0 {
+            return self.state.packing.clone();
+        }
+        PackingRules {
+            inter_character_timeout: character.max(MIN_IDLE_TIME).mul_f64(IDLE_CHARACTERS),
+            packet_bytes: block,
+            buffer_bytes: 2 * block,
+            ..PackingRules::default()
+        }
     }
 
     /// Reads from the line into the packer, for at most the given time.

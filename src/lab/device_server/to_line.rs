@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::client::{PortClient, STALL_TIMEOUT, SessionEnd, send_all};
 use super::control::{ControlSession, restore_port};
+use super::line_feed::LineFeed;
+use super::processor::Transfer;
 use super::{DeviceServerEvent, SerialPort};
 use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::{Fault, Link};
@@ -22,12 +24,20 @@ impl SerialPort {
         link: &mut dyn Link,
         line: &mut dyn Link,
     ) {
-        let mut bytes = vec![0; RECEIVE_BUFFER_BYTES];
+        let block = self.state.processor.costs().block_bytes;
+        let mut bytes = vec![0; if block == 0 { RECEIVE_BUFFER_BYTES } else { block }];
+        let mut feed = self.line_feed();
+        self.state.processor.open_session();
         let why = loop {
-            if let Err(why) = self.forward_client(client, &mut control, link, line, &mut bytes) {
-                break why.to_string();
+            self.wait_until(feed.ready_at());
+            match self.forward_client(client, &mut control, link, line, &mut bytes) {
+                Ok(0) => {}
+                Ok(length) if block > 0 => self.place_block(&mut feed, length),
+                Ok(_) => {}
+                Err(why) => break why.to_string(),
             }
         };
+        self.state.processor.close_session();
         client.end();
         let last = self.unregister_client(client);
         // The client may have disconnected already.
@@ -38,7 +48,14 @@ impl SerialPort {
         self.emit(DeviceServerEvent::Disconnected { port: self.number, from: client.address.clone(), why });
     }
 
-    /// Forwards the bytes that the client sends within a short time.
+    /// Records a block on the line.
+    fn place_block(&self, feed: &mut LineFeed, bytes: usize) {
+        let processor = &self.state.processor;
+        let next = Transfer { bytes: processor.costs().block_bytes, from_line: None };
+        feed.place(bytes, processor.cost(next), self.state.clock.now());
+    }
+
+    /// Forwards the bytes that the client sends within a short time, and returns their number.
     fn forward_client(
         &self,
         client: &PortClient,
@@ -46,7 +63,7 @@ impl SerialPort {
         link: &mut dyn Link,
         line: &mut dyn Link,
         bytes: &mut [u8],
-    ) -> Result<(), SessionEnd> {
+    ) -> Result<usize, SessionEnd> {
         if self.is_stopping() {
             return Err(SessionEnd::PortClosed);
         }
@@ -55,17 +72,20 @@ impl SerialPort {
         }
         let mut length = receive(link, bytes, CANCEL_CHECK_INTERVAL)?;
         let now = self.state.clock.now();
-        if length > 0 && self.wait_for_turn(now) && length < bytes.len() {
+        let transfer = Transfer { bytes: length, from_line: None };
+        if length > 0 && self.wait_for_turn(transfer, now) && length < bytes.len() {
             // A slow box moves all that is there when it comes to it. An end shows itself again.
             length += receive(link, &mut bytes[length..], Duration::ZERO).unwrap_or(0);
         }
         let bytes = &bytes[..length];
-        let Some(control) = control else { return self.write_to_line(client, link, line, bytes) };
+        let Some(control) = control else {
+            return self.write_to_line(client, link, line, bytes).map(|()| length);
+        };
         control.process_input(bytes, line, client, self, |line, data| {
             self.write_to_line(client, link, line, data)
         })?;
         control.report_changes(now, line, client, self);
-        Ok(())
+        Ok(length)
     }
 
     /// Puts all of it on the line, however slow that is, unless there is a reason to end the session.

@@ -7,6 +7,7 @@ use super::MemDirection;
 use super::server_end::ServerEnd;
 use crate::clock::{Clock, Time};
 use crate::link::party::{Party, PartyCost, StepMode, StepOutcome, perform_step};
+use crate::link::shaped::Shape;
 use crate::link::{Caps, Fault, Link, PartyFactory};
 
 /// Two pipes and the server at their end.
@@ -28,6 +29,8 @@ pub(super) struct MemState {
     server_clock: Clock,
     /// The listeners with their names.
     pub listeners: Vec<(String, PartyFactory)>,
+    /// The shapes of links to listeners of these names, from the client and to it, and the seed of their faults.
+    pub shapes: Vec<(String, [Shape; 2], u64)>,
     /// The connections, by number; `None` once one has ended.
     pub connections: Vec<Option<MemConnection>>,
 }
@@ -51,9 +54,21 @@ impl std::fmt::Debug for MemNetwork {
 impl MemNetwork {
     /// A network without servers, on this clock.
     pub fn new(clock: Clock) -> MemNetwork {
-        let state =
-            MemState { server_clock: Clock::new_virtual(), listeners: Vec::new(), connections: Vec::new() };
+        let state = MemState {
+            server_clock: Clock::new_virtual(),
+            listeners: Vec::new(),
+            shapes: Vec::new(),
+            connections: Vec::new(),
+        };
         MemNetwork { state: Arc::new(Mutex::new(state)), clock }
+    }
+
+    /// Gives all later links to the listener of this name these shapes, from the client and to it, instead of those of
+    /// their URLs. The same seed has the same effect on the same messages.
+    pub fn shape_links(&self, name: &str, shapes: [Shape; 2], seed: u64) {
+        let mut state = self.lock_state();
+        state.shapes.retain(|(other, ..)| other != name);
+        state.shapes.push((name.to_owned(), shapes, seed));
     }
 
     pub(super) fn lock_state(&self) -> MutexGuard<'_, MemState> {

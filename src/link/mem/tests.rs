@@ -125,6 +125,27 @@ fn a_full_buffer_accepts_nothing_until_it_drains() {
     assert_eq!(dialer.now(), Time(1_000_000_000), "65536 bytes at 65536 bytes per second");
 }
 
+fn direction(url: &str) -> MemDirection {
+    let options = Options::from_endpoint(&url.parse().unwrap()).unwrap();
+    MemDirection::new(&options, options.shape.clone(), 0)
+}
+
+#[test]
+fn links_to_a_listener_take_the_shapes_that_the_network_gives_it() {
+    let (dialer, _) = net();
+    let delay = |ms| Shape { delay: Duration::from_millis(ms), ..Shape::default() };
+    let lossy = Shape { loss: Occurrence::Every(2), ..delay(5) };
+    dialer.memory_network.shape_links("echo", [delay(2), lossy], 1);
+    let mut link = open(&dialer, "?type=message&delay=1s");
+    assert!(!link.caps().is_reliable);
+    let mut buffer = [0; 8];
+    link.send(&[1], LONG_TIMEOUT).unwrap();
+    link.send(&[2], LONG_TIMEOUT).unwrap();
+    link.receive(&mut buffer, LONG_TIMEOUT).unwrap();
+    assert_eq!((dialer.now(), buffer[0]), (Time(7_000_000), 1));
+    assert!(matches!(link.receive(&mut buffer, Duration::from_secs(9)), Err(Fault::TimedOut)));
+}
+
 #[test]
 fn every_nth_message_is_lost_doubled_or_overtaken() {
     assert_eq!(numbers("?type=message", 6), [1, 2, 3, 4, 5, 6]);
@@ -135,9 +156,7 @@ fn every_nth_message_is_lost_doubled_or_overtaken() {
     assert_eq!(numbers("?type=message&double=2", 4), [1, 2, 2, 2, 3, 3, 4, 4, 4]);
     // 4 overtakes 3 forward, and the third reply is overtaken again.
     assert_eq!(numbers("?type=message&swap=3&delay=1ms", 5), [1, 2, 3, 4, 5]);
-    let mut way = MemDirection::new(
-        &Options::from_endpoint(&"mem://x?type=message&swap=3&delay=1ms".parse().unwrap()).unwrap(),
-    );
+    let mut way = direction("mem://x?type=message&swap=3&delay=1ms");
     for number in 1..=8 {
         way.send(&[number], Time(0)).unwrap();
     }
@@ -148,9 +167,7 @@ fn every_nth_message_is_lost_doubled_or_overtaken() {
 
 #[test]
 fn an_arrived_message_is_not_overtaken() {
-    let mut way = MemDirection::new(
-        &Options::from_endpoint(&"mem://x?type=message&swap=2&delay=1ms".parse().unwrap()).unwrap(),
-    );
+    let mut way = direction("mem://x?type=message&swap=2&delay=1ms");
     let mut buffer = [0; 4];
     for (number, now) in [(1, 0), (2, 0), (3, 1_000_000)] {
         way.send(&[number], Time(now)).unwrap();

@@ -185,6 +185,70 @@ fn spikes_add_exactly_their_delay_to_their_share() {
 }
 
 #[test]
+fn a_share_of_the_messages_waits_exponentially() {
+    let shape = Shape {
+        delay: ms(2),
+        wait_occurrence: Occurrence::Share(0.35),
+        mean_wait: ms(3),
+        ..Shape::default()
+    };
+    let all = delays(shape, 20_000);
+    let waits: Vec<f64> =
+        all.iter().map(|&delay| (delay - ms(2)).as_secs_f64() * 1e3).filter(|&wait| wait > 0.0).collect();
+    let share = waits.len() as f64 / 20_000.0;
+    assert!((0.33..0.37).contains(&share), "{share}");
+    // Five standard deviations of the mean of 7000 waits, and of the share beyond twice the mean: e⁻² of them.
+    let mean = waits.iter().sum::<f64>() / waits.len() as f64;
+    assert!((2.82..3.18).contains(&mean), "{mean}");
+    let late = waits.iter().filter(|&&wait| wait > 6.0).count() as f64 / waits.len() as f64;
+    assert!((0.115..0.156).contains(&late), "{late}");
+}
+
+#[test]
+fn messages_queue_for_the_nodes_and_the_line_works_meanwhile() {
+    let costs = NodeCosts { message: ms(30), busy: ms(10), ..NodeCosts::default() };
+    let mut path =
+        path(Shape { costs: Some(costs), bits_per_second: 80_000.0, delay: ms(1), ..Shape::default() });
+    let mut pipe = ShapedPipe::new(Framing::Message);
+    for (bytes, now) in [(10, 0), (10, 0), (10, 5), (1000, 5), (10, 200)] {
+        pipe.send(&mut path, &vec![0; bytes], at(now));
+    }
+    // Three messages of 1 ms on the line, each 10 ms after the one before it; the long one is on the line until 106 ms.
+    for due in [31, 41, 51, 107, 231] {
+        assert_eq!(pipe.next_due(), Some(at(due)));
+        all(&mut pipe, at(due));
+    }
+}
+
+#[test]
+fn a_token_bucket_limits_the_mean_rate_only() {
+    let shape =
+        Shape { bits_per_second: 80_000.0, burst_bytes: 2000, overhead_bytes: 100, ..Shape::default() };
+    let mut path = path(shape);
+    let mut pipe = ShapedPipe::new(Framing::Message);
+    let mut send = |bytes: usize, now| {
+        pipe.send(&mut path, &vec![0; bytes], now);
+        let due = pipe.next_due().unwrap();
+        assert_eq!(all(&mut pipe, due).len(), 1);
+        due
+    };
+    // A full bucket holds two packets of 1000 bytes, headers included; the third waits until it has filled again.
+    assert_eq!([send(900, at(0)), send(900, at(0)), send(900, at(0))], [at(0), at(0), at(100)]);
+    // One packet per 100 ms fits the rate. At 350 ms the bucket holds one packet and a half.
+    assert_eq!([send(900, at(200)), send(900, at(350)), send(900, at(350))], [at(200), at(350), at(400)]);
+    // A packet larger than the bucket leaves when the line would have sent the rest of it.
+    assert_eq!(send(3900, at(2000)), at(2200));
+}
+
+#[test]
+fn a_token_bucket_delays_the_end_of_a_stream_no_longer_than_its_bytes() {
+    let mut path = path(Shape { bits_per_second: 8000.0, burst_bytes: 100, ..Shape::default() });
+    let mut pipe = ShapedPipe::new(Framing::Stream);
+    pipe.send(&mut path, &[0; 300], at(0));
+    assert_eq!((pipe.next_due(), path.transit_end(at(1))), (Some(at(200)), at(200)));
+}
+
+#[test]
 fn arrivals_are_aligned_to_slots_and_never_early() {
     let slot = Duration::from_micros(1_250);
     let shape = Shape { delay: ms(3), tail: Duration::from_micros(50), slot, ..Shape::default() };
@@ -244,17 +308,28 @@ fn shapes() -> impl Strategy<Value = Shape> {
             (1u64..5).prop_map(Occurrence::Every)
         ]
     };
-    let rate = prop_oneof![Just(f64::INFINITY), 1e3..1e9];
+    let rate = (prop_oneof![Just(f64::INFINITY), 1e3..1e9], 0..3000u64, 0..100u64);
+    let nodes = (often(), 0..40u64, prop::option::of(0..20u64));
     let radio = (0..3u64, often(), 0..400u64, 0..20u64);
-    (0..50u64, 0..50u64, radio, rate, 1..5000u64, [often(), often(), often()]).prop_map(
-        |(delay, jitter, (tail, spikes, spike, slot), rate, queue, [loss, duplicate, reorder])| Shape {
+    (0..50u64, 0..50u64, radio, rate, nodes, 1..5000u64, [often(), often(), often()]).prop_map(
+        |(delay, jitter, radio, rate, nodes, queue, [loss, duplicate, reorder])| Shape {
             delay: ms(delay),
             jitter: ms(jitter.min(delay)),
-            tail: ms(tail),
-            spike_occurrence: spikes,
-            spike_delay: ms(spike),
-            slot: ms(slot),
-            bits_per_second: rate,
+            tail: ms(radio.0),
+            spike_occurrence: radio.1,
+            spike_delay: ms(radio.2),
+            slot: ms(radio.3),
+            bits_per_second: rate.0,
+            burst_bytes: rate.1,
+            overhead_bytes: rate.2,
+            wait_occurrence: nodes.0,
+            mean_wait: ms(nodes.1),
+            costs: nodes.2.map(|busy| NodeCosts {
+                message: ms(3),
+                busy: ms(busy),
+                byte_ns: 20.0,
+                ..NodeCosts::default()
+            }),
             queue_bytes: queue,
             loss,
             duplicate,

@@ -1,0 +1,66 @@
+//! A serial port with a loopback plug as one party, for the virtual clock: the line of the lab UART without its terminal.
+
+use super::wire::{DeliveryMode, Wire};
+use crate::clock::Time;
+use crate::link::Batch;
+use crate::link::party::{Party, Step};
+use crate::link::serial_line::SerialSettings;
+
+/// Characters that a client may write at once.
+const RECEIVE_BYTES: usize = 4096;
+
+/// A port with a plug.
+pub struct PluggedUart {
+    wire: Wire,
+    settings: SerialSettings,
+    received: Batch,
+    to_client: Vec<u8>,
+    sent: usize,
+}
+
+impl PluggedUart {
+    /// An idle line with these settings.
+    pub fn new(delivery: DeliveryMode, settings: SerialSettings) -> PluggedUart {
+        PluggedUart {
+            wire: Wire::new(true, delivery, Time(0)),
+            settings,
+            received: Batch::new(RECEIVE_BYTES, 1),
+            to_client: Vec::new(),
+            sent: 0,
+        }
+    }
+}
+
+impl Party for PluggedUart {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if self.to_client.is_empty() {
+            while self
+                .wire
+                .deliver(now, |_, characters| self.to_client.extend_from_slice(characters))
+                .is_some()
+            {}
+        }
+        if self.to_client.is_empty() {
+            let until = self.wire.next_delivery().map_or(Time::NEVER, |next| next.at);
+            return Step::Receive { into: &mut self.received, until };
+        }
+        Step::Send { bytes: &self.to_client[self.sent..], message: self.to_client.len() }
+    }
+
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
+        self.sent += bytes;
+        if self.sent == self.to_client.len() {
+            self.to_client.clear();
+            self.sent = 0;
+        }
+    }
+
+    fn on_received(&mut self, now: Time) {
+        for characters in self.received.messages() {
+            self.wire.offer(characters, &self.settings, now);
+        }
+        self.received.clear();
+    }
+
+    fn on_timeout(&mut self, _now: Time) {}
+}
