@@ -204,11 +204,11 @@ fn every_protocol_is_described_with_its_options() {
             let row = format!("| `{name}` | {meaning} |");
             assert!(section.contains(&row), "docs/protocols.md, {}: this row is missing:\n{row}", peer.name);
         }
-        for (workload, _) in peer.workloads() {
-            let workload = workload.name;
+        for (kind, _) in peer.traffic {
+            let mut of_kind = peer.workloads().filter(|(workload, _)| workload.traffic == *kind);
             assert!(
-                section.to_lowercase().contains(workload),
-                "docs/protocols.md, {}: {workload}?",
+                of_kind.any(|(workload, _)| section.to_lowercase().contains(workload.name)),
+                "docs/protocols.md, {}: {kind:?}?",
                 peer.name
             );
         }
