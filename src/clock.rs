@@ -95,7 +95,7 @@ impl Clock {
     /// Like [`Clock::sleep_until`], but sleeps only until `BUSY_POLL_LEAD` before the instant and busy-polls
     /// the rest. On an idle CPU the error is well under a microsecond, at the cost of that CPU. Returns the
     /// busy-polled time.
-    pub fn sleep_then_busy_poll(&self, until: Time) -> Duration {
+    pub(crate) fn sleep_then_busy_poll(&self, until: Time) -> Duration {
         if let Clock::System = self {
             let early = Time(until.0.saturating_sub(BUSY_POLL_LEAD.as_nanos() as u64));
             let mut began = self.now();
@@ -118,7 +118,7 @@ impl Clock {
 
 /// Time before an instant at which sleeping ends and busy-polling begins: the usual lateness of a wake-up (50
 /// µs of timer slack by default, and the context switch) with a margin.
-pub const BUSY_POLL_LEAD: Duration = Duration::from_micros(120);
+pub(crate) const BUSY_POLL_LEAD: Duration = Duration::from_micros(120);
 
 /// The date of the wall clock, limited to the years that can be formatted.
 pub fn wall_clock_date() -> Timestamp {

@@ -21,13 +21,13 @@ use sensitivity::{sensitivity, sensitivity_of_pairs};
 pub use usual::{correct_intervals, unusual};
 
 /// Verdicts need this many repetitions per side: with 3 and 3 even the clearest difference has p = 0.1.
-pub const MIN_REPETITIONS: usize = 4;
+pub(crate) const MIN_REPETITIONS: usize = 4;
 /// The same for pairs: with 5 even the clearest difference has p = 0.06.
-pub const MIN_PAIRS: usize = 6;
+pub(crate) const MIN_PAIRS: usize = 6;
 /// A difference is shown if its p-value is below this.
-pub const SIGNIFICANCE_LEVEL: f64 = 0.05;
+pub(crate) const SIGNIFICANCE_LEVEL: f64 = 0.05;
 /// Default margin: smaller differences, as a share of the median of A, do not matter.
-pub const DEFAULT_MARGIN: f64 = 0.05;
+pub(crate) const DEFAULT_MARGIN: f64 = 0.05;
 
 /// Metrics to compare and the criteria.
 #[derive(Debug, Clone)]
@@ -263,7 +263,7 @@ impl RunComparison {
 
 /// One case of one side in all its runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SideCase<'a> {
+pub(crate) struct SideCase<'a> {
     /// The properties that identify the case.
     pub name: CaseKey,
     /// The measuring method.
@@ -274,7 +274,7 @@ pub struct SideCase<'a> {
 
 /// The same case on several sides.
 #[derive(Debug, Clone, PartialEq)]
-pub struct MatchedCase<'a> {
+pub(crate) struct MatchedCase<'a> {
     /// One entry per side, at least one of them `Some`.
     pub sides: Vec<Option<SideCase<'a>>>,
 }
@@ -352,7 +352,7 @@ pub fn compare(a: &[Run], b: &[Run], options: &CompareOptions) -> Result<RunComp
 
 /// The cases of all sides, in order of appearance. Identical cases match first; then cases with another measuring
 /// method; then cases at another endpoint, in order, because the same plan may run against another host.
-pub fn match_cases<'a>(sides: &[&'a [Run]]) -> Vec<MatchedCase<'a>> {
+pub(crate) fn match_cases<'a>(sides: &[&'a [Run]]) -> Vec<MatchedCase<'a>> {
     const LIKE: [fn(&SideCase, &SideCase) -> bool; 3] = [
         |a, b| a.name == b.name && a.method == b.method,
         |a, b| a.name == b.name,

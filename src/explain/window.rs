@@ -236,7 +236,7 @@ impl WindowModel {
     }
 
     /// The fit that window recommendations use.
-    pub fn relative_fit(&self) -> &WindowFit {
+    pub(crate) fn relative_fit(&self) -> &WindowFit {
         &self.fits[self.fits.len() - 1]
     }
 

@@ -38,7 +38,7 @@ pub enum PinError {
 /// # Errors
 ///
 /// Fails if this process may not use the CPU, or if the system refuses.
-pub fn pin_to_cpu(cpu: u32) -> Result<(), PinError> {
+pub(crate) fn pin_to_cpu(cpu: u32) -> Result<(), PinError> {
     let no_such_cpu = || PinError::NoSuchCpu { cpu, allowed: read::format_list(&current_affinity()) };
     if cpu as usize >= CpuSet::MAX_CPU {
         return Err(no_such_cpu());
@@ -61,22 +61,22 @@ pub fn current_affinity() -> Vec<u32> {
 }
 
 /// The CPU on which the current thread runs now.
-pub fn current_cpu() -> u32 {
+pub(crate) fn current_cpu() -> u32 {
     rustix::thread::sched_getcpu() as u32
 }
 
 /// The CPUs that are online, in ascending order.
-pub fn online_cpus() -> Vec<u32> {
+pub(crate) fn online_cpus() -> Vec<u32> {
     read::text("/sys/devices/system/cpu/online").map(|text| read::parse_list(&text)).unwrap_or_default()
 }
 
 /// CPU time of the current thread so far, in seconds.
-pub fn thread_cpu_seconds() -> f64 {
+pub(crate) fn thread_cpu_seconds() -> f64 {
     clock_seconds(ClockId::ThreadCPUTime)
 }
 
 /// CPU time of all threads of this process so far, in seconds.
-pub fn process_cpu_seconds() -> f64 {
+pub(crate) fn process_cpu_seconds() -> f64 {
     clock_seconds(ClockId::ProcessCPUTime)
 }
 
@@ -87,7 +87,7 @@ fn clock_seconds(clock: ClockId) -> f64 {
 
 /// Maximum delay, in nanoseconds, that the kernel may add to the timers of the current thread to wake the CPU
 /// less often.
-pub fn timer_slack_ns() -> Option<u64> {
+pub(crate) fn timer_slack_ns() -> Option<u64> {
     rustix::thread::current_timer_slack().ok()
 }
 
@@ -96,13 +96,13 @@ pub fn timer_slack_ns() -> Option<u64> {
 /// # Errors
 ///
 /// Fails if the system refuses.
-pub fn set_timer_slack_ns(slack_ns: u64) -> io::Result<()> {
+pub(crate) fn set_timer_slack_ns(slack_ns: u64) -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(slack_ns))?)
 }
 
 /// A reading of the CPU time counters of the whole machine: ticks since boot (`/proc/stat`, proc(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CpuTicks {
+pub(crate) struct CpuTicks {
     busy: u64,
     idle: u64,
     steal: u64,
@@ -110,7 +110,7 @@ pub struct CpuTicks {
 
 /// Load of all CPUs between two readings; shares from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CpuLoad {
+pub(crate) struct CpuLoad {
     /// Time spent in programs, the kernel and interrupts.
     pub busy_share: f64,
     /// Time ready to run while the hypervisor ran another machine.
@@ -135,12 +135,12 @@ impl CpuTicks {
     }
 
     /// Time that the hypervisor took from all CPUs since boot. `USER_HZ` is 100 on every architecture of Linux in use.
-    pub fn steal_ns(&self) -> u64 {
+    pub(crate) fn steal_ns(&self) -> u64 {
         self.steal.saturating_mul(10_000_000)
     }
 
     /// The load since boot.
-    pub fn since_boot(&self) -> Option<CpuLoad> {
+    pub(crate) fn since_boot(&self) -> Option<CpuLoad> {
         self.since(&CpuTicks { busy: 0, idle: 0, steal: 0 })
     }
 

@@ -51,7 +51,7 @@ pub fn facts(index: u32) -> Map<String, Value> {
 
 /// Number of paired devices: those with which an adapter of this host shares a key. `None` if this user may
 /// not read it.
-pub fn count_bluetooth_pairs() -> Option<usize> {
+pub(crate) fn count_bluetooth_pairs() -> Option<usize> {
     count_pairs_in(Path::new("/var/lib/bluetooth"))
 }
 
@@ -71,7 +71,7 @@ fn count_pairs_in(folder: &Path) -> Option<usize> {
 
 /// The reason why a radio does not send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RadioBlock {
+pub(crate) enum RadioBlock {
     /// A hardware switch of the machine.
     HardwareSwitch,
     /// A command of the user or of the system.
@@ -79,7 +79,7 @@ pub enum RadioBlock {
 }
 
 /// The block of this host's Bluetooth, if all radios are blocked (`/sys/class/rfkill`).
-pub fn bluetooth_block() -> Option<RadioBlock> {
+pub(crate) fn bluetooth_block() -> Option<RadioBlock> {
     block_in(Path::new("/sys/class/rfkill"), "bluetooth")
 }
 

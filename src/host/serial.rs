@@ -91,7 +91,7 @@ fn read_port(root: &Path, name: &str) -> PortInfo {
 }
 
 /// The hardware of a terminal, by its device number.
-pub fn read_hardware(major: u32, minor: u32) -> PortHardware {
+pub(crate) fn read_hardware(major: u32, minor: u32) -> PortHardware {
     read_hardware_in(Path::new(&format!("{FILESYSTEM_ROOT}sys/dev/char/{major}:{minor}")))
 }
 
@@ -126,7 +126,7 @@ fn usb_adapter_name(usb: &Path) -> String {
 const LATENCY_TIMER_FILE: &str = "latency_timer";
 
 /// The latency timers of all USB adapters that have one, in milliseconds, and the files that change them.
-pub fn usb_latency_timers() -> Vec<(i64, PathBuf)> {
+pub(crate) fn usb_latency_timers() -> Vec<(i64, PathBuf)> {
     usb_latency_timers_in(Path::new(FILESYSTEM_ROOT))
 }
 
@@ -137,7 +137,7 @@ pub(super) fn usb_latency_timers_in(root: &Path) -> Vec<(i64, PathBuf)> {
 }
 
 /// A command that lets this user open a terminal after a refusal.
-pub fn permission_remedy(path: &Path) -> String {
+pub(crate) fn permission_remedy(path: &Path) -> String {
     permission_remedy_in(Path::new(FILESYSTEM_ROOT), path)
 }
 
@@ -162,7 +162,7 @@ fn group_name(root: &Path, number: u32) -> Option<String> {
 
 /// A program that has a terminal open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortUser {
+pub(crate) struct PortUser {
     /// The number of the process.
     pub process: u32,
     /// The name of the program.
@@ -176,7 +176,7 @@ impl std::fmt::Display for PortUser {
 }
 
 /// The program that has a terminal open or reserved, as far as this user can see; excludes this process.
-pub fn find_port_user(device: &Path) -> Option<PortUser> {
+pub(crate) fn find_port_user(device: &Path) -> Option<PortUser> {
     find_port_user_in(Path::new(FILESYSTEM_ROOT), device)
 }
 
@@ -197,7 +197,7 @@ fn find_port_user_in(root: &Path, device: &Path) -> Option<PortUser> {
 }
 
 /// The running program that has reserved a terminal with a UUCP lock file; excludes this process.
-pub fn find_lock_holder(device: &Path) -> Option<PortUser> {
+pub(crate) fn find_lock_holder(device: &Path) -> Option<PortUser> {
     find_lock_holder_in(Path::new(FILESYSTEM_ROOT), device)
 }
 

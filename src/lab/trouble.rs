@@ -18,7 +18,7 @@ use crate::serve::Server;
 use crate::stats::SplitMix64;
 
 /// Port of endpoints that name none.
-pub const DEFAULT_PORT: u16 = 7333;
+pub(crate) const DEFAULT_PORT: u16 = 7333;
 
 /// The endpoints of a troubled server, its faults, and the CPUs that it keeps busy.
 #[derive(Debug, Clone, Default)]

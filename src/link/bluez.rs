@@ -15,7 +15,7 @@ use super::sdp::Uuid;
 const SYSTEM_BUS_PATH: &str = "/run/dbus/system_bus_socket";
 
 /// The service stays registered while this value lives.
-pub struct ServiceRegistration {
+pub(crate) struct ServiceRegistration {
     _bus: UnixStream,
 }
 
@@ -24,7 +24,11 @@ pub struct ServiceRegistration {
 /// # Errors
 ///
 /// Fails without a bus or a daemon, or if it refuses.
-pub fn register_service(service: Uuid, channel: u8, within: Duration) -> Result<ServiceRegistration, Fault> {
+pub(crate) fn register_service(
+    service: Uuid,
+    channel: u8,
+    within: Duration,
+) -> Result<ServiceRegistration, Fault> {
     let failed = Fault::system(SYSTEM_BUS_PATH);
     let mut bus = UnixStream::connect(SYSTEM_BUS_PATH).map_err(&failed)?;
     let limit = Some(within.max(Duration::from_millis(1)));

@@ -29,7 +29,7 @@ use super::{
 use crate::endpoint::{Endpoint, EndpointError};
 
 /// The transport `icmp` in the list of transports.
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "icmp",
     summary: "ICMP echo over IPv4 or IPv6, as ping sends it; every host replies",
     example: "icmp://192.0.2.7?ttl=8",

@@ -37,7 +37,7 @@ pub mod tcp_cm;
 mod tests;
 
 /// The transport `linx` in the list of transports.
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "linx",
     summary: "Enea LINX endpoint of another node over TCP, or of this host",
     example: "linx://192.0.2.7/server",
@@ -65,7 +65,7 @@ pub const TRANSPORT: Transport = Transport {
 };
 
 /// The same protocol over Ethernet.
-pub const ETHERNET_TRANSPORT: Transport = Transport {
+pub(crate) const ETHERNET_TRANSPORT: Transport = Transport {
     scheme: "linx+eth",
     summary: "Enea LINX endpoint of another node on the same Ethernet",
     example: "linx+eth://eth0/02:00:00:00:00:07/server",
@@ -103,7 +103,7 @@ const MAX_NAME_BYTES: usize = 107 - LOCAL_NAME_PREFIX.len();
 const LOCAL_NAME_PREFIX: &str = "linkgauge.linx/";
 
 /// The same endpoint with raw signals. Endpoints of other transports are returned unchanged.
-pub fn with_raw_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
+pub(crate) fn with_raw_signals(endpoint: &Endpoint) -> Result<Endpoint, EndpointError> {
     if ![TRANSPORT.scheme, ETHERNET_TRANSPORT.scheme].contains(&endpoint.scheme())
         || endpoint.option("raw").is_some()
     {

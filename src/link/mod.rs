@@ -18,14 +18,14 @@ pub use kept::KeptLinks;
 pub use open_context::OpenContext;
 pub use shared_resources::SharedResources;
 
-pub mod batch;
+pub(crate) mod batch;
 mod bluetooth;
 pub mod bluez;
 mod companion;
-pub mod counters;
+pub(crate) mod counters;
 mod datagram;
 mod datagram_accept;
-pub mod dialer;
+pub(crate) mod dialer;
 mod fault;
 mod forwarding;
 pub mod icmp;
@@ -33,7 +33,7 @@ mod internet;
 mod kept;
 mod l2cap;
 pub mod linx;
-pub mod mem;
+pub(crate) mod mem;
 mod offload;
 mod open_context;
 pub mod party;
@@ -361,14 +361,14 @@ pub trait Link: Send {
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault>;
 
     /// Sends messages of `message` bytes each, stored back to back (the last may be shorter), as many as one
-    /// operation takes: [`batch::send_first`] where that is one. Returns the number of bytes taken.
+    /// operation takes: `batch::send_first` where that is one. Returns the number of bytes taken.
     ///
     /// # Errors
     ///
     /// As [`Link::send`].
     fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault>;
 
-    /// Receives at least one message, and all others that are ready and fit: [`batch::receive_single`] where
+    /// Receives at least one message, and all others that are ready and fit: `batch::receive_single` where
     /// an operation receives one.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub use server::PortServer;
 pub use telnet::escape;
 
 /// The transport `rfc2217` in the list of transports.
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "rfc2217",
     summary: "serial port of a device server, with control of the port (Telnet, RFC 2217)",
     example: "rfc2217://192.0.2.7:7001?baud=115200&flow=rtscts",
@@ -57,7 +57,7 @@ pub const TRANSPORT: Transport = Transport {
 /// # Errors
 ///
 /// Fails if the address of the listener is invalid.
-pub fn client_endpoint(listener: &Endpoint, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
+pub(crate) fn client_endpoint(listener: &Endpoint, line: &SerialSettings) -> Result<Endpoint, EndpointError> {
     format!("{}://{}?{}", TRANSPORT.scheme, listener.address(), line.endpoint_options()).parse()
 }
 

@@ -32,7 +32,7 @@ impl Uuid {
     }
 
     /// In full length.
-    pub fn to_full_text(self) -> String {
+    pub(crate) fn to_full_text(self) -> String {
         let digits = format!("{:032x}", self.0);
         [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
     }

@@ -144,15 +144,15 @@ impl FlowControl {
 }
 
 /// The endpoint options for the settings, for the lists of the transports that have them.
-pub const BAUD_OPTION: (&str, &str) = ("baud", "rate of the line in bits per second (9600)");
+pub(crate) const BAUD_OPTION: (&str, &str) = ("baud", "rate of the line in bits per second (9600)");
 /// Option for [`SerialSettings::data_bits`].
-pub const DATA_BITS_OPTION: (&str, &str) = ("data", "data bits of a character: 5, 6, 7 or 8 (8)");
+pub(crate) const DATA_BITS_OPTION: (&str, &str) = ("data", "data bits of a character: 5, 6, 7 or 8 (8)");
 /// Option for [`SerialSettings::parity`].
-pub const PARITY_OPTION: (&str, &str) = ("parity", "none, odd, even, mark or space (none)");
+pub(crate) const PARITY_OPTION: (&str, &str) = ("parity", "none, odd, even, mark or space (none)");
 /// Option for [`SerialSettings::stop_bits`].
-pub const STOP_BITS_OPTION: (&str, &str) = ("stop", "stop bits: 1, 1.5 (with 5 data bits) or 2 (1)");
+pub(crate) const STOP_BITS_OPTION: (&str, &str) = ("stop", "stop bits: 1, 1.5 (with 5 data bits) or 2 (1)");
 /// Option for [`SerialSettings::flow_control`].
-pub const FLOW_CONTROL_OPTION: (&str, &str) = ("flow", "flow control: none, rtscts or xonxoff (none)");
+pub(crate) const FLOW_CONTROL_OPTION: (&str, &str) = ("flow", "flow control: none, rtscts or xonxoff (none)");
 
 impl SerialSettings {
     /// The settings of an endpoint's options, with defaults for missing ones.
@@ -202,13 +202,13 @@ impl SerialSettings {
     /// # Errors
     ///
     /// As [`SerialSettings::from_endpoint`].
-    pub fn declared_in(endpoint: &Endpoint) -> Result<Option<SerialSettings>, EndpointError> {
+    pub(crate) fn declared_in(endpoint: &Endpoint) -> Result<Option<SerialSettings>, EndpointError> {
         let settings = SerialSettings::from_endpoint(endpoint)?;
         Ok(endpoint.option(BAUD_OPTION.0).map(|_| settings))
     }
 
     /// The endpoint options for these settings: the rate, and all settings that differ from the default.
-    pub fn endpoint_options(&self) -> String {
+    pub(crate) fn endpoint_options(&self) -> String {
         let usual = SerialSettings::default();
         let mut options = format!("{}={}", BAUD_OPTION.0, self.baud);
         for ((name, _), value, otherwise) in [
@@ -225,13 +225,13 @@ impl SerialSettings {
     }
 
     /// Half bits that one character takes on the line: start, data, parity, stop.
-    pub fn half_bits(&self) -> u32 {
+    pub(crate) fn half_bits(&self) -> u32 {
         let parity = if self.parity == Parity::None { 0 } else { 1 };
         2 * (1 + u32::from(self.data_bits) + parity) + self.stop_bits.half_bits()
     }
 
     /// Bits that one character takes on the line (8N1: 10).
-    pub fn bits_per_character(&self) -> f64 {
+    pub(crate) fn bits_per_character(&self) -> f64 {
         f64::from(self.half_bits()) / 2.0
     }
 
@@ -275,7 +275,7 @@ const BAUD_TOLERANCE_PERCENT: u64 = 2;
 /// # Errors
 ///
 /// Fails if the rates differ by more than receivers tolerate.
-pub fn check_granted(requested: &SerialSettings, granted: &SerialSettings) -> Result<(), Fault> {
+pub(crate) fn check_granted(requested: &SerialSettings, granted: &SerialSettings) -> Result<(), Fault> {
     let off = u64::from(granted.baud.abs_diff(requested.baud));
     if 100 * off <= BAUD_TOLERANCE_PERCENT * u64::from(requested.baud) {
         return Ok(());
@@ -287,7 +287,7 @@ pub fn check_granted(requested: &SerialSettings, granted: &SerialSettings) -> Re
 }
 
 /// Adds the requested and the effective settings of the port to the facts of a link.
-pub fn insert_line_facts(facts: &mut Facts, requested: &SerialSettings, granted: &SerialSettings) {
+pub(crate) fn insert_line_facts(facts: &mut Facts, requested: &SerialSettings, granted: &SerialSettings) {
     facts.insert("line_requested".to_owned(), requested.to_string().into());
     facts.insert("line_granted".to_owned(), granted.to_string().into());
     facts.insert("line_requested_bits_per_byte".to_owned(), requested.bits_per_character().into());

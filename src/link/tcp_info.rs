@@ -116,7 +116,7 @@ impl TcpInfo {
     }
 
     /// Smoothed round trip time in microseconds.
-    pub fn rtt_us(&self) -> Option<u32> {
+    pub(crate) fn rtt_us(&self) -> Option<u32> {
         self.u32(68)
     }
 
@@ -126,7 +126,7 @@ impl TcpInfo {
     }
 
     /// Congestion window in segments.
-    pub fn congestion_window(&self) -> Option<u32> {
+    pub(crate) fn congestion_window(&self) -> Option<u32> {
         self.u32(80)
     }
 
@@ -136,7 +136,7 @@ impl TcpInfo {
     }
 
     /// Whether the sending program, not the network, limited that rate.
-    pub fn is_application_limited(&self) -> Option<bool> {
+    pub(crate) fn is_application_limited(&self) -> Option<bool> {
         // The bit field after the window scales.
         self.array(7).map(|[bits]: [u8; 1]| bits & 1 != 0)
     }

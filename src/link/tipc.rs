@@ -26,7 +26,7 @@ use crate::plan::WaitMode;
 pub use topology::{own_node, parse_event};
 
 /// The transport `tipc` in the list of transports.
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "tipc",
     summary: "TIPC socket of the kernel, found by a name in the cluster",
     example: "tipc://7100:1?type=rdm",
@@ -75,7 +75,7 @@ const FIRST_USER_TYPE: u32 = 64;
 
 /// A service address: the destination of messages, whichever socket has published it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServiceName {
+pub(crate) struct ServiceName {
     /// The service type, at least 64: lower ones are reserved.
     pub service_type: u32,
     /// The instance of the service.

@@ -18,7 +18,7 @@ use super::{Fault, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 
 /// The scheme of serial ports.
-pub const SCHEME: &str = "serial";
+pub(crate) const SCHEME: &str = "serial";
 
 /// The settings of a terminal. On the master side of a pseudo-terminal: those set by the program on the other
 /// side.

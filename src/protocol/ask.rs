@@ -18,7 +18,7 @@ use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::{FlowRole, TrafficKind};
 
 pub mod reply_scanner;
-pub mod text;
+pub(crate) mod text;
 
 use reply_scanner::{LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner, ScanResult};
 use text::InvalidText;
@@ -125,7 +125,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
 }
 
 /// A codec that accepts any next message as the reply.
-pub fn any_reply_codec(request: Vec<u8>) -> Box<dyn RequestReplyCodec> {
+pub(crate) fn any_reply_codec(request: Vec<u8>) -> Box<dyn RequestReplyCodec> {
     Box::new(AskCodec::new(RequestSpec { request, scanner: ReplyScanner::new(ReplyEnd::Message, None) }))
 }
 

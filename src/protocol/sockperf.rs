@@ -48,7 +48,7 @@ const PONG: u16 = 2;
 
 /// The header of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SockperfHeader {
+pub(crate) struct SockperfHeader {
     /// Number of the message; a reply has that of its request.
     pub sequence: u64,
     /// Flags: bit 0 is set by clients, bit 1 requests a reply.

@@ -4,9 +4,9 @@
 
 mod axes;
 mod distribution;
-pub mod history;
+pub(crate) mod history;
 mod late;
-pub mod overlay;
+pub(crate) mod overlay;
 mod percentile;
 mod ports;
 mod repetitions;

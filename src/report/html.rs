@@ -31,7 +31,7 @@ use crate::run::{CaseResult, Distribution, Figures, PartResult, Run, ThresholdRe
 use crate::units::{format_bit_rate, format_count, format_nanoseconds};
 
 mod figure_rows;
-pub mod parts;
+pub(crate) mod parts;
 
 pub use figure_rows::count_rows;
 pub use parts::{chart_contexts, fit_texts, keep_units_together};

@@ -10,10 +10,10 @@ use crate::link::serial_line::{XOFF, XON};
 use crate::link::{Caps, LinkRate};
 
 /// Bytes of the sequence number at the start of a message.
-pub const SEQUENCE_BYTES: usize = 8;
+pub(crate) const SEQUENCE_BYTES: usize = 8;
 
 /// Period of the noise in bytes: a prime, so that no block or page size hides a shift.
-pub const NOISE_PERIOD_BYTES: usize = 65_521;
+pub(crate) const NOISE_PERIOD_BYTES: usize = 65_521;
 
 /// The bytes of an alphabet, and the shared noise made of them.
 type CachedNoise = (Vec<u8>, Weak<[u8]>);
@@ -87,7 +87,7 @@ impl Alphabet {
     }
 
     /// How many messages the numbers can distinguish at once; half of them before, half after the current one.
-    pub fn max_distinguishable(&self, message_bytes: usize) -> u64 {
+    pub(crate) fn max_distinguishable(&self, message_bytes: usize) -> u64 {
         const MOST: u64 = 1 << 20;
         let digits = message_bytes.min(SEQUENCE_BYTES) as u32;
         (self.size().saturating_pow(digits) / 2).clamp(1, MOST)
@@ -96,7 +96,7 @@ impl Alphabet {
 
 /// The bytes of one message; only the number changes between messages.
 #[derive(Debug, Clone)]
-pub struct PatternMessage {
+pub(crate) struct PatternMessage {
     bytes: Vec<u8>,
     alphabet: Alphabet,
 }
@@ -121,7 +121,7 @@ impl PatternMessage {
 
     /// The message with this number.
     #[inline]
-    pub fn set_sequence(&mut self, sequence: u64) -> &[u8] {
+    pub(crate) fn set_sequence(&mut self, sequence: u64) -> &[u8] {
         if self.alphabet.size() == 256 {
             write_sequence(&mut self.bytes, sequence);
         } else {
@@ -136,7 +136,7 @@ impl PatternMessage {
 
     /// The number nearest to `expected` that `head` can represent; `None` if it holds no number.
     #[inline]
-    pub fn read_sequence(&self, head: &[u8], expected: u64) -> Option<u64> {
+    pub(crate) fn read_sequence(&self, head: &[u8], expected: u64) -> Option<u64> {
         if self.alphabet.size() == 256 {
             return Some(read_sequence(head, expected));
         }
@@ -174,7 +174,7 @@ pub fn write_sequence(message: &mut [u8], sequence: u64) {
 
 /// Number of different bytes; surplus bytes of the longer slice count as well.
 #[inline]
-pub fn count_differing(a: &[u8], b: &[u8]) -> u64 {
+pub(crate) fn count_differing(a: &[u8], b: &[u8]) -> u64 {
     if a == b {
         return 0;
     }
@@ -183,7 +183,7 @@ pub fn count_differing(a: &[u8], b: &[u8]) -> u64 {
 
 /// Reads the number of a message; from a short message, the number nearest to `expected`.
 #[inline]
-pub fn read_sequence(message: &[u8], expected: u64) -> u64 {
+pub(crate) fn read_sequence(message: &[u8], expected: u64) -> u64 {
     let length = message.len().min(SEQUENCE_BYTES);
     let mut bytes = [0; SEQUENCE_BYTES];
     bytes[..length].copy_from_slice(&message[..length]);

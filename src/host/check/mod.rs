@@ -2,7 +2,7 @@
 //!
 //! `link` checks the transports. Nothing here prints or changes anything.
 //!
-//! To add a check: one function and its line in [`CHECKS`].
+//! To add a check: one function and its line in `CHECKS`.
 
 mod environment;
 mod permission;
@@ -55,7 +55,7 @@ impl Check {
 }
 
 /// All checks, in the order of the report.
-pub const CHECKS: &[fn() -> Check] = &[
+pub(crate) const CHECKS: &[fn() -> Check] = &[
     time::clock_source,
     time::clock_reading,
     time::timer_error,

@@ -5,7 +5,7 @@
 
 /// The supported queries.
 #[derive(Debug, Clone, Copy)]
-pub enum Query {
+pub(crate) enum Query {
     /// The number of the nl80211 family in the kernel.
     Family,
     /// An interface, by its number.
@@ -65,7 +65,7 @@ const ATTRIBUTE_HEADER_BYTES: usize = 4;
 
 impl Query {
     /// Whether the reply may have several messages, with an end marker.
-    pub fn is_multipart(self) -> bool {
+    pub(crate) fn is_multipart(self) -> bool {
         matches!(self, Query::Stations(_))
     }
 
@@ -142,7 +142,7 @@ fn find_attribute(bytes: &[u8], name: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
-/// The number of the family, from the reply to [`Query::Family`].
+/// The number of the family, from the reply to `Query::Family`.
 pub fn parse_family(body: &[u8]) -> Option<u16> {
     read_u16(find_attribute(body, CTRL_ATTR_FAMILY_ID)?, 0)
 }
@@ -184,7 +184,7 @@ const INTERFACE_MODES: [&str; 13] = [
 const CHANNEL_WIDTHS_MHZ: [u32; 14] = [20, 20, 40, 80, 160, 160, 5, 10, 1, 2, 4, 8, 16, 320];
 
 impl RadioInterface {
-    /// From the reply to [`Query::Interface`]; `None` if it does not report the mode.
+    /// From the reply to `Query::Interface`; `None` if it does not report the mode.
     pub fn parse(body: &[u8]) -> Option<RadioInterface> {
         let number = |name| read_u32(find_attribute(body, name)?, 0);
         let mode = INTERFACE_MODES.get(number(ATTR_IFTYPE)? as usize).copied().unwrap_or("unknown");
@@ -206,7 +206,7 @@ pub struct RadioStation {
 }
 
 impl RadioStation {
-    /// From a message of the reply to [`Query::Stations`]; `None` if it does not describe a station.
+    /// From a message of the reply to `Query::Stations`; `None` if it does not describe a station.
     pub fn parse(body: &[u8]) -> Option<RadioStation> {
         let about = find_attribute(body, ATTR_STA_INFO)?;
         let signal =
@@ -279,7 +279,7 @@ impl RadioRate {
 }
 
 /// The number of a channel, from its centre frequency in MHz (IEEE 802.11, annex E).
-pub fn channel_number(frequency_mhz: u32) -> Option<u32> {
+pub(crate) fn channel_number(frequency_mhz: u32) -> Option<u32> {
     let channel = match frequency_mhz {
         2484 => 14,
         2412..=2472 => (frequency_mhz - 2407) / 5,

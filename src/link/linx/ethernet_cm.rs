@@ -12,7 +12,7 @@ pub mod connection;
 pub const VERSION: u32 = 3;
 
 /// Number of frames of at most `mtu` bytes that a message needs.
-pub fn frame_count(message_bytes: usize, mtu: usize) -> u32 {
+pub(crate) fn frame_count(message_bytes: usize, mtu: usize) -> u32 {
     let (first, further) =
         (mtu.saturating_sub(DATA_HEADER_BYTES), mtu.saturating_sub(FRAGMENT_HEADER_BYTES).max(1));
     let rest = message_bytes.saturating_sub(first).div_ceil(further);
@@ -20,15 +20,15 @@ pub fn frame_count(message_bytes: usize, mtu: usize) -> u32 {
 }
 
 /// Since LINX 2.0.1.
-pub const ETHERTYPE: u16 = 0x8911;
+pub(crate) const ETHERTYPE: u16 = 0x8911;
 
 /// Largest frame: a 14-bit field.
-pub const MAX_FRAME_BYTES: usize = (1 << 14) - 1;
+pub(crate) const MAX_FRAME_BYTES: usize = (1 << 14) - 1;
 
 /// Header bytes before the data of a message, and of each further fragment of it.
-pub const DATA_HEADER_BYTES: usize = 20;
+pub(crate) const DATA_HEADER_BYTES: usize = 20;
 /// Header bytes before the data of each further fragment.
-pub const FRAGMENT_HEADER_BYTES: usize = 12;
+pub(crate) const FRAGMENT_HEADER_BYTES: usize = 12;
 
 /// The tag of a message that fits one frame.
 pub const UNFRAGMENTED_TAG: u16 = 0x7fff;
@@ -41,7 +41,7 @@ const NACK: u32 = 5;
 const NONE: u32 = 15;
 
 /// An Ethernet address, in transmission order.
-pub type MacAddress = [u8; 6];
+pub(crate) type MacAddress = [u8; 6];
 
 /// The type of a handshake frame. The values are those on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct ConnectFrame {
 
 /// The part of a frame after the acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrameBody<'a> {
+pub(crate) enum FrameBody<'a> {
     /// An acknowledgement alone.
     Empty,
     /// `count` frames are missing, starting with this one.
@@ -113,7 +113,7 @@ pub enum FrameBody<'a> {
 
 /// A parsed frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EthernetFrame<'a> {
+pub(crate) enum EthernetFrame<'a> {
     /// A frame of the handshake.
     Connect(ConnectFrame),
     /// `ack`: the next expected sequence number; `id`: the ID that the receiver requested.

@@ -7,7 +7,7 @@ use super::DisconnectReason;
 use super::rlnh::{MAX_NAME_BYTES, RlnhMessage, VERSION};
 
 /// Addresses of one side on one link: the usual limit of real nodes.
-pub const MAX_ADDRESSES: u32 = 1024;
+pub(crate) const MAX_ADDRESSES: u32 = 1024;
 
 /// Maximum number of stored hunts of the remote node for names that do not exist here yet.
 const MAX_REQUESTED_NAMES: usize = 1024;
@@ -73,7 +73,7 @@ impl Node {
     }
 
     /// Whether names can be published and hunted for.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.handshake == NodeHandshake::Up
     }
 
@@ -203,7 +203,7 @@ impl Node {
     }
 
     /// Removes a local endpoint. Its address becomes free when the remote node acknowledges this.
-    pub fn unpublish(&mut self, address: u32, out: &mut Vec<RlnhMessage>) {
+    pub(crate) fn unpublish(&mut self, address: u32, out: &mut Vec<RlnhMessage>) {
         if let Some(own) = self.own_slot(address)
             && matches!(own, Some(OwnEndpoint::Published(_)))
         {
@@ -213,7 +213,7 @@ impl Node {
     }
 
     /// The address of a name at the remote node if it is published. Otherwise sends a hunt for it.
-    pub fn hunt(&mut self, name: &[u8], asker: u32, out: &mut Vec<RlnhMessage>) -> Option<u32> {
+    pub(crate) fn hunt(&mut self, name: &[u8], asker: u32, out: &mut Vec<RlnhMessage>) -> Option<u32> {
         let known = self.find_address(name);
         if known.is_none() {
             out.push(RlnhMessage::QueryName { asker, name: name.to_vec() });
@@ -222,18 +222,13 @@ impl Node {
     }
 
     /// The address of a name that the remote node has published.
-    pub fn find_address(&self, name: &[u8]) -> Option<u32> {
+    pub(crate) fn find_address(&self, name: &[u8]) -> Option<u32> {
         self.remote_names.iter().filter(|(_, theirs)| *theirs == name).map(|(address, _)| *address).min()
     }
 
     /// Whether the remote node has published that address of its own.
-    pub fn has_remote_address(&self, address: u32) -> bool {
+    pub(crate) fn has_remote_address(&self, address: u32) -> bool {
         self.remote_names.contains_key(&address)
-    }
-
-    /// Whether the remote node hunts for that name.
-    pub fn is_requested(&self, name: &[u8]) -> bool {
-        self.requested_names.iter().any(|wanted| wanted == name)
     }
 }
 
@@ -279,6 +274,11 @@ mod tests {
         }
     }
 
+    /// Whether the remote node hunts for that name.
+    fn is_requested(node: &Node, name: &[u8]) -> bool {
+        node.requested_names.iter().any(|wanted| wanted == name)
+    }
+
     #[test]
     fn a_name_is_hunted_published_and_given_back() {
         let mut pair = Pair::up();
@@ -288,10 +288,10 @@ mod tests {
             pair.settle(),
             [(1, NodeEvent::EndpointPublished(1)), (1, NodeEvent::NameRequested(b"server".to_vec()))]
         );
-        assert!(pair.nodes[1].is_requested(b"server"));
+        assert!(is_requested(&pair.nodes[1], b"server"));
         pair.with(1, |node, out| node.publish(b"server", out)).unwrap();
         assert_eq!(pair.settle(), [(0, NodeEvent::EndpointPublished(1))]);
-        assert!(!pair.nodes[1].is_requested(b"server"));
+        assert!(!is_requested(&pair.nodes[1], b"server"));
         assert_eq!(pair.nodes[0].find_address(b"server"), Some(1));
         // A repeated query gets no second reply.
         pair.with(0, |_, out| out.push(RlnhMessage::QueryName { asker: client, name: b"server".to_vec() }));

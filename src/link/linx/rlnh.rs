@@ -7,7 +7,7 @@
 pub const VERSION: u32 = 2;
 
 /// Longer names do not occur.
-pub const MAX_NAME_BYTES: usize = 1024;
+pub(crate) const MAX_NAME_BYTES: usize = 1024;
 
 /// One message. Addresses belong to the sender's own endpoints, unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]

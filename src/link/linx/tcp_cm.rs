@@ -15,7 +15,7 @@ pub const VERSION: u8 = 3;
 pub const HEADER_BYTES: usize = 16;
 
 /// Largest payload of one message; real nodes send no more.
-pub const MAX_MESSAGE_BYTES: usize = 65_536;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 65_536;
 
 /// Interval at which real nodes check each connection (`live_tmo`).
 const CHECK_INTERVAL: Duration = Duration::from_millis(1000);
@@ -47,7 +47,7 @@ pub struct FrameHeader {
     pub source: u32,
     /// Address of the receiving endpoint; 0 for the node itself.
     pub destination: u32,
-    /// Bytes of the message after the header, at most [`MAX_MESSAGE_BYTES`].
+    /// Bytes of the message after the header, at most `MAX_MESSAGE_BYTES`.
     pub size: u32,
 }
 
@@ -83,7 +83,7 @@ impl FrameHeader {
     ///
     /// # Errors
     ///
-    /// Fails for an unknown type, another protocol version, and a message above [`MAX_MESSAGE_BYTES`].
+    /// Fails for an unknown type, another protocol version, and a message above `MAX_MESSAGE_BYTES`.
     #[inline]
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<FrameHeader, DisconnectReason> {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -165,7 +165,7 @@ impl TcpConnection {
     }
 
     /// Whether messages may be sent.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.is_up
     }
 
@@ -214,7 +214,7 @@ impl TcpConnection {
     }
 
     /// The next time at which [`TcpConnection::tick`] has work.
-    pub fn next_due(&self) -> Time {
+    pub(crate) fn next_due(&self) -> Time {
         self.next_check
     }
 

@@ -88,11 +88,11 @@ pub struct PatternSearch {
 }
 
 impl PatternSearch {
-    /// Parses the text form; see [`text::parse_bytes`].
+    /// Parses the text form; see `text::parse_bytes`.
     ///
     /// # Errors
     ///
-    /// The errors of [`text::parse_bytes`].
+    /// The errors of `text::parse_bytes`.
     pub fn parse(text: &str) -> Result<PatternSearch, InvalidText> {
         text::parse_bytes(text).map(PatternSearch::new)
     }

@@ -41,7 +41,7 @@ const DATAGRAM_FLIGHT_DELAY: Duration = Duration::from_millis(300);
 const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether all sent data has been acknowledged; `None` if the system does not report it.
-pub type DrainCheck = Box<dyn FnMut() -> Option<bool> + Send>;
+pub(crate) type DrainCheck = Box<dyn FnMut() -> Option<bool> + Send>;
 
 /// Timing of a client.
 pub struct ClientPlan {
@@ -434,14 +434,14 @@ impl Party for ClientControl {
 }
 
 /// Runs the control connection while the streams run; afterwards the session takes it back.
-pub struct ControlParty {
+pub(crate) struct ControlParty {
     control: Option<ClientControl>,
     slot: ControlSlot,
     recorder: Recorder,
 }
 
 /// Holds the control connection while no thread uses it.
-pub type ControlSlot = Arc<Mutex<Option<ClientControl>>>;
+pub(crate) type ControlSlot = Arc<Mutex<Option<ClientControl>>>;
 
 impl ControlParty {
     /// The party, and the slot that holds `control` after the party has ended.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// Bytes of a cookie: 36 letters and digits, and a zero.
-pub const COOKIE_BYTES: usize = 37;
+pub(crate) const COOKIE_BYTES: usize = 37;
 
 /// The alphabet of base32, as iperf3 uses it.
 const COOKIE_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
@@ -31,7 +31,7 @@ impl Cookie {
     }
 
     /// Whether the bytes can start a cookie. Clients before 3.2 include their host name and the time.
-    pub fn is_valid_prefix(bytes: &[u8]) -> bool {
+    pub(crate) fn is_valid_prefix(bytes: &[u8]) -> bool {
         bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(byte))
     }
 
@@ -44,7 +44,7 @@ impl Cookie {
 /// One byte on the control connection: the next state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum ControlState {
+pub(crate) enum ControlState {
     /// Sent by the server: all streams are open.
     TestStart = 1,
     /// Sent by the server: payload may flow.
@@ -73,7 +73,7 @@ pub enum ControlState {
 
 impl ControlState {
     /// The state with this number, if there is one.
-    pub fn from_byte(byte: u8) -> Option<ControlState> {
+    pub(crate) fn from_byte(byte: u8) -> Option<ControlState> {
         use ControlState::*;
         let all = [
             TestStart,
@@ -94,10 +94,10 @@ impl ControlState {
 }
 
 /// Bytes of the two numbers after [`ControlState::ServerError`].
-pub const ERROR_BYTES: usize = 8;
+pub(crate) const ERROR_BYTES: usize = 8;
 
 /// The last message of a server that ends a test.
-pub fn encode_error(code: ErrorCode) -> [u8; 1 + ERROR_BYTES] {
+pub(crate) fn encode_error(code: ErrorCode) -> [u8; 1 + ERROR_BYTES] {
     let mut bytes = [0; 1 + ERROR_BYTES];
     bytes[0] = ControlState::ServerError as u8;
     bytes[1..5].copy_from_slice(&(code as i32).to_be_bytes());
@@ -174,7 +174,7 @@ impl ErrorCode {
 
 /// Explains a server's two error numbers (those of iperf3 3.21). The second may be missing: iperf3 3.12 omits it when
 /// it refuses a test.
-pub fn explain_error(error: &[u8]) -> String {
+pub(crate) fn explain_error(error: &[u8]) -> String {
     let number = |bytes: &[u8; 4]| i32::from_be_bytes(*bytes);
     let Some((code, system)) = error.split_first_chunk() else {
         return "the server refused the test and closed the connection without a reason".to_owned();
@@ -217,7 +217,7 @@ pub fn explain_error(error: &[u8]) -> String {
 pub const MAX_PARAMETERS_BYTES: usize = 8 * 1024;
 
 /// Maximum results of a client, with 256 streams of about 250 bytes; and of a server, including its printed output.
-pub const MAX_CLIENT_RESULTS_BYTES: usize = 1 << 17;
+pub(crate) const MAX_CLIENT_RESULTS_BYTES: usize = 1 << 17;
 /// Maximum results of a server, including its printed output.
 pub const MAX_RESULTS_BYTES: usize = 1 << 20;
 
@@ -250,7 +250,7 @@ pub enum Iperf3WireError {
 }
 
 /// A JSON message.
-pub type JsonObject = Map<String, Value>;
+pub(crate) type JsonObject = Map<String, Value>;
 
 /// The JSON at the start of `bytes` and its length; `None` if it is incomplete.
 ///
@@ -328,7 +328,7 @@ pub struct Parameters {
 }
 
 /// The emulated minor version.
-pub const PROTOCOL_MINOR_VERSION: u32 = 21;
+pub(crate) const PROTOCOL_MINOR_VERSION: u32 = 21;
 
 /// Versions from this one on have error codes for tests that are too long.
 const MIN_MINOR_WITH_DURATION_CODES: u32 = 20;
@@ -350,17 +350,17 @@ fn is_false(flag: &bool) -> bool {
 }
 
 /// Maximum streams in each direction (iperf3's own limit).
-pub const MAX_STREAMS: u32 = 128;
+pub(crate) const MAX_STREAMS: u32 = 128;
 
 /// Maximum block of a stream, minimum and maximum datagram (iperf3's own limits).
-pub const MAX_BLOCK_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_BLOCK_BYTES: u32 = 1 << 20;
 /// Payload of a datagram in bytes.
 pub const DATAGRAM_BYTES: std::ops::RangeInclusive<u32> = 16..=65_507;
 
 /// Maximum duration of a test, and of the omitted start (iperf3's own limits), in seconds.
-pub const MAX_TEST_SECONDS: u64 = 86_400;
+pub(crate) const MAX_TEST_SECONDS: u64 = 86_400;
 /// Maximum omitted start in seconds (iperf3's own limit).
-pub const MAX_OMIT_SECONDS: u64 = 60;
+pub(crate) const MAX_OMIT_SECONDS: u64 = 60;
 
 impl Parameters {
     /// For the server; booleans are sent only if true.
@@ -457,7 +457,7 @@ impl Parameters {
     }
 
     /// This code for a test that is too long, or a code that the client supports.
-    pub fn duration_code(&self, code: ErrorCode) -> ErrorCode {
+    pub(crate) fn duration_code(&self, code: ErrorCode) -> ErrorCode {
         if self.client_minor >= MIN_MINOR_WITH_DURATION_CODES { code } else { ErrorCode::Duration }
     }
 
@@ -467,7 +467,7 @@ impl Parameters {
     }
 
     /// Whether the client sends on the stream with this number; numbers follow the order of opening.
-    pub fn is_upload(&self, stream: usize) -> bool {
+    pub(crate) fn is_upload(&self, stream: usize) -> bool {
         if self.bidirectional { stream < self.parallel as usize } else { !self.reverse }
     }
 }
@@ -479,7 +479,7 @@ fn parse_minor_version(version: &str) -> Option<u32> {
 }
 
 /// The ID of a stream in the results: 1, 3, 4, 5, … in the order of opening; iperf3 skips 2.
-pub fn stream_id(stream: usize) -> u64 {
+pub(crate) fn stream_id(stream: usize) -> u64 {
     stream as u64 + if stream == 0 { 1 } else { 2 }
 }
 
@@ -608,12 +608,12 @@ fn clamp_finite(number: f64) -> f64 {
 }
 
 /// Opens a UDP stream, and the reply to it: the digits in the byte order of a little-endian machine.
-pub const UDP_HELLO: [u8; 4] = *b"9876";
+pub(crate) const UDP_HELLO: [u8; 4] = *b"9876";
 /// Reply to [`UDP_HELLO`].
-pub const UDP_REPLY: [u8; 4] = *b"6789";
+pub(crate) const UDP_REPLY: [u8; 4] = *b"6789";
 
 /// Reply of servers before 3.10: 987654321, little-endian.
-pub const LEGACY_UDP_REPLY: [u8; 4] = 987_654_321_u32.to_le_bytes();
+pub(crate) const LEGACY_UDP_REPLY: [u8; 4] = 987_654_321_u32.to_le_bytes();
 
 #[cfg(test)]
 mod tests;

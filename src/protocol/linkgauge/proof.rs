@@ -10,11 +10,11 @@ use sha2::Sha256;
 use super::hex::{decode_hex, encode_hex};
 
 /// Random bytes of a client in its hello.
-pub const NONCE_BYTES: usize = 24;
+pub(crate) const NONCE_BYTES: usize = 24;
 /// Length of a server's challenge.
-pub const CHALLENGE_BYTES: usize = 16;
+pub(crate) const CHALLENGE_BYTES: usize = 16;
 /// Length of a session key.
-pub const KEY_BYTES: usize = 16;
+pub(crate) const KEY_BYTES: usize = 16;
 
 /// Lifetime of a challenge in seconds: several round trips over a satellite.
 pub(super) const CHALLENGE_LIFETIME_S: u32 = 30;
@@ -86,9 +86,9 @@ pub(super) fn session_identity(secret: &[u8; 32], count: u64) -> (u64, [u8; KEY_
 pub struct TokenProof<'a> {
     /// The secret that client and server share.
     pub token: &'a str,
-    /// The client's, [`NONCE_BYTES`] bytes.
+    /// The client's, `NONCE_BYTES` bytes.
     pub nonce: &'a [u8],
-    /// The server's, [`CHALLENGE_BYTES`] bytes.
+    /// The server's, `CHALLENGE_BYTES` bytes.
     pub challenge: &'a [u8],
 }
 
@@ -99,7 +99,7 @@ impl TokenProof<'_> {
     }
 
     /// Whether `proof` was made from the same token and random values; compared in constant time.
-    pub fn is_proved_by(&self, proof: &str) -> bool {
+    pub(crate) fn is_proved_by(&self, proof: &str) -> bool {
         let parts: [&[u8]; 3] = [b"token", self.nonce, self.challenge];
         decode_hex(proof)
             .is_some_and(|proof| proof.len() == 32 && is_valid_mac(self.token.as_bytes(), &parts, &proof))

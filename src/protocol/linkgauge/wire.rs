@@ -76,7 +76,7 @@ impl Hello {
         &self.bytes
     }
 
-    /// The client's random bytes; [`NONCE_BYTES`] long.
+    /// The client's random bytes; `NONCE_BYTES` long.
     pub fn nonce(&self) -> &[u8] {
         &self.bytes[MAGIC_BYTES..]
     }

@@ -7,16 +7,16 @@
 //! | C | from 1.23 | big-endian |
 
 /// Maximum block: the size of the original's buffer, which it does not check.
-pub const MAX_BLOCK_BYTES: u32 = 65_536;
+pub(crate) const MAX_BLOCK_BYTES: u32 = 65_536;
 
 /// The sizes that NETIO runs. The last one is 32 KB less one byte, and shown as 32k.
-pub const BLOCK_SIZES: [u32; 6] = [1024, 2048, 4096, 8192, 16_384, 32_767];
+pub(crate) const BLOCK_SIZES: [u32; 6] = [1024, 2048, 4096, 8192, 16_384, 32_767];
 
 /// Bytes of a control word: command and data, 32 bits each.
-pub const WORD_BYTES: usize = 8;
+pub(crate) const WORD_BYTES: usize = 8;
 
 /// Byte 0 of the last block of a direction. It is 0 in all others; a receiver treats any other value as the last block.
-pub const LAST_BLOCK_FLAG: u8 = 1;
+pub(crate) const LAST_BLOCK_FLAG: u8 = 1;
 
 /// The wire formats, by version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl NetioDialect {
     }
 
     /// The dialect with this letter, in upper or lower case.
-    pub fn from_name(name: &str) -> Option<NetioDialect> {
+    pub(crate) fn from_name(name: &str) -> Option<NetioDialect> {
         NetioDialect::ALL.into_iter().find(|dialect| dialect.name().eq_ignore_ascii_case(name))
     }
 
@@ -109,7 +109,7 @@ pub enum DialectGuess {
 }
 
 impl DialectGuess {
-    /// Detects the dialect from the first [`WORD_BYTES`] bytes, or those available.
+    /// Detects the dialect from the first `WORD_BYTES` bytes, or those available.
     pub fn from_first_bytes(first: &[u8]) -> DialectGuess {
         match first {
             [] => DialectGuess::Undecided,
@@ -190,14 +190,14 @@ impl FlaggedBlockParser {
     }
 
     /// The flag of the most recent block.
-    pub fn block_flag(&self) -> u8 {
+    pub(crate) fn block_flag(&self) -> u8 {
         self.block_flag
     }
 }
 
 /// A block of NETIO up to 1.26 built with glibc: byte 0 is the flag of a block that is not the last, the rest are the
 /// low bytes of `rand()`. Receivers ignore the content.
-pub fn make_block(size: usize) -> Vec<u8> {
+pub(crate) fn make_block(size: usize) -> Vec<u8> {
     let mut random = GlibcRand::new();
     std::iter::once(0).chain(std::iter::repeat_with(|| random.next() as u8)).take(size).collect()
 }

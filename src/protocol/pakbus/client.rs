@@ -53,7 +53,8 @@ pub const PROTOCOL: Protocol = Protocol {
 };
 
 /// `pakbus://host:6785/ADDRESS`.
-pub const SHORTHAND: Shorthand = Shorthand { scheme: PROTOCOL.name, protocol: PROTOCOL.name, option: "node" };
+pub(crate) const SHORTHAND: Shorthand =
+    Shorthand { scheme: PROTOCOL.name, protocol: PROTOCOL.name, option: "node" };
 
 /// Maximum chunk of a message of 998 bytes, the longest that loggers accept.
 const MAX_CHUNK_BYTES: u32 = 991;

@@ -10,7 +10,7 @@ const QUOTE_BYTE: u8 = 0xBC;
 const QUOTE_OFFSET: u8 = 0x20;
 
 /// Maximum packet with nullifier that a receiver accepts, in bytes (BMP5 manual).
-pub const MAX_PACKET_BYTES: usize = 1010;
+pub(crate) const MAX_PACKET_BYTES: usize = 1010;
 
 const NULLIFIER_BYTES: usize = 2;
 
@@ -18,7 +18,7 @@ const NULLIFIER_BYTES: usize = 2;
 const MIN_PACKET_BYTES: usize = 4 + NULLIFIER_BYTES;
 
 /// Seed of the signature of a packet or a table definition.
-pub const SIGNATURE_SEED: u16 = 0xAAAA;
+pub(crate) const SIGNATURE_SEED: u16 = 0xAAAA;
 
 /// The signature over `bytes`, continued from `seed`.
 pub fn signature(seed: u16, bytes: &[u8]) -> u16 {
@@ -30,7 +30,7 @@ pub fn signature(seed: u16, bytes: &[u8]) -> u16 {
 }
 
 /// The two bytes that make a signature zero.
-pub fn nullifier(signature: u16) -> [u8; NULLIFIER_BYTES] {
+pub(crate) fn nullifier(signature: u16) -> [u8; NULLIFIER_BYTES] {
     let [high, low] = signature.to_be_bytes();
     [low.rotate_left(1).wrapping_add(high).wrapping_neg(), low.wrapping_neg()]
 }
@@ -49,7 +49,7 @@ pub fn write(packet: &[u8], into: &mut Vec<u8>) {
 
 /// Counts of a receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FrameCounts {
+pub(crate) struct FrameCounts {
     /// Valid packets.
     pub packets: u64,
     /// Frames with a non-zero signature: line errors.
@@ -113,7 +113,7 @@ impl FrameDecoder {
     }
 
     /// Counts since the last call.
-    pub fn take_counts(&mut self) -> FrameCounts {
+    pub(crate) fn take_counts(&mut self) -> FrameCounts {
         std::mem::take(&mut self.counts)
     }
 

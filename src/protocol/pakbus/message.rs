@@ -11,21 +11,21 @@ use super::value::LoggerTime;
 
 pub(super) mod kind {
     //! The first byte of a message, by protocol. A reply has the top bit set.
-    pub const HELLO: u8 = 0x09;
-    pub const HELLO_REQUEST: u8 = 0x0E;
-    pub const BYE: u8 = 0x0D;
+    pub(crate) const HELLO: u8 = 0x09;
+    pub(crate) const HELLO_REQUEST: u8 = 0x0E;
+    pub(crate) const BYE: u8 = 0x0D;
     pub const SETTINGS: u8 = 0x0F;
-    pub const REPLY: u8 = 0x80;
-    pub const FAILURE: u8 = 0x81;
+    pub(crate) const REPLY: u8 = 0x80;
+    pub(crate) const FAILURE: u8 = 0x81;
 
-    pub const COLLECT: u8 = 0x09;
-    pub const CLOCK: u8 = 0x17;
-    pub const PROGRAM: u8 = 0x18;
-    pub const VALUES: u8 = 0x1A;
-    pub const STORE: u8 = 0x1C;
-    pub const FETCH: u8 = 0x1D;
-    pub const CONTROL: u8 = 0x1E;
-    pub const PLEASE_WAIT: u8 = 0xA1;
+    pub(crate) const COLLECT: u8 = 0x09;
+    pub(crate) const CLOCK: u8 = 0x17;
+    pub(crate) const PROGRAM: u8 = 0x18;
+    pub(crate) const VALUES: u8 = 0x1A;
+    pub(crate) const STORE: u8 = 0x1C;
+    pub(crate) const FETCH: u8 = 0x1D;
+    pub(crate) const CONTROL: u8 = 0x1E;
+    pub(crate) const PLEASE_WAIT: u8 = 0xA1;
 }
 
 /// Result code of a command.
@@ -36,23 +36,23 @@ impl ReplyCode {
     /// The command was executed.
     pub const COMPLETE: ReplyCode = ReplyCode(0x00);
     /// The security code is missing or wrong.
-    pub const DENIED: ReplyCode = ReplyCode(0x01);
+    pub(crate) const DENIED: ReplyCode = ReplyCode(0x01);
     /// Insufficient resources or memory.
-    pub const FULL: ReplyCode = ReplyCode(0x02);
+    pub(crate) const FULL: ReplyCode = ReplyCode(0x02);
     /// The signature does not match the definition of the table.
-    pub const OTHER_DEFINITION: ReplyCode = ReplyCode(0x07);
+    pub(crate) const OTHER_DEFINITION: ReplyCode = ReplyCode(0x07);
     /// A fragment is invalid or out of order.
-    pub const WRONG_FRAGMENT: ReplyCode = ReplyCode(0x09);
+    pub(crate) const WRONG_FRAGMENT: ReplyCode = ReplyCode(0x09);
     /// The name of the file is invalid.
-    pub const BAD_NAME: ReplyCode = ReplyCode(0x0D);
+    pub(crate) const BAD_NAME: ReplyCode = ReplyCode(0x0D);
     /// The table or the field does not exist.
-    pub const NO_SUCH_TABLE: ReplyCode = ReplyCode(0x10);
+    pub(crate) const NO_SUCH_TABLE: ReplyCode = ReplyCode(0x10);
     /// The value cannot be converted to the requested type.
-    pub const NO_CONVERSION: ReplyCode = ReplyCode(0x11);
+    pub(crate) const NO_CONVERSION: ReplyCode = ReplyCode(0x11);
     /// The request reaches beyond the memory.
-    pub const OUT_OF_BOUNDS: ReplyCode = ReplyCode(0x12);
+    pub(crate) const OUT_OF_BOUNDS: ReplyCode = ReplyCode(0x12);
     /// The logger does not support this file command.
-    pub const UNSUPPORTED: ReplyCode = ReplyCode(0x13);
+    pub(crate) const UNSUPPORTED: ReplyCode = ReplyCode(0x13);
 }
 
 impl fmt::Display for ReplyCode {

@@ -16,16 +16,16 @@ mod time;
 pub mod value;
 
 /// Default TCP port of a logger.
-pub const DEFAULT_PORT: u16 = 6785;
+pub(crate) const DEFAULT_PORT: u16 = 6785;
 
 /// Default address of a logger. Addresses range from 1 to 4094.
-pub const DEFAULT_ADDRESS: u16 = 1;
+pub(crate) const DEFAULT_ADDRESS: u16 = 1;
 
 /// All nodes.
-pub const BROADCAST_ADDRESS: u16 = 0xFFF;
+pub(crate) const BROADCAST_ADDRESS: u16 = 0xFFF;
 
 /// Program name of the emulated logger only.
-pub const EMULATED_MARKER: &str = "emulated by linkgauge";
+pub(crate) const EMULATED_MARKER: &str = "emulated by linkgauge";
 
 /// Why a message could not be parsed, in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -11,13 +11,13 @@ pub struct LinkState(pub u8);
 
 impl LinkState {
     /// The link is closed.
-    pub const OFF_LINE: LinkState = LinkState(0x8);
+    pub(crate) const OFF_LINE: LinkState = LinkState(0x8);
     /// Requests that the neighbour opens the link; the neighbour replies with [`LinkState::READY`].
-    pub const RING: LinkState = LinkState(0x9);
+    pub(crate) const RING: LinkState = LinkState(0x9);
     /// The link is open.
     pub const READY: LinkState = LinkState(0xA);
     /// The sender has nothing more to send; the neighbour replies with [`LinkState::OFF_LINE`].
-    pub const FINISHED: LinkState = LinkState(0xB);
+    pub(crate) const FINISHED: LinkState = LinkState(0xB);
     /// The sender cannot receive for now.
     pub const PAUSE: LinkState = LinkState(0xC);
 }
@@ -40,7 +40,7 @@ pub struct Hop {
 /// The second half: from source to destination, over any number of hops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRoute {
-    /// [`PAKCTRL`] or [`BMP5`].
+    /// `PAKCTRL` or [`BMP5`].
     pub protocol: u8,
     /// Address of the destination; 4095 means every node.
     pub to: u16,
@@ -51,7 +51,7 @@ pub struct PacketRoute {
 }
 
 /// Protocol of routes and settings.
-pub const PAKCTRL: u8 = 0;
+pub(crate) const PAKCTRL: u8 = 0;
 /// Protocol of clocks, files and tables.
 pub const BMP5: u8 = 1;
 

@@ -75,7 +75,7 @@ pub fn read(tables: &[TableDefinition], body: &[u8]) -> Result<(Vec<RecordBlock>
 /// # Errors
 ///
 /// [`PakBusParseError::TooShort`] if values are missing, [`PakBusParseError::Unknown`] for an unsupported type.
-pub fn parse_record(
+pub(crate) fn parse_record(
     table: &TableDefinition,
     number: u32,
     bytes: &[u8],
@@ -148,7 +148,7 @@ pub fn write(
 }
 
 /// Appends a block with a fragment of one record.
-pub fn write_fragment(into: &mut Vec<u8>, number: u16, record: u32, offset: u32, bytes: &[u8]) {
+pub(crate) fn write_fragment(into: &mut Vec<u8>, number: u16, record: u32, offset: u32, bytes: &[u8]) {
     into.u16(number);
     into.u32(record);
     into.u32(FRAGMENT_FLAG | offset);

@@ -64,13 +64,13 @@ pub struct DeliveryFailure {
     pub code: FailureCode,
     /// The route of the packet that could not be delivered.
     pub route: PacketRoute,
-    /// At most [`DeliveryFailure::MAX_QUOTED_BYTES`] bytes of the message.
+    /// At most `DeliveryFailure::MAX_QUOTED_BYTES` bytes of the message.
     pub message: Vec<u8>,
 }
 
 impl DeliveryFailure {
     /// Maximum quoted bytes of a message.
-    pub const MAX_QUOTED_BYTES: usize = 16;
+    pub(crate) const MAX_QUOTED_BYTES: usize = 16;
 }
 
 /// Reason of a delivery failure.
@@ -79,13 +79,13 @@ pub struct FailureCode(pub u8);
 
 impl FailureCode {
     /// The node does not support the protocol of the packet.
-    pub const NO_SUCH_PROTOCOL: FailureCode = FailureCode(2);
+    pub(crate) const NO_SUCH_PROTOCOL: FailureCode = FailureCode(2);
     /// The queue of a node is full.
-    pub const OVERFLOW: FailureCode = FailureCode(3);
+    pub(crate) const OVERFLOW: FailureCode = FailureCode(3);
     /// The node does not support the command.
-    pub const NO_SUCH_COMMAND: FailureCode = FailureCode(4);
+    pub(crate) const NO_SUCH_COMMAND: FailureCode = FailureCode(4);
     /// The command cannot be parsed.
-    pub const MALFORMED: FailureCode = FailureCode(5);
+    pub(crate) const MALFORMED: FailureCode = FailureCode(5);
 }
 
 impl fmt::Display for FailureCode {

@@ -125,17 +125,17 @@ impl TableDefinition {
     }
 
     /// Number of values of a record.
-    pub fn value_count(&self) -> u64 {
+    pub(crate) fn value_count(&self) -> u64 {
         self.fields.iter().map(|field| u64::from(field.value_count())).sum()
     }
 
     /// Maximum bytes of the header of a file with its records.
-    pub fn header_bytes(&self) -> u64 {
+    pub(crate) fn header_bytes(&self) -> u64 {
         self.fields.iter().map(FieldDefinition::header_bytes).fold(0, u64::saturating_add)
     }
 
     /// Whether a record is stored at every interval.
-    pub fn has_fixed_interval(&self) -> bool {
+    pub(crate) fn has_fixed_interval(&self) -> bool {
         self.interval != LoggerTime::default()
     }
 }
@@ -158,7 +158,7 @@ impl FieldDefinition {
     }
 
     /// Number of values in a record; each takes at least one byte there.
-    pub fn value_count(&self) -> u32 {
+    pub(crate) fn value_count(&self) -> u32 {
         if self.kind == FieldType::ASCII { self.dimension.min(1) } else { self.dimension }
     }
 

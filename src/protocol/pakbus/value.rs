@@ -6,7 +6,7 @@ use super::codec::{MessageReader, MessageWriter, from_latin1, to_latin1};
 pub use super::time::LoggerTime;
 
 /// Seconds from 1970 to 1990, the epoch of a logger's clock. Loggers have no time zones.
-pub const LOGGER_EPOCH_UNIX_SECONDS: i64 = 631_152_000;
+pub(crate) const LOGGER_EPOCH_UNIX_SECONDS: i64 = 631_152_000;
 
 /// The type code of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,17 +14,17 @@ pub struct FieldType(pub u8);
 
 impl FieldType {
     /// Unsigned integer of 2 bytes.
-    pub const UINT2: FieldType = FieldType(2);
+    pub(crate) const UINT2: FieldType = FieldType(2);
     /// Unsigned integer of 4 bytes.
-    pub const UINT4: FieldType = FieldType(3);
+    pub(crate) const UINT4: FieldType = FieldType(3);
     /// Signed integer of 4 bytes.
-    pub const INT4: FieldType = FieldType(6);
+    pub(crate) const INT4: FieldType = FieldType(6);
     /// Decimal number of 2 bytes in the logger's own format, with at most four digits.
     pub const FP2: FieldType = FieldType(7);
     /// IEEE 754 number of 4 bytes.
     pub const IEEE4: FieldType = FieldType(9);
     /// Boolean of 1 byte.
-    pub const BOOL: FieldType = FieldType(10);
+    pub(crate) const BOOL: FieldType = FieldType(10);
     /// Text of fixed length.
     pub const ASCII: FieldType = FieldType(11);
     /// IEEE 754 number of 8 bytes.

@@ -24,7 +24,7 @@ use crate::workload::{FlowRole, TrafficKind};
 
 pub mod packet;
 mod reflector;
-pub mod time;
+pub(crate) mod time;
 pub mod tlv;
 
 use packet::{
@@ -51,7 +51,7 @@ pub const PROTOCOL: Protocol = Protocol {
 };
 
 /// The `twamp-light` protocol (RFC 5357, appendix I), for [`PROTOCOLS`](super::PROTOCOLS).
-pub const TWAMP_LIGHT: Protocol = Protocol {
+pub(crate) const TWAMP_LIGHT: Protocol = Protocol {
     name: "twamp-light",
     summary: "the same without a control connection, as in TWAMP (RFC 5357)",
     options: &[],
@@ -65,7 +65,7 @@ const AUTHENTICATED_OPTION: &str = "authenticated";
 
 /// The packet format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StampVariant {
+pub(crate) enum StampVariant {
     /// As in RFC 8762: request and reply have the same length.
     Stamp,
     /// As in RFC 5357, appendix I: the request is shorter than the reply, apart from its padding.
@@ -217,7 +217,7 @@ impl ClientSession for StampSession {
 }
 
 /// Encodes requests and reads replies.
-pub struct StampCodec {
+pub(crate) struct StampCodec {
     key: Option<HmacKey>,
     wall_clock: WallClock,
     /// Identifies our replies; 0 in formats without a session number.

@@ -12,9 +12,9 @@ pub const UNAUTHENTICATED_BYTES: usize = 44;
 /// Bytes of a signed packet, request or reply.
 pub const AUTHENTICATED_BYTES: usize = 112;
 /// The shortest request of TWAMP: number, time, error estimate.
-pub const MIN_REQUEST_BYTES: usize = 14;
+pub(crate) const MIN_REQUEST_BYTES: usize = 14;
 /// The full reply of TWAMP, including the TTL.
-pub const TWAMP_REPLY_BYTES: usize = 41;
+pub(crate) const TWAMP_REPLY_BYTES: usize = 41;
 /// The shortest reply in use: it lacks the fields after the copied request.
 const MIN_REPLY_BYTES: usize = 38;
 /// The signature at the end of the packet: half of an SHA-256 value.
@@ -37,13 +37,13 @@ impl HmacKey {
     }
 
     /// Whether `signature` is a prefix of the HMAC of `bytes`; compared in constant time.
-    pub fn is_valid_signature(&self, bytes: &[u8], signature: &[u8]) -> bool {
+    pub(crate) fn is_valid_signature(&self, bytes: &[u8], signature: &[u8]) -> bool {
         self.0.clone().chain_update(bytes).verify_truncated_left(signature).is_ok()
     }
 }
 
 /// Bytes of a packet without extensions.
-pub fn base_bytes(key: Option<&HmacKey>) -> usize {
+pub(crate) fn base_bytes(key: Option<&HmacKey>) -> usize {
     if key.is_some() { AUTHENTICATED_BYTES } else { UNAUTHENTICATED_BYTES }
 }
 
@@ -117,7 +117,7 @@ fn field_offsets(key: Option<&HmacKey>) -> &'static FieldOffsets {
 }
 
 impl SenderPacket {
-    /// Writes the first bytes of a packet, at least [`MIN_REQUEST_BYTES`], or [`AUTHENTICATED_BYTES`] with a key. Bytes
+    /// Writes the first bytes of a packet, at least `MIN_REQUEST_BYTES`, or [`AUTHENTICATED_BYTES`] with a key. Bytes
     /// between fields stay unchanged.
     pub fn write(&self, into: &mut [u8], key: Option<&HmacKey>) {
         let at = field_offsets(key);
@@ -145,7 +145,7 @@ impl SenderPacket {
 }
 
 impl ReflectorPacket {
-    /// Writes the first bytes of a packet, at least [`TWAMP_REPLY_BYTES`], or [`AUTHENTICATED_BYTES`] with a key.
+    /// Writes the first bytes of a packet, at least `TWAMP_REPLY_BYTES`, or [`AUTHENTICATED_BYTES`] with a key.
     pub fn write(&self, into: &mut [u8], key: Option<&HmacKey>) {
         let at = field_offsets(key);
         write_field(into, 0, self.sequence.to_be_bytes());

@@ -121,7 +121,7 @@ fn find_signature(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Fills `into` with padding, followed by a signature if there is a key. `into` is empty or has room for the signature.
-pub fn write_padding(into: &mut [u8], key: Option<&HmacKey>) {
+pub(crate) fn write_padding(into: &mut [u8], key: Option<&HmacKey>) {
     if into.is_empty() {
         return;
     }
@@ -135,7 +135,7 @@ pub fn write_padding(into: &mut [u8], key: Option<&HmacKey>) {
 }
 
 /// Minimum non-empty length for [`write_padding`].
-pub fn min_extension_bytes(signed: bool) -> usize {
+pub(crate) fn min_extension_bytes(signed: bool) -> usize {
     if signed { TLV_HEADER_BYTES + TLV_HEADER_BYTES + HMAC_VALUE_BYTES } else { TLV_HEADER_BYTES }
 }
 

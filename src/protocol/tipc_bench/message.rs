@@ -3,7 +3,7 @@
 //! The data has no format: messages of the announced size, without separators on a stream.
 
 /// Maximum message of the benchmark, announced to servers (`TIPC_MAX_USER_MSG_SIZE`).
-pub const MAX_MESSAGE_BYTES: u32 = 66_000;
+pub(crate) const MAX_MESSAGE_BYTES: u32 = 66_000;
 
 /// A command of a client to all servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum BenchCommand {
 
 impl BenchCommand {
     /// Length of an encoded command.
-    pub const ENCODED_BYTES: usize = 16;
+    pub(crate) const ENCODED_BYTES: usize = 16;
 
     /// The encoded command.
     pub fn write(self) -> [u8; BenchCommand::ENCODED_BYTES] {
@@ -82,7 +82,7 @@ pub struct BenchReply {
 
 impl BenchReply {
     /// Includes a port and sixteen addresses for TCP, after status and node.
-    pub const ENCODED_BYTES: usize = 76;
+    pub(crate) const ENCODED_BYTES: usize = 76;
 
     /// The encoded reply; port and addresses are zero.
     pub fn write(self) -> [u8; BenchReply::ENCODED_BYTES] {

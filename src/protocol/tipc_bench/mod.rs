@@ -6,7 +6,7 @@
 
 mod first_generation;
 pub mod message;
-pub mod server;
+pub(crate) mod server;
 
 use std::time::Duration;
 

@@ -5,11 +5,11 @@ use crate::clock::Time;
 use crate::workload::pattern;
 
 /// Maximum size of a header in bytes.
-pub const MAX_HEADER_BYTES: usize = 64;
+pub(crate) const MAX_HEADER_BYTES: usize = 64;
 
 /// The header format of one flow, for its sender or its receiver.
 pub trait HeaderCodec: Send {
-    /// Bytes of the header in a message with enough room, at most [`MAX_HEADER_BYTES`].
+    /// Bytes of the header in a message with enough room, at most `MAX_HEADER_BYTES`.
     fn length(&self) -> usize;
 
     /// Writes the header of message `number` (from 0), sent at `now`, over the start of a message.
@@ -38,7 +38,7 @@ pub enum ParsedHeader {
 }
 
 /// The default header: the number, truncated to the size of the message.
-pub struct SequenceHeader;
+pub(crate) struct SequenceHeader;
 
 impl HeaderCodec for SequenceHeader {
     fn length(&self) -> usize {
@@ -137,7 +137,7 @@ impl BlockParser {
     }
 
     /// The bytes after the end, from the last chunk.
-    pub fn trailing_bytes(&self) -> &[u8] {
+    pub(crate) fn trailing_bytes(&self) -> &[u8] {
         &self.trailing_bytes
     }
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::clock::Time;
 
 /// Largest message accepted from the remote node; real benchmarks send no more.
-pub const MAX_MESSAGE_BYTES: usize = 65_536;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 65_536;
 
 /// Three ticks are `conn_tmo`, 1000 ms by default in real nodes.
 const TICK_INTERVAL: Duration = Duration::from_micros(333_333);
@@ -72,7 +72,7 @@ pub enum ConnectionEvent {
 
 /// Destination of frames; returns `false` if the device cannot take one now. That frame is lost, unless it is
 /// the first transmission of a message frame: such a frame waits, with those behind it.
-pub type FrameSink<'a> = dyn FnMut(&[u8]) -> bool + 'a;
+pub(crate) type FrameSink<'a> = dyn FnMut(&[u8]) -> bool + 'a;
 
 /// An incomplete message.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl EthernetConnection {
     }
 
     /// Whether messages can be sent.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.state == HandshakeState::Up
     }
 
@@ -174,7 +174,7 @@ impl EthernetConnection {
     }
 
     /// The next time at which [`EthernetConnection::tick`] has work.
-    pub fn next_due(&self) -> Time {
+    pub(crate) fn next_due(&self) -> Time {
         if self.is_up() { self.next_tick.min(self.next_retransmit) } else { self.next_tick }
     }
 
@@ -470,7 +470,7 @@ impl EthernetConnection {
     }
 
     /// Whether a complete message waits.
-    pub fn has_messages(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         !self.inbox.is_empty()
     }
 
@@ -507,12 +507,18 @@ impl EthernetConnection {
     }
 
     /// Whether one more message is accepted.
-    pub fn can_queue(&self) -> bool {
+    pub(crate) fn can_queue(&self) -> bool {
         self.is_up() && self.frames.len() < usize::from(self.window) + MAX_QUEUED_FRAMES
     }
 
     /// Sends a message of two parts as soon as the window allows; the first part fits a frame.
-    pub fn queue_message(&mut self, source: u32, destination: u32, parts: [&[u8]; 2], out: &mut FrameSink) {
+    pub(crate) fn queue_message(
+        &mut self,
+        source: u32,
+        destination: u32,
+        parts: [&[u8]; 2],
+        out: &mut FrameSink,
+    ) {
         let (first_bytes, further) = (self.mtu - DATA_HEADER_BYTES, self.mtu - FRAGMENT_HEADER_BYTES);
         let [head, bytes] = parts;
         let fits_one_frame = head.len() + bytes.len() <= first_bytes;
@@ -566,7 +572,7 @@ impl EthernetConnection {
     }
 
     /// Whether frames wait for the device rather than for the remote node.
-    pub fn is_device_blocked(&self) -> bool {
+    pub(crate) fn is_device_blocked(&self) -> bool {
         self.is_device_blocked
     }
 
@@ -579,17 +585,17 @@ impl EthernetConnection {
     }
 
     /// Whether accepted frames wait for the window.
-    pub fn has_unsent_frames(&self) -> bool {
+    pub(crate) fn has_unsent_frames(&self) -> bool {
         self.sent < self.frames.len()
     }
 
     /// Whether the remote node has acknowledged all frames.
-    pub fn is_all_acknowledged(&self) -> bool {
+    pub(crate) fn is_all_acknowledged(&self) -> bool {
         self.frames.is_empty()
     }
 
     /// Closes our side. The remote node replies with a reset, too.
-    pub fn send_reset(&mut self, out: &mut FrameSink) {
+    pub(crate) fn send_reset(&mut self, out: &mut FrameSink) {
         if self.state != HandshakeState::Disconnected {
             out(&self.connect_frame(ConnectKind::Reset));
         }
