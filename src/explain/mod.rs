@@ -11,7 +11,7 @@ use crate::study::{Study, StudyError};
 pub mod causes;
 pub mod counters;
 pub mod live;
-pub(crate) mod size;
+pub mod size;
 pub mod window;
 
 /// The figures to explain.

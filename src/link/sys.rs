@@ -599,9 +599,9 @@ pub fn interrupt_coalescing(fd: impl AsFd, interface: &str) -> Option<InterruptC
     value[0] = ETHTOOL_GCOALESCE;
     let mut request = interface_request(interface);
     request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    let socket = fd.as_fd().as_raw_fd();
     // SAFETY: the kernel reads the name and reads and writes the 23 words behind `ifru_data`; both live through the call.
-    let result =
-        unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
+    let result = unsafe { libc::ioctl(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
     (result == 0).then(|| InterruptCoalescing { receive_us: value[1], is_adaptive: value[10] != 0 })
 }
 
@@ -621,10 +621,10 @@ pub fn enabled_offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
         let mut value: [u32; 2] = [question, 0];
         let mut request = interface_request(interface);
         request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+        let socket = fd.as_fd().as_raw_fd();
         // SAFETY: the kernel reads the name and reads and writes the two words behind `ifru_data`, a
         // `struct ethtool_value`; both live through the call.
-        let result =
-            unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
+        let result = unsafe { libc::ioctl(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
         result == 0 && value[1] != 0
     };
     OFFLOAD_QUERIES.into_iter().filter(|(question, _)| is_on(*question)).map(|(_, name)| name).collect()

@@ -3,8 +3,10 @@
 use super::{none, sources};
 
 /// Files whose functions may return a text as their error, and why.
-const TEXT_ERRORS: [(&str, &str); 1] =
-    [("src/explain/live/findings.rs", "the reason why a cause cannot be tested is a cell of the report")];
+const TEXT_ERRORS: [(&str, &str); 2] = [
+    ("src/explain/live/findings.rs", "the reason why a cause cannot be tested is a cell of the report"),
+    ("src/explain/live/rate/trials.rs", "the same for a setting"),
+];
 
 /// Calls with a literal boolean that are left. The number may only become smaller.
 const MAX_LITERAL_BOOLEANS: usize = 28;
