@@ -41,6 +41,9 @@ impl Netem {
                 "{device}: netem has no tail, spikes, waits, slots, bursts or overhead: shape with a relay"
             )));
         }
+        if shape.police.is_some() {
+            return Err(LabError(format!("{device}: netem does not police: shape datagrams with a relay")));
+        }
         if shape.reorder != Occurrence::Never && shape.delay.is_zero() {
             let text = format!("{device}: netem reorders by not delaying: --reorder needs --delay");
             return Err(LabError(text));

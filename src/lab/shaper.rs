@@ -23,7 +23,7 @@ use crate::link::shaped::{
 };
 use crate::link::{self, Admission, Dialer, Fault, Framing, Link, LinkError, Listener};
 use crate::serve::ServerCounters;
-use crate::units::{format_bytes, format_duration};
+use crate::units::{format_bit_rate, format_bytes, format_duration};
 
 /// The endpoints of a relay and the shape of each direction.
 #[derive(Debug, Clone)]
@@ -139,6 +139,13 @@ pub fn describe_impairments(shape: &Shape) -> Vec<String> {
     }
     if shape.overhead_bytes > 0 {
         words.push(format!("{} of headers", format_bytes(shape.overhead_bytes)));
+    }
+    if let Some(police) = &shape.police {
+        words.push(format!(
+            "dropped above {} (burst {})",
+            format_bit_rate(police.bits_per_second),
+            format_bytes(police.burst_bytes)
+        ));
     }
     if !shape.slot.is_zero() {
         words.push(format!("slots of {}", format_duration(shape.slot)));

@@ -14,9 +14,12 @@ use crate::stats::SplitMix64;
 
 mod costs;
 mod link;
+mod policer;
 
 pub use costs::{MessageFrames, NodeCosts};
 pub use link::{ShapedLink, SharedPath};
+pub use policer::PolicedRate;
+use policer::Policer;
 
 /// Properties of one direction. The default changes nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +61,8 @@ pub struct Shape {
     pub duplicate: Occurrence,
     /// Messages overtaken by the next one of the same connection, if that is sent before they arrive.
     pub reorder: Occurrence,
+    /// Messages above this rate are dropped before the line.
+    pub police: Option<PolicedRate>,
 }
 
 impl Default for Shape {
@@ -85,11 +90,13 @@ impl Shape {
         loss: Occurrence::Never,
         duplicate: Occurrence::Never,
         reorder: Occurrence::Never,
+        police: None,
     };
 
     /// Whether messages may be lost, duplicated or reordered.
     pub fn has_faults(&self) -> bool {
-        [self.loss, self.duplicate, self.reorder].iter().any(|&often| often != Occurrence::Never)
+        self.police.is_some()
+            || [self.loss, self.duplicate, self.reorder].iter().any(|&often| often != Occurrence::Never)
     }
 
     /// Transmission time of this number of bytes.
@@ -141,6 +148,8 @@ pub struct PathCounters {
     pub max_lateness: Duration,
     /// Messages dropped because the queue was full.
     pub dropped: u64,
+    /// Messages dropped because they exceeded the policed rate.
+    pub policed: u64,
     /// Messages lost as a fault.
     pub lost: u64,
     /// Messages delivered twice.
@@ -182,6 +191,8 @@ pub enum MessageFate {
     Passed,
     /// The queue was full.
     Dropped,
+    /// Above the policed rate.
+    Policed,
     /// Lost as a fault.
     Lost,
     /// Delivered twice.
@@ -196,6 +207,7 @@ impl MessageFate {
         match self {
             MessageFate::Passed => "passed",
             MessageFate::Dropped => "dropped",
+            MessageFate::Policed => "policed",
             MessageFate::Lost => "lost",
             MessageFate::Duplicated => "twice",
             MessageFate::Overtaken => "overtaken",
@@ -227,6 +239,7 @@ pub struct ShapedPath {
     loss: OccurrenceDraw,
     duplicate: OccurrenceDraw,
     reorder: OccurrenceDraw,
+    policer: Option<Policer>,
     tail: SplitMix64,
     spike: OccurrenceDraw,
     wait: OccurrenceDraw,
@@ -267,6 +280,7 @@ impl ShapedPath {
             spike: OccurrenceDraw { occurrence: shape.spike_occurrence, random: random(), seen: 0 },
             wait: OccurrenceDraw { occurrence: shape.wait_occurrence, random: random(), seen: 0 },
             burst_time: shape.transmission_time(shape.burst_bytes),
+            policer: shape.police.map(Policer::new),
             has_faults: shape.has_faults(),
             shape,
             busy_from: Time(0),
@@ -379,6 +393,13 @@ impl ShapedPath {
     }
 
     fn transit(&mut self, bytes: usize, framing: Framing, now: Time) -> Option<Transit> {
+        if framing == Framing::Message
+            && self.policer.as_mut().is_some_and(|policer| !policer.admits(bytes, now))
+        {
+            self.counters.policed += 1;
+            self.log_message(bytes, now, MessageFate::Policed, None);
+            return None;
+        }
         if framing == Framing::Message && !self.has_room_for(bytes as u64, now) {
             self.drop_message(bytes, now);
             return None;

@@ -6,12 +6,15 @@ use std::time::Duration;
 use linkgauge::clock::Clock;
 use linkgauge::explain::live::rate::{RateExplanation, RateFinding, TransferOptions, explain_rate};
 use linkgauge::explain::live::{LiveError, LiveOptions, Verdict};
+use linkgauge::lab::shaper::{Shaper, ShaperOptions};
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
 use linkgauge::link::Dialer;
+use linkgauge::link::shaped::{PolicedRate, Shape};
 use linkgauge::plan::Direction;
 use linkgauge::protocol::{ServerConfig, ServerLimits, find_protocol};
 use linkgauge::report::RATE_EXPLANATION_SCHEMA;
 use linkgauge::serve::Server;
+use linkgauge::units::{BitRate, RateTarget};
 use serde_json::Value;
 
 use crate::program::run;
@@ -107,6 +110,31 @@ fn a_pacing_rate_is_proved_by_its_absence() {
     let pacing = cause(&explanation, "requested_pacing");
     assert_eq!(pacing.verdict, Verdict::Proved, "{:#?}", explanation.causes);
     assert!(pacing.gain.unwrap() > 1.5, "{pacing:#?}");
+}
+
+#[test]
+fn a_policer_is_proved_by_less_load() {
+    let dialer = Dialer::new(Clock::System);
+    let server = serve("linkgauge", "udp://127.0.0.1:0", &dialer);
+    let police = Some(PolicedRate { bits_per_second: 4e6, burst_bytes: 20_000 });
+    let options = ShaperOptions {
+        listen: "udp://127.0.0.1:0".parse().unwrap(),
+        to: server.endpoints()[0].clone(),
+        up: Shape { police, ..Shape::NONE },
+        down: Shape::NONE,
+        seed: 1,
+        log: None,
+    };
+    let shaper = Shaper::start(&options, &dialer).unwrap();
+    let mut live = LiveOptions::new(shaper.endpoint().clone());
+    "linkgauge".clone_into(&mut live.protocol);
+    live.budget = Duration::from_secs(25);
+    let transfer =
+        TransferOptions { direction: Some(Direction::Send), bit_rate: Some(RateTarget::Fixed(BitRate(8e6))) };
+    let explanation = explain_rate(&live, &transfer, &dialer, &|_, _| {}).unwrap();
+    let policer = &explanation.causes[0];
+    assert_eq!((policer.id, policer.verdict), ("policed_rate", Verdict::Proved), "{:#?}", explanation.causes);
+    assert!((explanation.throughput_bps / 4e6 - 1.0).abs() < 0.2, "{}", explanation.throughput_bps);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use linkgauge::lab::shaper::{
     is_stream_endpoint,
 };
 use linkgauge::link::Dialer;
-use linkgauge::link::shaped::{Occurrence, PathCounters, Shape};
+use linkgauge::link::shaped::{Occurrence, PathCounters, PolicedRate, Shape};
 use linkgauge::serve::raise_open_file_limit;
 use linkgauge::twin::link_shapes;
 use linkgauge::units::{
@@ -103,6 +103,9 @@ pub struct Flags {
     /// Queue size; a full queue drops datagrams and delays streams [default: 100 ms of the rate, at least 64Ki]
     #[arg(long, help_heading = LINK, value_name = "SIZE", value_parser = parse_queue)]
     queue: Option<Bytes>,
+    /// Drop datagrams above this rate, without a queue, as a policer does; after idle times 100 ms of it pass at once
+    #[arg(long, help_heading = LINK, value_name = "RATE", conflicts_with = "netem")]
+    police: Option<BitRate>,
     /// Share of datagrams to drop
     #[arg(long, help_heading = LINK, value_name = "SHARE")]
     loss: Option<Share>,
@@ -159,6 +162,12 @@ pub fn parse_time_share(text: &str) -> Result<(Span, Share)> {
     Ok((length.parse()?, share.parse()?))
 }
 
+/// A burst of 100 ms, at least a few packets.
+fn policed_rate(BitRate(bits_per_second): BitRate) -> PolicedRate {
+    let burst_bytes = ((bits_per_second / 8.0 * 0.1) as u64).max(8192);
+    PolicedRate { bits_per_second, burst_bytes }
+}
+
 fn to_occurrence(Share(share): Share) -> Occurrence {
     if share > 0.0 { Occurrence::Share(share) } else { Occurrence::Never }
 }
@@ -212,6 +221,7 @@ impl Flags {
             loss: share(self.loss, known.loss),
             duplicate: share(self.duplicate, known.duplicate),
             reorder: share(self.reorder, known.reorder),
+            police: self.police.map(policed_rate),
         }
     }
 
@@ -327,6 +337,7 @@ fn describe_counters(tally: &PathCounters) -> String {
     let mut text = format_bytes(tally.bytes);
     for (count, word) in [
         (tally.dropped, "dropped by the full queue"),
+        (tally.policed, "dropped above the policed rate"),
         (tally.lost, "lost"),
         (tally.duplicated, "duplicated"),
         (tally.overtaken, "overtaken"),

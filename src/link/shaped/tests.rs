@@ -334,6 +334,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
             loss,
             duplicate,
             reorder,
+            police: None,
         },
     )
 }

@@ -52,7 +52,7 @@ impl RateTest {
 #[derive(Clone)]
 pub(super) struct Untested {
     pub(super) cause: &'static Cause,
-    pub(super) why: String,
+    pub(super) why: Untestable,
 }
 
 /// All tests, the most likely causes first.
@@ -65,7 +65,7 @@ impl TestPlan {
     /// Leaves out the last tests, so that at most `most` remain.
     pub(super) fn truncate(&mut self, most: usize) {
         for test in self.tests.drain(most.min(self.tests.len())..) {
-            let why = "it needs more time. Try a longer --time, like 3m".to_owned();
+            let why = "it needs more time. Try a longer --time, like 3m".into();
             self.untested.push(Untested { cause: test.cause, why });
         }
     }
@@ -101,21 +101,36 @@ pub(super) fn plan(screen: &RateBlock, target: &Target, counted: &[CountedCause]
             Err(why) => plan.untested.push(Untested { cause, why }),
         }
     }
-    plan.tests.sort_by_key(|test| (!test.is_suspected, test.knob));
+    // Less load is tested only where losses or a queue point at the link.
+    plan.tests.sort_by_key(|test| (!test.is_suspected && test.knob != RateKnob::LowerRate, test.knob));
     plan
 }
 
-/// The changes of a test, their name and their factor; or why there is no such test.
-type Change = Result<(Vec<RateChange>, String, Option<f64>), String>;
+/// Why there is no test, in words that complete "not tested: ".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Untestable(pub(super) String);
+
+impl From<&str> for Untestable {
+    fn from(why: &str) -> Untestable {
+        Untestable(why.to_owned())
+    }
+}
+
+/// The changes of a test, their name and their factor.
+type Change = Result<(Vec<RateChange>, String, Option<f64>), Untestable>;
 
 impl Context<'_> {
     fn test(&self, knob: RateKnob) -> Change {
         match knob {
+            RateKnob::ReceiveBuffer if self.is_datagram() && !self.drops_in_socket() => {
+                Err("the receiver's socket drops nothing".into())
+            }
             RateKnob::ReceiveBuffer => self.buffer("rcvbuf", Direction::Receive),
             RateKnob::SendBuffer if self.target.has_option("buffer") => self.memory_buffer(),
+            RateKnob::SendBuffer if self.is_datagram() => Err("datagrams do not wait for a window".into()),
             RateKnob::SendBuffer => self.buffer("sndbuf", Direction::Send),
             RateKnob::Connections if !self.target.caps.can_open_parallel => {
-                Err("this link has one connection at a time".to_owned())
+                Err("this link has one connection at a time".into())
             }
             RateKnob::Connections => Ok((
                 vec![RateChange::Connections(MORE_CONNECTIONS)],
@@ -124,7 +139,7 @@ impl Context<'_> {
             )),
             RateKnob::CongestionControl => self.congestion(),
             RateKnob::Pacing => match self.target.endpoint.option("pacing_rate") {
-                None => Err("no pacing rate is set".to_owned()),
+                None => Err("no pacing rate is set".into()),
                 Some(_) => {
                     let change = RateChange::UrlOption("pacing_rate", None);
                     Ok((vec![change], "no pacing rate".to_owned(), None))
@@ -133,6 +148,14 @@ impl Context<'_> {
             RateKnob::LowerRate => self.lower_rate(),
             RateKnob::MessageSize => Ok(self.message_size()),
         }
+    }
+
+    fn is_datagram(&self) -> bool {
+        self.target.caps.max_message_bytes.is_some()
+    }
+
+    fn drops_in_socket(&self) -> bool {
+        self.screen.result.figures.counts.receiver_socket_drops.is_some_and(|drops| drops > 0)
     }
 
     /// Another buffer at the end that sends (`Send`) or receives (`Receive`) the payload.
@@ -155,12 +178,12 @@ impl Context<'_> {
         let is_server = match self.direction {
             Direction::Send => role == Direction::Receive,
             Direction::Receive => role == Direction::Send,
-            _ => return Err("payload flows both ways. Try --direction upload or download".to_owned()),
+            _ => return Err("payload flows both ways. Try --direction upload or download".into()),
         };
         let size = format_bytes(bytes);
         if !is_server {
             if !self.target.has_option(option) {
-                return Err(format!("this link has no option {option}"));
+                return Err(Untestable(format!("this link has no option {option}")));
             }
             let change = RateChange::UrlOption(option, Some(bytes.to_string()));
             return Ok((vec![change], format!("{option}={size} here"), factor));
@@ -173,7 +196,7 @@ impl Context<'_> {
         if !protocol.is_some_and(|protocol| protocol.options.iter().any(|(name, _)| *name == of_server)) {
             return Err(
                 "the buffer is that of the server. Try 'linkgauge serve' there, whose buffers the client can set"
-                    .to_owned(),
+                    .into(),
             );
         }
         let change = RateChange::ProtocolOption(of_server, bytes.to_string());
@@ -183,7 +206,7 @@ impl Context<'_> {
     /// Twice the buffer of a link in memory.
     fn memory_buffer(&self) -> Change {
         let text = self.target.endpoint.option("buffer").unwrap_or(MEMORY_BUFFER);
-        let bytes = crate::units::parse_bytes(text).map_err(|error| error.to_string())?;
+        let bytes = crate::units::parse_bytes(text).map_err(|error| Untestable(error.to_string()))?;
         let change = RateChange::UrlOption("buffer", Some((2 * bytes).to_string()));
         Ok((vec![change], format!("buffer={}", format_bytes(2 * bytes)), Some(2.0)))
     }
@@ -191,15 +214,15 @@ impl Context<'_> {
     fn congestion(&self) -> Change {
         const MODERN: &str = "bbr";
         if self.screen.loss_share().is_none_or(|share| share < MIN_LOSS_SHARE) {
-            return Err("no segments are sent again".to_owned());
+            return Err("no segments are sent again".into());
         }
         if self.direction != Direction::Send {
             return Err(
-                "the server sends, so its congestion control decides. Try 'congestion=bbr' there".to_owned()
+                "the server sends, so its congestion control decides. Try 'congestion=bbr' there".into()
             );
         }
         if self.target.endpoint.option("congestion") == Some(MODERN) {
-            return Err(format!("congestion={MODERN} is set already"));
+            return Err(Untestable(format!("congestion={MODERN} is set already")));
         }
         let change = RateChange::UrlOption("congestion", Some(MODERN.to_owned()));
         Ok((vec![change], format!("congestion={MODERN}"), None))
@@ -213,7 +236,7 @@ impl Context<'_> {
             round_trip - shortest > MIN_QUEUE_NS && round_trip > MIN_QUEUE_RATIO * shortest
         });
         if !loses && !is_queued {
-            return Err("neither losses nor a queue show".to_owned());
+            return Err("neither losses nor a queue show".into());
         }
         let rate = LOWER_RATE_SHARE * self.screen.rate_bps;
         let name = format!("{:.0} % of the rate", 100.0 * LOWER_RATE_SHARE);

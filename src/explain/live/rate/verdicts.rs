@@ -308,7 +308,7 @@ fn add_counted(findings: &mut Vec<RateFinding>, counted: &[CountedCause]) {
 /// Adds why causes were not tested.
 fn add_untested(findings: &mut Vec<RateFinding>, plan: &TestPlan, screen: &RateBlock) {
     for untested in &plan.untested {
-        let text = format!("not tested: {}", untested.why);
+        let text = format!("not tested: {}", untested.why.0);
         match findings.iter_mut().find(|finding| finding.id == untested.cause.id) {
             Some(known) => known.evidence.push(text),
             None if screen.result.evidence.is_none() => {}
