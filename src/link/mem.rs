@@ -18,6 +18,7 @@ use super::{
 };
 use crate::clock::Time;
 use crate::endpoint::{Endpoint, EndpointError};
+use crate::stats::SplitMix64;
 use crate::units;
 use network::MemConnection;
 pub use network::MemNetwork;
@@ -36,6 +37,10 @@ pub const TRANSPORT: Transport = Transport {
             "stream (default), message, or line: a serial line that carries every character in its time",
         ),
         ("delay", "one-way delay of every byte (0s)"),
+        ("jitter", "the delay is uniform within this time around it, at most the delay (0s)"),
+        ("spike", "a share of the messages or chunks takes longer by a time, like 300ms@2% (none)"),
+        ("slot", "everything arrives at multiples of this time, as in the slots of a radio (0s: any time)"),
+        ("seed", "seed of jitter and spikes; each connection has its own sequence (0)"),
         ("rate", "bits per second, each way (unlimited); a line has its baud"),
         ("buffer", "bytes in flight each way (1Mi)"),
         ("drop", "lose every n-th message, or character of a line"),
@@ -60,6 +65,33 @@ pub const TRANSPORT: Transport = Transport {
 const MAX_MESSAGE_BYTES: usize = 65_536;
 const DEFAULT_BUFFER_BYTES: u64 = 1 << 20;
 
+/// The shape of an endpoint: delay, jitter, spikes and slots.
+fn delays(endpoint: &Endpoint) -> Result<Shape, EndpointError> {
+    let time = |name: &str| {
+        let parsed =
+            endpoint.parse_option(name, "a duration like 1ms", |text| units::parse_duration(text).ok());
+        Ok(parsed?.unwrap_or_default())
+    };
+    let delay = time("delay")?;
+    let jitter = endpoint.parse_option("jitter", "a duration up to the delay, like 100us", |text| {
+        units::parse_duration(text).ok().filter(|jitter| *jitter <= delay)
+    })?;
+    let spike = endpoint.parse_option("spike", "a time and a share, like 300ms@2%", |text| {
+        let (length, share) = text.split_once('@')?;
+        Some((units::parse_duration(length).ok()?, units::parse_share(share).ok()?))
+    })?;
+    let (spike_delay, share) = spike.unwrap_or_default();
+    let spike_occurrence = if share > 0.0 { Occurrence::Share(share) } else { Occurrence::Never };
+    Ok(Shape {
+        delay,
+        jitter: jitter.unwrap_or_default(),
+        spike_occurrence,
+        spike_delay,
+        slot: time("slot")?,
+        ..Shape::default()
+    })
+}
+
 /// A parsed endpoint of this transport.
 #[derive(Debug, Clone, PartialEq)]
 struct Options {
@@ -68,6 +100,7 @@ struct Options {
     buffer_bytes: usize,
     change_every: u64,
     serial_settings: Option<SerialSettings>,
+    seed: u64,
 }
 
 impl Options {
@@ -88,14 +121,11 @@ impl Options {
             framing: if kind == "message" { Framing::Message } else { Framing::Stream },
             serial_settings: (kind == "line").then_some(settings),
             shape: Shape {
-                delay: endpoint
-                    .parse_option("delay", "a duration like 1ms", |text| units::parse_duration(text).ok())?
-                    .unwrap_or_default(),
                 bits_per_second: if kind == "line" { settings.link_rate().max_payload_bps() } else { rate },
                 loss: every("drop")?,
                 duplicate: every("double")?,
                 reorder: every("swap")?,
-                ..Shape::default()
+                ..delays(endpoint)?
             },
             buffer_bytes: endpoint
                 .parse_option("buffer", "64Ki to 1Gi bytes", |text| {
@@ -103,6 +133,7 @@ impl Options {
                 })?
                 .unwrap_or(DEFAULT_BUFFER_BYTES) as usize,
             change_every: count("change")?.unwrap_or(0),
+            seed: endpoint.parse_option("seed", "a number", |text| text.parse().ok())?.unwrap_or(0),
         };
         let wants = |kind, what| {
             endpoint.parse_option("type", what, |text| (text == kind).then_some(()))?.ok_or_else(|| {
@@ -227,10 +258,14 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         let (_, factory) =
             host.ok_or_else(|| Fault::NotFound("this process has no server with this name".to_owned()))?;
         let server = Some(factory("mem"));
+        let mut own = SplitMix64::new(options.seed.wrapping_add(state.opened_count));
+        state.opened_count += 1;
         let given = state.shapes.iter().find(|(name, ..)| name == endpoint.address()).cloned();
         let ([up, down], seeds) = match given {
             Some((_, shapes, seed)) => (shapes, [seed, !seed]),
-            None => ([options.shape.clone(), options.shape.clone()], [0; 2]),
+            None => {
+                ([options.shape.clone(), options.shape.clone()], [(); 2].map(|()| own.uniform().to_bits()))
+            }
         };
         options.shape = if up.has_faults() { up.clone() } else { down.clone() };
         let caps = options.caps();

@@ -33,6 +33,8 @@ pub(super) struct MemState {
     pub shapes: Vec<(String, [Shape; 2], u64)>,
     /// The connections, by number; `None` once one has ended.
     pub connections: Vec<Option<MemConnection>>,
+    /// Connections that were ever opened.
+    pub opened_count: u64,
 }
 
 /// The servers' clock stops before [`Time::NEVER`], so that no server sees an event that never happens.
@@ -59,6 +61,7 @@ impl MemNetwork {
             listeners: Vec::new(),
             shapes: Vec::new(),
             connections: Vec::new(),
+            opened_count: 0,
         };
         MemNetwork { state: Arc::new(Mutex::new(state)), clock }
     }

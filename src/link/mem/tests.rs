@@ -100,6 +100,35 @@ fn delay_and_rate_are_exact() {
 }
 
 #[test]
+fn jitter_spikes_and_slots_delay_each_connection_in_its_own_way() {
+    let times = |options: &str| {
+        let (dialer, _) = net();
+        let mut trips = Vec::new();
+        for _ in 0..2 {
+            let mut link = open(&dialer, options);
+            for _ in 0..50 {
+                let sent = dialer.now();
+                link.send(&[1], LONG_TIMEOUT).unwrap();
+                link.receive(&mut [0; 8], LONG_TIMEOUT).unwrap();
+                trips.push(dialer.now().since(sent).as_micros());
+            }
+        }
+        trips
+    };
+    let jitter = times("?delay=1ms&jitter=200us&type=message");
+    assert!(jitter.iter().all(|trip| (1600..=2400).contains(trip)), "{jitter:?}");
+    assert!(jitter[..50] != jitter[50..], "connections have their own sequences");
+    assert_eq!(jitter, times("?delay=1ms&jitter=200us&type=message"), "the same seed, the same delays");
+    assert_ne!(jitter, times("?delay=1ms&jitter=200us&type=message&seed=1"));
+    let spikes = times("?delay=1ms&spike=50ms@10%&type=message");
+    let slow = spikes.iter().filter(|trip| **trip > 50_000).count();
+    assert!((8..=32).contains(&slow), "19 of 100 are expected: {slow}");
+    assert!(times("?delay=1ms&slot=5ms&type=message").iter().skip(1).all(|trip| *trip == 10_000));
+    let (dialer, _) = net();
+    assert!(dialer.open(&"mem://echo?delay=1ms&jitter=2ms".parse().unwrap()).is_err());
+}
+
+#[test]
 fn a_rate_is_shared_by_what_is_sent_at_once() {
     let (dialer, _) = net();
     let mut link = open(&dialer, "?rate=8kbit/s&type=message");
