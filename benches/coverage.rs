@@ -1,5 +1,5 @@
 //! How often the statistics of `linkgauge::stats` are right, on simulated measurements with known properties. The tables
-//! of `docs/metrics.md` are its output. Every number follows from a seed.
+//! of `docs/metrics.md` and `docs/explain.md` are its output. Every number follows from a seed.
 //!
 //! `cargo bench --bench coverage [TRIALS] [PART …]`
 
@@ -28,7 +28,7 @@ const NOISES: [(&str, Noise); 11] = [
 /// A part by name; it takes the number of trials.
 type Part = (&'static str, fn(usize));
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 11] = [
     ("repetitions", repetition_intervals),
     ("rounds", |trials| rounds_until_narrow(trials / 10)),
     ("earlier-runs", |trials| earlier_runs(trials / 10)),
@@ -36,6 +36,10 @@ const PARTS: [Part; 7] = [
     ("histories", histories),
     ("groups", groups),
     ("detectable", detectable_differences),
+    ("pairs", |trials| pairs(trials / 5)),
+    ("suspects", |trials| suspects(trials / 5)),
+    ("clocks", |trials| clocks(trials / 40)),
+    ("timers", |trials| timers(trials / 10)),
 ];
 
 fn main() {
@@ -318,5 +322,220 @@ fn detectable_differences(trials: usize) {
             stats::mann_whitney_p(&a, &b) < 0.05
         });
         println!("| {n} | {shift:.2} | {} |", share(shown.count(), trials / 10));
+    }
+}
+
+/// Logarithms of 2·n medians of successive blocks.
+type Blocks = (&'static str, fn(usize, u64) -> Vec<f64>);
+
+const BLOCKS: [Blocks; 4] = [
+    ("independent, sd 3 %", |n, seed| scaled(simulate::autoregressive(2 * n, 0.0, seed), 0.03)),
+    ("AR(1), ρ = 0.87, sd 3 %", |n, seed| scaled(simulate::autoregressive(2 * n, 0.87, seed), 0.03)),
+    ("AR(1), ρ = 0.99, sd 3 %", |n, seed| scaled(simulate::autoregressive(2 * n, 0.99, seed), 0.03)),
+    ("1 in 10 blocks up to 5 times as slow", |n, seed| {
+        let random = &mut SplitMix64::new(seed);
+        let slow =
+            |random: &mut SplitMix64| if random.uniform() < 0.1 { 1.0 + 4.0 * random.uniform() } else { 1.0 };
+        (0..2 * n).map(|_| slow(random).ln() + 0.03 * simulate::normal(random)).collect()
+    }),
+];
+
+fn scaled(values: Vec<f64>, by: f64) -> Vec<f64> {
+    values.into_iter().map(|value| by * value).collect()
+}
+
+/// The differences of neighbouring blocks, in random order within each pair; the second of the two has this effect.
+fn paired(blocks: &[f64], effect: f64, random: &mut SplitMix64) -> Vec<f64> {
+    let difference =
+        |pair: &[f64]| if random.uniform() < 0.5 { pair[1] - pair[0] } else { pair[0] - pair[1] };
+    blocks.chunks_exact(2).map(difference).map(|apart| apart + effect).collect()
+}
+
+fn pairs(trials: usize) {
+    println!(
+        "\nPairs of blocks, {trials} trials: signed-rank test at 5 %, Hodges–Lehmann interval of 95 %\n"
+    );
+    println!("| blocks | pairs | false alarms | coverage | power at 2 % | 5 % | 10 % |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for (name, blocks) in BLOCKS {
+        for n in [6, 8, 10, 20] {
+            let random = &mut SplitMix64::new(11);
+            let shown = |effect: f64, random: &mut SplitMix64| {
+                let trial = |seed| {
+                    let differences = paired(&blocks(n, seed as u64), effect, random);
+                    let covers = stats::hodges_lehmann_centre(&differences)
+                        .and_then(|(_, interval)| interval)
+                        .is_some_and(|interval| (interval.low..=interval.high).contains(&effect));
+                    (stats::signed_rank_p(&differences) < 0.05, covers)
+                };
+                let all: Vec<(bool, bool)> = (0..trials).map(trial).collect();
+                let count = |which: fn(&(bool, bool)) -> bool| {
+                    share(all.iter().filter(|one| which(one)).count(), trials)
+                };
+                (count(|one| one.0), count(|one| one.1))
+            };
+            let (alarms, coverage) = shown(0.0, random);
+            let power = [0.02f64, 0.05, 0.1].map(|effect| shown(effect.ln_1p(), random).0);
+            println!("| {name} | {n} | {alarms} | {coverage} | {} |", power.join(" | "));
+        }
+    }
+}
+
+/// Several suspects share the blocks of one baseline, as in `explain`.
+fn suspects(trials: usize) {
+    const PAIRS: usize = 10;
+    println!(
+        "\nSuspects without an effect that share a baseline, {PAIRS} rounds, {trials} trials: any p < 5 %\n"
+    );
+    println!("| suspects | without correction | Holm |");
+    println!("| --- | --- | --- |");
+    for suspects in [1, 2, 4, 8] {
+        let (mut plain, mut corrected) = (0, 0);
+        for seed in 0..trials as u64 {
+            // Rounds of one baseline and all suspects, in random order: one slow series.
+            let random = &mut SplitMix64::new(seed);
+            let series = simulate::autoregressive(PAIRS * (suspects + 1), 0.87, seed);
+            let rounds: Vec<Vec<f64>> = series
+                .chunks_exact(suspects + 1)
+                .map(|round| {
+                    let mut round = round.to_vec();
+                    for last in (1..round.len()).rev() {
+                        round.swap(last, (random.uniform() * (last + 1) as f64) as usize);
+                    }
+                    round
+                })
+                .collect();
+            let p: Vec<f64> = (1..=suspects)
+                .map(|suspect| {
+                    let apart: Vec<f64> = rounds.iter().map(|round| round[suspect] - round[0]).collect();
+                    stats::signed_rank_p(&apart)
+                })
+                .collect();
+            plain += usize::from(p.iter().any(|p| *p < 0.05));
+            corrected += usize::from(stats::holm_adjusted(&p).iter().any(|p| *p < 0.05));
+        }
+        println!("| {suspects} | {} | {} |", share(plain, trials), share(corrected, trials));
+    }
+}
+
+/// A shape of latencies, in ms.
+type Latency = (&'static str, fn(&mut SplitMix64) -> f64);
+
+const LATENCIES: [Latency; 7] = [
+    ("constant", |_| 4.21),
+    ("log-normal, σ = 0.1", |random| (0.1 * simulate::normal(random)).exp()),
+    ("log-normal, σ = 0.5", |random| 5.0 * (0.5 * simulate::normal(random)).exp()),
+    ("exponential, 20 ms", |random| -20.0 * (1.0 - random.uniform()).ln()),
+    ("Pareto 1.5", |random| (1.0 - random.uniform()).powf(-1.0 / 1.5)),
+    ("30 % at 44 ms", |random| if random.uniform() < 0.3 { 44.0 } else { 0.1 }),
+    ("uniform, 0–10 ms", |random| 10.0 * random.uniform()),
+];
+
+/// The periods that `explain` knows, in ms.
+const PERIODS_MS: [f64; 23] = [
+    0.125,
+    0.625,
+    1.0,
+    1.25,
+    2.0,
+    2.5,
+    10.0 / 3.0,
+    4.0,
+    5.0,
+    7.5,
+    10.0,
+    15.625,
+    16.0,
+    16.667,
+    20.0,
+    30.0,
+    40.0,
+    50.0,
+    100.0,
+    102.4,
+    204.8,
+    307.2,
+    500.0,
+];
+
+/// Receive times after random pauses; a share of the replies waits for a clock.
+fn received(n: usize, pause: f64, latency: Latency, clock: (f64, f64), seed: u64) -> Vec<f64> {
+    let random = &mut SplitMix64::new(seed);
+    let mut now = 1e5;
+    let next = |_| {
+        now += -pause * (1.0 - random.uniform()).ln() + latency.1(random);
+        if random.uniform() < clock.1 {
+            now = (now / clock.0).ceil() * clock.0;
+        }
+        now
+    };
+    (0..n).map(next).collect()
+}
+
+fn clocks(trials: usize) {
+    println!("\nClocks found at a level of 1 % although there is none, {trials} trials\n");
+    println!("| latency | mean pause | requests | known periods | any period |");
+    println!("| --- | --- | --- | --- | --- |");
+    for latency in LATENCIES {
+        for (pause, n) in [(20.0, 150), (50.0, 150), (50.0, 300), (100.0, 500)] {
+            let (mut known, mut any) = (0, 0);
+            for seed in 0..trials as u64 {
+                let instants = received(n, pause, latency, (1.0, 0.0), seed);
+                known +=
+                    usize::from(!stats::known_grids(&instants, &PERIODS_MS, 2.0 * pause, 0.01).is_empty());
+                any += usize::from(stats::unknown_grid(&instants, 2.0, 2.0 * pause, 0.01).is_some());
+            }
+            let (known, any) = (share(known, trials), share(any, trials));
+            println!("| {} | {pause} ms | {n} | {known} | {any} |", latency.0);
+        }
+    }
+    println!(
+        "\nA clock of 10 ms found, by the share of the replies that wait for it, {trials} trials, mean pause 50 ms\n"
+    );
+    println!("| share | 150 requests | 300 requests | 500 requests |");
+    println!("| --- | --- | --- | --- |");
+    for part in [0.1, 0.2, 0.3, 0.5, 1.0] {
+        let found = [150, 300, 500].map(|n| {
+            let is_found = |seed: &usize| {
+                let instants = received(n, 50.0, LATENCIES[1], (10.0, part), *seed as u64);
+                let grids = stats::known_grids(&instants, &PERIODS_MS, 100.0, 0.01);
+                grids.iter().any(|grid| (grid.period - 10.0).abs() < 0.01)
+            };
+            share((0..trials).filter(is_found).count(), trials)
+        });
+        println!("| {:.0} % | {} |", 100.0 * part, found.join(" | "));
+    }
+}
+
+/// The timers that `explain` knows, in ms.
+const TIMERS_MS: [(f64, f64); 3] = [(42.0, 2.5), (200.0, 3.0), (206.0, 8.0)];
+
+fn timers(trials: usize) {
+    let bands = TIMERS_MS.map(|(distance, half_width)| stats::SideBand { distance, half_width });
+    let is_found = |values: &[f64]| {
+        let counts = stats::count_side_bands(values, &bands);
+        let p: Vec<f64> = counts.iter().map(|count| count.map_or(1.0, |count| count.p)).collect();
+        stats::holm_adjusted(&p).iter().any(|p| *p < 0.01)
+    };
+    println!(
+        "\nTimers found at a level of 1 %, {trials} trials: none, and a delayed ACK for a share of the requests\n"
+    );
+    println!("| latency | requests | none | 2 % | 5 % | 10 % |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for latency in LATENCIES {
+        for n in [300, 1000] {
+            let found = [0.0, 0.02, 0.05, 0.1].map(|part| {
+                let trial = |seed: &usize| {
+                    let random = &mut SplitMix64::new(*seed as u64);
+                    let late = |random: &mut SplitMix64| {
+                        if random.uniform() < part { 40.0 + 4.0 * random.uniform() } else { 0.0 }
+                    };
+                    let values: Vec<f64> = (0..n).map(|_| latency.1(random) + late(random)).collect();
+                    is_found(&values)
+                };
+                share((0..trials).filter(trial).count(), trials)
+            });
+            println!("| {} | {n} | {} |", latency.0, found.join(" | "));
+        }
     }
 }
