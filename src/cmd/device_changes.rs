@@ -1,16 +1,19 @@
 //! Settings of devices that change while a command measures. A child process restores them when this one ends, for
 //! whatever reason, and at the latest after a time; `restore-settings` is that process.
 
+use std::any::Any;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::explain::live::{DeviceChanger, LiveError};
 use linkgauge::host::device_settings::{self, DeviceSetting, RestoreDuty};
 use linkgauge::units::Span;
 
@@ -34,15 +37,17 @@ pub struct ChangeFlags {
 }
 
 impl ChangeFlags {
+    /// Whether changes are allowed.
+    pub fn is_used(&self) -> bool {
+        !self.allow_change.is_empty()
+    }
+
     /// Makes the changes; dropping them restores what was before. Also restores what a killed process left.
     pub fn make(&self, urls: &[Endpoint]) -> Result<Option<DeviceChanges>> {
         if self.allow_change.is_empty() {
             return Ok(None);
         }
-        let Some(folder) = data_folder()? else {
-            bail!("--allow-change needs a folder for its journal: set HOME or LINKGAUGE_STORE");
-        };
-        restore_leftovers(&folder);
+        let folder = self.journal_folder()?;
         let mut settings = Vec::new();
         for url in urls {
             for text in &self.allow_change {
@@ -51,6 +56,38 @@ impl ChangeFlags {
             }
         }
         DeviceChanges::make(&folder, &settings).map(Some)
+    }
+
+    /// The folder of the journals. Restores what killed processes have left there.
+    fn journal_folder(&self) -> Result<PathBuf> {
+        let Some(folder) = data_folder()? else {
+            bail!("--allow-change needs a folder for its journal: set HOME or LINKGAUGE_STORE");
+        };
+        restore_leftovers(&folder);
+        Ok(folder)
+    }
+
+    /// Makes single changes to the device of this endpoint, when an explanation needs them. Fails if the device lacks a
+    /// setting.
+    pub fn changer(&self, url: &Endpoint) -> Result<Option<DeviceChanger>> {
+        if self.allow_change.is_empty() {
+            return Ok(None);
+        }
+        let (folder, root, device) =
+            (self.journal_folder()?, self.settings_root.clone(), PathBuf::from(url.address()));
+        let known = |text: &String| device_settings::setting_of_port(&root, &device, text).map(|_| ());
+        self.allow_change.iter().try_for_each(known)?;
+        let names = self.allow_change.iter().filter_map(|text| text.split('=').next());
+        let names = names.map(str::to_owned).collect();
+        let change = move |text: &str| -> Result<DeviceChanges> {
+            let setting = device_settings::setting_of_port(&root, &device, text)?;
+            DeviceChanges::make(&folder, &[setting])
+        };
+        let make = move |text: &str| match change(text) {
+            Ok(changes) => Ok(Box::new(changes) as Box<dyn Any>),
+            Err(error) => Err(LiveError::InvalidCase(format!("{error:#}"))),
+        };
+        Ok(Some(DeviceChanger { names, make: Rc::new(make) }))
     }
 }
 

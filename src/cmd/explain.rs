@@ -42,7 +42,10 @@ pub struct Flags {
     /// Write the findings as JSON ('-': standard output, instead of the text)
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     json: Option<PathBuf>,
-    /// Print also the causes that were ruled out
+    /// Write a self-contained HTML page with the pairs of each proof ('-': standard output, instead of the text); of a URL
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
+    html: Option<PathBuf>,
+    /// Print also the causes that were ruled out, and the parts of a round trip
     #[arg(long, help_heading = OUTPUT)]
     all: bool,
     /// Print errors only
@@ -72,10 +75,21 @@ fn models_help() -> String {
 
 pub fn run(flags: Flags) -> Result<Status> {
     if flags.of.iter().any(|named| live::is_endpoint(named)) {
-        return if flags.transfer.is_used() { throughput::run(&flags) } else { live::run(&flags) };
+        if !flags.transfer.is_used() {
+            return live::run(&flags);
+        }
+        if flags.html.is_some() {
+            bail!("--html shows round trips, not a throughput. Leave it out, or use --json");
+        }
+        return throughput::run(&flags);
     }
     flags.live.check_unused()?;
     flags.transfer.check_unused()?;
+    if flags.html.is_some() {
+        bail!(
+            "--html needs a URL to measure, like tcp://192.0.2.7. Of a run: linkgauge show RUN --html FILE"
+        );
+    }
     let [of] = flags.of.as_slice() else {
         bail!("only one run or study can be explained at a time. Name one")
     };

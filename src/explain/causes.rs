@@ -117,6 +117,13 @@ pub enum Knob {
         /// The value that removes the cause.
         value: &'static str,
     },
+    /// Another value of a setting of the device, for all programs; only if the user allows it.
+    DeviceSetting {
+        /// Its name in sysfs.
+        name: &'static str,
+        /// The value that removes the cause.
+        value: &'static str,
+    },
     /// Waiting by polling.
     BusyPoll,
     /// No sleep states of the CPUs: a request to the kernel, withdrawn when the file is closed.
@@ -162,6 +169,23 @@ impl RateKnob {
         }
     }
 }
+
+/// An option of the URL that sets the time of a cause, so that its effect can be measured at several values.
+pub struct Dose {
+    /// The cause, by its name in the catalogue.
+    pub cause: &'static str,
+    /// The option.
+    pub option: &'static str,
+    /// Its values: as written, and in ns.
+    pub values: &'static [(&'static str, f64)],
+}
+
+/// All doses. Other values of the other causes need the other host.
+pub static DOSES: &[Dose] = &[Dose {
+    cause: "delayed_ack_nagle",
+    option: "delack_max",
+    values: &[("5ms", 5e6), ("12ms", 12e6), ("20ms", 20e6), ("32ms", 32e6)],
+}];
 
 /// How a cause is produced on purpose, to test that it is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,6 +264,7 @@ mod tests {
             assert!(is_found, "nothing shows {}", cause.id);
         }
         assert!(ids.len() >= 30, "{}", ids.len());
+        assert!(DOSES.iter().all(|dose| ids.contains(dose.cause) && dose.values.len() >= 3));
     }
 
     #[test]

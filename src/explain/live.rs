@@ -4,8 +4,10 @@
 //! that can be tested cheaply. The proof changes one setting at a time, in pairs with the baseline. What is only seen is
 //! never called proved.
 
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::rc::Rc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -22,6 +24,7 @@ use crate::stats::{Interval, SplitMix64};
 use crate::units::{Bytes, format_plural};
 use crate::workload::latency;
 
+mod accounting;
 mod blocks;
 mod findings;
 mod prove;
@@ -29,8 +32,10 @@ pub mod rate;
 mod screen;
 mod signatures;
 
+pub use accounting::{Accounting, Stage};
 use blocks::{BlockRunner, Change};
-use findings::Suspect;
+use findings::{Allowed, Suspect};
+pub use prove::DoseResponse;
 use prove::Trial;
 use screen::Screen;
 
@@ -46,9 +51,35 @@ const DEFAULT_MESSAGE_BYTES: u32 = 64;
 const DEFAULT_MESSAGE_BYTES_ON_LINES: u32 = 1;
 /// Suspects that are tested at most; more share the time.
 const MAX_SUSPECTS: usize = 8;
-/// Share of the budget for the proofs, and for all proved causes together.
-const PROVE_SHARE: f64 = 0.55;
+/// Share of the budget for the proofs, for all proved causes together, and for the doses.
+const PROVE_SHARE: f64 = 0.52;
 const COMBINED_SHARE: f64 = 0.1;
+const DOSE_SHARE: f64 = 0.04;
+
+/// Makes a change like `rx_trig_bytes=1` to the device of the link, which lasts until the returned value is dropped.
+pub type ChangeDevice = dyn Fn(&str) -> Result<Box<dyn Any>, LiveError>;
+
+/// Changes settings of a device that all programs share, as far as the user allows it. The program restores them, also
+/// after a crash.
+#[derive(Clone)]
+pub struct DeviceChanger {
+    /// The settings that may change, by name.
+    pub names: Vec<String>,
+    /// Makes the change.
+    pub make: Rc<ChangeDevice>,
+}
+
+impl DeviceChanger {
+    fn change(&self, setting: &str) -> Result<Box<dyn Any>, LiveError> {
+        (self.make)(setting)
+    }
+}
+
+impl fmt::Debug for DeviceChanger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceChanger").field("names", &self.names).finish_non_exhaustive()
+    }
+}
 
 /// What to explain.
 #[derive(Debug, Clone)]
@@ -65,6 +96,8 @@ pub struct LiveOptions {
     pub budget: Duration,
     /// The secret that the server requires.
     pub token: Option<String>,
+    /// Changes settings of the device; `None`: they stay as they are.
+    pub change_device: Option<DeviceChanger>,
     /// The same seed makes the same pauses and the same order.
     pub seed: u64,
 }
@@ -79,6 +112,7 @@ impl LiveOptions {
             message_bytes: None,
             budget: DEFAULT_BUDGET,
             token: None,
+            change_device: None,
             seed: 1,
         }
     }
@@ -165,6 +199,9 @@ pub struct CauseFinding {
     /// Median round trip of the baseline and with the changed setting, pair by pair, in ns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pairs_ns: Vec<[f64; 2]>,
+    /// How the round trip follows the value of the setting, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dose: Option<DoseResponse>,
     /// The reasons, in words.
     pub evidence: Vec<String>,
     /// What to do about it.
@@ -225,6 +262,8 @@ pub struct Explanation {
     pub combined: Option<CombinedEffect>,
     /// The part of the median that no cause explains, in ns.
     pub unexplained_ns: f64,
+    /// The parts of the round trips without a pause.
+    pub accounting: Accounting,
 }
 
 /// Explains the link, and reports its phase and the completed share (0 to 1) to `progress`.
@@ -241,25 +280,29 @@ pub fn explain_live(
     let target = Target::new(options.endpoint.clone(), dialer.is_local(&options.endpoint));
     let target = target.map_err(LiveError::invalid)?;
     let (case, can_resize) = base_case(options, &target)?;
-    let mut runner = BlockRunner { dialer: dialer.clone(), token: options.token.clone(), case };
+    let (token, change_device) = (options.token.clone(), options.change_device.clone());
+    let mut runner = BlockRunner { dialer: dialer.clone(), token, change_device, case };
     progress("measuring round trips", 0.0);
     let screen = Screen::measure(&runner, options.budget, options.seed)?;
     // Detected once, and some protocols choose the size.
     runner.case.protocol.clone_from(&screen.closed.result.protocol);
     let message_bytes = screen.closed.result.message_bytes;
 
-    let mut suspects = findings::suspects(&screen, &target, can_resize);
+    let mut suspects = findings::suspects(&screen, &target, &Allowed { options, can_resize });
     let random = &mut SplitMix64::new(options.seed);
     let proving = Proving { runner: &runner, options, screen: &screen, progress, began };
     let (mut is_interrupted, pairs) = proving.prove(&mut suspects, random)?;
     let combined = match is_interrupted {
         true => None,
-        false => proving.combine(&suspects, random)?,
+        false => {
+            is_interrupted = proving.measure_doses(&mut suspects, &target, random)?;
+            proving.combine(&suspects, random)?
+        }
     };
     is_interrupted |= dialer.cancel.load(std::sync::atomic::Ordering::Relaxed);
     let baseline_ns = suspects.iter().find_map(Suspect::baseline_ns);
     let median_ns = baseline_ns.unwrap_or_else(|| screen.median_ns());
-    let causes = findings::findings(suspects, &screen);
+    let causes = findings::findings(suspects, &screen, median_ns);
     let unexplained_ns = unexplained_ns(median_ns, &causes, combined.as_ref());
     let samples = (screen.closed.samples.len() + screen.paused.samples.len()) as u64;
     let lost = screen.closed.lost() + screen.paused.lost();
@@ -283,6 +326,7 @@ pub fn explain_live(
         causes,
         combined,
         unexplained_ns,
+        accounting: accounting::account(&screen),
     })
 }
 
@@ -353,6 +397,25 @@ impl Proving<'_> {
             suspect.set_proof(proofs.next());
         }
         Ok((sequence.is_interrupted, sequence.rounds() as u32))
+    }
+
+    /// Measures how the round trip follows the values of proved settings. Returns whether the user interrupted.
+    fn measure_doses(
+        &self,
+        suspects: &mut [Suspect],
+        target: &Target,
+        random: &mut SplitMix64,
+    ) -> Result<bool, LiveError> {
+        let time = self.options.budget.mul_f64(DOSE_SHARE);
+        let median = Duration::from_nanos(self.screen.median_ns() as u64);
+        for (dose, proof) in suspects.iter_mut().filter_map(|suspect| suspect.proved_dose(target)) {
+            match prove::measure_doses(self.runner, dose, (time, median), random) {
+                Ok(response) => proof.dose = response,
+                Err(LiveError::Interrupted) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
     }
 
     /// Measures all proved settings at once, if there are several.

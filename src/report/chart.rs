@@ -9,6 +9,7 @@ mod late;
 pub(crate) mod overlay;
 mod percentile;
 mod ports;
+pub mod proof;
 mod repetitions;
 mod study;
 mod sweep;

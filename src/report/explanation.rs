@@ -1,4 +1,5 @@
-//! The explanation of a link, for a terminal: the answer first, then the causes in the order of their cost.
+//! The explanation of a link, for a terminal: the answer first, then the causes in the order of their cost. `page` draws the
+//! same for a browser.
 
 use std::io;
 
@@ -6,12 +7,92 @@ use anstyle::Style;
 
 use super::wording::{brief_time, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
-use crate::explain::live::{CauseFinding, Explanation, Verdict};
+use crate::explain::live::{CauseFinding, Explanation, Stage, Verdict};
+
+mod page;
+
+pub use page::write_explanation_page;
 
 const INDENT: &str = "  ";
 const DETAIL_INDENT: &str = "      ";
 /// Causes that were ruled out share a line; each has its evidence in the document.
 const RULED_OUT_LABEL: &str = "ruled out";
+
+/// Glyphs of the segments of the bar, in turn, and that of the rest. Each has its own replacement in ASCII.
+const GLYPHS: [char; 4] = ['█', '▆', '▄', '▂'];
+const REST_GLYPH: char = '·';
+/// Columns of the time before the bar.
+const BAR_LABEL_COLUMNS: usize = 10;
+/// A longer bar shows nothing more.
+const MAX_BAR_COLUMNS: usize = 60;
+
+/// A part of the median. All parts of an explanation add up to the whole bar.
+struct Segment<'a> {
+    /// The cause; `None`: what remains.
+    finding: Option<&'a CauseFinding>,
+    name: &'a str,
+    cost_ns: f64,
+    /// Share of the bar, 0 to 1.
+    share: f64,
+}
+
+/// The causes that take time, what they cost only together, and the rest.
+fn segments(explanation: &Explanation) -> Vec<Segment<'_>> {
+    let found = explanation.causes.iter().filter(|finding| finding.verdict.is_found());
+    let costs = found.filter_map(|finding| Some((Some(finding), finding.name, finding.cost_ns?)));
+    let together = explanation.combined.as_ref().map_or(0.0, |combined| combined.interaction_ns);
+    let others = [(None, "only together", together), (None, "unexplained", explanation.unexplained_ns)];
+    let parts: Vec<_> = costs.chain(others).filter(|(_, _, cost)| *cost > 0.0).collect();
+    let whole: f64 = parts.iter().map(|(_, _, cost)| cost).sum();
+    let segment = |(finding, name, cost_ns)| Segment { finding, name, cost_ns, share: cost_ns / whole };
+    parts.into_iter().map(segment).collect()
+}
+
+/// The median as one bar of its causes, and what no setting can remove on the same scale.
+fn bars(explanation: &Explanation, width: usize) -> String {
+    let room = width.saturating_sub(INDENT.len() + BAR_LABEL_COLUMNS + 1).min(MAX_BAR_COLUMNS);
+    let columns = |share: f64| (share * room as f64).round() as usize;
+    let (mut bar, mut drawn, mut sum) = (String::new(), 0, 0.0);
+    for (index, segment) in segments(explanation).iter().enumerate() {
+        sum += segment.share;
+        let glyph = if segment.finding.is_some() { GLYPHS[index % GLYPHS.len()] } else { REST_GLYPH };
+        bar.extend(std::iter::repeat_n(glyph, columns(sum).saturating_sub(drawn)));
+        drawn = columns(sum);
+    }
+    let line = |ns: f64, bar: &str| format!("{INDENT}{:>BAR_LABEL_COLUMNS$} {bar}\n", brief_time(ns));
+    let mut text = line(explanation.median_ns, &bar);
+    let accounting = &explanation.accounting;
+    if let (Some(minimum), Some(by)) = (accounting.minimum_ns, accounting.minimum_by) {
+        let length = columns(minimum / explanation.median_ns.max(1.0)).clamp(1, room);
+        let bar: String = std::iter::repeat_n(GLYPHS[0], length).collect();
+        let label = format!("{bar} {by}");
+        let label = if label.chars().count() <= room { label } else { bar };
+        text += &line(minimum, &label);
+    }
+    text
+}
+
+/// The parts of a round trip with their shares.
+fn stage_table(stages: &[Stage]) -> String {
+    let names = stages.iter().map(|stage| stage.name.chars().count()).max().unwrap_or(0);
+    let mut text = format!(
+        "\n{INDENT}{:<names$}  {:>8}  of median  of spread  of tail\n",
+        "part of a round trip", "mean"
+    );
+    let percent =
+        |share: Option<f64>| share.map_or("–".to_owned(), |share| format!("{:.1} %", 100.0 * share));
+    for stage in stages {
+        text += &format!(
+            "{INDENT}{:<names$}  {:>8}  {:>9}  {:>9}  {:>7}\n",
+            stage.name,
+            brief_time(stage.mean_ns),
+            percent(Some(stage.median_share)),
+            percent(stage.spread_share),
+            percent(stage.tail_share)
+        );
+    }
+    text
+}
 
 /// Writes the explanation.
 ///
@@ -29,21 +110,27 @@ pub fn write_explanation(
     };
     let mut text = bold(wrap(&printable(&headline(explanation)), options.width, "", INDENT));
     text.push_str(&wrap(&printable(&context(explanation)), options.width, INDENT, INDENT));
+    text.push('\n');
+    text.push_str(&bars(explanation, options.width));
     let shown =
         |finding: &&CauseFinding| options.detail == Detail::Full || finding.verdict != Verdict::RuledOut;
     let rows: Vec<&CauseFinding> = explanation.causes.iter().filter(shown).collect();
     if !rows.is_empty() {
         text.push('\n');
-        let names = rows
-            .iter()
-            .map(|finding| finding.name.chars().count())
-            .max()
-            .unwrap_or(0)
-            .max("unexplained".len());
-        text.push_str(&bold(format!("{INDENT}{:<names$}  {:>8}  verdict\n", "cause", "costs")));
-        rows.iter().for_each(|finding| text.push_str(&row(finding, names, options.width)));
+        let names = rows.iter().map(|finding| finding.name.chars().count()).max().unwrap_or(0);
+        let names = names.max("unexplained".len());
+        text.push_str(&bold(format!("{INDENT}  {:<names$}  {:>8}  verdict\n", "cause", "costs")));
+        let segments = segments(explanation);
+        for finding in &rows {
+            let is_own = |segment: &Segment| segment.finding.is_some_and(|own| std::ptr::eq(own, *finding));
+            let glyph = segments.iter().position(is_own).map_or(' ', |index| GLYPHS[index % GLYPHS.len()]);
+            text.push_str(&row(finding, glyph, names, options.width));
+        }
         let rest = brief_time(explanation.unexplained_ns);
-        text.push_str(&format!("{INDENT}{:<names$}  {rest:>8}\n", "unexplained"));
+        text.push_str(&format!("{INDENT}{REST_GLYPH} {:<names$}  {rest:>8}\n", "unexplained"));
+    }
+    if options.detail == Detail::Full {
+        text.push_str(&stage_table(&explanation.accounting.stages));
     }
     for sentence in notes(explanation, options) {
         text.push_str(&wrap(&printable(&sentence), options.width, INDENT, INDENT));
@@ -90,13 +177,16 @@ fn context(explanation: &Explanation) -> String {
     parts.join(", ")
 }
 
-fn row(finding: &CauseFinding, names: usize, width: usize) -> String {
+fn row(finding: &CauseFinding, glyph: char, names: usize, width: usize) -> String {
     let cost = match finding.cost_ns.filter(|_| finding.verdict.is_found()) {
         Some(cost) if cost > 0.0 => brief_time(cost),
         _ => "–".to_owned(),
     };
-    let mut text =
-        format!("{INDENT}{:<names$}  {cost:>8}  {}\n", printable(finding.name), finding.verdict.label());
+    let mut text = format!(
+        "{INDENT}{glyph} {:<names$}  {cost:>8}  {}\n",
+        printable(finding.name),
+        finding.verdict.label()
+    );
     for sentence in &finding.evidence {
         text.push_str(&wrap(&printable(sentence), width, DETAIL_INDENT, DETAIL_INDENT));
     }
@@ -140,9 +230,10 @@ fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::live::Accounting;
     use crate::stats::Interval;
 
-    fn finding(name: &'static str, verdict: Verdict, cost_ns: Option<f64>) -> CauseFinding {
+    pub(super) fn finding(name: &'static str, verdict: Verdict, cost_ns: Option<f64>) -> CauseFinding {
         CauseFinding {
             id: "id",
             family: "timer",
@@ -152,12 +243,13 @@ mod tests {
             cost_interval_ns: cost_ns.map(|cost| Interval { low: 0.9 * cost, high: 1.1 * cost }),
             p: None,
             pairs_ns: vec![[44e6, 3e4]; 10],
+            dose: None,
             evidence: vec!["quickack=1: −43.96 ms [−44.00 ms, −43.90 ms], 10 pairs".to_owned()],
             remedy: "set TCP_NODELAY in the server, or send each reply with one write",
         }
     }
 
-    fn explanation(causes: Vec<CauseFinding>) -> Explanation {
+    pub(super) fn explanation(causes: Vec<CauseFinding>) -> Explanation {
         Explanation {
             schema: crate::explain::live::SCHEMA,
             tool: "linkgauge 0.1.0",
@@ -177,7 +269,20 @@ mod tests {
             planned_pairs: 10,
             causes,
             combined: None,
-            unexplained_ns: 30_000.0,
+            unexplained_ns: 90_000.0,
+            accounting: Accounting {
+                mean_ns: 44e6,
+                minimum_ns: Some(3e4),
+                minimum_by: Some("the shortest round trip of the kernel"),
+                stages: vec![Stage {
+                    id: "fixed",
+                    name: "the rest of the fastest round trip",
+                    mean_ns: 44e6,
+                    median_share: 1.0,
+                    spread_share: None,
+                    tail_share: None,
+                }],
+            },
         }
     }
 
@@ -213,6 +318,23 @@ mod tests {
             text(&short)
         );
         assert!(!text(&explanation(Vec::new())).contains("of 10 pairs"));
+    }
+
+    #[test]
+    fn the_bar_holds_the_whole_median_beside_the_minimum() {
+        let causes =
+            vec![finding("one", Verdict::Proved, Some(30e6)), finding("two", Verdict::Seen, Some(9e6))];
+        let mut explanation = Explanation { unexplained_ns: 5e6, ..explanation(causes) };
+        explanation.accounting.minimum_ns = Some(11e6);
+        let text = text(&explanation);
+        let bars: Vec<&str> = text.lines().filter(|line| line.contains('█')).collect();
+        let count = |line: &str, glyph| line.chars().filter(|c| *c == glyph).count();
+        assert_eq!((count(bars[0], '█'), count(bars[0], '▆'), count(bars[0], '·')), (41, 12, 7), "{text}");
+        assert!(bars[1].starts_with("     11.0 ms ███████████████ the shortest"), "{text}");
+        assert!(
+            bars[2].starts_with("  █ one") && text.contains("  ▆ two") && text.contains("  · unexplained"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -40,13 +40,14 @@ pub use parts::{chart_contexts, fit_texts, keep_units_together};
 const MAX_UNFOLDED_CASES: usize = 12;
 
 /// The templates by name. The suffix of the name enables escaping.
-const TEMPLATES: [(&str, &str); 6] = [
+const TEMPLATES: [(&str, &str); 7] = [
     ("base.html", include_str!("base.html")),
     ("macros.html", include_str!("macros.html")),
     ("page.html", include_str!("page.html")),
     ("paper.html", include_str!("paper.html")),
     ("overlay.html", include_str!("overlay.html")),
     ("history.html", include_str!("history.html")),
+    ("explanation.html", include_str!("explanation.html")),
 ];
 const SCRIPT: &str = include_str!("page.js");
 

@@ -39,7 +39,7 @@ pub use crate::sample::decode_figures_histogram;
 pub use chart::history::{HistoryChange, HistoryTrend};
 pub use comparison::{case_details, render_comparison};
 pub use explain::write_findings;
-pub use explanation::write_explanation;
+pub use explanation::{write_explanation, write_explanation_page};
 pub use history::write_history;
 pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
 pub use presentation::{case_sentence, measures_rate};

@@ -70,6 +70,7 @@ fn the_causes_are_listed() {
         let rows = family.causes.iter().map(|cause| {
             let knob = match cause.knob {
                 Knob::UrlOption { name, value } => format!("`?{name}={value}`"),
+                Knob::DeviceSetting { name, value } => format!("`--allow-change {name}={value}`"),
                 Knob::BusyPoll => "waiting by polling".to_owned(),
                 Knob::CpuWakeLatency => "`/dev/cpu_dma_latency` held at 0".to_owned(),
                 Knob::MessageSize => "larger messages".to_owned(),

@@ -12,10 +12,12 @@ use linkgauge::units::{Bytes, Span};
 
 use super::Flags;
 use crate::cmd::Status;
+use crate::cmd::device_changes::ChangeFlags;
 use crate::cmd::help::{DURATION, TARGET, TRAFFIC};
 use crate::cmd::measure::read_token;
 use crate::cmd::output::{
-    check_file_writable, finish_all, is_dash, print_json, print_text, terminal_options, write_file,
+    check_file_writable, finish_all, is_dash, print_data, print_json, print_text, terminal_options,
+    write_file,
 };
 use crate::cmd::signals::interrupt_flag;
 
@@ -31,6 +33,8 @@ pub struct LiveFlags {
     /// Time for each URL [default: 60s]
     #[arg(long, short = 't', help_heading = DURATION, value_name = "TIME")]
     time: Option<Span>,
+    #[command(flatten)]
+    changes: ChangeFlags,
 }
 
 impl LiveFlags {
@@ -40,6 +44,7 @@ impl LiveFlags {
             ("--protocol", self.protocol.is_some()),
             ("--size", self.size.is_some()),
             ("--time", self.time.is_some()),
+            ("--allow-change", self.changes.is_used()),
         ];
         match set.iter().find(|(_, is_set)| *is_set) {
             Some((flag, _)) => bail!("{flag} needs a URL to measure, like tcp://192.0.2.7"),
@@ -49,6 +54,7 @@ impl LiveFlags {
 
     pub fn options(&self, endpoint: Endpoint) -> Result<LiveOptions> {
         let mut options = LiveOptions::new(endpoint);
+        options.change_device = self.changes.changer(&options.endpoint)?;
         if let Some(protocol) = &self.protocol {
             options.protocol.clone_from(protocol);
         }
@@ -70,7 +76,11 @@ pub fn is_endpoint(named: &str) -> bool {
 }
 
 pub fn run(flags: &Flags) -> Result<Status> {
-    flags.json.iter().filter(|path| !is_dash(path)).try_for_each(|path| check_file_writable(path))?;
+    let files = [&flags.json, &flags.html].into_iter().flatten();
+    files.filter(|path| !is_dash(path)).try_for_each(|path| check_file_writable(path))?;
+    if [&flags.json, &flags.html].into_iter().flatten().filter(|path| is_dash(path)).count() > 1 {
+        bail!("--json - and --html - cannot share standard output: use a file for one of them");
+    }
     let mut dialer = Dialer::new(Clock::System);
     dialer.cancel = interrupt_flag()?;
     let endpoints: Vec<LiveOptions> =
@@ -104,6 +114,12 @@ fn write(flags: &Flags, explained: &[Explanation]) -> Result<()> {
     let documents: Vec<String> =
         explained.iter().map(serde_json::to_string_pretty).collect::<Result<_, _>>()?;
     let json = documents.join("\n");
+    let page = flags.html.as_deref().filter(|path| !is_dash(path));
+    let page = page.map(|path| write_file(path, |file| report::write_explanation_page(explained, file)));
+    finish_all(page)?;
+    if flags.html.as_deref().is_some_and(is_dash) {
+        return print_data(|stdout| report::write_explanation_page(explained, stdout));
+    }
     if flags.json.as_deref().is_some_and(is_dash) {
         return print_json(|stdout| writeln!(stdout, "{json}"));
     }

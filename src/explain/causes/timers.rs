@@ -57,9 +57,7 @@ pub(super) const FAMILY: Family = Family {
             applies: |target| target.caps.is_serial_device(),
             signature: Signature::CharacterTimer { characters: 4.0 },
             counter: Some("rx_trig_bytes of the port in sysfs"),
-            knob: Knob::Missing(
-                "this changes the port of all programs. Try: echo 1 > /sys/class/tty/PORT/rx_trig_bytes",
-            ),
+            knob: Knob::DeviceSetting { name: "rx_trig_bytes", value: "1" },
             remedy: "lower the receive trigger of the FIFO (rx_trig_bytes)",
             plant: Plant::Lab("lab uart --fifo 8"),
         },

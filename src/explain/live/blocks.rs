@@ -1,9 +1,10 @@
 //! Blocks: short measurements of one case, each on a fresh connection, with the samples of each request.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::LiveError;
+use super::{DeviceChanger, LiveError};
 use crate::host::power;
 use crate::link::Dialer;
 use crate::plan::{Case, Pacing, Plan, StopCondition, WaitMode};
@@ -16,6 +17,8 @@ use crate::schedule::{self, FirstFailure, RunContext};
 pub(super) enum Change {
     /// Another value of an option of the URL.
     UrlOption(&'static str, &'static str),
+    /// Another value of a setting of the device.
+    DeviceSetting(&'static str, &'static str),
     /// Waiting by polling.
     BusyPoll,
     /// No sleep states of the CPUs.
@@ -62,6 +65,8 @@ impl Block {
 pub(super) struct BlockRunner {
     pub(super) dialer: Dialer,
     pub(super) token: Option<String>,
+    /// Changes settings of the device, if the user allows it.
+    pub(super) change_device: Option<DeviceChanger>,
     /// The case of the baseline.
     pub(super) case: Case,
 }
@@ -77,7 +82,7 @@ impl BlockRunner {
             warm_up: Some(StopCondition { count: Some(block.warm_up), ..StopCondition::default() }),
             ..self.case.clone()
         };
-        let mut held = None;
+        let mut held: Vec<Box<dyn Any>> = Vec::new();
         for change in changes {
             match change {
                 Change::UrlOption(name, value) => {
@@ -87,7 +92,14 @@ impl BlockRunner {
                 Change::BusyPoll => case.wait = WaitMode::BusyPoll,
                 Change::MessageBytes(bytes) => case.message_bytes = Some(*bytes),
                 Change::CpuWakeLatency => {
-                    held = Some(power::request_wake_latency(0).map_err(LiveError::invalid)?)
+                    held.push(Box::new(power::request_wake_latency(0).map_err(LiveError::invalid)?))
+                }
+                Change::DeviceSetting(name, value) => {
+                    let changer = self
+                        .change_device
+                        .as_ref()
+                        .ok_or_else(|| LiveError::invalid("device settings must not be changed"))?;
+                    held.push(changer.change(&format!("{name}={value}"))?);
                 }
             }
         }

@@ -1,11 +1,11 @@
 //! Suspects and findings: which causes are tested, and what is said about each.
 
-use super::super::causes::{self, Cause, Family, Knob, Signature, Target};
+use super::super::causes::{self, Cause, DOSES, Dose, Family, Knob, Signature, Target};
 use super::blocks::{Block, Change};
-use super::prove::{Outcome, Proof, Trial};
+use super::prove::{DoseResponse, Outcome, Proof, Trial};
 use super::screen::Screen;
 use super::signatures::{self, Sighting};
-use super::{CauseFinding, Verdict};
+use super::{CauseFinding, LiveOptions, Verdict};
 use crate::host::power;
 use crate::stats;
 use crate::units::{format_nanoseconds, format_plural};
@@ -19,6 +19,15 @@ const MIN_WAIT_SHARE: f64 = 0.05;
 const LONG_WAIT_NS: f64 = 5e5;
 /// Share of the time above which steal counts.
 const MIN_STEAL_PERCENT: f64 = 5.0;
+/// A server that takes a smaller share of the median does not matter.
+const MIN_SERVER_SHARE: f64 = 0.05;
+
+/// What a counter of a system says about a cause.
+struct Count {
+    text: String,
+    /// Part of the median, if the counter shows it.
+    cost_ns: Option<f64>,
+}
 
 /// A cause that is tested, or that something points at.
 pub(super) struct Suspect {
@@ -27,13 +36,18 @@ pub(super) struct Suspect {
     sighting: Option<Sighting>,
     /// What points at it besides a sighting.
     hint: Option<String>,
-    /// What a counter of the system says.
-    counted: Option<String>,
+    /// What a counter says.
+    counted: Option<Count>,
     /// The test; `None`: nothing can test it.
     pub(super) trial: Option<Trial>,
     /// Why nothing tests it.
     why_untested: String,
     pub(super) proof: Option<Proof>,
+}
+
+/// The dose of a cause whose setting has values, if the link has the option.
+fn dose_of(cause: &Cause, target: &Target) -> Option<&'static Dose> {
+    DOSES.iter().find(|dose| dose.cause == cause.id && target.has_option(dose.option))
 }
 
 impl Suspect {
@@ -53,13 +67,22 @@ impl Suspect {
         }
     }
 
+    /// The proof of a proved cause, and the dose that shows how the round trip follows it.
+    pub(super) fn proved_dose(&mut self, target: &Target) -> Option<(&'static Dose, &mut Proof)> {
+        let dose = dose_of(self.cause, target)?;
+        let proof = self.proof.as_mut().filter(|proof| proof.outcome == Outcome::Proved)?;
+        Some((dose, proof))
+    }
+
     /// Adds the outcome of the test. Without a single pair the setting was refused, as by a driver that lacks it.
     pub(super) fn set_proof(&mut self, proof: Option<Proof>) {
         self.proof = proof.filter(|proof| !proof.pairs.is_empty());
         if self.proof.is_none() {
             self.trial = None;
             self.why_untested = match self.cause.knob {
-                Knob::UrlOption { name, value } => format!("this link refuses {name}={value}"),
+                Knob::UrlOption { name, value } | Knob::DeviceSetting { name, value } => {
+                    format!("this link refuses {name}={value}")
+                }
                 _ => "this link refuses the setting".to_owned(),
             };
         }
@@ -71,8 +94,22 @@ impl Suspect {
     }
 }
 
+/// What the tests may change.
+pub(super) struct Allowed<'a> {
+    pub(super) options: &'a LiveOptions,
+    /// The protocol leaves the message size open.
+    pub(super) can_resize: bool,
+}
+
+impl Allowed<'_> {
+    fn setting(&self, name: &str) -> bool {
+        let changer = self.options.change_device.as_ref();
+        changer.is_some_and(|changer| changer.names.iter().any(|known| known == name))
+    }
+}
+
 /// The causes that the screen shows or points at, and those that can be tested.
-pub(super) fn suspects(screen: &Screen, target: &Target, can_resize: bool) -> Vec<Suspect> {
+pub(super) fn suspects(screen: &Screen, target: &Target, allowed: &Allowed) -> Vec<Suspect> {
     let mut sightings = signatures::sightings(screen, target);
     if is_waiting_for_cpu(screen) {
         // Then this host pauses, and nothing is known about pauses of the server.
@@ -90,7 +127,7 @@ pub(super) fn suspects(screen: &Screen, target: &Target, can_resize: bool) -> Ve
             _ => "the median is about as long as this timer".to_owned(),
         });
         let counted = count(cause, screen);
-        let (trial, why_untested) = match find_trial(cause, screen, target, can_resize) {
+        let (trial, why_untested) = match find_trial(cause, screen, target, allowed) {
             Ok(trial) => (Some(trial), String::new()),
             Err(why) => (None, why),
         };
@@ -111,7 +148,7 @@ pub(super) fn suspects(screen: &Screen, target: &Target, can_resize: bool) -> Ve
 }
 
 /// The test of a cause, or why there is none.
-fn find_trial(cause: &Cause, screen: &Screen, target: &Target, can_resize: bool) -> Result<Trial, String> {
+fn find_trial(cause: &Cause, screen: &Screen, target: &Target, allowed: &Allowed) -> Result<Trial, String> {
     let switch = |change| Ok(Trial::Switch(vec![change]));
     match cause.knob {
         Knob::Missing(why) => Err(why.to_owned()),
@@ -123,6 +160,12 @@ fn find_trial(cause: &Cause, screen: &Screen, target: &Target, can_resize: bool)
             Err(format!("{name}={value} is set already"))
         }
         Knob::UrlOption { name, value } => switch(Change::UrlOption(name, value)),
+        Knob::DeviceSetting { name, value } if allowed.setting(name) => {
+            switch(Change::DeviceSetting(name, value))
+        }
+        Knob::DeviceSetting { name, value } => Err(format!(
+            "this changes the device for all programs. Try: --allow-change {name}={value}, as root"
+        )),
         Knob::BusyPoll => switch(Change::BusyPoll),
         Knob::CpuWakeLatency => {
             if power::idle_states().iter().all(|state| state.exit_latency_us == 0 || state.is_disabled) {
@@ -132,7 +175,9 @@ fn find_trial(cause: &Cause, screen: &Screen, target: &Target, can_resize: bool)
             power::request_wake_latency(0).map_err(fail)?;
             switch(Change::CpuWakeLatency)
         }
-        Knob::MessageSize if !can_resize => Err("the protocol determines the message size".to_owned()),
+        Knob::MessageSize if !allowed.can_resize => {
+            Err("the protocol determines the message size".to_owned())
+        }
         Knob::MessageSize => {
             let factors = if target.caps.link_rate.is_some() { SIZE_FACTORS_ON_LINES } else { SIZE_FACTORS };
             let bytes = screen.closed.result.message_bytes;
@@ -173,22 +218,31 @@ fn is_waiting_for_cpu(screen: &Screen) -> bool {
     [&screen.closed, &screen.paused].into_iter().any(|block| waits_for_cpu(block).is_some())
 }
 
-/// What the host counted during the round trips without a pause.
-fn count(cause: &Cause, screen: &Screen) -> Option<String> {
+/// What the systems counted during the round trips without a pause.
+fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
+    let result = &screen.closed.result;
     match cause.id {
         "run_queue" => waits_for_cpu(&screen.closed).map(|(wait, mean)| {
-            format!(
+            let text = format!(
                 "slow requests waited for a CPU: {} of {} per request on average",
                 format_nanoseconds(wait),
                 format_nanoseconds(mean)
-            )
+            );
+            Count { text, cost_ns: None }
         }),
         "steal" => {
-            let percent = screen.closed.result.placement.host_load.steal_percent?;
+            let percent = result.placement.host_load.steal_percent?;
             let text = format!(
                 "the hypervisor ran other guests {percent:.0} % of the time: it delays single requests"
             );
-            (percent >= MIN_STEAL_PERCENT).then_some(text)
+            (percent >= MIN_STEAL_PERCENT).then_some(Count { text, cost_ns: None })
+        }
+        "server_time" => {
+            let turnaround = result.figures.one_way.as_ref()?.turnaround_ns.percentile("p50")? as f64;
+            let text =
+                format!("the server reports {} from a request to its reply", format_nanoseconds(turnaround));
+            (turnaround >= MIN_SERVER_SHARE * screen.median_ns())
+                .then_some(Count { text, cost_ns: Some(turnaround) })
         }
         _ => None,
     }
@@ -205,10 +259,12 @@ pub(super) fn leave_out_trials(suspects: &mut [Suspect], most: usize) {
     }
 }
 
-/// What is known about each suspect: what takes time first, the most expensive at the top.
-pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen) -> Vec<CauseFinding> {
+/// What is known about each suspect: what takes time first, the most expensive at the top. Estimates explain at most what
+/// the proved causes leave of `median_ns`.
+pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen, median_ns: f64) -> Vec<CauseFinding> {
     let mut findings: Vec<CauseFinding> =
         suspects.into_iter().map(|suspect| finding(suspect, screen)).collect();
+    limit_estimates(&mut findings, median_ns);
     findings.sort_by(|a, b| {
         let cost = |finding: &CauseFinding| finding.cost_ns.unwrap_or(0.0);
         let by_cost = || cost(b).total_cmp(&cost(a)).then(a.verdict.cmp(&b.verdict));
@@ -219,6 +275,19 @@ pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen) -> Vec<CauseFind
         }
     });
     findings
+}
+
+/// Two causes must not explain the same time twice.
+fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
+    let proved = findings.iter().filter(|finding| finding.verdict == Verdict::Proved);
+    let mut rest = (median_ns - proved.filter_map(|finding| finding.cost_ns).sum::<f64>()).max(0.0);
+    let estimated = |finding: &&mut CauseFinding| matches!(finding.verdict, Verdict::Seen | Verdict::Counted);
+    for finding in findings.iter_mut().filter(estimated) {
+        if let Some(cost) = &mut finding.cost_ns {
+            *cost = cost.min(rest);
+            rest -= *cost;
+        }
+    }
 }
 
 fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
@@ -234,16 +303,20 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
     };
     let mut evidence = Vec::new();
     evidence.extend(sighting.as_ref().map(|sighting| sighting.evidence.clone()));
-    evidence.extend(counted.clone());
+    evidence.extend(counted.as_ref().map(|counted| counted.text.clone()));
     evidence.extend(hint);
     match &proof {
-        Some(proof) => evidence.push(describe_proof(cause, proof, screen)),
+        Some(proof) => {
+            evidence.push(describe_proof(cause, proof, screen));
+            evidence.extend(proof.dose.as_ref().and_then(describe_dose));
+        }
         None => evidence.push(format!("not tested: {why_untested}")),
     }
     let cost_ns = match verdict {
         Verdict::Proved | Verdict::NotShown => proof.as_ref().map(|proof| proof.cost_ns),
         Verdict::Seen => sighting.map(|sighting| sighting.cost_ns),
-        Verdict::Counted | Verdict::CannotTest | Verdict::RuledOut => None,
+        Verdict::Counted => counted.and_then(|counted| counted.cost_ns),
+        Verdict::CannotTest | Verdict::RuledOut => None,
     };
     CauseFinding {
         id: cause.id,
@@ -252,6 +325,7 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
         verdict,
         cost_ns,
         cost_interval_ns: proof.as_ref().and_then(|proof| proof.cost_interval_ns),
+        dose: proof.as_ref().and_then(|proof| proof.dose.clone()),
         p: proof.as_ref().and_then(|proof| proof.p),
         pairs_ns: proof
             .map(|proof| proof.pairs.into_iter().map(|(a, b)| [a, b]).collect())
@@ -264,15 +338,16 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
 /// `quickack=1: −43.9 ms [−44.0 ms, −43.8 ms], 10 pairs`.
 fn describe_proof(cause: &Cause, proof: &Proof, screen: &Screen) -> String {
     let pairs = format_plural(proof.pairs.len() as u64, "pair");
-    if let Some(byte_ns) = proof.byte_ns {
+    if let (Knob::MessageSize, Some(dose)) = (cause.knob, &proof.dose) {
         let line =
             screen.closed.result.line.as_ref().map(|line| line.bits_per_byte / line.bits_per_second * 1e9);
         let line = line.map(|needed| format!(" (the line needs {} each way)", format_nanoseconds(needed)));
-        let byte = if byte_ns < 1.0 { "less than 1 ns".to_owned() } else { format_nanoseconds(byte_ns) };
+        let byte =
+            if dose.slope < 1.0 { "less than 1 ns".to_owned() } else { format_nanoseconds(dose.slope) };
         return format!("each byte takes {byte}{}, {pairs}", line.unwrap_or_default());
     }
     let knob = match cause.knob {
-        Knob::UrlOption { name, value } => format!("{name}={value}"),
+        Knob::UrlOption { name, value } | Knob::DeviceSetting { name, value } => format!("{name}={value}"),
         Knob::BusyPoll => "busy-poll".to_owned(),
         Knob::CpuWakeLatency => "/dev/cpu_dma_latency 0".to_owned(),
         Knob::MessageSize | Knob::Rate(_) | Knob::Missing(_) => String::new(),
@@ -285,4 +360,19 @@ fn describe_proof(cause: &Cause, proof: &Proof, screen: &Screen) -> String {
         .cost_interval_ns
         .map(|interval| format!(" [{}, {}]", effect(interval.high), effect(interval.low)));
     format!("{knob}: {}{}, {pairs}", effect(proof.cost_ns), interval.unwrap_or_default())
+}
+
+/// `each ms of delack_max costs 0.98 ms [0.91 ms, 1.02 ms], 16 blocks`; of times only.
+fn describe_dose(dose: &DoseResponse) -> Option<String> {
+    if dose.knob == "message_bytes" {
+        return None;
+    }
+    let interval = dose.slope_interval.map(|range| format!(" [{:.2} ms, {:.2} ms]", range.low, range.high));
+    Some(format!(
+        "each ms of {} costs {:.2} ms{}, {}",
+        dose.knob,
+        dose.slope,
+        interval.unwrap_or_default(),
+        format_plural(dose.points.len() as u64, "block")
+    ))
 }

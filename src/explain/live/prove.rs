@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
+use super::super::causes::Dose;
 use super::LiveError;
 use super::blocks::{BlockPlan, BlockRunner, Change};
 use crate::plan::Pacing;
@@ -31,8 +34,10 @@ const MIN_SHRUNK_SHARE: f64 = 0.7;
 /// Smaller effects do not matter, as a share of the median.
 const MARGIN: f64 = 0.05;
 pub(super) const SIGNIFICANCE_LEVEL: f64 = 0.05;
-/// A line through the sizes fits if each size is this close to it.
+/// A line through the sizes fits a block that is this close to it.
 const MAX_RELATIVE_RESIDUAL: f64 = 0.1;
+/// The same for this share of the blocks: a pause may meet one of them.
+const MIN_STRAIGHT_SHARE: f64 = 0.8;
 
 /// A change to be tested.
 #[derive(Debug, Clone)]
@@ -72,8 +77,31 @@ pub(super) struct Proof {
     pub(super) cost_interval_ns: Option<Interval>,
     /// p-value of the pairs, corrected for the number of suspects. `None` for sizes.
     pub(super) p: Option<f64>,
-    /// Time of each byte, of sizes.
-    pub(super) byte_ns: Option<f64>,
+    /// How the round trip follows the size, of sizes.
+    pub(super) dose: Option<DoseResponse>,
+}
+
+/// How the round trip follows a value that is changed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DoseResponse {
+    /// What is changed: `message_bytes`, or an option of the URL in ns.
+    pub knob: &'static str,
+    /// Each value, and the median round trip of a block with it in ns.
+    pub points: Vec<[f64; 2]>,
+    /// Time in ns that each unit of the value costs: of a byte, or of a ns.
+    pub slope: f64,
+    /// Its 95 % interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slope_interval: Option<Interval>,
+}
+
+impl DoseResponse {
+    /// The line through the points (Theil–Sen). `None` if all values are equal.
+    fn fit(knob: &'static str, points: Vec<[f64; 2]>) -> Option<DoseResponse> {
+        let pairs: Vec<fit::FitPoint> = points.iter().map(|[value, ns]| (*value, *ns)).collect();
+        let line = fit::theil_sen(&pairs, 0.95)?;
+        Some(DoseResponse { knob, points, slope: line.slope, slope_interval: line.slope_interval })
+    }
 }
 
 /// The measured sequence.
@@ -218,7 +246,7 @@ fn judge_switch(pairs: Vec<(f64, f64)>, p: f64) -> Proof {
         Some(interval) if pairs.len() >= MIN_ROUNDS && interval.low > -MARGIN => Outcome::RuledOut,
         _ => Outcome::NotShown,
     };
-    Proof { outcome, pairs, cost_ns, cost_interval_ns, p: Some(p), byte_ns: None }
+    Proof { outcome, pairs, cost_ns, cost_interval_ns, p: Some(p), dose: None }
 }
 
 fn judge_sizes(pairs: Vec<(f64, f64)>, sizes: &[u32], base_bytes: u32) -> Proof {
@@ -236,14 +264,15 @@ fn judge_sizes(pairs: Vec<(f64, f64)>, sizes: &[u32], base_bytes: u32) -> Proof 
         cost_ns: 0.0,
         cost_interval_ns: None,
         p: None,
-        byte_ns: None,
+        dose: DoseResponse::fit("message_bytes", points.iter().map(|(size, ns)| [*size, *ns]).collect()),
     };
     let (Some(line), Some(median)) = (fit::theil_sen(&points, 0.95), medians) else { return proof };
     let Some(slope) = line.slope_interval else { return proof };
-    (proof.cost_ns, proof.byte_ns) = (line.slope * base, Some(line.slope));
+    proof.cost_ns = line.slope * base;
     proof.cost_interval_ns = Some(Interval { low: slope.low * base, high: slope.high * base });
+    let is_near = |point: &&fit::FitPoint| line.residual(**point).abs() < MAX_RELATIVE_RESIDUAL * point.1;
     let is_straight =
-        points.iter().all(|point| line.residual(*point).abs() < MAX_RELATIVE_RESIDUAL * point.1);
+        points.iter().filter(is_near).count() as f64 >= MIN_STRAIGHT_SHARE * points.len() as f64;
     proof.outcome = if slope.high * base < MARGIN * median {
         Outcome::RuledOut
     } else if is_straight && slope.low * base > MARGIN * median {
@@ -252,6 +281,36 @@ fn judge_sizes(pairs: Vec<(f64, f64)>, sizes: &[u32], base_bytes: u32) -> Proof 
         Outcome::NotShown
     };
     proof
+}
+
+/// Blocks of each dose.
+const DOSE_ROUNDS: usize = 4;
+
+/// Measures the round trip at each value of an option that sets the time of a cause, in random order. `None` if the link
+/// refuses them.
+pub(super) fn measure_doses(
+    runner: &BlockRunner,
+    dose: &Dose,
+    (time, median): (Duration, Duration),
+    random: &mut SplitMix64,
+) -> Result<Option<DoseResponse>, LiveError> {
+    let length = time.div_f64((DOSE_ROUNDS * dose.values.len()) as f64).saturating_sub(BLOCK_SETUP);
+    let length = length.clamp(median.mul_f64(MIN_BLOCK_REQUESTS / 2.0), MAX_BLOCK_TIME);
+    let block = BlockPlan { pacing: Pacing::Closed, count: MAX_BLOCK_REQUESTS, time: length, warm_up: 1 };
+    let mut points = Vec::new();
+    for _ in 0..DOSE_ROUNDS {
+        for index in shuffled(dose.values.len(), random) {
+            let (text, value) = dose.values[index];
+            match runner.run(&[Change::UrlOption(dose.option, text)], block) {
+                Ok(block) => {
+                    points.extend(stats::median(&block.latencies_ns()).map(|median| [value, median]))
+                }
+                Err(LiveError::Interrupted) => return Err(LiveError::Interrupted),
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+    Ok(DoseResponse::fit(dose.option, points))
 }
 
 #[cfg(test)]
@@ -284,7 +343,7 @@ mod tests {
         };
         let proof = judge_sizes(pairs(1e4, 2e3), &sizes, 64);
         assert_eq!(proof.outcome, Outcome::Proved);
-        assert!((proof.byte_ns.unwrap() / 2e3 - 1.0).abs() < 0.01, "{proof:?}");
+        assert!((proof.dose.as_ref().unwrap().slope / 2e3 - 1.0).abs() < 0.01, "{proof:?}");
         assert_eq!(judge_sizes(pairs(44e6, 1.0), &sizes, 64).outcome, Outcome::RuledOut);
     }
 

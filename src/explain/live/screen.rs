@@ -19,9 +19,10 @@ const PAUSED_SHARE: f64 = 0.28;
 const MAX_CLOSED_REQUESTS: u64 = 20_000;
 /// Requests after a pause that the mean pause is chosen for.
 const PAUSED_REQUESTS: f64 = 300.0;
-/// Limits of the mean pause: long enough for the beacon of Wi-Fi, which is found up to twice the mean.
+/// Limits of the mean pause. Periods are found up to twice the mean: a minute suffices for the beacon of Wi-Fi, ten minutes
+/// for the sniff intervals of Bluetooth.
 const MIN_MEAN_PAUSE: Duration = Duration::from_millis(2);
-const MAX_MEAN_PAUSE: Duration = Duration::from_millis(55);
+const MAX_MEAN_PAUSE: Duration = Duration::from_millis(600);
 /// Hosts limit the rate of replies where requests must not be sent without a pause.
 const LIMITED_MEAN_PAUSE: Duration = Duration::from_millis(110);
 

@@ -11,13 +11,20 @@ use crate::units::format_nanoseconds;
 const LEVEL: f64 = 0.01;
 /// A clock for fewer of the requests does not matter.
 const MIN_CLOCK_SHARE: f64 = 0.3;
+/// A clock for this share of the requests is the only one.
+const COMPLETE_SHARE: f64 = 0.8;
 /// A measured period fits a known one if it is this close.
 const PERIOD_TOLERANCE: f64 = 2e-3;
 /// A request is slow if it takes this much longer than the median, and 5 times as long.
 const SLOW_FROM_MS: f64 = 2.0;
 const SLOW_FACTOR: f64 = 5.0;
-/// Fewer slow requests show nothing.
+/// The longest and the shortest pauses: this part of all.
+const PAUSE_PARTS: [usize; 3] = [3, 6, 12];
+/// Fewer slow requests show nothing: hosts have pauses of their own.
 const MIN_SLOW: usize = 5;
+const MIN_SLOW_SHARE: f64 = 0.003;
+/// If more are slow, they are no exceptions.
+const MAX_SLOW_SHARE: f64 = 1.0 / 3.0;
 /// Slow requests of which the period is looked for; shorter periods are clocks.
 const SHORTEST_PAUSE_PERIOD_MS: f64 = 90.0;
 /// Periods that causes of the catalogue name, besides those of the signatures.
@@ -36,8 +43,9 @@ pub(super) struct Sighting {
 pub(super) fn sightings(screen: &Screen, target: &Target) -> Vec<Sighting> {
     let mut all = clocks(screen, target);
     all.extend(timers(screen, target));
-    all.extend(idle(screen, target));
-    all.extend(pauses(screen, target));
+    let idle = idle(screen, target);
+    all.extend(pauses(screen, target, idle.as_ref().map_or(0.0, |idle| idle.delay_ns)));
+    all.extend(idle.map(|idle| idle.sighting));
     if all.iter().all(|sighting| sighting.cost_ns == 0.0) {
         all.extend(line_excess(screen, target));
     }
@@ -89,6 +97,11 @@ fn clocks(screen: &Screen, target: &Target) -> Vec<Sighting> {
     let mut grids = stats::known_grids(&instants, &periods, longest, LEVEL);
     if grids.is_empty() {
         grids.extend(stats::unknown_grid(&instants, 2.0, longest, LEVEL));
+    }
+    // If all replies wait for one clock, their phases of any shorter period depend on each other.
+    let is_complete = |grid: &&Grid| (grid.z / instants.len() as f64).sqrt() >= COMPLETE_SHARE;
+    if let Some(complete) = grids.iter().filter(is_complete).max_by(|a, b| a.period.total_cmp(&b.period)) {
+        grids = vec![*complete];
     }
     let mut found: Vec<Sighting> = Vec::new();
     for grid in grids {
@@ -177,74 +190,126 @@ pub(super) fn is_near_timer(cause: &Cause, median_ns: f64) -> bool {
 }
 
 /// Latency that grows with the pause before the request.
-fn idle(screen: &Screen, target: &Target) -> Option<Sighting> {
+struct IdleDelay {
+    sighting: Sighting,
+    /// Its length.
+    delay_ns: f64,
+}
+
+/// The longest pauses against the shortest. What sleeps late shows only after the longest, what sleeps early spares only the
+/// shortest, so several parts of them are tried.
+fn idle(screen: &Screen, target: &Target) -> Option<IdleDelay> {
     let pairs = screen.paused.samples.windows(2);
     let mut by_pause: Vec<(u64, f64)> = pairs
         .map(|pair| (pair[1].sent.0.saturating_sub(pair[0].received.0), pair[1].service_ns() as f64))
         .collect();
     by_pause.sort_by_key(|(pause, _)| *pause);
-    let third = by_pause.len() / 3;
     let latencies = |part: &[(u64, f64)]| part.iter().map(|(_, latency)| *latency).collect::<Vec<_>>();
-    let (short, long) = (latencies(&by_pause[..third]), latencies(&by_pause[by_pause.len() - third..]));
-    let (shift, interval) = stats::hodges_lehmann_shift(&short, &long)?;
-    let (interval, p) = (interval?, stats::mann_whitney_p(&short, &long));
-    let is_seen = p < LEVEL && interval.low > 0.2 * stats::median(&short)?;
+    let shift_of = |part: &usize| {
+        let count = by_pause.len() / part;
+        let (short, long) = (latencies(&by_pause[..count]), latencies(&by_pause[by_pause.len() - count..]));
+        let (shift, interval) = stats::hodges_lehmann_shift(&short, &long)?;
+        let p = stats::mann_whitney_p(&short, &long) * PAUSE_PARTS.len() as f64;
+        let least = 0.2 * stats::median(&short)?;
+        (p < LEVEL && interval?.low > least).then_some((shift, count))
+    };
+    let shifts = PAUSE_PARTS.iter().filter_map(shift_of);
+    let (delay_ns, count) = shifts.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let fits =
-        |signature: &Signature| matches!(signature, Signature::Idle { from_ms } if shift >= from_ms * 1e6);
-    let cause = find_cause(target, fits).filter(|_| is_seen)?;
-    let pause_ns = |index: usize| by_pause[index].0 as f64;
+        |signature: &Signature| matches!(signature, Signature::Idle { from_ms } if delay_ns >= from_ms * 1e6);
     let evidence = format!(
         "{} more after pauses above {} than below {}",
-        format_nanoseconds(shift),
-        format_nanoseconds(pause_ns(by_pause.len() - third)),
-        format_nanoseconds(pause_ns(third)),
+        format_nanoseconds(delay_ns),
+        format_nanoseconds(by_pause[by_pause.len() - count].0 as f64),
+        format_nanoseconds(by_pause[count].0 as f64),
     );
-    Some(Sighting { cause, cost_ns: 0.0, evidence })
+    let sighting = Sighting { cause: find_cause(target, fits)?, cost_ns: 0.0, evidence };
+    Some(IdleDelay { sighting, delay_ns })
 }
 
-/// A few requests that take much longer than the others, with or without a period.
-fn pauses(screen: &Screen, target: &Target) -> Option<Sighting> {
-    let samples = &screen.paused.samples;
-    let latencies = latencies_ms(samples);
-    let median = stats::median(&latencies)?;
-    let limit = (SLOW_FACTOR * median).max(median + SLOW_FROM_MS);
-    let slow: Vec<usize> = (0..samples.len()).filter(|&index| latencies[index] > limit).collect();
-    if slow.len() < MIN_SLOW || slow.len() * 3 > samples.len() {
-        return None;
+/// Requests that take longer than this are slow, in ns.
+pub(super) fn slow_limit(median_ns: f64) -> f64 {
+    (SLOW_FACTOR * median_ns).max(median_ns + SLOW_FROM_MS * 1e6)
+}
+
+/// The slow requests of a block.
+struct SlowRequests {
+    /// Their number, that of all requests, the limit and the longest.
+    count: usize,
+    of: usize,
+    limit_ns: f64,
+    longest_ns: f64,
+    /// When they ended, in ms; of neighbours only the last, because they have one reason.
+    ends_ms: Vec<f64>,
+}
+
+/// Of these samples; `usual_ns` more are not slow.
+fn slow_requests(samples: &[Sample], usual_ns: f64) -> Option<SlowRequests> {
+    let latencies: Vec<f64> = samples.iter().map(|sample| sample.service_ns() as f64).collect();
+    let limit_ns = slow_limit(stats::median(&latencies)?) + usual_ns;
+    let is_slow = |index: usize| latencies.get(index).is_some_and(|latency| *latency > limit_ns);
+    let slow: Vec<usize> = (0..latencies.len()).filter(|&index| is_slow(index)).collect();
+    let all = received_ms(samples);
+    Some(SlowRequests {
+        count: slow.len(),
+        of: samples.len(),
+        limit_ns,
+        longest_ns: latencies.iter().copied().fold(0.0, f64::max),
+        ends_ms: slow.iter().filter(|&&index| !is_slow(index + 1)).map(|&index| all[index]).collect(),
+    })
+}
+
+impl SlowRequests {
+    /// Whether they are enough to show something, and few enough to be exceptions.
+    fn is_shown(&self) -> bool {
+        let share = self.count as f64 / self.of.max(1) as f64;
+        self.count >= MIN_SLOW && (MIN_SLOW_SHARE..=MAX_SLOW_SHARE).contains(&share)
     }
-    // Of neighbouring slow requests only the last counts: they have one reason.
-    let ends = slow.iter().filter(|index| !slow.contains(&(*index + 1)));
-    let instants: Vec<f64> = {
-        let all = received_ms(samples);
-        ends.map(|&index| all[index]).collect()
-    };
-    let periods: Vec<f64> = known_periods(|signature| match signature {
-        Signature::PeriodicPauses { periods_ms } => Some(periods_ms),
-        Signature::Clock { periods_ms } => Some(periods_ms),
+
+    fn describe(&self) -> String {
+        let (limit, longest) = (format_nanoseconds(self.limit_ns), format_nanoseconds(self.longest_ns));
+        format!("{} of {} requests take more than {limit}, at most {longest}", self.count, self.of)
+    }
+}
+
+/// The period of the ends of slow requests.
+fn pause_period(ends_ms: &[f64]) -> Option<Grid> {
+    let known = known_periods(|signature| match signature {
+        Signature::PeriodicPauses { periods_ms } | Signature::Clock { periods_ms } => Some(periods_ms),
         _ => None,
     });
-    let periods: Vec<f64> =
-        periods.into_iter().filter(|period| *period >= SHORTEST_PAUSE_PERIOD_MS).collect();
-    let duration = instants.last().zip(instants.first()).map_or(0.0, |(last, first)| last - first);
-    let grid = stats::known_grids(&instants, &periods, duration, LEVEL).into_iter().next();
-    let longest = slow.iter().map(|&index| latencies[index]).fold(0.0, f64::max);
-    let share = format!(
-        "{} of {} requests take more than {}, at most {}",
-        slow.len(),
-        samples.len(),
-        format_nanoseconds(limit * 1e6),
-        format_nanoseconds(longest * 1e6)
-    );
-    let fits = |signature: &Signature| match (signature, &grid) {
-        (Signature::PeriodicPauses { periods_ms }, Some(grid)) => has_period(periods_ms, grid.period),
-        (Signature::RandomPauses, None) => true,
-        _ => false,
+    let known: Vec<f64> = known.into_iter().filter(|period| *period >= SHORTEST_PAUSE_PERIOD_MS).collect();
+    let duration = ends_ms.last().zip(ends_ms.first()).map_or(0.0, |(last, first)| last - first);
+    let grids = stats::known_grids(ends_ms, &known, duration, LEVEL).into_iter();
+    grids.chain(stats::unknown_grid(ends_ms, SHORTEST_PAUSE_PERIOD_MS, duration, LEVEL)).next()
+}
+
+/// A few requests that take much longer than the others, with or without a period. Requests without a pause are many, so
+/// they show rarer ones; but if they are not short against the period, their own length looks like one. Requests that are
+/// late by `idle_delay_ns` because something slept are not slow.
+fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighting> {
+    let paused = slow_requests(&screen.paused.samples, 2.0 * idle_delay_ns)?;
+    let closed = slow_requests(&screen.closed.samples, 0.0)?;
+    let is_short = screen.median_ns() / 1e6 < SHORTEST_PAUSE_PERIOD_MS / 5.0;
+    let blocks = [(&paused, true), (&closed, is_short)].into_iter();
+    let periodic = blocks
+        .filter(|(slow, has_phases)| *has_phases && slow.is_shown())
+        .find_map(|(slow, _)| Some((slow, pause_period(&slow.ends_ms)?)));
+    if let Some((slow, grid)) = periodic {
+        let fits = |signature: &Signature| matches!(signature, Signature::PeriodicPauses { periods_ms } if has_period(periods_ms, grid.period));
+        let evidence = format!("{}; they end at one phase of {}", slow.describe(), format_period(&grid));
+        return Some(Sighting { cause: find_cause(target, fits)?, cost_ns: 0.0, evidence });
+    }
+    let both = SlowRequests {
+        count: paused.count + closed.count,
+        of: paused.of + closed.of,
+        limit_ns: paused.limit_ns.max(closed.limit_ns),
+        longest_ns: paused.longest_ns.max(closed.longest_ns),
+        ends_ms: Vec::new(),
     };
-    let evidence = match &grid {
-        Some(grid) => format!("{share}; they end at one phase of {}", format_period(grid)),
-        None => share,
-    };
-    Some(Sighting { cause: find_cause(target, fits)?, cost_ns: 0.0, evidence })
+    let shown = [&paused, &closed, &both].into_iter().find(|slow| slow.is_shown())?;
+    let cause = find_cause(target, |signature| *signature == Signature::RandomPauses)?;
+    Some(Sighting { cause, cost_ns: 0.0, evidence: shown.describe() })
 }
 
 /// Device servers: all requests take longer than their line needs.
