@@ -1,8 +1,8 @@
 //! The server's accept loop, the same for every protocol and transport: threads, limits, shutdown.
 //!
-//! The protocol handles the messages of a connection (`protocol::Service`). This module gives each connection a thread
-//! and enforces the limits of the server (`limited_party.rs`). Connections without input share one thread
-//! (`pending.rs`). The first datagram of an unknown sender is checked before it can use memory (`admission.rs`).
+//! The protocol handles the messages of a connection (`protocol::Service`). This module gives each connection a thread,
+//! of its own or shared (`threads.rs`), and enforces the limits of the server (`limited_party.rs`). Connections without
+//! input share one more (`pending.rs`). The first datagram of an unknown sender is checked before it can use memory (`admission.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -14,9 +14,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::link::party::{CANCEL_CHECK_INTERVAL, ClientTrust, Party, drive};
+use crate::link::party::{CANCEL_CHECK_INTERVAL, ClientTrust, Party};
 use crate::link::{Caps, Dialer, Fault, Link, LinkError, Listener};
-use crate::protocol::{ServerLimits, Service};
+use crate::protocol::{ServerLimits, Service, max_session_connections};
 
 mod admission;
 mod builder;
@@ -25,6 +25,7 @@ mod limited_party;
 mod pending;
 mod rate_limiter;
 mod refusals;
+mod threads;
 
 use admission::AdmissionControl;
 pub use builder::{ServeError, ServerBuilder};
@@ -33,15 +34,10 @@ use limited_party::{LimitedParty, PartyLimits};
 use pending::{ConnectionHandler, PendingConnections, PendingSlot, SilentConnection};
 use rate_limiter::RateLimiter;
 pub use refusals::{Refusal, Refusals};
-
-/// Interval between checks of the stop flag; a shorter one would wake a thousand idle sessions for nothing.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+use threads::{Connection, SharedThreads};
 
 /// Time that connections stay open at a server stop, so that clients receive the reason first.
 const FAREWELL_TIME: Duration = Duration::from_millis(200);
-
-/// Small, because a party's buffers are on the heap.
-const CLIENT_STACK_BYTES: usize = 256 * 1024;
 
 /// Maximum connectionless links of senders with unverified addresses: of one source, and in all.
 const MAX_UNVERIFIED_LINKS: [usize; 2] = [64, 256];
@@ -52,7 +48,7 @@ const TOO_MANY_PENDING: &str =
 /// Counters of a server since its start.
 #[derive(Debug, Default)]
 pub struct ServerCounters {
-    /// Connections with a thread.
+    /// Connections that have sent something.
     pub open: AtomicUsize,
     /// Accepted connections.
     pub accepted: AtomicU64,
@@ -74,7 +70,7 @@ pub struct Server {
 /// State that the listeners of a server share.
 struct ServerContext {
     limits: ServerLimits,
-    /// Maximum connections with a thread.
+    /// Maximum connections that have sent something.
     max_connections: usize,
     clock: Clock,
     should_stop: AtomicBool,
@@ -85,6 +81,7 @@ struct ServerContext {
     admission: AdmissionControl,
     pending: Arc<PendingConnections>,
     quotas: Arc<ClientQuotas>,
+    threads: SharedThreads,
 }
 
 /// State of one listener's thread.
@@ -122,6 +119,10 @@ impl Server {
         if server.endpoints.len() > server.inline_endpoints.len() {
             let shared = server.shared.clone();
             server.spawn(&all[0], "serve hall", move || shared.dispatch_pending())?;
+            for number in 0..server.shared.threads.count() {
+                let shared = server.shared.clone();
+                server.spawn(&all[0], "serve clients", move || threads::run_shared(&shared, number))?;
+            }
         }
         Ok(server)
     }
@@ -192,6 +193,7 @@ impl Drop for Server {
     /// Stops accepting and ends open connections; returns when the listeners are closed.
     fn drop(&mut self) {
         self.shared.should_stop.store(true, Relaxed);
+        self.shared.threads.wake_all();
         for thread in self.threads.drain(..) {
             // A panic has been printed already.
             let _ = thread.join();
@@ -215,7 +217,7 @@ impl ServerContext {
             limits: *limits,
             sends_farewell: service.sends_farewell(),
             max_connections: if service.limits_sessions_itself() {
-                max_session_connections(limits)
+                max_session_connections(limits) as usize
             } else {
                 limits.sessions as usize
             },
@@ -226,6 +228,7 @@ impl ServerContext {
             refusals,
             rate_limiter: rates,
             quotas: Arc::default(),
+            threads: SharedThreads::new(&dialer.clock)?,
             // A client may open all connections of a session before it sends on the first.
             pending: Arc::new(PendingConnections::new(
                 limits.flows as usize + 16,
@@ -273,7 +276,7 @@ impl ServerContext {
                 self.max_connections.min(MAX_UNVERIFIED_LINKS[1])
             }
             ClientTrust::AddressVerified => self.max_connections,
-            ClientTrust::Exempt => self.max_connections.max(max_session_connections(&self.limits)),
+            ClientTrust::Exempt => self.max_connections.max(max_session_connections(&self.limits) as usize),
         };
         if place._quota_slot.is_some() && open < most {
             return Some(place);
@@ -299,12 +302,6 @@ impl ServerContext {
             self.refusals.record(reason, from);
         }
     }
-}
-
-/// Maximum connections for protocols with several per session: a control connection and usually one or two for data,
-/// with room for a session that uses all it may.
-fn max_session_connections(limits: &ServerLimits) -> usize {
-    (limits.sessions as usize).saturating_mul(4).max(limits.flows as usize + 16)
 }
 
 impl AcceptLoop {
@@ -355,27 +352,8 @@ impl ConnectionHandler for AcceptLoop {
         let (shared, source) = (self.shared.clone(), ClientId::from_sender(&from));
         let party = self.new_limited_party(link.caps(), &from, &source);
         let Some(place) = shared.reserve_connection(link.caps(), party.client_trust(), &from) else { return };
-        let mut party = party.with_pending_slot(ticket);
-        let run = move || {
-            let mut link = link;
-            let ended = drive(&mut party, link.as_mut(), &shared.clock, &shared.should_stop, POLL_INTERVAL);
-            shared.record_end(ended, party.refusal(), &from);
-            if shared.sends_farewell && shared.should_stop.load(Relaxed) {
-                let words = party.closing_message();
-                if !words.is_empty() {
-                    // The client may have disconnected already.
-                    let _ = link.send(words, CANCEL_CHECK_INTERVAL);
-                }
-                shared.clock.sleep_until(shared.clock.now() + FAREWELL_TIME);
-            }
-            // Drop the party before the place, so that its resources are free when the place is.
-            drop((party, link));
-            drop(place);
-        };
-        if let Err(error) = Builder::new().name("client".to_owned()).stack_size(CLIENT_STACK_BYTES).spawn(run)
-        {
-            self.shared.record_refusal(&format!("no thread could be started: {error}"), "unknown");
-        }
+        let party = party.with_pending_slot(ticket);
+        Connection::start(Connection { party, link, from, shared, _place: place });
     }
 }
 

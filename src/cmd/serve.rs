@@ -59,7 +59,7 @@ pub struct Flags {
     /// Maximum number of sessions at the same time
     #[arg(long, help_heading = LIMITS, value_name = "N", default_value_t = ServerLimits::default().sessions)]
     max_sessions: u32,
-    /// Maximum number of connections of one session [default: 2048]
+    /// Maximum number of connections of one session [default: 16384]
     #[arg(long, help_heading = LIMITS, value_name = "N")]
     max_flows: Option<u32>,
     /// Maximum message size [default: 1Gi]

@@ -176,6 +176,8 @@ pub struct PartyCost {
     pub busy_poll_seconds: f64,
     /// The CPU on which its thread ran at its end.
     pub cpu: Option<u32>,
+    /// Other parties ran in its thread, so the times are its share.
+    pub has_shared_thread: bool,
     /// Packets dropped because the socket's buffer was full; see [`LinkStatus::socket_drops`].
     pub socket_drops: Option<u64>,
     /// Segments retransmitted by the system; see [`LinkStatus::retransmits`].
@@ -239,7 +241,15 @@ pub fn drive_with_cost(
     let busy_poll_seconds = (busy_polled + busy_poll_time).as_secs_f64().min(used);
     let cpu_seconds = used - busy_poll_seconds;
     let reading = link.descriptor().map(LinkReading::of);
-    let cost = PartyCost { cpu_seconds, busy_poll_seconds, cpu, socket_drops, retransmits, reading };
+    let cost = PartyCost {
+        cpu_seconds,
+        busy_poll_seconds,
+        cpu,
+        has_shared_thread: false,
+        socket_drops,
+        retransmits,
+        reading,
+    };
     party.on_ended(cost);
     (cost, result)
 }

@@ -8,9 +8,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use super::counters::LinkReading;
 use super::party::{Party, PartyCost, StepMode, StepOutcome, Tuning, perform_step};
@@ -96,9 +97,24 @@ struct ThreadUse {
     busy: Duration,
 }
 
+/// Ends the wait of a shared thread from another thread.
+#[derive(Debug, Clone)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// The thread begins its next turn at once.
+    pub fn wake(&self) {
+        // It fails only if the counter is full, and then the thread has been woken.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
 /// The parties of one thread.
 pub struct SharedThread<M> {
     events: OwnedFd,
+    waker: Waker,
+    /// The member whose steps are performed now.
+    running: Option<u32>,
     clock: Clock,
     places: Vec<Option<Place<M>>>,
     free: Vec<u32>,
@@ -109,11 +125,15 @@ pub struct SharedThread<M> {
     busy: Duration,
 }
 
-/// Steps of one member before the next one's turn.
+/// Steps of one member before the next one's turn, and the time after which it takes no further step.
 const STEPS_PER_TURN: u32 = 16;
+const TURN_TIME: Duration = Duration::from_micros(500);
 
 /// Maximum events of one wait.
 const MAX_EVENTS: usize = 256;
+
+/// The index of the waker's events, which no member has.
+const WAKER_INDEX: u32 = u32::MAX;
 
 impl<M: Member> SharedThread<M> {
     /// A thread without members, with room for this number of them.
@@ -124,8 +144,16 @@ impl<M: Member> SharedThread<M> {
     pub fn new(clock: &Clock, members: usize) -> Result<SharedThread<M>, Fault> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+        // Each write is an event, so the counter need not be read.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&events, &waker, epoll::EventData::new_u64(WAKER_INDEX.into()), flags)
+            .map_err(|errno| Fault::system("watch an event descriptor")(errno.into()))?;
         Ok(SharedThread {
             events,
+            waker: Waker(Arc::new(waker)),
+            running: None,
             clock: clock.clone(),
             places: Vec::with_capacity(members),
             free: Vec::new(),
@@ -165,6 +193,25 @@ impl<M: Member> SharedThread<M> {
         self.queue.push_back(index);
     }
 
+    /// Wakes this thread from others.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Removes the member whose party panicked in the last turn; the others continue.
+    pub fn remove_panicked(&mut self) {
+        if let Some(index) = self.running.take() {
+            drop(self.take(index));
+        }
+        // The panic ended the turn before the others were queued again or run.
+        self.queue.clear();
+        for (index, place) in self.places.iter().enumerate() {
+            if place.as_ref().is_some_and(|place| place.is_queued) {
+                self.queue.push_back(index as u32);
+            }
+        }
+    }
+
     /// The number of members.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
@@ -182,9 +229,10 @@ impl<M: Member> SharedThread<M> {
         self.collect_events(now, max_wait);
         for _ in 0..self.queue.len() {
             let Some(index) = self.queue.pop_front() else { break };
-            if let Some(departure) = self.run(index) {
-                departed.push(departure);
-            }
+            self.running = Some(index);
+            let departure = self.run(index);
+            self.running = None;
+            departed.extend(departure);
         }
     }
 
@@ -276,6 +324,9 @@ impl<M: Member> SharedThread<M> {
                 }
                 Ok(StepOutcome::Progress) => {}
                 _ => break,
+            }
+            if now.since(began) >= TURN_TIME {
+                break;
             }
         }
         let busy = now.since(began);
@@ -388,6 +439,7 @@ impl<M: Member> Place<M> {
             cpu_seconds: (used - busy_polled) * share,
             busy_poll_seconds: busy_polled * share,
             cpu: Some(cpu::current_cpu()),
+            has_shared_thread: true,
             ..PartyCost::default()
         }
     }

@@ -355,7 +355,7 @@ impl ServerLimits {
         duration_s: 24 * 3600,
         bit_rate: None,
         message_bytes: 1 << 30,
-        flows: 2048,
+        flows: 16_384,
         idle_s: 60,
     };
 }
@@ -364,6 +364,12 @@ impl Default for ServerLimits {
     fn default() -> ServerLimits {
         ServerLimits::DEFAULT
     }
+}
+
+/// Maximum connections for protocols with several per session: a control connection and usually one or two for data,
+/// with room for a session that uses all it may.
+pub(crate) fn max_session_connections(limits: &ServerLimits) -> u32 {
+    limits.sessions.saturating_mul(4).max(limits.flows.saturating_add(16))
 }
 
 /// The server side of a protocol: makes the party of each connection.

@@ -21,6 +21,9 @@ use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason};
 use crate::link::{Caps, Fault, Framing, Link};
 use crate::protocol::ServerLimits;
 
+/// Interval between checks whether a client without a handshake must leave; no event announces that.
+const EVICTION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct PartyLimits {
@@ -165,7 +168,9 @@ impl Party for LimitedParty {
         match self.party.next_step(now) {
             Step::Receive { into, until } => {
                 self.receive_until = until;
-                Step::Receive { into, until: until.min(self.next_check) }
+                let look_again =
+                    if self.pending_slot.is_some() { now + EVICTION_CHECK_INTERVAL } else { Time::NEVER };
+                Step::Receive { into, until: until.min(self.next_check).min(look_again) }
             }
             Step::Send { bytes, message } => {
                 if !self.is_address_verified && self.sent_bytes + bytes.len() as u64 > self.received_bytes {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use linkgauge::protocol::ServerLimits;
 
 use crate::client::linkgauge;
+use crate::memory::status_kib;
 use crate::program::Serving;
 use crate::server::{measure, serve};
 
@@ -26,7 +27,8 @@ fn connections_share_threads_and_all_are_measured() {
         let counts = &run.cases[0].figures.counts;
         assert_eq!((counts.sent, counts.received, counts.lost), (800, 800, 0), "{case}");
         let cpu = run.cases[0].cpu.as_ref().unwrap();
-        assert!(cpu.client_seconds > 0.0 && cpu.server_seconds.unwrap() > 0.0, "{cpu:?}");
+        let client_seconds = cpu.client_seconds + cpu.client_busy_poll_seconds.unwrap_or(0.0);
+        assert!(client_seconds > 0.0 && cpu.server_seconds.unwrap() > 0.0, "{cpu:?}");
     }
 }
 
@@ -79,10 +81,39 @@ fn a_failed_connection_leaves_the_results_of_the_others() {
     assert_eq!(run.cases[0].figures.counts.received, 19 * 50 + 1);
 }
 
+/// Neither end has a thread for each flow.
 #[test]
 fn few_threads_run_many_flows() {
     let server = Serving::start(&[]);
     let flows = 300;
+    let measured = std::sync::atomic::AtomicBool::new(false);
+    let threads = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = 0;
+            while !measured.load(std::sync::atomic::Ordering::Relaxed) {
+                most = status_kib(&server.pid(), "Threads").max(most);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            most
+        });
+        let end = Finally(&measured);
+        run_many(&server, flows);
+        drop(end);
+        watch.join().unwrap()
+    });
+    assert!(threads < 50, "{threads} threads of the server");
+}
+
+/// Sets the flag even if the test fails.
+struct Finally<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Finally<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+fn run_many(server: &Serving, flows: u64) {
     let said = linkgauge(&format!(
         "latency {} --parallel {flows} --threads 2 --count 20 --warm-up 0 --repeat 1 --timeout 30s",
         server.tcp

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod flow;
+mod memory_limits;
 mod session;
 
 pub(super) use flow::is_connectionless;
 use flow::{Attachment, FlowGrant, FlowParty, ReceiverLiveness, ServerFlow, max_duration};
+use memory_limits::LongRequest;
 pub(super) use session::VALID_MESSAGE_RATES;
 use session::{OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry, granted_rate};
 
@@ -106,6 +108,8 @@ struct LinkgaugeConnection {
     last_activity: Option<Time>,
     frame_codec: FrameCodec,
     refusal_reason: Option<String>,
+    /// Set while the rest of a long request is awaited.
+    long_request: Option<LongRequest>,
 }
 
 enum LinkgaugeConnectionState {
@@ -148,6 +152,7 @@ impl LinkgaugeConnection {
             last_activity: None,
             frame_codec: FrameCodec::default(),
             refusal_reason: None,
+            long_request: None,
         }
     }
 
@@ -274,9 +279,16 @@ impl LinkgaugeConnection {
             _ => wire::MAX_OPEN_JSON_BYTES,
         };
         match self.frame_codec.decode::<SessionRequest>(&self.input, longest) {
+            Ok(None) if self.input.len() > wire::MAX_OPEN_JSON_BYTES && self.long_request.is_none() => {
+                self.long_request = self.registry.long_requests.begin();
+                if self.long_request.is_none() {
+                    self.refuse("too many long requests at once: try again later".to_owned());
+                }
+            }
             Ok(None) => {}
             Ok(Some((number, request, used))) => {
                 self.input.drain(..used);
+                self.long_request = None;
                 self.handle_request(number, request);
             }
             // The reply that opened the session was lost, or the message is forged.
@@ -288,14 +300,16 @@ impl LinkgaugeConnection {
                 }
                 self.input.clear();
             }
-            Err(error) => {
-                let reason = format!("the message cannot be read: {error}");
-                self.refusal_reason = Some(reason.clone());
-                self.output = self.frame_codec.encode(0, &SessionReply::Refused { reason });
-                self.input.clear();
-                self.close_after_output();
-            }
+            Err(error) => self.refuse(format!("the message cannot be read: {error}")),
         }
+    }
+
+    /// Ends the connection with a reason, as the reply to no request in particular.
+    fn refuse(&mut self, reason: String) {
+        self.refusal_reason = Some(reason.clone());
+        self.output = self.frame_codec.encode(0, &SessionReply::Refused { reason });
+        self.input.clear();
+        self.close_after_output();
     }
 
     /// Whether this request already has a reply: then the same reply is sent again, and the request is not repeated.

@@ -26,6 +26,9 @@ const END_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Minimum interval between checks over all flows of a session, so that a thousand waiting flows use little CPU.
 const MIN_SESSION_POLL_INTERVAL: Duration = Duration::from_micros(100);
 
+/// Largest chunk that each of many flows returns at once.
+const MANY_ECHO_BYTES: usize = 4096;
+
 /// The server side of a flow: a workload's party that begins and ends with the session; or an echo.
 pub struct ServerFlow {
     party: FlowParty,
@@ -40,6 +43,8 @@ pub struct ServerFlow {
     moved_by_all: u64,
     fault: Option<String>,
     wants_evidence: bool,
+    /// The flow has its final thread.
+    is_tuned: bool,
     /// The counters of the flow's thread when it began, if the client asked for evidence.
     thread_before: Option<ThreadCounters>,
 }
@@ -140,14 +145,22 @@ impl FlowParty {
         caps: &Caps,
         limits: &ServerLimits,
     ) -> FlowParty {
-        let load = flow_load(plan, grant);
+        let mut load = flow_load(plan, grant);
+        // The loads of a plan come first.
+        let is_probe = kind == FlowKind::Reflect && plan.flows.first() != Some(&kind);
+        if is_probe {
+            // Its replies must not wait in a thread that serves the loads.
+            load.flows = 1;
+        }
         let recorder = Recorder::for_counting();
         match kind {
-            FlowKind::Reflect => FlowParty::Reflect(echo::new_reflector(
-                caps,
-                load.tuning(),
-                Duration::from_secs(limits.idle_s),
-            )),
+            FlowKind::Reflect => {
+                let idle = Duration::from_secs(limits.idle_s);
+                FlowParty::Reflect(match load.is_one_of_many() && caps.framing == Framing::Stream {
+                    true => Reflector::new(caps.framing, MANY_ECHO_BYTES, load.tuning(), idle),
+                    false => echo::new_reflector(caps, load.tuning(), idle),
+                })
+            }
             FlowKind::Receive => FlowParty::Receive(Box::new(Sink::new(&load, caps, recorder))),
             FlowKind::Send => FlowParty::Send(Box::new(Source::new(&load, caps, recorder))),
         }
@@ -229,6 +242,7 @@ impl ServerFlow {
             has_begun: false,
             moved_by_all: 0,
             fault: None,
+            is_tuned: false,
             thread_before: None,
         }
     }
@@ -297,14 +311,18 @@ impl Party for ServerFlow {
         }
         if started && !self.has_begun {
             self.has_begun = true;
-            if self.wants_evidence {
-                self.thread_before = Some(ThreadCounters::now());
-            }
             if let FlowParty::Receive(sink) = &mut self.party {
                 sink.start_waiting(now);
             }
         }
+        if self.wants_evidence && self.has_begun && self.is_tuned && self.thread_before.is_none() {
+            self.thread_before = Some(ThreadCounters::now());
+        }
         match self.party.as_party().next_step(now) {
+            Step::Tune(tuning) => {
+                self.is_tuned = true;
+                Step::Tune(tuning)
+            }
             Step::Receive { into, until } => {
                 self.deadline = until;
                 Step::Receive { into, until: until.min(now + notice) }
@@ -404,7 +422,11 @@ impl Party for ServerFlow {
         }
         if let Some(task) = &self.attachment {
             let evidence = self.thread_before.map(|before| {
-                let thread = ThreadCounters::now().since(&before);
+                // The counters of a shared thread are not those of this flow.
+                let thread = match cost.has_shared_thread {
+                    true => ThreadCounters::default(),
+                    false => ThreadCounters::now().since(&before),
+                };
                 Box::new(evidence::of_flow(task.slot.observed(cost.reading.as_ref()), thread))
             });
             task.slot.record_end(flow, FlowCost { cpu_seconds: cost.cpu_seconds, evidence });

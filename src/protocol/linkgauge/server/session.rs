@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Re
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::memory_limits::{CountedFlows, LongRequests, PlannedFlows};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::counters::{ConnectionLog, LinkProbe, LinkReading, connection_evidence};
@@ -29,6 +30,8 @@ pub struct SessionRegistry {
     started_at: Time,
     used_challenges: Mutex<UsedChallenges>,
     busy_poll_slots: BusyPollSlots,
+    planned_flows: PlannedFlows,
+    pub long_requests: LongRequests,
 }
 
 /// Flows of all sessions that may busy-poll at the same time: one for each CPU of the server but one, at least one.
@@ -122,6 +125,8 @@ impl SessionRegistry {
             started_at: Clock::System.now(),
             used_challenges: Mutex::default(),
             busy_poll_slots: BusyPollSlots::new(cpu::current_affinity().len()),
+            planned_flows: PlannedFlows::new(&facts.limits),
+            long_requests: LongRequests::default(),
         }
     }
 
@@ -200,6 +205,7 @@ impl SessionRegistry {
             is_key_derived: derived.is_some(),
             plan: Mutex::default(),
             busy_poll_slots: self.busy_poll_slots.clone(),
+            planned_flows: self.planned_flows.clone(),
             has_started: AtomicBool::new(false),
             stage: AtomicU8::new(STAGE_MEASURING),
             last_heard_ns: AtomicU64::new(0),
@@ -226,6 +232,7 @@ pub struct ServerSession {
     pub frame_codec: FrameCodec,
     pub plan: Mutex<Option<SessionPlan>>,
     busy_poll_slots: BusyPollSlots,
+    planned_flows: PlannedFlows,
     pub has_started: AtomicBool,
     stage: AtomicU8,
     /// Time of the client's last message on a link without connections.
@@ -243,6 +250,7 @@ pub struct SessionPlan {
     pub plan: Arc<ServerPlan>,
     pub flows: Vec<FlowEntry>,
     busy_poll: TakenSlots,
+    _counted: CountedFlows,
 }
 
 /// State of a planned flow, and its byte count.
@@ -348,10 +356,11 @@ impl ServerSession {
         if planned.is_some() {
             return Err(SessionRefusal("this session has a plan already: open another".to_owned()));
         }
+        let counted = self.planned_flows.add(plan.flows.len() as u32)?;
         let flows = plan.flows.iter().map(|_| FlowEntry::default()).collect();
         let busy_poll = self.busy_poll_slots.take(&plan);
         let count = busy_poll.count;
-        *planned = Some(SessionPlan { plan: Arc::new(plan), flows, busy_poll });
+        *planned = Some(SessionPlan { plan: Arc::new(plan), flows, busy_poll, _counted: counted });
         Ok(count)
     }
 
@@ -510,8 +519,8 @@ pub fn granted_rate(
             "a rate of {rate:e} messages/s: give one from {least:e} to {most:e}"
         )));
     }
-    let bits = 8.0 * f64::from(plan.message_bytes) * f64::from(flows_sharing_rate(plan));
-    let most = limits.bit_rate.map(|rate| rate / bits);
+    let bits = |flows: u32| 8.0 * f64::from(plan.message_bytes) * f64::from(flows);
+    let most = limits.bit_rate.map(|rate| rate / bits(flows_sharing_rate(plan)));
     if most.is_some_and(|most| most < *VALID_MESSAGE_RATES.start()) {
         return Err(SessionRefusal(format!(
             "messages of {} bytes are too large for its rate",
@@ -608,6 +617,22 @@ mod tests {
         assert_eq!(next.set_plan(busy(2048)), Ok(2), "an ended session returns its slots");
         // A single CPU is enough for one flow.
         assert_eq!(BusyPollSlots::new(1).take(&busy(9)).count, 1);
+    }
+
+    #[test]
+    fn plans_take_bounded_memory() {
+        let limits = ServerLimits { sessions: 100, flows: 1000, ..ServerLimits::default() };
+        let registry = SessionRegistry::new(&Arc::new(ServerConfig { limits, ..ServerConfig::default() }));
+        let wide = ServerPlan { flows: vec![FlowKind::Send; 1000], ..plan(Pacing::Closed) };
+        let [first, second] = [(); 2].map(|()| registry.open(None).unwrap());
+        assert!(first.set_plan(wide.clone()).is_ok());
+        let others: Vec<_> = (1..16).map(|_| registry.open(None).unwrap()).collect();
+        assert!(others.iter().all(|session| session.set_plan(wide.clone()).is_ok()));
+        let refused = second.set_plan(wide.clone()).unwrap_err();
+        assert!(refused.0.contains("may have 16256 connections"), "{refused}");
+        registry.sessions().remove(&first.id);
+        drop(first);
+        assert!(second.set_plan(wide).is_ok(), "an ended session returns its flows");
     }
 
     #[test]
