@@ -15,6 +15,7 @@ mod exact;
 mod explain;
 mod explain_live;
 mod explain_rate;
+mod first_lines;
 mod frames;
 mod fuzz_smoke;
 mod guide;
