@@ -183,7 +183,7 @@ pub static NUMBERS: &[Number] = &[
         "median forward delay; its error is at most one_way_error_bound", |f| Some(f.one_way.as_ref()?.forward_p50_ns)),
     value(["reverse_p50_ns", "reverse_p50"], Goal::Lower,
         "median reverse delay; its error is at most one_way_error_bound", |f| Some(f.one_way.as_ref()?.reverse_p50_ns)),
-    value(["one_way_error_bound_ns", "one_way_error_bound"], Goal::Lower, "error bound of the one-way delays; half of the shortest path",
+    value(["one_way_error_bound_ns", "one_way_error_bound"], Goal::Lower, "largest possible error of a one-way delay",
         |f| Some(f.one_way.as_ref()?.one_way_error_bound_ns)),
     count("forward_lost", Goal::Lower, "lost requests that did not reach the server",
         |f| f.one_way.as_ref()?.forward_lost),
@@ -580,7 +580,7 @@ pub struct OneWayFigures {
     /// Median reverse delay.
     #[serde(alias = "back_p50_ns")]
     pub reverse_p50_ns: f64,
-    /// Half of the shortest path.
+    /// Largest possible error of a one-way delay: about half of the shortest path.
     pub one_way_error_bound_ns: f64,
     /// Remote time of day minus local time of day.
     pub clock_offset_ns: f64,

@@ -9,7 +9,7 @@ use super::figures::distribution;
 use super::{Counts, TimeSamples};
 use crate::clock::Time;
 use crate::run;
-use crate::stats;
+use crate::stats::{self, Line};
 
 /// Server timestamps of one round trip: server clock times on the client's time line, wrong by the offset of
 /// the clocks.
@@ -86,7 +86,7 @@ impl ClockComparison {
 /// Relation of the two clocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ClockRelation {
-    /// Half of the shortest network time: the largest possible error of a one-way delay.
+    /// The largest possible error of a one-way delay.
     error_bound_ns: f64,
     offset_ns: f64,
     drift: f64,
@@ -250,15 +250,15 @@ fn compare_clocks(timed: &[TimedReply]) -> ClockComparison {
         times
     };
     let half_first = first.forward_ns.wrapping_add(first.reverse_ns) as f64 / 2.0;
-    let fastest = forward.iter().zip(&reverse).min_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
-    let (forward_of_fastest, reverse_of_fastest) =
-        fastest.map_or((0.0, 0.0), |(forward, reverse)| (*forward, *reverse));
-    let offset = (forward_of_fastest - reverse_of_fastest) / 2.0;
+    // The true offset lies between the bounds that the fastest message of each direction sets: take the middle.
+    let offset = (shortest_forward - shortest_reverse) / 2.0;
+    let half_width = half_first + (shortest_forward + shortest_reverse) / 2.0;
+    let error_bound_ns = offset_error(timed, Line { at_zero: offset, slope: drift }).unwrap_or(half_width);
     ClockComparison {
         forward: above(&forward, shortest_forward),
         reverse: above(&reverse, shortest_reverse),
         clock_relation: ClockRelation {
-            error_bound_ns: (half_first + (forward_of_fastest + reverse_of_fastest) / 2.0).max(0.0),
+            error_bound_ns: error_bound_ns.max(0.0),
             offset_ns: first.forward_ns as f64 / 2.0 - first.reverse_ns as f64 / 2.0 + offset,
             drift,
             forward_ns: half_first + shortest_forward - offset,
@@ -266,6 +266,19 @@ fn compare_clocks(timed: &[TimedReply]) -> ClockComparison {
         },
         clock_steps: 0,
     }
+}
+
+/// The largest error of a line through the offsets of the clocks, relative to the first round trip.
+fn offset_error(timed: &[TimedReply], line: Line) -> Option<f64> {
+    let first = timed.first()?;
+    let both_first = first.forward_ns.wrapping_add(first.reverse_ns) as f64;
+    let point = |timed: &TimedReply| {
+        let upper = timed.forward_ns.wrapping_sub(first.forward_ns) as f64 + both_first / 2.0;
+        let lower = -(timed.reverse_ns.wrapping_sub(first.reverse_ns) as f64) - both_first / 2.0;
+        ((timed.sent_at.0 - first.sent_at.0) as f64, upper, lower)
+    };
+    let points: Vec<(f64, f64, f64)> = timed.iter().map(point).collect();
+    stats::max_line_error(&points, line, MAX_CLOCK_DRIFT)
 }
 
 /// The drift of the server's clock against the client's, from the slopes below the delays of both directions.
@@ -289,6 +302,7 @@ fn clock_drift(timed: &[TimedReply]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::SplitMix64;
 
     const MS: u64 = 1_000_000;
 
@@ -344,7 +358,8 @@ mod tests {
                 (0, 5 * MS)
             );
             // The true minima, 3 ms and 1 ms, lie within the reported error bound.
-            assert_eq!(delays.one_way_error_bound_ns, 2e6);
+            // A drift could add the time since the last fast request.
+            assert!((2e6..2.05e6).contains(&delays.one_way_error_bound_ns), "{delays:?}");
             assert!(
                 (delays.forward_p50_ns - 7e6).abs() <= 2e6 && (delays.reverse_p50_ns - 1e6).abs() <= 2e6,
                 "{delays:?}"
@@ -374,6 +389,35 @@ mod tests {
         let growing: Vec<_> = (0..500).map(|n| (MS + n * MS, MS, MS)).collect();
         let (_, delays) = one_way_figures(&growing, 5, 0.0);
         assert_eq!((delays.clock_drift_ppm, delays.forward_variation_ns.max), (0.0, 499 * MS));
+    }
+
+    #[test]
+    fn true_delays_lie_within_the_bound_in_every_run() {
+        let median = |mut delays: Vec<u64>| {
+            delays.sort_unstable();
+            delays[delays.len() / 2 - 1] as f64
+        };
+        for seed in 0..100 {
+            let mut random = SplitMix64::new(seed);
+            let mut queue = || (-(1.0 - random.uniform()).ln() * 1e6) as u64;
+            let delays: Vec<_> = (0..400).map(|_| (10 * MS + queue(), MS, 30 * MS + queue())).collect();
+            let (_, figures) = one_way_figures(&delays, 5_000_000_000, 50e-6);
+            let of = |get: fn(&(u64, u64, u64)) -> u64| delays.iter().map(get).collect::<Vec<u64>>();
+            for (times, p50, variation) in [
+                (of(|delays| delays.0), figures.forward_p50_ns, &figures.forward_variation_ns),
+                (of(|delays| delays.2), figures.reverse_p50_ns, &figures.reverse_variation_ns),
+            ] {
+                let error = (p50 - median(times.clone())).abs();
+                assert!(error <= figures.one_way_error_bound_ns, "{seed}: {error} {figures:?}");
+                let shortest = times.iter().min().unwrap();
+                let queue = median(times.clone()) - *shortest as f64;
+                let seen = variation.percentile("p50").unwrap() as f64;
+                assert!((seen - queue).abs() < 1e5, "{seed}: queueing delay {seen} instead of {queue}");
+            }
+            // The fastest request and the fastest reply need not belong together.
+            let shortest_path = figures.path_ns.min as f64;
+            assert!(figures.one_way_error_bound_ns <= shortest_path / 2.0 + 500_000.0, "{seed}: {figures:?}");
+        }
     }
 
     /// The server's clock steps from one offset to another after 250 of 500 round trips, 10 ms apart.

@@ -7,8 +7,16 @@
 
 /// The slope of that line; points in the order of their positions. `None` if all have the same position.
 pub fn lower_hull_slope(points: &[(f64, f64)]) -> Option<f64> {
+    let hull = lower_hull(points.iter().copied());
+    let mean = points.iter().map(|point| point.0).sum::<f64>() / points.len() as f64;
+    let edge = hull.windows(2).find(|edge| edge[1].0 >= mean)?;
+    Some((edge[1].1 - edge[0].1) / (edge[1].0 - edge[0].0))
+}
+
+/// The corners of the lower convex hull; points in the order of their positions.
+pub(super) fn lower_hull(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut hull: Vec<(f64, f64)> = Vec::new();
-    for &point in points {
+    for point in points {
         while let [.., a, b] = hull[..]
             && (b.0 - a.0) * (point.1 - a.1) <= (b.1 - a.1) * (point.0 - a.0)
         {
@@ -20,9 +28,7 @@ pub fn lower_hull_slope(points: &[(f64, f64)]) -> Option<f64> {
             _ => hull.push(point),
         }
     }
-    let mean = points.iter().map(|point| point.0).sum::<f64>() / points.len() as f64;
-    let edge = hull.windows(2).find(|edge| edge[1].0 >= mean)?;
-    Some((edge[1].1 - edge[0].1) / (edge[1].0 - edge[0].0))
+    hull
 }
 
 #[cfg(test)]

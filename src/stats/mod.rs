@@ -7,6 +7,7 @@
 mod binomial;
 mod centre;
 mod change;
+mod clock_bounds;
 mod detectable;
 pub mod fit;
 mod grids;
@@ -35,6 +36,7 @@ mod sum;
 pub use binomial::more_often_p;
 pub use centre::median;
 pub use change::level_changes;
+pub use clock_bounds::{Line, max_line_error};
 pub use detectable::{repetitions_to_detect, smallest_detectable_shift};
 pub use grids::{Grid, known_grids, phase_concentration, unknown_grid};
 pub use groups::{Group, separate_groups};
