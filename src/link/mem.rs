@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::batch::{receive_single, send_first};
 use super::party::Tuning;
 use super::serial_line::{FlowControl, PortControl, SerialSettings};
-use super::shaped::{Occurrence, Shape, ShapedPath, ShapedPipe};
+use super::shaped::{Occurrence, Shape, ShapedPath, ShapedPipe, SharedPath};
 use super::{
     AcceptFilter, Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkRate, LinkStatus, Listener,
     OpenContext, PartyFactory, Transport, serial_line,
@@ -43,6 +43,7 @@ pub const TRANSPORT: Transport = Transport {
         ("seed", "seed of jitter and spikes; each connection has its own sequence (0)"),
         ("rate", "bits per second, each way (unlimited); a line has its baud"),
         ("buffer", "bytes in flight each way (1Mi)"),
+        ("share", "all connections of this endpoint share one line each way: yes or no (no)"),
         ("drop", "lose every n-th message, or character of a line"),
         ("double", "deliver every n-th message, or character of a line, twice"),
         ("swap", "let the next message overtake every n-th if it is sent in time, messages only"),
@@ -98,6 +99,7 @@ struct Options {
     framing: Framing,
     shape: Shape,
     buffer_bytes: usize,
+    is_shared: bool,
     change_every: u64,
     serial_settings: Option<SerialSettings>,
     seed: u64,
@@ -132,6 +134,7 @@ impl Options {
                     units::parse_bytes(text).ok().filter(|n| (65_536..=1 << 30).contains(n))
                 })?
                 .unwrap_or(DEFAULT_BUFFER_BYTES) as usize,
+            is_shared: endpoint.parse_option("share", "yes or no", parse_switch)?.unwrap_or(false),
             change_every: count("change")?.unwrap_or(0),
             seed: endpoint.parse_option("seed", "a number", |text| text.parse().ok())?.unwrap_or(0),
         };
@@ -173,6 +176,31 @@ impl Options {
     }
 }
 
+fn parse_switch(text: &str) -> Option<bool> {
+    match text {
+        "yes" | "1" => Some(true),
+        "no" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// The path of one direction of a connection.
+#[derive(Debug)]
+enum MemPath {
+    Own(ShapedPath),
+    Shared(SharedPath),
+}
+
+impl MemPath {
+    /// Does something with the path.
+    fn with<T>(&mut self, act: impl FnOnce(&mut ShapedPath) -> T) -> T {
+        match self {
+            MemPath::Own(path) => act(path),
+            MemPath::Shared(path) => act(&mut path.lock()),
+        }
+    }
+}
+
 /// One direction: its path and its pipe.
 #[derive(Debug)]
 struct MemDirection {
@@ -182,19 +210,19 @@ struct MemDirection {
     /// One in this many characters is changed, and the number sent so far.
     change_every: u64,
     characters_sent: u64,
-    path: ShapedPath,
+    path: MemPath,
     pipe: ShapedPipe,
 }
 
 impl MemDirection {
-    fn new(options: &Options, shape: Shape, seed: u64) -> MemDirection {
+    fn new(options: &Options, path: MemPath) -> MemDirection {
         MemDirection {
             framing: options.framing,
             buffer_bytes: options.buffer_bytes,
             serial_settings: options.serial_settings,
             change_every: options.change_every,
             characters_sent: 0,
-            path: ShapedPath::new(shape, seed),
+            path,
             pipe: ShapedPipe::new(options.framing),
         }
     }
@@ -216,7 +244,8 @@ impl MemDirection {
         if let Some(settings) = self.serial_settings {
             bytes[..taken].iter().for_each(|byte| self.send_character(*byte, &settings, now));
         } else if taken > 0 || is_message {
-            self.pipe.send(&mut self.path, &bytes[..taken], now);
+            let pipe = &mut self.pipe;
+            self.path.with(|path| pipe.send(path, &bytes[..taken], now));
         }
         Ok(Some(taken))
     }
@@ -227,12 +256,13 @@ impl MemDirection {
         if settings.flow_control == FlowControl::XonXoff
             && [serial_line::XON, serial_line::XOFF].contains(&byte)
         {
-            self.path.discard(1, now);
+            self.path.with(|path| path.discard(1, now));
             return;
         }
         let changes = self.change_every != 0 && self.characters_sent.is_multiple_of(self.change_every);
         let byte = byte & (u8::MAX >> (8 - settings.data_bits)) ^ u8::from(changes);
-        self.pipe.send(&mut self.path, &[byte], now);
+        let pipe = &mut self.pipe;
+        self.path.with(|path| pipe.send(path, &[byte], now));
     }
 
     fn close(&mut self) {
@@ -269,9 +299,14 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         };
         options.shape = if up.has_faults() { up.clone() } else { down.clone() };
         let caps = options.caps();
+        let paths = [(up, seeds[0]), (down, seeds[1])];
+        let [forward, reverse] = match options.is_shared {
+            true => state.shared_paths(endpoint.as_str(), paths),
+            false => paths.map(|(shape, seed)| MemPath::Own(ShapedPath::new(shape, seed))),
+        };
         let connection = MemConnection {
-            forward: MemDirection::new(&options, up, seeds[0]),
-            reverse: MemDirection::new(&options, down, seeds[1]),
+            forward: MemDirection::new(&options, forward),
+            reverse: MemDirection::new(&options, reverse),
             server,
             caps: caps.clone(),
             handle_count: 1,

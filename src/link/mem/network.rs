@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::MemDirection;
+use super::{MemDirection, MemPath};
 use super::server_end::ServerEnd;
 use crate::clock::{Clock, Time};
 use crate::link::party::{Party, PartyCost, StepMode, StepOutcome, perform_step};
-use crate::link::shaped::Shape;
+use crate::link::shaped::{Shape, SharedPath};
 use crate::link::{Caps, Fault, Link, PartyFactory};
 
 /// Two pipes and the server at their end.
@@ -35,6 +35,8 @@ pub(super) struct MemState {
     pub connections: Vec<Option<MemConnection>>,
     /// Connections that were ever opened.
     pub opened_count: u64,
+    /// The paths that all connections of an endpoint share, by its URL.
+    shared_paths: Vec<(String, [SharedPath; 2])>,
 }
 
 /// The servers' clock stops before [`Time::NEVER`], so that no server sees an event that never happens.
@@ -62,6 +64,7 @@ impl MemNetwork {
             shapes: Vec::new(),
             connections: Vec::new(),
             opened_count: 0,
+            shared_paths: Vec::new(),
         };
         MemNetwork { state: Arc::new(Mutex::new(state)), clock }
     }
@@ -119,6 +122,17 @@ impl MemNetwork {
 }
 
 impl MemState {
+    /// The paths in both directions that all connections of this URL share; made of these shapes and seeds if there are none.
+    pub(super) fn shared_paths(&mut self, url: &str, new: [(Shape, u64); 2]) -> [MemPath; 2] {
+        let known = self.shared_paths.iter().position(|(known, _)| known == url);
+        let index = known.unwrap_or_else(|| {
+            let paths = new.map(|(shape, seed)| SharedPath::new(shape, seed));
+            self.shared_paths.push((url.to_owned(), paths));
+            self.shared_paths.len() - 1
+        });
+        self.shared_paths[index].1.clone().map(MemPath::Shared)
+    }
+
     /// Runs the servers up to `now`; returns the time of the next event. An arrival at the client of
     /// connection `reader` (or of any connection) is an event.
     pub fn run_servers(&mut self, now: Time, reader: Option<usize>) -> Time {

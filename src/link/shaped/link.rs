@@ -34,7 +34,7 @@ impl SharedPath {
         self.lock().log = log;
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, ShapedPath> {
+    pub(in crate::link) fn lock(&self) -> MutexGuard<'_, ShapedPath> {
         // The lock guards only counters, which stay valid after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
