@@ -155,6 +155,7 @@ fn read_frame(bencher: Bencher) {
         cpu: None,
         socket: SocketSettings::default(),
         evidence: false,
+        lead_in_ns: 0,
     };
     let frame = wire::encode_frame(1, &SessionRequest::Plan(plan));
     bencher.counter(BytesCount::new(frame.len())).bench_local(|| {

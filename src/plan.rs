@@ -67,6 +67,8 @@ pub struct Case {
     pub pin: CpuPinning,
     /// Rate of the latency probe beside a load; `None` switches it off.
     pub probe_per_second: Option<f64>,
+    /// Time for which the probe runs on the idle link, before a load and again after it; zero: not at all.
+    pub idle: Duration,
     /// Length of one interval of the time series.
     pub series_interval: Duration,
     /// Time between two progress events.
@@ -296,6 +298,8 @@ pub struct CaseSpec {
     pub pin: Option<OneOrMany<u32>>,
     /// Messages per second of the probe during a load. `probe = false` in a file disables it.
     pub probe: Option<ProbeSpec>,
+    /// The probe also runs on the idle link, for this time before the load and after it.
+    pub idle: Option<Span>,
     /// Length of one interval of the time series.
     pub interval: Option<Span>,
     /// Limits for the shares of late requests.
@@ -384,7 +388,7 @@ impl CaseSpec {
     /// This case, with missing fields taken from `defaults`.
     pub fn with_defaults(&self, defaults: &CaseSpec) -> CaseSpec {
         over!(self, defaults; url, together, ports, protocol, workload, direction, size, parallel, threads, rate, bit_rate, poisson,
-            seed, count, time, volume, warm_up_count, warm_up_time, timeout, busy_poll, pin, probe, interval, late, thresholds)
+            seed, count, time, volume, warm_up_count, warm_up_time, timeout, busy_poll, pin, probe, idle, interval, late, thresholds)
     }
 
     /// Expands to cases: every URL × ports × direction × connections × size, sizes innermost.
@@ -469,6 +473,7 @@ impl CaseSpec {
                 Some(ProbeSpec::Switch(false)) => None,
                 Some(ProbeSpec::Rate(rate)) => Some(rate.0),
             },
+            idle: self.checked_idle()?,
             series_interval: self.interval_or(DEFAULT_SERIES_INTERVAL)?,
             progress_interval: self.interval_or(DEFAULT_PROGRESS_INTERVAL)?,
             late_limits: match &self.late {
@@ -483,6 +488,9 @@ impl CaseSpec {
 fn nanoseconds(span: Option<Span>) -> Option<u64> {
     span.map(|span| u64::try_from(span.0.as_nanos()).unwrap_or(u64::MAX))
 }
+
+/// The longest time that a probe runs on the idle link. Servers wait no longer before they send.
+pub const MAX_IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// Shortest interval of the time series.
 const MIN_SERIES_INTERVAL: Duration = Duration::from_millis(1);
@@ -531,6 +539,20 @@ impl CaseSpec {
                 "a timeout of 0 leaves no time for a reply: use 1ms or more, or leave it out",
             )),
             timeout => Ok(timeout.map(|span| span.0)),
+        }
+    }
+
+    fn checked_idle(&self) -> Result<Duration, CaseSpecError> {
+        match self.idle.map_or(Duration::ZERO, |span| span.0) {
+            idle if idle > MAX_IDLE_TIME => Err(CaseSpecError::new(
+                "idle",
+                format!(
+                    "an idle time of {} is too long: use up to {}",
+                    format_duration(idle),
+                    format_duration(MAX_IDLE_TIME)
+                ),
+            )),
+            idle => Ok(idle),
         }
     }
 

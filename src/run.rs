@@ -29,9 +29,9 @@ pub use evidence::{
 pub use facts::{CpuChoice, HostLoad, LineFacts, Placement, Shaping};
 pub use failure::{Failure, FailureKind};
 pub use figures::{
-    ByteErrors, Defect, DefectKind, Delivery, Distribution, Figures, Goal, LineErrors, MessageCounts,
-    MissedFrame, MissedFrames, NUMBERS, Number, OneWayFigures, ReadNumber, RecordCounts, RecordFault,
-    RecordFaultKind, RequestCounts, RoundTripTimes,
+    AddedLatency, ByteErrors, Defect, DefectKind, Delivery, Distribution, Figures, Goal, LineErrors,
+    MessageCounts, MissedFrame, MissedFrames, NUMBERS, Number, OneWayFigures, ReadNumber, RecordCounts,
+    RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes,
 };
 pub use warning::{Warning, WarningCode};
 
@@ -126,6 +126,9 @@ pub struct CaseResult {
     /// Latency of a probe that ran during the load, on a separate link.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub under_load: Option<Figures>,
+    /// Latency of the same probe on the idle link, before the load.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub idle: Option<Figures>,
     /// Rate of the slowest port ÷ rate of the fastest, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fairness: Option<f64>,
@@ -138,6 +141,12 @@ pub struct CaseResult {
     /// Time series of the probe, on the same time axis.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub under_load_series: Vec<SeriesEntry>,
+    /// Time series of the probe on the idle link. It ends where the other series begin.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub idle_series: Vec<SeriesEntry>,
+    /// Time series of the probe after the load, on the time axis of `series`.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub recovery_series: Vec<SeriesEntry>,
     /// CPU time of the threads that moved the payload.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<CpuUse>,

@@ -1,6 +1,7 @@
 //! `linkgauge throughput`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Command};
@@ -50,6 +51,13 @@ pub struct Flags {
     /// Rate of the latency probe, or 'off' [default: 10/s]
     #[arg(long, help_heading = TRAFFIC, value_name = "RATE", value_parser = parse_probe)]
     probe: Option<ProbeSpec>,
+    /// Probe the idle link for this time, before the load and after it, or 'off' [default: 1s]
+    ///
+    /// Shows the latency that the load adds, and the time to recover. After the load the probe continues until its round trips
+    /// are as short as before, up to ten times as long. The default is 10 % of a shorter --time, and off with --volume,
+    /// --count and --until. Without --time the 10 s include the idle time; otherwise it is added.
+    #[arg(long, help_heading = TRAFFIC, value_name = "TIME", value_parser = parse_idle, hide_short_help = true)]
+    idle: Option<Span>,
     /// Stop after this volume on each connection
     #[arg(long, help_heading = DURATION, value_name = "SIZE", conflicts_with = "time")]
     volume: Option<Bytes>,
@@ -100,6 +108,23 @@ fn parse_bit_rate_or_max(text: &str) -> Result<RateTarget<BitRate>, UnitError> {
     if text == "0" { Ok(RateTarget::Max) } else { text.parse() }
 }
 
+/// A time, or none.
+fn parse_idle(text: &str) -> Result<Span, UnitError> {
+    if text == "off" { Ok(Span(Duration::ZERO)) } else { text.parse() }
+}
+
+/// Default time on the idle link: ten round trips of the probe at its default rate.
+const DEFAULT_IDLE_TIME: Duration = Duration::from_secs(1);
+
+/// The time on the idle link, if neither a flag nor an unknown duration speaks against it.
+fn default_idle_time(spec: &CaseSpec) -> Span {
+    match spec.time {
+        _ if spec.volume.is_some() || spec.count.is_some() => Span(Duration::ZERO),
+        Some(Span(time)) => Span((time / 10).min(DEFAULT_IDLE_TIME)),
+        None => Span(DEFAULT_IDLE_TIME),
+    }
+}
+
 pub fn run(flags: Flags) -> Result<Status> {
     let direction = match (flags.reverse, flags.bidir) {
         (true, _) => Some(OneOrMany::One(Direction::Receive)),
@@ -109,7 +134,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let case = flags.case.spec("throughput")?;
     let mut protocol_options = flags.netio.protocol_options();
     protocol_options.extend(case.protocol_options.clone());
-    let spec = CaseSpec {
+    let mut spec = CaseSpec {
         direction,
         warm_up_time: flags.omit.or(case.warm_up_time),
         volume: flags.volume,
@@ -118,6 +143,8 @@ pub fn run(flags: Flags) -> Result<Status> {
         protocol_options,
         ..case
     };
+    let default_idle = if flags.until.is_some() { Span(Duration::ZERO) } else { default_idle_time(&spec) };
+    spec.idle = flags.idle.or(Some(default_idle));
     let _changes = flags.case.change_devices()?;
     run_spec(spec, &flags.case.plan, Aims { expect: flags.expect, until: flags.until })
 }

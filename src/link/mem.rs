@@ -187,7 +187,7 @@ fn parse_switch(text: &str) -> Option<bool> {
 /// The path of one direction of a connection.
 #[derive(Debug)]
 enum MemPath {
-    Own(ShapedPath),
+    Own(Box<ShapedPath>),
     Shared(SharedPath),
 }
 
@@ -302,7 +302,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         let paths = [(up, seeds[0]), (down, seeds[1])];
         let [forward, reverse] = match options.is_shared {
             true => state.shared_paths(endpoint.as_str(), paths),
-            false => paths.map(|(shape, seed)| MemPath::Own(ShapedPath::new(shape, seed))),
+            false => paths.map(|(shape, seed)| MemPath::Own(Box::new(ShapedPath::new(shape, seed)))),
         };
         let connection = MemConnection {
             forward: MemDirection::new(&options, forward),

@@ -65,6 +65,30 @@ pub struct CaseDraft {
     pub stop: StopCondition,
     /// Messages before the measurement, which no figure includes.
     pub warm_up: StopCondition,
+    /// The plan sets no stop condition.
+    pub has_default_stop: bool,
+    /// Time for which a probe runs on the idle link, before the load and again after it.
+    pub idle: Duration,
+}
+
+/// Times for which a probe runs on the idle link around the load of one repetition. Zero: not at all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IdleTimes {
+    /// Before the load.
+    pub before: Duration,
+    /// After the load; longer, up to [`MAX_RECOVERY_FACTOR`] times, while the queues are not empty.
+    pub after: Duration,
+}
+
+/// See [`IdleTimes::after`].
+pub const MAX_RECOVERY_FACTOR: u32 = 10;
+
+impl IdleTimes {
+    /// The times of one repetition of several: the link is idle before the first and after the last one.
+    pub fn of_repetition(self, index: u32, of: u32) -> IdleTimes {
+        let only = |time: Duration, is_there: bool| if is_there { time } else { Duration::ZERO };
+        IdleTimes { before: only(self.before, index == 0), after: only(self.after, index + 1 == of) }
+    }
 }
 
 /// A case that can run: every name is resolved and every value is set.
@@ -94,6 +118,8 @@ pub struct ReadyCase {
     pub server_cpu: Option<u32>,
     /// Rate of the latency probe beside a load; `None` switches it off.
     pub probe_per_second: Option<f64>,
+    /// Times for which the probe runs on the idle link.
+    pub idle: IdleTimes,
     /// Length of one interval of the time series.
     pub series_interval: Duration,
     /// Time between two progress events.

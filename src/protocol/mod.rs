@@ -37,7 +37,7 @@ pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
 
-pub use case::{CaseDraft, CaseError, ProtocolOptions, ReadyCase};
+pub use case::{CaseDraft, CaseError, IdleTimes, MAX_RECOVERY_FACTOR, ProtocolOptions, ReadyCase};
 
 /// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
 pub static PROTOCOLS: &[Protocol] = &[
@@ -215,6 +215,12 @@ pub struct Flow {
 pub trait ClientSession: Send {
     /// The flows to run in parallel; called once.
     fn take_flows(&mut self) -> Vec<Flow>;
+
+    /// Time that passes at the server before it sends and expects payload, so that probes see the idle link. At most the
+    /// idle time of the case; zero where the protocol has no such wait.
+    fn lead_in(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Returns whether the server still receives after all flows have ended. Called repeatedly until it returns `false`
     /// or the user interrupts. `links` are the links of the flows.

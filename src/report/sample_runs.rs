@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::{Direction, WaitMode};
 use crate::run::{
-    CaseResult, ConnectionEvidence, ConnectionReading, Counters, CpuChoice, CpuUse, Defect, DefectKind,
-    Delivery, Distribution, EndEvidence, Environment, Evidence, Failure, FailureKind, Figures, Gauge,
-    HostLoad, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames, OneWayFigures, PartResult,
-    Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes, Run, SCHEMA,
-    SeriesEntry, Shaping, StudyResult, StudyRow, StudyTable, ThresholdResult, Warning,
+    AddedLatency, CaseResult, ConnectionEvidence, ConnectionReading, Counters, CpuChoice, CpuUse, Defect,
+    DefectKind, Delivery, Distribution, EndEvidence, Environment, Evidence, Failure, FailureKind, Figures,
+    Gauge, HostLoad, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames, OneWayFigures,
+    PartResult, Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes, Run,
+    SCHEMA, SeriesEntry, Shaping, StudyResult, StudyRow, StudyTable, ThresholdResult, Warning,
 };
 use crate::stats::Interval;
 
@@ -131,8 +131,11 @@ fn case(
         fairness: None,
         port_latency_ratio: None,
         under_load: None,
+        idle: None,
         series: Vec::new(),
         under_load_series: Vec::new(),
+        idle_series: Vec::new(),
+        recovery_series: Vec::new(),
         cpu: None,
         requested: Map::new(),
         effective: Map::new(),
@@ -219,6 +222,8 @@ pub fn full() -> Run {
     for (bytes, rate) in [(64, 0.31e9), (1024, 4.2e9), (16_384, 28.6e9), (131_072, 41.3e9)] {
         cases.push(throughput(LOCAL_SERVER, bytes, rate));
     }
+    let last = cases.pop().map(with_idle_probe);
+    cases.extend(last);
     let mut run = run(Some("A Friday in the lab"), cases);
     run.interrupted = true;
     run.environment.client = map(json!({
@@ -322,6 +327,31 @@ fn lossy_latency() -> CaseResult {
         "raise the receive buffer: ?receive_buffer=4Mi",
     )];
     lossy
+}
+
+/// A probe that also ran for 1 s on the idle link, before and after the load.
+fn with_idle_probe(mut case: CaseResult) -> CaseResult {
+    case.idle = Some(latency_figures(30_000, 10_000));
+    case.figures.added_latency = Some(AddedLatency {
+        idle_p50_ns: 33_000.0,
+        added_p50_ns: Some(278_000.0),
+        added_p95_ns: Some(402_000.0),
+        added_p99_ns: Some(911_000.0),
+        recovery_ns: Some(1_250_000.0),
+    });
+    let quick = |start_ns: u64| SeriesEntry {
+        start_ns,
+        length_ns: 1_000_000_000,
+        bytes: 140,
+        messages: 10,
+        latency_min_ns: Some(30_000),
+        latency_mean_ns: Some(33_000.0),
+        latency_max_ns: Some(61_000),
+        ..case.series[0].clone()
+    };
+    case.idle_series = vec![quick(0)];
+    case.recovery_series = vec![quick(10_000_000_000)];
+    case
 }
 
 fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {

@@ -36,6 +36,9 @@ pub struct Figures {
     /// One-way figures, where the remote reports its timestamps.
     #[serde(skip_serializing_if = "Option::is_none", default, alias = "ways")]
     pub one_way: Option<OneWayFigures>,
+    /// Latency that the load adds to that of the idle link.
+    #[serde(flatten)]
+    pub added_latency: Option<AddedLatency>,
     /// 95 % intervals over the repetitions, by the name of the figure (`latency_ns.p50`, `throughput_bps`).
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
@@ -188,6 +191,16 @@ pub static NUMBERS: &[Number] = &[
     count("forward_lost", Goal::Lower, "lost requests that did not reach the server",
         |f| f.one_way.as_ref()?.forward_lost),
     count("reverse_lost", Goal::Lower, "lost requests whose reply did not return", |f| f.one_way.as_ref()?.reverse_lost),
+    value(["idle_p50_ns", "idle_p50"], Goal::Lower, "median round trip of the probe on the idle link",
+        |f| Some(f.added_latency?.idle_p50_ns)),
+    value(["added_p50_ns", "added_p50"], Goal::Lower, "latency that the load adds: loaded p50 − idle p50",
+        |f| f.added_latency?.added_p50_ns),
+    value(["added_p95_ns", "added_p95"], Goal::Lower, "the same for 95 % of the probes: loaded p95 − idle p50",
+        |f| f.added_latency?.added_p95_ns),
+    value(["added_p99_ns", "added_p99"], Goal::Lower, "the same for 99 % of the probes: loaded p99 − idle p50",
+        |f| f.added_latency?.added_p99_ns),
+    value(["recovery_ns", "recovery"], Goal::Lower, "time from the end of the load until its queues are empty",
+        |f| f.added_latency?.recovery_ns),
 ];
 
 /// Messages sent, received and lost.
@@ -325,6 +338,25 @@ impl Delivery {
         self.delivered_reverse_bytes =
             add_optional(self.delivered_reverse_bytes, other.delivered_reverse_bytes);
     }
+}
+
+/// Latency that a load adds, by its probe. Percentiles are absent where the probes under load do not support them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AddedLatency {
+    /// Median round trip of the probe on the idle link.
+    pub idle_p50_ns: f64,
+    /// Median under load minus that of the idle link. Negative if the load makes replies faster.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub added_p50_ns: Option<f64>,
+    /// 95th percentile under load minus the median of the idle link.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub added_p95_ns: Option<f64>,
+    /// 99th percentile under load minus the median of the idle link.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub added_p99_ns: Option<f64>,
+    /// From the end of the load until round trips are as short as on the idle link; absent if they did not become so.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub recovery_ns: Option<f64>,
 }
 
 /// Errors that serial ports counted.

@@ -5,6 +5,7 @@
 mod figures;
 mod frames;
 mod histogram;
+mod idle;
 mod live_times;
 mod one_way;
 mod raw;
@@ -21,6 +22,7 @@ use crate::run::Defect;
 
 pub use frames::{MAX_MISSED_FRAMES, MissedFrameLog};
 pub use histogram::{decode_figures_histogram, decode_histogram};
+pub use idle::{IdleRecorders, LoadWindow, ProbePeriod, idle_limit_ns};
 pub use live_times::LiveTimes;
 pub use one_way::{OneWayDelays, ServerTimestamps};
 pub use raw::{RawFile, RawSink};
@@ -150,6 +152,8 @@ pub struct Recorder {
     pub transfer_counts: Option<TransferCounts>,
     /// Bytes delivered at the very first instant. They took no measured time.
     pub initial_bytes: u64,
+    /// Only of a probe that also runs on the idle link.
+    pub idle: Option<Box<IdleRecorders>>,
     progress: Arc<Progress>,
     raw_sink: Option<RawSink>,
 }
@@ -191,6 +195,7 @@ impl Recorder {
             defects: Vec::new(),
             transfer_counts: None,
             initial_bytes: 0,
+            idle: None,
             progress,
             raw_sink: raw,
         }

@@ -1,11 +1,13 @@
 //! Accumulates the repetitions and ports of a case and makes the result of them.
 
+mod idle;
 mod line_figures;
 
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use self::idle::IdleRecords;
 use super::check::CheckedCase;
 use crate::host::load::HostSnapshot;
 use crate::link::LinkRate;
@@ -37,6 +39,7 @@ pub(super) struct CaseAccumulator {
     /// Round trips of all repetitions, including those of the probe.
     round_trips: Option<Recorder>,
     probes: Option<Recorder>,
+    idle: IdleRecords,
     /// The first latencies of one flow, in order.
     first_latencies: Vec<u64>,
     series: Vec<SeriesEntry>,
@@ -72,6 +75,7 @@ impl CaseAccumulator {
             per_endpoint: Vec::new(),
             round_trips: None,
             probes: None,
+            idle: IdleRecords::default(),
             first_latencies: Vec::new(),
             series: Vec::new(),
             probe_series: Vec::new(),
@@ -121,6 +125,11 @@ impl CaseAccumulator {
             doubts.into_iter().filter(|doubt| !self.report_problems.contains(doubt)).collect::<Vec<_>>();
         self.report_problems.extend(new);
         (Some(report), unknown)
+    }
+
+    /// The longest round trip of a probe that counts as one of the idle link, in ns; 0 if none is known.
+    pub(super) fn idle_limit_ns(&self) -> u64 {
+        self.idle.limit_ns()
     }
 
     /// Load of the host since the start of a repetition.
@@ -194,6 +203,7 @@ impl CaseAccumulator {
             let entries = probe.time_series.entries_beside(&main.time_series, probe.elapsed_ns());
             append_entries(&mut self.probe_series, entries, offset_ns);
         }
+        self.idle.record(&self.case.load, flows, &main.time_series, offset_ns);
     }
 
     /// The figures of these flows.
@@ -239,7 +249,9 @@ impl CaseAccumulator {
         let case = &self.case;
         let complete =
             self.failures.is_empty() && !self.was_interrupted && self.repetitions.len() == repeat as usize;
-        let figures = self.total_figures();
+        let under_load = self.probes.as_ref().map(|probes| probes.latency_figures(&case.late_limits));
+        let mut figures = self.total_figures();
+        figures.added_latency = self.idle.added(under_load.as_ref());
         let mut result = CaseResult {
             endpoint: case.endpoints[0].to_string(),
             protocol: case.protocol.name.to_owned(),
@@ -254,11 +266,14 @@ impl CaseAccumulator {
             elapsed_ns: self.elapsed.as_nanos() as u64,
             cpu: self.cpu_use(&figures),
             figures,
-            under_load: self.probes.as_ref().map(|probes| probes.latency_figures(&case.late_limits)),
+            under_load,
+            idle: self.idle.before().map(|idle| idle.latency_figures(&case.late_limits)),
             fairness: line_figures::fairness(&self.per_endpoint),
             port_latency_ratio: line_figures::port_latency_ratio(&self.per_endpoint),
             series: self.series.clone(),
             under_load_series: self.probe_series.clone(),
+            idle_series: self.idle.series(),
+            recovery_series: self.idle.recovery_series().to_vec(),
             requested: self.requested.clone(),
             effective: self.effective.clone(),
             line: line_figures::line_facts(case, &self.link_rates),

@@ -8,15 +8,15 @@ use std::time::Duration;
 use super::accumulator::CaseAccumulator;
 use super::check::{self, CheckedCase};
 use super::default_pacing::apply_default_pacing;
-use super::flow_runner::{RanFlows, run_flows};
+use super::flow_runner::{LoadTimes, RanFlows, run_flows};
 use super::{RunContext, RunEvent, no_data, split};
 use crate::clock::{Clock, Time};
 use crate::host::load::HostSnapshot;
 use crate::link::Dialer;
 use crate::plan::Direction;
-use crate::protocol::{ClientSession, ConnectContext, Protocol, ProtocolError, ReadyCase, auto};
+use crate::protocol::{ClientSession, ConnectContext, IdleTimes, Protocol, ProtocolError, ReadyCase, auto};
 use crate::run::{CLIENT_THREADS_FACT, Failure, FailureKind};
-use crate::sample::{LiveTimes, Progress, Recorder, SharedRecording};
+use crate::sample::{LiveTimes, LoadWindow, Progress, Recorder, SharedRecording};
 use crate::workload::report_check::LocalObservations;
 use crate::workload::{FlowResult, FlowRole, ServerReport, receiving_ns};
 
@@ -58,6 +58,8 @@ pub(super) struct CaseRun<'a> {
     raw_flows: AtomicUsize,
     /// What many flows of one role and endpoint share, while they are made.
     shared: Mutex<BTreeMap<(FlowRole, usize), SharedRecording>>,
+    /// The begin and the end of the load.
+    window: Arc<LoadWindow>,
 }
 
 /// What the flows and the session left behind.
@@ -100,13 +102,16 @@ impl<'a> CaseRun<'a> {
         if position.is_part {
             case.load = split::load_of_repetition(&case, position.repetition, position.repeat);
         }
+        case.idle = case.idle.of_repetition(position.repetition, position.repeat);
         let (progress, probe_progress, raw_flows, shared) = Default::default();
-        Ok(CaseRun { context, position, case, dialer, progress, probe_progress, raw_flows, shared })
+        let window = Arc::new(LoadWindow::new(0));
+        Ok(CaseRun { context, position, case, dialer, progress, probe_progress, raw_flows, shared, window })
     }
 
     /// Runs the case and adds it to its accumulator. The error is the reason why it is incomplete.
-    pub(super) fn run(self, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
+    pub(super) fn run(mut self, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
         accumulator.case = self.case.clone();
+        self.window = Arc::new(LoadWindow::new(accumulator.idle_limit_ns()));
         self.context.observer.event(&RunEvent::CaseBegins {
             case: self.position.case,
             repetition: self.position.repetition,
@@ -121,18 +126,19 @@ impl<'a> CaseRun<'a> {
 
         // On the virtual clock, host load has no relation to the run.
         let before = matches!(self.dialer.clock, Clock::System).then(HostSnapshot::now);
-        let began = self.dialer.now();
+        let started = self.dialer.now();
         let report_progress = |elapsed| self.report_progress(elapsed);
-        let RanFlows { flows, mut links, shared_threads, evidence } =
-            run_flows(flows, &self.dialer, &self.case, &report_progress);
+        let times =
+            LoadTimes { idle: self.idle_times(session.as_ref(), accumulator), window: self.window.clone() };
+        let RanFlows { flows, mut links, elapsed, shared_threads, evidence } =
+            run_flows(flows, &self.dialer, &self.case, &times, &report_progress);
         let threads = shared_threads.map(|count| (CLIENT_THREADS_FACT.to_owned(), count.into()));
         accumulator.effective.extend(threads);
         accumulator.client_evidence.extend(evidence);
         // An interrupted case has partial data but no fault of its own.
         accumulator.was_interrupted |= self.context.is_interrupted();
-        let elapsed = self.dialer.now().since(began);
         if let Some(before) = before {
-            accumulator.record_load(&before, elapsed, &flows);
+            accumulator.record_load(&before, self.dialer.now().since(started), &flows);
         }
         while !self.context.is_interrupted() && session.is_draining(&flows, &mut links) {
             self.dialer.clock.sleep_until(self.dialer.now() + DRAIN_POLL_INTERVAL);
@@ -140,7 +146,15 @@ impl<'a> CaseRun<'a> {
         let report = session.finish(&flows, links);
         accumulator.server_environment = session.server_environment();
         accumulator.effective.extend(session.effective_settings());
-        self.evaluate(EndedFlows { began, elapsed, flows, report }, accumulator)
+        self.evaluate(EndedFlows { began: self.window.begin(), elapsed, flows, report }, accumulator)
+    }
+
+    /// The idle times that this session can have. Without round trips of the idle link, the end of the
+    /// recovery cannot be seen.
+    fn idle_times(&self, session: &dyn ClientSession, accumulator: &CaseAccumulator) -> IdleTimes {
+        let before = session.lead_in();
+        let is_known = !before.is_zero() || accumulator.idle_limit_ns() > 0;
+        IdleTimes { before, after: if is_known { self.case.idle.after } else { Duration::ZERO } }
     }
 
     fn connect(&self) -> Result<Box<dyn ClientSession>, Failure> {
@@ -186,6 +200,10 @@ impl<'a> CaseRun<'a> {
         };
         if matches!(role, FlowRole::RoundTrip | FlowRole::Probe) {
             recorder.watch_missed_frames(&case.late_limits, self.position.number());
+        }
+        let is_watched = !(case.idle.before.is_zero() && case.idle.after.is_zero());
+        if role == FlowRole::Probe && is_watched {
+            recorder.watch_idle(self.window.clone());
         }
         recorder
     }

@@ -11,7 +11,7 @@ use crate::host::cpu;
 use crate::link::{Caps, Framing, LinkError, endpoint_caps};
 use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate, SocketSettings};
 use crate::protocol::shorthand::expand_url;
-use crate::protocol::{CaseDraft, CaseError, PROTOCOLS, Protocol, ReadyCase, auto, find_protocol};
+use crate::protocol::{CaseDraft, CaseError, IdleTimes, PROTOCOLS, Protocol, ReadyCase, auto, find_protocol};
 use crate::workload::{Load, WORKLOADS, Workload, default_timeout, find_workload};
 
 /// A case that cannot run as planned, found before any link is opened.
@@ -223,6 +223,8 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         pacing: case.pacing,
         stop: if case.stop.is_unlimited() { workload.default_stop } else { case.stop },
         warm_up: case.warm_up.unwrap_or(workload.default_warm_up),
+        has_default_stop: case.stop.is_unlimited(),
+        idle: if case.probe_per_second.is_some() { case.idle } else { Duration::ZERO },
     };
     check_options(&draft, protocol)?;
     linked.iter().try_for_each(|caps| (protocol.prepare_case)(&mut draft, caps))?;
@@ -230,13 +232,9 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
     // The protocol may have changed the options of the endpoints.
     let caps = endpoints_caps(&draft.endpoints)?;
     check_fits(&draft.endpoints[0], message_bytes, &caps)?;
-    let pacing = match (case.rate, draft.pacing, case.rate.per_second(message_bytes)) {
-        (RequestedRate::Bits { .. }, Pacing::Closed, Some(per_second)) => Pacing::Fixed { per_second },
-        (_, pacing, _) => pacing,
-    };
     let load = Load {
         message_bytes,
-        pacing,
+        pacing: effective_pacing(case.rate, draft.pacing, message_bytes),
         stop: draft.stop,
         warm_up: draft.warm_up,
         timeout: case.timeout.unwrap_or_else(|| default_timeout(workload, message_bytes, &linked)),
@@ -258,11 +256,20 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         rate: case.rate,
         server_cpu: case.pin.server,
         probe_per_second: case.probe_per_second,
+        idle: IdleTimes { before: draft.idle, after: draft.idle },
         series_interval: case.series_interval,
         progress_interval: case.progress_interval,
         late_limits: case.late_limits.clone(),
         thresholds: case.thresholds.clone(),
     })
+}
+
+/// The pacing of messages of this size; a rate in bits has none before the size is known.
+fn effective_pacing(rate: RequestedRate, pacing: Pacing, message_bytes: u32) -> Pacing {
+    match (rate, pacing, rate.per_second(message_bytes)) {
+        (RequestedRate::Bits { .. }, Pacing::Closed, Some(per_second)) => Pacing::Fixed { per_second },
+        (_, pacing, _) => pacing,
+    }
 }
 
 /// Capabilities of the links to each endpoint.
@@ -351,6 +358,7 @@ fn requested_settings(case: &Case, ready: &ReadyCase, direction: Option<Directio
         "pin": case.pin,
         "threads": case.threads,
         "probe_per_second": ready.probe_per_second,
+        "idle_ns": Some(case.idle.as_nanos() as u64).filter(|ns| *ns > 0),
     });
     match value {
         Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),

@@ -15,20 +15,28 @@ const READING_INTERVAL: Duration = Duration::from_millis(100);
 /// The evidence of a repetition while it runs.
 pub(super) struct EvidenceRecorder {
     host_before: Counters,
+    /// The time since the start and the counters at the end of the load.
+    ended: Option<(Duration, Counters)>,
     logs: Vec<ConnectionLog>,
     series: Vec<ConnectionReading>,
     /// From the start.
     next_reading: Duration,
 }
 
+/// What the connections of the load can be read from.
+pub(super) fn load_probes<'a>(flows: impl Iterator<Item = &'a Flow>) -> Vec<LinkProbe> {
+    let measured = flows.filter(|flow| !matches!(flow.role, FlowRole::Probe | FlowRole::Control));
+    let probes = measured.filter_map(|flow| LinkProbe::of(flow.link.as_ref()));
+    probes.take(MAX_OBSERVED_CONNECTIONS).collect()
+}
+
 impl EvidenceRecorder {
-    /// Takes the first readings.
-    pub(super) fn start<'a>(flows: impl Iterator<Item = &'a Flow>) -> EvidenceRecorder {
-        let measured = flows.filter(|flow| !matches!(flow.role, FlowRole::Probe | FlowRole::Control));
-        let probes = measured.filter_map(|flow| LinkProbe::of(flow.link.as_ref()));
-        let logs = probes.take(MAX_OBSERVED_CONNECTIONS).map(ConnectionLog::start).collect();
+    /// Takes the first readings, when the load begins.
+    pub(super) fn start(probes: Vec<LinkProbe>) -> EvidenceRecorder {
+        let logs = probes.into_iter().map(ConnectionLog::start).collect();
         let host_before = host_counters();
-        EvidenceRecorder { logs, series: Vec::new(), host_before, next_reading: READING_INTERVAL }
+        let next_reading = READING_INTERVAL;
+        EvidenceRecorder { logs, series: Vec::new(), host_before, ended: None, next_reading }
     }
 
     /// When the next reading is due, from the start.
@@ -38,7 +46,7 @@ impl EvidenceRecorder {
 
     /// Reads the connections if a reading is due, this long after the start.
     pub(super) fn read_when_due(&mut self, elapsed: Duration) {
-        if elapsed >= self.next_reading {
+        if elapsed >= self.next_reading && self.ended.is_none() {
             self.read(elapsed);
             self.next_reading = elapsed + READING_INTERVAL;
         }
@@ -57,16 +65,26 @@ impl EvidenceRecorder {
         thin(&mut self.series);
     }
 
-    /// Takes the last readings. `threads`: the change of the counters of each measuring thread.
+    /// Takes the last readings, unless the load had ended before.
+    pub(super) fn stop(&mut self, elapsed: Duration) {
+        if self.ended.is_none() {
+            self.read(elapsed);
+            self.ended = Some((elapsed, host_counters()));
+        }
+    }
+
+    /// The evidence from the start to [`EvidenceRecorder::stop`], at the latest until now. `threads`: the change of the
+    /// counters of each measuring thread.
     pub(super) fn finish(
         mut self,
         elapsed: Duration,
         threads: impl Iterator<Item = ThreadCounters>,
     ) -> EndEvidence {
-        self.read(elapsed);
+        self.stop(elapsed);
+        let (elapsed, host_after) = self.ended.take().unwrap_or_default();
         let mut evidence = EndEvidence {
             observed_ns: elapsed.as_nanos() as u64,
-            host: differences(&self.host_before, &host_counters()),
+            host: differences(&self.host_before, &host_after),
             ..EndEvidence::default()
         };
         threads.for_each(|thread| add_counters(&mut evidence.threads, &thread.named()));

@@ -5,13 +5,14 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::host::evidence::ThreadCounters;
+use crate::link::counters::LinkProbe;
 use crate::link::party::{
     CANCEL_CHECK_INTERVAL, Party, PartyCost, StepMode, StepOutcome, Tuning, drive_with_cost, perform_step,
     pin_thread,
@@ -19,16 +20,46 @@ use crate::link::party::{
 use crate::link::serial_line::{PortControl, UartErrors};
 use crate::link::shared_thread::{Departure, Member, Placement, SharedThread};
 use crate::link::{Dialer, Fault, Link, LinkError};
-use crate::protocol::{Flow, ReadyCase};
+use crate::protocol::{Flow, IdleTimes, MAX_RECOVERY_FACTOR, ReadyCase};
 use crate::run::{EndEvidence, Failure};
+use crate::sample::LoadWindow;
 use crate::workload::{FlowResult, FlowRole};
 
-use super::evidence::EvidenceRecorder;
+use super::evidence::{EvidenceRecorder, load_probes};
+
+/// When the load of a repetition begins and ends, beside probes that also run on the idle link.
+#[derive(Debug)]
+pub(super) struct LoadTimes {
+    /// The idle times of this repetition.
+    pub(super) idle: IdleTimes,
+    /// Is set to the begin and the end of the load.
+    pub(super) window: Arc<LoadWindow>,
+}
+
+impl LoadTimes {
+    /// Whether the probes may end: the load has ended, and its queues are empty or never will be.
+    fn is_over(&self, now: Time, probes: u32) -> bool {
+        let end = self.window.end();
+        end != Time::NEVER
+            && now >= end + self.idle.after
+            && (self.window.recovered_probes() >= probes || now >= self.latest_end())
+    }
+
+    fn latest_end(&self) -> Time {
+        self.window.end() + self.idle.after * MAX_RECOVERY_FACTOR
+    }
+}
+
+fn probe_count<'a>(flows: impl Iterator<Item = &'a Flow>) -> u32 {
+    flows.filter(|flow| flow.role == FlowRole::Probe).count() as u32
+}
 
 /// What the flows of a repetition left behind.
 pub(super) struct RanFlows {
     pub(super) flows: Vec<FlowResult>,
     pub(super) links: Vec<Box<dyn Link>>,
+    /// Duration of the load.
+    pub(super) elapsed: Duration,
     /// The number of threads, if flows shared them.
     pub(super) shared_threads: Option<usize>,
     /// Absent on the virtual clock, on which the system counts nothing that belongs to the run.
@@ -40,6 +71,7 @@ pub(super) fn run_flows(
     mut flows: Vec<Flow>,
     dialer: &Dialer,
     case: &ReadyCase,
+    times: &LoadTimes,
     tick: &dyn Fn(Duration),
 ) -> RanFlows {
     // A link that stayed open has the errors of earlier repetitions.
@@ -47,13 +79,16 @@ pub(super) fn run_flows(
         flows.iter_mut().map(|flow| line_errors(flow).unwrap_or_default()).collect();
     let mut shared_threads = None;
     let (ended, evidence) = match &dialer.clock {
-        Clock::Virtual(_) => (run_in_virtual_time(flows, dialer), None),
+        Clock::Virtual(_) => (run_in_virtual_time(flows, dialer, times), None),
         Clock::System => {
             let groups = thread_groups(&flows, case.threads);
             shared_threads = (groups.len() < flows.len()).then_some(groups.len());
-            run_in_threads(flows, groups, dialer, &Ticker { interval: case.progress_interval, tick })
+            let ticker = Ticker { interval: case.progress_interval, tick };
+            let (ended, evidence) = run_in_threads(flows, groups, dialer, times, &ticker);
+            (ended, Some(evidence))
         }
     };
+    let elapsed = times.window.end().min(dialer.now()).since(times.window.begin());
     let mut links = Vec::new();
     let mut flowed = Vec::new();
     for ((mut flow, FlowEnd { cost, thread, result }), before) in ended.into_iter().zip(errors_before) {
@@ -86,7 +121,7 @@ pub(super) fn run_flows(
     }
     // The first flow gets the shared times.
     flowed.iter_mut().rev().for_each(|flow: &mut FlowResult| flow.recorder.end_sharing());
-    RanFlows { flows: flowed, links, shared_threads, evidence }
+    RanFlows { flows: flowed, links, elapsed, shared_threads, evidence }
 }
 
 /// Errors that the serial port of a flow has counted so far.
@@ -152,17 +187,24 @@ struct FlowGroup<'a> {
     should_stop_probe: AtomicBool,
     /// All flows end: a signal arrived, or a thread panicked.
     should_stop: AtomicBool,
+    times: &'a LoadTimes,
+    /// Flows that are probes.
+    probes: u32,
+    cancel: &'a AtomicBool,
     clock: &'a Clock,
 }
 
 impl<'a> FlowGroup<'a> {
-    fn new(flows: &[Flow], dialer: &'a Dialer) -> FlowGroup<'a> {
+    fn new(flows: &[Flow], dialer: &'a Dialer, times: &'a LoadTimes) -> FlowGroup<'a> {
         let loads = flows.iter().filter(|flow| flow.role != FlowRole::Probe).count();
         FlowGroup {
             start_gate: RwLock::new(()),
             running_loads: AtomicUsize::new(loads),
             should_stop_probe: AtomicBool::new(false),
             should_stop: AtomicBool::new(dialer.cancel.load(Relaxed)),
+            times,
+            probes: probe_count(flows.iter()),
+            cancel: &dialer.cancel,
             clock: &dialer.clock,
         }
     }
@@ -207,6 +249,7 @@ impl<'a> FlowGroup<'a> {
             }
         };
         drop(self.start_gate.read());
+        self.wait_for_load();
         let before = ThreadCounters::now();
         members.into_iter().for_each(|member| thread.add(member));
         while !thread.is_empty() {
@@ -231,11 +274,61 @@ impl<'a> FlowGroup<'a> {
     /// Runs one flow in this thread.
     fn run_flow(&self, flow: &mut Flow) -> FlowEnd {
         let _guard = self.running_guard(flow.role);
+        let stop = if flow.role == FlowRole::Probe {
+            &self.should_stop_probe
+        } else {
+            self.wait_for_load();
+            &self.should_stop
+        };
         let before = ThreadCounters::now();
-        let stop = if flow.role == FlowRole::Probe { &self.should_stop_probe } else { &self.should_stop };
         let (cost, result) =
             drive_with_cost(flow.party.as_mut(), flow.link.as_mut(), self.clock, stop, CANCEL_CHECK_INTERVAL);
         FlowEnd { cost, thread: ThreadCounters::now().since(&before), result }
+    }
+
+    /// Sleeps until the load begins, unless all flows must end.
+    fn wait_for_load(&self) {
+        let begin = self.times.window.begin();
+        let must_end = || self.should_stop.load(Relaxed) || self.cancel.load(Relaxed);
+        while self.clock.now() < begin && !must_end() {
+            self.clock.sleep_until((self.clock.now() + CANCEL_CHECK_INTERVAL).min(begin));
+        }
+    }
+
+    /// Reads the evidence, reports the progress, and ends the flows when they must end, until none is running.
+    fn observe(
+        &self,
+        observed: Vec<LinkProbe>,
+        ticker: &Ticker,
+        is_running: &dyn Fn() -> bool,
+    ) -> EvidenceRecorder {
+        self.wait_for_load();
+        let LoadTimes { window, .. } = self.times;
+        let began = window.begin();
+        let mut evidence = EvidenceRecorder::start(observed);
+        let mut next = began + ticker.interval;
+        while is_running() {
+            let now = self.clock.now();
+            // Short at first, so that a case of milliseconds does not wait for a tick.
+            let wait = Duration::from_millis(50).min(now.since(began) / 4).max(Duration::from_micros(200));
+            self.clock.sleep_until((now + wait).min(next).min(began + evidence.next_reading()));
+            if self.cancel.load(Relaxed) {
+                self.stop_all();
+            }
+            let now = self.clock.now();
+            if now >= next {
+                (ticker.tick)(next.since(began));
+                next = next + ticker.interval;
+            }
+            match window.end() {
+                Time::NEVER => evidence.read_when_due(now.since(began)),
+                end => evidence.stop(end.since(began)),
+            }
+            if self.times.is_over(now, self.probes) {
+                self.should_stop_probe.store(true, Relaxed);
+            }
+        }
+        evidence
     }
 
     /// Ends all flows within one time slice.
@@ -280,7 +373,10 @@ struct RunningFlowGuard<'a> {
 impl Drop for RunningFlowGuard<'_> {
     fn drop(&mut self) {
         if self.is_load && self.group.running_loads.fetch_sub(1, Relaxed) == 1 {
-            self.group.should_stop_probe.store(true, Relaxed);
+            self.group.times.window.set_end(self.group.clock.now());
+            if self.group.times.idle.after.is_zero() {
+                self.group.should_stop_probe.store(true, Relaxed);
+            }
         }
         if std::thread::panicking() {
             self.group.stop_all();
@@ -292,15 +388,15 @@ fn run_in_threads(
     flows: Vec<Flow>,
     groups: Vec<Vec<usize>>,
     dialer: &Dialer,
-    &Ticker { interval, tick }: &Ticker,
-) -> (Vec<(Flow, FlowEnd)>, Option<EndEvidence>) {
-    let Dialer { clock, cancel, .. } = dialer;
-    let mut evidence = EvidenceRecorder::start(flows.iter());
-    let group = FlowGroup::new(&flows, dialer);
+    times: &LoadTimes,
+    ticker: &Ticker,
+) -> (Vec<(Flow, FlowEnd)>, EndEvidence) {
+    let clock = &dialer.clock;
+    let observed = load_probes(flows.iter());
+    let group = FlowGroup::new(&flows, dialer, times);
     let locked: Vec<Mutex<Flow>> = flows.into_iter().map(Mutex::new).collect();
-    let mut began = clock.now();
     let (group, flows) = (&group, locked.as_slice());
-    let ended: Vec<FlowEnd> = std::thread::scope(|scope| {
+    let (ended, evidence) = std::thread::scope(|scope| {
         let closed = group.start_gate.write();
         let spawned: Vec<_> = groups
             .iter()
@@ -310,28 +406,16 @@ fn run_in_threads(
             // Some loads will never end, so the probe must be stopped here.
             group.should_stop_probe.store(true, Relaxed);
         }
+        times.window.set_begin(clock.now() + times.idle.before);
         drop(closed);
-        began = clock.now();
-        let mut next = began + interval;
-        while spawned.iter().flatten().any(|thread| !thread.is_finished()) {
-            // Short at first, so that a case of milliseconds does not wait for a tick.
-            let wait =
-                Duration::from_millis(50).min(clock.now().since(began) / 4).max(Duration::from_micros(200));
-            clock.sleep_until((clock.now() + wait).min(next).min(began + evidence.next_reading()));
-            if cancel.load(Relaxed) {
-                group.stop_all();
-            }
-            if clock.now() >= next {
-                tick(next.since(began));
-                next = next + interval;
-            }
-            evidence.read_when_due(clock.now().since(began));
-        }
-        join_all(spawned, &groups, flows.len())
+        let is_running = || spawned.iter().flatten().any(|thread| !thread.is_finished());
+        let evidence = group.observe(observed, ticker, &is_running);
+        (join_all(spawned, &groups, flows.len()), evidence)
     });
-    let evidence = evidence.finish(clock.now().since(began), ended.iter().map(|end| end.thread));
+    let elapsed = clock.now().since(times.window.begin());
+    let evidence = evidence.finish(elapsed, ended.iter().map(|end| end.thread));
     let flows = locked.into_iter().map(|flow| flow.into_inner().unwrap_or_else(PoisonError::into_inner));
-    (flows.zip(ended).collect(), Some(evidence))
+    (flows.zip(ended).collect(), evidence)
 }
 
 /// The thread of some flows, or why it could not be started.
@@ -363,16 +447,31 @@ fn join_all(threads: Vec<FlowThread>, groups: &[Vec<usize>], flows: usize) -> Ve
 const PANIC_REASON: &str = "a defect of linkgauge ended this flow: report the panic message";
 
 /// Runs all flows in one thread on the virtual clock. Of several ready flows, the first in order runs.
-fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer) -> Vec<(Flow, FlowEnd)> {
+fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, times: &LoadTimes) -> Vec<(Flow, FlowEnd)> {
+    let LoadTimes { idle, window } = times;
+    let probes = probe_count(flows.iter());
+    let begin = dialer.now() + idle.before;
+    window.set_begin(begin);
     let mut results: Vec<Option<Result<(), Fault>>> = flows.iter().map(|_| None).collect();
     while results.iter().any(Option::is_none) {
         let (mut moved, mut until) = (false, Time::NEVER);
         let loads_over =
             flows.iter().zip(&results).all(|(flow, result)| flow.role == FlowRole::Probe || result.is_some());
+        if loads_over && window.end() == Time::NEVER {
+            window.set_end(dialer.now());
+        }
+        let is_over = times.is_over(dialer.now(), probes);
+        if loads_over && !is_over {
+            let ends = [window.end() + idle.after, times.latest_end()];
+            until = ends.into_iter().find(|end| *end > dialer.now()).unwrap_or(until);
+        }
         for (flow, result) in flows.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
             let mut now = dialer.now();
-            if dialer.cancel.load(Relaxed) || (loads_over && flow.role == FlowRole::Probe) {
+            let is_probe = flow.role == FlowRole::Probe;
+            if dialer.cancel.load(Relaxed) || (is_over && is_probe) {
                 *result = Some(Ok(()));
+            } else if now < begin && !is_probe {
+                until = until.min(begin);
             } else {
                 match perform_step(
                     flow.party.as_mut(),
@@ -464,7 +563,8 @@ mod tests {
             let flows: Vec<Flow> = roles.map(|role| flow(role, role == panicking)).into();
             let groups = thread_groups(&flows, None);
             let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_| {} };
-            let (ended, _) = run_in_threads(flows, groups, &dialer, &ticker);
+            let times = LoadTimes { idle: IdleTimes::default(), window: Arc::new(LoadWindow::new(0)) };
+            let (ended, _) = run_in_threads(flows, groups, &dialer, &times, &ticker);
             for (flow, ended) in &ended {
                 assert_eq!(ended.result.is_err(), flow.role == panicking, "{:?}", flow.role);
             }

@@ -147,6 +147,12 @@ impl Measurement {
         self
     }
 
+    /// Probes the idle link for this time, before the load and after it.
+    pub fn idle(mut self, time: Duration) -> Measurement {
+        self.case.idle = Some(Span(time));
+        self
+    }
+
     /// Direction of the payload.
     pub fn direction(mut self, direction: Direction) -> Measurement {
         self.case.direction = Some(OneOrMany::One(direction));

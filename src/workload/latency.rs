@@ -19,7 +19,7 @@ use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
 use crate::plan::{Direction, Pacing, StopCondition};
 use crate::run::Figures;
-use crate::sample::{Recorder, Sample, ServerTimestamps};
+use crate::sample::{ProbePeriod, Recorder, Sample, ServerTimestamps};
 
 /// The `latency` workload, for [`WORKLOADS`](super::WORKLOADS).
 pub const WORKLOAD: Workload = Workload {
@@ -175,6 +175,7 @@ struct RequestSlot {
     sent: Time,
     state: RequestState,
     is_measured: bool,
+    period: ProbePeriod,
 }
 
 /// Requests that may be in flight, if replies identify them.
@@ -242,7 +243,7 @@ pub struct Pinger {
     /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
     unanswered: Option<u64>,
     /// Recorded while the next reply is in flight, so that recording is not part of any latency.
-    unrecorded_sample: Option<Sample>,
+    unrecorded_sample: Option<(Sample, ProbePeriod)>,
 }
 
 impl Pinger {
@@ -265,6 +266,7 @@ impl Pinger {
             sent: Time(0),
             state: RequestState::Answered,
             is_measured: false,
+            period: ProbePeriod::Loaded,
         };
         Pinger {
             codec,
@@ -319,10 +321,10 @@ impl Pinger {
                     return;
                 }
                 slot.state = RequestState::Lost;
-                let (intended, measured) = (slot.intended, slot.is_measured);
-                if measured {
-                    self.recorder.record_loss(now);
-                    self.recorder.record_missed_frame(oldest, intended);
+                let RequestSlot { intended, is_measured, period, .. } = *slot;
+                if is_measured {
+                    self.recorder.of_period(period).record_loss(now);
+                    self.recorder.of_period(period).record_missed_frame(oldest, intended);
                 }
                 self.codec.abandon(oldest);
                 self.unanswered = self.unanswered.map(|unanswered| unanswered + 1);
@@ -333,8 +335,8 @@ impl Pinger {
     }
 
     fn record_pending(&mut self) {
-        if let Some(sample) = self.unrecorded_sample.take() {
-            self.recorder.record_reply(sample, self.payload_bytes);
+        if let Some((sample, period)) = self.unrecorded_sample.take() {
+            self.recorder.record_reply_in(period, sample, self.payload_bytes);
         }
     }
 
@@ -359,7 +361,7 @@ impl Pinger {
         }
         let reordered = self.highest_answered.is_some_and(|highest| sequence < highest);
         let slot = self.slot(sequence);
-        let (state, measured) = (slot.state, slot.is_measured);
+        let RequestSlot { state, is_measured, period, .. } = *slot;
         if state == RequestState::Lost {
             self.drain_until = now;
         }
@@ -369,22 +371,23 @@ impl Pinger {
             slot.state = RequestState::Answered;
             self.highest_answered = self.highest_answered.max(Some(sequence));
         }
-        if !measured {
+        if !is_measured {
             return;
         }
+        let counts = &mut self.recorder.of_period(period).counts;
         match state {
             RequestState::Waiting => {
-                self.recorder.counts.reordered += u64::from(reordered);
-                self.recorder.counts.corrupt_bytes += corruption.bytes;
-                self.recorder.counts.corrupt_messages += corruption.messages;
+                counts.reordered += u64::from(reordered);
+                counts.corrupt_bytes += corruption.bytes;
+                counts.corrupt_messages += corruption.messages;
                 self.record_pending();
-                self.unrecorded_sample = Some(sample);
+                self.unrecorded_sample = Some((sample, period));
                 if let Some(stages) = self.codec.server_timestamps() {
                     self.recorder.record_server_timestamps(sample, stages);
                 }
             }
-            RequestState::Lost => self.recorder.counts.late += 1,
-            RequestState::Answered => self.recorder.counts.duplicate += 1,
+            RequestState::Lost => counts.late += 1,
+            RequestState::Answered => counts.duplicate += 1,
         }
     }
 }
@@ -454,13 +457,17 @@ impl Party for Pinger {
     fn on_sent(&mut self, bytes: usize, at: Time) {
         if self.sent_bytes == 0 {
             let intended = if self.schedule.is_closed_loop() { at } else { self.schedule.due(at) };
-            let measured = self.phases.phase() == Phase::Measuring;
+            let is_measured = self.phases.phase() == Phase::Measuring;
             if std::mem::take(&mut self.is_first_measured) {
-                self.recorder.begin(at);
                 self.phases.set_begin(at);
             }
+            let period = self.recorder.period_at(at);
+            let recorder = self.recorder.of_period(period);
+            if is_measured && recorder.first_instant.is_none() {
+                recorder.begin(at);
+            }
             *self.slot(self.next_sequence) =
-                RequestSlot { intended, sent: at, state: RequestState::Waiting, is_measured: measured };
+                RequestSlot { intended, sent: at, state: RequestState::Waiting, is_measured, period };
         }
         self.sent_bytes += bytes;
         self.is_send_pending = false;
@@ -469,13 +476,15 @@ impl Party for Pinger {
         } else {
             self.sent_bytes = 0;
             self.stalled_since = None;
+            let period = self.slot(self.next_sequence).period;
             self.next_sequence += 1;
             self.schedule.advance();
             if self.phases.phase() == Phase::Measuring {
-                self.recorder.counts.sent += 1;
+                let counts = &mut self.recorder.of_period(period).counts;
+                counts.sent += 1;
                 // The schedule has advanced: if the next message is already due, this one was delayed.
                 let held_up = !self.schedule.is_closed_loop() && self.schedule.due(at) <= at;
-                self.recorder.counts.missed_sends += u64::from(held_up);
+                counts.missed_sends += u64::from(held_up);
             }
             self.phases.count_sent(1, self.payload_bytes);
             (self.is_drained, self.drain_since) = (self.has_sequence_numbers, None);
@@ -544,12 +553,13 @@ impl Party for Pinger {
             if !slot.is_measured || slot.state != RequestState::Waiting {
                 continue;
             }
+            let recorder = self.recorder.of_period(slot.period);
             if self.is_closed {
-                self.recorder.record_loss(slot.sent);
-                self.recorder.record_missed_frame(sequence, slot.intended);
+                recorder.record_loss(slot.sent);
+                recorder.record_missed_frame(sequence, slot.intended);
             } else {
                 // Stopped in the middle: this request is neither complete nor lost, so it does not count.
-                self.recorder.counts.sent -= 1;
+                recorder.counts.sent -= 1;
             }
         }
         self.oldest_outstanding = self.next_sequence;

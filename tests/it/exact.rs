@@ -466,6 +466,36 @@ fn a_probe_runs_beside_a_load_and_ends_with_it() {
 }
 
 #[test]
+fn a_probe_shows_what_the_load_adds_and_when_the_link_has_recovered() {
+    // All connections share a queue of 64 KiB at 1 Mbit/s: 524 ms, of which 20 ms are the delay behind it. Forward and reverse delay: 20 ms each.
+    let link = "mem://far?rate=1Mbit/s&delay=20ms&buffer=64Ki&share=yes";
+    for direction in ["send", "receive"] {
+        let case = session(&format!(
+            "url = \"{link}\"\nworkload = \"throughput\"\ndirection = \"{direction}\"\ntime = \"3s\"\n\
+             size = 1000\nprobe = \"50/s\"\nidle = \"1s\""
+        ));
+        let added = case.figures.added_latency.unwrap();
+        // 14 bytes in both directions.
+        assert_eq!(added.idle_p50_ns, 40_224_000.0, "{direction}");
+        // The buffer also holds what is on its way behind the queue.
+        let queue_ns = (65_536.0 - 2_500.0) * 8e3;
+        assert!((added.added_p50_ns.unwrap() / queue_ns - 1.0).abs() < 0.01, "{direction}: {added:?}");
+        assert!(added.added_p95_ns >= added.added_p50_ns && added.added_p99_ns.is_none());
+        // The sender at the server begins and ends one delay before the client sees it.
+        assert!((added.recovery_ns.unwrap() - queue_ns).abs() < 41e6, "{direction}: {added:?}");
+        let probes = |figures: &Option<linkgauge::run::Figures>| figures.as_ref().unwrap().counts.received;
+        assert_eq!(probes(&case.idle), 48, "1 s at 50/s, without the last replies, which may meet the load");
+        assert!(probes(&case.under_load) >= 150 && case.idle_series.len() == 10);
+        // The rates and the time are those of the load alone.
+        assert!((case.figures.delivery.throughput_bps.unwrap() / 1e6 - 1.0).abs() < 0.01);
+        assert!((3_490_000_000..3_520_000_000).contains(&case.elapsed_ns), "{}", case.elapsed_ns);
+        let recovery = &case.recovery_series;
+        let start = recovery.first().unwrap().start_ns;
+        assert!(start >= 2_990_000_000 && recovery.last().unwrap().latency_max_ns.unwrap() < 41_000_000);
+    }
+}
+
+#[test]
 fn repetitions_are_interleaved_and_their_rates_exclude_the_time_between() {
     let run = VirtualNet::serving("linkgauge").run(
         "repeat = 6\n[defaults]\nworkload = \"latency\"\ncount = 50\nwarm_up_count = 0\n\

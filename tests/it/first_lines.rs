@@ -75,9 +75,9 @@ fn measurements() {
         answer(&[&["latency", url][..], &few].concat()),
         // What a load adds differs between hosts.
         answer(&["throughput", url, "--time", "600ms", "--repeat", "1", "--direction", "send,receive"])
-            .split_once(';')
+            .split(';')
+            .next()
             .unwrap()
-            .0
             .to_owned(),
         answer(&["download", &logger, "--file", "CPU:data.dat", "--no-output"]),
         answer(&["download", &logger, "--list"]),

@@ -44,6 +44,7 @@ pub fn plan(flows: &[FlowKind], message_bytes: u32, stop: StopCondition) -> Serv
         cpu: None,
         socket: SocketSettings::default(),
         evidence: false,
+        lead_in_ns: 0,
     }
 }
 

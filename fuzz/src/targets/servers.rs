@@ -209,6 +209,7 @@ fn plan(draw: &mut Draw) -> ServerPlan {
         cpu: None,
         socket: SocketSettings::default(),
         evidence: false,
+        lead_in_ns: draw.number(),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::{MemDirection, MemPath};
 use super::server_end::ServerEnd;
+use super::{MemDirection, MemPath};
 use crate::clock::{Clock, Time};
 use crate::link::party::{Party, PartyCost, StepMode, StepOutcome, perform_step};
 use crate::link::shaped::{Shape, SharedPath};

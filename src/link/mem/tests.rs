@@ -156,7 +156,7 @@ fn a_full_buffer_accepts_nothing_until_it_drains() {
 
 fn direction(url: &str) -> MemDirection {
     let options = Options::from_endpoint(&url.parse().unwrap()).unwrap();
-    let path = MemPath::Own(ShapedPath::new(options.shape.clone(), 0));
+    let path = MemPath::Own(Box::new(ShapedPath::new(options.shape.clone(), 0)));
     MemDirection::new(&options, path)
 }
 

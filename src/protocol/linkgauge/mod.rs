@@ -33,7 +33,8 @@ use request_sender::{ParsedInput, RequestSender};
 use server::{VALID_MESSAGE_RATES, is_connectionless};
 pub use wire::Hello;
 use wire::{
-    Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, ServerPlan, SessionReply, SessionRequest, SessionWireError,
+    Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, LEAD_IN_CAPABILITY, ServerPlan, SessionReply,
+    SessionRequest, SessionWireError,
 };
 
 /// The `linkgauge` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
@@ -66,10 +67,14 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
             true => DrainTracker::for_upload(&case.load),
             false => DrainTracker::for_report(case.load.timeout),
         },
+        lead_in: Duration::ZERO,
     };
     for port in 0..case.endpoints.len() {
         session.endpoint_sessions.push(EndpointSession::open(case, context, port, &mut session.flows)?);
     }
+    // The flows of all ports begin together.
+    let lead_ins = session.endpoint_sessions.iter().map(|port| port.lead_in);
+    session.lead_in = lead_ins.max().unwrap_or_default();
     for port in &mut session.endpoint_sessions {
         port.control.request(&SessionRequest::Start)?;
     }
@@ -82,6 +87,16 @@ const MIN_MESSAGE_BYTES: usize = 16 * 1024;
 /// Control messages are separate from the payload, so any payload works.
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     server_socket::parse(&case.options)?;
+    if case.has_default_stop && !case.workload.is_round_trip() && caps.can_open_parallel {
+        // The default time includes that on the idle link.
+        let idle_ns = 2 * case.idle.as_nanos() as u64;
+        let time_ns = case
+            .workload
+            .default_stop
+            .time_ns
+            .map(|time_ns| time_ns.saturating_sub(idle_ns).max(time_ns / 2));
+        case.stop = StopCondition { time_ns, ..case.stop };
+    }
     match (caps.can_open_parallel, caps.max_message_bytes) {
         (true, Some(most)) if most < MIN_MESSAGE_BYTES => Err(CaseError::Link(format!(
             "linkgauge: a session needs messages of {} and more, and this link allows {most} bytes: see its options, or \
@@ -119,12 +134,16 @@ struct LinkgaugeSession {
     /// The timeout of the flows.
     timeout: Duration,
     drain: DrainTracker,
+    /// Time that the servers wait before the load.
+    lead_in: Duration,
 }
 
 /// The session with the server of one endpoint.
 struct EndpointSession {
     control: ControlConnection,
     flow_kinds: Vec<FlowKind>,
+    /// Time that the server waits before the load.
+    lead_in: Duration,
     effective_settings: Map<String, Value>,
     server_environment: Map<String, Value>,
     /// The first part of the report, or why there is none.
@@ -154,7 +173,12 @@ impl EndpointSession {
         let socket = server_socket::requested(case, control.link.as_ref(), endpoint, &opened.capabilities)?;
         // On the virtual clock the system counts nothing that belongs to the run.
         let evidence = matches!(context.dialer.clock, Clock::System);
-        let plan = ServerPlan { socket, evidence, ..server_plan(case, &kinds) };
+        // An older server begins at once, so its idle link cannot be measured.
+        let can_wait = opened.capabilities.iter().any(|name| name == LEAD_IN_CAPABILITY);
+        let is_probed = kinds.iter().any(|(_, role)| *role == FlowRole::Probe);
+        let lead_in = if can_wait && is_probed { case.idle.before } else { Duration::ZERO };
+        let lead_in_ns = lead_in.as_nanos() as u64;
+        let plan = ServerPlan { socket, evidence, lead_in_ns, ..server_plan(case, &kinds) };
         let granted = control.request_plan(&plan, case.load)?;
         let attach_of =
             move |number: usize| Attach { session_id: opened.session_id, flow_index: number as u32 };
@@ -178,6 +202,7 @@ impl EndpointSession {
         Ok(EndpointSession {
             control,
             flow_kinds: plan.flows,
+            lead_in,
             effective_settings,
             server_environment: opened.environment,
             report: None,
@@ -208,6 +233,7 @@ fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)]) -> ServerPlan {
         cpu: case.server_cpu,
         socket: SocketSettings::default(),
         evidence: false,
+        lead_in_ns: 0,
     }
 }
 
@@ -357,6 +383,10 @@ impl EndpointSession {
 impl ClientSession for LinkgaugeSession {
     fn take_flows(&mut self) -> Vec<Flow> {
         std::mem::take(&mut self.flows)
+    }
+
+    fn lead_in(&self) -> Duration {
+        self.lead_in
     }
 
     fn is_draining(&mut self, flows: &[FlowResult], links: &mut [Box<dyn Link>]) -> bool {

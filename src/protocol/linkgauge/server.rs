@@ -248,6 +248,7 @@ impl LinkgaugeConnection {
                 .then(|| ReceiverLiveness::new(attach.keepalive(&session.key))),
             is_connectionless,
             wants_evidence: plan.evidence,
+            lead_in: plan.lead_in(),
         };
         self.output = task.reply.clone();
         self.output_sent = 0;
@@ -442,7 +443,7 @@ impl LinkgaugeConnection {
 /// The kinds of flow and the further abilities of this version.
 fn capabilities() -> Vec<String> {
     let kinds = FlowKind::ALL.iter().map(|kind| kind.name());
-    kinds.chain([server_socket::CAPABILITY]).map(str::to_owned).collect()
+    kinds.chain([server_socket::CAPABILITY, wire::LEAD_IN_CAPABILITY]).map(str::to_owned).collect()
 }
 
 impl Party for LinkgaugeConnection {

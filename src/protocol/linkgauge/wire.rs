@@ -16,16 +16,21 @@
 //! repeated on a link that loses messages without being executed twice. With a token, all frames after the reply that
 //! opens the session are signed. On links without connections the receiver of a flow sends `alive` a few times a second.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::proof::{CHALLENGE_BYTES, KEY_BYTES, NONCE_BYTES, compute_mac, is_valid_mac, make_challenge};
-use crate::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
+use crate::plan::{MAX_IDLE_TIME, Pacing, SocketSettings, StopCondition, WaitMode};
 use crate::protocol::{ServerLimits, random_bytes};
 use crate::workload::ServerReport;
 
 pub use super::hex::{decode_hex, encode_hex};
+
+/// The capability of a server whose flows can wait after the start: [`ServerPlan::lead_in_ns`].
+pub const LEAD_IN_CAPABILITY: &str = "lead_in";
 
 /// Protocol version; client and server must have the same.
 pub const VERSION: u32 = 2;
@@ -237,9 +242,22 @@ pub struct ServerPlan {
     /// The report includes what the server's system counted.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub evidence: bool,
+    /// Time from the start, in nanoseconds, in which the flows that send or receive wait, so that the client can measure the
+    /// idle link. At most [`MAX_IDLE_TIME`](crate::plan::MAX_IDLE_TIME).
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub lead_in_ns: u64,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 impl ServerPlan {
+    /// The time that the flows of the load wait after the start.
+    pub fn lead_in(&self) -> Duration {
+        Duration::from_nanos(self.lead_in_ns).min(MAX_IDLE_TIME)
+    }
+
     /// Number of flows that are to busy-poll.
     pub fn busy_poll_flows(&self) -> u32 {
         if self.wait == WaitMode::BusyPoll { self.flows.len() as u32 } else { 0 }

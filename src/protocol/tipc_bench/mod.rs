@@ -329,6 +329,8 @@ mod tests {
             pacing: Pacing::Closed,
             stop: count.map_or(workload.default_stop, StopCondition::after_count),
             warm_up: workload.default_warm_up,
+            has_default_stop: count.is_none(),
+            idle: std::time::Duration::ZERO,
         };
         let link = endpoint_caps(&case.endpoints[0]).unwrap();
         prepare_case(&mut case, &link)?;

@@ -62,12 +62,15 @@ fn distinguishing_labels(cases: &[&CaseResult]) -> Vec<String> {
 
 /// Several cases in one chart. Each replaces a series without points.
 pub fn overlay_chart(of: &str, caption: String, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
-    let end =
-        cases.iter().flat_map(|(_, case)| [&case.series, &case.under_load_series]).filter_map(|series| {
-            let last = series.last()?;
-            Some((last.start_ns as f64 + last.length_ns as f64) / 1e9)
-        });
-    let end = end.fold(0.0, f64::max);
+    let end_of = |entries: &[SeriesEntry], shift_ns: u64| {
+        let last = entries.last()?;
+        Some((shift_ns as f64 + last.start_ns as f64 + last.length_ns as f64) / 1e9)
+    };
+    let ends = cases.iter().flat_map(|(_, case)| {
+        let all = [&case.series, &case.under_load_series, &case.recovery_series];
+        all.map(|entries| end_of(entries, idle_ns(case)))
+    });
+    let end = ends.flatten().fold(0.0, f64::max);
     let x = Axis { high: end, ..linear_axis("time since the start (s)", AxisUnit::Seconds, end) };
     let (rates, times) = (rate_panel(cases), round_trip_panel(cases));
     let title = match (&rates, &times) {
@@ -76,6 +79,33 @@ pub fn overlay_chart(of: &str, caption: String, cases: &[(ChartSeries, &CaseResu
         _ => "Round-trip time over time",
     };
     build_panels(ChartText { title, of, caption }, &x, rates.into_iter().chain(times).collect())
+}
+
+/// Length of the series before the load: the others are moved by it.
+fn idle_ns(case: &CaseResult) -> u64 {
+    case.idle_series.last().map_or(0, |last| last.start_ns.saturating_add(last.length_ns))
+}
+
+/// The entries behind those of the idle link.
+fn after_idle<'a>(
+    case: &CaseResult,
+    entries: impl IntoIterator<Item = &'a SeriesEntry>,
+) -> impl Iterator<Item = SeriesEntry> {
+    let idle_ns = idle_ns(case);
+    let moved = move |entry: &SeriesEntry| SeriesEntry {
+        start_ns: entry.start_ns.saturating_add(idle_ns),
+        ..entry.clone()
+    };
+    entries.into_iter().map(moved)
+}
+
+/// The round trips of a latency case, or those of the probe: on the idle link, under load, and after the load.
+fn round_trip_entries(case: &CaseResult) -> Vec<SeriesEntry> {
+    if is_latency(case) {
+        return case.series.clone();
+    }
+    let moved = after_idle(case, case.under_load_series.iter().chain(&case.recovery_series));
+    case.idle_series.iter().cloned().chain(moved).collect()
 }
 
 /// Payload over time: delivered, or for uploads accepted by the sender's system.
@@ -95,15 +125,16 @@ fn rate_panel(cases: &[(ChartSeries, &CaseResult)]) -> Option<(Axis, Vec<ChartSe
         false => "delivered payload",
     };
     let y = linear_axis(label, AxisUnit::BitsPerSecond, most.max(1.0));
-    series.extend(loss_ticks(drawn.iter().map(|(_, case)| case.series.as_slice()), "messages lost", y.high));
+    let entries: Vec<Vec<SeriesEntry>> =
+        drawn.iter().map(|(_, case)| after_idle(case, &case.series).collect()).collect();
+    series.extend(loss_ticks(entries.iter().map(Vec::as_slice), "messages lost", y.high));
     Some((y, series))
 }
 
 /// Round trips of latency cases, and of the probes of other cases.
 fn round_trip_panel(cases: &[(ChartSeries, &CaseResult)]) -> Option<(Axis, Vec<ChartSeries>)> {
-    let timed = cases.iter().map(|(series, case)| {
-        (series, if is_latency(case) { &case.series } else { &case.under_load_series }.as_slice())
-    });
+    let entries: Vec<Vec<SeriesEntry>> = cases.iter().map(|(_, case)| round_trip_entries(case)).collect();
+    let timed = cases.iter().zip(&entries).map(|((series, _), entries)| (series, entries.as_slice()));
     let timed: Vec<(&ChartSeries, &[SeriesEntry])> =
         timed.filter(|(_, entries)| entries.len() >= MIN_INTERVALS).collect();
     let has_ranges = timed.len() <= MAX_RANGES;
@@ -157,7 +188,7 @@ fn delivered_steps(case: &CaseResult) -> Option<Vec<(f64, f64)>> {
     if case.direction != Direction::Send || case.repeats.len() < MIN_INTERVALS {
         return None;
     }
-    let mut start_ns = 0.0;
+    let mut start_ns = idle_ns(case) as f64;
     let step = |part: &PartResult| {
         let (from, to) = (start_ns / 1e9, (start_ns + part.elapsed_ns as f64) / 1e9);
         start_ns += part.elapsed_ns as f64;
@@ -176,7 +207,8 @@ fn rate_points(case: &CaseResult) -> Vec<(f64, f64)> {
         let rate = bytes * 8e9 / total_ns(entries);
         (total_ns(entries) > 0.0 && rate.is_finite()).then_some((middle_seconds(entries), rate))
     };
-    merge_intervals(&case.series).filter_map(point).collect()
+    let entries: Vec<SeriesEntry> = after_idle(case, &case.series).collect();
+    merge_intervals(&entries).filter_map(point).collect()
 }
 
 fn mean_points(entries: &[SeriesEntry]) -> Vec<(f64, f64)> {

@@ -112,12 +112,22 @@ fn answer(case: &CaseResult) -> String {
         text += &format!("; {}", loss_text(case));
     }
     if let Some(loaded) = loaded_rtt_ns(case) {
-        text += &match lowest_rtt_ns(case) {
-            Some(lowest) => format!("; RTT {} under load (lowest, p50)", time_change(lowest, loaded)),
-            None => format!("; RTT under load {} (p50)", brief_time(loaded)),
+        text += &match (idle_rtt_ns(case), lowest_rtt_ns(case)) {
+            (Some(idle), _) if loaded > idle => {
+                let change = time_change(idle, loaded);
+                format!("; adds {} of latency (RTT {change}, p50)", brief_time(loaded - idle))
+            }
+            (Some(idle), _) => format!("; RTT {} under load (p50)", time_change(idle, loaded)),
+            (None, Some(lowest)) => format!("; RTT {} under load (lowest, p50)", time_change(lowest, loaded)),
+            (None, None) => format!("; RTT under load {} (p50)", brief_time(loaded)),
         };
     }
     text
+}
+
+/// Median round trip of the probe on the idle link.
+pub fn idle_rtt_ns(case: &CaseResult) -> Option<f64> {
+    case.figures.added_latency.map(|added| added.idle_p50_ns)
 }
 
 /// Median round trip of the probe.
@@ -171,12 +181,17 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
     };
     let loaded = case.under_load.as_ref().and_then(|figures| figures.times.latency_ns.as_ref());
     let bytes = |bytes: Option<u64>| bytes.map_or(ABSENT.to_owned(), format_bytes);
-    let lowest = lowest_rtt_ns(case).zip(loaded_rtt_ns(case));
-    let round_trip = match lowest {
-        Some((lowest, loaded)) => time_change(lowest, loaded),
+    let base = idle_rtt_ns(case).or(lowest_rtt_ns(case)).zip(loaded_rtt_ns(case));
+    let round_trip = match base {
+        Some((base, loaded)) => time_change(base, loaded),
         None => format_percentile(loaded, "p50"),
     };
-    let round_trip_title = if lowest.is_some() { "RTT lowest → loaded" } else { "loaded RTT p50" };
+    let round_trip_title = match (idle_rtt_ns(case), base) {
+        (Some(_), Some(_)) => "RTT idle → loaded (p50)",
+        (None, Some(_)) => "RTT lowest → loaded",
+        (_, None) => "loaded RTT p50",
+    };
+    let recovery = case.figures.added_latency.and_then(|added| added.recovery_ns);
     let header = [
         "",
         "rate",
@@ -185,6 +200,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         "retransmits",
         round_trip_title,
         "loaded p99",
+        "recovery",
         "of line",
         "limit",
     ];
@@ -197,6 +213,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         retransmits(case).map_or(ABSENT.to_owned(), format_count),
         round_trip,
         format_percentile(loaded, "p99"),
+        recovery.map_or(ABSENT.to_owned(), brief_time),
         delivery.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
         format_rate(line_limit_bps(case)),
     ]);
@@ -225,7 +242,8 @@ pub fn directions_answer(cases: &[CaseResult]) -> String {
     let mut text = cases.iter().map(rate).collect::<Vec<_>>().join(", ");
     // A direction that fills the queue at once has no probe of the empty one.
     let lowest = cases.iter().filter_map(lowest_rtt_ns).reduce(f64::min);
-    let added = |case: &CaseResult| Some((loaded_rtt_ns(case)? - lowest?, case.direction));
+    let added =
+        |case: &CaseResult| Some((loaded_rtt_ns(case)? - idle_rtt_ns(case).or(lowest)?, case.direction));
     let most = cases.iter().filter_map(added).max_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((added, direction)) = most.filter(|(added, _)| *added > 0.0) {
         text += &format!("; {} adds {} of latency", direction_name(direction), brief_time(added));

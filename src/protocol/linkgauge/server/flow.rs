@@ -11,7 +11,7 @@ use crate::link::{Batch, Caps, Fault, Framing, Link};
 use crate::plan::{Pacing, WaitMode};
 use crate::protocol::linkgauge::evidence;
 use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
-use crate::protocol::{ServerLimits, echo};
+use crate::protocol::{MAX_RECOVERY_FACTOR, ServerLimits, echo};
 use crate::sample::Recorder;
 use crate::workload::latency::Reflector;
 use crate::workload::throughput::{Sink, Source, overtime, planned_time};
@@ -42,6 +42,8 @@ pub struct ServerFlow {
     /// Total bytes of all flows of the session when this one last began to wait.
     moved_by_all: u64,
     fault: Option<String>,
+    /// When the flow begins, once the session has started.
+    starts_at: Option<Time>,
     wants_evidence: bool,
     /// The flow has its final thread.
     is_tuned: bool,
@@ -67,6 +69,8 @@ pub struct Attachment {
     pub is_connectionless: bool,
     /// The client asked for evidence.
     pub wants_evidence: bool,
+    /// Time from the start of the session in which the flow waits.
+    pub lead_in: Duration,
 }
 
 impl Attachment {
@@ -227,7 +231,9 @@ pub fn is_connectionless(caps: &Caps) -> bool {
 pub fn max_duration(plan: &ServerPlan, limits: &ServerLimits) -> Duration {
     let planned = planned_time(plan.stop, plan.warm_up);
     let extra = planned.map_or(Duration::ZERO, |planned| overtime(planned, plan.flows.len() as u32));
-    Duration::from_secs(limits.duration_s).saturating_add(extra)
+    // The client's probes continue for a while.
+    let around = plan.lead_in() * (1 + MAX_RECOVERY_FACTOR);
+    Duration::from_secs(limits.duration_s).saturating_add(extra).saturating_add(around)
 }
 
 impl ServerFlow {
@@ -241,6 +247,7 @@ impl ServerFlow {
             deadline: Time::NEVER,
             has_begun: false,
             moved_by_all: 0,
+            starts_at: None,
             fault: None,
             is_tuned: false,
             thread_before: None,
@@ -261,23 +268,28 @@ impl ServerFlow {
         true
     }
 
-    fn has_started(&self) -> bool {
-        self.attachment.as_ref().is_none_or(|task| task.slot.session.has_started.load(Relaxed))
+    fn has_started(&mut self, now: Time) -> bool {
+        let Some(task) = &self.attachment else { return true };
+        // Round trips measure the idle link in that time.
+        let lead_in = if matches!(self.party, FlowParty::Reflect(_)) { Duration::ZERO } else { task.lead_in };
+        let has_started = task.slot.session.has_started.load(Relaxed);
+        has_started && now >= *self.starts_at.get_or_insert(now + lead_in)
     }
 
     /// Whether the session ends this flow. A receiver that has started ends by itself, unless it is cut off.
-    fn must_end(&self) -> bool {
+    fn must_end(&mut self, now: Time) -> bool {
+        let started = self.has_started(now);
         let ending = self.attachment.as_ref().map_or(STAGE_MEASURING, |task| task.slot.session.stage());
         let is_receiver = matches!(self.party, FlowParty::Receive(_));
-        ending != STAGE_MEASURING && (ending == STAGE_CUT || !is_receiver || !self.has_started())
+        ending != STAGE_MEASURING && (ending == STAGE_CUT || !is_receiver || !started)
     }
 }
 
 impl Party for ServerFlow {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
-        let started = self.has_started();
-        if self.must_end() {
+        let started = self.has_started(now);
+        if self.must_end(now) {
             return Step::Done;
         }
         if now.since(*self.began_at.get_or_insert(now)) > self.max_duration {
@@ -292,7 +304,10 @@ impl Party for ServerFlow {
                 return Step::Send { bytes: &task.reply, message: task.reply.len() };
             }
             if !started && matches!(self.party, FlowParty::Send(_)) {
-                let until = now + task.poll_interval(POLL_INTERVAL);
+                let until = match self.starts_at {
+                    Some(starts_at) => starts_at.min(now + END_POLL_INTERVAL),
+                    None => now + task.poll_interval(POLL_INTERVAL),
+                };
                 return match task.may_repeat_request {
                     true => Step::Receive { into: &mut task.batch, until },
                     false => Step::Sleep(until),
@@ -456,6 +471,7 @@ mod tests {
             cpu: None,
             socket: SocketSettings::default(),
             evidence: false,
+            lead_in_ns: 0,
         };
         let session = SessionRegistry::new(&Arc::new(ServerConfig::default())).open(None).unwrap();
         session.set_plan(plan).unwrap();
@@ -473,6 +489,7 @@ mod tests {
             liveness: None,
             is_connectionless: false,
             wants_evidence: false,
+            lead_in: Duration::ZERO,
         };
         let grant = FlowGrant { per_second: None, wait: task.slot.wait };
         let role = FlowParty::new(kind, &plan, grant, &Caps::STREAM, &limits);
@@ -494,6 +511,7 @@ mod tests {
                 cpu: None,
                 socket: SocketSettings::default(),
                 evidence: false,
+                lead_in_ns: 0,
             };
             max_duration(&plan, &limits)
         };

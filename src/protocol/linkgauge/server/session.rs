@@ -560,6 +560,7 @@ mod tests {
             cpu: None,
             socket: SocketSettings::default(),
             evidence: false,
+            lead_in_ns: 0,
         }
     }
 

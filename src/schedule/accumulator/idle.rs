@@ -1,0 +1,80 @@
+//! The idle link around a load: what its probes measured there, and the latency that the load adds.
+
+use crate::run::{AddedLatency, Figures, SeriesEntry};
+use crate::sample::{IdleRecorders, Recorder, TimeSeries, append_entries, idle_limit_ns};
+use crate::stats::nearest_rank;
+use crate::workload::throughput::planned_time;
+use crate::workload::{FlowResult, Load};
+
+/// Records of the probes on the idle link, of all repetitions.
+#[derive(Default)]
+pub(super) struct IdleRecords {
+    before: Option<Recorder>,
+    recovery_ns: Option<u64>,
+    recovery_series: Vec<SeriesEntry>,
+}
+
+impl IdleRecords {
+    /// The longest round trip that counts as one of the idle link, in ns; 0 if none is known.
+    pub(super) fn limit_ns(&self) -> u64 {
+        self.before.as_ref().map_or(0, |before| idle_limit_ns(before.service_times.max()))
+    }
+
+    /// Adds the probes of a repetition of this load. `main` is its series, which began `offset_ns` after the first.
+    pub(super) fn record(&mut self, load: &Load, flows: &[FlowResult], main: &TimeSeries, offset_ns: u64) {
+        let probes: Vec<&IdleRecorders> =
+            flows.iter().filter_map(|flow| flow.recorder.idle.as_deref()).collect();
+        for probe in &probes {
+            if probe.before.counts.sent > 0 {
+                self.before.get_or_insert_with(|| probe.before.empty_like()).merge(&probe.before);
+            }
+        }
+        let Some(idle_ns) = self.median_ns() else { return };
+        let planned = planned_time(load.stop, load.warm_up);
+        let recovered: Option<Vec<u64>> =
+            probes.iter().map(|probe| probe.recovery_ns(idle_ns, planned)).collect();
+        let probed = probes.iter().any(|probe| probe.after.counts.sent > 0);
+        if probed {
+            // The slowest port decides.
+            self.recovery_ns = recovered.and_then(|all| all.into_iter().max());
+        }
+        for probe in probes {
+            let entries = probe.after.time_series.entries_beside(main, probe.after.elapsed_ns());
+            append_entries(&mut self.recovery_series, entries, offset_ns);
+        }
+    }
+
+    fn median_ns(&self) -> Option<u64> {
+        let times = &self.before.as_ref()?.service_times;
+        (times.count() > 0).then(|| times.ranks().value_at_rank(nearest_rank(times.count(), 0.5)))
+    }
+
+    /// The records before the load.
+    pub(super) fn before(&self) -> Option<&Recorder> {
+        self.before.as_ref()
+    }
+
+    /// The series before the load.
+    pub(super) fn series(&self) -> Vec<SeriesEntry> {
+        self.before.as_ref().map_or(Vec::new(), |before| before.time_series.entries(before.elapsed_ns()))
+    }
+
+    /// The series after the load.
+    pub(super) fn recovery_series(&self) -> &[SeriesEntry] {
+        &self.recovery_series
+    }
+
+    /// What the load adds; `loaded` are the figures of the probe under load.
+    pub(super) fn added(&self, loaded: Option<&Figures>) -> Option<AddedLatency> {
+        let idle_ns = self.median_ns()? as f64;
+        let loaded = loaded.and_then(|loaded| loaded.times.latency_ns.as_ref());
+        let added = |name: &str| Some(loaded?.percentile(name)? as f64 - idle_ns);
+        Some(AddedLatency {
+            idle_p50_ns: idle_ns,
+            added_p50_ns: added("p50"),
+            added_p95_ns: added("p95"),
+            added_p99_ns: added("p99"),
+            recovery_ns: self.recovery_ns.map(|ns| ns as f64),
+        })
+    }
+}
