@@ -25,6 +25,8 @@ const MAX_EMPTY_RATIO: f64 = 1.5;
 const MAX_RATE_DEVIATION: f64 = 0.1;
 /// Data on the path below this share of the window: the window does not wait for the path.
 const MAX_SLOW_READER_SHARE: f64 = 0.25;
+/// A smaller buffer is full soon, however fast the program reads.
+const SMALL_BUFFER_BYTES: f64 = 32_768.0;
 /// Fewer drops of datagrams do not limit a rate.
 const MIN_DATAGRAM_LOSS_SHARE: f64 = 0.01;
 /// From this share of a serial line on, the line limits.
@@ -117,15 +119,16 @@ fn slow_reader(sender: &Sender, receiver: Option<&Sender>, rate: f64) -> Option<
         let gauge = receiver.0.gauge("socket_unread_bytes").filter(|gauge| gauge.readings >= MIN_READINGS)?;
         // The kernel counts twice the payload that a buffer holds.
         let buffer = receiver.median("socket_receive_buffer_bytes")? / 2.0;
-        Some((gauge.median as f64, buffer)).filter(|(unread, buffer)| *unread > MIN_LIMITED_SHARE * buffer)
+        let is_full = gauge.median as f64 > MIN_LIMITED_SHARE * buffer && buffer >= SMALL_BUFFER_BYTES;
+        is_full.then_some(gauge.median)
     });
-    if let Some((unread, _)) = unread {
-        return Some(format!(
-            "{} wait unread in its socket: its program is slow",
-            format_bytes(unread as u64)
-        ));
+    if let Some(unread) = unread {
+        return Some(format!("{} wait unread in its socket: its program is slow", format_bytes(unread)));
     }
     let window = sender.0.gauge("tcp_send_window_bytes")?;
+    if window.max > 0 && (window.max as f64) < SMALL_BUFFER_BYTES {
+        return None;
+    }
     if window.median == 0 && window.readings >= MIN_READINGS {
         return Some("closed in most readings: the receiving program is slow".to_owned());
     }

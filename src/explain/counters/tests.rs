@@ -89,6 +89,10 @@ fn a_full_window_belongs_to_the_buffer_or_to_the_program() {
         |bytes| sender(&[], &[("socket_unread_bytes", bytes), ("socket_receive_buffer_bytes", 262_144)]);
     known.evidence.as_mut().unwrap().server = Some(unread(120_000));
     assert_eq!(ids(&known), ["slow_reader"], "the server's socket is full");
+    let tiny = [("socket_unread_bytes", 4_096), ("socket_receive_buffer_bytes", 8_192)];
+    known.evidence.as_mut().unwrap().server = Some(sender(&[], &tiny));
+    assert_eq!(ids(&known), ["receive_window"], "a tiny buffer is always full");
+    assert_eq!(ids(&case("throughput", sender(&rwnd, &path(10_000, 2_304)))), ["receive_window"]);
     known.evidence.as_mut().unwrap().server = Some(unread(2_000));
     assert_eq!(ids(&known), ["receive_window"]);
 }

@@ -208,7 +208,8 @@ impl Outcomes<'_> {
         match self.verdict(RateKnob::ReceiveBuffer)? {
             Verdict::RuledOut if self.is_window_full() => Some(("slow_reader", Verdict::Counted, knobs)),
             Verdict::Proved => Some((cause, Verdict::Proved, knobs)),
-            verdict => (!self.is_counted(cause)).then_some((cause, verdict, knobs)),
+            _ if self.is_counted(cause) => Some((cause, Verdict::Counted, knobs)),
+            verdict => Some((cause, verdict, knobs)),
         }
     }
 
@@ -433,6 +434,7 @@ mod tests {
                 &[("slow_reader", Counted)],
             ),
             (&[(ReceiveBuffer, Constant)], none, &["receive_window"], &[("slow_reader", Counted)]),
+            (&[(ReceiveBuffer, Unclear)], none, &["receive_window"], &[("receive_window", Counted)]),
             (
                 &[(ReceiveBuffer, Follows)],
                 none,
