@@ -105,10 +105,13 @@ pub fn compare(study: &Study) -> Result<TwinReport, TwinError> {
     if figures.is_empty() {
         return Err(TwinError::None(study.name.clone()));
     }
-    let mut results: BTreeMap<(&str, &str), CaseResult> = BTreeMap::new();
+    // A twin does not know by which way its client reaches it: such cases have one result.
+    let mut results: BTreeMap<(&str, &str, u32, u32), CaseResult> = BTreeMap::new();
     let mut rows = Vec::new();
     for figure in &figures {
-        let key = (figure.twin.name.as_str(), figure.case.name.as_str());
+        let measure = figure.case.name.split(':').next().unwrap_or_default();
+        let point = &figure.case.point;
+        let key = (figure.twin.name.as_str(), measure, point.ports, point.value);
         let result = match results.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => place.insert(run_figure(figure)?),

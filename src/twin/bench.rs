@@ -32,8 +32,11 @@ const SEED: u64 = 1;
 const STEADY_REQUESTS: u64 = 100;
 const RANDOM_REQUESTS: u64 = 50_000;
 
-/// Blocks of a throughput, so that the first and the last take no visible share.
-const BLOCKS: u64 = 400;
+/// Blocks of a throughput on all ports together, and on one port at least, so that the first and the last take no visible
+/// share.
+const ALL_BLOCKS: u64 = 1600;
+const MIN_BLOCKS: u64 = 200;
+const MAX_BLOCKS: u64 = 400;
 /// Chunks of a download: the bucket in front of a link lets a few of them pass at once.
 const CHUNKS: u64 = 600;
 /// Messages of a throughput, and their most bytes.
@@ -199,7 +202,8 @@ impl Bench {
             self.spec.count = Some(Count(STEADY_REQUESTS));
         } else {
             self.spec.size = Some(OneOrMany::One(Bytes(block)));
-            self.spec.volume = Some(Bytes(block * BLOCKS));
+            let blocks = (ALL_BLOCKS / u64::from(case.point.ports)).clamp(MIN_BLOCKS, MAX_BLOCKS);
+            self.spec.volume = Some(Bytes(block * blocks));
         }
         Ok(())
     }
