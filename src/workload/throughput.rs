@@ -8,6 +8,7 @@ pub mod comparison;
 mod figures;
 pub mod header;
 mod keepalive;
+mod loopback;
 mod sender_limits;
 mod sequence_tracker;
 mod sink;

@@ -1,13 +1,13 @@
 //! The receiver of a throughput flow: counts new data, compares looped data, and decides when to stop waiting.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use super::MAX_SEND_BATCH_BYTES;
-use super::comparison::{LoopbackState, StreamComparison};
+use super::comparison::LoopbackState;
 use super::header::{BlockParser, HeaderCodec, ParsedHeader, SequenceHeader};
 use super::keepalive::Keepalive;
+use super::loopback::{Loopback, Received};
 use super::sender_limits::{LimitCheck, SenderLimits, quiet_time};
 use super::sequence_tracker::SequenceTracker;
 use crate::clock::Time;
@@ -15,7 +15,6 @@ use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing, MAX_BATCH_MESSAGES};
 use crate::plan::StopCondition;
 use crate::sample::Recorder;
-use crate::workload::pattern::{self, Alphabet};
 use crate::workload::phases::{Phase, PhaseTracker};
 use crate::workload::{Load, RecordingParty};
 
@@ -24,9 +23,6 @@ const STREAM_RECEIVE_BYTES: usize = 128 * 1024;
 
 /// The same for each of many connections.
 const STREAM_RECEIVE_OF_MANY: usize = 32 * 1024;
-
-/// More missing data than a line carries in this time means that the line has stopped, not that data was lost.
-const STALLED_LINE_TIME: Duration = Duration::from_secs(1);
 
 /// Fault of a loop that takes much longer than planned.
 const TOO_SLOW: &str =
@@ -41,36 +37,63 @@ struct Arrival {
     is_of_flow: bool,
 }
 
-/// The expected content of an unchanged loop.
-enum ExpectedEcho {
-    Stream(Box<StreamComparison>),
-    Message(pattern::PatternMessage),
+/// How long a receiver waits for more, and whether silence is the end.
+struct SilenceTimer {
+    timeout: Duration,
+    /// Time without messages after which a flow that signals no end has ended.
+    quiet_time: Duration,
+    /// Only silence signals the end of the flow.
+    ends_by_silence: bool,
+    waiting_since: Option<Time>,
+    /// Something of the flow has arrived.
+    has_begun: bool,
+}
+
+impl SilenceTimer {
+    /// How long to wait for more.
+    #[inline]
+    fn max_wait(&self) -> Duration {
+        match self.ends_by_silence && self.has_begun {
+            true => self.quiet_time,
+            // Pauses of a slow schedule are not silence.
+            false => self.timeout.max(self.quiet_time),
+        }
+    }
+
+    /// Until when to wait; waiting begins now if it has not.
+    #[inline]
+    fn wait_until(&mut self, now: Time) -> Time {
+        *self.waiting_since.get_or_insert(now) + self.max_wait()
+    }
+
+    fn is_over(&self, now: Time) -> bool {
+        self.waiting_since.is_none_or(|since| now >= since + self.max_wait())
+    }
+
+    /// Something of the flow has arrived.
+    #[inline]
+    fn restart(&mut self, now: Time) {
+        (self.waiting_since, self.has_begun) = (Some(now), true);
+    }
 }
 
 /// The receiver.
 pub struct Sink {
     framing: Framing,
     phases: PhaseTracker,
-    timeout: Duration,
     tuning: Option<Tuning>,
     batch: Batch,
     tracker: SequenceTracker,
     /// Header of each message, or of each block of a stream.
     header: Option<Box<dyn HeaderCodec>>,
     blocks: Option<BlockParser>,
-    looped: Option<(Arc<LoopbackState>, ExpectedEcho)>,
-    /// Set if the stream may lose bytes. If more than this many are missing at its end, the line has stopped.
-    max_missing_tail_bytes: Option<u64>,
-    /// Only silence signals the end of the flow.
-    ends_by_silence: bool,
+    loopback: Option<Loopback>,
+    silence: SilenceTimer,
     position: u64,
     /// Messages before the measurement, and how many of those are missing.
     warm_up_counts: (u64, u64),
     message_bytes: u64,
-    quiet_time: Duration,
-    waiting_since: Option<Time>,
     sender_limits: SenderLimits,
-    has_begun: bool,
     is_finished: bool,
     /// The link was closed after the last byte.
     closed: bool,
@@ -94,24 +117,24 @@ impl Sink {
         Sink {
             framing: caps.framing,
             phases: PhaseTracker::new(load.warm_up, StopCondition::default()),
-            timeout: load.timeout,
             tuning: Some(load.batch_tuning()),
             batch,
             tracker: SequenceTracker::new(),
             header: (caps.framing == Framing::Message)
                 .then(|| Box::new(SequenceHeader) as Box<dyn HeaderCodec>),
             blocks: None,
-            looped: None,
-            max_missing_tail_bytes: (!caps.is_reliable)
-                .then(|| caps.link_rate.map_or(u64::MAX, |line| line.bytes_in(STALLED_LINE_TIME))),
-            ends_by_silence: caps.framing == Framing::Message && !caps.can_signal_close,
+            loopback: None,
+            silence: SilenceTimer {
+                timeout: load.timeout,
+                quiet_time: quiet_time(load.pacing),
+                ends_by_silence: caps.framing == Framing::Message && !caps.can_signal_close,
+                waiting_since: None,
+                has_begun: false,
+            },
             position: 0,
             warm_up_counts: (0, 0),
             message_bytes: u64::from(load.message_bytes),
-            quiet_time: quiet_time(load.pacing),
-            waiting_since: None,
             sender_limits: SenderLimits::new(load),
-            has_begun: false,
             is_finished: false,
             closed: false,
             fault: None,
@@ -128,16 +151,8 @@ impl Sink {
 
     /// Expects the bytes of a [`super::Source`] on the other half of the link.
     pub fn looped(mut self, caps: &Caps, looped: Arc<LoopbackState>) -> Sink {
-        let alphabet = Alphabet::from_caps(caps);
-        let expected = match self.framing {
-            Framing::Stream => {
-                ExpectedEcho::Stream(Box::new(StreamComparison::new(self.batch.slot_bytes, &alphabet)))
-            }
-            Framing::Message => {
-                ExpectedEcho::Message(pattern::PatternMessage::new(self.message_bytes as usize, alphabet))
-            }
-        };
-        self.looped = Some((looped, expected));
+        let (receive_bytes, message_bytes) = (self.batch.slot_bytes, self.message_bytes as usize);
+        self.loopback = Some(Loopback::new(caps, looped, receive_bytes, message_bytes));
         self
     }
 
@@ -157,12 +172,13 @@ impl Sink {
 
     /// Starts the flow: earlier waiting does not count.
     pub fn start_waiting(&mut self, now: Time) {
-        self.waiting_since = Some(now);
+        self.silence.waiting_since = Some(now);
     }
 
     /// Whether silence is the regular end, because the link cannot signal that the sender has finished.
     pub fn may_end_in_silence(&self) -> bool {
-        self.has_begun && self.framing == Framing::Message && (self.ends_by_silence || self.looped.is_some())
+        let can_lose = self.silence.ends_by_silence || self.loopback.is_some();
+        self.silence.has_begun && self.framing == Framing::Message && can_lose
     }
 
     /// The last received batch.
@@ -186,13 +202,8 @@ impl Sink {
         let mut arrived = Arrival { messages: 0, bytes: 0, is_of_flow: false };
         let before = self.position;
         for message in self.batch.messages() {
-            match &mut self.looped {
-                Some((_, ExpectedEcho::Stream(comparison))) => comparison.push(message),
-                Some((_, ExpectedEcho::Message(expected))) => {
-                    let body = message.get(pattern::SEQUENCE_BYTES..).unwrap_or_default();
-                    self.recorder.counts.corrupt_bytes += pattern::count_differing(body, expected.body());
-                }
-                None => {}
+            if let Some(loopback) = &mut self.loopback {
+                self.recorder.counts.corrupt_bytes += loopback.compare(message);
             }
             let length = message.len() as u64;
             let Some(head) = &mut self.header else {
@@ -224,30 +235,14 @@ impl Sink {
         arrived
     }
 
-    /// Whether the last sent byte has returned, as far as known.
-    fn has_received_all(&self) -> bool {
-        self.looped.as_ref().is_some_and(|(looped, expected)| {
-            let position = match expected {
-                ExpectedEcho::Stream(comparison) if self.max_missing_tail_bytes.is_some() => {
-                    comparison.position()
-                }
-                ExpectedEcho::Stream(_) => self.position,
-                // Duplicates and foreign messages do not replace missing ones.
-                ExpectedEcho::Message(_) => self.tracker.distinct * self.message_bytes,
-            };
-            looped.is_all_sent.load(Acquire) && position >= looped.sent_bytes.load(Relaxed)
-        })
+    fn received(&self) -> Received {
+        let distinct_bytes = self.tracker.distinct * self.message_bytes;
+        Received { position: self.position, distinct_bytes }
     }
 
-    /// Whether all has returned and later input cannot change the result.
-    fn is_loopback_complete(&self) -> bool {
-        let settled = match &self.looped {
-            Some((_, ExpectedEcho::Stream(comparison))) if self.max_missing_tail_bytes.is_some() => {
-                comparison.is_in_sync()
-            }
-            _ => true,
-        };
-        settled && self.has_received_all()
+    /// Whether this is a loop, and its last byte has returned.
+    fn has_received_all(&self) -> bool {
+        self.loopback.as_ref().is_some_and(|loopback| loopback.has_received_all(self.received()))
     }
 
     /// Messages sent since the measurement began, as derived from the received numbers.
@@ -270,28 +265,12 @@ impl Sink {
         self.warm_up_counts.1
     }
 
-    /// How long to wait for more.
-    #[inline]
-    fn receive_timeout(&self) -> Duration {
-        match self.ends_by_silence && self.has_begun {
-            true => self.quiet_time,
-            // Pauses of a slow schedule are not silence.
-            false => self.timeout.max(self.quiet_time),
-        }
-    }
-
     fn handle_silence(&mut self) {
         // Silence is the regular end of a message link without a close signal, and of a loop over a line that loses
         // bytes: missing data is counted. On any other stream silence is a fault.
         self.is_finished = true;
-        let may_be_silent = match (self.framing, &self.looped) {
-            (Framing::Stream, Some((looped, ExpectedEcho::Stream(comparison)))) => {
-                let rest = looped.sent_bytes.load(Relaxed).saturating_sub(comparison.position());
-                // If nothing ever arrived, report it.
-                self.has_received_all()
-                    || self.max_missing_tail_bytes.is_some_and(|most| rest <= most || self.position == 0)
-            }
-            (Framing::Stream, Some(_)) => self.has_received_all(),
+        let may_be_silent = match (self.framing, &self.loopback) {
+            (Framing::Stream, Some(loopback)) => loopback.may_end_in_silence(self.received()),
             (Framing::Stream, None) => false,
             (Framing::Message, _) => self.may_end_in_silence(),
         };
@@ -300,22 +279,14 @@ impl Sink {
         }
     }
 
-    /// Finishes the comparison of a looped stream.
+    /// Finishes the comparison of a loop.
     fn finish_loopback(&mut self) {
-        let over = self.is_finished;
-        self.recorder.counts.is_interrupted = self.looped.is_some() && !over && !self.has_received_all();
-        let Some((looped, expected)) = &mut self.looped else { return };
-        looped.is_finished.store(true, Relaxed);
-        let ExpectedEcho::Stream(comparison) = expected else { return };
-        // After an interruption it is unknown how much more would have returned.
-        let sent = if over { looped.sent_bytes.load(Relaxed) } else { comparison.position() };
-        comparison.finish(sent);
-        let counts = &mut self.recorder.counts;
-        counts.corrupt_bytes += comparison.changed;
-        counts.lost_bytes += comparison.lost;
-        counts.inserted_bytes += comparison.inserted;
-        counts.reordered += comparison.reordered;
-        self.recorder.defects = std::mem::take(&mut comparison.defects);
+        let has_ended = self.is_finished;
+        self.recorder.counts.is_interrupted =
+            self.loopback.is_some() && !has_ended && !self.has_received_all();
+        if let Some(loopback) = &mut self.loopback {
+            loopback.finish(has_ended, &mut self.recorder);
+        }
     }
 }
 
@@ -328,10 +299,11 @@ impl Party for Sink {
         if let Some(fault) = self.fault.take() {
             return Step::Fail(fault);
         }
-        if self.is_finished || self.is_loopback_complete() {
+        let is_complete = |loopback: &Loopback| loopback.is_complete(self.received());
+        if self.is_finished || self.loopback.as_ref().is_some_and(is_complete) {
             return Step::Done;
         }
-        let until = *self.waiting_since.get_or_insert(now) + self.receive_timeout();
+        let until = self.silence.wait_until(now);
         match &self.keepalive {
             Some(sign) if now >= sign.next_due && now < until => sign.send_step(),
             sign => Step::Receive {
@@ -346,12 +318,12 @@ impl Party for Sink {
         let (before, passed, missing) = (self.position, self.passed_messages(), self.missing_messages());
         let arrived = self.take(now);
         if arrived.is_of_flow {
-            (self.waiting_since, self.has_begun) = (Some(now), true);
+            self.silence.restart(now);
             let (phase, begins) = self.phases.advance_to(now);
             if begins {
                 self.warm_up_counts = (passed, missing);
-                match &self.looped {
-                    Some((looped, _)) => self.recorder.begin(Time(looped.first_sent_ns.load(Relaxed))),
+                match &self.loopback {
+                    Some(loopback) => self.recorder.begin(loopback.first_sent()),
                     // The first data was in transit before the receiver's time began.
                     None => self.recorder.begin_with_bytes(now, arrived.bytes),
                 }
@@ -364,7 +336,7 @@ impl Party for Sink {
         }
         match self.sender_limits.check(now, self.position - before) {
             LimitCheck::Within => {}
-            LimitCheck::TooLong if self.looped.is_none() => self.is_finished = true,
+            LimitCheck::TooLong if self.loopback.is_none() => self.is_finished = true,
             LimitCheck::TooLong => self.fault = Some(Fault::LimitReached(TOO_SLOW.to_owned())),
             LimitCheck::TooManyBytes => {
                 self.fault =
@@ -380,7 +352,7 @@ impl Party for Sink {
     }
 
     fn on_timeout(&mut self, now: Time) {
-        if self.waiting_since.is_none_or(|since| now >= since + self.receive_timeout()) {
+        if self.silence.is_over(now) {
             self.handle_silence();
         }
     }
@@ -388,7 +360,7 @@ impl Party for Sink {
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         (self.is_finished, self.closed) = (true, true);
         // Data still in a loop at its end is lost. A reliable stream must return all of it.
-        if self.looped.is_some() && !self.has_received_all() { Err(Fault::Closed) } else { Ok(()) }
+        if self.loopback.is_some() && !self.has_received_all() { Err(Fault::Closed) } else { Ok(()) }
     }
 
     fn on_ended(&mut self, _cost: PartyCost) {
