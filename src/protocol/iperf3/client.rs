@@ -418,7 +418,7 @@ impl Party for ClientControl {
             ClientStage::ParametersSent => CLOSED_AFTER_PARAMETERS.to_owned(),
             ClientStage::CookieSent => CLOSED_EARLY.to_owned(),
             ClientStage::StreamsOpen | ClientStage::TestStarted => {
-                "the server did not start the test: does it limit the rate?".to_owned()
+                "the server did not start the test: it may limit the rate. See its log".to_owned()
             }
             _ if self.plan.parameters.bidirectional => {
                 format!("the server ended the test: {NO_BIDIRECTIONAL}")
