@@ -78,6 +78,7 @@ fn measurements() {
             .split(';')
             .next()
             .unwrap()
+            .trim_end_matches(". #")
             .to_owned(),
         answer(&["download", &logger, "--file", "CPU:data.dat", "--no-output"]),
         answer(&["download", &logger, "--list"]),

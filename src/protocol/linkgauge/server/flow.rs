@@ -74,6 +74,14 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    /// When a sender that has not begun looks again whether it may; `starts_at` is known once the session has started.
+    fn next_start_check(&self, starts_at: Option<Time>, now: Time) -> Time {
+        match starts_at {
+            Some(starts_at) => starts_at.min(now + END_POLL_INTERVAL),
+            None => now + self.poll_interval(POLL_INTERVAL),
+        }
+    }
+
     /// Interval between checks of the session's state, which has no wake-up event.
     fn poll_interval(&self, least: Duration) -> Duration {
         least.max(MIN_SESSION_POLL_INTERVAL * self.session_flows)
@@ -304,10 +312,7 @@ impl Party for ServerFlow {
                 return Step::Send { bytes: &task.reply, message: task.reply.len() };
             }
             if !started && matches!(self.party, FlowParty::Send(_)) {
-                let until = match self.starts_at {
-                    Some(starts_at) => starts_at.min(now + END_POLL_INTERVAL),
-                    None => now + task.poll_interval(POLL_INTERVAL),
-                };
+                let until = task.next_start_check(self.starts_at, now);
                 return match task.may_repeat_request {
                     true => Step::Receive { into: &mut task.batch, until },
                     false => Step::Sleep(until),
