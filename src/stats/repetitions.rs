@@ -8,6 +8,7 @@
 use super::change::level_changes;
 use super::groups::separate_groups;
 use super::prediction::MIN_EARLIER_RESULTS;
+use super::series::autocorrelation;
 use super::{Interval, Moments, student};
 
 /// Fewer repetitions have no interval: they show no groups, and of two placements they often hold one alone.
@@ -25,12 +26,16 @@ const MEDIAN_ERROR: f64 = 1.253_314_137_3;
 /// This share of the repetitions on either side does not widen the interval.
 const OUTLIER_SHARE: f64 = 0.1;
 
+/// A stronger resemblance of successive values cannot be told from a trend.
+const MAX_CORRELATION: f64 = 0.9;
+
 /// The 95 % interval of a run's figure `value`, by the same figure of each repetition. It holds the median of many such
 /// runs, and `value`.
 ///
 /// Runs differ more than the error of their mean suggests, because host and processes change between runs: on
 /// loopback, a new process added as much as a new connection. So a run counts as one more draw with the deviation of
-/// its repetitions. The deviation is that of the logarithms, without outliers. Where repetitions fall into groups, the
+/// its repetitions. The deviation is that of the logarithms, without outliers; it is widened where repetitions, which are in
+/// order of time, resemble their predecessors. Where repetitions fall into groups, the
 /// interval is their range: another run may be in any of them. `None` below 6 repetitions, and if a value is not positive
 /// and finite.
 pub fn run_interval(value: f64, repetitions: &[f64]) -> Option<Interval> {
@@ -80,11 +85,21 @@ pub fn interval_with_earlier_runs(
     Interval { low: low.min(own.low), high: high.max(own.high) }
 }
 
-/// Student's quantile × the deviation of the logarithms without outliers. `None` below 3 values, and if one is not
-/// positive and finite.
+/// Student's quantile × the deviation of the logarithms without outliers × [`dependence`], of values in order of time.
+/// `None` below 3 values, and if one is not positive and finite.
 fn reach(values: &[f64]) -> Option<f64> {
     let inner = values.len().checked_sub(2 * outliers(values.len())).filter(|&inner| inner > 2)?;
-    Some(student::half_width(inner as u32 - 1, CONFIDENCE_LEVEL) * relative_deviation(values)?)
+    let logarithms = limited_logarithms(values)?;
+    let quantile = student::half_width(inner as u32 - 1, CONFIDENCE_LEVEL);
+    Some(quantile * relative_deviation(values)? * dependence(&logarithms))
+}
+
+/// By how much values that resemble their predecessors widen an interval, 1 and more: √((1 + ρ) ÷ (1 − ρ)), with the
+/// autocorrelation ρ at lag 1. Of n values it is estimated too low by 1 ÷ n. `benches/coverage.rs` measures how far this holds.
+fn dependence(values: &[f64]) -> f64 {
+    let rho = autocorrelation(values, 1) + 1.0 / values.len() as f64;
+    let rho = rho.clamp(0.0, MAX_CORRELATION);
+    ((1.0 + rho) / (1.0 - rho)).sqrt()
 }
 
 /// Values on either side that do not widen the interval.
@@ -95,15 +110,23 @@ fn outliers(n: usize) -> usize {
 /// The standard deviation of the logarithms, without outliers: that of the values as a share of their median. `None` below
 /// 2 repetitions, and if a value is not positive and finite.
 pub fn relative_deviation(repetitions: &[f64]) -> Option<f64> {
-    if !repetitions.iter().all(is_usable) {
+    let (n, outliers) = (repetitions.len(), outliers(repetitions.len()));
+    let limited: Moments = limited_logarithms(repetitions)?.into_iter().collect();
+    Some(limited.standard_deviation()? * n as f64 / (n - 2 * outliers) as f64)
+}
+
+/// The logarithms in their order, with outliers moved to the outermost other value. `None` without values, and if one is not
+/// positive and finite.
+fn limited_logarithms(values: &[f64]) -> Option<Vec<f64>> {
+    if values.is_empty() || !values.iter().all(is_usable) {
         return None;
     }
-    let (n, outliers) = (repetitions.len(), outliers(repetitions.len()));
-    let mut logarithms: Vec<f64> = repetitions.iter().map(|value| value.ln()).collect();
-    logarithms.sort_unstable_by(f64::total_cmp);
-    let (low, high) = (*logarithms.get(outliers)?, *logarithms.get((n - 1).checked_sub(outliers)?)?);
-    let limited: Moments = logarithms.iter().map(|value| value.clamp(low, high)).collect();
-    Some(limited.standard_deviation()? * n as f64 / (n - 2 * outliers) as f64)
+    let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    let mut sorted = logarithms.clone();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let outliers = outliers(values.len());
+    let (low, high) = (sorted[outliers], sorted[values.len() - 1 - outliers]);
+    Some(logarithms.into_iter().map(|value| value.clamp(low, high)).collect())
 }
 
 fn is_usable(value: &f64) -> bool {
@@ -138,6 +161,22 @@ mod tests {
         let groups = [13.0, 45.0, 13.4, 44.0, 12.9, 13.1, 46.0, 13.2];
         assert_eq!(run_interval(13.3, &groups), Some(Interval { low: 12.9, high: 46.0 }));
         assert_eq!(run_interval(47.0, &groups), Some(Interval { low: 12.9, high: 47.0 }));
+    }
+
+    #[test]
+    fn repetitions_that_resemble_their_predecessors_widen_the_interval() {
+        let rising: Vec<f64> = (0..10).map(|index| 10.0 * (0.01 * f64::from(index)).exp()).collect();
+        let mixed = [0, 9, 1, 8, 2, 7, 3, 6, 4, 5].map(|index| rising[index]);
+        let reach = |repetitions: &[f64]| run_interval(10.0, repetitions).unwrap().high.ln() - 10f64.ln();
+        // Lag 1 of 1, 1, 2 … 7, 8, 8 by hand: 50.75 ÷ 66.5; √((1 + ρ) ÷ (1 − ρ)) with a tenth more.
+        let rho = 50.75 / 66.5 + 0.1;
+        let expected = ((1.0f64 + rho) / (1.0 - rho)).sqrt();
+        assert!(
+            (reach(&rising) / reach(&mixed) - expected).abs() < 1e-9,
+            "{}",
+            reach(&rising) / reach(&mixed)
+        );
+        assert!(autocorrelation(&mixed, 1) < -0.1);
     }
 
     #[test]
