@@ -59,6 +59,7 @@ pub mod store;
 #[cfg(feature = "report")]
 pub mod study;
 pub mod traffic;
+#[cfg(feature = "report")]
 pub mod twin;
 pub mod units;
 pub mod verdict;
