@@ -26,7 +26,7 @@ const MEDIAN_ERROR: f64 = 1.253_314_137_3;
 /// This share of the repetitions on either side does not widen the interval.
 const OUTLIER_SHARE: f64 = 0.1;
 
-/// A stronger resemblance of successive values cannot be told from a trend.
+/// A stronger resemblance of successive values cannot be distinguished from a trend.
 const MAX_CORRELATION: f64 = 0.9;
 
 /// The 95 % interval of a run's figure `value`, by the same figure of each repetition. It holds the median of many such

@@ -81,12 +81,15 @@ impl PhaseTracker {
         self.bytes += bytes;
     }
 
-    /// Bytes left until the volume or count is reached; `u64::MAX` without such a limit.
+    /// Bytes left until the volume or count is reached; `u64::MAX` without such a limit. A count with a least time is no limit:
+    /// more messages follow until that time.
     pub fn bytes_left(&self, message: u64) -> u64 {
         let limit = if self.phase == Phase::WarmUp { &self.warm_up } else { &self.stop };
         let of_volume = limit.volume_bytes.map_or(u64::MAX, |volume| volume.saturating_sub(self.bytes));
-        let of_count =
-            limit.count.map_or(u64::MAX, |count| count.saturating_sub(self.count).saturating_mul(message));
+        let of_count = limit
+            .count
+            .filter(|_| limit.min_time_ns.is_none())
+            .map_or(u64::MAX, |count| count.saturating_sub(self.count).saturating_mul(message));
         of_volume.min(of_count)
     }
 }
@@ -180,6 +183,17 @@ mod tests {
             PhaseTracker::new(StopCondition::default(), StopCondition::after_time(Duration::ZERO))
                 .with_first_message();
         assert_eq!(timed.advance_to(Time(5)).0, Phase::Measuring);
+    }
+
+    #[test]
+    fn a_count_with_a_least_time_leaves_bytes_to_send_until_that_time() {
+        let stop = StopCondition { min_time_ns: Some(10), ..StopCondition::after_count(1) };
+        let mut phases = PhaseTracker::new(StopCondition::default(), stop);
+        phases.advance_to(Time(0));
+        phases.count_sent(3, 300);
+        assert_eq!(phases.advance_to(Time(9)).0, Phase::Measuring);
+        assert!(phases.bytes_left(100) > 0);
+        assert_eq!(phases.advance_to(Time(10)).0, Phase::Finished);
     }
 
     #[test]

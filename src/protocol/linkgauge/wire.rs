@@ -243,7 +243,7 @@ pub struct ServerPlan {
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub evidence: bool,
     /// Time from the start, in nanoseconds, in which the flows that send or receive wait, so that the client can measure the
-    /// idle link. At most [`MAX_IDLE_TIME`](crate::plan::MAX_IDLE_TIME).
+    /// idle link. At most [`MAX_IDLE_TIME`].
     #[serde(skip_serializing_if = "is_zero", default)]
     pub lead_in_ns: u64,
 }
