@@ -75,13 +75,7 @@ fn models_help() -> String {
 
 pub fn run(flags: Flags) -> Result<Status> {
     if flags.of.iter().any(|named| live::is_endpoint(named)) {
-        if !flags.transfer.is_used() {
-            return live::run(&flags);
-        }
-        if flags.html.is_some() {
-            bail!("--html shows round trips, not a throughput. Leave it out, or use --json");
-        }
-        return throughput::run(&flags);
+        return if flags.transfer.is_used() { throughput::run(&flags) } else { live::run(&flags) };
     }
     flags.live.check_unused()?;
     flags.transfer.check_unused()?;

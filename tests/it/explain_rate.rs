@@ -167,6 +167,14 @@ fn transfers_that_cannot_be_explained_are_errors() {
             &["explain", "tcp://127.0.0.1:9", "--direction", "both"],
             "error: one direction can be explained at a time. Use --direction upload or download\n",
         ),
+        (
+            &["explain", "tcp://127.0.0.1:9", "-d", "download", "--html", "page.html"],
+            "error: --html shows round trips, not a throughput. Leave it out, or use --json\n",
+        ),
+        (
+            &["explain", "serial:///dev/ttyS99", "-d", "upload", "--allow-change", "rx_trig_bytes=1"],
+            "error: --allow-change is tested on round trips, not on a throughput. Leave it out\n",
+        ),
     ] {
         let ended = run(arguments);
         assert_eq!((ended.status, ended.stderr.as_str(), ended.stdout.as_str()), (Some(2), line, ""));

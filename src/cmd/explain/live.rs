@@ -1,14 +1,18 @@
 //! `linkgauge explain URL`: measures the link.
 
+use std::io;
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::live::{DEFAULT_BUDGET, Explanation, LiveOptions, explain_live};
+use linkgauge::explain::live::{DEFAULT_BUDGET, Explanation, LiveError, LiveOptions, explain_live};
 use linkgauge::link::Dialer;
 use linkgauge::report::{self, Detail, ReportOptions};
 use linkgauge::units::{Bytes, Span};
+use serde::Serialize;
 
 use super::Flags;
 use crate::cmd::Status;
@@ -52,7 +56,12 @@ impl LiveFlags {
         }
     }
 
-    pub fn options(&self, endpoint: Endpoint) -> Result<LiveOptions> {
+    /// Whether settings of a device may be changed.
+    pub fn allows_changes(&self) -> bool {
+        self.changes.is_used()
+    }
+
+    fn options(&self, endpoint: Endpoint) -> Result<LiveOptions> {
         let mut options = LiveOptions::new(endpoint);
         options.change_device = self.changes.changer(&options.endpoint)?;
         if let Some(protocol) = &self.protocol {
@@ -75,84 +84,121 @@ pub fn is_endpoint(named: &str) -> bool {
     named.contains("://") || named.starts_with("/dev/")
 }
 
+/// The explanation of one link, of its round trip or of its rate.
+pub trait LinkExplanation: Serialize {
+    /// The user interrupted before all was tested.
+    fn is_interrupted(&self) -> bool;
+
+    /// Writes it for a terminal.
+    fn write_text(&self, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()>;
+}
+
+impl LinkExplanation for Explanation {
+    fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    fn write_text(&self, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+        report::write_explanation(self, options, out)
+    }
+}
+
 pub fn run(flags: &Flags) -> Result<Status> {
     let files = [&flags.json, &flags.html].into_iter().flatten();
-    files.filter(|path| !is_dash(path)).try_for_each(|path| check_file_writable(path))?;
-    if [&flags.json, &flags.html].into_iter().flatten().filter(|path| is_dash(path)).count() > 1 {
+    if files.filter(|path| is_dash(path)).count() > 1 {
         bail!("--json - and --html - cannot share standard output: use a file for one of them");
     }
+    explain_each(flags, explain_live, write)
+}
+
+/// Explains each URL in turn, and writes what was explained, also before a failure or an interrupt.
+pub fn explain_each<T: LinkExplanation>(
+    flags: &Flags,
+    explain: impl Fn(&LiveOptions, &Dialer, &dyn Fn(&str, f64)) -> Result<T, LiveError>,
+    write: impl Fn(&Flags, &[T]) -> Result<()>,
+) -> Result<Status> {
+    let files = [&flags.json, &flags.html].into_iter().flatten();
+    files.filter(|path| !is_dash(path)).try_for_each(|path| check_file_writable(path))?;
     let mut dialer = Dialer::new(Clock::System);
     dialer.cancel = interrupt_flag()?;
     let endpoints: Vec<LiveOptions> =
         flags.of.iter().map(|named| flags.live.options(named.parse()?)).collect::<Result<_>>()?;
-    let (mut explained, mut failure) = (Vec::<Explanation>::new(), None);
+    let (mut explained, mut failure) = (Vec::new(), None);
     for options in &endpoints {
         let progress = Progress::new(flags.quiet)?;
-        let explanation = explain_live(options, &dialer, &|phase, share| progress.show(phase, share));
+        let explanation = explain(options, &dialer, &|phase, share| progress.show(phase, share));
         progress.bar.finish_and_clear();
         match explanation {
             Ok(explanation) => explained.push(explanation),
             Err(error) => failure = Some(error),
         }
-        let is_interrupted = explained.last().is_some_and(|explanation| explanation.interrupted);
-        if is_interrupted || failure.is_some() {
+        if explained.last().is_some_and(T::is_interrupted) || failure.is_some() {
             break;
         }
     }
-    // What was explained before a failure is not lost.
     if !explained.is_empty() {
         write(flags, &explained)?;
     }
     match failure {
         Some(error) => Err(error.into()),
-        None if explained.iter().any(|explanation| explanation.interrupted) => Ok(Status::Interrupted),
+        None if explained.iter().any(T::is_interrupted) => Ok(Status::Interrupted),
         None => Ok(Status::Complete),
     }
 }
 
 fn write(flags: &Flags, explained: &[Explanation]) -> Result<()> {
+    if flags.html.as_deref().is_some_and(is_dash) {
+        let document = flags.json.as_deref().map(|path| write_json(path, explained)).transpose();
+        return document.and(print_data(|stdout| report::write_explanation_page(explained, stdout)));
+    }
+    let page = flags.html.as_deref();
+    finish_all(page.map(|path| write_file(path, |file| report::write_explanation_page(explained, file))))?;
+    write_documents(flags, explained)
+}
+
+fn write_json<T: LinkExplanation>(path: &Path, explained: &[T]) -> Result<()> {
     let documents: Vec<String> =
         explained.iter().map(serde_json::to_string_pretty).collect::<Result<_, _>>()?;
     let json = documents.join("\n");
-    let page = flags.html.as_deref().filter(|path| !is_dash(path));
-    let page = page.map(|path| write_file(path, |file| report::write_explanation_page(explained, file)));
-    finish_all(page)?;
-    if flags.html.as_deref().is_some_and(is_dash) {
-        return print_data(|stdout| report::write_explanation_page(explained, stdout));
+    match is_dash(path) {
+        true => print_json(|stdout| writeln!(stdout, "{json}")),
+        false => write_file(path, |file| writeln!(file, "{json}")),
     }
-    if flags.json.as_deref().is_some_and(is_dash) {
-        return print_json(|stdout| writeln!(stdout, "{json}"));
+}
+
+/// Writes the explanations as JSON where that is wanted, and as text unless the JSON takes its place.
+pub fn write_documents<T: LinkExplanation>(flags: &Flags, explained: &[T]) -> Result<()> {
+    let written = flags.json.as_deref().map(|path| write_json(path, explained));
+    if flags.quiet || flags.json.as_deref().is_some_and(is_dash) {
+        return finish_all(written);
     }
-    let written = flags.json.as_deref().map(|path| write_file(path, |file| writeln!(file, "{json}")));
     let detail = if flags.all { Detail::Full } else { Detail::Summary };
     let options = ReportOptions { detail, ..terminal_options() };
-    let printed = (!flags.quiet).then(|| {
-        print_text(|stdout| {
-            for (index, explanation) in explained.iter().enumerate() {
-                if index > 0 {
-                    writeln!(stdout)?;
-                }
-                report::write_explanation(explanation, &options, stdout)?;
+    let printed = print_text(|stdout| {
+        for (index, explanation) in explained.iter().enumerate() {
+            if index > 0 {
+                writeln!(stdout)?;
             }
-            Ok(())
-        })
+            explanation.write_text(&options, stdout)?;
+        }
+        Ok(())
     });
-    finish_all(written.into_iter().chain(printed))
+    finish_all(written.into_iter().chain([printed]))
 }
 
 /// A bar on a terminal.
-pub struct Progress {
-    pub bar: ProgressBar,
+struct Progress {
+    bar: ProgressBar,
 }
 
 impl Progress {
-    pub fn new(quiet: bool) -> Result<Progress> {
+    fn new(quiet: bool) -> Result<Progress> {
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(100) };
         bar.set_style(ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}  {wide_msg}")?);
         Ok(Progress { bar })
     }
 
-    pub fn show(&self, phase: &str, share: f64) {
+    fn show(&self, phase: &str, share: f64) {
         self.bar.set_message(phase.to_owned());
         self.bar.set_position((100.0 * share) as u64);
         self.bar.enable_steady_tick(std::time::Duration::from_millis(200));

@@ -1,23 +1,19 @@
 //! `linkgauge explain URL --workload throughput`: measures what limits the rate of a link.
 
+use std::io;
+
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use linkgauge::clock::Clock;
 use linkgauge::explain::live::rate::{RateExplanation, TransferOptions, explain_rate};
-use linkgauge::link::Dialer;
 use linkgauge::plan::Direction;
-use linkgauge::report::{self, Detail, ReportOptions};
+use linkgauge::report::{self, ReportOptions};
 use linkgauge::units::{BitRate, RateTarget};
 
 use super::Flags;
-use super::live::Progress;
+use super::live::{LinkExplanation, explain_each, write_documents};
 use crate::cmd::Status;
 use crate::cmd::help::TRAFFIC;
 use crate::cmd::measure::parse_direction;
-use crate::cmd::output::{
-    check_file_writable, finish_all, is_dash, print_json, print_text, terminal_options, write_file,
-};
-use crate::cmd::signals::interrupt_flag;
 
 /// What is explained of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -70,59 +66,27 @@ impl TransferFlags {
     }
 }
 
-pub fn run(flags: &Flags) -> Result<Status> {
-    let transfer = flags.transfer.options()?;
-    flags.json.iter().filter(|path| !is_dash(path)).try_for_each(|path| check_file_writable(path))?;
-    let mut dialer = Dialer::new(Clock::System);
-    dialer.cancel = interrupt_flag()?;
-    let endpoints =
-        flags.of.iter().map(|named| flags.live.options(named.parse()?)).collect::<Result<Vec<_>>>()?;
-    let (mut explained, mut failure) = (Vec::<RateExplanation>::new(), None);
-    for options in &endpoints {
-        let progress = Progress::new(flags.quiet)?;
-        let explanation =
-            explain_rate(options, &transfer, &dialer, &|phase, share| progress.show(phase, share));
-        progress.bar.finish_and_clear();
-        match explanation {
-            Ok(explanation) => explained.push(explanation),
-            Err(error) => failure = Some(error),
-        }
-        let is_interrupted = explained.last().is_some_and(|explanation| explanation.interrupted);
-        if is_interrupted || failure.is_some() {
-            break;
-        }
+impl LinkExplanation for RateExplanation {
+    fn is_interrupted(&self) -> bool {
+        self.interrupted
     }
-    // What was explained before a failure is not lost.
-    if !explained.is_empty() {
-        write(flags, &explained)?;
-    }
-    match failure {
-        Some(error) => Err(error.into()),
-        None if explained.iter().any(|explanation| explanation.interrupted) => Ok(Status::Interrupted),
-        None => Ok(Status::Complete),
+
+    fn write_text(&self, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+        report::write_rate_explanation(self, options, out)
     }
 }
 
-fn write(flags: &Flags, explained: &[RateExplanation]) -> Result<()> {
-    let documents: Vec<String> =
-        explained.iter().map(serde_json::to_string_pretty).collect::<Result<_, _>>()?;
-    let json = documents.join("\n");
-    if flags.json.as_deref().is_some_and(is_dash) {
-        return print_json(|stdout| writeln!(stdout, "{json}"));
+pub fn run(flags: &Flags) -> Result<Status> {
+    if flags.html.is_some() {
+        bail!("--html shows round trips, not a throughput. Leave it out, or use --json");
     }
-    let written = flags.json.as_deref().map(|path| write_file(path, |file| writeln!(file, "{json}")));
-    let detail = if flags.all { Detail::Full } else { Detail::Summary };
-    let options = ReportOptions { detail, ..terminal_options() };
-    let printed = (!flags.quiet).then(|| {
-        print_text(|stdout| {
-            for (index, explanation) in explained.iter().enumerate() {
-                if index > 0 {
-                    writeln!(stdout)?;
-                }
-                report::write_rate_explanation(explanation, &options, stdout)?;
-            }
-            Ok(())
-        })
-    });
-    finish_all(written.into_iter().chain(printed))
+    if flags.live.allows_changes() {
+        bail!("--allow-change is tested on round trips, not on a throughput. Leave it out");
+    }
+    let transfer = flags.transfer.options()?;
+    explain_each(
+        flags,
+        |options, dialer, progress| explain_rate(options, &transfer, dialer, progress),
+        write_documents,
+    )
 }
