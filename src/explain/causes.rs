@@ -44,6 +44,11 @@ pub fn all() -> impl Iterator<Item = (&'static Family, &'static Cause)> {
     FAMILIES.iter().flat_map(|family| family.causes.iter().map(move |cause| (family, cause)))
 }
 
+/// Whether the cause of this name takes no time by itself, see [`Signature::Tick`].
+pub fn is_tick(id: &str) -> bool {
+    all().any(|(_, cause)| cause.id == id && matches!(cause.signature, Signature::Tick { .. }))
+}
+
 /// A reason why a link is slow.
 pub struct Cause {
     /// Stable name in documents for programs.

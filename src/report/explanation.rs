@@ -7,6 +7,7 @@ use anstyle::Style;
 
 use super::wording::{brief_time, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
+use crate::explain::causes;
 use crate::explain::live::{CauseFinding, Explanation, Stage, Verdict};
 
 mod page;
@@ -141,7 +142,8 @@ pub fn write_explanation(
 /// `43.99 ms per request: 43.9 ms (99.8 %) is delayed ACK here meets Nagle at the server (proved, 10 pairs).`
 fn headline(explanation: &Explanation) -> String {
     let median = brief_time(explanation.median_ns);
-    let found = explanation.causes.iter().find(|finding| finding.verdict.is_found());
+    let takes_time = |finding: &&CauseFinding| finding.verdict.is_found() && !causes::is_tick(finding.id);
+    let found = explanation.causes.iter().find(takes_time);
     let Some(first) = found else {
         let tested = explanation.causes.iter().filter(|finding| finding.verdict == Verdict::RuledOut).count();
         return match tested {
@@ -247,6 +249,15 @@ mod tests {
             evidence: vec!["quickack=1: −43.96 ms [−44.00 ms, −43.90 ms], 10 pairs".to_owned()],
             remedy: "set TCP_NODELAY in the server, or send each reply with one write",
         }
+    }
+
+    #[test]
+    fn a_tick_takes_no_time_so_it_is_not_the_answer() {
+        let tick = CauseFinding { id: "kernel_tick", ..finding("tick", Verdict::Seen, Some(0.0)) };
+        let pause = finding("pause", Verdict::Seen, Some(0.0));
+        assert_eq!(headline(&explanation(vec![tick.clone()])), "44.0 ms per request: no cause shown.");
+        let answer = headline(&explanation(vec![tick, pause]));
+        assert_eq!(answer, "44.0 ms per request; some requests are slower by pause (seen, not proved).");
     }
 
     pub(super) fn explanation(causes: Vec<CauseFinding>) -> Explanation {
