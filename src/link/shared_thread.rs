@@ -444,3 +444,6 @@ impl<M: Member> Place<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! Members of a shared thread on real sockets: input, timers, moves, panics and ends.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use super::*;
+use crate::link::party::Step;
+use crate::link::{Batch, Dialer};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// What a party does next.
+enum Action {
+    Tune,
+    /// Waits for input for this time.
+    Receive(Duration),
+    Sleep(Duration),
+    /// Sends this number of bytes.
+    Send(usize),
+    Panic,
+}
+
+use Action::{Panic, Receive, Send, Sleep};
+
+/// What the parties of a test did, in order.
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// Performs its actions one after the other and writes down their outcomes.
+struct Script {
+    name: &'static str,
+    actions: VecDeque<Action>,
+    /// The end of the wait of the first action, once it has begun.
+    until: Option<Time>,
+    batch: Batch,
+    log: Log,
+}
+
+impl Script {
+    fn next_action(&mut self, outcome: &str) {
+        self.actions.pop_front();
+        self.until = None;
+        self.write(outcome);
+    }
+
+    fn write(&self, outcome: &str) {
+        self.log.lock().unwrap().push(format!("{} {outcome}", self.name));
+    }
+}
+
+static PAYLOAD: [u8; 65_536] = [7; 65_536];
+
+impl Party for Script {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        match self.actions.front() {
+            None => Step::Done,
+            Some(Action::Tune) => {
+                self.next_action("tunes");
+                Step::Tune(Tuning::default())
+            }
+            Some(&Receive(within)) => {
+                let until = *self.until.get_or_insert(now + within);
+                Step::Receive { into: &mut self.batch, until }
+            }
+            Some(&Sleep(time)) => {
+                let until = *self.until.get_or_insert(now + time);
+                if now >= until {
+                    self.next_action("slept");
+                }
+                Step::Sleep(until)
+            }
+            Some(&Send(bytes)) => {
+                let bytes = &PAYLOAD[..bytes.min(PAYLOAD.len())];
+                Step::Send { bytes, message: bytes.len() }
+            }
+            Some(Panic) => panic!("as the test wants it"),
+        }
+    }
+
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
+        match self.actions.front_mut() {
+            Some(Send(left)) if *left > bytes => *left -= bytes,
+            _ => self.next_action("sent"),
+        }
+    }
+
+    fn on_received(&mut self, _now: Time) {
+        self.next_action(&format!("received {}", self.batch.total_bytes()));
+    }
+
+    fn on_timeout(&mut self, _now: Time) {
+        self.next_action("waited");
+    }
+
+    fn on_send_blocked(&mut self, _now: Time, _unacknowledged: Option<u64>) {
+        self.write("blocked");
+    }
+
+    fn on_ended(&mut self, cost: PartyCost) {
+        assert!(cost.has_shared_thread);
+        self.write("ended");
+    }
+}
+
+struct Scripted {
+    party: Script,
+    link: Box<dyn Link>,
+    placement: Placement,
+}
+
+impl Member for Scripted {
+    fn ends(&mut self) -> (&mut dyn Party, &mut dyn Link) {
+        (&mut self.party, self.link.as_mut())
+    }
+
+    fn place(&mut self, _tuning: &Tuning) -> Result<Placement, Fault> {
+        Ok(self.placement)
+    }
+}
+
+/// A shared thread, and how to make its members.
+struct Bench {
+    thread: SharedThread<Scripted>,
+    departed: Vec<Departure<Scripted>>,
+    listener: TcpListener,
+    dialer: Dialer,
+    log: Log,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench {
+            thread: SharedThread::new(&Clock::System, 4).unwrap(),
+            departed: Vec::new(),
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            dialer: Dialer::new(Clock::System),
+            log: Log::default(),
+        }
+    }
+
+    /// Adds a member; returns the remote end of its link.
+    fn add(&mut self, name: &'static str, actions: impl IntoIterator<Item = Action>) -> TcpStream {
+        self.add_placed(name, actions, Placement::Stay(WaitMode::Block))
+    }
+
+    fn add_placed(
+        &mut self,
+        name: &'static str,
+        actions: impl IntoIterator<Item = Action>,
+        placement: Placement,
+    ) -> TcpStream {
+        let url = format!("tcp://{}", self.listener.local_addr().unwrap());
+        let link = self.dialer.open(&url.parse().unwrap()).unwrap();
+        let party = Script {
+            name,
+            actions: actions.into_iter().collect(),
+            until: None,
+            batch: Batch::new(4096, 1),
+            log: self.log.clone(),
+        };
+        self.thread.add(Scripted { party, link, placement });
+        self.listener.accept().unwrap().0
+    }
+
+    fn turn(&mut self) {
+        self.thread.turn(Duration::from_millis(20), &mut self.departed);
+    }
+
+    /// Takes turns until the log has this number of entries.
+    fn run_until(&mut self, entries: usize) {
+        let end = Clock::System.now() + LONG;
+        while self.log.lock().unwrap().len() < entries {
+            assert!(Clock::System.now() < end, "{:?}", self.log.lock().unwrap());
+            self.turn();
+        }
+    }
+
+    #[track_caller]
+    fn assert_log(&self, expected: &[&str]) {
+        assert_eq!(*self.log.lock().unwrap(), expected);
+    }
+}
+
+#[test]
+fn input_runs_the_member_that_it_is_for() {
+    let mut bench = Bench::new();
+    let _first = bench.add("a", [Receive(LONG)]);
+    let mut second = bench.add("b", [Receive(LONG)]);
+    bench.turn();
+    bench.assert_log(&[]);
+    second.write_all(b"xyz").unwrap();
+    bench.run_until(2);
+    bench.assert_log(&["b received 3", "b ended"]);
+    assert!(matches!(&bench.departed[..], [Departure::Ended { result: Ok(()), .. }]));
+    assert_eq!(bench.thread.len(), 1);
+}
+
+#[test]
+fn timers_fire_in_their_order_and_not_early() {
+    let mut bench = Bench::new();
+    let began = Clock::System.now();
+    let ms = Duration::from_millis;
+    let _links = [
+        bench.add("a", [Receive(ms(60))]),
+        bench.add("b", [Receive(ms(5))]),
+        bench.add("c", [Sleep(ms(30))]),
+    ];
+    bench.run_until(6);
+    bench.assert_log(&["b waited", "b ended", "c slept", "c ended", "a waited", "a ended"]);
+    assert!(Clock::System.now().since(began) >= ms(60));
+}
+
+/// The time of an earlier wait, of this member or of the one before it in its place, is no timeout.
+#[test]
+fn a_wait_that_has_ended_leaves_no_timer() {
+    let mut bench = Bench::new();
+    let ms = Duration::from_millis;
+    let mut first = bench.add("a", [Receive(ms(500)), Receive(LONG)]);
+    let mut second = bench.add("b", [Receive(ms(500))]);
+    bench.turn();
+    first.write_all(b"1").unwrap();
+    second.write_all(b"1").unwrap();
+    bench.run_until(3);
+    let _third = bench.add("c", [Receive(LONG)]);
+    let end = Clock::System.now() + ms(600);
+    while Clock::System.now() < end {
+        bench.turn();
+    }
+    let mut log = bench.log.lock().unwrap().clone();
+    log.sort();
+    assert_eq!(log, ["a received 1", "b ended", "b received 1"]);
+    assert_eq!(bench.thread.places.len(), 2, "the third member has the place of the second");
+}
+
+#[test]
+fn a_member_that_leaves_takes_its_link_along() {
+    let mut bench = Bench::new();
+    let mut remote = bench.add_placed("a", [Action::Tune, Receive(LONG)], Placement::Leave);
+    bench.run_until(1);
+    let Some(Departure::Moved { mut member, .. }) = bench.departed.pop() else { panic!("it stays") };
+    assert!(bench.thread.is_empty());
+    remote.write_all(b"four").unwrap();
+    let mut bytes = [0; 8];
+    assert_eq!(member.link.receive(&mut bytes, LONG).unwrap(), 4);
+    bench.assert_log(&["a tunes"]);
+}
+
+#[test]
+fn a_panic_removes_one_member() {
+    let mut bench = Bench::new();
+    let mut before = bench.add("a", [Receive(LONG)]);
+    let _panics = bench.add("b", [Panic]);
+    let mut after = bench.add("c", [Receive(LONG)]);
+    assert!(catch_unwind(AssertUnwindSafe(|| bench.turn())).is_err());
+    bench.thread.remove_panicked();
+    assert_eq!(bench.thread.len(), 2);
+    before.write_all(b"1").unwrap();
+    after.write_all(b"1").unwrap();
+    bench.run_until(4);
+    let mut log = bench.log.lock().unwrap().clone();
+    log.sort();
+    assert_eq!(log, ["a ended", "a received 1", "c ended", "c received 1"]);
+}
+
+#[test]
+fn a_full_link_continues_when_its_remote_reads() {
+    const BYTES: usize = 32 << 20;
+    let mut bench = Bench::new();
+    let mut remote = bench.add("a", [Send(BYTES)]);
+    bench.run_until(1);
+    bench.assert_log(&["a blocked"]);
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        remote.read_to_end(&mut bytes).unwrap();
+        bytes.len()
+    });
+    while !bench.log.lock().unwrap().iter().any(|entry| entry == "a ended") {
+        bench.turn();
+    }
+    bench.departed.clear();
+    assert_eq!(reader.join().unwrap(), BYTES);
+}
+
+#[test]
+fn all_members_end_once_and_their_shares_are_no_more_than_the_whole() {
+    let mut bench = Bench::new();
+    let before = cpu::thread_cpu_seconds();
+    let _links = [bench.add("a", [Receive(LONG)]), bench.add("b", [Sleep(LONG)])];
+    bench.turn();
+    bench.thread.end_all(&mut bench.departed);
+    let used = cpu::thread_cpu_seconds() - before;
+    bench.assert_log(&["a ended", "b ended"]);
+    let shares = bench.departed.iter().map(|departure| match departure {
+        Departure::Ended { cost, result: Ok(()), .. } => cost.cpu_seconds,
+        _ => panic!("each ends without a fault"),
+    });
+    assert!((0.0..=used).contains(&shares.sum::<f64>()));
+    assert!(bench.thread.is_empty());
+}
+
+#[test]
+fn another_thread_ends_the_wait() {
+    let mut bench = Bench::new();
+    let _link = bench.add("a", [Receive(LONG)]);
+    bench.turn();
+    let (waker, began) = (bench.thread.waker(), Clock::System.now());
+    let wake = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        waker.wake();
+    });
+    bench.thread.turn(LONG, &mut bench.departed);
+    assert!(Clock::System.now().since(began) < LONG / 2);
+    wake.join().unwrap();
+    bench.assert_log(&[]);
+}
