@@ -10,7 +10,6 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -176,6 +175,16 @@ impl Server {
     /// Whether client and server of a link to this endpoint run in one thread, that of the client.
     pub fn is_inline(&self, endpoint: &Endpoint) -> bool {
         self.inline_endpoints.contains(endpoint)
+    }
+
+    /// Open files of a server without connections, about.
+    pub fn min_files(&self) -> u64 {
+        50 + self.endpoints.len() as u64
+    }
+
+    /// Open files with as many connections as the limits allow.
+    pub fn max_files(&self) -> u64 {
+        self.min_files() + self.shared.max_connections as u64
     }
 
     /// The counters since the start.
@@ -367,11 +376,4 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.counters.open.fetch_sub(1, Relaxed);
     }
-}
-
-/// Raises the limit of open files to the system's maximum: every connection is a file.
-pub fn raise_open_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // If this fails, the old limit remains, which is enough for fewer connections.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

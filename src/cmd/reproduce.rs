@@ -22,12 +22,12 @@ use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::{self, DeclaredFacts, Evidence};
 use linkgauge::host;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
 use linkgauge::plan::Plan;
 use linkgauge::protocol::ConnectionCache;
 use linkgauge::run::{Run, Shaping, Warning, WarningCode};
 use linkgauge::schedule::{self, Observer, RunContext, RunEvent};
-use linkgauge::serve::raise_open_file_limit;
 use linkgauge::study::{CaseOutcome, PlannedCase, STUDIES, Study};
 use linkgauge::units;
 

@@ -9,9 +9,10 @@ use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
+use linkgauge::host::{open_file_limit, raise_open_file_limit};
 use linkgauge::link::{self, Dialer, Framing};
 use linkgauge::protocol::{self, ServerConfig, ServerLimits, ServerSetting};
-use linkgauge::serve::{Refusal, Server, raise_open_file_limit};
+use linkgauge::serve::{Refusal, Server};
 use linkgauge::units::{BitRate, Bytes, Span, format_plural};
 
 use super::Status;
@@ -130,6 +131,13 @@ pub fn run(flags: Flags) -> Result<Status> {
                 "Only this machine can connect. For other machines: linkgauge serve {open}"
             ));
         }
+    }
+    if let Some(limit) = open_file_limit().filter(|limit| !flags.quiet && *limit < server.max_files()) {
+        print_message(format_args!(
+            "At most about {} connections at once: the system allows this process {limit} open files. For more, raise \
+             the hard limit (ulimit -Hn) first.",
+            limit.saturating_sub(server.min_files())
+        ));
     }
     let mut reported = None;
     wait_until_interrupted(&cancel, flags.time, || {

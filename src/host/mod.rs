@@ -12,12 +12,15 @@ pub(crate) mod evidence;
 pub(crate) mod interfaces;
 pub(crate) mod load;
 mod machine;
+mod open_files;
 mod permissions;
 pub mod power;
 pub mod radio;
 mod read;
 pub mod serial;
 
+pub(crate) use open_files::free_open_files;
+pub use open_files::{open_file_limit, raise_open_file_limit};
 use rustix::system::uname;
 use serde_json::{Map, Value};
 

@@ -13,10 +13,11 @@ use super::fault::is_file_limit_reached;
 use super::party::CANCEL_CHECK_INTERVAL;
 use super::{
     Fault, KeptLinks, Link, LinkError, Listener, OpenContext, SharedResources, Transport, endpoint_caps,
-    find_transport, internet, mem,
+    find_transport, internet, linx, mem,
 };
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
+use crate::host::free_open_files;
 use crate::plan::WaitMode;
 
 /// Opens links and listeners. Protocols get it together with an endpoint.
@@ -112,7 +113,8 @@ impl Dialer {
     ///
     /// # Errors
     ///
-    /// The first error of `open`; [`Fault::Interrupted`] after an interrupt.
+    /// Before anything is opened, that this process may not open a file for each. Later the first error of `open`;
+    /// [`Fault::Interrupted`] after an interrupt.
     pub fn open_many<T, E>(
         &self,
         endpoint: &Endpoint,
@@ -123,7 +125,11 @@ impl Dialer {
         T: Send + 'static,
         E: From<LinkError> + Send + 'static,
     {
-        if count < MIN_OPENED_TOGETHER || matches!(self.clock, Clock::Virtual(_)) {
+        let is_virtual = matches!(self.clock, Clock::Virtual(_));
+        if !is_virtual {
+            check_open_files(endpoint, count)?;
+        }
+        if count < MIN_OPENED_TOGETHER || is_virtual {
             return (0..count).map(|number| open(self, number)).collect();
         }
         let (sender, opened) = sync_channel(count);
@@ -250,6 +256,32 @@ impl Dialer {
 
 /// Fewer links than this are opened one after another.
 const MIN_OPENED_TOGETHER: usize = 16;
+
+/// Files that a measurement needs besides its links.
+const OTHER_FILES: u64 = 40;
+
+/// Checks that this process may open a file for each of these links.
+fn check_open_files(endpoint: &Endpoint, links: usize) -> Result<(), LinkError> {
+    // Their links have no descriptor of their own.
+    let shares_descriptors = [mem::TRANSPORT, linx::TRANSPORT, linx::ETHERNET_TRANSPORT]
+        .map(|transport| transport.scheme)
+        .contains(&endpoint.scheme());
+    let free = free_open_files().filter(|_| links >= MIN_OPENED_TOGETHER && !shares_descriptors);
+    let needed = links as u64 + OTHER_FILES;
+    match free.filter(|free| *free < needed) {
+        Some(free) => Err(LinkError::new(endpoint, Fault::Invalid(too_few_files(links, free)))),
+        None => Ok(()),
+    }
+}
+
+fn too_few_files(links: usize, free: u64) -> String {
+    let possible = free.saturating_sub(OTHER_FILES);
+    let limit = (links as u64 + 2 * OTHER_FILES).next_multiple_of(1000);
+    format!(
+        "{links} links need a file each, and this process may open {possible} more: use fewer links, or raise the hard \
+         limit (ulimit -Hn) first: sudo prlimit --nofile={limit} --pid $$"
+    )
+}
 
 /// Threads that open many links: enough to hide the round trips of a handshake.
 const OPENING_THREADS: usize = 16;

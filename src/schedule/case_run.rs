@@ -17,6 +17,7 @@ use crate::plan::Direction;
 use crate::protocol::{ClientSession, ConnectContext, IdleTimes, Protocol, ProtocolError, ReadyCase, auto};
 use crate::run::{CLIENT_THREADS_FACT, Failure, FailureKind};
 use crate::sample::{LiveTimes, LoadWindow, Progress, Recorder, SharedRecording};
+use crate::units::format_plural;
 use crate::workload::report_check::LocalObservations;
 use crate::workload::{FlowResult, FlowRole, ServerReport, receiving_ns};
 
@@ -60,6 +61,28 @@ pub(super) struct CaseRun<'a> {
     shared: Mutex<BTreeMap<(FlowRole, usize), SharedRecording>>,
     /// The begin and the end of the load.
     window: Arc<LoadWindow>,
+}
+
+/// The first fault of a flow. Of several connections to an endpoint, it names the one that failed.
+fn first_fault(flows: &[FlowResult], parallel: u32) -> Option<Failure> {
+    let failed: Vec<(usize, &FlowResult, &Failure)> = flows
+        .iter()
+        .enumerate()
+        .filter_map(|(index, flow)| Some((index, flow, flow.fault.as_ref()?)))
+        .collect();
+    let &(index, flow, fault) = failed.first()?;
+    if parallel == 1 || matches!(flow.role, FlowRole::Probe | FlowRole::Control) {
+        return Some(fault.clone());
+    }
+    let is_like =
+        |other: &&FlowResult| other.role == flow.role && other.endpoint_index == flow.endpoint_index;
+    let number = flows[..=index].iter().filter(is_like).count();
+    let others = match failed.len() - 1 {
+        0 => String::new(),
+        more => format!(", and {} more", format_plural(more as u64, "fault")),
+    };
+    let message = format!("connection {number} of {parallel}{others}: {}", fault.message);
+    Some(Failure { message, ..fault.clone() })
 }
 
 /// What the flows and the session left behind.
@@ -259,7 +282,7 @@ impl<'a> CaseRun<'a> {
     /// Checks the server's report and records the repetition. The first reason why it is incomplete is the error.
     fn evaluate(&self, ended: EndedFlows, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
         let EndedFlows { began, elapsed, flows, report } = ended;
-        let client_fault = flows.iter().find_map(|flow| flow.fault.clone());
+        let client_fault = first_fault(&flows, self.case.parallel);
         let (report, report_fault) = match report {
             Ok(report) => (report, None),
             Err(error) => (None, Some(Failure::from(error))),

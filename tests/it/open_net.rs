@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
 use linkgauge::protocol::linkgauge::wire::{self, Hello};
 use linkgauge::protocol::{self, PROTOCOLS, Protocol, ServerConfig, ServerLimits};
-use linkgauge::serve::{Server, raise_open_file_limit};
+use linkgauge::serve::Server;
 use socket2::{Domain, Socket, Type};
 
 use super::memory::status_kib;

@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args};
 use linkgauge::endpoint::Endpoint;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::device_server::{
     BusyPolicy, DeviceServer, DeviceServerOptions, PortCounters, TransferCosts,
 };
@@ -15,7 +16,6 @@ use linkgauge::lab::packing::{DelimiterProcess, PackingRules};
 use linkgauge::lab::uart::{self, LabUarts};
 use linkgauge::link::serial_line::SerialSettings;
 use linkgauge::link::tty;
-use linkgauge::serve::raise_open_file_limit;
 use linkgauge::study::TwinModel;
 use linkgauge::twin::transfer_costs;
 use linkgauge::units::{BitRate, ByteTime, Bytes, Share, Span, format_bytes, format_plural};

@@ -4,9 +4,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::PossibleValue;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::logger::{self, FullQueuePolicy, Logger, LoggerConfig, LoggerOptions, TableSpec};
 use linkgauge::link::serial_line::SerialSettings;
-use linkgauge::serve::raise_open_file_limit;
 use linkgauge::twin::logger_config;
 use linkgauge::units::{self, Bytes, Span, format_duration};
 

@@ -9,6 +9,7 @@ use clap::Args;
 use clap::builder::PossibleValue;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::netem::Netem;
 use linkgauge::lab::shaper::{
     LinkProfile, PROFILES, Shaper, ShaperOptions, default_queue_bytes, describe_impairments,
@@ -16,7 +17,6 @@ use linkgauge::lab::shaper::{
 };
 use linkgauge::link::Dialer;
 use linkgauge::link::shaped::{Occurrence, PathCounters, PolicedRate, Shape};
-use linkgauge::serve::raise_open_file_limit;
 use linkgauge::twin::link_shapes;
 use linkgauge::units::{
     BitRate, Bytes, Share, Span, format_bit_rate, format_bytes, format_count, format_duration,

@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
 use linkgauge::link::Dialer;
 use linkgauge::link::serial_line::SerialSettings;
-use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{BitRate, Bytes, Share, Span};
 
 use super::device_server::parse_serial_port;

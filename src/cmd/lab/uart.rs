@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::uart::{
     DEFAULT_BATCH_INTERVAL, DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring, UartCounters,
     UartOptions,
 };
 use linkgauge::link::serial_line::Parity;
-use linkgauge::serve::raise_open_file_limit;
 use linkgauge::units::{self, MessageRate, Span, format_count, format_duration, format_nanoseconds};
 
 use crate::cmd::Status;
