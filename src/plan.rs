@@ -116,12 +116,12 @@ pub enum RequestedRate {
     Default,
     /// Full speed.
     Max,
-    /// Messages on each connection.
+    /// Messages on each connection; round trips: on all connections to an endpoint together.
     Messages {
         /// Messages per second, above zero.
         per_second: f64,
     },
-    /// Per connection.
+    /// The same in bits of payload.
     Bits {
         /// Bits of payload per second, above zero.
         per_second: f64,

@@ -10,6 +10,7 @@ mod evidence;
 mod facts;
 mod failure;
 mod figures;
+mod flow_figures;
 mod old_names;
 mod warning;
 
@@ -33,6 +34,7 @@ pub use figures::{
     MessageCounts, MissedFrame, MissedFrames, NUMBERS, Number, OneWayFigures, ReadNumber, RecordCounts,
     RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes,
 };
+pub use flow_figures::{FlowFigures, SlowFlow};
 pub use warning::{Warning, WarningCode};
 
 /// Requested setting: the number of repetitions among which one measurement was split.
@@ -101,7 +103,7 @@ pub struct CaseResult {
     /// The protocol that the remote spoke (never `auto`).
     #[serde(alias = "peer")]
     pub protocol: String,
-    /// `latency`, `throughput` or `download`.
+    /// `latency`, `throughput`, `download` or `connect`.
     pub workload: String,
     /// Direction of the payload, as the client sees it.
     pub direction: Direction,
@@ -271,7 +273,18 @@ impl CaseResult {
 
     /// Settings besides endpoint, size and port counts, as text: `100/s`, `busy-poll`. Often empty.
     pub fn settings_label(&self) -> String {
+        // Connections share the schedule of round trips.
+        let connections = if ["latency", "connect"].contains(&self.workload.as_str()) {
+            f64::from(self.parallel.max(1))
+        } else {
+            1.0
+        };
         let per_second = self.pacing().and_then(|pacing| pacing.get("per_second")?.as_f64());
+        let per_second = per_second.map(|rate| match connections {
+            1.0 => rate,
+            // Without what the division among them left.
+            _ => (rate * connections * 1e6).round() / 1e6,
+        });
         let is_busy_polling = self.placement.wait == Some(WaitMode::BusyPoll);
         let settings =
             [per_second.map(|rate| format!("{rate}/s")), is_busy_polling.then(|| "busy-poll".to_owned())];

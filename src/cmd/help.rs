@@ -14,7 +14,7 @@ pub const ADVANCED: &str = "Advanced";
 
 /// The commands in the order of the help page, by heading.
 static COMMAND_GROUPS: &[(&str, &[&str])] = &[
-    ("Measure", &["latency", "throughput", "download", "run", "ab", "demo"]),
+    ("Measure", &["latency", "throughput", "download", "connect", "run", "ab", "demo"]),
     ("Server and lab", &["serve", "lab"]),
     ("Results", &["show", "history", "compare", "explain", "tag", "prune", "export", "import"]),
     ("Studies", &["reproduce"]),
@@ -60,6 +60,14 @@ static EXAMPLES: &[(&str, &[Example])] = &[
             ("download pakbus://192.0.2.7/1 --file CPU:data.dat", "download a file"),
             ("download serial:///dev/ttyS0?baud=115200 --table Wind", "download a table as CSV"),
             ("download 192.0.2.7 --file CPU:data.dat --window 1,4 --no-output", "compare two window sizes"),
+        ],
+    ),
+    (
+        "connect",
+        &[
+            ("connect 192.0.2.7:80", "time to connect, one after the other"),
+            ("connect 192.0.2.7:80 -P 8", "connections per second of 8 flows"),
+            ("connect 192.0.2.7:80 --rate 100/s -t 60", "100 connections per second for a minute"),
         ],
     ),
     (

@@ -22,7 +22,7 @@ pub struct Flags {
     case: CaseFlags,
     /// Send on a schedule, like 100/s [default: max; icmp: 10/s]
     ///
-    /// max: the next request leaves when the reply has arrived.
+    /// max: the next request leaves when the reply has arrived. Several connections (--parallel) share the schedule.
     #[arg(long, help_heading = TRAFFIC, value_name = "RATE|max", group = "schedule")]
     rate: Option<RateTarget<MessageRate>>,
     /// The same as time between requests, like 10ms

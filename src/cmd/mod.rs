@@ -3,6 +3,7 @@
 mod ab;
 mod compare;
 mod completions;
+mod connect;
 mod demo;
 mod device_changes;
 mod doctor;
@@ -72,6 +73,7 @@ enum Command {
     Latency(latency::Flags),
     Throughput(throughput::Flags),
     Download(download::Flags),
+    Connect(connect::Flags),
     Serve(serve::Flags),
     Lab(lab::Flags),
     Run(run::Flags),
@@ -120,7 +122,8 @@ impl From<Status> for ExitCode {
 fn plain_definition() -> clap::Command {
     let command = Cli::command()
         .mut_subcommand("latency", latency::with_own_help)
-        .mut_subcommand("throughput", throughput::with_own_help);
+        .mut_subcommand("throughput", throughput::with_own_help)
+        .mut_subcommand("connect", connect::with_own_help);
     habits::with_aliases(command)
 }
 
@@ -157,6 +160,7 @@ pub fn main() -> ExitCode {
         Command::Latency(flags) => latency::run(flags),
         Command::Throughput(flags) => throughput::run(flags),
         Command::Download(flags) => download::run(flags),
+        Command::Connect(flags) => connect::run(flags),
         Command::Serve(flags) => serve::run(flags),
         Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),

@@ -37,6 +37,7 @@ pub(crate) mod mem;
 mod offload;
 mod open_context;
 pub mod party;
+pub(crate) mod redial;
 pub(crate) mod reopen;
 pub mod rfc2217;
 mod rfcomm;

@@ -109,12 +109,12 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
 }
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let flows = open_flows(case, context, |port, link, flows| {
+    let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
         let question = RequestSpec::parse(&case.options, &caps)?;
         let party = Pinger::new(
             Box::new(AskCodec::new(question)),
-            &case.load,
+            load,
             &caps,
             (context.new_recorder)(FlowRole::RoundTrip, port),
         );

@@ -45,17 +45,16 @@ pub const PROTOCOL: Protocol = Protocol {
 };
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let flows = open_flows(case, context, |port, link, flows| {
+    let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
         let (role, party): (FlowRole, Box<dyn RecordingParty>) = if case.workload.is_round_trip() {
-            let codec = ask::any_reply_codec(vec![b'?'; case.load.message_bytes as usize]);
-            let party =
-                Pinger::new(codec, &case.load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
+            let codec = ask::any_reply_codec(vec![b'?'; load.message_bytes as usize]);
+            let party = Pinger::new(codec, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
             (FlowRole::RoundTrip, Box::new(party))
         } else {
             (
                 FlowRole::Download,
-                Box::new(ChargenReceiver::new(&case.load, (context.new_recorder)(FlowRole::Download, port))),
+                Box::new(ChargenReceiver::new(load, (context.new_recorder)(FlowRole::Download, port))),
             )
         };
         flows.push(Flow { role, endpoint_index: port, link, party });

@@ -40,9 +40,9 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
 }
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let flows = open_flows(case, context, |port, link, flows| {
+    let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
-        let party = Source::new(&case.load, &caps, (context.new_recorder)(FlowRole::Upload, port));
+        let party = Source::new(load, &caps, (context.new_recorder)(FlowRole::Upload, port));
         flows.push(Flow { role: FlowRole::Upload, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;

@@ -30,8 +30,7 @@ pub const PROTOCOL: Protocol = Protocol {
 };
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let load = &case.load;
-    let flows = open_flows(case, context, |port, link, flows| {
+    let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
         if case.workload.is_round_trip() {
             let codec = Box::new(EchoCodec::new(load, &caps));

@@ -19,7 +19,9 @@ use crate::plan::Direction;
 use crate::run::{Failure, FailureKind};
 use crate::sample::Recorder;
 use crate::workload::download::ContentSender;
-use crate::workload::{FlowResult, FlowRole, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload};
+use crate::workload::{
+    FlowResult, FlowRole, Load, RecordingParty, ServerReport, TrafficKind, WORKLOADS, Workload,
+};
 
 pub mod ask;
 pub(crate) mod auto;
@@ -31,6 +33,7 @@ pub mod iperf3;
 pub mod linkgauge;
 mod linx_bmark;
 pub mod netio;
+mod none;
 pub mod pakbus;
 pub(crate) mod shorthand;
 pub mod sockperf;
@@ -54,6 +57,7 @@ pub static PROTOCOLS: &[Protocol] = &[
     pakbus::client::PROTOCOL,
     tipc_bench::PROTOCOL,
     linx_bmark::PROTOCOL,
+    none::PROTOCOL,
 ];
 
 /// An entry of the list of protocols.
@@ -273,7 +277,8 @@ impl ClientSession for FlowsOnlySession {
     }
 }
 
-/// Opens one link for each endpoint and connection of a case, and makes a flow of each.
+/// Opens one link for each endpoint and connection of a case, and makes a flow of each from its load, the index of its
+/// endpoint and its link.
 ///
 /// # Errors
 ///
@@ -281,7 +286,7 @@ impl ClientSession for FlowsOnlySession {
 pub(crate) fn open_flows(
     case: &ReadyCase,
     context: &ConnectContext,
-    mut make: impl FnMut(usize, Box<dyn Link>, &mut Vec<Flow>) -> Result<(), ProtocolError>,
+    mut make: impl FnMut(&Load, usize, Box<dyn Link>, &mut Vec<Flow>) -> Result<(), ProtocolError>,
 ) -> Result<Vec<Flow>, ProtocolError> {
     let (endpoints, parallel) = (case.endpoints.clone(), case.parallel as usize);
     let links: Vec<Box<dyn Link>> =
@@ -290,7 +295,8 @@ pub(crate) fn open_flows(
         })?;
     let mut flows = Vec::new();
     for (number, link) in links.into_iter().enumerate() {
-        make(number / parallel, link, &mut flows)?;
+        let load = case.load.of_flow((number % parallel) as u32);
+        make(&load, number / parallel, link, &mut flows)?;
     }
     Ok(flows)
 }

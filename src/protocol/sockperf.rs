@@ -83,10 +83,10 @@ impl SockperfHeader {
 }
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let flows = open_flows(case, context, |port, link, flows| {
+    let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
-        let codec = Box::new(PingPongCodec::new(case.load.message_bytes as usize, &caps));
-        let party = Pinger::new(codec, &case.load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
+        let codec = Box::new(PingPongCodec::new(load.message_bytes as usize, &caps));
+        let party = Pinger::new(codec, load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;

@@ -15,6 +15,7 @@ mod comparison;
 mod csv;
 mod explain;
 mod explanation;
+mod flows;
 mod history;
 mod html;
 mod json;

@@ -5,6 +5,7 @@ use super::wording::{ABSENT, format_context, format_elapsed, link_and_target, pr
 use crate::plan::Direction;
 use crate::run::{CaseResult, Run};
 
+mod connect;
 mod download;
 mod latency;
 mod throughput;
@@ -46,8 +47,8 @@ pub struct Presentation {
     pub figure_table: fn(&CaseResult) -> Vec<Vec<String>>,
 }
 
-static PRESENTATIONS: [Presentation; 3] =
-    [latency::PRESENTATION, throughput::PRESENTATION, download::PRESENTATION];
+static PRESENTATIONS: [Presentation; 4] =
+    [latency::PRESENTATION, throughput::PRESENTATION, download::PRESENTATION, connect::PRESENTATION];
 
 /// The presentation of a workload. A foreign document may name an unknown one, which is shown like throughput.
 pub fn presentation(workload: &str) -> &'static Presentation {

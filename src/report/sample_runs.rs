@@ -9,9 +9,10 @@ use crate::plan::{Direction, WaitMode};
 use crate::run::{
     AddedLatency, CaseResult, ConnectionEvidence, ConnectionReading, Counters, CpuChoice, CpuUse, Defect,
     DefectKind, Delivery, Distribution, EndEvidence, Environment, Evidence, Failure, FailureKind, Figures,
-    Gauge, HostLoad, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames, OneWayFigures,
-    PartResult, Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes, Run,
-    SCHEMA, SeriesEntry, Shaping, StudyResult, StudyRow, StudyTable, ThresholdResult, Warning,
+    FlowFigures, Gauge, HostLoad, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames,
+    OneWayFigures, PartResult, Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts,
+    RoundTripTimes, Run, SCHEMA, SeriesEntry, Shaping, SlowFlow, StudyResult, StudyRow, StudyTable,
+    ThresholdResult, Warning,
 };
 use crate::stats::Interval;
 
@@ -465,7 +466,21 @@ pub fn one_way_delays() -> Run {
         forward_lost: Some(5),
         reverse_lost: Some(2),
     });
-    run(None, vec![case("udp://router.example:862", "latency", Direction::Loop, 44, figures)])
+    figures.flows = Some(FlowFigures {
+        count: 100,
+        fairness: 0.998,
+        min_max_ratio: 0.81,
+        mean_min_ns: Some(40_100.0),
+        mean_p50_ns: Some(41_300.0),
+        mean_p90_ns: Some(44_800.0),
+        mean_p99_ns: Some(61_000.0),
+        mean_max_ns: Some(80_300.0),
+        slowest_flows: [17, 3]
+            .map(|flow| SlowFlow { flow, transferred: 96, mean_ns: Some(80_300.0), max_ns: Some(912_000) })
+            .into(),
+    });
+    let case = case("udp://router.example:862", "latency", Direction::Loop, 44, figures);
+    run(None, vec![CaseResult { parallel: 100, ..case }])
 }
 
 /// Evidence with every field.

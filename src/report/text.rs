@@ -6,6 +6,7 @@ use std::io;
 
 use anstyle::{AnsiColor, Style};
 
+use super::flows::flows_text;
 use super::layout::{self, LineKind};
 use super::presentation::is_latency;
 use super::sparkline::{self, Sparkline};
@@ -128,8 +129,12 @@ impl TextReport {
         for &number in cases {
             let case = &run.cases[number - 1];
             let times = case.figures.times.latency_ns.as_ref().filter(|_| is_latency(case));
-            let details: Vec<String> =
-                times.map(details_text).into_iter().chain(per_run_text(case)).collect();
+            let details: Vec<String> = times
+                .map(details_text)
+                .into_iter()
+                .chain(per_run_text(case))
+                .chain(flows_text(case))
+                .collect();
             if details.is_empty() {
                 continue;
             }

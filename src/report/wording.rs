@@ -495,10 +495,11 @@ pub fn link_and_target(case: &CaseResult) -> (String, String) {
         target += &format!(" and {} more", plural(case.ports as usize - 1, "port"));
     }
     if case.parallel > 1 {
-        target += &format!(" over {} connections", case.parallel);
+        let unit = if case.workload == "connect" { "flows" } else { "connections" };
+        target += &format!(" over {} {unit}", case.parallel);
     }
     let mut details = Vec::new();
-    if case.protocol != DEFAULT_PROTOCOL {
+    if !UNMENTIONED_PROTOCOLS.contains(&case.protocol.as_str()) {
         details.push(printable(&case.protocol));
     }
     if wait_mode(case) == WaitMode::BusyPoll {
@@ -510,8 +511,8 @@ pub fn link_and_target(case: &CaseResult) -> (String, String) {
     (link, target)
 }
 
-/// The protocol that needs no mention.
-const DEFAULT_PROTOCOL: &str = "linkgauge";
+/// The protocols that need no mention: the default, and none.
+const UNMENTIONED_PROTOCOLS: [&str; 2] = ["linkgauge", "none"];
 
 /// The extent of a measurement: `10 runs × 1000 requests of 64 B, 4.2 s`.
 pub fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> String {

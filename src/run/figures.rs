@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::flow_figures::FlowFigures;
 use super::old_names;
 use crate::stats::Interval;
 
@@ -39,6 +40,9 @@ pub struct Figures {
     /// Latency that the load adds to that of the idle link.
     #[serde(flatten)]
     pub added_latency: Option<AddedLatency>,
+    /// How alike several connections to an endpoint were served.
+    #[serde(flatten)]
+    pub flows: Option<FlowFigures>,
     /// 95 % intervals over the repetitions, by the name of the figure (`latency_ns.p50`, `throughput_bps`).
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
@@ -201,6 +205,22 @@ pub static NUMBERS: &[Number] = &[
         |f| f.added_latency?.added_p99_ns),
     value(["recovery_ns", "recovery"], Goal::Lower, "time from the end of the load until its queues are empty",
         |f| f.added_latency?.recovery_ns),
+    count("flows", Goal::Higher, "connections that were measured, where a case has several to an endpoint",
+        |f| Some(f.flows.as_ref()?.count)),
+    value(["flow_fairness", "flow_fairness"], Goal::Higher, "Jain's index of what the connections transferred, at most 1",
+        |f| Some(f.flows.as_ref()?.fairness)),
+    value(["flow_min_max_ratio", "flow_min_max"], Goal::Higher, "the least that a connection transferred ÷ the most",
+        |f| Some(f.flows.as_ref()?.min_max_ratio)),
+    value(["flow_mean_min_ns", "flow_mean_min"], Goal::Lower, "smallest mean round trip of a connection",
+        |f| f.flows.as_ref()?.mean_min_ns),
+    value(["flow_mean_p50_ns", "flow_mean_p50"], Goal::Lower, "median of the mean round trips of the connections",
+        |f| f.flows.as_ref()?.mean_p50_ns),
+    value(["flow_mean_p90_ns", "flow_mean_p90"], Goal::Lower, "mean round trip that 90 % of the connections do not exceed",
+        |f| f.flows.as_ref()?.mean_p90_ns),
+    value(["flow_mean_p99_ns", "flow_mean_p99"], Goal::Lower, "mean round trip that 99 % of the connections do not exceed",
+        |f| f.flows.as_ref()?.mean_p99_ns),
+    value(["flow_mean_max_ns", "flow_mean_max"], Goal::Lower, "largest mean round trip of a connection",
+        |f| f.flows.as_ref()?.mean_max_ns),
 ];
 
 /// Messages sent, received and lost.

@@ -14,12 +14,13 @@ use crate::link::LinkRate;
 use crate::plan::Direction;
 use crate::protocol::{ClientSession, Flow, ReadyCase};
 use crate::run::{
-    CaseResult, CpuUse, Delivery, EndEvidence, Evidence, Failure, FailureKind, Figures, HostLoad, PartResult,
-    Placement, RETRANSMITS_FACT, SPLIT_FACT, SeriesEntry, Warning, WarningCode,
+    CaseResult, CpuUse, Delivery, EndEvidence, Evidence, Failure, FailureKind, Figures, FlowFigures,
+    HostLoad, PartResult, Placement, RETRANSMITS_FACT, SPLIT_FACT, SeriesEntry, Warning, WarningCode,
 };
 use crate::sample::{Recorder, append_entries};
 use crate::stats;
 use crate::warnings;
+use crate::workload::flow_figures::flow_figures;
 use crate::workload::report_check::{CheckedReport, LocalObservations, check_report};
 use crate::workload::{FlowResult, FlowRole, MeasuredFlows, ServerReport, merged_recorder};
 
@@ -208,14 +209,16 @@ impl CaseAccumulator {
 
     /// The figures of these flows.
     fn figures(&self, flows: &[FlowResult], report: Option<&ServerReport>) -> Figures {
-        (self.case.workload.figures)(&MeasuredFlows {
+        let measured = MeasuredFlows {
             direction: self.case.direction,
             is_reliable_stream: self.case.is_reliable_stream(),
             late_limits: &self.case.late_limits,
             message_bytes: self.case.load.message_bytes,
             flows,
             report,
-        })
+        };
+        let flows = (self.case.parallel > 1).then(|| flow_figures(&measured)).flatten();
+        Figures { flows, ..(self.case.workload.figures)(&measured) }
     }
 
     /// The figures of each port in the last repetition.
@@ -295,9 +298,13 @@ impl CaseAccumulator {
         let mut figures = combine_repetitions(&self.repetitions);
         if let Some(round_trips) = &self.round_trips {
             // Pauses between repetitions do not count for the rates.
-            let Figures { delivery, line_errors, .. } = figures;
-            figures =
-                Figures { delivery, line_errors, ..round_trips.latency_figures(&self.case.late_limits) };
+            let Figures { delivery, line_errors, flows, .. } = figures;
+            figures = Figures {
+                delivery,
+                line_errors,
+                flows,
+                ..round_trips.latency_figures(&self.case.late_limits)
+            };
         }
         if self.repetitions.len() > 1 {
             set_intervals(&mut figures, &self.repetitions);
@@ -381,6 +388,9 @@ fn combine_repetitions(parts: &[PartResult]) -> Figures {
     for part in counted {
         all.add_counts(&part.figures);
     }
+    let ratio = |flows: &&FlowFigures| flows.min_max_ratio;
+    let worst = parts.iter().filter_map(|part| part.figures.flows.as_ref());
+    all.flows = worst.min_by(|a, b| ratio(a).total_cmp(&ratio(b))).cloned();
     let median = |get: fn(&Figures) -> Option<f64>| {
         stats::median(&parts.iter().filter_map(|part| get(&part.figures)).collect::<Vec<f64>>())
     };

@@ -12,7 +12,7 @@ use crate::link::{Caps, Framing, LinkError, endpoint_caps};
 use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate, SocketSettings};
 use crate::protocol::shorthand::expand_url;
 use crate::protocol::{CaseDraft, CaseError, IdleTimes, PROTOCOLS, Protocol, ReadyCase, auto, find_protocol};
-use crate::workload::{Load, WORKLOADS, Workload, default_timeout, find_workload};
+use crate::workload::{Load, TrafficKind, WORKLOADS, Workload, default_timeout, find_workload};
 
 /// A case that cannot run as planned, found before any link is opened.
 #[derive(Debug, thiserror::Error)]
@@ -180,6 +180,12 @@ fn expand_sizes(case: Case) -> Vec<Case> {
 
 fn check_case(mut case: Case) -> Result<CheckedCase, InvalidCaseKind> {
     expand_url(&mut case)?;
+    // Nothing is sent that a server could be detected by.
+    let sends_nothing = |workload: &Workload| workload.traffic == TrafficKind::Connections;
+    if case.protocol == auto::NAME && find_workload(&case.workload).is_some_and(sends_nothing) {
+        let protocol = PROTOCOLS.iter().find(|protocol| protocol.supports(&case.workload));
+        case.protocol = protocol.map_or(case.protocol, |protocol| protocol.name.to_owned());
+    }
     if case.protocol == auto::NAME {
         if let Some(option) = case.protocol_options.keys().next() {
             let has_option = |protocol: &&Protocol| protocol.options.iter().any(|(name, _)| name == option);
@@ -234,7 +240,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
     check_fits(&draft.endpoints[0], message_bytes, &caps)?;
     let load = Load {
         message_bytes,
-        pacing: effective_pacing(case.rate, draft.pacing, message_bytes),
+        pacing: flow_pacing(&draft, case.rate, message_bytes),
         stop: draft.stop,
         warm_up: draft.warm_up,
         timeout: case.timeout.unwrap_or_else(|| default_timeout(workload, message_bytes, &linked)),
@@ -242,6 +248,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         cpu: case.pin.client,
         socket: SocketSettings::default(),
         flows: draft.parallel,
+        flow_index: 0,
     };
     Ok(ReadyCase {
         protocol,
@@ -269,6 +276,19 @@ fn effective_pacing(rate: RequestedRate, pacing: Pacing, message_bytes: u32) -> 
     match (rate, pacing, rate.per_second(message_bytes)) {
         (RequestedRate::Bits { .. }, Pacing::Closed, Some(per_second)) => Pacing::Fixed { per_second },
         (_, pacing, _) => pacing,
+    }
+}
+
+/// The pacing of one connection. Round trips of several connections share a schedule.
+fn flow_pacing(draft: &CaseDraft, rate: RequestedRate, message_bytes: u32) -> Pacing {
+    let pacing = effective_pacing(rate, draft.pacing, message_bytes);
+    let connections = if draft.workload.is_round_trip() { f64::from(draft.parallel) } else { 1.0 };
+    match pacing {
+        Pacing::Fixed { per_second } => Pacing::Fixed { per_second: per_second / connections },
+        Pacing::Poisson { per_second, seed } => {
+            Pacing::Poisson { per_second: per_second / connections, seed }
+        }
+        Pacing::Closed | Pacing::ThinkTime { .. } => pacing,
     }
 }
 

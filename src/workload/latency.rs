@@ -268,10 +268,13 @@ impl Pinger {
             is_measured: false,
             period: ProbePeriod::Loaded,
         };
+        let schedule = SendSchedule::new(load.pacing).sharing(load.flow_index, load.flows);
+        let phases = PhaseTracker::new(load.warm_up, load.stop);
         Pinger {
             codec,
-            schedule: SendSchedule::new(load.pacing),
-            phases: PhaseTracker::new(load.warm_up, load.stop).with_first_message(),
+            // Not every flow has a turn in the time of a shared schedule.
+            phases: if schedule.is_shared() { phases } else { phases.with_first_message() },
+            schedule,
             is_first_measured: false,
             timeout: load.timeout,
             payload_bytes: u64::from(load.message_bytes),
@@ -439,7 +442,9 @@ impl Party for Pinger {
                 return Step::Receive { into: &mut self.batch, until: until.min(gives_up) };
             }
             if due > now {
-                return Step::Sleep(due);
+                // The time of a shared schedule does not wait for the next turn of a flow.
+                let until = if self.schedule.is_shared() { due.min(self.phases.time_limit()) } else { due };
+                return Step::Sleep(until);
             }
             if !self.has_sequence_numbers && self.must_drain(now) {
                 return Step::Receive { into: &mut self.batch, until: self.drain_until.max(now) };
@@ -458,7 +463,7 @@ impl Party for Pinger {
         if self.sent_bytes == 0 {
             let intended = if self.schedule.is_closed_loop() { at } else { self.schedule.due(at) };
             let is_measured = self.phases.phase() == Phase::Measuring;
-            if std::mem::take(&mut self.is_first_measured) {
+            if std::mem::take(&mut self.is_first_measured) && !self.schedule.is_shared() {
                 self.phases.set_begin(at);
             }
             let period = self.recorder.period_at(at);

@@ -26,6 +26,9 @@ pub struct Load {
     pub socket: SocketSettings,
     /// Flows of the case at one endpoint: with more of them, each may take longer to end.
     pub flows: u32,
+    /// Number of this flow among them, from 0. The pacing of round trips is that of one flow; together they keep one
+    /// schedule.
+    pub flow_index: u32,
 }
 
 impl Load {
@@ -41,7 +44,13 @@ impl Load {
             cpu: None,
             socket: SocketSettings::default(),
             flows: 1,
+            flow_index: 0,
         }
+    }
+
+    /// The same load for another flow.
+    pub fn of_flow(self, flow_index: u32) -> Load {
+        Load { flow_index, ..self }
     }
 
     /// Whether it is one of many flows, of which each must take little memory.

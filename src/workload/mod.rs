@@ -14,7 +14,9 @@ use crate::plan::{Direction, Pacing, StopCondition};
 use crate::run::{EndEvidence, Failure, Figures};
 use crate::sample::Recorder;
 
+pub mod connect;
 pub mod download;
+pub(crate) mod flow_figures;
 pub mod latency;
 mod load;
 pub mod pattern;
@@ -25,7 +27,8 @@ pub mod throughput;
 pub use load::Load;
 
 /// Every workload, in the order of the help.
-pub static WORKLOADS: &[Workload] = &[latency::WORKLOAD, throughput::WORKLOAD, download::WORKLOAD];
+pub static WORKLOADS: &[Workload] =
+    &[latency::WORKLOAD, throughput::WORKLOAD, download::WORKLOAD, connect::WORKLOAD];
 
 /// What the flows of a workload carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub enum TrafficKind {
     Load,
     /// Content that the server has.
     Content,
+    /// Nothing: connections are opened and closed.
+    Connections,
 }
 
 /// An entry of the list of workloads.
@@ -65,9 +70,9 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Whether each message is a request that is timed until its reply.
+    /// Whether each message is a request that is timed until its reply, or a connection until it is open.
     pub fn is_round_trip(&self) -> bool {
-        self.traffic == TrafficKind::RoundTrips
+        matches!(self.traffic, TrafficKind::RoundTrips | TrafficKind::Connections)
     }
 }
 

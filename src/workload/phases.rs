@@ -69,6 +69,15 @@ impl PhaseTracker {
         self.began_at = Some(at);
     }
 
+    /// When the phase reaches the limit of its time; [`Time::NEVER`] if it has none.
+    pub fn time_limit(&self) -> Time {
+        let limit = if self.phase == Phase::WarmUp { &self.warm_up } else { &self.stop };
+        match (self.began_at, limit.time_ns) {
+            (Some(began), Some(time_ns)) => began + Duration::from_nanos(time_ns),
+            _ => Time::NEVER,
+        }
+    }
+
     /// The phase at the last call of [`PhaseTracker::advance_to`].
     pub fn phase(&self) -> Phase {
         self.phase
@@ -98,6 +107,8 @@ impl PhaseTracker {
 #[derive(Debug, Clone)]
 pub struct SendSchedule {
     pacing: Pacing,
+    /// Where this flow begins among several that share a schedule, as a part of the time between two of its messages.
+    shared_from: Option<f64>,
     started_at: Option<Time>,
     /// Messages scheduled so far. Times are multiples of the interval, so rounding errors do not add up.
     index: u64,
@@ -112,7 +123,52 @@ impl SendSchedule {
             Pacing::Poisson { seed, .. } | Pacing::ThinkTime { seed, .. } => seed,
             _ => 0,
         };
-        SendSchedule { pacing, started_at: None, index: 0, next_due: None, random: SplitMix64::new(seed) }
+        SendSchedule {
+            pacing,
+            shared_from: None,
+            started_at: None,
+            index: 0,
+            next_due: None,
+            random: SplitMix64::new(seed),
+        }
+    }
+
+    /// One of several flows with this pacing that share a schedule: their messages take turns, in the order of their numbers.
+    /// With random gaps, each has gaps of its own.
+    pub fn sharing(mut self, flow_index: u32, flows: u32) -> SendSchedule {
+        if flows > 1 && self.pacing.per_second().is_some() {
+            self.shared_from = Some(f64::from(flow_index) / f64::from(flows));
+        }
+        if let Pacing::Poisson { seed, .. } | Pacing::ThinkTime { seed, .. } = self.pacing
+            && flow_index > 0
+        {
+            // Neighbouring seeds would give the same gaps, one later.
+            self.random = SplitMix64::new(seed ^ SplitMix64::new(flow_index.into()).next_bits());
+        }
+        self
+    }
+
+    /// Whether other flows keep this schedule as well.
+    pub fn is_shared(&self) -> bool {
+        self.shared_from.is_some()
+    }
+
+    /// The first due time. Flows that share a schedule have one origin, that of the clock, whenever each of them begins.
+    fn first_due(&mut self, now: Time) -> Time {
+        let Some(part) = self.shared_from else { return now };
+        match self.pacing {
+            Pacing::Fixed { per_second } => {
+                let period_ns = 1e9 / per_second;
+                let cycles = (now.0 as f64 / period_ns - part).ceil();
+                now.max(Time(((cycles + part) * period_ns).round() as u64))
+            }
+            Pacing::Poisson { per_second, .. } => now + self.random_gap(per_second),
+            Pacing::Closed | Pacing::ThinkTime { .. } => now,
+        }
+    }
+
+    fn random_gap(&mut self, per_second: f64) -> Duration {
+        saturating_seconds(-(1.0 - self.random.uniform()).ln() / per_second)
     }
 
     /// Whether each message is due only once the previous one is complete.
@@ -133,10 +189,14 @@ impl SendSchedule {
                     *self.next_due.insert(now + saturating_seconds(pause))
                 }
             },
-            _ => *self.next_due.get_or_insert_with(|| {
-                self.started_at = Some(now);
-                now
-            }),
+            _ => match self.next_due {
+                Some(due) => due,
+                None => {
+                    let first = self.first_due(now);
+                    self.started_at = Some(first);
+                    *self.next_due.insert(first)
+                }
+            },
         }
     }
 
@@ -150,8 +210,7 @@ impl SendSchedule {
             }
             (Pacing::ThinkTime { .. }, ..) => self.next_due = None,
             (Pacing::Poisson { per_second, .. }, _, Some(last)) => {
-                let gap = -(1.0 - self.random.uniform()).ln() / per_second;
-                self.next_due = Some(last + saturating_seconds(gap));
+                self.next_due = Some(last + self.random_gap(per_second));
             }
             _ => {}
         }
@@ -273,6 +332,43 @@ mod tests {
     }
 
     #[test]
+    fn flows_that_share_a_schedule_take_turns() {
+        let pacing = Pacing::Fixed { per_second: 100.0 };
+        let mut due = Vec::new();
+        for flow in 0..4 {
+            let mut schedule = SendSchedule::new(pacing).sharing(flow, 4);
+            // They begin at different times, and keep one schedule.
+            let begin = Time(1_000_000_000 + u64::from(flow) * 777_777);
+            for _ in 0..3 {
+                due.push(schedule.due(begin).0 / 1000);
+                schedule.advance();
+            }
+        }
+        due.sort_unstable();
+        let expected: Vec<u64> = (0..12).map(|number| 1_000_000 + number * 2500).collect();
+        assert_eq!(due, expected);
+        // A schedule of one flow begins at once.
+        assert_eq!(SendSchedule::new(pacing).sharing(0, 1).due(Time(5)), Time(5));
+    }
+
+    #[test]
+    fn flows_with_random_gaps_have_gaps_of_their_own() {
+        let due = |flow, flows| {
+            let pacing = Pacing::Poisson { per_second: 1000.0, seed: 3 };
+            let mut schedule = SendSchedule::new(pacing).sharing(flow, flows);
+            let mut next = || {
+                let due = schedule.due(Time(0)).0;
+                schedule.advance();
+                due
+            };
+            [next(), next(), next()]
+        };
+        let all: std::collections::BTreeSet<u64> = (0..100).flat_map(|flow| due(flow, 100)).collect();
+        assert_eq!(all.len(), 300, "no two messages at the same time");
+        assert_eq!(due(0, 1)[0], 0, "a single flow begins at once");
+    }
+
+    #[test]
     fn no_rate_overflows() {
         for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308, f64::INFINITY, f64::NAN] {
             for pacing in [
@@ -280,12 +376,14 @@ mod tests {
                 Pacing::Poisson { per_second, seed: 1 },
                 Pacing::ThinkTime { mean_seconds: per_second, seed: 1 },
             ] {
-                let mut schedule = SendSchedule::new(pacing);
-                for _ in 0..3 {
-                    schedule.due(Time(7));
-                    schedule.advance();
+                for flow in 0..3 {
+                    let mut schedule = SendSchedule::new(pacing).sharing(flow, 1 + 2 * flow.min(1));
+                    for _ in 0..3 {
+                        schedule.due(Time(7));
+                        schedule.advance();
+                    }
+                    assert!(schedule.due(Time(7)) >= Time(7));
                 }
-                assert!(schedule.due(Time(7)) >= Time(7));
             }
         }
     }

@@ -451,6 +451,70 @@ fn several_ports_and_connections_run_side_by_side() {
     assert!((case.figures.delivery.throughput_bps.unwrap() - 24e6).abs() < 50e3, "less three first messages");
 }
 
+/// 1000 bytes take 1 ms on the line that all connections share, so requests that left together would wait for each other.
+#[test]
+fn connections_share_one_schedule_and_take_turns() {
+    let link = "mem://far?rate=8Mbit/s&delay=1ms&share=yes";
+    let case = session(&format!(
+        "url = \"{link}\"\nworkload = \"latency\"\nsize = 1000\nparallel = 10\nrate = \"1000/s\"\ntime = \"2s\"\n\
+         warm_up_time = \"100ms\""
+    ));
+    assert_eq!(counts(&case), (2000, 2000, 0));
+    assert_eq!(case.figures.counts.missed_sends, 0);
+    let times = &case.figures.times;
+    for times in [times.latency_ns.as_ref().unwrap(), times.response_ns.as_ref().unwrap()] {
+        assert_eq!((times.min, times.max), (4_000_000, 4_000_000));
+    }
+    // From the first request to the last reply.
+    let rate = case.figures.delivery.messages_per_second.unwrap();
+    assert_eq!(rate, 2000.0 * 1e9 / (1_999_000_000.0 + 4_000_000.0));
+    let flows = case.figures.flows.as_ref().unwrap();
+    assert_eq!((flows.count, flows.fairness, flows.min_max_ratio), (10, 1.0, 1.0));
+    assert_eq!((flows.mean_min_ns, flows.mean_max_ns), (Some(4e6), Some(4e6)));
+    assert_eq!(flows.slowest_flows.len(), 5);
+    assert_eq!(flows.slowest_flows[0].transferred, 200);
+    assert_eq!(case.settings_label(), "1000/s");
+
+    // Faster than the line: the response time holds the wait for it, and every connection gets the same part.
+    let case = session(&format!(
+        "url = \"{link}\"\nworkload = \"latency\"\nsize = 1000\nparallel = 10\nrate = \"1250/s\"\ntime = \"1s\"\n\
+         warm_up_count = 0\ntimeout = \"9s\""
+    ));
+    assert_eq!(counts(&case), (1250, 1250, 0));
+    let response = case.figures.times.response_ns.as_ref().unwrap();
+    // Each request waits 0.2 ms longer than the one before.
+    assert_eq!((response.min, response.max), (4_000_000, 4_000_000 + 1249 * 200_000));
+    let flows = case.figures.flows.as_ref().unwrap();
+    assert_eq!((flows.min_max_ratio, flows.mean_max_ns), (1.0, Some(4e6 + 629.0 * 2e5)));
+}
+
+/// A schedule slower than the time of the measurement gives few connections a turn, and none of them waits for it.
+#[test]
+fn a_shared_schedule_ends_with_the_time() {
+    let case = session(
+        "url = \"mem://far?delay=1ms\"\nworkload = \"latency\"\nparallel = 20\nrate = \"10/s\"\ntime = \"1s\"\n\
+         warm_up_count = 0",
+    );
+    assert_eq!(counts(&case), (10, 10, 0));
+    assert!(case.elapsed_ns < 1_010_000_000, "{}", case.elapsed_ns);
+    let flows = case.figures.flows.as_ref().unwrap();
+    assert_eq!((flows.count, flows.fairness, flows.min_max_ratio), (20, 0.5, 0.0));
+}
+
+#[test]
+fn connections_have_random_gaps_of_their_own() {
+    let case = session(
+        "url = \"mem://far?delay=1ms\"\nworkload = \"latency\"\nparallel = 20\nrate = \"2000/s\"\npoisson = true\n\
+         time = \"5s\"\nwarm_up_count = 0",
+    );
+    let (sent, received, lost) = counts(&case);
+    // The mean of the number is its variance.
+    assert!(sent.abs_diff(10_000) < 400 && received == sent && lost == 0, "{sent}");
+    let flows = case.figures.flows.as_ref().unwrap();
+    assert!(flows.fairness > 0.99 && flows.min_max_ratio < 0.95, "{flows:?}");
+    assert_eq!(case.figures.times.response_ns.as_ref().unwrap().max, 2_000_000);
+}
+
 #[test]
 fn a_probe_runs_beside_a_load_and_ends_with_it() {
     let case = session(

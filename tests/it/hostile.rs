@@ -88,6 +88,8 @@ const ATTACKED_PROTOCOLS: &[AttackedProtocol] = &[
     // Its first generation speaks over any link with message boundaries.
     AttackedProtocol { name: "tipc-bench", needs: Some("TIPC"), ..PLAIN },
     AttackedProtocol { name: "linx-bmark", ..PLAIN },
+    // Nothing is sent or read.
+    AttackedProtocol { name: "none", believes_all: true, one_way: true, ..PLAIN },
 ];
 
 #[test]

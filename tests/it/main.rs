@@ -5,6 +5,7 @@ mod bad_input;
 mod cases;
 mod cli;
 mod commands;
+mod connect;
 mod contract;
 mod device_changes;
 mod device_server;

@@ -18,7 +18,7 @@ fn connections_share_threads_and_all_are_measured() {
         (0, "parallel = 40"),
         (0, "parallel = 40\nthreads = 1"),
         (0, "parallel = 40\nthreads = 3\nbusy_poll = true"),
-        (1, "parallel = 40\nrate = \"200\""),
+        (1, "parallel = 40\nrate = \"8000\""),
     ] {
         let case =
             format!("workload = \"latency\"\n{case}\ncount = 20\nwarm_up_count = 2\ntimeout = \"20s\"");

@@ -192,7 +192,7 @@ impl EndpointSession {
             let sign = is_connectionless(link.caps()).then(|| attach.keepalive(&opened.key).to_vec());
             let load = match role {
                 FlowRole::Probe => probe_load(&granted.load, case.probe_per_second),
-                _ => granted.load,
+                _ => granted.load.of_flow(number as u32),
             };
             let party = new_party(&load, link.caps(), *role, sign, (context.new_recorder)(*role, port));
             flows.push(Flow { role: *role, endpoint_index: port, link, party });
@@ -401,9 +401,11 @@ impl ClientSession for LinkgaugeSession {
         }
         // Requests would queue behind the data that this host still holds.
         // The queue of a broken link no longer drains.
-        let intact = links.iter().map(|link| link.status()).filter(|status| !status.is_broken);
-        let held = intact.filter_map(|status| status.unacknowledged_bytes).sum();
-        if self.drain.update_local(now, held) {
+        let queued = || {
+            let intact = links.iter().map(|link| link.status()).filter(|status| !status.is_broken);
+            intact.filter_map(|status| status.unacknowledged_bytes).sum()
+        };
+        if self.drain.update_local(now, queued) {
             return true;
         }
         if self.drain.is_stalled() {

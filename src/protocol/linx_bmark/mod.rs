@@ -119,9 +119,9 @@ fn limit_burst(count: u32, load: &Load, mtu: Option<u64>) -> u32 {
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let (style, count) = (parse_style(&case.options)?, parse_burst(&case.options)?);
-    let (clock, load) = (&context.dialer.clock, &case.load);
+    let clock = &context.dialer.clock;
     let mut effective = None;
-    let flows = open_flows(case, context, |port, mut link, flows| {
+    let flows = open_flows(case, context, |load, port, mut link, flows| {
         handshake(link.as_mut(), style, &case.endpoints[port], context.dialer)?;
         let caps = link.caps().clone();
         if case.workload.is_round_trip() {

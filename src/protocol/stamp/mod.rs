@@ -147,16 +147,12 @@ fn connect(
     };
     let last_reply = Arc::<LastReply>::default();
     let wall = WallClock::now(&context.dialer.clock);
-    let flows = open_flows(case, context, |port, link, flows| {
+    let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
         let sender =
-            StampCodec::new(dialect, key.clone(), wall, case.load.message_bytes as usize, last_reply.clone());
-        let party = Pinger::new(
-            Box::new(sender),
-            &case.load,
-            &caps,
-            (context.new_recorder)(FlowRole::RoundTrip, port),
-        );
+            StampCodec::new(dialect, key.clone(), wall, load.message_bytes as usize, last_reply.clone());
+        let party =
+            Pinger::new(Box::new(sender), load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;

@@ -21,11 +21,11 @@ pub fn is_first_generation(link: &Caps) -> bool {
 }
 
 pub fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
-    let flows = open_flows(case, context, |port, mut link, flows| {
+    let flows = open_flows(case, context, |load, port, mut link, flows| {
         send_greeting(link.as_mut(), &case.endpoints[port], context.dialer)?;
         let caps = link.caps().clone();
         let recorder = (context.new_recorder)(FlowRole::RoundTrip, port);
-        let party = Pinger::new(Box::new(EchoCodec::new(&case.load, &caps)), &case.load, &caps, recorder);
+        let party = Pinger::new(Box::new(EchoCodec::new(load, &caps)), load, &caps, recorder);
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;

@@ -139,7 +139,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     control.send_command(BenchCommand::Listen { max_message_bytes: MAX_MESSAGE_BYTES, tcp: false })?;
     control.server_node = Some(control.await_status(BenchStatus::Listening, context.dialer.timeout)?);
     let load = &case.load;
-    let flows = open_flows(case, context, |port, link, flows| {
+    let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
         flows.push(match case.workload.is_round_trip() {
             true => {

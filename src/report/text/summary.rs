@@ -1,6 +1,7 @@
 //! The short report: the answer, one table, and the notes that change how the figures are to be read.
 
 use super::{BOLD, INDENT, LABEL_COLUMNS, TextReport, WarningGroup, YELLOW, group_warnings};
+use crate::report::flows::flows_text;
 use crate::report::presentation::{differ_in_direction, filled_figure_table, run_answer};
 use crate::report::sparkline::case_sparkline;
 use crate::report::study;
@@ -50,6 +51,7 @@ impl TextReport {
             (None, [case]) => {
                 self.push_figures(&run.cases);
                 self.push_case_sparkline(case);
+                self.push_flows(case);
             }
             (None, cases) if differ_in_direction(cases) => self.push_figures(cases),
             (None, _) => self.push_tables(run),
@@ -118,6 +120,13 @@ impl TextReport {
                 self.push_line(&format!("{indent}{}", per_run.trim_start()), Style::new())
             }
             None => {}
+        }
+    }
+
+    fn push_flows(&mut self, case: &CaseResult) {
+        if let Some(text) = flows_text(case) {
+            let indent = format!("{INDENT}{:LABEL_COLUMNS$}  ", "");
+            self.push_paragraph(&text, Style::new(), &indent, &indent);
         }
     }
 

@@ -227,6 +227,7 @@ fn flow_load(plan: &ServerPlan, grant: FlowGrant) -> Load {
         cpu: plan.cpu,
         socket: plan.socket,
         flows: plan.flows.len() as u32,
+        flow_index: 0,
     }
 }
 

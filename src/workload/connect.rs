@@ -1,0 +1,191 @@
+//! Connect: how long it takes to open a connection, and how many can be opened in a second. Nothing is sent on them.
+//!
+//! The party is [`Connector`]. It has one connection at a time, which it closes before it opens the next one.
+
+use std::time::Duration;
+
+use super::phases::{Phase, PhaseTracker, SendSchedule};
+use super::{FlowRole, Load, MeasuredFlows, RecordingParty, TrafficKind, Workload};
+use crate::clock::Time;
+use crate::link::Fault;
+use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::plan::{Direction, Pacing, StopCondition};
+use crate::run::Figures;
+use crate::sample::{Recorder, Sample};
+
+/// The `connect` workload, for [`WORKLOADS`](super::WORKLOADS).
+pub const WORKLOAD: Workload = Workload {
+    name: "connect",
+    summary: "time to open a connection, and connections per second",
+    traffic: TrafficKind::Connections,
+    default_stop: StopCondition {
+        count: Some(10_000),
+        time_ns: Some(10_000_000_000),
+        volume_bytes: None,
+        min_time_ns: None,
+    },
+    has_repetitions: true,
+    default_direction: Direction::Loop,
+    default_timeout: Duration::from_secs(1),
+    default_size: |_| 0,
+    default_warm_up: StopCondition {
+        count: Some(100),
+        time_ns: Some(500_000_000),
+        volume_bytes: None,
+        min_time_ns: None,
+    },
+    method,
+    figures,
+};
+
+/// Connections that fail in a row, each after its timeout, before the flow ends.
+const MAX_UNANSWERED: u32 = 5;
+
+fn method(pacing: Pacing) -> String {
+    let kind = if pacing.per_second().is_some() { "schedule" } else { "closed" };
+    format!("connect/1 {kind}")
+}
+
+fn figures(measured: &MeasuredFlows) -> Figures {
+    super::merged_recorder(measured.flows, FlowRole::RoundTrip)
+        .map_or_else(Figures::default, |all| all.latency_figures(measured.late_limits))
+}
+
+/// The connection that is being opened.
+#[derive(Debug, Clone, Copy)]
+struct Opening {
+    intended: Time,
+    began: Time,
+    is_measured: bool,
+}
+
+/// Opens and closes connections, and records how long opening took.
+pub struct Connector {
+    schedule: SendSchedule,
+    phases: PhaseTracker,
+    recorder: Recorder,
+    tuning: Option<Tuning>,
+    is_first_measured: bool,
+    /// A connection is open.
+    is_open: bool,
+    opening: Option<Opening>,
+    next_sequence: u64,
+    /// On a virtual clock opening may take no time, and then a closed loop would never end.
+    not_before: Time,
+    /// Connections without a reply, since the last one with a reply.
+    unanswered: u32,
+}
+
+impl Connector {
+    /// A client for one flow; its link is open.
+    pub fn new(load: &Load, recorder: Recorder) -> Connector {
+        let schedule = SendSchedule::new(load.pacing).sharing(load.flow_index, load.flows);
+        let phases = PhaseTracker::new(load.warm_up, load.stop);
+        Connector {
+            phases: if schedule.is_shared() { phases } else { phases.with_first_message() },
+            schedule,
+            recorder,
+            tuning: Some(load.tuning()),
+            is_first_measured: false,
+            is_open: true,
+            opening: None,
+            next_sequence: 0,
+            not_before: Time(0),
+            unanswered: 0,
+        }
+    }
+
+    /// Counts the attempt that has ended at `now`.
+    fn record(&mut self, opening: Opening, is_answered: bool, now: Time) {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.schedule.advance();
+        self.phases.count_sent(1, 0);
+        if !opening.is_measured {
+            return;
+        }
+        let Opening { intended, began, .. } = opening;
+        self.recorder.counts.sent += 1;
+        let held_up = !self.schedule.is_closed_loop() && self.schedule.due(began) <= began;
+        self.recorder.counts.missed_sends += u64::from(held_up);
+        if is_answered {
+            self.recorder.record_reply(Sample { sequence, intended, sent: began, received: now }, 0);
+        } else {
+            self.recorder.record_loss(now);
+            self.recorder.record_missed_frame(sequence, intended);
+        }
+    }
+}
+
+impl Party for Connector {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        if std::mem::take(&mut self.is_open) {
+            // Closing reads the clock again, so it is not part of the next connection's time.
+            return Step::FinishSending;
+        }
+        let (phase, begins) = self.phases.advance_to(now);
+        self.is_first_measured |= begins;
+        if phase == Phase::Finished {
+            return Step::Done;
+        }
+        if self.unanswered >= MAX_UNANSWERED {
+            return Step::Fail(Fault::TimedOut);
+        }
+        let due = self.schedule.due(now).max(self.not_before);
+        if due > now {
+            return Step::Sleep(if self.schedule.is_shared() {
+                due.min(self.phases.time_limit())
+            } else {
+                due
+            });
+        }
+        let is_measured = phase == Phase::Measuring;
+        if std::mem::take(&mut self.is_first_measured) && !self.schedule.is_shared() {
+            self.phases.set_begin(now);
+        }
+        if is_measured && self.recorder.first_instant.is_none() {
+            self.recorder.begin(now);
+        }
+        let intended = if self.schedule.is_closed_loop() { now } else { due };
+        self.opening = Some(Opening { intended, began: now, is_measured });
+        Step::Reopen
+    }
+
+    fn on_reopened(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<(), Fault> {
+        let Some(opening) = self.opening.take() else { return outcome };
+        match outcome {
+            Ok(()) => (self.is_open, self.unanswered) = (true, 0),
+            Err(Fault::NoReply(_)) => self.unanswered += 1,
+            fault => return fault,
+        }
+        if now == opening.began {
+            self.not_before = now + Duration::from_millis(1);
+        }
+        let is_open = self.is_open;
+        self.record(opening, is_open, now);
+        Ok(())
+    }
+
+    fn on_sent(&mut self, _bytes: usize, _at: Time) {}
+
+    fn on_received(&mut self, _now: Time) {}
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_ended(&mut self, _cost: PartyCost) {
+        self.recorder.finish();
+    }
+}
+
+impl RecordingParty for Connector {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
+    }
+}
