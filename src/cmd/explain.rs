@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, DeclaredFacts, Evidence, Finding};
+use linkgauge::explain::{self, DeclaredFacts, Evidence, Finding, mechanisms};
 use linkgauge::report;
 use linkgauge::run::Run;
 use linkgauge::study::{STUDIES, Study};
+use linkgauge::twin;
 use linkgauge::units;
 
 use super::Status;
@@ -45,7 +46,7 @@ pub struct Flags {
     /// Write a self-contained HTML page with the pairs of each proof ('-': standard output, instead of the text); of a URL
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     html: Option<PathBuf>,
-    /// Print also the causes that were ruled out, and the parts of a round trip
+    /// Print also the causes that were ruled out, and the parts of a round trip; of a study, how well its mechanisms predict
     #[arg(long, help_heading = OUTPUT)]
     all: bool,
     /// Print errors only
@@ -69,7 +70,7 @@ fn parse_line_bps(text: &str) -> Result<f64> {
 }
 
 fn models_help() -> String {
-    let lines = explain::MODELS.iter().map(|model| format!("\n  {:<8}  {}", model.name, model.summary));
+    let lines = explain::MODELS.iter().map(|model| format!("\n  {:<10}  {}", model.name, model.summary));
     format!("Models:{}", lines.collect::<String>())
 }
 
@@ -93,7 +94,12 @@ pub fn run(flags: Flags) -> Result<Status> {
 fn explain_document(of: &str, flags: &Flags) -> Result<Status> {
     let declared = DeclaredFacts { line_bps: flags.line };
     let findings = if STUDIES.iter().any(|study| study.name == of) && !Path::new(of).is_file() {
-        explain_evidence(of, &Evidence::Study(&Study::by_name(of)?), &declared)?
+        let study = Study::by_name(of)?;
+        let mut findings = explain_evidence(of, &Evidence::Study(&study), &declared)?;
+        if flags.all {
+            findings.push(mechanisms::fit(&twin::compare(&study)?));
+        }
+        findings
     } else {
         explain_evidence(of, &Evidence::Run(&load_run(of, &flags.store)?), &declared)?
     };

@@ -11,6 +11,7 @@ use crate::study::{Study, StudyError};
 pub mod causes;
 pub mod counters;
 pub mod live;
+pub mod mechanisms;
 pub mod size;
 pub mod window;
 
@@ -40,7 +41,7 @@ pub struct Model {
 }
 
 /// All models, in the order of their findings.
-pub static MODELS: &[Model] = &[window::MODEL, size::MODEL, counters::MODEL];
+pub static MODELS: &[Model] = &[mechanisms::MODEL, window::MODEL, size::MODEL, counters::MODEL];
 
 /// Why no model applies.
 #[derive(Debug, thiserror::Error)]

@@ -24,7 +24,12 @@ fn findings_are_json_on_request() {
     let on_stdout = run(&["explain", "loggernet", "--json", "-"]);
     let in_file = run(&["explain", "loggernet", "--json", path.to_str().unwrap()]);
     assert_eq!((on_stdout.status, in_file.status), (Some(0), Some(0)));
-    assert!(in_file.stdout.starts_with("The window"));
+    assert!(
+        in_file.stdout.starts_with(
+            "loggernet: what limits CR1000, seen in 5 published figures that predict 5 others\n"
+        )
+    );
+    assert!(in_file.stdout.contains("\nThe window"));
     let found: Value = serde_json::from_str(&on_stdout.stdout).unwrap();
     let again: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     assert_eq!(found, again);
@@ -133,6 +138,38 @@ fn published_rates_by_size_are_explained() {
 }
 
 #[test]
+fn the_mechanisms_of_each_published_system_are_named() {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (study, found) in [
+        (
+            "sena",
+            "LS100, a device server with one port: server or device that acts on a clock: it looks at its ports every 19.61 ms",
+        ),
+        (
+            "loggernet",
+            "one chunk for each round trip: 673 bytes for each round trip, and then the next request",
+        ),
+        ("netio", "the sender's processor needs 111.6 ns for each byte: 71.68 Mbit/s at most"),
+        ("wireless", "each direction waits up to 300.0 µs for a slot"),
+        ("linx", "the line carries 100.0 Mbit/s; the first frame crosses it 4 times"),
+    ] {
+        let ended = run(&["explain", study]);
+        assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""));
+        assert!(words(&ended.stdout).contains(found), "{}", ended.stdout);
+        assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);
+    }
+    let fit = run(&["explain", "netio", "--all"]);
+    assert_eq!((fit.status, fit.stderr.as_str()), (Some(0), ""));
+    assert!(
+        fit.stdout.contains("netio: how well the mechanisms predict the other figures"),
+        "{}",
+        fit.stdout
+    );
+    let all = fit.stdout.lines().find(|line| line.trim_start().starts_with("all ")).unwrap();
+    assert_eq!(all.split_whitespace().skip(1).take(2).collect::<Vec<_>>(), ["9", "9"], "{all}");
+}
+
+#[test]
 fn a_run_without_enough_data_is_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -141,9 +178,10 @@ fn a_run_without_enough_data_is_one_line() {
         path.to_str().unwrap().to_owned()
     };
     let nonsense = file("nonsense.json", "{");
+    let old = file("old.json", include_str!("../data/run-v1-latency.json"));
     let newer = file("newer.json", r#"{"schema": "linkgauge.run.v9"}"#);
     for (of, words) in [
-        ("sena", &["sena", "3 different round trips"][..]),
+        (old.as_str(), &["old.json", "3 different round trips", "not that of a study"][..]),
         ("loggernut", &["'loggernut' is not a study (sena, loggernet", "is not a file"]),
         ("nowhere.json", &["nowhere.json: cannot be read"]),
         (nonsense.as_str(), &["nonsense.json", "not a run document"]),

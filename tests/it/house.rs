@@ -38,7 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("schedule", &["host", "link", "protocol", "workload"]),
     ("study", &[]),
     ("twin", &["lab", "link", "protocol", "schedule", "serve", "study"]),
-    ("explain", &["host", "link", "protocol", "schedule", "study", "workload"]),
+    ("explain", &["host", "link", "protocol", "schedule", "study", "twin", "workload"]),
     ("report", &["explain", "verdict"]),
     ("store", &[]),
     ("import", &[]),
