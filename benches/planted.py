@@ -12,7 +12,7 @@ the run to plants whose name contains it. Runs that wait for milliseconds share 
 themselves. They run in random order, so that a slow hour of the host hits all alike; other programs are causes too (run_queue), so run
 it on a host that does nothing else. Prints one row per run while it runs, then the tables in Markdown.
 """
-import argparse, concurrent.futures, itertools, json, os, platform, random, statistics, subprocess, sys, tempfile, threading, time
+import argparse, concurrent.futures, itertools, json, os, platform, random, socket, statistics, subprocess, sys, tempfile, threading, time
 
 import common
 
@@ -42,6 +42,11 @@ def shaped(*flags, kind="tcp"):
 
 def line(*flags, baud=115200):
     return [["lab", "uart", "--link", "{directory}/tty", *flags], f"serial://{{directory}}/tty?baud={baud}"]
+
+
+def ser2net(baud):
+    """Debian's device server with its default settings, before a line of the lab."""
+    return [["lab", "uart", "--link", "{directory}/tty"], ["ser2net", str(baud)], f"{{previous}}?baud={baud}"]
 
 
 def device_server(*flags, baud=115200):
@@ -84,6 +89,9 @@ PLANTS = [
           accepted=["serial_line"]),
     Plant("packing-50ms", "device_server_packing", device_server("--inter-character-timeout", "50ms"), 50.0,
           accepted=["serial_line"]),
+    Plant("ser2net-9600", "device_server_packing", ser2net(9600), accepted=["serial_line", "remote_clock"], size=1),
+    Plant("ser2net-115200", "device_server_packing", ser2net(115200), accepted=["serial_line", "remote_clock"], size=1),
+    Plant("poll-20ms-tcp", "remote_clock", trouble("--poll", "20ms"), 20.0),
     Plant("gateway-poll", "remote_clock", device_server("--poll", "20ms"),
           accepted=["serial_line", "device_server_packing"]),
     Plant("line-9600-uart", "serial_line", line(baud=9600), 66.7),
@@ -125,12 +133,25 @@ class SetUp:
                 self.url = part.format(directory=directory, previous=self.url)
                 continue
             words = [word.format(directory=directory, previous=self.url) for word in part]
-            if words[1] == "uart":
+            if words[0] == "ser2net":
+                self.start_ser2net(directory, words[1])
+            elif words[1] == "uart":
                 self.parts.append(common.Program([args.binary, *words]))
                 wait_for(f"{directory}/tty")
             else:
                 self.parts.append(common.Server([*plant.prefix, args.binary, *words]))
                 self.url = self.parts[-1].url
+
+    def start_ser2net(self, directory, baud):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        config = f"{directory}/ser2net.yaml"
+        with open(config, "w") as file:
+            file.write(f"%YAML 1.1\n---\nconnection: &one\n  accepter: tcp,127.0.0.1,{port}\n"
+                       f"  connector: serialdev,{directory}/tty,{baud}n81,local\n")
+        self.parts.append(common.Program(["/usr/sbin/ser2net", "-n", "-c", config]))
+        self.url = f"tcp://127.0.0.1:{port}"
+        wait_for_port(port)
 
     def __enter__(self):
         return self
@@ -145,6 +166,15 @@ def wait_for(path):
     while not os.path.exists(path):
         if time.monotonic() > until:
             raise SystemExit(f"{path} did not appear")
+        time.sleep(0.02)
+
+
+def wait_for_port(port):
+    """Without a connection: a device server accepts one client."""
+    until = time.monotonic() + 10
+    while f"0100007F:{port:04X} 00000000:0000 0A" not in open("/proc/net/tcp").read():
+        if time.monotonic() > until:
+            raise SystemExit(f"port {port} does not listen")
         time.sleep(0.02)
 
 

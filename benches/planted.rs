@@ -262,8 +262,10 @@ fn main() {
     let runs = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(20);
     let names: Vec<&String> = arguments.iter().filter(|text| text.parse::<u64>().is_err()).collect();
     let is_wanted = |plant: &Plant| names.is_empty() || names.iter().any(|name| plant.name.contains(*name));
-    for (kind, plant) in plants().iter().filter(|(_, plant)| is_wanted(plant)) {
-        for run in 0..runs {
+    let plants: Vec<_> = plants().into_iter().filter(|(_, plant)| is_wanted(plant)).collect();
+    // One run of each at a time, so that what is interrupted is a matrix of fewer runs.
+    for run in 0..runs {
+        for (kind, plant) in &plants {
             println!("{}", explain(kind, plant, run));
         }
     }

@@ -49,6 +49,19 @@ pub fn is_tick(id: &str) -> bool {
     all().any(|(_, cause)| cause.id == id && matches!(cause.signature, Signature::Tick { .. }))
 }
 
+/// Whether the cause of this name makes some requests much slower, rather than all of them a little.
+pub fn slows_some_requests(id: &str) -> bool {
+    let is_rare = |cause: &Cause| match cause.signature {
+        Signature::PeriodicPauses { .. }
+        | Signature::RandomPauses
+        | Signature::Timer { .. }
+        | Signature::CharacterTimer { .. } => true,
+        Signature::Idle { from_ms } => from_ms >= 1.0,
+        _ => cause.knob == Knob::Pin,
+    };
+    all().any(|(_, cause)| cause.id == id && is_rare(cause))
+}
+
 /// A reason why a link is slow.
 pub struct Cause {
     /// Stable name in documents for programs.
@@ -131,6 +144,8 @@ pub enum Knob {
     },
     /// Waiting by polling.
     BusyPoll,
+    /// Measuring threads on the CPU with the least other load.
+    Pin,
     /// No sleep states of the CPUs: a request to the kernel, withdrawn when the file is closed.
     CpuWakeLatency,
     /// Larger messages: the slope of latency over size.
@@ -150,6 +165,8 @@ pub enum RateKnob {
     ReceiveBuffer,
     /// Another send buffer.
     SendBuffer,
+    /// Acknowledgements without delay.
+    Acknowledgements,
     /// Less load than the link carries: queues and losses vanish.
     LowerRate,
     /// Several connections.
@@ -167,6 +184,7 @@ impl RateKnob {
             RateKnob::Pacing => "no pacing rate",
             RateKnob::ReceiveBuffer => "another receive buffer",
             RateKnob::SendBuffer => "another send buffer",
+            RateKnob::Acknowledgements => "`quickack=1` at the receiver",
             RateKnob::LowerRate => "80 % of the rate",
             RateKnob::Connections => "4 connections",
             RateKnob::CongestionControl => "`?congestion=bbr`",
@@ -191,6 +209,10 @@ pub static DOSES: &[Dose] = &[Dose {
     option: "delack_max",
     values: &[("5ms", 5e6), ("12ms", 12e6), ("20ms", 20e6), ("32ms", 32e6)],
 }];
+
+/// Settings of a device that remove a cause as well as its knob does: cause, name, value. They are tested where the user allows
+/// them.
+pub static DEVICE_SETTINGS: &[(&str, &str, &str)] = &[("usb_latency_timer", "latency_timer", "1")];
 
 /// How a cause is produced on purpose, to test that it is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,6 +253,11 @@ impl Target {
         self.options.iter().any(|(known, _)| *known == name)
     }
 
+    /// The port of the server, if it runs on this host and the endpoint names the port.
+    pub fn local_port(&self) -> Option<u16> {
+        self.endpoint.host_port().ok().filter(|_| self.is_local).and_then(|(_, port)| port)
+    }
+
     /// Whether the link acknowledges data as TCP does.
     pub fn has_delayed_acknowledgements(&self) -> bool {
         self.has_option("nodelay")
@@ -269,6 +296,7 @@ mod tests {
             assert!(is_found, "nothing shows {}", cause.id);
         }
         assert!(ids.len() >= 30, "{}", ids.len());
+        assert!(DEVICE_SETTINGS.iter().all(|(cause, ..)| ids.contains(cause)));
         assert!(DOSES.iter().all(|dose| ids.contains(dose.cause) && dose.values.len() >= 3));
     }
 

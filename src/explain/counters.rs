@@ -10,7 +10,7 @@ use serde_json::json;
 use super::causes::{self, Cause};
 use super::{Evidence, ExplainError, Finding, FindingBlock, Model};
 use crate::run::{CaseResult, EndEvidence};
-use crate::units::format_nanoseconds;
+use crate::units::{format_nanoseconds, format_plural};
 
 pub mod rates;
 
@@ -72,7 +72,7 @@ fn counted_causes(case: &CaseResult) -> Vec<CountedCause> {
     let limit = if case.workload == "latency" { None } else { rates::limits(case).into_iter().next() };
     let delays = if case.workload == "latency" { delays(case) } else { Vec::new() };
     let mut causes: Vec<CountedCause> = limit.into_iter().chain(delays).collect();
-    for cause in host_causes(case) {
+    for cause in line_causes(case).into_iter().chain(host_causes(case)) {
         if causes.iter().all(|known| known.id != cause.id) {
             causes.push(cause);
         }
@@ -144,6 +144,21 @@ fn run_queue(case: &CaseResult) -> Option<CountedCause> {
         100.0 * share.min(1.0)
     );
     if share >= MIN_WAIT_SHARE { counted("run_queue", text) } else { None }
+}
+
+/// What the serial ports counted.
+pub(super) fn line_causes(case: &CaseResult) -> Vec<CountedCause> {
+    let Some(errors) = &case.figures.line_errors else { return Vec::new() };
+    let overruns = format!("the port lost {}", format_plural(errors.overruns, "character"));
+    let wrong = errors.framing + errors.parity;
+    let noise = format!(
+        "{} with framing errors, {} with parity errors",
+        format_plural(errors.framing, "character"),
+        errors.parity
+    );
+    let overruns = (errors.overruns > 0).then(|| counted("uart_overrun", overruns));
+    let noise = (wrong > 0).then(|| counted("line_noise", noise));
+    [overruns, noise].into_iter().flatten().flatten().collect()
 }
 
 /// What disturbed the hosts.

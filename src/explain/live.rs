@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::causes::Target;
 use crate::clock::{Time, wall_clock_date};
 use crate::endpoint::Endpoint;
+use crate::host::local_server::LocalServer;
 use crate::link::Dialer;
 use crate::plan::{Case, CaseSpec, OneOrMany, Plan};
 use crate::run::TOOL;
@@ -196,7 +197,7 @@ pub struct CauseFinding {
     /// p-value of the signed-rank test, corrected for the number of tests (Holm).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
-    /// Median round trip of the baseline and with the changed setting, pair by pair, in ns.
+    /// Median round trip of the baseline and with the changed setting, pair by pair, in ns; of `run_queue` the mean.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pairs_ns: Vec<[f64; 2]>,
     /// How the round trip follows the value of the setting, where it has one.
@@ -281,7 +282,8 @@ pub fn explain_live(
     let target = target.map_err(LiveError::invalid)?;
     let (case, can_resize) = base_case(options, &target)?;
     let (token, change_device) = (options.token.clone(), options.change_device.clone());
-    let mut runner = BlockRunner { dialer: dialer.clone(), token, change_device, case };
+    let server = target.local_port().and_then(LocalServer::on_port);
+    let mut runner = BlockRunner { dialer: dialer.clone(), token, change_device, case, server };
     progress("measuring round trips", 0.0);
     let screen = Screen::measure(&runner, options.budget, options.seed)?;
     // Detected once, and some protocols choose the size.

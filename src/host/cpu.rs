@@ -2,6 +2,8 @@
 //!
 //! The CPU model is in `machine.rs`, power states are in `power.rs`.
 
+#[cfg(feature = "report")]
+use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU64;
 
@@ -123,8 +125,19 @@ impl CpuTicks {
         CpuTicks::parse(&read::text("/proc/stat")?)
     }
 
+    /// The current counters of each CPU, by its number.
+    #[cfg(feature = "report")]
+    pub(crate) fn of_each() -> BTreeMap<u32, CpuTicks> {
+        let stat = read::text("/proc/stat").unwrap_or_default();
+        let lines = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' '));
+        lines.filter_map(|(cpu, ticks)| Some((cpu.parse().ok()?, CpuTicks::parse_ticks(ticks)?))).collect()
+    }
+
     fn parse(stat: &str) -> Option<CpuTicks> {
-        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        CpuTicks::parse_ticks(stat.lines().find_map(|line| line.strip_prefix("cpu "))?)
+    }
+
+    fn parse_ticks(line: &str) -> Option<CpuTicks> {
         let ticks: Vec<u64> = line.split_whitespace().map_while(|number| number.parse().ok()).collect();
         // Guest time, at the end of the line, is already part of user time. Old kernels have no steal time.
         let [user, nice, system, idle, wait, interrupt, soft_interrupt, ref rest @ ..] = ticks[..] else {

@@ -11,6 +11,8 @@ pub mod device_settings;
 pub(crate) mod evidence;
 pub(crate) mod interfaces;
 pub(crate) mod load;
+#[cfg(feature = "report")]
+pub(crate) mod local_server;
 mod machine;
 mod open_files;
 mod permissions;

@@ -151,18 +151,28 @@ fn headline(explanation: &Explanation) -> String {
             _ => format!("{median} per request: no cause shown, {} ruled out.", plural(tested, "cause")),
         };
     };
-    let name = first.name;
-    let sure = match first.verdict {
-        Verdict::Proved => format!("proved, {}", plural(first.pairs_ns.len(), "pair")),
+    let sure = |finding: &CauseFinding| match finding.verdict {
+        Verdict::Proved => format!("proved, {}", plural(finding.pairs_ns.len(), "pair")),
         verdict => format!("{}, not proved", verdict.label()),
     };
-    match first.cost_ns.filter(|cost| *cost > 0.0) {
-        Some(cost) => {
-            let share = 100.0 * (cost / explanation.median_ns.max(1.0)).min(1.0);
-            format!("{median} per request: {} ({share:.1} %) by {name} ({sure}).", brief_time(cost))
-        }
-        None => format!("{median} per request; some requests are slower by {name} ({sure})."),
-    }
+    let slower =
+        |finding: &CauseFinding| format!("some requests are slower by {} ({})", finding.name, sure(finding));
+    let has_cost = |finding: &CauseFinding| finding.cost_ns.is_some_and(|cost| cost > 0.0);
+    let Some(cost) = first.cost_ns.filter(|_| has_cost(first)) else {
+        return format!("{median} per request; {}.", slower(first));
+    };
+    let share = 100.0 * (cost / explanation.median_ns.max(1.0)).min(1.0);
+    let is_other = |finding: &&CauseFinding| {
+        finding.verdict.is_found() && !has_cost(finding) && causes::slows_some_requests(finding.id)
+    };
+    let other = explanation.causes.iter().find(is_other);
+    let other = other.map_or(String::new(), |other| format!("; {}", slower(other)));
+    format!(
+        "{median} per request: {} ({share:.1} %) by {} ({}){other}.",
+        brief_time(cost),
+        first.name,
+        sure(first)
+    )
 }
 
 fn context(explanation: &Explanation) -> String {
@@ -258,6 +268,18 @@ mod tests {
         assert_eq!(headline(&explanation(vec![tick.clone()])), "44.0 ms per request: no cause shown.");
         let answer = headline(&explanation(vec![tick, pause]));
         assert_eq!(answer, "44.0 ms per request; some requests are slower by pause (seen, not proved).");
+    }
+
+    #[test]
+    fn what_slows_some_requests_is_part_of_the_answer() {
+        let wake_up = finding("wake-up", Verdict::Proved, Some(11e6));
+        let queue = CauseFinding { id: "run_queue", ..finding("run queue", Verdict::Counted, None) };
+        let cold = CauseFinding { id: "cpu_sleep_states", ..finding("sleep", Verdict::Seen, Some(0.0)) };
+        assert_eq!(
+            headline(&explanation(vec![wake_up, cold, queue])),
+            "44.0 ms per request: 11.0 ms (25.0 %) by wake-up (proved, 10 pairs); some requests are slower by run queue \
+             (counted, not proved)."
+        );
     }
 
     pub(super) fn explanation(causes: Vec<CauseFinding>) -> Explanation {

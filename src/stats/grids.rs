@@ -26,9 +26,12 @@ const MIN_CYCLES: f64 = 8.0;
 const CLOCK_TOLERANCE: f64 = 100e-6;
 /// Scanned frequencies for each one that the duration can tell apart.
 const OVERSAMPLING: f64 = 4.0;
-/// A longer period explains the instants if its statistic is at least this share of the largest: then shorter ones are its
-/// parts. If half of 150 messages pass a grid, the statistics of its parts differ by a factor of two by chance.
+/// A multiple of the strongest period is the period if its statistic is at least this share of the largest. If half of 150
+/// messages pass a grid, the statistics of its parts differ by a factor of two by chance.
 const SHARE_OF_LARGEST: f64 = 0.4;
+/// Also if its own probability is this much smaller than needed: what arrives on a grid of 5 ms at random seldom looks like
+/// one of 20 ms.
+const LEVEL_OF_MULTIPLES: f64 = 0.01;
 /// Of two grids one is a part of the other if their ratio is this close to a whole number.
 const WHOLE_TOLERANCE: f64 = 2e-3;
 /// Larger ratios are whole numbers by chance.
@@ -60,7 +63,7 @@ pub fn known_grids(instants: &[f64], periods: &[f64], longest: f64, level: f64) 
         let frequency = strongest(instants, std::iter::once(1.0 / period).chain(scan));
         grid(instants, refine(instants, frequency, duration), (steps + 1.0) * tried.len() as f64)
     });
-    without_parts(found.filter(|grid| grid.p < level).collect())
+    without_parts(found.filter(|grid| grid.p < level).collect(), level)
 }
 
 /// The strongest grid of any period between `shortest` and `longest`, if its probability is below `level`.
@@ -79,7 +82,7 @@ pub fn unknown_grid(instants: &[f64], shortest: f64, longest: f64, level: f64) -
     let found = candidates
         .filter(|frequency| *frequency >= lowest)
         .map(|frequency| grid(instants, refine(instants, frequency, duration), OVERSAMPLING * independent));
-    without_parts(found.filter(|grid| grid.p < level).collect()).into_iter().next()
+    without_parts(found.filter(|grid| grid.p < level).collect(), level).into_iter().next()
 }
 
 /// From the first to the last instant.
@@ -107,15 +110,19 @@ fn grid(instants: &[f64], frequency: f64, tried: f64) -> Grid {
     Grid { period, resolution, z, p: (tried * (-z).exp()).min(1.0) }
 }
 
-/// Leaves out parts and multiples of stronger grids. A grid of 10 ms is also one of 5 ms.
-fn without_parts(mut found: Vec<Grid>) -> Vec<Grid> {
+/// Leaves out parts and multiples: a grid of 10 ms is also one of 5 ms. The longest period is the one that something waits
+/// for, even if late messages make a part of it stronger.
+fn without_parts(mut found: Vec<Grid>, level: f64) -> Vec<Grid> {
     let mut grids: Vec<Grid> = Vec::new();
-    while let Some(largest) = found.iter().map(|grid| grid.z).max_by(f64::total_cmp) {
-        let is_strong = |grid: &&Grid| grid.z >= SHARE_OF_LARGEST * largest;
-        let longest = found.iter().filter(is_strong).max_by(|a, b| a.period.total_cmp(&b.period));
-        let Some(best) = longest.copied() else { break };
-        grids.push(best);
-        found.retain(|grid| !is_part(grid.period, best.period));
+    while let Some(strongest) = found.iter().max_by(|a, b| a.z.total_cmp(&b.z)).copied() {
+        let is_multiple = |grid: &&Grid| {
+            let is_shown = grid.z >= SHARE_OF_LARGEST * strongest.z || grid.p < LEVEL_OF_MULTIPLES * level;
+            grid.period > strongest.period && is_shown && is_part(grid.period, strongest.period)
+        };
+        let multiples = found.iter().filter(is_multiple);
+        let longest = multiples.max_by(|a, b| a.period.total_cmp(&b.period)).copied().unwrap_or(strongest);
+        grids.push(longest);
+        found.retain(|grid| !is_part(grid.period, longest.period) && !is_part(grid.period, strongest.period));
     }
     grids
 }
@@ -180,6 +187,24 @@ mod tests {
         assert!(known_grids(&instants, &TABLE_MS, 100.0, 0.01).is_empty());
         let found = unknown_grid(&instants, 2.0, 100.0, 0.01).unwrap();
         assert!((found.period - 7.3).abs() < 2.0 * found.resolution, "{found:?}");
+    }
+
+    #[test]
+    fn the_longest_period_is_named_even_if_a_part_of_it_is_stronger() {
+        // Replies of a clock of 20 ms, of which 45 % leave 5 to 15 ms late, as from a busy host.
+        let random = &mut SplitMix64::new(6);
+        let late = |random: &mut SplitMix64| match random.uniform() < 0.55 {
+            true => 0.0,
+            false => 5.0 * (1.0 + 3.0 * random.uniform()).floor(),
+        };
+        let on_time = received(300, 50.0, |_| 0.2, (20.0, 1.0), 7);
+        let instants: Vec<f64> = on_time.into_iter().map(|instant| instant + late(random)).collect();
+        assert!(phase_concentration(&instants, 20.0) < 0.25 * phase_concentration(&instants, 5.0));
+        let found = known_grids(&instants, &TABLE_MS, 100.0, 0.01);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!((found[0].period - 20.0).abs() < 0.01, "{found:?}");
+        let found = unknown_grid(&instants, 2.0, 100.0, 0.01).unwrap();
+        assert!((found.period - 20.0).abs() < 0.01, "{found:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod bluetooth;
 mod device_server;
+mod explain;
 mod guest;
 mod icmp;
 mod import;

@@ -72,6 +72,7 @@ fn the_causes_are_listed() {
                 Knob::UrlOption { name, value } => format!("`?{name}={value}`"),
                 Knob::DeviceSetting { name, value } => format!("`--allow-change {name}={value}`"),
                 Knob::BusyPoll => "waiting by polling".to_owned(),
+                Knob::Pin => "threads bound to the CPU with the least load (the mean)".to_owned(),
                 Knob::CpuWakeLatency => "`/dev/cpu_dma_latency` held at 0".to_owned(),
                 Knob::MessageSize => "larger messages".to_owned(),
                 Knob::Rate(knob) => format!("{} (`--workload throughput`)", knob.summary()),

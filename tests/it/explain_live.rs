@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use linkgauge::clock::Clock;
 use linkgauge::explain::live::{
-    CauseFinding, Explanation, LiveError, LiveOptions, Stage, Verdict, explain_live,
+    CauseFinding, DEFAULT_BUDGET, Explanation, LiveError, LiveOptions, Stage, Verdict, explain_live,
 };
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
 use linkgauge::lab::uart::{LabUarts, UartOptions};
@@ -18,12 +18,18 @@ const MS: Duration = Duration::from_millis(1);
 
 /// The explanation of a link to a server with these faults, on the virtual clock.
 fn explain(url: &str, faults: Faults) -> Explanation {
+    explain_within(DEFAULT_BUDGET, url, faults)
+}
+
+/// The same within another time.
+fn explain_within(budget: Duration, url: &str, faults: Faults) -> Explanation {
     let dialer = Dialer::new(Clock::new_virtual());
     let options =
         TroubleOptions { listen: vec![url.parse().unwrap()], faults, seed: 1, ..TroubleOptions::default() };
     let server = TroubledServer::start(&options, dialer.clone()).unwrap();
     let mut live = LiveOptions::new(url.parse().unwrap());
     "echo".clone_into(&mut live.protocol);
+    live.budget = budget;
     let explanation = explain_live(&live, &dialer, &|_, _| {}).unwrap();
     drop(server);
     let schema: Value = serde_json::from_str(EXPLANATION_SCHEMA).unwrap();
@@ -72,6 +78,29 @@ fn clocks_of_the_server_are_seen() {
         let cost = cause.cost_ns.unwrap() / 1e6;
         assert!((cost / cost_ms - 1.0).abs() < 0.1, "{cost} ms instead of {cost_ms}");
     }
+}
+
+#[test]
+fn the_period_of_a_clock_is_found_in_a_short_time() {
+    // Pauses that are short against the period would show only its parts, as 5 ms.
+    for seconds in [5, 10] {
+        let poll = Faults { poll: Some(20 * MS), ..Faults::default() };
+        let explanation = explain_within(Duration::from_secs(seconds), LINK, poll);
+        let cause = only(&explanation);
+        assert!(cause.id == "remote_clock" && cause.evidence[0].contains(" 20.0"), "{:?}", cause.evidence);
+    }
+}
+
+#[test]
+fn the_period_of_long_pauses_is_found_among_shorter_ones() {
+    // One of five requests is late by 12 ms, as on a busy host.
+    let link = "mem://trouble?delay=1ms&spike=12ms@10%&type=message";
+    let stall = explain(link, Faults { stall: Some((100 * MS, 1000 * MS)), ..Faults::default() });
+    let cause = found(&stall)[0];
+    assert_eq!((cause.id, cause.verdict), ("periodic_pause", Verdict::Seen), "{:#?}", stall.causes);
+    assert!(cause.evidence[0].contains("1.000 s"), "{:?}", cause.evidence);
+    let random = explain(link, Faults::default());
+    assert_eq!(only(&random).id, "random_pause");
 }
 
 #[test]

@@ -83,7 +83,8 @@ fn the_receive_buffer_of_the_server_is_doubled() {
     let explanation = explain(&format!("tcp://127.0.0.1:{port}"), "linkgauge", 25, &dialer);
     // Without a delay and with other programs on the CPUs the rate does not follow the window alone.
     let window = cause(&explanation, "receive_window");
-    assert!([Verdict::Proved, Verdict::NotShown].contains(&window.verdict), "{:#?}", explanation.causes);
+    let possible = [Verdict::Proved, Verdict::Counted, Verdict::NotShown];
+    assert!(possible.contains(&window.verdict), "{:#?}", explanation.causes);
     assert!((window.factor.unwrap() - 2.0).abs() < 0.1 && window.pairs_bps.len() >= 6, "{window:#?}");
 }
 

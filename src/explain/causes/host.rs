@@ -21,10 +21,10 @@ pub(super) const FAMILY: Family = Family {
             name: "other programs on the CPU (run queue)",
             applies: ANYWHERE,
             signature: Signature::Hidden,
-            counter: Some("wait in the run queue of the measuring threads (schedstat)"),
-            knob: Knob::Missing(
-                "the measurement cannot stop other programs. Try: linkgauge latency --pin CPU, or stop them",
+            counter: Some(
+                "wait in the run queue of the measuring threads, and of a server on this host (schedstat)",
             ),
+            knob: Knob::Pin,
             remedy: "move the other programs to other CPUs, or pin both ends to free CPUs (--pin)",
             plant: Plant::Lab("lab trouble --hog 0"),
         },

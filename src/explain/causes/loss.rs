@@ -37,6 +37,30 @@ pub(super) const FAMILY: Family = Family {
             plant: Plant::Lab("netem reorder in a guest"),
         },
         Cause {
+            id: "uart_overrun",
+            name: "characters lost in the UART (overrun)",
+            applies: |target| target.caps.link_rate.is_some(),
+            signature: Signature::Hidden,
+            counter: Some("overruns of the port (TIOCGICOUNT, RFC 2217)"),
+            knob: Knob::Missing(
+                "flow control needs both ends. Try: ?flow=rtscts at both, or a lower baud rate",
+            ),
+            remedy: "use flow control (?flow=rtscts), a lower baud rate, or a lower receive trigger (rx_trig_bytes)",
+            plant: Plant::NotHere("pseudo-terminals do not count errors"),
+        },
+        Cause {
+            id: "line_noise",
+            name: "characters with errors (framing, parity)",
+            applies: |target| target.caps.link_rate.is_some(),
+            signature: Signature::Hidden,
+            counter: Some("framing and parity errors of the port (TIOCGICOUNT, RFC 2217)"),
+            knob: Knob::Missing(
+                "both ends must change. Try another cable, or the same baud rate and frame at both",
+            ),
+            remedy: "set the same baud rate and frame at both ends, and check cable, ground and termination",
+            plant: Plant::NotHere("pseudo-terminals do not count errors"),
+        },
+        Cause {
             id: "receiver_socket_overflow",
             name: "overflow of the receiver's socket",
             applies: |target| target.caps.max_message_bytes.is_some() && target.has_option("rcvbuf"),

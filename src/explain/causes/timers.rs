@@ -1,6 +1,6 @@
 //! A timer that starts with the request: delayed acknowledgements, packing, retransmission.
 
-use super::{Cause, Family, Knob, Plant, Signature};
+use super::{Cause, Family, Knob, Plant, RateKnob, Signature};
 
 pub(super) const FAMILY: Family = Family {
     name: "timer",
@@ -16,6 +16,16 @@ pub(super) const FAMILY: Family = Family {
             knob: Knob::UrlOption { name: "quickack", value: "1" },
             remedy: "set TCP_NODELAY in the server, or send each reply with one write",
             plant: Plant::Lab("lab trouble --split-write 10 --nagle"),
+        },
+        Cause {
+            id: "delayed_ack",
+            name: "delayed ACK stops a one-way transfer",
+            applies: |target| target.has_delayed_acknowledgements(),
+            signature: Signature::Hidden,
+            counter: Some("TcpExt DelayedACKs of the receiver: each stops the sender for up to 40 ms"),
+            knob: Knob::Rate(RateKnob::Acknowledgements),
+            remedy: "have more data on the way (send buffer, window), or acknowledge at once at the receiver (?quickack=1)",
+            plant: Plant::NotHere("Linux acknowledges at once what its program has read"),
         },
         Cause {
             id: "nagle_here",

@@ -27,6 +27,11 @@ const MAX_RATE_DEVIATION: f64 = 0.1;
 const MAX_SLOW_READER_SHARE: f64 = 0.25;
 /// A smaller buffer is full soon, however fast the program reads.
 const SMALL_BUFFER_BYTES: f64 = 32_768.0;
+/// What a delayed acknowledgement of Linux takes, and the share of the time from which it matters.
+const LINUX_DELAYED_ACK_NS: f64 = 40e6;
+const MIN_DELAYED_SHARE: f64 = 0.5;
+/// With more segments on the way a receiver acknowledges every second one at once.
+const MAX_STOPPED_SEGMENTS: f64 = 2.0;
 /// Fewer drops of datagrams do not limit a rate.
 const MIN_DATAGRAM_LOSS_SHARE: f64 = 0.01;
 /// From this share of a serial line on, the line limits.
@@ -43,6 +48,7 @@ pub(in crate::explain) fn limits(case: &CaseResult) -> Vec<CountedCause> {
         socket_overflow(case),
         requested_rate(case, rate),
         window,
+        delayed_acknowledgements(case),
         of_sender(application),
         pacing(case, rate),
         line_rate(case),
@@ -72,6 +78,28 @@ fn socket_overflow(case: &CaseResult) -> Option<CountedCause> {
     let share = 100.0 * drops / counts.sent.max(1) as f64;
     let text = format!("the receiver's socket dropped {share:.1} % of the messages: its buffer was full");
     if belongs { counted("receiver_socket_overflow", text) } else { None }
+}
+
+/// The share of the time in which a delayed acknowledgement of the receiver can have stopped the sender, 0 to 1, if it matters.
+pub(in crate::explain) fn delayed_acknowledgement_share(case: &CaseResult) -> Option<f64> {
+    let end = receiving_end(case)?;
+    let flight =
+        sending_end(case).map(Sender).and_then(|sender| sender.median("tcp_unacknowledged_segments"));
+    if flight.is_some_and(|segments| segments > MAX_STOPPED_SEGMENTS) {
+        return None;
+    }
+    let delayed = end.counter("TcpExt.DelayedACKs")? as f64 * LINUX_DELAYED_ACK_NS;
+    let share = delayed / end.observed_ns.max(1) as f64 / f64::from(case.parallel.max(1));
+    (share >= MIN_DELAYED_SHARE).then_some(share.min(1.0))
+}
+
+fn delayed_acknowledgements(case: &CaseResult) -> Option<CountedCause> {
+    let share = delayed_acknowledgement_share(case)?;
+    let text = format!(
+        "the receiver delayed acknowledgements for up to {:.0} % of the time. ?quickack=1 there decides",
+        100.0 * share
+    );
+    counted("delayed_ack", text)
 }
 
 fn requested_rate(case: &CaseResult, rate: f64) -> Option<CountedCause> {

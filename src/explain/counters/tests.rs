@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::plan::Direction;
-use crate::run::{ConnectionEvidence, Counters, Distribution, Evidence as CaseEvidence, Gauge, Run};
+use crate::run::{
+    ConnectionEvidence, Counters, Distribution, Evidence as CaseEvidence, Gauge, LineErrors, Run,
+};
 
 fn gauge(median: u64) -> Gauge {
     Gauge { min: median, median, max: median, readings: 10 }
@@ -74,6 +76,31 @@ fn a_long_round_trip_without_data_in_flight_is_no_queue() {
     let gauges = [("tcp_unacknowledged_segments", 2), ("tcp_segment_bytes", 1448)];
     let times = [("tcp_rtt_ns", 33_000_000), ("tcp_min_rtt_ns", 11_000)];
     assert_eq!(ids(&case("throughput", sender(&[BUSY], &[gauges, times].concat()))), [""; 0]);
+}
+
+#[test]
+fn a_serial_port_counts_its_errors() {
+    let with = |errors: LineErrors| {
+        let mut case = case("throughput", sender(&[], &[]));
+        case.figures.line_errors = Some(errors);
+        ids(&case)
+    };
+    assert_eq!(with(LineErrors { overruns: 1, ..LineErrors::default() }), ["uart_overrun"]);
+    assert_eq!(with(LineErrors { framing: 2, parity: 1, ..LineErrors::default() }), ["line_noise"]);
+    assert_eq!(with(LineErrors::default()), [""; 0]);
+}
+
+#[test]
+fn a_receiver_that_delays_its_acknowledgements_stops_the_sender() {
+    let with = |delayed: u64| {
+        let mut case = case("throughput", sender(&[BUSY], &[]));
+        let host = Counters::from([("TcpExt.DelayedACKs".to_owned(), delayed)]);
+        let server = EndEvidence { observed_ns: 10_000_000_000, host, ..EndEvidence::default() };
+        case.evidence.as_mut().unwrap().server = Some(server);
+        ids(&case)
+    };
+    assert_eq!(with(240), ["delayed_ack"]);
+    assert_eq!(with(40), [""; 0]);
 }
 
 #[test]

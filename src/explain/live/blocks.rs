@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{DeviceChanger, LiveError};
+use crate::host::local_server::{LocalServer, ServerWatch};
 use crate::host::power;
 use crate::link::Dialer;
-use crate::plan::{Case, Pacing, Plan, StopCondition, WaitMode};
+use crate::plan::{Case, CpuPinning, Pacing, Plan, StopCondition, WaitMode};
 use crate::run::CaseResult;
 use crate::sample::{RawFile, Sample};
 use crate::schedule::{self, FirstFailure, RunContext};
@@ -21,10 +22,30 @@ pub(super) enum Change {
     DeviceSetting(&'static str, &'static str),
     /// Waiting by polling.
     BusyPoll,
+    /// Threads bound to CPUs.
+    Pin(CpuPinning),
     /// No sleep states of the CPUs.
     CpuWakeLatency,
     /// Another message size.
     MessageBytes(u32),
+}
+
+impl Change {
+    /// As printed: `quickack=1`.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Change::UrlOption(name, value) | Change::DeviceSetting(name, value) => format!("{name}={value}"),
+            Change::BusyPoll => "busy-poll".to_owned(),
+            Change::Pin(CpuPinning { client: Some(client), server: Some(server) }) => {
+                format!("the mean, client on CPU {client} and server on CPU {server}")
+            }
+            Change::Pin(CpuPinning { client, .. }) => {
+                format!("the mean, client on CPU {}", client.unwrap_or_default())
+            }
+            Change::CpuWakeLatency => "/dev/cpu_dma_latency 0".to_owned(),
+            Change::MessageBytes(bytes) => format!("{bytes} bytes"),
+        }
+    }
 }
 
 /// Length and pacing of a block.
@@ -47,6 +68,8 @@ pub(super) struct Block {
     pub(super) samples: Vec<Sample>,
     /// Figures and settings.
     pub(super) result: CaseResult,
+    /// Time that a server on this host waited for a CPU meanwhile, in ns.
+    pub(super) server_wait_ns: Option<u64>,
 }
 
 impl Block {
@@ -69,9 +92,23 @@ pub(super) struct BlockRunner {
     pub(super) change_device: Option<DeviceChanger>,
     /// The case of the baseline.
     pub(super) case: Case,
+    /// The server, if it is another program of this host.
+    pub(super) server: Option<LocalServer>,
 }
 
 impl BlockRunner {
+    /// Runs a block of the baseline, and watches the server if it runs on this host.
+    ///
+    /// # Errors
+    ///
+    /// As for [`BlockRunner::run`].
+    pub(super) fn run_watched(&self, block: BlockPlan) -> Result<Block, LiveError> {
+        let watch = self.server.as_ref().and_then(LocalServer::watch);
+        let block = self.run(&[], block);
+        let server_wait_ns = watch.map(ServerWatch::finish);
+        Ok(Block { server_wait_ns, ..block? })
+    }
+
     /// # Errors
     ///
     /// The case cannot run, or no request got a reply.
@@ -90,6 +127,7 @@ impl BlockRunner {
                         case.endpoints[0].with_option(name, value).map_err(LiveError::invalid)?;
                 }
                 Change::BusyPoll => case.wait = WaitMode::BusyPoll,
+                Change::Pin(pinning) => case.pin = *pinning,
                 Change::MessageBytes(bytes) => case.message_bytes = Some(*bytes),
                 Change::CpuWakeLatency => {
                     held.push(Box::new(power::request_wake_latency(0).map_err(LiveError::invalid)?))
@@ -122,7 +160,7 @@ impl BlockRunner {
             _ if run.interrupted => Err(LiveError::Interrupted),
             Some(reason) if samples.is_empty() => Err(LiveError::Measurement(reason)),
             None if samples.is_empty() => Err(LiveError::Measurement("no request got a reply".to_owned())),
-            _ => Ok(Block { samples, result }),
+            _ => Ok(Block { samples, result, server_wait_ns: None }),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Suspects and findings: which causes are tested, and what is said about each.
 
-use super::super::causes::{self, Cause, DOSES, Dose, Family, Knob, Signature, Target};
+use super::super::causes::{self, Cause, DEVICE_SETTINGS, DOSES, Dose, Family, Knob, Signature, Target};
 use super::blocks::{Block, Change};
 use super::prove::{DoseResponse, Outcome, Proof, Trial};
 use super::screen::Screen;
 use super::signatures::{self, Sighting};
 use super::{CauseFinding, LiveOptions, Verdict};
 use crate::host::power;
+use crate::plan::CpuPinning;
 use crate::stats;
 use crate::units::{format_nanoseconds, format_plural};
 
@@ -19,6 +20,8 @@ const MIN_WAIT_SHARE: f64 = 0.05;
 const LONG_WAIT_NS: f64 = 5e5;
 /// Share of the time above which steal counts.
 const MIN_STEAL_PERCENT: f64 = 5.0;
+/// The protocol whose client can bind the server's threads.
+const PROTOCOL_THAT_PINS: &str = "linkgauge";
 /// A server that takes a smaller share of the median does not matter.
 const MIN_SERVER_SHARE: f64 = 0.05;
 
@@ -53,6 +56,9 @@ fn dose_of(cause: &Cause, target: &Target) -> Option<&'static Dose> {
 impl Suspect {
     /// Median of the baseline in the pairs, in ns.
     pub(super) fn baseline_ns(&self) -> Option<f64> {
+        if matches!(self.trial, Some(Trial::TailSwitch(_))) {
+            return None;
+        }
         let pairs = &self.proof.as_ref()?.pairs;
         stats::median(&pairs.iter().map(|(baseline, _)| *baseline).collect::<Vec<_>>())
     }
@@ -77,14 +83,16 @@ impl Suspect {
     /// Adds the outcome of the test. Without a single pair the setting was refused, as by a driver that lacks it.
     pub(super) fn set_proof(&mut self, proof: Option<Proof>) {
         self.proof = proof.filter(|proof| !proof.pairs.is_empty());
+        if let (Some(Trial::TailSwitch(_)), Some(proof)) = (&self.trial, &mut self.proof)
+            && proof.outcome == Outcome::RuledOut
+        {
+            // Counters show the waits; another CPU may be as busy, and the threads of the server may wait.
+            proof.outcome = Outcome::NotShown;
+        }
         if self.proof.is_none() {
-            self.trial = None;
-            self.why_untested = match self.cause.knob {
-                Knob::UrlOption { name, value } | Knob::DeviceSetting { name, value } => {
-                    format!("this link refuses {name}={value}")
-                }
-                _ => "this link refuses the setting".to_owned(),
-            };
+            let changes = self.trial.take().map_or_else(Vec::new, |trial| trial.changes(0));
+            let names: Vec<String> = changes.iter().map(Change::describe).collect();
+            self.why_untested = format!("this link refuses {}", names.join(", "));
         }
     }
 
@@ -147,9 +155,20 @@ pub(super) fn suspects(screen: &Screen, target: &Target, allowed: &Allowed) -> V
     suspects
 }
 
+/// A setting of the device that proves the cause, if the user allows it.
+fn device_setting(
+    cause: &Cause,
+    allowed: &Allowed,
+) -> Option<&'static (&'static str, &'static str, &'static str)> {
+    DEVICE_SETTINGS.iter().find(|(of, name, _)| *of == cause.id && allowed.setting(name))
+}
+
 /// The test of a cause, or why there is none.
 fn find_trial(cause: &Cause, screen: &Screen, target: &Target, allowed: &Allowed) -> Result<Trial, String> {
     let switch = |change| Ok(Trial::Switch(vec![change]));
+    if let Some(&(_, name, value)) = device_setting(cause, allowed) {
+        return switch(Change::DeviceSetting(name, value));
+    }
     match cause.knob {
         Knob::Missing(why) => Err(why.to_owned()),
         Knob::Rate(_) => Err("it limits a rate. Try: linkgauge explain URL --workload throughput".to_owned()),
@@ -167,6 +186,7 @@ fn find_trial(cause: &Cause, screen: &Screen, target: &Target, allowed: &Allowed
             "this changes the device for all programs. Try: --allow-change {name}={value}, as root"
         )),
         Knob::BusyPoll => switch(Change::BusyPoll),
+        Knob::Pin => pinning(screen, target).map(|pinning| Trial::TailSwitch(vec![Change::Pin(pinning)])),
         Knob::CpuWakeLatency => {
             if power::idle_states().iter().all(|state| state.exit_latency_us == 0 || state.is_disabled) {
                 return Err("the CPUs of this host have no sleep states".to_owned());
@@ -191,45 +211,78 @@ fn find_trial(cause: &Cause, screen: &Screen, target: &Target, allowed: &Allowed
     }
 }
 
-/// Time per request that threads of both ends waited for a CPU, as far as slow requests show it, in ns: the mean excess of
-/// requests that took [`LONG_WAIT_NS`] more than the median. The wake-up of a thread waits as well, in every request.
-fn cpu_wait_ns(block: &Block) -> Option<f64> {
+/// The CPUs that threads of both ends can be bound to, away from other programs; those of a server only if it runs here and the
+/// protocol allows that.
+fn pinning(screen: &Screen, target: &Target) -> Result<CpuPinning, String> {
+    if !is_waiting_for_cpu(screen) {
+        return Err("no request waits long for a CPU".to_owned());
+    }
+    let Some(cpu) = screen.quiet_cpu else {
+        return Err("all CPUs have as much load. Try: stop the other programs".to_owned());
+    };
+    let can_pin_server = target.is_local && screen.closed.result.protocol == PROTOCOL_THAT_PINS;
+    Ok(CpuPinning { client: Some(cpu), server: can_pin_server.then_some(cpu) })
+}
+
+/// What threads of both ends waited for a CPU, as far as slow requests show it.
+struct CpuWait {
+    /// Per request, in ns: at most the mean excess of requests that took [`LONG_WAIT_NS`] more than the median. The wake-up of a
+    /// thread waits as well, in every request.
+    per_request_ns: f64,
+    /// The mean round trip, in ns.
+    mean_ns: f64,
+    /// The share of the server in all waits, 0 to 1.
+    server_share: f64,
+}
+
+/// Whether other programs keep the threads of both ends from their CPUs: the waits are a share of the mean round trip.
+fn cpu_wait(block: &Block) -> Option<CpuWait> {
     const NAME: &str = "thread_run_queue_wait_ns";
     let evidence = block.result.evidence.as_ref()?;
-    let of_server = evidence.server.as_ref().and_then(|server| server.counter(NAME)).unwrap_or(0);
+    let reported = evidence.server.as_ref().and_then(|server| server.counter(NAME));
+    let of_server = reported.max(block.server_wait_ns).unwrap_or(0);
     let waited = evidence.client.counter(NAME)?.saturating_add(of_server) as f64;
     let latencies = block.latencies_ns();
     let median = stats::median(&latencies)?;
     let excess: f64 =
         latencies.iter().map(|latency| latency - median).filter(|more| *more > LONG_WAIT_NS).sum();
-    Some(excess.min(waited) / latencies.len() as f64)
+    let count = latencies.len() as f64;
+    let wait = CpuWait {
+        per_request_ns: excess.min(waited) / count,
+        mean_ns: latencies.iter().sum::<f64>() / count,
+        server_share: of_server as f64 / waited.max(1.0),
+    };
+    (wait.per_request_ns >= MIN_WAIT_SHARE * wait.mean_ns).then_some(wait)
 }
 
-/// Whether other programs keep the measuring threads from their CPUs: the waits are a share of the mean round trip.
-fn waits_for_cpu(block: &Block) -> Option<(f64, f64)> {
-    let latencies = block.latencies_ns();
-    let mean = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
-    let wait = cpu_wait_ns(block)?;
-    (wait >= MIN_WAIT_SHARE * mean).then_some((wait, mean))
+impl CpuWait {
+    fn describe(&self) -> String {
+        let whose = match self.server_share {
+            share if share > 0.8 => "mostly at the server",
+            share if share < 0.2 => "mostly here",
+            _ => "at both ends",
+        };
+        format!(
+            "slow requests waited for a CPU: {} of {} per request on average, {whose}",
+            format_nanoseconds(self.per_request_ns),
+            format_nanoseconds(self.mean_ns)
+        )
+    }
 }
 
 /// Whether this host pauses.
 fn is_waiting_for_cpu(screen: &Screen) -> bool {
-    [&screen.closed, &screen.paused].into_iter().any(|block| waits_for_cpu(block).is_some())
+    [&screen.closed, &screen.paused].into_iter().any(|block| cpu_wait(block).is_some())
 }
 
 /// What the systems counted during the round trips without a pause.
 fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
     let result = &screen.closed.result;
     match cause.id {
-        "run_queue" => waits_for_cpu(&screen.closed).map(|(wait, mean)| {
-            let text = format!(
-                "slow requests waited for a CPU: {} of {} per request on average",
-                format_nanoseconds(wait),
-                format_nanoseconds(mean)
-            );
-            Count { text, cost_ns: None }
-        }),
+        "run_queue" => {
+            let wait = cpu_wait(&screen.closed).or_else(|| cpu_wait(&screen.paused))?;
+            Some(Count { text: wait.describe(), cost_ns: None })
+        }
         "steal" => {
             let percent = result.placement.host_load.steal_percent?;
             let text = format!(
@@ -291,7 +344,9 @@ fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
 }
 
 fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
-    let Suspect { family, cause, sighting, hint, counted, proof, why_untested, .. } = suspect;
+    let Suspect { family, cause, sighting, hint, counted, trial, proof, why_untested } = suspect;
+    // Its figures are means, and the costs of the others are parts of the median.
+    let is_tail = matches!(trial, Some(Trial::TailSwitch(_)));
     let outcome = proof.as_ref().map(|proof| proof.outcome);
     let verdict = match (outcome, &sighting, &counted) {
         (Some(Outcome::Proved), ..) => Verdict::Proved,
@@ -307,12 +362,13 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
     evidence.extend(hint);
     match &proof {
         Some(proof) => {
-            evidence.push(describe_proof(cause, proof, screen));
+            evidence.push(describe_proof(trial.as_ref(), proof, screen));
             evidence.extend(proof.dose.as_ref().and_then(describe_dose));
         }
         None => evidence.push(format!("not tested: {why_untested}")),
     }
     let cost_ns = match verdict {
+        _ if is_tail => None,
         Verdict::Proved | Verdict::NotShown => proof.as_ref().map(|proof| proof.cost_ns),
         Verdict::Seen => sighting.map(|sighting| sighting.cost_ns),
         Verdict::Counted => counted.and_then(|counted| counted.cost_ns),
@@ -324,7 +380,7 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
         name: cause.name,
         verdict,
         cost_ns,
-        cost_interval_ns: proof.as_ref().and_then(|proof| proof.cost_interval_ns),
+        cost_interval_ns: proof.as_ref().filter(|_| !is_tail).and_then(|proof| proof.cost_interval_ns),
         dose: proof.as_ref().and_then(|proof| proof.dose.clone()),
         p: proof.as_ref().and_then(|proof| proof.p),
         pairs_ns: proof
@@ -336,9 +392,9 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
 }
 
 /// `quickack=1: −43.9 ms [−44.0 ms, −43.8 ms], 10 pairs`.
-fn describe_proof(cause: &Cause, proof: &Proof, screen: &Screen) -> String {
+fn describe_proof(trial: Option<&Trial>, proof: &Proof, screen: &Screen) -> String {
     let pairs = format_plural(proof.pairs.len() as u64, "pair");
-    if let (Knob::MessageSize, Some(dose)) = (cause.knob, &proof.dose) {
+    if let (Some(Trial::Sizes(_)), Some(dose)) = (trial, &proof.dose) {
         let line =
             screen.closed.result.line.as_ref().map(|line| line.bits_per_byte / line.bits_per_second * 1e9);
         let line = line.map(|needed| format!(" (the line needs {} each way)", format_nanoseconds(needed)));
@@ -346,12 +402,9 @@ fn describe_proof(cause: &Cause, proof: &Proof, screen: &Screen) -> String {
             if dose.slope < 1.0 { "less than 1 ns".to_owned() } else { format_nanoseconds(dose.slope) };
         return format!("each byte takes {byte}{}, {pairs}", line.unwrap_or_default());
     }
-    let knob = match cause.knob {
-        Knob::UrlOption { name, value } | Knob::DeviceSetting { name, value } => format!("{name}={value}"),
-        Knob::BusyPoll => "busy-poll".to_owned(),
-        Knob::CpuWakeLatency => "/dev/cpu_dma_latency 0".to_owned(),
-        Knob::MessageSize | Knob::Rate(_) | Knob::Missing(_) => String::new(),
-    };
+    let changes = trial.map_or_else(Vec::new, |trial| trial.changes(0));
+    let knob: Vec<String> = changes.iter().map(Change::describe).collect();
+    let knob = knob.join(", ");
     let effect = |saved: f64| {
         let sign = if saved > 0.0 { "−" } else { "+" };
         format!("{sign}{}", format_nanoseconds(saved.abs()))

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::super::causes::Dose;
 use super::LiveError;
-use super::blocks::{BlockPlan, BlockRunner, Change};
+use super::blocks::{Block, BlockPlan, BlockRunner, Change};
 use crate::plan::Pacing;
 use crate::stats::{self, Interval, SplitMix64, fit};
 
@@ -44,14 +44,17 @@ const MIN_STRAIGHT_SHARE: f64 = 0.8;
 pub(super) enum Trial {
     /// The settings that remove the cause, or all proved causes.
     Switch(Vec<Change>),
+    /// The settings that remove a cause of few slow requests: their effect is that on the mean.
+    TailSwitch(Vec<Change>),
     /// Larger messages, one size in each round.
     Sizes(Vec<u32>),
 }
 
 impl Trial {
-    fn changes(&self, round: usize) -> Vec<Change> {
+    /// The changes of a round.
+    pub(super) fn changes(&self, round: usize) -> Vec<Change> {
         match self {
-            Trial::Switch(changes) => changes.clone(),
+            Trial::Switch(changes) | Trial::TailSwitch(changes) => changes.clone(),
             Trial::Sizes(sizes) => vec![Change::MessageBytes(sizes[round % sizes.len()])],
         }
     }
@@ -69,7 +72,7 @@ pub(super) enum Outcome {
 #[derive(Debug, Clone)]
 pub(super) struct Proof {
     pub(super) outcome: Outcome,
-    /// Median of the baseline and of the changed block of each pair, in ns.
+    /// Median (of a [`Trial::TailSwitch`] the mean) of the baseline and of the changed block of each pair, in ns.
     pub(super) pairs: Vec<(f64, f64)>,
     /// What the cause costs: the shortening by the switch, or the slope times the size; in ns.
     pub(super) cost_ns: f64,
@@ -104,12 +107,29 @@ impl DoseResponse {
     }
 }
 
+/// The round trips of a block, in ns; NaN if it failed.
+#[derive(Debug, Clone, Copy)]
+struct BlockTimes {
+    median: f64,
+    mean: f64,
+}
+
+impl BlockTimes {
+    const FAILED: BlockTimes = BlockTimes { median: f64::NAN, mean: f64::NAN };
+
+    fn of(block: &Block) -> BlockTimes {
+        let latencies = block.latencies_ns();
+        let mean = latencies.iter().sum::<f64>() / latencies.len() as f64;
+        BlockTimes { median: stats::median(&latencies).unwrap_or(f64::NAN), mean }
+    }
+}
+
 /// The measured sequence.
 pub(super) struct Sequence {
-    /// Medians of the blocks of the baseline, one of each round, in ns.
-    pub(super) baseline_ns: Vec<f64>,
-    /// Medians of each trial, one of each round; NaN if the block failed.
-    trials_ns: Vec<Vec<f64>>,
+    /// The blocks of the baseline, one of each round.
+    baseline: Vec<BlockTimes>,
+    /// The blocks of each trial, one of each round.
+    trials: Vec<Vec<BlockTimes>>,
     /// The user interrupted.
     pub(super) is_interrupted: bool,
 }
@@ -134,11 +154,8 @@ pub(super) fn measure(
     random: &mut SplitMix64,
     progress: &dyn Fn(f64),
 ) -> Result<Sequence, LiveError> {
-    let mut sequence = Sequence {
-        baseline_ns: Vec::new(),
-        trials_ns: vec![Vec::new(); trials.len()],
-        is_interrupted: false,
-    };
+    let mut sequence =
+        Sequence { baseline: Vec::new(), trials: vec![Vec::new(); trials.len()], is_interrupted: false };
     let (began, mut setup) = (runner.dialer.now(), BLOCK_SETUP);
     for round in 0..ROUNDS {
         progress(round as f64 / ROUNDS as f64);
@@ -150,11 +167,11 @@ pub(super) fn measure(
         }
         let block = block_plan(left.div_f64(((ROUNDS - round) * blocks) as f64), median, setup);
         // Index 0 is the baseline.
-        let mut medians = vec![f64::NAN; trials.len() + 1];
+        let mut times = vec![BlockTimes::FAILED; trials.len() + 1];
         for index in shuffled(trials.len() + 1, random) {
             let changes = index.checked_sub(1).map(|trial| trials[trial].changes(round)).unwrap_or_default();
             match runner.run(&changes, block) {
-                Ok(block) => medians[index] = stats::median(&block.latencies_ns()).unwrap_or(f64::NAN),
+                Ok(block) => times[index] = BlockTimes::of(&block),
                 Err(LiveError::Interrupted) => {
                     sequence.is_interrupted = true;
                     return Ok(sequence);
@@ -164,8 +181,8 @@ pub(super) fn measure(
                 Err(_) => {}
             }
         }
-        sequence.baseline_ns.push(medians[0]);
-        sequence.trials_ns.iter_mut().zip(&medians[1..]).for_each(|(list, median)| list.push(*median));
+        sequence.baseline.push(times[0]);
+        sequence.trials.iter_mut().zip(&times[1..]).for_each(|(list, times)| list.push(*times));
         let of_round = runner.dialer.now().since(began).saturating_sub(elapsed);
         setup = of_round.div_f64(blocks as f64).saturating_sub(block.time).max(BLOCK_SETUP);
     }
@@ -208,26 +225,31 @@ pub(super) fn shuffled(count: usize, random: &mut SplitMix64) -> Vec<usize> {
 impl Sequence {
     /// Number of measured rounds.
     pub(super) fn rounds(&self) -> usize {
-        self.baseline_ns.len()
+        self.baseline.len()
     }
 
     /// The proof of each trial. `base_bytes`: the message size of the baseline.
     pub(super) fn proofs(&self, trials: &[Trial], base_bytes: u32) -> Vec<Proof> {
-        let pairs: Vec<Vec<(f64, f64)>> = (0..trials.len()).map(|trial| self.pairs(trial)).collect();
-        let is_switch = |index: &usize| matches!(trials[*index], Trial::Switch(_));
+        let pairs: Vec<Vec<(f64, f64)>> =
+            trials.iter().enumerate().map(|(index, trial)| self.pairs(index, trial)).collect();
+        let is_switch = |index: &usize| !matches!(trials[*index], Trial::Sizes(_));
         let switches: Vec<usize> = (0..trials.len()).filter(is_switch).collect();
         let p_values: Vec<f64> =
             switches.iter().map(|&index| stats::signed_rank_p(&log_ratios(&pairs[index]))).collect();
         let mut adjusted = stats::holm_adjusted(&p_values).into_iter();
         let judged = trials.iter().zip(pairs).map(|(trial, pairs)| match trial {
-            Trial::Switch(_) => judge_switch(pairs, adjusted.next().unwrap_or(1.0)),
+            Trial::Switch(_) | Trial::TailSwitch(_) => judge_switch(pairs, adjusted.next().unwrap_or(1.0)),
             Trial::Sizes(sizes) => judge_sizes(pairs, sizes, base_bytes),
         });
         judged.collect()
     }
 
-    fn pairs(&self, trial: usize) -> Vec<(f64, f64)> {
-        let pairs = self.baseline_ns.iter().copied().zip(self.trials_ns[trial].iter().copied());
+    fn pairs(&self, index: usize, trial: &Trial) -> Vec<(f64, f64)> {
+        let of = |times: &BlockTimes| match trial {
+            Trial::TailSwitch(_) => times.mean,
+            Trial::Switch(_) | Trial::Sizes(_) => times.median,
+        };
+        let pairs = self.baseline.iter().map(of).zip(self.trials[index].iter().map(of));
         pairs.filter(|(baseline, changed)| baseline.is_finite() && changed.is_finite()).collect()
     }
 }
@@ -331,6 +353,21 @@ mod tests {
         assert_eq!(judge_switch(pairs(0.98), 0.002).outcome, Outcome::RuledOut);
         assert_eq!(judge_switch(pairs(0.5)[..4].to_vec(), 0.125).outcome, Outcome::NotShown);
         assert_eq!(judge_switch(Vec::new(), 1.0).outcome, Outcome::NotShown);
+    }
+
+    #[test]
+    fn rare_delays_show_in_the_mean() {
+        let times = |mean: f64| BlockTimes { median: 1e6, mean };
+        let noise = |round: usize| 1e3 * (7 * round % 5) as f64;
+        let sequence = Sequence {
+            baseline: (0..10).map(|round| times(2e6 + noise(round))).collect(),
+            trials: vec![(0..10).map(|round| times(1.1e6 + noise(round + 3))).collect(); 2],
+            is_interrupted: false,
+        };
+        let trials = [Trial::TailSwitch(Vec::new()), Trial::Switch(Vec::new())];
+        let proofs = sequence.proofs(&trials, 64);
+        assert_eq!((proofs[0].outcome, proofs[1].outcome), (Outcome::Proved, Outcome::RuledOut));
+        assert!((proofs[0].cost_ns / 9e5 - 1.0).abs() < 0.01, "{:?}", proofs[0]);
     }
 
     #[test]

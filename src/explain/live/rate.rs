@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{LiveError, LiveOptions, Verdict};
 use crate::clock::wall_clock_date;
 use crate::explain::causes::Target;
-use crate::explain::counters::rates;
+use crate::explain::counters::{self, rates};
 use crate::link::Dialer;
 use crate::plan::Direction;
 use crate::run::{Evidence, TOOL};
@@ -151,7 +151,8 @@ pub fn explain_rate(
     let screen = runner.run(&[], options.budget.mul_f64(SCREEN_SHARE).min(MAX_SCREEN_TIME))?;
     runner.detected(&screen.result);
 
-    let counted = rates::limits(&screen.result);
+    let mut counted = rates::limits(&screen.result);
+    counted.extend(counters::line_causes(&screen.result));
     let mut plan = trials::plan(&screen, &target, &counted);
     let time = options.budget.mul_f64(SCREEN_SHARE + PROVE_SHARE).saturating_sub(dialer.now().since(began));
     let name = format!("testing {}", format_plural(plan.tests.len() as u64, "cause"));

@@ -3,10 +3,12 @@
 //! With one request at a time and exponential pauses, clocks and sleep show, and neither queues nor a constant latency look
 //! like them. The round trips without a pause give the figure that is explained.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::LiveError;
 use super::blocks::{Block, BlockPlan, BlockRunner};
+use crate::host::cpu::{self, CpuTicks};
 use crate::link::UnpacedScope;
 use crate::plan::Pacing;
 use crate::stats;
@@ -19,12 +21,18 @@ const PAUSED_SHARE: f64 = 0.28;
 const MAX_CLOSED_REQUESTS: u64 = 20_000;
 /// Requests after a pause that the mean pause is chosen for.
 const PAUSED_REQUESTS: f64 = 300.0;
+/// And at least, where a longer pause is needed: a clock makes a request without a pause as long as its period, and periods
+/// are found up to twice the mean.
+const FEWEST_PAUSED_REQUESTS: f64 = 60.0;
 /// Limits of the mean pause. Periods are found up to twice the mean: a minute suffices for the beacon of Wi-Fi, ten minutes
 /// for the sniff intervals of Bluetooth.
 const MIN_MEAN_PAUSE: Duration = Duration::from_millis(2);
 const MAX_MEAN_PAUSE: Duration = Duration::from_millis(600);
 /// Hosts limit the rate of replies where requests must not be sent without a pause.
 const LIMITED_MEAN_PAUSE: Duration = Duration::from_millis(110);
+
+/// A CPU with less load differs by this share of its time.
+const MIN_LOAD_DIFFERENCE: f64 = 0.2;
 
 /// First requests that are left out: cold caches and slow start.
 pub(super) const WARM_UP_REQUESTS: u64 = 5;
@@ -37,6 +45,23 @@ pub(super) struct Screen {
     pub(super) paused: Block,
     /// The mean of these pauses.
     pub(super) mean_pause: Duration,
+    /// The CPU with the least load meanwhile, if others had clearly more.
+    pub(super) quiet_cpu: Option<u32>,
+}
+
+/// The mean pause of requests that share this time.
+fn mean_pause(time: Duration, closed: &Block) -> Duration {
+    let median = Duration::from_nanos(stats::median(&closed.latencies_ns()).unwrap_or(0.0) as u64);
+    let least = median.min(time.div_f64(FEWEST_PAUSED_REQUESTS));
+    time.div_f64(PAUSED_REQUESTS).max(least).clamp(MIN_MEAN_PAUSE, MAX_MEAN_PAUSE)
+}
+
+/// The CPU of this process with the least load between two readings, if another had clearly more.
+fn quiet_cpu(before: &BTreeMap<u32, CpuTicks>, after: &BTreeMap<u32, CpuTicks>) -> Option<u32> {
+    let busy = |cpu: u32| Some((cpu, after.get(&cpu)?.since(before.get(&cpu)?)?.busy_share));
+    let loads: Vec<(u32, f64)> = cpu::current_affinity().into_iter().filter_map(busy).collect();
+    let least = loads.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    loads.iter().any(|load| load.1 - least.1 >= MIN_LOAD_DIFFERENCE).then_some(least.0)
 }
 
 impl Screen {
@@ -46,25 +71,24 @@ impl Screen {
     ///
     /// The link cannot be measured, or the user interrupts.
     pub(super) fn measure(runner: &BlockRunner, budget: Duration, seed: u64) -> Result<Screen, LiveError> {
-        let closed = runner.run(
-            &[],
-            BlockPlan {
-                pacing: Pacing::Closed,
-                count: MAX_CLOSED_REQUESTS,
-                time: budget.mul_f64(CLOSED_SHARE),
-                warm_up: WARM_UP_REQUESTS,
-            },
-        )?;
+        let closed = runner.run_watched(BlockPlan {
+            pacing: Pacing::Closed,
+            count: MAX_CLOSED_REQUESTS,
+            time: budget.mul_f64(CLOSED_SHARE),
+            warm_up: WARM_UP_REQUESTS,
+        })?;
         let time = budget.mul_f64(PAUSED_SHARE);
         let caps = crate::link::endpoint_caps(&runner.case.endpoints[0]);
         let is_limited = caps.is_ok_and(|caps| caps.unpaced_scope == UnpacedScope::Nowhere);
         let mean_pause = match is_limited {
             true => LIMITED_MEAN_PAUSE,
-            false => time.div_f64(PAUSED_REQUESTS).clamp(MIN_MEAN_PAUSE, MAX_MEAN_PAUSE),
+            false => mean_pause(time, &closed),
         };
         let pacing = Pacing::ThinkTime { mean_seconds: mean_pause.as_secs_f64(), seed };
-        let paused = runner.run(&[], BlockPlan { pacing, count: 10_000, time, warm_up: 1 })?;
-        Ok(Screen { closed, paused, mean_pause })
+        let ticks = CpuTicks::of_each();
+        let paused = runner.run_watched(BlockPlan { pacing, count: 10_000, time, warm_up: 1 })?;
+        let quiet_cpu = quiet_cpu(&ticks, &CpuTicks::of_each());
+        Ok(Screen { closed, paused, mean_pause, quiet_cpu })
     }
 
     /// Median round trip without a pause.

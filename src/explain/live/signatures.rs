@@ -23,10 +23,15 @@ const PAUSE_PARTS: [usize; 3] = [3, 6, 12];
 /// Fewer slow requests show nothing: hosts have pauses of their own.
 const MIN_SLOW: usize = 5;
 const MIN_SLOW_SHARE: f64 = 0.003;
+/// Limits of slow requests between which the period of the slowest is looked for, as multiples: a busy host delays many by a
+/// little. The first has the level to itself, the others share half of it.
+const SLOW_LIMITS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 /// If more are slow, they are no exceptions.
 const MAX_SLOW_SHARE: f64 = 1.0 / 3.0;
 /// Slow requests of which the period is looked for; shorter periods are clocks.
 const SHORTEST_PAUSE_PERIOD_MS: f64 = 90.0;
+/// What device servers take beyond their line, without packing or waiting.
+const MIN_LINE_EXCESS_NS: f64 = 0.5e6;
 /// Periods that causes of the catalogue name, besides those of the signatures.
 const COMMON_PERIODS_MS: [f64; 9] = [5.0, 10.0, 15.625, 16.667, 20.0, 30.0, 50.0, 100.0, 1000.0];
 
@@ -243,10 +248,11 @@ struct SlowRequests {
     ends_ms: Vec<f64>,
 }
 
-/// Of these samples; `usual_ns` more are not slow.
-fn slow_requests(samples: &[Sample], usual_ns: f64) -> Option<SlowRequests> {
+/// Of these samples; `usual_ns` more are not slow. `factor`: a higher limit.
+fn slow_requests(samples: &[Sample], usual_ns: f64, factor: f64) -> Option<SlowRequests> {
     let latencies: Vec<f64> = samples.iter().map(|sample| sample.service_ns() as f64).collect();
-    let limit_ns = slow_limit(stats::median(&latencies)?) + usual_ns;
+    let median = stats::median(&latencies)?;
+    let limit_ns = median + factor * (slow_limit(median) - median + usual_ns);
     let is_slow = |index: usize| latencies.get(index).is_some_and(|latency| *latency > limit_ns);
     let slow: Vec<usize> = (0..latencies.len()).filter(|&index| is_slow(index)).collect();
     let all = received_ms(samples);
@@ -273,33 +279,41 @@ impl SlowRequests {
 }
 
 /// The period of the ends of slow requests.
-fn pause_period(ends_ms: &[f64]) -> Option<Grid> {
+fn pause_period(ends_ms: &[f64], level: f64) -> Option<Grid> {
     let known = known_periods(|signature| match signature {
         Signature::PeriodicPauses { periods_ms } | Signature::Clock { periods_ms } => Some(periods_ms),
         _ => None,
     });
     let known: Vec<f64> = known.into_iter().filter(|period| *period >= SHORTEST_PAUSE_PERIOD_MS).collect();
     let duration = ends_ms.last().zip(ends_ms.first()).map_or(0.0, |(last, first)| last - first);
-    let grids = stats::known_grids(ends_ms, &known, duration, LEVEL).into_iter();
-    grids.chain(stats::unknown_grid(ends_ms, SHORTEST_PAUSE_PERIOD_MS, duration, LEVEL)).next()
+    let grids = stats::known_grids(ends_ms, &known, duration, level).into_iter();
+    grids.chain(stats::unknown_grid(ends_ms, SHORTEST_PAUSE_PERIOD_MS, duration, level)).next()
+}
+
+/// The slowest requests of a block that end at one phase of a period: of all slow ones, or above a higher limit.
+fn periodic_pauses(samples: &[Sample], usual_ns: f64) -> Option<(SlowRequests, Grid)> {
+    SLOW_LIMITS.iter().enumerate().find_map(|(index, &factor)| {
+        let slow = slow_requests(samples, usual_ns, factor).filter(SlowRequests::is_shown)?;
+        let level = if index == 0 { LEVEL } else { 0.5 * LEVEL / (SLOW_LIMITS.len() - 1) as f64 };
+        let grid = pause_period(&slow.ends_ms, level)?;
+        Some((slow, grid))
+    })
 }
 
 /// A few requests that take much longer than the others, with or without a period. Requests without a pause are many, so
 /// they show rarer ones; but if they are not short against the period, their own length looks like one. Requests that are
 /// late by `idle_delay_ns` because something slept are not slow.
 fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighting> {
-    let paused = slow_requests(&screen.paused.samples, 2.0 * idle_delay_ns)?;
-    let closed = slow_requests(&screen.closed.samples, 0.0)?;
+    let usual_ns = 2.0 * idle_delay_ns;
     let is_short = screen.median_ns() / 1e6 < SHORTEST_PAUSE_PERIOD_MS / 5.0;
-    let blocks = [(&paused, true), (&closed, is_short)].into_iter();
-    let periodic = blocks
-        .filter(|(slow, has_phases)| *has_phases && slow.is_shown())
-        .find_map(|(slow, _)| Some((slow, pause_period(&slow.ends_ms)?)));
-    if let Some((slow, grid)) = periodic {
+    let of_closed = || periodic_pauses(&screen.closed.samples, 0.0).filter(|_| is_short);
+    if let Some((slow, grid)) = periodic_pauses(&screen.paused.samples, usual_ns).or_else(of_closed) {
         let fits = |signature: &Signature| matches!(signature, Signature::PeriodicPauses { periods_ms } if has_period(periods_ms, grid.period));
         let evidence = format!("{}; they end at one phase of {}", slow.describe(), format_period(&grid));
         return Some(Sighting { cause: find_cause(target, fits)?, cost_ns: 0.0, evidence });
     }
+    let paused = slow_requests(&screen.paused.samples, usual_ns, 1.0)?;
+    let closed = slow_requests(&screen.closed.samples, 0.0, 1.0)?;
     let both = SlowRequests {
         count: paused.count + closed.count,
         of: paused.of + closed.of,
@@ -312,16 +326,23 @@ fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighti
     Some(Sighting { cause, cost_ns: 0.0, evidence: shown.describe() })
 }
 
-/// Device servers: all requests take longer than their line needs.
+/// Device servers: all requests take longer than their line and the network need.
 fn line_excess(screen: &Screen, target: &Target) -> Option<Sighting> {
     let line: LinkRate = target.caps.link_rate.filter(|_| target.is_device_server())?;
     let bytes = u64::from(screen.closed.result.message_bytes);
+    let evidence = screen.closed.result.evidence.as_ref();
+    let network = evidence.and_then(|evidence| evidence.client.gauge("tcp_min_rtt_ns"));
+    let network = network.map_or(0.0, |shortest| shortest.min as f64);
     let (fastest, needed) = (screen.fastest_ns(), 2e9 * line.transmission_time(bytes).as_secs_f64());
-    let excess = fastest - needed;
+    let excess = fastest - needed - network;
     let fits = |signature: &Signature| *signature == Signature::LineExcess;
-    let cause = find_cause(target, fits).filter(|_| excess > 1e6 && excess > 0.2 * needed)?;
+    let cause = find_cause(target, fits).filter(|_| excess > MIN_LINE_EXCESS_NS && excess > 0.2 * needed)?;
+    let of_network = match network > 0.0 {
+        true => format!(", the network {}", format_nanoseconds(network)),
+        false => String::new(),
+    };
     let evidence = format!(
-        "the fastest request takes {}, the line needs at most {}",
+        "the fastest request takes {}, the line needs at most {}{of_network}",
         format_nanoseconds(fastest),
         format_nanoseconds(needed)
     );

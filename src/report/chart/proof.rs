@@ -18,7 +18,7 @@ pub fn pair_chart(finding: &CauseFinding) -> Option<Chart> {
         ChartSeries { colour: Some(0), dots: points.clone(), ..ChartSeries::curve("one pair", points) }
     };
     let mut series: Vec<ChartSeries> = finding.pairs_ns.iter().map(line).collect();
-    let y = y_axis("median round trip of a block", AxisUnit::Nanoseconds, &mut series);
+    let y = y_axis("round trip of a block", AxisUnit::Nanoseconds, &mut series);
     let x = Axis {
         label: "setting".to_owned(),
         low: 0.5,

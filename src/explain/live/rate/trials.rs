@@ -145,6 +145,7 @@ impl Context<'_> {
                     Ok((vec![change], "no pacing rate".to_owned(), None))
                 }
             },
+            RateKnob::Acknowledgements => self.acknowledgements(),
             RateKnob::LowerRate => self.lower_rate(),
             RateKnob::MessageSize => Ok(self.message_size()),
         }
@@ -156,6 +157,32 @@ impl Context<'_> {
 
     fn drops_in_socket(&self) -> bool {
         self.screen.result.figures.counts.receiver_socket_drops.is_some_and(|drops| drops > 0)
+    }
+
+    /// No delayed acknowledgements at the receiver.
+    fn acknowledgements(&self) -> Change {
+        if rates::delayed_acknowledgement_share(&self.screen.result).is_none() {
+            return Err("acknowledgements are seldom delayed".into());
+        }
+        if self.direction == Direction::Receive {
+            let change = RateChange::UrlOption("quickack", Some("1".to_owned()));
+            return Ok((vec![change], "quickack=1 here".to_owned(), None));
+        }
+        self.server_option("server-quickack")?;
+        let change = RateChange::ProtocolOption("server-quickack", "1".to_owned());
+        Ok((vec![change], "quickack=1 at the server".to_owned(), None))
+    }
+
+    /// Whether the client can set this option of the server.
+    fn server_option(&self, name: &str) -> Result<(), Untestable> {
+        let protocol = find_protocol(&self.screen.result.protocol);
+        match protocol.is_some_and(|protocol| protocol.options.iter().any(|(known, _)| *known == name)) {
+            true => Ok(()),
+            false => Err(
+                "the setting is that of the server. Try 'linkgauge serve' there, whose sockets the client can set"
+                    .into(),
+            ),
+        }
     }
 
     /// Another buffer at the end that sends (`Send`) or receives (`Receive`) the payload.
@@ -192,13 +219,7 @@ impl Context<'_> {
             "rcvbuf" => "server-rcvbuf",
             _ => "server-sndbuf",
         };
-        let protocol = find_protocol(&self.screen.result.protocol);
-        if !protocol.is_some_and(|protocol| protocol.options.iter().any(|(name, _)| *name == of_server)) {
-            return Err(
-                "the buffer is that of the server. Try 'linkgauge serve' there, whose buffers the client can set"
-                    .into(),
-            );
-        }
+        self.server_option(of_server)?;
         let change = RateChange::ProtocolOption(of_server, bytes.to_string());
         Ok((vec![change], format!("{option}={size} at the server"), factor))
     }

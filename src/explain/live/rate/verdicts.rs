@@ -236,7 +236,8 @@ impl Outcomes<'_> {
 
     /// What several connections multiply and nothing else explains.
     fn of_connections(&self) -> Option<Decision> {
-        let limits = [RateKnob::ReceiveBuffer, RateKnob::SendBuffer, RateKnob::Pacing];
+        let limits =
+            [RateKnob::ReceiveBuffer, RateKnob::SendBuffer, RateKnob::Pacing, RateKnob::Acknowledgements];
         let is_explained = self.is_window_full() || self.loses_without_load();
         let is_explained = is_explained || limits.into_iter().any(|knob| self.follows(knob));
         let verdict = self.verdict(RateKnob::Connections)?;
@@ -249,6 +250,7 @@ impl Outcomes<'_> {
         let plain = [
             (RateKnob::SendBuffer, "send_buffer"),
             (RateKnob::Pacing, "requested_pacing"),
+            (RateKnob::Acknowledgements, "delayed_ack"),
             (RateKnob::MessageSize, "message_cost"),
         ];
         let plain = plain.into_iter().filter_map(|(knob, id)| Some((id, self.verdict(knob)?, vec![knob])));
@@ -391,7 +393,8 @@ mod tests {
     use super::*;
     use Outcome::{Constant, Follows, Unclear};
     use RateKnob::{
-        CongestionControl, Connections, LowerRate, MessageSize, Pacing, ReceiveBuffer, SendBuffer,
+        Acknowledgements, CongestionControl, Connections, LowerRate, MessageSize, Pacing, ReceiveBuffer,
+        SendBuffer,
     };
 
     /// Outcomes of tests, what less load showed, counted causes; and what limits then.
@@ -448,6 +451,7 @@ mod tests {
                 &[("send_buffer", Proved)],
             ),
             (&[(Pacing, Follows), (Connections, Follows)], none, &[], &[("requested_pacing", Proved)]),
+            (&[(Acknowledgements, Follows)], none, &["delayed_ack"], &[("delayed_ack", Proved)]),
             (&[(MessageSize, Follows), (Connections, Constant)], none, &[], &[("message_cost", Proved)]),
             (
                 &[(LowerRate, Constant), (Connections, Constant)],
