@@ -12,6 +12,7 @@ mod failure;
 mod figures;
 mod flow_figures;
 mod old_names;
+mod study;
 mod warning;
 
 use std::io::Read;
@@ -35,6 +36,7 @@ pub use figures::{
     RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes,
 };
 pub use flow_figures::{FlowFigures, SlowFlow};
+pub use study::{StudyChart, StudyFact, StudyResult, StudyRow, StudyTable};
 pub use warning::{Warning, WarningCode};
 
 /// Requested setting: the number of repetitions among which one measurement was split.
@@ -345,82 +347,6 @@ pub struct CpuUse {
     /// CPU seconds of client and server per 10⁹ delivered bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub seconds_per_gigabyte: Option<f64>,
-}
-
-/// A published study: its figures beside the measured ones.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StudyResult {
-    /// Name of the study.
-    pub name: String,
-    /// Title of the plan.
-    pub title: String,
-    /// Authors and date.
-    pub source: String,
-    /// How this run is shorter than the study.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub shortened: Option<String>,
-    /// Names of the lab devices that replace hardware: `emulated logger`.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub stand_ins: Vec<String>,
-    /// Descriptions of the guests that cases were measured in.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub guests: Vec<String>,
-    /// The requested tables, in the study's order.
-    pub tables: Vec<StudyTable>,
-}
-
-/// A table of a study.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StudyTable {
-    /// As in the study.
-    pub number: String,
-    /// Title of the plan.
-    pub title: String,
-    /// The meaning of the row names: products, rates.
-    pub rows_are: String,
-    /// Every figure of the table, row by row.
-    pub rows: Vec<StudyRow>,
-}
-
-/// One published figure and its counterpart. `published`, `measured`, `predicted` and `limit` are in `unit`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StudyRow {
-    /// Row of the table.
-    pub row: String,
-    /// Column of the table.
-    pub column: String,
-    /// As printed, including `Not Available` and the like.
-    pub published: String,
-    /// Unit of the figures of this row.
-    pub unit: String,
-    /// The corresponding case of the study's plan. Several rows may share one.
-    pub planned_case: String,
-    /// The statistic of that case.
-    pub statistic: String,
-    /// The measured value, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub measured: Option<f64>,
-    /// The value expected from the study's settings.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub predicted: Option<f64>,
-    /// The best value that the physical line allows.
-    #[serde(skip_serializing_if = "Option::is_none", default, alias = "limit")]
-    pub theoretical_limit: Option<f64>,
-    /// The case in this document, from 1.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub case: Option<usize>,
-    /// Measured with lab devices, not hardware.
-    #[serde(skip_serializing_if = "is_false", default)]
-    pub stand_in: bool,
-    /// Measured in a guest. Such figures compare only with each other.
-    #[serde(skip_serializing_if = "is_false", default)]
-    pub guest: bool,
-    /// Why nothing was measured, or why the measured figure is doubtful.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub reason: Option<String>,
-    /// A remark on the published figure.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub note: Option<String>,
 }
 
 /// The machines and their effects on the measurement.

@@ -11,14 +11,16 @@ use serde::Deserialize;
 
 use crate::endpoint::Endpoint;
 use crate::plan::{Case, CaseSpec, CaseSpecError, Direction, OneOrMany};
-use crate::run::{CaseResult, Figures, StudyResult, StudyRow, StudyTable};
+use crate::run::{CaseResult, StudyResult, StudyRow, StudyTable};
 use crate::units::{Bytes, RateTarget, Span};
 
 mod distribution;
 mod download;
 mod error;
+mod facts;
 mod guest;
 mod join;
+mod line_statistics;
 mod message_times;
 mod protocol_counters;
 mod sizes;
@@ -40,6 +42,7 @@ pub struct StudyFiles {
     plan: &'static str,
     tables: &'static str,
     twins: &'static str,
+    facts: &'static str,
 }
 
 /// The files of the folder `papers/NAME`.
@@ -50,6 +53,7 @@ macro_rules! study_files {
             plan: include_str!(concat!("../papers/", $name, "/plan.toml")),
             tables: include_str!(concat!("../papers/", $name, "/tables.csv")),
             twins: include_str!(concat!("../papers/", $name, "/twins.toml")),
+            facts: include_str!(concat!("../papers/", $name, "/facts.toml")),
         }
     };
 }
@@ -99,6 +103,9 @@ pub struct Study {
     /// The published systems, rebuilt from some of their figures.
     #[serde(skip)]
     twins: twin::TwinFile,
+    /// What the study states besides its figures.
+    #[serde(skip)]
+    facts: facts::FactFile,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -298,81 +305,8 @@ fn is_above_limit(measured: f64, limit: f64) -> bool {
     measured > limit * (1.0 + CLOCK_TOLERANCE)
 }
 
-static STATISTICS: &[StudyStatistic] = &[
-    StudyStatistic {
-        name: "latency_mean_ms",
-        unit: "ms",
-        measured: |case, _| case.figures.times.latency_ns.as_ref().map(|latency| latency.mean / 1e6),
-        theoretical_limit: |planned| Some(1e3 * planned.line?.transfer_seconds(planned.message_bytes())),
-        predicted: |_| None,
-        is_beyond_limit: is_below_limit,
-        includes_lost: false,
-    },
-    StudyStatistic {
-        name: "port_line_bps",
-        unit: "bit/s",
-        measured: |case, planned| line_bps_per_port(case, &planned.line?),
-        theoretical_limit: |planned| Some(planned.line?.bits_per_second),
-        predicted: |_| None,
-        is_beyond_limit: is_above_limit,
-        includes_lost: false,
-    },
-    StudyStatistic {
-        name: "port_line_rate_percent",
-        unit: "%",
-        measured: |case, planned| {
-            let line = planned.line?;
-            line_bps_per_port(case, &line).map(|rate| 100.0 * rate / line.bits_per_second)
-        },
-        theoretical_limit: |_| Some(100.0),
-        predicted: |_| None,
-        is_beyond_limit: is_above_limit,
-        includes_lost: false,
-    },
-    StudyStatistic {
-        name: "download_bytes_per_second",
-        unit: "B/s",
-        measured: |case, _| case.figures.delivery.throughput_bps.map(|rate| rate / f64::from(u8::BITS)),
-        theoretical_limit: |planned| Some(planned.download?.max_rate()).filter(|limit| limit.is_finite()),
-        predicted: |planned| Some(planned.download?.predicted_rate(planned.window(), planned.volume())),
-        is_beyond_limit: is_above_limit,
-        includes_lost: false,
-    },
-    StudyStatistic {
-        name: "link_rate_percent",
-        unit: "%",
-        measured: |case, planned| {
-            let path = planned.download?.link?;
-            case.figures.delivery.throughput_bps.map(|rate| 100.0 * rate / path.rate_from)
-        },
-        theoretical_limit: |planned| {
-            let download = planned.download?;
-            Some(100.0 * f64::from(u8::BITS) * download.max_rate() / download.link?.rate_from)
-        },
-        predicted: |planned| {
-            let (download, window) = (planned.download?, planned.window());
-            let predicted = download.predicted_rate(window, planned.volume());
-            Some(100.0 * f64::from(u8::BITS) * predicted / download.link?.rate_from)
-        },
-        is_beyond_limit: is_above_limit,
-        includes_lost: false,
-    },
-];
-
-/// Bits per second on the line of one port, including start and stop bits; the mean of the ports.
-fn line_bps_per_port(case: &CaseResult, line: &PhysicalLine) -> Option<f64> {
-    let ports: Vec<&Figures> = match case.per_port.as_slice() {
-        [] => vec![&case.figures],
-        ports => ports.iter().map(|part| &part.figures).collect(),
-    };
-    let rates: Option<Vec<f64>> = ports.iter().map(|figures| figures.delivery.throughput_bps).collect();
-    rates.map(|rates| {
-        rates.iter().sum::<f64>() / rates.len() as f64 / f64::from(u8::BITS) * line.bits_per_character
-    })
-}
-
 fn find_statistic(name: &str) -> Option<&'static StudyStatistic> {
-    STATISTICS
+    line_statistics::STATISTICS
         .iter()
         .chain(&protocol_counters::STATISTICS)
         .chain(&distribution::STATISTICS)
@@ -412,12 +346,13 @@ impl Study {
     }
 
     fn parse(texts: &StudyFiles) -> Result<Study, StudyError> {
-        let StudyFiles { plan, tables, twins, .. } = texts;
+        let StudyFiles { plan, tables, twins, facts, .. } = texts;
         let mut study: Study = toml::from_str(plan).map_err(|error| StudyError::Plan(error.to_string()))?;
         let rows: Result<Vec<PublishedFigure>, csv::Error> =
             csv::Reader::from_reader(tables.as_bytes()).into_deserialize().collect();
         study.rows = rows.map_err(|error| StudyError::Tables(error.to_string()))?;
         study.twins = twin::TwinFile::parse(twins)?;
+        study.facts = facts::FactFile::parse(facts)?;
         Ok(study)
     }
 
@@ -561,6 +496,8 @@ impl Study {
             stand_ins: self.stand_ins(),
             guests: Vec::new(),
             tables: self.tables.iter().map(table).collect::<Result<_, _>>()?,
+            charts: self.facts.charts_of(&self.table_numbers()),
+            facts: self.facts.facts.clone(),
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::run::{
     DefectKind, Delivery, Distribution, EndEvidence, Environment, Evidence, Failure, FailureKind, Figures,
     FlowFigures, Gauge, HostLoad, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames,
     OneWayFigures, PartResult, Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts,
-    RoundTripTimes, Run, SCHEMA, SeriesEntry, Shaping, SlowFlow, StudyResult, StudyRow, StudyTable,
+    RoundTripTimes, Run, SCHEMA, SeriesEntry, Shaping, SlowFlow, StudyFact, StudyResult, StudyRow, StudyTable,
     ThresholdResult, Warning,
 };
 use crate::stats::Interval;
@@ -558,10 +558,28 @@ pub fn study() -> Run {
             table("6", "Mean latency", "product", study_latencies()),
             table("12", "Throughput", "baud", study_rates()),
         ],
+        charts: Vec::new(),
+        facts: study_facts(),
     };
     let case = |endpoint| case(endpoint, "latency", Direction::Loop, 1, latency_figures(1_100_000, 10_000));
     let cases = vec![case("serial:///dev/ttyS0"), case("tcp://127.0.0.1:7001")];
     Run { study: Some(paper), ..run(Some("A study again"), cases) }
+}
+
+fn study_facts() -> Vec<StudyFact> {
+    let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+    let fact = |of: &str, title: &str| StudyFact {
+        of: of.to_owned(),
+        title: title.to_owned(),
+        ..StudyFact::default()
+    };
+    let products = StudyFact {
+        head: row(["product", "firmware"]),
+        rows: vec![row(["STS1600", "1.4.4, the one for sixteen ports"]), row(["LS100", "1.4.4"])],
+        ..fact("Table 4", "Products")
+    };
+    let drawing = StudyFact { drawing: "PC -- box -- device\n".to_owned(), ..fact("Figure 1", "A box in use") };
+    vec![products, drawing]
 }
 
 fn study_row(row: &str, column: &str, published: &str, measured: Option<f64>) -> StudyRow {
@@ -675,6 +693,10 @@ pub fn hostile_study() -> Run {
                 (Some(f64::MAX), Some(f64::MIN), Some(usize::MAX));
             (row.reason, row.note) = (Some(script()), Some(script()));
         }
+    }
+    for fact in &mut paper.facts {
+        (fact.of, fact.title, fact.drawing) = (script(), script(), script());
+        fact.head.iter_mut().chain(fact.rows.iter_mut().flatten()).for_each(|cell| *cell = script());
     }
     run
 }

@@ -12,16 +12,18 @@ use minijinja::value::Value;
 use super::html::parts;
 use super::layout::LineKind;
 use super::wording::{ABSENT, fit_lines, plural, printable, shorten, wrap};
-use super::{chart, csv};
+use super::{Detail, chart, csv};
 use crate::explain::size::SizeFit;
 use crate::run::{Run, StudyResult, StudyRow, StudyTable};
 
 mod answer;
+mod facts;
 mod grid;
 mod remarks;
 
 pub use answer::answer;
 use answer::ratio_text;
+use facts::{combined_charts, fact_contexts, fact_lines};
 use remarks::table_remarks;
 
 /// Shown if nothing was measured.
@@ -97,12 +99,12 @@ fn format_number(value: Option<f64>) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// The tables for a terminal of that width, each followed by the fits of its cases.
+/// The tables for a terminal of that width, each followed by the fits of its cases, then the facts of the study.
 pub fn render_lines(
     run: &Run,
     paper: &StudyResult,
     fits: &[SizeFit],
-    width: usize,
+    (detail, width): (Detail, usize),
 ) -> Vec<(String, LineKind)> {
     let mut lines = Vec::new();
     let put = |lines: &mut Vec<(String, LineKind)>, text: &str, first: &str, rest: &str, kind| {
@@ -148,6 +150,7 @@ pub fn render_lines(
             LineKind::Row,
         );
     }
+    lines.extend(fact_lines(paper, detail, width));
     lines
 }
 
@@ -353,7 +356,9 @@ fn format_digits(value: f64, decimals: usize) -> String {
 pub fn page_context(run: &Run, paper: &StudyResult, fits: &[SizeFit]) -> Value {
     let tables: Vec<Value> =
         paper.tables.iter().map(|table| table_context(run, paper, fits, table)).collect();
-    context! { title => paper.title.clone(), about => summary_sentences(paper), tables => tables }
+    context! {
+        title => paper.title.clone(), about => summary_sentences(paper), tables => tables, facts => fact_contexts(paper),
+    }
 }
 
 /// Maximum rows and columns of a table on the page: more than any study has, and a bound for malicious documents.
@@ -414,14 +419,14 @@ fn table_context(run: &Run, paper: &StudyResult, fits: &[SizeFit], table: &Study
         predicts => has_predictions(paper), limits => has_limits(table),
         columns => columns, rows => rows, remarks => table_remarks(run, table),
         fits => parts::fit_texts(fits, &case_numbers(table)),
-        charts => parts::chart_contexts(chart::study_chart(run, table)),
+        charts => parts::chart_contexts(chart::study_chart(run, table).into_iter().chain(combined_charts(run, paper, table))),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Detail, ReportOptions, report_format, sample_runs};
+    use crate::report::{ReportOptions, report_format, sample_runs};
     use crate::run::CaseResult;
 
     fn write_text(name: &str, options: &ReportOptions) -> String {
@@ -475,6 +480,8 @@ mod tests {
           measured: port line (bit/s), port line rate (%).
           * case 2: the measurement was stopped before its end.
           19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.
+
+        Machines, versions and set-up of the study: 1 table and 1 drawing, with --all.
         ");
     }
 
@@ -577,6 +584,20 @@ mod tests {
         <p class="about">measured: port line (bit/s), port line rate (%).</p>
         <p class="about">* case 2: the measurement was stopped before its end.</p>
         <p class="about">19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.</p>
+        <h3>Machines, versions and set-up of the study</h3>
+        <details><summary>Table 4: Products</summary>
+        <div class="scroll"><table class="facts">
+        <caption class="unseen">Products</caption>
+        <thead><tr><th scope="col" class="left">product</th><th scope="col" class="left">firmware</th></tr></thead>
+        <tbody>
+        <tr><td class="left">STS1600</td><td class="left">1.4.4, the one for sixteen ports</td></tr>
+        <tr><td class="left">LS100</td><td class="left">1.4.4</td></tr>
+        </tbody></table></div>
+        </details>
+        <details><summary>Figure 1: A box in use</summary>
+        <pre class="scroll">PC -- box -- device
+        </pre>
+        </details>
         "##);
     }
 

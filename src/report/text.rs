@@ -102,7 +102,7 @@ impl TextReport {
     fn push_study(&mut self, run: &Run, study: &StudyResult) {
         self.out.push('\n');
         let fits = size::fit_run(run, &DeclaredFacts::default());
-        for (line, kind) in study::render_lines(run, study, &fits, self.width) {
+        for (line, kind) in study::render_lines(run, study, &fits, (self.options.detail, self.width)) {
             self.push_line(&line, if kind == LineKind::Header { BOLD } else { Style::new() });
         }
     }

@@ -34,6 +34,9 @@ pub enum StudyError {
     /// The twins are invalid.
     #[error("twins of the study: {0}")]
     Twins(String),
+    /// The facts are invalid.
+    #[error("facts of the study: {0}")]
+    Facts(String),
     /// The study has no table of that number.
     #[error("the study has no table {number} (known: {known})")]
     NoTable {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::line_statistics::line_bps_per_port;
 use super::*;
 use crate::clock::Time;
 use crate::report::sample_runs;
-use crate::run::Delivery;
+use crate::run::{Delivery, Figures};
 use crate::sample::{Recorder, Sample};
 
 fn sena() -> Study {
