@@ -495,6 +495,7 @@ impl Study {
             shortened: quick.then(|| self.shortened.clone()),
             stand_ins: self.stand_ins(),
             guests: Vec::new(),
+            twins: None,
             tables: self.tables.iter().map(table).collect::<Result<_, _>>()?,
             charts: self.facts.charts_of(&self.table_numbers()),
             facts: self.facts.facts.clone(),

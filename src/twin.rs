@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use serde::Serialize;
-
-use crate::run::CaseResult;
-use crate::study::{Study, StudyError, TwinFigure};
+use crate::run::{CaseResult, StudyResult, StudyRow};
+use crate::study::{CaseOutcome, Study, StudyError, TwinFigure};
+use crate::units::format_plural;
 
 mod bench;
 mod parts;
@@ -40,7 +39,7 @@ pub enum TwinError {
 }
 
 /// Published figures beside those of the twins.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TwinReport {
     /// The name of the study.
     pub study: String,
@@ -48,10 +47,12 @@ pub struct TwinReport {
     pub summary: TwinSummary,
     /// One row per published figure.
     pub rows: Vec<TwinRow>,
+    /// The results of the cases on the twins.
+    pub cases: Vec<CaseResult>,
 }
 
 /// How far the figures of the twins are from the published ones. Only figures that determined no parameter count as checked.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TwinSummary {
     /// Figures that determined parameters.
     pub fitted: usize,
@@ -66,7 +67,7 @@ pub struct TwinSummary {
 }
 
 /// A published figure and that of its twin.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TwinRow {
     /// The name of the twin.
     pub twin: String,
@@ -80,6 +81,8 @@ pub struct TwinRow {
     pub unit: String,
     /// The name of the case.
     pub case: String,
+    /// The index of its result among the cases of the report.
+    pub result: usize,
     /// The published value.
     pub published: f64,
     /// The value of the twin; `None` if the case gave none.
@@ -95,6 +98,9 @@ pub struct TwinRow {
 /// The limit of a good prediction, in percent.
 const GOOD_PERCENT: f64 = 15.0;
 
+/// Deviations beyond this are explained, in percent.
+const EXPLAINED_PERCENT: f64 = 10.0;
+
 /// Runs the twins of the selected tables on the virtual clock.
 ///
 /// # Errors
@@ -106,19 +112,22 @@ pub fn compare(study: &Study) -> Result<TwinReport, TwinError> {
         return Err(TwinError::None(study.name.clone()));
     }
     // A twin does not know by which way its client reaches it: such cases have one result.
-    let mut results: BTreeMap<(&str, &str, u32, u32), CaseResult> = BTreeMap::new();
-    let mut rows = Vec::new();
+    let mut results: BTreeMap<(&str, &str, u32, u32), usize> = BTreeMap::new();
+    let (mut rows, mut cases) = (Vec::new(), Vec::new());
     for figure in &figures {
         let measure = figure.case.name.split(':').next().unwrap_or_default();
         let point = &figure.case.point;
         let key = (figure.twin.name.as_str(), measure, point.ports, point.value);
         let result = match results.entry(key) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => place.insert(run_figure(figure)?),
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(place) => {
+                cases.push(run_figure(figure)?);
+                *place.insert(cases.len() - 1)
+            }
         };
-        rows.push(TwinRow::new(figure, result));
+        rows.push(TwinRow::new(figure, result, &cases[result]));
     }
-    Ok(TwinReport { study: study.name.clone(), summary: TwinSummary::of(&rows), rows })
+    Ok(TwinReport { study: study.name.clone(), summary: TwinSummary::of(&rows), rows, cases })
 }
 
 fn run_figure(figure: &TwinFigure) -> Result<CaseResult, TwinError> {
@@ -127,12 +136,49 @@ fn run_figure(figure: &TwinFigure) -> Result<CaseResult, TwinError> {
         twin: figure.twin.name.clone(),
         why,
     };
-    bench::run_case(&figure.twin.model()?, &figure.case).map_err(case_error)
+    let mut result = bench::run_case(&figure.twin.model()?, &figure.case).map_err(case_error)?;
+    result.placement.stand_in = Some(format!("twin {}", figure.twin.name));
+    Ok(result)
+}
+
+/// The reason for a figure that no twin explains or predicts.
+const NO_TWIN: &str = "it belongs to no twin";
+
+/// The lab device of all cases.
+const STAND_IN: &str = "twins on the virtual clock";
+
+impl TwinReport {
+    /// The tables of the study with the figures of the twins where others have measured ones.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the study is invalid.
+    pub fn study_result(&self, study: &Study) -> Result<StudyResult, StudyError> {
+        let mut result = study.join_results(false, &|_| CaseOutcome::NotMeasured(NO_TWIN.to_owned()))?;
+        let known: BTreeMap<(&str, &str), usize> =
+            self.rows.iter().map(|row| ((row.twin.as_str(), row.case.as_str()), row.result)).collect();
+        for figure in study.repeated_twin_figures()? {
+            let Some(&case) = known.get(&(figure.twin.name.as_str(), figure.case.name.as_str())) else { continue };
+            let row = TwinRow::new(&figure, case, &self.cases[case]);
+            let tables = result.tables.iter_mut().filter(|table| table.number == row.table);
+            let is_same = |other: &&mut StudyRow| {
+                (&other.row, &other.column, &other.unit) == (&row.row, &row.column, &row.unit)
+            };
+            for place in tables.flat_map(|table| &mut table.rows).filter(is_same) {
+                (place.measured, place.case) = (row.value, Some(case + 1));
+                (place.stand_in, place.fitted) = (true, row.fitted);
+                place.reason = row.miss.clone().filter(|_| row.is_missed());
+            }
+        }
+        result.stand_ins = vec![STAND_IN.to_owned()];
+        result.twins = Some(self.summary.sentence());
+        Ok(result)
+    }
 }
 
 impl TwinRow {
-    fn new(figure: &TwinFigure, result: &CaseResult) -> TwinRow {
-        let value = figure.value(result);
+    fn new(figure: &TwinFigure, result: usize, case: &CaseResult) -> TwinRow {
+        let value = figure.value(case);
         let deviation = value.and_then(|value| match (value, figure.published) {
             (0.0, 0.0) => Some(0.0),
             (_, 0.0) => None,
@@ -145,6 +191,7 @@ impl TwinRow {
             column: figure.column().to_owned(),
             unit: figure.unit().to_owned(),
             case: figure.case.name.clone(),
+            result,
             published: figure.published,
             value,
             deviation_percent: deviation,
@@ -153,13 +200,40 @@ impl TwinRow {
         }
     }
 
+    /// Whether the twin misses the figure by so much that a reason is due.
+    pub fn is_missed(&self) -> bool {
+        self.deviation_percent.is_none_or(|percent| percent.abs() > EXPLAINED_PERCENT)
+    }
+
     /// The deviation for ranking: without a number it is infinite.
     fn ranked_percent(&self) -> f64 {
         self.deviation_percent.unwrap_or(f64::INFINITY)
     }
 }
 
+/// A deviation in percent, with its sign.
+pub fn format_deviation(percent: f64) -> String {
+    match percent.is_finite() {
+        true => format!("{percent:+.1} %").replace('-', "−"),
+        false => "published 0".to_owned(),
+    }
+}
+
 impl TwinSummary {
+    /// The summary in one sentence.
+    pub fn sentence(&self) -> String {
+        let TwinSummary { fitted, checked, within_15_percent, .. } = *self;
+        let (Some(median), Some(worst)) = (self.median_percent, self.worst_percent) else {
+            return format!("no figure is left to check; {fitted} determined the twins.");
+        };
+        format!(
+            "the twins predict {} with a median deviation of {median:.1} % (worst {}), {within_15_percent} of them within 15 %; \
+             {fitted} other figures determined their parameters.",
+            format_plural(checked as u64, "published figure"),
+            format_deviation(worst),
+        )
+    }
+
     /// The summary of these rows.
     pub fn of(rows: &[TwinRow]) -> TwinSummary {
         let mut checked: Vec<f64> =

@@ -72,19 +72,10 @@ impl OutputFlags {
             .try_for_each(|(_, path)| check_file_writable(path))
     }
 
-    /// Whether a file other than JSON is requested.
-    pub fn has_files_besides_json(&self) -> bool {
-        self.format.is_some() || self.file_targets().any(|(name, _)| name != "json")
-    }
-
-    /// Writes a document that is no run, if JSON is requested.
-    pub fn write_json(&self, document: &impl serde::Serialize) -> Result<()> {
-        let Some(path) = &self.json else { return Ok(()) };
-        let text = serde_json::to_string_pretty(document)? + "\n";
-        match is_dash(path) {
-            true => print_json(|out| out.write_all(text.as_bytes())),
-            false => write_file(path, |file| file.write_all(text.as_bytes())),
-        }
+    /// Writes all requested formats but the text, for a command that prints its own.
+    pub fn write_without_text(&self, run: &Run) -> Result<()> {
+        let format = self.format.clone().filter(|format| format != "text");
+        OutputFlags { format, ..self.clone() }.write(run, false)
     }
 
     /// True if standard output gets text for people.

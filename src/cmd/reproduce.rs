@@ -288,6 +288,15 @@ fn print_overview(
     Ok(())
 }
 
+/// A document of this host without cases.
+fn empty_run(title: &str, dialer: &Dialer) -> Run {
+    let mut context = RunContext::new(dialer.clone(), &());
+    context.environment = host::facts();
+    let nothing = Plan { title: Some(title.to_owned()), repeat: 1, keep_going: true, cases: Vec::new() };
+    let nothing = schedule::check(nothing).expect("no case is no invalid case");
+    schedule::run(&nothing, &mut context)
+}
+
 /// The results so far.
 struct StudyRun<'a> {
     study: &'a Study,
@@ -315,12 +324,7 @@ struct SharedSetup {
 
 impl<'a> StudyRun<'a> {
     fn new(study: &'a Study, quick: bool, dialer: &'a Dialer) -> StudyRun<'a> {
-        let mut bench = RunContext::new(dialer.clone(), &());
-        bench.environment = host::facts();
-        let title = Some(format!("{} again{}", study.name, if quick { ", quick" } else { "" }));
-        let nothing = Plan { title, repeat: 1, keep_going: true, cases: Vec::new() };
-        let nothing = schedule::check(nothing).expect("no case is no invalid case");
-        let run = schedule::run(&nothing, &mut bench);
+        let run = empty_run(&format!("{} again{}", study.name, if quick { ", quick" } else { "" }), dialer);
         let floor_ns = schedule::measure_overhead_ns();
         StudyRun {
             study,

@@ -558,6 +558,7 @@ pub fn study() -> Run {
             table("6", "Mean latency", "product", study_latencies()),
             table("12", "Throughput", "baud", study_rates()),
         ],
+        twins: None,
         charts: Vec::new(),
         facts: study_facts(),
     };
@@ -596,6 +597,7 @@ fn study_row(row: &str, column: &str, published: &str, measured: Option<f64>) ->
         case: measured.map(|_| 1),
         stand_in: false,
         guest: false,
+        fitted: false,
         reason: None,
         note: None,
     }

@@ -55,6 +55,7 @@ static COLUMNS: &[(&str, &str)] = &[
     ("endpoint", "where its first link led"),
     ("ports", "ports measured side by side"),
     ("stand_in", "measured in the lab: no hardware"),
+    ("fitted", "the published figure determined parameters of the twin; empty: no figure of a twin"),
     ("guest", "measured in a guest: compare it only with other figures of the guest"),
     ("reason", "why nothing was measured, or why the measured figure is doubtful"),
     ("note", "a remark on the published figure"),
@@ -84,6 +85,7 @@ pub fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write) -> io:
             case.map(|case| case.endpoint.clone()).unwrap_or_default(),
             case.map(|case| case.ports.to_string()).unwrap_or_default(),
             row.measured.map(|_| row.stand_in.to_string()).unwrap_or_default(),
+            paper.twins.as_ref().and(row.measured).map(|_| row.fitted.to_string()).unwrap_or_default(),
             row.measured.map(|_| row.guest.to_string()).unwrap_or_default(),
             text(&row.reason),
             text(&row.note),
@@ -111,7 +113,7 @@ pub fn render_lines(
         let text = wrap(&printable(text), width, first, rest);
         lines.extend(text.lines().map(|line| (line.to_owned(), kind)));
     };
-    let title = format!("Published beside measured: {}", paper.title);
+    let title = heading(paper);
     put(&mut lines, &title, "", INDENT, LineKind::Header);
     for sentence in summary_sentences(paper) {
         put(&mut lines, &sentence, INDENT, "    ", LineKind::Row);
@@ -162,6 +164,12 @@ fn case_numbers(table: &StudyTable) -> Vec<usize> {
     table.rows.iter().filter_map(|row| row.case).collect()
 }
 
+/// The title of the tables.
+fn heading(paper: &StudyResult) -> String {
+    let other = if paper.twins.is_some() { "twins" } else { "measured" };
+    format!("Published beside {other}: {}", paper.title)
+}
+
 /// Remarks on all tables.
 fn summary_sentences(paper: &StudyResult) -> Vec<String> {
     let rows = || paper.tables.iter().flat_map(|table| &table.rows);
@@ -193,6 +201,9 @@ fn summary_sentences(paper: &StudyResult) -> Vec<String> {
             "guest: measured in a guest ({guests}); such figures compare with each other only."
         ));
     }
+    if paper.twins.is_some() {
+        sentences.push("fitted: the published figure determined parameters of its twin.".to_owned());
+    }
     if has_predictions(paper) {
         let sentence = "predicted: from chunk, delays, rates, processing time and window.";
         sentences.push(sentence.to_owned());
@@ -223,10 +234,11 @@ fn lab_share(paper: &StudyResult) -> LabShare {
 /// Labels rows with their place of measurement, if rows differ in that.
 fn place_label(paper: &StudyResult) -> impl Fn(&StudyRow) -> &'static str {
     let mixed = lab_share(paper) == LabShare::Partial;
-    move |row| match (row.guest, mixed && row.stand_in) {
-        (true, _) => "guest",
-        (false, true) => "lab",
-        (false, false) => "",
+    move |row| match (row.guest, row.fitted, mixed && row.stand_in) {
+        (true, ..) => "guest",
+        (false, true, _) => "fitted",
+        (false, false, true) => "lab",
+        (false, false, false) => "",
     }
 }
 
@@ -356,8 +368,10 @@ fn format_digits(value: f64, decimals: usize) -> String {
 pub fn page_context(run: &Run, paper: &StudyResult, fits: &[SizeFit]) -> Value {
     let tables: Vec<Value> =
         paper.tables.iter().map(|table| table_context(run, paper, fits, table)).collect();
+    let figure_is = if paper.twins.is_some() { "twin" } else { "measured" };
     context! {
-        title => paper.title.clone(), about => summary_sentences(paper), tables => tables, facts => fact_contexts(paper),
+        title => heading(paper), figure_is => figure_is, about => summary_sentences(paper), tables => tables,
+        facts => fact_contexts(paper),
     }
 }
 
@@ -495,13 +509,13 @@ mod tests {
     #[test]
     fn one_csv_row_per_figure() {
         insta::assert_snapshot!(write_text("csv", &ReportOptions::default()), @r#"
-        run,paper,table,row,column,unit,published,measured,predicted,theoretical_limit,statistic,planned_case,case,endpoint,ports,stand_in,guest,reason,note
-        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,false,,
-        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,false,,
-        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,there is no such thing in the lab,
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,the measurement was stopped before its end,above what a line of this rate can carry
-        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,false,the measurement was stopped before its end,
+        run,paper,table,row,column,unit,published,measured,predicted,theoretical_limit,statistic,planned_case,case,endpoint,ports,stand_in,fitted,guest,reason,note
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 1 port",ms,12.35,1.203456,,1.041667,latency_mean_ms,latency:tcp/1@9600,1,serial:///dev/ttyS0,1,false,,false,,
+        20261120T100000Z-7f3a,study,6,STS1600,"TCP/IP, 16 ports",ms,112.89,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 1 port",ms,39.22,1.25,,1.041667,latency_mean_ms,latency:tcp/1@9600,2,tcp://127.0.0.1:7001,1,true,,false,,
+        20261120T100000Z-7f3a,study,6,LS100,"TCP/IP, 16 ports",ms,Not Available,,,1.041667,latency_mean_ms,latency:tcp/1@9600,,,,,,,there is no such thing in the lab,
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",bit/s,19252.38,19183.456,,19200,port_line_bps,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,,false,the measurement was stopped before its end,above what a line of this rate can carry
+        20261120T100000Z-7f3a,study,12,19200,"SS100, 1 port",%,100.27,99.9138,,100,port_line_rate_percent,throughput:tcp/1@19200,2,tcp://127.0.0.1:7001,1,false,,false,the measurement was stopped before its end,
         "#);
     }
 

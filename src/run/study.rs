@@ -24,6 +24,9 @@ pub struct StudyResult {
     pub guests: Vec<String>,
     /// The requested tables, in the study's order.
     pub tables: Vec<StudyTable>,
+    /// How well the twins of the study predict its figures. Then the measured figures are those of the twins.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub twins: Option<String>,
     /// The charts of the study that combine several of these tables.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub charts: Vec<StudyChart>,
@@ -109,6 +112,9 @@ pub struct StudyRow {
     /// Measured in a guest. Such figures compare only with each other.
     #[serde(skip_serializing_if = "is_false", default)]
     pub guest: bool,
+    /// The published figure determined parameters of the twin that gave the measured one.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub fitted: bool,
     /// Why nothing was measured, or why the measured figure is doubtful.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,

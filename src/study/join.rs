@@ -33,6 +33,7 @@ impl PublishedFigure {
             case: None,
             stand_in: false,
             guest: false,
+            fitted: false,
             reason: None,
             note: Some(self.note.clone()).filter(|note| !note.is_empty()),
         };

@@ -217,6 +217,8 @@ pub struct TwinFigure<'a> {
     pub published: f64,
     /// It determined the parameters of the twin.
     pub is_fitted: bool,
+    /// It prints another figure again: in another unit, or in another table.
+    pub is_repeat: bool,
     /// Why the twin misses it, if it does and that is known.
     pub miss: Option<&'a str>,
     figure: &'a PublishedFigure,
@@ -291,6 +293,16 @@ impl Study {
     ///
     /// Fails if the plan or the tables are invalid.
     pub fn twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
+        let figures = self.repeated_twin_figures()?;
+        Ok(figures.into_iter().filter(|figure| !figure.is_repeat).collect())
+    }
+
+    /// The same with every repetition of a figure.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan or the tables are invalid.
+    pub fn repeated_twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
         let cases: BTreeMap<String, PlannedCase> =
             self.all_cases(false)?.into_iter().map(|case| (case.name.clone(), case)).collect();
         let mut seen = BTreeSet::new();
@@ -299,15 +311,14 @@ impl Study {
             let Ok(published) = figure.published.parse() else { continue };
             for twin in self.twins.twins.iter().filter(|twin| twin.owns(figure)) {
                 let what = self.twins.repeats.get(&figure.statistic).unwrap_or(&figure.statistic);
-                if !seen.insert((&twin.name, &figure.case, what)) {
-                    continue;
-                }
+                let is_repeat = !seen.insert((&twin.name, &figure.case, what));
                 let unknown = || StudyError::Tables(format!("{} {}", figure.case, figure.statistic));
                 figures.push(TwinFigure {
                     twin,
                     case: cases.get(&figure.case).ok_or_else(unknown)?.clone(),
                     published,
                     is_fitted: names_figure(&twin.fit, figure),
+                    is_repeat,
                     miss: twin
                         .misses
                         .iter()

@@ -16,6 +16,29 @@ fn summary(study: &str, tables: &[&str]) -> String {
 }
 
 #[test]
+fn tables_of_a_study_have_a_figure_of_a_twin_for_each_published_one() {
+    let mut study = Study::by_name("sena").unwrap();
+    study.select_tables(&["9".to_owned()]).unwrap();
+    let report = compare(&study).unwrap();
+    let result = report.study_result(&study).unwrap();
+    assert_eq!(result.twins, Some(report.summary.sentence()));
+    let (mut own, mut fitted) = (0, 0);
+    for row in &result.tables[0].rows {
+        let is_published = row.published.parse::<f64>().is_ok();
+        assert_eq!(row.measured.is_some(), is_published, "{row:?}");
+        assert_eq!(row.reason.as_deref() == Some(NO_TWIN), !is_published, "{row:?}");
+        (own, fitted) = (own + usize::from(is_published), fitted + usize::from(row.fitted));
+        let case = row.case.map(|case| &report.cases[case - 1]);
+        let twin = row.column.split(',').next().unwrap();
+        assert!(case.is_none_or(|case| case.placement.stand_in == Some(format!("twin {twin}"))), "{row:?}");
+    }
+    assert_eq!((own, fitted), (32, report.summary.fitted));
+    // Figures that are printed a second time count once, but stand in the table.
+    let repeats = study.repeated_twin_figures().unwrap();
+    assert!(repeats.len() >= study.twin_figures().unwrap().len());
+}
+
+#[test]
 fn the_twin_of_the_logger_predicts_its_downloads() {
     insta::assert_snapshot!(summary("loggernet", &[]), @"5 fitted, 5 checked: median 2.488 %, worst -4.837 %, 5 within 15 %");
 }

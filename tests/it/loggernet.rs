@@ -48,6 +48,26 @@ fn an_emulated_logger_matches_the_prediction() {
     }
 }
 
+#[test]
+fn twins_have_a_page_a_table_and_a_document() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, html, csv] = ["run.json", "page.html", "rows.csv"].map(|name| directory.path().join(name));
+    let files = ["--json", json.to_str().unwrap(), "--html", html.to_str().unwrap(), "--csv", csv.to_str().unwrap()];
+    let ended = run(&[&["reproduce", "loggernet", "--twin"], &files[..]].concat());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let answer = ended.stdout.lines().next().unwrap();
+    let run = document(&json);
+    let paper = run.study.as_ref().unwrap();
+    assert!(answer.starts_with("loggernet: the twins predict 5 published figures with a median deviation of 2.5 %"));
+    assert!(paper.twins.as_ref().unwrap().starts_with("the twins predict 5 published figures"));
+    let table = std::fs::read_to_string(csv).unwrap();
+    assert_eq!(table.matches(",true,true,false,").count(), 5, "{table}");
+    let page = std::fs::read_to_string(html).unwrap();
+    for part in ["Published beside twins", "open as published, filled from the twin", "</a> fitted", "NL115"] {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
 /// `lab logger` on a port of its own, and its URL.
 fn logger() -> (Running, String) {
     let flags =

@@ -2,29 +2,31 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use linkgauge::clock::Clock;
+use linkgauge::link::Dialer;
 use linkgauge::report::wrap;
 use linkgauge::study::Study;
-use linkgauge::twin::{self, TwinReport, TwinRow, TwinSummary};
-use linkgauge::units::{format_four_digits, format_plural};
+use linkgauge::twin::{self, TwinReport, TwinRow, TwinSummary, format_deviation};
+use linkgauge::units::format_four_digits;
 
 use super::super::Status;
 use super::super::output::{OutputFlags, print_text};
 
 /// Rows that are printed without `--all`.
 const FEW_ROWS: usize = 24;
-/// Deviations beyond this are explained, in percent.
-const EXPLAINED_PERCENT: f64 = 10.0;
 /// Width of sentences.
 const WIDTH: usize = 100;
 
 /// Runs the twins of the selected tables and prints the comparison.
 pub fn run(study: &Study, output: &OutputFlags) -> Result<Status> {
-    if output.has_files_besides_json() {
-        bail!("--twin writes text and JSON only. Use --json FILE");
-    }
+    output.check_writable(0)?;
     let report = twin::compare(study)?;
-    output.write_json(&report)?;
+    let dialer = Dialer::new(Clock::System);
+    let mut document = super::empty_run(&format!("{}: twins", study.name), &dialer);
+    document.study = Some(report.study_result(study)?);
+    document.cases.clone_from(&report.cases);
+    output.write_without_text(&document)?;
     if output.prints_text() {
         let text = text(study, &report, output.all);
         print_text(|stdout| write!(stdout, "{text}"))?;
@@ -33,7 +35,8 @@ pub fn run(study: &Study, output: &OutputFlags) -> Result<Status> {
 }
 
 fn text(study: &Study, report: &TwinReport, all: bool) -> String {
-    let mut text = wrap(&answer(&study.name, &report.summary), WIDTH, "", "") + "\n";
+    let answer = format!("{}: {}", study.name, report.summary.sentence());
+    let mut text = wrap(&answer, WIDTH, "", "") + "\n";
     text += &twin_table(study, report);
     if all || report.rows.len() <= FEW_ROWS {
         text += &format!("\n{}", row_table(&report.rows));
@@ -43,28 +46,6 @@ fn text(study: &Study, report: &TwinReport, all: bool) -> String {
         text += &format!("\nEvery figure: linkgauge reproduce {} --twin --all\n", study.name);
     }
     text
-}
-
-/// The answer in one sentence.
-fn answer(study: &str, summary: &TwinSummary) -> String {
-    let TwinSummary { fitted, checked, within_15_percent, .. } = *summary;
-    let (Some(median), Some(worst)) = (summary.median_percent, summary.worst_percent) else {
-        return format!("{study}: no figure is left to check; {fitted} determined the twins.");
-    };
-    format!(
-        "{study}: the twins predict {} with a median deviation of {median:.1} % (worst {}), {within_15_percent} of them within 15 %; \
-         {fitted} other figures determined their parameters.",
-        format_plural(checked as u64, "published figure"),
-        signed(worst),
-    )
-}
-
-/// A deviation in percent, with its sign.
-fn signed(percent: f64) -> String {
-    match percent.is_finite() {
-        true => format!("{percent:+.1} %").replace('-', "−"),
-        false => "published 0".to_owned(),
-    }
 }
 
 fn twin_table(study: &Study, report: &TwinReport) -> String {
@@ -80,7 +61,7 @@ fn twin_table(study: &Study, report: &TwinReport) -> String {
             fitted.to_string(),
             checked.to_string(),
             median_percent.map_or(String::new(), |percent| format!("{percent:.1} %")),
-            worst_percent.map_or(String::new(), signed),
+            worst_percent.map_or(String::new(), format_deviation),
             twin.is.clone(),
         ]);
     }
@@ -96,7 +77,7 @@ fn row_table(rows: &[TwinRow]) -> String {
             row.column.clone(),
             format!("{} {}", format_four_digits(row.published), row.unit),
             row.value.map_or("none".to_owned(), format_four_digits),
-            row.deviation_percent.map_or("–".to_owned(), signed),
+            row.deviation_percent.map_or("–".to_owned(), format_deviation),
             if row.fitted { "fitted" } else { "" }.to_owned(),
         ]);
     }
@@ -105,14 +86,12 @@ fn row_table(rows: &[TwinRow]) -> String {
 
 /// Figures that a twin misses, with the reasons.
 fn misses(rows: &[TwinRow]) -> String {
-    let is_missed =
-        |row: &&TwinRow| row.deviation_percent.is_none_or(|percent| percent.abs() > EXPLAINED_PERCENT);
     let mut text = String::new();
-    for row in rows.iter().filter(is_missed) {
+    for row in rows.iter().filter(|row| row.is_missed()) {
         if text.is_empty() {
             text += "\nMissed by more than 10 %:\n";
         }
-        let deviation = row.deviation_percent.map_or("no value".to_owned(), signed);
+        let deviation = row.deviation_percent.map_or("no value".to_owned(), format_deviation);
         let why = row.miss.as_deref().unwrap_or("unknown");
         let mark = if row.fitted { ", fitted" } else { "" };
         let line = format!(

@@ -25,12 +25,14 @@ pub fn table_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
 }
 
 /// The title, with the names of the series.
-fn chart_title(table: &StudyTable, series: &[ChartSeries]) -> String {
+fn chart_title(run: &Run, table: &StudyTable, series: &[ChartSeries]) -> String {
     let any = |kind| series.iter().any(|one| one.kind == kind);
+    let is_twin = run.study.as_ref().is_some_and(|study| study.twins.is_some());
+    let measured = if is_twin { "from the twin" } else { "as measured" };
     let whose = match (any(SeriesKind::Published), any(SeriesKind::Measured)) {
-        (true, true) => "open as published, filled as measured",
+        (true, true) => &format!("open as published, filled {measured}"),
         (true, false) => "as published",
-        _ => "as measured",
+        _ => measured,
     };
     format!("{}: {whose}", printable(&table.title))
 }
@@ -188,7 +190,7 @@ fn finish_chart(
     (x, y): (&Axis, Axis),
     series: Vec<ChartSeries>,
 ) -> Option<Chart> {
-    let title = chart_title(table, &series);
+    let title = chart_title(run, table, &series);
     build_chart(ChartText { title: &title, of: "", caption: host_and_date(run) }, x, y, series)
 }
 

@@ -1,11 +1,14 @@
 //! The first sentence of a study: the number of published values with a counterpart, and their distance.
 
-use crate::report::wording::ABSENT;
+use crate::report::wording::{ABSENT, printable};
 use crate::run::{StudyResult, StudyRow};
 use crate::stats;
 
 /// The study in one sentence: the number of published values with a measured counterpart, and their typical ratio.
 pub fn answer(paper: &StudyResult) -> String {
+    if let Some(sentence) = &paper.twins {
+        return format!("{}: {}", printable(&paper.name), printable(sentence));
+    }
     let rows: Vec<&StudyRow> = paper.tables.iter().flat_map(|table| &table.rows).collect();
     let published = rows.iter().filter(|row| published_value(row).is_some()).count();
     let measured = rows.iter().filter(|row| published_value(row).is_some() && row.measured.is_some()).count();

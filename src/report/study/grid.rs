@@ -137,6 +137,7 @@ mod tests {
                 case: (place == 0).then_some(3),
                 stand_in: place == 0,
                 guest: false,
+                fitted: false,
                 reason: None,
                 note: None,
             })
