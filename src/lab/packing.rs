@@ -177,6 +177,11 @@ impl Packer {
         }
     }
 
+    /// The time of the last byte so far.
+    pub fn last_byte_time(&self) -> Time {
+        self.last_byte_time
+    }
+
     /// Number of buffered bytes.
     pub fn waiting_bytes(&self) -> usize {
         self.end - self.start

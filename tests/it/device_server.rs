@@ -9,9 +9,13 @@ use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::lab::device_server::{BusyPolicy, DeviceServerEvent};
+use linkgauge::lab::device_server::{
+    BusyPolicy, DeviceServer, DeviceServerEvent, DeviceServerOptions, TransferCosts,
+};
 use linkgauge::lab::packing::{DelimiterProcess, PackingRules};
-use linkgauge::link::Dialer;
+use linkgauge::lab::uart::{LabUarts, UartOptions};
+use linkgauge::link::serial_line::SerialSettings;
+use linkgauge::link::{Dialer, tty};
 use rustix::process::Signal;
 
 use crate::device::{Device, all_bytes, client, counters, event, gone, is_closed, read, serve, works};
@@ -261,6 +265,37 @@ fn a_slow_device_is_never_faster_than_configured() {
     (0..4).for_each(|_| works(&mut client, &devices[1]));
     // The two transfers of one round trip may fall on the same point of the grid, but the next ones cannot.
     assert!(began.elapsed() >= 3 * POLL, "{:?}", began.elapsed());
+}
+
+/// The silence that shows the end of a transmission takes 40 ms at 300 baud. A box that recognises it only then misses
+/// the next poll.
+#[test]
+fn a_slow_device_takes_part_in_the_poll_after_the_last_character() {
+    const POLL: Duration = Duration::from_millis(100);
+    let uarts = LabUarts::start(&UartOptions::default()).unwrap();
+    let line = SerialSettings { baud: 300, ..SerialSettings::default() };
+    let serial = uarts.paths().iter().map(|path| tty::endpoint(path, &line).unwrap()).collect();
+    let server = DeviceServer::start(&DeviceServerOptions {
+        costs: TransferCosts {
+            poll_interval: POLL,
+            transfer_time: Duration::from_millis(30),
+            block_bytes: 512,
+            ..TransferCosts::default()
+        },
+        ..DeviceServerOptions::new("tcp://127.0.0.1:0".parse().unwrap(), serial)
+    })
+    .unwrap();
+    let mut client = client(&server, 0);
+    let mut round_trip = || {
+        let began = Instant::now();
+        client.write_all(b"x").unwrap();
+        assert_eq!(read(&mut client, 1), b"x");
+        began.elapsed()
+    };
+    // The first one begins between two polls.
+    round_trip();
+    let best = (0..6).map(|_| round_trip()).min().unwrap();
+    assert!(best < 5 * POLL / 2, "two polls, not three: {best:?}");
 }
 
 #[test]

@@ -61,9 +61,11 @@ impl SerialPort {
                 self.receive_into(line, Duration::ZERO, &mut packer, &mut listeners)?;
                 now = clock.now();
             }
+            // The line is idle since its last character; the silence after it only shows that.
+            let arrival = packer.last_byte_time();
             while let Some(packet) = packer.next_packet(now) {
                 if block > 0 {
-                    self.wait_for_turn(Transfer { bytes: packet.len(), ..waiting }, clock.now());
+                    self.wait_for_turn(Transfer { bytes: packet.len(), ..waiting }, arrival);
                 }
                 listeners.clients.iter().for_each(|client| client.send(packet, self));
             }
