@@ -14,7 +14,7 @@ mod bench;
 mod parts;
 
 pub use bench::CaseError;
-pub use parts::{link_shapes, logger_config, transfer_costs};
+pub use parts::{link_shapes, logger_config, node_costs, transfer_costs};
 
 /// Why a twin cannot run.
 #[derive(Debug, thiserror::Error)]

@@ -166,6 +166,13 @@ static EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "lab messages",
+        &[
+            ("lab messages --like linx/oseck-oseck", "two DSPs on Ethernet of 100 Mbit/s, as published in 2006"),
+            ("lab messages --message-time 50us --rate 10M", "nodes and a line of your own"),
+        ],
+    ),
+    (
         "lab vm",
         &[
             ("lab vm --modules sctp -- linkgauge doctor", "check the transports with SCTP loaded"),

@@ -3,6 +3,7 @@
 mod device_server;
 mod like;
 mod logger;
+mod messages;
 mod redirect;
 mod shaper;
 mod trouble;
@@ -33,6 +34,7 @@ enum LabCommand {
     Shaper(shaper::Flags),
     Trouble(trouble::Flags),
     Logger(logger::Flags),
+    Messages(messages::Flags),
     Vm(vm::Flags),
 }
 
@@ -45,6 +47,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         LabCommand::Shaper(flags) => shaper::run(flags),
         LabCommand::Trouble(flags) => trouble::run(flags),
         LabCommand::Logger(flags) => logger::run(flags),
+        LabCommand::Messages(flags) => messages::run(flags),
         LabCommand::Vm(flags) => vm::run(flags),
     }
 }

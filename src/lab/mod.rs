@@ -9,6 +9,7 @@ pub mod device_server;
 mod kernel_echo;
 mod line_server;
 pub mod logger;
+pub mod messages;
 pub mod netem;
 pub mod packing;
 pub mod redirect;

@@ -240,10 +240,8 @@ impl TwinModel {
             TwinModel::Uart { .. } | TwinModel::Adapter { .. } => None,
             TwinModel::DeviceServer(_) => Some("device-server"),
             TwinModel::Logger { .. } => Some("logger"),
-            TwinModel::Radio(_)
-            | TwinModel::Frames { .. }
-            | TwinModel::Messages(_)
-            | TwinModel::Board { .. } => Some("shaper"),
+            TwinModel::Messages(_) => Some("messages"),
+            TwinModel::Radio(_) | TwinModel::Frames { .. } | TwinModel::Board { .. } => Some("shaper"),
         }
     }
 }

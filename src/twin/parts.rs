@@ -57,7 +57,7 @@ pub fn link_shapes(model: &TwinModel, link: Option<DelayedLink>) -> Option<[Shap
                 costs: Some(NodeCosts { busy, ..NodeCosts::default() }),
                 ..Shape::default()
             };
-            Some([shape, Shape::default()])
+            Some([shape, Shape { bits_per_second: line, ..Shape::default() }])
         }
         TwinModel::Logger { burst, overhead, .. } => {
             let path = link?;
@@ -109,7 +109,8 @@ fn frame_shapes(base: Duration, frame: Duration, (spike, share): (Duration, f64)
     [shape(frames / 2), shape(frames - frames / 2)]
 }
 
-fn node_costs(nodes: &MessageTwin) -> NodeCosts {
+/// What a message costs the nodes.
+pub fn node_costs(nodes: &MessageTwin) -> NodeCosts {
     let time = |span: Option<Span>| span.map_or(Duration::ZERO, |span| span.0);
     // Without a line the nodes are busy for as long as a message takes.
     let busy_message = if nodes.bits_per_second.is_none() { nodes.message } else { nodes.busy_message };

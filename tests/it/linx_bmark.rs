@@ -1,6 +1,7 @@
 //! linx_bmark in both roles, compared with captured traffic of a real client and a real server; and our own protocols
 //! over the same links.
 
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
@@ -14,6 +15,7 @@ use linkgauge::serve::Server;
 
 use super::linx::{CONNECT, INIT, INIT_REPLY, Node, PUBLISH_SERVER, hex};
 use super::server::{failure, measure};
+use crate::program::{Running, run};
 
 /// Frames of the benchmark's two nodes: true for those of the client's. Pings are left out.
 fn captured() -> Vec<(bool, Vec<u8>)> {
@@ -271,4 +273,38 @@ fn a_broken_link_ends_the_run_with_its_results_so_far() {
     not measured as planned: URL: the remote node restarted its handshake
     not measured as planned: URL: the remote closed the link: check whether the server or device still runs, and its log
     ");
+}
+
+/// Two DSPs on Ethernet of 100 Mbit/s. A message of 4096 bytes has frames of 1538, 1546 and 1186 bytes; its first frame crosses
+/// the line twice, and each message takes 18.9 µs.
+#[test]
+fn nodes_of_the_lab_are_no_faster_than_their_processors_and_line() {
+    let flags = ["lab", "messages", "--like", "linx/oseck-oseck", "--listen", "linx://127.0.0.1:0/server"];
+    let mut nodes = Running::start(&flags);
+    let mut line = String::new();
+    BufReader::new(nodes.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let endpoint: Endpoint = line.trim().rsplit_once(" on ").expect("it prints where it listens").1.parse().unwrap();
+    let case = |what: &str| {
+        let run = measure(&endpoint, &format!("protocol = \"linx-bmark\"\nsize = 4096\ntimeout = \"10s\"\n{what}"), None);
+        assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
+        run.cases[0].figures.clone()
+    };
+    let line_ns = |bytes: u64| bytes * 80;
+    let one_way = 18_900 + 2 * line_ns(1538) + line_ns(1546) + line_ns(1186);
+    let latency = case("workload = \"latency\"\ncount = 20\nwarm_up_count = 0").times.latency_ns.unwrap();
+    assert!(latency.min >= 2 * one_way && latency.count == 20, "{latency:?}");
+    let burst = "workload = \"throughput\"\ndirection = \"receive\"\nprobe = false\nvolume = 409_600";
+    let rate = case(burst).delivery.messages_per_second.unwrap();
+    let most = 1e9 / line_ns(1538 + 1546 + 1186) as f64;
+    assert!(rate <= 1.02 * most, "{rate} of {most}");
+}
+
+#[test]
+fn nodes_of_the_lab_need_a_linx_endpoint() {
+    let ended = run(&["lab", "messages", "--listen", "tcp://127.0.0.1:0"]);
+    assert_eq!(ended.status, Some(2));
+    let line = "error: tcp://127.0.0.1:0 is not a LINX endpoint. Use one like linx://127.0.0.1/server, or lab shaper for other links\n";
+    assert_eq!(ended.stderr, line);
+    let ended = run(&["lab", "messages", "--like", "sena/STS400"]);
+    assert_eq!(ended.stderr, "error: sena/STS400 is not a pair of nodes: use lab device-server\n");
 }
