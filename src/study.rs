@@ -149,9 +149,9 @@ pub struct Cell {
     command: String,
     #[serde(default)]
     quick_command: Option<String>,
-    /// The shaper profile of the link in front of it.
+    /// The twin whose link is in front of it, or whose nodes it is: `wireless/tcp`.
     #[serde(default)]
-    pub shaper: Option<String>,
+    pub like: Option<String>,
     /// Prefix of the command that selects where it runs: `ip netns exec far`.
     #[serde(default)]
     pub under: String,
@@ -164,6 +164,15 @@ pub struct Cell {
     /// The kernel modules that it needs. Empty: all modules of its guest.
     #[serde(default)]
     modules: Vec<String>,
+    /// The cell that it is compared with. If a guest measures that one, the same guest measures this one.
+    #[serde(default)]
+    pub beside: Option<String>,
+    /// What replaces it in that guest.
+    #[serde(default)]
+    in_guest: Option<guest::GuestPlace>,
+    /// A lab logger omits records while it is busy.
+    #[serde(default)]
+    pub skips_records: bool,
     /// The name of the replacement wherever its figures appear.
     #[serde(default)]
     pub stand_in: Option<String>,
@@ -353,6 +362,7 @@ impl Study {
         study.rows = rows.map_err(|error| StudyError::Tables(error.to_string()))?;
         study.twins = twin::TwinFile::parse(twins)?;
         study.facts = facts::FactFile::parse(facts)?;
+        study.complete_guests()?;
         Ok(study)
     }
 

@@ -1,7 +1,7 @@
 //! `linkgauge lab …`: parts of the lab, each until Ctrl-C.
 
 mod device_server;
-mod like;
+pub mod like;
 mod logger;
 mod messages;
 mod redirect;

@@ -109,6 +109,7 @@ fn study_values() -> clap::builder::PossibleValuesParser {
 pub fn run(flags: Flags) -> Result<Status> {
     let mut study = Study::by_name(&flags.study)?;
     study.select_tables(&flags.tables)?;
+    flags.in_guest.iter().for_each(|guest| study.enter_guest(guest));
     if flags.list {
         return list::print_cells(&study);
     }

@@ -230,8 +230,9 @@ pub fn plural(count: usize, word: &str) -> String {
 
 /// A statistic of a study with its unit: `latency mean (ms)`.
 pub fn statistic_label(name: &str) -> String {
-    const UNITS: [(&str, &str); 8] = [
+    const UNITS: [(&str, &str); 9] = [
         ("_kbyte_per_second", "KByte/s"),
+        ("_kbit_per_second", "kbit/s"),
         ("_bytes_per_second", "B/s"),
         ("_percent", "%"),
         ("_seconds", "s"),

@@ -5,7 +5,7 @@ use super::StudyStatistic;
 use super::protocol_counters::UNLIMITED;
 use crate::run::{CaseResult, Distribution};
 
-pub(super) static STATISTICS: [StudyStatistic; 22] = [
+pub(super) static STATISTICS: [StudyStatistic; 25] = [
     StudyStatistic {
         name: "latency_mean_fastest_95_percent_ms",
         measured: |case, _| Some(latency(case)?.mean_fastest_95_percent? / 1e6),
@@ -95,6 +95,21 @@ pub(super) static STATISTICS: [StudyStatistic; 22] = [
         name: "latency_over_300ms_percent",
         measured: |case, _| late_percent(case, "300"),
         ..PERCENT_STATISTIC
+    },
+    StudyStatistic {
+        name: "latency_max_ms",
+        measured: |case, _| Some(latency(case)?.max as f64 / 1e6),
+        ..MILLISECOND_STATISTIC
+    },
+    StudyStatistic {
+        name: "latency_replied_mean_ms",
+        measured: |case, _| Some(latency(case)?.mean / 1e6),
+        ..MILLISECOND_STATISTIC
+    },
+    StudyStatistic {
+        name: "latency_standard_deviation_ms",
+        measured: |case, _| Some(latency(case)?.standard_deviation / 1e6),
+        ..MILLISECOND_STATISTIC
     },
     StudyStatistic {
         name: "timeout_percent",

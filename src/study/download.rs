@@ -2,6 +2,7 @@
 //!
 //! The prediction uses chunk size, frames, delay, rates and processing time only, never a measured figure.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -71,10 +72,12 @@ impl Study {
     /// Fails if the plan is invalid.
     pub fn published_downloads(&self) -> Result<Vec<PublishedDownload>, StudyError> {
         let cases = self.all_cases(false)?;
+        let mut seen = BTreeSet::new();
         let published = |row: &PublishedFigure| {
             let download = cases.iter().find(|case| case.name == row.case)?.download?;
             let bytes_per_second = row.published.parse().ok()?;
-            (row.unit == "B/s").then(|| PublishedDownload {
+            // What other sources say about a case is no further figure.
+            (row.unit == "B/s" && seen.insert(row.case.clone())).then(|| PublishedDownload {
                 row: row.row.clone(),
                 bytes_per_second,
                 download,

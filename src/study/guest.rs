@@ -4,12 +4,16 @@
 
 use serde::Deserialize;
 
-use super::{Cell, Study};
+use super::{Cell, Study, StudyError};
+use crate::endpoint::Endpoint;
 
 /// A kind of guest. Cells of the same kind share one guest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestSpec {
+    /// The guest that it extends: that one's modules, tools and commands come first.
+    #[serde(default)]
+    like: Option<String>,
     /// Kernel modules. Their dependencies are added automatically.
     pub modules: Vec<String>,
     /// Programs of the host to copy into the guest.
@@ -21,7 +25,45 @@ pub struct GuestSpec {
     pub before: String,
 }
 
+/// What replaces a cell in the guest of the cell that it is compared with; the same fields as in [`Cell`].
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GuestPlace {
+    command: String,
+    #[serde(default)]
+    under: String,
+    address: Option<Endpoint>,
+}
+
 impl Study {
+    /// Adds to each guest what the one has that it extends.
+    pub(super) fn complete_guests(&mut self) -> Result<(), StudyError> {
+        let all = self.guests.clone();
+        for guest in self.guests.values_mut() {
+            let Some(name) = &guest.like else { continue };
+            let base = all.get(name).ok_or_else(|| StudyError::Plan(format!("no guest '{name}'")))?;
+            guest.modules.splice(0..0, base.modules.iter().cloned());
+            guest.tools.splice(0..0, base.tools.iter().cloned());
+            guest.before = format!("{}{}", base.before, guest.before);
+        }
+        Ok(())
+    }
+
+    /// Replaces the cells that are compared with cells of this guest, because the study runs inside it.
+    pub fn enter_guest(&mut self, name: &str) {
+        let cells = self.cells.clone();
+        let is_here = |cell: &Cell| {
+            let other = cell.beside.as_ref().and_then(|beside| cells.iter().find(|other| other.name == *beside));
+            other.is_some_and(|other| other.guest.as_deref() == Some(name))
+        };
+        for cell in self.cells.iter_mut().filter(|cell| is_here(cell)) {
+            if let Some(place) = cell.in_guest.take() {
+                (cell.command, cell.under, cell.address) = (place.command, place.under, place.address);
+                (cell.quick_command, cell.stand_in) = (None, None);
+            }
+        }
+    }
+
     /// The guest that a cell needs if the host lacks a feature, with its name.
     pub fn guest_for(&self, cell: &Cell) -> Option<(&str, &GuestSpec)> {
         let name = cell.guest.as_deref()?;

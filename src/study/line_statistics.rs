@@ -1,11 +1,12 @@
 //! Statistics of studies of serial lines and of downloads: means, and rates beside those of the line or the link.
 
+use super::protocol_counters::UNLIMITED;
 use super::{PhysicalLine, StudyStatistic, is_above_limit, is_below_limit};
 use crate::run::{CaseResult, Figures};
 
 const BITS_PER_BYTE: f64 = 8.0;
 
-pub(super) static STATISTICS: [StudyStatistic; 6] = [
+pub(super) static STATISTICS: [StudyStatistic; 7] = [
     StudyStatistic {
         name: "latency_mean_ms",
         unit: "ms",
@@ -56,6 +57,12 @@ pub(super) static STATISTICS: [StudyStatistic; 6] = [
         },
         is_beyond_limit: is_above_limit,
         includes_lost: false,
+    },
+    StudyStatistic {
+        name: "missing_records",
+        unit: "records",
+        measured: |case, _| Some(case.figures.records.as_ref()?.missing as f64),
+        ..UNLIMITED
     },
     StudyStatistic {
         name: "link_rate_percent",

@@ -1,9 +1,10 @@
 //! Statistics of studies that count microseconds per message, for a round trip or one way. The limit is the payload
 //! time at the link rate of the plan.
 
+use super::protocol_counters::UNLIMITED;
 use super::{DelayedLink, PlannedCase, StudyStatistic, is_below_limit};
 
-pub(super) static STATISTICS: [StudyStatistic; 2] = [
+pub(super) static STATISTICS: [StudyStatistic; 4] = [
     StudyStatistic {
         name: "latency_mean_us",
         unit: "µs",
@@ -25,6 +26,18 @@ pub(super) static STATISTICS: [StudyStatistic; 2] = [
         predicted: |_| None,
         is_beyond_limit: is_below_limit,
         includes_lost: false,
+    },
+    StudyStatistic {
+        name: "client_cpu_percent",
+        unit: "%",
+        measured: |case, _| case.cpu_shares().map(|(client, _)| 100.0 * client),
+        ..UNLIMITED
+    },
+    StudyStatistic {
+        name: "server_cpu_percent",
+        unit: "%",
+        measured: |case, _| case.cpu_shares()?.1.map(|server| 100.0 * server),
+        ..UNLIMITED
     },
 ];
 

@@ -302,9 +302,11 @@ fn loggernet() -> Study {
 
 #[test]
 fn delays_and_rates_match_the_rows() {
-    let study = loggernet();
-    assert_eq!(study.rows.len(), 10);
+    let mut study = loggernet();
+    assert_eq!(study.rows.len(), 10 + 3 + 1);
+    study.select_tables(&["1".to_owned()]).unwrap();
     let cases = study.cases(false).unwrap();
+    assert_eq!(cases.len(), 10);
     for (row, case) in study.rows.iter().zip(&cases) {
         assert_eq!(row.case, case.name);
         let kilobytes = |rate: f64| rate / 8e3;
@@ -402,15 +404,17 @@ fn every_linx_and_tipc_figure_has_a_case_of_its_size() {
     let mut found = BTreeMap::<&str, usize>::new();
     for row in &study.rows {
         let published = row.published.parse::<f64>();
-        assert_eq!(published.is_ok(), row.table.parse::<u32>().is_ok(), "table {} {}", row.table, row.row);
+        // The study states the CPU once, for all senders.
+        let is_figure = row.table.parse::<u32>().is_ok() || row.published == "100";
+        assert_eq!(published.is_ok(), is_figure, "table {} {}", row.table, row.row);
         *found.entry(&row.table).or_default() += usize::from(published.is_ok());
         let (_, at) = row.case.split_once('@').unwrap();
         assert_eq!(row.row, format!("{at} B"));
         assert_eq!(row.case.starts_with("latency"), row.statistic == "latency_mean_us");
     }
     let counted = [("1", 12), ("2", 12), ("3", 12), ("4", 12), ("5", 5), ("6", 5), ("7", 4), ("8", 4)];
-    let none = ["A", "B", "C", "D"].map(|table| (table, 0));
-    assert_eq!(found, counted.into_iter().chain(none).collect());
+    let others = [("A", 0), ("B", 0), ("C", 0), ("D", 0), ("E", 0), ("F", 12)];
+    assert_eq!(found, counted.into_iter().chain(others).collect());
     for case in study.all_cases(false).unwrap() {
         let one = &case.expand(&["unix:///run/port".parse().unwrap()]).unwrap()[0];
         assert_eq!(one.message_bytes, Some(case.point.value));
@@ -521,6 +525,33 @@ fn lost_requests_count_as_latest() {
     assert_eq!((row("over 50 ms"), row("time-out")), ((Some(50.0), None), (Some(6.0), None)));
     assert_eq!(row("fastest 95 %"), (None, Some("60 of 1000 were lost")));
     assert_eq!(row("over 200 ms"), (None, Some("60 of 1000 were lost")));
+}
+
+/// The guest of the footnote begins as that of the two nodes, and LINX follows TIPC into its guest.
+#[test]
+fn guests_extend_each_other_and_take_what_they_are_compared_with() {
+    let mut study = Study::by_name("linx").unwrap();
+    let [nodes, coalesced] = ["nodes", "coalesced"].map(|name| study.find_guest(name).unwrap().clone());
+    assert!(coalesced.before.starts_with(&nodes.before) && coalesced.before.len() > nodes.before.len());
+    assert!(coalesced.modules.starts_with(&nodes.modules) && coalesced.tools == nodes.tools);
+    let command = |study: &Study, cell: &str| study.find_cell(cell).unwrap().command.clone();
+    let outside = ["linx-inter", "linx-intra", "tipc-inter"].map(|cell| command(&study, cell));
+    study.enter_guest("messages");
+    assert_eq!(["linx-inter", "linx-intra", "tipc-inter"].map(|cell| command(&study, cell)), outside);
+    study.enter_guest("nodes");
+    assert!(command(&study, "linx-inter").contains("linx+eth://"));
+    assert_eq!(["linx-intra", "tipc-inter"].map(|cell| command(&study, cell)), outside[1..]);
+}
+
+#[test]
+fn what_the_lab_starts_like_a_twin_is_one() {
+    for files in STUDIES {
+        for cell in Study::by_name(files.name).unwrap().cells {
+            let Some(name) = &cell.like else { continue };
+            let (study, name) = name.split_once('/').unwrap();
+            assert!(Study::by_name(study).unwrap().twins().iter().any(|twin| twin.name == name), "{}", cell.name);
+        }
+    }
 }
 
 #[test]

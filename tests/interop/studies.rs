@@ -9,7 +9,7 @@ const GUEST: [&str; 4] = ["--vm", "--virtual-time", "--cache", CACHE];
 
 #[test]
 fn a_guest_measures_cells_that_this_host_cannot() {
-    let cells = ["--table", "1,A,3", "--cell", "tipc-inter@64,linx-ethernet@64,linx-intra@64"];
+    let cells = ["--table", "1,C", "--cell", "tipc-inter@64,linx-inter@64,tcp@64"];
     let (run, ended) = reproduced("linx", &[&GUEST[..], &cells].concat());
     let rows = run.study.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
     let met: Vec<&StudyRow> = rows.filter(|row| row.measured.is_some()).collect();
@@ -17,7 +17,7 @@ fn a_guest_measures_cells_that_this_host_cannot() {
     for row in met {
         let case = &run.cases[row.case.unwrap() - 1];
         assert!(row.stand_in && case.complete && case.figures.counts.received > 0, "{row:?}");
-        let is_here = row.planned_case.contains("linx-intra");
+        let is_here = row.planned_case.contains(":tcp/");
         let place = case.placement.guest.as_deref();
         assert_eq!((row.guest, place.is_some()), (!is_here, !is_here), "{row:?}");
         assert!(place.is_none_or(|place| place.contains("counted in instructions")), "{place:?}");

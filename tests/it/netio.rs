@@ -385,17 +385,17 @@ fn the_study_runs_in_one_connection_to_another_process() {
     assert_eq!(run.cases[0].effective["dialect"], "a");
     let paper = run.study.as_ref().unwrap();
     assert_eq!(paper.tables.len(), 3);
-    let reason = paper.tables[0].rows[0].reason.as_deref().unwrap_or_default();
-    assert!(reason.contains("two machines"), "{reason}");
-    let rows = &paper.tables[2].rows;
+    let rows = &paper.tables[0].rows;
     let [rate, bytes, seconds] = [0, 1, 2].map(|at| rows[at].measured.unwrap());
-    assert_eq!((rows[0].published.as_str(), rows[1].published.as_str()), ("16865", "172811264"));
+    assert_eq!((rows[0].published.as_str(), rows[1].published.as_str()), ("8876", "90951680"));
+    // The line of the twin: 1 ÷ 111.6 ns are 8751 KByte/s, and what its buffers hold counts as sent.
+    assert!(rate < 1.3 * 8751.0 && rows[0].stand_in, "{rate}");
     assert_eq!(bytes, number(&run, 0, "tx_bytes") as f64);
     assert!(
         (1.0..PATIENCE.as_secs_f64()).contains(&seconds)
             && (rate * 1024.0 * seconds / bytes - 1.0).abs() < 1e-9
     );
-    assert!(rows[29].measured.is_none() && paper.tables[0].rows.iter().all(|row| row.measured.is_none()));
+    assert!(rows[29].measured.is_none() && paper.tables[2].rows.iter().all(|row| row.measured.is_none()));
     let (_, server) = run.cases[0].endpoint.split_once("://").unwrap();
     assert!(TcpStream::connect(server).is_err(), "the server went with the program");
 }

@@ -9,7 +9,7 @@ fn every_figure_of_the_study_has_a_measured_counterpart() {
     for (link, hops) in [("TCP", 4), ("UDP ad-hoc", 1)] {
         let times = column(&run, "1", link);
         assert_eq!(placement(&run, times[0]).hops, Some(hops));
-        assert_eq!(placement(&run, times[0]).stand_in.as_deref(), Some("shaper profile wifi: no radio"));
+        assert_eq!(placement(&run, times[0]).stand_in.as_deref(), Some("link of the twin: no radio"));
         let deciles: Vec<f64> = times[1..].iter().map(|row| row.measured.unwrap()).collect();
         assert_eq!(deciles.len(), 9);
         assert!(deciles.is_sorted() && times.iter().all(|row| is_sound(row)), "{times:?}");
@@ -21,8 +21,17 @@ fn every_figure_of_the_study_has_a_measured_counterpart() {
         assert_eq!((figures.counts.sent, shares[4]), (400, 100.0 * figures.counts.lost as f64 / 400.0));
     }
     let words = words(&ended);
-    assert!(words.contains("(shaper profile wifi: no radio)"), "{}", ended.stdout);
+    assert!(words.contains("(link of the twin: no radio)"), "{}", ended.stdout);
     assert!(words.contains("over 100 ms TCP, 1.7 %: impossible: above the share over 50 ms."));
+}
+
+#[test]
+fn conclusions_of_the_study_stand_beside_figures() {
+    let (run, ended) = reproduced("wireless", &["--table", "C", "--cell", "tcp"]);
+    let longest = column(&run, "C", "TCP")[0];
+    assert_eq!(longest.published, "about 300");
+    assert!(longest.measured.is_some() && ended.stdout.contains("about 300"), "{}", ended.stdout);
+    assert!(column(&run, "C", "UDP ad-hoc").iter().all(|row| row.measured.is_none()));
 }
 
 #[test]

@@ -31,6 +31,11 @@ const MAX_STDERR_BYTES: u64 = 1 << 16;
 
 /// The site at which a cell of the lab is measured.
 pub fn lab_site(study: &Study, cell: &Cell, vm: bool, inside: Option<&str>) -> MeasuringSite {
+    // What a cell of a guest is compared with goes there as well.
+    let beside = cell.beside.as_deref().filter(|_| vm || inside.is_some());
+    if let Some(other) = beside.and_then(|name| study.find_cell(name)) {
+        return lab_site(study, other, vm, inside);
+    }
     let guest = study.guest_for(cell);
     let name = guest.map(|(name, _)| name);
     let Some((name, guest)) = guest.filter(|_| inside.is_none()) else {
@@ -249,6 +254,10 @@ mod tests {
             MeasuringSite::UserEndpoints(_) => unreachable!(),
         };
         assert_eq!(site("tcp", true, None), "here");
+        // LINX is measured where TIPC is.
+        assert_eq!((site("linx-inter", false, None), site("linx-inter", true, None)), ("here".to_owned(), "nodes".to_owned()));
+        assert_eq!(site("linx-inter", false, Some("nodes")), "here");
+        assert!(site("linx-inter", false, Some("messages")).starts_with("not measured"));
         assert_eq!(site("tipc-inter", true, None), "nodes");
         assert!(site("tipc-inter", false, None).ends_with("Try --vm, which measures it in a guest"));
         // A guest measures only its own cells, whatever modules its kernel reports.

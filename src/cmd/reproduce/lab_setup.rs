@@ -10,21 +10,30 @@ use anyhow::{Result, anyhow, bail};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::device_server::{self, DeviceServer};
 use linkgauge::lab::logger::{self, Logger, LoggerConfig, generate_content};
+use linkgauge::lab::messages::MessageNodes;
 use linkgauge::lab::redirect::{self, Redirector};
-use linkgauge::lab::shaper::{self, PROFILES, Shaper, default_queue_bytes};
+use linkgauge::lab::shaper::{self, Shaper, default_queue_bytes};
 use linkgauge::lab::uart::{self, LabUarts};
 use linkgauge::link::serial_line::SerialSettings;
 use linkgauge::link::shaped::{Occurrence, Shape};
 use linkgauge::link::{self, Dialer, tty};
 use linkgauge::report::printable;
 use linkgauge::study::{Cell, DelayedLink, DownloadPlan, MeasuringPoint, PlannedCase};
+use linkgauge::twin::link_shapes;
 
 use super::super::UNTIL_INPUT_ENDS_FLAG;
+use super::super::lab::like::LikeTwin;
 
 const LISTEN_URL: &str = "tcp://127.0.0.1:0";
+/// Where the nodes of a twin listen.
+const NODE_URL: &str = "linx://127.0.0.1:0/server";
+/// Buffers of a stream on a slow line: bytes in them count as sent.
+const SLOW_LINE_OPTIONS: &str = "rcvbuf=64k&sndbuf=64k";
 /// Size of the emulated logger's file: larger than any download of a study.
 const LOGGER_FILE_NAME: &str = "CPU:bench.bin";
 const LOGGER_FILE_BYTES: usize = 1_000_000;
+/// Its table, which is full at the start.
+const LOGGER_TABLE: &str = "Bench:1s:Seq=Int4,Batt=IEEE4,Temp=FP2:1000";
 /// Requests that the emulated logger accepts at the same time: more than a real one, so that the link limits the window.
 const LOGGER_QUEUE_COMMANDS: usize = 64;
 
@@ -97,10 +106,11 @@ impl LabSetup {
             (Some("process"), _) => {
                 stand.start_process(cell, &case.point, quick)?;
                 stand.start_shaper(case.link.as_ref(), dialer)?;
-                cell.shaper.iter().try_for_each(|profile| stand.start_profile_shapers(profile, dialer))?;
+                cell.like.iter().try_for_each(|twin| stand.start_twin_links(twin, dialer))?;
             }
+            (Some("messages"), _) => stand.start_messages(cell, dialer)?,
             (Some("logger"), Some(download)) => {
-                stand.start_logger(download)?;
+                stand.start_logger(download, cell.skips_records)?;
                 stand.start_shaper(download.link.as_ref(), dialer)?;
             }
             (Some(device), None) => stand.start_serial_ports(device, cell, &case.point)?,
@@ -133,21 +143,25 @@ impl LabSetup {
         Ok(())
     }
 
-    /// Puts a link of that profile in front of the place.
-    fn start_profile_shapers(&mut self, profile: &str, dialer: &Dialer) -> Result<()> {
-        let profile = PROFILES.iter().find(|known| known.name == profile);
-        let profile = profile.ok_or_else(|| anyhow!("unknown profile of the shaper"))?;
+    /// Puts the link of a twin in front of the place.
+    fn start_twin_links(&mut self, twin: &str, dialer: &Dialer) -> Result<()> {
+        let shapes = twin_shapes(twin)?;
         for endpoint in &mut self.endpoints {
-            let (listen, to) = (endpoint.with_port(0)?, endpoint.clone());
-            // Streams are reliable.
-            let loss = if shaper::is_stream_endpoint(&to)? { Occurrence::Never } else { profile.shape.loss };
-            let shape = |rate| Shape {
-                bits_per_second: rate,
-                queue_bytes: default_queue_bytes(rate),
-                loss,
-                ..profile.shape.clone()
-            };
-            let (up, down) = (shape(profile.rate_up), shape(profile.rate_down));
+            let to = endpoint.clone();
+            let is_stream = shaper::is_stream_endpoint(&to)?;
+            let [up, down] = shapes.clone().map(|shape| Shape {
+                queue_bytes: match shape.bits_per_second.is_finite() {
+                    true => default_queue_bytes(shape.bits_per_second),
+                    false => shape.queue_bytes,
+                },
+                // Streams are reliable.
+                loss: if is_stream { Occurrence::Never } else { shape.loss },
+                ..shape
+            });
+            let mut listen = endpoint.with_port(0)?;
+            if is_stream && up.bits_per_second.is_finite() {
+                listen = format!("{listen}?{SLOW_LINE_OPTIONS}").parse()?;
+            }
             let options = shaper::ShaperOptions { listen, to, up, down, seed: 1, log: None };
             let shaper = Shaper::start(&options, dialer)?;
             *endpoint = shaper.endpoint().clone();
@@ -156,12 +170,23 @@ impl LabSetup {
         Ok(())
     }
 
+    /// The nodes of a twin.
+    fn start_messages(&mut self, cell: &Cell, dialer: &Dialer) -> Result<()> {
+        let twin = cell.like.as_deref().ok_or_else(|| anyhow!("{} is like no twin", cell.name))?;
+        let nodes = MessageNodes::start(&NODE_URL.parse()?, twin_shapes(twin)?, dialer)?;
+        self.endpoints = vec![nodes.endpoint().clone()];
+        self.components.push(Box::new(nodes));
+        Ok(())
+    }
+
     /// An emulated logger.
-    fn start_logger(&mut self, download: &DownloadPlan) -> Result<()> {
+    fn start_logger(&mut self, download: &DownloadPlan, skip_records: bool) -> Result<()> {
         let device = LoggerConfig {
             files: vec![(LOGGER_FILE_NAME.to_owned(), generate_content(1, LOGGER_FILE_BYTES))],
             command_time: download.protocol.processing.0,
             queue_commands: LOGGER_QUEUE_COMMANDS,
+            skip_records,
+            tables: vec![LOGGER_TABLE.parse()?],
             ..LoggerConfig::default()
         };
         let logger = Logger::start(&logger::LoggerOptions {
@@ -249,6 +274,12 @@ impl LabSetup {
         }
         Ok(())
     }
+}
+
+/// The link of a twin, from the client and to it.
+fn twin_shapes(name: &str) -> Result<[Shape; 2]> {
+    let twin: LikeTwin = name.parse()?;
+    link_shapes(&twin.model, None).ok_or_else(|| twin.mismatch("link"))
 }
 
 /// The port of an endpoint of the lab, which may end with a name.

@@ -91,9 +91,9 @@ impl<'a> Grid<'a> {
         lines.into_iter().filter(says).map(with_names).collect()
     }
 
-    /// Published, measured and their ratio below each other, beside name and unit. One line if the study has no figure.
+    /// Published, measured and their ratio below each other, beside name and unit. One line if the study states nothing.
     fn body_rows(&self) -> impl Iterator<Item = Vec<String>> {
-        let is_published = |row: &&StudyRow| row.published.parse::<f64>().is_ok();
+        let is_published = |row: &&StudyRow| row.published != ABSENT;
         let ours = !self.rows.iter().flatten().any(is_published);
         let body = move |row: &Vec<&StudyRow>| {
             let [name, unit] = [&row[0].row, &row[0].unit].map(|text| printable(text));
