@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use crate::link::Dialer;
 use crate::run::{CaseResult, StudyResult, StudyRow};
-use crate::study::{CaseOutcome, Study, StudyError, TwinFigure};
+use crate::study::{CaseOutcome, PlannedCase, Study, StudyError, TwinFigure, TwinModel};
 use crate::units::format_plural;
 
 mod bench;
 mod parts;
+mod real_time;
 
 pub use bench::CaseError;
 pub use parts::{link_shapes, logger_config, node_costs, transfer_costs};
@@ -49,6 +51,8 @@ pub struct TwinReport {
     pub rows: Vec<TwinRow>,
     /// The results of the cases on the twins.
     pub cases: Vec<CaseResult>,
+    /// The lab device of all cases.
+    stand_in: &'static str,
 }
 
 /// How far the figures of the twins are from the published ones. Only figures that determined no parameter count as checked.
@@ -107,7 +111,50 @@ const EXPLAINED_PERCENT: f64 = 10.0;
 ///
 /// Fails if the study is invalid, has no twin for the selected tables, or if a case does not run.
 pub fn compare(study: &Study) -> Result<TwinReport, TwinError> {
-    let figures = study.twin_figures()?;
+    compare_with(study, study.twin_figures()?, ON_VIRTUAL_CLOCK, |model, case| bench::run_case(model, case))
+}
+
+/// What a comparison in real time needs.
+pub struct RealTime<'a> {
+    /// Opens the links, and stops when it is cancelled.
+    pub dialer: &'a Dialer,
+    /// Which cases run.
+    pub selects: &'a dyn Fn(&PlannedCase) -> bool,
+    /// Called before each case.
+    pub before_case: &'a dyn Fn(&PlannedCase),
+}
+
+/// Runs twins of the selected tables on the virtual clock and in real time, as parts of the lab on sockets and
+/// pseudo-terminals. Both reports have the same rows, without those of twins that exist on the virtual clock only.
+///
+/// # Errors
+///
+/// Fails as [`compare`] does, or if no selected case can run in real time.
+pub fn compare_in_real_time(study: &Study, bench: &RealTime) -> Result<[TwinReport; 2], TwinError> {
+    let figures = || -> Result<Vec<TwinFigure>, TwinError> {
+        let mut figures = Vec::new();
+        for figure in study.twin_figures()? {
+            if (bench.selects)(&figure.case) && real_time::is_possible(&figure.twin.model()?) {
+                figures.push(figure);
+            }
+        }
+        Ok(figures)
+    };
+    let expected =
+        compare_with(study, figures()?, ON_VIRTUAL_CLOCK, |model, case| bench::run_case(model, case))?;
+    let real = compare_with(study, figures()?, IN_REAL_TIME, |model, case| {
+        (bench.before_case)(case);
+        real_time::run_case(model, case, bench.dialer)
+    })?;
+    Ok([expected, real])
+}
+
+fn compare_with(
+    study: &Study,
+    figures: Vec<TwinFigure>,
+    stand_in: &'static str,
+    run: impl Fn(&TwinModel, &PlannedCase) -> Result<CaseResult, CaseError>,
+) -> Result<TwinReport, TwinError> {
     if figures.is_empty() {
         return Err(TwinError::None(study.name.clone()));
     }
@@ -121,22 +168,25 @@ pub fn compare(study: &Study) -> Result<TwinReport, TwinError> {
         let result = match results.entry(key) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(place) => {
-                cases.push(run_figure(figure)?);
+                cases.push(run_figure(figure, &run)?);
                 *place.insert(cases.len() - 1)
             }
         };
         rows.push(TwinRow::new(figure, result, &cases[result]));
     }
-    Ok(TwinReport { study: study.name.clone(), summary: TwinSummary::of(&rows), rows, cases })
+    Ok(TwinReport { study: study.name.clone(), summary: TwinSummary::of(&rows), rows, cases, stand_in })
 }
 
-fn run_figure(figure: &TwinFigure) -> Result<CaseResult, TwinError> {
+fn run_figure(
+    figure: &TwinFigure,
+    run: impl Fn(&TwinModel, &PlannedCase) -> Result<CaseResult, CaseError>,
+) -> Result<CaseResult, TwinError> {
     let case_error = |why: CaseError| TwinError::Case {
         case: figure.case.name.clone(),
         twin: figure.twin.name.clone(),
         why,
     };
-    let mut result = bench::run_case(&figure.twin.model()?, &figure.case).map_err(case_error)?;
+    let mut result = run(&figure.twin.model()?, &figure.case).map_err(case_error)?;
     result.placement.stand_in = Some(format!("twin {}", figure.twin.name));
     Ok(result)
 }
@@ -145,7 +195,8 @@ fn run_figure(figure: &TwinFigure) -> Result<CaseResult, TwinError> {
 const NO_TWIN: &str = "it belongs to no twin";
 
 /// The lab device of all cases.
-const STAND_IN: &str = "twins on the virtual clock";
+const ON_VIRTUAL_CLOCK: &str = "twins on the virtual clock";
+const IN_REAL_TIME: &str = "twins in real time";
 
 impl TwinReport {
     /// The tables of the study with the figures of the twins where others have measured ones.
@@ -170,7 +221,7 @@ impl TwinReport {
                 place.reason = row.miss.clone().filter(|_| row.is_missed());
             }
         }
-        result.stand_ins = vec![STAND_IN.to_owned()];
+        result.stand_ins = vec![self.stand_in.to_owned()];
         result.twins = Some(self.summary.sentence());
         Ok(result)
     }

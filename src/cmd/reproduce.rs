@@ -78,8 +78,13 @@ pub struct Flags {
     /// Compare the published figures with those of the twins: the published systems, rebuilt from a part of the figures
     ///
     /// The twins run on a virtual clock in this process. docs/studies.md describes them.
-    #[arg(long, help_heading = TARGET, conflicts_with_all = ["on", "vm", "quick", "cells", "list", "events"])]
+    #[arg(long, help_heading = TARGET, conflicts_with_all = ["on", "vm", "quick", "list", "events"])]
     twin: bool,
+    /// With --twin: also run the twins on sockets and pseudo-terminals, and compare both
+    ///
+    /// Cases at low rates take long: choose some with --cell.
+    #[arg(long, help_heading = TARGET, requires = "twin")]
+    real_time: bool,
     /// Use a guest for cells that this host's kernel cannot measure
     #[arg(long, help_heading = TARGET)]
     vm: bool,
@@ -114,7 +119,11 @@ pub fn run(flags: Flags) -> Result<Status> {
         return list::print_cells(&study);
     }
     if flags.twin {
-        return twin::run(&study, &flags.output);
+        return match (flags.real_time, flags.cells.as_slice()) {
+            (true, cells) => twin::run_in_real_time(&study, cells, &flags.output),
+            (false, []) => twin::run(&study, &flags.output),
+            (false, _) => bail!("--twin runs all cells: it takes seconds. Leave out --cell"),
+        };
     }
     let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
     flags.output.check_writable(usize::from(events_on_stdout))?;

@@ -25,7 +25,7 @@ use crate::study::{PlannedCase, TwinModel};
 use crate::units::{Bytes, Count, Span};
 
 /// The seed of all random effects.
-const SEED: u64 = 1;
+pub(super) const SEED: u64 = 1;
 
 /// Requests of a latency: enough for a percentile whose distribution is a few steps, and for a share of 1 % with 5 % of
 /// itself as standard deviation.
@@ -36,7 +36,7 @@ const RANDOM_REQUESTS: u64 = 50_000;
 /// share.
 const ALL_BLOCKS: u64 = 1600;
 const MIN_BLOCKS: u64 = 200;
-const MAX_BLOCKS: u64 = 400;
+pub(super) const MAX_BLOCKS: u64 = 400;
 /// Chunks of a download: the bucket in front of a link lets a few of them pass at once.
 const CHUNKS: u64 = 600;
 /// Messages of a throughput, and their most bytes.
@@ -58,7 +58,7 @@ const MAX_WRITE_BYTES: u64 = 64;
 const LAN_DELAY: Duration = Duration::from_micros(50);
 
 /// The file of the study of downloads.
-const FILE: &str = "CPU:bench.bin";
+pub(super) const FILE: &str = "CPU:bench.bin";
 
 /// Why a case did not run: the error of the lab, of the plan or of the measurement.
 pub type CaseError = Box<dyn std::error::Error + Send + Sync>;
@@ -83,10 +83,19 @@ pub fn run_case(model: &TwinModel, case: &PlannedCase) -> Result<CaseResult, Cas
     bench.start(model, case)?;
     bench.spec.timeout =
         bench.spec.timeout.filter(|_| matches!(model, TwinModel::Radio(_))).or(Some(Span(LONG_TIMEOUT)));
-    let url = Some(OneOrMany::Many(bench.endpoints.clone()));
-    let cases = CaseSpec { url, together: Some(true), ..bench.spec.clone() }.expand()?;
+    measure(&bench.spec, &bench.endpoints, &bench.dialer)
+}
+
+/// Measures a case at these endpoints, together.
+pub(super) fn measure(
+    spec: &CaseSpec,
+    endpoints: &[Endpoint],
+    dialer: &Dialer,
+) -> Result<CaseResult, CaseError> {
+    let url = Some(OneOrMany::Many(endpoints.to_vec()));
+    let cases = CaseSpec { url, together: Some(true), ..spec.clone() }.expand()?;
     let plan = schedule::check(Plan::new(None, 1, false, cases)?)?;
-    let run = schedule::run(&plan, &mut RunContext::new(bench.dialer.clone(), &()));
+    let run = schedule::run(&plan, &mut RunContext::new(dialer.clone(), &()));
     let result = run.cases.into_iter().next().ok_or("it gave no result")?;
     match result.warnings.iter().find(|_| !result.complete) {
         Some(warning) => Err(warning.text.clone().into()),
@@ -244,6 +253,6 @@ impl Bench {
 }
 
 /// Whether the link drops messages for good: then it is no stream.
-fn loses_messages(model: &TwinModel) -> bool {
+pub(super) fn loses_messages(model: &TwinModel) -> bool {
     matches!(model, TwinModel::Radio(radio) if radio.retransmission.is_none())
 }

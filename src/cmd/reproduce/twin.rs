@@ -1,17 +1,22 @@
 //! `reproduce --twin`: the published figures beside those of the twins.
 
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::Result;
 use linkgauge::clock::Clock;
 use linkgauge::link::Dialer;
 use linkgauge::report::wrap;
+use linkgauge::serve::raise_open_file_limit;
+use linkgauge::stats::median;
 use linkgauge::study::Study;
-use linkgauge::twin::{self, TwinReport, TwinRow, TwinSummary, format_deviation};
-use linkgauge::units::format_four_digits;
+use linkgauge::twin::{self, RealTime, TwinReport, TwinRow, TwinSummary, format_deviation};
+use linkgauge::units::{format_four_digits, format_plural};
 
 use super::super::Status;
-use super::super::output::{OutputFlags, print_text};
+use super::super::output::{OutputFlags, print_message, print_text};
+use super::super::signals::interrupt_flag;
+use super::user_endpoints::CellSelector;
 
 /// Rows that are printed without `--all`.
 const FEW_ROWS: usize = 24;
@@ -32,6 +37,74 @@ pub fn run(study: &Study, output: &OutputFlags) -> Result<Status> {
         print_text(|stdout| write!(stdout, "{text}"))?;
     }
     Ok(Status::Complete)
+}
+
+/// Runs twins on the virtual clock and in real time, and prints how far apart the two are.
+pub fn run_in_real_time(study: &Study, cells: &[CellSelector], output: &OutputFlags) -> Result<Status> {
+    output.check_writable(0)?;
+    cells.iter().try_for_each(|cell| cell.check_exists("--cell", &study.cases(false)?))?;
+    raise_open_file_limit();
+    let mut dialer = Dialer::new(Clock::System);
+    dialer.cancel = interrupt_flag()?;
+    let reports = twin::compare_in_real_time(
+        study,
+        &RealTime {
+            dialer: &dialer,
+            selects: &|case| cells.is_empty() || cells.iter().any(|cell| cell.matches(&case.point)),
+            before_case: &|case| {
+                if !output.quiet {
+                    print_message(&case.name);
+                }
+            },
+        },
+    );
+    if dialer.cancel.load(Relaxed) {
+        return Ok(Status::Interrupted);
+    }
+    let [expected, real] = reports?;
+    let mut document = super::empty_run(&format!("{}: twins in real time", study.name), &dialer);
+    document.study = Some(real.study_result(study)?);
+    document.cases.clone_from(&real.cases);
+    output.write_without_text(&document)?;
+    if output.prints_text() {
+        let text = real_time_text(&expected, &real);
+        print_text(|stdout| write!(stdout, "{text}"))?;
+    }
+    Ok(Status::Complete)
+}
+
+fn real_time_text(expected: &TwinReport, real: &TwinReport) -> String {
+    let mut lines =
+        vec![["table", "row", "column", "published", "virtual", "real time", "difference"].map(str::to_owned)];
+    let mut differences = Vec::new();
+    for (expected, real) in expected.rows.iter().zip(&real.rows) {
+        let pair = expected.value.zip(real.value).filter(|(expected, _)| *expected != 0.0);
+        let difference = pair.map(|(expected, real)| 100.0 * (real / expected - 1.0));
+        differences.extend(difference);
+        let number = |value: Option<f64>| value.map_or("none".to_owned(), format_four_digits);
+        lines.push([
+            real.table.clone(),
+            real.row.clone(),
+            real.column.clone(),
+            format!("{} {}", format_four_digits(real.published), real.unit),
+            number(expected.value),
+            number(real.value),
+            difference.map_or("–".to_owned(), format_deviation),
+        ]);
+    }
+    differences.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
+    let sizes: Vec<f64> = differences.iter().map(|percent| percent.abs()).collect();
+    let answer = match (median(&sizes), differences.last()) {
+        (Some(median), Some(worst)) => format!(
+            "{}: in real time {} of the twins differ from those on the virtual clock by a median of {median:.1} % (worst {}).",
+            real.study,
+            format_plural(sizes.len() as u64, "figure"),
+            format_deviation(*worst)
+        ),
+        _ => format!("{}: no figure has a value on both clocks.", real.study),
+    };
+    let table = align(&lines, [false, false, false, true, true, true, true]);
+    format!("{}\n{table}", wrap(&answer, WIDTH, "", ""))
 }
 
 fn text(study: &Study, report: &TwinReport, all: bool) -> String {
