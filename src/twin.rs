@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use serde::Serialize;
+
 use crate::link::Dialer;
 use crate::run::{CaseResult, StudyResult, StudyRow};
-use crate::study::{CaseOutcome, PlannedCase, Study, StudyError, TwinFigure, TwinModel};
+use crate::study::{PlannedCase, Study, StudyError, TwinFigure, TwinModel};
 use crate::units::format_plural;
 
 mod bench;
@@ -41,7 +43,7 @@ pub enum TwinError {
 }
 
 /// Published figures beside those of the twins.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TwinReport {
     /// The name of the study.
     pub study: String,
@@ -50,13 +52,15 @@ pub struct TwinReport {
     /// One row per published figure.
     pub rows: Vec<TwinRow>,
     /// The results of the cases on the twins.
+    #[serde(skip)]
     pub cases: Vec<CaseResult>,
     /// The lab device of all cases.
+    #[serde(skip)]
     stand_in: &'static str,
 }
 
 /// How far the figures of the twins are from the published ones. Only figures that determined no parameter count as checked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TwinSummary {
     /// Figures that determined parameters.
     pub fitted: usize,
@@ -71,7 +75,7 @@ pub struct TwinSummary {
 }
 
 /// A published figure and that of its twin.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TwinRow {
     /// The name of the twin.
     pub twin: String,
@@ -86,6 +90,7 @@ pub struct TwinRow {
     /// The name of the case.
     pub case: String,
     /// The index of its result among the cases of the report.
+    #[serde(skip)]
     pub result: usize,
     /// The published value.
     pub published: f64,
@@ -111,7 +116,7 @@ const EXPLAINED_PERCENT: f64 = 10.0;
 ///
 /// Fails if the study is invalid, has no twin for the selected tables, or if a case does not run.
 pub fn compare(study: &Study) -> Result<TwinReport, TwinError> {
-    compare_with(study, study.twin_figures()?, ON_VIRTUAL_CLOCK, |model, case| bench::run_case(model, case))
+    compare_with(study, study.twin_figures()?, ON_VIRTUAL_CLOCK, bench::run_case)
 }
 
 /// What a comparison in real time needs.
@@ -140,8 +145,7 @@ pub fn compare_in_real_time(study: &Study, bench: &RealTime) -> Result<[TwinRepo
         }
         Ok(figures)
     };
-    let expected =
-        compare_with(study, figures()?, ON_VIRTUAL_CLOCK, |model, case| bench::run_case(model, case))?;
+    let expected = compare_with(study, figures()?, ON_VIRTUAL_CLOCK, bench::run_case)?;
     let real = compare_with(study, figures()?, IN_REAL_TIME, |model, case| {
         (bench.before_case)(case);
         real_time::run_case(model, case, bench.dialer)
@@ -192,24 +196,26 @@ fn run_figure(
 }
 
 /// The reason for a figure that no twin explains or predicts.
-const NO_TWIN: &str = "it belongs to no twin";
+pub const NO_TWIN: &str = "it belongs to no twin";
 
 /// The lab device of all cases.
 const ON_VIRTUAL_CLOCK: &str = "twins on the virtual clock";
 const IN_REAL_TIME: &str = "twins in real time";
 
 impl TwinReport {
-    /// The tables of the study with the figures of the twins where others have measured ones.
+    /// Fills the tables of the study with the figures of the twins, where others have measured ones. Other figures keep
+    /// their reason, such as [`NO_TWIN`].
     ///
     /// # Errors
     ///
     /// Fails if the study is invalid.
-    pub fn study_result(&self, study: &Study) -> Result<StudyResult, StudyError> {
-        let mut result = study.join_results(false, &|_| CaseOutcome::NotMeasured(NO_TWIN.to_owned()))?;
+    pub fn fill(&self, study: &Study, result: &mut StudyResult) -> Result<(), StudyError> {
         let known: BTreeMap<(&str, &str), usize> =
             self.rows.iter().map(|row| ((row.twin.as_str(), row.case.as_str()), row.result)).collect();
         for figure in study.repeated_twin_figures()? {
-            let Some(&case) = known.get(&(figure.twin.name.as_str(), figure.case.name.as_str())) else { continue };
+            let Some(&case) = known.get(&(figure.twin.name.as_str(), figure.case.name.as_str())) else {
+                continue;
+            };
             let row = TwinRow::new(&figure, case, &self.cases[case]);
             let tables = result.tables.iter_mut().filter(|table| table.number == row.table);
             let is_same = |other: &&mut StudyRow| {
@@ -223,7 +229,7 @@ impl TwinReport {
         }
         result.stand_ins = vec![self.stand_in.to_owned()];
         result.twins = Some(self.summary.sentence());
-        Ok(result)
+        Ok(())
     }
 }
 

@@ -168,7 +168,10 @@ static EXAMPLES: &[(&str, &[Example])] = &[
     (
         "lab messages",
         &[
-            ("lab messages --like linx/oseck-oseck", "two DSPs on Ethernet of 100 Mbit/s, as published in 2006"),
+            (
+                "lab messages --like linx/oseck-oseck",
+                "two DSPs on Ethernet of 100 Mbit/s, as published in 2006",
+            ),
             ("lab messages --message-time 50us --rate 10M", "nodes and a line of your own"),
         ],
     ),

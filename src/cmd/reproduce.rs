@@ -29,6 +29,7 @@ use linkgauge::protocol::ConnectionCache;
 use linkgauge::run::{Run, Shaping, Warning, WarningCode};
 use linkgauge::schedule::{self, Observer, RunContext, RunEvent};
 use linkgauge::study::{CaseOutcome, PlannedCase, STUDIES, Study};
+use linkgauge::twin::NO_TWIN;
 use linkgauge::units;
 
 use super::Status;
@@ -119,11 +120,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         return list::print_cells(&study);
     }
     if flags.twin {
-        return match (flags.real_time, flags.cells.as_slice()) {
-            (true, cells) => twin::run_in_real_time(&study, cells, &flags.output),
-            (false, []) => twin::run(&study, &flags.output),
-            (false, _) => bail!("--twin runs all cells: it takes seconds. Leave out --cell"),
-        };
+        return run_twins(&study, &flags);
     }
     let events_on_stdout = flags.events.as_deref().is_some_and(is_dash);
     flags.output.check_writable(usize::from(events_on_stdout))?;
@@ -174,6 +171,18 @@ pub fn run(flags: Flags) -> Result<Status> {
         Status::Complete if !complete => Status::Incomplete,
         status => status,
     })
+}
+
+/// Runs the twins; `--quick` is never set.
+fn run_twins(study: &Study, flags: &Flags) -> Result<Status> {
+    let cases = study.cases(flags.quick)?;
+    flags.cells.iter().try_for_each(|cell| cell.check_exists("--cell", &cases))?;
+    let tables = study.join_results(flags.quick, &|_| CaseOutcome::NotMeasured(NO_TWIN.to_owned()))?;
+    match (flags.real_time, flags.cells.as_slice()) {
+        (true, cells) => twin::run_in_real_time(study, tables, cells, &flags.output),
+        (false, []) => twin::run(study, tables, &flags.output),
+        (false, _) => bail!("--twin runs all cells: it takes seconds. Leave out --cell"),
+    }
 }
 
 /// The reason for a case that `--cell` excludes.

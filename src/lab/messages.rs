@@ -1,4 +1,4 @@
-//! Two nodes that exchange messages over a line: a LINX node that clients reach through a relay. The relay adds what each
+//! Two nodes with messages between them: a LINX node that clients reach through a relay. The relay adds what each
 //! message costs the processors of both nodes and the line between them.
 //!
 //! Clients speak LINX with the relay, and the relay speaks LINX with the node.
@@ -37,7 +37,8 @@ impl MessageNodes {
         [up, down]: [Shape; 2],
         dialer: &Dialer,
     ) -> Result<MessageNodes, LabError> {
-        let raw = |endpoint: &Endpoint| with_raw_signals(endpoint).map_err(|error| LabError(error.to_string()));
+        let raw =
+            |endpoint: &Endpoint| with_raw_signals(endpoint).map_err(|error| LabError(error.to_string()));
         let listen = raw(listen)?;
         if listen.option("raw").is_none() {
             return Err(LabError(format!(

@@ -63,7 +63,10 @@ mod tests {
         let printed: BTreeMap<String, u64> =
             table.rows.iter().map(|row| (row[0].clone(), row[1].parse::<u64>().unwrap() * 1000)).collect();
         let planned = study.measures.iter().find(|measure| !measure.volume.is_empty()).unwrap();
-        assert_eq!(planned.volume.iter().map(|(baud, volume)| (baud.clone(), volume.0)).collect::<BTreeMap<_, _>>(), printed);
+        assert_eq!(
+            planned.volume.iter().map(|(baud, volume)| (baud.clone(), volume.0)).collect::<BTreeMap<_, _>>(),
+            printed
+        );
     }
 
     #[test]

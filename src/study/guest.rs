@@ -53,7 +53,8 @@ impl Study {
     pub fn enter_guest(&mut self, name: &str) {
         let cells = self.cells.clone();
         let is_here = |cell: &Cell| {
-            let other = cell.beside.as_ref().and_then(|beside| cells.iter().find(|other| other.name == *beside));
+            let other =
+                cell.beside.as_ref().and_then(|beside| cells.iter().find(|other| other.name == *beside));
             other.is_some_and(|other| other.guest.as_deref() == Some(name))
         };
         for cell in self.cells.iter_mut().filter(|cell| is_here(cell)) {

@@ -50,7 +50,9 @@ pub(super) static STATISTICS: [StudyStatistic; 7] = [
         name: "download_kbit_per_second",
         unit: "kbit/s",
         measured: |case, _| case.figures.delivery.throughput_bps.map(|rate| rate / 1e3),
-        theoretical_limit: |planned| Some(planned.download?.max_rate() * BITS_PER_BYTE / 1e3).filter(|limit| limit.is_finite()),
+        theoretical_limit: |planned| {
+            Some(planned.download?.max_rate() * BITS_PER_BYTE / 1e3).filter(|limit| limit.is_finite())
+        },
         predicted: |planned| {
             let download = planned.download?;
             Some(download.predicted_rate(planned.window(), planned.volume()) * BITS_PER_BYTE / 1e3)
@@ -92,7 +94,6 @@ pub(super) fn line_bps_per_port(case: &CaseResult, line: &PhysicalLine) -> Optio
         ports => ports.iter().map(|part| &part.figures).collect(),
     };
     let rates: Option<Vec<f64>> = ports.iter().map(|figures| figures.delivery.throughput_bps).collect();
-    rates.map(|rates| {
-        rates.iter().sum::<f64>() / rates.len() as f64 / BITS_PER_BYTE * line.bits_per_character
-    })
+    rates
+        .map(|rates| rates.iter().sum::<f64>() / rates.len() as f64 / BITS_PER_BYTE * line.bits_per_character)
 }

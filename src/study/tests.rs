@@ -549,7 +549,11 @@ fn what_the_lab_starts_like_a_twin_is_one() {
         for cell in Study::by_name(files.name).unwrap().cells {
             let Some(name) = &cell.like else { continue };
             let (study, name) = name.split_once('/').unwrap();
-            assert!(Study::by_name(study).unwrap().twins().iter().any(|twin| twin.name == name), "{}", cell.name);
+            assert!(
+                Study::by_name(study).unwrap().twins().iter().any(|twin| twin.name == name),
+                "{}",
+                cell.name
+            );
         }
     }
 }

@@ -80,8 +80,7 @@ impl RealBench<'_> {
                 self.spec.count = Some(Count(RANDOM_REQUESTS));
             }
             TwinModel::Messages(_) => {
-                let nodes =
-                    MessageNodes::start(&NODE_URL.parse()?, shapes.unwrap_or_default(), self.dialer)?;
+                let nodes = MessageNodes::start(&NODE_URL.parse()?, shapes.unwrap_or_default(), self.dialer)?;
                 self.endpoints = vec![nodes.endpoint().clone()];
                 self.running.insert(0, Box::new(nodes));
                 self.spec.protocol = Some("linx-bmark".to_owned());
@@ -158,8 +157,7 @@ impl RealBench<'_> {
         let costs = transfer_costs(twin);
         let delivery = DeliveryMode::Batch(DEFAULT_BATCH_INTERVAL);
         let serial = self.start_uarts(twin.ports as usize, delivery, case)?;
-        let options =
-            DeviceServerOptions { costs, ..DeviceServerOptions::new(STREAM_URL.parse()?, serial) };
+        let options = DeviceServerOptions { costs, ..DeviceServerOptions::new(STREAM_URL.parse()?, serial) };
         let server = DeviceServer::start(&options)?;
         let used = case.point.ports as usize;
         self.endpoints = server.endpoints().iter().take(used).cloned().collect();

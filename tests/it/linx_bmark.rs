@@ -283,9 +283,14 @@ fn nodes_of_the_lab_are_no_faster_than_their_processors_and_line() {
     let mut nodes = Running::start(&flags);
     let mut line = String::new();
     BufReader::new(nodes.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let endpoint: Endpoint = line.trim().rsplit_once(" on ").expect("it prints where it listens").1.parse().unwrap();
+    let endpoint: Endpoint =
+        line.trim().rsplit_once(" on ").expect("it prints where it listens").1.parse().unwrap();
     let case = |what: &str| {
-        let run = measure(&endpoint, &format!("protocol = \"linx-bmark\"\nsize = 4096\ntimeout = \"10s\"\n{what}"), None);
+        let run = measure(
+            &endpoint,
+            &format!("protocol = \"linx-bmark\"\nsize = 4096\ntimeout = \"10s\"\n{what}"),
+            None,
+        );
         assert!(run.is_complete(), "{:?}", run.cases[0].warnings);
         run.cases[0].figures.clone()
     };

@@ -56,18 +56,23 @@ fn an_emulated_logger_matches_the_prediction() {
 fn twins_have_a_page_a_table_and_a_document() {
     let directory = tempfile::tempdir().unwrap();
     let [json, html, csv] = ["run.json", "page.html", "rows.csv"].map(|name| directory.path().join(name));
-    let files = ["--json", json.to_str().unwrap(), "--html", html.to_str().unwrap(), "--csv", csv.to_str().unwrap()];
+    let files =
+        ["--json", json.to_str().unwrap(), "--html", html.to_str().unwrap(), "--csv", csv.to_str().unwrap()];
     let ended = run(&[&["reproduce", "loggernet", "--twin"], &files[..]].concat());
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let answer = ended.stdout.lines().next().unwrap();
     let run = document(&json);
     let paper = run.study.as_ref().unwrap();
-    assert!(answer.starts_with("loggernet: the twins predict 5 published figures with a median deviation of 2.5 %"));
+    assert!(
+        answer
+            .starts_with("loggernet: the twins predict 5 published figures with a median deviation of 2.5 %")
+    );
     assert!(paper.twins.as_ref().unwrap().starts_with("the twins predict 5 published figures"));
     let table = std::fs::read_to_string(csv).unwrap();
     assert_eq!(table.matches(",true,true,false,").count(), 5, "{table}");
     let page = std::fs::read_to_string(html).unwrap();
-    for part in ["Published beside twins", "open as published, filled from the twin", "</a> fitted", "NL115"] {
+    for part in ["Published beside twins", "open as published, filled from the twin", "</a> fitted", "NL115"]
+    {
         assert!(page.contains(part), "{part}");
     }
 }
@@ -178,7 +183,7 @@ fn errors_are_reported_before_a_download() {
         said(&["--on", "direct=udp://192.0.2.1"]),
     ].join("\n"), @r"
     error: --on slow: the delay of the link is missing. Write it like slow@2050=tcp://192.0.2.1
-    error: --cell slow@7: unknown cell (known: slow/1, fast/1, direct/1; --list: what follows the @)
+    error: --cell slow@7: unknown cell (known: slow/1, fast/1, direct/1, busy/1; --list: what follows the @)
     error: case 1: the protocol pakbus has no option 'banana' (known: node, security, file, table, format, window, retries, reconnects)
     error: case 1: udp://192.0.2.1: a logger needs a stream, like TCP, and on lines
     ");

@@ -6,10 +6,10 @@ use anyhow::Result;
 use clap::Args;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::messages::MessageNodes;
 use linkgauge::link::Dialer;
 use linkgauge::link::shaped::{MessageFrames, NodeCosts, Shape};
-use linkgauge::serve::raise_open_file_limit;
 use linkgauge::study::TwinModel;
 use linkgauge::twin::node_costs;
 use linkgauge::units::{BitRate, ByteTime, Span};
@@ -21,7 +21,7 @@ use crate::cmd::measure::wait_until_interrupted;
 use crate::cmd::output::{print_message, print_text};
 use crate::cmd::signals::interrupt_flag;
 
-/// Emulate two nodes that exchange LINX messages: slow processors and a line between them
+/// Emulate two nodes with LINX messages between them: slow processors and a line
 ///
 /// A LINX node with the benchmark of LINX listens; each message takes the time of its frames on the line and that of the
 /// processors at both ends. Measure it with: linkgauge latency linx://127.0.0.1/server --protocol linx-bmark

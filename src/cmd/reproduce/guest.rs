@@ -255,7 +255,10 @@ mod tests {
         };
         assert_eq!(site("tcp", true, None), "here");
         // LINX is measured where TIPC is.
-        assert_eq!((site("linx-inter", false, None), site("linx-inter", true, None)), ("here".to_owned(), "nodes".to_owned()));
+        assert_eq!(
+            (site("linx-inter", false, None), site("linx-inter", true, None)),
+            ("here".to_owned(), "nodes".to_owned())
+        );
         assert_eq!(site("linx-inter", false, Some("nodes")), "here");
         assert!(site("linx-inter", false, Some("messages")).starts_with("not measured"));
         assert_eq!(site("tipc-inter", true, None), "nodes");

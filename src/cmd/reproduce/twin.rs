@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::Result;
 use linkgauge::clock::Clock;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
 use linkgauge::report::wrap;
-use linkgauge::serve::raise_open_file_limit;
+use linkgauge::run::StudyResult;
 use linkgauge::stats::median;
 use linkgauge::study::Study;
 use linkgauge::twin::{self, RealTime, TwinReport, TwinRow, TwinSummary, format_deviation};
@@ -24,12 +25,13 @@ const FEW_ROWS: usize = 24;
 const WIDTH: usize = 100;
 
 /// Runs the twins of the selected tables and prints the comparison.
-pub fn run(study: &Study, output: &OutputFlags) -> Result<Status> {
+pub fn run(study: &Study, mut tables: StudyResult, output: &OutputFlags) -> Result<Status> {
     output.check_writable(0)?;
     let report = twin::compare(study)?;
     let dialer = Dialer::new(Clock::System);
     let mut document = super::empty_run(&format!("{}: twins", study.name), &dialer);
-    document.study = Some(report.study_result(study)?);
+    report.fill(study, &mut tables)?;
+    document.study = Some(tables);
     document.cases.clone_from(&report.cases);
     output.write_without_text(&document)?;
     if output.prints_text() {
@@ -40,9 +42,13 @@ pub fn run(study: &Study, output: &OutputFlags) -> Result<Status> {
 }
 
 /// Runs twins on the virtual clock and in real time, and prints how far apart the two are.
-pub fn run_in_real_time(study: &Study, cells: &[CellSelector], output: &OutputFlags) -> Result<Status> {
+pub fn run_in_real_time(
+    study: &Study,
+    mut tables: StudyResult,
+    cells: &[CellSelector],
+    output: &OutputFlags,
+) -> Result<Status> {
     output.check_writable(0)?;
-    cells.iter().try_for_each(|cell| cell.check_exists("--cell", &study.cases(false)?))?;
     raise_open_file_limit();
     let mut dialer = Dialer::new(Clock::System);
     dialer.cancel = interrupt_flag()?;
@@ -63,7 +69,8 @@ pub fn run_in_real_time(study: &Study, cells: &[CellSelector], output: &OutputFl
     }
     let [expected, real] = reports?;
     let mut document = super::empty_run(&format!("{}: twins in real time", study.name), &dialer);
-    document.study = Some(real.study_result(study)?);
+    real.fill(study, &mut tables)?;
+    document.study = Some(tables);
     document.cases.clone_from(&real.cases);
     output.write_without_text(&document)?;
     if output.prints_text() {
@@ -74,8 +81,9 @@ pub fn run_in_real_time(study: &Study, cells: &[CellSelector], output: &OutputFl
 }
 
 fn real_time_text(expected: &TwinReport, real: &TwinReport) -> String {
-    let mut lines =
-        vec![["table", "row", "column", "published", "virtual", "real time", "difference"].map(str::to_owned)];
+    let mut lines = vec![
+        ["table", "row", "column", "published", "virtual", "real time", "difference"].map(str::to_owned),
+    ];
     let mut differences = Vec::new();
     for (expected, real) in expected.rows.iter().zip(&real.rows) {
         let pair = expected.value.zip(real.value).filter(|(expected, _)| *expected != 0.0);

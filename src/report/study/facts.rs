@@ -73,10 +73,7 @@ fn aligned_rows(fact: &StudyFact, width: usize) -> Option<Vec<(String, LineKind)
     };
     let lines: Vec<String> = all.iter().filter(|row| !row.is_empty()).map(line).collect();
     let kinds = std::iter::once(LineKind::Header).chain(std::iter::repeat(LineKind::Row));
-    lines
-        .iter()
-        .all(|line| line.chars().count() <= width)
-        .then(|| lines.iter().cloned().zip(kinds).collect())
+    lines.iter().all(|line| line.chars().count() <= width).then(|| lines.iter().cloned().zip(kinds).collect())
 }
 
 /// Each row as a sentence.
