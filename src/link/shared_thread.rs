@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 use super::counters::LinkReading;
 use super::party::{Party, PartyCost, StepMode, StepOutcome, Tuning, perform_step};
@@ -128,6 +128,9 @@ pub struct SharedThread<M> {
 /// Steps of one member before the next one's turn, and the time after which it takes no further step.
 const STEPS_PER_TURN: u32 = 16;
 const TURN_TIME: Duration = Duration::from_micros(500);
+
+/// Waits for events are rounded up to milliseconds, so shorter ones need a call of their own, which is exact.
+const MIN_ROUNDED_WAIT: Duration = Duration::from_millis(50);
 
 /// Maximum events of one wait.
 const MAX_EVENTS: usize = 256;
@@ -284,9 +287,20 @@ impl<M: Member> SharedThread<M> {
             true => next.since(now).min(max_wait),
             false => Duration::ZERO,
         };
-        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
-        let mut events = [MaybeUninit::uninit(); MAX_EVENTS];
+        let timespec =
+            |time: Duration| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        let is_short = !wait.is_zero() && wait < MIN_ROUNDED_WAIT;
         // An interrupted wait is repeated in the next turn.
+        if is_short
+            && !matches!(
+                poll(&mut [PollFd::new(&self.events, PollFlags::IN)], Some(&timespec(wait))),
+                Ok(1..)
+            )
+        {
+            return;
+        }
+        let wait = timespec(if is_short { Duration::ZERO } else { wait });
+        let mut events = [MaybeUninit::uninit(); MAX_EVENTS];
         let Ok((events, _)) = epoll::wait(&self.events, &mut events, Some(&wait)) else { return };
         if self.is_busy_polling && events.is_empty() && self.queue.is_empty() {
             self.busy_polled += self.clock.now().since(now);
