@@ -182,9 +182,10 @@ impl Server {
         50 + self.endpoints.len() as u64
     }
 
-    /// Open files with as many connections as the limits allow.
+    /// Open files with as many sessions as are allowed, or with one of as many connections as it may have.
     pub fn max_files(&self) -> u64 {
-        self.min_files() + self.shared.max_connections as u64
+        let limits = &self.shared.limits;
+        self.min_files() + u64::from(limits.sessions.max(limits.flows))
     }
 
     /// The counters since the start.

@@ -363,7 +363,7 @@ pub struct ServerLimits {
 impl ServerLimits {
     /// Limits of a server without its own settings.
     pub const DEFAULT: ServerLimits = ServerLimits {
-        sessions: 2048,
+        sessions: 16_384,
         duration_s: 24 * 3600,
         bit_rate: None,
         message_bytes: 1 << 30,

@@ -155,6 +155,8 @@ pub struct Recorder {
     /// Only of a probe that also runs on the idle link.
     pub idle: Option<Box<IdleRecorders>>,
     progress: Arc<Progress>,
+    /// Other flows count in the same progress.
+    shares_progress: bool,
     raw_sink: Option<RawSink>,
 }
 
@@ -168,17 +170,13 @@ impl Recorder {
         }
     }
 
-    /// For one of several flows that share their times, until [`Recorder::end_sharing`].
-    pub fn sharing(
-        times: &SharedRecording,
-        interval_ns: u64,
-        progress: Arc<Progress>,
-        raw: Option<RawSink>,
-    ) -> Recorder {
+    /// For one of several flows that share their times, until [`Recorder::end_sharing`], and their progress.
+    pub fn sharing(times: &mut SharedRecording, interval_ns: u64, raw: Option<RawSink>) -> Recorder {
         Recorder {
             service_times: TimeSamples::sharing(&times.service),
             response_times: times.response.as_ref().map(TimeSamples::sharing),
-            ..Recorder::without_times(interval_ns, progress, raw)
+            shares_progress: true,
+            ..Recorder::without_times(interval_ns, times.next_progress(), raw)
         }
     }
 
@@ -197,6 +195,7 @@ impl Recorder {
             initial_bytes: 0,
             idle: None,
             progress,
+            shares_progress: false,
             raw_sink: raw,
         }
     }
@@ -241,7 +240,6 @@ impl Recorder {
     pub fn record_reply(&mut self, sample: Sample, bytes: u64) {
         let service = sample.service_ns();
         self.service_times.record(service);
-        self.progress.times.record(service);
         if let Some(response) = &mut self.response_times {
             response.record(sample.response_ns());
         }
@@ -255,7 +253,11 @@ impl Recorder {
         if let Some(raw) = &mut self.raw_sink {
             raw.push(sample);
         }
-        self.publish();
+        match self.shares_progress {
+            true => self.progress.times.record_shared(service),
+            false => self.progress.times.record(service),
+        }
+        self.publish(1, bytes);
     }
 
     /// Records the server's timestamps of a round trip. Impossible values count as corrupt.
@@ -278,7 +280,7 @@ impl Recorder {
     /// Records a request without a reply in time.
     pub fn record_loss(&mut self, now: Time) {
         self.counts.lost += 1;
-        self.progress.lost.store(self.counts.lost, Relaxed);
+        self.progress.lost.fetch_add(1, Relaxed);
         self.service_times.record_gap();
         if let Some(response) = &mut self.response_times {
             response.record_gap();
@@ -300,7 +302,7 @@ impl Recorder {
         self.counts.delivered_bytes += bytes;
         self.last_instant = Some(now);
         self.time_series.record_delivery(now, messages, bytes);
-        self.publish();
+        self.publish(messages, bytes);
     }
 
     /// The server reported the total size.
@@ -308,11 +310,17 @@ impl Recorder {
         self.progress.planned_bytes.store(bytes, Relaxed);
     }
 
+    /// Shows these further messages to other threads.
     #[inline]
-    fn publish(&self) {
-        // Only this thread writes, so a plain store is enough.
-        self.progress.messages.store(self.counts.received, Relaxed);
-        self.progress.bytes.store(self.counts.delivered_bytes, Relaxed);
+    fn publish(&self, messages: u64, bytes: u64) {
+        if self.shares_progress {
+            self.progress.messages.fetch_add(messages, Relaxed);
+            self.progress.bytes.fetch_add(bytes, Relaxed);
+        } else {
+            // Only this thread writes, so a plain store is enough.
+            self.progress.messages.store(self.counts.received, Relaxed);
+            self.progress.bytes.store(self.counts.delivered_bytes, Relaxed);
+        }
     }
 
     /// From the first send to the last receipt.

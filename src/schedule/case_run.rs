@@ -196,17 +196,6 @@ impl<'a> CaseRun<'a> {
 
     fn new_recorder(&self, role: FlowRole, port: usize) -> Recorder {
         let case = &self.case;
-        let progress = Arc::<Progress>::default();
-        let counts = matches!(role, FlowRole::RoundTrip | FlowRole::Download)
-            || (role == FlowRole::Upload && case.direction != Direction::Loop);
-        if counts && let Ok(mut all) = self.progress.lock() {
-            all.push(progress.clone());
-        }
-        if role == FlowRole::Probe
-            && let Ok(mut probes) = self.probe_progress.lock()
-        {
-            probes.push(progress.clone());
-        }
         let scheduled = role == FlowRole::Probe
             || (role == FlowRole::RoundTrip && case.load.pacing.per_second().is_some());
         // A sender's messages are not samples.
@@ -216,10 +205,18 @@ impl<'a> CaseRun<'a> {
         let mut recorder = match case.load.is_one_of_many() && matches!(self.dialer.clock, Clock::System) {
             true => {
                 let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-                let times = shared.entry((role, port)).or_insert_with(|| SharedRecording::new(scheduled));
-                Recorder::sharing(times, interval_ns, progress, raw)
+                let times = shared.entry((role, port)).or_insert_with(|| {
+                    let times = SharedRecording::new(scheduled);
+                    self.show_progress(role, times.progress());
+                    times
+                });
+                Recorder::sharing(times, interval_ns, raw)
             }
-            false => Recorder::new(scheduled, interval_ns, progress, raw),
+            false => {
+                let progress = Arc::<Progress>::default();
+                self.show_progress(role, std::slice::from_ref(&progress));
+                Recorder::new(scheduled, interval_ns, progress, raw)
+            }
         };
         if matches!(role, FlowRole::RoundTrip | FlowRole::Probe) {
             recorder.watch_missed_frames(&case.late_limits, self.position.number());
@@ -229,6 +226,17 @@ impl<'a> CaseRun<'a> {
             recorder.watch_idle(self.window.clone());
         }
         recorder
+    }
+
+    /// Includes the progress of these flows in the display.
+    fn show_progress(&self, role: FlowRole, progress: &[Arc<Progress>]) {
+        let list = match role {
+            FlowRole::RoundTrip | FlowRole::Download => &self.progress,
+            FlowRole::Upload if self.case.direction != Direction::Loop => &self.progress,
+            FlowRole::Probe => &self.probe_progress,
+            FlowRole::Upload | FlowRole::Control => return,
+        };
+        list.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(progress);
     }
 
     fn report_progress(&self, elapsed: Duration) {

@@ -56,7 +56,7 @@ const MAX_OUTSTANDING_REQUESTS: u64 = 16_384;
 /// The same limits for each of many connections, so that one takes a few kilobytes.
 const MAX_OUTSTANDING_OF_MANY: u64 = 64;
 const MANY_CHUNK_BYTES: usize = 4096;
-const MIN_TRACKED_OF_MANY: u64 = 16;
+const MIN_TRACKED_OF_MANY: u64 = 4;
 
 /// A run ends early after this many requests without any reply, over at least this time. With a timeout shorter than
 /// the round trip all replies are late, but they prove that a server is running.

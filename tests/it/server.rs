@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::uart::{self, LabUarts};
 use linkgauge::link::Dialer;
 use linkgauge::plan::{Plan, StopCondition};
@@ -55,9 +56,10 @@ fn works(endpoint: &Endpoint) {
 }
 
 #[test]
-fn a_thousand_idle_sessions_leave_room_for_a_hundred_that_work_at_once() {
-    let server = Serving::start(&["--max-sessions", "1100"]);
-    let idle: Vec<_> = (0..1000).map(|_| RawClient::open(&server.tcp).expect("a session")).collect();
+fn ten_thousand_idle_sessions_leave_room_for_a_hundred_that_work_at_once() {
+    raise_open_file_limit();
+    let server = Serving::start(&[]);
+    let idle: Vec<_> = (0..10_000).map(|_| RawClient::open(&server.tcp).expect("a session")).collect();
     let resident = status_kib(&server.pid(), "VmRSS");
     std::thread::scope(|scope| {
         for number in 0..100 {
@@ -65,8 +67,8 @@ fn a_thousand_idle_sessions_leave_room_for_a_hundred_that_work_at_once() {
             scope.spawn(move || works(endpoint));
         }
     });
-    assert_eq!(idle.len(), 1000);
-    println!("{resident} KiB resident with a thousand idle sessions");
+    assert_eq!(idle.len(), 10_000);
+    println!("{resident} KiB resident with ten thousand idle sessions");
     assert!(resident < 200 * 1024, "{resident} KiB");
 }
 

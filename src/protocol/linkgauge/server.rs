@@ -215,7 +215,8 @@ impl LinkgaugeConnection {
         let idle = Duration::from_secs(self.limits().idle_s);
         let reflector =
             echo::new_reflector(&self.caps, Tuning::default(), idle).with_initial_bytes(&self.input);
-        self.input.clear();
+        // The other party has buffers of its own.
+        (self.input, self.batch) = Default::default();
         self.state = LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(
             FlowParty::Reflect(reflector),
             None,
@@ -255,6 +256,8 @@ impl LinkgaugeConnection {
         let grant = FlowGrant { per_second, wait: task.slot.wait };
         let role = FlowParty::new(kind, &plan, grant, &self.caps, &limits);
         let longest = max_duration(&plan, &limits);
+        // As above.
+        (self.input, self.batch) = Default::default();
         self.state =
             LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(role, Some(task), longest)));
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use hdrhistogram::Histogram;
 
 use super::{MAX_EXACT_SAMPLES, MAX_TIME_NS, new_histogram};
+use crate::sample::Progress;
 
 /// Half of the counts with one resolution: a count covers less than 0.1 % of its value.
 const HALF_BUCKET: u64 = 1024;
@@ -54,12 +55,37 @@ fn lowest_value(index: usize) -> u64 {
 pub struct SharedRecording {
     pub(in crate::sample) service: Arc<SharedTimes>,
     pub(in crate::sample) response: Option<Arc<SharedTimes>>,
+    /// Each for a part of the flows: few enough to stay in the caches, and threads seldom write to the same one.
+    progress: Vec<Arc<Progress>>,
+    /// Flows so far.
+    flows: usize,
 }
+
+/// The parts of the progress of many flows. Threads take the flows in turns too, so with a power of two of them each has its
+/// own parts.
+const PROGRESS_PARTS: usize = 64;
 
 impl SharedRecording {
     /// `scheduled`: messages have intended times, so response times are meaningful.
     pub fn new(scheduled: bool) -> SharedRecording {
-        SharedRecording { service: Arc::default(), response: scheduled.then(Arc::default) }
+        let progress = (0..PROGRESS_PARTS).map(|_| Arc::default()).collect();
+        SharedRecording {
+            service: Arc::default(),
+            response: scheduled.then(Arc::default),
+            progress,
+            flows: 0,
+        }
+    }
+
+    /// The progress of all flows, in parts.
+    pub fn progress(&self) -> &[Arc<Progress>] {
+        &self.progress
+    }
+
+    /// The part that the next flow counts in.
+    pub(in crate::sample) fn next_progress(&mut self) -> Arc<Progress> {
+        self.flows += 1;
+        self.progress[self.flows % PROGRESS_PARTS].clone()
     }
 }
 
@@ -90,6 +116,8 @@ impl SharedTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Time;
+    use crate::sample::{LiveTimes, Recorder, Sample};
 
     #[test]
     fn counts_are_those_of_a_histogram_of_one_flow() {
@@ -109,6 +137,25 @@ mod tests {
             let value = step.value_iterated_to();
             assert_eq!(histogram.count_at(value), step.count_at_value(), "{value}");
         }
+    }
+
+    #[test]
+    fn many_flows_count_in_few_parts() {
+        let mut shared = SharedRecording::new(false);
+        let sample = Sample { sequence: 0, intended: Time(0), sent: Time(0), received: Time(9) };
+        for _ in 0..1000 {
+            let mut recorder = Recorder::sharing(&mut shared, 1_000_000, None);
+            recorder.record_reply(sample, 7);
+            recorder.record_loss(Time(9));
+        }
+        let sum = |get: fn(&Progress) -> &AtomicU64| -> u64 {
+            shared.progress().iter().map(|progress| get(progress).load(Relaxed)).sum()
+        };
+        assert_eq!(shared.progress().len(), PROGRESS_PARTS);
+        let counts = [sum(|one| &one.messages), sum(|one| &one.bytes), sum(|one| &one.lost)];
+        assert_eq!(counts, [1000, 7000, 1000]);
+        let times = shared.progress().iter().map(|progress| &progress.times);
+        assert!(LiveTimes::percentile(times, 50.0).is_some());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::protocol::linkgauge::wire::SessionRefusal;
 use crate::protocol::{ServerLimits, max_session_connections};
 
 /// Planned flows for each connection that the server allows: sessions with a plan may wait for others to end.
-const PLANS_PER_CONNECTION: u32 = 16;
+const PLANS_PER_CONNECTION: u32 = 4;
 
 /// Flows in the plans of all sessions, which take memory before they run.
 #[derive(Clone)]
