@@ -44,6 +44,8 @@ pub mod import;
 pub mod lab;
 pub mod link;
 pub mod metric;
+#[cfg(all(feature = "plan-files", feature = "store"))]
+pub mod monitor;
 pub mod plan;
 pub mod protocol;
 #[cfg(feature = "report")]

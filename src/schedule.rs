@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::link::{Dialer, KeptLinks};
+use crate::link::Dialer;
 use crate::protocol::ConnectionCache;
 use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
 use crate::sample::RawFile;
@@ -180,7 +180,8 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
     });
     let mut accumulators: Vec<CaseAccumulator> = plan.cases.iter().map(CaseAccumulator::new).collect();
     let mut detected = DetectedProtocols::new();
-    context.dialer.kept_links = Some(KeptLinks::default());
+    let kept_by_caller = context.dialer.kept_links.clone();
+    context.dialer.kept_links.get_or_insert_default();
     'plan: for repetition in 0..plan.repeat {
         for (index, (checked, accumulator)) in plan.cases.iter().zip(&mut accumulators).enumerate() {
             if context.is_interrupted() {
@@ -200,12 +201,9 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
             }
         }
     }
-    context.dialer.kept_links = None;
+    context.dialer.kept_links = kept_by_caller;
     let interrupted = context.is_interrupted();
-    let mut far_environment = Map::new();
-    for accumulator in &accumulators {
-        far_environment.extend(accumulator.server_environment.clone());
-    }
+    let server = accumulators.iter().flat_map(|accumulator| accumulator.server_environment.clone()).collect();
     let cases: Vec<CaseResult> =
         accumulators.into_iter().map(|a| a.into_result(plan.repeat, context.overhead_ns)).collect();
     let mut run = Run {
@@ -218,7 +216,7 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
         interrupted,
         cases,
         study: None,
-        environment: Environment { client: context.environment.clone(), server: far_environment },
+        environment: Environment { client: context.environment.clone(), server },
         warnings: Vec::new(),
     };
     run.warnings = warnings::host_warnings(&run.environment.client);

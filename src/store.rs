@@ -8,6 +8,7 @@
 //! the whole run.
 
 mod search;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::run::{CaseResult, Run, RunError};
 pub mod document;
 
 pub use search::{Filter, Listing, RunEntry, Trend, TrendPoint};
+pub use windows::{Incident, SeriesNumber, StoredWindow, TIERS, Tier};
 
 /// Identifies the file as ours: "LGst".
 const APPLICATION_ID: i32 = 0x4c47_7374;

@@ -235,6 +235,17 @@ pub fn format_duration(duration: Duration) -> String {
     format!("{nanoseconds}ns")
 }
 
+/// A period that people chose, in its largest whole unit: `30 s`, `90 min`, `6 h`, `7 d`.
+pub fn format_period(period: Duration) -> String {
+    let seconds = period.as_secs();
+    let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let whole = units.iter().find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length));
+    match whole {
+        Some((length, unit)) if period.subsec_nanos() == 0 => format!("{} {unit}", seconds / length),
+        _ => format_nanoseconds(period.as_nanos() as f64),
+    }
+}
+
 /// Milliseconds of a limit, as in documents: `16.7`, `50`.
 pub fn format_milliseconds(duration: Duration) -> String {
     format!("{}", duration.as_nanos() as f64 / 1e6)
@@ -431,6 +442,9 @@ mod tests {
     fn formats_quantities() {
         assert_eq!(format_nanoseconds(13_250.0), "13.25 µs");
         assert_eq!(format_nanoseconds(1_041_667.0), "1.042 ms");
+        let periods = [30, 5400, 21_600, 604_800].map(|seconds| format_period(Duration::from_secs(seconds)));
+        assert_eq!(periods, ["30 s", "90 min", "6 h", "7 d"]);
+        assert_eq!(format_period(Duration::from_millis(1500)), "1.500 s");
         assert_eq!(format_nanoseconds(830.0), "830 ns");
         assert_eq!(format_nanoseconds(999_980.0), "1.000 ms");
         assert_eq!(format_bit_rate(41.3e9), "41.30 Gbit/s");

@@ -14,7 +14,7 @@ pub const ADVANCED: &str = "Advanced";
 
 /// The commands in the order of the help page, by heading.
 static COMMAND_GROUPS: &[(&str, &[&str])] = &[
-    ("Measure", &["latency", "throughput", "download", "connect", "run", "ab", "demo"]),
+    ("Measure", &["latency", "throughput", "download", "connect", "run", "monitor", "ab", "demo"]),
     ("Server and lab", &["serve", "lab"]),
     ("Results", &["show", "history", "compare", "explain", "tag", "prune", "export", "import"]),
     ("Studies", &["reproduce"]),
@@ -76,6 +76,14 @@ static EXAMPLES: &[(&str, &[Example])] = &[
             ("run office.toml", "run every case of the plan"),
             ("run office.toml --repeat 10 --html office.html", "10 repetitions, and a page"),
             ("run office.toml --junit gauge.xml", "thresholds of the plan as CI tests"),
+        ],
+    ),
+    (
+        "monitor",
+        &[
+            ("monitor 192.0.2.7 192.0.2.8", "probe two hosts, 10 times a second"),
+            ("monitor links.toml", "links, tests and alarms of a file"),
+            ("monitor links.toml --check", "how fast would its alarms be?"),
         ],
     ),
     (

@@ -18,6 +18,7 @@ mod ip;
 mod lab;
 mod latency;
 mod measure;
+mod monitor;
 mod output;
 mod progress;
 mod prune;
@@ -77,6 +78,7 @@ enum Command {
     Serve(serve::Flags),
     Lab(lab::Flags),
     Run(run::Flags),
+    Monitor(monitor::Flags),
     Reproduce(reproduce::Flags),
     Explain(explain::Flags),
     #[command(visible_alias = "report")]
@@ -164,6 +166,7 @@ pub fn main() -> ExitCode {
         Command::Serve(flags) => serve::run(flags),
         Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),
+        Command::Monitor(flags) => monitor::run(flags),
         Command::Reproduce(flags) => reproduce::run(flags),
         Command::Explain(flags) => explain::run(flags),
         Command::Show(flags) => show::run(flags),

@@ -10,6 +10,8 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 
 /// Set by the first signal, if a command has requested it.
 static INTERRUPT_FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+/// SIGHUP reloads a file and interrupts nothing.
+static IS_RELOADED: AtomicBool = AtomicBool::new(false);
 static HANDLERS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// A flag that the first Ctrl-C, SIGTERM or SIGHUP sets; the second Ctrl-C or SIGTERM ends the program at once.
@@ -23,6 +25,14 @@ pub fn interrupt_flag() -> Result<Arc<AtomicBool>> {
 /// The same for settings that must be restored: no signal ends the program before.
 pub fn protected_interrupt_flag() -> Result<Arc<AtomicBool>> {
     install_handlers(|signal, flag| register(signal, flag.clone()))
+}
+
+/// A flag that SIGHUP sets, for the command that reads its file again. Call it before [`interrupt_flag`].
+pub fn reload_flag() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::default();
+    register(SIGHUP, Arc::clone(&flag)).context("signal handlers cannot be installed")?;
+    IS_RELOADED.store(true, Relaxed);
+    Ok(flag)
 }
 
 /// The flag of this process.
@@ -42,7 +52,7 @@ fn install_handlers(
     }
     // A closing terminal sends it twice, by its shell and by the kernel, so the second one does not mean haste. 'nohup' and
     // similar programs ignore it, and that is preserved.
-    if !is_ignored(SIGHUP) {
+    if !is_ignored(SIGHUP) && !IS_RELOADED.load(Relaxed) {
         register(SIGHUP, flag.clone()).context("signal handlers cannot be installed")?;
     }
     Ok(flag)

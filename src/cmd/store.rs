@@ -144,7 +144,7 @@ impl EarlierResults {
 
 impl SaveFlags {
     /// Opens the store. `None` if the run is not to be saved.
-    fn open(&self) -> Result<Option<Store>> {
+    pub fn open(&self) -> Result<Option<Store>> {
         if self.no_store {
             return Ok(None);
         }

@@ -35,7 +35,7 @@ pub struct CaseSpecError {
 }
 
 impl CaseSpecError {
-    pub(super) fn new(field: &'static str, what: impl Into<String>) -> CaseSpecError {
+    pub(crate) fn new(field: &'static str, what: impl Into<String>) -> CaseSpecError {
         CaseSpecError { field, what: what.into() }
     }
 }

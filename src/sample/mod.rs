@@ -12,6 +12,7 @@ mod raw;
 mod time_series;
 mod times;
 mod transfer;
+mod window;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,6 +31,7 @@ pub use time_series::TimeSeries;
 pub(crate) use time_series::append_entries;
 pub use times::{SharedRecording, TimeSamples};
 pub use transfer::TransferCounts;
+pub use window::{Window, WindowCounts};
 
 /// One round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

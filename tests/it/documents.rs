@@ -10,6 +10,7 @@ use linkgauge::import::IMPORT_FORMATS;
 use linkgauge::lab::shaper::{PROFILES, describe_impairments};
 use linkgauge::link::TRANSPORTS;
 use linkgauge::metric::list_metrics;
+use linkgauge::monitor::Config;
 use linkgauge::plan::Plan;
 use linkgauge::protocol::PROTOCOLS;
 use linkgauge::report::{FORMATS, RUN_SCHEMA};
@@ -232,8 +233,12 @@ fn examples_are_plans_and_in_the_documents() {
     for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")) {
         let text = std::fs::read_to_string(&path).unwrap();
         let name = format!("examples/{}", path.file_name().unwrap().display());
-        let plan = Plan::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        schedule::check(plan).unwrap_or_else(|error| panic!("{name}: {error}"));
+        if text.contains("[[watch]]") {
+            Config::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        } else {
+            let plan = Plan::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            schedule::check(plan).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
         let quotes = documents.iter().filter(|(_, document)| document.contains(&format!("<!-- {name} -->")));
         quotes.for_each(|(document, _)| holds(document, &name, &format!("```toml\n{text}```")));
         assert!(documents.iter().any(|(_, document)| document.contains(&name)), "no document names {name}");

@@ -36,6 +36,7 @@ mod logger;
 mod loggernet;
 mod many_flows;
 mod memory;
+mod monitor;
 mod natural;
 mod netio;
 mod netio_datagrams;

@@ -1,0 +1,256 @@
+//! `linkgauge monitor`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use linkgauge::clock::Clock;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::host::raise_open_file_limit;
+use linkgauge::link::Dialer;
+use linkgauge::monitor::{
+    self, Config, MonitorContext, MonitorEvent, MonitorObserver, Rule, Transition, WatchState,
+    describe_clock_change,
+};
+use linkgauge::plan::{CaseSpec, OneOrMany};
+use linkgauge::report::printable;
+use linkgauge::units::{MessageRate, RateTarget, Span, format_nanoseconds};
+
+use super::Status;
+use super::help::{DURATION, OUTPUT, SERVER, TRAFFIC};
+use super::measure::read_token;
+use super::output::{print_message, print_text};
+use super::signals::{interrupt_flag, reload_flag};
+use super::store::SaveFlags;
+
+/// Watch links for weeks, with a history and alarms, until Ctrl-C
+///
+/// FILE.toml names links, tests and alarms (docs/monitor.md). URLs alone are probed all the time. Windows of a minute, ten
+/// minutes and an hour go into the store; every percentile is that of all probes.
+#[derive(Args)]
+pub struct Flags {
+    /// A file in TOML, or URLs
+    #[arg(required = true, value_name = "FILE.toml|URL")]
+    targets: Vec<String>,
+    /// Probes per second of each URL
+    #[arg(long, help_heading = TRAFFIC, value_name = "RATE", default_value = "10/s")]
+    rate: MessageRate,
+    /// Protocol that the URLs speak
+    #[arg(long, help_heading = TRAFFIC, value_name = "PROTOCOL", default_value = "auto")]
+    protocol: String,
+    /// Alarm for each URL, like 'loss > 5 % (normal 0.5 %), at most one false alarm a month'
+    ///
+    /// Also 'late 20ms > 10 %' and 'late p99 > 10 %': later than the p99 of the first 3688 replies.
+    #[arg(long, help_heading = TRAFFIC, value_name = "RULE")]
+    alert: Vec<Rule>,
+    /// Stop after this time [default: at Ctrl-C]
+    #[arg(long, help_heading = DURATION, value_name = "TIME")]
+    time: Option<Span>,
+    /// File with the token that the servers require [default: the variable LINKGAUGE_TOKEN]
+    #[arg(long, help_heading = SERVER, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Print a table of the last minute this often [default: 1min on a terminal, else never]
+    #[arg(long, help_heading = OUTPUT, value_name = "TIME")]
+    table: Option<Span>,
+    /// Check the file, print what its alarms promise, and end
+    #[arg(long, help_heading = OUTPUT)]
+    check: bool,
+    #[command(flatten)]
+    save: SaveFlags,
+}
+
+/// The time between tables on a terminal.
+const TABLE_INTERVAL: Duration = Duration::from_secs(60);
+
+pub fn run(flags: Flags) -> Result<Status> {
+    let mut config = read_config(&flags)?;
+    print_promises(&config)?;
+    if flags.check {
+        return Ok(Status::Complete);
+    }
+    let reload = reload_flag()?;
+    let stop = interrupt_flag()?;
+    raise_open_file_limit();
+    let token = read_token(flags.token_file.as_deref())?;
+    let until = flags.time.map(|time| Instant::now() + time.0);
+    let is_over = || stop.load(Relaxed) || until.is_some_and(|until| Instant::now() >= until);
+    let log = Log;
+    let tables = Tables::new(&flags);
+    let mut states = Vec::new();
+    while !is_over() {
+        let dialer = Dialer::new(Clock::System);
+        let cancel = dialer.cancel.clone();
+        let context = MonitorContext {
+            dialer,
+            observer: &log,
+            on_states: &|states| tables.print(states),
+            token: token.clone(),
+            zone: TimeZone::system(),
+        };
+        let store = flags.save.open()?;
+        states = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over() && !reload.load(Relaxed) && !cancel.load(Relaxed) {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                cancel.store(true, Relaxed);
+            });
+            let ended = monitor::run(&config, std::mem::take(&mut states), store, &context);
+            cancel.store(true, Relaxed);
+            ended
+        })?;
+        if reload.swap(false, Relaxed) {
+            config = reread_config(&flags, config);
+        }
+    }
+    tables.print_now(&states);
+    Ok(Status::Complete)
+}
+
+/// A file that has become invalid does not end the monitor: it goes on as before.
+fn reread_config(flags: &Flags, before: Config) -> Config {
+    match read_config(flags) {
+        Ok(config) => {
+            print_message(format_args!("{}: read again", flags.targets[0]));
+            config
+        }
+        Err(error) => {
+            print_message(format_args!("{error:#}: the monitor goes on as before"));
+            before
+        }
+    }
+}
+
+fn read_config(flags: &Flags) -> Result<Config> {
+    let is_file = |target: &String| target.ends_with(".toml");
+    match flags.targets.as_slice() {
+        [file] if is_file(file) => {
+            let text =
+                std::fs::read_to_string(file).with_context(|| format!("{file}: the file cannot be read"))?;
+            Config::from_toml(&text).with_context(|| file.clone())
+        }
+        targets if targets.iter().any(is_file) => {
+            bail!("one FILE.toml, or URLs: add the URLs to the file")
+        }
+        targets => {
+            let urls = targets.iter().map(|target| target.parse()).collect::<Result<Vec<Endpoint>, _>>()?;
+            let spec = CaseSpec {
+                url: Some(OneOrMany::Many(urls)),
+                protocol: Some(flags.protocol.clone()),
+                rate: Some(RateTarget::Fixed(flags.rate)),
+                ..CaseSpec::default()
+            };
+            Ok(Config::from_case(spec, None, flags.alert.clone())?)
+        }
+    }
+}
+
+/// What the alarms promise, before anything is opened.
+fn print_promises(config: &Config) -> Result<()> {
+    print_text(|stdout| {
+        for watch in &config.watches {
+            writeln!(stdout, "watching {}: {}", printable(&watch.name), watch.describe())?;
+            for promise in watch.promises() {
+                writeln!(stdout, "  alarm {promise}")?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Prints events, one a line with its date.
+struct Log;
+
+impl MonitorObserver for Log {
+    fn event(&self, at: Timestamp, event: &MonitorEvent) {
+        let text = describe(event);
+        let _ = print_text(|stdout| writeln!(stdout, "{:.0} {}", at, printable(&text)));
+    }
+}
+
+fn describe(event: &MonitorEvent) -> String {
+    match event {
+        MonitorEvent::Down { name, reason: Some(reason) } => format!("{name}: down: {reason}"),
+        MonitorEvent::Down { name, reason: None } => format!("{name}: down: the last 3 probes have no reply"),
+        MonitorEvent::Up { name } => format!("{name}: up"),
+        MonitorEvent::Alarm { name, rule, transition: Transition::Cleared, .. } => {
+            format!("{name}: alarm ends: {rule}")
+        }
+        MonitorEvent::Alarm { name, rule, run, .. } => match run {
+            Some(run) => format!("{name}: ALARM: {rule}. The minute before: linkgauge show {run}"),
+            None => format!("{name}: ALARM: {rule}"),
+        },
+        MonitorEvent::Learnt { name, p99_ns } => {
+            format!("{name}: the normal p99 is {}", format_nanoseconds(*p99_ns as f64))
+        }
+        MonitorEvent::Clock { change } => describe_clock_change(*change),
+        MonitorEvent::Tested { name, run, failure: None } => format!("{name}: tested: linkgauge show {run}"),
+        MonitorEvent::Tested { name, failure: Some(failure), .. } => {
+            format!("{name}: test failed: {failure}")
+        }
+        MonitorEvent::NotStored { reason } => format!("{reason}. Results wait in memory"),
+        MonitorEvent::StoredAgain => "the store can be written again".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// The table of the last minute, now and then.
+struct Tables {
+    interval: Option<Duration>,
+    printed: Mutex<Instant>,
+}
+
+impl Tables {
+    fn new(flags: &Flags) -> Tables {
+        let on_terminal = std::io::stdout().is_terminal().then_some(TABLE_INTERVAL);
+        Tables {
+            interval: flags.table.map(|table| table.0).or(on_terminal),
+            printed: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn print(&self, states: &[WatchState]) {
+        let mut printed = self.printed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if self.interval.is_some_and(|interval| printed.elapsed() >= interval) {
+            *printed = Instant::now();
+            self.print_now(states);
+        }
+    }
+
+    fn print_now(&self, states: &[WatchState]) {
+        let width = states.iter().map(|state| state.name.chars().count()).max().unwrap_or(0);
+        let _ = print_text(|stdout| {
+            writeln!(
+                stdout,
+                "{:width$}  state  {:>9} {:>9} {:>9} {:>8}  last minute",
+                "link", "p50", "p99", "max", "loss"
+            )?;
+            for state in states {
+                writeln!(stdout, "{:width$}  {}", printable(&state.name), row(state))?;
+            }
+            Ok(())
+        });
+    }
+}
+
+fn row(state: &WatchState) -> String {
+    let word = match (state.alerts.iter().any(monitor::Alert::is_raised), state.is_up) {
+        (true, _) => "ALARM",
+        (false, Some(true)) => "up",
+        (false, Some(false)) => "DOWN",
+        (false, None) => "–",
+    };
+    let minute = state.last_minutes(1);
+    let time = |share: f64| {
+        minute.quantile_ns(share).map_or_else(|| "–".to_owned(), |time| format_nanoseconds(time as f64))
+    };
+    let loss =
+        minute.counts.loss_share().map_or_else(|| "–".to_owned(), |loss| format!("{:.1} %", 100.0 * loss));
+    format!("{word:5}  {:>9} {:>9} {:>9} {loss:>8}", time(0.5), time(0.99), time(1.0))
+}

@@ -1,0 +1,375 @@
+//! What to watch: from a file in TOML, or from URLs.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::alert::{Alert, InvalidRule, Rule};
+use super::calendar::{InvalidQuietHours, QuietHours};
+use crate::endpoint::Endpoint;
+use crate::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan};
+use crate::schedule::{self, InvalidCase};
+use crate::units::{Bytes, Count, MessageRate, RateTarget, Span, format_period};
+use crate::workload::latency;
+
+/// Probes per second, unless the case has a rate.
+const DEFAULT_RATE: f64 = 10.0;
+
+/// Time from one test to the next, unless given.
+const DEFAULT_EVERY: Duration = Duration::from_secs(3600);
+
+/// Time for which a lost probe is waited for, unless given.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A test cannot be repeated faster.
+const MIN_EVERY: Duration = Duration::from_secs(1);
+
+/// More links than this need several monitors: each has a thread.
+const MAX_WATCHES: usize = 2000;
+
+/// Why a file or a list of URLs cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file is not valid TOML, or has unknown keys.
+    #[error("{0}")]
+    Toml(String),
+    /// A case is invalid on its own.
+    #[error("watch {watch}: {error}")]
+    Case {
+        /// Number of the entry, from 1.
+        watch: usize,
+        /// What is wrong.
+        error: CaseSpecError,
+    },
+    /// A case cannot be measured.
+    #[error("watch '{name}': {error}")]
+    Invalid {
+        /// Name of the watch.
+        name: String,
+        /// What is wrong.
+        error: Box<InvalidCase>,
+    },
+    /// A rule cannot be read.
+    #[error("watch {watch}: {error}")]
+    Rule {
+        /// Number of the entry, from 1.
+        watch: usize,
+        /// What is wrong.
+        error: InvalidRule,
+    },
+    /// Quiet hours cannot be read.
+    #[error("watch {watch}: {error}")]
+    QuietHours {
+        /// Number of the entry, from 1.
+        watch: usize,
+        /// What is wrong.
+        error: InvalidQuietHours,
+    },
+    /// Two watches have one name.
+    #[error("two watches are named '{0}': give each a name of its own")]
+    SameName(String),
+    /// There is nothing to watch, or too much.
+    #[error("{0} links to watch: a monitor watches 1 to {MAX_WATCHES}")]
+    Count(usize),
+    /// A setting does not fit the others.
+    #[error("watch '{name}': {why}")]
+    Unfit {
+        /// Name of the watch.
+        name: String,
+        /// What is wrong, and what to try.
+        why: String,
+    },
+}
+
+/// What a monitor does.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The links; never empty.
+    pub watches: Vec<Watch>,
+}
+
+/// A link, and how it is watched.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    /// Unique in a monitor.
+    pub name: String,
+    /// What is measured.
+    pub case: Case,
+    /// How often.
+    pub schedule: WatchSchedule,
+    /// The alarms.
+    pub rules: Vec<Rule>,
+    /// No measurement in these hours.
+    pub quiet: Vec<QuietHours>,
+    /// Bytes that its tests may move in a day.
+    pub bytes_per_day: Option<u64>,
+}
+
+/// How often a link is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum WatchSchedule {
+    /// Probes all the time, at this mean rate with exponential gaps.
+    Continuous {
+        /// Probes per second.
+        per_second: f64,
+    },
+    /// A test now and then, and never two tests at once. Each begins up to a tenth of the period early or late.
+    Every(Duration),
+}
+
+impl Watch {
+    /// The endpoint, as typed.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.case.endpoints[0]
+    }
+}
+
+impl Watch {
+    /// What is measured and how often, for people.
+    pub fn describe(&self) -> String {
+        match self.schedule {
+            WatchSchedule::Continuous { per_second } => format!("{per_second} probes per second"),
+            WatchSchedule::Every(period) => {
+                format!("{} every {}", self.case.workload, format_period(period))
+            }
+        }
+    }
+
+    /// What its alarms promise, for people.
+    pub fn promises(&self) -> Vec<String> {
+        let WatchSchedule::Continuous { per_second } = self.schedule else { return Vec::new() };
+        let alerts = self.rules.iter().filter_map(|rule| Alert::new(rule.clone(), per_second));
+        alerts.map(|alert| alert.promise()).collect()
+    }
+}
+
+/// An entry of a file. The other keys are those of a case.
+#[derive(Debug, Deserialize, Default)]
+#[serde(default)]
+struct Entry {
+    name: Option<String>,
+    every: Option<Span>,
+    alert: Vec<String>,
+    quiet: Vec<String>,
+    #[serde(rename = "bytes-per-day", alias = "bytes_per_day")]
+    bytes_per_day: Option<Bytes>,
+}
+
+/// The keys of an entry that are not those of a case.
+const ENTRY_KEYS: [&str; 6] = ["name", "every", "alert", "quiet", "bytes-per-day", "bytes_per_day"];
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    defaults: toml::Table,
+    watch: Vec<toml::Table>,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// The file is invalid, or describes something that cannot be measured. Nothing was opened.
+    pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
+        let wrong = |error: toml::de::Error| ConfigError::Toml(error.to_string().trim_end().to_owned());
+        let file: File = toml::from_str(text).map_err(wrong)?;
+        let mut watches = Vec::new();
+        for (table, number) in file.watch.into_iter().zip(1..) {
+            let mut whole = file.defaults.clone();
+            whole.extend(table);
+            let mut own = toml::Table::new();
+            for key in ENTRY_KEYS {
+                own.extend(whole.remove(key).map(|value| (key.to_owned(), value)));
+            }
+            let entry: Entry = own.try_into().map_err(wrong)?;
+            let spec: CaseSpec = whole.try_into().map_err(wrong)?;
+            watches.extend(watches_of(spec, &entry, number)?);
+        }
+        Config::new(watches)
+    }
+
+    /// Watches URLs with the settings of one case, and the same alarms for each.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::from_toml`].
+    pub fn from_case(
+        spec: CaseSpec,
+        every: Option<Duration>,
+        rules: Vec<Rule>,
+    ) -> Result<Config, ConfigError> {
+        let entry = Entry { every: every.map(Span), ..Entry::default() };
+        let mut watches = watches_of(spec, &entry, 1)?;
+        watches.iter_mut().for_each(|watch| watch.rules = rules.clone());
+        Config::new(watches)
+    }
+
+    fn new(watches: Vec<Watch>) -> Result<Config, ConfigError> {
+        if watches.is_empty() || watches.len() > MAX_WATCHES {
+            return Err(ConfigError::Count(watches.len()));
+        }
+        let mut names = BTreeSet::new();
+        for watch in &watches {
+            if !names.insert(&watch.name) {
+                return Err(ConfigError::SameName(watch.name.clone()));
+            }
+            check(watch)?;
+        }
+        Ok(Config { watches })
+    }
+}
+
+/// The watches of one entry: one for each of its URLs.
+fn watches_of(mut spec: CaseSpec, entry: &Entry, number: usize) -> Result<Vec<Watch>, ConfigError> {
+    let rules = entry.alert.iter().map(|text| text.parse()).collect::<Result<Vec<Rule>, _>>();
+    let rules = rules.map_err(|error| ConfigError::Rule { watch: number, error })?;
+    let quiet = entry.quiet.iter().map(|text| text.parse()).collect::<Result<Vec<QuietHours>, _>>();
+    let quiet = quiet.map_err(|error| ConfigError::QuietHours { watch: number, error })?;
+    let workload = spec.workload.get_or_insert_with(|| latency::WORKLOAD.name.to_owned());
+    let is_continuous = workload == latency::WORKLOAD.name && entry.every.is_none() && spec.count.is_none();
+    let schedule = if is_continuous {
+        let rate = spec.rate.get_or_insert(RateTarget::Fixed(MessageRate(DEFAULT_RATE)));
+        let RateTarget::Fixed(MessageRate(per_second)) = *rate else {
+            let error =
+                CaseSpecError::new("rate", "a link is watched at a rate like 10/s, not at the highest");
+            return Err(ConfigError::Case { watch: number, error });
+        };
+        spec.poisson = Some(true);
+        spec.timeout.get_or_insert(Span(DEFAULT_TIMEOUT));
+        spec.warm_up_count = Some(Count(0));
+        spec.warm_up_time = None;
+        WatchSchedule::Continuous { per_second }
+    } else {
+        WatchSchedule::Every(entry.every.map_or(DEFAULT_EVERY, |every| every.0).max(MIN_EVERY))
+    };
+    let urls = spec.url.as_ref().map_or(0, |urls| match urls {
+        OneOrMany::One(_) => 1,
+        OneOrMany::Many(urls) => urls.len(),
+    });
+    if spec.together == Some(true) || spec.ports.is_some() {
+        let error =
+            CaseSpecError::new("together", "each link is watched by itself: remove 'together' and 'ports'");
+        return Err(ConfigError::Case { watch: number, error });
+    }
+    let cases = spec.expand().map_err(|error| ConfigError::Case { watch: number, error })?;
+    let watch = |case: Case| {
+        let own = case.endpoints[0].as_str().to_owned();
+        let name = match &entry.name {
+            Some(name) if urls <= 1 => name.clone(),
+            Some(name) => format!("{name} {own}"),
+            None => own,
+        };
+        Watch {
+            name,
+            case,
+            schedule,
+            rules: rules.clone(),
+            quiet: quiet.clone(),
+            bytes_per_day: entry.bytes_per_day.map(|bytes| bytes.0),
+        }
+    };
+    Ok(cases.into_iter().map(watch).collect())
+}
+
+/// Finds what cannot work before anything is opened.
+fn check(watch: &Watch) -> Result<(), ConfigError> {
+    let unfit = |why: String| ConfigError::Unfit { name: watch.name.clone(), why };
+    checked_plan(watch, watch.case.clone())?;
+    if matches!(watch.schedule, WatchSchedule::Continuous { .. }) && watch.case.parallel != 1 {
+        return Err(unfit("a link is watched over one connection: remove 'parallel'".to_owned()));
+    }
+    match watch.schedule {
+        WatchSchedule::Every(_) if !watch.rules.is_empty() => {
+            let why = "alerts need probes all the time: remove 'every', or use 'threshold' for each test";
+            Err(unfit(why.to_owned()))
+        }
+        WatchSchedule::Every(_) => Ok(()),
+        WatchSchedule::Continuous { per_second } => {
+            for rule in &watch.rules {
+                rule.expectation(per_second).ok_or_else(|| {
+                    unfit(format!(
+                        "'{}' would need weeks of probes to be noticed: allow more false alarms",
+                        rule.text
+                    ))
+                })?;
+            }
+            let bytes = watch.case.message_bytes.unwrap_or(1);
+            let needed = 2.0 * f64::from(bytes) * per_second * 86_400.0;
+            match watch.bytes_per_day {
+                Some(limit) if needed > limit as f64 => Err(unfit(format!(
+                    "probes of {bytes} B at {per_second}/s move {needed:.0} B a day, and bytes-per-day is {limit}: lower the rate"
+                ))),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// The case of a watch as a plan that can be run.
+pub(super) fn checked_plan(watch: &Watch, case: Case) -> Result<schedule::CheckedPlan, ConfigError> {
+    let plan = Plan { title: None, repeat: 1, keep_going: false, cases: vec![case] };
+    schedule::check(plan)
+        .map_err(|error| ConfigError::Invalid { name: watch.name.clone(), error: Box::new(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_names_links_tests_and_alarms() {
+        let config = Config::from_toml(
+            r#"
+            [defaults]
+            quiet = ["02:00-03:00"]
+            [[watch]]
+            name = "gateway"
+            url = "tcp://192.0.2.1"
+            alert = ["loss > 5 % (normal 0.5 %)"]
+            [[watch]]
+            url = ["udp://192.0.2.1", "udp://192.0.2.2"]
+            rate = "1/s"
+            [[watch]]
+            name = "uplink"
+            url = "tcp://192.0.2.1"
+            workload = "throughput"
+            time = "5s"
+            every = "6h"
+            bytes-per-day = "2G"
+            "#,
+        )
+        .unwrap();
+        let names: Vec<&str> = config.watches.iter().map(|watch| watch.name.as_str()).collect();
+        assert_eq!(names, ["gateway", "udp://192.0.2.1", "udp://192.0.2.2", "uplink"]);
+        let schedules: Vec<WatchSchedule> = config.watches.iter().map(|watch| watch.schedule).collect();
+        let slow = WatchSchedule::Continuous { per_second: 1.0 };
+        let uplink = WatchSchedule::Every(Duration::from_secs(6 * 3600));
+        assert_eq!(schedules, [WatchSchedule::Continuous { per_second: 10.0 }, slow, slow, uplink]);
+        assert!(config.watches.iter().all(|watch| watch.quiet.len() == 1));
+        assert_eq!(config.watches[3].bytes_per_day, Some(2_000_000_000));
+        assert_eq!(config.watches[0].rules.len(), 1);
+    }
+
+    #[test]
+    fn wrong_files_say_what_is_wrong() {
+        let watch = "[[watch]]\nurl = \"tcp://192.0.2.1\"\n";
+        for (text, why) in [
+            ("", "0 links to watch"),
+            ("[[watch]]\nname = \"x\"", "has no endpoint"),
+            (&format!("{watch}{watch}"), "two watches are named 'tcp://192.0.2.1'"),
+            (&format!("{watch}colour = 1"), "unknown field `colour`"),
+            (&format!("{watch}quiet = [\"22\"]"), "'22' are no quiet hours"),
+            (&format!("{watch}alert = [\"loss\"]"), "alert 'loss'"),
+            (&format!("{watch}rate = \"max\""), "not at the highest"),
+            (&format!("{watch}every = \"1h\"\nalert = [\"loss > 5%\"]"), "alerts need probes all the time"),
+            (&format!("{watch}bytes-per-day = \"1k\""), "lower the rate"),
+            (&format!("{watch}protocol = \"morse\""), "morse"),
+        ] {
+            let error = Config::from_toml(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}
