@@ -143,8 +143,10 @@ pub fn write_explanation(
 fn headline(explanation: &Explanation) -> String {
     let median = brief_time(explanation.median_ns);
     let takes_time = |finding: &&CauseFinding| finding.verdict.is_found() && !causes::is_tick(finding.id);
-    let found = explanation.causes.iter().find(takes_time);
-    let Some(first) = found else {
+    let has_cost = |finding: &CauseFinding| finding.cost_ns.is_some_and(|cost| cost > 0.0);
+    let matters = |finding: &&CauseFinding| has_cost(finding) || causes::slows_some_requests(finding.id);
+    let found: Vec<&CauseFinding> = explanation.causes.iter().filter(takes_time).collect();
+    let Some(first) = found.iter().copied().find(matters).or(found.first().copied()) else {
         let tested = explanation.causes.iter().filter(|finding| finding.verdict == Verdict::RuledOut).count();
         return match tested {
             0 => format!("{median} per request: no cause shown."),
@@ -157,7 +159,6 @@ fn headline(explanation: &Explanation) -> String {
     };
     let slower =
         |finding: &CauseFinding| format!("some requests are slower by {} ({})", finding.name, sure(finding));
-    let has_cost = |finding: &CauseFinding| finding.cost_ns.is_some_and(|cost| cost > 0.0);
     let Some(cost) = first.cost_ns.filter(|_| has_cost(first)) else {
         return format!("{median} per request; {}.", slower(first));
     };
@@ -275,6 +276,10 @@ mod tests {
         let wake_up = finding("wake-up", Verdict::Proved, Some(11e6));
         let queue = CauseFinding { id: "run_queue", ..finding("run queue", Verdict::Counted, None) };
         let cold = CauseFinding { id: "cpu_sleep_states", ..finding("sleep", Verdict::Seen, Some(0.0)) };
+        assert_eq!(
+            headline(&explanation(vec![cold.clone(), queue.clone()])),
+            "44.0 ms per request; some requests are slower by run queue (counted, not proved)."
+        );
         assert_eq!(
             headline(&explanation(vec![wake_up, cold, queue])),
             "44.0 ms per request: 11.0 ms (25.0 %) by wake-up (proved, 10 pairs); some requests are slower by run queue \

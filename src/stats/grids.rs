@@ -26,14 +26,20 @@ const MIN_CYCLES: f64 = 8.0;
 const CLOCK_TOLERANCE: f64 = 100e-6;
 /// Scanned frequencies for each one that the duration can tell apart.
 const OVERSAMPLING: f64 = 4.0;
-/// A multiple of the strongest period is the period if its statistic is at least this share of the largest. If half of 150
-/// messages pass a grid, the statistics of its parts differ by a factor of two by chance.
+/// A multiple of the strongest period is the period if its statistic is at least this share of the largest, and its own
+/// probability is small enough. If half of 150 messages pass a grid, the statistics of its parts differ by a factor of two
+/// by chance.
 const SHARE_OF_LARGEST: f64 = 0.4;
+/// From this share on its own probability does not matter: few instants that have one phase of 100 ms by chance seldom have
+/// one of 1 s.
+const SUFFICIENT_SHARE: f64 = 0.6;
 /// Also if its own probability is this much smaller than needed: what arrives on a grid of 5 ms at random seldom looks like
 /// one of 20 ms.
 const LEVEL_OF_MULTIPLES: f64 = 0.01;
 /// Of two grids one is a part of the other if their ratio is this close to a whole number.
 const WHOLE_TOLERANCE: f64 = 2e-3;
+/// Or, if their resolutions allow that, to this part of one.
+const WHOLE_BLUR: f64 = 0.1;
 /// Larger ratios are whole numbers by chance.
 const MAX_RATIO: f64 = 200.0;
 
@@ -63,7 +69,7 @@ pub fn known_grids(instants: &[f64], periods: &[f64], longest: f64, level: f64) 
         let frequency = strongest(instants, std::iter::once(1.0 / period).chain(scan));
         grid(instants, refine(instants, frequency, duration), (steps + 1.0) * tried.len() as f64)
     });
-    without_parts(found.filter(|grid| grid.p < level).collect(), level)
+    without_parts(found.collect(), level)
 }
 
 /// The strongest grid of any period between `shortest` and `longest`, if its probability is below `level`.
@@ -82,7 +88,7 @@ pub fn unknown_grid(instants: &[f64], shortest: f64, longest: f64, level: f64) -
     let found = candidates
         .filter(|frequency| *frequency >= lowest)
         .map(|frequency| grid(instants, refine(instants, frequency, duration), OVERSAMPLING * independent));
-    without_parts(found.filter(|grid| grid.p < level).collect(), level).into_iter().next()
+    without_parts(found.collect(), level).into_iter().next()
 }
 
 /// From the first to the last instant.
@@ -114,22 +120,31 @@ fn grid(instants: &[f64], frequency: f64, tried: f64) -> Grid {
 /// for, even if late messages make a part of it stronger.
 fn without_parts(mut found: Vec<Grid>, level: f64) -> Vec<Grid> {
     let mut grids: Vec<Grid> = Vec::new();
-    while let Some(strongest) = found.iter().max_by(|a, b| a.z.total_cmp(&b.z)).copied() {
+    let strongest_of = |found: &[Grid]| {
+        found.iter().filter(|grid| grid.p < level).max_by(|a, b| a.z.total_cmp(&b.z)).copied()
+    };
+    while let Some(strongest) = strongest_of(&found) {
         let is_multiple = |grid: &&Grid| {
-            let is_shown = grid.z >= SHARE_OF_LARGEST * strongest.z || grid.p < LEVEL_OF_MULTIPLES * level;
-            grid.period > strongest.period && is_shown && is_part(grid.period, strongest.period)
+            let share = grid.z / strongest.z;
+            let is_shown = share >= SUFFICIENT_SHARE
+                || (share >= SHARE_OF_LARGEST && grid.p < level)
+                || grid.p < LEVEL_OF_MULTIPLES * level;
+            grid.period > strongest.period && is_shown && is_part(grid, &strongest)
         };
         let multiples = found.iter().filter(is_multiple);
         let longest = multiples.max_by(|a, b| a.period.total_cmp(&b.period)).copied().unwrap_or(strongest);
         grids.push(longest);
-        found.retain(|grid| !is_part(grid.period, longest.period) && !is_part(grid.period, strongest.period));
+        found.retain(|grid| !is_part(grid, &longest) && !is_part(grid, &strongest));
     }
     grids
 }
 
-fn is_part(a: f64, b: f64) -> bool {
-    let ratio = (a / b).max(b / a);
-    ratio <= MAX_RATIO && (ratio / ratio.round() - 1.0).abs() < WHOLE_TOLERANCE
+fn is_part(a: &Grid, b: &Grid) -> bool {
+    let ratio = (a.period / b.period).max(b.period / a.period);
+    // As far as the duration separates their periods.
+    let blur = a.resolution / a.period + b.resolution / b.period;
+    let tolerance = blur.min(WHOLE_BLUR / ratio).max(WHOLE_TOLERANCE);
+    ratio <= MAX_RATIO && (ratio / ratio.round() - 1.0).abs() < tolerance
 }
 
 #[cfg(test)]
@@ -205,6 +220,24 @@ mod tests {
         assert!((found[0].period - 20.0).abs() < 0.01, "{found:?}");
         let found = unknown_grid(&instants, 2.0, 100.0, 0.01).unwrap();
         assert!((found.period - 20.0).abs() < 0.01, "{found:?}");
+    }
+
+    #[test]
+    fn few_instants_have_their_longest_period() {
+        // Eleven pauses that end at full seconds, and two others, of which one ends at a multiple of 100 ms.
+        let seconds = [0.0, 1.0, 2.0, 4.0, 5.0, 7.0, 9.0, 10.0, 12.0, 14.0, 16.0];
+        let ends: Vec<f64> = seconds.iter().map(|at| 1e3 * at + 50.0).chain([3350.0, 11_687.0]).collect();
+        let periods = [100.0, 204.8, 500.0, 640.0, 800.0, 1000.0];
+        let found = known_grids(&ends, &periods, 16_000.0, 0.01);
+        let is_near = |period: f64| (found[0].period - period).abs() < found[0].resolution;
+        assert!(found.len() == 1 && is_near(1000.0), "{found:?}");
+        let tenths: Vec<f64> =
+            [1.0, 4.0, 15.0, 27.0, 38.0, 52.0, 66.0, 79.0, 93.0, 101.0, 117.0, 134.0, 159.0]
+                .iter()
+                .map(|at| 100.0 * at)
+                .collect();
+        let found = known_grids(&tenths, &periods, 16_000.0, 0.01);
+        assert!(found.len() == 1 && (found[0].period - 100.0).abs() < 0.1, "{found:?}");
     }
 
     #[test]

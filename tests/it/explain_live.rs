@@ -204,10 +204,14 @@ fn a_delayed_acknowledgement_is_proved_by_its_setting() {
     )
     .unwrap();
     let port = server.endpoints()[0].host_port().unwrap().1.unwrap();
-    let mut live = LiveOptions::new(format!("tcp://127.0.0.1:{port}").parse().unwrap());
+    // Nagle here has the same signature; changing an option that the URL has already separates the two.
+    let mut live = LiveOptions::new(format!("tcp://127.0.0.1:{port}?nodelay=0").parse().unwrap());
     "echo".clone_into(&mut live.protocol);
     live.budget = Duration::from_secs(18);
     let explanation = explain_live(&live, &dialer, &|_, _| {}).unwrap();
+    let here = explanation.causes.iter().find(|cause| cause.id == "nagle_here").unwrap();
+    assert!(here.verdict != Verdict::Proved, "{here:#?}");
+    assert!(here.evidence.iter().all(|text| !text.contains("refuses")), "{here:#?}");
     let first = &explanation.causes[0];
     assert_eq!(
         (first.id, first.verdict),

@@ -123,8 +123,8 @@ impl BlockRunner {
         for change in changes {
             match change {
                 Change::UrlOption(name, value) => {
-                    case.endpoints[0] =
-                        case.endpoints[0].with_option(name, value).map_err(LiveError::invalid)?;
+                    let bare = case.endpoints[0].without_option(name).map_err(LiveError::invalid)?;
+                    case.endpoints[0] = bare.with_option(name, value).map_err(LiveError::invalid)?;
                 }
                 Change::BusyPoll => case.wait = WaitMode::BusyPoll,
                 Change::Pin(pinning) => case.pin = *pinning,

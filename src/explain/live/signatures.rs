@@ -11,6 +11,8 @@ use crate::units::format_nanoseconds;
 const LEVEL: f64 = 0.01;
 /// A clock for fewer of the requests does not matter.
 const MIN_CLOCK_SHARE: f64 = 0.3;
+/// From this period on a clock may be one of links that sleep without traffic, as Wi-Fi and Bluetooth.
+const SHORTEST_SLEEP_PERIOD_MS: f64 = 100.0;
 /// A clock for this share of the requests is the only one.
 const COMPLETE_SHARE: f64 = 0.8;
 /// A measured period fits a known one if it is this close.
@@ -134,14 +136,20 @@ fn clocks(screen: &Screen, target: &Target) -> Vec<Sighting> {
     found
 }
 
-/// Whether requests wait for the clock, as far as their share shows: half of the period on average. A host that is busy at
-/// its own tick shows a phase without such waits.
+/// Whether requests wait for the clock, as far as their share shows: half of the period on average, also without a pause,
+/// unless only what sleeps waits for it. A host that is busy at its own tick shows a phase without such waits.
 fn is_waited_for(grid: &Grid, screen: &Screen) -> bool {
-    let latencies = latencies_ms(&screen.paused.samples);
-    let count = latencies.len().max(1) as f64;
+    let count = screen.paused.samples.len().max(1) as f64;
     let share = (grid.z / count).sqrt();
-    let mean_wait = latencies.iter().sum::<f64>() / count - screen.fastest_ns() / 1e6;
-    share >= MIN_CLOCK_SHARE && mean_wait >= 0.5 * share * grid.period / 2.0
+    let waits = |samples: &[Sample]| {
+        let latencies = latencies_ms(samples);
+        let mean = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
+        mean - screen.fastest_ns() / 1e6 >= 0.5 * share * grid.period / 2.0
+    };
+    let is_for_sleepers = grid.period >= SHORTEST_SLEEP_PERIOD_MS;
+    share >= MIN_CLOCK_SHARE
+        && waits(&screen.paused.samples)
+        && (is_for_sleepers || waits(&screen.closed.samples))
 }
 
 /// A second group of latencies at a known distance, or all of them at it.
