@@ -12,7 +12,9 @@ mod failure;
 mod figures;
 mod flow_figures;
 mod old_names;
+mod responsiveness;
 mod study;
+mod tcp;
 mod warning;
 
 use std::io::Read;
@@ -36,7 +38,9 @@ pub use figures::{
     RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes,
 };
 pub use flow_figures::{FlowFigures, SlowFlow};
+pub use responsiveness::{Confidence, ResponsivenessFigures};
 pub use study::{StudyChart, StudyFact, StudyResult, StudyRow, StudyTable};
+pub use tcp::TcpFigures;
 pub use warning::{Warning, WarningCode};
 
 /// Requested setting: the number of repetitions among which one measurement was split.

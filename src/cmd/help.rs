@@ -14,7 +14,10 @@ pub const ADVANCED: &str = "Advanced";
 
 /// The commands in the order of the help page, by heading.
 static COMMAND_GROUPS: &[(&str, &[&str])] = &[
-    ("Measure", &["latency", "throughput", "download", "connect", "run", "monitor", "ab", "demo"]),
+    (
+        "Measure",
+        &["latency", "throughput", "responsiveness", "download", "connect", "run", "monitor", "ab", "demo"],
+    ),
     ("Server and lab", &["serve", "lab"]),
     ("Results", &["show", "history", "compare", "explain", "tag", "prune", "export", "import"]),
     ("Studies", &["reproduce"]),
@@ -51,6 +54,14 @@ static EXAMPLES: &[(&str, &[Example])] = &[
             ("throughput 192.0.2.7 -R -P 4", "download over 4 connections"),
             ("throughput -u 192.0.2.7 -b 100M", "UDP at 100 Mbit/s, with loss"),
             ("throughput 192.0.2.7 --protocol iperf3", "against an iperf3 server"),
+        ],
+    ),
+    (
+        "responsiveness",
+        &[
+            ("responsiveness 192.0.2.7", "does an upload delay other traffic?"),
+            ("responsiveness 192.0.2.7 -R", "does a download?"),
+            ("responsiveness /dev/ttyS0 -t 30", "a serial port with a plug, at most 30 s of load"),
         ],
     ),
     (
@@ -358,7 +369,7 @@ fn command_overview(command: &Command) -> String {
             let aliases: Vec<&str> = subcommand.get_visible_aliases().collect();
             let aliases =
                 if aliases.is_empty() { String::new() } else { format!(" [alias: {}]", aliases.join(", ")) };
-            out += &format!("  {:<11}  {about}{aliases}\n", subcommand.get_name());
+            out += &format!("  {:<14}  {about}{aliases}\n", subcommand.get_name());
         }
         out.push('\n');
     }

@@ -1,5 +1,6 @@
 //! What all measuring commands share: their flags, and running a plan.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -96,6 +97,12 @@ pub struct CaseFlags {
     /// Also sndbuf and nodelay. Options of the sockets at this end belong to the URL.
     #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = parse_server_option)]
     server_socket: Vec<(String, String)>,
+    /// Measure forward and reverse delay as well (linkgauge protocol only)
+    ///
+    /// The server writes its times into round trips, beside a load into those of the probe. The clocks need not agree: each
+    /// delay has its largest error. Queueing delays need no clock at all.
+    #[arg(long, help_heading = TRAFFIC, hide_short_help = true)]
+    one_way: bool,
     /// CPUs to run on: of this program, and of the server (linkgauge protocol only)
     #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "LOCAL[,REMOTE]", value_delimiter = ',', num_args = 1, value_parser = parse_cpu)]
     pin: Vec<u32>,
@@ -193,7 +200,7 @@ impl CaseFlags {
             url: Some(OneOrMany::Many(self.ip.apply_all(&self.urls)?)),
             together: Some(self.together),
             ports: one_or_many(&self.ports),
-            protocol: Some(self.protocol.clone()),
+            protocol: Some(self.effective_protocol()),
             workload: Some(workload.to_owned()),
             size: one_or_many(&self.size),
             parallel: one_or_many(&self.parallel),
@@ -205,11 +212,24 @@ impl CaseFlags {
             timeout: self.timeout,
             busy_poll: Some(self.busy_poll),
             pin: one_or_many(&self.pin),
-            protocol_options: self.server_socket.iter().cloned().collect(),
+            protocol_options: self.protocol_options(),
             interval: self.interval,
             thresholds: (!self.threshold.is_empty()).then(|| self.threshold.clone()),
             ..CaseSpec::default()
         })
+    }
+}
+
+impl CaseFlags {
+    /// One-way delays need no detection: one protocol has this flag.
+    fn effective_protocol(&self) -> String {
+        let is_open = self.one_way && self.protocol == "auto";
+        if is_open { "linkgauge".to_owned() } else { self.protocol.clone() }
+    }
+
+    fn protocol_options(&self) -> BTreeMap<String, String> {
+        let one_way = self.one_way.then(|| ("one-way".to_owned(), "1".to_owned()));
+        self.server_socket.iter().cloned().chain(one_way).collect()
     }
 }
 

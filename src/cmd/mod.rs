@@ -23,6 +23,7 @@ mod output;
 mod progress;
 mod prune;
 mod reproduce;
+mod responsiveness;
 mod run;
 mod serve;
 mod show;
@@ -73,6 +74,8 @@ enum Command {
     #[command(visible_alias = "ping")]
     Latency(latency::Flags),
     Throughput(throughput::Flags),
+    #[command(visible_alias = "rpm")]
+    Responsiveness(responsiveness::Flags),
     Download(download::Flags),
     Connect(connect::Flags),
     Serve(serve::Flags),
@@ -125,7 +128,8 @@ fn plain_definition() -> clap::Command {
     let command = Cli::command()
         .mut_subcommand("latency", latency::with_own_help)
         .mut_subcommand("throughput", throughput::with_own_help)
-        .mut_subcommand("connect", connect::with_own_help);
+        .mut_subcommand("connect", connect::with_own_help)
+        .mut_subcommand("responsiveness", responsiveness::with_own_help);
     habits::with_aliases(command)
 }
 
@@ -161,6 +165,7 @@ pub fn main() -> ExitCode {
         Command::Demo(flags) => demo::run(flags),
         Command::Latency(flags) => latency::run(flags),
         Command::Throughput(flags) => throughput::run(flags),
+        Command::Responsiveness(flags) => responsiveness::run(flags),
         Command::Download(flags) => download::run(flags),
         Command::Connect(flags) => connect::run(flags),
         Command::Serve(flags) => serve::run(flags),

@@ -7,6 +7,13 @@ use socket2::SockRef;
 use super::Fault;
 use crate::traffic::SocketSettings;
 
+/// Limits the bytes that a TCP socket holds unsent. Other links have no such limit, and keep what they have.
+pub fn limit_unsent_bytes(socket: Option<BorrowedFd<'_>>, bytes: u32) {
+    if let Some(descriptor) = socket {
+        let _ = SockRef::from(&descriptor).set_tcp_notsent_lowat(bytes);
+    }
+}
+
 /// Applies the settings to the socket of a link.
 ///
 /// # Errors

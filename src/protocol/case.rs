@@ -8,7 +8,8 @@ use crate::endpoint::Endpoint;
 use crate::link::{Caps, Framing};
 use crate::metric::Threshold;
 use crate::plan::{Direction, Pacing, RequestedRate, StopCondition};
-use crate::workload::{Load, Workload, planned_time};
+use crate::workload::responsiveness::{MAX_BLOCK_BYTES, MIN_BLOCK_BYTES};
+use crate::workload::{Load, TrafficKind, Workload, planned_time};
 
 /// Why a protocol does not accept a case, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +41,9 @@ pub enum CaseError {
     Duration(String),
 }
 
+/// Option of a protocol whose server writes its times into round trips.
+pub(super) const ONE_WAY_OPTION: &str = "one-way";
+
 /// Options of a protocol by name, as typed. Only the protocol interprets them.
 pub type ProtocolOptions = BTreeMap<String, String>;
 
@@ -69,6 +73,44 @@ pub struct CaseDraft {
     pub has_default_stop: bool,
     /// Time for which a probe runs on the idle link, before the load and again after it.
     pub idle: Duration,
+}
+
+impl CaseDraft {
+    /// Checks a case whose load carries probes.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that such a case cannot have.
+    pub(super) fn check_probed_load(&self, caps: &Caps) -> Result<(), CaseError> {
+        if caps.framing != Framing::Stream {
+            let text = "responsiveness needs a stream, but this link carries messages: use tcp:// or another stream, or \
+                        'linkgauge throughput', whose probe shows the latency under load";
+            return Err(CaseError::Link(text.to_owned()));
+        }
+        if self.endpoints.len() > 1 {
+            let text = "responsiveness is measured at one endpoint at a time: name one URL for each case";
+            return Err(CaseError::Endpoint(text.to_owned()));
+        }
+        if let Some(bytes) =
+            self.message_bytes.filter(|bytes| !(MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(bytes))
+        {
+            let text = format!(
+                "a block of {bytes} bytes is not possible: use a --size from {MIN_BLOCK_BYTES} to {MAX_BLOCK_BYTES}"
+            );
+            return Err(CaseError::MessageSize(text));
+        }
+        if self.pacing != Pacing::Closed {
+            let text = "responsiveness needs a load at full speed: leave out the rate";
+            return Err(CaseError::Pacing(text.to_owned()));
+        }
+        let StopCondition { count, volume_bytes, time_ns, .. } = self.stop;
+        if count.is_some() || volume_bytes.is_some() || time_ns.is_none() || !self.warm_up.is_unlimited() {
+            let text = "responsiveness ends when it is stable, or after --time: leave out the number of messages, the \
+                        volume and the warm-up";
+            return Err(CaseError::Duration(text.to_owned()));
+        }
+        Ok(())
+    }
 }
 
 /// Times for which a probe runs on the idle link around the load of one repetition. Zero: not at all.
@@ -144,6 +186,16 @@ impl ReadyCase {
     /// Whether the client sends payload that does not come back.
     pub fn sends(&self) -> bool {
         matches!(self.direction, Direction::Send | Direction::Both)
+    }
+
+    /// Whether the load carries probes.
+    pub fn is_probed_load(&self) -> bool {
+        self.workload.traffic == TrafficKind::ProbedLoad
+    }
+
+    /// Whether probes beside a load have forward and reverse delays.
+    pub fn has_one_way_probes(&self) -> bool {
+        !self.workload.is_round_trip() && self.options.contains_key(ONE_WAY_OPTION)
     }
 
     /// Whether the client receives payload that it did not send.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    ACCEPT_CASE, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError, ReadyCase,
-    Service, open_flows,
+    CaseDraft, CaseError, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError,
+    ReadyCase, Service, open_flows,
 };
 use crate::link::party::{Party, Tuning};
 use crate::link::{Admission, Caps, Framing, LinkError};
 use crate::plan::Direction;
 use crate::workload::latency::{EchoCodec, Pinger, Reflector};
+use crate::workload::responsiveness::ConnectionParties;
 use crate::workload::throughput::{LoopbackState, Sink, Source};
 use crate::workload::{FlowRole, TrafficKind};
 
@@ -20,16 +21,32 @@ pub const PROTOCOL: Protocol = Protocol {
     name: "echo",
     summary: "returns what it receives (RFC 862, a loopback plug)",
     default_ports: &[("tcp", 7), ("udp", 7)],
-    traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop]), (TrafficKind::Load, &[Direction::Loop])],
+    traffic: &[
+        (TrafficKind::RoundTrips, &[Direction::Loop]),
+        (TrafficKind::Load, &[Direction::Loop]),
+        (TrafficKind::ProbedLoad, &[Direction::Loop]),
+    ],
     options: &[],
     sizes: &[],
     is_measured_whole: false,
-    prepare_case: ACCEPT_CASE,
+    prepare_case,
     connect,
     serve: Some(|facts| Arc::new(EchoService { idle_timeout: Duration::from_secs(facts.limits.idle_s) })),
 };
 
+fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
+    if case.workload.traffic != TrafficKind::ProbedLoad {
+        return Ok(());
+    }
+    if !caps.can_open_parallel {
+        case.parallel = 1;
+    }
+    case.check_probed_load(caps)
+}
+
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+    let mut probed =
+        ConnectionParties::new(&case.load, case.parallel, case.idle.before, case.probe_per_second);
     let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
         if case.workload.is_round_trip() {
@@ -43,8 +60,16 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
             });
             return Ok(());
         }
-        let looped = Arc::new(LoopbackState::default());
         let back = link.second_handle().map_err(|fault| LinkError::new(&case.endpoints[port], fault))?;
+        if case.is_probed_load() {
+            let recorders =
+                [FlowRole::Upload, FlowRole::RoundTrip].map(|role| (context.new_recorder)(role, port));
+            let [load, probes] = probed.looped(&caps, recorders);
+            flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link: back, party: probes });
+            flows.push(Flow { role: FlowRole::Upload, endpoint_index: port, link, party: load });
+            return Ok(());
+        }
+        let looped = Arc::new(LoopbackState::default());
         let sink = Sink::new(load, &caps, (context.new_recorder)(FlowRole::Download, port))
             .looped(&caps, looped.clone());
         let source = Source::new(load, &caps, (context.new_recorder)(FlowRole::Upload, port))

@@ -8,6 +8,7 @@ use crate::run::{CaseResult, Run};
 mod connect;
 mod download;
 mod latency;
+mod responsiveness;
 mod throughput;
 
 /// The figure that a workload is about.
@@ -47,8 +48,13 @@ pub struct Presentation {
     pub figure_table: fn(&CaseResult) -> Vec<Vec<String>>,
 }
 
-static PRESENTATIONS: [Presentation; 4] =
-    [latency::PRESENTATION, throughput::PRESENTATION, download::PRESENTATION, connect::PRESENTATION];
+static PRESENTATIONS: [Presentation; 5] = [
+    latency::PRESENTATION,
+    throughput::PRESENTATION,
+    responsiveness::PRESENTATION,
+    download::PRESENTATION,
+    connect::PRESENTATION,
+];
 
 /// The presentation of a workload. A foreign document may name an unknown one, which is shown like throughput.
 pub fn presentation(workload: &str) -> &'static Presentation {
@@ -120,6 +126,7 @@ pub fn differ_in_direction(cases: &[CaseResult]) -> bool {
         |index: usize| cases[..index].iter().any(|case| case.direction == cases[index].direction);
     cases.len() > 1
         && presentation(&cases[0].workload).has_direction
+        && measures_rate(&cases[0].workload)
         && cases.iter().all(|case| setup(case) == setup(&cases[0]))
         && !(0..cases.len()).any(is_repeated)
 }

@@ -15,7 +15,9 @@ use crate::run::{
 };
 use crate::stats::Interval;
 
+mod responsiveness;
 mod study;
+pub use responsiveness::responsiveness;
 pub use study::{hostile_study, study, study_with_prediction};
 
 pub const HOSTILE_SCRIPT: &str = "<script>alert('x')</script>";
@@ -27,6 +29,7 @@ pub fn all_samples() -> Vec<Run> {
         message_sizes(),
         download(),
         one_way_delays(),
+        responsiveness(),
         minimal(),
         empty(),
         hostile(),
@@ -340,6 +343,8 @@ fn with_idle_probe(mut case: CaseResult) -> CaseResult {
         added_p50_ns: Some(278_000.0),
         added_p95_ns: Some(402_000.0),
         added_p99_ns: Some(911_000.0),
+        added_forward_p50_ns: None,
+        added_reverse_p50_ns: None,
         recovery_ns: Some(1_250_000.0),
     });
     let quick = |start_ns: u64| SeriesEntry {

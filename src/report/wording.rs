@@ -290,7 +290,8 @@ pub fn format_one_way(nanoseconds: f64, ways: &OneWayFigures) -> String {
 
 /// The parts of a round trip, if the remote reports its timestamps.
 pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
-    let ways = case.figures.one_way.as_ref()?;
+    let of_probe = || case.under_load.as_ref()?.one_way.as_ref();
+    let ways = case.figures.one_way.as_ref().or_else(of_probe)?;
     let of = |times: &Distribution, name| match times.percentile(name) {
         Some(value) => format!("{} at {name}", format_nanoseconds(value as f64)),
         None => format!("at most {}", format_nanoseconds(times.max as f64)),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::flow_figures::FlowFigures;
-use super::old_names;
+use super::{ResponsivenessFigures, TcpFigures, old_names};
 use crate::stats::Interval;
 
 /// The figures of a case, a repetition or a port.
@@ -43,6 +43,12 @@ pub struct Figures {
     /// How alike several connections to an endpoint were served.
     #[serde(flatten)]
     pub flows: Option<FlowFigures>,
+    /// Round trips per minute under load.
+    #[serde(flatten)]
+    pub responsiveness: Option<ResponsivenessFigures>,
+    /// How well TCP uses its path.
+    #[serde(flatten)]
+    pub tcp: Option<TcpFigures>,
     /// 95 % intervals over the repetitions, by the name of the figure (`latency_ns.p50`, `throughput_bps`).
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
@@ -221,6 +227,34 @@ pub static NUMBERS: &[Number] = &[
         |f| f.flows.as_ref()?.mean_p99_ns),
     value(["flow_mean_max_ns", "flow_mean_max"], Goal::Lower, "largest mean round trip of a connection",
         |f| f.flows.as_ref()?.mean_max_ns),
+    value(["rpm", "rpm"], Goal::Higher, "round trips per minute under load: the mean of foreign_rpm and own_rpm",
+        |f| f.responsiveness?.rpm),
+    value(["foreign_rpm", "foreign_rpm"], Goal::Higher, "the same for probes on a connection without load",
+        |f| f.responsiveness?.foreign_rpm),
+    value(["own_rpm", "own_rpm"], Goal::Higher, "the same for probes on the connections of the load",
+        |f| f.responsiveness?.own_rpm),
+    value(["goodput_bps", "goodput"], Goal::Higher, "payload per second of the last seconds, with all connections",
+        |f| f.responsiveness?.goodput_bps),
+    count("load_connections", Goal::Higher, "connections of the load at the end of its ramp-up",
+        |f| Some(f.responsiveness?.load_connections)),
+    value(["saturation_ns", "saturation"], Goal::Lower, "time from the begin of the load until the goodput is stable",
+        |f| f.responsiveness?.saturation_ns),
+    value(["added_forward_p50_ns", "added_forward_p50"], Goal::Lower,
+        "median forward delay under load above the shortest one", |f| f.added_latency?.added_forward_p50_ns),
+    value(["added_reverse_p50_ns", "added_reverse_p50"], Goal::Lower,
+        "median reverse delay under load above the shortest one", |f| f.added_latency?.added_reverse_p50_ns),
+    value(["base_rtt_ns", "base_rtt"], Goal::Lower, "shortest round trip of the sender's TCP",
+        |f| Some(f.tcp?.base_rtt_ns)),
+    count("path_mtu_bytes", Goal::Higher, "largest packet of the path", |f| f.tcp?.path_mtu_bytes),
+    value(["bottleneck_bps", "bottleneck"], Goal::Higher, "highest rate of delivery of the connection",
+        |f| f.tcp?.bottleneck_bps),
+    value(["bdp_bytes", "bdp"], Goal::Lower, "bandwidth-delay product: bottleneck × base_rtt", |f| f.tcp?.bdp_bytes),
+    value(["transfer_time_ratio", "transfer_time_ratio"], Goal::Lower,
+        "time of the transfer, in units of that at the rate of the bottleneck", |f| f.tcp?.transfer_time_ratio),
+    value(["tcp_efficiency_percent", "tcp_efficiency"], Goal::Higher, "share of the sent bytes that were not sent again",
+        |f| f.tcp?.tcp_efficiency_percent),
+    value(["buffer_delay_percent", "buffer_delay"], Goal::Lower,
+        "mean round trip of the sender's TCP above base_rtt, in percent of it", |f| f.tcp?.buffer_delay_percent),
 ];
 
 /// Messages sent, received and lost.
@@ -374,6 +408,12 @@ pub struct AddedLatency {
     /// 99th percentile under load minus the median of the idle link.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub added_p99_ns: Option<f64>,
+    /// Median forward delay under load above the shortest forward delay; only with `one-way`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub added_forward_p50_ns: Option<f64>,
+    /// The same for the reverse delay.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub added_reverse_p50_ns: Option<f64>,
     /// From the end of the load until round trips are as short as on the idle link; absent if they did not become so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recovery_ns: Option<f64>,

@@ -8,6 +8,7 @@ mod histogram;
 mod idle;
 mod live_times;
 mod one_way;
+mod probe_log;
 mod raw;
 mod time_series;
 mod times;
@@ -19,13 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::clock::Time;
-use crate::run::Defect;
+use crate::run::{Defect, ResponsivenessFigures};
 
 pub use frames::{MAX_MISSED_FRAMES, MissedFrameLog};
 pub use histogram::{decode_figures_histogram, decode_histogram};
 pub use idle::{IdleRecorders, LoadWindow, ProbePeriod, idle_limit_ns};
 pub use live_times::LiveTimes;
 pub use one_way::{OneWayDelays, ServerTimestamps};
+pub use probe_log::ProbeLog;
 pub use raw::{RawFile, RawSink};
 pub use time_series::TimeSeries;
 pub(crate) use time_series::append_entries;
@@ -156,6 +158,10 @@ pub struct Recorder {
     pub initial_bytes: u64,
     /// Only of a probe that also runs on the idle link.
     pub idle: Option<Box<IdleRecorders>>,
+    /// Only where another thread judges the round trips while they are measured.
+    pub probe_log: Option<Arc<ProbeLog>>,
+    /// Only of the flow that conducted a measurement of responsiveness.
+    pub responsiveness: Option<Box<ResponsivenessFigures>>,
     progress: Arc<Progress>,
     /// Other flows count in the same progress.
     shares_progress: bool,
@@ -196,6 +202,8 @@ impl Recorder {
             transfer_counts: None,
             initial_bytes: 0,
             idle: None,
+            probe_log: None,
+            responsiveness: None,
             progress,
             shares_progress: false,
             raw_sink: raw,
@@ -255,6 +263,9 @@ impl Recorder {
         if let Some(raw) = &mut self.raw_sink {
             raw.push(sample);
         }
+        if let Some(log) = &self.probe_log {
+            log.push(sample);
+        }
         match self.shares_progress {
             true => self.progress.times.record_shared(service),
             false => self.progress.times.record(service),
@@ -265,11 +276,14 @@ impl Recorder {
     /// Records the server's timestamps of a round trip. Impossible values count as corrupt.
     #[inline]
     pub fn record_server_timestamps(&mut self, sample: Sample, stages: ServerTimestamps) {
-        if let Some(delays) = &mut self.one_way_delays
-            && !delays.record_reply(sample.sequence, sample.sent, sample.received, stages)
-        {
-            self.counts.corrupt_messages += 1;
-        }
+        // Beside the load only; the idle link shows the clocks as well.
+        let period = self.period_at(sample.sent);
+        let Some(delays) = &mut self.one_way_delays else { return };
+        let is_possible = match period {
+            ProbePeriod::Loaded => delays.record_reply(sample, stages),
+            ProbePeriod::Before | ProbePeriod::After => delays.record_idle_reply(sample, stages),
+        };
+        self.counts.corrupt_messages += u64::from(!is_possible);
     }
 
     /// The flow has ended.

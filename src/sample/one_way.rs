@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::figures::distribution;
-use super::{Counts, TimeSamples};
+use super::{Counts, Sample, TimeSamples};
 use crate::clock::Time;
 use crate::run;
 use crate::stats::{self, Line};
@@ -45,6 +45,22 @@ struct TimedReply {
     sent_at: Time,
     forward_ns: i64,
     reverse_ns: i64,
+    link: LinkState,
+}
+
+/// Whether a round trip counts, or only shows the clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LinkState {
+    Measured,
+    Idle,
+}
+
+/// The turnaround of the server; `None` if it is impossible.
+fn turnaround_ns(sample: &Sample, stages: ServerTimestamps) -> Option<u64> {
+    let round_trip = sample.service_ns();
+    let turnaround = u64::try_from(stages.sent_ns.wrapping_sub(stages.received_ns)).ok()?;
+    let most = round_trip + CLOCK_TOLERANCE_NS + round_trip / CLOCK_TOLERANCE_DIVISOR;
+    (turnaround <= most).then_some(turnaround)
 }
 
 /// The one-way delays of one flow, or of several flows merged.
@@ -109,35 +125,38 @@ impl OneWayDelays {
     }
 
     /// Records a round trip. Returns `false` if the reported server time is impossible.
-    pub(super) fn record_reply(
-        &mut self,
-        sequence: u64,
-        sent: Time,
-        received: Time,
-        stages: ServerTimestamps,
-    ) -> bool {
-        let round_trip = received.0.saturating_sub(sent.0);
-        let Ok(turnaround) = u64::try_from(stages.sent_ns.wrapping_sub(stages.received_ns)) else {
-            return false;
-        };
-        if turnaround > round_trip + CLOCK_TOLERANCE_NS + round_trip / CLOCK_TOLERANCE_DIVISOR {
-            return false;
-        }
+    pub(super) fn record_reply(&mut self, sample: Sample, stages: ServerTimestamps) -> bool {
+        let Some(turnaround) = turnaround_ns(&sample, stages) else { return false };
         self.turnaround.record(turnaround);
-        self.network_time.record(round_trip.saturating_sub(turnaround));
-        self.has_reply_numbers |= stages.reply_number != sequence as u32;
-        self.first_reply.get_or_insert((sequence, stages.reply_number));
-        if self.newest_reply.is_none_or(|(newest, _)| newest < sequence) {
-            self.newest_reply = Some((sequence, stages.reply_number));
+        self.network_time.record(sample.service_ns().saturating_sub(turnaround));
+        let number = sample.sequence;
+        self.has_reply_numbers |= stages.reply_number != number as u32;
+        self.first_reply.get_or_insert((number, stages.reply_number));
+        if self.newest_reply.is_none_or(|(newest, _)| newest < number) {
+            self.newest_reply = Some((number, stages.reply_number));
         }
+        self.store(sample, stages, LinkState::Measured);
+        true
+    }
+
+    /// The same for a round trip of the idle link around a load: it shows the clocks, and counts for nothing else.
+    pub(super) fn record_idle_reply(&mut self, sample: Sample, stages: ServerTimestamps) -> bool {
+        let is_possible = turnaround_ns(&sample, stages).is_some();
+        if is_possible {
+            self.store(sample, stages, LinkState::Idle);
+        }
+        is_possible
+    }
+
+    fn store(&mut self, sample: Sample, stages: ServerTimestamps, link: LinkState) {
         if self.round_trips.len() < MAX_TIMED_REPLIES {
             self.round_trips.push(TimedReply {
-                sent_at: sent,
-                forward_ns: stages.received_ns.wrapping_sub(sent.0 as i64),
-                reverse_ns: (received.0 as i64).wrapping_sub(stages.sent_ns),
+                sent_at: sample.sent,
+                forward_ns: stages.received_ns.wrapping_sub(sample.sent.0 as i64),
+                reverse_ns: (sample.received.0 as i64).wrapping_sub(stages.sent_ns),
+                link,
             });
         }
-        true
     }
 
     /// The flow has ended: compares its clocks. Each flow does so alone, because flows may have different
@@ -246,7 +265,8 @@ fn compare_clocks(timed: &[TimedReply]) -> ClockComparison {
     let (shortest_forward, shortest_reverse) = (minimum(&forward), minimum(&reverse));
     let above = |delays: &[f64], shortest: f64| {
         let mut times = TimeSamples::new();
-        delays.iter().for_each(|delay| times.record((delay - shortest).round() as u64));
+        let measured = delays.iter().zip(timed).filter(|(_, timed)| timed.link == LinkState::Measured);
+        measured.for_each(|(delay, _)| times.record((delay - shortest).round() as u64));
         times
     };
     let half_first = first.forward_ns.wrapping_add(first.reverse_ns) as f64 / 2.0;
@@ -306,6 +326,10 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn sample(sequence: u64, sent: u64, received: u64) -> Sample {
+        Sample { sequence, intended: Time(sent), sent: Time(sent), received: Time(received) }
+    }
+
     /// Round trips every 10 ms over these delays. The server's clock is ahead by `offset` and gains `drift`.
     fn one_way_figures(
         delays: &[(u64, u64, u64)],
@@ -322,12 +346,9 @@ mod tests {
                 sent_ns: server_time(sent + forward + at),
                 reply_number: number as u32,
             };
-            assert!(measured.record_reply(
-                number as u64,
-                Time(sent),
-                Time(sent + forward + at + reverse),
-                stages
-            ));
+            assert!(
+                measured.record_reply(sample(number as u64, sent, sent + forward + at + reverse), stages)
+            );
         }
         measured.finish();
         let counts = Counts { received: delays.len() as u64, ..Counts::default() };
@@ -433,7 +454,7 @@ mod tests {
                 sent_ns: server_time(sent + forward + at),
                 reply_number: number as u32,
             };
-            assert!(measured.record_reply(number, Time(sent), Time(sent + forward + at + reverse), stages));
+            assert!(measured.record_reply(sample(number, sent, sent + forward + at + reverse), stages));
         }
         measured.finish();
         measured.figures(&Counts { received: 500, ..Counts::default() }).unwrap()
@@ -469,12 +490,8 @@ mod tests {
     fn a_turnaround_beyond_the_round_trip_is_rejected() {
         let mut delays = OneWayDelays::new();
         let mut replied = |turnaround: i64| {
-            delays.record_reply(
-                0,
-                Time(0),
-                Time(MS),
-                ServerTimestamps { received_ns: 0, sent_ns: turnaround, reply_number: 0 },
-            )
+            let stages = ServerTimestamps { received_ns: 0, sent_ns: turnaround, reply_number: 0 };
+            delays.record_reply(sample(0, 0, MS), stages)
         };
         assert!(replied(0) && replied(MS as i64) && replied(MS as i64 + 1_500));
         assert!(!replied(MS as i64 + 3_000) && !replied(-1) && !replied(i64::MAX));
@@ -486,14 +503,10 @@ mod tests {
         let lost = |replies: &[(u64, u32)], lost: u64| {
             let mut delays = OneWayDelays::new();
             for &(sequence, number) in replies {
-                let sent = Time(sequence * 10 * MS);
-                let at = sent.0 as i64 + 1;
-                delays.record_reply(
-                    sequence,
-                    sent,
-                    Time(sent.0 + MS),
-                    ServerTimestamps { received_ns: at, sent_ns: at, reply_number: number },
-                );
+                let sent = sequence * 10 * MS;
+                let at = sent as i64 + 1;
+                let stages = ServerTimestamps { received_ns: at, sent_ns: at, reply_number: number };
+                delays.record_reply(sample(sequence, sent, sent + MS), stages);
             }
             delays.finish();
             let figures = delays.figures(&Counts { lost, ..Counts::default() }).unwrap();
@@ -520,5 +533,32 @@ mod tests {
         let mut blank = OneWayDelays::new();
         blank.merge(&one);
         assert_eq!(blank.figures(&Counts::default()).unwrap(), delays);
+    }
+
+    #[test]
+    fn the_idle_link_shows_the_clocks_alone() {
+        let mut delays = OneWayDelays::new();
+        let stages = |at: u64, reply_number| ServerTimestamps {
+            received_ns: at as i64 + 7_000_000_000,
+            sent_ns: at as i64 + 7_000_000_000,
+            reply_number,
+        };
+        // 1 ms each way on the idle link; the load delays requests by 100 ms.
+        assert!(delays.record_idle_reply(sample(0, 0, 2 * MS), stages(MS, 0)));
+        for number in 1..=10 {
+            let sent = number * 200 * MS;
+            assert!(
+                delays.record_reply(
+                    sample(number, sent, sent + 102 * MS),
+                    stages(sent + 101 * MS, number as u32)
+                )
+            );
+        }
+        delays.finish();
+        let figures = delays.figures(&Counts { received: 10, ..Counts::default() }).unwrap();
+        assert_eq!((figures.forward_variation_ns.count, figures.forward_variation_ns.min), (10, 100 * MS));
+        assert_eq!((figures.reverse_variation_ns.min, figures.reverse_variation_ns.max), (0, 0));
+        assert_eq!((figures.forward_p50_ns, figures.reverse_p50_ns), (101e6, 1e6));
+        assert!((figures.clock_offset_ns - 7e9).abs() <= figures.one_way_error_bound_ns);
     }
 }

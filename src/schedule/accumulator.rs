@@ -2,6 +2,7 @@
 
 mod idle;
 mod line_figures;
+mod tcp;
 
 use std::time::Duration;
 
@@ -254,7 +255,8 @@ impl CaseAccumulator {
             self.failures.is_empty() && !self.was_interrupted && self.repetitions.len() == repeat as usize;
         let under_load = self.probes.as_ref().map(|probes| probes.latency_figures(&case.late_limits));
         let mut figures = self.total_figures();
-        figures.added_latency = self.idle.added(under_load.as_ref());
+        // Where no other connection has probes, those of the load are compared with the idle link.
+        figures.added_latency = self.idle.added(Some(under_load.as_ref().unwrap_or(&figures)));
         let mut result = CaseResult {
             endpoint: case.endpoints[0].to_string(),
             protocol: case.protocol.name.to_owned(),
@@ -288,6 +290,7 @@ impl CaseAccumulator {
             thresholds: Vec::new(),
             warnings: Vec::new(),
         };
+        result.figures.tcp = tcp::tcp_figures(&result);
         result.thresholds = case.thresholds.iter().map(|threshold| threshold.evaluate(&result)).collect();
         result.warnings = self.warnings(&result, floor_ns);
         result
@@ -298,13 +301,9 @@ impl CaseAccumulator {
         let mut figures = combine_repetitions(&self.repetitions);
         if let Some(round_trips) = &self.round_trips {
             // Pauses between repetitions do not count for the rates.
-            let Figures { delivery, line_errors, flows, .. } = figures;
-            figures = Figures {
-                delivery,
-                line_errors,
-                flows,
-                ..round_trips.latency_figures(&self.case.late_limits)
-            };
+            let Figures { delivery, line_errors, flows, responsiveness, .. } = figures;
+            let times = round_trips.latency_figures(&self.case.late_limits);
+            figures = Figures { delivery, line_errors, flows, responsiveness, ..times };
         }
         if self.repetitions.len() > 1 {
             set_intervals(&mut figures, &self.repetitions);

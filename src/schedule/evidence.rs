@@ -24,8 +24,15 @@ pub(super) struct EvidenceRecorder {
 }
 
 /// What the connections of the load can be read from.
-pub(super) fn load_probes<'a>(flows: impl Iterator<Item = &'a Flow>) -> Vec<LinkProbe> {
-    let measured = flows.filter(|flow| !matches!(flow.role, FlowRole::Probe | FlowRole::Control));
+pub(super) fn load_probes<'a>(flows: impl Iterator<Item = &'a Flow> + Clone) -> Vec<LinkProbe> {
+    let moves_load = |flow: &Flow| matches!(flow.role, FlowRole::Upload | FlowRole::Download);
+    // Beside a load, round trips run on its own connections.
+    let has_load = flows.clone().any(moves_load);
+    let measured = flows.filter(|flow| match flow.role {
+        FlowRole::Probe | FlowRole::Control => false,
+        FlowRole::RoundTrip => !has_load,
+        FlowRole::Upload | FlowRole::Download => true,
+    });
     let probes = measured.filter_map(|flow| LinkProbe::of(flow.link.as_ref()));
     probes.take(MAX_OBSERVED_CONNECTIONS).collect()
 }

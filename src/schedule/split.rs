@@ -63,6 +63,11 @@ fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
     if !case.workload.has_repetitions || case.protocol.is_measured_whole {
         return Err("workload and protocol are measured as a whole");
     }
+    if case.has_one_way_probes() {
+        return Err(
+            "delays in one direction are compared with those of the idle link on the same connection",
+        );
+    }
     if case.caps.iter().any(|caps| !caps.open_timeout.is_zero()) {
         return Err("opening the link again takes long");
     }

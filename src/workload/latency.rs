@@ -5,11 +5,13 @@
 //! pacing, the stop or the recorder.
 
 mod echo;
+mod stamped;
 
 use std::ops::Range;
 use std::time::Duration;
 
 pub use echo::EchoCodec;
+pub use stamped::{STAMPED_BYTES, StampedEchoCodec, StampingReflector};
 
 use super::pattern::Alphabet;
 use super::phases::{Phase, PhaseTracker, SendSchedule};

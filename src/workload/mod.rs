@@ -22,13 +22,19 @@ mod load;
 pub mod pattern;
 pub(crate) mod phases;
 pub(crate) mod report_check;
+pub mod responsiveness;
 pub mod throughput;
 
 pub use load::Load;
 
 /// Every workload, in the order of the help.
-pub static WORKLOADS: &[Workload] =
-    &[latency::WORKLOAD, throughput::WORKLOAD, download::WORKLOAD, connect::WORKLOAD];
+pub static WORKLOADS: &[Workload] = &[
+    latency::WORKLOAD,
+    throughput::WORKLOAD,
+    responsiveness::WORKLOAD,
+    download::WORKLOAD,
+    connect::WORKLOAD,
+];
 
 /// What the flows of a workload carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +43,8 @@ pub enum TrafficKind {
     RoundTrips,
     /// Payload that does not wait for replies.
     Load,
+    /// Payload that carries probes.
+    ProbedLoad,
     /// Content that the server has.
     Content,
     /// Nothing: connections are opened and closed.

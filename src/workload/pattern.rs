@@ -109,6 +109,11 @@ impl PatternMessage {
         PatternMessage { bytes, alphabet }
     }
 
+    /// Sets these bytes to zero, for fields of a protocol.
+    pub(crate) fn clear(&mut self, field: std::ops::Range<usize>) {
+        self.bytes[field].fill(0);
+    }
+
     /// Length of the message in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()

@@ -5,7 +5,9 @@
 
 mod drain;
 mod evidence;
+mod flows;
 mod hex;
+mod one_way;
 pub mod proof;
 mod request_sender;
 mod server;
@@ -21,13 +23,11 @@ use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol,
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::{Caps, Dialer, Fault, Link, LinkError};
-use crate::plan::{Direction, Pacing, SocketSettings, StopCondition, WaitMode};
-use crate::sample::Recorder;
-use crate::workload::latency::{EchoCodec, Pinger};
-use crate::workload::throughput::{Sink, Source};
+use crate::plan::{Direction, Pacing, SocketSettings, StopCondition};
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 
 use drain::DrainTracker;
+use flows::{FlowMaker, flow_kinds};
 use proof::TokenProof;
 use request_sender::{ParsedInput, RequestSender};
 use server::{VALID_MESSAGE_RATES, is_connectionless};
@@ -35,6 +35,12 @@ pub use wire::Hello;
 use wire::{
     Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, LEAD_IN_CAPABILITY, ServerPlan, SessionReply,
     SessionRequest, SessionWireError,
+};
+
+/// Names and meanings of the options.
+const OPTIONS: &[(&str, &str)] = {
+    let [nodelay, quick_ack, send_buffer, receive_buffer] = *server_socket::OPTIONS;
+    &[nodelay, quick_ack, send_buffer, receive_buffer, one_way::OPTION]
 };
 
 /// The `linkgauge` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
@@ -45,17 +51,15 @@ pub const PROTOCOL: Protocol = Protocol {
     traffic: &[
         (TrafficKind::RoundTrips, &[Direction::Loop]),
         (TrafficKind::Load, &[Direction::Send, Direction::Receive, Direction::Both]),
+        (TrafficKind::ProbedLoad, &[Direction::Send, Direction::Receive]),
     ],
-    options: server_socket::OPTIONS,
+    options: OPTIONS,
     sizes: &[],
     is_measured_whole: false,
     prepare_case,
     connect,
     serve: Some(server::new_service),
 };
-
-/// Bytes of a probe: enough for a number, small compared to any load.
-const PROBE_BYTES: u32 = 14;
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let mut session = LinkgaugeSession {
@@ -87,7 +91,13 @@ const MIN_MESSAGE_BYTES: usize = 16 * 1024;
 /// Control messages are separate from the payload, so any payload works.
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     server_socket::parse(&case.options)?;
-    if case.has_default_stop && !case.workload.is_round_trip() && caps.can_open_parallel {
+    if one_way::is_requested(&case.options)? {
+        one_way::prepare_case(case, caps)?;
+    }
+    if case.workload.traffic == TrafficKind::ProbedLoad {
+        case.check_probed_load(caps)?;
+    }
+    if case.has_default_stop && case.workload.traffic == TrafficKind::Load && caps.can_open_parallel {
         // The default time includes that on the idle link.
         let idle_ns = 2 * case.idle.as_nanos() as u64;
         let time_ns = case
@@ -110,21 +120,6 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
                 .to_owned(),
         )),
     }
-}
-
-/// The flows of one endpoint: the kind for the server and the role for the client.
-fn flow_kinds(case: &ReadyCase, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
-    let one: &[(FlowKind, FlowRole)] = match case.direction {
-        Direction::Loop => &[(FlowKind::Reflect, FlowRole::RoundTrip)],
-        Direction::Receive => &[(FlowKind::Send, FlowRole::Download)],
-        Direction::Both => &[(FlowKind::Receive, FlowRole::Upload), (FlowKind::Send, FlowRole::Download)],
-        Direction::Send => &[(FlowKind::Receive, FlowRole::Upload)],
-    };
-    let mut kinds = one.repeat(case.parallel as usize);
-    if !case.workload.is_round_trip() && case.probe_per_second.is_some() && caps.can_open_parallel {
-        kinds.push((FlowKind::Reflect, FlowRole::Probe));
-    }
-    kinds
 }
 
 struct LinkgaugeSession {
@@ -187,15 +182,11 @@ impl EndpointSession {
             context.dialer.open_many(endpoint, kinds.len(), move |dialer, number| {
                 open_attached(&target, dialer, attach_of(number), &key)
             })?;
+        let mut flow_maker = FlowMaker::new(case, granted.load, context, port);
         for (number, ((_, role), link)) in kinds.iter().zip(links).enumerate() {
             let attach = attach_of(number);
             let sign = is_connectionless(link.caps()).then(|| attach.keepalive(&opened.key).to_vec());
-            let load = match role {
-                FlowRole::Probe => probe_load(&granted.load, case.probe_per_second),
-                _ => granted.load.of_flow(number as u32),
-            };
-            let party = new_party(&load, link.caps(), *role, sign, (context.new_recorder)(*role, port));
-            flows.push(Flow { role: *role, endpoint_index: port, link, party });
+            flow_maker.add(*role, link, sign, flows)?;
         }
         let mut effective_settings = granted.settings;
         effective_settings.insert("server_tool".to_owned(), opened.tool.into());
@@ -259,42 +250,6 @@ fn check_granted_rate(endpoint: &Endpoint, per_second: f64, requested: Pacing) -
             "the server grants {per_second:?} messages/s where {requested} requested: use the same version of linkgauge on both hosts"
         ),
     ))
-}
-
-/// The load of the latency probe beside another load. It continues until that load has ended.
-fn probe_load(load: &Load, per_second: Option<f64>) -> Load {
-    Load {
-        pacing: Pacing::Fixed { per_second: per_second.unwrap_or(1.0) },
-        timeout: load.timeout,
-        cpu: load.cpu,
-        // A probe sleeps; it must not take a CPU from the load.
-        wait: WaitMode::Block,
-        ..Load::endless(PROBE_BYTES)
-    }
-}
-
-/// The client party of a flow; `sign` is the keepalive message for links without connections.
-fn new_party(
-    load: &Load,
-    caps: &Caps,
-    role: FlowRole,
-    sign: Option<Vec<u8>>,
-    recorder: Recorder,
-) -> Box<dyn crate::workload::RecordingParty> {
-    match role {
-        FlowRole::Upload => Box::new(Source::new(load, caps, recorder)),
-        FlowRole::Download => {
-            let sink = Sink::new(load, caps, recorder);
-            Box::new(match sign {
-                Some(sign) => sink.with_keepalive(sign),
-                None => sink,
-            })
-        }
-        // Control messages have a connection that is not a flow.
-        FlowRole::RoundTrip | FlowRole::Probe | FlowRole::Control => {
-            Box::new(Pinger::new(Box::new(EchoCodec::new(load, caps)), load, caps, recorder))
-        }
-    }
 }
 
 /// Opens a connection and attaches it to a flow of the session.
@@ -450,12 +405,12 @@ impl ClientSession for LinkgaugeSession {
             all.cpu = all.cpu.or(report.flows.first().and_then(|flow| flow.cpu));
             // Reflectors count nothing beyond the client's own counts.
             let counts =
-                |(flow, kind): &(FlowReport, &FlowKind)| **kind != FlowKind::Reflect || flow.fault.is_some();
+                |(flow, kind): &(FlowReport, &FlowKind)| !kind.is_round_trip() || flow.fault.is_some();
             let counted = report.flows.into_iter().zip(&port.flow_kinds).filter(counts);
             let first = all.flows.len();
             all.flows.extend(counted.map(|(flow, kind)| FlowReport {
                 port: number,
-                inward: *kind == FlowKind::Send,
+                inward: matches!(kind, FlowKind::Send | FlowKind::ProbedSend),
                 fault: flow.fault.as_deref().map(|fault| port.control.server_fault(fault)),
                 ..flow
             }));

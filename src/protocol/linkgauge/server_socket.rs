@@ -11,7 +11,7 @@ use crate::units;
 pub const CAPABILITY: &str = "socket_settings";
 
 /// Names and meanings of the options.
-pub const OPTIONS: &[(&str, &str)] = &[
+pub const OPTIONS: &[(&str, &str); 4] = &[
     ("server-nodelay", "1: the server sends at once; 0: its kernel gathers small writes (Nagle)"),
     ("server-quickack", "1: the server acknowledges at once; 0: its kernel delays acknowledgements"),
     ("server-sndbuf", "send buffer of each flow at the server, in bytes"),

@@ -270,22 +270,43 @@ impl ServerPlan {
 pub enum FlowKind {
     /// Return received data.
     Reflect,
+    /// Return received messages, with the times at which they arrived and left.
+    ReflectStamped,
     /// Receive and count.
     Receive,
     /// Send.
     Send,
+    /// Receive blocks, and answer the probes in them.
+    ProbedReceive,
+    /// Send blocks with the newest probe of the client, from its first probe on.
+    ProbedSend,
 }
 
 impl FlowKind {
     /// Every kind that this version supports.
-    pub const ALL: [FlowKind; 3] = [FlowKind::Reflect, FlowKind::Receive, FlowKind::Send];
+    pub const ALL: [FlowKind; 6] = [
+        FlowKind::Reflect,
+        FlowKind::ReflectStamped,
+        FlowKind::Receive,
+        FlowKind::Send,
+        FlowKind::ProbedReceive,
+        FlowKind::ProbedSend,
+    ];
+
+    /// Whether the flow carries round trips.
+    pub fn is_round_trip(self) -> bool {
+        matches!(self, FlowKind::Reflect | FlowKind::ReflectStamped)
+    }
 
     /// The name of the kind in messages.
     pub fn name(self) -> &'static str {
         match self {
             FlowKind::Reflect => "reflect",
+            FlowKind::ReflectStamped => "reflect_stamped",
             FlowKind::Receive => "receive",
             FlowKind::Send => "send",
+            FlowKind::ProbedReceive => "probed_receive",
+            FlowKind::ProbedSend => "probed_send",
         }
     }
 }

@@ -115,7 +115,8 @@ fn answer(case: &CaseResult) -> String {
         text += &match (idle_rtt_ns(case), lowest_rtt_ns(case)) {
             (Some(idle), _) if loaded > idle => {
                 let change = time_change(idle, loaded);
-                format!("; adds {} of latency (RTT {change}, p50)", brief_time(loaded - idle))
+                let ways = added_one_way(case);
+                format!("; adds {} of latency (RTT {change}, p50{ways})", brief_time(loaded - idle))
             }
             (Some(idle), _) => format!("; RTT {} under load (p50)", time_change(idle, loaded)),
             (None, Some(lowest)) => format!("; RTT {} under load (lowest, p50)", time_change(lowest, loaded)),
@@ -123,6 +124,15 @@ fn answer(case: &CaseResult) -> String {
         };
     }
     text
+}
+
+/// `; forward 201 ms, reverse 0 s`, where the probe measures both.
+fn added_one_way(case: &CaseResult) -> String {
+    let added = case.figures.added_latency;
+    let ways = added.and_then(|added| added.added_forward_p50_ns.zip(added.added_reverse_p50_ns));
+    ways.map_or(String::new(), |(forward, reverse)| {
+        format!("; forward {}, reverse {}", brief_time(forward), brief_time(reverse))
+    })
 }
 
 /// Median round trip of the probe on the idle link.

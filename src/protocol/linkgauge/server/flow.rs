@@ -13,7 +13,8 @@ use crate::protocol::linkgauge::evidence;
 use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
 use crate::protocol::{MAX_RECOVERY_FACTOR, ServerLimits, echo};
 use crate::sample::Recorder;
-use crate::workload::latency::Reflector;
+use crate::workload::latency::{Reflector, STAMPED_BYTES, StampingReflector};
+use crate::workload::responsiveness::{AnsweringReceiver, AnsweringSender};
 use crate::workload::throughput::{Sink, Source, overtime, planned_time};
 use crate::workload::{FlowReport, Load, RecordingParty};
 
@@ -137,8 +138,11 @@ impl ReceiverLiveness {
 
 pub enum FlowParty {
     Reflect(Reflector),
+    ReflectStamped(StampingReflector),
     Receive(Box<Sink>),
     Send(Box<Source>),
+    ProbedReceive(Box<AnsweringReceiver>),
+    ProbedSend(Box<AnsweringSender>),
 }
 
 /// What the server allows a flow.
@@ -159,7 +163,7 @@ impl FlowParty {
     ) -> FlowParty {
         let mut load = flow_load(plan, grant);
         // The loads of a plan come first.
-        let is_probe = kind == FlowKind::Reflect && plan.flows.first() != Some(&kind);
+        let is_probe = kind.is_round_trip() && plan.flows.first() != Some(&kind);
         if is_probe {
             // Its replies must not wait in a thread that serves the loads.
             load.flows = 1;
@@ -173,8 +177,17 @@ impl FlowParty {
                     false => echo::new_reflector(caps, load.tuning(), idle),
                 })
             }
+            FlowKind::ReflectStamped => {
+                let idle = Duration::from_secs(limits.idle_s);
+                let message_bytes = if is_probe { STAMPED_BYTES } else { plan.message_bytes as usize };
+                FlowParty::ReflectStamped(StampingReflector::new(caps, &load, message_bytes, idle))
+            }
             FlowKind::Receive => FlowParty::Receive(Box::new(Sink::new(&load, caps, recorder))),
             FlowKind::Send => FlowParty::Send(Box::new(Source::new(&load, caps, recorder))),
+            FlowKind::ProbedReceive => {
+                FlowParty::ProbedReceive(Box::new(AnsweringReceiver::new(&load, recorder)))
+            }
+            FlowKind::ProbedSend => FlowParty::ProbedSend(Box::new(AnsweringSender::new(&load, recorder))),
         }
     }
 
@@ -182,8 +195,11 @@ impl FlowParty {
     fn as_party(&mut self) -> &mut dyn Party {
         match self {
             FlowParty::Reflect(party) => party,
+            FlowParty::ReflectStamped(party) => party,
             FlowParty::Receive(party) => party.as_mut(),
             FlowParty::Send(party) => party.as_mut(),
+            FlowParty::ProbedReceive(party) => party.as_mut(),
+            FlowParty::ProbedSend(party) => party.as_mut(),
         }
     }
 
@@ -192,8 +208,11 @@ impl FlowParty {
     fn moved_bytes(&self) -> u64 {
         match self {
             FlowParty::Reflect(party) => party.returned_bytes(),
+            FlowParty::ReflectStamped(party) => party.returned_bytes(),
             FlowParty::Receive(party) => party.position(),
             FlowParty::Send(party) => party.position(),
+            FlowParty::ProbedReceive(party) => party.position(),
+            FlowParty::ProbedSend(party) => party.position(),
         }
     }
 
@@ -201,16 +220,37 @@ impl FlowParty {
     fn batch(&self) -> Option<&Batch> {
         match self {
             FlowParty::Reflect(party) => Some(party.batch()),
+            FlowParty::ReflectStamped(party) => Some(party.batch()),
             FlowParty::Receive(party) => Some(party.batch()),
             FlowParty::Send(_) => None,
+            FlowParty::ProbedReceive(party) => Some(party.batch()),
+            FlowParty::ProbedSend(party) => Some(party.batch()),
         }
     }
 
     fn recorder(&self) -> Option<&Recorder> {
         match self {
-            FlowParty::Reflect(_) => None,
+            FlowParty::Reflect(_) | FlowParty::ReflectStamped(_) => None,
             FlowParty::Receive(party) => Some(party.recorder()),
             FlowParty::Send(party) => Some(party.recorder()),
+            FlowParty::ProbedReceive(party) => Some(party.recorder()),
+            FlowParty::ProbedSend(party) => Some(party.recorder()),
+        }
+    }
+
+    fn is_receiver(&self) -> bool {
+        matches!(self, FlowParty::Receive(_) | FlowParty::ProbedReceive(_))
+    }
+
+    /// Whether this receiver has not seen the end of its data.
+    fn is_unfinished(&self) -> bool {
+        match self {
+            FlowParty::Receive(party) => !party.has_seen_end(),
+            FlowParty::ProbedReceive(party) => !party.has_seen_end(),
+            FlowParty::Reflect(_)
+            | FlowParty::ReflectStamped(_)
+            | FlowParty::Send(_)
+            | FlowParty::ProbedSend(_) => false,
         }
     }
 }
@@ -280,7 +320,10 @@ impl ServerFlow {
     fn has_started(&mut self, now: Time) -> bool {
         let Some(task) = &self.attachment else { return true };
         // Round trips measure the idle link in that time.
-        let lead_in = if matches!(self.party, FlowParty::Reflect(_)) { Duration::ZERO } else { task.lead_in };
+        let lead_in = match self.party {
+            FlowParty::Reflect(_) | FlowParty::ReflectStamped(_) => Duration::ZERO,
+            _ => task.lead_in,
+        };
         let has_started = task.slot.session.has_started.load(Relaxed);
         has_started && now >= *self.starts_at.get_or_insert(now + lead_in)
     }
@@ -289,8 +332,7 @@ impl ServerFlow {
     fn must_end(&mut self, now: Time) -> bool {
         let started = self.has_started(now);
         let ending = self.attachment.as_ref().map_or(STAGE_MEASURING, |task| task.slot.session.stage());
-        let is_receiver = matches!(self.party, FlowParty::Receive(_));
-        ending != STAGE_MEASURING && (ending == STAGE_CUT || !is_receiver || !started)
+        ending != STAGE_MEASURING && (ending == STAGE_CUT || !self.party.is_receiver() || !started)
     }
 }
 
@@ -408,6 +450,7 @@ impl Party for ServerFlow {
     }
 
     fn on_tuned(&mut self, link: &dyn Link) {
+        self.party.as_party().on_tuned(link);
         if let Some(task) = self.attachment.as_ref().filter(|task| task.wants_evidence) {
             task.slot.observe(link);
         }
@@ -437,7 +480,7 @@ impl Party for ServerFlow {
                 reordered: counts.reordered,
                 corrupt_messages: counts.corrupt_messages,
                 warm_up_messages: Some(counts.warm_up),
-                unfinished: matches!(&self.party, FlowParty::Receive(sink) if !sink.has_seen_end()),
+                unfinished: self.party.is_unfinished(),
                 ..flow
             };
         }

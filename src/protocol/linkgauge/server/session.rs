@@ -533,7 +533,7 @@ pub fn granted_rate(
 /// Number of flows that share the rate: the loads, or all flows if there is no load. A probe in parallel with a load is
 /// negligible.
 pub fn flows_sharing_rate(plan: &ServerPlan) -> u32 {
-    let loads = plan.flows.iter().filter(|kind| **kind != FlowKind::Reflect).count();
+    let loads = plan.flows.iter().filter(|kind| !kind.is_round_trip()).count();
     (if loads > 0 { loads } else { plan.flows.len() }).max(1) as u32
 }
 

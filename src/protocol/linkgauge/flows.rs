@@ -1,0 +1,157 @@
+//! The flows of a session: which ones a case needs, and the client's party on each.
+
+use std::time::Duration;
+
+use super::one_way;
+use super::wire::FlowKind;
+use crate::link::{Caps, Link, LinkError};
+use crate::plan::{Direction, Pacing, WaitMode};
+use crate::protocol::{ConnectContext, Flow, ProtocolError, ReadyCase};
+use crate::sample::Recorder;
+use crate::workload::latency::{EchoCodec, Pinger, STAMPED_BYTES, StampedEchoCodec};
+use crate::workload::responsiveness::ConnectionParties;
+use crate::workload::throughput::{Sink, Source};
+use crate::workload::{FlowRole, Load, RecordingParty};
+
+/// Bytes of a probe: enough for a number, small compared to any load.
+const PROBE_BYTES: u32 = 14;
+
+/// The flows of one endpoint: the kind for the server and the role for the client.
+pub fn flow_kinds(case: &ReadyCase, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
+    let one: &[(FlowKind, FlowRole)] = match case.direction {
+        Direction::Receive if case.is_probed_load() => &[(FlowKind::ProbedSend, FlowRole::Download)],
+        _ if case.is_probed_load() => &[(FlowKind::ProbedReceive, FlowRole::Upload)],
+        Direction::Loop => &[(FlowKind::Reflect, FlowRole::RoundTrip)],
+        Direction::Receive => &[(FlowKind::Send, FlowRole::Download)],
+        Direction::Both => &[(FlowKind::Receive, FlowRole::Upload), (FlowKind::Send, FlowRole::Download)],
+        Direction::Send => &[(FlowKind::Receive, FlowRole::Upload)],
+    };
+    let mut kinds = one.repeat(case.parallel as usize);
+    if !case.workload.is_round_trip() && case.probe_per_second.is_some() && caps.can_open_parallel {
+        kinds.push((FlowKind::Reflect, FlowRole::Probe));
+    }
+    if has_stamps(case) {
+        let reflecting = kinds.iter_mut().filter(|(kind, _)| kind.is_round_trip());
+        reflecting.for_each(|(kind, _)| *kind = FlowKind::ReflectStamped);
+    }
+    kinds
+}
+
+/// Whether the server writes its times into round trips.
+fn has_stamps(case: &ReadyCase) -> bool {
+    // The option was checked when the case was prepared.
+    one_way::is_requested(&case.options).unwrap_or(false)
+}
+
+/// Makes the flows of one endpoint.
+pub struct FlowMaker<'a> {
+    case: &'a ReadyCase,
+    /// The load that the server granted.
+    load: Load,
+    context: &'a ConnectContext<'a>,
+    endpoint_index: usize,
+    /// Flows made so far.
+    made: u32,
+    /// Of a load that carries probes.
+    probed: Option<ConnectionParties>,
+}
+
+impl<'a> FlowMaker<'a> {
+    /// For the endpoint with this index.
+    pub fn new(
+        case: &'a ReadyCase,
+        load: Load,
+        context: &'a ConnectContext<'a>,
+        endpoint_index: usize,
+    ) -> FlowMaker<'a> {
+        // The probe beside the load measures the idle link.
+        let probed = case
+            .is_probed_load()
+            .then(|| ConnectionParties::new(&load, case.parallel, Duration::ZERO, case.probe_per_second));
+        FlowMaker { case, load, context, endpoint_index, made: 0, probed }
+    }
+
+    /// Adds the flow on this link; `sign` is the keepalive message for links without connections.
+    pub fn add(
+        &mut self,
+        role: FlowRole,
+        link: Box<dyn Link>,
+        sign: Option<Vec<u8>>,
+        flows: &mut Vec<Flow>,
+    ) -> Result<(), ProtocolError> {
+        let endpoint_index = self.endpoint_index;
+        let new_recorder = |role| (self.context.new_recorder)(role, endpoint_index);
+        let mut recorder = new_recorder(role);
+        if let (Some(probed), FlowRole::Upload | FlowRole::Download) = (&mut self.probed, role) {
+            let other_half = link
+                .second_handle()
+                .map_err(|fault| LinkError::new(&self.case.endpoints[endpoint_index], fault))?;
+            let recorders = [recorder, new_recorder(FlowRole::RoundTrip)];
+            let [load, probes] = match role {
+                FlowRole::Upload => probed.upload(recorders),
+                _ => probed.download(recorders),
+            };
+            flows.push(Flow { role, endpoint_index, link, party: load });
+            flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index, link: other_half, party: probes });
+            return Ok(());
+        }
+        let has_stamps = has_stamps(self.case);
+        let load = match role {
+            FlowRole::Probe if has_stamps => {
+                let probe = probe_load(&self.load, self.case.probe_per_second);
+                Load { message_bytes: STAMPED_BYTES as u32, ..probe }
+            }
+            FlowRole::Probe => probe_load(&self.load, self.case.probe_per_second),
+            _ => self.load.of_flow(self.made),
+        };
+        self.made += 1;
+        if let (Some(probed), FlowRole::Probe) = (&self.probed, role) {
+            recorder.probe_log = Some(probed.foreign_probes());
+        }
+        let party: Box<dyn RecordingParty> = match role {
+            FlowRole::RoundTrip | FlowRole::Probe if has_stamps => {
+                let codec = Box::new(StampedEchoCodec::new(&load, link.caps()));
+                Box::new(Pinger::new(codec, &load, link.caps(), recorder))
+            }
+            _ => new_party(&load, link.caps(), role, sign, recorder),
+        };
+        flows.push(Flow { role, endpoint_index, link, party });
+        Ok(())
+    }
+}
+
+/// The load of the latency probe beside another load. It continues until that load has ended.
+fn probe_load(load: &Load, per_second: Option<f64>) -> Load {
+    Load {
+        pacing: Pacing::Fixed { per_second: per_second.unwrap_or(1.0) },
+        timeout: load.timeout,
+        cpu: load.cpu,
+        // A probe sleeps; it must not take a CPU from the load.
+        wait: WaitMode::Block,
+        ..Load::endless(PROBE_BYTES)
+    }
+}
+
+/// The client party of a flow; `sign` is the keepalive message for links without connections.
+fn new_party(
+    load: &Load,
+    caps: &Caps,
+    role: FlowRole,
+    sign: Option<Vec<u8>>,
+    recorder: Recorder,
+) -> Box<dyn RecordingParty> {
+    match role {
+        FlowRole::Upload => Box::new(Source::new(load, caps, recorder)),
+        FlowRole::Download => {
+            let sink = Sink::new(load, caps, recorder);
+            Box::new(match sign {
+                Some(sign) => sink.with_keepalive(sign),
+                None => sink,
+            })
+        }
+        // Control messages have a connection that is not a flow.
+        FlowRole::RoundTrip | FlowRole::Probe | FlowRole::Control => {
+            Box::new(Pinger::new(Box::new(EchoCodec::new(load, caps)), load, caps, recorder))
+        }
+    }
+}

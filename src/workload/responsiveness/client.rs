@@ -1,0 +1,492 @@
+//! The client's ends of a connection of the load. One half moves the load; the other half collects the probes on it, and on
+//! the first connection it conducts the measurement.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::block::{BlockHeader, BlockReader, HEADER_BYTES};
+use super::conductor::Conductor;
+use super::shared::{AnsweredQuestion, LoadState, POLL_INTERVAL, Questions};
+use super::{RECEIVE_BYTES, UNSENT_BYTES, block_bytes};
+use crate::clock::Time;
+use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::{Batch, Fault, Link, socket_settings};
+use crate::sample::{Recorder, Sample};
+use crate::workload::{Load, RecordingParty};
+
+/// What both halves of a connection know.
+#[derive(Clone)]
+pub struct Connection {
+    /// The state of the case.
+    pub state: Arc<LoadState>,
+    /// Its probes.
+    pub questions: Arc<Questions>,
+    /// Its number, from 0.
+    pub index: u32,
+    /// Time between its probes.
+    pub probe_interval: Duration,
+    /// The load of each connection.
+    pub load: Load,
+}
+
+impl Connection {
+    fn is_running(&self) -> bool {
+        self.state.is_running(self.index)
+    }
+}
+
+/// Sends the load, with a probe in some blocks.
+pub struct LoadSender {
+    connection: Connection,
+    tuning: Option<Tuning>,
+    /// A whole block; only its header changes.
+    block: Vec<u8>,
+    /// Bytes of the current block, and how many of them were sent.
+    block_bytes: usize,
+    sent_bytes: usize,
+    next_probe: Time,
+    /// The first connection of a loop also measures the idle link.
+    probes_idle_link: bool,
+    /// Closes its side at the end.
+    finishes_link: bool,
+    /// Bytes sent so far, if the replies of the receiver show what it has got.
+    position: Option<u64>,
+    is_finished: bool,
+    stalled_since: Option<Time>,
+    unacknowledged_bytes: u64,
+    recorder: Recorder,
+}
+
+impl LoadSender {
+    /// The sender of an upload.
+    pub fn new(connection: Connection, recorder: Recorder) -> LoadSender {
+        LoadSender {
+            tuning: Some(connection.load.batch_tuning()),
+            block: vec![0xA5; block_bytes(&connection.load)],
+            block_bytes: 0,
+            sent_bytes: 0,
+            next_probe: Time(0),
+            probes_idle_link: false,
+            finishes_link: true,
+            position: Some(0),
+            is_finished: false,
+            stalled_since: None,
+            unacknowledged_bytes: 0,
+            connection,
+            recorder,
+        }
+    }
+
+    /// The blocks return: the other half of the link counts them. `can_half_close`: closing this side leaves the other open.
+    pub fn looped(self, can_half_close: bool) -> LoadSender {
+        let probes_idle_link = self.connection.index == 0;
+        LoadSender { probes_idle_link, finishes_link: can_half_close, position: None, ..self }
+    }
+
+    /// Prepares the next block; as an error, the time at which to try again.
+    fn begin_block(&mut self, now: Time) -> Result<(), Time> {
+        let is_running = self.connection.is_running();
+        let may_begin = is_running || self.probes_idle_link && now >= self.next_probe;
+        if !may_begin {
+            let wait = if self.probes_idle_link { self.next_probe } else { Time::NEVER };
+            return Err(wait.min(now + POLL_INTERVAL));
+        }
+        let number = match now >= self.next_probe {
+            true => self.connection.questions.next_number(),
+            false => None,
+        };
+        if number.is_some() {
+            self.next_probe = now + self.connection.probe_interval;
+        }
+        self.block_bytes = if is_running { self.block.len() } else { HEADER_BYTES };
+        let header = BlockHeader { block_bytes: self.block_bytes as u32, probe: number.unwrap_or(0) };
+        self.block[..HEADER_BYTES].copy_from_slice(&header.encode());
+        if is_running && self.recorder.first_instant.is_none() {
+            self.recorder.begin(now);
+        }
+        Ok(())
+    }
+
+    fn probe_in_block(&self) -> Option<u64> {
+        let header = self.block[..HEADER_BYTES].try_into().ok().and_then(BlockHeader::parse)?;
+        Some(header.probe).filter(|&number| number > 0)
+    }
+}
+
+impl Party for LoadSender {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        if self.is_finished {
+            return Step::Done;
+        }
+        if self.connection.state.is_over() {
+            self.is_finished = true;
+            return if self.finishes_link { Step::FinishSending } else { Step::Done };
+        }
+        if self.sent_bytes == self.block_bytes {
+            (self.sent_bytes, self.block_bytes) = (0, 0);
+            if let Err(until) = self.begin_block(now) {
+                self.stalled_since = None;
+                return Step::Sleep(until);
+            }
+        }
+        if now > *self.stalled_since.get_or_insert(now) + self.connection.load.timeout {
+            return Step::Fail(Fault::TimedOut);
+        }
+        if self.sent_bytes == 0
+            && let Some(number) = self.probe_in_block()
+        {
+            // The reply may arrive before the call returns.
+            self.connection.questions.ask(number, now, self.position.unwrap_or(0));
+        }
+        let rest = &self.block[self.sent_bytes..self.block_bytes];
+        Step::Send { bytes: rest, message: rest.len() }
+    }
+
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        if bytes == 0 {
+            return;
+        }
+        self.stalled_since = Some(at);
+        self.sent_bytes += bytes;
+        if self.recorder.first_instant.is_none() {
+            return;
+        }
+        let blocks = u64::from(self.sent_bytes == self.block_bytes);
+        self.recorder.counts.sent += blocks;
+        self.recorder.record_delivery(at, blocks, bytes as u64);
+        self.position = self.position.map(|position| position + bytes as u64);
+    }
+
+    fn on_received(&mut self, _now: Time) {}
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    /// A link counts as stalled only if its queue no longer drains.
+    fn on_send_blocked(&mut self, now: Time, unacknowledged: Option<u64>) {
+        let before = std::mem::replace(&mut self.unacknowledged_bytes, unacknowledged.unwrap_or(0));
+        if self.unacknowledged_bytes < before {
+            self.stalled_since = Some(now);
+        }
+    }
+
+    fn on_tuned(&mut self, link: &dyn Link) {
+        socket_settings::limit_unsent_bytes(link.descriptor(), UNSENT_BYTES);
+    }
+
+    fn on_ended(&mut self, _cost: PartyCost) {
+        self.connection.state.end();
+    }
+}
+
+impl RecordingParty for LoadSender {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
+    }
+}
+
+/// Receives the load, with the replies to the probes that the other half of the connection sends.
+pub struct LoadReceiver {
+    connection: Connection,
+    tuning: Option<Tuning>,
+    batch: Batch,
+    reader: BlockReader,
+    waiting_since: Option<Time>,
+    fault: Option<Fault>,
+    position: u64,
+    recorder: Recorder,
+}
+
+impl LoadReceiver {
+    /// The receiver of a download.
+    pub fn new(connection: Connection, recorder: Recorder) -> LoadReceiver {
+        LoadReceiver {
+            tuning: Some(connection.load.batch_tuning()),
+            batch: Batch::new(RECEIVE_BYTES, 1),
+            reader: BlockReader::default(),
+            waiting_since: None,
+            fault: None,
+            position: 0,
+            connection,
+            recorder,
+        }
+    }
+}
+
+impl Party for LoadReceiver {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        if self.connection.state.is_over() {
+            return Step::Done;
+        }
+        if let Some(fault) = self.fault.take() {
+            return Step::Fail(fault);
+        }
+        if self.connection.is_running()
+            && now > *self.waiting_since.get_or_insert(now) + self.connection.load.timeout
+        {
+            return Step::Fail(Fault::TimedOut);
+        }
+        Step::Receive { into: &mut self.batch, until: now + POLL_INTERVAL }
+    }
+
+    fn on_sent(&mut self, _bytes: usize, _at: Time) {}
+
+    fn on_received(&mut self, now: Time) {
+        self.waiting_since = Some(now);
+        for chunk in self.batch.messages() {
+            let bytes = chunk.len() as u64;
+            let read = self.reader.push(chunk, |number| self.connection.questions.answer(number, now));
+            self.fault = read.err().or(self.fault.take());
+            if self.recorder.first_instant.is_none() {
+                self.recorder.begin_with_bytes(now, bytes);
+            }
+            let block = block_bytes(&self.connection.load) as u64;
+            let blocks = (self.position + bytes) / block - self.position / block;
+            self.position += bytes;
+            self.recorder.record_delivery(now, blocks, bytes);
+            self.connection.state.moved_bytes.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_ended(&mut self, _cost: PartyCost) {
+        self.connection.state.end();
+    }
+}
+
+impl RecordingParty for LoadReceiver {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
+    }
+}
+
+/// The round trips of the probes of one connection.
+struct OwnProbes {
+    connection: Connection,
+    conductor: Option<Conductor>,
+    recorded: u64,
+    /// Bytes of an upload before the newest probe with a reply.
+    position: u64,
+    recorder: Recorder,
+}
+
+impl OwnProbes {
+    fn new(connection: Connection, conductor: Option<Conductor>, mut recorder: Recorder) -> OwnProbes {
+        recorder.probe_log = Some(connection.state.own_probes.clone());
+        OwnProbes { connection, conductor, recorded: 0, position: 0, recorder }
+    }
+
+    /// Records what was answered, and conducts. Returns when to look again.
+    fn advance(&mut self, now: Time) -> Time {
+        while let Some(answered) = self.connection.questions.answered(self.recorded + 1) {
+            let AnsweredQuestion { sent, received, position } = answered;
+            if self.recorder.first_instant.is_none() {
+                self.recorder.begin(sent);
+            }
+            let sample = Sample { sequence: self.recorded, intended: sent, sent, received };
+            let period = self.recorder.period_at(sent);
+            self.recorder.of_period(period).counts.sent += 1;
+            self.recorder.record_reply_in(period, sample, 0);
+            self.recorded += 1;
+            if position > self.position {
+                let more = position - std::mem::replace(&mut self.position, position);
+                self.connection.state.moved_bytes.fetch_add(more, Relaxed);
+            }
+        }
+        let due = self.conductor.as_mut().map_or(Time::NEVER, |conductor| conductor.advance(now));
+        due.min(now + self.connection.probe_interval)
+    }
+
+    fn into_recorder(mut self) -> Recorder {
+        self.recorder.responsiveness = self.conductor.take().and_then(Conductor::into_figures).map(Box::new);
+        self.recorder
+    }
+}
+
+/// The other half of a connection that sends the load: receives the replies, or in a loop the load itself.
+pub struct ReplyReceiver {
+    probes: OwnProbes,
+    tuning: Option<Tuning>,
+    batch: Batch,
+    reader: BlockReader,
+    is_looped: bool,
+    is_closed: bool,
+    over_since: Option<Time>,
+    fault: Option<Fault>,
+}
+
+impl ReplyReceiver {
+    /// The receiver of replies; with a conductor on the first connection.
+    pub fn new(connection: Connection, conductor: Option<Conductor>, recorder: Recorder) -> ReplyReceiver {
+        ReplyReceiver {
+            tuning: Some(connection.load.tuning()),
+            batch: Batch::new(RECEIVE_BYTES, 1),
+            reader: BlockReader::default(),
+            is_looped: false,
+            is_closed: false,
+            over_since: None,
+            fault: None,
+            probes: OwnProbes::new(connection, conductor, recorder),
+        }
+    }
+
+    /// The load returns, and counts here.
+    pub fn looped(mut self) -> ReplyReceiver {
+        self.probes.recorder.watch_idle(self.probes.connection.state.window.clone());
+        ReplyReceiver { is_looped: true, ..self }
+    }
+
+    fn has_ended(&mut self, now: Time) -> bool {
+        let Connection { state, questions, load, .. } = &self.probes.connection;
+        if !state.is_over() {
+            return false;
+        }
+        let since = *self.over_since.get_or_insert(now);
+        self.is_closed || questions.are_all_answered() || now > since + load.timeout
+    }
+}
+
+impl Party for ReplyReceiver {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        let due = self.probes.advance(now);
+        if let Some(fault) = self.fault.take() {
+            return Step::Fail(fault);
+        }
+        if self.has_ended(now) {
+            return Step::Done;
+        }
+        if self.is_closed {
+            return Step::Fail(Fault::Closed);
+        }
+        let until = if self.over_since.is_some() { now + POLL_INTERVAL } else { due };
+        Step::Receive { into: &mut self.batch, until }
+    }
+
+    fn on_sent(&mut self, _bytes: usize, _at: Time) {}
+
+    fn on_received(&mut self, now: Time) {
+        let OwnProbes { connection, recorder, .. } = &mut self.probes;
+        for chunk in self.batch.messages() {
+            let read = self.reader.push(chunk, |number| connection.questions.answer(number, now));
+            self.fault = read.err().or(self.fault.take());
+            if self.is_looped && connection.is_running() && !connection.state.is_over() {
+                recorder.counts.delivered_bytes += chunk.len() as u64;
+                connection.state.moved_bytes.fetch_add(chunk.len() as u64, Relaxed);
+            }
+        }
+    }
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.is_closed = true;
+        Ok(())
+    }
+
+    fn on_ended(&mut self, _cost: PartyCost) {
+        self.probes.connection.state.end();
+    }
+}
+
+impl RecordingParty for ReplyReceiver {
+    fn recorder(&self) -> &Recorder {
+        &self.probes.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.probes.into_recorder()
+    }
+}
+
+/// The other half of a connection that receives the load: sends the probes.
+pub struct ProbeSender {
+    probes: OwnProbes,
+    tuning: Option<Tuning>,
+    header: [u8; HEADER_BYTES],
+    /// Bytes of the header that are left.
+    bytes_left: usize,
+    next_probe: Time,
+}
+
+impl ProbeSender {
+    /// The sender of probes; with a conductor on the first connection.
+    pub fn new(connection: Connection, conductor: Option<Conductor>, recorder: Recorder) -> ProbeSender {
+        ProbeSender {
+            tuning: Some(connection.load.tuning()),
+            header: [0; HEADER_BYTES],
+            bytes_left: 0,
+            next_probe: Time(0),
+            probes: OwnProbes::new(connection, conductor, recorder),
+        }
+    }
+}
+
+impl Party for ProbeSender {
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        let due = self.probes.advance(now);
+        let connection = &self.probes.connection;
+        if connection.state.is_over() {
+            return Step::Done;
+        }
+        if self.bytes_left == 0 {
+            if !connection.is_running() {
+                return Step::Sleep(due.min(now + POLL_INTERVAL));
+            }
+            if now < self.next_probe {
+                return Step::Sleep(due.min(self.next_probe).min(now + POLL_INTERVAL));
+            }
+            self.next_probe = now + connection.probe_interval;
+            let Some(number) = connection.questions.next_number() else {
+                return Step::Sleep(due.min(self.next_probe));
+            };
+            connection.questions.ask(number, now, 0);
+            self.header = BlockHeader::alone(number).encode();
+            self.bytes_left = HEADER_BYTES;
+        }
+        let rest = &self.header[HEADER_BYTES - self.bytes_left..];
+        Step::Send { bytes: rest, message: rest.len() }
+    }
+
+    fn on_sent(&mut self, bytes: usize, _at: Time) {
+        self.bytes_left -= bytes;
+    }
+
+    fn on_received(&mut self, _now: Time) {}
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_ended(&mut self, _cost: PartyCost) {
+        self.probes.connection.state.end();
+    }
+}
+
+impl RecordingParty for ProbeSender {
+    fn recorder(&self) -> &Recorder {
+        &self.probes.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.probes.into_recorder()
+    }
+}

@@ -1,0 +1,181 @@
+//! What the parties of a case share, and what the two halves of a connection share: atomics only.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::sample::{LoadWindow, ProbeLog};
+
+/// How soon a connection notices that it shall begin or end.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Probes of a connection that can be without a reply at the same time: 50 s at 20 probes per second.
+const MAX_UNANSWERED: usize = 1024;
+
+/// The state of the load of a case.
+#[derive(Debug)]
+pub struct LoadState {
+    /// Connections that have begun, the first ones in order.
+    pub running_connections: AtomicU32,
+    /// The measurement is over.
+    pub is_over: AtomicBool,
+    /// Payload that the receivers of the load have got, as far as the client knows.
+    pub moved_bytes: AtomicU64,
+    /// Round trips beside the load.
+    pub foreign_probes: Arc<ProbeLog>,
+    /// Round trips on the connections of the load.
+    pub own_probes: Arc<ProbeLog>,
+    /// Begin and end of the load.
+    pub window: Arc<LoadWindow>,
+}
+
+impl Default for LoadState {
+    fn default() -> LoadState {
+        LoadState {
+            running_connections: AtomicU32::new(0),
+            is_over: AtomicBool::new(false),
+            moved_bytes: AtomicU64::new(0),
+            foreign_probes: Arc::default(),
+            own_probes: Arc::default(),
+            window: Arc::new(LoadWindow::new(0)),
+        }
+    }
+}
+
+impl LoadState {
+    /// Whether the connection with this index, from 0, has begun.
+    pub fn is_running(&self, index: u32) -> bool {
+        index < self.running_connections.load(Relaxed)
+    }
+
+    /// Whether the measurement is over.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Relaxed)
+    }
+
+    /// Ends the measurement, or notes that a connection has ended.
+    pub fn end(&self) {
+        self.is_over.store(true, Relaxed);
+    }
+}
+
+/// The probes of one connection of the load: one half of the connection sends them, the other one receives the replies.
+#[derive(Debug)]
+pub struct Questions {
+    entries: Box<[Question]>,
+    /// Number of the newest probe, from 1.
+    asked: AtomicU64,
+    /// Number of the newest probe with a reply.
+    answered: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Question {
+    sent_ns: AtomicU64,
+    replied_ns: AtomicU64,
+    position: AtomicU64,
+}
+
+/// A probe with its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnsweredQuestion {
+    /// When it was offered to the link.
+    pub sent: Time,
+    /// When the reply arrived.
+    pub received: Time,
+    /// Bytes of the load before it.
+    pub position: u64,
+}
+
+impl Default for Questions {
+    fn default() -> Questions {
+        Questions {
+            entries: (0..MAX_UNANSWERED).map(|_| Question::default()).collect(),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Questions {
+    fn entry(&self, number: u64) -> &Question {
+        &self.entries[number as usize % MAX_UNANSWERED]
+    }
+
+    /// The number of the next probe; `None` while too many are without a reply.
+    pub fn next_number(&self) -> Option<u64> {
+        let next = self.asked.load(Relaxed) + 1;
+        (next - self.answered.load(Acquire) < MAX_UNANSWERED as u64).then_some(next)
+    }
+
+    /// The probe is offered to the link at this instant, after `position` bytes of the load.
+    pub fn ask(&self, number: u64, at: Time, position: u64) {
+        self.entry(number).sent_ns.store(at.0, Relaxed);
+        self.entry(number).position.store(position, Relaxed);
+        self.asked.store(number, Release);
+    }
+
+    /// The reply to this probe, and to all before it, has arrived. Other numbers are ignored.
+    pub fn answer(&self, number: u64, at: Time) {
+        let answered = self.answered.load(Relaxed);
+        if number > answered && number <= self.asked.load(Acquire) {
+            (answered + 1..=number).for_each(|number| self.entry(number).replied_ns.store(at.0, Relaxed));
+            self.answered.store(number, Release);
+        }
+    }
+
+    /// The probe, if its reply has arrived.
+    pub fn answered(&self, number: u64) -> Option<AnsweredQuestion> {
+        let entry = self.entry(number);
+        (number <= self.answered.load(Acquire)).then(|| AnsweredQuestion {
+            sent: Time(entry.sent_ns.load(Relaxed)),
+            received: Time(entry.replied_ns.load(Relaxed)),
+            position: entry.position.load(Relaxed),
+        })
+    }
+
+    /// Whether every probe has its reply.
+    pub fn are_all_answered(&self) -> bool {
+        self.answered.load(Acquire) == self.asked.load(Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_counts_for_all_earlier_probes() {
+        let questions = Questions::default();
+        for number in 1..=3 {
+            assert_eq!(questions.next_number(), Some(number));
+            questions.ask(number, Time(10 * number), 100 * number);
+        }
+        questions.answer(4, Time(50));
+        assert_eq!(questions.answered(1), None, "a number that was not asked");
+        questions.answer(2, Time(100));
+        questions.answer(1, Time(200));
+        let answered =
+            |sent: u64| AnsweredQuestion { sent: Time(sent), received: Time(100), position: 10 * sent };
+        assert_eq!(questions.answered(1), Some(answered(10)));
+        assert_eq!(questions.answered(2), Some(answered(20)));
+        assert!(questions.answered(3).is_none() && !questions.are_all_answered());
+        questions.answer(3, Time(300));
+        assert!(questions.are_all_answered());
+    }
+
+    #[test]
+    fn unanswered_probes_are_limited() {
+        let questions = Questions::default();
+        let asked = std::iter::from_fn(|| {
+            let number = questions.next_number()?;
+            questions.ask(number, Time(number), 0);
+            Some(number)
+        });
+        assert_eq!(asked.count(), MAX_UNANSWERED - 1);
+        questions.answer(1, Time(5));
+        assert_eq!(questions.next_number(), Some(MAX_UNANSWERED as u64));
+    }
+}
