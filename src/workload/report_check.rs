@@ -47,6 +47,7 @@ pub struct LocalObservations<'a> {
 }
 
 /// A report without impossible values.
+#[non_exhaustive]
 pub struct CheckedReport {
     /// The report, with all impossible values removed.
     pub report: ServerReport,

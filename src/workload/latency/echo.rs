@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use super::{MAX_OUTSTANDING_REQUESTS, ReplyStatus, RequestReplyCodec};
+use super::pinger::MAX_OUTSTANDING_REQUESTS;
+use super::{ReplyStatus, RequestReplyCodec};
 use crate::link::{Caps, Framing};
 use crate::workload::Load;
 use crate::workload::pattern::{self, Alphabet, PatternMessage, SEQUENCE_BYTES};

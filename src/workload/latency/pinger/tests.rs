@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::plan::StopCondition;
+use crate::sample::RecordedTimes;
+use crate::workload::latency::EchoCodec;
 
 const STREAM: Caps = Caps::STREAM;
 const LOSSY_STREAM: Caps = Caps { is_reliable: false, ..Caps::STREAM };
@@ -35,7 +38,8 @@ fn harness(caps: &Caps, size: u32, count: u64, rate: Option<f64>, warm_up: u64) 
         timeout: Duration::from_nanos(TIMEOUT_NS),
         ..Load::endless(size)
     };
-    let recorder = Recorder::new(rate.is_some(), 1_000_000_000, Arc::default(), None);
+    let times = rate.map_or(RecordedTimes::Service, |_| RecordedTimes::ServiceAndResponse);
+    let recorder = Recorder::new(times, 1_000_000_000, Arc::default(), None);
     let mut pinger = Pinger::new(Box::new(EchoCodec::new(&load, caps)), &load, caps, recorder);
     assert!(matches!(pinger.next_step(Time(0)), Step::Tune(_)));
     PingerHarness { pinger, now: Time(0) }
@@ -139,7 +143,7 @@ fn a_request_sent_in_chunks_is_timed_from_its_first_byte() {
 }
 
 #[test]
-fn an_answer_may_begin_before_its_request_is_sent() {
+fn a_reply_may_begin_before_its_request_is_sent() {
     let mut bench = harness(&STREAM, 200_000, 1, None, 0);
     let mut sent = Vec::new();
     let mut back = 0;
@@ -265,7 +269,7 @@ fn replies_before_their_request_are_counted_and_nothing_else() {
 }
 
 #[test]
-fn answers_out_of_order_are_counted_on_a_schedule() {
+fn replies_out_of_order_are_counted_on_a_schedule() {
     let mut bench = harness(&MESSAGES, 8, 4, Some(1e9), 0);
     let requests: Vec<_> = (0..4).map(|now| bench.at(now).request()).collect();
     // 1 overtakes 0; 3 overtakes 2.
@@ -380,11 +384,11 @@ fn a_byte_changed_on_a_line_corrupts_one_round_trip() {
             for bit in 0..8 {
                 let mut bench = harness(&LOSSY_STREAM, size, 300, None, 0);
                 for round in 0..300 {
-                    let mut answer = bench.at(10 * round).request();
+                    let mut reply = bench.at(10 * round).request();
                     if round == 200 {
-                        answer[at] ^= 1 << bit;
+                        reply[at] ^= 1 << bit;
                     }
-                    bench.deliver(&answer);
+                    bench.deliver(&reply);
                 }
                 assert_eq!(bench.next_step(), WantedStep::Done);
                 let counts = bench.counts();
@@ -399,11 +403,11 @@ fn a_byte_changed_on_a_line_corrupts_one_round_trip() {
 #[test]
 fn inserted_bytes_are_counted_and_skipped() {
     let mut bench = harness(&LOSSY_STREAM, 4, 2, None, 0);
-    let mut answer = bench.request();
-    answer.extend([0xEE; 3]);
-    bench.deliver(&answer);
-    let answer = bench.request();
-    bench.deliver(&answer);
+    let mut reply = bench.request();
+    reply.extend([0xEE; 3]);
+    bench.deliver(&reply);
+    let reply = bench.request();
+    bench.deliver(&reply);
     let counts = bench.counts();
     assert_eq!((counts.received, counts.lost, counts.corrupt_bytes), (2, 0, 3));
 }
@@ -418,7 +422,7 @@ fn a_schedule_on_a_line_matches_replies_by_number() {
 }
 
 #[test]
-fn strange_messages_are_no_answers() {
+fn strange_messages_are_no_replies() {
     let mut bench = harness(&MESSAGES, 8, 1, None, 0);
     let request = bench.request();
     bench.deliver(&[]);
@@ -496,7 +500,7 @@ fn the_think_time_begins_with_the_reply() {
         timeout: Duration::from_secs(1),
         ..Load::endless(8)
     };
-    let recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
+    let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
     let pinger = Pinger::new(Box::new(EchoCodec::new(&load, &STREAM)), &load, &STREAM, recorder);
     let mut harness = PingerHarness { pinger, now: Time(0) };
     assert!(matches!(harness.pinger.next_step(Time(0)), Step::Tune(_)));

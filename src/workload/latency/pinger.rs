@@ -1,0 +1,367 @@
+//! The client of the latency workload: sends requests, matches replies, records.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::outgoing::{LateReplies, OutgoingRequest};
+use super::window::{RequestSlot, RequestState, RequestWindow};
+use super::{MANY_CHUNK_BYTES, MAX_CHUNK_BYTES, ReplyStatus, RequestReplyCodec};
+use crate::clock::Time;
+use crate::link::party::{Party, PartyCost, Step, Tuning};
+use crate::link::{Batch, Caps, Fault, Framing};
+use crate::plan::Pacing;
+use crate::sample::{ProbePeriod, Recorder, Sample};
+use crate::workload::pattern::Alphabet;
+use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
+use crate::workload::{Load, RecordingParty};
+
+/// Maximum requests in flight on a schedule. Beyond it the schedule waits and counts a missed send.
+pub(super) const MAX_OUTSTANDING_REQUESTS: u64 = 16_384;
+
+/// The same for each of many connections, so that one takes a few kilobytes.
+const MAX_OUTSTANDING_OF_MANY: u64 = 64;
+
+/// A run ends early after this many requests without any reply, over at least this time. With a timeout shorter than
+/// the round trip all replies are late, but they prove that a server is running.
+const MAX_UNANSWERED: u64 = 5;
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
+
+/// What is wrong with a reply that has a valid number.
+#[derive(Debug, Clone, Copy)]
+struct Corruption {
+    /// Bytes that differ from the expected ones.
+    bytes: u64,
+    /// 1 if its content is not that of the reply.
+    messages: u64,
+}
+
+/// Requests that may be in flight, if replies identify them.
+fn max_outstanding_requests(load: &Load, caps: &Caps) -> u64 {
+    match load.pacing {
+        Pacing::Closed | Pacing::ThinkTime { .. } => 1,
+        _ => Alphabet::from_caps(caps)
+            .max_distinguishable(load.message_bytes as usize)
+            .min(MAX_OUTSTANDING_REQUESTS)
+            .min(if load.is_one_of_many() { MAX_OUTSTANDING_OF_MANY } else { u64::MAX }),
+    }
+}
+
+/// Minimum number of tracked requests. It sets how late, in timeouts, a reply is still recognised as late.
+fn min_tracked_requests(load: &Load) -> u64 {
+    if load.is_one_of_many() { 4 } else { 256 }
+}
+
+/// Bytes that one call may receive.
+fn max_received_bytes(load: &Load, caps: &Caps) -> usize {
+    match caps.framing {
+        Framing::Stream if load.is_one_of_many() => MANY_CHUNK_BYTES,
+        Framing::Stream => MAX_CHUNK_BYTES,
+        Framing::Message => caps
+            .max_message_bytes
+            .unwrap_or(MAX_CHUNK_BYTES)
+            .min(MAX_CHUNK_BYTES)
+            .max(load.message_bytes as usize),
+    }
+}
+
+/// The client: sends requests, matches replies, records.
+pub struct Pinger {
+    codec: Box<dyn RequestReplyCodec>,
+    schedule: SendSchedule,
+    phases: PhaseTracker,
+    /// The next message is the first one after the warm-up.
+    is_first_measured: bool,
+    timeout: Duration,
+    payload_bytes: u64,
+    recorder: Recorder,
+    tuning: Option<Tuning>,
+    window: RequestWindow,
+    outgoing: OutgoingRequest,
+    late_replies: LateReplies,
+    is_closed: bool,
+    is_refused: bool,
+    batch: Batch,
+    /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
+    unanswered: Option<u64>,
+    /// Recorded while the next reply is in flight, so that recording is not part of any latency.
+    unrecorded_sample: Option<(Sample, ProbePeriod)>,
+}
+
+impl Pinger {
+    /// A client for one flow over a link with these capabilities. `codec` defines the layout of requests and
+    /// replies.
+    pub fn new(
+        codec: Box<dyn RequestReplyCodec>,
+        load: &Load,
+        caps: &Caps,
+        mut recorder: Recorder,
+    ) -> Pinger {
+        if codec.has_server_timestamps() {
+            recorder.expect_server_timestamps();
+        }
+        let numbered = codec.has_sequence_numbers();
+        let window = if numbered { max_outstanding_requests(load, caps) } else { 1 };
+        let schedule = SendSchedule::new(load.pacing).sharing(load.flow_index, load.flows);
+        let phases = PhaseTracker::new(load.warm_up, load.stop);
+        Pinger {
+            codec,
+            // Not every flow has a turn in the time of a shared schedule.
+            phases: if schedule.is_shared() { phases } else { phases.with_first_message() },
+            schedule,
+            is_first_measured: false,
+            timeout: load.timeout,
+            payload_bytes: u64::from(load.message_bytes),
+            recorder,
+            tuning: Some(load.tuning()),
+            window: RequestWindow::new(window, min_tracked_requests(load)),
+            outgoing: OutgoingRequest::new(caps.framing),
+            late_replies: LateReplies::new(numbered),
+            is_closed: false,
+            is_refused: false,
+            batch: Batch::new(max_received_bytes(load, caps), 1),
+            // Without a time limit each request would take a full timeout.
+            unanswered: (caps.is_serial_device() || window == 1 && load.stop.time_ns.is_none()).then_some(0),
+            unrecorded_sample: None,
+        }
+    }
+
+    /// Whether unexpected bytes count: only after the warm-up.
+    fn is_measuring(&self) -> bool {
+        self.phases.phase() != Phase::WarmUp && !self.is_first_measured
+    }
+
+    /// Records overdue requests as lost.
+    fn expire_requests(&mut self, now: Time) {
+        while let Some((sequence, lost)) = self.window.expire_next(now, self.timeout) {
+            if lost.is_measured {
+                let recorder = self.recorder.of_period(lost.period);
+                recorder.record_loss(now);
+                recorder.record_missed_frame(sequence, lost.intended);
+            }
+            self.codec.abandon(sequence);
+            self.unanswered = self.unanswered.map(|unanswered| unanswered + 1);
+            self.late_replies.expect_until(now + self.timeout);
+        }
+    }
+
+    fn record_pending(&mut self) {
+        if let Some((sample, period)) = self.unrecorded_sample.take() {
+            self.recorder.record_reply_in(period, sample, self.payload_bytes);
+        }
+    }
+
+    /// Records the reply to `sequence`.
+    fn record_reply(&mut self, sequence: u64, corruption: Corruption, now: Time) {
+        if !self.window.is_tracked(sequence) {
+            let is_measuring = u64::from(self.is_measuring());
+            match self.window.is_ahead(sequence) {
+                true => self.recorder.counts.early += is_measuring,
+                false => self.recorder.counts.corrupt_messages += is_measuring,
+            }
+            return;
+        }
+        let reordered = self.window.is_overtaken(sequence);
+        let RequestSlot { intended, sent, state, is_measured, period } = *self.window.slot(sequence);
+        match state {
+            RequestState::Lost => self.late_replies.expect_until(now),
+            RequestState::Waiting => self.window.mark_received(sequence),
+            RequestState::Received => {}
+        }
+        let sample = Sample { sequence, intended, sent, received: now };
+        if !is_measured {
+            return;
+        }
+        let counts = &mut self.recorder.of_period(period).counts;
+        match state {
+            RequestState::Waiting => {
+                counts.reordered += u64::from(reordered);
+                counts.corrupt_bytes += corruption.bytes;
+                counts.corrupt_messages += corruption.messages;
+                self.record_pending();
+                self.unrecorded_sample = Some((sample, period));
+                if let Some(stages) = self.codec.server_timestamps() {
+                    self.recorder.record_server_timestamps(sample, stages);
+                }
+            }
+            RequestState::Lost => counts.late += 1,
+            RequestState::Received => counts.duplicate += 1,
+        }
+    }
+}
+
+impl Party for Pinger {
+    #[inline]
+    fn next_step(&mut self, now: Time) -> Step<'_> {
+        if let Some(tuning) = self.tuning.take() {
+            return Step::Tune(tuning);
+        }
+        self.expire_requests(now);
+        if self.is_refused {
+            return Step::Fail(Fault::Refused(self.codec.refusal_reason()));
+        }
+        let is_silent = |&unanswered: &u64| {
+            let silence = self.timeout.saturating_mul(u32::try_from(unanswered).unwrap_or(u32::MAX));
+            unanswered >= MAX_UNANSWERED && silence >= LEAST_SILENCE
+        };
+        if self.unanswered.as_ref().is_some_and(is_silent) {
+            return Step::Fail(Fault::TimedOut);
+        }
+        self.outgoing.settle_send(now);
+        if self.outgoing.is_stalled(now, self.timeout) {
+            return Step::Fail(Fault::TimedOut);
+        }
+        if self.outgoing.must_receive_first {
+            return Step::Receive { into: &mut self.batch, until: now };
+        }
+        if !self.outgoing.is_begun() {
+            let (phase, begins) = self.phases.advance_to(now);
+            self.is_first_measured |= begins;
+            if phase == Phase::Finished {
+                self.outgoing.end();
+                if self.window.is_empty() {
+                    return Step::Done;
+                }
+            }
+            // The pause before a request begins with the reply to the previous one.
+            let due = if self.window.is_full() { now } else { self.schedule.due(now) };
+            let is_blocked = phase == Phase::Finished || self.window.is_full();
+            if is_blocked || due > now && !self.window.is_empty() {
+                let expiry = self.window.next_expiry(self.timeout);
+                let until = if is_blocked { expiry } else { due.min(expiry) };
+                return Step::Receive { into: &mut self.batch, until };
+            }
+            if due > now {
+                // The time of a shared schedule does not wait for the next turn of a flow.
+                let until = if self.schedule.is_shared() { due.min(self.phases.time_limit()) } else { due };
+                return Step::Sleep(until);
+            }
+            if let Some(until) = self.late_replies.drain_until(now, self.timeout) {
+                return Step::Receive { into: &mut self.batch, until };
+            }
+        }
+        self.codec.set_time(now);
+        let request = self.codec.encode_request(self.window.next_sequence());
+        Step::Send { bytes: self.outgoing.next_part(request), message: request.len() }
+    }
+
+    #[inline]
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        if !self.outgoing.is_begun() {
+            let intended = if self.schedule.is_closed_loop() { at } else { self.schedule.due(at) };
+            let is_measured = self.phases.phase() == Phase::Measuring;
+            if std::mem::take(&mut self.is_first_measured) && !self.schedule.is_shared() {
+                self.phases.set_begin(at);
+            }
+            let period = self.recorder.period_at(at);
+            let recorder = self.recorder.of_period(period);
+            if is_measured && recorder.first_instant.is_none() {
+                recorder.begin(at);
+            }
+            let state = RequestState::Waiting;
+            self.window.begin_request(RequestSlot { intended, sent: at, state, is_measured, period });
+        }
+        if self.outgoing.mark_sent(bytes, at) {
+            let period = self.window.advance().period;
+            self.schedule.advance();
+            if self.phases.phase() == Phase::Measuring {
+                let counts = &mut self.recorder.of_period(period).counts;
+                counts.sent += 1;
+                // The schedule has advanced: if the next message is already due, this one was delayed.
+                let held_up = !self.schedule.is_closed_loop() && self.schedule.due(at) <= at;
+                counts.missed_sends += u64::from(held_up);
+            }
+            self.phases.count_sent(1, self.payload_bytes);
+            self.late_replies.restart();
+        }
+        self.record_pending();
+    }
+
+    fn on_received(&mut self, now: Time) {
+        self.unanswered = None;
+        // With continuous input, one receive is enough before the next send.
+        self.outgoing.must_receive_first = false;
+        let batch = std::mem::take(&mut self.batch);
+        // The reply to a long request may begin before all of the request is sent.
+        let sending = u64::from(self.outgoing.is_begun());
+        for message in batch.messages() {
+            let mut data = message;
+            while !data.is_empty() {
+                let Range { start, end } = self.window.outstanding();
+                match self.codec.parse_reply(data, start..end + sending) {
+                    ReplyStatus::Incomplete => break,
+                    ReplyStatus::Complete { sequence, used, corrupt_bytes } => {
+                        let messages = u64::from(corrupt_bytes > 0);
+                        self.record_reply(sequence, Corruption { bytes: corrupt_bytes, messages }, now);
+                        data = &data[used..];
+                    }
+                    ReplyStatus::Unexpected { sequence, used } => {
+                        self.record_reply(sequence, Corruption { bytes: 0, messages: 1 }, now);
+                        data = &data[used..];
+                    }
+                    ReplyStatus::Unrelated { used } => {
+                        if self.is_measuring() {
+                            self.recorder.counts.corrupt_bytes += used as u64;
+                        }
+                        data = &data[used..];
+                    }
+                    ReplyStatus::Malformed { used } => {
+                        if self.is_measuring() {
+                            self.recorder.counts.corrupt_messages += 1;
+                        }
+                        data = &data[used..];
+                    }
+                    ReplyStatus::Refused => {
+                        self.is_refused = true;
+                        break;
+                    }
+                }
+            }
+        }
+        self.batch = batch;
+    }
+
+    fn on_timeout(&mut self, _now: Time) {
+        if self.window.is_empty() {
+            self.late_replies.mark_drained();
+        }
+        self.outgoing.must_receive_first = false;
+    }
+
+    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
+        self.is_closed = true;
+        Err(Fault::Closed)
+    }
+
+    fn on_ended(&mut self, _cost: PartyCost) {
+        self.record_pending();
+        self.recorder.finish();
+        for sequence in self.window.outstanding() {
+            let slot = *self.window.slot(sequence);
+            if !slot.is_measured || slot.state != RequestState::Waiting {
+                continue;
+            }
+            let recorder = self.recorder.of_period(slot.period);
+            if self.is_closed {
+                recorder.record_loss(slot.sent);
+                recorder.record_missed_frame(sequence, slot.intended);
+            } else {
+                // Stopped in the middle: this request is neither complete nor lost, so it does not count.
+                recorder.counts.sent -= 1;
+            }
+        }
+        self.window.clear();
+    }
+}
+
+impl RecordingParty for Pinger {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
+    }
+}
+
+#[cfg(test)]
+mod tests;
