@@ -14,7 +14,7 @@ use linkgauge::link::{Caps, Dialer, Link, endpoint_caps};
 use linkgauge::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
 use linkgauge::protocol::echo_reflector;
 use linkgauge::protocol::linkgauge::wire::{self, FlowKind, ServerPlan, SessionRequest};
-use linkgauge::sample::{Recorder, Sample, TimeSamples};
+use linkgauge::sample::{RecordedTimes, Recorder, Sample, TimeSamples};
 use linkgauge::stats;
 use linkgauge::workload::Load;
 use linkgauge::workload::latency::{EchoCodec, Pinger};
@@ -38,9 +38,9 @@ fn times_record(bencher: Bencher) {
     });
 }
 
-#[divan::bench(args = [false, true])]
-fn recorder_answered(bencher: Bencher, scheduled: bool) {
-    let mut recorder = Recorder::new(scheduled, 1_000_000_000, Default::default(), None);
+#[divan::bench(args = [RecordedTimes::Service, RecordedTimes::ServiceAndResponse])]
+fn recorder_reply(bencher: Bencher, times: RecordedTimes) {
+    let mut recorder = Recorder::new(times, 1_000_000_000, Default::default(), None);
     recorder.begin(Time(0));
     let mut now = Time(0);
     let mut sequence = 0;
@@ -71,12 +71,12 @@ impl RoundTrip {
     fn new(clock: Clock, message_bytes: u32) -> RoundTrip {
         let (endpoint, load, caps) = endless(message_bytes);
         let dialer = Dialer::new(clock.clone());
-        let far = caps.clone();
+        let server = caps.clone();
         let hosting =
-            move |_: &str| -> Box<dyn Party> { Box::new(echo_reflector(&far, Duration::from_secs(60))) };
+            move |_: &str| -> Box<dyn Party> { Box::new(echo_reflector(&server, Duration::from_secs(60))) };
         let hosted = dialer.listen(&endpoint).expect("mem listens").set_party_factory(Box::new(hosting));
         assert!(hosted.is_ok(), "mem runs its own servers");
-        let recorder = Recorder::new(false, 1_000_000_000, Default::default(), None);
+        let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Default::default(), None);
         let party = Pinger::new(Box::new(EchoCodec::new(&load, &caps)), &load, &caps, recorder);
         let link = dialer.open(&endpoint).expect("mem opens");
         let now = clock.now();
@@ -85,8 +85,8 @@ impl RoundTrip {
 
     /// Sends one message and receives its reply.
     fn once(&mut self) {
-        let before = self.answered();
-        while self.answered() == before {
+        let before = self.received();
+        while self.received() == before {
             let acted = perform_step(
                 &mut self.party,
                 self.link.as_mut(),
@@ -98,7 +98,7 @@ impl RoundTrip {
         }
     }
 
-    fn answered(&self) -> u64 {
+    fn received(&self) -> u64 {
         linkgauge::workload::RecordingParty::recorder(&self.party).counts.received
     }
 }
@@ -120,7 +120,7 @@ fn round_trip_in_virtual_time(bencher: Bencher, message_bytes: u32) {
 /// All figures of a case: percentiles with their intervals, histogram, shares.
 #[divan::bench(args = [10_000, 1_000_000])]
 fn latency_figures(bencher: Bencher, count: u64) {
-    let mut recorder = Recorder::new(false, 1_000_000_000, Default::default(), None);
+    let mut recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Default::default(), None);
     recorder.begin(Time(0));
     for (sequence, ns) in latencies(count).into_iter().enumerate() {
         let sent = Time(sequence as u64 * 1_000_000);

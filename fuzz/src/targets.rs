@@ -46,7 +46,7 @@ use linkgauge::link::tcp_info::TcpInfo;
 use linkgauge::link::{self, Caps, Fault, Framing, bluez, hci, icmp, tipc};
 use linkgauge::plan;
 use linkgauge::protocol::ask::reply_scanner::{
-    LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner as Answer, ScanResult,
+    LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner, ScanResult,
 };
 use linkgauge::protocol::chargen;
 use linkgauge::protocol::iperf3::client::{ClientControl, ClientPlan};
@@ -60,7 +60,7 @@ use linkgauge::protocol::stamp::packet::{
     AUTHENTICATED_BYTES, HmacKey, ReflectorPacket as Reflected, SenderPacket as Test, UNAUTHENTICATED_BYTES,
 };
 use linkgauge::protocol::stamp::tlv;
-use linkgauge::protocol::tipc_bench::message::{BenchCommand, BenchReply as BenchAnswer};
+use linkgauge::protocol::tipc_bench::message::{BenchCommand, BenchReply};
 use linkgauge::protocol::{ServerConfig, ServerLimits, Service, find_protocol};
 use linkgauge::report::{self, FORMATS, ReportOptions};
 use linkgauge::run::Run;
@@ -133,8 +133,8 @@ pub fn tipc_bench(data: &[u8]) {
     if let Some(command) = BenchCommand::read(data) {
         assert_eq!(BenchCommand::read(&command.write()), Some(command));
     }
-    if let Some(answer) = BenchAnswer::read(data) {
-        assert_eq!(BenchAnswer::read(&answer.write()), Some(answer));
+    if let Some(reply) = BenchReply::read(data) {
+        assert_eq!(BenchReply::read(&reply.write()), Some(reply));
     }
     let service = server("tipc-bench", ServerLimits::default());
     let first = Caps { framing: Framing::Message, max_message_bytes: Some(66_000), ..Caps::STREAM };
@@ -236,9 +236,9 @@ pub fn iperf3(data: &[u8]) {
     service.admit_sender(rest, "192.0.2.1:5", &mut reply);
     assert!(reply.is_empty(), "a filter without clients sends nothing");
     let cookie = Cookie::random();
-    for said in [rest.to_vec(), [cookie.bytes(), rest].concat()] {
+    for input in [rest.to_vec(), [cookie.bytes(), rest].concat()] {
         let mut party = service.new_party(&Caps::STREAM, "192.0.2.1:5");
-        connection(party.as_mut(), said.chunks(usize::from(size).max(1)));
+        connection(party.as_mut(), input.chunks(usize::from(size).max(1)));
     }
     for wide in [false, true] {
         let mut head = DatagramHeader::new(wide, SharedJitter::default());
@@ -275,7 +275,7 @@ fn asked() -> serde_json::Map<String, serde_json::Value> {
 /// sends. The replies are the same whether the bytes are read at once or in chunks whose length the first byte gives.
 pub fn ask(data: &[u8]) {
     let mut parts = data.splitn(3, |&byte| byte == b'\n');
-    let (Some(end), Some(expect), Some(said)) = (parts.next(), parts.next(), parts.next()) else { return };
+    let (Some(end), Some(expect), Some(input)) = (parts.next(), parts.next(), parts.next()) else { return };
     let (end, expect) = (String::from_utf8_lossy(end), String::from_utf8_lossy(expect));
     let expect = PatternSearch::parse(&expect).ok();
     let ends = [
@@ -283,16 +283,19 @@ pub fn ask(data: &[u8]) {
         PatternSearch::parse(&end).ok().map(ReplyEnd::Terminator),
         end.parse().ok().filter(|bytes| (1..=MAX_REPLY_BYTES).contains(bytes)).map(ReplyEnd::FixedLength),
     ];
-    let Some((&size, said)) = said.split_first() else { return };
+    let Some((&size, input)) = input.split_first() else { return };
     for end in ends.into_iter().flatten() {
-        let whole = answers(Answer::new(end.clone(), expect.clone()), said.chunks(said.len().max(1)));
-        let chunks = answers(Answer::new(end, expect.clone()), said.chunks(usize::from(size).max(1)));
+        let whole = replies(ReplyScanner::new(end.clone(), expect.clone()), input.chunks(input.len().max(1)));
+        let chunks = replies(ReplyScanner::new(end, expect.clone()), input.chunks(usize::from(size).max(1)));
         assert_eq!(whole, chunks);
     }
 }
 
 /// The end of each reply in these chunks, and the reply.
-fn answers<'a>(mut reply: Answer, chunks: impl Iterator<Item = &'a [u8]>) -> Vec<(usize, &'static str)> {
+fn replies<'a>(
+    mut reply: ReplyScanner,
+    chunks: impl Iterator<Item = &'a [u8]>,
+) -> Vec<(usize, &'static str)> {
     let (mut found, mut at) = (Vec::new(), 0);
     for mut chunk in chunks {
         while !chunk.is_empty() {
@@ -312,31 +315,31 @@ fn answers<'a>(mut reply: Answer, chunks: impl Iterator<Item = &'a [u8]>) -> Vec
 
 /// The bytes of a network serial port client: whole, and in chunks whose length is the first byte.
 pub fn rfc2217(data: &[u8]) {
-    let Some((&size, said)) = data.split_first() else { return };
-    let whole = served(said.chunks(said.len().max(1)));
-    assert_eq!(whole, served(said.chunks(usize::from(size).max(1))));
-    let (data, answers) = whole;
-    assert!(data.len() <= said.len());
+    let Some((&size, input)) = data.split_first() else { return };
+    let whole = served(input.chunks(input.len().max(1)));
+    assert_eq!(whole, served(input.chunks(usize::from(size).max(1))));
+    let (data, replies) = whole;
+    assert!(data.len() <= input.len());
     // The greeting, the unrequested inputs, and for each request a reply of up to three times its length.
-    assert!(answers.len() <= 15 + 8 + 3 * said.len(), "{} bytes of answers", answers.len());
+    assert!(replies.len() <= 15 + 8 + 3 * input.len(), "{} bytes of replies", replies.len());
 }
 
 /// The bytes for the line, and those for the client.
 fn served<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<u8>) {
     let mut server = PortServer::new(SerialSettings::default(), "linkgauge");
-    let (mut line, mut answers, mut port) = (Vec::new(), Vec::new(), Wired(SerialSettings::default()));
-    server.write_greeting(&mut answers);
+    let (mut line, mut replies, mut port) = (Vec::new(), Vec::new(), Wired(SerialSettings::default()));
+    server.write_greeting(&mut replies);
     for mut chunk in chunks {
         while !chunk.is_empty() {
             let mut data = Vec::new();
             let used =
-                server.handle_bytes(chunk, &mut data, &mut answers, &mut port).expect("the port is there");
+                server.handle_bytes(chunk, &mut data, &mut replies, &mut port).expect("the port is there");
             assert!(used > 0, "something is taken");
             line.append(&mut data);
             chunk = &chunk[used..];
         }
     }
-    (line, answers)
+    (line, replies)
 }
 
 /// A serial port that takes everything.
@@ -376,7 +379,7 @@ pub fn linx(data: &[u8]) {
         assert_eq!(RlnhMessage::parse(&message.encode()), Ok(message));
     }
     linx_over_ethernet(data);
-    let (mut rest, mut out, mut said) = (data, Vec::new(), Vec::new());
+    let (mut rest, mut out, mut input) = (data, Vec::new(), Vec::new());
     let mut connection = TcpConnection::new(ConnectionRole::Passive, Time(0), &mut out);
     let mut node = Node::default();
     while let Ok(Some((header, message))) = tcp_cm::split_first_frame(rest) {
@@ -386,9 +389,9 @@ pub fn linx(data: &[u8]) {
             kind => connection.handle_control(kind, Time(0), &mut out),
         };
         match received {
-            Ok(ControlOutcome::Up) => node.start(&mut said),
+            Ok(ControlOutcome::Up) => node.start(&mut input),
             Ok(ControlOutcome::Nothing) if header.kind == FrameKind::Data && header.destination == 0 => {
-                if node.handle_bytes(message, &mut said).is_err() {
+                if node.handle_bytes(message, &mut input).is_err() {
                     return;
                 }
             }
@@ -442,15 +445,16 @@ pub fn radio(data: &[u8]) {
     let _ = hci::parse_rssi(data, handle);
     if let Ok(text) = str::from_utf8(data) {
         let mut words = text.split_whitespace();
-        if let (Some(Ok(near)), Some(Ok(far))) = (words.next().map(str::parse), words.next().map(str::parse))
+        if let (Some(Ok(local)), Some(Ok(remote))) =
+            (words.next().map(str::parse), words.next().map(str::parse))
         {
-            let _ = hci::parse_credits(text, near, far, 5);
+            let _ = hci::parse_credits(text, local, remote, 5);
         }
     }
     let (mut search, mut rest) = (ServiceSearch::new(SERIAL_PORT_UUID), data);
-    while let Some((&size, said)) = rest.split_first() {
-        let (answer, after) = said.split_at(usize::from(size).min(said.len()));
-        if !matches!(search.handle_response(answer), Ok(SearchProgress::Continue)) {
+    while let Some((&size, input)) = rest.split_first() {
+        let (reply, after) = input.split_at(usize::from(size).min(input.len()));
+        if !matches!(search.handle_response(reply), Ok(SearchProgress::Continue)) {
             break;
         }
         assert!(search.request().len() < 100, "a question stays short");
@@ -469,26 +473,26 @@ pub fn radio(data: &[u8]) {
 /// signed or not, with their extensions; messages of sockperf and lines of chargen, at once and in chunks whose length
 /// the first byte gives. Our servers are idle after the last message.
 pub fn reflectors(data: &[u8]) {
-    let Some((&size, said)) = data.split_first() else { return };
+    let Some((&size, input)) = data.split_first() else { return };
     let size = usize::from(size).max(1);
     for (v6, identifier) in [(false, None), (false, Some(7)), (true, None), (true, Some(7))] {
-        let data = icmp::parse_reply(said, v6, identifier).map_or(0, |(_, data)| data.len());
-        assert!(data <= said.len());
+        let data = icmp::parse_reply(input, v6, identifier).map_or(0, |(_, data)| data.len());
+        assert!(data <= input.len());
     }
     for key in [None, Some(HmacKey::new(b"fuzz"))] {
-        test_packets(said, key.as_ref());
+        test_packets(input, key.as_ref());
     }
     let stream = |chunks: std::slice::Chunks<u8>| {
-        let (mut answers, mut out) = (sockperf::ReplyBuilder::default(), Vec::new());
-        let whole = chunks.into_iter().all(|chunk| answers.reply_to_stream(chunk, &mut out).is_some());
+        let (mut replies, mut out) = (sockperf::ReplyBuilder::default(), Vec::new());
+        let whole = chunks.into_iter().all(|chunk| replies.reply_to_stream(chunk, &mut out).is_some());
         (whole, out)
     };
-    assert_eq!(stream(said.chunks(said.len().max(1))), stream(said.chunks(size)));
+    assert_eq!(stream(input.chunks(input.len().max(1))), stream(input.chunks(size)));
     let wrong = |chunks: std::slice::Chunks<u8>| -> u64 {
         let mut check = chargen::LineChecker::default();
         chunks.map(|chunk| check.count_wrong(chunk)).sum()
     };
-    assert_eq!(wrong(said.chunks(said.len().max(1))), wrong(said.chunks(size)));
+    assert_eq!(wrong(input.chunks(input.len().max(1))), wrong(input.chunks(size)));
 
     let messages = Caps {
         framing: Framing::Message,
@@ -503,29 +507,29 @@ pub fn reflectors(data: &[u8]) {
             let service =
                 find_protocol(name).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts));
             let mut reply = Vec::new();
-            service.admit_sender(said, "192.0.2.1:40000", &mut reply);
-            assert!(reply.len() <= said.len(), "a filter never sends more than it received");
-            connection(service.new_party(caps, "192.0.2.1:40000").as_mut(), said.chunks(size));
+            service.admit_sender(input, "192.0.2.1:40000", &mut reply);
+            assert!(reply.len() <= input.len(), "a filter never sends more than it received");
+            connection(service.new_party(caps, "192.0.2.1:40000").as_mut(), input.chunks(size));
         }
     }
 }
 
 /// Parsed packets encode to the same bytes; extensions keep their length.
-fn test_packets(said: &[u8], key: Option<&HmacKey>) {
+fn test_packets(input: &[u8], key: Option<&HmacKey>) {
     let base = if key.is_some() { AUTHENTICATED_BYTES } else { UNAUTHENTICATED_BYTES };
     let mut written = vec![0; base];
-    if let Some(request) = Test::read(said, key) {
+    if let Some(request) = Test::read(input, key) {
         request.write(&mut written, key);
         assert_eq!(Test::read(&written, key), Some(Test { ..request }));
     }
-    if let Some(reply) = Reflected::read(said, key) {
+    if let Some(reply) = Reflected::read(input, key) {
         let _ = reply.times();
         reply.write(&mut written, key);
         assert_eq!(Reflected::read(&written, key), Some(reply));
     }
-    let mut extensions = said.to_vec();
+    let mut extensions = input.to_vec();
     tlv::write_reply(&mut extensions, &tlv::SessionCounts::default(), key);
-    assert_eq!(extensions.len(), said.len());
+    assert_eq!(extensions.len(), input.len());
 }
 
 /// A result of another program: a line with the name of its format, then the file. The parsed run is valid, and every

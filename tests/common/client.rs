@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use crate::program::{Running, run};
 
-/// The output of the program.
-pub struct Said {
+/// How a run of the program ended, and the document that it wrote.
+pub struct ClientRun {
     pub status: i32,
     pub run: Value,
     pub errors: String,
     pub took: Duration,
 }
 
-impl Said {
+impl ClientRun {
     /// The only case of the run.
     pub fn case(&self) -> &Value {
         assert_eq!(self.run["cases"].as_array().map(Vec::len), Some(1), "{}", self.errors);
@@ -32,7 +32,7 @@ impl Said {
     }
 
     /// Everything planned was measured, and nothing came back changed.
-    pub fn clean(self) -> Said {
+    pub fn clean(self) -> ClientRun {
         assert_eq!(self.status, 0, "{}", self.errors);
         assert_eq!(self.case()["complete"], true);
         assert_eq!((self.count("corrupt_bytes"), self.count("corrupt_messages")), (0, 0), "{}", self.run);
@@ -40,10 +40,13 @@ impl Said {
     }
 
     /// Every one of these requests got a reply.
-    pub fn answered_all(self, count: u64) {
-        let said = self.clean();
-        assert_eq!((said.count("sent"), said.count("received"), said.count("lost")), (count, count, 0));
-        assert!(said.case()["latency_ns"]["min"].as_u64().is_some_and(|min| min > 0));
+    pub fn got_all_replies(self, count: u64) {
+        let outcome = self.clean();
+        assert_eq!(
+            (outcome.count("sent"), outcome.count("received"), outcome.count("lost")),
+            (count, count, 0)
+        );
+        assert!(outcome.case()["latency_ns"]["min"].as_u64().is_some_and(|min| min > 0));
     }
 
     /// It was refused with one line that contains all these words.
@@ -57,7 +60,7 @@ impl Said {
 }
 
 /// Runs the program with the arguments in a line; ends it if it takes too long.
-pub fn linkgauge(line: &str) -> Said {
+pub fn linkgauge(line: &str) -> ClientRun {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
     let mut arguments: Vec<&str> = line.split_whitespace().collect();
@@ -65,7 +68,7 @@ pub fn linkgauge(line: &str) -> Said {
     let began = Instant::now();
     let ended = Running::start(&arguments).ended();
     let run = fs::read(&json).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    Said { status: ended.status.unwrap_or(-1), run, errors: ended.stderr, took: began.elapsed() }
+    ClientRun { status: ended.status.unwrap_or(-1), run, errors: ended.stderr, took: began.elapsed() }
 }
 
 /// A port that is free for TCP and UDP now.

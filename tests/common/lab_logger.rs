@@ -41,9 +41,9 @@ impl Logger {
         self.process.signal(Signal::INT);
         let status = self.process.wait();
         assert!(status.success(), "{status}");
-        let mut said = String::new();
-        self.process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        said
+        let mut printed = String::new();
+        self.process.0.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
+        printed
     }
 }
 

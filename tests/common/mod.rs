@@ -5,7 +5,7 @@ pub mod client;
 #[allow(dead_code)]
 pub mod device;
 #[allow(dead_code)]
-pub mod far;
+pub mod echo_server;
 #[allow(dead_code)]
 pub mod lab_logger;
 #[allow(dead_code)]

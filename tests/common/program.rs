@@ -178,6 +178,6 @@ fn a_program_that_hangs_fails_its_test_with_its_output() {
     let failed = std::panic::catch_unwind(AssertUnwindSafe(|| {
         run_within(Duration::from_secs(2), &mut hanging);
     }));
-    let said = *failed.unwrap_err().downcast::<String>().unwrap();
-    assert!(said.contains("stdout: words\n") && said.contains("stderr: more\n"), "{said}");
+    let message = *failed.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.contains("stdout: words\n") && message.contains("stderr: more\n"), "{message}");
 }

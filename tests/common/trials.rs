@@ -14,7 +14,7 @@ use linkgauge::link::shaped::Shape;
 use linkgauge::link::{self, Batch, Dialer, Fault, Framing, Link, TRANSPORTS, Transport};
 use linkgauge::plan::WaitMode;
 
-use super::far::{Far, GOODBYE};
+use super::echo_server::{EchoServer, GOODBYE};
 
 /// Gives the names of all trials to a macro.
 macro_rules! for_each {
@@ -65,19 +65,19 @@ pub fn transports() -> impl Iterator<Item = &'static Transport> {
 
 /// Runs a trial on each transport's own test endpoints, with an echo listening there, and on those of the lab's
 /// stand-ins for transports that cannot listen.
-fn each(trial: impl Fn(&str, &Far)) {
+fn each(trial: impl Fn(&str, &EchoServer)) {
     for transport in transports() {
         let directory = tempfile::tempdir().unwrap();
         for url in (transport.loopback_urls)(directory.path().to_str().unwrap()) {
-            let far = Far::listen(&url);
-            trial(&url, &far);
+            let server = EchoServer::listen(&url);
+            trial(&url, &server);
         }
     }
     for stand_in in STAND_INS.iter().filter(|_| !in_the_guest()) {
         let standing = (stand_in.start)().unwrap();
         for endpoint in standing.endpoints() {
             let url = endpoint.to_string();
-            trial(&url, &Far::standing(endpoint));
+            trial(&url, &EchoServer::standing(endpoint));
         }
     }
 }
@@ -169,28 +169,28 @@ pub fn unknown_options_are_refused() {
 }
 
 pub fn caps_of_the_link_are_those_of_its_endpoint() {
-    each(|url, far| {
-        let promised = link::endpoint_caps(&far.endpoint).unwrap();
-        assert_eq!(far.open().caps(), &promised, "{url}");
+    each(|url, server| {
+        let promised = link::endpoint_caps(&server.endpoint).unwrap();
+        assert_eq!(server.open().caps(), &promised, "{url}");
         assert_eq!(promised.framing == Framing::Message, promised.max_message_bytes.is_some(), "{url}");
     });
 }
 
 pub fn facts_are_reported() {
-    each(|url, far| {
-        let mut link = far.open();
+    each(|url, server| {
+        let mut link = server.open();
         works(url, &mut *link);
         assert!(!link.facts().is_empty(), "{url}");
     });
 }
 
 pub fn streams_carry_bytes_whole_and_in_order() {
-    each(|url, far| {
-        if far.open().caps().framing != Framing::Stream {
+    each(|url, server| {
+        if server.open().caps().framing != Framing::Stream {
             return;
         }
         for (seed, length) in [1, 1000, 65_537, 1 << 20].into_iter().enumerate() {
-            let mut link = far.open();
+            let mut link = server.open();
             let mut half = link.second_handle().unwrap();
             let sent = pattern(length, seed as u64);
             let mut got = vec![0; length];
@@ -212,8 +212,8 @@ pub fn streams_carry_bytes_whole_and_in_order() {
 }
 
 pub fn messages_keep_their_boundaries() {
-    each(|url, far| {
-        let mut link = far.open();
+    each(|url, server| {
+        let mut link = server.open();
         let Some(most) = link.caps().max_message_bytes else { return };
         for size in [1, 2, 14, 1000.min(most), most] {
             let sent = pattern(size, size as u64);
@@ -226,8 +226,8 @@ pub fn messages_keep_their_boundaries() {
 }
 
 pub fn reliable_messages_come_in_order() {
-    each(|url, far| {
-        let mut link = far.open();
+    each(|url, server| {
+        let mut link = server.open();
         if link.caps().framing != Framing::Message || !link.caps().is_reliable {
             return;
         }
@@ -248,8 +248,8 @@ pub fn reliable_messages_come_in_order() {
 }
 
 pub fn one_byte_too_many_fails_cleanly() {
-    each(|url, far| {
-        let mut link = far.open();
+    each(|url, server| {
+        let mut link = server.open();
         let Some(most) = link.caps().max_message_bytes else { return };
         let long = vec![0; most + 1];
         for _ in 0..2 {
@@ -264,8 +264,8 @@ pub fn one_byte_too_many_fails_cleanly() {
 }
 
 pub fn the_server_sees_a_close() {
-    each(|url, far| {
-        let mut link = far.open();
+    each(|url, server| {
+        let mut link = server.open();
         works(url, &mut *link);
         if !link.caps().can_signal_close {
             // Without connections there is nothing to see, and finishing changes nothing.
@@ -278,19 +278,19 @@ pub fn the_server_sees_a_close() {
         let error = link.receive(&mut [0; 10], LONG).unwrap_err();
         assert!(matches!(error, Fault::Closed), "{url}: {error}");
         if link.caps().can_half_close {
-            assert_eq!(far.closes.load(SeqCst), 1, "{url}");
+            assert_eq!(server.closes.load(SeqCst), 1, "{url}");
         }
-        far.await_closes(1);
-        let mut second = far.open();
+        server.await_closes(1);
+        let mut second = server.open();
         works(url, &mut *second);
         drop(second);
-        far.await_closes(2);
+        server.await_closes(2);
     });
 }
 
 pub fn the_client_sees_a_close() {
-    each(|url, far| {
-        let mut link = far.open();
+    each(|url, server| {
+        let mut link = server.open();
         works(url, &mut *link);
         if link.caps().is_device {
             // A device echoes all bytes.
@@ -313,8 +313,8 @@ pub fn the_client_sees_a_close() {
 }
 
 pub fn receiving_times_out_in_time() {
-    each(|url, far| {
-        let mut link = far.open();
+    each(|url, server| {
+        let mut link = server.open();
         works(url, &mut *link);
         for wait in [WaitMode::Block, WaitMode::BusyPoll] {
             link.tune(&Tuning { wait, ..Tuning::default() });
@@ -331,8 +331,8 @@ pub fn receiving_times_out_in_time() {
 }
 
 pub fn halves_share_the_link() {
-    each(|url, far| {
-        let mut sends = far.open();
+    each(|url, server| {
+        let mut sends = server.open();
         let mut receives = sends.second_handle().unwrap();
         for number in 0..20u8 {
             send_all(&mut *sends, &[number; 5]);
@@ -346,11 +346,11 @@ pub fn halves_share_the_link() {
 }
 
 pub fn many_links_at_once_are_separate() {
-    each(|url, far| {
-        if !far.open().caps().can_open_parallel {
+    each(|url, server| {
+        if !server.open().caps().can_open_parallel {
             return;
         }
-        let mut links: Vec<_> = (0..4).map(|_| far.open()).collect();
+        let mut links: Vec<_> = (0..4).map(|_| server.open()).collect();
         for round in 0..3u8 {
             for (number, link) in links.iter_mut().enumerate() {
                 send_all(&mut **link, &[number as u8, round]);
@@ -366,8 +366,8 @@ pub fn many_links_at_once_are_separate() {
 
 pub fn batches_arrive_whole() {
     const COUNT: usize = 40;
-    each(|url, far| {
-        let mut link = far.open();
+    each(|url, server| {
+        let mut link = server.open();
         works(url, &mut *link);
         let size = link.caps().max_message_bytes.unwrap_or(usize::MAX).min(1000);
         link.tune(&Tuning { batch_message_bytes: Some(size as u32), ..Tuning::default() });
@@ -402,13 +402,13 @@ pub fn a_relay_passes_all_whole_and_not_too_early() {
         let [here, there] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let urls =
             |directory: &tempfile::TempDir| (transport.loopback_urls)(directory.path().to_str().unwrap());
-        for (listen, far) in urls(&here).into_iter().zip(urls(&there)) {
-            let far = Far::listen(&far);
+        for (listen, server) in urls(&here).into_iter().zip(urls(&there)) {
+            let server = EchoServer::listen(&server);
             let delayed = |ms| Shape { delay: Duration::from_millis(ms), ..Shape::default() };
             let (up, down) = (delayed(20), delayed(5));
             let options = ShaperOptions {
                 listen: listen.parse().unwrap(),
-                to: far.endpoint.clone(),
+                to: server.endpoint.clone(),
                 up,
                 down,
                 seed: 1,
@@ -443,7 +443,7 @@ pub fn a_relay_passes_all_whole_and_not_too_early() {
             if link.caps().can_signal_close {
                 link.finish_sending().unwrap();
                 assert!(matches!(link.receive(&mut [0; 10], LONG), Err(Fault::Closed)), "{listen}");
-                far.await_closes(1);
+                server.await_closes(1);
             }
             let bytes = sizes.iter().sum::<usize>() as u64;
             assert_eq!(shaper.tallies().map(|tally| tally.bytes), [bytes, bytes], "{listen}");

@@ -20,7 +20,7 @@ END
 
 const NAMES: &str = "
     controllers=$!
-    far=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1) near='adapter=hci1' json='-q --json -'";
+    remote=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1) local_adapter='adapter=hci1' json='-q --json -'";
 
 fn in_the_guest(script: &str) -> Ended {
     let tools = "btvirt,hciconfig,hcitool,sdptool,bluetoothd,dbus-daemon";
@@ -31,23 +31,23 @@ fn in_the_guest(script: &str) -> Ended {
 
 /// `sdptool` offers a service that is not ours on the channel of one of ours.
 const SERVICES: &str = "
-    linkgauge latency rfcomm://$far?$near -n 1
+    linkgauge latency rfcomm://$remote?$local_adapter -n 1
     linkgauge serve -q rfcomm://any/5?uuid=1101
-    linkgauge serve --peer echo rfcomm://any/7 >/tmp/said & plain=$!
-    sleep 1; kill -INT $plain; wait $plain; echo said: $(cat /tmp/said) >&2
+    linkgauge serve --peer echo rfcomm://any/7 >/tmp/printed & plain=$!
+    sleep 1; kill -INT $plain; wait $plain; echo printed: $(cat /tmp/printed) >&2
     <DAEMON>
-    linkgauge serve --peer echo rfcomm://any/5 rfcomm://any?uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 >/tmp/said & server=$!
+    linkgauge serve --peer echo rfcomm://any/5 rfcomm://any?uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 >/tmp/printed & server=$!
     sleep 1
-    echo said: $(cat /tmp/said) >&2
+    echo printed: $(cat /tmp/printed) >&2
     sdptool add --channel=5 DUN >&2
     common='--peer echo -n 20'
-    linkgauge latency rfcomm://$far?$near $common $json
-    linkgauge latency rfcomm://$far?$near\\&uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 $common $json
-    linkgauge latency rfcomm://$far?$near\\&uuid=0x1103 $common $json
-    linkgauge latency rfcomm://$far?$near\\&uuid=1105 $common
-    sdptool -i hci1 browse $far | sed 's/^/before: /' >&2
+    linkgauge latency rfcomm://$remote?$local_adapter $common $json
+    linkgauge latency rfcomm://$remote?$local_adapter\\&uuid=8ce255c0-200a-11e0-ac64-0800200c9a66 $common $json
+    linkgauge latency rfcomm://$remote?$local_adapter\\&uuid=0x1103 $common $json
+    linkgauge latency rfcomm://$remote?$local_adapter\\&uuid=1105 $common
+    sdptool -i hci1 browse $remote | sed 's/^/before: /' >&2
     kill -INT $server; wait $server; sleep 1
-    sdptool -i hci1 browse $far | sed 's/^/after: /' >&2
+    sdptool -i hci1 browse $remote | sed 's/^/after: /' >&2
     exit 0";
 
 #[test]
@@ -61,9 +61,12 @@ fn services_are_found_and_announced() {
         let remote = case["effective"]["remote"].as_str().unwrap();
         assert_eq!(remote.rsplit_once('/').unwrap().1, channel, "{case}");
     }
-    let said: Vec<&str> = ended.stderr.lines().filter_map(|line| line.strip_prefix("said: ")).collect();
-    assert_eq!(said[0], "serving echo on rfcomm://any/7");
-    assert!(said[1].starts_with("serving echo on rfcomm://any/5?uuid=1101 serving echo on "), "{said:?}");
+    let printed: Vec<&str> = ended.stderr.lines().filter_map(|line| line.strip_prefix("printed: ")).collect();
+    assert_eq!(printed[0], "serving echo on rfcomm://any/7");
+    assert!(
+        printed[1].starts_with("serving echo on rfcomm://any/5?uuid=1101 serving echo on "),
+        "{printed:?}"
+    );
     for line in [
         "looking up the channel of service 1101: connect: no server uses PSM 1 there",
         "the service cannot be registered (/run/dbus/system_bus_socket: No such file",
@@ -87,12 +90,12 @@ const CONNECTION: &str = "
     mount -t debugfs none /sys/kernel/debug
     linkgauge serve -q --peer echo rfcomm://any/5 l2cap://any/4097 & server=$!
     sleep 1
-    linkgauge latency l2cap://$far/4097?$near --peer echo -n 20 $json
-    linkgauge latency rfcomm://$far/5?$near --peer echo -n 1M --timeout 2s $json & run=$!
+    linkgauge latency l2cap://$remote/4097?$local_adapter --peer echo -n 20 $json
+    linkgauge latency rfcomm://$remote/5?$local_adapter --peer echo -n 1M --timeout 2s $json & run=$!
     sleep 2
-    hcitool rssi $far >&2; hcitool con >&2
+    hcitool rssi $remote >&2; hcitool con >&2
     kill -KILL $controllers; wait $run; echo vanished: $? >&2
-    linkgauge latency rfcomm://$far/5?$near --peer echo -n 1
+    linkgauge latency rfcomm://$remote/5?$local_adapter --peer echo -n 1
     linkgauge doctor --all >&2
     kill -INT $server; wait $server";
 

@@ -47,9 +47,9 @@ fn a_client_that_is_killed_frees_the_port() {
         socat.0.stdin.as_mut().unwrap().write_all(b"question").unwrap();
         assert_eq!(device.hear(8), b"question");
         device.say(b"answer");
-        let mut answer = [0; 6];
-        socat.0.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"answer");
+        let mut reply = [0; 6];
+        socat.0.stdout.as_mut().unwrap().read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"answer");
         socat.signal(signal);
         socat.wait();
         works(&mut client(&server, 0), &device);

@@ -59,7 +59,7 @@ fn a_guest_ends_with_the_command_that_started_it() {
 
 /// Shapes the loopback device of the guest and measures over it; kills the shaper and starts it again.
 const NETEM: &str = "
-    linkgauge serve -q & far=$!
+    linkgauge serve -q & server=$!
     sleep 1
     linkgauge lab shaper --netem lo --delay 50ms --rate 100kBps -q & shaper=$!
     sleep 1
@@ -76,7 +76,7 @@ const NETEM: &str = "
     tc qdisc add dev lo root pfifo
     linkgauge lab shaper --netem lo --delay 5ms
     tc qdisc show dev lo
-    kill $far";
+    kill $server";
 
 #[test]
 fn netem_delays_outgoing_traffic_and_is_removed() {
@@ -155,8 +155,8 @@ fn tools_that_are_missing_are_named_with_their_packages() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
     let packages = "apt-get install --no-install-recommends bluez-test-tools bluez";
-    assert!(said.contains("btvirt hciconfig") && said.contains(packages), "{said}");
+    assert!(printed.contains("btvirt hciconfig") && printed.contains(packages), "{printed}");
 }

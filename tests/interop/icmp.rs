@@ -46,14 +46,15 @@ fn counts_are_those_of_ping() {
         let ping = Command::new("ping").args(["-n", "-c", "40", "-i", "0.01", "-s", "56", host]).output();
         let ping = ping.expect("ping is needed for this test: apt-get install iputils-ping");
         assert_eq!(received(&String::from_utf8(ping.stdout).unwrap()), 40);
-        linkgauge(&format!("latency {url} -n 40 --rate 100/s --size 56 --timeout 20s")).answered_all(40);
+        linkgauge(&format!("latency {url} -n 40 --rate 100/s --size 56 --timeout 20s")).got_all_replies(40);
         for size in [1, 8, 1472, 65_507] {
             linkgauge(&format!("latency {url} -n 50 --warm-up 5 --rate max --size {size} --timeout 20s"))
-                .answered_all(50);
+                .got_all_replies(50);
         }
     }
-    let said = linkgauge("throughput icmp://127.0.0.1 --volume 140k --size 1400 --bit-rate 10Mbit/s").clean();
-    assert_eq!((said.count("sent"), said.case()["direction"].as_str()), (100, Some("loop")));
+    let measured =
+        linkgauge("throughput icmp://127.0.0.1 --volume 140k --size 1400 --bit-rate 10Mbit/s").clean();
+    assert_eq!((measured.count("sent"), measured.case()["direction"].as_str()), (100, Some("loop")));
 }
 
 #[test]
@@ -99,21 +100,21 @@ fn the_counters_of_the_kernel_match() {
 
 #[test]
 fn errors_of_routers_are_one_line() {
-    // Beyond `far` there is only a router.
+    // Beyond `remote0` there is only a router.
     let ended = in_a_network(
         r#"
         unshare --net sleep 50 & router=$!
         trap 'kill $router' EXIT
         until [ "$(readlink /proc/$router/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
-        ip link add name near type veth peer name far netns $router
-        ip link set near up
-        ip addr add 10.9.0.1/24 dev near
-        ip addr add fd09::1/64 dev near nodad
+        ip link add name local0 type veth peer name remote0 netns $router
+        ip link set local0 up
+        ip addr add 10.9.0.1/24 dev local0
+        ip addr add fd09::1/64 dev local0 nodad
         nsenter -t $router -n sh -ec '
             ip link set lo up
-            ip link set far up
-            ip addr add 10.9.0.2/24 dev far
-            ip addr add fd09::2/64 dev far nodad
+            ip link set remote0 up
+            ip addr add 10.9.0.2/24 dev remote0
+            ip addr add fd09::2/64 dev remote0 nodad
             # Otherwise errors that other tests provoke leave none for this one: the limit is of all namespaces.
             echo 0 > /proc/sys/net/ipv4/icmp_ratemask
             echo 1 > /proc/sys/net/ipv4/ip_forward

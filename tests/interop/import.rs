@@ -30,8 +30,8 @@ fn iperf3(flags: &[&str]) -> (Value, CaseResult) {
         let client = ["-c", "127.0.0.1", "-p", &port, "-J", "-t", "1"];
         let output = Command::new("iperf3").args(client).args(flags).output().unwrap();
         // Without a listener it reports this, with status 0.
-        let answered = !String::from_utf8_lossy(&output.stdout).contains("\"error\"");
-        (output.status.success() && answered).then_some(output.stdout)
+        let replied = !String::from_utf8_lossy(&output.stdout).contains("\"error\"");
+        (output.status.success() && replied).then_some(output.stdout)
     });
     std::fs::write(&file, &json).unwrap();
     let mut run = imported("iperf3", &file, &[]);
@@ -47,8 +47,9 @@ fn iperf3_over_tcp() {
     assert_eq!(case.figures.delivery.delivered_bytes, received["bytes"].as_u64());
     assert_eq!((case.direction.name(), case.parallel, case.message_bytes), ("send", 2, 131_072));
     assert!(case.endpoint.starts_with("tcp://127.0.0.1:"), "{}", case.endpoint);
-    let (near, far) = (case.cpu.clone().unwrap().client_seconds, case.cpu.unwrap().server_seconds.unwrap());
-    assert!(near > 0.0 && far > 0.0);
+    let (local, remote) =
+        (case.cpu.clone().unwrap().client_seconds, case.cpu.unwrap().server_seconds.unwrap());
+    assert!(local > 0.0 && remote > 0.0);
     let bytes: u64 = case.series.iter().map(|entry| entry.bytes).sum();
     assert_eq!(json["end"]["sum_sent"]["bytes"].as_u64(), Some(bytes), "the sender's account");
     // It counts no messages, and has no samples.

@@ -114,15 +114,15 @@ fn requested_options_are_in_every_packet() {
 fn interfaces_are_those_of_this_process_network() {
     // The host's /sys is still there.
     let ended = in_a_network(
-        r#"ip link add near0 type veth peer name far0
+        r#"ip link add veth8 type veth peer name veth9
         ip -o link | sed 's/^[0-9]*: //; s/[@:].*//' | LC_ALL=C sort | paste -sd, | sed 's/,/, /g'
         "$LG" latency udp://127.0.0.1:7007 --device eth77 -n 1 2>&1 || :"#,
     );
-    let (names, said) = ended.stdout.split_once('\n').unwrap();
-    assert!(names.contains("far0, lo, near0"), "{names}");
+    let (names, printed) = ended.stdout.split_once('\n').unwrap();
+    assert!(names.contains("lo, veth8, veth9"), "{names}");
     assert!(
-        said.ends_with(&format!("this host has no interface 'eth77'. Its interfaces: {names}\n")),
-        "{said}"
+        printed.ends_with(&format!("this host has no interface 'eth77'. Its interfaces: {names}\n")),
+        "{printed}"
     );
 }
 
@@ -130,8 +130,8 @@ fn interfaces_are_those_of_this_process_network() {
 fn packets_leave_by_the_named_interface() {
     let interface = |name: &str, address: &str| {
         format!(
-            "ip link add {name} type veth peer name far-{name}\nip addr add {address}/24 dev {name}\n\
-             ip link set {name} up\nip link set far-{name} up\n\
+            "ip link add {name} type veth peer name peer-{name}\nip addr add {address}/24 dev {name}\n\
+             ip link set {name} up\nip link set peer-{name} up\n\
              ip neigh add 10.9.9.77 lladdr 02:00:00:00:00:77 dev {name}\n"
         )
     };
@@ -190,15 +190,15 @@ fn families_and_addresses_are_chosen() {
         );
     }
     let ended = in_a_network(&script);
-    let said = ended.stdout.split("\n---\n").zip(lines).map(|(said, line)| {
-        if let Some(error) = said.lines().find(|line| line.starts_with("error: ")) {
+    let printed = ended.stdout.split("\n---\n").zip(lines).map(|(printed, line)| {
+        if let Some(error) = printed.lines().find(|line| line.starts_with("error: ")) {
             // The rest of the line depends on the host.
             let error = [". Its interfaces: ", " (known"]
                 .iter()
                 .fold(error, |error, end| error.split(end).next().unwrap());
             return format!("{line}\n  {error}");
         }
-        let run: Value = serde_json::from_str(said).expect(said);
+        let run: Value = serde_json::from_str(printed).expect(printed);
         let got = &run["cases"][0]["effective"];
         let names = ["local", "remote", "bound_device", "dscp", "ecn"];
         let facts = names.iter().filter(|name| !got[name].is_null()).map(|name| {
@@ -212,7 +212,7 @@ fn families_and_addresses_are_chosen() {
         });
         format!("{line}\n  {}", facts.collect::<Vec<_>>().join(", "))
     });
-    insta::assert_snapshot!(said.collect::<Vec<_>>().join("\n"), @r#"
+    insta::assert_snapshot!(printed.collect::<Vec<_>>().join("\n"), @r#"
     -4 udp://both:7007
       local "127.0.0.1:…", remote "127.0.0.1:7007"
     -6 udp://both:7007

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::client::{Said, free_port, linkgauge};
+use crate::client::{ClientRun, free_port, linkgauge};
 use crate::program::{PATIENCE, Running, wait_for_progress, wait_until};
 
 const IPERF3: &str = "/usr/bin/iperf3";
@@ -32,14 +32,14 @@ fn listens(port: u16) {
 }
 
 /// Our client against their server of one test: the output of both.
-fn to_theirs(url: &str, flags: &str) -> (Said, Value) {
+fn to_theirs(url: &str, flags: &str) -> (ClientRun, Value) {
     let port = free_port();
     let server = iperf3(&["-s", "-1", "-J", "-B", "127.0.0.1", "-p", &port.to_string()]);
     listens(port);
-    let said = linkgauge(&format!("throughput {url}://127.0.0.1:{port} --peer iperf3 {flags}")).clean();
+    let measured = linkgauge(&format!("throughput {url}://127.0.0.1:{port} --peer iperf3 {flags}")).clean();
     let ended = server.ended();
     let theirs = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{}", ended.stdout));
-    (said, theirs)
+    (measured, theirs)
 }
 
 fn number(value: &Value, path: &str) -> u64 {
@@ -122,8 +122,8 @@ impl Ours {
         let urls = [format!("tcp://127.0.0.1:{port}"), format!("udp://127.0.0.1:{port}")];
         let serve = ["serve", "--peer", "iperf3", &urls[0], &urls[1]];
         let mut process = Running::start(&[&serve, flags].concat());
-        let mut said = [0; 60];
-        process.0.stdout.as_mut().unwrap().read_exact(&mut said).expect("it prints where it listens");
+        let mut measured = [0; 60];
+        process.0.stdout.as_mut().unwrap().read_exact(&mut measured).expect("it prints where it listens");
         listens(port);
         Ours { process, port }
     }
@@ -151,13 +151,13 @@ impl Ours {
     }
 
     /// Its reply to these bytes, until it closes.
-    fn answer(&self, words: &[u8]) -> Vec<u8> {
+    fn reply(&self, words: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
-        let mut answer = Vec::new();
+        let mut reply = Vec::new();
         // It may have closed before it has read all of that; a reset is an end as well.
         let _ = stream.write_all(words);
-        let _ = stream.read_to_end(&mut answer);
-        answer
+        let _ = stream.read_to_end(&mut reply);
+        reply
     }
 }
 
@@ -284,9 +284,9 @@ fn asked(ours: &Ours, parameters: &str) -> Vec<u8> {
     let mut words = b"cf3vgxvikyby5o5z4tc2kqvzdxchsc34rjek\0".to_vec();
     words.extend_from_slice(&(parameters.len() as u32).to_be_bytes());
     words.extend_from_slice(parameters.as_bytes());
-    let answer = ours.answer(&words);
-    assert_eq!(answer.first(), Some(&9), "{parameters}: {answer:?}");
-    answer[1..].to_vec()
+    let reply = ours.reply(&words);
+    assert_eq!(reply.first(), Some(&9), "{parameters}: {reply:?}");
+    reply[1..].to_vec()
 }
 
 #[test]
@@ -302,10 +302,10 @@ fn their_clients_hear_that_our_server_was_stopped() {
         });
         thread::sleep(Duration::from_millis(300));
         ours.process.signal(Signal::INT);
-        let said: Value = serde_json::from_str(&client.ended().stdout).unwrap_or_default();
+        let measured: Value = serde_json::from_str(&client.ended().stdout).unwrap_or_default();
         assert!(
-            said["error"].as_str().is_some_and(|error| error.contains("server has terminated")),
-            "{flags}: {said}"
+            measured["error"].as_str().is_some_and(|error| error.contains("server has terminated")),
+            "{flags}: {measured}"
         );
         ours.process.ended();
     }
@@ -331,10 +331,10 @@ fn nonsense_is_refused_and_the_next_served() {
     }
     let cookie = "cf3vgxvikyby5o5z4tc2kqvzdxchsc34rjek\0";
     let huge = [cookie.as_bytes(), &[0xFF; 8]].concat();
-    assert_eq!(ours.answer(&huge), [&[9][..], &error(114)].concat());
-    let http = ours.answer(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:5201\r\n\r\n");
+    assert_eq!(ours.reply(&huge), [&[9][..], &error(114)].concat());
+    let http = ours.reply(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:5201\r\n\r\n");
     assert_eq!(http, b"");
-    assert_eq!(ours.answer(&[0xFF; 100]), b"");
+    assert_eq!(ours.reply(&[0xFF; 100]), b"");
     // Closed in the middle of everything.
     for length in [0, 1, 36, 37, 39, 41] {
         drop(ours.connect().write_all(&[cookie.as_bytes(), &[0, 0, 0, 9, b'{']].concat()[..length]));
@@ -350,16 +350,16 @@ fn nonsense_is_refused_and_the_next_served() {
 #[test]
 fn their_client_gets_the_reason_of_a_refusal() {
     let limited = Ours::start(&["--max-rate", "1Mbit/s", "--max-sessions", "1"]);
-    let said = |ours: &Ours, flags: &str| {
+    let measured = |ours: &Ours, flags: &str| {
         let ended = ours.client(flags).ended();
-        let said: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
-        said["error"].as_str().unwrap_or_else(|| panic!("{flags}: {}", ended.stdout)).to_owned()
+        let measured: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
+        measured["error"].as_str().unwrap_or_else(|| panic!("{flags}: {}", ended.stdout)).to_owned()
     };
-    assert!(said(&limited, "-t 1 -b 10M").contains("larger than server limit"));
+    assert!(measured(&limited, "-t 1 -b 10M").contains("larger than server limit"));
     let mut first = limited.connect();
     first.write_all(b"cf3vgxvikyby5o5z4tc2kqvzdxchsc34rjek\0").unwrap();
     first.read_exact(&mut [0]).unwrap();
-    assert!(said(&limited, "-t 1 -b 1K").contains("busy"));
+    assert!(measured(&limited, "-t 1 -b 1K").contains("busy"));
     drop(first);
     wait_until("a free place", || {
         let ended = limited.client("-n 1K -b 500K").ended();

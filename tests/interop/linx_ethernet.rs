@@ -10,13 +10,13 @@ use linkgauge::link::Dialer;
 use crate::program::{Running, wait_for_progress, wait_until};
 use crate::tools::interpreter;
 
-/// Two namespaces joined by a pair of devices, `far0` and `near0`; gone with the test.
+/// Two namespaces joined by a pair of devices, `server0` and `client0`; gone with the test.
 struct Joined {
     names: [String; 2],
 }
 
-const FAR: &str = "02:00:00:00:00:01";
-const NEAR: &str = "02:00:00:00:00:02";
+const SERVER_MAC: &str = "02:00:00:00:00:01";
+const CLIENT_MAC: &str = "02:00:00:00:00:02";
 
 fn ip(words: &str) {
     let output = Command::new("ip").args(words.split_whitespace()).output().unwrap();
@@ -26,16 +26,16 @@ fn ip(words: &str) {
 impl Joined {
     fn new() -> Joined {
         let number = fastrand::u32(..);
-        let names = ["far", "near"].map(|name| format!("lg-linx-{name}-{number:08x}"));
+        let names = ["server", "client"].map(|name| format!("lg-linx-{name}-{number:08x}"));
         let joined = Joined { names };
-        let [far, near] = &joined.names;
-        ip(&format!("netns add {far}"));
-        ip(&format!("netns add {near}"));
+        let [server, client] = &joined.names;
+        ip(&format!("netns add {server}"));
+        ip(&format!("netns add {client}"));
         ip(&format!(
-            "-n {far} link add far0 address {FAR} type veth peer name near0 address {NEAR} netns {near}"
+            "-n {server} link add server0 address {SERVER_MAC} type veth peer name client0 address {CLIENT_MAC} netns {client}"
         ));
-        ip(&format!("-n {far} link set far0 up"));
-        ip(&format!("-n {near} link set near0 up"));
+        ip(&format!("-n {server} link set server0 up"));
+        ip(&format!("-n {client} link set client0 up"));
         joined
     }
 
@@ -44,8 +44,8 @@ impl Joined {
     }
 
     /// The client program.
-    fn near(&self, words: &str) -> Command {
-        let url = format!("linx+eth://near0/{FAR}/server");
+    fn client(&self, words: &str) -> Command {
+        let url = format!("linx+eth://client0/{SERVER_MAC}/server");
         let words: Vec<String> = words.split_whitespace().map(|word| word.replace("URL", &url)).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         linkgauge(&self.names[1], &words)
@@ -53,13 +53,13 @@ impl Joined {
 
     /// Runs the program to its end: status, output, errors.
     fn run(&self, words: &str) -> (Option<i32>, String, String) {
-        let output = self.near(words).output().unwrap();
+        let output = self.client(words).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     }
 
-    fn await_answer(&self) {
-        wait_until("an answer over Ethernet", || {
+    fn await_reply(&self) {
+        wait_until("a reply over Ethernet", || {
             let (status, ..) = self.run("latency URL -n 1 --quiet --timeout 5s");
             (status == Some(0)).then_some(())
         });
@@ -75,7 +75,7 @@ fn linkgauge(namespace: &str, arguments: &[&str]) -> Command {
 }
 
 fn serve(namespace: &str, flags: &[&str]) -> Running {
-    let url = format!("linx+eth://far0/{NEAR}/server");
+    let url = format!("linx+eth://server0/{CLIENT_MAC}/server");
     Running(linkgauge(namespace, &[&["serve", &url], flags].concat()).spawn().unwrap())
 }
 
@@ -91,7 +91,7 @@ impl Drop for Joined {
 fn messages_of_all_sizes_pass_between_two_namespaces() {
     let joined = Joined::new();
     let _server = joined.serve();
-    joined.await_answer();
+    joined.await_reply();
     for size in ["1", "1476", "1477", "20000", "65532"] {
         let (status, out, errors) =
             joined.run(&format!("latency URL -n 100 -s {size} --warm-up 0 --timeout 10s --json -"));
@@ -124,7 +124,7 @@ fn a_missing_node_and_a_missing_device_are_one_line_each() {
 const OTHER_VERSION: &str = "
 import socket
 node = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x8911))
-node.bind(('far0', 0x8911))
+node.bind(('server0', 0x8911))
 while True:
     frame = node.recv(2048)
     node.send(frame[6:12] + frame[:6] + b'\\x89\\x11' + bytes([frame[14] & 0xf1 | 2 << 1]) + frame[15:])
@@ -148,13 +148,13 @@ fn a_node_of_another_version_is_one_line() {
 fn a_link_that_goes_down_ends_the_run_with_its_results_so_far() {
     let joined = Joined::new();
     let _server = joined.serve();
-    joined.await_answer();
+    joined.await_reply();
     let directory = tempfile::tempdir().unwrap();
     let events = directory.path().join("events");
     let words = "latency URL -n 1G --warm-up 0 --timeout 5s --quiet --json - --events";
-    let run = Running(joined.near(&format!("{words} {}", events.display())).spawn().unwrap());
+    let run = Running(joined.client(&format!("{words} {}", events.display())).spawn().unwrap());
     wait_for_progress(&events);
-    ip(&format!("-n {} link set far0 down", joined.names[0]));
+    ip(&format!("-n {} link set server0 down", joined.names[0]));
     let ended = run.ended();
     assert_eq!((ended.status, ended.stderr.lines().count()), (Some(2), 1), "{}", ended.stderr);
     assert!(ended.stderr.contains("the remote node stopped replying"), "{}", ended.stderr);
@@ -162,8 +162,8 @@ fn a_link_that_goes_down_ends_the_run_with_its_results_so_far() {
     assert_eq!(run["cases"][0]["complete"], false);
     assert!(run["cases"][0]["received"].as_u64().unwrap() > 0, "{run}");
     // A link that is up again can be used again.
-    ip(&format!("-n {} link set far0 up", joined.names[0]));
-    joined.await_answer();
+    ip(&format!("-n {} link set server0 up", joined.names[0]));
+    joined.await_reply();
 }
 
 /// Forwards frames of LINX between two devices in both directions, except every seventh.
@@ -196,21 +196,23 @@ while True:
 /// A namespace and this one, and between them a wire that loses every seventh frame.
 struct Lossy {
     names: [String; 2],
-    near: String,
+    client: String,
     wire: Option<Running>,
 }
 
 impl Lossy {
     fn new() -> Lossy {
         let number = fastrand::u32(..);
-        let names = ["far", "wire"].map(|name| format!("lg-linx-{name}-{number:08x}"));
-        let mut lossy = Lossy { names, near: format!("lgl{number:08x}"), wire: None };
-        let ([far, middle], near) = (&lossy.names, &lossy.near);
-        ip(&format!("netns add {far}"));
+        let names = ["server", "wire"].map(|name| format!("lg-linx-{name}-{number:08x}"));
+        let mut lossy = Lossy { names, client: format!("lgl{number:08x}"), wire: None };
+        let ([server, middle], client) = (&lossy.names, &lossy.client);
+        ip(&format!("netns add {server}"));
         ip(&format!("netns add {middle}"));
-        ip(&format!("-n {far} link add far0 address {FAR} type veth peer name wire0 netns {middle}"));
-        ip(&format!("link add {near} address {NEAR} type veth peer name wire1 netns {middle}"));
-        for device in [format!("-n {far} link set far0"), format!("link set {near}")] {
+        ip(&format!(
+            "-n {server} link add server0 address {SERVER_MAC} type veth peer name wire0 netns {middle}"
+        ));
+        ip(&format!("link add {client} address {CLIENT_MAC} type veth peer name wire1 netns {middle}"));
+        for device in [format!("-n {server} link set server0"), format!("link set {client}")] {
             ip(&format!("{device} up"));
         }
         for device in ["wire0", "wire1"] {
@@ -261,7 +263,7 @@ fn over_a_lossy_wire_all_messages_arrive_in_order_and_once() {
     let messages = std::env::var(MESSAGES).map_or(200, |count| count.parse().unwrap());
     let lossy = Lossy::new();
     let _server = serve(&lossy.names[0], &["--peer", "echo"]);
-    let url = format!("linx+eth://{}/{FAR}/server", lossy.near).parse().unwrap();
+    let url = format!("linx+eth://{}/{SERVER_MAC}/server", lossy.client).parse().unwrap();
     let dialer = Dialer { timeout: Duration::from_secs(20), ..Dialer::new(Clock::System) };
     let mut link = dialer.open(&url).unwrap();
     let mut outward = link.second_handle().unwrap();

@@ -32,4 +32,4 @@ mod wifi;
 #[path = "../common/mod.rs"]
 mod common;
 
-use common::{client, device, far, lab_logger, local_port, program, study, trials};
+use common::{client, device, echo_server, lab_logger, local_port, program, study, trials};

@@ -62,14 +62,14 @@ const PEERS: &str = "
     for where in sctp://127.0.0.1:PORT?rcvbuf=200k vsock://local:PORT tipc://PORT:1 tipc://PORT:2?type=rdm; do
         own=\"$own $(echo $where | sed s/PORT/7100/)\" echo=\"$echo $(echo $where | sed s/PORT/7007/)\"
     done
-    linkgauge serve -q $own & far=$!
+    linkgauge serve -q $own & own_server=$!
     linkgauge serve -q --peer echo $echo & echoes=$!
     sleep 1
     json='-q --json -'
     linkgauge latency $own --size 65536 --count 50 $json
     linkgauge throughput $own --direction both --size 1400 --time 50ms --probe off $json
     linkgauge throughput $echo --peer echo --direction loop --size 65536 --volume 1M $json
-    kill -INT $far $echoes && wait $far && wait $echoes";
+    kill -INT $own_server $echoes && wait $own_server && wait $echoes";
 
 #[test]
 fn protocols_work_over_them() {
@@ -227,11 +227,12 @@ fn node(sockets: [&str; 2], does: &str) -> Running {
 #[test]
 fn nodes_in_two_guests_reach_each_other() {
     let directory = tempfile::tempdir().unwrap();
-    let [far, near] = ["far", "near"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
+    let [remote, local] =
+        ["remote", "local"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
     let links = "tipc://7100:1 'tipc://7100:2?type=rdm'";
-    let mut server = node([&far, &near], &format!("linkgauge serve -q {links}"));
+    let mut server = node([&remote, &local], &format!("linkgauge serve -q {links}"));
     let client = node(
-        [&near, &far],
+        [&local, &remote],
         &format!(
             "linkgauge latency {links} --peer linkgauge --size 65536 -n 20 --warm-up 0 --timeout 2min -q --json - && \
              tipc link stat show >&2"
@@ -272,23 +273,23 @@ fn a_missing_module_is_reported_with_its_remedy() {
 
 /// Protocols over Bluetooth, refusals, and an adapter that goes down during a run.
 const RADIOLESS: &str = "
-    far=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1)
+    remote=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1)
     linkgauge serve -q rfcomm://any/5 l2cap://any/4097?mode=ertm\\&mtu=16Ki & own=$!
     linkgauge serve -q --peer echo rfcomm://any/7 l2cap://any/4099 & echoes=$!
     sleep 1
-    json='-q --json -' near='adapter=hci1'
-    linkgauge latency l2cap://$far/4097?mode=ertm\\&mtu=16Ki\\&$near --peer linkgauge --size 600 -n 50 $json
-    linkgauge latency rfcomm://$far/5?$near l2cap://$far/4099?$near --peer echo --size 32 -n 50 $json
-    linkgauge throughput rfcomm://$far/7?$near --direction loop --volume 200k $json
-    linkgauge throughput l2cap://$far/4097?mode=ertm\\&mtu=16Ki\\&$near --peer linkgauge --size 600 --time 1s $json
-    linkgauge latency rfcomm://$far/5?$near --peer linkgauge -n 1
-    linkgauge latency l2cap://$far/4099?$near --peer linkgauge -n 1
-    linkgauge latency rfcomm://$far/9?$near -n 1; echo refused: $? >&2
-    linkgauge latency l2cap://$far/4321?$near -n 1; echo refused: $? >&2
+    json='-q --json -' local_adapter='adapter=hci1'
+    linkgauge latency l2cap://$remote/4097?mode=ertm\\&mtu=16Ki\\&$local_adapter --peer linkgauge --size 600 -n 50 $json
+    linkgauge latency rfcomm://$remote/5?$local_adapter l2cap://$remote/4099?$local_adapter --peer echo --size 32 -n 50 $json
+    linkgauge throughput rfcomm://$remote/7?$local_adapter --direction loop --volume 200k $json
+    linkgauge throughput l2cap://$remote/4097?mode=ertm\\&mtu=16Ki\\&$local_adapter --peer linkgauge --size 600 --time 1s $json
+    linkgauge latency rfcomm://$remote/5?$local_adapter --peer linkgauge -n 1
+    linkgauge latency l2cap://$remote/4099?$local_adapter --peer linkgauge -n 1
+    linkgauge latency rfcomm://$remote/9?$local_adapter -n 1; echo refused: $? >&2
+    linkgauge latency l2cap://$remote/4321?$local_adapter -n 1; echo refused: $? >&2
     linkgauge latency rfcomm://00:11:22:33:44:55/1?adapter=hci7 -n 1; echo refused: $? >&2
-    linkgauge latency rfcomm://$far/7?$near --peer echo -n 1M --timeout 2s $json & run=$!
+    linkgauge latency rfcomm://$remote/7?$local_adapter --peer echo -n 1M --timeout 2s $json & run=$!
     sleep 3; hciconfig hci1 down; wait $run; echo down: $? >&2
-    linkgauge latency rfcomm://$far/7?$near -n 1; echo refused: $? >&2
+    linkgauge latency rfcomm://$remote/7?$local_adapter -n 1; echo refused: $? >&2
     linkgauge doctor --all >&2
     kill -INT $own $echoes && wait $own && wait $echoes";
 

@@ -14,13 +14,13 @@ for (const svg of document.querySelectorAll("svg.chart")) {
   const points = [...svg.querySelectorAll("polyline")]
     .map((line) => line.getAttribute("points").split(" ").map((pair) => pair.split(",").map(Number)));
   const dots = [...svg.querySelectorAll("use")].map((dot) => ["x", "y"].map((name) => Number(dot.getAttribute(name))));
-  const said = [...points.flat(), ...dots].map(([x, y]) => {
+  const spoken = [...points.flat(), ...dots].map(([x, y]) => {
     const at = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
     svg.dispatchEvent(new PointerEvent("pointermove", { clientX: at.x, clientY: at.y }));
     return svg.querySelector("text.here tspan").textContent;
   });
   seen.push({ title: svg.closest("figure").querySelector("strong").textContent,
-    lines: points.length, dots: dots.length, said,
+    lines: points.length, dots: dots.length, spoken,
     legend: svg.closest("figure").querySelectorAll(".legend li").length });
 }
 document.body.textContent = "SEEN" + JSON.stringify(seen) + "NEES";
@@ -183,9 +183,9 @@ fn charts_show_values_under_the_pointer() {
     let seen = seen(&path);
 
     for chart in &seen {
-        for said in chart["said"].as_array().unwrap() {
-            let said = said.as_str().unwrap();
-            assert!(said.starts_with("≈ ") && !said.contains("NaN"), "{said} in {}", chart["title"]);
+        for spoken in chart["spoken"].as_array().unwrap() {
+            let spoken = spoken.as_str().unwrap();
+            assert!(spoken.starts_with("≈ ") && !spoken.contains("NaN"), "{spoken} in {}", chart["title"]);
         }
     }
     let find = |title: &str| seen.iter().find(|chart| chart["title"] == title).unwrap();
@@ -193,16 +193,20 @@ fn charts_show_values_under_the_pointer() {
     assert_eq!(sizes["dots"], 3, "one for every size");
     assert_eq!(ports["dots"], 4, "p50 and p99 of two ports");
     // The label under the pointer is the figure, to the width of a point.
-    let said = |chart: &Value, point: usize| read(chart["said"][point].as_str().unwrap());
+    let spoken = |chart: &Value, point: usize| read(chart["spoken"][point].as_str().unwrap());
     for (index, size) in [1000.0, 8000.0, 64_000.0].into_iter().enumerate() {
-        assert!((said(sizes, index).0 / size - 1.0).abs() < 0.01, "{} is not {size}", sizes["said"][index]);
+        assert!(
+            (spoken(sizes, index).0 / size - 1.0).abs() < 0.01,
+            "{} is not {size}",
+            sizes["spoken"][index]
+        );
     }
     let parts = run["cases"][0]["per_port"].as_array().unwrap();
     let figure = |port: usize, name: &str| parts[port]["latency_ns"][name].as_f64().unwrap();
     let highest = figure(0, "p99").max(figure(1, "p99"));
     for port in [0, 1] {
-        let (said, median) = (said(ports, port).1, figure(port, "p50"));
-        assert!((said - median).abs() < highest / 100.0, "{said} is not {median}");
+        let (spoken, median) = (spoken(ports, port).1, figure(port, "p50"));
+        assert!((spoken - median).abs() < highest / 100.0, "{spoken} is not {median}");
     }
 }
 
@@ -213,7 +217,7 @@ const press = (key) => chart.svg.dispatchEvent(new KeyboardEvent("keydown", { ke
 const range = () => [chart.x.low, chart.x.high];
 const found = { before: range() };
 press("ArrowRight"); press("ArrowRight");
-found.said = chart.figure.querySelector("[aria-live]").textContent;
+found.spoken = chart.figure.querySelector("[aria-live]").textContent;
 press("+");
 found.zoomed = range();
 press("Escape");
@@ -247,7 +251,7 @@ fn charts_obey_keys_and_buttons() {
     let found: Value = serde_json::from_str(found.unwrap_or_else(|| panic!("{errors}"))).unwrap();
     let width = |name: &str| found[name][1].as_f64().unwrap() - found[name][0].as_f64().unwrap();
     assert!(width("zoomed") < width("before") * 0.6 && found["reset"] == found["before"], "{found}");
-    assert!(found["said"].as_str().unwrap().starts_with("≈ "), "{found}");
+    assert!(found["spoken"].as_str().unwrap().starts_with("≈ "), "{found}");
     assert_eq!(found["scale"], "log");
     assert_eq!(found["shown"].as_u64().unwrap(), found["hidden"].as_u64().unwrap() + 1, "{found}");
     assert!(found["csv"].as_str().unwrap().starts_with("chart,series,x,y\n"), "{found}");
@@ -255,11 +259,11 @@ fn charts_obey_keys_and_buttons() {
 }
 
 /// The two values in the label of a point, in their smallest units.
-fn read(said: &str) -> (f64, f64) {
+fn read(spoken: &str) -> (f64, f64) {
     let value = |text: &str| {
         let words: Vec<&str> = text.trim_start_matches("≈ ").split(' ').collect();
         let at =
-            words.iter().position(|word| word.parse::<f64>().is_ok()).unwrap_or_else(|| panic!("{said}"));
+            words.iter().position(|word| word.parse::<f64>().is_ok()).unwrap_or_else(|| panic!("{spoken}"));
         let number: f64 = words[at].parse().unwrap();
         let scale = match words.get(at + 1).copied().unwrap_or_default() {
             "kB" | "µs" => 1e3,
@@ -269,6 +273,6 @@ fn read(said: &str) -> (f64, f64) {
         };
         number * scale
     };
-    let (x, y) = said.split_once(": ").unwrap_or_else(|| panic!("{said}"));
+    let (x, y) = spoken.split_once(": ").unwrap_or_else(|| panic!("{spoken}"));
     (value(x), value(y))
 }

@@ -70,29 +70,29 @@ fn echo_of_xinetd() {
     let tcp = format!("tcp://127.0.0.1:{port} --peer echo --timeout 20s");
     // It replies to a large message in several parts, and holds the last one until the others are acknowledged.
     for (size, count) in [("1", 300), ("14", 300), ("1000", 300), ("100k", 20)] {
-        linkgauge(&format!("latency {tcp} -n {count} --warm-up 5 --size {size}")).answered_all(count);
+        linkgauge(&format!("latency {tcp} -n {count} --warm-up 5 --size {size}")).got_all_replies(count);
     }
-    linkgauge(&format!("latency {tcp} -n 50 --rate 500/s -P 3")).answered_all(150);
+    linkgauge(&format!("latency {tcp} -n 50 --rate 500/s -P 3")).got_all_replies(150);
 
-    let said = linkgauge(&format!("throughput {tcp} --volume 8M")).clean();
-    assert_eq!((said.count("delivered_bytes"), said.count("lost")), (8_000_000, 0));
-    assert_eq!(said.case()["direction"], "loop");
+    let outcome = linkgauge(&format!("throughput {tcp} --volume 8M")).clean();
+    assert_eq!((outcome.count("delivered_bytes"), outcome.count("lost")), (8_000_000, 0));
+    assert_eq!(outcome.case()["direction"], "loop");
 
     // It discards requests that arrive between its reply and its next read, so some may be lost.
     let udp = format!("udp://127.0.0.1:{port} --peer echo");
-    let said = linkgauge(&format!("latency {udp} -n 40 --rate 100/s --timeout 500ms")).clean();
-    assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (40, 40));
-    assert!(said.count("received") >= 10, "{}", said.run);
-    let said = linkgauge(&format!("throughput {udp} --volume 14k --bit-rate 1Mbit/s --size 1400")).clean();
-    assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (10, 10));
+    let outcome = linkgauge(&format!("latency {udp} -n 40 --rate 100/s --timeout 500ms")).clean();
+    assert_eq!((outcome.count("sent"), outcome.count("received") + outcome.count("lost")), (40, 40));
+    assert!(outcome.count("received") >= 10, "{}", outcome.run);
+    let outcome = linkgauge(&format!("throughput {udp} --volume 14k --bit-rate 1Mbit/s --size 1400")).clean();
+    assert_eq!((outcome.count("sent"), outcome.count("received") + outcome.count("lost")), (10, 10));
 }
 
 #[test]
 fn auto_finds_the_echo_of_xinetd() {
     let (_xinetd, port) = xinetd("echo");
     for scheme in ["tcp", "udp"] {
-        let said = linkgauge(&format!("latency {scheme}://127.0.0.1:{port} -n 10 --rate 100/s")).clean();
-        assert_eq!(said.case()["protocol"], "echo");
+        let outcome = linkgauge(&format!("latency {scheme}://127.0.0.1:{port} -n 10 --rate 100/s")).clean();
+        assert_eq!(outcome.case()["protocol"], "echo");
     }
 }
 
@@ -101,9 +101,10 @@ fn discard_of_xinetd() {
     let (_xinetd, port) = xinetd("discard");
     for parallel in [1, 3] {
         let url = format!("tcp://127.0.0.1:{port}");
-        let said = linkgauge(&format!("throughput {url} --peer discard --volume 5M -P {parallel}")).clean();
-        assert_eq!((said.count("delivered_bytes"), said.count("lost")), (parallel * 5_000_000, 0));
-        assert!(said.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
+        let outcome =
+            linkgauge(&format!("throughput {url} --peer discard --volume 5M -P {parallel}")).clean();
+        assert_eq!((outcome.count("delivered_bytes"), outcome.count("lost")), (parallel * 5_000_000, 0));
+        assert!(outcome.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
     }
     linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer discard"))
         .refused(&["does not count datagrams", "--protocol linkgauge"]);
@@ -119,9 +120,9 @@ fn auto_names_the_choices_without_a_reply() {
         format!("tcp://{}", silent.local_addr().unwrap()),
     ];
     for url in urls {
-        let said = linkgauge(&format!("latency {url} --timeout 1s"));
-        assert!(said.took < Duration::from_secs(20), "{:?}", said.took);
-        said.refused(&[&url, "no reply", "--protocol", "linkgauge", "echo", "discard", "ask"]);
+        let outcome = linkgauge(&format!("latency {url} --timeout 1s"));
+        assert!(outcome.took < Duration::from_secs(20), "{:?}", outcome.took);
+        outcome.refused(&[&url, "no reply", "--protocol", "linkgauge", "echo", "discard", "ask"]);
     }
 }
 
@@ -145,21 +146,21 @@ fn loops_that_return_too_little_are_incomplete() {
     for (command, most) in [("head -c 100000", 100_000), ("tail -c +1001", 9_999_000), ("cat >/dev/null", 0)]
     {
         let (_socat, url) = each_connection(&format!("SYSTEM:{command}"));
-        let said = linkgauge(&format!("throughput {url} --peer echo --volume 10M --timeout 2s"));
-        assert_eq!(said.status, 2, "{command}: {}", said.errors);
-        assert!(said.errors.contains(&url), "{}", said.errors);
-        assert_eq!(said.case()["complete"], false);
-        assert!(said.count("delivered_bytes") <= most, "{command}: {}", said.run);
+        let outcome = linkgauge(&format!("throughput {url} --peer echo --volume 10M --timeout 2s"));
+        assert_eq!(outcome.status, 2, "{command}: {}", outcome.errors);
+        assert!(outcome.errors.contains(&url), "{}", outcome.errors);
+        assert_eq!(outcome.case()["complete"], false);
+        assert!(outcome.count("delivered_bytes") <= most, "{command}: {}", outcome.run);
     }
 }
 
 #[test]
 fn a_discard_that_closes_early_is_incomplete() {
     let (_socat, url) = each_connection("SYSTEM:head -c 100000 >/dev/null");
-    let said = linkgauge(&format!("throughput {url} --peer discard --volume 100M --timeout 2s"));
-    assert_eq!(said.status, 2, "{}", said.errors);
-    assert!(said.errors.contains("the remote closed the link"), "{}", said.errors);
-    assert!(said.count("delivered_bytes") < 100_000_000, "{}", said.run);
+    let outcome = linkgauge(&format!("throughput {url} --peer discard --volume 100M --timeout 2s"));
+    assert_eq!(outcome.status, 2, "{}", outcome.errors);
+    assert!(outcome.errors.contains("the remote closed the link"), "{}", outcome.errors);
+    assert!(outcome.count("delivered_bytes") < 100_000_000, "{}", outcome.run);
 }
 
 #[test]
@@ -168,9 +169,9 @@ fn a_calculator_replies() {
     let ask = |more: &str| {
         linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s --send 1+1\\n {more}"))
     };
-    ask(r"--until 2\n").answered_all(200);
-    ask("--reply-bytes 2 --expect 2").answered_all(200);
-    ask(r"--until \n --rate 200/s").answered_all(200);
+    ask(r"--until 2\n").got_all_replies(200);
+    ask("--reply-bytes 2 --expect 2").got_all_replies(200);
+    ask(r"--until \n --rate 200/s").got_all_replies(200);
     let wrong = ask(r"--until \n --expect 3");
     assert_eq!((wrong.status, wrong.count("received"), wrong.count("corrupt_messages")), (0, 200, 200));
 
@@ -186,13 +187,13 @@ fn a_silent_calculator_loses_requests() {
     let (_socat, url) = each_connection("EXEC:bc -q");
     // An assignment prints nothing.
     let silent = r"-n 5 --warm-up 0 --timeout 100ms --send a=1\n --until \n";
-    let said = linkgauge(&format!("latency {url} --peer ask {silent}"));
+    let outcome = linkgauge(&format!("latency {url} --peer ask {silent}"));
     assert_eq!(
-        (said.status, said.count("sent"), said.count("lost")),
+        (outcome.status, outcome.count("sent"), outcome.count("lost")),
         (2, 5, 5),
         "{} {}",
-        said.errors,
-        said.run
+        outcome.errors,
+        outcome.run
     );
 }
 
@@ -233,18 +234,18 @@ fn modbus(framing: &str) -> (Running, String) {
 fn modbus_tcp_replies() {
     let (_server, url) = modbus("socket");
     let ask = |send: &str, expect: &str| {
-        let answer = format!("--reply-length 4,2,big,6 --expect hex:{expect}");
-        linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s --send hex:{send} {answer}"))
+        let reply = format!("--reply-length 4,2,big,6 --expect hex:{expect}");
+        linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s --send hex:{send} {reply}"))
     };
     // Two registers of unit 1, from the first one on.
-    ask("000700000006010300000002", "00070000000701030412341234").answered_all(200);
+    ask("000700000006010300000002", "00070000000701030412341234").got_all_replies(200);
     // A missing register: the reply is an exception, which has another length.
-    ask("000800000006010300630001", "018302").answered_all(200);
+    ask("000800000006010300630001", "018302").got_all_replies(200);
 }
 
 #[test]
 fn modbus_rtu_replies() {
     let (_server, url) = modbus("rtu");
     let question = "--send hex:010300000001840A --reply-bytes 7 --expect hex:0103021234";
-    linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s {question}")).answered_all(200);
+    linkgauge(&format!("latency {url} --peer ask -n 200 --timeout 20s {question}")).got_all_replies(200);
 }

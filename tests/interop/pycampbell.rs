@@ -128,8 +128,8 @@ fn pycampbellcr1000_through_the_shaper() {
     let flags = [&["lab", "shaper", "--listen", "tcp://127.0.0.1:0", "--to", &to], &link[..]].concat();
     let mut shaper = Running::start(&flags);
     let mut line = String::new();
-    let mut said = BufReader::new(shaper.0.stdout.take().unwrap());
-    said.read_line(&mut line).unwrap();
+    let mut printed = BufReader::new(shaper.0.stdout.take().unwrap());
+    printed.read_line(&mut line).unwrap();
     let (_, place) = line.trim().rsplit_once(" on tcp://").unwrap_or_else(|| panic!("'{line}'"));
 
     let (direct, fetched_directly) = pycampbell(&format!("tcp:{}", logger.place));
@@ -150,9 +150,9 @@ fn pycampbellcr1000_through_the_shaper() {
 
     shaper.signal(Signal::INT);
     assert!(shaper.wait().success());
-    let mut said = String::new();
-    shaper.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("relayed 1 connection, refused 0, failed 0"), "{said}");
+    let mut printed = String::new();
+    shaper.0.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
+    assert!(printed.contains("relayed 1 connection, refused 0, failed 0"), "{printed}");
     assert_eq!(logger.summary().trim().split(", ").next(), Some("served 2 connections"));
 }
 
@@ -182,7 +182,7 @@ fn pycampbellcr1000_over_a_serial_line() {
     // The line vanishes, and with it all replies of the logger.
     drop(socat);
     assert_eq!(logger.process.wait().code(), Some(2));
-    let mut said = String::new();
-    logger.process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains(&url) && said.contains("all lines have failed"), "{said}");
+    let mut printed = String::new();
+    logger.process.0.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
+    assert!(printed.contains(&url) && printed.contains("all lines have failed"), "{printed}");
 }

@@ -31,10 +31,10 @@ port.write(b'slow')
 assert port.read(4) == b'slow'
 print('ok')
 ";
-    let mut said = String::new();
+    let mut printed = String::new();
     let mut program = python(&["-c", script, local.path().to_str().unwrap()]);
-    program.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said, "ok\n");
+    program.0.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    assert_eq!(printed, "ok\n");
     assert_eq!(plug.settings().to_string(), "1200 8N1");
     let events: Vec<String> = local.redirector.events().map(|event| event.to_string()).collect();
     assert_eq!(events, ["connected", "set to 57600 8N2", "set to 1200 8N1"]);

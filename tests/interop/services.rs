@@ -53,14 +53,14 @@ fn a_sockperf_server_replies_to_us() {
         let _server = Running(child);
         let url = format!("{scheme}://127.0.0.1:{port} --peer sockperf");
         // It prints nothing when it is ready: the first reply shows it.
-        wait_until("an answer of sockperf", || {
+        wait_until("a reply of sockperf", || {
             (linkgauge(&format!("latency {url} -n 1 --warm-up 0 --timeout 200ms")).status == 0).then_some(())
         });
         for size in ["14", "1000", "20000"] {
             linkgauge(&format!("latency {url} -n 300 --warm-up 5 --timeout 20s --size {size}"))
-                .answered_all(300);
+                .got_all_replies(300);
         }
-        linkgauge(&format!("latency {url} -n 100 --rate 1000/s --timeout 20s")).answered_all(100);
+        linkgauge(&format!("latency {url} -n 100 --rate 1000/s --timeout 20s")).got_all_replies(100);
         // And an echo it is not.
         linkgauge(&format!("latency {url} -n 3 --warm-up 0 --size 13")).refused(&["14 bytes or more"]);
     }
@@ -98,18 +98,19 @@ fn chargen_of_xinetd() {
     let (_xinetd, port) = xinetd("chargen");
     for parallel in [1, 3] {
         let url = format!("tcp://127.0.0.1:{port}");
-        let said =
+        let measured =
             linkgauge(&format!("throughput {url} --peer chargen --volume 5M --warm-up 10ms -P {parallel}"))
                 .clean();
-        assert_eq!((said.count("delivered_bytes"), said.count("lost")), (parallel * 5_000_000, 0));
-        assert_eq!(said.case()["direction"], "receive");
-        assert!(said.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
+        assert_eq!((measured.count("delivered_bytes"), measured.count("lost")), (parallel * 5_000_000, 0));
+        assert_eq!(measured.case()["direction"], "receive");
+        assert!(measured.case()["throughput_bps"].as_f64().is_some_and(|rate| rate > 0.0));
     }
     // Requests that arrive between its reply and its next read are discarded.
     let udp = format!("udp://127.0.0.1:{port} --peer chargen");
-    let said = linkgauge(&format!("latency {udp} -n 40 --warm-up 0 --rate 100/s --timeout 200ms")).clean();
-    assert_eq!((said.count("sent"), said.count("received") + said.count("lost")), (40, 40));
-    assert!(said.count("received") >= 10, "{}", said.run);
+    let measured =
+        linkgauge(&format!("latency {udp} -n 40 --warm-up 0 --rate 100/s --timeout 200ms")).clean();
+    assert_eq!((measured.count("sent"), measured.count("received") + measured.count("lost")), (40, 40));
+    assert!(measured.count("received") >= 10, "{}", measured.run);
     linkgauge(&format!("latency tcp://127.0.0.1:{port} --peer chargen"))
         .refused(&["replies to nothing on a stream"]);
     linkgauge(&format!("throughput udp://127.0.0.1:{port} --peer chargen"))
@@ -131,10 +132,10 @@ fn our_chargen_goes_on_for_ever() {
         shell(&format!("head -c 2000 /dev/zero | socat -b 4000 -T 10 -t 2 STDIO UDP:{udp}")).len(),
         512
     );
-    let said = linkgauge(&format!("throughput {} --peer chargen --volume 20M", serving.tcp)).clean();
-    assert_eq!(said.count("delivered_bytes"), 20_000_000);
+    let measured = linkgauge(&format!("throughput {} --peer chargen --volume 20M", serving.tcp)).clean();
+    assert_eq!(measured.count("delivered_bytes"), 20_000_000);
     linkgauge(&format!("latency {} --peer chargen -n 100 --size 64 --timeout 20s", serving.udp))
-        .answered_all(100);
+        .got_all_replies(100);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use linkgauge::clock::Clock;
 use linkgauge::link::{Dialer, Link};
 
-use super::far::Far;
+use super::echo_server::EchoServer;
 
 const LONG: Duration = Duration::from_secs(10);
 
@@ -113,7 +113,7 @@ fn unix_dgram_to_socat() {
 }
 
 /// One line through a socat client, three times on one connection.
-fn answers(address: &str) {
+fn gets_replies(address: &str) {
     let mut socat = Socat::start(&["-T", "10", "STDIO", address]);
     let mut stdin = socat.child.stdin.take().unwrap();
     let mut stdout = socat.child.stdout.take().unwrap();
@@ -127,17 +127,17 @@ fn answers(address: &str) {
 
 #[test]
 fn socat_to_tcp() {
-    let far = Far::listen("tcp://127.0.0.1:0");
-    answers(&format!("TCP:{}", far.endpoint.address()));
+    let server = EchoServer::listen("tcp://127.0.0.1:0");
+    gets_replies(&format!("TCP:{}", server.endpoint.address()));
 }
 
 #[test]
 fn socat_to_udp() {
     for host in ["127.0.0.1", "0.0.0.0", "[::]"] {
-        let far = Far::listen(&format!("udp://{host}:0"));
-        let (_, port) = far.endpoint.host_port().unwrap();
+        let server = EchoServer::listen(&format!("udp://{host}:0"));
+        let (_, port) = server.endpoint.host_port().unwrap();
         // An address of this host that a socket bound to all addresses would not choose; socat accepts no other.
-        answers(&format!("UDP:127.0.0.{}:{}", if host == "127.0.0.1" { 1 } else { 3 }, port.unwrap()));
+        gets_replies(&format!("UDP:127.0.0.{}:{}", if host == "127.0.0.1" { 1 } else { 3 }, port.unwrap()));
     }
 }
 
@@ -145,10 +145,10 @@ fn socat_to_udp() {
 fn socat_to_unix() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
-    let far = Far::listen(&format!("unix://{}", path("stream")));
-    answers(&format!("UNIX-CONNECT:{}", far.endpoint.address()));
-    let far = Far::listen(&format!("unix://{}?type=dgram", path("dgram")));
+    let server = EchoServer::listen(&format!("unix://{}", path("stream")));
+    gets_replies(&format!("UNIX-CONNECT:{}", server.endpoint.address()));
+    let server = EchoServer::listen(&format!("unix://{}?type=dgram", path("dgram")));
     // One that names the path each time, and one that connects to it.
-    answers(&format!("UNIX-SENDTO:{},bind={}", far.endpoint.address(), path("sendto")));
-    answers(&format!("UNIX-CONNECT:{},bind={},type=2", far.endpoint.address(), path("connected")));
+    gets_replies(&format!("UNIX-SENDTO:{},bind={}", server.endpoint.address(), path("sendto")));
+    gets_replies(&format!("UNIX-CONNECT:{},bind={},type=2", server.endpoint.address(), path("connected")));
 }

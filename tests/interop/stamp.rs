@@ -9,12 +9,12 @@ use std::time::Duration;
 use linkgauge::run::OneWayFigures;
 use serde_json::Value;
 
-use crate::client::{Said, linkgauge, serving};
+use crate::client::{ClientRun, linkgauge, serving};
 use crate::program::Running;
 use crate::tools::python;
 
-fn ways(said: &Said) -> OneWayFigures {
-    serde_json::from_value(said.case()["one_way"].clone()).unwrap()
+fn ways(measured: &ClientRun) -> OneWayFigures {
+    serde_json::from_value(measured.case()["one_way"].clone()).unwrap()
 }
 
 /// A reflector made of scapy's layers that takes 2 ms for a reply. It prints its port and ends when its time is over.
@@ -28,7 +28,7 @@ here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 here.bind(("127.0.0.1", 0))
 print(here.getsockname()[1], flush=True)
 threading.Timer(60, lambda: os._exit(0)).start()
-answers = 0
+replies = 0
 while True:
     data, sender = here.recvfrom(65536)
     came = now()
@@ -36,11 +36,11 @@ while True:
     assert asked.err_estimate.Z == 0 and asked.err_estimate.multiplier > 0 and asked.mbz == 0, asked
     assert [(t.type, int(t.flags)) for t in asked.tlv_objects] == ([(1, 0x80)] if len(data) > 44 else []), asked
     time.sleep(0.002)
-    answer = STAMPSessionReflectorTestUnauthenticated(
-        seq=answers, ts=now(), err_estimate=ErrorEstimate(S=1, scale=10, multiplier=5), ssid=asked.ssid, ts_rx=came,
+    reply = STAMPSessionReflectorTestUnauthenticated(
+        seq=replies, ts=now(), err_estimate=ErrorEstimate(S=1, scale=10, multiplier=5), ssid=asked.ssid, ts_rx=came,
         seq_sender=asked.seq, ts_sender=asked.ts, err_estimate_sender=asked.err_estimate, tlv_objects=asked.tlv_objects)
-    here.sendto(bytes(answer), sender)
-    answers += 1
+    here.sendto(bytes(reply), sender)
+    replies += 1
 "#;
 
 /// The tests' Python with a script that prints one line when it is ready.
@@ -59,13 +59,13 @@ fn scapy_reflects_what_we_send() {
     let (_reflector, port) = script(REFLECTOR, &[]);
     for size in [44, 48, 1000] {
         let url = format!("udp://127.0.0.1:{port}");
-        let said =
+        let measured =
             linkgauge(&format!("latency {url} --peer stamp -n 50 --warm-up 3 --size {size} --timeout 20s"))
                 .clean();
-        assert_eq!((said.count("received"), said.count("message_bytes")), (50, size));
-        let (ways, got) = (ways(&said), &said.case()["effective"]);
+        assert_eq!((measured.count("received"), measured.count("message_bytes")), (50, size));
+        let (ways, got) = (ways(&measured), &measured.case()["effective"]);
         assert!(ways.turnaround_ns.min >= 1_900_000, "it slept 2 ms: {:?}", ways.turnaround_ns);
-        assert!(ways.path_ns.max < said.case()["latency_ns"]["max"].as_u64().unwrap() - 1_900_000);
+        assert!(ways.path_ns.max < measured.case()["latency_ns"]["max"].as_u64().unwrap() - 1_900_000);
         assert_eq!((ways.forward_lost, ways.reverse_lost), (Some(0), Some(0)));
         assert_eq!(
             (&got["server_clock_synchronised"], &got["ttl_at_server"]),
@@ -125,17 +125,17 @@ fn overheard(peer: &'static str, size: u32) -> Vec<(bool, Vec<u8>)> {
     let place = format!("udp://{}", relay.local_addr().unwrap());
     let ours = std::thread::spawn(move || {
         linkgauge(&format!("latency {place} --peer {peer} -n 5 --warm-up 0 --size {size} --timeout 20s"))
-            .answered_all(5);
+            .got_all_replies(5);
     });
-    let far: std::net::SocketAddr = url.strip_prefix("udp://").unwrap().parse().unwrap();
-    let (mut packets, mut near, mut room) = (Vec::new(), None, [0; 2000]);
+    let remote: std::net::SocketAddr = url.strip_prefix("udp://").unwrap().parse().unwrap();
+    let (mut packets, mut local, mut room) = (Vec::new(), None, [0; 2000]);
     while packets.len() < 10 {
         let (length, from) = relay.recv_from(&mut room).unwrap();
-        let asks = from != far;
+        let asks = from != remote;
         if asks {
-            near = Some(from);
+            local = Some(from);
         }
-        relay.send_to(&room[..length], if asks { far } else { near.unwrap() }).unwrap();
+        relay.send_to(&room[..length], if asks { remote } else { local.unwrap() }).unwrap();
         packets.push((asks, room[..length].to_vec()));
     }
     ours.join().unwrap();

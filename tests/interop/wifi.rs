@@ -22,7 +22,7 @@ const NETWORKS: &str = "
     on ip link set wlan1 up; on iw dev wlan1 connect -w gauge >/dev/null || exit 9
     on ip address add 10.8.0.2/24 dev wlan1
     on iw dev wlan1 set power_save on
-    linkgauge serve -q --peer echo udp://0.0.0.0:7007 & far=$!
+    linkgauge serve -q --peer echo udp://0.0.0.0:7007 & server=$!
     sleep 1
     measure; ask >&2
     on linkgauge doctor >&2
@@ -41,12 +41,12 @@ const NETWORKS: &str = "
     ip address replace 10.8.0.1/24 dev wlan0; on ip address replace 10.8.0.2/24 dev wlan1
     sleep 1
     measure; ask >&2
-    kill -INT $far; wait $far";
+    kill -INT $server; wait $server";
 
 /// The text after `label` in the output of `iw`.
-fn message<'a>(said: &'a str, label: &str) -> &'a str {
-    let line = said.lines().find_map(|line| line.trim().strip_prefix(label));
-    line.unwrap_or_else(|| panic!("{label} is not in: {said}")).trim()
+fn message<'a>(printed: &'a str, label: &str) -> &'a str {
+    let line = printed.lines().find_map(|line| line.trim().strip_prefix(label));
+    line.unwrap_or_else(|| panic!("{label} is not in: {printed}")).trim()
 }
 
 #[test]
@@ -55,35 +55,35 @@ fn a_run_reports_its_radio() {
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let runs = runs(&ended.stdout, &ended.stderr);
     assert_eq!(runs.len(), 3, "{}", ended.stderr);
-    let said: Vec<&str> = ended.stderr.split("====").collect();
-    for (run, said) in runs.iter().zip(&said) {
+    let printed: Vec<&str> = ended.stderr.split("====").collect();
+    for (run, printed) in runs.iter().zip(&printed) {
         let case = &run["cases"][0];
         assert_eq!((&case["complete"], &case["lost"]), (&true.into(), &0.into()), "{case}");
         let radio = &case["effective"]["interface"]["radio"];
-        let mode = if message(said, "type ") == "IBSS" { "ad-hoc" } else { message(said, "type ") };
+        let mode = if message(printed, "type ") == "IBSS" { "ad-hoc" } else { message(printed, "type ") };
         assert_eq!(radio["mode"], mode);
         let channel = format!(
             "{} ({} MHz), width: {} MHz",
             radio["channel"], radio["frequency_mhz"], radio["width_mhz"]
         );
-        assert!(message(said, "channel ").starts_with(&channel), "{radio} {said}");
-        assert_eq!(format!("{} dBm", radio["signal_dbm"]), message(said, "signal:"), "{radio}");
+        assert!(message(printed, "channel ").starts_with(&channel), "{radio} {printed}");
+        assert_eq!(format!("{} dBm", radio["signal_dbm"]), message(printed, "signal:"), "{radio}");
         // Rates change while one measures.
         assert!(radio["transmit_rate_bps"].as_u64() >= Some(1_000_000), "{radio}");
         assert!(codes(case).contains(&"wifi_band_2_4_ghz"), "{case}");
     }
     let [asleep, awake, ad_hoc] = [0, 1, 2].map(|run| &runs[run]["cases"][0]);
-    for (case, said, saves) in [(asleep, said[0], true), (awake, said[1], false)] {
+    for (case, printed, saves) in [(asleep, printed[0], true), (awake, printed[1], false)] {
         let radio = &case["effective"]["interface"]["radio"];
         assert_eq!(
-            message(said, "tx bitrate:").contains("MCS"),
+            message(printed, "tx bitrate:").contains("MCS"),
             radio["standard"] == "802.11n",
-            "{radio} {said}"
+            "{radio} {printed}"
         );
-        assert_eq!(message(said, "Power save:"), if saves { "on" } else { "off" });
+        assert_eq!(message(printed, "Power save:"), if saves { "on" } else { "off" });
         assert_eq!(radio["power_save"], saves);
         assert_eq!(codes(case).contains(&"wifi_power_save"), saves, "{case}");
-        assert_eq!(said.contains("Try: sudo iw dev wlan1 set power_save off"), saves, "{said}");
+        assert_eq!(printed.contains("Try: sudo iw dev wlan1 set power_save off"), saves, "{printed}");
     }
     assert_eq!(ad_hoc["effective"]["interface"]["radio"].get("power_save"), None);
 }

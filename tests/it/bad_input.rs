@@ -292,12 +292,12 @@ fn more_links_than_open_files_are_refused() {
         shell.args(["-c", "ulimit -n \"$0\"; exec \"$@\"", "24"]);
         shell.arg(program.get_program()).args(program.get_args()).env("LINKGAUGE_STORE", "");
         let output = shell.output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         let line =
             format!("error: {url}: 64 links need a file each, and this process may open 0 more: use fewer ");
-        assert!(said.starts_with(&line) && said.lines().count() == 1, "{said}");
-        assert!(said.ends_with("sudo prlimit --nofile=1000 --pid $$\n"), "{said}");
+        assert!(printed.starts_with(&line) && printed.lines().count() == 1, "{printed}");
+        assert!(printed.ends_with("sudo prlimit --nofile=1000 --pid $$\n"), "{printed}");
     }
 }
 

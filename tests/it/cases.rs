@@ -17,7 +17,7 @@ struct File {
     /// For the reader.
     #[serde(rename = "about")]
     _about: String,
-    far: String,
+    server: String,
     plan: toml::Table,
     expect: Vec<Expected>,
 }
@@ -36,7 +36,7 @@ struct Expected {
 fn differences(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
     let file: File = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let run = VirtualNet::serving(&file.far).run(&toml::to_string(&file.plan).unwrap());
+    let run = VirtualNet::serving(&file.server).run(&toml::to_string(&file.plan).unwrap());
     let run = serde_json::to_value(run).unwrap();
     let cases = run["cases"].as_array().unwrap();
     let mut differences = Vec::new();

@@ -108,7 +108,7 @@ fn a_closed_standard_output_is_not_an_error() {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let ended = child.wait_with_output().unwrap();
-        let said = text(&ended.stderr);
-        assert!(ended.status.success() && !said.contains("panicked"), "{arguments:?}: {said}");
+        let errors = text(&ended.stderr);
+        assert!(ended.status.success() && !errors.contains("panicked"), "{arguments:?}: {errors}");
     }
 }

@@ -59,9 +59,9 @@ fn our_own_link_to_a_declared_line() {
     assert_eq!(link.send(b"question", PATIENCE).unwrap(), 8);
     assert_eq!(device.hear(8), b"question");
     device.say(b"answer");
-    let mut answer = [0; 100];
-    let length = link.receive(&mut answer, PATIENCE).unwrap();
-    assert_eq!(&answer[..length], b"answer");
+    let mut reply = [0; 100];
+    let length = link.receive(&mut reply, PATIENCE).unwrap();
+    assert_eq!(&reply[..length], b"answer");
 }
 
 /// Bytes that identify their position.
@@ -80,24 +80,24 @@ fn a_client_that_does_not_read_blocks_the_line_and_loses_nothing() {
     let mut lazy = client(&server, 0);
     rustix::net::sockopt::set_socket_recv_buffer_size(&lazy, 32_768).unwrap();
     let bytes = pattern(4 << 20);
-    let (mut said, mut moved) = (0, Instant::now());
+    let (mut sent, mut moved) = (0, Instant::now());
     while moved.elapsed() < Duration::from_millis(500) {
-        let taken = devices[0].say_some(&bytes[said..]);
+        let taken = devices[0].say_some(&bytes[sent..]);
         if taken == 0 {
             std::thread::sleep(Duration::from_millis(1));
         } else {
-            said += taken;
+            sent += taken;
             moved = Instant::now();
         }
     }
-    assert!(said < bytes.len(), "the line was never held up");
-    assert!(said > 0);
+    assert!(sent < bytes.len(), "the line was never held up");
+    assert!(sent > 0);
     // Its data still goes to the line, and the other port has not noticed.
     lazy.write_all(b"patience").unwrap();
     assert_eq!(devices[0].hear(8), b"patience");
     works(&mut client(&server, 1), &devices[1]);
     std::thread::scope(|scope| {
-        scope.spawn(|| devices[0].say(&bytes[said..]));
+        scope.spawn(|| devices[0].say(&bytes[sent..]));
         assert!(read(&mut lazy, bytes.len()) == bytes, "lost, changed or out of order");
     });
 }
@@ -318,7 +318,7 @@ fn a_line_that_disappears_closes_its_port_and_no_other() {
     assert_eq!(server.open_ports(), 1);
     assert!(
         !server.events().any(|event| matches!(event, DeviceServerEvent::PortLost { .. })),
-        "it is said once"
+        "it is reported once"
     );
 }
 
@@ -401,12 +401,12 @@ fn the_program_reports_events_and_ends_on_a_signal() {
     works(&mut stream, &devices[1]);
     process.signal(Signal::INT);
     assert_eq!(process.wait().code(), Some(0));
-    let mut said = String::new();
-    process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let mut printed = String::new();
+    process.0.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
     let from = stream.local_addr().unwrap();
     let expected =
         format!("port 2: {from} connected\nserved 1 session, refused 0; 8 B to the lines, 6 B from them\n");
-    assert_eq!(said, expected);
+    assert_eq!(printed, expected);
 
     // The command ends when no port is left.
     let begin = ["lab", "device-server", "--listen", "tcp://127.0.0.1:0", "--serial", &serial[0]];

@@ -68,16 +68,16 @@ struct Relay {
 impl Relay {
     /// Passes connections on; the first `cuts` of them are cut after a number of bytes from the logger.
     fn cutting(logger: &Logger, cuts: usize, after: usize) -> Relay {
-        Relay::start(logger, move |connection, near, far| {
+        Relay::start(logger, move |connection, client, server| {
             let mut left = if connection <= cuts { after } else { usize::MAX };
             let mut bytes = [0; 1000];
-            while let Ok(length) = far.read(&mut bytes)
+            while let Ok(length) = server.read(&mut bytes)
                 && length > 0
                 && left > 0
             {
                 let length = length.min(left);
                 left -= length;
-                if near.write_all(&bytes[..length]).is_err() {
+                if client.write_all(&bytes[..length]).is_err() {
                     break;
                 }
             }
@@ -86,10 +86,10 @@ impl Relay {
 
     /// Meddles with all frames of the logger but the first ones.
     fn changing_frames(logger: &Logger, spared: usize, change_frame: FrameChange) -> Relay {
-        Relay::start(logger, move |_, near, far| {
+        Relay::start(logger, move |_, client, server| {
             let (mut decoder, mut seen) = (FrameDecoder::default(), 0);
             let mut bytes = [0; 1000];
-            while let Ok(length) = far.read(&mut bytes)
+            while let Ok(length) = server.read(&mut bytes)
                 && length > 0
             {
                 let mut rest = &bytes[..length];
@@ -100,8 +100,8 @@ impl Relay {
                     let mut framed = Vec::new();
                     frame::write(&packet, &mut framed);
                     seen += 1;
-                    let said = if seen > spared { change_frame(packet, framed) } else { framed };
-                    if near.write_all(&said).is_err() {
+                    let forwarded = if seen > spared { change_frame(packet, framed) } else { framed };
+                    if client.write_all(&forwarded).is_err() {
                         return;
                     }
                 }
@@ -120,18 +120,18 @@ impl Relay {
         let count = connections.clone();
         // Ends with the test's process.
         thread::spawn(move || {
-            for near in listener.incoming() {
-                let (mut near, mut far) = (near.unwrap(), TcpStream::connect(&logger).unwrap());
+            for client in listener.incoming() {
+                let (mut client, mut server) = (client.unwrap(), TcpStream::connect(&logger).unwrap());
                 let connection = count.fetch_add(1, Relaxed) + 1;
-                let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 thread::spawn(move || {
                     let _ = std::io::copy(&mut from, &mut to);
                     let _ = to.shutdown(Shutdown::Both);
                 });
                 let back = back.clone();
                 thread::spawn(move || {
-                    back(connection, &mut near, &mut far);
-                    let _ = (near.shutdown(Shutdown::Both), far.shutdown(Shutdown::Both));
+                    back(connection, &mut client, &mut server);
+                    let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
                 });
             }
         });
@@ -192,14 +192,14 @@ fn a_table_resumes_as_well() {
 #[test]
 fn a_silent_logger_is_reconnected() {
     let logger = logger(100_000, LoggerConfig::default());
-    let relay = Relay::start(&logger, |connection, near, far| {
+    let relay = Relay::start(&logger, |connection, client, server| {
         let (mut bytes, mut passed) = ([0; 1000], 0);
-        while let Ok(length) = far.read(&mut bytes)
+        while let Ok(length) = server.read(&mut bytes)
             && length > 0
         {
             passed += length;
             if connection > 1 || passed < 10_000 {
-                near.write_all(&bytes[..length]).unwrap();
+                client.write_all(&bytes[..length]).unwrap();
             }
         }
     });
@@ -306,7 +306,7 @@ fn missing_files_and_permissions_are_reported() {
         of(&open, &["--file", "CPU:nothing.dat"]),
         of(&open, &["--table", "Wind"]),
     ].concat(), @r"
-    error: URL: no reply from PakBus address 7 in 2 tries; nothing arrived: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check --timeout, too
+    error: URL: no reply from PakBus address 7 in 2 tries; nothing arrived: check that it is on, its address (--node), that encryption and the PakBus/TCP password are off, and --timeout
     error: URL: permission denied: the logger requires another security code (--security)
     error: URL: permission denied: the logger requires another security code (--security)
     error: URL: CPU:nothing.dat: the logger reports: invalid file name
@@ -438,7 +438,7 @@ fn the_clock_is_read_by_its_shorthand() {
 fn existing_files_are_not_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("data.dat"), "mine").unwrap();
-    let said = |arguments: &[&str]| {
+    let error_of = |arguments: &[&str]| {
         let mut command =
             super::program::command(&[&["download", "pakbus://127.0.0.1:1/1"], arguments].concat());
         let output = command.current_dir(&directory).output().unwrap();
@@ -446,9 +446,9 @@ fn existing_files_are_not_overwritten() {
         String::from_utf8(output.stderr).unwrap()
     };
     insta::assert_snapshot!([
-        said(&["--file", FILE]),
-        said(&["--file", FILE, "--window", "1,2"]),
-        said(&["--file", FILE, "--output", "-", "--json", "-"]),
+        error_of(&["--file", FILE]),
+        error_of(&["--file", FILE, "--window", "1,2"]),
+        error_of(&["--file", FILE, "--output", "-", "--json", "-"]),
     ].concat(), @r"
     error: data.dat: the file exists. Use --output FILE for another file or to overwrite, or --no-output
     error: 2 downloads cannot go to one file. Use --no-output, or run one at a time

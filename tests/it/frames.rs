@@ -12,13 +12,13 @@ use linkgauge::link::party::drive;
 use linkgauge::link::shaped::{MessageLog, Occurrence, Shape, ShapedLink, SharedPath};
 use linkgauge::plan::Plan;
 use linkgauge::run::{Figures, MissedFrame, Run};
-use linkgauge::sample::Recorder;
+use linkgauge::sample::{RecordedTimes, Recorder};
 use linkgauge::schedule;
 use linkgauge::workload::RecordingParty;
 use linkgauge::workload::latency::{EchoCodec, Pinger};
 use rustix::process::Signal;
 
-use super::far::Far;
+use super::echo_server::EchoServer;
 use super::program::{Running, run};
 use super::virtual_net::VirtualNet;
 
@@ -57,7 +57,7 @@ fn on_the_virtual_clock_missed_frames_match_the_log() {
     let inner = net.dialer.open(&url.parse().unwrap()).unwrap();
     let mut link = ShapedLink::new(inner, &net.dialer.clock, &path);
     let caps = linkgauge::link::Link::caps(&link).clone();
-    let mut recorder = Recorder::new(true, 1_000_000_000, Arc::default(), None);
+    let mut recorder = Recorder::new(RecordedTimes::ServiceAndResponse, 1_000_000_000, Arc::default(), None);
     recorder.watch_missed_frames(&case.late_limits, None);
     let mut pinger = Pinger::new(Box::new(EchoCodec::new(&case.load, &caps)), &case.load, &caps, recorder);
     drive(&mut pinger, &mut link, &net.dialer.clock, &AtomicBool::new(false), Duration::MAX).unwrap();
@@ -126,14 +126,14 @@ fn in_real_time_every_difference_is_a_sample_that_came_late() {
     const COUNT: usize = 180;
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log.csv");
-    let far = Far::listen("udp://127.0.0.1:0");
+    let server = EchoServer::listen("udp://127.0.0.1:0");
     let mut shaper = Running::start(&[
         "lab",
         "shaper",
         "--listen",
         "udp://127.0.0.1:0",
         "--to",
-        &far.endpoint.to_string(),
+        &server.endpoint.to_string(),
         "--delay",
         "2ms",
         "--loss",

@@ -302,14 +302,14 @@ const GRANTED: ServerLimits = ServerLimits {
 const GRACE: Duration = Duration::from_secs(12);
 
 /// The next bytes of a hostile client, after this number of messages.
-fn next_words(manner: Manner, words: &[u8], said: usize) -> Option<Vec<u8>> {
-    let noise = || vec![if manner == Manner::Zeros { 0 } else { (said * 37 % 251) as u8 }; 600];
+fn next_words(manner: Manner, words: &[u8], sent_messages: usize) -> Option<Vec<u8>> {
+    let noise = || vec![if manner == Manner::Zeros { 0 } else { (sent_messages * 37 % 251) as u8 }; 600];
     match manner {
-        Manner::Silent | Manner::Close | Manner::Reset => (said == 0).then(|| words.to_vec()),
-        Manner::Half => (said == 0).then(|| words[..words.len() / 2].to_vec()),
-        Manner::Doubled => (said < 2).then(|| words.to_vec()),
-        Manner::Drip => words.get(said).map(|byte| vec![*byte]),
-        Manner::Absurd(number) => (said == 0).then(|| absurd(words, number)),
+        Manner::Silent | Manner::Close | Manner::Reset => (sent_messages == 0).then(|| words.to_vec()),
+        Manner::Half => (sent_messages == 0).then(|| words[..words.len() / 2].to_vec()),
+        Manner::Doubled => (sent_messages < 2).then(|| words.to_vec()),
+        Manner::Drip => words.get(sent_messages).map(|byte| vec![*byte]),
+        Manner::Absurd(number) => (sent_messages == 0).then(|| absurd(words, number)),
         Manner::Garbage | Manner::Zeros => Some(noise()),
         Manner::NeverReads | Manner::Endless => Some(if words.is_empty() { noise() } else { words.to_vec() }),
     }
@@ -337,12 +337,12 @@ fn attack_server(
     let mut link = dialer.open(endpoint).unwrap();
     let until = dialer.now() + Duration::from_secs(GRANTED.duration_s + GRANTED.idle_s) + GRACE;
     let reads = !matches!(manner, Manner::NeverReads | Manner::Endless);
-    let (mut said, mut room) = (0, vec![0; 65_536]);
+    let (mut sent_messages, mut room) = (0, vec![0; 65_536]);
     let ended = loop {
         let pause = Duration::from_millis(if manner == Manner::Endless { 1 } else { 20 });
-        if let Some(words) = next_words(manner, words, said) {
+        if let Some(words) = next_words(manner, words, sent_messages) {
             match link.send(&words, Duration::ZERO) {
-                Ok(_) => said += 1,
+                Ok(_) => sent_messages += 1,
                 Err(Fault::Closed) => break true,
                 Err(_) => {}
             }
@@ -467,9 +467,9 @@ fn every_protocol_survives_every_hostile_behaviour() {
                     .find_map(|line| line.strip_prefix("peak: ")?.strip_suffix(" KiB")?.parse().ok());
                 if !output.status.success() || peak.is_none_or(|peak: u64| peak > MOST_KIB) {
                     let last = text.lines().rfind(|line| line.starts_with(protocol.name)).unwrap_or_default();
-                    let said = String::from_utf8_lossy(&output.stderr);
+                    let errors = String::from_utf8_lossy(&output.stderr);
                     wrong.lock().unwrap().push(format!(
-                        "{}: {}, peak {peak:?} KiB, last row: {last}\n{said}",
+                        "{}: {}, peak {peak:?} KiB, last row: {last}\n{errors}",
                         protocol.name, output.status
                     ));
                 }

@@ -68,7 +68,7 @@ fn invalid_files_are_refused() {
     let file = directory.path().join("log.txt");
     std::fs::write(&file, "1.5\nfast\n").unwrap();
     let name = file.to_str().unwrap();
-    for (arguments, said) in [
+    for (arguments, complaint) in [
         (
             &["samples", name, "--unit", "ms"][..],
             "line 2: 'fast' is not a latency: write one number per line, and '#' before comments",
@@ -86,7 +86,7 @@ fn invalid_files_are_refused() {
     ] {
         let ended = run(&[&["import"], arguments].concat());
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
-        assert_eq!(ended.stderr, format!("error: {}: {said}\n", arguments[1]));
+        assert_eq!(ended.stderr, format!("error: {}: {complaint}\n", arguments[1]));
     }
     let ended = run(&["import", "samples", name, "--unit", "hours"]);
     assert!(ended.stderr.contains("'hours' is not a unit (known: ns, us, ms, s)"), "{}", ended.stderr);

@@ -5,10 +5,10 @@ use std::net::TcpListener;
 use std::thread;
 
 use super::virtual_net::VirtualNet;
-use crate::client::{Said, linkgauge};
+use crate::client::{ClientRun, linkgauge};
 
 /// Our client against a server that sends these messages to each client, and then listens or closes.
-fn against(words: &'static [u8], closes: bool) -> Said {
+fn against(words: &'static [u8], closes: bool) -> ClientRun {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {

@@ -17,7 +17,7 @@ use crate::server::{failure, measure};
 const KEY: [u8; 16] = [5; 16];
 
 /// The replies of a dishonest server.
-type Answers = dyn Fn(SessionRequest, u32, &mut TcpStream) -> Then + Send + Sync;
+type Replies = dyn Fn(SessionRequest, u32, &mut TcpStream) -> Then + Send + Sync;
 type Data = dyn Fn(&mut TcpStream) + Send + Sync;
 
 /// The next action of a dishonest server after a request.
@@ -26,7 +26,7 @@ enum Then {
     Honestly,
     Say(SessionReply),
     /// It has already sent something itself.
-    Said,
+    Sent,
     Close,
     /// Sends nothing more, and does not close.
     Stall,
@@ -34,17 +34,17 @@ enum Then {
 
 /// A server that treats requests and flows so.
 struct Liar {
-    answers: Box<Answers>,
+    replies: Box<Replies>,
     data: Box<Data>,
 }
 
 impl Liar {
-    fn new(answers: impl Fn(SessionRequest, u32, &mut TcpStream) -> Then + Send + Sync + 'static) -> Liar {
-        Liar { answers: Box::new(answers), data: Box::new(echo) }
+    fn new(replies: impl Fn(SessionRequest, u32, &mut TcpStream) -> Then + Send + Sync + 'static) -> Liar {
+        Liar { replies: Box::new(replies), data: Box::new(echo) }
     }
 
     fn with_data(data: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Liar {
-        Liar { answers: Box::new(|_, _, _| Then::Honestly), data: Box::new(data) }
+        Liar { replies: Box::new(|_, _, _| Then::Honestly), data: Box::new(data) }
     }
 
     /// Serves until the test program ends.
@@ -82,10 +82,10 @@ impl Liar {
                 if let SessionRequest::Plan(plan) = &request {
                     flows = plan.flows.len();
                 }
-                let reply = match (self.answers)(request.clone(), number, &mut stream) {
+                let reply = match (self.replies)(request.clone(), number, &mut stream) {
                     Then::Honestly => honest(&request, flows),
                     Then::Say(reply) => Some(reply),
-                    Then::Said => None,
+                    Then::Sent => None,
                     Then::Close => return Ok(()),
                     Then::Stall => {
                         let _ = stream.read_to_end(&mut Vec::new());
@@ -146,7 +146,7 @@ fn echo(stream: &mut TcpStream) {
 const BOUNDED: Duration = Duration::from_secs(20);
 
 /// Runs a short latency case against a dishonest server; returns the client's message.
-fn said_of(liar: Liar) -> String {
+fn failure_of(liar: Liar) -> String {
     run(liar, "workload = \"latency\"\ncount = 20\nwarm_up_count = 0\ntimeout = \"1s\"").0
 }
 
@@ -168,12 +168,12 @@ fn is_open(request: &SessionRequest) -> bool {
 
 #[test]
 fn another_version_is_named() {
-    let said = said_of(Liar::new(|request, _, _| match is_open(&request) {
+    let failure = failure_of(Liar::new(|request, _, _| match is_open(&request) {
         true => Then::Say(opened(3)),
         false => Then::Honestly,
     }));
     assert_eq!(
-        said,
+        failure,
         "the server uses session version 3, this program uses 2: use the same version of linkgauge on both hosts"
     );
 }
@@ -190,35 +190,38 @@ fn unknown_messages_are_refused() {
         (b"LGframe1\0\0\0\x04\0\0\0\x01[[[[", "its message cannot be read: "),
     ];
     for (words, why) in garbage {
-        let said = said_of(Liar::new(move |_, _, stream| {
+        let failure = failure_of(Liar::new(move |_, _, stream| {
             stream.write_all(words).unwrap();
-            Then::Said
+            Then::Sent
         }));
         let expected = format!("the server's messages cannot be read: {why}");
-        assert!(said.starts_with(&expected), "{said}");
+        assert!(failure.starts_with(&expected), "{failure}");
     }
 }
 
 #[test]
 fn a_reply_to_another_request_is_ignored() {
-    let said = said_of(Liar::new(|_, number, stream| {
+    let failure = failure_of(Liar::new(|_, number, stream| {
         stream.write_all(&wire::encode_frame(number + 7, &SessionReply::Started)).unwrap();
-        Then::Said
+        Then::Sent
     }));
-    assert_eq!(said, "the server's messages cannot be read: its reply does not belong to the request");
-    let said = said_of(Liar::new(|_, _, _| Then::Say(SessionReply::Started)));
-    assert_eq!(said, "the reply does not belong to the request: the server may have another version");
+    assert_eq!(failure, "the server's messages cannot be read: its reply does not belong to the request");
+    let failure = failure_of(Liar::new(|_, _, _| Then::Say(SessionReply::Started)));
+    assert_eq!(failure, "the reply does not belong to the request: the server may have another version");
 }
 
 #[test]
 fn an_endless_server_is_given_up() {
-    let said = said_of(Liar::new(|_, _, stream| {
+    let failure = failure_of(Liar::new(|_, _, stream| {
         let head = [&b"LGframe1"[..], &(1u32 << 20).to_be_bytes(), &1u32.to_be_bytes()].concat();
         let _ = stream.write_all(&head);
         while stream.write_all(&[b' '; 65_536]).is_ok() {}
         Then::Close
     }));
-    assert!(said.starts_with("the server's messages cannot be read: its message cannot be read"), "{said}");
+    assert!(
+        failure.starts_with("the server's messages cannot be read: its message cannot be read"),
+        "{failure}"
+    );
 }
 
 #[test]
@@ -231,7 +234,7 @@ fn a_server_that_stalls_or_closes_is_given_up_at_every_step() {
         ("finish", |request| matches!(request, SessionRequest::Finish)),
     ];
     for (name, is_step) in steps {
-        let stalls = said_of(Liar::new(move |request, _, _| match is_step(&request) {
+        let stalls = failure_of(Liar::new(move |request, _, _| match is_step(&request) {
             true => Then::Stall,
             false => Then::Honestly,
         }));
@@ -240,7 +243,7 @@ fn a_server_that_stalls_or_closes_is_given_up_at_every_step() {
             "no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout",
             "{name}"
         );
-        let closes = said_of(Liar::new(move |request, _, _| match is_step(&request) {
+        let closes = failure_of(Liar::new(move |request, _, _| match is_step(&request) {
             true => Then::Close,
             false => Then::Honestly,
         }));
@@ -260,9 +263,9 @@ fn a_missing_report_ends_in_time_and_the_figures_stay() {
         })
     };
     let case = "workload = \"latency\"\ncount = 20\nwarm_up_count = 0\ntimeout = \"1s\"";
-    let (said, run) = run(pending(), case);
+    let (failure, run) = run(pending(), case);
     assert_eq!(
-        said,
+        failure,
         "no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout"
     );
     assert_eq!((run.cases[0].figures.counts.sent, run.cases[0].figures.counts.received), (20, 20));
@@ -271,11 +274,11 @@ fn a_missing_report_ends_in_time_and_the_figures_stay() {
 
 #[test]
 fn a_report_about_another_run_is_ignored() {
-    let said = said_of(Liar::new(|request, _, _| match request {
+    let failure = failure_of(Liar::new(|request, _, _| match request {
         SessionRequest::Finish => Then::Say(SessionReply::Report(report(3, FlowReport::default()))),
         _ => Then::Honestly,
     }));
-    assert_eq!(said, "the report does not belong to the flows of this case");
+    assert_eq!(failure, "the report does not belong to the flows of this case");
 }
 
 #[test]
@@ -323,23 +326,23 @@ fn absurd_figures_break_nothing() {
 
 #[test]
 fn a_stream_on_which_a_server_reports_loss_has_no_rate() {
-    let (said, run) = run(
+    let (failure, run) = run(
         Liar::new(|_, _, _| Then::Honestly),
         "workload = \"throughput\"\nvolume = \"100k\"\nprobe = false\ntimeout = \"1s\"",
     );
     let why = "it reports 0 bytes received, 100000 were sent on a stream without loss: that is impossible, so \
                throughput is unknown";
-    assert_eq!(said, why);
+    assert_eq!(failure, why);
     assert_eq!((run.cases[0].figures.counts.lost, run.cases[0].figures.delivery.throughput_bps), (0, None));
 }
 
 #[test]
 fn a_reason_is_shown_on_one_line_without_control_characters() {
-    let said = said_of(Liar::new(|_, _, _| {
+    let failure = failure_of(Liar::new(|_, _, _| {
         let reason = format!("\x1b[31mno\nway{}", "!".repeat(10_000));
         Then::Say(SessionReply::Refused { reason })
     }));
-    assert!(said.starts_with("the server refused:  [31mno way!!!") && said.len() < 300, "{said:?}");
+    assert!(failure.starts_with("the server refused:  [31mno way!!!") && failure.len() < 300, "{failure:?}");
 }
 
 #[test]
@@ -351,12 +354,12 @@ fn a_server_without_the_capability_is_refused_first() {
                 capabilities.retain(|name| name != "reflect");
             }
             stream.write_all(&wire::encode_frame(1, &reply)).unwrap();
-            Then::Said
+            Then::Sent
         }
         _ => Then::Honestly,
     });
     assert_eq!(
-        said_of(endpoint),
+        failure_of(endpoint),
         "the server does not support reflect: use the same version of linkgauge on both hosts"
     );
 }
@@ -371,13 +374,13 @@ fn a_refused_connection_is_named() {
                 *key = Some(wire::encode_hex(&[6; 16]));
             }
             stream.write_all(&wire::encode_frame(1, &reply)).unwrap();
-            Then::Said
+            Then::Sent
         }
         _ => Then::Honestly,
     });
-    let said = said_of(endpoint);
+    let failure = failure_of(endpoint);
     assert_eq!(
-        said,
+        failure,
         "the server refused another connection of this session: it may be overloaded. Try fewer connections"
     );
 }
@@ -385,39 +388,39 @@ fn a_refused_connection_is_named() {
 #[test]
 fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     let latency = "workload = \"latency\"\ncount = 5\nwarm_up_count = 0\ntimeout = \"1s\"\nsize = 100";
-    let (said, result) = run(Liar::with_data(|stream| drop(stream.read(&mut [0; 1000]))), latency);
+    let (failure, result) = run(Liar::with_data(|stream| drop(stream.read(&mut [0; 1000]))), latency);
     assert_eq!(
-        said,
+        failure,
         "the remote closed the link: check whether the server or device still runs, and its log"
     );
     assert_eq!((result.cases[0].figures.counts.sent, result.cases[0].figures.counts.lost), (1, 1));
 
     // Reads nothing: small messages get lost in its buffer, large ones do not fit.
     let stalls = || Liar::with_data(|_| std::thread::sleep(Duration::from_secs(60)));
-    let (said, _) = run(stalls(), &latency.replace("100", "\"50M\""));
+    let (failure, _) = run(stalls(), &latency.replace("100", "\"50M\""));
     assert_eq!(
-        said,
+        failure,
         "no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout"
     );
     let send = "workload = \"throughput\"\ntime = \"30s\"\nprobe = false\ntimeout = \"1s\"";
-    let (said, result) = run(stalls(), send);
+    let (failure, result) = run(stalls(), send);
     assert_eq!(
-        said,
+        failure,
         "no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout"
     );
     assert!(result.cases[0].figures.counts.sent > 0);
     let receive =
         "workload = \"throughput\"\ndirection = \"receive\"\ntime = \"1s\"\nprobe = false\ntimeout = \"1s\"";
-    let (said, _) = run(stalls(), receive);
+    let (failure, _) = run(stalls(), receive);
     assert_eq!(
-        said,
+        failure,
         "no reply in time: the server does not reply. Check that it runs, firewalls, and --timeout"
     );
 
     // Sends for ever.
     let floods = || Liar::with_data(|stream| while stream.write_all(&[0; 65_536]).is_ok() {});
-    let (said, result) = run(floods(), &receive.replace("time = \"1s\"", "volume = \"1M\""));
-    assert_eq!(said, "the server sends more than was requested");
+    let (failure, result) = run(floods(), &receive.replace("time = \"1s\"", "volume = \"1M\""));
+    assert_eq!(failure, "the server sends more than was requested");
     assert!(result.cases[0].figures.counts.received > 0);
     // The result of a timed flow is the data of that time.
     let case = format!("peer = \"linkgauge\"\n{}", receive.replace("time = \"1s\"", "time = \"200ms\""));
@@ -441,13 +444,16 @@ fn a_granted_rate_above_the_request_is_refused() {
     let throughput = "workload = \"throughput\"\ntime = \"1s\"\nsize = 1000\nprobe = false\ntimeout = \"1s\"";
     for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308] {
         for case in [latency, throughput] {
-            let (said, _) = run(grants(per_second), case);
-            assert!(said.starts_with("the server grants ") && said.ends_with("on both hosts"), "{said}");
+            let (failure, _) = run(grants(per_second), case);
+            assert!(
+                failure.starts_with("the server grants ") && failure.ends_with("on both hosts"),
+                "{failure}"
+            );
         }
     }
-    let (said, _) = run(grants(3.0), latency);
+    let (failure, _) = run(grants(3.0), latency);
     let expected = "the server grants 3.0 messages/s where 2.0 were requested: use the same version of linkgauge on both hosts";
-    assert_eq!(said, expected);
+    assert_eq!(failure, expected);
     // Less than requested is what limits are for.
     let endpoint = grants(1.5).listen();
     let case = format!("peer = \"linkgauge\"\n{}", latency.replace("= 20", "= 2"));

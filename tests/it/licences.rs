@@ -78,8 +78,8 @@ fn packages() -> Vec<Value> {
 
 fn platform() -> String {
     let output = Command::new("rustc").arg("-vV").output().expect("rustc runs");
-    let said = String::from_utf8(output.stdout).unwrap();
-    said.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc names its host").to_owned()
+    let printed = String::from_utf8(output.stdout).unwrap();
+    printed.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc names its host").to_owned()
 }
 
 fn text<'a>(package: &'a Value, field: &str) -> &'a str {

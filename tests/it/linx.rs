@@ -12,7 +12,7 @@ use linkgauge::clock::Clock;
 use linkgauge::link::party::Tuning;
 use linkgauge::link::{Dialer, Fault};
 
-use super::far::Far;
+use super::echo_server::EchoServer;
 use super::program::run;
 
 const LONG: Duration = Duration::from_secs(10);
@@ -40,8 +40,8 @@ pub fn hex(text: &str) -> Vec<u8> {
 pub struct Node(pub TcpStream);
 
 impl Node {
-    fn call(far: &Far) -> Node {
-        let place = far.endpoint.address().split('/').next().unwrap();
+    fn call(server: &EchoServer) -> Node {
+        let place = server.endpoint.address().split('/').next().unwrap();
         Node::of(TcpStream::connect(place).unwrap())
     }
 
@@ -126,8 +126,8 @@ fn after_opening(words: &'static [&str]) -> String {
 
 #[test]
 fn a_served_name_matches_the_messages_of_a_real_node() {
-    let far = Far::listen("linx://127.0.0.1:0/server?as=linx_bmark_");
-    let mut node = Node::call(&far);
+    let server = EchoServer::listen("linx://127.0.0.1:0/server?as=linx_bmark_");
+    let mut node = Node::call(&server);
     node.join();
     node.say("55030000 00000000 00000000 00000010 00000002 00000001 636c6965 6e740000");
     node.say("55030000 00000000 00000000 00000010 00000001 00000001 73657276 65720000");
@@ -169,7 +169,7 @@ fn a_served_name_matches_the_messages_of_a_real_node() {
 
 #[test]
 fn nodes_that_violate_the_protocol_are_dropped_and_others_served() {
-    let far = Far::listen("linx://127.0.0.1:0/server");
+    let server = EchoServer::listen("linx://127.0.0.1:0/server");
     let lies = [
         "47455420 2f204854 54502f31 2e310d0a",
         "43020000 00000000 00000000 00000000",
@@ -179,24 +179,24 @@ fn nodes_that_violate_the_protocol_are_dropped_and_others_served() {
         "43030000 00000000 00000000 00000000 55030000 00000001 00000001 7fffffff",
     ];
     for lie in lies {
-        let mut node = Node::call(&far);
+        let mut node = Node::call(&server);
         node.say(lie);
         assert!(node.is_closed(), "{lie}");
     }
     for lie in ["00000002 00000401 61000000", "00000003 00000000 00000000", "00000002 00000001 61626364"] {
-        let mut node = Node::call(&far);
+        let mut node = Node::call(&server);
         node.join();
         node.say(&format!("55030000 00000000 00000000 0000000c {lie}"));
         assert!(node.is_closed(), "{lie}");
     }
-    let mut link = far.open();
+    let mut link = server.open();
     link.send(b"still here", LONG).unwrap();
     assert_eq!(link.receive(&mut [0; 100], LONG).unwrap(), 10);
 }
 
 #[test]
 fn a_failed_opening_is_one_line() {
-    let answers = [
+    let replies = [
         refused(|_| {}),
         refused(|node| node.say("43020000 00000000 00000000 00000000")),
         refused(|node| node.say("48545450 2f312e31 20343030 20426164")),
@@ -215,7 +215,7 @@ fn a_failed_opening_is_one_line() {
         after_opening(&["55030000 00000001 00000001 00010001"]),
         after_opening(&["ffffffff 00*12"]),
     ];
-    insta::assert_snapshot!(answers.join("\n"), @r"
+    insta::assert_snapshot!(replies.join("\n"), @r"
     URL: it accepted the connection but did not reply as a LINX node within 700ms: check that a link to this host is configured on that node (mktcpcon, mklink). A real node looks for calls every 2 to 10 s: try a longer --timeout
     URL: the remote node uses version 2 of the LINX TCP connection manager, linkgauge uses 3. Use LINX 2.0 or later there
     URL: the node does not use LINX: no LINX frame begins with these bytes
@@ -399,9 +399,9 @@ fn a_closed_node_is_called_again() {
 
 #[test]
 fn an_idle_link_stays_up_and_a_silent_node_is_noticed() {
-    let far = Far::listen("linx://127.0.0.1:0/server");
-    let mut link = far.open();
-    let mut node = Node::call(&far);
+    let server = EchoServer::listen("linx://127.0.0.1:0/server");
+    let mut link = server.open();
+    let mut node = Node::call(&server);
     node.join();
     let began = Instant::now();
     assert!(node.is_closed(), "a node that ignores pings");
@@ -416,8 +416,8 @@ fn an_idle_link_stays_up_and_a_silent_node_is_noticed() {
 #[test]
 fn a_receiver_that_does_not_read_holds_the_sender() {
     // Both ends are ours: an echo that blocks because its output is not read.
-    let far = Far::listen("linx:///slow-reader");
-    let mut link = far.open();
+    let server = EchoServer::listen("linx:///slow-reader");
+    let mut link = server.open();
     link.tune(&Tuning { batch_message_bytes: Some(1000), ..Tuning::default() });
     let messages = vec![7; 64_000];
     let mut taken = 0;

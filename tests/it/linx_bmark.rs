@@ -82,10 +82,10 @@ fn each_conn_est_of_a_client_gets_its_own_endpoint() {
     // Address of the endpoint that replied.
     let met = |node: &mut Node| {
         node.say(conn_est);
-        let (published, answer) = (node.frame(), node.frame());
-        assert_eq!((&published[16..20], &answer[16..20]), (&hex("00000002")[..], &hex("00002870")[..]));
-        assert_eq!(published[20..24], answer[4..8], "it replies from the published endpoint");
-        answer[4..8].to_vec()
+        let (published, reply) = (node.frame(), node.frame());
+        assert_eq!((&published[16..20], &reply[16..20]), (&hex("00000002")[..], &hex("00002870")[..]));
+        assert_eq!(published[20..24], reply[4..8], "it replies from the published endpoint");
+        reply[4..8].to_vec()
     };
     let first = met(&mut node);
     let second = met(&mut node);
@@ -104,24 +104,24 @@ fn each_conn_est_of_a_client_gets_its_own_endpoint() {
 
 /// Plays the captured server for one client up to its end; returns the messages of the client.
 fn play_server(node: &mut Node) -> Vec<Vec<u8>> {
-    let mut said = Vec::new();
+    let mut signals = Vec::new();
     let mut frames = captured().into_iter().skip(2);
     node.say(CONNECT);
     // INIT of the server's node does not wait.
     for (of_client, frame) in frames.by_ref() {
         if of_client {
-            if said.is_empty() {
+            if signals.is_empty() {
                 assert_eq!(node.frame(), hex(CONNECT));
             }
             let received = node.frame();
             let is_last = received[16..] == hex("00000003 00000001");
-            said.push(received);
+            signals.push(received);
             if is_last {
-                return said;
+                return signals;
             }
         } else if frame[16..].starts_with(&ECHO) {
             // The content is arbitrary.
-            let mut echo = said.last().cloned().unwrap();
+            let mut echo = signals.last().cloned().unwrap();
             echo[4..12].rotate_left(4);
             node.write(&echo);
         } else {
@@ -137,9 +137,9 @@ fn a_captured_server_gets_the_requests_of_a_real_client() {
     let endpoint: Endpoint = format!("linx://{}/server", listener.local_addr().unwrap()).parse().unwrap();
     let server = thread::spawn(move || {
         let mut node = Node::of(listener.accept().unwrap().0);
-        let said = play_server(&mut node);
+        let signals = play_server(&mut node);
         node.is_closed();
-        said
+        signals
     });
     let echoes =
         captured().iter().filter(|(client, frame)| *client && frame[16..].starts_with(&ECHO)).count();

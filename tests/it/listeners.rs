@@ -45,7 +45,7 @@ fn the_accept_filter_decides() {
         let mut link = dial(&*listener);
         link.send(b"drop", LONG).unwrap();
         link.send(b"reply", LONG).unwrap();
-        let answer = &mut |message: &[u8], _: &str, reply: &mut Vec<u8>| match message {
+        let admit = &mut |message: &[u8], _: &str, reply: &mut Vec<u8>| match message {
             b"drop" => Admission::Drop,
             b"reply" => {
                 reply.extend_from_slice(b"cookie");
@@ -53,20 +53,20 @@ fn the_accept_filter_decides() {
             }
             _ => Admission::Open,
         };
-        let accepted = listener.accept(Duration::from_millis(20), answer);
+        let accepted = listener.accept(Duration::from_millis(20), admit);
         assert!(matches!(accepted, Err(Fault::TimedOut)), "{url}");
         assert_eq!(next(&mut *link), b"cookie", "{url}");
 
         // A reply stores nothing, so the next message of the same sender is checked again; an admitted sender keeps
         // its link.
         link.send(b"first", LONG).unwrap();
-        let (mut far, _) = listener.accept(LONG, answer).unwrap();
-        assert_eq!(next(&mut *far), b"first", "{url}");
+        let (mut server, _) = listener.accept(LONG, admit).unwrap();
+        assert_eq!(next(&mut *server), b"first", "{url}");
         for _ in 0..3 {
-            far.send(b"there", LONG).unwrap();
+            server.send(b"there", LONG).unwrap();
             assert_eq!(next(&mut *link), b"there", "{url}");
             link.send(b"back", LONG).unwrap();
-            assert_eq!(next(&mut *far), b"back", "{url}");
+            assert_eq!(next(&mut *server), b"back", "{url}");
         }
         let again =
             listener.accept(Duration::ZERO, &mut |_, _, _| panic!("{url}: asked about a link that is open"));
@@ -85,9 +85,9 @@ fn messages_before_the_link_go_to_that_link() {
         }
         let door = &mut |_: &[u8], _: &str, _: &mut Vec<u8>| Admission::Open;
         for name in [1, 2] {
-            let (far, _) = listener.accept(LONG, door).unwrap();
-            let mut half = far.second_handle().unwrap();
-            drop(far);
+            let (server, _) = listener.accept(LONG, door).unwrap();
+            let mut half = server.second_handle().unwrap();
+            drop(server);
             for number in 0..20u8 {
                 assert_eq!(next(&mut *half), [name, number], "{host}");
             }
@@ -107,9 +107,9 @@ fn unidirectional_datagrams_reach_their_link_in_order() {
                 link.send(&[number], LONG).unwrap();
             }
         });
-        let (mut far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
+        let (mut server, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
         for number in 0..200u8 {
-            assert_eq!(next(&mut *far), [number]);
+            assert_eq!(next(&mut *server), [number]);
         }
     });
 }
@@ -120,27 +120,27 @@ fn every_kind_of_batching_gives_the_same_messages() {
     for options in ["", "?gso=0&gro=0", "?gso=1&gro=1", "?gso=1&gro=0", "?gso=0&gro=1"] {
         for host in ["127.0.0.1", "[::1]"] {
             let mut listener = listen(&format!("udp://{host}:0{options}")).unwrap();
-            let mut near = dial(&*listener);
-            near.send(b"open", LONG).unwrap();
-            let (mut far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
-            assert_eq!(next(&mut *far), b"open");
-            let mut far_half = far.second_handle().unwrap();
+            let mut client = dial(&*listener);
+            client.send(b"open", LONG).unwrap();
+            let (mut server, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
+            assert_eq!(next(&mut *server), b"open");
+            let mut server_half = server.second_handle().unwrap();
             let tuning = Tuning { batch_message_bytes: Some(SIZE as u32), ..Tuning::default() };
-            near.tune(&tuning);
-            far.tune(&tuning);
+            client.tune(&tuning);
+            server.tune(&tuning);
             let sent: Vec<u8> = (0..SIZE * 30 - 5).map(|at| (at % 251) as u8).collect();
-            let send = |near: &mut dyn Link| {
+            let send = |client: &mut dyn Link| {
                 let mut left = &sent[..];
                 while !left.is_empty() {
-                    left = &left[near.send_batch(left, SIZE, LONG).unwrap()..];
+                    left = &left[client.send_batch(left, SIZE, LONG).unwrap()..];
                 }
             };
             // Rooms for all of them, for few, and for one; and a half that was not tuned.
             for messages in [64, 4, 1] {
-                send(&mut *near);
+                send(&mut *client);
                 let (mut batch, mut got) = (Batch::new(SIZE, messages), Vec::new());
                 while got.len() < sent.len() {
-                    far.receive_batch(&mut batch, LONG).unwrap();
+                    server.receive_batch(&mut batch, LONG).unwrap();
                     for message in batch.messages() {
                         assert_eq!(
                             message.len(),
@@ -152,14 +152,14 @@ fn every_kind_of_batching_gives_the_same_messages() {
                 }
                 assert!(got == sent, "{host} {options} {messages}");
             }
-            send(&mut *near);
+            send(&mut *client);
             let mut got = Vec::new();
             while got.len() < sent.len() {
-                got.extend(next(&mut *far_half));
+                got.extend(next(&mut *server_half));
             }
             assert!(got == sent, "{host} {options}");
 
-            let (sends, receives) = (near.facts(), far.facts());
+            let (sends, receives) = (client.facts(), server.facts());
             if options == "?gso=1&gro=1" {
                 assert_eq!(
                     (&sends["send_method"], &receives["receive_method"]),
@@ -167,9 +167,9 @@ fn every_kind_of_batching_gives_the_same_messages() {
                 );
             }
             // A single message is not cut.
-            near.send(&[1; 1800], LONG).unwrap();
-            assert_eq!(next(&mut *far), [1; 1800]);
-            assert_eq!(far.status().socket_drops, Some(0));
+            client.send(&[1; 1800], LONG).unwrap();
+            assert_eq!(next(&mut *server), [1; 1800]);
+            assert_eq!(server.status().socket_drops, Some(0));
         }
     }
 }
@@ -177,19 +177,19 @@ fn every_kind_of_batching_gives_the_same_messages() {
 #[test]
 fn segments_of_one_byte_fill_a_batch() {
     let mut listener = listen("udp://127.0.0.1:0?gso=1&gro=1").unwrap();
-    let mut near = dial(&*listener);
-    near.send(b"open", LONG).unwrap();
-    let (mut far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
-    assert_eq!(next(&mut *far), b"open");
-    for link in [&mut near, &mut far] {
+    let mut client = dial(&*listener);
+    client.send(b"open", LONG).unwrap();
+    let (mut server, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
+    assert_eq!(next(&mut *server), b"open");
+    for link in [&mut client, &mut server] {
         link.tune(&Tuning { batch_message_bytes: Some(1), ..Tuning::default() });
     }
     let sent: Vec<u8> = (0..64).collect();
-    assert_eq!(near.send_batch(&sent, 1, LONG).unwrap(), 64);
+    assert_eq!(client.send_batch(&sent, 1, LONG).unwrap(), 64);
     let mut batch = Batch::new(1, 128);
     let mut got = Vec::new();
     while got.len() < 64 {
-        far.receive_batch(&mut batch, LONG).unwrap();
+        server.receive_batch(&mut batch, LONG).unwrap();
         batch.messages().for_each(|message| got.extend_from_slice(message));
         assert!(batch.messages().all(|message| message.len() == 1));
     }
@@ -199,13 +199,13 @@ fn segments_of_one_byte_fill_a_batch() {
 #[test]
 fn drops_of_a_full_socket_are_counted() {
     let mut listener = listen("udp://127.0.0.1:0?rcvbuf=10000").unwrap();
-    let mut near = dial(&*listener);
-    near.send(b"open", LONG).unwrap();
-    let (far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
+    let mut client = dial(&*listener);
+    client.send(b"open", LONG).unwrap();
+    let (server, _) = listener.accept(LONG, &mut |_, _, _| Admission::Open).unwrap();
     for _ in 0..100 {
-        near.send(&[0; 1000], LONG).unwrap();
+        client.send(&[0; 1000], LONG).unwrap();
     }
-    assert!(far.status().socket_drops.unwrap() > 50, "{:?}", far.status().socket_drops);
+    assert!(server.status().socket_drops.unwrap() > 50, "{:?}", server.status().socket_drops);
 }
 
 #[test]
@@ -280,10 +280,10 @@ fn listeners_detect_vanished_clients_by_keepalive() {
         let mut listener = listen(&format!("tcp://127.0.0.1:0{listens}")).unwrap();
         let place = listener.endpoint().to_string();
         let url = format!("{}{dials}", place.split('?').next().unwrap());
-        let near = Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap();
-        let (far, _) = listener.accept(LONG, &mut |_, _, _| Admission::Drop).unwrap();
+        let client = Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap();
+        let (server, _) = listener.accept(LONG, &mut |_, _, _| Admission::Drop).unwrap();
         let idle =
             |link: &dyn Link| link.facts().get("keepalive_idle_seconds").and_then(|idle| idle.as_u64());
-        assert_eq!((idle(&*far), idle(&*near)), (accepted, dialed), "{listens} {dials}");
+        assert_eq!((idle(&*server), idle(&*client)), (accepted, dialed), "{listens} {dials}");
     }
 }

@@ -171,16 +171,16 @@ fn an_interrupt_saves_the_results_so_far() {
 
 #[test]
 fn errors_are_reported_before_a_download() {
-    let said = |arguments: &[&str]| {
+    let error_of = |arguments: &[&str]| {
         let ended = loggernet(arguments);
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
         ended.stderr.lines().next().unwrap_or_default().to_owned()
     };
     insta::assert_snapshot!([
-        said(&["--on", "slow=tcp://192.0.2.1"]),
-        said(&["--cell", "slow@7"]),
-        said(&["--on", "direct=tcp://192.0.2.1", "--option", "banana=1"]),
-        said(&["--on", "direct=udp://192.0.2.1"]),
+        error_of(&["--on", "slow=tcp://192.0.2.1"]),
+        error_of(&["--cell", "slow@7"]),
+        error_of(&["--on", "direct=tcp://192.0.2.1", "--option", "banana=1"]),
+        error_of(&["--on", "direct=udp://192.0.2.1"]),
     ].join("\n"), @r"
     error: --on slow: the delay of the link is missing. Write it like slow@2050=tcp://192.0.2.1
     error: --cell slow@7: unknown cell (known: slow/1, fast/1, direct/1, busy/1; --list: what follows the @)

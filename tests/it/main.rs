@@ -71,4 +71,4 @@ mod wording;
 #[path = "../common/mod.rs"]
 mod common;
 
-use common::{client, device, far, lab_logger, local_port, program, study, trials};
+use common::{client, device, echo_server, lab_logger, local_port, program, study, trials};

@@ -114,11 +114,11 @@ impl Drop for Finally<'_> {
 }
 
 fn run_many(server: &Serving, flows: u64) {
-    let said = linkgauge(&format!(
+    let outcome = linkgauge(&format!(
         "latency {} --parallel {flows} --threads 2 --count 20 --warm-up 0 --repeat 1 --timeout 30s",
         server.tcp
     ));
-    said.answered_all(20 * flows);
+    outcome.got_all_replies(20 * flows);
 }
 
 /// No thread of a flow waits for the others: an interrupt ends them all, and the results so far remain.

@@ -260,20 +260,20 @@ fn a_case_without_replies_names_the_reason() {
     let flags = ["--peer", "echo", "-n", "3", "--timeout", "100ms"];
     for scheme in ["tcp", "udp"] {
         let url = format!("{scheme}://{closed}");
-        let said = refused(&[&["latency", url.as_str()], &flags[..]].concat());
-        assert!(said.contains("the port is closed"), "{said}");
+        let message = refused(&[&["latency", url.as_str()], &flags[..]].concat());
+        assert!(message.contains("the port is closed"), "{message}");
     }
     let url = format!("udp://{}", silent.local_addr().unwrap());
-    let said = refused(&[&["latency", url.as_str()], &flags[..]].concat());
-    assert!(said.contains("none of 3 messages arrived: the server does not reply"), "{said}");
-    let said = refused(&["latency", &url, "-n", "3"]);
-    assert!(said.contains("no reply: the server is silent: choose the protocol"), "{said}");
+    let message = refused(&[&["latency", url.as_str()], &flags[..]].concat());
+    assert!(message.contains("none of 3 messages arrived: the server does not reply"), "{message}");
+    let message = refused(&["latency", &url, "-n", "3"]);
+    assert!(message.contains("no reply: the server is silent: choose the protocol"), "{message}");
     // One that ends every connection.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("tcp://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || listener.incoming().for_each(drop));
-    let said = refused(&["latency", &url, "-n", "3"]);
-    assert!(said.contains("it is busy or uses another protocol"), "{said}");
+    let message = refused(&["latency", &url, "-n", "3"]);
+    assert!(message.contains("it is busy or uses another protocol"), "{message}");
 }
 
 #[test]

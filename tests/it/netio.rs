@@ -50,15 +50,15 @@ enum Done {
 fn honest(mut stream: TcpStream, little: bool) -> Vec<Done> {
     let mut done = Vec::new();
     loop {
-        let mut said = [0; 8];
-        if stream.read_exact(&mut said).is_err() {
+        let mut received = [0; 8];
+        if stream.read_exact(&mut received).is_err() {
             done.push(Done::Vanished);
             return done;
         }
-        let said = if little { swapped(said) } else { said };
-        let size = u32::from_be_bytes(said[4..].try_into().unwrap());
+        let received = if little { swapped(received) } else { received };
+        let size = u32::from_be_bytes(received[4..].try_into().unwrap());
         let mut block = vec![0; size as usize];
-        match said[..4] {
+        match received[..4] {
             [0, 0, 0, 1] => {
                 let mut bytes = 0;
                 while block[..1] != [1] {
@@ -102,8 +102,8 @@ fn number(run: &Run, case: usize, name: &str) -> u64 {
 #[test]
 fn a_blocked_server_is_given_up_with_an_error_and_not_within_a_block() {
     let (url, server) = server(|mut stream| {
-        let mut said = [0; 8];
-        stream.read_exact(&mut said).unwrap();
+        let mut received = [0; 8];
+        stream.read_exact(&mut received).unwrap();
         // Until the client has given up.
         let left = wait_until("the end of the client", || {
             use rustix::net::sockopt::socket_error;
@@ -257,19 +257,19 @@ fn servers_that_lie_stall_or_vanish_get_one_clear_line() {
 
 #[test]
 fn errors_are_reported_before_a_link_is_opened() {
-    let said = |url: &str, flags: &[&str]| {
+    let error_of = |url: &str, flags: &[&str]| {
         let (ended, _) = client(url, flags);
         assert_eq!(ended.status, Some(2), "{}", ended.stderr);
         ended.stderr
     };
     let tcp = "tcp://127.0.0.1:1";
     insta::assert_snapshot!([
-        said(tcp, &["--dialect", "d"]),
-        said(tcp, &["--dialect", "a", "--direction", "receive", "--size", "1k"]),
-        said(tcp, &["--direction", "loop", "--size", "1k"]),
-        said(tcp, &["--size", "65537"]),
-        said(tcp, &["--size", "1k", "--warm-up", "1s"]),
-        said(tcp, &["--size", "1k", "--direction", "receive", "--volume", "1M"]),
+        error_of(tcp, &["--dialect", "d"]),
+        error_of(tcp, &["--dialect", "a", "--direction", "receive", "--size", "1k"]),
+        error_of(tcp, &["--direction", "loop", "--size", "1k"]),
+        error_of(tcp, &["--size", "65537"]),
+        error_of(tcp, &["--size", "1k", "--warm-up", "1s"]),
+        error_of(tcp, &["--size", "1k", "--direction", "receive", "--volume", "1M"]),
     ].concat(), @r"
     error: case 1: protocol netio: unknown dialect 'd' (known: a, b, c)
     error: protocol netio: dialect a only sends: use --direction send, or dialect c
@@ -284,8 +284,8 @@ fn serving(flags: &[&str]) -> Serving {
     Serving::start(&[&["--peer", "netio", "--max-time", "1s"], flags].concat())
 }
 
-fn connect(far: &Serving) -> TcpStream {
-    bounded(TcpStream::connect(far.tcp.address()).unwrap())
+fn connect(remote: &Serving) -> TcpStream {
+    bounded(TcpStream::connect(remote.tcp.address()).unwrap())
 }
 
 /// Blocks until the one with the flag; how many.
@@ -303,9 +303,9 @@ fn blocks(stream: &mut TcpStream, size: usize) -> usize {
 
 #[test]
 fn a_server_serves_clients_of_every_dialect_at_once() {
-    let far = serving(&[]);
+    let remote = serving(&[]);
     let client = |little: bool| {
-        let mut stream = connect(&far);
+        let mut stream = connect(&remote);
         let word =
             move |command, data| if little { swapped(word(command, data)) } else { word(command, data) };
         std::thread::spawn(move || {
@@ -326,7 +326,7 @@ fn a_server_serves_clients_of_every_dialect_at_once() {
         })
     };
     let clients = [client(false), client(true), client(false)];
-    let mut old = connect(&far);
+    let mut old = connect(&remote);
     old.write_all(&[[0].as_slice(), &[0x5a; 40_000]].concat()).unwrap();
     for client in clients {
         client.join().unwrap();
@@ -337,30 +337,31 @@ fn a_server_serves_clients_of_every_dialect_at_once() {
 
 #[test]
 fn a_server_closes_other_protocols_and_continues_to_serve() {
-    let far = serving(&["--idle", "1s"]);
-    for said in [&word(1, 65_537)[..], &word(2, u32::MAX), &word(2, 0), b"GET / HTTP/1.1\r\n\r\n", &[0; 8]] {
-        let mut stream = connect(&far);
-        stream.write_all(said).unwrap();
-        assert!(matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)), "{said:?} ends the connection");
+    let remote = serving(&["--idle", "1s"]);
+    for request in [&word(1, 65_537)[..], &word(2, u32::MAX), &word(2, 0), b"GET / HTTP/1.1\r\n\r\n", &[0; 8]]
+    {
+        let mut stream = connect(&remote);
+        stream.write_all(request).unwrap();
+        assert!(matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)), "{request:?} ends the connection");
     }
     // A client that becomes silent within a block is closed after the idle time; one that vanishes there, at once.
-    let mut silent = connect(&far);
+    let mut silent = connect(&remote);
     silent.write_all(&[&word(1, 1024)[..], &[0; 100]].concat()).unwrap();
-    drop(connect(&far).write_all(&[&word(1, 1024)[..], &[0; 100]].concat()));
+    drop(connect(&remote).write_all(&[&word(1, 1024)[..], &[0; 100]].concat()));
     assert!(matches!(silent.read(&mut [0; 1]), Ok(0) | Err(_)));
     let (ended, run) =
-        client(far.tcp.as_str(), &["--size", "4096", "--time", "100ms", "--direction", "both"]);
+        client(remote.tcp.as_str(), &["--size", "4096", "--time", "100ms", "--direction", "both"]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     assert!(number(&run.unwrap(), 0, "rx_bytes") > 4096);
 }
 
 #[test]
 fn a_stopped_server_releases_clients_within_a_block() {
-    let far = serving(&[]);
-    let mut stream = connect(&far);
+    let remote = serving(&[]);
+    let mut stream = connect(&remote);
     stream.write_all(&[&word(1, 1024)[..], &[0; 100]].concat()).unwrap();
-    far.process.signal(Signal::INT);
-    let Serving { mut process, .. } = far;
+    remote.process.signal(Signal::INT);
+    let Serving { mut process, .. } = remote;
     assert!(wait_until("the end of the server", || process.0.try_wait().unwrap()).code().is_some());
 }
 

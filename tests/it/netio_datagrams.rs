@@ -51,9 +51,9 @@ fn bounded(stream: TcpStream) -> TcpStream {
 }
 
 fn read_message(stream: &mut TcpStream) -> [u8; 8] {
-    let mut said = [0; 8];
-    stream.read_exact(&mut said).unwrap();
-    said
+    let mut received = [0; 8];
+    stream.read_exact(&mut received).unwrap();
+    received
 }
 
 #[test]
@@ -140,18 +140,18 @@ fn datagrams_from_another_address_are_counted_for_the_client_that_announced_some
 fn a_server_ignores_unexpected_messages() {
     let port = free_port();
     let _server = serving(port);
-    let said = |said: &[u8]| {
+    let reply_to = |request: &[u8]| {
         let mut stream = bounded(TcpStream::connect((SERVER, port)).unwrap());
-        stream.write_all(said).unwrap();
-        let mut answer = [0; 8];
-        stream.read_exact(&mut answer).ok().map(|()| answer)
+        stream.write_all(request).unwrap();
+        let mut reply = [0; 8];
+        stream.read_exact(&mut reply).ok().map(|()| reply)
     };
-    assert_eq!(said(&word(1, 65_508)), None, "no datagram is so long");
+    assert_eq!(reply_to(&word(1, 65_508)), None, "no datagram is so long");
     // The destination is unknown: the count is that of one lost datagram. The original divides by that count.
-    assert_eq!(said(&word(2, 1024)), Some(word(3, 1)));
+    assert_eq!(reply_to(&word(2, 1024)), Some(word(3, 1)));
     let stranger = UdpSocket::bind(("127.0.0.3", 0)).unwrap();
     stranger.send_to(&[0; 100], (SERVER, port)).unwrap();
-    assert_eq!(said(&word(1, 1024)), Some(word(1, 1024)));
+    assert_eq!(reply_to(&word(1, 1024)), Some(word(1, 1024)));
 }
 
 /// A server that replies to the first message with `go`, to the second with `result`, and reads no datagram.
@@ -160,11 +160,11 @@ fn server(port: u16, go: [u8; 8], result: [u8; 8]) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let _datagrams = UdpSocket::bind((SERVER, port)).unwrap();
         let mut stream = bounded(listener.accept().unwrap().0);
-        for answer in [go, result] {
+        for reply in [go, result] {
             if stream.read_exact(&mut [0; 8]).is_err() {
                 return;
             }
-            stream.write_all(&answer).unwrap();
+            stream.write_all(&reply).unwrap();
         }
         let _ = stream.read_to_end(&mut Vec::new());
     })

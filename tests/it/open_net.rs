@@ -247,12 +247,12 @@ fn exchanged(endpoint: &Endpoint) -> (usize, usize) {
     std::thread::sleep(Duration::from_millis(500));
     let (mut out, mut into, mut room) = (0, 0, vec![0; 65_536]);
     for (socket, datagram) in sent {
-        let mut answered = 0;
+        let mut replied = 0;
         while let Ok(length) = socket.recv(&mut room) {
-            answered += length;
+            replied += length;
         }
-        assert!(answered <= datagram.len(), "{endpoint}: {answered} bytes for {datagram:?}");
-        (out, into) = (out + answered, into + if answered > 0 { datagram.len() } else { 0 });
+        assert!(replied <= datagram.len(), "{endpoint}: {replied} bytes for {datagram:?}");
+        (out, into) = (out + replied, into + if replied > 0 { datagram.len() } else { 0 });
     }
     (out, into)
 }
@@ -286,9 +286,9 @@ fn no_datagram_gets_a_longer_reply_in_any_protocol() {
 
 #[test]
 fn bursts_need_a_connection() {
-    let said = run(&["serve", "--peer", "linx-bmark", "udp://127.0.0.1:0"]);
-    assert_eq!((said.status, said.stderr.lines().count()), (Some(2), 1), "{}", said.stderr);
-    assert!(said.stderr.contains("links with connections"), "{}", said.stderr);
+    let outcome = run(&["serve", "--peer", "linx-bmark", "udp://127.0.0.1:0"]);
+    assert_eq!((outcome.status, outcome.stderr.lines().count()), (Some(2), 1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("links with connections"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -300,15 +300,15 @@ fn unsupported_limits_are_refused_at_the_start() {
     for peer in
         PROTOCOLS.iter().filter(|peer| peer.serve.is_some() && !["linkgauge", "stamp"].contains(&peer.name))
     {
-        let said = run(&["serve", "--peer", peer.name, "--token-file", token, "--time", "1ms"]);
+        let outcome = run(&["serve", "--peer", peer.name, "--token-file", token, "--time", "1ms"]);
         assert_eq!(
-            (said.status, said.stderr.lines().count()),
+            (outcome.status, outcome.stderr.lines().count()),
             (Some(2), 1),
             "{}: {}",
             peer.name,
-            said.stderr
+            outcome.stderr
         );
-        assert!(said.stderr.contains("--token-file: the protocol "), "{}", said.stderr);
+        assert!(outcome.stderr.contains("--token-file: the protocol "), "{}", outcome.stderr);
     }
     for (line, flag) in [
         ("--peer echo --stateless", "--stateless"),
@@ -317,9 +317,14 @@ fn unsupported_limits_are_refused_at_the_start() {
         ("--peer sockperf --max-flows 3", "--max-flows"),
     ] {
         let arguments: Vec<&str> = ["serve", "--time", "1ms"].into_iter().chain(line.split(' ')).collect();
-        let said = run(&arguments);
-        assert_eq!((said.status, said.stderr.lines().count()), (Some(2), 1), "{line}: {}", said.stderr);
-        assert!(said.stderr.contains(&format!("{flag}: the protocol ")), "{}", said.stderr);
+        let outcome = run(&arguments);
+        assert_eq!(
+            (outcome.status, outcome.stderr.lines().count()),
+            (Some(2), 1),
+            "{line}: {}",
+            outcome.stderr
+        );
+        assert!(outcome.stderr.contains(&format!("{flag}: the protocol ")), "{}", outcome.stderr);
     }
     // With messages the server measures them.
     let fine = ["serve", "--time", "1ms", "--peer", "echo", "--max-size", "1k", "udp://127.0.0.1:0"];
@@ -397,7 +402,7 @@ fn ten_thousand_idle_clients_cost_little_and_leave_nothing() {
         }
         // A client that sends is served meanwhile.
         if name != "chargen" {
-            drop(wait_until("an answer", || is_served(&server.tcp, name)));
+            drop(wait_until("a reply", || is_served(&server.tcp, name)));
         }
         let during = resident();
         drop(idle);

@@ -13,9 +13,9 @@ use crate::program::PATIENCE;
 fn auto_reports_a_missing_listener() {
     for scheme in ["tcp", "udp"] {
         let url = format!("{scheme}://127.0.0.1:{}", free_port());
-        let said = linkgauge(&format!("latency {url}"));
-        assert!(said.took < Duration::from_secs(20), "{:?}", said.took);
-        said.refused(&[&url, "Connection refused", "linkgauge serve"]);
+        let measured = linkgauge(&format!("latency {url}"));
+        assert!(measured.took < Duration::from_secs(20), "{:?}", measured.took);
+        measured.refused(&[&url, "Connection refused", "linkgauge serve"]);
     }
 }
 

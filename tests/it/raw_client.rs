@@ -126,7 +126,7 @@ impl RawDatagrams {
     }
 
     /// The reply, if one arrives in time.
-    pub fn answer_to(&self, words: &[u8]) -> Option<Vec<u8>> {
+    pub fn reply_to(&self, words: &[u8]) -> Option<Vec<u8>> {
         self.socket.send(words).unwrap();
         let mut room = vec![0; 65_536];
         let length = self.socket.recv(&mut room).ok()?;
@@ -135,13 +135,13 @@ impl RawDatagrams {
     }
 
     pub fn say(&self, words: &[u8]) -> Vec<u8> {
-        self.answer_to(words).expect("an answer")
+        self.reply_to(words).expect("a reply")
     }
 
     pub fn ask(&mut self, request: &SessionRequest) -> SessionReply {
         self.number += 1;
-        let answer = self.say(&wire::encode_frame(self.number, request));
-        let (number, reply, _) = wire::decode_frame(&answer, wire::MAX_JSON_BYTES).unwrap().unwrap();
+        let reply = self.say(&wire::encode_frame(self.number, request));
+        let (number, reply, _) = wire::decode_frame(&reply, wire::MAX_JSON_BYTES).unwrap().unwrap();
         assert_eq!(number, self.number);
         reply
     }

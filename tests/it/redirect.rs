@@ -19,7 +19,7 @@ use rustix::process::Signal as ProcessSignal;
 use rustix::termios::{QueueSelector, tcflush};
 
 use crate::client::free_port;
-use crate::far::Far;
+use crate::echo_server::EchoServer;
 use crate::local_port::{Local, read};
 use crate::program::{Running, run, wait_until};
 
@@ -88,7 +88,7 @@ fn invalid_options_get_one_line() {
 
 #[test]
 fn the_program_ends_on_a_signal() {
-    let echo = Far::listen("tcp://127.0.0.1:0");
+    let echo = EchoServer::listen("tcp://127.0.0.1:0");
     let place = echo.endpoint.address();
     let directory = tempfile::tempdir().unwrap();
     let link = directory.path().join("ttyV0");
@@ -148,9 +148,9 @@ fn serve_one(listener: &TcpListener) -> Vec<String> {
     while let Ok(length @ 1..) = stream.read(&mut bytes) {
         let mut rest = &bytes[..length];
         while !rest.is_empty() {
-            let (mut data, mut answers) = (Vec::new(), Vec::new());
-            let used = server.handle_bytes(rest, &mut data, &mut answers, &mut port).unwrap();
-            stream.write_all(&answers).unwrap();
+            let (mut data, mut replies) = (Vec::new(), Vec::new());
+            let used = server.handle_bytes(rest, &mut data, &mut replies, &mut port).unwrap();
+            stream.write_all(&replies).unwrap();
             if !data.is_empty() {
                 port.done.push(String::from_utf8(data).unwrap());
             }
@@ -187,7 +187,7 @@ fn a_flush_purges_the_remote_port() {
 
 #[test]
 fn the_link_goes_with_the_redirector() {
-    let echo = Far::listen("tcp://127.0.0.1:0");
+    let echo = EchoServer::listen("tcp://127.0.0.1:0");
     let place = echo.endpoint.address();
     let Local { redirector, directory, .. } = Local::start(&format!("tcp://{place}?baud=9600"));
     let link = directory.path().join("ttyV0");

@@ -54,16 +54,16 @@ fn the_lab_meets_the_published_figures_in_every_format() {
 
 #[test]
 fn only_endpoints_named_by_on_are_measured() {
-    let far = Serving::start(&[]);
+    let remote = Serving::start(&[]);
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("sena.json");
-    let on = format!("tcp/1@57600={}", far.tcp);
+    let on = format!("tcp/1@57600={}", remote.tcp);
     let ended = sena(&["--quick", "--table", "8", "--on", &on, "--json", json.to_str().unwrap()]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let run = document(&json);
     assert_eq!(run.cases.len(), 1);
     let endpoint = &run.cases[0].endpoint;
-    assert!(endpoint.starts_with(far.tcp.as_str()) && endpoint.contains("baud=57600"), "{endpoint}");
+    assert!(endpoint.starts_with(remote.tcp.as_str()) && endpoint.contains("baud=57600"), "{endpoint}");
     for row in rows(run.study.as_ref().unwrap()) {
         assert!(!row.stand_in);
         let reason = row.reason.as_deref().unwrap();
@@ -121,9 +121,9 @@ fn the_server_ends_with_the_process_that_started_it() {
 
 #[test]
 fn a_failed_case_does_not_stop_the_others() {
-    let far = Serving::start(&[]);
+    let remote = Serving::start(&[]);
     let unused = unused_port();
-    let on = [format!("native/1=tcp://127.0.0.1:{unused}"), format!("native/4={0},{0},{0},{0}", far.tcp)];
+    let on = [format!("native/1=tcp://127.0.0.1:{unused}"), format!("native/4={0},{0},{0},{0}", remote.tcp)];
     let ended = sena(&["--quick", "--table", "5", "--on", &on[0], "--on", &on[1]]);
     assert_eq!(ended.status, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("Connection refused"), "{}", ended.stderr);
@@ -138,9 +138,9 @@ fn unused_port() -> u16 {
 
 #[test]
 fn errors_are_reported_before_a_measurement() {
-    let far = Serving::start(&[]);
-    let url = &far.tcp;
-    let said = |arguments: &[&str]| {
+    let remote = Serving::start(&[]);
+    let url = &remote.tcp;
+    let error_of = |arguments: &[&str]| {
         let ended = sena(arguments);
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
         ended.stderr.replace(url.as_str(), "URL")
@@ -148,15 +148,15 @@ fn errors_are_reported_before_a_measurement() {
     // The program names the modules that this host's kernel lacks.
     let nothing =
         ". Try --vm, which measures it in a guest. Use --on CELL=URL for hardware; --list prints the cells\n";
-    assert!(said(&["--table", "7"]).ends_with(nothing));
+    assert!(error_of(&["--table", "7"]).ends_with(nothing));
     insta::assert_snapshot!([
-        said(&["--table", "6", "--on", &format!("TCP={url}")]),
-        said(&["--table", "6", "--on", &format!("tcp/2={url}")]),
-        said(&["--table", "6", "--on", &format!("tcp/4={url},{url}")]),
-        said(&["--table", "6", "--on", &format!("tcp/4={url}?baud=9600")]),
-        said(&["--table", "6", "--on", &format!("tcp/1={url}"), "--on", &format!("tcp/1={url}")]),
-        said(&["--table", "8", "--on", &format!("tcp={url}")]),
-        said(&["--table", "4"]),
+        error_of(&["--table", "6", "--on", &format!("TCP={url}")]),
+        error_of(&["--table", "6", "--on", &format!("tcp/2={url}")]),
+        error_of(&["--table", "6", "--on", &format!("tcp/4={url},{url}")]),
+        error_of(&["--table", "6", "--on", &format!("tcp/4={url}?baud=9600")]),
+        error_of(&["--table", "6", "--on", &format!("tcp/1={url}"), "--on", &format!("tcp/1={url}")]),
+        error_of(&["--table", "8", "--on", &format!("tcp={url}")]),
+        error_of(&["--table", "4"]),
     ].concat(), @r"
     error: --on TCP: unknown cell (known: tcp/1, tcp/4, tcp/8, tcp/16, serialip/1, serialip/4, serialip/8, serialip/16)
     error: --on tcp/2: unknown cell (known: tcp/1, tcp/4, tcp/8, tcp/16, serialip/1, serialip/4, serialip/8, serialip/16)

@@ -339,9 +339,9 @@ fn only_a_token_opens_a_session() {
     // Nor does it echo.
     let mut stream = connect(&server.endpoints()[0]);
     stream.write_all(b"who is there?").unwrap();
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    assert!(answer.is_empty());
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    assert!(reply.is_empty());
 }
 
 #[test]

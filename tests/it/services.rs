@@ -45,8 +45,8 @@ fn a_server_that_is_not_chargen_is_reported() {
         stream.write_all(b"hello\n").unwrap();
         thread::sleep(Duration::from_secs(1));
     });
-    let said = linkgauge(&format!("throughput tcp://{place} --peer chargen -t 10s"));
-    assert_eq!((said.status, said.count("delivered_bytes")), (2, 6), "{}", said.run);
-    assert!(said.errors.contains("the remote closed the link"), "{}", said.errors);
-    assert!(said.count("corrupt_bytes") > 0);
+    let measured = linkgauge(&format!("throughput tcp://{place} --peer chargen -t 10s"));
+    assert_eq!((measured.status, measured.count("delivered_bytes")), (2, 6), "{}", measured.run);
+    assert!(measured.errors.contains("the remote closed the link"), "{}", measured.errors);
+    assert!(measured.count("corrupt_bytes") > 0);
 }

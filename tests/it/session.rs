@@ -192,7 +192,7 @@ fn a_challenge_opens_one_session() {
     client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let mut client = crate::program::wait_until("the end of the session", || {
         // Requests during the end of the old session get no reply.
-        let again = client.answer_to(&wire::encode_frame(9, &opening))?;
+        let again = client.reply_to(&wire::encode_frame(9, &opening))?;
         let (_, reply, _) =
             wire::decode_frame::<SessionReply>(&again, wire::MAX_JSON_BYTES).unwrap().unwrap();
         let SessionReply::Refused { reason } = reply else { panic!("{reply:?}") };
@@ -238,12 +238,12 @@ fn a_relayed_proof_opens_no_usable_session() {
     // It cannot plan: a frame is not signed, or not with that key.
     let wanted = SessionRequest::Plan(plan(&[FlowKind::Send], 1000, StopCondition::default()));
     stream.write_all(&wire::encode_frame(2, &wanted)).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    assert!(wire::decode_frame::<SessionReply>(&answer, wire::MAX_JSON_BYTES).is_err(), "it is signed");
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    assert!(wire::decode_frame::<SessionReply>(&reply, wire::MAX_JSON_BYTES).is_err(), "it is signed");
     let key = token.session_key(u64::from_str_radix(&session, 16).unwrap());
     let (_, reply, _) =
-        FrameCodec::signed(key).decode::<SessionReply>(&answer, wire::MAX_JSON_BYTES).unwrap().unwrap();
+        FrameCodec::signed(key).decode::<SessionReply>(&reply, wire::MAX_JSON_BYTES).unwrap().unwrap();
     let SessionReply::Refused { reason } = reply else { panic!("{reply:?}") };
     assert!(reason.ends_with("not signed with the token of this session"), "{reason}");
 }

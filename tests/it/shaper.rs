@@ -16,7 +16,7 @@ use linkgauge::link::shaped::{Occurrence, Shape};
 use linkgauge::link::{Dialer, Link};
 use rustix::process::Signal;
 
-use super::far::{Far, GOODBYE};
+use super::echo_server::{EchoServer, GOODBYE};
 use super::program::{PATIENCE, Running, command, run, wait_until};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -108,8 +108,8 @@ fn a_rate_is_never_exceeded_and_shared_by_all() {
 
 #[test]
 fn two_hundred_connections_at_once() {
-    let far = Far::listen("tcp://127.0.0.1:0");
-    let shaper = start("tcp://127.0.0.1:0", &far.endpoint, delayed(50), delayed(50));
+    let echo = EchoServer::listen("tcp://127.0.0.1:0");
+    let shaper = start("tcp://127.0.0.1:0", &echo.endpoint, delayed(50), delayed(50));
     let mut links: Vec<_> = (0..200).map(|_| open(&shaper)).collect();
     for round in 0..2u64 {
         for (number, link) in links.iter_mut().enumerate() {
@@ -149,11 +149,11 @@ fn a_side_that_does_not_read_delays_no_other() {
     assert!(sent > 100_000);
     for _ in 0..3 {
         let mut client = connect(&place);
-        let mut far = accept(&server);
+        let mut echo = accept(&server);
         client.write_all(b"question").unwrap();
         let mut got = [0; 8];
-        far.read_exact(&mut got).unwrap();
-        far.write_all(&got).unwrap();
+        echo.read_exact(&mut got).unwrap();
+        echo.write_all(&got).unwrap();
         client.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"question");
     }
@@ -194,13 +194,13 @@ fn data_before_the_end_arrives_before_it() {
 
     // The client finishes, and the server replies after that.
     let mut client = connect(&place);
-    let mut far = accept(&server);
+    let mut echo = accept(&server);
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     got.clear();
-    far.read_to_end(&mut got).unwrap();
-    far.write_all(b"answer").unwrap();
-    drop(far);
+    echo.read_to_end(&mut got).unwrap();
+    echo.write_all(b"answer").unwrap();
+    drop(echo);
     client.read_to_end(&mut got).unwrap();
     assert_eq!(got, b"questionanswer");
 }
@@ -210,20 +210,20 @@ fn a_client_that_vanishes_closes_the_server_side() {
     let server = listen();
     let (shaper, place) = before(&server, delayed(1), delayed(1));
     let client = connect(&place);
-    let mut far = accept(&server);
-    far.write_all(&[0; 1000]).unwrap();
+    let mut echo = accept(&server);
+    echo.write_all(&[0; 1000]).unwrap();
     wait_until("something to leave unread", || (client.peek(&mut [0; 1]).ok()? == 1).then_some(()));
     // Closing with bytes unread resets the connection.
     drop(client);
-    assert_eq!(far.read(&mut [0; 10]).unwrap(), 0);
+    assert_eq!(echo.read(&mut [0; 10]).unwrap(), 0);
     // The server side neither closes nor sends anything, and still no connection is left.
     wait_until("the end of the connection", || (shaper.counters().open.load(SeqCst) == 0).then_some(()));
-    drop(far);
+    drop(echo);
 }
 
 #[test]
 fn datagrams_are_lost_doubled_and_counted() {
-    let far = Far::listen("udp://127.0.0.1:0");
+    let echo = EchoServer::listen("udp://127.0.0.1:0");
     let faulty = Shape {
         delay: Duration::from_millis(2),
         loss: Occurrence::Share(0.2),
@@ -231,7 +231,7 @@ fn datagrams_are_lost_doubled_and_counted() {
         reorder: Occurrence::Share(0.1),
         ..Shape::default()
     };
-    let shaper = start("udp://127.0.0.1:0", &far.endpoint, faulty, Shape::default());
+    let shaper = start("udp://127.0.0.1:0", &echo.endpoint, faulty, Shape::default());
     let mut link = open(&shaper);
     let mut room = [0; 100];
     let mut got: Vec<u32> = Vec::new();
@@ -260,25 +260,25 @@ fn datagrams_are_lost_doubled_and_counted() {
 fn a_restarted_server_serves_old_clients_over_datagrams() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("unix://{}/far?type=dgram", directory.path().display());
-    let far = Far::listen(&url);
-    let shaper = start("udp://127.0.0.1:0", &far.endpoint, delayed(1), delayed(1));
+    let echo = EchoServer::listen(&url);
+    let shaper = start("udp://127.0.0.1:0", &echo.endpoint, delayed(1), delayed(1));
     let mut link = open(&shaper);
-    let mut answers = || {
+    let mut replies = || {
         link.send(b"there?", LONG).unwrap();
         matches!(link.receive(&mut [0; 10], Duration::from_millis(200)), Ok(6))
     };
-    // On a busy machine a reply may take longer than `answers` waits, and arrive for the next request.
-    wait_until("an answer", || answers().then_some(()));
-    drop(far);
-    wait_until("silence", || (!answers()).then_some(()));
-    let _far = Far::listen(&url);
-    wait_until("an answer", || answers().then_some(()));
+    // On a busy machine a reply may take longer than `replies` waits, and arrive for the next request.
+    wait_until("a reply", || replies().then_some(()));
+    drop(echo);
+    wait_until("silence", || (!replies()).then_some(()));
+    let _echo = EchoServer::listen(&url);
+    wait_until("a reply", || replies().then_some(()));
 }
 
 #[test]
 fn the_command_prints_its_settings_and_totals() {
-    let far = Far::listen("tcp://127.0.0.1:0");
-    let to = far.endpoint.to_string();
+    let echo = EchoServer::listen("tcp://127.0.0.1:0");
+    let to = echo.endpoint.to_string();
     let flags = "--delay 5ms --rate-up 10kBps --queue 4k";
     let fixed = ["lab", "shaper", "--listen", "tcp://127.0.0.1:0", "--to", &to];
     let arguments: Vec<&str> = fixed.into_iter().chain(flags.split(' ')).collect();
@@ -367,8 +367,8 @@ fn profiles_are_links() {
         let ended = run(&[&fixed[..], &["--profile", profile.name, "--delay-up", "7ms"]].concat());
         assert_eq!(ended.status, Some(0), "{}", ended.stderr);
         assert!(ended.stdout.contains("up:   delay 7ms, "), "{}", ended.stdout);
-        let said = ended.stdout.contains("\n  ignored, because streams are reliable: ");
-        assert_eq!(said, profile.shape.has_faults(), "{}", ended.stdout);
+        let is_listed = ended.stdout.contains("\n  ignored, because streams are reliable: ");
+        assert_eq!(is_listed, profile.shape.has_faults(), "{}", ended.stdout);
     }
 }
 

@@ -66,10 +66,10 @@ fn incomplete(stops: Stops, most: Duration, case: &str) -> CaseResult {
     let dialer = Dialer::new(Clock::new_virtual());
     let url = "mem://stops?buffer=65536&rate=100Mbit/s";
     let mut listener = dialer.listen(&url.parse().unwrap()).unwrap();
-    let far = move |_: &str| -> Box<dyn Party> {
+    let server = move |_: &str| -> Box<dyn Party> {
         Box::new(Stopping { stops, batch: Batch::new(16_384, 1), pending: 0, returned: 0 })
     };
-    assert!(listener.set_party_factory(Box::new(far)).is_ok());
+    assert!(listener.set_party_factory(Box::new(server)).is_ok());
     let plan = Plan::from_toml(&format!("[[case]]\nurl = \"{url}\"\n{case}")).unwrap();
     let plan = schedule::check(plan).unwrap_or_else(|error| panic!("{error}"));
     let mut bench = RunContext::new(dialer.clone(), &());

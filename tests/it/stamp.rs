@@ -6,10 +6,10 @@ use std::time::Duration;
 use linkgauge::run::{OneWayFigures, Run};
 
 use super::virtual_net::VirtualNet;
-use crate::client::{Said, linkgauge, serving};
+use crate::client::{ClientRun, linkgauge, serving};
 
-fn ways(said: &Said) -> OneWayFigures {
-    serde_json::from_value(said.case()["one_way"].clone()).unwrap()
+fn ways(measured: &ClientRun) -> OneWayFigures {
+    serde_json::from_value(measured.case()["one_way"].clone()).unwrap()
 }
 
 #[test]
@@ -36,15 +36,15 @@ fn both_ends_are_ours() {
         format!("{signed} --peer stamp --authenticated --token-file {key}"),
         format!("{signed} --peer stamp --authenticated --token-file {key} --size 500"),
     ] {
-        let said = linkgauge(&format!("latency {line} -n 300 --warm-up 10")).clean();
+        let measured = linkgauge(&format!("latency {line} -n 300 --warm-up 10")).clean();
         let count = if line.contains("-P 3") { 900 } else { 300 };
-        assert_eq!((said.count("received"), said.count("lost")), (count, 0), "{line}");
-        let ways = ways(&said);
+        assert_eq!((measured.count("received"), measured.count("lost")), (count, 0), "{line}");
+        let ways = ways(&measured);
         assert_eq!((ways.path_ns.count, ways.turnaround_ns.count), (count, count));
         assert!(ways.turnaround_ns.max > 0 && ways.path_ns.min > 0, "{line}: {ways:?}");
         // Both ends use one clock, so the offset is within the bound.
         assert!(ways.clock_offset_ns.abs() <= ways.one_way_error_bound_ns + 50_000.0, "{line}: {ways:?}");
-        assert_eq!(said.case()["effective"]["authenticated"], line.contains("--authenticated"));
+        assert_eq!(measured.case()["effective"]["authenticated"], line.contains("--authenticated"));
     }
     let lost = |line: &str| linkgauge(&format!("latency {line} -n 3 --warm-up 0 --timeout 200ms"));
     lost(&format!("{signed} --peer stamp")).refused(&["none of 3 messages arrived"]);
@@ -93,17 +93,17 @@ fn losses_are_attributed_to_their_direction() {
     assert!(there + back == 43 && (23..=25).contains(&there), "{there} there, {back} back");
 }
 
-/// A server that replies to each packet with the result of `answer`, which gets the packet and the last reply of an
+/// A server that replies to each packet with the result of `reply`, which gets the packet and the last reply of an
 /// honest reflector; serves until the test program ends.
-fn liar(answer: impl Fn(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static) -> String {
+fn liar(reply: impl Fn(usize, &[u8]) -> Vec<Vec<u8>> + Send + 'static) -> String {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let url = format!("udp://{}", socket.local_addr().unwrap());
     std::thread::spawn(move || {
         let mut room = [0; 2000];
         for number in 0.. {
             let Ok((length, from)) = socket.recv_from(&mut room) else { return };
-            for answer in answer(number, &room[..length]) {
-                let _ = socket.send_to(&answer, from);
+            for reply in reply(number, &room[..length]) {
+                let _ = socket.send_to(&reply, from);
             }
         }
     });
@@ -115,12 +115,12 @@ type Change = fn(&mut Vec<u8>);
 
 /// The immediate reply of an honest reflector.
 fn honest(asked: &[u8]) -> Vec<u8> {
-    let mut answer = vec![0; 44];
-    answer[..16].copy_from_slice(&asked[..16]);
-    answer[16..24].copy_from_slice(&asked[4..12]);
-    answer[24..28].copy_from_slice(&asked[..4]);
-    answer[28..38].copy_from_slice(&asked[4..14]);
-    answer
+    let mut reply = vec![0; 44];
+    reply[..16].copy_from_slice(&asked[..16]);
+    reply[16..24].copy_from_slice(&asked[4..12]);
+    reply[24..28].copy_from_slice(&asked[..4]);
+    reply[28..38].copy_from_slice(&asked[4..14]);
+    reply
 }
 
 #[test]
@@ -131,55 +131,65 @@ fn false_replies_are_counted_and_cost_no_time() {
     // Every reply arrives in time, also on a busy machine.
     let patiently = |url: &str| waiting("10s", url);
     let measure = |url: &str| waiting("100ms", url);
-    patiently(&liar(|_, asked| vec![honest(asked)])).answered_all(20);
+    patiently(&liar(|_, asked| vec![honest(asked)])).got_all_replies(20);
 
     let with = |change: Change| {
         liar(move |_, asked| {
-            let mut answer = honest(asked);
-            change(&mut answer);
-            vec![answer]
+            let mut reply = honest(asked);
+            change(&mut reply);
+            vec![reply]
         })
     };
     let strange: [(&str, Change); 6] = [
-        ("too short", |answer| answer.truncate(20)),
-        ("another session", |answer| answer[14] ^= 1),
-        ("gone before it came", |answer| answer[4] -= 1),
-        ("no error estimate", |answer| answer[13] = 0),
-        ("a number never sent", |answer| answer[24] = 0x80),
-        ("no time of PTP", |answer| {
-            answer[12..24].copy_from_slice(&[0x7f, 1, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff])
+        ("too short", |reply| reply.truncate(20)),
+        ("another session", |reply| reply[14] ^= 1),
+        ("gone before it came", |reply| reply[4] -= 1),
+        ("no error estimate", |reply| reply[13] = 0),
+        ("a number never sent", |reply| reply[24] = 0x80),
+        ("no time of PTP", |reply| {
+            reply[12..24].copy_from_slice(&[0x7f, 1, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff])
         }),
     ];
     for (what, change) in strange {
-        let said = measure(&with(change));
-        assert!(said.took < Duration::from_secs(20), "{what}: {:?}", said.took);
-        assert_eq!((said.count("corrupt_messages"), said.count("received")), (20, 0), "{what}: {}", said.run);
-        said.refused(&["none of 20 messages got a reply", "check that the server uses stamp"]);
+        let measured = measure(&with(change));
+        assert!(measured.took < Duration::from_secs(20), "{what}: {:?}", measured.took);
+        assert_eq!(
+            (measured.count("corrupt_messages"), measured.count("received")),
+            (20, 0),
+            "{what}: {}",
+            measured.run
+        );
+        measured.refused(&["none of 20 messages got a reply", "check that the server uses stamp"]);
     }
     let other = measure(&liar(|_, _| vec![b"220 mail.example ESMTP".to_vec()]));
     other.refused(&["none of 20 messages got a reply"]);
     measure(&liar(|_, _| Vec::new())).refused(&["no reply in time: the server does not reply"]);
 
     // A turn-around time of two hours in a round trip of microseconds: a reply, and corrupt.
-    let said = patiently(&with(|answer| answer[5] = answer[5].wrapping_add(1)));
-    assert_eq!((said.count("received"), said.count("corrupt_messages")), (20, 20), "{}", said.run);
-    assert!(said.case().get("one_way").is_none());
+    let measured = patiently(&with(|reply| reply[5] = reply[5].wrapping_add(1)));
+    assert_eq!(
+        (measured.count("received"), measured.count("corrupt_messages")),
+        (20, 20),
+        "{}",
+        measured.run
+    );
+    assert!(measured.case().get("one_way").is_none());
 
     // Every reply twice, and later repetitions of the first one.
-    let said = patiently(&liar(|_, asked| vec![honest(asked), honest(asked)]));
-    assert_eq!(said.count("received"), 20);
-    assert!((18..=20).contains(&said.count("duplicate")), "{}", said.run);
-    assert!(codes(&said).contains(&"duplicate".to_owned()), "{}", said.run);
+    let measured = patiently(&liar(|_, asked| vec![honest(asked), honest(asked)]));
+    assert_eq!(measured.count("received"), 20);
+    assert!((18..=20).contains(&measured.count("duplicate")), "{}", measured.run);
+    assert!(codes(&measured).contains(&"duplicate".to_owned()), "{}", measured.run);
     let first = std::sync::Mutex::new(None);
-    let said = waiting(
+    let measured = waiting(
         "300ms",
         &liar(move |_, asked| vec![first.lock().unwrap().get_or_insert_with(|| honest(asked)).clone()]),
     );
     assert_eq!(
-        (said.count("received"), said.count("duplicate"), said.count("lost")),
+        (measured.count("received"), measured.count("duplicate"), measured.count("lost")),
         (1, 19, 19),
         "{}",
-        said.run
+        measured.run
     );
 }
 
@@ -191,7 +201,7 @@ fn unknown_senders_get_no_reply() {
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     for stranger in [&b"hello"[..], &[0; 43], &[0; 44], &[0; 2000]] {
         socket.send_to(stranger, place).unwrap();
-        assert!(socket.recv(&mut [0; 100]).is_err(), "{} bytes were answered", stranger.len());
+        assert!(socket.recv(&mut [0; 100]).is_err(), "{} bytes got a reply", stranger.len());
     }
     let mut asked = [0; 44];
     asked[13] = 1;
@@ -206,18 +216,18 @@ fn a_reflector_that_vanishes_is_one_line() {
         std::thread::spawn(move || linkgauge(&format!("latency {url} --peer stamp -t 20s --timeout 500ms")));
     std::thread::sleep(Duration::from_secs(3));
     drop(server);
-    let said = client.join().unwrap();
-    assert_eq!(said.status, 2);
-    assert!(said.took < Duration::from_secs(15) && said.count("received") > 0, "{}", said.errors);
+    let measured = client.join().unwrap();
+    assert_eq!(measured.status, 2);
+    assert!(measured.took < Duration::from_secs(15) && measured.count("received") > 0, "{}", measured.errors);
     assert!(
-        said.errors.lines().count() == 1 && said.errors.contains("Connection refused"),
+        measured.errors.lines().count() == 1 && measured.errors.contains("Connection refused"),
         "{}",
-        said.errors
+        measured.errors
     );
 }
 
-fn codes(said: &Said) -> Vec<String> {
-    let warnings = said.case()["warnings"].as_array().unwrap();
+fn codes(measured: &ClientRun) -> Vec<String> {
+    let warnings = measured.case()["warnings"].as_array().unwrap();
     warnings.iter().map(|warning| warning["code"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -227,28 +237,28 @@ fn a_remote_clock_that_is_set_and_replies_before_their_request_are_reported() {
         linkgauge(&format!("latency {url} --peer stamp -n 40 --rate 100/s --warm-up 0 --timeout 10s"))
     };
     // By the time of day, so that nothing arrives before it was sent.
-    let later = |answer: &mut [u8], seconds: u64| {
+    let later = |reply: &mut [u8], seconds: u64| {
         let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         let fraction = (u64::from(unix.subsec_nanos()) << 32) / 1_000_000_000;
         let time = (unix.as_secs() + 2_208_988_800 + seconds) << 32 | fraction;
         for at in [4, 16] {
-            answer[at..at + 8].copy_from_slice(&time.to_be_bytes());
+            reply[at..at + 8].copy_from_slice(&time.to_be_bytes());
         }
     };
     // An hour forward, and back again.
-    let said = measure(&liar(move |number, asked| {
-        let mut answer = honest(asked);
-        later(&mut answer, if (10..30).contains(&number) { 3_600 } else { 0 });
-        vec![answer]
+    let measured = measure(&liar(move |number, asked| {
+        let mut reply = honest(asked);
+        later(&mut reply, if (10..30).contains(&number) { 3_600 } else { 0 });
+        vec![reply]
     }));
-    assert_eq!((said.count("received"), ways(&said).clock_steps), (40, 2), "{}", said.run);
-    assert!(ways(&said).forward_variation_ns.max < 3_000_000_000, "{}", said.run);
-    assert!(codes(&said).contains(&"remote_clock_set".to_owned()), "{}", said.run);
+    assert_eq!((measured.count("received"), ways(&measured).clock_steps), (40, 2), "{}", measured.run);
+    assert!(ways(&measured).forward_variation_ns.max < 3_000_000_000, "{}", measured.run);
+    assert!(codes(&measured).contains(&"remote_clock_set".to_owned()), "{}", measured.run);
 
     let steady = measure(&liar(move |_, asked| {
-        let mut answer = honest(asked);
-        later(&mut answer, 3_600);
-        vec![answer]
+        let mut reply = honest(asked);
+        later(&mut reply, 3_600);
+        vec![reply]
     }));
     assert_eq!((steady.count("received"), ways(&steady).clock_steps), (40, 0), "{}", steady.run);
     for code in ["remote_clock_set", "early", "duplicate"] {
@@ -256,13 +266,13 @@ fn a_remote_clock_that_is_set_and_replies_before_their_request_are_reported() {
     }
 
     // Beside each reply the one to a request that is due long after.
-    let said = measure(&liar(|_, asked| {
+    let measured = measure(&liar(|_, asked| {
         let mut early = honest(asked);
         let number = u32::from_be_bytes(asked[..4].try_into().unwrap());
         early[24..28].copy_from_slice(&(number + 1_000).to_be_bytes());
         vec![honest(asked), early]
     }));
-    assert_eq!(said.count("received"), 40, "{}", said.run);
-    assert!((39..=40).contains(&said.count("early")), "{}", said.run);
-    assert!(codes(&said).contains(&"early".to_owned()), "{}", said.run);
+    assert_eq!(measured.count("received"), 40, "{}", measured.run);
+    assert!((39..=40).contains(&measured.count("early")), "{}", measured.run);
+    assert!(codes(&measured).contains(&"early".to_owned()), "{}", measured.run);
 }

@@ -141,14 +141,14 @@ fn an_unwritable_store_is_one_line_and_loses_no_result() {
     );
 
     // A store that was asked for has to be there, before anything is measured.
-    for (store, said) in [
+    for (store, complaint) in [
         (file.path().join("x.sqlite"), "the store cannot be opened: "),
         (PathBuf::from("/nonexistent/x.sqlite"), "the store cannot be opened: "),
         (PathBuf::from("/dev/full"), "/dev/full: "),
     ] {
         let ended = run(&[&arguments[..], &["--store", store.to_str().unwrap()]].concat());
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
-        assert!(ended.stderr.contains(said) && ended.stderr.lines().count() == 1, "{}", ended.stderr);
+        assert!(ended.stderr.contains(complaint) && ended.stderr.lines().count() == 1, "{}", ended.stderr);
     }
 }
 
@@ -357,7 +357,7 @@ fn invalid_names_are_refused() {
     assert_eq!(nothing.status, Some(2));
     assert!(!Path::new(&place.store()).exists());
     place.kept(&["20261101T100000Z-aaaa"]);
-    for (arguments, said) in [
+    for (arguments, complaint) in [
         (&["show", "missing"][..], "no run 'missing' in the store: 'linkgauge history' lists them"),
         (&["show", "tag:missing"], "no run is tagged 'missing': 'linkgauge history' shows the tags"),
         (&["show", "x.json"], "x.json: cannot be read: No such file or directory (os error 2)"),
@@ -366,7 +366,7 @@ fn invalid_names_are_refused() {
     ] {
         let ended = place.run(arguments);
         assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
-        assert_eq!(ended.stderr, format!("error: {said}\n"));
+        assert_eq!(ended.stderr, format!("error: {complaint}\n"));
     }
     std::fs::write(
         place.path("letter.txt"),

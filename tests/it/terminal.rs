@@ -246,7 +246,7 @@ fn control_characters_of_a_server_are_not_printed() {
     });
     let ended = on_terminal(&["latency", &url, "--peer", "linkgauge", "--no-store", "--quiet"]);
     assert_eq!(ended.status, Some(2), "{}", ended.stdout);
-    assert!(ended.stdout.contains("gotcha"), "it repeats what the server said: {}", ended.stdout);
+    assert!(ended.stdout.contains("gotcha"), "it repeats what the server sent: {}", ended.stdout);
     says_only(&ended.stdout, "reply");
 }
 

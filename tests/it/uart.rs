@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::lab::uart::{
-    DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring, UartCounters, UartOptions,
+    CharacterTiming, DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring, UartCounters, UartOptions,
 };
 use linkgauge::link::serial_line::{FlowControl, Parity, PurgeTarget, SerialSettings, StopBits, XOFF, XON};
 use linkgauge::link::{Dialer, Fault, Link, tty};
@@ -250,7 +250,7 @@ fn unsupported_settings_of_a_pseudo_terminal_are_reported() {
 
 #[test]
 fn without_pacing_slow_lines_are_fast() {
-    let uarts = start(UartOptions { is_paced: false, ..UartOptions::default() });
+    let uarts = start(UartOptions { timing: CharacterTiming::Immediate, ..UartOptions::default() });
     let mut link = open(&uarts.paths()[0], &SerialSettings { baud: 75, ..FAST });
     // At 75 baud it would take hours.
     let sent = pattern(100_000);

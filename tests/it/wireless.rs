@@ -36,8 +36,8 @@ fn conclusions_of_the_study_stand_beside_figures() {
 
 #[test]
 fn links_named_by_on_are_measured_in_their_columns() {
-    let far = Serving::start(&[]);
-    let on = format!("tcp={}", far.tcp);
+    let server = Serving::start(&[]);
+    let on = format!("tcp={}", server.tcp);
     let (run, _) = reproduced("wireless", &["--table", "1,4", "--on", &on]);
     assert_eq!(run.cases.len(), 2);
     let missed = column(&run, "4", "TCP");

@@ -103,7 +103,7 @@ enum Act {
     /// Sends these bytes.
     Say(Vec<u8>),
     /// Receives one message first; the bytes that change it are drawn after its arrival.
-    Answer,
+    Reply,
     Wait(Duration),
     Finish,
     Close,
@@ -117,7 +117,7 @@ fn drawn(script: &Shared) -> Option<Act> {
         return None;
     }
     let act = match draw.byte() {
-        0..=99 => Act::Answer,
+        0..=99 => Act::Reply,
         100..=199 => Act::Say(draw.short().to_vec()),
         200..=229 => Act::Wait(Duration::from_micros(u64::from(draw.byte()) << (draw.byte() % 24))),
         230..=239 => Act::Finish,
@@ -146,7 +146,7 @@ struct Script {
     script: Shared,
     say: Vec<u8>,
     batch: Batch,
-    answers: bool,
+    replies: bool,
     wait: Option<Time>,
     then: Option<Duration>,
     finishes: bool,
@@ -159,7 +159,7 @@ impl Script {
             script,
             say: Vec::new(),
             batch: Batch::new(65_536, 1),
-            answers: false,
+            replies: false,
             wait: None,
             then: None,
             finishes: false,
@@ -174,7 +174,7 @@ impl Script {
             Some(Act::Finish) => self.finishes = true,
             Some(Act::Close) => self.over = true,
             // When the script has ended, received data is discarded.
-            Some(Act::Answer) => self.answers = true,
+            Some(Act::Reply) => self.replies = true,
             None => {}
         }
     }
@@ -182,7 +182,7 @@ impl Script {
 
 impl Party for Script {
     fn next_step(&mut self, now: Time) -> Step<'_> {
-        if self.say.is_empty() && !self.answers && !self.over && self.wait.is_none() {
+        if self.say.is_empty() && !self.replies && !self.over && self.wait.is_none() {
             self.draw();
             self.wait = self.then.take().map(|time| now + time);
         }
@@ -207,7 +207,7 @@ impl Party for Script {
     }
 
     fn on_received(&mut self, _now: Time) {
-        if std::mem::take(&mut self.answers) {
+        if std::mem::take(&mut self.replies) {
             let came = self.batch.messages().flatten().copied().collect();
             self.say = changed(came, &self.script);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use linkgauge::clock::Time;
-use linkgauge::lab::uart::{DeliveryMode, Wire};
+use linkgauge::lab::uart::{CharacterTiming, DeliveryMode, Wire};
 use linkgauge::link::Caps;
 use linkgauge::link::serial_line::SerialSettings;
 use linkgauge::link::tty::PtyPacket;
@@ -66,7 +66,8 @@ pub fn uart(data: &[u8]) {
         _ => DeliveryMode::Timer(period),
     };
     let mut now = Time(1);
-    let mut wire = Wire::new(draw.byte() < 200, hand_over, now);
+    let timing = if draw.byte() < 200 { CharacterTiming::LineRate } else { CharacterTiming::Immediate };
+    let mut wire = Wire::new(timing, hand_over, now);
     let mut settings = SerialSettings::default();
     let (mut offered, mut taken, mut flushed) = (0u64, 0u64, 0u64);
     while !draw.is_empty() {

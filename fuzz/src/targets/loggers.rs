@@ -20,17 +20,17 @@ use linkgauge::workload::RecordingParty;
 /// byte, with or without a reply. Frames with errors are ignored, so everything between two sync bytes is also framed
 /// correctly.
 pub fn pakbus(data: &[u8]) {
-    let Some((&size, said)) = data.split_first() else { return };
+    let Some((&size, input)) = data.split_first() else { return };
     let size = usize::from(size).max(1);
-    assert_eq!(packets(said.chunks(said.len().max(1))), packets(said.chunks(size)));
+    assert_eq!(packets(input.chunks(input.len().max(1))), packets(input.chunks(size)));
     let mut framed = Vec::new();
-    for between in said.split(|&byte| byte == frame::SYNC_BYTE) {
+    for between in input.split(|&byte| byte == frame::SYNC_BYTE) {
         let packet = &between[..between.len().saturating_sub(2)];
         frame::write(packet, &mut framed);
         parts(packet);
     }
-    for said in [said, &framed] {
-        logger(said.chunks(size));
+    for input in [input, &framed] {
+        logger(input.chunks(size));
     }
 }
 
@@ -56,19 +56,19 @@ fn parts(bytes: &[u8]) {
     }
     let Ok(packet) = PakBusPacket::read(bytes) else { return };
     assert_eq!(packet.write(), bytes);
-    let Some((route, said)) = packet.message else { return };
-    if let Ok((transaction, command)) = message::LoggerCommand::read(route.protocol, said) {
+    let Some((route, input)) = packet.message else { return };
+    if let Ok((transaction, command)) = message::LoggerCommand::read(route.protocol, input) {
         let (protocol, written) = command.write(transaction);
         assert_eq!(message::LoggerCommand::read(protocol, &written), Ok((transaction, command)));
     }
-    if let Ok((transaction, reply)) = reply::LoggerReply::read(route.protocol, said) {
+    if let Ok((transaction, reply)) = reply::LoggerReply::read(route.protocol, input) {
         let (protocol, written) = reply.write(transaction);
         assert_eq!(reply::LoggerReply::read(protocol, &written), Ok((transaction, reply)));
     }
     let field = |kind| table::FieldDefinition::new("f", value::FieldType(kind), 3);
     let fields = (0..32).map(field).collect();
     let table = table::TableDefinition::new("t", 9, value::LoggerTime { seconds: 1, nanoseconds: 0 }, fields);
-    let _ = record::read(&[table], said);
+    let _ = record::read(&[table], input);
 }
 
 /// Sends these bytes to a logger until all are sent and all replies have arrived.
@@ -85,19 +85,19 @@ fn logger<'a>(chunks: impl Iterator<Item = &'a [u8]>) {
     let clock = value::LoggerTime { seconds: 1000, nanoseconds: 0 };
     let _logger = Logger::start_with(&options, clock, dialer.clone()).expect("it starts");
     let mut link = dialer.open(&listen).expect("it listens");
-    let mut answer = [0; 4096];
+    let mut reply = [0; 4096];
     for chunk in chunks {
         let mut rest = chunk;
         while !rest.is_empty() {
             match link.send(rest, Duration::from_secs(1)) {
                 Ok(sent) => rest = &rest[sent..],
-                Err(_) => while link.receive(&mut answer, Duration::ZERO).is_ok() {},
+                Err(_) => while link.receive(&mut reply, Duration::ZERO).is_ok() {},
             }
         }
     }
     // Far more than so few commands are worth.
     for _ in 0..10_000 {
-        if link.receive(&mut answer, Duration::from_secs(60)).is_err() {
+        if link.receive(&mut reply, Duration::from_secs(60)).is_err() {
             return;
         }
     }
@@ -126,7 +126,7 @@ pub fn pakbus_client(data: &[u8]) {
     let options = client::PakBusOptions::parse(&case.options, case.workload).expect("options");
     let (content, kept) = std::sync::mpsc::sync_channel(4096);
     let mut party = client::Downloader::new(options, &case.load, Some(content), 0, Recorder::for_counting());
-    answered(&mut party, &chunks, mode & 0x80 != 0);
+    replied(&mut party, &chunks, mode & 0x80 != 0);
     party.on_ended(PartyCost::default());
     let counts = party.recorder().counts;
     drop(party);
@@ -136,7 +136,7 @@ pub fn pakbus_client(data: &[u8]) {
 }
 
 /// Runs a client on these chunks until it ends; silence follows the last one.
-fn answered(party: &mut client::Downloader, chunks: &[&[u8]], short: bool) {
+fn replied(party: &mut client::Downloader, chunks: &[&[u8]], short: bool) {
     let (mut now, mut chunks) = (Time(0), chunks.iter());
     let mut left: Vec<u8> = Vec::new();
     let (mut decoder, mut asked) = (FrameDecoder::default(), Vec::new());
@@ -176,7 +176,7 @@ fn answered(party: &mut client::Downloader, chunks: &[&[u8]], short: bool) {
                 }
                 Some(chunk) => {
                     let written = if short { expanded(chunk) } else { chunk.to_vec() };
-                    left = said(&written, &asked);
+                    left = respond(&written, &asked);
                 }
             },
             Step::Sleep(until) => now = now.max(until),
@@ -212,7 +212,7 @@ fn expanded(chunk: &[u8]) -> Vec<u8> {
 }
 
 /// The bytes unchanged; or a message of BMP5 or PakCtrl, with the addresses, number and offset of the last request.
-fn said(chunk: &[u8], asked: &[u8]) -> Vec<u8> {
+fn respond(chunk: &[u8], asked: &[u8]) -> Vec<u8> {
     let [protocol @ 1..=2, kind, body @ ..] = chunk else { return chunk.to_vec() };
     let transaction = asked.get(9).copied().unwrap_or(0);
     let mut message = vec![*kind, transaction];

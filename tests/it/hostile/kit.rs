@@ -74,28 +74,28 @@ pub fn absurd(words: &[u8], number: u8) -> Vec<u8> {
         let kept = words.len().min(4);
         return words[..kept].iter().copied().chain(std::iter::repeat_n(byte, words.len() - kept)).collect();
     };
-    let mut said = words[..begin].to_vec();
+    let mut damaged = words[..begin].to_vec();
     let (mut quoted, mut number) = (false, false);
     for &byte in &words[begin..] {
         quoted ^= byte == b'"';
         let of_number =
             !quoted && (byte.is_ascii_digit() || b"+-.".contains(&byte) || number && byte == b'e');
         if of_number && !number {
-            said.extend(text.as_bytes());
+            damaged.extend(text.as_bytes());
         }
         if !of_number {
-            said.push(byte);
+            damaged.push(byte);
         }
         number = of_number;
     }
     // Of our own frames and of iperf3's: the length stands before the text.
-    let length = (said.len() - begin) as u32;
+    let length = (damaged.len() - begin) as u32;
     for at in [begin.checked_sub(8), begin.checked_sub(4)].into_iter().flatten() {
-        if said[at..at + 4] == ((words.len() - begin) as u32).to_be_bytes() {
-            said[at..at + 4].copy_from_slice(&length.to_be_bytes());
+        if damaged[at..at + 4] == ((words.len() - begin) as u32).to_be_bytes() {
+            damaged[at..at + 4].copy_from_slice(&length.to_be_bytes());
         }
     }
-    said
+    damaged
 }
 
 /// An unrequested message.
@@ -109,7 +109,7 @@ pub struct Meddler {
     inner: Box<dyn Party>,
     manner: Manner,
     after: usize,
-    said: usize,
+    sent_messages: usize,
     batch: Batch,
     /// The last receipt was asked for by the honest end.
     inners: bool,
@@ -127,7 +127,7 @@ impl Meddler {
             inner,
             manner,
             after,
-            said: 0,
+            sent_messages: 0,
             batch: Batch::new(65_536, 1),
             inners: false,
             out: Vec::new(),
@@ -138,7 +138,7 @@ impl Meddler {
     }
 
     fn is_hostile(&self) -> bool {
-        self.said >= self.after
+        self.sent_messages >= self.after
     }
 
     /// The rest of the current message.
@@ -179,7 +179,7 @@ impl Party for Meddler {
                 Half | Drip | Doubled | Absurd(_) => {}
             }
         }
-        let hostile = self.said >= self.after;
+        let hostile = self.sent_messages >= self.after;
         match self.inner.next_step(now) {
             Step::Send { bytes, .. } if hostile && !bytes.is_empty() => {
                 self.stands_for = bytes.len();
@@ -202,7 +202,7 @@ impl Party for Meddler {
 
     fn on_sent(&mut self, bytes: usize, at: Time) {
         if self.inners {
-            self.said += 1;
+            self.sent_messages += 1;
             self.inner.on_sent(bytes, at);
             return;
         }

@@ -63,7 +63,7 @@ impl Party for Echo {
 }
 
 /// An echo, and a dialer that reaches it: one of ours that listens, or whatever stands in for one.
-pub struct Far {
+pub struct EchoServer {
     pub dialer: Dialer,
     pub endpoint: Endpoint,
     /// How many connections the echo has seen closing.
@@ -72,8 +72,8 @@ pub struct Far {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Far {
-    pub fn listen(url: &str) -> Far {
+impl EchoServer {
+    pub fn listen(url: &str) -> EchoServer {
         let dialer = Dialer::new(Clock::System);
         let mut listener =
             dialer.listen(&url.parse().unwrap()).unwrap_or_else(|error| panic!("listen: {error}"));
@@ -96,13 +96,13 @@ impl Far {
                 echoes.into_iter().for_each(|echo| echo.join().unwrap());
             })
         });
-        Far { dialer, endpoint, closes, stop, thread }
+        EchoServer { dialer, endpoint, closes, stop, thread }
     }
 
     /// The remote of a stand-in's endpoint; the stand-in runs elsewhere.
-    pub fn standing(endpoint: Endpoint) -> Far {
+    pub fn standing(endpoint: Endpoint) -> EchoServer {
         let dialer = Dialer::new(Clock::System);
-        Far { dialer, endpoint, closes: Arc::default(), stop: Arc::default(), thread: None }
+        EchoServer { dialer, endpoint, closes: Arc::default(), stop: Arc::default(), thread: None }
     }
 
     /// Waits until the echo has seen this number of connections close.
@@ -115,7 +115,7 @@ impl Far {
     }
 }
 
-impl Drop for Far {
+impl Drop for EchoServer {
     fn drop(&mut self) {
         self.stop.store(true, SeqCst);
         if let Some(thread) = self.thread.take()
