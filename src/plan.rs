@@ -13,6 +13,7 @@ use crate::metric::Threshold;
 pub use crate::traffic::{Direction, SocketSettings, WaitMode};
 use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span, format_duration};
 
+mod build;
 mod error;
 #[cfg(feature = "plan-files")]
 mod file;
@@ -355,26 +356,6 @@ const MAX_PARALLEL: u32 = 16_384;
 /// More threads than this are a typing error.
 const MAX_THREADS: u32 = 1024;
 
-impl Plan {
-    /// Builds a plan. Fails without cases or with zero repetitions.
-    pub fn new(
-        title: Option<String>,
-        repeat: u32,
-        keep_going: bool,
-        cases: Vec<Case>,
-    ) -> Result<Plan, PlanError> {
-        if cases.is_empty() {
-            return Err(PlanError::Empty);
-        }
-        if repeat == 0 {
-            let error = CaseSpecError::new("repeat", "repeat must be at least 1");
-            return Err(PlanError::Case { case: 1, error });
-        }
-        let title = title.filter(|title| !title.trim().is_empty());
-        Ok(Plan { title, repeat, keep_going, cases })
-    }
-}
-
 macro_rules! over {
     ($upper:ident, $lower:ident; $($field:ident),*) => {
         CaseSpec {
@@ -392,6 +373,10 @@ impl CaseSpec {
     }
 
     /// Expands to cases: every URL × ports × direction × connections × size, sizes innermost.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a required field is missing, or if fields contradict each other.
     pub fn expand(&self) -> Result<Vec<Case>, CaseSpecError> {
         let urls = self.url.as_ref().map_or(&[][..], OneOrMany::as_slice);
         if urls.is_empty() {

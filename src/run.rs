@@ -190,6 +190,7 @@ pub struct CaseResult {
 
 /// A threshold and the measured value, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ThresholdResult {
     /// Metric, relation and limit.
     pub threshold: String,
@@ -202,6 +203,7 @@ pub struct ThresholdResult {
 
 /// The figures of one repetition or one port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PartResult {
     /// The URL of the link.
     pub endpoint: String,
@@ -314,6 +316,7 @@ impl CaseResult {
 
 /// One interval of the time series.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SeriesEntry {
     /// From the start of the measurement, after the warm-up.
     pub start_ns: u64,
@@ -338,6 +341,7 @@ pub struct SeriesEntry {
 
 /// CPU seconds of the threads that moved the payload. Busy-polling is listed separately.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CpuUse {
     /// CPU seconds of the client's work, without busy-polling.
     #[serde(alias = "near_seconds")]
@@ -355,6 +359,7 @@ pub struct CpuUse {
 
 /// The machines and their effects on the measurement.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Environment {
     /// Facts about the local machine. Each name carries the unit.
     #[serde(alias = "near")]
@@ -378,6 +383,10 @@ pub enum RunError {
 
 impl Run {
     /// Reads a document; unknown fields of the same schema are ignored.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is no JSON, or no document of this schema.
     pub fn from_json(text: &str) -> Result<Run, RunError> {
         #[derive(Deserialize)]
         struct Head {

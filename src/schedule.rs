@@ -263,7 +263,7 @@ mod tests {
             workload: Some("latency".to_owned()),
             ..CaseSpec::default()
         };
-        let plan = check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
+        let plan = check(Plan::new(spec.expand().unwrap()).unwrap()).unwrap();
         let observer = CancelOnCaseStart(&dialer.cancel.clone());
         let mut context = RunContext::new(dialer, &observer);
         let run = run(&plan, &mut context);
@@ -277,7 +277,7 @@ mod tests {
             timeout: Some(crate::units::Span(timeout)),
             ..CaseSpec::default()
         };
-        check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap()
+        check(Plan::new(spec.expand().unwrap()).unwrap()).unwrap()
     }
 
     #[test]

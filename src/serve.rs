@@ -46,6 +46,7 @@ const TOO_MANY_PENDING: &str =
 
 /// Counters of a server since its start.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct ServerCounters {
     /// Connections that have sent something.
     pub open: AtomicUsize,

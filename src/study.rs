@@ -14,12 +14,14 @@ use crate::plan::{Case, CaseSpec, CaseSpecError, Direction, OneOrMany};
 use crate::run::{CaseResult, StudyResult, StudyRow, StudyTable};
 use crate::units::{Bytes, RateTarget, Span};
 
+mod cases;
 mod distribution;
 mod download;
 mod error;
 mod facts;
 mod guest;
 mod join;
+mod length;
 mod line_statistics;
 mod message_times;
 mod protocol_counters;
@@ -32,6 +34,7 @@ use download::LinkRates;
 pub use download::{ChunkProtocol, DelayedLink, DownloadPlan, PublishedDownload};
 pub use error::StudyError;
 pub use guest::GuestSpec;
+pub use length::StudyLength;
 pub use sizes::PublishedTime;
 pub use twin::{DeviceServerTwin, MessageTwin, RadioTwin, Twin, TwinFigure, TwinModel};
 
@@ -411,71 +414,6 @@ impl Study {
         self.rows.iter().filter(|row| row.table == table.number)
     }
 
-    /// The cases that the selected tables name, each once, in the order of first use.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the plan is invalid.
-    pub fn cases(&self, quick: bool) -> Result<Vec<PlannedCase>, StudyError> {
-        let mut all: BTreeMap<String, PlannedCase> =
-            self.all_cases(quick)?.into_iter().map(|case| (case.name.clone(), case)).collect();
-        Ok(self.selected_rows().filter_map(|row| all.remove(&row.case)).collect())
-    }
-
-    fn all_cases(&self, quick: bool) -> Result<Vec<PlannedCase>, StudyError> {
-        let mut cases = Vec::new();
-        for measure in &self.measures {
-            for name in &measure.cells {
-                let cell =
-                    self.find_cell(name).ok_or_else(|| StudyError::Plan(format!("no cell '{name}'")))?;
-                let at = if measure.at.is_empty() { &cell.at } else { &measure.at };
-                for &ports in &cell.ports {
-                    for at in at {
-                        let at: u32 =
-                            at.parse().map_err(|_| StudyError::Plan(format!("'{at}' is no number")))?;
-                        cases.push(self.plan_case(measure, cell, ports, at, quick));
-                    }
-                }
-            }
-        }
-        Ok(cases)
-    }
-
-    fn plan_case(&self, measure: &MeasureSpec, cell: &Cell, ports: u32, at: u32, quick: bool) -> PlannedCase {
-        let place = MeasuringPoint { cell: cell.name.clone(), ports, value: at };
-        let line = self.line.as_ref().map(|plan| PhysicalLine {
-            bits_per_second: f64::from(at),
-            bits_per_character: plan.bits_per_character,
-        });
-        let delay = Duration::from_millis(at.into());
-        let download = self
-            .download
-            .map(|protocol| DownloadPlan { protocol, link: cell.link.map(|rates| rates.with_delay(delay)) });
-        let mut spec = if quick { measure.quick.with_defaults(&measure.case) } else { measure.case.clone() };
-        if self.has_sizes() {
-            spec.size = Some(OneOrMany::One(Bytes(at.into())));
-        }
-        let short = measure.quick_line_time.filter(|_| quick).zip(line).map(|(time, line)| {
-            let characters = time.0.as_secs_f64() * line.bits_per_second / line.bits_per_character;
-            Bytes((characters.ceil() as u64).max(1))
-        });
-        spec.volume = short.or_else(|| measure.volume.get(&at.to_string()).copied()).or(spec.volume);
-        // A partial message would never count.
-        if let (Some(OneOrMany::One(size)), Some(volume)) = (&mut spec.size, spec.volume) {
-            size.0 = size.0.min(volume.0);
-        }
-        if spec.bit_rate.is_none() {
-            // Studies state their limits explicitly, so the default is full speed.
-            spec.rate.get_or_insert(RateTarget::Max);
-        }
-        let before = measure.before.clone();
-        let name = format!("{}:{place}", measure.name);
-        let together =
-            if measure.together { format!("{}:{}", measure.name, cell.name) } else { name.clone() };
-        let link = cell.link.filter(|_| self.has_sizes()).map(|rates| rates.with_delay(Duration::ZERO));
-        PlannedCase { name, point: place, group: together, spec, preparation: before, line, download, link }
-    }
-
     /// The selected tables: each published figure with the result that `outcome` gives for its case.
     ///
     /// # Errors
@@ -483,11 +421,11 @@ impl Study {
     /// Fails if the plan or the tables are invalid.
     pub fn join_results<'a>(
         &self,
-        quick: bool,
+        length: StudyLength,
         outcome: &dyn Fn(&PlannedCase) -> CaseOutcome<'a>,
     ) -> Result<StudyResult, StudyError> {
         let cases: BTreeMap<String, PlannedCase> =
-            self.cases(quick)?.into_iter().map(|case| (case.name.clone(), case)).collect();
+            self.cases(length)?.into_iter().map(|case| (case.name.clone(), case)).collect();
         let table = |table: &StudyTableSpec| {
             let rows: Result<Vec<StudyRow>, StudyError> =
                 self.table_rows(table).map(|row| row.join_outcome(&cases, outcome)).collect();
@@ -502,7 +440,7 @@ impl Study {
             name: self.name.clone(),
             title: self.title.clone(),
             source: self.source.clone(),
-            shortened: quick.then(|| self.shortened.clone()),
+            shortened: length.is_quick().then(|| self.shortened.clone()),
             stand_ins: self.stand_ins(),
             guests: Vec::new(),
             twins: None,
@@ -515,8 +453,8 @@ impl Study {
 
 impl Cell {
     /// The words of the command that replaces the hardware.
-    pub fn command_words(&self, quick: bool) -> impl Iterator<Item = &str> {
-        let short = self.quick_command.as_deref().filter(|_| quick);
+    pub fn command_words(&self, length: StudyLength) -> impl Iterator<Item = &str> {
+        let short = self.quick_command.as_deref().filter(|_| length.is_quick());
         short.unwrap_or(&self.command).split_whitespace()
     }
 

@@ -44,6 +44,7 @@ pub enum TwinError {
 
 /// Published figures beside those of the twins.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct TwinReport {
     /// The name of the study.
     pub study: String,
@@ -76,6 +77,7 @@ pub struct TwinSummary {
 
 /// A published figure and that of its twin.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct TwinRow {
     /// The name of the twin.
     pub twin: String,

@@ -55,6 +55,7 @@ pub enum Pairing {
 /// The test of a shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ShiftTest {
     /// Of two independent lists.
     MannWhitney,
@@ -123,6 +124,7 @@ impl Verdict {
 
 /// One metric of one case. Values are in the metric's unit. A value that was not reached is infinite (`null` in JSON).
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct MetricComparison {
     /// The case of A, and the case of B if its endpoint differs.
     pub case: CaseKey,
@@ -161,6 +163,7 @@ pub struct MetricComparison {
 
 /// The repetitions of one side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct SideSummary {
     /// Repetitions that have the figure.
     pub repetitions: usize,
@@ -232,6 +235,7 @@ fn closest_difference(a: &[CaseKey], b: &[CaseKey]) -> String {
 
 /// The whole comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RunComparison {
     /// Name of the JSON schema.
     pub schema: &'static str,

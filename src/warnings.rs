@@ -30,10 +30,10 @@ const MIN_TREND_SAMPLES: usize = 200;
 pub const MIN_USB_TIMER_MS: i64 = 1;
 
 /// The warnings of one case. `head` holds its first latencies in order.
-pub fn case_warnings(case: &CaseResult, head: &[u64], floor_ns: Option<f64>) -> Vec<Warning> {
+pub fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) -> Vec<Warning> {
     [
         default_rate(case),
-        near_overhead(case, floor_ns),
+        near_overhead(case, overhead_ns),
         slow_start(head),
         drift(head),
         cpu::cpu_saturated(case),
@@ -98,15 +98,15 @@ fn default_rate(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-fn near_overhead(case: &CaseResult, floor_ns: Option<f64>) -> Option<Warning> {
-    let (p50, floor) = (case.figures.times.latency_ns.as_ref()?.percentile("p50")? as f64, floor_ns?);
-    (p50 < MIN_OVERHEAD_RATIO * floor).then(|| {
-        let times = p50 / floor;
+fn near_overhead(case: &CaseResult, overhead_ns: Option<f64>) -> Option<Warning> {
+    let (p50, overhead) = (case.figures.times.latency_ns.as_ref()?.percentile("p50")? as f64, overhead_ns?);
+    (p50 < MIN_OVERHEAD_RATIO * overhead).then(|| {
+        let times = p50 / overhead;
         Warning::new(
             WarningCode::NearOverhead,
             format!(
                 "the median is only {times:.1} times the measurement overhead ({})",
-                format_nanoseconds(floor)
+                format_nanoseconds(overhead)
             ),
             "read it as an upper bound; nothing was subtracted",
         )
@@ -251,9 +251,10 @@ fn line_errors(case: &CaseResult) -> Option<Warning> {
 
 fn beyond_line(case: &CaseResult) -> Option<Warning> {
     let p50 = case.figures.times.latency_ns.as_ref().and_then(|latency| latency.percentile("p50"));
-    let floor = case.line.and_then(|line| line.transmission_ns);
-    let sooner =
-        p50.zip(floor).is_some_and(|(p50, floor)| (p50 as f64) < floor as f64 * (1.0 - MIN_NOTABLE_CHANGE));
+    let minimum = case.line.and_then(|line| line.transmission_ns);
+    let sooner = p50
+        .zip(minimum)
+        .is_some_and(|(p50, minimum)| (p50 as f64) < minimum as f64 * (1.0 - MIN_NOTABLE_CHANGE));
     let faster = case
         .figures
         .delivery

@@ -16,8 +16,8 @@ use super::Status;
 use super::compare::{CompareFlags, ComparisonFormat};
 use super::help::{OUTPUT, TARGET};
 use super::ip::IpFlags;
-use super::measure::{Measurement, PlanFlags, measure, run_status};
-use super::output::{check_file_writable, finish_all, print_error};
+use super::measure::{MeasuredRun, PlanFlags, measure, run_status};
+use super::output::{RunText, check_file_writable, finish_all, print_error};
 
 /// Run two plans alternately and compare them
 ///
@@ -67,17 +67,19 @@ pub fn run(flags: Flags) -> Result<Status> {
     let count = schedule::check(a.clone())?.cases().len();
     let keep_going = a.keep_going || b.keep_going || flags.plan.keep_going;
     let cases: Vec<Case> = a.cases.into_iter().chain(b.cases).collect();
-    let plan = schedule::check(Plan::new(None, repeat, keep_going, cases)?)?;
-    let Measurement { run, events } = measure(&plan, &flags.plan, Dialer::new(Clock::System))?;
+    let plan = schedule::check(Plan { keep_going, ..Plan::new(cases)?.repeated(repeat)? })?;
+    let MeasuredRun { run, events } = measure(&plan, &flags.plan, Dialer::new(Clock::System))?;
     let ended = run_status(&run);
-    let written = flags.plan.output.write(&run, false);
+    let written = flags.plan.output.write(&run, RunText::Omitted);
     let titles = [a.title.unwrap_or(flags.a.clone()), b.title.unwrap_or(flags.b.clone())];
     let (a, b) = split_sides(run, count, titles);
     let measured: Vec<&Run> = [&a, &b]
         .into_iter()
         .filter(|run| run.cases.iter().any(|case| case.figures.has_measurements()))
         .collect();
-    measured.iter().for_each(|run| flags.plan.save.save_or_warn(run, true));
+    for run in &measured {
+        flags.plan.save.save_or_warn(run);
+    }
     if ended == Status::Interrupted && measured.len() < 2 {
         finish_all([events, written])?;
         return Ok(ended);
@@ -107,7 +109,7 @@ fn load_plan(named: &str, flags: &Flags) -> Result<Plan> {
             workload: Some(flags.workload.clone()),
             ..CaseSpec::default()
         };
-        return Ok(Plan::new(None, 1, false, spec.expand()?)?);
+        return Ok(Plan::new(spec.expand()?)?);
     }
     let text = std::fs::read_to_string(Path::new(named))
         .with_context(|| format!("{named}: the plan cannot be read"))?;

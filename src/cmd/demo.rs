@@ -24,8 +24,8 @@ use linkgauge::serve::Server;
 
 use super::Status;
 use super::help::DURATION;
-use super::measure::{Measurement, PlanFlags, measure, run_status};
-use super::output::{OutputFlags, finish_all, is_dash, print_message, print_text, terminal_options};
+use super::measure::{MeasuredRun, PlanFlags, measure, run_status};
+use super::output::{OutputFlags, RunText, finish_all, is_dash, print_message, print_text, terminal_options};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
 
@@ -80,16 +80,16 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     let mut plan_flags = PlanFlags::default();
     plan_flags.output = output;
-    let Measurement { mut run, events } = measure(&plan, &plan_flags, dialer)?;
+    let MeasuredRun { mut run, events } = measure(&plan, &plan_flags, dialer)?;
     run.warnings.extend(run_warnings(found.unavailable.clone()));
     let overview = plan_flags.output.prints_text() && !plan_flags.output.all;
-    let written = plan_flags.output.write(&run, !overview);
+    let written = plan_flags.output.write(&run, RunText::printed_if(!overview));
     let shown = if overview { print_overview(&run, &found.unavailable_schemes) } else { Ok(()) };
     if !quiet {
         print_written_files(&[&html, &json]);
         print_message(NEXT_STEPS);
     }
-    flags.save.save_or_warn(&run, quiet);
+    flags.save.save_and_print(&run, quiet);
     finish_all([events, written, shown])?;
     Ok(run_status(&run))
 }

@@ -13,7 +13,7 @@ use clap::{ArgGroup, Args};
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::link::Dialer;
-use linkgauge::plan::{Case, CaseSpec, OneOrMany, Plan};
+use linkgauge::plan::{Case, CaseSpec, OneOrMany};
 use linkgauge::protocol::{PROTOCOLS, Protocol};
 use linkgauge::run::{CaseResult, Run};
 use linkgauge::schedule::{self, CheckedPlan};
@@ -25,9 +25,9 @@ use super::Status;
 use super::help::{DURATION, OUTPUT, TARGET, TRAFFIC};
 use super::ip::IpFlags;
 use super::measure::{
-    Measurement, PlanFlags, measure, measure_with_content, one_or_many, report_and_save, run_status,
+    MeasuredRun, PlanFlags, measure, measure_with_content, one_or_many, report_and_save, run_status,
 };
-use super::output::{finish_all, is_dash};
+use super::output::{RunText, finish_all, is_dash};
 
 /// Download a file or a table from a data logger, and measure it
 ///
@@ -215,7 +215,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let repeat = flags.plan.repeat();
     let cases = flags.cases()?;
     let place = flags.output_path(cases.len() * repeat as usize)?;
-    let plan = Plan::new(flags.plan.title.clone(), repeat, flags.plan.keep_going, cases)?;
+    let plan = flags.plan.plan_of(cases, repeat)?;
     // Checked first, so that an invalid plan creates no file.
     let plan = schedule::check(plan)?;
     let on_stdout = place.as_deref().is_some_and(is_dash);
@@ -226,11 +226,12 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     flags.plan.check_output(usize::from(on_stdout))?;
     flags.plan.save.check()?;
-    let (Measurement { run, events }, kept) = match place {
+    let (MeasuredRun { run, events }, kept) = match place {
         Some(place) => download_to_file(&plan, &flags.plan, &place)?,
         None => (measure(&plan, &flags.plan, Dialer::new(Clock::System))?, Ok(())),
     };
-    let written = report_and_save(&run, &flags.plan, !on_stdout && !flags.plan.events_on_stdout());
+    let text = RunText::printed_if(!on_stdout && !flags.plan.events_on_stdout());
+    let written = report_and_save(&run, &flags.plan, text);
     finish_all([kept, events, written])?;
     Ok(run_status(&run))
 }
@@ -240,7 +241,7 @@ fn download_to_file(
     plan: &CheckedPlan,
     flags: &PlanFlags,
     place: &Path,
-) -> Result<(Measurement, Result<()>)> {
+) -> Result<(MeasuredRun, Result<()>)> {
     let (keeper, content) = DownloadWriter::create(place)?;
     let measured = measure_with_content(plan, flags, Dialer::new(Clock::System), Some(content));
     let cut = |case: &CaseResult| case.effective.get(WHOLE_FACT).is_some_and(|whole| whole == false);

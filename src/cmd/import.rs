@@ -14,7 +14,7 @@ use linkgauge::run::Run;
 use linkgauge::units::{Bytes, Span};
 
 use super::Status;
-use super::output::{OutputFlags, finish_all, is_dash};
+use super::output::{OutputFlags, RunText, finish_all, is_dash};
 use super::store::{SaveFlags, print_saved};
 
 /// Import results of other programs: same statistics, same report
@@ -65,7 +65,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let import = |path: &PathBuf| {
         let run = import_file(format, path, &flags)?;
         // Of many, the store is what is wanted.
-        let written = flags.output.write(&run, !several);
+        let written = flags.output.write(&run, RunText::printed_if(!several));
         let kept = flags.save.save(&run);
         let is_kept = matches!(kept, Ok(true));
         finish_all([written, kept.map(drop)])?;

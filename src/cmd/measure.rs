@@ -14,7 +14,7 @@ use linkgauge::host;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
 use linkgauge::metric::{Metric, Threshold};
-use linkgauge::plan::{CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
+use linkgauge::plan::{Case, CaseSpec, Direction, OneOrMany, Plan, ProbeSpec};
 use linkgauge::protocol::{PROTOCOLS, Protocol};
 use linkgauge::run::{CaseResult, Run, WarningCode};
 use linkgauge::sample::RawFile;
@@ -27,7 +27,7 @@ use super::Status;
 use super::device_changes::{ChangeFlags, DeviceChanges};
 use super::help::{ADVANCED, DURATION, OUTPUT, SERVER, TARGET, TRAFFIC};
 use super::ip::IpFlags;
-use super::output::{OutputFlags, finish_all, is_dash};
+use super::output::{OutputFlags, RunText, finish_all, is_dash};
 use super::progress::{ProgressDisplay, ProgressMode};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
@@ -263,6 +263,12 @@ impl PlanFlags {
         self.repeat.unwrap_or(1)
     }
 
+    /// A plan of these cases under the flags.
+    pub fn plan_of(&self, cases: Vec<Case>, repeat: u32) -> Result<Plan> {
+        let plan = Plan::new(cases)?.titled(self.title.clone()).repeated(repeat)?;
+        Ok(Plan { keep_going: self.keep_going, ..plan })
+    }
+
     pub fn events_on_stdout(&self) -> bool {
         self.events.as_deref().is_some_and(is_dash)
     }
@@ -308,7 +314,7 @@ const DEFAULT_UNTIL_TIME: Duration = Duration::from_secs(60);
 pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, aims: Aims) -> Result<Status> {
     let max_time = spec.time.map_or(DEFAULT_UNTIL_TIME, |time| time.0);
     let cases = spec.expand()?;
-    let plan = Plan::new(flags.title.clone(), flags.repeat(), flags.keep_going, cases)?;
+    let plan = flags.plan_of(cases, flags.repeat())?;
     let plan = schedule::check(plan)?;
     let until = aims.until.map(|HalfWidth(half_width)| Precision { half_width, max_time });
     let plan = if flags.repeat.is_none() && until.is_none() { plan.split_into_repetitions() } else { plan };
@@ -338,12 +344,12 @@ fn run_checked_plan(
     flags.check_output(0)?;
     flags.save.check()?;
     let dialer = Dialer::new(Clock::System);
-    let Measurement { mut run, events } = measure_with(flags, dialer, None, |context| match until {
+    let MeasuredRun { mut run, events } = measure_with(flags, dialer, None, |context| match until {
         Some(wanted) => schedule::run_until(plan, &wanted, context),
         None => schedule::run(plan, context),
     })?;
     compare_with_earlier(&mut run, &flags.save);
-    finish_all([events, report_and_save(&run, flags, !events_on_stdout)])?;
+    finish_all([events, report_and_save(&run, flags, RunText::printed_if(!events_on_stdout))])?;
     let status = run_status(&run);
     Ok((run, status))
 }
@@ -359,11 +365,11 @@ fn compare_with_earlier(run: &mut Run, save: &SaveFlags) {
 }
 
 /// Reports and saves a run. Without measurements it prints nothing: the errors were printed before.
-pub fn report_and_save(run: &Run, flags: &PlanFlags, table: bool) -> Result<()> {
+pub fn report_and_save(run: &Run, flags: &PlanFlags, text: RunText) -> Result<()> {
     let measured = run.cases.iter().any(|case| case.figures.has_measurements());
-    let written = flags.output.write(run, measured && table);
+    let written = flags.output.write(run, if measured { text } else { RunText::Omitted });
     if measured {
-        flags.save.save_or_warn(run, flags.output.quiet);
+        flags.save.save_and_print(run, flags.output.quiet);
     }
     written
 }
@@ -380,13 +386,13 @@ pub fn run_status(run: &Run) -> Status {
 }
 
 /// What was measured, and whether its events could be written.
-pub struct Measurement {
+pub struct MeasuredRun {
     pub run: Run,
     pub events: Result<()>,
 }
 
 /// Runs a plan. The run also holds partial results.
-pub fn measure(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<Measurement> {
+pub fn measure(plan: &CheckedPlan, flags: &PlanFlags, dialer: Dialer) -> Result<MeasuredRun> {
     measure_with_content(plan, flags, dialer, None)
 }
 
@@ -396,7 +402,7 @@ pub fn measure_with_content(
     flags: &PlanFlags,
     dialer: Dialer,
     content: Option<ContentSender>,
-) -> Result<Measurement> {
+) -> Result<MeasuredRun> {
     measure_with(flags, dialer, content, |context| schedule::run(plan, context))
 }
 
@@ -406,7 +412,7 @@ fn measure_with(
     mut dialer: Dialer,
     content: Option<ContentSender>,
     run: impl FnOnce(&mut RunContext) -> Run,
-) -> Result<Measurement> {
+) -> Result<MeasuredRun> {
     let create =
         |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
     let raw = flags.raw.as_deref().map(create).transpose()?;
@@ -424,7 +430,7 @@ fn measure_with(
         overhead_ns: Some(schedule::measure_overhead_ns()),
     };
     let run = run(&mut bench);
-    Ok(Measurement { run, events: observer.finish() })
+    Ok(MeasuredRun { run, events: observer.finish() })
 }
 
 /// The token from a file or the environment, without the line end that editors add.

@@ -75,7 +75,7 @@ impl OutputFlags {
     /// Writes all requested formats but the text, for a command that prints its own.
     pub fn write_without_text(&self, run: &Run) -> Result<()> {
         let format = self.format.clone().filter(|format| format != "text");
-        OutputFlags { format, ..self.clone() }.write(run, false)
+        OutputFlags { format, ..self.clone() }.write(run, RunText::Omitted)
     }
 
     /// True if standard output gets text for people.
@@ -84,9 +84,9 @@ impl OutputFlags {
         text && !self.quiet && !self.file_targets().any(|(_, path)| is_dash(path))
     }
 
-    /// Writes all requested formats, and the text if `table`, unless something else goes to standard output.
-    pub fn write(&self, run: &Run, table: bool) -> Result<()> {
-        self.write_with(table, &|format, options, out| (format.write)(run, options, out))
+    /// Writes all requested formats. Without one for standard output, it gets the text of the run, if `text` says so.
+    pub fn write(&self, run: &Run, text: RunText) -> Result<()> {
+        self.write_with(text, &|format, options, out| (format.write)(run, options, out))
     }
 
     /// The same for several runs: a page that overlays them, one table, or documents one after another.
@@ -100,14 +100,16 @@ impl OutputFlags {
         if wanted("junit") {
             bail!("JUnit XML holds one run. Name one");
         }
-        self.write_with(true, &|format, options, out| write_run_groups(sides, format, options, out))
+        self.write_with(RunText::Printed, &|format, options, out| {
+            write_run_groups(sides, format, options, out)
+        })
     }
 
     /// A failure does not stop the other formats.
-    fn write_with(&self, table: bool, write: &FormatWriter) -> Result<()> {
+    fn write_with(&self, text: RunText, write: &FormatWriter) -> Result<()> {
         let on_stdout = self.file_targets().find(|(_, path)| is_dash(path)).map(|(name, _)| name);
         let on_stdout = match on_stdout.or(self.format.as_deref()) {
-            None if self.quiet || !table => None,
+            None if self.quiet || text == RunText::Omitted => None,
             named => Some(named.unwrap_or("text")),
         };
         let detail = if self.all { Detail::Full } else { Detail::Summary };
@@ -120,6 +122,20 @@ impl OutputFlags {
             .into_iter()
             .map(|name| print_report(name, |out| write(find_format(name), &options, out)));
         finish_all(files.chain(stdout))
+    }
+}
+
+/// Whether a command prints the text of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunText {
+    Printed,
+    /// Standard output gets something else, or nothing was measured.
+    Omitted,
+}
+
+impl RunText {
+    pub fn printed_if(is_wanted: bool) -> RunText {
+        if is_wanted { RunText::Printed } else { RunText::Omitted }
     }
 }
 

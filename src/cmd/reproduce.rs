@@ -28,7 +28,7 @@ use linkgauge::plan::Plan;
 use linkgauge::protocol::ConnectionCache;
 use linkgauge::run::{Run, Shaping, Warning, WarningCode};
 use linkgauge::schedule::{self, Observer, RunContext, RunEvent};
-use linkgauge::study::{CaseOutcome, PlannedCase, STUDIES, Study};
+use linkgauge::study::{CaseOutcome, PlannedCase, STUDIES, Study, StudyLength};
 use linkgauge::twin::NO_TWIN;
 use linkgauge::units;
 
@@ -36,10 +36,11 @@ use super::Status;
 use super::help::{DURATION, OUTPUT, TARGET};
 use super::lab::vm::GuestFlags;
 use super::measure::run_status;
-use super::output::{OutputFlags, finish_all, is_dash, print_message, print_text};
+use super::output::{OutputFlags, RunText, finish_all, is_dash, print_message, print_text};
 use super::progress::{ProgressDisplay, ProgressMode};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
+use guest::GuestUse;
 use lab_setup::LabSetup;
 use user_endpoints::{CellEndpoints, CellSelector, UserEndpoints};
 
@@ -103,6 +104,20 @@ pub struct Flags {
     guest: GuestFlags,
 }
 
+impl Flags {
+    fn length(&self) -> StudyLength {
+        if self.quick { StudyLength::Quick } else { StudyLength::Full }
+    }
+
+    fn guest_use(&self) -> GuestUse<'_> {
+        match &self.in_guest {
+            Some(name) => GuestUse::Inside(name),
+            None if self.vm => GuestUse::Wanted,
+            None => GuestUse::Unwanted,
+        }
+    }
+}
+
 fn parse_option(text: &str) -> Result<(String, String)> {
     let (name, value) = text.split_once('=').ok_or_else(|| anyhow!("'{text}': write NAME=VALUE"))?;
     Ok((name.to_owned(), value.to_owned()))
@@ -129,7 +144,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         bail!("--virtual-time, --limit and --cache are options of the guest. Add --vm");
     }
     let mut dialer = Dialer::new(Clock::System);
-    let cases = study.cases(flags.quick)?;
+    let cases = study.cases(flags.length())?;
     flags.cells.iter().try_for_each(|cell| cell.check_exists("--cell", &cases))?;
     let given = UserEndpoints::new(&study, &cases, &flags.on, &dialer)?;
     let with_site = |mut case: PlannedCase| {
@@ -141,12 +156,12 @@ pub fn run(flags: Flags) -> Result<Status> {
         Ok((site, case))
     };
     let cases: Vec<(MeasuringSite, PlannedCase)> = cases.into_iter().map(with_site).collect::<Result<_>>()?;
-    print_overview(&study, &cases, flags.quick, flags.output.quiet)?;
+    print_overview(&study, &cases, flags.length(), flags.output.quiet)?;
 
     let screen = ProgressDisplay::new(flags.output.quiet, ProgressMode::Auto, flags.events.as_deref())?;
     dialer.cancel = interrupt_flag()?;
     raise_open_file_limit();
-    let mut measured = StudyRun::new(&study, flags.quick, &dialer);
+    let mut measured = StudyRun::new(&study, flags.length(), &dialer);
     measured.measure_all(&cases, &screen);
     measured.measure_in_guests(&cases, &flags.guest, &screen);
     measured.attach_tables(&cases)?;
@@ -154,8 +169,8 @@ pub fn run(flags: Flags) -> Result<Status> {
     let complete = measured.failures.is_empty();
     let run = measured.finish(&screen);
     let events = screen.finish();
-    let written = flags.output.write(&run, !events_on_stdout);
-    flags.save.save_or_warn(&run, flags.output.quiet);
+    let written = flags.output.write(&run, RunText::printed_if(!events_on_stdout));
+    flags.save.save_and_print(&run, flags.output.quiet);
     finish_all([events, written])?;
     if flags.output.prints_text() && !events_on_stdout {
         // No model applies to most studies. The counters describe this host, not the study.
@@ -175,9 +190,9 @@ pub fn run(flags: Flags) -> Result<Status> {
 
 /// Runs the twins; `--quick` is never set.
 fn run_twins(study: &Study, flags: &Flags) -> Result<Status> {
-    let cases = study.cases(flags.quick)?;
+    let cases = study.cases(flags.length())?;
     flags.cells.iter().try_for_each(|cell| cell.check_exists("--cell", &cases))?;
-    let tables = study.join_results(flags.quick, &|_| CaseOutcome::NotMeasured(NO_TWIN.to_owned()))?;
+    let tables = study.join_results(flags.length(), &|_| CaseOutcome::NotMeasured(NO_TWIN.to_owned()))?;
     match (flags.real_time, flags.cells.as_slice()) {
         (true, cells) => twin::run_in_real_time(study, tables, cells, &flags.output),
         (false, []) => twin::run(study, tables, &flags.output),
@@ -229,13 +244,13 @@ fn choose_site(
     let cell = study.find_cell(&case.point.cell).ok_or_else(|| anyhow!("no cell {}", case.point.cell))?;
     Ok(match &cell.not_in_lab {
         Some(why) => MeasuringSite::NotMeasured(why.clone()),
-        None => guest::lab_site(study, cell, flags.vm, flags.in_guest.as_deref()),
+        None => guest::lab_site(study, cell, flags.guest_use()),
     })
 }
 
 fn plan_of_case(case: &PlannedCase, endpoints: &[Endpoint]) -> Result<Plan> {
     let cases = case.expand(endpoints)?;
-    Ok(Plan::new(None, 1, true, cases)?)
+    Ok(Plan { keep_going: true, ..Plan::new(cases)? })
 }
 
 /// Time to open links, and to start and stop the lab, per case.
@@ -265,7 +280,7 @@ fn least_time_at(site: &MeasuringSite, case: &PlannedCase) -> Duration {
 fn print_overview(
     study: &Study,
     cases: &[(MeasuringSite, PlannedCase)],
-    quick: bool,
+    length: StudyLength,
     quiet: bool,
 ) -> Result<()> {
     let count = runnable_cases(cases).count();
@@ -290,18 +305,18 @@ fn print_overview(
     if in_guest > 0 {
         place += &format!("; {in_guest} of them in a guest, which takes longer");
     }
-    let trial = trial::min_duration(study, cases, quick)?;
+    let trial = trial::min_duration(study, cases, length)?;
     let time: Duration =
         runnable_cases(cases).map(|(site, case)| least_time_at(site, case) + CASE_OVERHEAD).sum();
     let time = list::format_rough_duration(time + trial);
-    let hint = if quick { "" } else { " (--quick: minutes; --table N: a part)" };
+    let hint = if length.is_quick() { "" } else { " (--quick: minutes; --table N: a part)" };
     let name = &study.name;
     let speed = if study.has_sizes() { "" } else { " at the speed of the lines" };
     print_message(format_args!(
         "{name}: {}, at least {time}{speed}{hint}; {place}",
         units::format_plural(count as u64, "case")
     ));
-    if let Some(why) = trial::left_out(study, cases, quick)? {
+    if let Some(why) = trial::left_out(study, cases, length)? {
         print_message(why);
     }
     Ok(())
@@ -319,7 +334,7 @@ fn empty_run(title: &str, dialer: &Dialer) -> Run {
 /// The results so far.
 struct StudyRun<'a> {
     study: &'a Study,
-    quick: bool,
+    length: StudyLength,
     dialer: &'a Dialer,
     cancel: &'a AtomicBool,
     overhead_ns: f64,
@@ -342,15 +357,18 @@ struct SharedSetup {
 }
 
 impl<'a> StudyRun<'a> {
-    fn new(study: &'a Study, quick: bool, dialer: &'a Dialer) -> StudyRun<'a> {
-        let run = empty_run(&format!("{} again{}", study.name, if quick { ", quick" } else { "" }), dialer);
-        let floor_ns = schedule::measure_overhead_ns();
+    fn new(study: &'a Study, length: StudyLength, dialer: &'a Dialer) -> StudyRun<'a> {
+        let run = empty_run(
+            &format!("{} again{}", study.name, if length.is_quick() { ", quick" } else { "" }),
+            dialer,
+        );
+        let overhead_ns = schedule::measure_overhead_ns();
         StudyRun {
             study,
-            quick,
+            length,
             dialer,
             cancel: &dialer.cancel,
-            overhead_ns: floor_ns,
+            overhead_ns,
             began: dialer.now(),
             run,
             result_index: BTreeMap::new(),
@@ -408,7 +426,7 @@ impl<'a> StudyRun<'a> {
             // The previous lab stops before a new one starts.
             self.setup = None;
             let stand = match site {
-                MeasuringSite::Lab => Some(LabSetup::start(cell, case, self.dialer, self.quick)?),
+                MeasuringSite::Lab => Some(LabSetup::start(cell, case, self.dialer, self.length)?),
                 MeasuringSite::UserEndpoints(_) | MeasuringSite::Guest(_) | MeasuringSite::NotMeasured(_) => {
                     None
                 }
@@ -455,7 +473,7 @@ impl<'a> StudyRun<'a> {
     fn attach_tables(&mut self, cases: &[(MeasuringSite, PlannedCase)]) -> Result<()> {
         let sites: BTreeMap<&str, &MeasuringSite> =
             cases.iter().map(|(site, case)| (case.name.as_str(), site)).collect();
-        let mut paper = self.study.join_results(self.quick, &|case| self.outcome(&sites, case))?;
+        let mut paper = self.study.join_results(self.length, &|case| self.outcome(&sites, case))?;
         paper.guests = guest::guest_descriptions(&self.run);
         self.run.study = Some(paper);
         Ok(())

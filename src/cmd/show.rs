@@ -6,7 +6,7 @@ use linkgauge::report::RunGroup;
 use linkgauge::run::Run;
 
 use super::Status;
-use super::output::OutputFlags;
+use super::output::{OutputFlags, RunText};
 use super::store::{RUN_HELP, RUN_LONG_HELP, StoreFlags, load_runs};
 
 /// Show saved runs, in any format
@@ -40,7 +40,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         several => several.iter().map(|(name, runs)| RunGroup { name, runs }).collect(),
     };
     match sides.as_slice() {
-        [RunGroup { runs: [run], .. }] => flags.output.write(run, true)?,
+        [RunGroup { runs: [run], .. }] => flags.output.write(run, RunText::Printed)?,
         sides => flags.output.write_all(sides)?,
     }
     Ok(Status::Complete)

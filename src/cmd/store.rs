@@ -179,16 +179,21 @@ impl SaveFlags {
         }
     }
 
-    /// Saves a run. A failure is a warning: the result is printed nevertheless.
-    pub fn save_or_warn(&self, run: &Run, quiet: bool) {
-        match self.save(run) {
-            Ok(true) if !quiet => print_saved(run),
-            Ok(_) => {}
-            Err(error) => {
-                let remedy = "Try --store FILE for another file, or --no-store";
-                print_message(format_args!("warning: the run was not saved: {error:#}. {remedy}"));
-            }
+    /// Saves a run and, unless `quiet`, prints how to show it again. A failure is a warning: the result is printed
+    /// nevertheless.
+    pub fn save_and_print(&self, run: &Run, quiet: bool) {
+        if self.save_or_warn(run) && !quiet {
+            print_saved(run);
         }
+    }
+
+    /// Saves a run. Returns false with a warning if that fails, and if no store is wanted.
+    pub fn save_or_warn(&self, run: &Run) -> bool {
+        self.save(run).unwrap_or_else(|error| {
+            let remedy = "Try --store FILE for another file, or --no-store";
+            print_message(format_args!("warning: the run was not saved: {error:#}. {remedy}"));
+            false
+        })
     }
 
     /// Saves a run. Returns false if no store is wanted.

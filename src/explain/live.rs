@@ -211,6 +211,7 @@ pub struct CauseFinding {
 
 /// All proved settings at once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct CombinedEffect {
     /// What the causes cost together, in ns.
     pub cost_ns: f64,
@@ -351,7 +352,7 @@ fn base_case(options: &LiveOptions, target: &Target) -> Result<(Case, bool), Liv
             ..CaseSpec::default()
         };
         let case = spec.expand().map_err(LiveError::invalid)?.swap_remove(0);
-        let plan = Plan::new(None, 1, false, vec![case.clone()]).map_err(LiveError::invalid)?;
+        let plan = Plan::new(vec![case.clone()]).map_err(LiveError::invalid)?;
         schedule::check(plan).map(|_| case).map_err(LiveError::invalid)
     };
     match with_size(Some(bytes)) {

@@ -57,6 +57,7 @@ pub enum ExplainError {
 
 /// The result of a model.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Finding {
     /// The name of the model.
     pub model: &'static str,
@@ -68,6 +69,7 @@ pub struct Finding {
 
 /// A part of a formatted finding.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum FindingBlock {
     /// A heading.
     Heading(String),

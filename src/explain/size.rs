@@ -36,6 +36,7 @@ const LINE_RATE_TOLERANCE: f64 = 0.05;
 /// Comparison of the slope between the two largest sizes with the link rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum LineComparison {
     /// Slower: the link is not the bottleneck.
     NotTheLine,
@@ -48,6 +49,7 @@ pub enum LineComparison {
 /// A fitted line as quantities. `None` where the data does not support one: α is not above zero, or the per-byte cost
 /// may be zero.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct MessageCosts {
     /// α: the per-message overhead.
     pub message_ns: Option<f64>,
@@ -65,6 +67,7 @@ pub struct MessageCosts {
 
 /// Two lines that fit clearly better than one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Breakpoint {
     /// Largest size on the lower line.
     pub last_below_bytes: u32,
@@ -80,6 +83,7 @@ pub struct Breakpoint {
 
 /// A size and the residual there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct SizeRow {
     /// The size and the measured time.
     #[serde(flatten)]
@@ -90,6 +94,7 @@ pub struct SizeRow {
 
 /// The fitted line of one sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct SizeFit {
     /// Table or workload, and which of its sweeps.
     pub group: String,
@@ -118,6 +123,7 @@ pub struct SizeFit {
 
 /// The finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct SizeModel {
     /// The formula of the model, as printed.
     pub form: &'static str,

@@ -66,6 +66,7 @@ static METHODS: [FitMethod; 3] = [
 /// The limit of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Bottleneck {
     /// The round trip for every W bytes.
     Window,
@@ -99,6 +100,7 @@ pub struct WindowFit {
 
 /// The assessment of one row, by the relative fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct AssessedRow {
     /// The measured or published download.
     #[serde(flatten)]
@@ -113,6 +115,7 @@ pub struct AssessedRow {
 
 /// The finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct WindowModel {
     /// The formula of the model, as printed.
     pub form: &'static str,

@@ -23,6 +23,7 @@ pub struct DeviceSetting {
 
 /// Why a setting could not be changed or restored.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SettingError {
     /// No setting has this name.
     #[error(

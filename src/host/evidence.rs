@@ -148,6 +148,7 @@ pub fn is_known_thread_counter(name: &str) -> bool {
 
 /// What the scheduler counted for one thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ThreadCounters {
     /// Time on a CPU.
     pub cpu_ns: Option<u64>,

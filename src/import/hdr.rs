@@ -18,7 +18,7 @@ use super::samples::TimeUnit;
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::plan::Direction;
 use crate::run::{Warning, WarningCode};
-use crate::sample::{Recorder, decode_histogram};
+use crate::sample::{RecordedTimes, Recorder, decode_histogram};
 
 pub const FORMAT: ImportFormat =
     ImportFormat { name: "hdr", summary: "interval logs of HdrHistogram (--unit, default ns)", read };
@@ -100,7 +100,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
 impl TaggedCase {
     fn new() -> TaggedCase {
         TaggedCase {
-            recorder: Recorder::new(false, 1_000_000_000, Arc::default(), None),
+            recorder: Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None),
             elapsed_seconds: 0.0,
         }
     }

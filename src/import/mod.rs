@@ -95,6 +95,7 @@ fn format_error(what: impl Into<String>) -> ImportError {
 
 /// The result of reading a file.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ImportedFile {
     /// A run document of linkgauge.
     Run(Box<Run>),

@@ -11,7 +11,7 @@ use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFil
 use crate::clock::Time;
 use crate::plan::Direction;
 use crate::run::{Warning, WarningCode};
-use crate::sample::{Recorder, Sample};
+use crate::sample::{RecordedTimes, Recorder, Sample};
 
 pub const FORMAT: ImportFormat = ImportFormat {
     name: "samples",
@@ -102,7 +102,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         format_error("the file does not contain the unit of the times: use --unit ms, us, ns or s")
     })?;
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
-    let mut recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
+    let mut recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
     let mut order = OrderCheck::default();
     while let Some(line) = lines.next_line()? {
         let line = line.trim();

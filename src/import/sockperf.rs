@@ -10,7 +10,7 @@ use super::line_reader::{LineReader, quote};
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::clock::Time;
 use crate::plan::Direction;
-use crate::sample::{Recorder, Sample};
+use crate::sample::{RecordedTimes, Recorder, Sample};
 
 pub const FORMAT: ImportFormat =
     ImportFormat { name: "sockperf", summary: "full logs of sockperf (--full-log FILE)", read };
@@ -28,7 +28,7 @@ struct FullLog {
 
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
-    let recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
+    let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
     let mut log =
         FullLog { recorder, message_bytes: about.message_bytes, first_sent: None, last_received: Time(0) };
     let mut in_table = false;

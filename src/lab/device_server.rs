@@ -220,8 +220,7 @@ impl DeviceServer {
         };
         for ((serial, line), listener) in options.serial_ports.iter().zip(lines).zip(listeners) {
             let endpoint = listener.endpoint();
-            let configured =
-                SerialSettings::from_endpoint(serial).map_err(|error| LabError(error.to_string()))?;
+            let configured = SerialSettings::from_endpoint(serial)?;
             let port = SerialPort::new(server.ports.len() + 1, configured, options.rfc2217, &server.state);
             let threads =
                 port.clone().start(line, listener).map_err(|fault| LinkError::new(serial, fault))?;
@@ -241,7 +240,10 @@ impl DeviceServer {
     pub fn link_endpoints(&self) -> Vec<Endpoint> {
         let ports = self.endpoints.iter().zip(&self.ports);
         ports
-            .filter_map(|(endpoint, port)| link_endpoint(endpoint, port.is_controllable, &port.configured))
+            .filter_map(|(endpoint, port)| match port.is_controllable {
+                true => rfc2217::client_endpoint(endpoint, &port.configured).ok(),
+                false => format!("{endpoint}?{}", port.configured.endpoint_options()).parse().ok(),
+            })
             .collect()
     }
 
@@ -277,25 +279,25 @@ fn check_options(options: &DeviceServerOptions) -> Result<(), LabError> {
     let costs = &options.costs;
     if costs.block_bytes > PackingRules::MAX_BUFFER_BYTES / 2 {
         let limit = PackingRules::MAX_BUFFER_BYTES / 2;
-        return Err(LabError(format!("blocks of {} bytes: use at most {limit}", costs.block_bytes)));
+        return Err(LabError::Invalid(format!("blocks of {} bytes: use at most {limit}", costs.block_bytes)));
     }
     if costs.block_bytes > 0 && options.packing != PackingRules::default() {
         let text = "blocks and packing rules: a box that moves blocks packs by blocks. Use one of them";
-        return Err(LabError(text.to_owned()));
+        return Err(LabError::Invalid(text.to_owned()));
     }
     if !costs.drain_pause.is_zero() && costs.block_bytes == 0 {
-        return Err(LabError("a pause after each block needs blocks. Add --block 512".to_owned()));
+        return Err(LabError::Invalid("a pause after each block needs blocks. Add --block 512".to_owned()));
     }
     if options.serial_ports.is_empty() {
-        return Err(LabError("a device server needs at least one serial port".to_owned()));
+        return Err(LabError::Invalid("a device server needs at least one serial port".to_owned()));
     }
     if options.max_clients == 0 {
-        return Err(LabError("a port must accept at least one client".to_owned()));
+        return Err(LabError::Invalid("a port must accept at least one client".to_owned()));
     }
     let caps = crate::link::endpoint_caps(&options.listen)
         .map_err(|fault| LinkError::new(&options.listen, fault))?;
     if caps.framing != Framing::Stream {
-        return Err(LabError(format!("{}: a device server needs a stream", options.listen)));
+        return Err(LabError::Invalid(format!("{}: a device server needs a stream", options.listen)));
     }
     Ok(())
 }
@@ -308,23 +310,11 @@ fn open_listeners(
     let mut listeners = vec![dialer.listen(&options.listen)?];
     let any = matches!(options.listen.host_port(), Ok((_, Some(0))));
     let first = listeners[0].endpoint();
-    for offset in 1..options.serial_ports.len() {
-        let endpoint = match u32::try_from(offset) {
-            _ if any => options.listen.clone(),
-            Ok(offset) => first.with_number_offset(offset).map_err(|error| LabError(error.to_string()))?,
-            Err(error) => return Err(LabError(error.to_string())),
-        };
+    for offset in 1..options.serial_ports.len() as u32 {
+        let endpoint = if any { options.listen.clone() } else { first.with_number_offset(offset)? };
         listeners.push(dialer.listen(&endpoint)?);
     }
     Ok(listeners)
-}
-
-/// The endpoint for our own link to a port.
-fn link_endpoint(endpoint: &Endpoint, controlled: bool, line: &SerialSettings) -> Option<Endpoint> {
-    match controlled {
-        true => rfc2217::client_endpoint(endpoint, line).ok(),
-        false => format!("{endpoint}?{}", line.endpoint_options()).parse().ok(),
-    }
 }
 
 fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Fault> {

@@ -106,7 +106,7 @@ impl LoggerConfig {
     }
 
     fn check(&self) -> Result<(), LabError> {
-        let refuse = |what: String| Err(LabError(what));
+        let refuse = |what: String| Err(LabError::Invalid(what));
         if !(1..=4094).contains(&self.address) {
             return refuse(format!("address {}: use 1 to 4094", self.address));
         }
@@ -176,7 +176,7 @@ impl Logger {
             let caps =
                 crate::link::endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
             if caps.framing == Framing::Message {
-                return Err(LabError(format!("{endpoint}: a logger needs a stream, like TCP")));
+                return Err(LabError::Invalid(format!("{endpoint}: a logger needs a stream, like TCP")));
             }
         }
         dialer.default_port = Some(DEFAULT_PORT);

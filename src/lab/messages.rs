@@ -37,19 +37,16 @@ impl MessageNodes {
         [up, down]: [Shape; 2],
         dialer: &Dialer,
     ) -> Result<MessageNodes, LabError> {
-        let raw =
-            |endpoint: &Endpoint| with_raw_signals(endpoint).map_err(|error| LabError(error.to_string()));
-        let listen = raw(listen)?;
+        let listen = with_raw_signals(listen)?;
         if listen.option("raw").is_none() {
-            return Err(LabError(format!(
+            return Err(LabError::Invalid(format!(
                 "{listen} is not a LINX endpoint. Use one like linx://127.0.0.1/server, or lab shaper for other links"
             )));
         }
         let number = NODE_COUNT.fetch_add(1, Relaxed);
         let url = format!("linx:///linkgauge-nodes-{}-{number}", std::process::id());
-        let node = Server::on(&url).protocol(PROTOCOL).start_with(dialer);
-        let node = node.map_err(|error| LabError(error.to_string()))?;
-        let to = raw(&node.endpoints()[0])?;
+        let node = Server::on(&url).protocol(PROTOCOL).start_with(dialer)?;
+        let to = with_raw_signals(&node.endpoints()[0])?;
         let options = ShaperOptions { listen, to, up, down, seed: 1, log: None };
         Ok(MessageNodes { relay: Shaper::start(&options, dialer)?, _node: node })
     }

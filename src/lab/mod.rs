@@ -6,6 +6,7 @@ use crate::endpoint::Endpoint;
 
 pub mod adapter;
 pub mod device_server;
+mod error;
 mod kernel_echo;
 mod line_server;
 pub mod logger;
@@ -16,7 +17,10 @@ pub mod redirect;
 pub mod shaper;
 pub mod trouble;
 pub mod uart;
+mod unsent;
 pub mod vm;
+
+pub use error::LabError;
 
 /// Stand-ins for the remotes of transports that we have no server for. Contract tests and the demo start them.
 pub static STAND_INS: &[StandIn] =
@@ -38,16 +42,5 @@ pub trait RunningStandIn: Send {
     /// The same with typical settings, where those of the variants are chosen for speed.
     fn typical_endpoints(&self) -> Vec<Endpoint> {
         self.endpoints()
-    }
-}
-
-/// Why a lab device failed: the operation, its object, and a remedy.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct LabError(pub String);
-
-impl From<crate::link::LinkError> for LabError {
-    fn from(error: crate::link::LinkError) -> LabError {
-        LabError(error.to_string())
     }
 }

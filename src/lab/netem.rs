@@ -37,20 +37,22 @@ impl Netem {
     pub fn start(device: &str, shape: &Shape) -> Result<Netem, LabError> {
         check_shape(shape)?;
         if has_relay_only_settings(shape) {
-            return Err(LabError(format!(
+            return Err(LabError::Invalid(format!(
                 "{device}: netem has no tail, spikes, waits, slots, bursts or overhead: shape with a relay"
             )));
         }
         if shape.police.is_some() {
-            return Err(LabError(format!("{device}: netem does not police: shape datagrams with a relay")));
+            return Err(LabError::Invalid(format!(
+                "{device}: netem does not police: shape datagrams with a relay"
+            )));
         }
         if shape.reorder != Occurrence::Never && shape.delay.is_zero() {
             let text = format!("{device}: netem reorders by not delaying: --reorder needs --delay");
-            return Err(LabError(text));
+            return Err(LabError::Invalid(text));
         }
         let present = run_tc(device, &["qdisc", "show", "dev", device].map(str::to_owned))?;
         if present.contains(&format!("netem {QDISC_HANDLE}")) {
-            return Err(LabError(format!(
+            return Err(LabError::Invalid(format!(
                 "{device}: 'lab shaper' already shapes it: another one runs, or one was killed. To remove it: tc \
                  qdisc del dev {device} root"
             )));
@@ -127,7 +129,7 @@ fn tc_arguments(device: &str, shape: &Shape) -> Vec<String> {
 fn run_tc(device: &str, arguments: &[String]) -> Result<String, LabError> {
     // In its own process group it survives the Ctrl-C that ends us, and can remove the queue.
     let output = Command::new("tc").args(arguments).process_group(0).output().map_err(|error| {
-        LabError(match error.kind() {
+        LabError::Program(match error.kind() {
             io::ErrorKind::NotFound => "tc is not installed: apt-get install iproute2".to_owned(),
             _ => format!("tc: {error}"),
         })
@@ -137,7 +139,7 @@ fn run_tc(device: &str, arguments: &[String]) -> Result<String, LabError> {
     }
     let complaint = String::from_utf8_lossy(&output.stderr);
     let complaint = complaint.trim().trim_end_matches('.').replace('\n', "; ");
-    Err(LabError(format!("{device}: tc: {complaint}{}", remedy(&complaint))))
+    Err(LabError::Program(format!("{device}: tc: {complaint}{}", remedy(&complaint))))
 }
 
 /// Suggests a remedy, based on the messages of iproute2 6.1 and older.

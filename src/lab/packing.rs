@@ -62,19 +62,24 @@ impl PackingRules {
     pub fn check(&self) -> Result<(), LabError> {
         let PackingRules { packet_bytes: length, buffer_bytes: buffer, .. } = *self;
         if !(1..=PackingRules::MAX_BUFFER_BYTES).contains(&buffer) {
-            return Err(LabError(format!(
+            return Err(LabError::Invalid(format!(
                 "a buffer of {buffer} bytes: use 1 to {}",
                 PackingRules::MAX_BUFFER_BYTES
             )));
         }
         if length > buffer {
-            return Err(LabError(format!("packets of {length} bytes do not fit in a buffer of {buffer}")));
+            return Err(LabError::Invalid(format!(
+                "packets of {length} bytes do not fit in a buffer of {buffer}"
+            )));
         }
         if self.delimiter.len() > 2 {
-            return Err(LabError(format!("a delimiter of {} bytes: use one or two", self.delimiter.len())));
+            return Err(LabError::Invalid(format!(
+                "a delimiter of {} bytes: use one or two",
+                self.delimiter.len()
+            )));
         }
         if self.delimiter.is_empty() && self.delimiter_process != DelimiterProcess::Keep {
-            return Err(LabError("a rule for the delimiter, but no delimiter".to_owned()));
+            return Err(LabError::Invalid("a rule for the delimiter, but no delimiter".to_owned()));
         }
         Ok(())
     }

@@ -103,6 +103,7 @@ impl fmt::Display for RedirectorEvent {
 
 /// Counters since the start.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct RedirectorCounters {
     /// Connections since the start, the first one included.
     pub connections: AtomicU64,
@@ -162,9 +163,9 @@ impl Redirector {
         let fault = |fault| LinkError::new(remote, fault);
         let caps = link::endpoint_caps(remote).map_err(fault)?;
         if caps.framing != Framing::Stream {
-            return Err(LabError(format!("{remote}: a serial port needs a stream")));
+            return Err(LabError::Invalid(format!("{remote}: a serial port needs a stream")));
         }
-        let line = SerialSettings::from_endpoint(remote).map_err(|error| LabError(error.to_string()))?;
+        let line = SerialSettings::from_endpoint(remote)?;
         let pty = Pty::open().map_err(fault)?;
         tty::configure(&pty.master, &line).map_err(fault)?;
         let link =
@@ -191,7 +192,7 @@ impl Redirector {
         let thread = Builder::new()
             .name("redirector".to_owned())
             .spawn(move || runner.run(first))
-            .map_err(|error| LabError(format!("start a thread: {error}")))?;
+            .map_err(LabError::system("start a thread"))?;
         Ok(Redirector { link, state: common, events, thread: Some(thread) })
     }
 

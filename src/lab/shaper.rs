@@ -217,7 +217,7 @@ impl Shaper {
         let accepting = relay.clone();
         let thread =
             Builder::new().name("shaper".to_owned()).spawn(move || accepting.accept_clients(listener));
-        let thread = thread.map_err(|error| LabError(format!("start a thread: {error}")))?;
+        let thread = thread.map_err(LabError::system("start a thread"))?;
         Ok(Shaper { endpoint, relay, listener: Some(thread), events, log })
     }
 
@@ -269,18 +269,20 @@ fn check_options(options: &ShaperOptions) -> Result<(), LabError> {
     let is_stream = is_stream_endpoint(listen)?;
     if is_stream != is_stream_endpoint(to)? {
         let kind = |is_stream| if is_stream { "a stream" } else { "messages" };
-        return Err(LabError(format!(
+        return Err(LabError::Invalid(format!(
             "{listen} carries {}, {to} {}: both must be streams, or both must have messages",
             kind(is_stream),
             kind(!is_stream)
         )));
     }
     if is_stream && options.log.is_some() {
-        return Err(LabError(format!("{listen}: a stream has no datagrams to log. Leave out --log")));
+        return Err(LabError::Invalid(format!(
+            "{listen}: a stream has no datagrams to log. Leave out --log"
+        )));
     }
     for shape in [&options.up, &options.down] {
         if is_stream && shape.has_faults() {
-            return Err(LabError(format!(
+            return Err(LabError::Invalid(format!(
                 "{listen}: nothing is lost, doubled or reordered in a stream: shape datagrams, or the device below \
                  (--netem)"
             )));
@@ -294,14 +296,14 @@ fn check_options(options: &ShaperOptions) -> Result<(), LabError> {
 pub(super) fn check_shape(shape: &Shape) -> Result<(), LabError> {
     if shape.jitter > shape.delay {
         let (jitter, delay) = (shape.jitter, shape.delay);
-        return Err(LabError(format!(
+        return Err(LabError::Invalid(format!(
             "a jitter of {jitter:?} around a delay of {delay:?}: no delay is below zero"
         )));
     }
     let needs_rate = shape.burst_bytes > 0 || shape.overhead_bytes > 0;
     if needs_rate && shape.bits_per_second.is_infinite() {
         let text = "a burst or an overhead without a rate changes nothing. Add --rate";
-        return Err(LabError(text.to_owned()));
+        return Err(LabError::Invalid(text.to_owned()));
     }
     Ok(())
 }
@@ -322,7 +324,7 @@ impl MessageLogFile {
             writeln!(file, "direction,number,came_ns,bytes,fate,delay_ns")?;
             Ok(file)
         };
-        let file = create().map_err(|error: io::Error| LabError(format!("{name}: {error}")))?;
+        let file = create().map_err(LabError::system::<io::Error>(&name))?;
         Ok(MessageLogFile {
             file: Arc::new(Mutex::new(file)),
             name,
@@ -384,7 +386,7 @@ impl Relay {
     }
 
     fn start_connection(self: &Arc<Relay>, client: Box<dyn Link>, from: String) {
-        let place = ConnectionGuard(self.clone());
+        let place = RelayedConnection(self.clone());
         if self.counters.open.fetch_add(1, Relaxed) >= MAX_CONNECTIONS {
             self.counters.refused.fetch_add(1, Relaxed);
             return;
@@ -529,9 +531,9 @@ impl Relay {
 }
 
 /// Counts an open connection until it is dropped, on every exit path.
-struct ConnectionGuard(Arc<Relay>);
+struct RelayedConnection(Arc<Relay>);
 
-impl Drop for ConnectionGuard {
+impl Drop for RelayedConnection {
     fn drop(&mut self) {
         self.0.counters.open.fetch_sub(1, Relaxed);
     }

@@ -63,7 +63,7 @@ impl Faults {
     ///
     /// Fails for a stall without end and for times or rates of zero.
     fn check(&self) -> Result<(), LabError> {
-        let refuse = |what: &str| Err(LabError(what.to_owned()));
+        let refuse = |what: &str| Err(LabError::Invalid(what.to_owned()));
         if self.stall.is_some_and(|(length, period)| length >= period) {
             return refuse("the stall is as long as its period or longer: use a longer period, like 50ms@1s");
         }
@@ -290,7 +290,7 @@ impl BusyCpus {
     fn start(cpus: &[u32]) -> Result<BusyCpus, LabError> {
         let allowed = cpu::current_affinity();
         if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-            return Err(LabError(format!(
+            return Err(LabError::Invalid(format!(
                 "CPU {cpu}: this process may use CPUs {allowed:?}; choose one of them"
             )));
         }
@@ -306,7 +306,7 @@ impl BusyCpus {
                 }
             };
             let thread = Builder::new().name(format!("busy CPU {number}")).spawn(compute);
-            busy.threads.push(thread.map_err(|error| LabError(format!("start a thread: {error}")))?);
+            busy.threads.push(thread.map_err(LabError::system("start a thread"))?);
         }
         Ok(busy)
     }

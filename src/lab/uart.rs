@@ -21,7 +21,7 @@ use rustix::io::Errno;
 pub use engine::UartCounters;
 pub use noise::{LineDefects, LineNoise};
 pub use plugged::PluggedUart;
-pub use wire::{DEFAULT_BATCH_INTERVAL, DeliveryMode, NextDelivery, Wire};
+pub use wire::{CharacterTiming, DEFAULT_BATCH_INTERVAL, DeliveryMode, NextDelivery, Wire};
 
 use super::{LabError, RunningStandIn, StandIn};
 use crate::clock::Clock;
@@ -78,8 +78,8 @@ pub struct UartOptions {
     pub ports: usize,
     /// A symbolic link to the first terminal. The others have consecutive numbers at the end.
     pub link: Option<PathBuf>,
-    /// If true, characters take their time. If not, all arrive immediately and no sender causes an overrun.
-    pub is_paced: bool,
+    /// How long characters are on the line.
+    pub timing: CharacterTiming,
     /// When received characters reach the program.
     pub delivery: DeliveryMode,
     /// Faults on the line.
@@ -88,14 +88,14 @@ pub struct UartOptions {
     pub frame_override: FrameOverride,
 }
 
-/// One paced port with a plug, without noise.
+/// One port with a plug, without noise.
 impl Default for UartOptions {
     fn default() -> UartOptions {
         UartOptions {
             wiring: PortWiring::Plug,
             ports: 1,
             link: None,
-            is_paced: true,
+            timing: CharacterTiming::LineRate,
             delivery: DeliveryMode::Batch(DEFAULT_BATCH_INTERVAL),
             noise: LineNoise::default(),
             frame_override: FrameOverride::default(),
@@ -119,18 +119,15 @@ impl LabUarts {
     ///
     /// Fails if a terminal, the symbolic link or the thread cannot be created.
     pub fn start(options: &UartOptions) -> Result<LabUarts, LabError> {
-        let refused = |what: &'static str| move |errno: Errno| LabError(format!("{what}: {errno}"));
         let clock = Clock::System;
         let count = options.ports.max(1) * options.wiring.terminals_per_port();
         let mut ends = Vec::with_capacity(count);
         for index in 0..count {
             let pty = Pty::open().map_err(|fault| {
-                LabError(format!(
-                    "port {}: {fault}: try fewer ports",
-                    index / options.wiring.terminals_per_port() + 1
-                ))
+                let port = index / options.wiring.terminals_per_port() + 1;
+                LabError::Terminal { port, fault }
             })?;
-            let wire = Wire::new(options.is_paced, options.delivery, clock.now());
+            let wire = Wire::new(options.timing, options.delivery, clock.now());
             let noise = LineNoise { seed: options.noise.seed.wrapping_add(index as u64), ..options.noise };
             let other = if options.wiring == PortWiring::Plug { index } else { index ^ 1 };
             ends.push(LineEnd::new(pty, wire, NoiseSource::new(noise), other));
@@ -140,13 +137,13 @@ impl LabUarts {
             None => Vec::new(),
             Some(first) => Symlink::create_all(first, &terminals)?,
         };
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(refused("make an event"))?;
-        let engine = UartEngine::new(ends, options.frame_override, !options.is_paced, &stop, clock);
-        let engine = engine.map_err(refused("watch the ports"))?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(LabError::system("make an event"))?;
+        let engine = UartEngine::new(ends, options.frame_override, options.timing, &stop, clock);
+        let engine = engine.map_err(LabError::system("watch the ports"))?;
         let thread = Builder::new()
             .name("lab uart".to_owned())
             .spawn(move || engine.run())
-            .map_err(|error| LabError(format!("start a thread: {error}")))?;
+            .map_err(LabError::system("start a thread"))?;
         Ok(LabUarts { terminals, links, stop, thread: Some(thread) })
     }
 
@@ -173,8 +170,9 @@ impl LabUarts {
         let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
         // The event counter holds eight bytes. The write fails only if an event is already pending.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        let ended = thread.join().map_err(|_| LabError("the thread of the ports panicked".to_owned()))?;
-        ended.map_err(|errno| LabError(format!("the ports stopped by themselves: {errno}")))
+        let ended =
+            thread.join().map_err(|_| LabError::Stopped("the thread of the ports panicked".to_owned()))?;
+        ended.map_err(|errno| LabError::Stopped(format!("the ports stopped by themselves: {errno}")))
     }
 }
 
@@ -208,11 +206,12 @@ impl Symlink {
         }
         match std::os::unix::fs::symlink(&leads_to, &path) {
             Ok(()) => Ok(Symlink { path, target: leads_to }),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(LabError(format!(
-                "{}: something is there already: remove it, or choose another path",
-                path.display()
-            ))),
-            Err(error) => Err(LabError(format!("{}: the link cannot be made: {error}", path.display()))),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(LabError::Invalid(
+                format!("{}: something is there already: remove it, or choose another path", path.display()),
+            )),
+            Err(error) => {
+                Err(LabError::system(format!("{}: the link cannot be made", path.display()))(error))
+            }
         }
     }
 }
@@ -231,7 +230,7 @@ fn numbered_link(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
     if offset == 0 {
         return Ok(path.to_owned());
     }
-    let none = || LabError(format!("{}: no number to count links from, like ttyV0", path.display()));
+    let none = || LabError::Invalid(format!("{}: no number to count links from, like ttyV0", path.display()));
     let (path, _) = path.to_str().and_then(|path| offset_last_number(path, offset)).ok_or_else(none)?;
     Ok(path.into())
 }

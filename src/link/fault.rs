@@ -114,11 +114,11 @@ impl From<&Fault> for FailureKind {
             Fault::TimedOut | Fault::SilentLine | Fault::NoReply(_) => FailureKind::TimedOut,
             Fault::Closed => FailureKind::Closed,
             Fault::Interrupted => FailureKind::Interrupted,
-            Fault::System { .. }
-            | Fault::NotFound(_)
-            | Fault::NotPermitted(_)
-            | Fault::InUse(_)
-            | Fault::Unreachable(_) => FailureKind::System,
+            Fault::NotFound(_) => FailureKind::NotFound,
+            Fault::System { source, .. } if source.kind() == io::ErrorKind::NotFound => FailureKind::NotFound,
+            Fault::System { .. } | Fault::NotPermitted(_) | Fault::InUse(_) | Fault::Unreachable(_) => {
+                FailureKind::System
+            }
             Fault::TooLong { .. }
             | Fault::Endpoint(_)
             | Fault::Pin(_)

@@ -60,7 +60,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         }
     },
     available: || {
-        open_socket(false, None).map(|_| ()).map_err(|fault| match fault {
+        open_socket(Domain::IPV4, None).map(|_| ()).map_err(|fault| match fault {
             Fault::System { source, .. } => {
                 Limitation::from_socket_error(&source, NOT_PERMITTED_REASON, NOT_PERMITTED_REMEDY)
             }
@@ -134,9 +134,8 @@ impl Options {
 }
 
 /// A socket of that kind, or of the first permitted kind.
-fn open_socket(v6: bool, kind: Option<IcmpSocketKind>) -> Result<(Socket, IcmpSocketKind), Fault> {
-    let (domain, protocol) =
-        if v6 { (Domain::IPV6, Protocol::ICMPV6) } else { (Domain::IPV4, Protocol::ICMPV4) };
+fn open_socket(domain: Domain, kind: Option<IcmpSocketKind>) -> Result<(Socket, IcmpSocketKind), Fault> {
+    let protocol = if domain == Domain::IPV6 { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
     let mut refusal = None;
     for (this, socket_type) in [(IcmpSocketKind::Ping, Type::DGRAM), (IcmpSocketKind::Raw, Type::RAW)] {
         if kind.is_none_or(|wanted| wanted == this) {
@@ -180,7 +179,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
 /// A socket that receives from that address only.
 fn connect_socket(address: SocketAddr, options: &Options) -> Result<(Socket, IcmpSocketKind), Fault> {
     let v6 = address.is_ipv6();
-    let (socket, kind) = open_socket(v6, options.socket_kind)?;
+    let (socket, kind) = open_socket(Domain::for_address(address), options.socket_kind)?;
     options.ip.apply(&socket, address.ip())?;
     options.buffers.apply(&socket)?;
     if kind == IcmpSocketKind::Raw {

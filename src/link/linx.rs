@@ -124,6 +124,7 @@ pub enum ConnectionRole {
 
 /// The reason for the end of a connection between two nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DisconnectReason {
     /// The remote node closed the connection.
     Closed,

@@ -141,6 +141,7 @@ pub fn endpoint_caps(endpoint: &Endpoint) -> Result<Caps, Fault> {
 
 /// Why a transport cannot be used on this host, or only within it, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limitation {
     /// Why the transport cannot be used, or how far it reaches.
     pub reason: String,
@@ -289,6 +290,7 @@ pub type Facts = Map<String, Value>;
 
 /// The state of a link, and what its counters show. `None`: this link cannot tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LinkStatus {
     /// The remote has closed the link or vanished. Received bytes may still be waiting.
     pub is_hung_up: bool,

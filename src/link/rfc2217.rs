@@ -135,7 +135,7 @@ fn configure_port(link: &mut PortLink, requested: &SerialSettings) -> Result<Ser
         command::write_command(code::PURGE, &[command::encode_purge(serial_line::PurgeTarget::Both)], out)
     });
     // A server that does not reply has discarded nothing; the link is used all the same.
-    link.wait_until(TELNET_DETECTION_TIMEOUT, |state| state.has_answered(code::PURGE))?;
+    link.wait_until(TELNET_DETECTION_TIMEOUT, |state| state.has_reply(code::PURGE))?;
     link.state.take_inbox();
     Ok(link.state.server_state().settings)
 }

@@ -137,6 +137,7 @@ impl OccurrenceDraw {
 
 /// Counters of a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PathCounters {
     /// Payload bytes delivered.
     pub bytes: u64,
@@ -170,6 +171,7 @@ impl PathCounters {
 
 /// What happened to one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MessageRecord {
     /// Number among all messages of the path, from 0.
     pub number: u64,
@@ -186,6 +188,7 @@ pub struct MessageRecord {
 
 /// The treatment of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MessageFate {
     /// Delivered once, in order.
     Passed,

@@ -70,7 +70,7 @@ pub const KEEPALIVE_OPTION: &str = "keepalive";
 /// twice this time.
 const LISTENER_KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 
-/// Unanswered probes before the connection counts as dead.
+/// Probes without a reply before the connection counts as dead.
 const KEEPALIVE_PROBES: u32 = 3;
 
 struct Options {

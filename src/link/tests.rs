@@ -1,5 +1,6 @@
 //! Links that wrap others keep the state, the counters, the serial port and the batches of the inner link.
 
+use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use super::serial_line::{ModemLines, OutputSignal, PortControl, PurgeTarget, Ser
 use super::shaped::{Shape, ShapedLink, SharedPath};
 use super::{Admission, Batch, Caps, Dialer, Facts, Fault, Link, LinkStatus};
 use crate::clock::Clock;
+use crate::run::FailureKind;
 
 const LONG_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -164,4 +166,13 @@ fn retransmits_are_counted_through_wrappers() {
     drop(accepted);
     assert!(matches!(link.receive(&mut [0; 9], LONG_TIMEOUT), Err(Fault::Closed)));
     assert!(link.status().is_hung_up);
+}
+
+#[test]
+fn what_does_not_exist_has_a_kind_of_failure() {
+    let refused = |kind: ErrorKind| Fault::System { operation: "connect", source: kind.into() };
+    for fault in [Fault::NotFound("the name 'host' was not found".to_owned()), refused(ErrorKind::NotFound)] {
+        assert_eq!(FailureKind::from(&fault), FailureKind::NotFound);
+    }
+    assert_eq!(FailureKind::from(&refused(ErrorKind::ConnectionRefused)), FailureKind::System);
 }

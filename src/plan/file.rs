@@ -16,6 +16,10 @@ struct PlanFile {
 
 impl Plan {
     /// Reads a plan file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is no valid TOML, names an unknown field, or has no valid case.
     pub fn from_toml(text: &str) -> Result<Plan, PlanError> {
         let file: PlanFile =
             toml::from_str(text).map_err(|error| PlanError::Toml(error.to_string().trim_end().to_owned()))?;
@@ -24,6 +28,7 @@ impl Plan {
             let spec = spec.with_defaults(&file.defaults);
             cases.extend(spec.expand().map_err(|error| PlanError::Case { case: index + 1, error })?);
         }
-        Plan::new(file.title, file.repeat.unwrap_or(1), file.keep_going.unwrap_or(false), cases)
+        let plan = Plan::new(cases)?.titled(file.title).repeated(file.repeat.unwrap_or(1))?;
+        Ok(Plan { keep_going: file.keep_going.unwrap_or(false), ..plan })
     }
 }

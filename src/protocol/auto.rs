@@ -64,7 +64,7 @@ pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol,
         }
         Err(fault) => return Err(crate::link::LinkError::new(endpoint, fault).into()),
     };
-    if hello.is_answered_by(&reply) {
+    if hello.accepts_reply(&reply) {
         return named("linkgauge");
     }
     if reply == hello.bytes() {

@@ -15,6 +15,10 @@ const COLUMN_GAP: usize = 2;
 const MIN_NAME_COLUMNS: usize = 8;
 
 /// Writes the findings below each other.
+///
+/// # Errors
+///
+/// Writing fails.
 pub fn write_findings(
     findings: &[Finding],
     options: &ReportOptions,

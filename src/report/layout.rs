@@ -44,21 +44,18 @@ pub fn fit_table(table: &mut ReportTable, width: usize, numbered: bool) -> Fitte
     {
         return FittedTable { common_values: Vec::new(), lines };
     }
-    let unless_said = table.move_columns_to_names();
+    let common_values = table.move_columns_to_names();
     let mut spared = table.clone();
     while has_mostly_single_rows(table) {
         if let Some(lines) = lay_out_with_endpoint_column(&spared, width, numbers) {
             *table = spared;
-            return FittedTable { common_values: unless_said, lines };
+            return FittedTable { common_values, lines };
         }
         if !spared.drop_expendable_column() {
             break;
         }
     }
-    FittedTable {
-        common_values: unless_said,
-        lines: lay_out_below_endpoints(table, width, numbered, numbers),
-    }
+    FittedTable { common_values, lines: lay_out_below_endpoints(table, width, numbered, numbers) }
 }
 
 /// The layout with each endpoint on its own line.

@@ -38,6 +38,10 @@ pub struct RunGroup<'a> {
 
 /// Writes the page, with at most [`MAX_RUN_GROUPS`] groups. A comparison of the first two groups adds its verdicts to
 /// the charts.
+///
+/// # Errors
+///
+/// Writing fails.
 pub fn write_overlay(
     sides: &[RunGroup],
     comparison: Option<&RunComparison>,

@@ -77,13 +77,13 @@ fn distribution(histogram: &Histogram<u64>) -> Distribution {
     }
 }
 
-fn latency_figures(base: u64, answered: u64) -> Figures {
-    let histogram = latency_histogram(base, answered);
+fn latency_figures(base: u64, received: u64) -> Figures {
+    let histogram = latency_histogram(base, received);
     let latency = distribution(&histogram);
     let median = latency.percentile("p50").unwrap() as f64;
-    let lost = 10_000 - answered;
+    let lost = 10_000 - received;
     Figures {
-        counts: MessageCounts { sent: 10_000, received: answered, lost, ..MessageCounts::default() },
+        counts: MessageCounts { sent: 10_000, received, lost, ..MessageCounts::default() },
         times: RoundTripTimes {
             jitter_ns: Some(410.5),
             latency_ns: Some(latency),
@@ -247,7 +247,7 @@ pub fn full() -> Run {
 
 const LOCAL_SERVER: &str = "tcp://127.0.0.1:7100";
 
-fn near_floor() -> Warning {
+fn near_overhead() -> Warning {
     Warning::new(
         "near-floor".into(),
         "the median is within 20 times the measurement overhead (1.9 µs)",
@@ -282,7 +282,7 @@ fn scheduled_latency() -> CaseResult {
         wait: Some(WaitMode::Block),
         ..Placement::default()
     };
-    latency.warnings = vec![near_floor()];
+    latency.warnings = vec![near_overhead()];
     latency
 }
 
@@ -304,7 +304,7 @@ fn latency_of_ports() -> CaseResult {
     ports.line = Some(LineFacts { transmission_ns: Some(1_041_667), ..line_facts(3) });
     ports.port_latency_ratio = Some(1.015);
     ports.shaped = Some(Shaping { delay_ns: 500_000_000, rate_to_bps: 8e6, rate_from_bps: 80e3 });
-    ports.warnings = vec![near_floor()];
+    ports.warnings = vec![near_overhead()];
     ports
 }
 

@@ -112,11 +112,11 @@ impl TextReport {
         let what = table.title();
         let heading = [vec![what], table.take_common_values()].concat().join(", ");
         let fitted = layout::fit_table(&mut table, self.width - INDENT.len(), numbered);
-        let unless_said = match fitted.common_values.as_slice() {
+        let unless_shown = match fitted.common_values.as_slice() {
             [] => String::new(),
             most => format!("; unless stated: {}", most.join(", ")),
         };
-        self.push_paragraph(&printable(&(heading + &unless_said)), BOLD, "", INDENT);
+        self.push_paragraph(&printable(&(heading + &unless_shown)), BOLD, "", INDENT);
         for (line, kind) in fitted.lines {
             let style = if kind == LineKind::Header { BOLD } else { Style::new() };
             self.push_line(&format!("{INDENT}{line}"), style);

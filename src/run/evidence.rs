@@ -12,6 +12,7 @@ pub type Counters = BTreeMap<String, u64>;
 /// Evidence of a case.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Evidence {
     /// Of this host.
     pub client: EndEvidence,
@@ -23,6 +24,7 @@ pub struct Evidence {
 /// Evidence of one end: the change of each counter during the case, all repetitions together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct EndEvidence {
     /// Time that the counters cover.
     pub observed_ns: u64,
@@ -42,6 +44,7 @@ pub const MAX_OBSERVED_CONNECTIONS: usize = 16;
 /// What the system counted for the connections of the flows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct ConnectionEvidence {
     /// Number of connections that were read.
     pub count: u64,
@@ -72,6 +75,7 @@ pub struct Gauge {
 /// One reading of a TCP connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct ConnectionReading {
     /// From the start of the case; pauses between repetitions are left out.
     pub at_ns: u64,

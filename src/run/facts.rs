@@ -6,6 +6,7 @@ use crate::traffic::WaitMode;
 
 /// A serial line, or another link whose endpoint declares a rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LineFacts {
     /// Of the first port.
     pub bits_per_second: f64,
@@ -74,6 +75,7 @@ impl Placement {
 /// The CPU of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum CpuChoice {
     /// The operating system schedules the thread.
     Any,
@@ -92,6 +94,7 @@ impl From<Option<u32>> for CpuChoice {
 /// Absent where the kernel does not count it, and on the virtual clock.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct HostLoad {
     /// CPU time of other programs: excludes this process and other processes of linkgauge, such as a server.
     #[serde(rename = "host_other_cpu_percent", skip_serializing_if = "Option::is_none")]

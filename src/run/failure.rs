@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a repetition of a case failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Failure {
     /// The kind of the cause.
     pub kind: FailureKind,
@@ -26,6 +27,8 @@ pub enum FailureKind {
     Interrupted,
     /// The system refused an operation, such as a connection.
     System,
+    /// A name, an address, a device, a service or a file does not exist.
+    NotFound,
     /// The endpoint or the case is invalid, or the protocol or the link does not support it.
     InvalidCase,
     /// The server sent something that its protocol does not allow.

@@ -101,6 +101,7 @@ pub enum Goal {
 
 /// A number of the figures. CSV columns, metrics, thresholds and the tests of schema and documents read [`NUMBERS`].
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Number {
     /// Name of the field in the document and of the column in tables. Its suffix is the unit; without one it is a count.
     pub field: &'static str,
@@ -260,6 +261,7 @@ pub static NUMBERS: &[Number] = &[
 /// Messages sent, received and lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct MessageCounts {
     /// Messages that the client sent (or the server, in a download).
     pub sent: u64,
@@ -317,6 +319,7 @@ impl MessageCounts {
 /// Defects of the bytes that arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct ByteErrors {
     /// Bytes that arrived with another value.
     pub corrupt_bytes: u64,
@@ -346,6 +349,7 @@ impl ByteErrors {
 /// Times of round trips.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct RoundTripTimes {
     /// Service time: received − sent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -364,6 +368,7 @@ pub struct RoundTripTimes {
 /// Payload that was delivered, and its rates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Delivery {
     /// Delivered payload bits per second, by the receiver's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -396,6 +401,7 @@ impl Delivery {
 
 /// Latency that a load adds, by its probe. Percentiles are absent where the probes under load do not support them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct AddedLatency {
     /// Median round trip of the probe on the idle link.
     pub idle_p50_ns: f64,
@@ -421,6 +427,7 @@ pub struct AddedLatency {
 
 /// Errors that serial ports counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LineErrors {
     /// Characters without a valid stop bit.
     #[serde(rename = "framing_errors")]
@@ -446,6 +453,7 @@ impl LineErrors {
 
 /// Counts of a transfer that requests each chunk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RequestCounts {
     /// Requests that got a reply.
     pub round_trips: u64,
@@ -475,6 +483,7 @@ impl RequestCounts {
 
 /// Counts of numbered records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RecordCounts {
     /// Records received, each counted once.
     #[serde(rename = "records")]
@@ -517,6 +526,7 @@ fn is_zero(value: &u64) -> bool {
 
 /// A defect of a stream that a loop returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Defect {
     /// Position in the sent stream, from 0.
     pub offset: u64,
@@ -529,6 +539,7 @@ pub struct Defect {
 /// The kind of a defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum DefectKind {
     /// Arrived with another value.
     Changed,
@@ -554,6 +565,7 @@ impl DefectKind {
 
 /// A fault in the sequence of record numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RecordFault {
     /// Number of the first record.
     pub first_record: u64,
@@ -566,6 +578,7 @@ pub struct RecordFault {
 /// The kind of a fault in the sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RecordFaultKind {
     /// Never received.
     Missing,
@@ -589,6 +602,7 @@ impl RecordFaultKind {
 /// A distribution of times in nanoseconds. A lost request ranks slowest: a percentile that falls among the lost is
 /// `null`. A percentile that needs more samples is absent, except the median, which is that of the sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Distribution {
     /// Requests that got a reply.
     pub count: u64,
@@ -618,6 +632,7 @@ impl Distribution {
 
 /// Scheduled requests whose reply arrived too late after their due time, or never.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct MissedFrames {
     /// Number of requests that took longer than this many milliseconds, or were lost.
     pub count_later_than_ms: BTreeMap<String, u64>,

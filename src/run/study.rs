@@ -68,6 +68,7 @@ pub struct StudyFact {
 
 /// A table of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct StudyTable {
     /// As in the study.
     pub number: String,
@@ -81,6 +82,7 @@ pub struct StudyTable {
 
 /// One published figure and its counterpart. `published`, `measured`, `predicted` and `limit` are in `unit`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct StudyRow {
     /// Row of the table.
     pub row: String,

@@ -108,14 +108,14 @@ fn count_later(times: &TimeSamples, lost: u64, late: &[Duration]) -> impl Iterat
 
 /// The distribution of requests with and without a reply together; `None` without any reply.
 pub(super) fn distribution(times: &TimeSamples, lost: u64, late: &[Duration]) -> Option<Distribution> {
-    let answered = times.count();
-    let sent = answered + lost;
-    if answered == 0 {
+    let received = times.count();
+    let sent = received + lost;
+    if received == 0 {
         return None;
     }
     let ranks = times.ranks();
     // A rank among the lost requests has no value: they rank slowest.
-    let value = |rank: u64| (rank <= answered).then(|| ranks.value_at_rank(rank));
+    let value = |rank: u64| (rank <= received).then(|| ranks.value_at_rank(rank));
     let mut percentiles = BTreeMap::new();
     for (name, p) in REPORTED_PERCENTILES {
         // Every sample has an observed median; only the interval of the median needs more samples.
@@ -129,13 +129,13 @@ pub(super) fn distribution(times: &TimeSamples, lost: u64, late: &[Duration]) ->
         count_later(times, lost, late).map(|(limit, count)| (limit, count as f64 / sent as f64));
     let moments = times.moments();
     Some(Distribution {
-        count: answered,
+        count: received,
         min: times.min(),
         mean: moments.mean().unwrap_or(0.0),
         // One sample has no standard deviation.
         standard_deviation: moments.standard_deviation().unwrap_or(0.0),
         max: times.max(),
-        mean_fastest_95_percent: (fastest <= answered).then(|| ranks.mean_of_fastest(fastest)),
+        mean_fastest_95_percent: (fastest <= received).then(|| ranks.mean_of_fastest(fastest)),
         percentiles,
         later_than_ms: later_than_ms.collect(),
     })
@@ -146,11 +146,11 @@ fn within_run_intervals(times: &TimeSamples, lost: u64) -> impl Iterator<Item = 
     let first_times = times.first_times();
     let first_times = &first_times[..first_times.len().min(MAX_DEPENDENCE_SAMPLES)];
     let series: Vec<f64> = first_times.iter().map(|&ns| ns as f64).collect();
-    let (answered, ranks) = (times.count(), times.ranks());
+    let (received, ranks) = (times.count(), times.ranks());
     let interval = move |(name, p): (&'static str, f64)| {
-        let (low, high) = stats::within_run_ranks(answered + lost, p, stats::dependence(&series, p)?)?;
+        let (low, high) = stats::within_run_ranks(received + lost, p, stats::dependence(&series, p)?)?;
         // A rank among the lost requests has no value.
-        (high <= answered).then(|| {
+        (high <= received).then(|| {
             let value = |rank| ranks.value_at_rank(rank) as f64;
             (name, Interval { low: value(low), high: value(high) })
         })

@@ -190,6 +190,7 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::RecordedTimes;
 
     const MS: u64 = 1_000_000;
 
@@ -203,7 +204,7 @@ mod tests {
         let window = Arc::new(LoadWindow::new(0));
         window.set_begin(Time(1_000 * MS));
         window.set_end(Time(2_000 * MS));
-        let mut recorder = Recorder::new(true, 100 * MS, Arc::default(), None);
+        let mut recorder = Recorder::new(RecordedTimes::ServiceAndResponse, 100 * MS, Arc::default(), None);
         recorder.watch_idle(window);
         recorder
     }
@@ -226,7 +227,7 @@ mod tests {
         let counts = [&idle.before, &recorder, &idle.after].map(|recorder| recorder.counts.received);
         assert_eq!(counts, [2, 2, 2]);
         assert_eq!(idle.before.counts.sent, 2, "the third met the load");
-        let mut plain = Recorder::new(true, 100 * MS, Arc::default(), None);
+        let mut plain = Recorder::new(RecordedTimes::ServiceAndResponse, 100 * MS, Arc::default(), None);
         record(&mut plain, sample(0, 20));
         assert_eq!(plain.counts.received, 1);
     }

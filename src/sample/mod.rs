@@ -116,7 +116,7 @@ impl Counts {
     }
 }
 
-/// Counters that other threads read while the loop runs: messages answered or delivered, and their bytes.
+/// Counters that other threads read while the loop runs: messages with a reply, or delivered, and their bytes.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Messages or replies so far.
@@ -129,6 +129,22 @@ pub struct Progress {
     pub lost: AtomicU64,
     /// Round trips so far.
     pub times: LiveTimes,
+}
+
+/// Which times of a round trip are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordedTimes {
+    /// From sending to receiving.
+    Service,
+    /// Also from the intended time of sending, which messages of a schedule have.
+    ServiceAndResponse,
+}
+
+impl RecordedTimes {
+    /// A record of response times, if they are recorded.
+    fn response<T>(self, new: impl FnOnce() -> T) -> Option<T> {
+        (self == RecordedTimes::ServiceAndResponse).then(new)
+    }
 }
 
 /// Collects the samples and counters of one flow.
@@ -169,11 +185,16 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// `scheduled`: messages have intended times, so response times are meaningful.
-    pub fn new(scheduled: bool, interval_ns: u64, progress: Arc<Progress>, raw: Option<RawSink>) -> Recorder {
+    /// For one flow, with a time series of this interval.
+    pub fn new(
+        times: RecordedTimes,
+        interval_ns: u64,
+        progress: Arc<Progress>,
+        raw: Option<RawSink>,
+    ) -> Recorder {
         Recorder {
             service_times: TimeSamples::new(),
-            response_times: scheduled.then(TimeSamples::new),
+            response_times: times.response(TimeSamples::new),
             ..Recorder::without_times(interval_ns, progress, raw)
         }
     }
@@ -349,7 +370,11 @@ impl Recorder {
 
     /// An empty recorder of the same kind, for merging several recorders.
     pub fn empty_like(&self) -> Recorder {
-        Recorder::new(self.response_times.is_some(), self.time_series.interval_ns(), Arc::default(), None)
+        let times = match self.response_times {
+            Some(_) => RecordedTimes::ServiceAndResponse,
+            None => RecordedTimes::Service,
+        };
+        Recorder::new(times, self.time_series.interval_ns(), Arc::default(), None)
     }
 
     /// Merges the record of another flow of the same case.

@@ -246,7 +246,7 @@ impl CaseAccumulator {
     }
 
     /// The result for the document.
-    pub(super) fn into_result(mut self, repeat: u32, floor_ns: Option<f64>) -> CaseResult {
+    pub(super) fn into_result(mut self, repeat: u32, overhead_ns: Option<f64>) -> CaseResult {
         if let Some(segments) = self.retransmits {
             self.effective.insert(RETRANSMITS_FACT.to_owned(), segments.into());
         }
@@ -292,7 +292,7 @@ impl CaseAccumulator {
         };
         result.figures.tcp = tcp::tcp_figures(&result);
         result.thresholds = case.thresholds.iter().map(|threshold| threshold.evaluate(&result)).collect();
-        result.warnings = self.warnings(&result, floor_ns);
+        result.warnings = self.warnings(&result, overhead_ns);
         result
     }
 
@@ -326,7 +326,7 @@ impl CaseAccumulator {
     }
 
     /// Reasons to doubt the result.
-    fn warnings(&self, result: &CaseResult, floor_ns: Option<f64>) -> Vec<Warning> {
+    fn warnings(&self, result: &CaseResult, overhead_ns: Option<f64>) -> Vec<Warning> {
         let mut list = Vec::new();
         for failure in &self.failures {
             let text = format!("not measured as planned: {failure}");
@@ -338,7 +338,7 @@ impl CaseAccumulator {
         }
         list.extend(self.unconfirmed(&result.figures));
         list.extend(warnings::implausible_report(&self.report_problems));
-        list.extend(warnings::case_warnings(result, &self.first_latencies, floor_ns));
+        list.extend(warnings::case_warnings(result, &self.first_latencies, overhead_ns));
         list
     }
 

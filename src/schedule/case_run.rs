@@ -16,7 +16,7 @@ use crate::link::Dialer;
 use crate::plan::Direction;
 use crate::protocol::{ClientSession, ConnectContext, IdleTimes, Protocol, ProtocolError, ReadyCase, auto};
 use crate::run::{CLIENT_THREADS_FACT, Failure, FailureKind};
-use crate::sample::{LiveTimes, LoadWindow, Progress, Recorder, SharedRecording};
+use crate::sample::{LiveTimes, LoadWindow, Progress, RecordedTimes, Recorder, SharedRecording};
 use crate::units::format_plural;
 use crate::workload::report_check::LocalObservations;
 use crate::workload::{FlowResult, FlowRole, ServerReport, receiving_ns};
@@ -196,8 +196,13 @@ impl<'a> CaseRun<'a> {
 
     fn new_recorder(&self, role: FlowRole, port: usize) -> Recorder {
         let case = &self.case;
-        let scheduled = role == FlowRole::Probe
-            || (role == FlowRole::RoundTrip && case.load.pacing.per_second().is_some());
+        let recorded = match role {
+            FlowRole::Probe => RecordedTimes::ServiceAndResponse,
+            FlowRole::RoundTrip if case.load.pacing.per_second().is_some() => {
+                RecordedTimes::ServiceAndResponse
+            }
+            _ => RecordedTimes::Service,
+        };
         // A sender's messages are not samples.
         let raw = self.context.raw.as_ref().filter(|_| role != FlowRole::Upload);
         let raw = raw.map(|raw| raw.sink(self.position.case, self.raw_flows.fetch_add(1, Relaxed)));
@@ -206,7 +211,7 @@ impl<'a> CaseRun<'a> {
             true => {
                 let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let times = shared.entry((role, port)).or_insert_with(|| {
-                    let times = SharedRecording::new(scheduled);
+                    let times = SharedRecording::new(recorded);
                     self.show_progress(role, times.progress());
                     times
                 });
@@ -215,7 +220,7 @@ impl<'a> CaseRun<'a> {
             false => {
                 let progress = Arc::<Progress>::default();
                 self.show_progress(role, std::slice::from_ref(&progress));
-                Recorder::new(scheduled, interval_ns, progress, raw)
+                Recorder::new(recorded, interval_ns, progress, raw)
             }
         };
         if matches!(role, FlowRole::RoundTrip | FlowRole::Probe) {

@@ -223,7 +223,7 @@ impl Measurement {
         let endpoint: Endpoint = self.url.parse()?;
         let case = CaseSpec { url: Some(OneOrMany::One(endpoint)), ..self.case.clone() };
         let cases = case.expand()?;
-        let plan = check(Plan::new(None, self.repeat, false, cases)?)?;
+        let plan = check(Plan::new(cases)?.repeated(self.repeat)?)?;
         let sizes = plan.cases().len();
         match sizes {
             1 => Ok(plan),

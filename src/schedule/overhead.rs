@@ -32,7 +32,7 @@ pub fn measure_overhead_ns() -> f64 {
             time: Some(Span(TIME)),
             ..Default::default()
         };
-        let plan = check(Plan::new(None, 1, false, spec.expand().ok()?).ok()?).ok()?;
+        let plan = check(Plan::new(spec.expand().ok()?).ok()?).ok()?;
         let mut context = RunContext::new(dialer, &());
         let run = run(&plan, &mut context);
         run.cases.first()?.figures.times.latency_ns.as_ref()?.percentile("p50").map(|ns| ns as f64)

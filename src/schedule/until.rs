@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_is_not_reached_is_said() {
+    fn an_interval_that_is_not_reached_is_reported() {
         // Too short for repetitions, so it has no interval.
         let (run, _) = run_for(Duration::from_millis(200));
         let warnings = &run.cases[0].warnings;

@@ -75,7 +75,7 @@ mod tests {
 
     impl Service for FixedLengthReplies {
         fn new_party(&self, _caps: &Caps, _from: &str) -> Box<dyn Party> {
-            unreachable!("it only answers")
+            unreachable!("it only replies")
         }
 
         fn admit_sender(&self, _first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
@@ -109,12 +109,12 @@ mod tests {
     }
 
     #[test]
-    fn answers_count_against_the_rate_of_their_source() {
+    fn replies_count_against_the_rate_of_their_source() {
         let gate = AdmissionControl::new(Some(Arc::new(RateLimiter::new(8_000.0))), Arc::default());
-        let answered = |from: &str| (0..100).filter(|_| admit(&gate, 100, from) == Admission::Reply).count();
+        let replied = |from: &str| (0..100).filter(|_| admit(&gate, 100, from) == Admission::Reply).count();
         // A kilobyte per second allows a burst of 255 bytes, and each reply has 200.
-        assert_eq!((answered("192.0.2.7:40000"), answered("192.0.2.7:40001")), (2, 0));
-        assert_eq!(answered("192.0.2.8:40000"), 2);
+        assert_eq!((replied("192.0.2.7:40000"), replied("192.0.2.7:40001")), (2, 0));
+        assert_eq!(replied("192.0.2.8:40000"), 2);
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
         let names = ["192.0.2.7:40000", "192.0.2.8:40000"];
         // One datagram in a loop, a hundred thousand times a second.
         let (mut hops, mut now) = (0, Time(0));
-        let answers = |hop: usize, now| {
+        let decides = |hop: usize, now| {
             gates[hop % 2].admit(
                 &FixedLengthReplies(100),
                 &[1; 100],
@@ -133,7 +133,7 @@ mod tests {
                 now,
             )
         };
-        while answers(hops, now) == Admission::Reply {
+        while decides(hops, now) == Admission::Reply {
             (hops, now) = (hops + 1, Time(now.0 + 10_000));
             assert!(hops < 3 * MAX_FREE_REPEATS as usize, "it never ends");
         }

@@ -148,11 +148,11 @@ mod tests {
     #[test]
     fn repeated_datagrams_are_rate_limited() {
         let repeats = RepeatLimiter::new();
-        let answered = |from: &str, count: u64| {
+        let replied = |from: &str, count: u64| {
             (0..count).filter(|_| repeats.try_count(from, b"hello", Time(0))).count() as u64
         };
-        assert_eq!(answered("192.0.2.7:1", 2 * MAX_FREE_REPEATS), MAX_FREE_REPEATS);
-        assert_eq!(answered("192.0.2.7:2", 10), 10);
+        assert_eq!(replied("192.0.2.7:1", 2 * MAX_FREE_REPEATS), MAX_FREE_REPEATS);
+        assert_eq!(replied("192.0.2.7:2", 10), 10);
         // Numbered datagrams never repeat.
         for number in 0..3 * MAX_FREE_REPEATS {
             assert!(repeats.try_count("192.0.2.7:1", &number.to_le_bytes(), Time(number * 10_000)));

@@ -31,6 +31,7 @@ pub struct Filter {
 
 /// A run in a list.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct RunEntry {
     /// The id of the run.
     pub id: String,
@@ -54,6 +55,7 @@ pub struct RunEntry {
 
 /// A case over time. All points have the same settings.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Trend {
     /// The endpoint, as typed.
     pub endpoint: String,

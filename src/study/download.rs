@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{PublishedFigure, Study, StudyError};
+use super::{PublishedFigure, Study, StudyError, StudyLength};
 use crate::units::{BitRate, Span};
 
 /// The download protocol of a study: one chunk of the file per request.
@@ -18,7 +18,7 @@ pub struct ChunkProtocol {
     pub chunk_bytes: u32,
     /// Bytes of a request and of a reply on the link.
     request_bytes: u32,
-    answer_bytes: u32,
+    reply_bytes: u32,
     /// Bytes of a chunk as the study counts them.
     pub published_chunk_bytes: u32,
     /// Processing time of the lab device per request. It processes one request at a time.
@@ -55,6 +55,7 @@ pub struct DownloadPlan {
 
 /// A published download rate.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct PublishedDownload {
     /// The name of its row.
     pub row: String,
@@ -71,7 +72,7 @@ impl Study {
     ///
     /// Fails if the plan is invalid.
     pub fn published_downloads(&self) -> Result<Vec<PublishedDownload>, StudyError> {
-        let cases = self.all_cases(false)?;
+        let cases = self.all_cases(StudyLength::Full)?;
         let mut seen = BTreeSet::new();
         let published = |row: &PublishedFigure| {
             let download = cases.iter().find(|case| case.name == row.case)?.download?;
@@ -103,7 +104,7 @@ impl DelayedLink {
 impl DownloadPlan {
     /// Predicted file bytes per second, for a file of `bytes` bytes and `window` requests in flight.
     pub fn predicted_rate(&self, window: u32, bytes: u64) -> f64 {
-        let ChunkProtocol { chunk_bytes, request_bytes, answer_bytes, processing, .. } = self.protocol;
+        let ChunkProtocol { chunk_bytes, request_bytes, reply_bytes, processing, .. } = self.protocol;
         let seconds = |bytes: u32, rate: fn(&DelayedLink) -> f64| {
             self.link.map_or(0.0, |path| f64::from(bytes) * 8.0 / rate(&path))
         };
@@ -112,7 +113,7 @@ impl DownloadPlan {
         let stages = [
             seconds(request_bytes, |path| path.rate_to),
             processing.0.as_secs_f64(),
-            seconds(answer_bytes, |path| path.rate_from),
+            seconds(reply_bytes, |path| path.rate_from),
         ];
         let alone = delay + stages.iter().sum::<f64>();
         let busiest = stages.into_iter().fold(0.0, f64::max);
@@ -128,7 +129,7 @@ impl DownloadPlan {
 
     /// Maximum file bytes per second of the link from the remote. Infinite without a link.
     pub(super) fn max_rate(&self) -> f64 {
-        let share = f64::from(self.protocol.chunk_bytes) / f64::from(self.protocol.answer_bytes);
+        let share = f64::from(self.protocol.chunk_bytes) / f64::from(self.protocol.reply_bytes);
         self.link.map_or(f64::INFINITY, |path| share * path.rate_from / 8.0)
     }
 }
@@ -141,7 +142,7 @@ mod tests {
         let protocol = ChunkProtocol {
             chunk_bytes: 1000,
             request_bytes: 50,
-            answer_bytes: 1250,
+            reply_bytes: 1250,
             published_chunk_bytes: 1000,
             processing: Span(Duration::from_millis(20)),
         };

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::{PlannedCase, Study, StudyError};
+use super::{PlannedCase, Study, StudyError, StudyLength};
 
 /// The link under a cell: its rate and the payload share of each frame.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -25,6 +25,7 @@ impl FrameFormat {
 
 /// The published time of a message of one size.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct PublishedTime {
     /// Number and title of the table.
     pub table: String,
@@ -47,7 +48,7 @@ impl Study {
     ///
     /// Fails if the plan is invalid.
     pub fn published_sizes(&self) -> Result<Vec<PublishedTime>, StudyError> {
-        let cases = self.all_cases(false)?;
+        let cases = self.all_cases(StudyLength::Full)?;
         let mut found = Vec::new();
         for table in self.tables.iter().filter(|_| self.has_sizes()) {
             for row in self.table_rows(table) {

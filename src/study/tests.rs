@@ -8,7 +8,7 @@ use super::*;
 use crate::clock::Time;
 use crate::report::sample_runs;
 use crate::run::{Delivery, Figures};
-use crate::sample::{Recorder, Sample};
+use crate::sample::{RecordedTimes, Recorder, Sample};
 
 fn sena() -> Study {
     Study::by_name("sena").unwrap()
@@ -19,14 +19,14 @@ fn every_study_parses_and_has_cases() {
     for texts in STUDIES {
         let study = Study::by_name(texts.name).unwrap();
         assert_eq!(study.name, texts.name);
-        for quick in [false, true] {
+        for length in [StudyLength::Full, StudyLength::Quick] {
             // Fails if a row names a case or a statistic that does not exist.
             let paper =
-                study.join_results(quick, &|_| CaseOutcome::NotMeasured("not now".to_owned())).unwrap();
+                study.join_results(length, &|_| CaseOutcome::NotMeasured("not now".to_owned())).unwrap();
             let rows: usize = paper.tables.iter().map(|table| table.rows.len()).sum();
             assert_eq!(rows, study.rows.len(), "a row of no table");
-            assert_eq!(paper.shortened.is_some(), quick);
-            for case in study.all_cases(quick).unwrap() {
+            assert_eq!(paper.shortened.is_some(), length.is_quick());
+            for case in study.all_cases(length).unwrap() {
                 let endpoint = |port| format!("unix:///run/port{port}").parse().unwrap();
                 let endpoints: Vec<Endpoint> = (0..case.point.ports).map(endpoint).collect();
                 let cases = case.expand(&endpoints).unwrap();
@@ -166,8 +166,8 @@ fn products_have_cases_with_their_number_of_ports() {
 
 #[test]
 fn cases_are_the_study_as_published_and_shorter_when_quick() {
-    let text = |quick| {
-        let cases = sena().cases(quick).unwrap();
+    let text = |length| {
+        let cases = sena().cases(length).unwrap();
         let wanted = ["latency:tcp/4@9600", "throughput:tcp/1@75", "throughput:serialip/16@230400"];
         let line = |name: &str| {
             let case = cases.iter().find(|case| case.name == name).unwrap();
@@ -177,12 +177,12 @@ fn cases_are_the_study_as_published_and_shorter_when_quick() {
         };
         wanted.map(line).join("\n")
     };
-    insta::assert_snapshot!(text(false), @r#"
+    insta::assert_snapshot!(text(StudyLength::Full), @r#"
     latency:tcp/4@9600 {"count":10000} Some(1) None 10.416666667s
     throughput:tcp/1@75 {"volume_bytes":2000} Some(64) Some(60s) 266.666666667s
     throughput:serialip/16@230400 {"volume_bytes":6966000} Some(64) Some(60s) 302.34375s
     "#);
-    insta::assert_snapshot!(text(true), @r#"
+    insta::assert_snapshot!(text(StudyLength::Quick), @r#"
     latency:tcp/4@9600 {"count":400} Some(1) None 427.083333ms
     throughput:tcp/1@75 {"volume_bytes":12} Some(12) Some(10s) 1.6s
     throughput:serialip/16@230400 {"volume_bytes":34560} Some(64) Some(10s) 1.5s
@@ -194,7 +194,8 @@ fn tables_are_chosen_by_number() {
     let mut study = sena();
     study.select_tables(&["7".to_owned(), "5".to_owned()]).unwrap();
     assert_eq!(study.table_numbers(), ["5", "7"]);
-    let names: Vec<String> = study.cases(false).unwrap().into_iter().map(|case| case.name).collect();
+    let names: Vec<String> =
+        study.cases(StudyLength::Full).unwrap().into_iter().map(|case| case.name).collect();
     assert_eq!(names[0], "latency:native/1@9600");
     assert_eq!(names.len(), 8);
     insta::assert_snapshot!(
@@ -230,7 +231,7 @@ fn published_figures_are_joined_with_measured_ones() {
     busy.warnings.push(crate::run::Warning::new(crate::run::WarningCode::HostBusy, "busy", "stop them"));
     let (latency, broken) = (&full.cases[1], &sample_runs::minimal().cases[0]);
     let paper = study
-        .join_results(false, &|case| match (case.point.cell.as_str(), case.point.ports) {
+        .join_results(StudyLength::Full, &|case| match (case.point.cell.as_str(), case.point.ports) {
             ("serialip", 1) => {
                 CaseOutcome::Measured { number: 1, case: latency, is_stand_in: true, is_guest: true }
             }
@@ -287,7 +288,7 @@ fn rates_are_per_port() {
     }
     assert_eq!(line_bps_per_port(&case, &line), Some(7200.0));
     let percent = find_statistic("port_line_rate_percent").unwrap();
-    let planned = &sena().cases(false).unwrap()[0];
+    let planned = &sena().cases(StudyLength::Full).unwrap()[0];
     assert_eq!((percent.measured)(&case, planned), Some(75.0));
     // A port without a figure must not drop out of the mean.
     case.per_port[1].figures = Figures::default();
@@ -305,24 +306,25 @@ fn delays_and_rates_match_the_rows() {
     let mut study = loggernet();
     assert_eq!(study.rows.len(), 10 + 3 + 1);
     study.select_tables(&["1".to_owned()]).unwrap();
-    let cases = study.cases(false).unwrap();
+    let cases = study.cases(StudyLength::Full).unwrap();
     assert_eq!(cases.len(), 10);
     for (row, case) in study.rows.iter().zip(&cases) {
         assert_eq!(row.case, case.name);
         let kilobytes = |rate: f64| rate / 8e3;
-        let said = case.download.unwrap().link.map_or("no shaper".to_owned(), |path| {
+        let described = case.download.unwrap().link.map_or("no shaper".to_owned(), |path| {
             let (from, to) = (kilobytes(path.rate_from), kilobytes(path.rate_to));
             format!("{} ms, {from}/{to}", path.delay.as_millis())
         });
-        assert_eq!(row.row, said);
+        assert_eq!(row.row, described);
     }
 }
 
 /// 37 bytes to the logger, 1018 from it, 79.28 ms of processing each, and the delay twice.
 #[test]
 fn downloads_are_predicted_from_study_settings() {
-    let paper =
-        loggernet().join_results(false, &|_| CaseOutcome::NotMeasured("left out".to_owned())).unwrap();
+    let paper = loggernet()
+        .join_results(StudyLength::Full, &|_| CaseOutcome::NotMeasured("left out".to_owned()))
+        .unwrap();
     assert_eq!(paper.stand_ins, ["emulated logger"]);
     let row = |name: &str| paper.tables[0].rows.iter().find(|row| row.row == name).unwrap();
     let seconds = |row: &StudyRow| 991.0 / row.predicted.unwrap();
@@ -351,7 +353,7 @@ fn every_table_of_netio_has_its_sizes() {
 fn netio_amounts_agree_with_their_rates() {
     let study = Study::by_name("netio").unwrap();
     let cases: BTreeMap<String, PlannedCase> =
-        study.cases(false).unwrap().into_iter().map(|case| (case.name.clone(), case)).collect();
+        study.cases(StudyLength::Full).unwrap().into_iter().map(|case| (case.name.clone(), case)).collect();
     assert_eq!(cases.len(), 36);
     for three in study.rows.chunks(3).filter(|three| three[0].column == "one way") {
         let [rate, bytes, seconds] = [0, 1, 2].map(|at| three[at].published.parse::<f64>().unwrap());
@@ -366,7 +368,7 @@ fn netio_amounts_agree_with_their_rates() {
 fn netio_sizes_share_one_group() {
     let mut study = Study::by_name("netio").unwrap();
     study.select_tables(&["3".to_owned()]).unwrap();
-    let cases = study.cases(false).unwrap();
+    let cases = study.cases(StudyLength::Full).unwrap();
     let runs: Vec<usize> = cases.chunk_by(|a, b| a.group == b.group).map(<[_]>::len).collect();
     assert_eq!(runs, [6, 6]);
     let [first, last] = [&cases[0], &cases[5]];
@@ -374,17 +376,17 @@ fn netio_sizes_share_one_group() {
     let sizes =
         [first, last].map(|case| case.expand(&["mem://far".parse().unwrap()]).unwrap()[0].message_bytes);
     assert_eq!(sizes, [Some(1024), Some(32_767)]);
-    let ours = study.cases(true).unwrap();
+    let ours = study.cases(StudyLength::Quick).unwrap();
     assert_eq!(ours[11].min_duration(), Duration::from_secs(2), "one second each way");
     let words =
-        |quick| study.find_cell("localhost").unwrap().command_words(quick).any(|word| word == "--max-time");
-    assert!(words(true) && !words(false));
+        |length| study.find_cell("localhost").unwrap().command_words(length).any(|word| word == "--max-time");
+    assert!(words(StudyLength::Quick) && !words(StudyLength::Full));
 }
 
 #[test]
 fn protocol_counters_match_the_counters_of_a_study() {
     let mut case = sample_runs::full().cases[1].clone();
-    let planned = &Study::by_name("netio").unwrap().cases(false).unwrap()[0];
+    let planned = &Study::by_name("netio").unwrap().cases(StudyLength::Full).unwrap()[0];
     let of = |case: &CaseResult, name: &str| (find_statistic(name).unwrap().measured)(case, planned);
     assert_eq!(of(&case, "sent_bytes"), None);
     for (name, value) in
@@ -415,7 +417,7 @@ fn every_linx_and_tipc_figure_has_a_case_of_its_size() {
     let counted = [("1", 12), ("2", 12), ("3", 12), ("4", 12), ("5", 5), ("6", 5), ("7", 4), ("8", 4)];
     let others = [("A", 0), ("B", 0), ("C", 0), ("D", 0), ("E", 0), ("F", 12)];
     assert_eq!(found, counted.into_iter().chain(others).collect());
-    for case in study.all_cases(false).unwrap() {
+    for case in study.all_cases(StudyLength::Full).unwrap() {
         let one = &case.expand(&["unix:///run/port".parse().unwrap()]).unwrap()[0];
         assert_eq!(one.message_bytes, Some(case.point.value));
     }
@@ -440,7 +442,7 @@ fn linx_and_tipc_figures_identify_the_line() {
     assert_eq!(slope("6", "LINX", 4096, 16_384), 12.05);
     assert_eq!(slope("8", "LINX", 1024, 4096), 12.09);
     // No figure is better than the link that the lab provides.
-    for case in study.cases(false).unwrap() {
+    for case in study.cases(StudyLength::Full).unwrap() {
         let rows = study.rows.iter().filter(|row| row.case == case.name);
         for row in rows {
             let limit = (find_statistic(&row.statistic).unwrap().theoretical_limit)(&case);
@@ -475,7 +477,8 @@ fn every_link_of_the_wireless_study_has_its_figures() {
             assert_eq!((here().count(), published), (rows, expected), "table {table} {column}");
         }
     }
-    let case = &study.cases(false).unwrap()[0].expand(&["mem://far".parse().unwrap()]).unwrap()[0];
+    let case =
+        &study.cases(StudyLength::Full).unwrap()[0].expand(&["mem://far".parse().unwrap()]).unwrap()[0];
     assert_eq!((case.message_bytes, case.timeout), (Some(32), Some(Duration::from_secs(1))));
 }
 
@@ -496,7 +499,7 @@ fn shares_that_grow_with_their_bound_are_flagged() {
 /// 1000 requests, 60 of them lost. A lost request is late, has a rank, and does not make loss statistics doubtful.
 #[test]
 fn lost_requests_count_as_latest() {
-    let mut recorder = Recorder::new(false, 1_000_000_000, Arc::default(), None);
+    let mut recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
     for sequence in 0..940 {
         recorder.counts.sent += 1;
         let received = Time((sequence + 1) * 100_000);
@@ -514,7 +517,7 @@ fn lost_requests_count_as_latest() {
         is_stand_in: false,
         is_guest: false,
     };
-    let paper = wireless().join_results(false, &outcome).unwrap();
+    let paper = wireless().join_results(StudyLength::Full, &outcome).unwrap();
     let row = |row: &str| {
         let here = |one: &&StudyRow| one.row == row && one.column == "TCP";
         let one = paper.tables.iter().flat_map(|table| &table.rows).find(here).unwrap();

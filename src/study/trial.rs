@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{CaseOutcome, PlannedCase, PublishedFigure, Study, StudyError};
+use super::{CaseOutcome, PlannedCase, PublishedFigure, Study, StudyError, StudyLength};
 use crate::plan::CaseSpec;
 use crate::run::{StudyResult, StudyTable};
 
@@ -38,21 +38,21 @@ impl Study {
     /// # Errors
     ///
     /// Fails if the plan is invalid.
-    pub fn trial_baseline(&self, quick: bool) -> Result<Option<PlannedCase>, StudyError> {
+    pub fn trial_baseline(&self, length: StudyLength) -> Result<Option<PlannedCase>, StudyError> {
         let Some(trial) = &self.trial else { return Ok(None) };
         let here = |case: &PlannedCase| {
             let measure = case.name.split_once(':').map_or("", |(measure, _)| measure);
             measure == trial.measure && case.point.cell == trial.cell && case.point.value == trial.at
         };
-        Ok(self.cases(quick)?.into_iter().find(here))
+        Ok(self.cases(length)?.into_iter().find(here))
     }
 
     /// The same case with `window` requests in flight.
-    pub fn with_window(&self, case: &PlannedCase, window: u32, quick: bool) -> PlannedCase {
+    pub fn with_window(&self, case: &PlannedCase, window: u32, length: StudyLength) -> PlannedCase {
         let mut spec = case.spec.clone();
         if let Some(trial) = &self.trial {
             spec = trial.case.with_defaults(&spec);
-            spec = if quick { trial.quick.with_defaults(&spec) } else { spec };
+            spec = if length.is_quick() { trial.quick.with_defaults(&spec) } else { spec };
         }
         spec.protocol_options.insert("window".to_owned(), window.to_string());
         PlannedCase {

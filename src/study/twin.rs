@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::{PlannedCase, PublishedFigure, Study, StudyError, StudyStatistic, find_statistic};
+use super::{PlannedCase, PublishedFigure, Study, StudyError, StudyLength, StudyStatistic, find_statistic};
 use crate::run::CaseResult;
 use crate::units::{BitRate, ByteTime, Bytes, Share, Span};
 
@@ -302,7 +302,7 @@ impl Study {
     /// Fails if the plan or the tables are invalid.
     pub fn repeated_twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
         let cases: BTreeMap<String, PlannedCase> =
-            self.all_cases(false)?.into_iter().map(|case| (case.name.clone(), case)).collect();
+            self.all_cases(StudyLength::Full)?.into_iter().map(|case| (case.name.clone(), case)).collect();
         let mut seen = BTreeSet::new();
         let mut figures = Vec::new();
         for figure in self.selected_rows() {

@@ -94,7 +94,7 @@ pub(super) fn measure(
 ) -> Result<CaseResult, CaseError> {
     let url = Some(OneOrMany::Many(endpoints.to_vec()));
     let cases = CaseSpec { url, together: Some(true), ..spec.clone() }.expand()?;
-    let plan = schedule::check(Plan::new(None, 1, false, cases)?)?;
+    let plan = schedule::check(Plan::new(cases)?)?;
     let run = schedule::run(&plan, &mut RunContext::new(dialer.clone(), &()));
     let result = run.cases.into_iter().next().ok_or("it gave no result")?;
     match result.warnings.iter().find(|_| !result.complete) {

@@ -1,7 +1,7 @@
 //! How well the twins predict the published figures: repeatable to the last digit.
 
 use super::*;
-use crate::study::CaseOutcome;
+use crate::study::{CaseOutcome, StudyLength};
 
 fn summary(study: &str, tables: &[&str]) -> String {
     let mut study = Study::by_name(study).unwrap();
@@ -21,7 +21,8 @@ fn tables_of_a_study_have_a_figure_of_a_twin_for_each_published_one() {
     let mut study = Study::by_name("sena").unwrap();
     study.select_tables(&["9".to_owned()]).unwrap();
     let report = compare(&study).unwrap();
-    let mut result = study.join_results(false, &|_| CaseOutcome::NotMeasured(NO_TWIN.to_owned())).unwrap();
+    let mut result =
+        study.join_results(StudyLength::Full, &|_| CaseOutcome::NotMeasured(NO_TWIN.to_owned())).unwrap();
     report.fill(&study, &mut result).unwrap();
     assert_eq!(result.twins, Some(report.summary.sentence()));
     let (mut own, mut fitted) = (0, 0);

@@ -16,6 +16,7 @@ const MIN_ADVISED_REPETITIONS: u32 = 10;
 
 /// Changes that a comparison shows in 4 of 5 cases with p < 0.05, as a share of the figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Sensitivity {
     /// The smallest change that these repetitions show. Absent below 4 on a side.
     #[serde(skip_serializing_if = "Option::is_none")]

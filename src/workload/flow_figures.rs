@@ -77,11 +77,11 @@ mod tests {
     use crate::clock::Time;
     use crate::host::evidence::ThreadCounters;
     use crate::plan::Direction;
-    use crate::sample::{Recorder, Sample};
+    use crate::sample::{RecordedTimes, Recorder, Sample};
     use crate::workload::{FlowReport, FlowResult, ServerReport};
 
     fn flow(role: FlowRole, round_trips_ns: &[u64], bytes: u64) -> FlowResult {
-        let mut recorder = Recorder::new(false, 1_000_000, Default::default(), None);
+        let mut recorder = Recorder::new(RecordedTimes::Service, 1_000_000, Default::default(), None);
         for (sequence, &time) in round_trips_ns.iter().enumerate() {
             let (sent, received) = (Time(0), Time(time));
             recorder.record_reply(Sample { sequence: sequence as u64, intended: sent, sent, received }, 1);

@@ -64,12 +64,12 @@ pub fn build_plan(title: String, kinds: &[DemoLink], pace: &DemoTiming, cpus: &[
             ..base_spec(kind, "latency", cpus)
         };
         // Client and server that busy-poll on one CPU delay each other.
-        let spins = cpus.len() > 1
+        let can_busy_poll = cpus.len() > 1
             && !kind.in_process
             && !kind.caps.is_device
             && is_first_of_transport(kinds, index, |_, _| true);
-        let spin = spins.then(|| CaseSpec { busy_poll: Some(true), ..latency.clone() });
-        specs.extend([latency].into_iter().chain(spin));
+        let busy_poll = can_busy_poll.then(|| CaseSpec { busy_poll: Some(true), ..latency.clone() });
+        specs.extend([latency].into_iter().chain(busy_poll));
     }
     for (index, kind) in kinds.iter().enumerate() {
         if !is_first_of_transport(kinds, index, |one, other| one.caps == other.caps) {
@@ -93,7 +93,7 @@ pub fn build_plan(title: String, kinds: &[DemoLink], pace: &DemoTiming, cpus: &[
         });
     }
     let cases = specs.iter().map(CaseSpec::expand).collect::<Result<Vec<_>, _>>()?.concat();
-    Ok(Plan::new(Some(title), 1, true, cases)?)
+    Ok(Plan { keep_going: true, ..Plan::new(cases)?.titled(Some(title)) })
 }
 
 /// The demo's logger: its file, and the processing time per chunk, which sum up to 0.2 s.
@@ -194,10 +194,10 @@ mod tests {
 
     fn print_plan(plan: &Plan) -> String {
         let line = |case: &Case| {
-            let spin = if case.wait == WaitMode::BusyPoll { " spin" } else { "" };
+            let wait = if case.wait == WaitMode::BusyPoll { " spin" } else { "" };
             let Case { workload, protocol, message_bytes, endpoints, .. } = case;
             let size = message_bytes.map_or_else(String::new, |bytes| format!(" {bytes}"));
-            format!("{workload} {} {protocol}{size}{spin}", endpoints[0])
+            format!("{workload} {} {protocol}{size}{wait}", endpoints[0])
         };
         plan.cases.iter().map(line).collect::<Vec<_>>().join("\n")
     }

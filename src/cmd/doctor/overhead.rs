@@ -119,7 +119,7 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, is_busy_polling: bool) -> Resul
         pin: (!pin.is_empty()).then_some(OneOrMany::Many(pin)),
         ..CaseSpec::default()
     };
-    let plan = Plan::new(None, 1, false, spec.expand()?)?;
+    let plan = Plan::new(spec.expand()?)?;
     let plan = schedule::check(plan)?;
     let mut bench = RunContext::new(dialer, &());
     let run = schedule::run(&plan, &mut bench);

@@ -53,7 +53,7 @@ pub fn print_listing(flags: &Flags) -> Result<Status> {
 
 /// The content of the one file that these flags name.
 fn fetch_file(flags: &Flags) -> Result<(Run, Vec<u8>)> {
-    let plan = schedule::check(Plan::new(None, 1, false, flags.cases()?)?)?;
+    let plan = schedule::check(Plan::new(flags.cases()?)?)?;
     let (content, chunks) = sync_channel::<Vec<u8>>(MAX_QUEUED_CHUNKS);
     thread::scope(|scope| {
         let gathered = scope.spawn(move || chunks.iter().flatten().collect());

@@ -185,7 +185,7 @@ fn summary(logger: &Logger) -> String {
     let mut text = format!(
         "served {}, replied to {}",
         units::format_plural(accepted, "connection"),
-        units::format_plural(counters.answered, "command")
+        units::format_plural(counters.replies, "command")
     );
     for (count, thing, what) in [
         (refused, "connection", " refused"),

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::uart::{
-    DEFAULT_BATCH_INTERVAL, DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring, UartCounters,
-    UartOptions,
+    CharacterTiming, DEFAULT_BATCH_INTERVAL, DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring,
+    UartCounters, UartOptions,
 };
 use linkgauge::link::serial_line::Parity;
 use linkgauge::units::{self, MessageRate, Span, format_count, format_duration, format_nanoseconds};
@@ -107,7 +107,10 @@ impl Flags {
             wiring: if self.null_modem { PortWiring::NullModem } else { PortWiring::Plug },
             ports: self.ports as usize,
             link: self.link.clone(),
-            is_paced: !self.no_pacing,
+            timing: match self.no_pacing {
+                true => CharacterTiming::Immediate,
+                false => CharacterTiming::LineRate,
+            },
             delivery: hand_over,
             noise: LineNoise {
                 bit_error_probability: self.bit_errors,

@@ -29,26 +29,36 @@ const MAX_OUTPUT_BYTES: u64 = 1 << 28;
 /// Limit of a guest's messages. Only the last line is reported.
 const MAX_STDERR_BYTES: u64 = 1 << 16;
 
+/// How this process uses guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestUse<'a> {
+    Unwanted,
+    Wanted,
+    /// It runs in this guest.
+    Inside(&'a str),
+}
+
 /// The site at which a cell of the lab is measured.
-pub fn lab_site(study: &Study, cell: &Cell, vm: bool, inside: Option<&str>) -> MeasuringSite {
+pub fn lab_site(study: &Study, cell: &Cell, guest_use: GuestUse) -> MeasuringSite {
     // What a cell of a guest is compared with goes there as well.
-    let beside = cell.beside.as_deref().filter(|_| vm || inside.is_some());
+    let beside = cell.beside.as_deref().filter(|_| guest_use != GuestUse::Unwanted);
     if let Some(other) = beside.and_then(|name| study.find_cell(name)) {
-        return lab_site(study, other, vm, inside);
+        return lab_site(study, other, guest_use);
     }
     let guest = study.guest_for(cell);
     let name = guest.map(|(name, _)| name);
-    let Some((name, guest)) = guest.filter(|_| inside.is_none()) else {
-        return match inside.is_none() || name == inside {
+    if let GuestUse::Inside(own) = guest_use {
+        return match name == Some(own) {
             true => MeasuringSite::Lab,
             false => MeasuringSite::NotMeasured("not measured in this guest".to_owned()),
         };
-    };
+    }
+    let Some((name, guest)) = guest else { return MeasuringSite::Lab };
     let lacking = vm::missing_modules(study.modules_for(cell));
     if lacking.is_empty() && guest.before.is_empty() {
         return MeasuringSite::Lab;
     }
-    if vm {
+    if guest_use == GuestUse::Wanted {
         return MeasuringSite::Guest(name.to_owned());
     }
     let what = match lacking.as_slice() {
@@ -115,7 +125,7 @@ impl StudyRun<'_> {
         }
         let mut script = format!("set -e\n{}\nset +e\n", guest.before);
         for (_, places) in cells {
-            let quick = if self.quick { " --quick" } else { "" };
+            let quick = if self.length.is_quick() { " --quick" } else { "" };
             script += &format!(
                 "linkgauge reproduce {}{quick} --in-guest {name} --table {} --cell {} --quiet --no-store --json -\n",
                 self.study.name,
@@ -246,26 +256,25 @@ mod tests {
     #[test]
     fn cell_is_measured_in_the_lab_or_a_guest() {
         let study = Study::by_name("linx").unwrap();
-        let site = |cell: &str, vm, inside| match lab_site(&study, study.find_cell(cell).unwrap(), vm, inside)
-        {
+        let site = |cell: &str, guest| match lab_site(&study, study.find_cell(cell).unwrap(), guest) {
             MeasuringSite::Lab => "here".to_owned(),
             MeasuringSite::Guest(name) => name,
             MeasuringSite::NotMeasured(why) => why,
             MeasuringSite::UserEndpoints(_) => unreachable!(),
         };
-        assert_eq!(site("tcp", true, None), "here");
+        assert_eq!(site("tcp", GuestUse::Wanted), "here");
         // LINX is measured where TIPC is.
         assert_eq!(
-            (site("linx-inter", false, None), site("linx-inter", true, None)),
+            (site("linx-inter", GuestUse::Unwanted), site("linx-inter", GuestUse::Wanted)),
             ("here".to_owned(), "nodes".to_owned())
         );
-        assert_eq!(site("linx-inter", false, Some("nodes")), "here");
-        assert!(site("linx-inter", false, Some("messages")).starts_with("not measured"));
-        assert_eq!(site("tipc-inter", true, None), "nodes");
-        assert!(site("tipc-inter", false, None).ends_with("Try --vm, which measures it in a guest"));
+        assert_eq!(site("linx-inter", GuestUse::Inside("nodes")), "here");
+        assert!(site("linx-inter", GuestUse::Inside("messages")).starts_with("not measured"));
+        assert_eq!(site("tipc-inter", GuestUse::Wanted), "nodes");
+        assert!(site("tipc-inter", GuestUse::Unwanted).ends_with("Try --vm, which measures it in a guest"));
         // A guest measures only its own cells, whatever modules its kernel reports.
-        assert_eq!(site("tipc-inter", false, Some("nodes")), "here");
-        assert!(site("tipc-intra", false, Some("nodes")).starts_with("not measured"));
-        assert!(site("tcp", false, Some("nodes")).starts_with("not measured"));
+        assert_eq!(site("tipc-inter", GuestUse::Inside("nodes")), "here");
+        assert!(site("tipc-intra", GuestUse::Inside("nodes")).starts_with("not measured"));
+        assert!(site("tcp", GuestUse::Inside("nodes")).starts_with("not measured"));
     }
 }

@@ -18,7 +18,7 @@ use linkgauge::link::serial_line::SerialSettings;
 use linkgauge::link::shaped::{Occurrence, Shape};
 use linkgauge::link::{self, Dialer, tty};
 use linkgauge::report::printable;
-use linkgauge::study::{Cell, DelayedLink, DownloadPlan, MeasuringPoint, PlannedCase};
+use linkgauge::study::{Cell, DelayedLink, DownloadPlan, MeasuringPoint, PlannedCase, StudyLength};
 use linkgauge::twin::link_shapes;
 
 use super::super::UNTIL_INPUT_ENDS_FLAG;
@@ -100,11 +100,11 @@ impl Drop for ServerProcess {
 
 impl LabSetup {
     /// Starts the lab for the cell of a case.
-    pub fn start(cell: &Cell, case: &PlannedCase, dialer: &Dialer, quick: bool) -> Result<LabSetup> {
+    pub fn start(cell: &Cell, case: &PlannedCase, dialer: &Dialer, length: StudyLength) -> Result<LabSetup> {
         let mut stand = LabSetup { endpoints: Vec::new(), components: Vec::new() };
         match (cell.lab.as_deref(), &case.download) {
             (Some("process"), _) => {
-                stand.start_process(cell, &case.point, quick)?;
+                stand.start_process(cell, &case.point, length)?;
                 stand.start_shaper(case.link.as_ref(), dialer)?;
                 cell.like.iter().try_for_each(|twin| stand.start_twin_links(twin, dialer))?;
             }
@@ -120,12 +120,12 @@ impl LabSetup {
     }
 
     /// Starts a server process, which prints its endpoints.
-    fn start_process(&mut self, cell: &Cell, place: &MeasuringPoint, quick: bool) -> Result<()> {
+    fn start_process(&mut self, cell: &Cell, place: &MeasuringPoint, length: StudyLength) -> Result<()> {
         let program = std::env::current_exe()?;
         let mut under = cell.under.split_whitespace().map(OsStr::new).chain([program.as_os_str()]);
         let mut command = Command::new(under.next().unwrap_or_default());
         let words: Result<Vec<String>> =
-            cell.command_words(quick).map(|word| expand_word(word, place)).collect();
+            cell.command_words(length).map(|word| expand_word(word, place)).collect();
         command.args(under).args(words?);
         // Ctrl-C stops the client. The server is stopped by the client afterwards, or stops when its standard input ends.
         command.arg(UNTIL_INPUT_ENDS_FLAG);

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 use linkgauge::report::wrap;
-use linkgauge::study::{Cell, PlannedCase, Study};
+use linkgauge::study::{Cell, PlannedCase, Study, StudyLength};
 
 use super::super::Status;
 use super::super::output::print_text;
-use super::{MeasuringSite, guest, min_duration};
+use super::guest::{self, GuestUse};
+use super::{MeasuringSite, min_duration};
 
 /// Prints the cells of the selected tables.
 pub fn print_cells(study: &Study) -> Result<Status> {
-    let (full, quick) = (study.cases(false)?, study.cases(true)?);
+    let (full, quick) = (study.cases(StudyLength::Full)?, study.cases(StudyLength::Quick)?);
     let mut rows = vec![["cell", "cases", "at least", "quick", "lab"].map(str::to_owned)];
     let mut about_cells = String::new();
     for cell in &study.cells {
@@ -72,7 +73,7 @@ pub fn print_cells(study: &Study) -> Result<Status> {
 
 /// Whether the lab has the cell, and its requirements.
 fn lab_availability(study: &Study, cell: &Cell) -> &'static str {
-    match (cell.lab.is_some(), guest::lab_site(study, cell, false, None)) {
+    match (cell.lab.is_some(), guest::lab_site(study, cell, GuestUse::Unwanted)) {
         (false, _) => "no",
         (true, MeasuringSite::NotMeasured(_)) => "--vm",
         (true, _) => "yes",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use linkgauge::explain::window::{MIN_ROUND_TRIPS, SAFE_WINDOW_REQUESTS, WindowModel};
 use linkgauge::explain::{Evidence, ExplainError};
-use linkgauge::study::{PlannedCase, Study};
+use linkgauge::study::{PlannedCase, Study, StudyLength};
 
 use super::super::output::print_message;
 use super::super::progress::ProgressDisplay;
@@ -17,9 +17,9 @@ use super::{CASE_OVERHEAD, MeasuringSite, StudyRun, least_time_at, runnable_case
 fn trial_baseline<'a>(
     study: &Study,
     cases: &'a [(MeasuringSite, PlannedCase)],
-    quick: bool,
+    length: StudyLength,
 ) -> Result<Option<&'a (MeasuringSite, PlannedCase)>> {
-    let Some(before) = study.trial_baseline(quick)? else { return Ok(None) };
+    let Some(before) = study.trial_baseline(length)? else { return Ok(None) };
     let found = cases.iter().find(|(_, case)| case.name == before.name);
     Ok(found.filter(|(site, _)| !matches!(site, MeasuringSite::NotMeasured(_) | MeasuringSite::Guest(_))))
 }
@@ -28,23 +28,27 @@ fn trial_baseline<'a>(
 pub fn left_out(
     study: &Study,
     cases: &[(MeasuringSite, PlannedCase)],
-    quick: bool,
+    length: StudyLength,
 ) -> Result<Option<String>> {
-    let elsewhere = match trial_baseline(study, cases, quick)? {
+    let elsewhere = match trial_baseline(study, cases, length)? {
         Some(_) => None,
-        None => study.trial_baseline(quick)?,
+        None => study.trial_baseline(length)?,
     };
     Ok(elsewhere.map(|case| format!("no window is tried, because {} is not measured", case.point)))
 }
 
 /// Lower bound of the duration of the trial.
-pub fn min_duration(study: &Study, cases: &[(MeasuringSite, PlannedCase)], quick: bool) -> Result<Duration> {
-    let Some((site, case)) = trial_baseline(study, cases, quick)? else { return Ok(Duration::ZERO) };
+pub fn min_duration(
+    study: &Study,
+    cases: &[(MeasuringSite, PlannedCase)],
+    length: StudyLength,
+) -> Result<Duration> {
+    let Some((site, case)) = trial_baseline(study, cases, length)? else { return Ok(Duration::ZERO) };
     let filling = matches!(site, MeasuringSite::Lab) && runnable_cases(cases).count() >= MIN_ROUND_TRIPS;
     // With a window that fills the link, the link rate decides.
     let windows = [SAFE_WINDOW_REQUESTS].into_iter().chain(filling.then_some(u32::MAX));
     Ok(windows
-        .map(|window| least_time_at(site, &study.with_window(case, window, quick)) + CASE_OVERHEAD)
+        .map(|window| least_time_at(site, &study.with_window(case, window, length)) + CASE_OVERHEAD)
         .sum())
 }
 
@@ -57,7 +61,7 @@ impl StudyRun<'_> {
         screen: &ProgressDisplay,
         quiet: bool,
     ) -> Result<()> {
-        let Some((site, before)) = trial_baseline(self.study, cases, self.quick)? else { return Ok(()) };
+        let Some((site, before)) = trial_baseline(self.study, cases, self.length)? else { return Ok(()) };
         let Some(&place) = self.result_index.get(&before.name).filter(|_| !self.cancel.load(Relaxed)) else {
             return Ok(());
         };
@@ -72,7 +76,7 @@ impl StudyRun<'_> {
             }
         }
         let trials: Vec<PlannedCase> =
-            windows.into_iter().map(|window| self.study.with_window(before, window, self.quick)).collect();
+            windows.into_iter().map(|window| self.study.with_window(before, window, self.length)).collect();
         let begun = cases.len();
         for (number, case) in trials.iter().enumerate() {
             if !self.cancel.load(Relaxed) {

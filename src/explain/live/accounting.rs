@@ -19,6 +19,7 @@ const MIN_TAIL: usize = 5;
 
 /// A part of every round trip.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Stage {
     /// Stable name: `line`, `fixed`, `variation`, `slow`.
     pub id: &'static str,
@@ -38,6 +39,7 @@ pub struct Stage {
 
 /// The parts of the round trips without a pause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Accounting {
     /// Mean round trip, in ns.
     pub mean_ns: f64,

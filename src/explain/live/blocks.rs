@@ -147,7 +147,7 @@ impl BlockRunner {
     }
 
     fn run_case(&self, case: Case) -> Result<Block, LiveError> {
-        let plan = Plan::new(None, 1, false, vec![case]).map_err(LiveError::invalid)?;
+        let plan = Plan::new(vec![case]).map_err(LiveError::invalid)?;
         let plan = schedule::check(plan).map_err(LiveError::invalid)?;
         let (list, failure) = (Arc::<Mutex<Vec<Sample>>>::default(), FirstFailure::default());
         let mut context = RunContext::new(self.dialer.clone(), &failure);

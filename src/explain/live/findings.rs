@@ -1,4 +1,4 @@
-//! Suspects and findings: which causes are tested, and what is said about each.
+//! Suspects and findings: which causes are tested, and what is reported about each.
 
 use super::super::causes::{self, Cause, DEVICE_SETTINGS, DOSES, Dose, Family, Knob, Signature, Target};
 use super::blocks::{Block, Change};

@@ -86,6 +86,7 @@ pub(super) struct Proof {
 
 /// How the round trip follows a value that is changed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct DoseResponse {
     /// What is changed: `message_bytes`, or an option of the URL in ns.
     pub knob: &'static str,

@@ -83,6 +83,7 @@ pub struct RateFinding {
 
 /// The transfer with all proved settings, and what the counters say about it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct ChangedRate {
     /// Delivered payload, in bit/s.
     pub throughput_bps: f64,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::line_feed::LineFeed;
 use super::processor::{SharedProcessor, Transfer};
 use crate::clock::Time;
+use crate::lab::unsent::UnsentBytes;
 use crate::link::party::{Party, PartyCost, Step};
 use crate::link::{Batch, Fault};
 
@@ -33,8 +34,7 @@ pub struct PluggedPort {
     characters: VecDeque<u8>,
     /// Transfers from the line, with their time and size.
     from_line: VecDeque<(Time, usize)>,
-    to_client: Vec<u8>,
-    sent: usize,
+    to_client: UnsentBytes,
     /// The client sends nothing more; what is on the line still returns.
     is_client_done: bool,
 }
@@ -54,8 +54,7 @@ impl PluggedPort {
             runs: VecDeque::new(),
             characters: VecDeque::new(),
             from_line: VecDeque::new(),
-            to_client: Vec::new(),
-            sent: 0,
+            to_client: UnsentBytes::default(),
             is_client_done: false,
         }
     }
@@ -126,7 +125,7 @@ impl Party for PluggedPort {
     fn next_step(&mut self, now: Time) -> Step<'_> {
         self.advance(now);
         if !self.to_client.is_empty() {
-            return Step::Send { bytes: &self.to_client[self.sent..], message: self.to_client.len() };
+            return self.to_client.step();
         }
         let event = self.next_event();
         if self.is_client_done && event == Time::NEVER {
@@ -142,11 +141,7 @@ impl Party for PluggedPort {
     }
 
     fn on_sent(&mut self, bytes: usize, _at: Time) {
-        self.sent += bytes;
-        if self.sent == self.to_client.len() {
-            self.to_client.clear();
-            self.sent = 0;
-        }
+        self.to_client.mark_sent(bytes);
     }
 
     fn on_received(&mut self, now: Time) {

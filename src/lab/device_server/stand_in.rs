@@ -2,10 +2,10 @@
 
 use super::super::uart::{self, LabUarts};
 use super::super::{LabError, RunningStandIn, StandIn};
-use super::{DeviceServer, DeviceServerOptions, link_endpoint};
-use crate::endpoint::{Endpoint, EndpointError};
+use super::{DeviceServer, DeviceServerOptions};
+use crate::endpoint::Endpoint;
 use crate::link::serial_line::{FlowControl, SerialSettings};
-use crate::link::tty;
+use crate::link::{rfc2217, tty};
 
 /// Raw ports and one port with control.
 pub const STAND_IN: StandIn = StandIn {
@@ -27,11 +27,11 @@ struct DeviceServerStandIn {
 impl DeviceServerStandIn {
     fn start() -> Result<DeviceServerStandIn, LabError> {
         let uarts = LabUarts::start(&uart::UartOptions { ports: 3, ..uart::UartOptions::default() })?;
-        let listen: Endpoint = "tcp://127.0.0.1:0".parse().map_err(endpoint_error)?;
+        let listen: Endpoint = "tcp://127.0.0.1:0".parse()?;
         let lines = [TEST_BAUD, TYPICAL_BAUD, TYPICAL_BAUD].map(line_settings);
         let ports = uarts.paths().into_iter().zip(&lines);
         let serial = ports.map(|(path, line)| tty::endpoint(&path, line)).collect::<Result<Vec<_>, _>>();
-        let mut serial = serial.map_err(endpoint_error)?;
+        let mut serial = serial?;
         let controlled = DeviceServerOptions {
             rfc2217: true,
             ..DeviceServerOptions::new(listen.clone(), serial.split_off(2))
@@ -46,13 +46,9 @@ impl DeviceServerStandIn {
     /// A raw port, and the controlled one at a rate.
     fn endpoints_at(&self, raw: usize, rate: u32) -> Vec<Endpoint> {
         let raw = self.raw.link_endpoints().into_iter().nth(raw);
-        let controlled = link_endpoint(&self.controlled.endpoints()[0], true, &line_settings(rate));
+        let controlled = rfc2217::client_endpoint(&self.controlled.endpoints()[0], &line_settings(rate)).ok();
         raw.into_iter().chain(controlled).collect()
     }
-}
-
-fn endpoint_error(error: EndpointError) -> LabError {
-    LabError(error.to_string())
 }
 
 fn line_settings(baud: u32) -> SerialSettings {

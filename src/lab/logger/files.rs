@@ -44,7 +44,7 @@ pub fn generate_content(seed: u64, length: usize) -> Vec<u8> {
 pub fn check_file_name(name: &str) -> Result<(), LabError> {
     match is_file_name(name) {
         true => Ok(()),
-        false => Err(LabError(format!(
+        false => Err(LabError::Invalid(format!(
             "'{name}' is not a file of a logger. Write {DRIVE}name, at most {MAX_NAME_BYTES} letters"
         ))),
     }

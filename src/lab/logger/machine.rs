@@ -29,9 +29,10 @@ pub struct DuePacket {
 
 /// Counters of a logger since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LoggerCounters {
     /// Commands executed, or refused with a code.
-    pub answered: u64,
+    pub replies: u64,
     /// Commands refused or dropped because the queue was full.
     pub overflowed: u64,
     /// Repeated commands, which receive the previous reply.
@@ -228,7 +229,7 @@ impl LoggerMachine {
             return;
         };
         let reply = self.execute_once(request, command, turn.done_at, turn.is_queued);
-        self.counters.answered += 1;
+        self.counters.replies += 1;
         if request.route.protocol == BMP5 {
             self.announce_wait(request, now, turn.done_at, replies);
         }

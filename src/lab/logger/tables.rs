@@ -55,7 +55,7 @@ impl FromStr for TableSpec {
     type Err = LabError;
 
     fn from_str(text: &str) -> Result<TableSpec, LabError> {
-        let wrong = |what: &str| LabError(format!("table '{text}': {what}"));
+        let wrong = |what: &str| LabError::Invalid(format!("table '{text}': {what}"));
         let parts: Vec<&str> = text.split(':').collect();
         let (name, interval, fields, records) = match parts[..] {
             [name, interval, fields] => (name, interval, fields, None),

@@ -237,7 +237,7 @@ fn stored_files_can_be_fetched_and_deleted() {
     let done = |offset| LoggerReply::Store { code: ReplyCode::COMPLETE, offset };
     assert_eq!(fixture.ask(&store_command(0, b"one", false)), done(0));
     assert_eq!(fixture.ask(&store_command(3, b"two", true)), done(3));
-    assert_eq!(fixture.ask(&store_command(3, b"two", true)), done(3), "the answer was lost");
+    assert_eq!(fixture.ask(&store_command(3, b"two", true)), done(3), "the reply was lost");
     assert_eq!(fixture.logger.counters().repeated, 1);
     let LoggerReply::Fetch { data, .. } = fixture.ask(&fetch_command("CPU:new", 0, 512)) else { panic!() };
     assert_eq!(data, b"onetwo");
@@ -269,7 +269,7 @@ fn repeated_clock_command_moves_the_clock_once() {
         "when it is read, not when it is asked"
     );
     assert_eq!(clock_ns(fixture.ask(&clock_command(50))), 1_000_002_000_000, "as it was before");
-    assert_eq!(clock_ns(fixture.ask(&clock_command(50))), 1_000_002_000_000, "the same answer");
+    assert_eq!(clock_ns(fixture.ask(&clock_command(50))), 1_000_002_000_000, "the same reply");
     assert_eq!(clock_ns(fixture.ask(&clock_command(0))), 1_050_004_000_000);
 }
 
@@ -356,8 +356,8 @@ fn commands_are_executed_in_order() {
     fixture.send(9, &LoggerCommand::Hello(hello));
     assert_eq!(fixture.reply(), (9, LoggerReply::Hello(hello), began), "a greeting needs no processor");
     for transaction in 1..=3u8 {
-        let (answered, _, at) = fixture.reply();
-        assert_eq!((answered, at), (transaction, began + 10 * MILLISECOND * transaction.into()));
+        let (replied, _, at) = fixture.reply();
+        assert_eq!((replied, at), (transaction, began + 10 * MILLISECOND * transaction.into()));
     }
 }
 
@@ -373,7 +373,7 @@ fn a_full_queue_refuses_or_drops() {
     assert_eq!([fixture.reply().0, fixture.reply().0], [1, 2]);
     assert_eq!(
         fixture.logger.counters(),
-        LoggerCounters { answered: 2, overflowed: 1, ..LoggerCounters::default() }
+        LoggerCounters { replies: 2, overflowed: 1, ..LoggerCounters::default() }
     );
 
     let mut fixture = LoggerFixture::new(LoggerConfig {

@@ -23,18 +23,17 @@ struct ComPortStandIn {
 
 impl ComPortStandIn {
     fn start() -> Result<ComPortStandIn, LabError> {
-        let refused = |error: crate::endpoint::EndpointError| LabError(error.to_string());
         let uarts = LabUarts::start(&uart::UartOptions::default())?;
         let serial: Result<Vec<_>, _> =
             uarts.paths().iter().map(|path| tty::endpoint(path, &line_settings(115_200))).collect();
-        let listen = "tcp://127.0.0.1:0".parse().map_err(refused)?;
+        let listen = "tcp://127.0.0.1:0".parse()?;
         let options = device_server::DeviceServerOptions {
             rfc2217: true,
-            ..device_server::DeviceServerOptions::new(listen, serial.map_err(refused)?)
+            ..device_server::DeviceServerOptions::new(listen, serial?)
         };
         let server = DeviceServer::start(&options)?;
         let remote = server.link_endpoints().into_iter().next();
-        let remote = remote.ok_or_else(|| LabError("a device server without a port".to_owned()))?;
+        let remote = remote.ok_or_else(|| LabError::Invalid("a device server without a port".to_owned()))?;
         let redirector = Redirector::start(&RedirectorOptions::new(remote))?;
         Ok(ComPortStandIn { redirector, _server: server, _uarts: uarts })
     }

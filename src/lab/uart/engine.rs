@@ -15,7 +15,7 @@ use super::FrameOverride;
 use super::early_wake::EarlyWake;
 use super::noise::{LineDefects, NoiseSource};
 use super::receive_queue::{ReceiveQueue, StopMethod};
-use super::wire::{NextDelivery, Wire};
+use super::wire::{CharacterTiming, NextDelivery, Wire};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::serial_line::{FlowControl, SerialSettings, XOFF, XON};
@@ -148,6 +148,13 @@ pub struct UartEngine {
     arrived: Vec<u8>,
 }
 
+/// Whether characters wait for free space in the terminal of an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Nothing,
+    Characters,
+}
+
 /// Identifies the stop event.
 const STOP_EVENT: u64 = u64::MAX;
 
@@ -159,7 +166,7 @@ impl UartEngine {
     pub fn new(
         ends: Vec<LineEnd>,
         frame: FrameOverride,
-        lossless: bool,
+        timing: CharacterTiming,
         stop: &OwnedFd,
         clock: Clock,
     ) -> Result<UartEngine, Errno> {
@@ -172,7 +179,7 @@ impl UartEngine {
             due: vec![NOTHING_DUE; ends.len()],
             ends,
             frame_override: frame,
-            is_lossless: lossless,
+            is_lossless: timing == CharacterTiming::Immediate,
             epoll,
             early_wake: EarlyWake::new(clock.now()),
             clock,
@@ -383,7 +390,7 @@ impl UartEngine {
                 Ok(count) if count > 0 => rest = &rest[count..],
                 Err(Errno::INTR) => {}
                 Ok(_) | Err(Errno::AGAIN) => {
-                    self.watch_for_room(index, true)?;
+                    self.watch_for_room(index, Waiting::Characters)?;
                     break;
                 }
                 Err(errno) => return Err(errno),
@@ -414,13 +421,14 @@ impl UartEngine {
                 Err(errno) => return Err(errno),
             }
         }
-        let waits = !end.inbox.is_empty();
+        let waiting = if end.inbox.is_empty() { Waiting::Nothing } else { Waiting::Characters };
         self.resume_sender(index, self.clock.now());
-        self.watch_for_room(index, waits)
+        self.watch_for_room(index, waiting)
     }
 
-    /// Enables or disables events for free space in an end's terminal.
-    fn watch_for_room(&mut self, index: usize, for_room: bool) -> Result<(), Errno> {
+    /// Enables events for free space in an end's terminal while characters wait for it.
+    fn watch_for_room(&mut self, index: usize, waiting: Waiting) -> Result<(), Errno> {
+        let for_room = waiting == Waiting::Characters;
         let end = &mut self.ends[index];
         let listened = end.retry_at != Time::NEVER;
         end.retry_at = if for_room { self.clock.now() + RETRY_INTERVAL } else { Time::NEVER };

@@ -18,6 +18,7 @@ pub struct LineNoise {
 
 /// Defects, in characters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LineDefects {
     /// Arrived with changed bits.
     pub changed: u64,

@@ -1,7 +1,8 @@
 //! A serial port with a loopback plug as one party, for the virtual clock: the line of the lab UART without its terminal.
 
-use super::wire::{DeliveryMode, Wire};
+use super::wire::{CharacterTiming, DeliveryMode, Wire};
 use crate::clock::Time;
+use crate::lab::unsent::UnsentBytes;
 use crate::link::Batch;
 use crate::link::party::{Party, Step};
 use crate::link::serial_line::SerialSettings;
@@ -14,19 +15,17 @@ pub struct PluggedUart {
     wire: Wire,
     settings: SerialSettings,
     received: Batch,
-    to_client: Vec<u8>,
-    sent: usize,
+    to_client: UnsentBytes,
 }
 
 impl PluggedUart {
     /// An idle line with these settings.
     pub fn new(delivery: DeliveryMode, settings: SerialSettings) -> PluggedUart {
         PluggedUart {
-            wire: Wire::new(true, delivery, Time(0)),
+            wire: Wire::new(CharacterTiming::LineRate, delivery, Time(0)),
             settings,
             received: Batch::new(RECEIVE_BYTES, 1),
-            to_client: Vec::new(),
-            sent: 0,
+            to_client: UnsentBytes::default(),
         }
     }
 }
@@ -36,7 +35,7 @@ impl Party for PluggedUart {
         if self.to_client.is_empty() {
             while self
                 .wire
-                .deliver(now, |_, characters| self.to_client.extend_from_slice(characters))
+                .deliver(now, |_, characters| self.to_client.extend(characters.iter().copied()))
                 .is_some()
             {}
         }
@@ -44,15 +43,11 @@ impl Party for PluggedUart {
             let until = self.wire.next_delivery().map_or(Time::NEVER, |next| next.at);
             return Step::Receive { into: &mut self.received, until };
         }
-        Step::Send { bytes: &self.to_client[self.sent..], message: self.to_client.len() }
+        self.to_client.step()
     }
 
     fn on_sent(&mut self, bytes: usize, _at: Time) {
-        self.sent += bytes;
-        if self.sent == self.to_client.len() {
-            self.to_client.clear();
-            self.sent = 0;
-        }
+        self.to_client.mark_sent(bytes);
     }
 
     fn on_received(&mut self, now: Time) {

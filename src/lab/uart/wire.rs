@@ -12,6 +12,15 @@ use std::time::Duration;
 use crate::clock::Time;
 use crate::link::serial_line::SerialSettings;
 
+/// How long characters are on the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CharacterTiming {
+    /// As long as the rate and the frame say.
+    LineRate,
+    /// They arrive immediately, and no sender causes an overrun.
+    Immediate,
+}
+
 /// When the receiving side delivers received characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryMode {
@@ -70,7 +79,7 @@ impl CharacterRun {
 
 /// Characters on the line and in the queue in front of it.
 pub struct Wire {
-    is_paced: bool,
+    timing: CharacterTiming,
     delivery: DeliveryMode,
     runs: VecDeque<CharacterRun>,
     /// Characters of all runs that are not delivered yet.
@@ -83,10 +92,10 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// An idle line. If not `paced`, characters take no time.
-    pub fn new(paced: bool, delivery: DeliveryMode, now: Time) -> Wire {
+    /// An idle line.
+    pub fn new(timing: CharacterTiming, delivery: DeliveryMode, now: Time) -> Wire {
         Wire {
-            is_paced: paced,
+            timing,
             delivery,
             runs: VecDeque::new(),
             characters: VecDeque::new(),
@@ -94,6 +103,10 @@ impl Wire {
             is_held: false,
             last_delivery: now,
         }
+    }
+
+    fn is_paced(&self) -> bool {
+        self.timing == CharacterTiming::LineRate
     }
 
     /// How many characters the line accepts now.
@@ -111,7 +124,7 @@ impl Wire {
         let length = characters.len() as u64;
         let start = if self.is_held { Time::NEVER } else { self.end_of_queue().max(now) };
         let busy = |end: Time| if self.is_held { end == Time::NEVER } else { end > now };
-        let goes_on = self.is_paced && busy(self.end_of_queue());
+        let goes_on = self.is_paced() && busy(self.end_of_queue());
         match self.runs.back_mut() {
             Some(last) if goes_on && last.settings == *settings && !last.is_priority => last.length += length,
             _ => self.runs.push_back(CharacterRun {
@@ -162,7 +175,7 @@ impl Wire {
     /// The next delivery, if no event precedes it.
     pub fn next_delivery(&self) -> Option<NextDelivery> {
         let at = match self.delivery {
-            _ if !self.is_paced => self.end_of_character(1)?,
+            _ if !self.is_paced() => self.end_of_character(1)?,
             DeliveryMode::Batch(batch) => {
                 let first = self.end_of_character(1)?;
                 let tick = first.0.next_multiple_of((batch.as_nanos() as u64).max(1));
@@ -250,12 +263,12 @@ impl Wire {
     }
 
     fn time_of(&self, settings: &SerialSettings, characters: u64) -> Duration {
-        if self.is_paced { settings.transmission_time(characters) } else { Duration::ZERO }
+        if self.is_paced() { settings.transmission_time(characters) } else { Duration::ZERO }
     }
 
     /// Number of characters of a run that would end by `at` if the run were long enough.
     fn ended_within_run(&self, run: &CharacterRun, at: Time) -> u64 {
-        if !self.is_paced {
+        if !self.is_paced() {
             return run.length;
         }
         characters_within(&run.settings, at.since(run.start))

@@ -40,7 +40,7 @@ pub struct Mailbox {
     /// Accepts messages only from its partner. Otherwise the latest sender becomes the partner.
     is_partner_fixed: bool,
     partner: AtomicU32,
-    inbox: Mutex<Inbox>,
+    inbox: Mutex<ReceivedSignals>,
     /// Messages in the inbox.
     message_count: AtomicUsize,
     /// The partner sends no more.
@@ -52,7 +52,7 @@ pub struct Mailbox {
 }
 
 #[derive(Debug, Default)]
-struct Inbox {
+struct ReceivedSignals {
     /// Messages back to back, each after its length.
     bytes: Vec<u8>,
     start: usize,

@@ -31,7 +31,7 @@ pub enum SettingsScope {
 pub struct ServerState {
     negotiation: OptionNegotiation,
     /// Bit n: the server has replied to command n.
-    answered_commands: u16,
+    replied_commands: u16,
     /// The received data contained Telnet commands.
     pub is_telnet: bool,
     /// The server sends client messages: it echoes.
@@ -105,22 +105,22 @@ impl ServerState {
             _ => code == code::PURGE,
         };
         if understood {
-            self.answered_commands |= 1 << code;
+            self.replied_commands |= 1 << code;
         }
     }
 
     /// Marks a command as not replied to, before it is sent.
-    pub fn clear_answered(&mut self, code: u8) {
-        self.answered_commands &= !(1 << code);
+    pub fn clear_reply(&mut self, code: u8) {
+        self.replied_commands &= !(1 << code);
     }
 
-    pub fn has_answered(&self, code: u8) -> bool {
-        self.answered_commands & (1 << code) != 0
+    pub fn has_reply(&self, code: u8) -> bool {
+        self.replied_commands & (1 << code) != 0
     }
 
     /// Requested settings without a reply, for a message.
-    pub fn unanswered_settings(&self) -> Vec<&'static str> {
-        SETTING_COMMANDS.iter().filter(|(code, _)| !self.has_answered(*code)).map(|(_, name)| *name).collect()
+    pub fn missing_replies(&self) -> Vec<&'static str> {
+        SETTING_COMMANDS.iter().filter(|(code, _)| !self.has_reply(*code)).map(|(_, name)| *name).collect()
     }
 
     /// Writes the commands for the `wanted` settings.
@@ -140,7 +140,7 @@ impl ServerState {
         ];
         let is_sent = |changes| changes || scope == SettingsScope::All;
         for (code, value, _) in commands.into_iter().filter(|(.., changes)| is_sent(*changes)) {
-            self.clear_answered(code);
+            self.clear_reply(code);
             command::write_command(code, value, out);
         }
     }
@@ -212,7 +212,7 @@ mod tests {
             ..SerialSettings::default()
         };
         assert_eq!(client.settings, expected);
-        assert_eq!(client.unanswered_settings(), ["data bits", "stop bits"], "nine data bits are no answer");
+        assert_eq!(client.missing_replies(), ["data bits", "stop bits"], "nine data bits are no reply");
         assert_eq!(client.modem_lines, Some(ModemLines { cts: true, dsr: true, ri: false, cd: true }));
         assert_eq!(client.uart_errors, UartErrors { framing: 1, parity: 1, breaks: 1, overruns: 2 });
         assert_eq!(client.signature.as_deref(), Some("Box 1"));
@@ -220,12 +220,12 @@ mod tests {
         let mut out = Vec::new();
         client.write_settings(&SerialSettings { baud: 9600, ..expected }, SettingsScope::Changed, &mut out);
         assert_eq!(out, b"\xff\xfa\x2c\x01\x00\x00\x25\x80\xff\xf0");
-        assert!(!client.has_answered(code::BAUD));
+        assert!(!client.has_reply(code::BAUD));
     }
 
     proptest! {
         #[test]
-        fn whatever_comes_is_answered_within_bounds(
+        fn any_bytes_get_replies_within_bounds(
             words in prop::collection::vec(
                 prop_oneof![
                     (0xfbu8..=0xfe, 0u8..50).prop_map(|(verb, option)| vec![0xff, verb, option]),

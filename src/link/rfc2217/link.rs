@@ -310,9 +310,9 @@ impl PortLink {
     ) -> Result<SerialSettings, Fault> {
         self.state.queue_with_state(|server, out| server.write_settings(wanted, scope, out));
         let max_wait = self.state.reply_timeout;
-        self.wait_until(max_wait, |server| server.unanswered_settings().is_empty() || server.is_echo)?;
+        self.wait_until(max_wait, |server| server.missing_replies().is_empty() || server.is_echo)?;
         let server = self.state.server_state();
-        let missing = server.unanswered_settings();
+        let missing = server.missing_replies();
         if server.is_echo {
             return Err(Fault::Unsupported(
                 "sent bytes come back: this is a raw port with a loopback plug. Use tcp://…?baud=…"

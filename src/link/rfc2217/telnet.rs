@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_answered() {
+    fn only_changes_get_replies() {
         let (mut negotiation, mut out) = (OptionNegotiation::default(), Vec::new());
         negotiation.offer(option::BINARY, &mut out);
         negotiation.request(option::COM_PORT, &mut out);
@@ -370,7 +370,7 @@ mod tests {
         }
 
         #[test]
-        fn two_sides_never_answer_each_other_for_ever(commands in prop::collection::btree_map(0u8..50, 0u8..4, 0..40)) {
+        fn two_sides_never_reply_to_each_other_for_ever(commands in prop::collection::btree_map(0u8..50, 0u8..4, 0..40)) {
             let (mut one, mut other) = (OptionNegotiation::default(), OptionNegotiation::default());
             let mut out = Vec::new();
             other.offer(option::COM_PORT, &mut out);

@@ -177,11 +177,11 @@ impl ShapedLink {
     fn should_busy_poll(&self, path: &mut ShapedPath, due: Time, now: Time) -> bool {
         let may =
             path.last_busy_polled == due || due >= path.last_busy_polled + BUSY_POLL_DIVISOR * BUSY_POLL_LEAD;
-        let spins = may && matches!(self.clock, Clock::System);
-        if spins && due - now <= BUSY_POLL_LEAD {
+        let busy_polls = may && matches!(self.clock, Clock::System);
+        if busy_polls && due - now <= BUSY_POLL_LEAD {
             path.last_busy_polled = due;
         }
-        spins
+        busy_polls
     }
 
     /// Puts received data on the path.

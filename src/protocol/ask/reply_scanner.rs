@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_an_answer() {
+    fn a_message_is_a_reply() {
         let mut reply = ReplyScanner::new(ReplyEnd::Message, Some(PatternSearch::parse("pong").unwrap()));
         assert_eq!(reply.scan(b"pong 1"), ScanResult::Complete { used: 6, is_expected: true });
         assert_eq!(reply.scan(b"ping"), ScanResult::Complete { used: 4, is_expected: false });
@@ -382,7 +382,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_gives_the_same_answers(
+        fn any_split_gives_the_same_replies(
             end in ends(),
             expect in prop::option::of("[ab]{1,3}"),
             stream in prop::collection::vec(prop_oneof![Just(b'a'), Just(b'b'), 0u8..8], 0..200),

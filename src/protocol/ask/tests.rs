@@ -181,7 +181,7 @@ fn a_schedule_waits_for_the_reply_and_reports_the_delay() {
 }
 
 #[test]
-fn a_device_that_never_answers_ends_in_time() {
+fn a_device_that_never_replies_ends_in_time() {
     let (case, took) =
         measure(|_| Vec::new(), "mem://mute", &format!("count = 3\ntimeout = \"100ms\"\n{AT_OPTIONS}"));
     assert_eq!(counts(&case.figures), BTreeMap::from([("sent", 3), ("lost", 3)]));
@@ -194,7 +194,7 @@ fn a_device_that_never_answers_ends_in_time() {
 }
 
 #[test]
-fn a_late_answer_is_not_taken_for_the_next() {
+fn a_late_reply_is_not_taken_for_the_next() {
     // Every third reply is later than the timeout; the latencies of the others show that replies are matched
     // correctly.
     let script = |n: u64| vec![chunk(1, b"\r\n"), chunk(if n % 3 == 2 { 150 } else { 3 }, b"OK\r\n")];
@@ -220,7 +220,7 @@ fn unsolicited_bytes_are_read_before_the_next_request() {
 }
 
 #[test]
-fn other_answers_than_expected_are_corrupt() {
+fn other_replies_than_expected_are_corrupt() {
     let script = |n: u64| vec![chunk(3, if n.is_multiple_of(2) { "OK\r\n" } else { "ERROR\r\n" })];
     let options = r"peer_options = { send = 'AT\r', until = '\r\n', expect = 'OK' }";
     let (case, _) = measure(script, "mem://error", &format!("count = 10\n{options}"));
@@ -266,7 +266,7 @@ fn a_device_that_never_becomes_silent_still_gets_requests() {
 }
 
 #[test]
-fn messages_are_answers() {
+fn messages_are_replies() {
     let script = |_: u64| vec![chunk(3, b"pong")];
     let options = "peer_options = { send = 'AT\\r', expect = 'pong' }";
     let (case, _) = measure(script, "mem://messages?type=message", &format!("count = 10\n{options}"));

@@ -333,7 +333,7 @@ impl ClientControl {
     }
 
     /// Deadline of the server's reply.
-    fn answers_by(&mut self, now: Time) -> Time {
+    fn reply_deadline(&mut self, now: Time) -> Time {
         let since = *self.stage_since.get_or_insert(now);
         match self.ended_at {
             Some(ended) => ended + self.plan.reply_timeout.saturating_add(STREAM_END_TIMEOUT),
@@ -366,7 +366,7 @@ impl Party for ClientControl {
         if !self.channel.is_flushed() {
             return self.channel.step(now);
         }
-        let until = self.answers_by(now);
+        let until = self.reply_deadline(now);
         match self.stage {
             ClientStage::AwaitingStreams | ClientStage::Ready | ClientStage::Finished => Step::Done,
             ClientStage::Running => {

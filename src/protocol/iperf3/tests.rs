@@ -225,7 +225,7 @@ fn service(limits: ServerLimits, token: Option<String>) -> Arc<dyn Service> {
 }
 
 #[test]
-fn a_repeated_hello_is_answered_again() {
+fn a_repeated_hello_gets_its_reply_again() {
     let service = service(ServerLimits::default(), None);
     let wants = Parameters { udp: true, ..parameters() };
     let (mut control, _) = open_control(&service, "192.0.2.1:1", &wants.to_json());

@@ -262,9 +262,9 @@ fn open_attached(
     let mut link = dialer.open(endpoint)?;
     let mut sender = RequestSender { link: link.as_mut(), dialer };
     let request = attach.request(key);
-    let granted = sender.send_until_answered(&request, |bytes| match bytes.get(..HANDSHAKE_BYTES) {
+    let granted = sender.send_until_reply(&request, |bytes| match bytes.get(..HANDSHAKE_BYTES) {
         None => ParsedInput::Incomplete,
-        Some(answer) if attach.is_valid_reply(answer, key) => ParsedInput::Parsed(true),
+        Some(reply) if attach.is_valid_reply(reply, key) => ParsedInput::Parsed(true),
         Some(_) => ParsedInput::Unexpected(false),
     });
     match granted {
@@ -490,16 +490,16 @@ impl ControlConnection {
     /// Sends a hello and returns the challenge in the reply.
     fn request_challenge(&mut self, hello: &Hello) -> Result<Vec<u8>, ProtocolError> {
         let mut sender = RequestSender { link: self.link.as_mut(), dialer: &self.dialer };
-        let answer = sender.send_until_answered(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
+        let challenge = sender.send_until_reply(hello.bytes(), |bytes| match hello.challenge_in(bytes) {
             Some(challenge) => ParsedInput::Parsed(Some(challenge.to_vec())),
             None if bytes.len() < HANDSHAKE_BYTES => ParsedInput::Incomplete,
             None => ParsedInput::Unexpected(None),
         });
-        let answer = match answer {
+        let challenge = match challenge {
             Err(Fault::Closed) => Ok(None),
-            answer => answer.map_err(|fault| LinkError::new(&self.endpoint, fault)),
+            challenge => challenge.map_err(|fault| LinkError::new(&self.endpoint, fault)),
         };
-        answer?.ok_or_else(|| {
+        challenge?.ok_or_else(|| {
             let what =
                 "no free linkgauge server replied: start 'linkgauge serve', or choose another --protocol";
             ProtocolError::unexpected_reply(&self.endpoint, what)
@@ -587,7 +587,7 @@ impl ControlConnection {
         let frame = self.frames.encode(number, request);
         let mut sender = RequestSender { link: self.link.as_mut(), dialer: &self.dialer };
         let frames = &self.frames;
-        let reply = sender.send_until_answered(&frame, |bytes| {
+        let reply = sender.send_until_reply(&frame, |bytes| {
             match frames.decode::<SessionReply>(bytes, wire::MAX_JSON_BYTES) {
                 // The error reply to an unreadable request has no number.
                 Ok(Some((other, reply, _)))

@@ -17,7 +17,7 @@ impl RequestSender<'_> {
     /// Sends `words` until `understand` accepts the input: all bytes so far on a stream, one message on a message link.
     /// Unexpected messages are skipped, because they may be late duplicates; unexpected bytes of a stream are the
     /// reply.
-    pub fn send_until_answered<T>(
+    pub fn send_until_reply<T>(
         &mut self,
         words: &[u8],
         mut understand: impl FnMut(&[u8]) -> ParsedInput<T>,
@@ -46,9 +46,9 @@ impl RequestSender<'_> {
                     Err(fault) => return Err(fault),
                 }
                 match understand(&input) {
-                    ParsedInput::Parsed(answer) => return Ok(answer),
-                    ParsedInput::Unexpected(answer) if caps.framing == Framing::Stream => return Ok(answer),
-                    ParsedInput::Unexpected(answer) => strange = Some(answer),
+                    ParsedInput::Parsed(reply) => return Ok(reply),
+                    ParsedInput::Unexpected(reply) if caps.framing == Framing::Stream => return Ok(reply),
+                    ParsedInput::Unexpected(reply) => strange = Some(reply),
                     ParsedInput::Incomplete
                         if input.len() > wire::MAX_JSON_BYTES + wire::FRAME_HEADER_BYTES =>
                     {

@@ -355,8 +355,8 @@ impl LinkgaugeConnection {
             None => (Vec::new(), true),
         };
         self.output.extend_from_slice(&reply);
-        if let LinkgaugeConnectionState::Control { last_reply: answered, .. } = &mut self.state {
-            *answered = (number, if self.caps.is_reliable { Vec::new() } else { reply });
+        if let LinkgaugeConnectionState::Control { last_reply, .. } = &mut self.state {
+            *last_reply = (number, if self.caps.is_reliable { Vec::new() } else { reply });
         }
         if over {
             self.close_after_output();

@@ -87,7 +87,7 @@ impl Hello {
     }
 
     /// Whether these bytes are a linkgauge server's reply to this hello.
-    pub fn is_answered_by(&self, reply: &[u8]) -> bool {
+    pub fn accepts_reply(&self, reply: &[u8]) -> bool {
         self.challenge_in(reply).is_some()
     }
 
@@ -475,10 +475,10 @@ mod tests {
         let hello = Hello::new();
         let reply = ready_reply(hello.bytes(), &[7; 32], "10.0.0.1:4", 0).unwrap();
         assert_eq!(reply.len(), hello.bytes().len());
-        assert!(hello.is_answered_by(&reply));
-        assert!(!Hello::new().is_answered_by(&reply), "the answer to another nonce");
-        assert!(!hello.is_answered_by(hello.bytes()), "an echo");
-        assert!(!hello.is_answered_by(&reply[..31]));
+        assert!(hello.accepts_reply(&reply));
+        assert!(!Hello::new().accepts_reply(&reply), "the reply to another nonce");
+        assert!(!hello.accepts_reply(hello.bytes()), "an echo");
+        assert!(!hello.accepts_reply(&reply[..31]));
     }
 
     #[test]
@@ -539,7 +539,7 @@ mod tests {
         #[test]
         fn nothing_panics(bytes: Vec<u8>, text in ".{0,20}") {
             let _ = (decode_frame::<SessionRequest>(&bytes, MAX_JSON_BYTES), decode_frame::<SessionReply>(&bytes, MAX_JSON_BYTES), Attach::parse(&bytes));
-            let _ = (ready_reply(&bytes, &[0; 32], &text, 0), decode_hex(&text), Hello::new().is_answered_by(&bytes));
+            let _ = (ready_reply(&bytes, &[0; 32], &text, 0), decode_hex(&text), Hello::new().accepts_reply(&bytes));
         }
 
         #[test]

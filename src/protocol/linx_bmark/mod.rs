@@ -170,10 +170,10 @@ fn handshake(
     let until = dialer.now() + dialer.timeout;
     let fault = |fault| ProtocolError::Link(LinkError::new(endpoint, fault));
     link.send(&signal::encode_conn_est(style), dialer.timeout).map_err(fault)?;
-    let mut answer = vec![0; link.caps().max_message_bytes.unwrap_or(1)];
+    let mut reply = vec![0; link.caps().max_message_bytes.unwrap_or(1)];
     loop {
-        match dialer.receive(link, &mut answer, until.since(dialer.now())) {
-            Ok(length) if signal_number(&answer[..length]) == Some(CONN_EST) => return Ok(()),
+        match dialer.receive(link, &mut reply, until.since(dialer.now())) {
+            Ok(length) if signal_number(&reply[..length]) == Some(CONN_EST) => return Ok(()),
             Ok(_) => {}
             Err(Fault::TimedOut | Fault::Closed) => {
                 let what = "no linx_bmark server replied: start 'linx_bmark -S', or 'linkgauge serve --protocol \

@@ -6,26 +6,26 @@ use crate::clock::Time;
 use crate::link::party::{Party, Step};
 
 /// Replies of an endpoint to a sequence of signals, and whether it terminates.
-fn answers(signals: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
+fn replies_to(signals: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
     let caps = Caps { framing: Framing::Message, max_message_bytes: Some(65_536), ..Caps::STREAM };
     let mut end = BmarkConnection::new(&caps);
-    let (mut said, mut next) = (Vec::new(), signals.iter());
+    let (mut replies, mut next) = (Vec::new(), signals.iter());
     loop {
         let sent = match end.next_step(Time(0)) {
             Step::Tune(_) => continue,
             Step::Send { bytes, .. } => {
-                said.push(bytes.to_vec());
+                replies.push(bytes.to_vec());
                 bytes.len()
             }
             Step::Receive { into, .. } => {
-                let Some(signal) = next.next() else { return (said, false) };
+                let Some(signal) = next.next() else { return (replies, false) };
                 into.clear();
                 into.bytes[..signal.len()].copy_from_slice(signal);
                 into.push_span(0, signal.len());
                 end.on_received(Time(0));
                 continue;
             }
-            Step::Done => return (said, true),
+            Step::Done => return (replies, true),
             _ => panic!("an end only talks"),
         };
         end.on_sent(sent, Time(0));
@@ -44,18 +44,18 @@ fn a_captured_client_gets_what_a_real_server_gave() {
     let hello = padded(&[CONN_EST, 1], 16);
     let mut echo = padded(&[ECHO, 1], 64);
     echo[16] = 0xee;
-    let (said, gone) = answers(&[&hello, &echo, &echo, &TERMINATE_REQ.to_be_bytes()]);
-    assert_eq!((said, gone), (vec![hello.clone(), echo.clone(), echo], true));
+    let (replies, gone) = replies_to(&[&hello, &echo, &echo, &TERMINATE_REQ.to_be_bytes()]);
+    assert_eq!((replies, gone), (vec![hello.clone(), echo.clone(), echo], true));
 
     let allocate = padded(&[signal::ALLOC_REQ, 3, 0x8765, 64], 16);
-    let (said, gone) =
-        answers(&[&hello, &allocate, &signal::BURST_REQ.to_be_bytes(), &TERMINATE_REQ.to_be_bytes()]);
+    let (replies, gone) =
+        replies_to(&[&hello, &allocate, &signal::BURST_REQ.to_be_bytes(), &TERMINATE_REQ.to_be_bytes()]);
     let ready = padded(&[signal::ALLOC_FINI, 3, 0x8765, 64], 16);
     let burst = padded(&[0x8765], 64);
-    assert_eq!((said, gone), (vec![hello.clone(), ready, burst.clone(), burst.clone(), burst], true));
+    assert_eq!((replies, gone), (vec![hello.clone(), ready, burst.clone(), burst.clone(), burst], true));
 
-    let (said, gone) = answers(&[&hello, &padded(&[signal::ATTACH_TEST_REQ, 1], 32)]);
-    assert_eq!((said, gone), (vec![hello], true));
+    let (replies, gone) = replies_to(&[&hello, &padded(&[signal::ATTACH_TEST_REQ, 1], 32)]);
+    assert_eq!((replies, gone), (vec![hello], true));
 }
 
 #[test]
@@ -66,18 +66,19 @@ fn an_older_client_gets_what_an_older_server_gave() {
     let ask = padded(&[signal::BURST_REQ, 2, 0x8765, 100], 100);
     let burst = padded(&[0x8765], 100);
     let attach = padded(&[signal::ATTACH_TEST_REQ, 1], 32);
-    let (said, gone) = answers(&[&hello, &ask, &attach]);
-    assert_eq!((said, gone), (vec![hello, burst.clone(), burst, attach], true));
+    let (replies, gone) = replies_to(&[&hello, &ask, &attach]);
+    assert_eq!((replies, gone), (vec![hello, burst.clone(), burst, attach], true));
 }
 
 #[test]
 fn strange_signals_do_no_harm() {
     let hello = signal::encode_conn_est(ClientStyle::New);
     let huge = padded(&[signal::BURST_REQ, 1, 7, u32::MAX], 16);
-    let (said, gone) = answers(&[&hello, b"", b"abc", &[0xff; 90], &padded(&[signal::BURST_REQ], 8), &huge]);
-    assert_eq!((said.len(), said[1].len(), gone), (2, 65_536, false));
+    let (replies, gone) =
+        replies_to(&[&hello, b"", b"abc", &[0xff; 90], &padded(&[signal::BURST_REQ], 8), &huge]);
+    assert_eq!((replies.len(), replies[1].len(), gone), (2, 65_536, false));
     let none = padded(&[signal::BURST_REQ, 0, 7, 0], 16);
-    assert_eq!(answers(&[&none]), (vec![], false));
+    assert_eq!(replies_to(&[&none]), (vec![], false));
 }
 
 #[test]

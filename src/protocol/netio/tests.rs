@@ -24,12 +24,12 @@ struct Transcript {
 /// Runs a party: a send takes a second, a receive no time. The chunks arrive one by one when the party receives,
 /// followed by silence.
 fn run_party(party: &mut dyn Party, chunks: &[&[u8]]) -> Transcript {
-    let (mut said, mut now) = (Vec::new(), Time(1));
+    let (mut output, mut now) = (Vec::new(), Time(1));
     let mut chunks = chunks.iter();
     for _ in 0..1000 {
         match party.next_step(now) {
             Step::Send { bytes, .. } => {
-                said.extend_from_slice(bytes);
+                output.extend_from_slice(bytes);
                 let length = bytes.len();
                 party.on_sent(length, now);
                 now = now + Duration::from_secs(1);
@@ -44,11 +44,11 @@ fn run_party(party: &mut dyn Party, chunks: &[&[u8]]) -> Transcript {
                     into.push_span(0, chunk.len());
                     party.on_received(now);
                 }
-                None => return Transcript { output: said, outcome: None },
+                None => return Transcript { output, outcome: None },
             },
             Step::Sleep(_) | Step::Tune(_) | Step::FinishSending | Step::Reopen => {}
-            Step::Done => return Transcript { output: said, outcome: Some(Ok(())) },
-            Step::Fail(fault) => return Transcript { output: said, outcome: Some(Err(fault)) },
+            Step::Done => return Transcript { output, outcome: Some(Ok(())) },
+            Step::Fail(fault) => return Transcript { output, outcome: Some(Err(fault)) },
         }
     }
     panic!("it never rests");
@@ -115,8 +115,8 @@ fn a_client_reverses_direction_in_dialects_b_and_c() {
     for (dialect, ask) in back {
         let handoff = Arc::<Handoff>::default();
         let mut party = sender(dialect).with_next_request(dialect, handoff.clone());
-        let said = run_party(&mut party, &[]).output;
-        assert_eq!(said[8 + 32..], [own_block(1), word_bytes(ask)].concat());
+        let sent = run_party(&mut party, &[]).output;
+        assert_eq!(sent[8 + 32..], [own_block(1), word_bytes(ask)].concat());
         assert!(handoff.requested_at().is_some());
         assert_eq!(run_party(&mut receiver(Some(ask)), &[]).output, ask);
     }
@@ -208,7 +208,7 @@ fn an_interrupted_client_completes_its_block() {
 #[test]
 fn a_server_follows_the_transcripts_in_any_chunks() {
     let dialogue = |dialect| {
-        let said = [
+        let words = [
             ControlWord::ClientSends(16).encode(dialect).to_vec(),
             filled_block(0, 0xa1),
             filled_block(0, 0xa1),
@@ -216,7 +216,7 @@ fn a_server_follows_the_transcripts_in_any_chunks() {
             ControlWord::ServerSends(16).encode(dialect).to_vec(),
             ControlWord::Quit.encode(dialect).to_vec(),
         ];
-        said.concat()
+        words.concat()
     };
     for dialect in [NetioDialect::C, NetioDialect::B] {
         let client = dialogue(dialect);
@@ -245,7 +245,7 @@ fn a_server_drains_a_dialect_a_client_until_it_closes() {
 
 #[test]
 fn a_server_refuses_invalid_requests() {
-    let ended = |said: &[u8]| match run_party(server(short_limits()).as_mut(), &[said]).outcome {
+    let ended = |request: &[u8]| match run_party(server(short_limits()).as_mut(), &[request]).outcome {
         Some(Ok(())) => "ends".to_owned(),
         Some(Err(fault)) => fault.to_string(),
         None => "waits".to_owned(),

@@ -76,7 +76,7 @@ fn encode_request(sender: &mut StampCodec, number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_reflector_answers_in_kind() {
+fn a_reflector_replies_in_kind() {
     for (dialect, token, lengths) in [
         (StampVariant::Stamp, None, &[44, 48, 1472][..]),
         (StampVariant::Stamp, Some("secret"), &[112, 136, 1472]),

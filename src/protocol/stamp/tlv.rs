@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn known_extensions_are_answered() {
+    fn known_extensions_get_replies() {
         assert_eq!(reply_to(&[0x80, 1, 0, 2, 9, 9], None), [0, 1, 0, 2, 9, 9]);
         assert_eq!(reply_to(&[0x80, 3, 0, 4, 0, 0, 0, 0], None), [0, 3, 0, 4, 5, 2, 5, 2]);
         let counted = reply_to(&[&[0x80, 5, 0, 12, 0, 0, 0, 8][..], &[0; 8]].concat(), None);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_those_of_the_original() {
+    fn replies_are_those_of_the_original() {
         for (number, word) in
             [(0, BenchStatus::Listening), (1, BenchStatus::Ready), (2, BenchStatus::Finished)]
         {

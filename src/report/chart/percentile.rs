@@ -104,11 +104,11 @@ fn percentile_steps(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
     let sent = sent.max(histogram.len()) as f64;
     // Half a rank before the end, so that the slowest request has a position on the axis.
     let end = nines_position(1.0 - 0.5 / sent);
-    let (mut points, mut answered, mut from) = (Vec::new(), 0, 0.0);
+    let (mut points, mut counted, mut from) = (Vec::new(), 0, 0.0);
     for step in histogram.iter_recorded() {
-        answered += step.count_at_value();
-        let to = nines_position(answered as f64 / sent).min(end);
-        if to - from >= end / MAX_CURVE_POINTS as f64 || answered == histogram.len() {
+        counted += step.count_at_value();
+        let to = nines_position(counted as f64 / sent).min(end);
+        if to - from >= end / MAX_CURVE_POINTS as f64 || counted == histogram.len() {
             let value = step.value_iterated_to() as f64;
             points.extend([(from, value), (to, value)]);
             from = to;

@@ -213,10 +213,10 @@ fn rate_points(case: &CaseResult) -> Vec<(f64, f64)> {
 
 fn mean_points(entries: &[SeriesEntry]) -> Vec<(f64, f64)> {
     let mean = |entries: &[SeriesEntry]| {
-        let answered = || entries.iter().filter(|entry| entry.latency_mean_ns.is_some());
-        let messages: f64 = answered().map(|entry| entry.messages as f64).sum();
+        let with_replies = || entries.iter().filter(|entry| entry.latency_mean_ns.is_some());
+        let messages: f64 = with_replies().map(|entry| entry.messages as f64).sum();
         let sum: f64 =
-            answered().filter_map(|entry| Some(entry.latency_mean_ns? * entry.messages as f64)).sum();
+            with_replies().filter_map(|entry| Some(entry.latency_mean_ns? * entry.messages as f64)).sum();
         (messages > 0.0 && sum.is_finite()).then(|| (middle_seconds(entries), sum / messages))
     };
     merge_intervals(entries).filter_map(mean).collect()

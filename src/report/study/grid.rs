@@ -18,7 +18,7 @@ pub fn render_grid(
     width: usize,
     place: &dyn Fn(&StudyRow) -> &'static str,
 ) -> Option<Vec<(String, LineKind)>> {
-    let grid = Grid::from_table(table)?;
+    let grid = StudyGrid::from_table(table)?;
     let head = grid.header_rows(&table.rows_are, place);
     let heads = head.len();
     let cells: Vec<Vec<String>> = head.into_iter().chain(grid.body_rows()).collect();
@@ -42,16 +42,16 @@ fn format_line(cells: &[String], widths: &[usize]) -> String {
     text.trim_end().to_owned()
 }
 
-struct Grid<'a> {
+struct StudyGrid<'a> {
     columns: Vec<&'a str>,
     /// One figure per column.
     rows: Vec<Vec<&'a StudyRow>>,
 }
 
-impl<'a> Grid<'a> {
-    fn from_table(table: &'a StudyTable) -> Option<Grid<'a>> {
+impl<'a> StudyGrid<'a> {
+    fn from_table(table: &'a StudyTable) -> Option<StudyGrid<'a>> {
         let mut cases: BTreeMap<&str, &str> = BTreeMap::new();
-        let mut grid = Grid { columns: Vec::new(), rows: Vec::new() };
+        let mut grid = StudyGrid { columns: Vec::new(), rows: Vec::new() };
         for row in &table.rows {
             let case = *cases.entry(&row.column).or_insert(&row.planned_case);
             if row.theoretical_limit.is_some() || row.predicted.is_some() || case != row.planned_case {

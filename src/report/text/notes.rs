@@ -94,15 +94,16 @@ fn port_spread_text(case: &CaseResult) -> Option<String> {
         true => ("p50", format_nanoseconds, high_port),
         false => ("rate", format_bit_rate, low_port),
     };
-    let unanswered = case.per_port.len() - ports.len();
-    let unanswered = if unanswered > 0 { format!("; {unanswered} without a result") } else { String::new() };
+    let without_result = case.per_port.len() - ports.len();
+    let without_result =
+        if without_result > 0 { format!("; {without_result} without a result") } else { String::new() };
     let even = match (case.port_latency_ratio, case.fairness) {
         (Some(spread), _) => format!(", ratio {spread:.3}"),
         (None, Some(fairness)) => format!(", fairness {fairness:.3}"),
         (None, None) => String::new(),
     };
     Some(format!(
-        "over {} ports, {what} from {} to {}{even} (slowest: {}){unanswered}.",
+        "over {} ports, {what} from {} to {}{even} (slowest: {}){without_result}.",
         case.per_port.len(),
         print(low),
         print(high),

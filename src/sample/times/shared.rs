@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use hdrhistogram::Histogram;
 
 use super::{MAX_EXACT_SAMPLES, MAX_TIME_NS, new_histogram};
-use crate::sample::Progress;
+use crate::sample::{Progress, RecordedTimes};
 
 /// Half of the counts with one resolution: a count covers less than 0.1 % of its value.
 const HALF_BUCKET: u64 = 1024;
@@ -66,12 +66,12 @@ pub struct SharedRecording {
 const PROGRESS_PARTS: usize = 64;
 
 impl SharedRecording {
-    /// `scheduled`: messages have intended times, so response times are meaningful.
-    pub fn new(scheduled: bool) -> SharedRecording {
+    /// Without samples.
+    pub fn new(times: RecordedTimes) -> SharedRecording {
         let progress = (0..PROGRESS_PARTS).map(|_| Arc::default()).collect();
         SharedRecording {
             service: Arc::default(),
-            response: scheduled.then(Arc::default),
+            response: times.response(Arc::default),
             progress,
             flows: 0,
         }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn many_flows_count_in_few_parts() {
-        let mut shared = SharedRecording::new(false);
+        let mut shared = SharedRecording::new(RecordedTimes::Service);
         let sample = Sample { sequence: 0, intended: Time(0), sent: Time(0), received: Time(9) };
         for _ in 0..1000 {
             let mut recorder = Recorder::sharing(&mut shared, 1_000_000, None);

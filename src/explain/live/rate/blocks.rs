@@ -58,7 +58,7 @@ impl RateChange {
 /// The plan with one case.
 fn plan_of(spec: &CaseSpec) -> Result<Plan, LiveError> {
     let case = spec.expand().map_err(LiveError::invalid)?;
-    Plan::new(None, 1, false, case).map_err(LiveError::invalid)
+    Plan::new(case).map_err(LiveError::invalid)
 }
 
 /// A measured block.

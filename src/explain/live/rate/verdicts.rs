@@ -26,7 +26,7 @@ const MIN_LOSS_SHARE: f64 = 1e-3;
 
 /// What a test showed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum RateResponse {
     /// The rate follows the setting.
     Follows,
     /// The rate does not follow it.
@@ -47,7 +47,7 @@ struct LowerLoad {
 /// The effect of one test.
 struct Effect<'a> {
     test: &'a RateTest,
-    outcome: Outcome,
+    outcome: RateResponse,
     lower_load: LowerLoad,
     gain: f64,
     gain_interval: Option<Interval>,
@@ -58,19 +58,21 @@ struct Effect<'a> {
 }
 
 /// The outcome of pairs of a rate, of the logarithms of their ratios.
-fn outcome(ratios: &[f64], factor: Option<f64>, p: f64) -> Outcome {
-    let Some((_, Some(interval))) = stats::hodges_lehmann_centre(ratios) else { return Outcome::Unclear };
+fn outcome(ratios: &[f64], factor: Option<f64>, p: f64) -> RateResponse {
+    let Some((_, Some(interval))) = stats::hodges_lehmann_centre(ratios) else {
+        return RateResponse::Unclear;
+    };
     let (low, high, limit) = match factor.map(f64::ln).filter(|log| *log != 0.0) {
         Some(log) if log > 0.0 => (interval.low / log, interval.high / log, MIN_ELASTICITY),
         Some(log) => (interval.high / log, interval.low / log, MIN_ELASTICITY),
         None => (interval.low, interval.high, MIN_GAIN.ln()),
     };
     if p < SIGNIFICANCE_LEVEL && low > limit {
-        Outcome::Follows
+        RateResponse::Follows
     } else if ratios.len() >= MIN_ROUNDS && high < limit {
-        Outcome::Constant
+        RateResponse::Constant
     } else {
-        Outcome::Unclear
+        RateResponse::Unclear
     }
 }
 
@@ -167,7 +169,7 @@ type Decision = (&'static str, Verdict, Vec<RateKnob>);
 /// The outcomes of the tests, and what else is known.
 struct Outcomes<'a> {
     /// Of each test that was made.
-    of: &'a dyn Fn(RateKnob) -> Option<Outcome>,
+    of: &'a dyn Fn(RateKnob) -> Option<RateResponse>,
     lower: LowerLoad,
     counted: &'a [&'static str],
 }
@@ -178,15 +180,15 @@ impl Outcomes<'_> {
     }
 
     fn follows(&self, knob: RateKnob) -> bool {
-        (self.of)(knob) == Some(Outcome::Follows)
+        (self.of)(knob) == Some(RateResponse::Follows)
     }
 
     /// The verdict about the cause that this setting removes; `None` without a test.
     fn verdict(&self, knob: RateKnob) -> Option<Verdict> {
         (self.of)(knob).map(|outcome| match outcome {
-            Outcome::Follows => Verdict::Proved,
-            Outcome::Constant => Verdict::RuledOut,
-            Outcome::Unclear => Verdict::NotShown,
+            RateResponse::Follows => Verdict::Proved,
+            RateResponse::Constant => Verdict::RuledOut,
+            RateResponse::Unclear => Verdict::NotShown,
         })
     }
 
@@ -391,19 +393,19 @@ pub(super) fn observations(screen: &RateBlock) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Outcome::{Constant, Follows, Unclear};
     use RateKnob::{
         Acknowledgements, CongestionControl, Connections, LowerRate, MessageSize, Pacing, ReceiveBuffer,
         SendBuffer,
     };
+    use RateResponse::{Constant, Follows, Unclear};
 
     /// Outcomes of tests, what less load showed, counted causes; and what limits then.
     type Decided<'a> =
-        (&'a [(RateKnob, Outcome)], LowerLoad, &'a [&'static str], &'a [(&'static str, Verdict)]);
+        (&'a [(RateKnob, RateResponse)], LowerLoad, &'a [&'static str], &'a [(&'static str, Verdict)]);
 
     /// The causes that limit, with these outcomes and counters.
     fn found(
-        outcomes: &[(RateKnob, Outcome)],
+        outcomes: &[(RateKnob, RateResponse)],
         lower: LowerLoad,
         counted: &[&'static str],
     ) -> Vec<(&'static str, Verdict)> {

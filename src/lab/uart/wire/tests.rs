@@ -8,7 +8,7 @@ fn at_baud(baud: u32) -> SerialSettings {
 }
 
 fn wire_with(delivery: DeliveryMode) -> Wire {
-    Wire::new(true, delivery, Time(0))
+    Wire::new(CharacterTiming::LineRate, delivery, Time(0))
 }
 
 const EACH_CHARACTER: DeliveryMode = DeliveryMode::Batch(Duration::ZERO);
@@ -231,7 +231,8 @@ fn the_queue_is_bounded() {
 
 #[test]
 fn without_pacing_everything_is_due_at_once() {
-    let mut wire = Wire::new(false, DeliveryMode::Batch(DEFAULT_BATCH_INTERVAL), Time(0));
+    let mut wire =
+        Wire::new(CharacterTiming::Immediate, DeliveryMode::Batch(DEFAULT_BATCH_INTERVAL), Time(0));
     wire.offer(&[1, 2, 3], &at_baud(75), Time(7));
     assert_eq!(deliveries_by(&mut wire, 7), [(7, vec![1, 2, 3])]);
     wire.set_held(true, Time(8));

@@ -323,7 +323,7 @@ fn errors_are_reported_to_clients_that_requested_them() {
 }
 
 #[test]
-fn a_suspended_session_still_answers() {
+fn a_suspended_session_still_replies() {
     let mut session = ServerWithPort::greeted(LoggingPort::default());
     assert_eq!(session.replies_to("FF FB 2C"), "FF FA 2C 6B B0 FF F0");
     assert_eq!(session.replies_to("FF FA 2C 08 FF F0 FF FA 2C 08 FF F0"), "");
@@ -380,7 +380,7 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn whatever_comes_is_answered_within_bounds(bytes in garbage(), cut in 1usize..50) {
+    fn any_bytes_get_replies_within_bounds(bytes in garbage(), cut in 1usize..50) {
         let mut session = ServerWithPort::greeted(LoggingPort::default());
         let mut replies = 0;
         for chunk in bytes.chunks(cut) {

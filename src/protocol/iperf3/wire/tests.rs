@@ -104,11 +104,11 @@ fn parameters_round_trip() {
 #[test]
 fn values_have_the_types_that_new_servers_want() {
     let all = Parameters { udp: true, counters_64bit: true, server_output: true, reverse: true, ..plain() };
-    let said = all.to_json();
+    let json = all.to_json();
     for (name, value) in
         [("udp_counters_64bit", json!(1)), ("get_server_output", json!(1)), ("reverse", json!(true))]
     {
-        assert_eq!(said[name], value, "{name}");
+        assert_eq!(json[name], value, "{name}");
     }
     let both = Parameters { bidirectional: true, ..plain() };
     assert_eq!(both.to_json()["bidirectional"], json!(true));
@@ -198,9 +198,9 @@ fn omitted_losses_are_separate_since_3_16() {
     let new = RESULTS.replace("\"errors\":2,", "\"errors\":2,\"omitted_errors\":1,\"omitted_packets\":11,");
     let results = TestResults::from_json(&object(&new), 2).unwrap();
     assert_eq!(results.streams[1].omitted, Some((1, 11)));
-    let said = results.to_json();
+    let json = results.to_json();
     assert_eq!(
-        (&said["streams"][1]["omitted_errors"], &said["streams"][1]["omitted_packets"]),
+        (&json["streams"][1]["omitted_errors"], &json["streams"][1]["omitted_packets"]),
         (&json!(1), &json!(11))
     );
     // One without the other is accepted, although 3.21 would reject it.
@@ -226,14 +226,14 @@ fn invalid_results_are_rejected() {
 
 #[test]
 fn errors_are_explained() {
-    let said = |code: i32| {
+    let explain = |code: i32| {
         let mut error = [0; ERROR_BYTES];
         error[..4].copy_from_slice(&code.to_be_bytes());
         explain_error(&error)
     };
     // 3.12 sends only the first number when it refuses a test.
     let [short, cut] = [&[0, 0, 0, 142][..], &[0, 0]].map(explain_error);
-    insta::assert_snapshot!([said(142), said(27), said(37), said(160), said(7777), said(-3), short, cut].join("\n"), @r"
+    insta::assert_snapshot!([explain(142), explain(27), explain(37), explain(160), explain(7777), explain(-3), short, cut].join("\n"), @r"
     the server refused: it requires a user name and a password, which linkgauge does not have: use a server without (error 142)
     the server refused: more than the rate that it allows: use a --bit-rate below its limit (error 27)
     the server refused: longer than it allows (--server-max-duration): use a shorter --time, without --volume and --count (error 37)

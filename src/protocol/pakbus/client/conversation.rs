@@ -584,8 +584,8 @@ impl ReceiveStats {
             ReceiveStats { own_packets: 1.., .. } => {
                 "the request itself returned: a plug or an echo replies instead of a logger".to_owned()
             }
-            _ => "nothing arrived: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check \
-                  --timeout, too"
+            _ => "nothing arrived: check that it is on, its address (--node), that encryption and the PakBus/TCP password \
+                  are off, and --timeout"
                 .to_owned(),
         };
         format!("no reply from PakBus address {node} in {tries}; {what}")

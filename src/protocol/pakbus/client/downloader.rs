@@ -258,9 +258,9 @@ impl Party for Downloader {
             records: self.job.records(),
         });
         let counts = &mut self.recorder.counts;
-        let unanswered = counts.sent - counts.received;
+        let without_reply = counts.sent - counts.received;
         if self.has_failed && counts.received > 0 {
-            (0..unanswered).for_each(|_| self.recorder.record_loss(self.now));
+            (0..without_reply).for_each(|_| self.recorder.record_loss(self.now));
         } else {
             // After the end, interrupted, or refused at once: these requests are neither complete nor lost.
             counts.sent = counts.received;

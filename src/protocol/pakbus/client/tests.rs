@@ -51,7 +51,7 @@ fn run(device: LoggerConfig, spec: &CaseSpec) -> (DownloadResult, Logger) {
     let options = LoggerOptions { listen, serial_lines: Vec::new(), config: device };
     let clock = LoggerTime { seconds: 1_000_000, nanoseconds: 0 };
     let logger = Logger::start_with(&options, clock, dialer.clone()).unwrap();
-    let plan = schedule::check(Plan::new(None, 1, false, spec.expand().unwrap()).unwrap()).unwrap();
+    let plan = schedule::check(Plan::new(spec.expand().unwrap()).unwrap()).unwrap();
     let (sender, receiver): (_, Receiver<Vec<u8>>) = sync_channel(MAX_QUEUED_CHUNKS * 16);
     let mut bench = RunContext::new(dialer, &());
     bench.content = (spec.workload.as_deref() == Some("download")).then_some(sender);
@@ -196,7 +196,7 @@ fn toa5_contains_the_station_name() {
 }
 
 #[test]
-fn records_longer_than_an_answer_come_whole() {
+fn records_longer_than_a_reply_come_whole() {
     for window in ["1", "3"] {
         let long = LoggerConfig {
             tables: vec!["Long:1s:Name=ASCII(2000),Seq=UInt4:5".parse().unwrap()],
@@ -258,7 +258,7 @@ fn the_clock_is_a_round_trip() {
     assert_eq!((latency.min, latency.max), (17_000_000, 17_000_000));
     assert_eq!(got.case.message_bytes, 24);
     // Includes the warm-up.
-    assert!(logger.counters().answered >= 100);
+    assert!(logger.counters().replies >= 100);
 }
 
 #[test]
@@ -277,19 +277,19 @@ fn a_denied_clock_read_is_reported() {
 fn refusals_are_reported_in_one_line() {
     let file = &[("file", FILE)][..];
     let locked = || LoggerConfig { security_code: 77, ..file_device(5000) };
-    let said = |device: LoggerConfig, options: &[(&str, &str)]| {
+    let error_of = |device: LoggerConfig, options: &[(&str, &str)]| {
         let got = download(device, "mem://logger", options);
         assert!(got.content.is_empty());
         incomplete_reason(&got.case).to_owned()
     };
     insta::assert_snapshot!([
-        said(file_device(9), &[("file", FILE), ("node", "7")]),
-        said(locked(), file),
-        said(locked(), &[("table", "Bench"), ("security", "76")]),
-        said(file_device(9), &[("file", "CPU:nothing.dat")]),
-        said(file_device(9), &[("table", "Wind")]),
+        error_of(file_device(9), &[("file", FILE), ("node", "7")]),
+        error_of(locked(), file),
+        error_of(locked(), &[("table", "Bench"), ("security", "76")]),
+        error_of(file_device(9), &[("file", "CPU:nothing.dat")]),
+        error_of(file_device(9), &[("table", "Wind")]),
     ].join("\n"), @r"
-    not measured as planned: mem://logger: no reply from PakBus address 7 in 4 tries; nothing arrived: is it on, is this its address (--node), are encryption and PakBus/TCP password off? Check --timeout, too
+    not measured as planned: mem://logger: no reply from PakBus address 7 in 4 tries; nothing arrived: check that it is on, its address (--node), that encryption and the PakBus/TCP password are off, and --timeout
     not measured as planned: mem://logger: permission denied: the logger requires another security code (--security)
     not measured as planned: mem://logger: permission denied: the logger requires another security code (--security)
     not measured as planned: mem://logger: CPU:nothing.dat: the logger reports: invalid file name
@@ -301,11 +301,11 @@ fn refusals_are_reported_in_one_line() {
 
 #[test]
 fn an_invalid_case_is_refused() {
-    let said = |spec: CaseSpec| {
-        let plan = Plan::new(None, 1, false, spec.expand().unwrap()).unwrap();
+    let error_of = |spec: CaseSpec| {
+        let plan = Plan::new(spec.expand().unwrap()).unwrap();
         schedule::check(plan).unwrap_err().to_string()
     };
-    let options = |options: &[(&str, &str)]| said(spec("tcp://box", "download", options));
+    let options = |options: &[(&str, &str)]| error_of(spec("tcp://box", "download", options));
     let file = spec("tcp://box", "download", &[("file", FILE)]);
     insta::assert_snapshot!([
         options(&[]),
@@ -314,10 +314,10 @@ fn an_invalid_case_is_refused() {
         options(&[("file", FILE), ("node", "4095")]),
         options(&[("file", FILE), ("window", "0")]),
         options(&[("table", "Bench"), ("format", "xls")]),
-        said(CaseSpec { size: Some(OneOrMany::One(Bytes(992))), ..file.clone() }),
-        said(CaseSpec { parallel: Some(OneOrMany::One(2)), ..file.clone() }),
-        said(CaseSpec { size: Some(OneOrMany::One(Bytes(9))), ..spec("tcp://box", "latency", &[]) }),
-        said(spec("udp://box", "download", &[("file", FILE)])),
+        error_of(CaseSpec { size: Some(OneOrMany::One(Bytes(992))), ..file.clone() }),
+        error_of(CaseSpec { parallel: Some(OneOrMany::One(2)), ..file.clone() }),
+        error_of(CaseSpec { size: Some(OneOrMany::One(Bytes(9))), ..spec("tcp://box", "latency", &[]) }),
+        error_of(spec("udp://box", "download", &[("file", FILE)])),
     ].join("\n"), @r"
     protocol pakbus: nothing to download: use --file CPU:data.dat or --table NAME
     protocol pakbus: a file and a table: use one of them

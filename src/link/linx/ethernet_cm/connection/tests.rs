@@ -235,7 +235,7 @@ fn a_receiver_that_takes_nothing_shuts_the_window_and_opens_it_again() {
 }
 
 #[test]
-fn a_lone_message_and_its_answer_need_two_frames() {
+fn a_lone_message_and_its_reply_need_two_frames() {
     let mut pair = Pair::up(1500);
     while !pair.wire.is_empty() {
         pair.step();
@@ -250,11 +250,11 @@ fn a_lone_message_and_its_answer_need_two_frames() {
     while pair.received[0].is_empty() {
         pair.step();
     }
-    assert!(pair.ends[0].is_all_acknowledged(), "the answer acknowledges");
+    assert!(pair.ends[0].is_all_acknowledged(), "the reply acknowledges");
 }
 
 #[test]
-fn a_frame_that_asks_is_answered_at_once_with_an_empty_one_that_does_not() {
+fn a_frame_that_asks_is_acknowledged_at_once_with_an_empty_one_that_does_not() {
     let mut pair = Pair::up(1500);
     while !pair.wire.is_empty() {
         pair.step();
@@ -381,7 +381,7 @@ fn captured_benchmarks_bring_the_same_messages_with_and_without_loss() {
 }
 
 #[test]
-fn a_device_that_takes_nothing_for_a_while_loses_nothing_and_nacks_are_answered_meanwhile() {
+fn a_device_that_takes_nothing_for_a_while_loses_nothing_and_nacks_are_served_meanwhile() {
     let mut pair = Pair::up(1500);
     pair.capacity[0] = 2;
     for number in 0..5 {
