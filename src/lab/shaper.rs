@@ -488,7 +488,8 @@ impl Relay {
                     // would be data.
                     let gone = from.caps().framing == Framing::Stream
                         && matches!(from.send(&[], Duration::ZERO), Err(Fault::Closed));
-                    if gone || !to.caps().can_signal_close {
+                    let can_continue = to.caps().can_signal_close && to.caps().can_half_close;
+                    if gone || !can_continue {
                         connection.is_ended.store(true, Relaxed);
                     }
                     // If that side has hung up, its own thread detects it.

@@ -223,6 +223,8 @@ impl Options {
             framing: Framing::Message,
             max_message_bytes: max_message,
             open_timeout: opens_within,
+            // Raw signals have no number for the end of sending.
+            can_half_close: self.signal_format != SignalFormat::Raw,
             ..Caps::STREAM
         }
     }

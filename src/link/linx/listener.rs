@@ -116,11 +116,11 @@ impl NodeListener {
     fn take_arrival(&mut self) -> Option<(Box<dyn Link>, String)> {
         let (connection, mailbox) = self.arrivals.queue().pop_front()?;
         let from = connection.facts().get("remote").and_then(|remote| remote.as_str()).map(str::to_owned);
+        let is_raw = mailbox.signal_format == SignalFormat::Raw;
         let caps = Caps {
-            max_message_bytes: Some(
-                tcp_cm::MAX_MESSAGE_BYTES
-                    - if mailbox.signal_format == SignalFormat::Raw { 0 } else { SIGNAL_NUMBER_BYTES },
-            ),
+            max_message_bytes: Some(tcp_cm::MAX_MESSAGE_BYTES - if is_raw { 0 } else { SIGNAL_NUMBER_BYTES }),
+            // Raw signals have no number for the end of sending.
+            can_half_close: !is_raw,
             framing: super::super::Framing::Message,
             ..Caps::STREAM
         };
