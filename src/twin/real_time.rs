@@ -160,7 +160,8 @@ impl RealBench<'_> {
         let options = DeviceServerOptions { costs, ..DeviceServerOptions::new(STREAM_URL.parse()?, serial) };
         let server = DeviceServer::start(&options)?;
         let used = case.point.ports as usize;
-        self.endpoints = server.endpoints().iter().take(used).cloned().collect();
+        // They declare the line: a device gets no end of the data.
+        self.endpoints = server.link_endpoints().into_iter().take(used).collect();
         self.running.insert(0, Box::new(server));
         if self.spec.workload.as_deref() == Some("latency") {
             self.spec.count = Some(Count(STEADY_REQUESTS));

@@ -77,6 +77,22 @@ fn twins_have_a_page_a_table_and_a_document() {
     }
 }
 
+#[test]
+fn a_twin_runs_in_real_time_too() {
+    let flags = ["reproduce", "loggernet", "--twin", "--real-time", "--table", "1", "--cell", "direct"];
+    let ended = run(&flags);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stdout.starts_with("loggernet: in real time median round trips and rates of 1 case differ")
+    );
+    // The time of a chunk of 673 bytes.
+    let row = ended.stdout.lines().last().unwrap();
+    assert!(row.starts_with("CR1000  download:direct/1@0  53.74 ms"), "{row}");
+    let ended = run(&["reproduce", "loggernet", "--twin", "--cell", "direct"]);
+    assert_eq!(ended.status, Some(2));
+    assert_eq!(ended.stderr, "error: --twin runs all cells: it takes seconds. Leave out --cell\n");
+}
+
 /// `lab logger` on a port of its own, and its URL.
 fn logger() -> (Running, String) {
     let flags =

@@ -8,11 +8,11 @@ use linkgauge::clock::Clock;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
 use linkgauge::report::wrap;
-use linkgauge::run::StudyResult;
+use linkgauge::run::{CaseResult, StudyResult};
 use linkgauge::stats::median;
 use linkgauge::study::Study;
 use linkgauge::twin::{self, RealTime, TwinReport, TwinRow, TwinSummary, format_deviation};
-use linkgauge::units::{format_four_digits, format_plural};
+use linkgauge::units::{format_bit_rate, format_four_digits, format_nanoseconds, format_plural};
 
 use super::super::Status;
 use super::super::output::{OutputFlags, print_message, print_text};
@@ -80,38 +80,46 @@ pub fn run_in_real_time(
     Ok(Status::Complete)
 }
 
+/// The main figure of a case: the median round trip in nanoseconds, or the rate in bits per second. With its text.
+fn main_figure(case: &CaseResult) -> Option<(f64, String)> {
+    if let Some(latency) = &case.figures.times.latency_ns {
+        let median = (*latency.percentiles.get("p50")?)? as f64;
+        return Some((median, format_nanoseconds(median)));
+    }
+    let rate = case.figures.delivery.throughput_bps?;
+    Some((rate, format_bit_rate(rate)))
+}
+
+/// The main figure of each case on both clocks.
 fn real_time_text(expected: &TwinReport, real: &TwinReport) -> String {
-    let mut lines = vec![
-        ["table", "row", "column", "published", "virtual", "real time", "difference"].map(str::to_owned),
-    ];
+    let mut lines = vec![["twin", "case", "virtual", "real time", "difference"].map(str::to_owned)];
     let mut differences = Vec::new();
-    for (expected, real) in expected.rows.iter().zip(&real.rows) {
-        let pair = expected.value.zip(real.value).filter(|(expected, _)| *expected != 0.0);
-        let difference = pair.map(|(expected, real)| 100.0 * (real / expected - 1.0));
+    for (index, (expected, real_case)) in expected.cases.iter().zip(&real.cases).enumerate() {
+        let Some(row) = real.rows.iter().find(|row| row.result == index) else { continue };
+        let figures = [expected, real_case].map(main_figure);
+        let difference = match &figures {
+            [Some((expected, _)), Some((real, _))] => Some(100.0 * (real / expected - 1.0)),
+            _ => None,
+        };
         differences.extend(difference);
-        let number = |value: Option<f64>| value.map_or("none".to_owned(), format_four_digits);
-        lines.push([
-            real.table.clone(),
-            real.row.clone(),
-            real.column.clone(),
-            format!("{} {}", format_four_digits(real.published), real.unit),
-            number(expected.value),
-            number(real.value),
-            difference.map_or("–".to_owned(), format_deviation),
-        ]);
+        let [expected, real] =
+            figures.map(|figure| figure.map_or_else(|| "none".to_owned(), |(_, text)| text));
+        let difference = difference.map_or("–".to_owned(), format_deviation);
+        lines.push([row.twin.clone(), row.case.clone(), expected, real, difference]);
     }
     differences.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
     let sizes: Vec<f64> = differences.iter().map(|percent| percent.abs()).collect();
     let answer = match (median(&sizes), differences.last()) {
         (Some(median), Some(worst)) => format!(
-            "{}: in real time {} of the twins differ from those on the virtual clock by a median of {median:.1} % (worst {}).",
+            "{}: in real time median round trips and rates of {} differ from those on the virtual clock by a median of \
+             {median:.1} % (worst {}).",
             real.study,
-            format_plural(sizes.len() as u64, "figure"),
+            format_plural(sizes.len() as u64, "case"),
             format_deviation(*worst)
         ),
-        _ => format!("{}: no figure has a value on both clocks.", real.study),
+        _ => format!("{}: no case has a figure on both clocks.", real.study),
     };
-    let table = align(&lines, [false, false, false, true, true, true, true]);
+    let table = align(&lines, [false, false, true, true, true]);
     format!("{}\n{table}", wrap(&answer, WIDTH, "", ""))
 }
 
