@@ -58,6 +58,9 @@ pub struct Flags {
     /// --count and --until. Without --time the 10 s include the idle time; otherwise it is added.
     #[arg(long, help_heading = TRAFFIC, value_name = "TIME", value_parser = parse_idle, hide_short_help = true)]
     idle: Option<Span>,
+    /// Search the rate that the path carries without losses and delay (RFC 9097), over UDP
+    #[arg(long, help_heading = TRAFFIC, hide_short_help = true, conflicts_with_all = ["bit_rate", "bidir", "volume", "until"])]
+    find_capacity: bool,
     /// Stop after this volume on each connection
     #[arg(long, help_heading = DURATION, value_name = "SIZE", conflicts_with = "time")]
     volume: Option<Bytes>,
@@ -131,7 +134,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         (_, true) => Some(OneOrMany::One(Direction::Both)),
         _ => one_or_many(&flags.direction),
     };
-    let case = flags.case.spec("throughput")?;
+    let case = flags.case.spec(if flags.find_capacity { "capacity" } else { "throughput" })?;
     let mut protocol_options = flags.netio.protocol_options();
     protocol_options.extend(case.protocol_options.clone());
     let mut spec = CaseSpec {

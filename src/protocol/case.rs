@@ -8,6 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::link::{Caps, Framing};
 use crate::metric::Threshold;
 use crate::plan::{Direction, Pacing, RequestedRate, StopCondition};
+use crate::workload::capacity::MIN_DATAGRAM_BYTES;
 use crate::workload::responsiveness::{MAX_BLOCK_BYTES, MIN_BLOCK_BYTES};
 use crate::workload::{Load, TrafficKind, Workload, planned_time};
 
@@ -76,6 +77,37 @@ pub struct CaseDraft {
 }
 
 impl CaseDraft {
+    /// Checks a case whose rate a search decides.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that such a case cannot have.
+    pub(super) fn check_capacity_search(&self, caps: &Caps) -> Result<(), CaseError> {
+        if caps.framing != Framing::Message {
+            let text = "a capacity search needs messages, but this link is a stream: use udp://, or measure the throughput";
+            return Err(CaseError::Link(text.to_owned()));
+        }
+        if let Some(bytes) = self.message_bytes.filter(|bytes| *bytes < MIN_DATAGRAM_BYTES) {
+            let text = format!(
+                "a datagram of {bytes} bytes is too short for a search: use a --size of {MIN_DATAGRAM_BYTES} and more"
+            );
+            return Err(CaseError::MessageSize(text));
+        }
+        if self.parallel > 1 || self.endpoints.len() > 1 {
+            let text = "a capacity search has one connection: leave out --parallel, --together and --ports";
+            return Err(CaseError::Parallel(text.to_owned()));
+        }
+        if self.pacing != Pacing::Closed {
+            return Err(CaseError::Pacing("the search decides the rate: leave it out".to_owned()));
+        }
+        let StopCondition { count, volume_bytes, time_ns, .. } = self.stop;
+        if count.is_some() || volume_bytes.is_some() || time_ns.is_none() || !self.warm_up.is_unlimited() {
+            let text = "a capacity search ends after --time: leave out the number of messages, the volume and the warm-up";
+            return Err(CaseError::Duration(text.to_owned()));
+        }
+        Ok(())
+    }
+
     /// Checks a case whose load carries probes.
     ///
     /// # Errors
@@ -196,6 +228,11 @@ impl ReadyCase {
     /// Whether probes beside a load have forward and reverse delays.
     pub fn has_one_way_probes(&self) -> bool {
         !self.workload.is_round_trip() && self.options.contains_key(ONE_WAY_OPTION)
+    }
+
+    /// Whether a search decides the rate.
+    pub fn is_capacity_search(&self) -> bool {
+        self.workload.traffic == TrafficKind::CapacitySearch
     }
 
     /// Whether the client receives payload that it did not send.

@@ -5,6 +5,7 @@ use super::wording::{ABSENT, format_context, format_elapsed, link_and_target, pr
 use crate::plan::Direction;
 use crate::run::{CaseResult, Run};
 
+mod capacity;
 mod connect;
 mod download;
 mod latency;
@@ -48,10 +49,11 @@ pub struct Presentation {
     pub figure_table: fn(&CaseResult) -> Vec<Vec<String>>,
 }
 
-static PRESENTATIONS: [Presentation; 5] = [
+static PRESENTATIONS: [Presentation; 6] = [
     latency::PRESENTATION,
     throughput::PRESENTATION,
     responsiveness::PRESENTATION,
+    capacity::PRESENTATION,
     download::PRESENTATION,
     connect::PRESENTATION,
 ];

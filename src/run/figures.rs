@@ -256,6 +256,8 @@ pub static NUMBERS: &[Number] = &[
         |f| f.tcp?.tcp_efficiency_percent),
     value(["buffer_delay_percent", "buffer_delay"], Goal::Lower,
         "mean round trip of the sender's TCP above base_rtt, in percent of it", |f| f.tcp?.buffer_delay_percent),
+    value(["capacity_bps", "capacity"], Goal::Higher, "highest rate of a second at the IP layer, by a capacity search",
+        |f| f.delivery.capacity_bps),
 ];
 
 /// Messages sent, received and lost.
@@ -385,6 +387,9 @@ pub struct Delivery {
     /// The same for the other direction.
     #[serde(skip_serializing_if = "Option::is_none", alias = "delivered_back_bytes")]
     pub delivered_reverse_bytes: Option<u64>,
+    /// Highest rate of a second at the IP layer, by a capacity search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_bps: Option<f64>,
     /// Throughput as a share of the payload that the line can carry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line_rate_percent: Option<f64>,

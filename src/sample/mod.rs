@@ -178,6 +178,8 @@ pub struct Recorder {
     pub probe_log: Option<Arc<ProbeLog>>,
     /// Only of the flow that conducted a measurement of responsiveness.
     pub responsiveness: Option<Box<ResponsivenessFigures>>,
+    /// Only of a capacity search: the highest rate of a second at the IP layer, in bits per second.
+    pub capacity_bps: Option<f64>,
     progress: Arc<Progress>,
     /// Other flows count in the same progress.
     shares_progress: bool,
@@ -225,6 +227,7 @@ impl Recorder {
             idle: None,
             probe_log: None,
             responsiveness: None,
+            capacity_bps: None,
             progress,
             shares_progress: false,
             raw_sink: raw,

@@ -19,7 +19,8 @@ const DEFAULT_BITS_PER_SECOND: f64 = 1e6;
 /// Sets a rate where the load could disturb others and no rate was requested.
 pub(super) fn apply_default_pacing(case: &mut ReadyCase, dialer: &Dialer) {
     let requested = case.rate != RequestedRate::Default || case.load.pacing != Pacing::Closed;
-    if requested || case.caps.iter().any(|caps| caps.link_rate.is_some()) {
+    // A search finds the rate that others leave.
+    if requested || case.is_capacity_search() || case.caps.iter().any(|caps| caps.link_rate.is_some()) {
         return;
     }
     let nowhere = case.caps.iter().any(|caps| caps.unpaced_scope == UnpacedScope::Nowhere);

@@ -14,6 +14,7 @@ use crate::plan::{Direction, Pacing, StopCondition};
 use crate::run::{EndEvidence, Failure, Figures};
 use crate::sample::Recorder;
 
+pub mod capacity;
 pub mod connect;
 pub mod download;
 pub(crate) mod flow_figures;
@@ -32,6 +33,7 @@ pub static WORKLOADS: &[Workload] = &[
     latency::WORKLOAD,
     throughput::WORKLOAD,
     responsiveness::WORKLOAD,
+    capacity::WORKLOAD,
     download::WORKLOAD,
     connect::WORKLOAD,
 ];
@@ -45,6 +47,8 @@ pub enum TrafficKind {
     Load,
     /// Payload that carries probes.
     ProbedLoad,
+    /// Datagrams whose rate a search decides.
+    CapacitySearch,
     /// Content that the server has.
     Content,
     /// Nothing: connections are opened and closed.

@@ -2,6 +2,7 @@
 //! tests that need others are in `tests/interop`.
 
 mod bad_input;
+mod capacity;
 mod cases;
 mod cli;
 mod commands;

@@ -8,6 +8,7 @@ use crate::link::{Caps, Link, LinkError};
 use crate::plan::{Direction, Pacing, WaitMode};
 use crate::protocol::{ConnectContext, Flow, ProtocolError, ReadyCase};
 use crate::sample::Recorder;
+use crate::workload::capacity::{CapacityReceiver, CapacitySender, Side};
 use crate::workload::latency::{EchoCodec, Pinger, STAMPED_BYTES, StampedEchoCodec};
 use crate::workload::responsiveness::ConnectionParties;
 use crate::workload::throughput::{Sink, Source};
@@ -19,6 +20,8 @@ const PROBE_BYTES: u32 = 14;
 /// The flows of one endpoint: the kind for the server and the role for the client.
 pub fn flow_kinds(case: &ReadyCase, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
     let one: &[(FlowKind, FlowRole)] = match case.direction {
+        Direction::Receive if case.is_capacity_search() => &[(FlowKind::CapacitySend, FlowRole::Download)],
+        _ if case.is_capacity_search() => &[(FlowKind::CapacityReceive, FlowRole::Upload)],
         Direction::Receive if case.is_probed_load() => &[(FlowKind::ProbedSend, FlowRole::Download)],
         _ if case.is_probed_load() => &[(FlowKind::ProbedReceive, FlowRole::Upload)],
         Direction::Loop => &[(FlowKind::Reflect, FlowRole::RoundTrip)],
@@ -112,6 +115,12 @@ impl<'a> FlowMaker<'a> {
             FlowRole::RoundTrip | FlowRole::Probe if has_stamps => {
                 let codec = Box::new(StampedEchoCodec::new(&load, link.caps()));
                 Box::new(Pinger::new(codec, &load, link.caps(), recorder))
+            }
+            FlowRole::Upload if self.case.is_capacity_search() => {
+                Box::new(CapacitySender::new(Side::Client, &load, link.caps(), recorder))
+            }
+            FlowRole::Download if self.case.is_capacity_search() => {
+                Box::new(CapacityReceiver::new(Side::Client, &load, recorder))
             }
             _ => new_party(&load, link.caps(), role, sign, recorder),
         };

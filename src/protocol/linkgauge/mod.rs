@@ -52,6 +52,7 @@ pub const PROTOCOL: Protocol = Protocol {
         (TrafficKind::RoundTrips, &[Direction::Loop]),
         (TrafficKind::Load, &[Direction::Send, Direction::Receive, Direction::Both]),
         (TrafficKind::ProbedLoad, &[Direction::Send, Direction::Receive]),
+        (TrafficKind::CapacitySearch, &[Direction::Send, Direction::Receive]),
     ],
     options: OPTIONS,
     sizes: &[],
@@ -96,6 +97,9 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     }
     if case.workload.traffic == TrafficKind::ProbedLoad {
         case.check_probed_load(caps)?;
+    }
+    if case.workload.traffic == TrafficKind::CapacitySearch {
+        case.check_capacity_search(caps)?;
     }
     if case.has_default_stop && case.workload.traffic == TrafficKind::Load && caps.can_open_parallel {
         // The default time includes that on the idle link.
@@ -410,7 +414,7 @@ impl ClientSession for LinkgaugeSession {
             let first = all.flows.len();
             all.flows.extend(counted.map(|(flow, kind)| FlowReport {
                 port: number,
-                inward: matches!(kind, FlowKind::Send | FlowKind::ProbedSend),
+                inward: matches!(kind, FlowKind::Send | FlowKind::ProbedSend | FlowKind::CapacitySend),
                 fault: flow.fault.as_deref().map(|fault| port.control.server_fault(fault)),
                 ..flow
             }));

@@ -280,17 +280,23 @@ pub enum FlowKind {
     ProbedReceive,
     /// Send blocks with the newest probe of the client, from its first probe on.
     ProbedSend,
+    /// Receive datagrams, and report them while a search decides their rate.
+    CapacityReceive,
+    /// Send datagrams at the rate of a search.
+    CapacitySend,
 }
 
 impl FlowKind {
     /// Every kind that this version supports.
-    pub const ALL: [FlowKind; 6] = [
+    pub const ALL: [FlowKind; 8] = [
         FlowKind::Reflect,
         FlowKind::ReflectStamped,
         FlowKind::Receive,
         FlowKind::Send,
         FlowKind::ProbedReceive,
         FlowKind::ProbedSend,
+        FlowKind::CapacityReceive,
+        FlowKind::CapacitySend,
     ];
 
     /// Whether the flow carries round trips.
@@ -307,6 +313,8 @@ impl FlowKind {
             FlowKind::Send => "send",
             FlowKind::ProbedReceive => "probed_receive",
             FlowKind::ProbedSend => "probed_send",
+            FlowKind::CapacityReceive => "capacity_receive",
+            FlowKind::CapacitySend => "capacity_send",
         }
     }
 }

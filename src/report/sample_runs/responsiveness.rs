@@ -30,6 +30,7 @@ pub fn responsiveness() -> Run {
         goodput_confidence: Confidence::High,
         rpm_confidence: Confidence::Medium,
     });
+    case.figures.delivery.capacity_bps = Some(5_120_000.0);
     case.figures.tcp = Some(TcpFigures {
         base_rtt_ns: 20_100_000.0,
         path_mtu_bytes: Some(1500),

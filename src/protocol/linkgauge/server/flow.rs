@@ -13,6 +13,7 @@ use crate::protocol::linkgauge::evidence;
 use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
 use crate::protocol::{MAX_RECOVERY_FACTOR, ServerLimits, echo};
 use crate::sample::Recorder;
+use crate::workload::capacity::{CapacityReceiver, CapacitySender, Side};
 use crate::workload::latency::{Reflector, STAMPED_BYTES, StampingReflector};
 use crate::workload::responsiveness::{AnsweringReceiver, AnsweringSender};
 use crate::workload::throughput::{Sink, Source, overtime, planned_time};
@@ -143,6 +144,8 @@ pub enum FlowParty {
     Send(Box<Source>),
     ProbedReceive(Box<AnsweringReceiver>),
     ProbedSend(Box<AnsweringSender>),
+    CapacityReceive(Box<CapacityReceiver>),
+    CapacitySend(Box<CapacitySender>),
 }
 
 /// What the server allows a flow.
@@ -188,6 +191,12 @@ impl FlowParty {
                 FlowParty::ProbedReceive(Box::new(AnsweringReceiver::new(&load, recorder)))
             }
             FlowKind::ProbedSend => FlowParty::ProbedSend(Box::new(AnsweringSender::new(&load, recorder))),
+            FlowKind::CapacityReceive => {
+                FlowParty::CapacityReceive(Box::new(CapacityReceiver::new(Side::Server, &load, recorder)))
+            }
+            FlowKind::CapacitySend => {
+                FlowParty::CapacitySend(Box::new(CapacitySender::new(Side::Server, &load, caps, recorder)))
+            }
         }
     }
 
@@ -200,6 +209,8 @@ impl FlowParty {
             FlowParty::Send(party) => party.as_mut(),
             FlowParty::ProbedReceive(party) => party.as_mut(),
             FlowParty::ProbedSend(party) => party.as_mut(),
+            FlowParty::CapacityReceive(party) => party.as_mut(),
+            FlowParty::CapacitySend(party) => party.as_mut(),
         }
     }
 
@@ -213,6 +224,8 @@ impl FlowParty {
             FlowParty::Send(party) => party.position(),
             FlowParty::ProbedReceive(party) => party.position(),
             FlowParty::ProbedSend(party) => party.position(),
+            FlowParty::CapacityReceive(party) => party.position(),
+            FlowParty::CapacitySend(party) => party.position(),
         }
     }
 
@@ -225,6 +238,8 @@ impl FlowParty {
             FlowParty::Send(_) => None,
             FlowParty::ProbedReceive(party) => Some(party.batch()),
             FlowParty::ProbedSend(party) => Some(party.batch()),
+            FlowParty::CapacityReceive(party) => Some(party.batch()),
+            FlowParty::CapacitySend(party) => Some(party.batch()),
         }
     }
 
@@ -235,6 +250,8 @@ impl FlowParty {
             FlowParty::Send(party) => Some(party.recorder()),
             FlowParty::ProbedReceive(party) => Some(party.recorder()),
             FlowParty::ProbedSend(party) => Some(party.recorder()),
+            FlowParty::CapacityReceive(party) => Some(party.recorder()),
+            FlowParty::CapacitySend(party) => Some(party.recorder()),
         }
     }
 
@@ -250,7 +267,9 @@ impl FlowParty {
             FlowParty::Reflect(_)
             | FlowParty::ReflectStamped(_)
             | FlowParty::Send(_)
-            | FlowParty::ProbedSend(_) => false,
+            | FlowParty::ProbedSend(_)
+            | FlowParty::CapacityReceive(_)
+            | FlowParty::CapacitySend(_) => false,
         }
     }
 }
