@@ -483,9 +483,13 @@ fn clocks(trials: usize) {
                 let instants = received(n, pause, latency, (1.0, 0.0), seed);
                 known +=
                     usize::from(!stats::known_grids(&instants, &PERIODS_MS, 2.0 * pause, 0.01).is_empty());
-                any += usize::from(stats::unknown_grid(&instants, 2.0, 2.0 * pause, 0.01).is_some());
+                // With more requests the scan takes seconds in a debug build.
+                if n <= 150 {
+                    any += usize::from(stats::unknown_grid(&instants, 2.0, 2.0 * pause, 0.01).is_some());
+                }
             }
-            let (known, any) = (share(known, trials), share(any, trials));
+            let any = if n <= 150 { share(any, trials) } else { "–".to_owned() };
+            let known = share(known, trials);
             println!("| {} | {pause} ms | {n} | {known} | {any} |", latency.0);
         }
     }

@@ -78,6 +78,12 @@ impl Block {
         self.samples.iter().map(|sample| sample.service_ns() as f64).collect()
     }
 
+    /// From the first to the last reply, in ms.
+    pub(super) fn duration_ms(&self) -> f64 {
+        let ends = self.samples.first().zip(self.samples.last());
+        ends.map_or(0.0, |(first, last)| last.received.since(first.received).as_secs_f64() * 1e3)
+    }
+
     /// Requests without a reply.
     pub(super) fn lost(&self) -> u64 {
         self.result.figures.counts.lost

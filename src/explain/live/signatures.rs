@@ -2,6 +2,7 @@
 
 use super::super::causes::{self, Cause, Signature, Target};
 use super::screen::Screen;
+use crate::clock::Time;
 use crate::link::LinkRate;
 use crate::sample::Sample;
 use crate::stats::{self, Grid, SideBand};
@@ -28,6 +29,8 @@ const MIN_SLOW_SHARE: f64 = 0.003;
 /// Limits of slow requests between which the period of the slowest is looked for, as multiples: a busy host delays many by a
 /// little. The first has the level to itself, the others share half of it.
 const SLOW_LIMITS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
+/// Periods of pauses in requests with and without a pause together fit into the time of the latter this often.
+const CYCLES_OF_SHORT_BLOCK: f64 = 2.5;
 /// If more are slow, they are no exceptions.
 const MAX_SLOW_SHARE: f64 = 1.0 / 3.0;
 /// Slow requests of which the period is looked for; shorter periods are clocks.
@@ -256,20 +259,20 @@ struct SlowRequests {
     ends_ms: Vec<f64>,
 }
 
-/// Of these samples; `usual_ns` more are not slow. `factor`: a higher limit.
-fn slow_requests(samples: &[Sample], usual_ns: f64, factor: f64) -> Option<SlowRequests> {
+/// Of these samples; `usual_ns` more are not slow. `factor`: a higher limit. Times are since `origin`.
+fn slow_requests(samples: &[Sample], origin: Time, usual_ns: f64, factor: f64) -> Option<SlowRequests> {
     let latencies: Vec<f64> = samples.iter().map(|sample| sample.service_ns() as f64).collect();
     let median = stats::median(&latencies)?;
     let limit_ns = median + factor * (slow_limit(median) - median + usual_ns);
     let is_slow = |index: usize| latencies.get(index).is_some_and(|latency| *latency > limit_ns);
     let slow: Vec<usize> = (0..latencies.len()).filter(|&index| is_slow(index)).collect();
-    let all = received_ms(samples);
+    let end_ms = |index: usize| samples[index].received.since(origin).as_secs_f64() * 1e3;
     Some(SlowRequests {
         count: slow.len(),
         of: samples.len(),
         limit_ns,
         longest_ns: latencies.iter().copied().fold(0.0, f64::max),
-        ends_ms: slow.iter().filter(|&&index| !is_slow(index + 1)).map(|&index| all[index]).collect(),
+        ends_ms: slow.iter().filter(|&&index| !is_slow(index + 1)).map(|&index| end_ms(index)).collect(),
     })
 }
 
@@ -286,49 +289,65 @@ impl SlowRequests {
     }
 }
 
-/// The period of the ends of slow requests.
-fn pause_period(ends_ms: &[f64], level: f64) -> Option<Grid> {
+/// The period of the ends of slow requests, at most `longest_ms`.
+fn pause_period(ends_ms: &[f64], longest_ms: f64, level: f64) -> Option<Grid> {
     let known = known_periods(|signature| match signature {
         Signature::PeriodicPauses { periods_ms } | Signature::Clock { periods_ms } => Some(periods_ms),
         _ => None,
     });
     let known: Vec<f64> = known.into_iter().filter(|period| *period >= SHORTEST_PAUSE_PERIOD_MS).collect();
-    let duration = ends_ms.last().zip(ends_ms.first()).map_or(0.0, |(last, first)| last - first);
-    let grids = stats::known_grids(ends_ms, &known, duration, level).into_iter();
-    grids.chain(stats::unknown_grid(ends_ms, SHORTEST_PAUSE_PERIOD_MS, duration, level)).next()
+    let grids = stats::known_grids(ends_ms, &known, longest_ms, level).into_iter();
+    grids.chain(stats::unknown_grid(ends_ms, SHORTEST_PAUSE_PERIOD_MS, longest_ms, level)).next()
 }
 
-/// The slowest requests of a block that end at one phase of a period: of all slow ones, or above a higher limit.
-fn periodic_pauses(samples: &[Sample], usual_ns: f64) -> Option<(SlowRequests, Grid)> {
+impl SlowRequests {
+    /// Those of both blocks.
+    fn and(&self, other: &SlowRequests) -> SlowRequests {
+        SlowRequests {
+            count: self.count + other.count,
+            of: self.of + other.of,
+            limit_ns: self.limit_ns.max(other.limit_ns),
+            longest_ns: self.longest_ns.max(other.longest_ns),
+            ends_ms: self.ends_ms.iter().chain(&other.ends_ms).copied().collect(),
+        }
+    }
+}
+
+/// The slowest requests that end at one phase of a period: all slow ones, or those above a higher limit; those after pauses, or
+/// those of both blocks. Requests without a pause are many, so they show rarer pauses; but if they are not short against the
+/// period, their own length looks like one.
+fn periodic_pauses(screen: &Screen, usual_ns: f64) -> Option<(Grid, SlowRequests)> {
+    let is_short = screen.median_ns() / 1e6 < SHORTEST_PAUSE_PERIOD_MS / 5.0;
+    let origin = screen.closed.samples.first()?.received;
     SLOW_LIMITS.iter().enumerate().find_map(|(index, &factor)| {
-        let slow = slow_requests(samples, usual_ns, factor).filter(SlowRequests::is_shown)?;
         let level = if index == 0 { LEVEL } else { 0.5 * LEVEL / (SLOW_LIMITS.len() - 1) as f64 };
-        let grid = pause_period(&slow.ends_ms, level)?;
-        Some((slow, grid))
+        let paused = slow_requests(&screen.paused.samples, origin, usual_ns, factor)?;
+        let closed = slow_requests(&screen.closed.samples, origin, 0.0, factor).filter(|_| is_short);
+        let both = closed.as_ref().map(|closed| paused.and(closed));
+        // The dense requests of the short block have all phases only of a part of its length.
+        let longest_of_both = screen.closed.duration_ms() / CYCLES_OF_SHORT_BLOCK;
+        // Where one block shows enough slow requests, those of the other count as well.
+        let is_shown = paused.is_shown() || closed.as_ref().is_some_and(SlowRequests::is_shown);
+        let sets = [(Some(paused), f64::INFINITY), (closed, f64::INFINITY), (both, longest_of_both)];
+        let sets = sets.into_iter().filter_map(|(slow, longest)| Some((slow?, longest)));
+        let mut shown = sets.filter(|(slow, _)| is_shown && slow.count >= MIN_SLOW);
+        shown.find_map(|(slow, longest)| Some((pause_period(&slow.ends_ms, longest, level)?, slow)))
     })
 }
 
-/// A few requests that take much longer than the others, with or without a period. Requests without a pause are many, so
-/// they show rarer ones; but if they are not short against the period, their own length looks like one. Requests that are
-/// late by `idle_delay_ns` because something slept are not slow.
+/// A few requests that take much longer than the others, with or without a period. Requests that are late by `idle_delay_ns`
+/// because something slept are not slow.
 fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighting> {
     let usual_ns = 2.0 * idle_delay_ns;
-    let is_short = screen.median_ns() / 1e6 < SHORTEST_PAUSE_PERIOD_MS / 5.0;
-    let of_closed = || periodic_pauses(&screen.closed.samples, 0.0).filter(|_| is_short);
-    if let Some((slow, grid)) = periodic_pauses(&screen.paused.samples, usual_ns).or_else(of_closed) {
+    if let Some((grid, slow)) = periodic_pauses(screen, usual_ns) {
         let fits = |signature: &Signature| matches!(signature, Signature::PeriodicPauses { periods_ms } if has_period(periods_ms, grid.period));
         let evidence = format!("{}; they end at one phase of {}", slow.describe(), format_period(&grid));
         return Some(Sighting { cause: find_cause(target, fits)?, cost_ns: 0.0, evidence });
     }
-    let paused = slow_requests(&screen.paused.samples, usual_ns, 1.0)?;
-    let closed = slow_requests(&screen.closed.samples, 0.0, 1.0)?;
-    let both = SlowRequests {
-        count: paused.count + closed.count,
-        of: paused.of + closed.of,
-        limit_ns: paused.limit_ns.max(closed.limit_ns),
-        longest_ns: paused.longest_ns.max(closed.longest_ns),
-        ends_ms: Vec::new(),
-    };
+    let origin = screen.closed.samples.first()?.received;
+    let paused = slow_requests(&screen.paused.samples, origin, usual_ns, 1.0)?;
+    let closed = slow_requests(&screen.closed.samples, origin, 0.0, 1.0)?;
+    let both = paused.and(&closed);
     let shown = [&paused, &closed, &both].into_iter().find(|slow| slow.is_shown())?;
     let cause = find_cause(target, |signature| *signature == Signature::RandomPauses)?;
     Some(Sighting { cause, cost_ns: 0.0, evidence: shown.describe() })
