@@ -11,6 +11,9 @@ use crate::run::MissedFrame;
 /// Stores three seconds of a 60 Hz loop that misses every frame; about 20 kB of a document.
 pub const MAX_MISSED_FRAMES: usize = 200;
 
+/// Of each of many flows, whose records take little memory.
+pub(super) const MAX_MISSED_FRAMES_OF_MANY: usize = 8;
+
 /// The missed frames of one flow.
 #[derive(Debug, Clone)]
 pub struct MissedFrameLog {
@@ -18,6 +21,7 @@ pub struct MissedFrameLog {
     /// The repetition of the flow, from 1, if there are several.
     repetition: Option<u32>,
     missed_frames: Vec<MissedFrame>,
+    max_frames: usize,
 }
 
 impl MissedFrameLog {
@@ -25,7 +29,13 @@ impl MissedFrameLog {
     /// several.
     pub fn new(limits: &[Duration], repetition: Option<u32>) -> MissedFrameLog {
         let limit_ns = limits.iter().min().map_or(u64::MAX, |limit| limit.as_nanos() as u64);
-        MissedFrameLog { limit_ns, repetition, missed_frames: Vec::with_capacity(MAX_MISSED_FRAMES) }
+        MissedFrameLog { limit_ns, repetition, missed_frames: Vec::new(), max_frames: 0 }
+            .with_room(MAX_MISSED_FRAMES)
+    }
+
+    /// The same for this number of frames.
+    pub(super) fn with_room(self, max_frames: usize) -> MissedFrameLog {
+        MissedFrameLog { missed_frames: Vec::with_capacity(max_frames), max_frames, ..self }
     }
 
     /// Stores the frame if its reply arrived too late. `began` is the start of the measurement.
@@ -43,7 +53,7 @@ impl MissedFrameLog {
     }
 
     fn record_miss(&mut self, sequence: u64, intended: Time, began: Time, response_ns: Option<u64>) {
-        if self.missed_frames.len() < MAX_MISSED_FRAMES {
+        if self.missed_frames.len() < self.max_frames {
             let due_ns = intended.0.saturating_sub(began.0);
             let repetition = self.repetition;
             self.missed_frames.push(MissedFrame { repetition, sequence, due_ns, response_ns });
@@ -54,7 +64,7 @@ impl MissedFrameLog {
     pub fn merge(&mut self, other: &MissedFrameLog) {
         let last = self.missed_frames.last().map(|frame| frame.repetition);
         let is_new = |frame: &&MissedFrame| last.is_none_or(|last| frame.repetition > last);
-        let left = MAX_MISSED_FRAMES - self.missed_frames.len();
+        let left = self.max_frames - self.missed_frames.len();
         self.missed_frames.extend(other.missed_frames.iter().filter(is_new).take(left));
     }
 

@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::clock::Time;
 use crate::run::{Defect, ResponsivenessFigures};
 
+use frames::MAX_MISSED_FRAMES_OF_MANY;
 pub use frames::{MAX_MISSED_FRAMES, MissedFrameLog};
 pub use histogram::{decode_figures_histogram, decode_histogram};
 pub use idle::{IdleRecorders, LoadWindow, ProbePeriod, idle_limit_ns};
@@ -253,8 +254,11 @@ impl Recorder {
     /// With a schedule: a frame is missed if it takes longer than the shortest of these limits. `repetition`: from 1, if
     /// there are several.
     pub fn watch_missed_frames(&mut self, limits: &[Duration], repetition: Option<u32>) {
-        self.missed_frame_log =
-            self.response_times.is_some().then(|| MissedFrameLog::new(limits, repetition));
+        let log = || match self.shares_progress {
+            true => MissedFrameLog::new(limits, repetition).with_room(MAX_MISSED_FRAMES_OF_MANY),
+            false => MissedFrameLog::new(limits, repetition),
+        };
+        self.missed_frame_log = self.response_times.is_some().then(log);
     }
 
     /// The measurement begins: earlier counts were warm-up.

@@ -159,6 +159,23 @@ mod tests {
     }
 
     #[test]
+    fn each_of_many_flows_stores_few_missed_frames() {
+        let mut shared = SharedRecording::new(RecordedTimes::ServiceAndResponse);
+        let mut all: Option<Recorder> = None;
+        for _ in 0..3 {
+            let mut recorder = Recorder::sharing(&mut shared, 1_000_000, None);
+            recorder.watch_missed_frames(&[std::time::Duration::from_nanos(1)], None);
+            for sequence in 0..20 {
+                let (sent, received) = (Time(sequence), Time(sequence + 9));
+                recorder.record_reply(Sample { sequence, intended: sent, sent, received }, 7);
+            }
+            all.get_or_insert_with(|| recorder.empty_like()).merge(&recorder);
+        }
+        let stored = all.unwrap().missed_frame_log.unwrap().first_missed();
+        assert_eq!(stored.iter().map(|frame| frame.sequence).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn threads_lose_no_time() {
         let shared = SharedTimes::default();
         std::thread::scope(|scope| {
