@@ -53,7 +53,7 @@ fn figures(measured: &MeasuredFlows) -> Figures {
 
 /// The connection that is being opened.
 #[derive(Debug, Clone, Copy)]
-struct Opening {
+struct PendingOpen {
     intended: Time,
     began: Time,
     is_measured: bool,
@@ -68,12 +68,12 @@ pub struct Connector {
     is_first_measured: bool,
     /// A connection is open.
     is_open: bool,
-    opening: Option<Opening>,
+    opening: Option<PendingOpen>,
     next_sequence: u64,
     /// On a virtual clock opening may take no time, and then a closed loop would never end.
     not_before: Time,
     /// Connections without a reply, since the last one with a reply.
-    unanswered: u32,
+    without_reply: u32,
 }
 
 impl Connector {
@@ -91,12 +91,12 @@ impl Connector {
             opening: None,
             next_sequence: 0,
             not_before: Time(0),
-            unanswered: 0,
+            without_reply: 0,
         }
     }
 
     /// Counts the attempt that has ended at `now`.
-    fn record(&mut self, opening: Opening, is_answered: bool, now: Time) {
+    fn record(&mut self, opening: PendingOpen, has_reply: bool, now: Time) {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.schedule.advance();
@@ -104,11 +104,11 @@ impl Connector {
         if !opening.is_measured {
             return;
         }
-        let Opening { intended, began, .. } = opening;
+        let PendingOpen { intended, began, .. } = opening;
         self.recorder.counts.sent += 1;
         let held_up = !self.schedule.is_closed_loop() && self.schedule.due(began) <= began;
         self.recorder.counts.missed_sends += u64::from(held_up);
-        if is_answered {
+        if has_reply {
             self.recorder.record_reply(Sample { sequence, intended, sent: began, received: now }, 0);
         } else {
             self.recorder.record_loss(now);
@@ -131,7 +131,7 @@ impl Party for Connector {
         if phase == Phase::Finished {
             return Step::Done;
         }
-        if self.unanswered >= MAX_UNANSWERED {
+        if self.without_reply >= MAX_UNANSWERED {
             return Step::Fail(Fault::TimedOut);
         }
         let due = self.schedule.due(now).max(self.not_before);
@@ -150,15 +150,15 @@ impl Party for Connector {
             self.recorder.begin(now);
         }
         let intended = if self.schedule.is_closed_loop() { now } else { due };
-        self.opening = Some(Opening { intended, began: now, is_measured });
+        self.opening = Some(PendingOpen { intended, began: now, is_measured });
         Step::Reopen
     }
 
     fn on_reopened(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<(), Fault> {
         let Some(opening) = self.opening.take() else { return outcome };
         match outcome {
-            Ok(()) => (self.is_open, self.unanswered) = (true, 0),
-            Err(Fault::NoReply(_)) => self.unanswered += 1,
+            Ok(()) => (self.is_open, self.without_reply) = (true, 0),
+            Err(Fault::NoReply(_)) => self.without_reply += 1,
             fault => return fault,
         }
         if now == opening.began {
