@@ -6,6 +6,7 @@
 //! Each field's name carries its unit. An absent field was not measured. `null` was not reached because too many
 //! requests were lost. Floating-point numbers are always finite.
 
+mod defects;
 mod evidence;
 mod facts;
 mod failure;
@@ -26,6 +27,7 @@ use serde_json::{Map, Value};
 use crate::stats::MIN_INTERVAL_REPETITIONS;
 use crate::traffic::{Direction, WaitMode};
 
+pub use defects::{Defect, DefectKind, RecordFault, RecordFaultKind};
 pub use evidence::{
     ConnectionEvidence, ConnectionReading, Counters, EndEvidence, Evidence, Gauge, MAX_OBSERVED_CONNECTIONS,
     add_counters, thin,
@@ -33,9 +35,8 @@ pub use evidence::{
 pub use facts::{CpuChoice, HostLoad, LineFacts, Placement, Shaping};
 pub use failure::{Failure, FailureKind};
 pub use figures::{
-    AddedLatency, ByteErrors, Defect, DefectKind, Delivery, Distribution, Figures, Goal, LineErrors,
-    MessageCounts, MissedFrame, MissedFrames, NUMBERS, Number, OneWayFigures, ReadNumber, RecordCounts,
-    RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes,
+    AddedLatency, ByteErrors, Delivery, Distribution, Figures, Goal, LineErrors, MessageCounts, MissedFrame,
+    MissedFrames, NUMBERS, Number, OneWayFigures, ReadNumber, RecordCounts, RequestCounts, RoundTripTimes,
 };
 pub use flow_figures::{FlowFigures, SlowFlow};
 pub use responsiveness::{Confidence, ResponsivenessFigures};
