@@ -5,11 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::link::Dialer;
+use linkgauge::link::{Dialer, Fault};
 use linkgauge::protocol::{self, ServerConfig, ServerLimits};
 use linkgauge::run::Run;
 use linkgauge::serve::Server;
@@ -316,4 +316,15 @@ fn nodes_of_the_lab_need_a_linx_endpoint() {
     assert_eq!(ended.stderr, line);
     let ended = run(&["lab", "messages", "--like", "sena/STS400"]);
     assert_eq!(ended.stderr, "error: sena/STS400 is not a pair of nodes: use lab device-server\n");
+}
+
+#[test]
+fn a_receive_waits_for_its_time_and_not_twice() {
+    const WITHIN: Duration = Duration::from_secs(1);
+    let server = serve("linx-bmark", "linx://127.0.0.1:0/server");
+    let mut link = Dialer::new(Clock::System).open(&server.endpoints()[0]).unwrap();
+    let began = Instant::now();
+    assert!(matches!(link.receive(&mut [0; 100], WITHIN), Err(Fault::TimedOut)));
+    let took = began.elapsed();
+    assert!(took >= WITHIN && took < 2 * WITHIN, "{took:?}");
 }

@@ -268,7 +268,8 @@ impl NodeConnectionCore {
         wait: WaitMode,
         within: Duration,
     ) -> Result<(), Fault> {
-        let (mut left, mut until) = (within, None);
+        let until = self.clock.now() + within;
+        let mut left = within;
         loop {
             let ended = mailbox.is_ended();
             if mailbox.has_messages() {
@@ -299,8 +300,7 @@ impl NodeConnectionCore {
             if target.has_messages() {
                 return Ok(());
             }
-            let now = self.clock.now();
-            left = until.get_or_insert(now + within).since(now);
+            left = until.since(self.clock.now());
         }
     }
 
