@@ -8,7 +8,7 @@ fn the_search_finds_the_rate_of_the_link() {
         // 48 Mbit/s of payload and a queue of 256 KiB, which is 44 ms: above the rate the delay rises and stops the search.
         let run = VirtualNet::serving("linkgauge").run(&format!(
             "[[case]]\nurl = \"mem://far-messages?type=message&rate=48Mbit/s&delay=5ms&buffer=256Ki\"\nprotocol = \"linkgauge\"\n\
-             workload = \"capacity\"\ndirection = \"{direction}\"\ntime = \"10s\"\nprobe = false"
+             workload = \"capacity\"\ndirection = \"{direction}\"\ntime = \"10s\"\nidle = \"2s\""
         ));
         let case = &run.cases[0];
         assert!(run.is_complete(), "{:?}", case.warnings);
@@ -18,6 +18,10 @@ fn the_search_finds_the_rate_of_the_link() {
         assert!((capacity / expected - 1.0).abs() < 0.02, "{direction}: {capacity}");
         let average = case.figures.delivery.throughput_bps.unwrap();
         assert!(average > 0.7 * 48e6 && average <= 48.1e6, "{direction}: {average}");
+        assert_eq!(
+            case.figures.counts.corrupt_messages, 0,
+            "{direction}: the server sends until the client ends"
+        );
         assert_eq!(case.method, "9097/B own");
     }
 }

@@ -72,7 +72,11 @@ impl CapacitySender {
             next_due: None,
             next_check: Time(0),
             began_at: None,
-            time: load.stop.time_ns.map_or(Duration::MAX, Duration::from_nanos),
+            // The client decides when the search ends.
+            time: match side {
+                Side::Client => load.stop.time_ns.map_or(Duration::MAX, Duration::from_nanos),
+                Side::Server => Duration::MAX,
+            },
             timeout: load.timeout,
             last_status: None,
             shortest_rtt: Duration::MAX,
@@ -152,7 +156,16 @@ impl Party for CapacitySender {
         if now >= began + self.time {
             return Step::Done;
         }
-        let heard = self.last_status.map_or(began, |(at, _)| at);
+        let heard = match (self.last_status, self.side) {
+            (Some((at, _)), _) => at,
+            (None, Side::Client) => began,
+            // The client may measure the idle link first.
+            (None, Side::Server) => now,
+        };
+        if now > heard + self.timeout && self.side == Side::Server {
+            // The client has ended, or is gone.
+            return Step::Done;
+        }
         if now > heard + self.timeout {
             return Step::Fail(Fault::NoReply(
                 "the receiver reports nothing: check the network and firewalls".to_owned(),
