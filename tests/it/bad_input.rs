@@ -377,7 +377,10 @@ fn plans() {
     std::fs::write(&path, "").unwrap();
     says(&["run", name], &format!("{name}: the plan has no case: add a [[case]] with a url"));
     std::fs::write(&path, "[[case]]\nurl = \"tcp://a:1\"\nworkload = \"flight\"\n").unwrap();
-    says(&["run", name], "unknown workload 'flight' (known: latency, throughput, download, connect)");
+    says(
+        &["run", name],
+        "unknown workload 'flight' (known: latency, throughput, responsiveness, download, connect)",
+    );
 }
 
 #[test]
