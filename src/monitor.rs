@@ -22,13 +22,17 @@ use crate::store::{Filter, Store};
 mod alert;
 mod calendar;
 mod config;
+mod http;
 mod ledger;
+mod metrics;
 mod watcher;
 
 pub use alert::{Alert, Badness, Expectation, InvalidRule, Rule, Transition};
 pub use calendar::{Calendar, ClockChange, InvalidQuietHours, Moment, QuietHours};
 pub use config::{Config, ConfigError, Watch, WatchSchedule};
+pub use http::{HttpServer, Page, Pages, Refusal, Request, parse_request};
 pub use ledger::{Ledger, MonitorEvent, MonitorObserver, WatchState, describe_clock_change, tag};
+pub use metrics::{OPENMETRICS_TYPE, render as render_metrics};
 pub use watcher::{SLICE, Slice, Watcher};
 
 /// Windows are written this often. A killed monitor loses at most this time.

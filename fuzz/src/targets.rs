@@ -18,7 +18,7 @@ mod loggers;
 mod servers;
 
 pub use clients::{client, session_client};
-pub use documents::{compare, guest_output, quantities, store_document};
+pub use documents::{compare, guest_output, monitor_input, quantities, store_document};
 pub use lines::{echo_comparison, uart};
 pub use loggers::{pakbus, pakbus_client};
 pub use servers::{linx_bmark, session_server};

@@ -2,8 +2,8 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -12,11 +12,11 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::host::raise_open_file_limit;
+use linkgauge::host::{self, raise_open_file_limit};
 use linkgauge::link::Dialer;
 use linkgauge::monitor::{
-    self, Config, MonitorContext, MonitorEvent, MonitorObserver, Rule, Transition, WatchState,
-    describe_clock_change,
+    self, Config, HttpServer, MonitorContext, MonitorEvent, MonitorObserver, OPENMETRICS_TYPE, Pages, Rule,
+    Transition, WatchState, describe_clock_change, render_metrics,
 };
 use linkgauge::plan::{CaseSpec, OneOrMany};
 use linkgauge::report::printable;
@@ -58,12 +58,23 @@ pub struct Flags {
     /// Print a table of the last minute this often [default: 1min on a terminal, else never]
     #[arg(long, help_heading = OUTPUT, value_name = "TIME")]
     table: Option<Span>,
+    /// Where to serve the metrics for Prometheus, at /metrics; 'off': nowhere
+    ///
+    /// Other machines can connect to an address that is not a loopback address. Then a token is required.
+    #[arg(long, help_heading = SERVER, value_name = "ADDRESS|off", default_value = DEFAULT_LISTEN)]
+    listen: String,
+    /// File with the token that readers of the pages must send
+    #[arg(long, help_heading = SERVER, value_name = "FILE")]
+    page_token_file: Option<PathBuf>,
     /// Check the file, print what its alarms promise, and end
     #[arg(long, help_heading = OUTPUT)]
     check: bool,
     #[command(flatten)]
     save: SaveFlags,
 }
+
+/// The port that Prometheus lists for exporters of this kind.
+const DEFAULT_LISTEN: &str = "127.0.0.1:9464";
 
 /// The time between tables on a terminal.
 const TABLE_INTERVAL: Duration = Duration::from_secs(60);
@@ -80,6 +91,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     let token = read_token(flags.token_file.as_deref())?;
     let until = flags.time.map(|time| Instant::now() + time.0);
     let is_over = || stop.load(Relaxed) || until.is_some_and(|until| Instant::now() >= until);
+    let pages = Arc::new(Pages::default());
+    let _server = serve_pages(&flags, &pages)?;
+    let host = host::facts().get("hostname").and_then(|name| name.as_str()).unwrap_or_default().to_owned();
     let log = Log;
     let tables = Tables::new(&flags);
     let mut states = Vec::new();
@@ -89,7 +103,10 @@ pub fn run(flags: Flags) -> Result<Status> {
         let context = MonitorContext {
             dialer,
             observer: &log,
-            on_states: &|states| tables.print(states),
+            on_states: &|states| {
+                pages.set("/metrics", OPENMETRICS_TYPE, render_metrics(states, &host));
+                tables.print(states);
+            },
             token: token.clone(),
             zone: TimeZone::system(),
         };
@@ -111,6 +128,32 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     tables.print_now(&states);
     Ok(Status::Complete)
+}
+
+/// Serves the pages. A default address that is taken is no reason not to measure.
+fn serve_pages(flags: &Flags, pages: &Arc<Pages>) -> Result<Option<HttpServer>> {
+    let address = match flags.listen.as_str() {
+        "off" => return Ok(None),
+        text => text
+            .parse()
+            .with_context(|| format!("'{text}' is not an address. Write it like {DEFAULT_LISTEN}, or off"))?,
+    };
+    let token = flags.page_token_file.as_deref().map(|file| read_token(Some(file))).transpose()?.flatten();
+    pages.set("/healthz", "text/plain", "ok\n".to_owned());
+    pages.set("/metrics", OPENMETRICS_TYPE, render_metrics(&[], ""));
+    match HttpServer::start(address, token, pages.clone()) {
+        Ok(server) => {
+            print_message(format_args!("metrics: http://{}/metrics", server.address()));
+            Ok(Some(server))
+        }
+        Err(error) if flags.listen == DEFAULT_LISTEN => {
+            print_message(format_args!(
+                "warning: {address}: no metrics are served: {error}. Try --listen with another port, or --listen off"
+            ));
+            Ok(None)
+        }
+        Err(error) => Err(error).with_context(|| format!("{address}: the metrics cannot be served")),
+    }
 }
 
 /// A file that has become invalid does not end the monitor: it goes on as before.

@@ -94,6 +94,8 @@ pub struct WatchState {
     pub name: String,
     /// Its endpoint, as typed.
     pub endpoint: String,
+    /// What the remote speaks, `auto` until it is known.
+    pub protocol: String,
     /// The workload.
     pub workload: String,
     /// Whether the last probes had a reply. `None`: nothing was measured yet.
@@ -116,7 +118,8 @@ pub struct WatchState {
 const RECENT_SLICES: usize = 360;
 
 impl WatchState {
-    fn new(watch: &Watch) -> WatchState {
+    /// The state of a link before anything was measured.
+    pub fn new(watch: &Watch) -> WatchState {
         let alerts = match watch.schedule {
             WatchSchedule::Continuous { per_second } => {
                 watch.rules.iter().filter_map(|rule| Alert::new(rule.clone(), per_second)).collect()
@@ -126,6 +129,7 @@ impl WatchState {
         WatchState {
             name: watch.name.clone(),
             endpoint: watch.endpoint().as_str().to_owned(),
+            protocol: watch.case.protocol.clone(),
             workload: watch.case.workload.clone(),
             is_up: None,
             total: Window::default(),
@@ -150,6 +154,7 @@ impl WatchState {
 
     fn remember(&mut self, second: i64, window: &Window, run: Run) {
         self.total.merge(window);
+        self.protocol_of(&run);
         if self.recent.len() == RECENT_SLICES {
             self.recent.pop_front();
         }
@@ -158,6 +163,12 @@ impl WatchState {
             self.black_box.pop_front();
         }
         self.black_box.push_back(run);
+    }
+
+    fn protocol_of(&mut self, run: &Run) {
+        if let Some(case) = run.cases.first().filter(|case| case.figures.has_measurements()) {
+            self.protocol.clone_from(&case.protocol);
+        }
     }
 
     /// Counts a probe; true if the link went down or up.
@@ -321,6 +332,7 @@ impl<'a> Ledger<'a> {
     /// Takes the run of a test.
     pub fn record_test(&mut self, watch: usize, run: Run) {
         let state = &mut self.states[watch];
+        state.protocol_of(&run);
         let case = run.cases.first();
         let failure = case.and_then(|case| case.failures.first()).map(|failure| failure.message.clone());
         state.is_up = Some(failure.is_none());

@@ -16,6 +16,7 @@ mod modules;
 mod package;
 mod page;
 mod peers;
+mod prometheus;
 mod pycampbell;
 mod redirect;
 mod rfc2217;

@@ -2,6 +2,7 @@
 //! thresholds and units.
 
 use linkgauge::metric::{Metric, Threshold};
+use linkgauge::monitor;
 use linkgauge::report::{self, RunGroup};
 use linkgauge::run::Run;
 use linkgauge::store::document;
@@ -58,6 +59,18 @@ pub fn guest_output(data: &[u8]) {
     }
     let written: String = read.iter().map(document::to_json).collect();
     assert_eq!(Run::read_stream(written.as_bytes()).count(), read.len());
+}
+
+/// A request to the pages of a monitor; its file, a rule of an alarm and quiet hours.
+pub fn monitor_input(data: &[u8]) {
+    if let Ok(request) = monitor::parse_request(data) {
+        assert!(request.path.starts_with('/') && !request.path.contains(['?', ' ']), "{request:?}");
+    }
+    let Ok(text) = str::from_utf8(data) else { return };
+    let _ = (monitor::Config::from_toml(text), text.parse::<monitor::QuietHours>());
+    if let Ok(rule) = text.parse::<monitor::Rule>() {
+        assert_eq!(rule.text, text);
+    }
 }
 
 /// The input of a duration, a size, a rate, a share or a threshold; and its printed form.
