@@ -81,6 +81,14 @@ fn clocks_of_the_server_are_seen() {
 }
 
 #[test]
+fn a_clock_is_seen_where_the_network_takes_most_of_its_period() {
+    // Without a pause each request arrives 2 to 4 ms before the next tick.
+    let link = "mem://trouble?delay=8ms&jitter=1ms&type=message";
+    let explanation = explain(link, Faults { tick: Some(20 * MS), ..Faults::default() });
+    assert_eq!(only(&explanation).id, "remote_clock");
+}
+
+#[test]
 fn the_period_of_a_clock_is_found_in_a_short_time() {
     // Pauses that are short against the period would show only its parts, as 5 ms.
     for seconds in [5, 10] {

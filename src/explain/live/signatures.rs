@@ -139,20 +139,21 @@ fn clocks(screen: &Screen, target: &Target) -> Vec<Sighting> {
     found
 }
 
-/// Whether requests wait for the clock, as far as their share shows: half of the period on average, also without a pause,
-/// unless only what sleeps waits for it. A host that is busy at its own tick shows a phase without such waits.
+/// Whether requests wait for the clock, as far as their share shows: half of the period on average, and without a pause whole
+/// periods, unless only what sleeps waits for it. A host that is busy at its own tick shows a phase without such waits.
 fn is_waited_for(grid: &Grid, screen: &Screen) -> bool {
     let count = screen.paused.samples.len().max(1) as f64;
     let share = (grid.z / count).sqrt();
-    let waits = |samples: &[Sample]| {
+    let mean_of = |samples: &[Sample]| {
         let latencies = latencies_ms(samples);
-        let mean = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
-        mean - screen.fastest_ns() / 1e6 >= 0.5 * share * grid.period / 2.0
+        latencies.iter().sum::<f64>() / latencies.len().max(1) as f64
     };
+    let mean_wait = mean_of(&screen.paused.samples) - screen.fastest_ns() / 1e6;
+    // A request that leaves with the reply of its predecessor takes whole periods.
     let is_for_sleepers = grid.period >= SHORTEST_SLEEP_PERIOD_MS;
     share >= MIN_CLOCK_SHARE
-        && waits(&screen.paused.samples)
-        && (is_for_sleepers || waits(&screen.closed.samples))
+        && mean_wait >= 0.5 * share * grid.period / 2.0
+        && (is_for_sleepers || mean_of(&screen.closed.samples) >= 0.5 * share * grid.period)
 }
 
 /// A second group of latencies at a known distance, or all of them at it.
