@@ -215,7 +215,7 @@ fn a_delayed_acknowledgement_is_proved_by_its_setting() {
     // Nagle here has the same signature; changing an option that the URL has already separates the two.
     let mut live = LiveOptions::new(format!("tcp://127.0.0.1:{port}?nodelay=0").parse().unwrap());
     "echo".clone_into(&mut live.protocol);
-    live.budget = Duration::from_secs(18);
+    live.budget = Duration::from_secs(30);
     let explanation = explain_live(&live, &dialer, &|_, _| {}).unwrap();
     let here = explanation.causes.iter().find(|cause| cause.id == "nagle_here").unwrap();
     assert!(here.verdict != Verdict::Proved, "{here:#?}");
