@@ -173,10 +173,12 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.save.save_and_print(&run, flags.output.quiet);
     finish_all([events, written])?;
     if flags.output.prints_text() && !events_on_stdout {
-        // No model applies to most studies. The counters describe this host, not the study.
+        // Only what was measured now: the counters describe this host, and the mechanisms (`explain STUDY`) the published
+        // systems.
+        let others = [explain::counters::MODEL.name, explain::mechanisms::MODEL.name];
         let mut findings =
             explain::explain(&Evidence::Run(&run), &DeclaredFacts::default()).unwrap_or_default();
-        findings.retain(|finding| finding.model != explain::counters::MODEL.name);
+        findings.retain(|finding| !others.contains(&finding.model));
         if !findings.is_empty() {
             print_text(|stdout| writeln!(stdout))?;
             super::explain::print_findings(&findings)?;

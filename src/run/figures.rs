@@ -248,7 +248,7 @@ pub static NUMBERS: &[Number] = &[
     value(["base_rtt_ns", "base_rtt"], Goal::Lower, "shortest round trip of the sender's TCP",
         |f| Some(f.tcp?.base_rtt_ns)),
     count("path_mtu_bytes", Goal::Higher, "largest packet of the path", |f| f.tcp?.path_mtu_bytes),
-    value(["bottleneck_bps", "bottleneck"], Goal::Higher, "highest rate of delivery of the connection",
+    value(["bottleneck_bps", "bottleneck"], Goal::Higher, "rate of delivery of the connection",
         |f| f.tcp?.bottleneck_bps),
     value(["bdp_bytes", "bdp"], Goal::Lower, "bandwidth-delay product: bottleneck × base_rtt", |f| f.tcp?.bdp_bytes),
     value(["transfer_time_ratio", "transfer_time_ratio"], Goal::Lower,

@@ -10,7 +10,7 @@ pub struct TcpFigures {
     /// Largest packet that the path carries, headers of IP included.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub path_mtu_bytes: Option<u64>,
-    /// The highest rate of delivery: the estimate of the sender's TCP, or the throughput. Of one connection.
+    /// The rate of delivery: the median estimate of the sender's TCP, or the throughput if that is higher. Of one connection.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bottleneck_bps: Option<f64>,
     /// Bandwidth-delay product: the bottleneck × the base RTT.

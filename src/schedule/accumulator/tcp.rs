@@ -17,6 +17,10 @@ pub(super) fn tcp_figures(case: &CaseResult) -> Option<TcpFigures> {
     of_sender(sender, throughput_bps, is_one_connection.then_some(OneConnection))
 }
 
+/// The rate of delivery is that of bursts of acknowledgements, not of the path, where it exceeds the throughput by more: behind a
+/// relay, or on loopback.
+const MAX_ESTIMATE_RATIO: f64 = 2.0;
+
 /// The case has one connection at a time.
 #[derive(Clone, Copy)]
 struct OneConnection;
@@ -26,8 +30,10 @@ fn of_sender(sender: &EndEvidence, throughput_bps: f64, one: Option<OneConnectio
     if base_rtt_ns <= 0.0 {
         return None;
     }
-    let estimate = sender.gauge("tcp_delivery_rate_bps").map_or(0.0, |rate| rate.max as f64);
-    let bottleneck_bps = one.map(|OneConnection| estimate.max(throughput_bps));
+    let estimate = sender.gauge("tcp_delivery_rate_bps").map_or(0.0, |rate| rate.median as f64);
+    let bottleneck_bps = one
+        .filter(|OneConnection| estimate <= MAX_ESTIMATE_RATIO * throughput_bps)
+        .map(|OneConnection| estimate.max(throughput_bps));
     let sent = sender.counter("tcp_sent_bytes").filter(|&sent| sent > 0);
     let retransmitted = sender.counter("tcp_retransmitted_bytes");
     let efficiency = sent.zip(retransmitted).map(|(sent, again)| 100.0 * (1.0 - again as f64 / sent as f64));
@@ -87,6 +93,13 @@ mod tests {
         let figures = of_sender(&faster, 44_210_000.0, Some(OneConnection)).unwrap();
         assert!((figures.bdp_bytes.unwrap() - 55_262.5).abs() < 1e-6);
         assert_eq!(figures.transfer_time_ratio, Some(1.0));
+    }
+
+    #[test]
+    fn bursts_of_acknowledgements_are_no_bottleneck() {
+        let figures = of_sender(&sender(), 700_000.0, Some(OneConnection)).unwrap();
+        assert_eq!((figures.bottleneck_bps, figures.transfer_time_ratio), (None, None));
+        assert_eq!(figures.base_rtt_ns, 20_000_000.0);
     }
 
     #[test]
