@@ -379,7 +379,7 @@ fn plans() {
     std::fs::write(&path, "[[case]]\nurl = \"tcp://a:1\"\nworkload = \"flight\"\n").unwrap();
     says(
         &["run", name],
-        "unknown workload 'flight' (known: latency, throughput, responsiveness, download, connect)",
+        "unknown workload 'flight' (known: latency, throughput, responsiveness, capacity, download, connect)",
     );
 }
 

@@ -199,7 +199,8 @@ fn false_figure(case: &CaseResult, took: Duration, protocol: &AttackedProtocol) 
     if fastest.is_some_and(|fastest| fastest < ROUND_TRIP_NS) && !protocol.believes_all {
         return Some(format!("a round trip of {fastest:?} ns"));
     }
-    if case.workload != "throughput" && figures.counts.received > figures.counts.sent {
+    let is_one_way = ["throughput", "capacity"].contains(&case.workload.as_str());
+    if !is_one_way && figures.counts.received > figures.counts.sent {
         return Some(format!("{} replies to {} requests", figures.counts.received, figures.counts.sent));
     }
     let cpu = case.cpu.as_ref().and_then(|cpu| cpu.server_seconds);
