@@ -270,6 +270,21 @@ pub fn format_bytes(bytes: u64) -> String {
     format_scaled(bytes as f64, &[(1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")])
 }
 
+/// Formats a size without zeros at its end, for sentences: `1 kB`, `1.024 kB`.
+pub fn format_size(bytes: u64) -> String {
+    trim_zeros(&format_bytes(bytes))
+}
+
+/// `10.00 µs` as `10 µs`.
+pub fn trim_zeros(text: &str) -> String {
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => text.to_owned(),
+    }
+}
+
 /// A count with thin groups of three: `10 000`.
 pub fn format_count(count: u64) -> String {
     let digits = count.to_string();

@@ -3,6 +3,7 @@
 //! `svg` draws them. Charts compute no statistics: every point is in the run document.
 
 mod axes;
+pub mod connection;
 mod distribution;
 pub(crate) mod history;
 mod late;
@@ -117,9 +118,10 @@ fn build_panels(text: ChartText, x: &Axis, panels: Vec<(Axis, Vec<ChartSeries>)>
     if panels.is_empty() {
         return None;
     }
-    // A single nameless curve needs no legend.
+    // A single curve needs no legend; marks beside a nameless one do.
     let legend = ChartSeries::legend(&all);
-    let legend = if legend.len() > 1 { legend } else { Vec::new() };
+    let is_needed = legend.len() > 1 || all.iter().any(|one| one.label.is_empty());
+    let legend = if is_needed { legend } else { Vec::new() };
     Some(Chart { title: title.to_owned(), caption, x: x.clone(), panels, legend })
 }
 

@@ -5,14 +5,15 @@ use std::io;
 
 use anstyle::Style;
 
-use super::wording::{brief_time, plural, printable, to_ascii, wrap};
+use super::wording::{brief_elapsed, brief_time, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
 use crate::explain::causes;
 use crate::explain::live::{CauseFinding, Explanation, Stage, Verdict};
+use crate::units::format_size;
 
 mod page;
 
-pub use page::write_explanation_page;
+pub use page::{render_links, write_explanation_page};
 
 const INDENT: &str = "  ";
 const DETAIL_INDENT: &str = "      ";
@@ -180,13 +181,13 @@ fn context(explanation: &Explanation) -> String {
     let mut parts = vec![
         explanation.endpoint.clone(),
         explanation.protocol.clone(),
-        format!("{} B", explanation.message_bytes),
+        format_size(explanation.message_bytes.into()),
         plural(explanation.requests as usize, "request"),
     ];
     if explanation.lost > 0 {
         parts.push(format!("{} lost", explanation.lost));
     }
-    parts.push(format!("{:.0} s", explanation.elapsed_ns as f64 / 1e9));
+    parts.push(brief_elapsed(explanation.elapsed_ns));
     parts.join(", ")
 }
 

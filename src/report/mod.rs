@@ -44,7 +44,7 @@ pub use explanation::{write_explanation, write_explanation_page};
 pub use history::write_history;
 pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
 pub use presentation::{case_sentence, measures_rate};
-pub use rate_explanation::write_rate_explanation;
+pub use rate_explanation::{write_rate_explanation, write_rate_explanation_page};
 pub use sparkline::sparkline_glyphs;
 pub use text::write_overview;
 pub use wording::{is_unprintable, printable, shorten, to_ascii, wrap};

@@ -1,15 +1,20 @@
-//! The explanation of a throughput, for a terminal: the answer first, then the causes in the order of their effect.
+//! The explanation of a throughput, for a terminal: the answer first, then the causes in the order of their effect. `page`
+//! draws the same for a browser.
 
 use std::io;
 
 use anstyle::Style;
 
-use super::wording::{direction_name, plural, printable, to_ascii, wrap};
+use super::wording::{ABSENT, brief_elapsed, direction_name, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
 use crate::explain::causes;
 use crate::explain::live::Verdict;
 use crate::explain::live::rate::{RateExplanation, RateFinding};
-use crate::units::{format_bit_rate, format_bytes};
+use crate::units::{format_bit_rate, format_size};
+
+mod page;
+
+pub use page::write_rate_explanation_page;
 
 const INDENT: &str = "  ";
 const DETAIL_INDENT: &str = "      ";
@@ -76,14 +81,18 @@ fn context(explanation: &RateExplanation) -> String {
     [
         explanation.endpoint.clone(),
         explanation.protocol.clone(),
-        format_bytes(explanation.message_bytes.into()),
-        format!("{:.0} s", explanation.elapsed_ns as f64 / 1e9),
+        format_size(explanation.message_bytes.into()),
+        brief_elapsed(explanation.elapsed_ns),
     ]
     .join(", ")
 }
 
+fn gain_text(finding: &RateFinding) -> String {
+    finding.gain.map_or_else(|| ABSENT.to_owned(), |gain| format!("{gain:.2} ×"))
+}
+
 fn row(finding: &RateFinding, names: usize, width: usize) -> String {
-    let gain = finding.gain.map_or("–".to_owned(), |gain| format!("{gain:.2} ×"));
+    let gain = gain_text(finding);
     let mut text =
         format!("{INDENT}{:<names$}  {gain:>8}  {}\n", printable(finding.name), finding.verdict.label());
     for sentence in &finding.evidence {
@@ -134,13 +143,13 @@ fn notes(explanation: &RateExplanation, options: &ReportOptions) -> Vec<String> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::report) mod tests {
     use super::*;
     use crate::explain::live::rate::{ChangedRate, RATE_SCHEMA};
     use crate::plan::Direction;
     use crate::stats::Interval;
 
-    fn finding(name: &'static str, verdict: Verdict, gain: Option<f64>) -> RateFinding {
+    pub fn finding(name: &'static str, verdict: Verdict, gain: Option<f64>) -> RateFinding {
         RateFinding {
             id: "receive_window",
             family: "window",
@@ -157,7 +166,7 @@ mod tests {
         }
     }
 
-    fn explanation(causes: Vec<RateFinding>) -> RateExplanation {
+    pub fn explanation(causes: Vec<RateFinding>) -> RateExplanation {
         RateExplanation {
             schema: RATE_SCHEMA,
             tool: "linkgauge 0.1.0",

@@ -446,6 +446,15 @@ pub fn brief_time(nanoseconds: f64) -> String {
     three_digits(nanoseconds, format_nanoseconds)
 }
 
+/// How long something took, for a sentence: whole seconds from ten on.
+pub fn brief_elapsed(nanoseconds: u64) -> String {
+    const WHOLE_SECONDS_NS: u64 = 10_000_000_000;
+    match nanoseconds {
+        0..WHOLE_SECONDS_NS => brief_time(nanoseconds as f64),
+        _ => format!("{:.0} s", nanoseconds as f64 / 1e9),
+    }
+}
+
 /// A rate for a sentence, with three significant digits: `93.8 Mbit/s`.
 pub fn brief_rate(bits_per_second: f64) -> String {
     three_digits(bits_per_second, format_bit_rate)
@@ -475,12 +484,7 @@ pub fn brief_bytes(bytes: u64) -> String {
         0..EXACT_BYTES => format_bytes(bytes),
         _ => three_digits(bytes as f64, |bytes| format_bytes(bytes as u64)),
     };
-    match text.split_once(' ') {
-        Some((number, unit)) if number.contains('.') => {
-            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
-        }
-        _ => text,
-    }
+    units::trim_zeros(&text)
 }
 
 /// The kind of link and the target of a case: `TCP`, and `gw:7100 (echo) over 4 connections`.

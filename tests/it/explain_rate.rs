@@ -169,8 +169,8 @@ fn transfers_that_cannot_be_explained_are_errors() {
             "error: one direction can be explained at a time. Use --direction upload or download\n",
         ),
         (
-            &["explain", "tcp://127.0.0.1:9", "-d", "download", "--html", "page.html"],
-            "error: --html shows round trips, not a throughput. Leave it out, or use --json\n",
+            &["explain", "tcp://127.0.0.1:9", "-d", "download", "--html", "-", "--json", "-"],
+            "error: --json - and --html - cannot share standard output: use a file for one of them\n",
         ),
         (
             &["explain", "serial:///dev/ttyS99", "-d", "upload", "--allow-change", "rx_trig_bytes=1"],

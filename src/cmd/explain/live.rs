@@ -91,6 +91,11 @@ pub trait LinkExplanation: Serialize {
 
     /// Writes it for a terminal.
     fn write_text(&self, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()>;
+
+    /// Writes the page of several.
+    fn write_page(explained: &[Self], out: &mut dyn io::Write) -> io::Result<()>
+    where
+        Self: Sized;
 }
 
 impl LinkExplanation for Explanation {
@@ -101,24 +106,26 @@ impl LinkExplanation for Explanation {
     fn write_text(&self, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
         report::write_explanation(self, options, out)
     }
+
+    fn write_page(explained: &[Explanation], out: &mut dyn io::Write) -> io::Result<()> {
+        report::write_explanation_page(explained, out)
+    }
 }
 
 pub fn run(flags: &Flags) -> Result<Status> {
-    let files = [&flags.json, &flags.html].into_iter().flatten();
-    if files.filter(|path| is_dash(path)).count() > 1 {
-        bail!("--json - and --html - cannot share standard output: use a file for one of them");
-    }
-    explain_each(flags, explain_live, write)
+    explain_each(flags, explain_live)
 }
 
 /// Explains each URL in turn, and writes what was explained, also before a failure or an interrupt.
 pub fn explain_each<T: LinkExplanation>(
     flags: &Flags,
     explain: impl Fn(&LiveOptions, &Dialer, &dyn Fn(&str, f64)) -> Result<T, LiveError>,
-    write: impl Fn(&Flags, &[T]) -> Result<()>,
 ) -> Result<Status> {
-    let files = [&flags.json, &flags.html].into_iter().flatten();
-    files.filter(|path| !is_dash(path)).try_for_each(|path| check_file_writable(path))?;
+    let files = || [&flags.json, &flags.html].into_iter().flatten();
+    if files().filter(|path| is_dash(path)).count() > 1 {
+        bail!("--json - and --html - cannot share standard output: use a file for one of them");
+    }
+    files().filter(|path| !is_dash(path)).try_for_each(|path| check_file_writable(path))?;
     let mut dialer = Dialer::new(Clock::System);
     dialer.cancel = interrupt_flag()?;
     let endpoints: Vec<LiveOptions> =
@@ -146,13 +153,13 @@ pub fn explain_each<T: LinkExplanation>(
     }
 }
 
-fn write(flags: &Flags, explained: &[Explanation]) -> Result<()> {
+fn write<T: LinkExplanation>(flags: &Flags, explained: &[T]) -> Result<()> {
     if flags.html.as_deref().is_some_and(is_dash) {
         let document = flags.json.as_deref().map(|path| write_json(path, explained)).transpose();
-        return document.and(print_data(|stdout| report::write_explanation_page(explained, stdout)));
+        return document.and(print_data(|stdout| T::write_page(explained, stdout)));
     }
     let page = flags.html.as_deref();
-    finish_all(page.map(|path| write_file(path, |file| report::write_explanation_page(explained, file))))?;
+    finish_all(page.map(|path| write_file(path, |file| T::write_page(explained, file))))?;
     write_documents(flags, explained)
 }
 
@@ -167,7 +174,7 @@ fn write_json<T: LinkExplanation>(path: &Path, explained: &[T]) -> Result<()> {
 }
 
 /// Writes the explanations as JSON where that is wanted, and as text unless the JSON takes its place.
-pub fn write_documents<T: LinkExplanation>(flags: &Flags, explained: &[T]) -> Result<()> {
+fn write_documents<T: LinkExplanation>(flags: &Flags, explained: &[T]) -> Result<()> {
     let written = flags.json.as_deref().map(|path| write_json(path, explained));
     if flags.quiet || flags.json.as_deref().is_some_and(is_dash) {
         return finish_all(written);

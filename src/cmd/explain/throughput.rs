@@ -10,7 +10,7 @@ use linkgauge::report::{self, ReportOptions};
 use linkgauge::units::{BitRate, RateTarget};
 
 use super::Flags;
-use super::live::{LinkExplanation, explain_each, write_documents};
+use super::live::{LinkExplanation, explain_each};
 use crate::cmd::Status;
 use crate::cmd::help::TRAFFIC;
 use crate::cmd::measure::parse_direction;
@@ -74,19 +74,16 @@ impl LinkExplanation for RateExplanation {
     fn write_text(&self, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
         report::write_rate_explanation(self, options, out)
     }
+
+    fn write_page(explained: &[RateExplanation], out: &mut dyn io::Write) -> io::Result<()> {
+        report::write_rate_explanation_page(explained, out)
+    }
 }
 
 pub fn run(flags: &Flags) -> Result<Status> {
-    if flags.html.is_some() {
-        bail!("--html shows round trips, not a throughput. Leave it out, or use --json");
-    }
     if flags.live.allows_changes() {
         bail!("--allow-change is tested on round trips, not on a throughput. Leave it out");
     }
     let transfer = flags.transfer.options()?;
-    explain_each(
-        flags,
-        |options, dialer, progress| explain_rate(options, &transfer, dialer, progress),
-        write_documents,
-    )
+    explain_each(flags, |options, dialer, progress| explain_rate(options, &transfer, dialer, progress))
 }

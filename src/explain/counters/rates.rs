@@ -3,7 +3,7 @@
 use super::{CountedCause, Sender, counted};
 use crate::plan::Direction;
 use crate::run::{CaseResult, EndEvidence};
-use crate::units::{format_bit_rate, format_bytes};
+use crate::units::{format_bit_rate, format_size};
 
 /// A share of the time above this is the limit.
 const MIN_LIMITED_SHARE: f64 = 0.5;
@@ -151,7 +151,7 @@ fn slow_reader(sender: &Sender, receiver: Option<&Sender>, rate: f64) -> Option<
         is_full.then_some(gauge.median)
     });
     if let Some(unread) = unread {
-        return Some(format!("{} wait unread in its socket: its program is slow", format_bytes(unread)));
+        return Some(format!("{} wait unread in its socket: its program is slow", format_size(unread)));
     }
     let window = sender.0.gauge("tcp_send_window_bytes")?;
     if window.max > 0 && (window.max as f64) < SMALL_BUFFER_BYTES {
@@ -166,8 +166,8 @@ fn slow_reader(sender: &Sender, receiver: Option<&Sender>, rate: f64) -> Option<
     (on_path < MAX_SLOW_READER_SHARE * window).then(|| {
         format!(
             "{} are on the path at this rate, of a window of {}: the receiving program is slow",
-            format_bytes(on_path as u64),
-            format_bytes(window as u64)
+            format_size(on_path as u64),
+            format_size(window as u64)
         )
     })
 }

@@ -1,7 +1,7 @@
 //! Axes: their ranges, their ticks, and their scales for the page's script.
 
 use crate::report::svg::{Axis, ChartSeries};
-use crate::units::{format_bit_rate, format_bytes, format_nanoseconds};
+use crate::units::{format_bit_rate, format_nanoseconds, format_size, trim_zeros};
 
 /// The unit of the values on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,12 +29,13 @@ impl AxisUnit {
         }
     }
 
+    /// Ticks are round numbers.
     fn format(self, value: f64) -> String {
         match self {
             AxisUnit::Nanoseconds => trim_zeros(&format_nanoseconds(value)),
             AxisUnit::BitsPerSecond => trim_zeros(&format_bit_rate(value)),
             AxisUnit::Baud => format!("{value:.0}"),
-            AxisUnit::Bytes => trim_zeros(&format_bytes(value.round() as u64)),
+            AxisUnit::Bytes => format_size(value.round() as u64),
             AxisUnit::Seconds => format!("{} s", format_number(value)),
             AxisUnit::Percent => format!("{} %", format_number(value)),
             AxisUnit::Number => format_number(value),
@@ -54,16 +55,6 @@ impl AxisUnit {
 fn format_number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// `10.00 µs` as `10 µs`: ticks are round numbers.
-fn trim_zeros(text: &str) -> String {
-    match text.split_once(' ') {
-        Some((number, unit)) if number.contains('.') => {
-            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
-        }
-        _ => text.to_owned(),
-    }
 }
 
 /// Above this ratio a linear axis hides the small values.

@@ -2,6 +2,7 @@
 
 use super::axes::{AxisUnit, linear_axis, y_axis};
 use super::{Chart, ChartText, build_chart};
+use crate::explain::live::rate::RateFinding;
 use crate::explain::live::{CauseFinding, DoseResponse, Verdict};
 use crate::report::svg::{Axis, ChartSeries, SeriesKind};
 use crate::report::wording::plural;
@@ -13,12 +14,27 @@ pub fn pair_chart(finding: &CauseFinding) -> Option<Chart> {
     if finding.verdict != Verdict::Proved || finding.pairs_ns.is_empty() || !is_switch {
         return None;
     }
+    pairs_as_lines(finding.name, &finding.pairs_ns, BLOCK_TIME)
+}
+
+/// Each pair of a transfer as a line from the baseline to the block with the changed setting. Only of proved causes.
+pub fn rate_pair_chart(finding: &RateFinding) -> Option<Chart> {
+    let is_shown = finding.verdict == Verdict::Proved && !finding.pairs_bps.is_empty();
+    is_shown.then(|| {
+        pairs_as_lines(finding.name, &finding.pairs_bps, ("rate of a block", AxisUnit::BitsPerSecond))
+    })?
+}
+
+/// The quantity of a block of round trips.
+const BLOCK_TIME: (&str, AxisUnit) = ("round trip of a block", AxisUnit::Nanoseconds);
+
+fn pairs_as_lines(name: &str, pairs: &[[f64; 2]], (label, unit): (&str, AxisUnit)) -> Option<Chart> {
     let line = |[baseline, changed]: &[f64; 2]| {
         let points = vec![(1.0, *baseline), (2.0, *changed)];
         ChartSeries { colour: Some(0), dots: points.clone(), ..ChartSeries::curve("one pair", points) }
     };
-    let mut series: Vec<ChartSeries> = finding.pairs_ns.iter().map(line).collect();
-    let y = y_axis("round trip of a block", AxisUnit::Nanoseconds, &mut series);
+    let mut series: Vec<ChartSeries> = pairs.iter().map(line).collect();
+    let y = y_axis(label, unit, &mut series);
     let x = Axis {
         label: "setting".to_owned(),
         low: 0.5,
@@ -26,8 +42,8 @@ pub fn pair_chart(finding: &CauseFinding) -> Option<Chart> {
         ticks: vec![(1.0, "as it was".to_owned()), (2.0, "changed".to_owned())],
         script_scale: "linear ".to_owned(),
     };
-    let title = format!("Pairs: {}", finding.name);
-    let caption = plural(finding.pairs_ns.len(), "pair");
+    let title = format!("Pairs: {name}");
+    let caption = plural(pairs.len(), "pair");
     build_chart(ChartText { title: &title, of: "", caption }, &x, y, series)
 }
 
@@ -41,11 +57,7 @@ pub fn dose_chart(finding: &CauseFinding) -> Option<Chart> {
     let dots: Vec<(f64, f64)> = dose.points.iter().map(|[value, ns]| (*value, *ns)).collect();
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
     let x = linear_axis(label, unit, most(&mut dots.iter().map(|dot| dot.0)));
-    let y = linear_axis(
-        "median round trip of a block",
-        AxisUnit::Nanoseconds,
-        most(&mut dots.iter().map(|dot| dot.1)),
-    );
+    let y = linear_axis(BLOCK_TIME.0, BLOCK_TIME.1, most(&mut dots.iter().map(|dot| dot.1)));
     let blocks = ChartSeries { dots, ..ChartSeries::curve("one block", vec![]) };
     let fit =
         ChartSeries { kind: SeriesKind::Limit, ..ChartSeries::curve("fitted line", line(dose, &blocks)) };

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use jiff::Timestamp;
 use minijinja::value::Value;
 use minijinja::{Error, context};
 
@@ -27,15 +28,15 @@ fn render_page(explanations: &[Explanation]) -> Result<String, Error> {
         [only] => format!("What limits {}", only.endpoint),
         several => format!("What limits {}", plural(several.len(), "link")),
     };
-    html::render_template(
-        "explanation.html",
-        context! {
-            title,
-            tool => concat!("linkgauge ", env!("CARGO_PKG_VERSION")),
-            date => explanations.first().map(|first| first.started.strftime("%Y-%m-%d").to_string()),
-            links => explanations.iter().map(link_context).collect::<Vec<Value>>(),
-        },
-    )
+    let started = explanations.first().map(|first| first.started);
+    render_links(&title, started, explanations.iter().map(link_context).collect())
+}
+
+/// The page with a section for each link.
+pub fn render_links(title: &str, started: Option<Timestamp>, links: Vec<Value>) -> Result<String, Error> {
+    let tool = crate::run::TOOL;
+    let date = started.map(|started| started.strftime("%Y-%m-%d").to_string());
+    html::render_template("explanation.html", context! { title, tool, date, links })
 }
 
 fn link_context(explanation: &Explanation) -> Value {
@@ -49,8 +50,9 @@ fn link_context(explanation: &Explanation) -> Value {
     });
     context! {
         answer => html::keep_units_together(&headline(explanation)),
-        about => super::context(explanation),
+        about => html::keep_units_together(&super::context(explanation)),
         median => brief_time(explanation.median_ns),
+        effect => "costs",
         segments => segments.iter().enumerate().map(segment_context).collect::<Vec<Value>>(),
         minimum,
         causes => explanation.causes.iter().map(|finding| cause_context(finding, &segments)).collect::<Vec<Value>>(),

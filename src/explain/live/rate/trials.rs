@@ -5,7 +5,7 @@ use crate::explain::causes::{self, Cause, Family, Knob, RateKnob, Target};
 use crate::explain::counters::{CountedCause, rates};
 use crate::plan::Direction;
 use crate::protocol::find_protocol;
-use crate::units::format_bytes;
+use crate::units::format_size;
 
 /// Connections of the test with several.
 const MORE_CONNECTIONS: u32 = 4;
@@ -207,7 +207,7 @@ impl Context<'_> {
             Direction::Receive => role == Direction::Send,
             _ => return Err("payload flows both ways. Try --direction upload or download".into()),
         };
-        let size = format_bytes(bytes);
+        let size = format_size(bytes);
         if !is_server {
             if !self.target.has_option(option) {
                 return Err(Untestable(format!("this link has no option {option}")));
@@ -229,7 +229,7 @@ impl Context<'_> {
         let text = self.target.endpoint.option("buffer").unwrap_or(MEMORY_BUFFER);
         let bytes = crate::units::parse_bytes(text).map_err(|error| Untestable(error.to_string()))?;
         let change = RateChange::UrlOption("buffer", Some((2 * bytes).to_string()));
-        Ok((vec![change], format!("buffer={}", format_bytes(2 * bytes)), Some(2.0)))
+        Ok((vec![change], format!("buffer={}", format_size(2 * bytes)), Some(2.0)))
     }
 
     fn congestion(&self) -> Change {
@@ -275,7 +275,7 @@ impl Context<'_> {
         };
         (
             vec![RateChange::MessageBytes(bytes)],
-            format!("messages of {}", format_bytes(bytes.into())),
+            format!("messages of {}", format_size(bytes.into())),
             Some(factor),
         )
     }

@@ -8,7 +8,7 @@ use crate::explain::causes::RateKnob;
 use crate::explain::counters::{CountedCause, rates};
 use crate::explain::live::prove::{MIN_ROUNDS, SIGNIFICANCE_LEVEL};
 use crate::stats::{self, Interval};
-use crate::units::{format_bytes, format_nanoseconds, format_plural};
+use crate::units::{format_nanoseconds, format_plural, format_size};
 
 /// The rate follows a quantity if it changes by at least this power of its factor: 1.19 times for twice the buffer.
 const MIN_ELASTICITY: f64 = 0.25;
@@ -382,7 +382,7 @@ pub(super) fn observations(screen: &RateBlock) -> Vec<String> {
             format!("round trip {}{}", format_nanoseconds(round_trip), shortest.unwrap_or_default())
         }),
         screen.loss_share().map(|share| format!("{:.2} % lost", 100.0 * share)),
-        unread.map(|unread| format!("{} unread at the receiver", format_bytes(unread.median))),
+        unread.map(|unread| format!("{} unread at the receiver", format_size(unread.median))),
         cpu,
     ]
     .into_iter()
