@@ -57,7 +57,7 @@ pub fn escape_json(json: &str) -> String {
 fn own_colour_bytes(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix("\u{1b}[")?;
     let (parameters, _) = parameters.split_once('m')?;
-    let is_ours = |parameter: &str| matches!(parameter.parse(), Ok(0 | 1 | 4 | 30..=37 | 39 | 90..=97u8));
+    let is_ours = |parameter: &str| matches!(parameter.parse(), Ok(0..=2 | 4 | 30..=37 | 39 | 90..=97u8));
     parameters.split(';').all(is_ours).then_some("\u{1b}[m".len() + parameters.len())
 }
 
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn only_own_colours_pass() {
-        let ours = "\u{1b}[1m\u{1b}[31merror\u{1b}[0m \u{1b}[1;33mx\u{1b}[0m";
+        let ours = "\u{1b}[1m\u{1b}[31merror\u{1b}[0m \u{1b}[1;33mx\u{1b}[0m \u{1b}[2mdim\u{1b}[0m";
         assert_eq!(sanitize_text(ours), ours);
         assert_eq!(sanitize_text("\u{1b}[8mhidden\u{1b}[m\u{1b}[5;1mb\u{1b}[1"), "�[8mhidden�[m�[5;1mb�[1");
         assert_eq!(sanitize_message("\u{1b}[31mred"), "�[31mred");
