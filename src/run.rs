@@ -12,6 +12,8 @@ mod facts;
 mod failure;
 mod figures;
 mod flow_figures;
+mod line_errors;
+mod marks;
 mod old_names;
 mod responsiveness;
 mod study;
@@ -35,10 +37,12 @@ pub use evidence::{
 pub use facts::{CpuChoice, HostLoad, LineFacts, Placement, Shaping};
 pub use failure::{Failure, FailureKind};
 pub use figures::{
-    AddedLatency, ByteErrors, Delivery, Distribution, Figures, Goal, LineErrors, MessageCounts, MissedFrame,
+    AddedLatency, ByteErrors, Delivery, Distribution, Figures, Goal, MessageCounts, MissedFrame,
     MissedFrames, NUMBERS, Number, OneWayFigures, ReadNumber, RecordCounts, RequestCounts, RoundTripTimes,
 };
 pub use flow_figures::{FlowFigures, SlowFlow};
+pub use line_errors::LineErrors;
+pub use marks::PacketMarks;
 pub use responsiveness::{Confidence, ResponsivenessFigures};
 pub use study::{StudyChart, StudyFact, StudyResult, StudyRow, StudyTable};
 pub use tcp::TcpFigures;
@@ -52,6 +56,12 @@ pub const ONE_REPETITION_FACT: &str = "one_repetition_because";
 
 /// Effective setting: segments that the local system sent again, in all repetitions.
 pub const RETRANSMITS_FACT: &str = "retransmitted_segments";
+
+/// Effective setting: whose bytes the time series of an upload holds. Absent: those that the sender's system accepted.
+pub const SERIES_FACT: &str = "series";
+
+/// Value of [`SERIES_FACT`]: those that the server received.
+pub const RECEIVED_SERIES: &str = "received";
 
 /// Effective setting: the threads of the client, if its flows share them.
 pub const CLIENT_THREADS_FACT: &str = "client_threads";
@@ -234,6 +244,12 @@ impl CaseResult {
         self.requested.contains_key(SPLIT_FACT)
     }
 
+    /// Whether the time series holds what the sender's system accepted, which may be ahead of the receiver.
+    pub fn series_is_sent(&self) -> bool {
+        let is_received = self.effective.get(SERIES_FACT).is_some_and(|of| of == RECEIVED_SERIES);
+        self.direction == Direction::Send && !is_received
+    }
+
     /// Shares of one CPU that the threads of client and server used (1 is all of the time). In a bidirectional
     /// transfer each side has two threads per connection.
     pub fn cpu_shares(&self) -> Option<(f64, Option<f64>)> {
@@ -315,6 +331,10 @@ impl CaseResult {
     }
 }
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// One interval of the time series.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -335,6 +355,15 @@ pub struct SeriesEntry {
     /// Mean round trip.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_mean_ns: Option<f64>,
+    /// Median round trip, within 3 %. Absent if intervals of several repetitions were joined.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency_p50_ns: Option<u64>,
+    /// Time that 99 % of the replies needed at most, within 3 %.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency_p99_ns: Option<u64>,
+    /// Received messages with a congestion mark (CE).
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub ce: u64,
     /// Slowest round trip.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_max_ns: Option<u64>,

@@ -70,6 +70,9 @@ pub struct SocketSettings {
     /// `SO_RCVBUF`. The kernel limits and doubles it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_buffer_bytes: Option<u32>,
+    /// Traffic class (DSCP and ECN) of sent packets. Of datagrams it is also what received ones are compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic_class: Option<u8>,
 }
 
 impl SocketSettings {

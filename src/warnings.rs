@@ -4,6 +4,7 @@
 
 mod cpu;
 mod host_busy;
+mod marks;
 mod radio;
 mod repetitions;
 mod replies;
@@ -47,6 +48,7 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) 
         line_errors(case),
         beyond_line(case),
         receiver_socket_drops(case),
+        marks::marks_changed(case),
         missed_sends(case),
         few_samples(case),
         line_settings_not_granted(case),

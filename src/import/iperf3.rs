@@ -352,6 +352,9 @@ fn series_entry(sum: &PacketSum) -> SeriesEntry {
         lost: sum.lost_packets(),
         latency_mean_ns: None,
         latency_min_ns: None,
+        ce: 0,
+        latency_p50_ns: None,
+        latency_p99_ns: None,
         latency_max_ns: None,
     }
 }

@@ -15,6 +15,8 @@ pub struct Batch {
     /// Requests the TTL of messages, where the link supports it.
     pub(super) wants_ttl: bool,
     pub(super) ttl: Option<u8>,
+    /// Messages with a CE mark, where the link reads marks.
+    pub(super) ce_messages: u64,
 }
 
 impl Batch {
@@ -40,10 +42,16 @@ impl Batch {
         self.ttl
     }
 
+    /// Messages whose IP header shows congestion (CE), where the link reads marks.
+    pub fn ce_messages(&self) -> u64 {
+        self.ce_messages
+    }
+
     /// Removes all messages and keeps the memory.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.ttl = None;
+        self.ce_messages = 0;
     }
 
     /// Records a message at `start`. The caller ensures that the count fits.

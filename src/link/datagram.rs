@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::marks::MarkReader;
 use super::offload::{OffloadOptions, ReceiveMethod, SendMethod};
 use super::party::Tuning;
 use super::serial_line::PortControl;
@@ -37,6 +38,8 @@ pub struct DatagramLink {
     is_coalescing: Arc<AtomicBool>,
     /// The kernel reports the TTL of received messages, as far as it has one.
     is_ttl_enabled: bool,
+    /// Reads the traffic class of received messages.
+    marks: Option<MarkReader>,
     /// The end of the connection arrived after messages; not every address family reports it twice.
     is_ended: bool,
 }
@@ -53,8 +56,15 @@ impl DatagramLink {
             pending: (!first.is_empty()).then(|| Arc::new(Mutex::new(first))),
             is_coalescing: Arc::default(),
             is_ttl_enabled: false,
+            marks: None,
             is_ended: false,
         }
+    }
+
+    /// Counts marks of received messages, which the remote sends with this traffic class.
+    pub fn read_marks(&mut self, expected: u8) {
+        sys::set_receive_traffic_class(&self.inner.socket);
+        self.marks = Some(MarkReader::new(expected));
     }
 
     pub fn duplicate(&self) -> Result<DatagramLink, Fault> {
@@ -67,6 +77,7 @@ impl DatagramLink {
             pending: self.pending.clone(),
             is_coalescing: self.is_coalescing.clone(),
             is_ttl_enabled: self.is_ttl_enabled,
+            marks: self.marks,
             is_ended: self.is_ended,
         })
     }
@@ -91,15 +102,28 @@ impl DatagramLink {
     }
 
     fn receive_coalesced(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
-        let (length, segment) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
-            sys::receive_coalesced(socket, &mut into.bytes, blocking)
+        let (length, info) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
+            sys::receive_with_info(socket, &mut into.bytes, blocking)
         })?;
-        let segment = segment.unwrap_or(length).max(1);
+        let segment = info.segment_bytes.unwrap_or(length).max(1);
         // An empty datagram is also a message.
         for start in (0..length.max(1)).step_by(segment).take(MAX_BATCH_MESSAGES) {
             into.push_span(start, segment.min(length - start).min(into.slot_bytes));
         }
+        if let Some(marks) = &mut self.marks {
+            into.ce_messages = marks.count(info.traffic_class, into.spans.len() as u64);
+        }
         Ok(())
+    }
+
+    fn receive_marked(&mut self, into: &mut Batch, within: Duration) -> Result<usize, Fault> {
+        let (length, info) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
+            sys::receive_with_info(socket, &mut into.bytes, blocking)
+        })?;
+        if let Some(marks) = &mut self.marks {
+            into.ce_messages = marks.count(info.traffic_class, 1);
+        }
+        Ok(length)
     }
 
     fn receive_many(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
@@ -195,7 +219,7 @@ impl Link for DatagramLink {
     }
 
     fn status(&self) -> LinkStatus {
-        self.inner.status()
+        LinkStatus { marks: self.marks.map(|marks| marks.counts), ..self.inner.status() }
     }
 
     fn tune(&mut self, tuning: &Tuning) {
@@ -205,11 +229,20 @@ impl Link for DatagramLink {
             None => (SendMethod::Single, ReceiveMethod::Single),
             Some(message) => self.offload.best_methods(message as usize),
         };
+        // The party counts from here on.
+        if let Some(class) = tuning.socket.traffic_class.or(self.marks.map(|marks| marks.expected)) {
+            self.read_marks(class);
+            // A call for many messages reports no classes.
+            if self.receive_method == ReceiveMethod::Many {
+                self.receive_method = ReceiveMethod::Single;
+            }
+        }
         let coalesced = self.receive_method == ReceiveMethod::Coalesced;
         // Only the handle that turned it on turns it off: another handle may still receive.
         if coalesced != coalesced_before {
             match sys::set_udp_coalescing(&self.inner.socket, coalesced) {
                 Ok(()) => self.is_coalescing.store(coalesced, Relaxed),
+                Err(_) if self.marks.is_some() => self.receive_method = ReceiveMethod::Single,
                 Err(_) => self.receive_method = ReceiveMethod::Many,
             }
         }
@@ -274,6 +307,7 @@ impl Link for DatagramLink {
                 return self.receive_many(into, within);
             }
             None if into.wants_ttl => self.receive_with_ttl(into, within)?,
+            None if self.marks.is_some() => self.receive_marked(into, within)?,
             None => self.inner.receive(&mut into.bytes, within)?,
         };
         into.push_span(0, length);

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use super::traffic_class::set_traffic_class;
 use super::{Facts, Fault, OpenContext, sys};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::host::interfaces;
@@ -181,6 +182,12 @@ impl IpOptions {
         self.bind_address?.0
     }
 
+    /// The requested traffic class of sent packets, if DSCP or ECN is requested.
+    pub fn traffic_class(&self) -> Option<u8> {
+        let is_requested = self.dscp.is_some() || self.ecn.is_some();
+        is_requested.then(|| self.dscp.unwrap_or(0) << 2 | self.ecn.unwrap_or(0))
+    }
+
     /// For links without ports.
     pub fn without_port(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
         let address = |text: &str| text.parse::<IpAddr>().ok();
@@ -221,28 +228,13 @@ impl IpOptions {
                 if address.is_ipv6() { socket.set_unicast_hops_v6(ttl) } else { socket.set_ttl_v4(ttl) };
             set.map_err(Fault::system("set the ttl"))?;
         }
-        if self.dscp.is_some() || self.ecn.is_some() {
-            self.apply_traffic_class(socket, address)?;
+        if let Some(class) = self.traffic_class() {
+            set_traffic_class(socket, address, class)?;
         }
         // After the traffic class, which sets a priority of its own.
         self.priority
             .map_or(Ok(()), |priority| socket.set_priority(priority))
             .map_err(Fault::system("set the priority"))
-    }
-
-    /// DSCP and ECN are parts of one field.
-    fn apply_traffic_class(&self, socket: &Socket, address: IpAddr) -> Result<(), Fault> {
-        let field = u32::from(self.dscp.unwrap_or(0) << 2 | self.ecn.unwrap_or(0));
-        if address.is_ipv6() {
-            socket.set_tclass_v6(field).map_err(Fault::system("set the traffic class"))?;
-        }
-        // An IPv6 socket may also serve mapped IPv4 addresses.
-        match socket.set_tos_v4(field) {
-            Err(error) if address.is_ipv4() => {
-                Err(Fault::System { operation: "set the type of service", source: error })
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Binds a socket before it connects to `remote`, if the endpoint requests this.
@@ -275,6 +267,11 @@ impl IpOptions {
             ))),
         }
     }
+}
+
+/// The traffic class that an endpoint requests for its packets, if its transport has that option and it is set.
+pub fn requested_traffic_class(endpoint: &Endpoint) -> Option<u8> {
+    IpOptions::from_endpoint(endpoint).ok()?.traffic_class()
 }
 
 fn missing_interface(name: &str) -> Fault {

@@ -15,6 +15,7 @@ pub use dialer::Dialer;
 pub use fault::{CHECK_LINE_HINT, Fault, LinkError};
 use fault::{RAISE_FILE_LIMIT_HINT, is_file_limit_reached};
 pub use kept::KeptLinks;
+use marks::MarkCounts;
 pub use open_context::OpenContext;
 pub use shared_resources::SharedResources;
 
@@ -33,6 +34,7 @@ mod internet;
 mod kept;
 mod l2cap;
 pub mod linx;
+pub mod marks;
 pub(crate) mod mem;
 mod offload;
 mod open_context;
@@ -55,6 +57,7 @@ mod tcp;
 pub mod tcp_info;
 mod tcp_options;
 pub mod tipc;
+mod traffic_class;
 pub mod tty;
 mod udp;
 mod unix;
@@ -65,6 +68,7 @@ mod tests;
 
 pub use bluetooth::hci;
 pub use companion::{companion_datagrams, companion_stream};
+pub(crate) use internet::requested_traffic_class;
 pub use internet::{DEFAULT_PORT, all_interface_facts};
 
 /// All transports, in the order of help and documentation.
@@ -303,6 +307,8 @@ pub struct LinkStatus {
     /// Packets dropped by the local socket since it was opened, because its buffer was full. If the kernel
     /// merges datagrams (`receive_method` is `gro`), one packet holds several messages.
     pub socket_drops: Option<u64>,
+    /// Marks of the messages that this handle has received since it was tuned, where it reads them.
+    pub marks: Option<MarkCounts>,
     /// Time this handle has spent polling without a result, where it busy-polls.
     pub busy_poll_time: Duration,
 }
@@ -313,6 +319,9 @@ impl LinkStatus {
         let sum = |own: Option<u64>, other: Option<u64>| own.into_iter().chain(other).reduce(|a, b| a + b);
         self.retransmits = sum(self.retransmits, other.retransmits);
         self.socket_drops = sum(self.socket_drops, other.socket_drops);
+        if let Some(marks) = &other.marks {
+            self.marks.get_or_insert_default().add(marks);
+        }
         self.busy_poll_time += other.busy_poll_time;
     }
 

@@ -253,7 +253,7 @@ impl ProbePair {
                 Ok(bytes)
             }
             ReceiveMethod::Coalesced => {
-                sys::receive_coalesced(&self.receiver, &mut self.receive_buffer, Blocking::Never)
+                sys::receive_with_info(&self.receiver, &mut self.receive_buffer, Blocking::Never)
                     .map(|(length, _)| length)
             }
         }

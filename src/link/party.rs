@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::counters::LinkReading;
+use super::marks::MarkCounts;
 use super::{Batch, Fault, Link, LinkStatus, socket_settings};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
@@ -182,6 +183,8 @@ pub struct PartyCost {
     pub socket_drops: Option<u64>,
     /// Segments retransmitted by the system; see [`LinkStatus::retransmits`].
     pub retransmits: Option<u64>,
+    /// Marks of received messages; see [`LinkStatus::marks`].
+    pub marks: Option<MarkCounts>,
     /// The counters of the link at the end, if it has a descriptor of its own.
     pub reading: Option<LinkReading>,
 }
@@ -237,7 +240,7 @@ pub fn drive_with_cost(
     let cpu = Some(cpu::current_cpu());
     let used = cpu::thread_cpu_seconds() - before;
     // On a busy host part of that time went to other threads; the wait cannot exceed the CPU time used.
-    let LinkStatus { busy_poll_time, socket_drops, retransmits, .. } = link.status();
+    let LinkStatus { busy_poll_time, socket_drops, retransmits, marks, .. } = link.status();
     let busy_poll_seconds = (busy_polled + busy_poll_time).as_secs_f64().min(used);
     let cpu_seconds = used - busy_poll_seconds;
     let reading = link.descriptor().map(LinkReading::of);
@@ -248,6 +251,7 @@ pub fn drive_with_cost(
         has_shared_thread: false,
         socket_drops,
         retransmits,
+        marks,
         reading,
     };
     party.on_ended(cost);

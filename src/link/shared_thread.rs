@@ -401,9 +401,9 @@ impl<M: Member> SharedThread<M> {
         let cost = place.cost(&self.thread_use());
         let mut member = place.member;
         let (party, link) = member.ends();
-        let LinkStatus { socket_drops, retransmits, .. } = link.status();
+        let LinkStatus { socket_drops, retransmits, marks, .. } = link.status();
         let reading = link.descriptor().map(LinkReading::of);
-        let cost = PartyCost { socket_drops, retransmits, reading, ..cost };
+        let cost = PartyCost { socket_drops, retransmits, marks, reading, ..cost };
         party.on_ended(cost);
         Some(Departure::Ended { member, cost: Box::new(cost), result })
     }

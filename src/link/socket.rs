@@ -293,6 +293,7 @@ impl Link for SocketLink {
             } else {
                 None
             },
+            marks: None,
             socket_drops: if is_acknowledged { None } else { sys::socket_drops(&self.socket) },
             busy_poll_time: self.busy_poll_total,
         }

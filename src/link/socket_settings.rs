@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use socket2::SockRef;
 
 use super::Fault;
+use super::traffic_class::set_traffic_class;
 use crate::traffic::SocketSettings;
 
 /// Limits the bytes that a TCP socket holds unsent. Other links have no such limit, and keep what they have.
@@ -35,6 +36,12 @@ pub fn apply(socket: Option<BorrowedFd<'_>>, settings: &SocketSettings) -> Resul
     }
     if let Some(bytes) = settings.receive_buffer_bytes {
         socket.set_recv_buffer_size(bytes as usize).map_err(Fault::system("set the receive buffer"))?;
+    }
+    if let Some(class) = settings.traffic_class {
+        let local = socket.local_addr().ok().and_then(|address| address.as_socket());
+        let no_class =
+            || Fault::Unsupported("this link has no traffic class: leave out dscp and ecn".to_owned());
+        set_traffic_class(&socket, local.ok_or_else(no_class)?.ip(), class)?;
     }
     Ok(())
 }

@@ -57,6 +57,8 @@ impl Blocking {
 unsafe trait PlainData: Copy {}
 
 // SAFETY: integers.
+unsafe impl PlainData for u8 {}
+// SAFETY: integers.
 unsafe impl PlainData for u16 {}
 // SAFETY: integers.
 unsafe impl PlainData for u32 {}
@@ -393,17 +395,38 @@ pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, blocking: Blocking
     to_count(sent as isize)
 }
 
-/// Receives one datagram, or several that the kernel coalesced. Returns the bytes and the size of the
-/// coalesced ones.
-pub fn receive_coalesced(
+/// What the kernel reports beside the bytes of a datagram.
+#[derive(Debug, Clone, Copy)]
+pub struct DatagramInfo {
+    /// Size of each datagram but the last, if the kernel coalesced several.
+    pub segment_bytes: Option<usize>,
+    /// Traffic class, if [`set_receive_traffic_class`] has had an effect. Coalesced datagrams have the same.
+    pub traffic_class: Option<u8>,
+}
+
+/// Receives one datagram, or several that the kernel coalesced.
+pub fn receive_with_info(
     fd: impl AsFd,
     into: &mut [u8],
     blocking: Blocking,
-) -> Result<(usize, Option<usize>), Errno> {
+) -> Result<(usize, DatagramInfo), Errno> {
     receive_with_control(fd, into, blocking, |header| {
         let segment = control_value::<c_int>(header, libc::SOL_UDP, libc::UDP_GRO);
-        segment.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0)
+        let class = control_value::<u8>(header, libc::IPPROTO_IP, libc::IP_TOS);
+        let class_v6 = || control_value::<c_int>(header, libc::IPPROTO_IPV6, libc::IPV6_TCLASS);
+        DatagramInfo {
+            segment_bytes: segment.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0),
+            traffic_class: class.or_else(|| u8::try_from(class_v6()?).ok()),
+        }
     })
+}
+
+/// Requests the traffic class of each received datagram, over IPv4, IPv6 or both.
+pub fn set_receive_traffic_class(fd: impl AsFd) {
+    let (fd, on) = (fd.as_fd(), 1 as c_int);
+    // The option that does not apply is refused; then no class is reported.
+    let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, on);
+    let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, on);
 }
 
 /// Receives at least one message and all others that are ready (`recvmmsg`) into slots of `slot` bytes. Calls

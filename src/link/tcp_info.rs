@@ -141,6 +141,11 @@ impl TcpInfo {
         self.array(7).map(|[bits]: [u8; 1]| bits & 1 != 0)
     }
 
+    /// Whether both ends agreed to use ECN.
+    fn uses_ecn(&self) -> Option<bool> {
+        self.array(5).map(|[options]: [u8; 1]| options & ECN_OPTION != 0)
+    }
+
     /// The fields that only grow: name and value.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         COUNTERS.iter().filter_map(|field| Some((field.0, self.field(*field)?)))
@@ -149,16 +154,23 @@ impl TcpInfo {
     /// The fields that rise and fall: name and value.
     pub fn gauges(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let fields = GAUGES.iter().filter_map(|field| Some((field.0, self.field(*field)?)));
-        fields.chain(self.is_application_limited().map(|is_limited| (APPLICATION_LIMITED, is_limited.into())))
+        let flags = [(APPLICATION_LIMITED, self.is_application_limited()), (ECN, self.uses_ecn())];
+        fields.chain(flags.into_iter().filter_map(|(name, is_set)| Some((name, is_set?.into()))))
     }
 }
 
 /// 1 if the sending program, not the network, limited the rate of delivery, else 0.
 const APPLICATION_LIMITED: &str = "tcp_application_limited";
 
+/// 1 if both ends agreed to use ECN, else 0.
+const ECN: &str = "tcp_ecn";
+
+/// `TCPI_OPT_ECN` of linux/tcp.h, in the byte of options.
+const ECN_OPTION: u8 = 8;
+
 /// The names of all counters and gauges.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    COUNTERS.iter().chain(GAUGES).map(|field| field.0).chain([APPLICATION_LIMITED])
+    COUNTERS.iter().chain(GAUGES).map(|field| field.0).chain([APPLICATION_LIMITED, ECN])
 }
 
 #[cfg(test)]

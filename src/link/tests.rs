@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::marks::MarkCounts;
 use super::party::Tuning;
 use super::reopen::ReopeningLink;
 use super::serial_line::{ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors};
@@ -21,6 +22,7 @@ const STATUS: LinkStatus = LinkStatus {
     unacknowledged_bytes: Some(70),
     retransmits: Some(3),
     socket_drops: Some(2),
+    marks: Some(MarkCounts { messages: 9, ce: 4, ecn_changed: 1, dscp_changed: 2 }),
     busy_poll_time: Duration::from_millis(5),
 };
 

@@ -164,7 +164,11 @@ impl LinkMaker {
         // An IPv4 remote may appear as a mapped IPv6 address on a socket for both families.
         let v6 = remote.ip().to_canonical().is_ipv6();
         let link = SocketLink::new(socket, caps(v6), &self.clock, self.wait, internet::facts);
-        DatagramLink::new(link, self.options.offload, first)
+        let mut link = DatagramLink::new(link, self.options.offload, first);
+        if let Some(class) = self.options.ip.traffic_class() {
+            link.read_marks(class);
+        }
+        link
     }
 }
 

@@ -10,8 +10,8 @@ use crate::run::{
     AddedLatency, CaseResult, ConnectionEvidence, ConnectionReading, Counters, CpuChoice, CpuUse, Defect,
     DefectKind, Delivery, Distribution, EndEvidence, Environment, Evidence, Failure, FailureKind, Figures,
     FlowFigures, Gauge, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames, OneWayFigures,
-    PartResult, Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts, RoundTripTimes, Run,
-    SCHEMA, SeriesEntry, Shaping, SlowFlow, ThresholdResult, Warning,
+    PacketMarks, PartResult, Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts,
+    RoundTripTimes, Run, SCHEMA, SeriesEntry, Shaping, SlowFlow, ThresholdResult, Warning,
 };
 use crate::stats::Interval;
 
@@ -354,6 +354,9 @@ fn with_idle_probe(mut case: CaseResult) -> CaseResult {
         messages: 10,
         latency_min_ns: Some(30_000),
         latency_mean_ns: Some(33_000.0),
+        ce: 0,
+        latency_p50_ns: None,
+        latency_p99_ns: None,
         latency_max_ns: Some(61_000),
         ..case.series[0].clone()
     };
@@ -383,6 +386,9 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
             lost: 0,
             latency_min_ns: Some(290_000),
             latency_mean_ns: Some(310_000.0),
+            ce: 0,
+            latency_p50_ns: None,
+            latency_p99_ns: None,
             latency_max_ns: Some(910_000),
         })
         .collect();
@@ -456,7 +462,7 @@ pub fn serial_line() -> Run {
     run(Some("Loops through plugs"), vec![good, bad])
 }
 
-/// A remote that reports its timestamps.
+/// A remote that reports its timestamps and the marks that arrived.
 pub fn one_way_delays() -> Run {
     let mut figures = latency_figures(40_000, 9_993);
     figures.one_way = Some(OneWayFigures {
@@ -486,7 +492,28 @@ pub fn one_way_delays() -> Run {
             .map(|flow| SlowFlow { flow, transferred: 96, mean_ns: Some(80_300.0), max_ns: Some(912_000) })
             .into(),
     });
-    let case = case("udp://router.example:862", "latency", Direction::Loop, 44, figures);
+    figures.marks = PacketMarks {
+        forward_ce: Some(12),
+        reverse_ce: Some(0),
+        forward_ecn_changed: Some(0),
+        reverse_ecn_changed: Some(0),
+        forward_dscp_changed: Some(0),
+        reverse_dscp_changed: Some(0),
+    };
+    let mut case = case("udp://router.example:862", "latency", Direction::Loop, 44, figures);
+    case.series = vec![SeriesEntry {
+        start_ns: 0,
+        length_ns: 100_000_000,
+        messages: 100,
+        bytes: 4_400,
+        lost: 0,
+        ce: 12,
+        latency_min_ns: Some(31_000),
+        latency_mean_ns: Some(41_000.0),
+        latency_p50_ns: Some(40_000),
+        latency_p99_ns: Some(82_000),
+        latency_max_ns: Some(95_000),
+    }];
     run(None, vec![CaseResult { parallel: 100, ..case }])
 }
 

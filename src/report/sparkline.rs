@@ -5,7 +5,6 @@
 use super::decode_figures_histogram;
 use super::presentation::is_latency;
 use super::wording::median_ns;
-use crate::plan::Direction;
 use crate::run::CaseResult;
 use crate::units::{format_bit_rate, format_nanoseconds};
 
@@ -124,7 +123,7 @@ fn distribution_sparkline(case: &CaseResult) -> Option<Sparkline> {
 
 /// The counting side of rates over time if that is not the receiver. Buffers accept more than the link carries.
 fn counted_by(case: &CaseResult) -> &'static str {
-    if case.direction == Direction::Send { ", as sent" } else { "" }
+    if case.series_is_sent() { ", as sent" } else { "" }
 }
 
 /// The rate over the duration of the case, from zero.
@@ -148,6 +147,7 @@ fn rate_sparkline(case: &CaseResult) -> Option<Sparkline> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Direction;
     use crate::report::sample_runs;
 
     #[test]
@@ -189,6 +189,9 @@ mod tests {
         insta::assert_snapshot!(spark(3).unwrap(), @"▇██▇█▇██▇█|279.0 Mbit/s to 341.0 Mbit/s");
         let sent = CaseResult { direction: Direction::Send, ..run.cases[3].clone() };
         assert_eq!(case_sparkline(&sent).unwrap().range, "279.0 Mbit/s to 341.0 Mbit/s, as sent");
+        let mut received = sent;
+        received.effective.insert(crate::run::SERIES_FACT.to_owned(), crate::run::RECEIVED_SERIES.into());
+        assert_eq!(case_sparkline(&received).unwrap().range, "279.0 Mbit/s to 341.0 Mbit/s");
         let minimal = sample_runs::minimal();
         assert!(case_sparkline(&minimal.cases[0]).is_none());
     }

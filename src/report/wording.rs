@@ -575,10 +575,57 @@ pub fn loss_text(case: &CaseResult) -> String {
     text
 }
 
+/// Marks of the messages by direction, where they were read.
+pub fn marks_sentence(case: &CaseResult) -> Option<String> {
+    let marks = &case.figures.marks;
+    let direction = |name: &str, [ce, ecn, dscp]: [Option<u64>; 3]| {
+        let of = |count: Option<u64>, what: &str| Some(format!("{what} {}", format_count(count?)));
+        let counts = [of(ce, "CE"), of(ecn, "ECN changed"), of(dscp, "DSCP changed")];
+        let counts: Vec<String> = counts.into_iter().flatten().collect();
+        (!counts.is_empty()).then(|| format!("{name} {}", counts.join(", ")))
+    };
+    let parts = [
+        direction(
+            "to the server:",
+            [marks.forward_ce, marks.forward_ecn_changed, marks.forward_dscp_changed],
+        ),
+        direction("from it:", [marks.reverse_ce, marks.reverse_ecn_changed, marks.reverse_dscp_changed]),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("marks {}.", parts.join("; ")))
+}
+
+/// Messages with a congestion mark, in both directions together; `None` without any. A stream counts segments.
+pub fn ce_text(case: &CaseResult) -> Option<String> {
+    let marks = &case.figures.marks;
+    let marked = marks.forward_ce.unwrap_or(0).saturating_add(marks.reverse_ce.unwrap_or(0));
+    let unit = if marks.forward_dscp_changed.or(marks.reverse_dscp_changed).is_some() {
+        "message"
+    } else {
+        "segment"
+    };
+    (marked > 0).then(|| format!("{} marked CE (congestion)", units::format_plural(marked, unit)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::sample_runs;
+
+    #[test]
+    fn marks_are_printed_by_direction() {
+        let mut case = sample_runs::full().cases.remove(0);
+        assert_eq!((marks_sentence(&case), ce_text(&case)), (None, None));
+        case.figures.marks.forward_ce = Some(12);
+        assert_eq!(marks_sentence(&case).unwrap(), "marks to the server: CE 12.");
+        assert_eq!(ce_text(&case).unwrap(), "12 segments marked CE (congestion)");
+        (case.figures.marks.reverse_ce, case.figures.marks.reverse_dscp_changed) = (Some(0), Some(100));
+        assert_eq!(
+            marks_sentence(&case).unwrap(),
+            "marks to the server: CE 12; from it: CE 0, DSCP changed 100."
+        );
+        assert_eq!(ce_text(&case).unwrap(), "12 messages marked CE (congestion)");
+    }
 
     #[test]
     fn remote_host_is_named_when_known() {

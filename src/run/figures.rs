@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::defects::{Defect, RecordFault};
 use super::flow_figures::FlowFigures;
-use super::{ResponsivenessFigures, TcpFigures, old_names};
+use super::{LineErrors, PacketMarks, ResponsivenessFigures, TcpFigures, old_names};
 use crate::stats::Interval;
 
 /// The figures of a case, a repetition or a port.
@@ -50,6 +50,9 @@ pub struct Figures {
     /// How well TCP uses its path.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
+    /// Marks in the IP headers of the messages, where both ends read them.
+    #[serde(flatten)]
+    pub marks: PacketMarks,
     /// 95 % intervals over the repetitions, by the name of the figure (`latency_ns.p50`, `throughput_bps`).
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
@@ -85,6 +88,7 @@ impl Figures {
         self.counts.add(&other.counts);
         self.byte_errors.add(&other.byte_errors);
         self.delivery.add_bytes(&other.delivery);
+        self.marks.add(&other.marks);
         if let Some(more) = &other.line_errors {
             self.line_errors.get_or_insert_default().add(more);
         }
@@ -259,6 +263,18 @@ pub static NUMBERS: &[Number] = &[
         "mean round trip of the sender's TCP above base_rtt, in percent of it", |f| f.tcp?.buffer_delay_percent),
     value(["capacity_bps", "capacity"], Goal::Higher, "highest rate of a second at the IP layer, by a capacity search",
         |f| f.delivery.capacity_bps),
+    count("forward_ce", Goal::Lower, "messages to the server with a congestion mark (CE); over TCP segments",
+        |f| f.marks.forward_ce),
+    count("reverse_ce", Goal::Lower, "messages from the server with a congestion mark (CE); over TCP segments",
+        |f| f.marks.reverse_ce),
+    count("forward_ecn_changed", Goal::Lower, "messages to the server whose ECN field was changed, but not to CE",
+        |f| f.marks.forward_ecn_changed),
+    count("reverse_ecn_changed", Goal::Lower, "messages from the server whose ECN field was changed, but not to CE",
+        |f| f.marks.reverse_ecn_changed),
+    count("forward_dscp_changed", Goal::Lower, "messages to the server whose DSCP was changed",
+        |f| f.marks.forward_dscp_changed),
+    count("reverse_dscp_changed", Goal::Lower, "messages from the server whose DSCP was changed",
+        |f| f.marks.reverse_dscp_changed),
 ];
 
 /// Messages sent, received and lost.
@@ -429,32 +445,6 @@ pub struct AddedLatency {
     /// From the end of the load until round trips are as short as on the idle link; absent if they did not become so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recovery_ns: Option<f64>,
-}
-
-/// Errors that serial ports counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct LineErrors {
-    /// Characters without a valid stop bit.
-    #[serde(rename = "framing_errors")]
-    pub framing: u64,
-    /// Characters with wrong parity.
-    #[serde(rename = "parity_errors")]
-    pub parity: u64,
-    /// Break conditions.
-    pub breaks: u64,
-    /// Characters that the port lost.
-    pub overruns: u64,
-}
-
-impl LineErrors {
-    /// Adds the counts of another repetition.
-    pub fn add(&mut self, other: &LineErrors) {
-        self.framing = self.framing.saturating_add(other.framing);
-        self.parity = self.parity.saturating_add(other.parity);
-        self.breaks = self.breaks.saturating_add(other.breaks);
-        self.overruns = self.overruns.saturating_add(other.overruns);
-    }
 }
 
 /// Counts of a transfer that requests each chunk.

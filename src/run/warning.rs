@@ -78,6 +78,8 @@ warning_codes! {
     LineErrors = "line_errors",
     /// The receiver's socket dropped packets.
     ReceiverSocketDrops = "lost_in_socket",
+    /// The network changed the traffic class of messages.
+    MarksChanged = "marks_changed",
     /// Messages left late.
     MissedSends = "missed_sends",
     /// The serial port uses another character format than requested.

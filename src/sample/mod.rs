@@ -6,6 +6,7 @@ mod figures;
 mod frames;
 mod histogram;
 mod idle;
+mod interval_times;
 mod live_times;
 mod one_way;
 mod probe_log;
@@ -237,13 +238,23 @@ impl Recorder {
 
     /// For a server that only counts.
     pub fn for_counting() -> Recorder {
-        Recorder::without_times(1_000_000_000, Arc::default(), None)
+        Recorder::for_counting_in(Duration::from_secs(1))
+    }
+
+    /// For a server that only counts, also in each of these intervals.
+    pub fn for_counting_in(interval: Duration) -> Recorder {
+        Recorder::without_times(interval.as_nanos() as u64, Arc::default(), None)
     }
 
     /// Ends sharing of the times. The last of the flows to end it gets the times of all of them.
     pub fn end_sharing(&mut self) {
         self.service_times.end_sharing();
         self.response_times.iter_mut().for_each(TimeSamples::end_sharing);
+    }
+
+    /// Keeps the round-trip times of each interval of the series for its percentiles.
+    pub fn watch_interval_percentiles(&mut self) {
+        self.time_series = self.time_series.empty_like().with_percentiles();
     }
 
     /// The server will report when requests arrived and replies left.
@@ -349,6 +360,11 @@ impl Recorder {
         self.publish(messages, bytes);
     }
 
+    /// Records received messages with a congestion mark.
+    pub fn record_ce(&mut self, now: Time, messages: u64) {
+        self.time_series.record_ce(now, messages);
+    }
+
     /// The server reported the total size.
     pub fn set_planned_bytes(&self, bytes: u64) {
         self.progress.planned_bytes.store(bytes, Relaxed);
@@ -381,7 +397,8 @@ impl Recorder {
             Some(_) => RecordedTimes::ServiceAndResponse,
             None => RecordedTimes::Service,
         };
-        Recorder::new(times, self.time_series.interval_ns(), Arc::default(), None)
+        let empty = Recorder::new(times, self.time_series.interval_ns(), Arc::default(), None);
+        Recorder { time_series: self.time_series.empty_like(), ..empty }
     }
 
     /// Merges the record of another flow of the same case.

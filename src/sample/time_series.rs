@@ -1,6 +1,7 @@
 //! The time series of a run: counters for each interval. When a run exceeds the capacity, neighbours are
 //! merged and the intervals grow, so a day needs no more memory than a minute.
 
+use super::interval_times::IntervalTimes;
 use crate::clock::Time;
 use crate::run::SeriesEntry;
 
@@ -12,6 +13,7 @@ struct IntervalTotals {
     messages: u64,
     bytes: u64,
     lost: u64,
+    ce: u64,
     latency_sum_ns: u64,
     /// `u64::MAX` without a round trip.
     latency_min_ns: u64,
@@ -24,6 +26,7 @@ impl Default for IntervalTotals {
             messages: 0,
             bytes: 0,
             lost: 0,
+            ce: 0,
             latency_sum_ns: 0,
             latency_min_ns: u64::MAX,
             latency_max_ns: 0,
@@ -33,9 +36,11 @@ impl Default for IntervalTotals {
 
 impl IntervalTotals {
     fn merge(&mut self, other: &IntervalTotals) {
-        self.messages += other.messages;
-        self.bytes += other.bytes;
+        // Counts may come from another host.
+        self.messages = self.messages.saturating_add(other.messages);
+        self.bytes = self.bytes.saturating_add(other.bytes);
         self.lost += other.lost;
+        self.ce = self.ce.saturating_add(other.ce);
         self.latency_sum_ns += other.latency_sum_ns;
         self.latency_min_ns = self.latency_min_ns.min(other.latency_min_ns);
         self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
@@ -46,6 +51,8 @@ impl IntervalTotals {
 #[derive(Debug, Clone)]
 pub struct TimeSeries {
     entries: Vec<IntervalTotals>,
+    /// Only where percentiles of the intervals are wanted; as many intervals as `entries`.
+    times: Option<IntervalTimes>,
     interval_ns: u64,
     start: Time,
     /// End of the current entry, so that most calls only compare.
@@ -57,10 +64,57 @@ impl TimeSeries {
     pub fn new(interval_ns: u64) -> TimeSeries {
         TimeSeries {
             entries: Vec::with_capacity(MAX_ENTRIES),
+            times: None,
             interval_ns,
             start: Time(0),
             entry_end: Time(0),
         }
+    }
+
+    /// Keeps the round-trip times of each interval for its percentiles; allocates all its memory.
+    pub fn with_percentiles(self) -> TimeSeries {
+        TimeSeries { times: Some(IntervalTimes::with_capacity(MAX_ENTRIES)), ..self }
+    }
+
+    /// An empty series of the same kind.
+    pub fn empty_like(&self) -> TimeSeries {
+        let empty = TimeSeries::new(self.interval_ns);
+        if self.times.is_some() { empty.with_percentiles() } else { empty }
+    }
+
+    /// A series of this interval, start and deliveries (messages, bytes, messages with CE) that another host reported. `None` if its values are
+    /// impossible.
+    pub fn from_deliveries(interval_ns: u64, start: Time, deliveries: &[[u64; 3]]) -> Option<TimeSeries> {
+        /// Thirteen days.
+        const MAX_NS: u64 = 1 << 50;
+        let length_ns = interval_ns.checked_mul(deliveries.len() as u64)?;
+        let end_ns = start.0.checked_add(length_ns)?;
+        if interval_ns == 0 || deliveries.len() > MAX_ENTRIES || end_ns > MAX_NS {
+            return None;
+        }
+        let total = |&[messages, bytes, ce]: &[u64; 3]| IntervalTotals {
+            messages,
+            bytes,
+            ce,
+            ..IntervalTotals::default()
+        };
+        let mut series = TimeSeries { start, entry_end: Time(end_ns), ..TimeSeries::new(interval_ns) };
+        series.entries.extend(deliveries.iter().map(total));
+        Some(series)
+    }
+
+    /// The same counts in at most `most` intervals, which is at least 1.
+    pub fn reduced(&self, most: usize) -> TimeSeries {
+        let mut reduced = self.clone();
+        while reduced.entries.len() > most {
+            reduced.halve_resolution();
+        }
+        reduced
+    }
+
+    /// Messages, bytes and messages with CE of each interval.
+    pub fn deliveries(&self) -> impl Iterator<Item = [u64; 3]> {
+        self.entries.iter().map(|entry| [entry.messages, entry.bytes, entry.ce])
     }
 
     /// Current length of an interval in nanoseconds: the initial length times a power of two.
@@ -72,7 +126,14 @@ impl TimeSeries {
     pub fn begin(&mut self, at: Time) {
         self.start = at;
         self.entry_end = at;
-        self.entries.clear();
+        self.resize(0);
+    }
+
+    fn resize(&mut self, length: usize) {
+        self.entries.resize(length, IntervalTotals::default());
+        if let Some(times) = &mut self.times {
+            times.resize(length);
+        }
     }
 
     #[inline]
@@ -90,7 +151,7 @@ impl TimeSeries {
             let index = (now.since(self.start).as_nanos() / u128::from(self.interval_ns)) as usize;
             if index < MAX_ENTRIES {
                 let length = self.entries.len().max(index + 1);
-                self.entries.resize(length, IntervalTotals::default());
+                self.resize(length);
                 self.entry_end = Time(self.start.0 + length as u64 * self.interval_ns);
                 return;
             }
@@ -107,6 +168,9 @@ impl TimeSeries {
             self.entries[index] = joined;
         }
         self.entries.truncate(self.entries.len().div_ceil(2));
+        if let Some(times) = &mut self.times {
+            times.halve_resolution();
+        }
         self.interval_ns *= 2;
     }
 
@@ -119,6 +183,10 @@ impl TimeSeries {
         entry.latency_sum_ns += latency_ns;
         entry.latency_min_ns = entry.latency_min_ns.min(latency_ns);
         entry.latency_max_ns = entry.latency_max_ns.max(latency_ns);
+        let last = self.entries.len() - 1;
+        if let Some(times) = &mut self.times {
+            times.record(last, latency_ns);
+        }
     }
 
     /// Counts messages and their payload bytes in the interval of `now`.
@@ -132,6 +200,11 @@ impl TimeSeries {
     /// Counts a lost message in the interval of `now`.
     pub fn record_loss(&mut self, now: Time) {
         self.entry_at(now).lost += 1;
+    }
+
+    /// Counts messages with a congestion mark in the interval of `now`.
+    pub fn record_ce(&mut self, now: Time, messages: u64) {
+        self.entry_at(now).ce += messages;
     }
 
     /// Merges the series of a parallel flow, entry by entry. A flow that started later fills later entries.
@@ -156,12 +229,19 @@ impl TimeSeries {
             self.halve_resolution();
             other.halve_resolution();
         }
-        let skipped = vec![IntervalTotals::default(); self.later(start)];
-        self.entries.splice(..0, skipped);
+        let skipped = self.later(start);
+        self.entries.splice(..0, vec![IntervalTotals::default(); skipped]);
+        self.times.iter_mut().for_each(|times| times.prepend(skipped));
         let (first, length) = (other.later(start), self.entries.len());
-        self.entries.resize(length.max(first + other.entries.len()), IntervalTotals::default());
+        self.resize(length.max(first + other.entries.len()));
         for (own, merged) in self.entries[first..].iter_mut().zip(&other.entries) {
             own.merge(merged);
+        }
+        match (&mut self.times, &other.times) {
+            (Some(times), Some(other)) => times.merge(first, other),
+            // The percentiles of some of the flows are not those of all.
+            (times, None) if !other.entries.is_empty() => *times = None,
+            _ => {}
         }
         self.start = start;
         self.entry_end = Time(start.0 + self.entries.len() as u64 * self.interval_ns);
@@ -187,7 +267,8 @@ impl TimeSeries {
     /// measurement. It is merged into the one before if it is shorter than half an interval, too short for a
     /// rate.
     pub fn entries(&self, elapsed_ns: u64) -> Vec<SeriesEntry> {
-        let (mut entries, interval_ns) = (self.entries.clone(), self.interval_ns);
+        let (mut entries, mut times, interval_ns) =
+            (self.entries.clone(), self.times.clone(), self.interval_ns);
         let begun = entries.len().saturating_sub(1) as u64 * interval_ns;
         let mut last_ns = elapsed_ns.saturating_sub(begun).min(interval_ns);
         if last_ns == 0 {
@@ -201,18 +282,27 @@ impl TimeSeries {
         {
             last.merge(&short);
             last_ns += interval_ns;
+            times.iter_mut().for_each(IntervalTimes::join_last);
         }
         let timed = entries.iter().any(|entry| entry.latency_max_ns > 0);
         let last = entries.len().saturating_sub(1);
+        // A bin may be wider than the range of its times.
+        let percentile = |index: usize, entry: &IntervalTotals, percent| {
+            let found = times.as_ref().filter(|_| entry.messages > 0)?.percentile(index, percent)?;
+            Some(found.clamp(entry.latency_min_ns, entry.latency_max_ns))
+        };
         let entries = entries.iter().enumerate().map(|(index, entry)| SeriesEntry {
             start_ns: index as u64 * interval_ns,
             length_ns: if index == last { last_ns } else { interval_ns },
             messages: entry.messages,
             bytes: entry.bytes,
             lost: entry.lost,
+            ce: entry.ce,
             latency_min_ns: (timed && entry.messages > 0).then_some(entry.latency_min_ns),
             latency_mean_ns: (timed && entry.messages > 0)
                 .then(|| entry.latency_sum_ns as f64 / entry.messages as f64),
+            latency_p50_ns: percentile(index, entry, 50.0),
+            latency_p99_ns: percentile(index, entry, 99.0),
             latency_max_ns: (timed && entry.messages > 0).then_some(entry.latency_max_ns),
         });
         entries.collect()
@@ -241,9 +331,13 @@ fn join_entries(entries: &[SeriesEntry]) -> SeriesEntry {
         messages: sum(|entry| entry.messages),
         bytes: sum(|entry| entry.bytes),
         lost: sum(|entry| entry.lost),
+        ce: sum(|entry| entry.ce),
         latency_min_ns: entries.iter().filter_map(|entry| entry.latency_min_ns).min(),
         latency_mean_ns: (timed_messages > 0.0)
             .then(|| timed().map(|(mean, messages)| mean * messages).sum::<f64>() / timed_messages),
+        // The percentiles of a union cannot be computed from those of its parts.
+        latency_p50_ns: None,
+        latency_p99_ns: None,
         latency_max_ns: entries.iter().filter_map(|entry| entry.latency_max_ns).max(),
     }
 }
@@ -303,6 +397,37 @@ mod tests {
         };
         assert_eq!(starts(7_000, 5_000), [(2_000, Some(0)), (3_000, Some(1)), (4_000, Some(2))]);
         assert_eq!(starts(5_000, 6_500), [(500, Some(2))]);
+    }
+
+    #[test]
+    fn intervals_have_percentiles_where_they_are_wanted() {
+        let series = |start: u64, times: &[u64]| {
+            let mut series = TimeSeries::new(1_000).with_percentiles();
+            series.begin(Time(start));
+            times.iter().for_each(|time| series.record_reply(Time(start), 1, *time));
+            series
+        };
+        let of = |series: &TimeSeries| {
+            let entries = series.entries(10_000);
+            entries.iter().map(|entry| (entry.latency_p50_ns, entry.latency_p99_ns)).collect::<Vec<_>>()
+        };
+        let mut first = series(5_000, &[700, 700, 700, 70_000]);
+        // Clamped to the range, so values without a spread are exact.
+        let (p50, p99) = of(&first)[0];
+        assert_eq!(p99, Some(70_000));
+        assert!((680..=720).contains(&p50.unwrap()), "{p50:?}");
+        assert_eq!(of(&series(0, &[700; 3])), [(Some(700), Some(700))]);
+        first.merge(&series(3_000, &[900; 9]));
+        assert_eq!(of(&first).iter().map(|(p50, _)| p50.is_some()).collect::<Vec<_>>(), [true, false, true]);
+        let mut empty = first.empty_like();
+        empty.merge(&first);
+        assert_eq!(of(&empty), of(&first));
+        let mut plain = TimeSeries::new(1_000);
+        plain.begin(Time(5_000));
+        plain.record_reply(Time(5_000), 1, 700);
+        assert_eq!(of(&plain), [(None, None)]);
+        first.merge(&plain);
+        assert!(of(&first).iter().all(|percentiles| *percentiles == (None, None)), "one flow has none");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod idle;
 mod line_figures;
+mod marks;
 mod tcp;
 
 use std::time::Duration;
@@ -16,7 +17,8 @@ use crate::plan::Direction;
 use crate::protocol::{ClientSession, Flow, ReadyCase};
 use crate::run::{
     CaseResult, CpuUse, Delivery, EndEvidence, Evidence, Failure, FailureKind, Figures, FlowFigures,
-    HostLoad, PartResult, Placement, RETRANSMITS_FACT, SPLIT_FACT, SeriesEntry, Warning, WarningCode,
+    HostLoad, PartResult, Placement, RECEIVED_SERIES, RETRANSMITS_FACT, SERIES_FACT, SPLIT_FACT, SeriesEntry,
+    Warning, WarningCode,
 };
 use crate::sample::{Recorder, append_entries};
 use crate::stats;
@@ -45,6 +47,8 @@ pub(super) struct CaseAccumulator {
     /// The first latencies of one flow, in order.
     first_latencies: Vec<u64>,
     series: Vec<SeriesEntry>,
+    /// Repetitions in which that of an upload is the server's.
+    received_series: usize,
     /// Of the probes beside them.
     probe_series: Vec<SeriesEntry>,
     cpu: CpuUse,
@@ -80,6 +84,7 @@ impl CaseAccumulator {
             idle: IdleRecords::default(),
             first_latencies: Vec::new(),
             series: Vec::new(),
+            received_series: 0,
             probe_series: Vec::new(),
             cpu: CpuUse::default(),
             retransmits: None,
@@ -144,7 +149,8 @@ impl CaseAccumulator {
 
     pub(super) fn record(&mut self, flows: Vec<FlowResult>, report: Option<ServerReport>, elapsed: Duration) {
         let figures = self.figures(&flows, report.as_ref());
-        let figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
+        let mut figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
+        figures.marks = marks::packet_marks(&flows, report.as_ref());
         let elapsed_ns = elapsed.as_nanos() as u64;
         let is_unconfirmed = report.is_none()
             && self.case.direction != Direction::Loop
@@ -188,19 +194,27 @@ impl CaseAccumulator {
                 all.get_or_insert_with(|| recorder.empty_like()).merge(&recorder);
             }
         }
-        self.record_series(&flows, elapsed);
+        self.record_series(&flows, report.as_ref(), elapsed);
         if self.case.endpoints.len() > 1 {
             self.per_endpoint = self.figures_per_endpoint(flows, report, elapsed_ns);
         }
     }
 
-    /// Appends the time series of a repetition, and adds its duration.
-    fn record_series(&mut self, flows: &[FlowResult], elapsed: Duration) {
+    /// Appends the time series of a repetition, and adds its duration. That of an upload is the server's, if it reported one.
+    fn record_series(&mut self, flows: &[FlowResult], report: Option<&ServerReport>, elapsed: Duration) {
         let offset_ns = self.elapsed.as_nanos() as u64;
         self.elapsed += elapsed;
         let shown = [FlowRole::RoundTrip, FlowRole::Download, FlowRole::Upload];
         let Some(main) = shown.into_iter().find_map(|role| merged_recorder(flows, role)) else { return };
-        append_entries(&mut self.series, main.time_series.entries(main.elapsed_ns()), offset_ns);
+        let received = report.filter(|_| self.case.direction == Direction::Send);
+        let entries = match received.and_then(ServerReport::received_series) {
+            Some((series, elapsed_ns)) => {
+                self.received_series += 1;
+                series.entries(elapsed_ns)
+            }
+            None => main.time_series.entries(main.elapsed_ns()),
+        };
+        append_entries(&mut self.series, entries, offset_ns);
         if let Some(probe) = merged_recorder(flows, FlowRole::Probe) {
             let entries = probe.time_series.entries_beside(&main.time_series, probe.elapsed_ns());
             append_entries(&mut self.probe_series, entries, offset_ns);
@@ -250,6 +264,9 @@ impl CaseAccumulator {
         if let Some(segments) = self.retransmits {
             self.effective.insert(RETRANSMITS_FACT.to_owned(), segments.into());
         }
+        if self.received_series > 0 && self.received_series == self.repetitions.len() {
+            self.effective.insert(SERIES_FACT.to_owned(), RECEIVED_SERIES.into());
+        }
         let case = &self.case;
         let complete =
             self.failures.is_empty() && !self.was_interrupted && self.repetitions.len() == repeat as usize;
@@ -257,6 +274,8 @@ impl CaseAccumulator {
         let mut figures = self.total_figures();
         // Where no other connection has probes, those of the load are compared with the idle link.
         figures.added_latency = self.idle.added(Some(under_load.as_ref().unwrap_or(&figures)));
+        let evidence = combine_evidence(&self.client_evidence, &self.server_evidence);
+        marks::add_segment_marks(&mut figures.marks, evidence.as_ref());
         let mut result = CaseResult {
             endpoint: case.endpoints[0].to_string(),
             protocol: case.protocol.name.to_owned(),
@@ -284,7 +303,7 @@ impl CaseAccumulator {
             line: line_figures::line_facts(case, &self.link_rates),
             shaped: None,
             placement: placement(case, self.host_load.as_ref()),
-            evidence: combine_evidence(&self.client_evidence, &self.server_evidence),
+            evidence,
             repeats: if self.repetitions.len() > 1 { self.repetitions.clone() } else { Vec::new() },
             per_port: self.per_endpoint.clone(),
             thresholds: Vec::new(),
@@ -301,9 +320,9 @@ impl CaseAccumulator {
         let mut figures = combine_repetitions(&self.repetitions);
         if let Some(round_trips) = &self.round_trips {
             // Pauses between repetitions do not count for the rates.
-            let Figures { delivery, line_errors, flows, responsiveness, .. } = figures;
+            let Figures { delivery, line_errors, flows, responsiveness, marks, .. } = figures;
             let times = round_trips.latency_figures(&self.case.late_limits);
-            figures = Figures { delivery, line_errors, flows, responsiveness, ..times };
+            figures = Figures { delivery, line_errors, flows, responsiveness, marks, ..times };
         }
         if self.repetitions.len() > 1 {
             set_intervals(&mut figures, &self.repetitions);

@@ -225,6 +225,9 @@ impl<'a> CaseRun<'a> {
         };
         if matches!(role, FlowRole::RoundTrip | FlowRole::Probe) {
             recorder.watch_missed_frames(&case.late_limits, self.position.number());
+            if !case.load.is_one_of_many() || role == FlowRole::Probe {
+                recorder.watch_interval_percentiles();
+            }
         }
         let is_watched = !(case.idle.before.is_zero() && case.idle.after.is_zero());
         if role == FlowRole::Probe && is_watched {

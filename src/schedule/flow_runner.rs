@@ -112,6 +112,7 @@ pub(super) fn run_flows(
             thread,
             busy_poll_seconds: cost.busy_poll_seconds,
             socket_drops: cost.socket_drops,
+            marks: cost.marks,
             acknowledged_bytes,
             retransmits,
             is_stalled,

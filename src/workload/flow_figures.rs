@@ -98,6 +98,7 @@ mod tests {
             thread: ThreadCounters::default(),
             busy_poll_seconds: 0.0,
             socket_drops: None,
+            marks: None,
             acknowledged_bytes: None,
             retransmits: None,
             is_stalled: false,

@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::clock::Time;
 use crate::host::evidence::ThreadCounters;
 use crate::link::Caps;
+use crate::link::marks::MarkCounts;
 use crate::link::party::Party;
 use crate::link::serial_line::UartErrors;
 use crate::plan::{Direction, Pacing, StopCondition};
 use crate::run::{EndEvidence, Failure, Figures};
-use crate::sample::Recorder;
+use crate::sample::{Recorder, TimeSeries};
 
 pub mod capacity;
 pub mod connect;
@@ -157,6 +159,8 @@ pub struct FlowResult {
     pub busy_poll_seconds: f64,
     /// Packets that the socket dropped because its buffer was full, where the system counts them.
     pub socket_drops: Option<u64>,
+    /// Marks of the messages that it received, where the link reads them.
+    pub marks: Option<MarkCounts>,
     /// Payload of the measurement that the remote system had acknowledged when the flow ended, where the transport
     /// knows that.
     pub acknowledged_bytes: Option<u64>,
@@ -199,6 +203,9 @@ pub struct FlowReport {
     /// Time from the first receipt on the port to the first receipt of this flow, by the same clock, if it is reported.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub began_ns: Option<u64>,
+    /// What it received over time, if the client asked for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub series: Option<Box<ReceivedSeries>>,
     /// Messages that arrived more than once.
     pub duplicate: u64,
     /// Messages that arrived after a later one.
@@ -207,6 +214,9 @@ pub struct FlowReport {
     pub corrupt_messages: u64,
     /// Packets that the server's socket dropped because its buffer was full, where the system counts them.
     pub socket_drops: Option<u64>,
+    /// Marks of the messages that the server received, if the client asked for that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub marks: Option<Box<MarkCounts>>,
     /// The server sent; otherwise it received.
     pub inward: bool,
     /// The CPU on which the server's thread ran at the end of the flow, if it is reported.
@@ -218,6 +228,49 @@ pub struct FlowReport {
     /// Why the server aborted the flow.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<String>,
+}
+
+/// What a flow received over time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ReceivedSeries {
+    /// Length of an interval.
+    pub interval_ns: u64,
+    /// Messages, payload bytes, and messages with a congestion mark of each interval, from the first receipt.
+    pub entries: Vec<[u64; 3]>,
+}
+
+/// A report of one flow must fit into a message of 8 KiB.
+const MAX_REPORTED_INTERVALS: usize = 300;
+
+impl ReceivedSeries {
+    /// The deliveries of a recorded series.
+    pub fn of(series: &TimeSeries) -> ReceivedSeries {
+        let series = series.reduced(MAX_REPORTED_INTERVALS);
+        ReceivedSeries { interval_ns: series.interval_ns(), entries: series.deliveries().collect() }
+    }
+
+    /// The payload bytes of all intervals.
+    fn total_bytes(&self) -> u64 {
+        self.entries.iter().fold(0, |sum: u64, [_, bytes, _]| sum.saturating_add(*bytes))
+    }
+}
+
+impl ServerReport {
+    /// What the server's receivers got over time, all flows together, and for how long in ns. `None` unless each of them
+    /// reported it.
+    pub(crate) fn received_series(&self) -> Option<(TimeSeries, u64)> {
+        let received = || self.flows.iter().filter(|flow| !flow.inward);
+        let one = |flow: &FlowReport| {
+            let reported = flow.series.as_ref()?;
+            TimeSeries::from_deliveries(reported.interval_ns, Time(flow.began_ns?), &reported.entries)
+        };
+        let mut all = received().map(one);
+        let mut first = all.next()??;
+        for series in all {
+            first.merge(&series?);
+        }
+        Some((first, receiving_ns(received())))
+    }
 }
 
 /// Receiving time of these flows in ns: on each port from the first receipt of any flow to the last receipt of all flows, and
@@ -246,6 +299,9 @@ pub struct ServerReport {
     /// What the server's system counted, if the client asked for it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub evidence: Option<EndEvidence>,
+    /// Marks of the messages that the server's flows of the measurement received.
+    #[serde(skip)]
+    pub marks: Option<Box<MarkCounts>>,
     /// The CPU on which the server ran at the end of its first flow, if it reports that.
     #[serde(skip)]
     pub cpu: Option<u32>,

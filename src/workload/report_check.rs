@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{FlowReport, FlowResult, FlowRole, Load, ServerReport, receiving_ns};
+use super::{FlowReport, FlowResult, FlowRole, Load, ReceivedSeries, ServerReport, receiving_ns};
 use crate::endpoint::Endpoint;
 use crate::link::{Caps, Framing};
 use crate::plan::StopCondition;
@@ -79,6 +79,13 @@ pub fn check_report(mut report: ServerReport, known: &LocalObservations) -> Chec
     if is_rate_unknown {
         // A sum over some of the flows would be a different figure.
         report.flows.retain(|flow| flow.inward);
+    }
+    for flow in &mut report.flows {
+        let has_gaps = |series: &mut Box<ReceivedSeries>| series.total_bytes() != flow.bytes;
+        if flow.series.take_if(has_gaps).is_some() {
+            let endpoint = known.endpoints.get(flow.port).map_or("server", Endpoint::as_str);
+            doubts.push(format!("{endpoint}: its time series does not add up to {} bytes", flow.bytes));
+        }
     }
     if let Some(seconds) = report.cpu_seconds
         && !known.is_plausible_cpu_time(seconds)

@@ -36,6 +36,7 @@ mod listeners;
 mod logger;
 mod loggernet;
 mod many_flows;
+mod marks;
 mod memory;
 mod monitor;
 mod natural;

@@ -45,6 +45,7 @@ pub fn plan(flows: &[FlowKind], message_bytes: u32, stop: StopCondition) -> Serv
         socket: SocketSettings::default(),
         evidence: false,
         lead_in_ns: 0,
+        series_interval_ns: 0,
     }
 }
 

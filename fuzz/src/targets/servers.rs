@@ -210,6 +210,7 @@ fn plan(draw: &mut Draw) -> ServerPlan {
         socket: SocketSettings::default(),
         evidence: false,
         lead_in_ns: draw.number(),
+        series_interval_ns: 0,
     }
 }
 

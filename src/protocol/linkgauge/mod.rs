@@ -229,6 +229,11 @@ fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)]) -> ServerPlan {
         socket: SocketSettings::default(),
         evidence: false,
         lead_in_ns: 0,
+        // Only the server knows when data has arrived.
+        series_interval_ns: match case.direction {
+            Direction::Send => case.series_interval.as_nanos() as u64,
+            Direction::Receive | Direction::Both | Direction::Loop => 0,
+        },
     }
 }
 
@@ -407,6 +412,11 @@ impl ClientSession for LinkgaugeSession {
                 Err(error) => return Err(error),
             };
             all.cpu = all.cpu.or(report.flows.first().and_then(|flow| flow.cpu));
+            let is_load =
+                |kind: &FlowKind| *kind != FlowKind::Reflect || port.flow_kinds.first() == Some(kind);
+            for (flow, _) in report.flows.iter().zip(&port.flow_kinds).filter(|(_, kind)| is_load(kind)) {
+                flow.marks.iter().for_each(|marks| all.marks.get_or_insert_default().add(marks));
+            }
             // Reflectors count nothing beyond the client's own counts.
             let counts =
                 |(flow, kind): &(FlowReport, &FlowKind)| !kind.is_round_trip() || flow.fault.is_some();

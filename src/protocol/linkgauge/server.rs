@@ -250,6 +250,7 @@ impl LinkgaugeConnection {
             is_connectionless,
             wants_evidence: plan.evidence,
             lead_in: plan.lead_in(),
+            wants_series: kind == FlowKind::Receive && plan.series_interval().is_some(),
         };
         self.output = task.reply.clone();
         self.output_sent = 0;

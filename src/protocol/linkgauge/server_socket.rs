@@ -2,7 +2,7 @@
 
 use super::wire::SessionRefusal;
 use crate::endpoint::Endpoint;
-use crate::link::{Link, LinkError, socket_settings};
+use crate::link::{Link, LinkError, requested_traffic_class, socket_settings};
 use crate::plan::SocketSettings;
 use crate::protocol::{CaseError, ProtocolError, ProtocolOptions, ReadyCase};
 use crate::units;
@@ -42,6 +42,7 @@ pub fn parse(options: &ProtocolOptions) -> Result<SocketSettings, CaseError> {
         quick_ack: flag("server-quickack")?,
         send_buffer_bytes: size("server-sndbuf")?,
         receive_buffer_bytes: size("server-rcvbuf")?,
+        traffic_class: None,
     })
 }
 
@@ -52,11 +53,16 @@ pub fn requested(
     endpoint: &Endpoint,
     capabilities: &[String],
 ) -> Result<SocketSettings, ProtocolError> {
-    let settings = parse(&case.options)?;
+    let mut settings = parse(&case.options)?;
+    let is_able = capabilities.iter().any(|name| name == CAPABILITY);
+    if is_able {
+        // Replies get the class of requests, so that both directions can be judged.
+        settings.traffic_class = requested_traffic_class(endpoint);
+    }
     if settings.is_empty() {
         return Ok(settings);
     }
-    if !capabilities.iter().any(|name| name == CAPABILITY) {
+    if !is_able {
         let what = "the server does not set socket options: use the same version of linkgauge on both hosts";
         return Err(ProtocolError::unexpected_reply(endpoint, what));
     }

@@ -216,6 +216,11 @@ pub enum SessionRequest {
     Bye,
 }
 
+/// With more flows, a report has no series.
+pub const MAX_SERIES_FLOWS: usize = 16;
+/// Shortest interval of a series.
+const MIN_SERIES_INTERVAL: Duration = Duration::from_millis(1);
+
 /// The server's part of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerPlan {
@@ -246,6 +251,9 @@ pub struct ServerPlan {
     /// idle link. At most [`MAX_IDLE_TIME`].
     #[serde(skip_serializing_if = "is_zero", default)]
     pub lead_in_ns: u64,
+    /// Length of the intervals, in nanoseconds, of which the server reports what each flow received. 0: of none.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub series_interval_ns: u64,
 }
 
 fn is_zero(value: &u64) -> bool {
@@ -256,6 +264,13 @@ impl ServerPlan {
     /// The time that the flows of the load wait after the start.
     pub fn lead_in(&self) -> Duration {
         Duration::from_nanos(self.lead_in_ns).min(MAX_IDLE_TIME)
+    }
+
+    /// The intervals of the series that the report includes; `None` without them, and for many flows.
+    pub fn series_interval(&self) -> Option<Duration> {
+        let is_wanted = self.series_interval_ns > 0 && self.flows.len() <= MAX_SERIES_FLOWS;
+        is_wanted
+            .then(|| Duration::from_nanos(self.series_interval_ns).clamp(MIN_SERIES_INTERVAL, MAX_IDLE_TIME))
     }
 
     /// Number of flows that are to busy-poll.

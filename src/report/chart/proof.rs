@@ -57,7 +57,11 @@ pub fn dose_chart(finding: &CauseFinding) -> Option<Chart> {
     let dots: Vec<(f64, f64)> = dose.points.iter().map(|[value, ns]| (*value, *ns)).collect();
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
     let x = linear_axis(label, unit, most(&mut dots.iter().map(|dot| dot.0)));
-    let y = linear_axis(BLOCK_TIME.0, BLOCK_TIME.1, most(&mut dots.iter().map(|dot| dot.1)));
+    let y = linear_axis(
+        "median round trip of a block",
+        AxisUnit::Nanoseconds,
+        most(&mut dots.iter().map(|dot| dot.1)),
+    );
     let blocks = ChartSeries { dots, ..ChartSeries::curve("one block", vec![]) };
     let fit =
         ChartSeries { kind: SeriesKind::Limit, ..ChartSeries::curve("fitted line", line(dose, &blocks)) };

@@ -2,7 +2,6 @@
 
 use super::axes::{AxisUnit, linear_axis, y_axis};
 use super::{Chart, ChartText, MAX_CURVE_POINTS, build_panels};
-use crate::plan::Direction;
 use crate::report::presentation::is_latency;
 use crate::report::svg::{Axis, COLOUR_COUNT, ChartSeries};
 use crate::report::wording::{brief_bytes, direction_name, host_and_date, plural, shorten, wait_mode};
@@ -128,6 +127,7 @@ fn rate_panel(cases: &[(ChartSeries, &CaseResult)]) -> Option<(Axis, Vec<ChartSe
     let entries: Vec<Vec<SeriesEntry>> =
         drawn.iter().map(|(_, case)| after_idle(case, &case.series).collect()).collect();
     series.extend(loss_ticks(entries.iter().map(Vec::as_slice), "messages lost", y.high));
+    series.extend(ce_marks(entries.iter().map(Vec::as_slice), y.high));
     Some((y, series))
 }
 
@@ -138,19 +138,68 @@ fn round_trip_panel(cases: &[(ChartSeries, &CaseResult)]) -> Option<(Axis, Vec<C
     let timed: Vec<(&ChartSeries, &[SeriesEntry])> =
         timed.filter(|(_, entries)| entries.len() >= MIN_INTERVALS).collect();
     let has_ranges = timed.len() <= MAX_RANGES;
+    let value = if timed.iter().all(|(_, entries)| has_percentiles(entries)) {
+        TimeValue::Percentiles
+    } else {
+        TimeValue::Mean
+    };
     let curve = |(series, entries): &(&ChartSeries, &[SeriesEntry])| ChartSeries {
-        points: mean_points(entries),
-        band: if has_ranges { range_points(entries) } else { Vec::new() },
+        points: value.points(entries),
+        band: if has_ranges { value.ranges(entries) } else { Vec::new() },
         ..(*series).clone()
     };
     let mut series: Vec<ChartSeries> = timed.iter().map(curve).filter(|one| one.points.len() > 1).collect();
     if series.is_empty() {
         return None;
     }
-    let label = if has_ranges { "round-trip time: mean, range shaded" } else { "round-trip time: mean" };
+    let label = match (value, has_ranges) {
+        (TimeValue::Percentiles, true) => "round-trip time: p50, shaded from the fastest to p99",
+        (TimeValue::Percentiles, false) => "round-trip time: p50",
+        (TimeValue::Mean, true) => "round-trip time: mean, range shaded",
+        (TimeValue::Mean, false) => "round-trip time: mean",
+    };
     let y = y_axis(label, AxisUnit::Nanoseconds, &mut series);
-    series.extend(loss_ticks(timed.into_iter().map(|(_, entries)| entries), "requests lost", y.high));
+    series.extend(loss_ticks(timed.iter().map(|(_, entries)| *entries), "requests lost", y.high));
+    series.extend(ce_marks(timed.into_iter().map(|(_, entries)| entries), y.high));
     Some((y, series))
+}
+
+/// What is drawn of the round trips of an interval.
+#[derive(Clone, Copy)]
+enum TimeValue {
+    /// p50, and the range from the fastest to p99.
+    Percentiles,
+    /// The mean and the whole range, of documents and of joined intervals without percentiles.
+    Mean,
+}
+
+impl TimeValue {
+    fn points(self, entries: &[SeriesEntry]) -> Vec<(f64, f64)> {
+        let median = |entry: &SeriesEntry| {
+            Some((middle_seconds(std::slice::from_ref(entry)), entry.latency_p50_ns? as f64))
+        };
+        match self {
+            TimeValue::Percentiles => entries.iter().filter_map(median).collect(),
+            TimeValue::Mean => mean_points(entries),
+        }
+    }
+
+    fn ranges(self, entries: &[SeriesEntry]) -> Vec<(f64, f64, f64)> {
+        let range = |entry: &SeriesEntry| {
+            let (least, most) = (entry.latency_min_ns?, entry.latency_p99_ns?);
+            Some((middle_seconds(std::slice::from_ref(entry)), least as f64, most as f64))
+        };
+        match self {
+            TimeValue::Percentiles => entries.iter().filter_map(range).collect(),
+            TimeValue::Mean => range_points(entries),
+        }
+    }
+}
+
+/// Whether every interval with replies has its percentiles.
+fn has_percentiles(entries: &[SeriesEntry]) -> bool {
+    let mut timed = entries.iter().filter(|entry| entry.latency_max_ns.is_some()).peekable();
+    timed.peek().is_some() && timed.all(|entry| entry.latency_p50_ns.is_some())
 }
 
 /// At the upper edge, because a lost request ranks slowest.
@@ -159,9 +208,31 @@ fn loss_ticks<'a>(
     label: &str,
     high: f64,
 ) -> Option<ChartSeries> {
-    let lost = all.flat_map(merge_intervals).filter(|entries| entries.iter().any(|entry| entry.lost > 0));
-    let ticks: Vec<(f64, f64)> = lost.map(|entries| (middle_seconds(entries), high)).collect();
+    let ticks = upper_edge_points(all, high, |entry| entry.lost > 0);
     (!ticks.is_empty()).then(|| ChartSeries::events(label, ticks))
+}
+
+/// Where messages arrived with a congestion mark, at the upper edge too.
+fn ce_marks<'a>(all: impl Iterator<Item = &'a [SeriesEntry]>, high: f64) -> Option<ChartSeries> {
+    let dots = upper_edge_points(all, high, |entry| entry.ce > 0);
+    (!dots.is_empty()).then(|| ChartSeries {
+        dots,
+        colour: Some(CE_COLOUR),
+        ..ChartSeries::curve("congestion marks (CE)", vec![])
+    })
+}
+
+/// Cases seldom have that many curves.
+const CE_COLOUR: usize = 4;
+
+/// The middle of each drawn interval that has such an entry.
+fn upper_edge_points<'a>(
+    all: impl Iterator<Item = &'a [SeriesEntry]>,
+    high: f64,
+    is_marked: fn(&SeriesEntry) -> bool,
+) -> Vec<(f64, f64)> {
+    let marked = all.flat_map(merge_intervals).filter(|entries| entries.iter().any(is_marked));
+    marked.map(|entries| (middle_seconds(entries), high)).collect()
 }
 
 /// Groups of intervals to draw as one, so that a screen can show all groups.
@@ -178,14 +249,15 @@ fn middle_seconds(entries: &[SeriesEntry]) -> f64 {
     (entries[0].start_ns as f64 + total_ns(entries) / 2.0) / 1e9
 }
 
-/// The series of an upload holds the bytes that the local system accepted.
+/// The chart shows bytes that the local system accepted.
 fn shows_sent_bytes(case: &CaseResult) -> bool {
-    case.direction == Direction::Send && delivered_steps(case).is_none()
+    case.series_is_sent() && delivered_steps(case).is_none()
 }
 
-/// The rate of each repetition by the receiver's clock. Accepted bytes only show how the local buffers fill.
+/// The rate of each repetition by the receiver's clock, where its time series is unknown. Accepted bytes only show how the local
+/// buffers fill.
 fn delivered_steps(case: &CaseResult) -> Option<Vec<(f64, f64)>> {
-    if case.direction != Direction::Send || case.repeats.len() < MIN_INTERVALS {
+    if !case.series_is_sent() || case.repeats.len() < MIN_INTERVALS {
         return None;
     }
     let mut start_ns = idle_ns(case) as f64;
@@ -237,6 +309,7 @@ fn range_points(entries: &[SeriesEntry]) -> Vec<(f64, f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Direction;
     use crate::report::sample_runs;
 
     #[test]
@@ -257,6 +330,41 @@ mod tests {
         assert_eq!(case_chart(&run, &case).unwrap().title, "Rate over time");
         case.series.truncate(MIN_INTERVALS - 1);
         assert!(case_chart(&run, &case).is_none());
+    }
+
+    #[test]
+    fn congestion_marks_are_points_at_the_upper_edge() {
+        let run = sample_runs::full();
+        let mut case = run.cases[3].clone();
+        (case.series[2].ce, case.series[7].ce) = (3, 1);
+        let chart = case_chart(&run, &case).unwrap();
+        assert_eq!(chart.panels[0].svg.matches("#mark-5").count(), 2);
+        assert!(chart.legend.iter().any(|entry| entry.name == "congestion marks (CE)"));
+    }
+
+    #[test]
+    fn percentiles_replace_mean_and_range_where_all_intervals_have_them() {
+        let run = sample_runs::full();
+        let mut case = run.cases[3].clone();
+        case.under_load_series = case.series.clone();
+        (case.idle_series, case.recovery_series) = (vec![], vec![]);
+        let panel = |case: &CaseResult| {
+            let mut chart = case_chart(&run, case).unwrap();
+            let panel = chart.panels.pop().unwrap();
+            (panel.y.label, panel.y.high)
+        };
+        for (at, entry) in case.under_load_series.iter_mut().enumerate() {
+            (entry.latency_min_ns, entry.latency_max_ns) = (Some(20_000), Some(90_000));
+            (entry.latency_p50_ns, entry.latency_p99_ns) = (Some(30_000 + at as u64), Some(50_000));
+            entry.latency_mean_ns = Some(35_000.0);
+        }
+        let (label, before) = panel(&case);
+        assert_eq!(label, "round-trip time: p50, shaded from the fastest to p99");
+        assert!(before < 90_000.0, "the slowest of an interval is not drawn: {before}");
+        case.under_load_series[0].latency_p50_ns = None;
+        let (label, high) = panel(&case);
+        assert_eq!(label, "round-trip time: mean, range shaded");
+        assert!(high > before);
     }
 
     #[test]

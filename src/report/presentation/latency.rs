@@ -3,8 +3,8 @@
 use super::{FigureRow, MainFigure, Presentation, format_range};
 use crate::report::column::{TableColumn, detail_column, expendable_column, figure_column, optional_column};
 use crate::report::wording::{
-    ABSENT, brief_time, format_half_interval, format_loss_count, format_percentile, line_time_ns, loss_text,
-    median_ns,
+    ABSENT, brief_time, ce_text, format_half_interval, format_loss_count, format_percentile, line_time_ns,
+    loss_text, median_ns,
 };
 use crate::run::{CaseResult, Distribution, Figures};
 use crate::units::{format_count, format_nanoseconds};
@@ -73,7 +73,11 @@ fn answer(case: &CaseResult) -> String {
     if let Some(above) = above.filter(|above| *above > 0.0) {
         text += &format!(", {} above the line's minimum", brief_time(above));
     }
-    format!("{text}; {}", loss_text(case))
+    text += &format!("; {}", loss_text(case));
+    if let Some(marked) = ce_text(case) {
+        text += &format!("; {marked}");
+    }
+    text
 }
 
 /// `13.6 µs median, 59.5 µs p99`. With few samples the maximum stands for the percentile.

@@ -6,8 +6,8 @@ use super::{FigureRow, MainFigure, Presentation, format_range};
 use crate::plan::Direction;
 use crate::report::column::{TableColumn, expendable_column, extra_column, figure_column, optional_column};
 use crate::report::wording::{
-    ABSENT, brief_rate, brief_time, direction_name, format_half_interval, format_loss, format_percent,
-    format_percentile, line_limit_bps, loss_text, median_ns,
+    ABSENT, brief_rate, brief_time, ce_text, direction_name, format_half_interval, format_loss,
+    format_percent, format_percentile, line_limit_bps, loss_text, median_ns,
 };
 use crate::run::{ByteErrors, CaseResult, RETRANSMITS_FACT};
 use crate::units::{format_bit_rate, format_bytes, format_count, format_four_digits, format_nanoseconds};
@@ -110,6 +110,9 @@ fn answer(case: &CaseResult) -> String {
     }
     if can_lose(case) {
         text += &format!("; {}", loss_text(case));
+    }
+    if let Some(marked) = ce_text(case) {
+        text += &format!("; {marked}");
     }
     if let Some(loaded) = loaded_rtt_ns(case) {
         text += &match (idle_rtt_ns(case), lowest_rtt_ns(case)) {

@@ -317,6 +317,9 @@ impl Party for Pinger {
                 }
             }
         }
+        if batch.ce_messages() > 0 && self.is_measuring() {
+            self.recorder.record_ce(now, batch.ce_messages());
+        }
         self.batch = batch;
     }
 

@@ -22,6 +22,7 @@ fn flow(role: FlowRole, bytes: u64) -> FlowResult {
         thread: ThreadCounters::default(),
         busy_poll_seconds: 0.0,
         socket_drops: None,
+        marks: None,
         acknowledged_bytes: None,
         retransmits: None,
         is_stalled: false,

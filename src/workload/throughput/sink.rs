@@ -330,6 +330,9 @@ impl Party for Sink {
             }
             if phase == Phase::Measuring {
                 self.recorder.record_delivery(now, arrived.messages, arrived.bytes);
+                if self.batch.ce_messages() > 0 {
+                    self.recorder.record_ce(now, self.batch.ce_messages());
+                }
             } else {
                 self.phases.count_sent(self.passed_messages() - passed, arrived.bytes);
             }

@@ -17,7 +17,7 @@ use crate::workload::capacity::{CapacityReceiver, CapacitySender, Side};
 use crate::workload::latency::{Reflector, STAMPED_BYTES, StampingReflector};
 use crate::workload::responsiveness::{AnsweringReceiver, AnsweringSender};
 use crate::workload::throughput::{Sink, Source, overtime, planned_time};
-use crate::workload::{FlowReport, Load, RecordingParty};
+use crate::workload::{FlowReport, Load, ReceivedSeries, RecordingParty};
 
 /// Interval between checks of the session's state while a flow waits for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -73,6 +73,8 @@ pub struct Attachment {
     pub wants_evidence: bool,
     /// Time from the start of the session in which the flow waits.
     pub lead_in: Duration,
+    /// The client asked for what this flow received over time.
+    pub wants_series: bool,
 }
 
 impl Attachment {
@@ -171,7 +173,7 @@ impl FlowParty {
             // Its replies must not wait in a thread that serves the loads.
             load.flows = 1;
         }
-        let recorder = Recorder::for_counting();
+        let recorder = plan.series_interval().map_or_else(Recorder::for_counting, Recorder::for_counting_in);
         match kind {
             FlowKind::Reflect => {
                 let idle = Duration::from_secs(limits.idle_s);
@@ -483,6 +485,7 @@ impl Party for ServerFlow {
         self.party.as_party().on_ended(cost);
         let mut flow = FlowReport {
             socket_drops: cost.socket_drops,
+            marks: cost.marks.map(Box::new),
             cpu: cost.cpu,
             fault: self.fault.take(),
             ..FlowReport::default()
@@ -499,6 +502,11 @@ impl Party for ServerFlow {
                 reordered: counts.reordered,
                 corrupt_messages: counts.corrupt_messages,
                 warm_up_messages: Some(counts.warm_up),
+                series: self
+                    .attachment
+                    .as_ref()
+                    .filter(|task| task.wants_series)
+                    .map(|_| Box::new(ReceivedSeries::of(&recorder.time_series))),
                 unfinished: self.party.is_unfinished(),
                 ..flow
             };
@@ -540,6 +548,7 @@ mod tests {
             socket: SocketSettings::default(),
             evidence: false,
             lead_in_ns: 0,
+            series_interval_ns: 0,
         };
         let session = SessionRegistry::new(&Arc::new(ServerConfig::default())).open(None).unwrap();
         session.set_plan(plan).unwrap();
@@ -558,6 +567,7 @@ mod tests {
             is_connectionless: false,
             wants_evidence: false,
             lead_in: Duration::ZERO,
+            wants_series: false,
         };
         let grant = FlowGrant { per_second: None, wait: task.slot.wait };
         let role = FlowParty::new(kind, &plan, grant, &Caps::STREAM, &limits);
@@ -580,6 +590,7 @@ mod tests {
                 socket: SocketSettings::default(),
                 evidence: false,
                 lead_in_ns: 0,
+                series_interval_ns: 0,
             };
             max_duration(&plan, &limits)
         };

@@ -561,6 +561,7 @@ mod tests {
             socket: SocketSettings::default(),
             evidence: false,
             lead_in_ns: 0,
+            series_interval_ns: 0,
         }
     }
 
