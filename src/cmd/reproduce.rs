@@ -20,7 +20,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, DeclaredFacts, Evidence};
+use linkgauge::explain::{self, DeclaredFacts, Evidence, Finding};
 use linkgauge::host;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
@@ -173,21 +173,25 @@ pub fn run(flags: Flags) -> Result<Status> {
     flags.save.save_and_print(&run, flags.output.quiet);
     finish_all([events, written])?;
     if flags.output.prints_text() && !events_on_stdout {
-        // Only what was measured now: the counters describe this host, and the mechanisms (`explain STUDY`) the published
-        // systems.
-        let others = [explain::counters::MODEL.name, explain::mechanisms::MODEL.name];
-        let mut findings =
-            explain::explain(&Evidence::Run(&run), &DeclaredFacts::default()).unwrap_or_default();
-        findings.retain(|finding| !others.contains(&finding.model));
-        if !findings.is_empty() {
-            print_text(|stdout| writeln!(stdout))?;
-            super::explain::print_findings(&findings)?;
-        }
+        print_measured_findings(&run)?;
     }
     Ok(match run_status(&run) {
         Status::Complete if !complete => Status::Incomplete,
         status => status,
     })
+}
+
+/// What explains the measured figures. The counters describe this host, and the mechanisms (`explain STUDY`) the published systems.
+fn print_measured_findings(run: &Run) -> Result<()> {
+    let others = [explain::counters::MODEL.name, explain::mechanisms::MODEL.name];
+    let findings = explain::explain(&Evidence::Run(run), &DeclaredFacts::default()).unwrap_or_default();
+    let findings: Vec<Finding> =
+        findings.into_iter().filter(|finding| !others.contains(&finding.model)).collect();
+    if findings.is_empty() {
+        return Ok(());
+    }
+    print_text(|stdout| writeln!(stdout))?;
+    super::explain::print_findings(&findings)
 }
 
 /// Runs the twins; `--quick` is never set.
