@@ -38,7 +38,7 @@ pub use watcher::{SLICE, Slice, Watcher};
 /// Windows are written this often. A killed monitor loses at most this time.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often a waiting thread looks whether to stop.
+/// How long the ledger waits for the next slice before it looks at the time.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A test begins up to this share of its period early or late.
@@ -140,10 +140,7 @@ impl Shared<'_> {
 
     /// Waits until a time; true if the monitor stops.
     fn wait(&self, until: Time) -> bool {
-        let clock = &self.context.dialer.clock;
-        while clock.now() < until && !self.is_stopped() {
-            clock.sleep_until(until.min(clock.now() + POLL_INTERVAL));
-        }
+        watcher::wait(&self.context.dialer, until);
         self.is_stopped()
     }
 
@@ -239,7 +236,7 @@ impl DayBudget {
                 u64::from(case.message_bytes) * (case.figures.counts.sent + case.figures.counts.received);
             let delivered =
                 delivery.delivered_bytes.unwrap_or(0) + delivery.delivered_reverse_bytes.unwrap_or(0);
-            delivered.max(if delivered == 0 { echoed } else { 0 })
+            if delivered > 0 { delivered } else { echoed }
         };
         self.per_test = run.cases.iter().map(bytes).sum();
         if self.day == day {

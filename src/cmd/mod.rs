@@ -127,6 +127,7 @@ impl From<Status> for ExitCode {
 fn plain_definition() -> clap::Command {
     let command = Cli::command()
         .mut_subcommand("latency", latency::with_own_help)
+        .mut_subcommand("monitor", monitor::with_own_help)
         .mut_subcommand("throughput", throughput::with_own_help)
         .mut_subcommand("connect", connect::with_own_help)
         .mut_subcommand("responsiveness", responsiveness::with_own_help);

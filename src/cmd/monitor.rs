@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, Command};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use linkgauge::clock::Clock;
@@ -79,7 +79,17 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:9464";
 /// The time between tables on a terminal.
 const TABLE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Runs of a monitor have the names of their links.
+pub fn with_own_help(command: Command) -> Command {
+    command.mut_arg("tags", |tags| tags.hide(true))
+}
+
 pub fn run(flags: Flags) -> Result<Status> {
+    if flags.save.has_tags() {
+        bail!(
+            "--tag: the runs of a monitor are tagged with the names of their links. Set 'name' in the file"
+        );
+    }
     let mut config = read_config(&flags)?;
     print_promises(&config)?;
     if flags.check {

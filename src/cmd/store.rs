@@ -160,6 +160,11 @@ impl SaveFlags {
         Ok(Some(Store::open_until(&path, process_interrupt_flag())?))
     }
 
+    /// Whether runs are to get names.
+    pub fn has_tags(&self) -> bool {
+        !self.tags.is_empty()
+    }
+
     /// Earlier results of the cases of a run; none where the store cannot be read. Saving reports the error.
     pub fn earlier_results(&self, run: &Run) -> EarlierResults {
         let path = (!self.no_store).then(|| store_path(self.store.as_deref()).ok().flatten()).flatten();

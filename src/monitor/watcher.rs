@@ -171,8 +171,8 @@ impl Watcher {
     fn wait_after_failure(&self, slice: &mut Slice, began: Moment, length: Duration) {
         let back_off = MIN_BACK_OFF * 2u32.saturating_pow(self.failures_in_row.saturating_sub(1).min(16));
         let elapsed = self.calendar.now().monotonic.since(began.monotonic);
-        let wait = back_off.min(MAX_BACK_OFF).min(length.saturating_sub(elapsed));
-        self.wait(self.calendar.now().monotonic + wait);
+        let pause = back_off.min(MAX_BACK_OFF).min(length.saturating_sub(elapsed));
+        wait(&self.dialer, self.dialer.now() + pause);
         let passed = self.calendar.now().monotonic.since(began.monotonic);
         let due = (passed.as_secs_f64() * self.per_second).round() as u64;
         let unsent = due.saturating_sub(slice.window.counts.due);
@@ -184,13 +184,15 @@ impl Watcher {
         counts.lost += unsent;
         slice.probes.extend(std::iter::repeat_n(None, unsent as usize));
     }
+}
 
-    /// Waits, and ends early when the monitor stops.
-    fn wait(&self, until: Time) {
-        const POLL_INTERVAL: Duration = Duration::from_millis(100);
-        while self.dialer.now() < until && !self.dialer.cancel.load(Relaxed) {
-            self.dialer.clock.sleep_until(until.min(self.dialer.now() + POLL_INTERVAL));
-        }
+/// How often a waiting thread looks whether to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Waits until a time, and ends early when the monitor stops.
+pub(super) fn wait(dialer: &Dialer, until: Time) {
+    while dialer.now() < until && !dialer.cancel.load(Relaxed) {
+        dialer.clock.sleep_until(until.min(dialer.now() + POLL_INTERVAL));
     }
 }
 

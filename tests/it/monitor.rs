@@ -26,6 +26,8 @@ fn a_file_is_checked_before_anything_is_opened() {
         "  alarm loss > 5 % (normal 0.5 %), at most one false alarm a month: such a change is noticed after"
     ));
     assert_eq!(lines[3], "watching upload to this machine: throughput every 6 h");
+    let tagged = run(&["monitor", "tcp://127.0.0.1:1", "--tag", "x"]);
+    assert_eq!((tagged.status, tagged.stderr.contains("names of their links")), (Some(2), true));
     let place = tempfile::tempdir().unwrap();
     for (text, why) in [("", "0 links to watch"), ("[[watch]]\nurl = 1", "url"), ("[[", "TOML")] {
         let file = write_file(&place.path().join("wrong.toml"), text);
