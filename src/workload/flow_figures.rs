@@ -75,7 +75,6 @@ fn flow_shares(measured: &MeasuredFlows) -> Vec<SlowFlow> {
 mod tests {
     use super::*;
     use crate::clock::Time;
-    use crate::host::evidence::ThreadCounters;
     use crate::plan::Direction;
     use crate::sample::{RecordedTimes, Recorder, Sample};
     use crate::workload::{FlowReport, FlowResult, ServerReport};
@@ -89,22 +88,7 @@ mod tests {
         if bytes > 0 {
             recorder.record_delivery(Time(1), 1, bytes);
         }
-        FlowResult {
-            role,
-            endpoint_index: 0,
-            recorder,
-            cpu: None,
-            cpu_seconds: 0.0,
-            thread: ThreadCounters::default(),
-            busy_poll_seconds: 0.0,
-            socket_drops: None,
-            marks: None,
-            acknowledged_bytes: None,
-            retransmits: None,
-            is_stalled: false,
-            line_errors: None,
-            fault: None,
-        }
+        FlowResult::of_records(role, recorder)
     }
 
     fn figures(flows: &[FlowResult], report: Option<&ServerReport>) -> Option<FlowFigures> {

@@ -174,6 +174,29 @@ pub struct FlowResult {
     pub fault: Option<Failure>,
 }
 
+#[cfg(test)]
+impl FlowResult {
+    /// A flow of the first endpoint that ended as planned and about which only its records are known.
+    pub(crate) fn of_records(role: FlowRole, recorder: Recorder) -> FlowResult {
+        FlowResult {
+            role,
+            endpoint_index: 0,
+            recorder,
+            cpu: None,
+            cpu_seconds: 0.0,
+            thread: ThreadCounters::default(),
+            busy_poll_seconds: 0.0,
+            socket_drops: None,
+            marks: None,
+            acknowledged_bytes: None,
+            retransmits: None,
+            is_stalled: false,
+            line_errors: None,
+            fault: None,
+        }
+    }
+}
+
 /// The merged records of all flows of one role.
 pub(crate) fn merged_recorder(flows: &[FlowResult], role: FlowRole) -> Option<Recorder> {
     let mut recorders = flows.iter().filter(|flow| flow.role == role).map(|flow| &flow.recorder);

@@ -82,28 +82,13 @@ pub(super) fn line_facts(case: &ReadyCase, lines: &[Option<LinkRate>]) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::evidence::ThreadCounters;
     use crate::run::Delivery;
     use crate::sample::Recorder;
     use crate::workload::FlowRole;
 
     fn flow(port: usize, line_errors: Option<UartErrors>) -> FlowResult {
-        FlowResult {
-            role: FlowRole::Download,
-            endpoint_index: port,
-            recorder: Recorder::for_counting(),
-            cpu: None,
-            cpu_seconds: 0.0,
-            thread: ThreadCounters::default(),
-            busy_poll_seconds: 0.0,
-            socket_drops: None,
-            marks: None,
-            acknowledged_bytes: None,
-            retransmits: None,
-            is_stalled: false,
-            line_errors,
-            fault: None,
-        }
+        let flow = FlowResult::of_records(FlowRole::Download, Recorder::for_counting());
+        FlowResult { endpoint_index: port, line_errors, ..flow }
     }
 
     #[test]

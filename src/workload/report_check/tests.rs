@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::clock::Time;
-use crate::host::evidence::ThreadCounters;
 use crate::sample::Recorder;
 
 const MB: u64 = 1_000_000;
@@ -13,22 +12,7 @@ fn flow(role: FlowRole, bytes: u64) -> FlowResult {
     recorder.begin(Time(0));
     recorder.record_delivery(Time(2_000_000_000), bytes / 1000, bytes);
     recorder.counts.sent = bytes / 1000;
-    FlowResult {
-        role,
-        endpoint_index: 0,
-        recorder,
-        cpu: None,
-        cpu_seconds: 0.0,
-        thread: ThreadCounters::default(),
-        busy_poll_seconds: 0.0,
-        socket_drops: None,
-        marks: None,
-        acknowledged_bytes: None,
-        retransmits: None,
-        is_stalled: false,
-        line_errors: None,
-        fault: None,
-    }
+    FlowResult::of_records(role, recorder)
 }
 
 fn received(bytes: u64) -> FlowReport {
