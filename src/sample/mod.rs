@@ -2,6 +2,7 @@
 //!
 //! Recording happens inside the measuring loop: after construction nothing here allocates, locks or prints.
 
+mod bins;
 mod figures;
 mod frames;
 mod histogram;
