@@ -2,12 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::client::free_port;
-use crate::program::{Running, Serving, wait_until};
+use crate::program::{Running, Serving, run_within, wait_until};
 
 /// The body of the response to a GET, as soon as there is one.
 fn get(address: &str, path: &str) -> Option<String> {
@@ -65,25 +67,103 @@ fn prometheus_reads_the_metrics_of_a_monitor() {
     let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && said.is_empty(), "{said}\n{metrics}");
 
-    let port = free_port();
-    let config = place.path().join("prometheus.yml");
-    let targets = format!(
-        "scrape_configs:\n  - job_name: links\n    scrape_interval: 1s\n    static_configs:\n      - targets: ['{address}']\n"
-    );
-    std::fs::write(&config, targets).unwrap();
-    let mut prometheus = Command::new("prometheus");
-    prometheus
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", place.path().join("data").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let _prometheus = Running(prometheus.spawn().unwrap());
-    let server = format!("127.0.0.1:{port}");
+    let (server, _prometheus) = start_prometheus(address, place.path());
     assert_eq!(wait_until("a scrape", || query(&server, "linkgauge_up")), 1.0);
     assert_eq!(query(&server, "linkgauge_alarm"), Some(0.0));
     let median = query(&server, "histogram_quantile(0.5,linkgauge_latency_seconds_bucket)").unwrap();
     let exact = query(&server, "linkgauge_minute_latency_seconds%7Bpercentile=%2250%22%7D").unwrap();
     assert!(median > 0.0 && exact > 0.0 && (0.2..5.0).contains(&(median / exact)), "{median} {exact}");
+    every_panel_has_data(&server);
+}
+
+/// Prometheus with the alert rules, which scrapes a monitor at this address every second; its own address.
+fn start_prometheus(monitor: &str, place: &Path) -> (String, Running) {
+    let port = free_port();
+    let config = place.join("prometheus.yml");
+    let rules = contrib("prometheus-rules.yml");
+    let text = format!(
+        "global:\n  evaluation_interval: 1s\nrule_files: ['{rules}']\nscrape_configs:\n  - job_name: links\n    scrape_interval: 1s\n    \
+         static_configs:\n      - targets: ['{monitor}']\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut prometheus = Command::new("prometheus");
+    prometheus
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", place.join("data").display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    (format!("127.0.0.1:{port}"), Running(prometheus.spawn().unwrap()))
+}
+
+fn contrib(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib").join(name).display().to_string()
+}
+
+/// Text as a part of a URL.
+fn quoted(text: &str) -> String {
+    let quote = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(quote).collect()
+}
+
+/// The queries of the dashboard, with its variables as Grafana sets them at first.
+fn panel_queries() -> Vec<String> {
+    let dashboard: Value =
+        serde_json::from_str(&std::fs::read_to_string(contrib("grafana-dashboard.json")).unwrap()).unwrap();
+    let targets =
+        dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let queries = targets.map(|target| target["expr"].as_str().unwrap().to_owned());
+    let set =
+        |query: String| query.replace("$host", ".*").replace("$link", ".*").replace("$__rate_interval", "1m");
+    queries.map(set).collect()
+}
+
+fn every_panel_has_data(server: &str) {
+    let queries = panel_queries();
+    assert!(queries.len() >= 10, "{queries:?}");
+    for expression in queries {
+        // Only tests have a throughput.
+        if expression.contains("throughput") {
+            let body = get(server, &format!("/api/v1/query?query={}", quoted(&expression))).unwrap();
+            assert!(body.contains("\"status\":\"success\""), "{expression}: {body}");
+            continue;
+        }
+        wait_until(&expression, || query(server, &quoted(&expression)));
+    }
+}
+
+#[test]
+fn the_alert_rules_and_their_tests_are_valid() {
+    let files = [("check", "prometheus-rules.yml"), ("test", "prometheus-rules-test.yml")];
+    for (verb, file) in files {
+        let mut promtool = Command::new("promtool");
+        promtool.args([verb, "rules", &contrib(file)]);
+        let ended = run_within(Duration::from_secs(60), &mut promtool);
+        assert_eq!(ended.status, Some(0), "{file}: {}{}", ended.stdout, ended.stderr);
+    }
+}
+
+#[test]
+fn the_unit_of_systemd_is_valid_and_confined() {
+    let unit = contrib("linkgauge-monitor.service");
+    // Its program need not be installed here.
+    let place = tempfile::tempdir().unwrap();
+    let copy = place.path().join("linkgauge-monitor.service");
+    let text = std::fs::read_to_string(unit).unwrap();
+    std::fs::write(&copy, text.replace("/usr/bin/linkgauge", "/bin/true")).unwrap();
+    let copy = copy.display().to_string();
+    let analyze = |arguments: &[&str]| {
+        let mut command = Command::new("systemd-analyze");
+        run_within(Duration::from_secs(60), command.args(arguments))
+    };
+    let verified = analyze(&["verify", "--man=no", &copy]);
+    assert_eq!(verified.status, Some(0), "{}{}", verified.stdout, verified.stderr);
+    assert!(!verified.stderr.contains("linkgauge-monitor.service"), "{}", verified.stderr);
+    // 100 is no protection at all; services without any have 96.
+    let confined = analyze(&["security", "--offline=true", "--threshold=30", "--no-pager", &copy]);
+    assert_eq!(confined.status, Some(0), "{}{}", confined.stdout, confined.stderr);
 }
