@@ -1,5 +1,6 @@
 //! The wall clock of a monitor: aligned windows, quiet hours, and what disturbs the clock.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::civil::Time as CivilTime;
@@ -8,6 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock::{Clock, Time, wall_clock_date};
+
+/// Length of a slice of probes. Slices end at multiples of it on the wall clock; alarms are evaluated after each.
+pub const SLICE: Duration = Duration::from_secs(10);
 
 /// A wall clock that moves by more than this beside the monotonic one was set.
 const MAX_SLEWED: SignedDuration = SignedDuration::from_secs(1);
@@ -41,12 +45,30 @@ pub struct Calendar {
     clock: Clock,
     /// The date at the origin of a virtual clock.
     origin: Timestamp,
+    disturbance: Arc<Mutex<Disturbance>>,
+}
+
+/// What happened to the wall clock of a virtual machine.
+#[derive(Debug, Default)]
+struct Disturbance {
+    set: SignedDuration,
+    suspended: Duration,
 }
 
 impl Calendar {
     /// The clocks of this machine, or a virtual one that starts at a date.
     pub fn new(clock: Clock, origin: Timestamp) -> Calendar {
-        Calendar { clock, origin }
+        Calendar { clock, origin, disturbance: Arc::default() }
+    }
+
+    /// Sets the wall clock of a virtual machine forward or back, in simulations.
+    pub fn set_virtual_wall(&self, by: SignedDuration) {
+        self.disturbance.lock().unwrap_or_else(PoisonError::into_inner).set += by;
+    }
+
+    /// Suspends a virtual machine for this time, in simulations: only the wall clock goes on.
+    pub fn suspend_virtual_machine(&self, time: Duration) {
+        self.disturbance.lock().unwrap_or_else(PoisonError::into_inner).suspended += time;
     }
 
     /// The clocks now.
@@ -55,8 +77,11 @@ impl Calendar {
         match self.clock {
             Clock::Virtual(_) => {
                 let elapsed = SignedDuration::from_nanos(i64::try_from(monotonic.0).unwrap_or(i64::MAX));
-                let wall = self.origin.checked_add(elapsed).unwrap_or(Timestamp::MAX);
-                Moment { monotonic, wall, suspended: Duration::ZERO }
+                let disturbance = self.disturbance.lock().unwrap_or_else(PoisonError::into_inner);
+                let suspended = disturbance.suspended;
+                let away = disturbance.set + SignedDuration::try_from(suspended).unwrap_or_default();
+                let wall = self.origin.checked_add(elapsed + away).unwrap_or(Timestamp::MAX);
+                Moment { monotonic, wall, suspended }
             }
             Clock::System => {
                 let boot = clock_gettime(ClockId::Boottime);
@@ -190,6 +215,15 @@ mod tests {
         let calendar = Calendar::new(clock.clone(), Timestamp::from_second(1_000).unwrap());
         clock.sleep_until(Time(5_000_000_000));
         assert_eq!(calendar.now().second(), 1_005);
+        let before = calendar.now();
+        calendar.clone().set_virtual_wall(SignedDuration::from_secs(-60));
+        let change = calendar.now().change_since(&before);
+        assert_eq!(change, Some(ClockChange::Set(SignedDuration::from_secs(-60))));
+        let before = calendar.now();
+        calendar.suspend_virtual_machine(Duration::from_secs(30));
+        let change = calendar.now().change_since(&before);
+        assert_eq!(change, Some(ClockChange::Suspended(Duration::from_secs(30))));
+        assert_eq!(calendar.now().second(), 975);
         assert!(Calendar::new(Clock::System, Timestamp::UNIX_EPOCH).now().second() > 1_600_000_000);
     }
 }

@@ -39,6 +39,7 @@ mod many_flows;
 mod marks;
 mod memory;
 mod monitor;
+mod monitor_month;
 mod natural;
 mod netio;
 mod netio_datagrams;
