@@ -4,7 +4,7 @@
 //! ledger: it evaluates the alarms and writes the store. A slow disk never delays a probe.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,23 +17,36 @@ use crate::host;
 use crate::link::Dialer;
 use crate::run::Run;
 use crate::schedule::{self, RunContext};
-use crate::store::{Filter, Store};
+use crate::store::Store;
 
+mod action;
 mod alert;
+mod budget;
 mod calendar;
 mod config;
 mod http;
 mod ledger;
+mod level;
 mod metrics;
+mod notice;
+mod notifier;
 mod watcher;
 
+pub use action::{Action, ActionError, ActionTarget, DEFAULT_ACTION_TIMEOUT};
 pub use alert::{Alert, Badness, Expectation, InvalidRule, Rule, Transition};
-pub use calendar::{Calendar, ClockChange, InvalidQuietHours, Moment, QuietHours};
+pub use calendar::{Calendar, ClockChange, InvalidQuietHours, Moment, QuietHours, SLICE};
 pub use config::{Config, ConfigError, Watch, WatchSchedule};
 pub use http::{HttpServer, Page, Pages, Refusal, Request, parse_request};
 pub use ledger::{Ledger, MonitorEvent, MonitorObserver, WatchState, describe_clock_change, tag};
+pub use level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS, USUAL_SHIFT_DELAY};
 pub use metrics::{OPENMETRICS_TYPE, render as render_metrics};
-pub use watcher::{SLICE, Slice, Watcher};
+pub use notice::{
+    ALARM_SCHEMA, AlarmCause, AlarmExplanation, MinuteFigures, Notice, NoticeKind, alarm_message,
+};
+pub use watcher::{Slice, Watcher};
+
+use budget::{DayBudget, EarlierTests};
+use notifier::{Notifier, Outcome};
 
 /// Windows are written this often. A killed monitor loses at most this time.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
@@ -86,24 +99,63 @@ pub fn run(
     store: Option<Store>,
     context: &MonitorContext,
 ) -> Result<Vec<WatchState>, crate::store::StoreError> {
-    let last_tests = last_tests(config, store.as_ref());
-    let mut ledger = Ledger::new(config, earlier, store, context.observer)?;
     let calendar = Calendar::new(context.dialer.clock.clone(), Timestamp::UNIX_EPOCH);
+    let now = calendar.now().wall;
+    let earlier_tests = |watch: &Watch| match (&store, watch.schedule) {
+        (Some(store), WatchSchedule::Every(_)) => EarlierTests::read(watch, store, now),
+        _ => EarlierTests::default(),
+    };
+    let earlier_tests: Vec<EarlierTests> = config.watches.iter().map(earlier_tests).collect();
+    let mut ledger = Ledger::new(config, earlier, store, context.observer)?;
     let stop = context.dialer.cancel.as_ref();
     let shared = Shared { context, calendar, environment: host::facts(), test: Mutex::new(()), stop };
+    let notifier = shared.notifier(config);
     std::thread::scope(|scope| {
         let (sender, deliveries) = channel();
-        for (index, (watch, last_test)) in config.watches.iter().zip(last_tests).enumerate() {
+        for (index, (watch, earlier)) in config.watches.iter().zip(earlier_tests).enumerate() {
             let (sender, shared) = (sender.clone(), &shared);
-            scope.spawn(move || match watch.schedule {
-                WatchSchedule::Continuous { per_second } => {
-                    shared.probe(index, watch, per_second, &sender);
-                }
-                WatchSchedule::Every(period) => shared.test(index, watch, (period, last_test), &sender),
-            });
+            scope.spawn(move || shared.measure(index, watch, &earlier, &sender));
         }
         drop(sender);
-        let mut flushed = shared.calendar.now().monotonic;
+        let (notices, to_notify) = channel();
+        let (reported, outcomes) = channel();
+        if notifier.is_needed() {
+            let notifier = &notifier;
+            scope.spawn(move || notifier.run(&to_notify, &reported));
+        } else {
+            drop((to_notify, reported));
+        }
+        shared.keep(&mut ledger, &deliveries, &mut |ledger| {
+            for notice in ledger.take_notices() {
+                // Without actions there is no receiver.
+                let _ = notices.send(notice);
+            }
+            outcomes.try_iter().for_each(|(at, outcome)| record_outcome(ledger, at, outcome));
+        });
+        // The last alarms reach the actions before the monitor ends.
+        drop(notices);
+        outcomes.iter().for_each(|(at, outcome)| record_outcome(&mut ledger, at, outcome));
+    });
+    Ok(ledger.into_states())
+}
+
+fn record_outcome(ledger: &mut Ledger, at: Timestamp, outcome: Outcome) {
+    match outcome {
+        Outcome::Explained(watch, explanation) => ledger.record_explanation(watch, at, explanation),
+        Outcome::ActionFailed(reason) => ledger.tell(at, MonitorEvent::ActionFailed { reason }),
+    }
+}
+
+impl Shared<'_> {
+    /// Gives the ledger what the links deliver, until all their threads have ended. `after_each` is called after each delivery and
+    /// now and then.
+    fn keep(
+        &self,
+        ledger: &mut Ledger,
+        deliveries: &Receiver<Delivery>,
+        after_each: &mut dyn FnMut(&mut Ledger),
+    ) {
+        let mut flushed = self.calendar.now().monotonic;
         loop {
             match deliveries.recv_timeout(POLL_INTERVAL) {
                 Ok(Delivery::Slice(watch, slice)) => ledger.record_slice(watch, *slice),
@@ -111,29 +163,28 @@ pub fn run(
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            let now = shared.calendar.now();
+            after_each(ledger);
+            let now = self.calendar.now();
             if now.monotonic.since(flushed) >= FLUSH_INTERVAL {
                 flushed = now.monotonic;
                 ledger.flush(now.wall);
-                (context.on_states)(ledger.states());
+                (self.context.on_states)(ledger.states());
             }
         }
-        ledger.flush(shared.calendar.now().wall);
-    });
-    Ok(ledger.into_states())
-}
+        ledger.flush(self.calendar.now().wall);
+    }
 
-/// When each test was made last, so that the schedule survives a restart.
-fn last_tests(config: &Config, store: Option<&Store>) -> Vec<Option<Timestamp>> {
-    let last = |watch: &Watch| {
-        let filter = Filter { tag: Some(tag(&watch.name)), limit: Some(1), ..Filter::default() };
-        let runs = store?.runs(&filter).ok()?;
-        runs.entries.first().map(|run| run.started)
-    };
-    config.watches.iter().map(last).collect()
-}
+    fn notifier<'a>(&'a self, config: &'a Config) -> Notifier<'a> {
+        Notifier {
+            watches: &config.watches,
+            actions: &config.actions,
+            dialer: self.context.dialer.clone(),
+            token: self.context.token.clone(),
+            host: self.environment.get("hostname").and_then(Value::as_str).unwrap_or_default(),
+            test: &self.test,
+        }
+    }
 
-impl Shared<'_> {
     fn is_stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }
@@ -147,6 +198,14 @@ impl Shared<'_> {
     fn is_quiet(&self, watch: &Watch) -> bool {
         let now = self.calendar.now().wall;
         watch.quiet.iter().any(|hours| hours.contain(now, &self.context.zone))
+    }
+
+    /// Measures a link until the monitor stops.
+    fn measure(&self, index: usize, watch: &Watch, earlier: &EarlierTests, sender: &Sender<Delivery>) {
+        match watch.schedule {
+            WatchSchedule::Continuous { per_second } => self.probe(index, watch, per_second, sender),
+            WatchSchedule::Every(period) => self.test(index, watch, (period, earlier), sender),
+        }
     }
 
     /// Probes a link until the monitor stops.
@@ -168,27 +227,22 @@ impl Shared<'_> {
     }
 
     /// Tests a link now and then until the monitor stops.
-    fn test(
-        &self,
-        index: usize,
-        watch: &Watch,
-        when: (Duration, Option<Timestamp>),
-        sender: &Sender<Delivery>,
-    ) {
-        let (period, last) = when;
-        let since = last.map(|last| self.calendar.now().wall.duration_since(last));
+    fn test(&self, index: usize, watch: &Watch, when: (Duration, &EarlierTests), sender: &Sender<Delivery>) {
+        let (period, earlier) = when;
+        let now = self.calendar.now();
+        let since = earlier.last.map(|last| now.wall.duration_since(last));
         let since = since.and_then(|since| Duration::try_from(since).ok()).unwrap_or(period);
         let mut wait = period.saturating_sub(since);
-        let mut budget = DayBudget::new(watch.bytes_per_day);
+        let mut budget = DayBudget::new(watch.bytes_per_day, now.second(), &earlier.today);
         loop {
             let due = self.context.dialer.now() + wait;
             if self.wait(due) {
                 return;
             }
-            let day = self.calendar.now().second().div_euclid(86_400);
-            if !self.is_quiet(watch) && budget.allows(day) {
+            let second = self.calendar.now().second();
+            if !self.is_quiet(watch) && budget.allows(second) {
                 let Some(run) = self.run_test(watch) else { return };
-                budget.spend(day, &run);
+                budget.spend(second, &run);
                 if sender.send(Delivery::Test(index, Box::new(run))).is_err() {
                     return;
                 }
@@ -204,43 +258,5 @@ impl Shared<'_> {
         context.token = self.context.token.clone();
         context.environment = self.environment.clone();
         Some(schedule::run(&plan.split_into_repetitions(), &mut context))
-    }
-}
-
-/// The bytes that tests may move in a day (UTC).
-struct DayBudget {
-    limit: Option<u64>,
-    day: i64,
-    spent: u64,
-    /// Of the last test: the next one takes as much.
-    per_test: u64,
-}
-
-impl DayBudget {
-    fn new(limit: Option<u64>) -> DayBudget {
-        DayBudget { limit, day: 0, spent: 0, per_test: 0 }
-    }
-
-    /// Whether another test fits into the day.
-    fn allows(&mut self, day: i64) -> bool {
-        if self.day != day {
-            (self.day, self.spent) = (day, 0);
-        }
-        self.limit.is_none_or(|limit| self.spent + self.per_test <= limit)
-    }
-
-    fn spend(&mut self, day: i64, run: &Run) {
-        let bytes = |case: &crate::run::CaseResult| {
-            let delivery = &case.figures.delivery;
-            let echoed =
-                u64::from(case.message_bytes) * (case.figures.counts.sent + case.figures.counts.received);
-            let delivered =
-                delivery.delivered_bytes.unwrap_or(0) + delivery.delivered_reverse_bytes.unwrap_or(0);
-            if delivered > 0 { delivered } else { echoed }
-        };
-        self.per_test = run.cases.iter().map(bytes).sum();
-        if self.day == day {
-            self.spent += self.per_test;
-        }
     }
 }

@@ -15,8 +15,8 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::host::{self, raise_open_file_limit};
 use linkgauge::link::Dialer;
 use linkgauge::monitor::{
-    self, Config, HttpServer, MonitorContext, MonitorEvent, MonitorObserver, OPENMETRICS_TYPE, Pages, Rule,
-    Transition, WatchState, describe_clock_change, render_metrics,
+    self, AlarmCause, AlarmExplanation, Config, HttpServer, MonitorContext, MonitorEvent, MonitorObserver,
+    OPENMETRICS_TYPE, Pages, Rule, Transition, WatchState, describe_clock_change, render_metrics,
 };
 use linkgauge::plan::{CaseSpec, OneOrMany};
 use linkgauge::report::printable;
@@ -210,8 +210,11 @@ fn print_promises(config: &Config) -> Result<()> {
         for watch in &config.watches {
             writeln!(stdout, "watching {}: {}", printable(&watch.name), watch.describe())?;
             for promise in watch.promises() {
-                writeln!(stdout, "  alarm {promise}")?;
+                writeln!(stdout, "  {promise}")?;
             }
+        }
+        for action in &config.actions {
+            writeln!(stdout, "an alarm {}", printable(&action.describe()))?;
         }
         Ok(())
     })
@@ -242,6 +245,12 @@ fn describe(event: &MonitorEvent) -> String {
         MonitorEvent::Learnt { name, p99_ns } => {
             format!("{name}: the normal p99 is {}", format_nanoseconds(*p99_ns as f64))
         }
+        MonitorEvent::LevelShift { name, shift } => {
+            let [before, after] = [shift.before_ns, shift.after_ns].map(format_nanoseconds);
+            format!("{name}: the median is {after} since {:.0}, {before} before", shift.since)
+        }
+        MonitorEvent::Explained { name, explanation } => describe_explanation(name, explanation),
+        MonitorEvent::ActionFailed { reason } => format!("action: {reason}"),
         MonitorEvent::Clock { change } => describe_clock_change(*change),
         MonitorEvent::Tested { name, run, failure: None } => format!("{name}: tested: linkgauge show {run}"),
         MonitorEvent::Tested { name, failure: Some(failure), .. } => {
@@ -250,6 +259,19 @@ fn describe(event: &MonitorEvent) -> String {
         MonitorEvent::NotStored { reason } => format!("{reason}. Results wait in memory"),
         MonitorEvent::StoredAgain => "the store can be written again".to_owned(),
         other => format!("{other:?}"),
+    }
+}
+
+fn describe_explanation(name: &str, explanation: &AlarmExplanation) -> String {
+    let cause = |cause: &AlarmCause| {
+        let cost = cause.cost_ns.map_or_else(String::new, |cost| format!(", {}", format_nanoseconds(cost)));
+        format!("{} ({}{cost})", cause.name, cause.verdict.label())
+    };
+    let causes: Vec<String> = explanation.causes.iter().map(cause).collect();
+    match &explanation.failure {
+        Some(failure) => format!("{name}: not explained: {failure}"),
+        None if causes.is_empty() => format!("{name}: explain finds no cause"),
+        None => format!("{name}: causes: {}", causes.join("; ")),
     }
 }
 

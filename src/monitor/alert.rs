@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::calendar::SLICE;
 use crate::sample::Window;
 use crate::stats::{Change, Cusum};
 use crate::units::{UnitError, format_nanoseconds, parse_duration_with_unit, parse_share};
@@ -14,6 +15,9 @@ pub const MIN_LEARNING_REPLIES: u64 = 3688;
 
 /// An alarm ends only after this time without a bad probe, so that it does not flap.
 const MIN_GOOD_TIME: Duration = Duration::from_secs(60);
+
+/// Share of the changes that are noticed within the usual delay.
+const USUAL_SHARE: f64 = 0.99;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -125,8 +129,11 @@ impl Rule {
     pub fn expectation(&self, probes_per_second: f64) -> Option<Expectation> {
         let probes = self.between_false_alarms.as_secs_f64() * probes_per_second;
         let threshold = self.change.threshold(probes)?;
-        let delay = self.change.detection_delay(threshold) / probes_per_second;
-        Some(Expectation { threshold, delay: Duration::try_from_secs_f64(delay).ok()? })
+        let mean = self.change.detection_delay(threshold) / probes_per_second;
+        let usual = self.change.detection_delay_quantile(threshold, USUAL_SHARE);
+        let usual = usual.map(|probes| Duration::from_secs_f64(probes as f64 / probes_per_second) + SLICE);
+        let delay = Duration::try_from_secs_f64(mean).ok()?.checked_add(SLICE / 2)?;
+        Some(Expectation { threshold, delay, usual_delay: usual })
     }
 }
 
@@ -135,8 +142,10 @@ impl Rule {
 pub struct Expectation {
     /// Of the cumulative sum.
     threshold: u32,
-    /// Mean time until a change to the share of the rule is noticed.
+    /// Mean time until a change to the share of the rule is noticed, the wait for the end of a slice included.
     pub delay: Duration,
+    /// In 99 of 100 cases it is noticed within this time. `None` if that is too long to be computed.
+    pub usual_delay: Option<Duration>,
 }
 
 /// A change of the state of an alert.
@@ -198,6 +207,11 @@ impl Alert {
         self.limit_ns
     }
 
+    /// Goes on with an alarm that was on before a restart: its end will be noticed.
+    pub fn resume_raised(&mut self) {
+        self.is_raised = true;
+    }
+
     /// Whether the alarm is on.
     pub fn is_raised(&self) -> bool {
         self.is_raised
@@ -222,8 +236,11 @@ impl Alert {
 
     /// What the rule promises, for people.
     pub fn promise(&self) -> String {
-        let delay = format_nanoseconds(self.expectation.delay.as_nanos() as f64);
-        format!("{}: such a change is noticed after {delay} on average", self.rule.text)
+        let time = |time: Duration| format_nanoseconds(time.as_nanos() as f64);
+        let mean = time(self.expectation.delay);
+        let usual = self.expectation.usual_delay.map(time);
+        let usual = usual.map_or_else(String::new, |usual| format!(", in 99 of 100 cases within {usual}"));
+        format!("alarm {}: such a change is noticed after {mean} on average{usual}", self.rule.text)
     }
 }
 

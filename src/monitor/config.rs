@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT};
 use super::alert::{Alert, InvalidRule, Rule};
 use super::calendar::{InvalidQuietHours, QuietHours};
+use super::level::USUAL_SHIFT_DELAY;
 use crate::endpoint::Endpoint;
+use crate::link::endpoint_caps;
 use crate::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan};
 use crate::schedule::{self, InvalidCase};
 use crate::units::{Bytes, Count, MessageRate, RateTarget, Span, format_period};
@@ -67,6 +70,14 @@ pub enum ConfigError {
         /// What is wrong.
         error: InvalidQuietHours,
     },
+    /// An action cannot be performed.
+    #[error("action {action}: {why}")]
+    Action {
+        /// Number of the entry, from 1.
+        action: usize,
+        /// What is wrong, and what to try.
+        why: &'static str,
+    },
     /// Two watches have one name.
     #[error("two watches are named '{0}': give each a name of its own")]
     SameName(String),
@@ -88,6 +99,10 @@ pub enum ConfigError {
 pub struct Config {
     /// The links; never empty.
     pub watches: Vec<Watch>,
+    /// What happens at an alarm, besides a line in the log.
+    pub actions: Vec<Action>,
+    /// Windows are removed so that the store uses at most this size.
+    pub max_store_bytes: Option<u64>,
 }
 
 /// A link, and how it is watched.
@@ -105,6 +120,8 @@ pub struct Watch {
     pub quiet: Vec<QuietHours>,
     /// Bytes that its tests may move in a day.
     pub bytes_per_day: Option<u64>,
+    /// Time for an explanation of the link when an alarm begins; `None`: it is not explained.
+    pub explain: Option<Duration>,
 }
 
 /// How often a link is measured.
@@ -141,7 +158,9 @@ impl Watch {
     pub fn promises(&self) -> Vec<String> {
         let WatchSchedule::Continuous { per_second } = self.schedule else { return Vec::new() };
         let alerts = self.rules.iter().filter_map(|rule| Alert::new(rule.clone(), per_second));
-        alerts.map(|alert| alert.promise()).collect()
+        let shifts =
+            format!("level shift of the median: noticed after about {}", format_period(USUAL_SHIFT_DELAY));
+        alerts.map(|alert| alert.promise()).chain([shifts]).collect()
     }
 }
 
@@ -155,16 +174,52 @@ struct Entry {
     quiet: Vec<String>,
     #[serde(rename = "bytes-per-day", alias = "bytes_per_day")]
     bytes_per_day: Option<Bytes>,
+    explain: Option<Span>,
+}
+
+/// An action of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ActionEntry {
+    command: Option<Vec<String>>,
+    webhook: Option<String>,
+    timeout: Option<Span>,
+}
+
+impl ActionEntry {
+    fn action(self) -> Result<Action, &'static str> {
+        let target = match (self.command, self.webhook) {
+            (Some(words), None) if words.first().is_some_and(|program| !program.is_empty()) => {
+                ActionTarget::Command(words)
+            }
+            (None, Some(url)) if url.starts_with("http://") => ActionTarget::Webhook(url),
+            (None, Some(_)) => {
+                return Err(
+                    "a webhook is a URL that begins with http://. For others use command = [\"curl\", …]",
+                );
+            }
+            _ => return Err("it needs either command = [\"PROGRAM\", …] or webhook = \"http://…\""),
+        };
+        let timeout = self.timeout.map_or(DEFAULT_ACTION_TIMEOUT, |timeout| timeout.0);
+        if timeout.is_zero() {
+            return Err("the timeout is zero: use a time like 10s");
+        }
+        Ok(Action { target, timeout })
+    }
 }
 
 /// The keys of an entry that are not those of a case.
-const ENTRY_KEYS: [&str; 6] = ["name", "every", "alert", "quiet", "bytes-per-day", "bytes_per_day"];
+const ENTRY_KEYS: [&str; 7] =
+    ["name", "every", "alert", "quiet", "bytes-per-day", "bytes_per_day", "explain"];
 
 #[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct File {
     defaults: toml::Table,
     watch: Vec<toml::Table>,
+    action: Vec<ActionEntry>,
+    #[serde(rename = "store-size", alias = "store_size")]
+    store_size: Option<Bytes>,
 }
 
 impl Config {
@@ -188,7 +243,13 @@ impl Config {
             let spec: CaseSpec = whole.try_into().map_err(wrong)?;
             watches.extend(watches_of(spec, &entry, number)?);
         }
-        Config::new(watches)
+        let actions =
+            file.action.into_iter().zip(1..).map(|(entry, number)| {
+                entry.action().map_err(|why| ConfigError::Action { action: number, why })
+            });
+        let actions = actions.collect::<Result<_, _>>()?;
+        let config = Config::new(watches, actions)?;
+        Ok(Config { max_store_bytes: file.store_size.map(|size| size.0), ..config })
     }
 
     /// Watches URLs with the settings of one case, and the same alarms for each.
@@ -204,10 +265,10 @@ impl Config {
         let entry = Entry { every: every.map(Span), ..Entry::default() };
         let mut watches = watches_of(spec, &entry, 1)?;
         watches.iter_mut().for_each(|watch| watch.rules = rules.clone());
-        Config::new(watches)
+        Config::new(watches, Vec::new())
     }
 
-    fn new(watches: Vec<Watch>) -> Result<Config, ConfigError> {
+    fn new(watches: Vec<Watch>, actions: Vec<Action>) -> Result<Config, ConfigError> {
         if watches.is_empty() || watches.len() > MAX_WATCHES {
             return Err(ConfigError::Count(watches.len()));
         }
@@ -218,7 +279,7 @@ impl Config {
             }
             check(watch)?;
         }
-        Ok(Config { watches })
+        Ok(Config { watches, actions, max_store_bytes: None })
     }
 }
 
@@ -269,6 +330,7 @@ fn watches_of(mut spec: CaseSpec, entry: &Entry, number: usize) -> Result<Vec<Wa
             rules: rules.clone(),
             quiet: quiet.clone(),
             bytes_per_day: entry.bytes_per_day.map(|bytes| bytes.0),
+            explain: entry.explain.map(|budget| budget.0),
         }
     };
     Ok(cases.into_iter().map(watch).collect())
@@ -280,6 +342,11 @@ fn check(watch: &Watch) -> Result<(), ConfigError> {
     checked_plan(watch, watch.case.clone())?;
     if matches!(watch.schedule, WatchSchedule::Continuous { .. }) && watch.case.parallel != 1 {
         return Err(unfit("a link is watched over one connection: remove 'parallel'".to_owned()));
+    }
+    if watch.explain.is_some() && !is_explainable(watch) {
+        return Err(unfit(
+            "an explanation needs alerts and a second connection to the link: remove 'explain'".to_owned(),
+        ));
     }
     match watch.schedule {
         WatchSchedule::Every(_) if !watch.rules.is_empty() => {
@@ -306,6 +373,12 @@ fn check(watch: &Watch) -> Result<(), ConfigError> {
             }
         }
     }
+}
+
+/// Whether the link can be explained while its probes go on, and when an alarm begins.
+fn is_explainable(watch: &Watch) -> bool {
+    let can_open_parallel = endpoint_caps(watch.endpoint()).is_ok_and(|caps| caps.can_open_parallel);
+    can_open_parallel && !watch.rules.is_empty()
 }
 
 /// The case of a watch as a plan that can be run.
@@ -367,6 +440,10 @@ mod tests {
             (&format!("{watch}every = \"1h\"\nalert = [\"loss > 5%\"]"), "alerts need probes all the time"),
             (&format!("{watch}bytes-per-day = \"1k\""), "lower the rate"),
             (&format!("{watch}protocol = \"morse\""), "morse"),
+            (&format!("{watch}explain = \"30s\""), "an explanation needs alerts"),
+            (&format!("{watch}[[action]]\ncommand = []"), "action 1: it needs either command"),
+            (&format!("{watch}[[action]]\nwebhook = \"https://192.0.2.1\""), "For others use command"),
+            (&format!("{watch}[[action]]\nshell = \"mail\""), "unknown field `shell`"),
         ] {
             let error = Config::from_toml(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");

@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use super::alert::{Alert, Transition};
 use super::calendar::ClockChange;
 use super::config::{Config, Watch, WatchSchedule};
+use super::level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS};
+use super::notice::{AlarmExplanation, MinuteFigures, Notice, NoticeKind};
 use super::watcher::Slice;
 use crate::run::{CaseResult, Run};
 use crate::sample::Window;
@@ -50,6 +52,25 @@ pub enum MonitorEvent {
         transition: Transition,
         /// The run that holds the last minute before the alarm, if it was saved.
         run: Option<String>,
+    },
+    /// The median of a link has a new level.
+    LevelShift {
+        /// Name of the watch.
+        name: String,
+        /// Both levels, and the begin of the new one.
+        shift: LevelShift,
+    },
+    /// A link was explained after an alarm began.
+    Explained {
+        /// Name of the watch.
+        name: String,
+        /// What was found.
+        explanation: AlarmExplanation,
+    },
+    /// An action could not be performed.
+    ActionFailed {
+        /// Which, and why.
+        reason: String,
     },
     /// The normal p99 of a link is known.
     Learnt {
@@ -104,12 +125,19 @@ pub struct WatchState {
     pub total: Window,
     /// The probes of the current hour of slices, oldest first, with the second at which each begins.
     pub recent: VecDeque<(i64, Window)>,
+    /// Probes since the start that this host could not send in time.
+    pub missed_sends: u64,
     /// The last result of a test.
     pub last_test: Option<CaseResult>,
     /// Why the link is down, if it could not be opened.
     pub failure: Option<String>,
     /// The alarms.
     pub alerts: Vec<Alert>,
+    /// The last change of the level of the median, since the start.
+    pub last_shift: Option<LevelShift>,
+    /// What was found when an alarm began last, since the start.
+    pub explanation: Option<(Timestamp, AlarmExplanation)>,
+    level: LevelWatch,
     lost_in_row: u32,
     black_box: VecDeque<Run>,
 }
@@ -134,9 +162,13 @@ impl WatchState {
             is_up: None,
             total: Window::default(),
             recent: VecDeque::new(),
+            missed_sends: 0,
             last_test: None,
             failure: None,
             alerts,
+            last_shift: None,
+            explanation: None,
+            level: LevelWatch::default(),
             lost_in_row: 0,
             black_box: VecDeque::new(),
         }
@@ -155,6 +187,7 @@ impl WatchState {
     fn remember(&mut self, second: i64, window: &Window, run: Run) {
         self.total.merge(window);
         self.protocol_of(&run);
+        self.missed_sends += run.cases.iter().map(|case| case.figures.counts.missed_sends).sum::<u64>();
         if self.recent.len() == RECENT_SLICES {
             self.recent.pop_front();
         }
@@ -191,6 +224,10 @@ pub struct Ledger<'a> {
     series: Vec<SeriesNumber>,
     pending: BTreeMap<(i64, usize), Window>,
     is_stored: bool,
+    max_store_bytes: Option<u64>,
+    /// The hour in which old windows were removed last.
+    removed_in: i64,
+    notices: Vec<Notice>,
     observer: &'a dyn MonitorObserver,
 }
 
@@ -212,7 +249,7 @@ impl<'a> Ledger<'a> {
             let mut state = WatchState::new(watch);
             if let Some(store) = &mut store {
                 let number = store.series(&watch.name, &state.endpoint)?;
-                learn_from_store(&mut state, store, number)?;
+                resume_from_store(&mut state, store, number)?;
                 series.push(number);
             }
             if let Some(same) = earlier.iter().find(|same| same.name == state.name) {
@@ -224,7 +261,20 @@ impl<'a> Ledger<'a> {
             }
             states.push(state);
         }
-        Ok(Ledger { states, store, series, pending: BTreeMap::new(), is_stored: true, observer })
+        let (pending, notices) = (BTreeMap::new(), Vec::new());
+        let max_store_bytes = config.max_store_bytes;
+        let (is_stored, removed_in) = (true, i64::MIN);
+        Ok(Ledger {
+            states,
+            store,
+            series,
+            pending,
+            is_stored,
+            max_store_bytes,
+            removed_in,
+            notices,
+            observer,
+        })
     }
 
     /// The state of each link, in the order of the configuration.
@@ -235,6 +285,23 @@ impl<'a> Ledger<'a> {
     /// The states, when the monitor ends.
     pub fn into_states(self) -> Vec<WatchState> {
         self.states
+    }
+
+    /// What is new for the actions since the last call.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Takes the causes that were found after an alarm.
+    pub fn record_explanation(&mut self, watch: usize, at: Timestamp, explanation: AlarmExplanation) {
+        let names: Vec<&str> = explanation.causes.iter().map(|cause| cause.id).collect();
+        if !names.is_empty() {
+            self.note(watch, at, "explained", &names.join(", "));
+        }
+        let state = &mut self.states[watch];
+        state.explanation = Some((at, explanation.clone()));
+        let name = state.name.clone();
+        self.tell(at, MonitorEvent::Explained { name, explanation });
     }
 
     /// Takes a slice of a link.
@@ -263,10 +330,12 @@ impl<'a> Ledger<'a> {
         for (index, transition) in transitions {
             self.raise(watch, at, index, transition);
         }
+        self.watch_level(watch, at, (second, &slice.window));
         self.pending.entry((second, watch)).or_default().merge(&slice.window);
     }
 
-    fn tell(&self, at: Timestamp, event: MonitorEvent) {
+    /// Reports an event.
+    pub(super) fn tell(&self, at: Timestamp, event: MonitorEvent) {
         self.observer.event(at, &event);
     }
 
@@ -301,12 +370,42 @@ impl<'a> Ledger<'a> {
             Transition::Raised => self.save_black_box(watch, &rule),
             Transition::Cleared => None,
         };
-        let kind = match transition {
-            Transition::Raised => "alarm",
-            Transition::Cleared => "clear",
+        let (kind, event) = match transition {
+            Transition::Raised => (ALARM, NoticeKind::Alarm),
+            Transition::Cleared => (CLEAR, NoticeKind::Resolved),
         };
         self.note(watch, at, kind, &rule);
+        let notice = Notice { rule: Some(rule.clone()), run: run.clone(), ..self.notice(watch, at, event) };
+        self.notices.push(notice);
         self.tell(at, MonitorEvent::Alarm { name, rule, transition, run });
+    }
+
+    fn notice(&self, watch: usize, at: Timestamp, event: NoticeKind) -> Notice {
+        let state = &self.states[watch];
+        Notice {
+            watch,
+            event,
+            at,
+            link: state.name.clone(),
+            endpoint: state.endpoint.clone(),
+            rule: None,
+            last_minute: MinuteFigures::of(&state.last_minutes(1)),
+            run: None,
+            level: None,
+            explanation: None,
+        }
+    }
+
+    /// Finds a new level of the median, in the probes of a slice and its second.
+    fn watch_level(&mut self, watch: usize, at: Timestamp, (second, probes): (i64, &Window)) {
+        let state = &mut self.states[watch];
+        let Some(shift) = state.level.record(second, probes) else { return };
+        state.last_shift = Some(shift);
+        let name = state.name.clone();
+        self.note(watch, shift.since, LEVEL, &format!("{:.0} {:.0}", shift.before_ns, shift.after_ns));
+        let notice = Notice { level: Some(shift), ..self.notice(watch, at, NoticeKind::LevelShift) };
+        self.notices.push(notice);
+        self.tell(at, MonitorEvent::LevelShift { name, shift });
     }
 
     /// Saves the last minute as a run, and returns its id.
@@ -317,7 +416,11 @@ impl<'a> Ledger<'a> {
         let run = Run { cases, title, ..state.black_box.back()?.clone() };
         let tags = [tag(&state.name), "alarm".to_owned()];
         let store = self.store.as_mut()?;
-        store.save(&run).and_then(|_| store.tag(&run.id, &tags)).ok()?;
+        match store.save(&run) {
+            // Another alarm of the same slice saved it before.
+            Ok(_) | Err(StoreError::ConflictingRun(_)) => store.tag(&run.id, &tags).ok()?,
+            Err(_) => return None,
+        }
         Some(run.id)
     }
 
@@ -359,10 +462,14 @@ impl<'a> Ledger<'a> {
         };
         let series = &self.series;
         let windows = self.pending.iter().map(|((second, watch), window)| (series[*watch], *second, window));
-        let written = store.add_windows(windows).and_then(|()| store.remove_old_windows(now.as_second()));
+        let mut written = store.add_windows(windows).map(|()| self.pending.clear());
+        let hour = TIERS[2].start(now.as_second());
+        if written.is_ok() && self.removed_in != hour {
+            written = remove_windows(store, now.as_second(), self.max_store_bytes);
+            self.removed_in = hour;
+        }
         match written {
-            Ok(_) => {
-                self.pending.clear();
+            Ok(()) => {
                 if !std::mem::replace(&mut self.is_stored, true) {
                     self.tell(now, MonitorEvent::StoredAgain);
                 }
@@ -387,15 +494,46 @@ impl<'a> Ledger<'a> {
     }
 }
 
+/// Removes windows by their age, and by the size of the store.
+fn remove_windows(store: &mut Store, now: i64, max_bytes: Option<u64>) -> Result<(), StoreError> {
+    store.remove_old_windows(now)?;
+    if let Some(max_bytes) = max_bytes {
+        store.limit_windows(now, max_bytes)?;
+    }
+    Ok(())
+}
+
 /// The kind of the incident that holds the learnt p99 in ns.
 const LEARNT: &str = "learnt";
 
-/// The limit of slow replies stays the one that was learnt at first.
-fn learn_from_store(state: &mut WatchState, store: &Store, series: SeriesNumber) -> Result<(), StoreError> {
-    let learnt = store.latest_incident(series, LEARNT)?.and_then(|incident| incident.text.parse().ok());
-    if let Some(limit_ns) = learnt {
-        state.alerts.iter_mut().for_each(|alert| alert.set_learnt(limit_ns));
+/// The kinds of incidents for the begin and the end of an alarm, with its rule as text, and for a new level, with both levels in ns.
+const ALARM: &str = "alarm";
+const CLEAR: &str = "clear";
+const LEVEL: &str = "level";
+
+/// What was known before a restart: the limit of slow replies stays the one that was learnt at first, alarms that were on can
+/// end, and the level of the median is compared with that of the last hours.
+fn resume_from_store(state: &mut WatchState, store: &Store, series: SeriesNumber) -> Result<(), StoreError> {
+    let learnt = store.latest_incident(series, LEARNT, None)?.and_then(|incident| incident.text.parse().ok());
+    for alert in &mut state.alerts {
+        if let Some(limit_ns) = learnt {
+            alert.set_learnt(limit_ns);
+        }
+        let rule = Some(alert.rule.text.as_str());
+        let ended = store.latest_incident(series, CLEAR, rule)?.map(|incident| incident.at);
+        if store
+            .latest_incident(series, ALARM, rule)?
+            .is_some_and(|began| ended.is_none_or(|at| at < began.at))
+        {
+            alert.resume_raised();
+        }
     }
+    let shift =
+        store.latest_incident(series, LEVEL, None)?.map_or(i64::MIN, |incident| incident.at.as_second());
+    let Some(last) = store.last_window(series, TIERS[1])? else { return Ok(()) };
+    let from = shift.max(last - LEVEL_WINDOW_S * MAX_LEVEL_WINDOWS as i64);
+    let windows = store.windows(series, TIERS[1], from, i64::MAX)?;
+    state.level.resume(windows.into_iter().map(|stored| (stored.start, stored.window)));
     Ok(())
 }
 
@@ -417,141 +555,4 @@ pub fn describe_clock_change(change: ClockChange) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use super::*;
-    use crate::clock::Clock;
-    use crate::link::Dialer;
-    use crate::monitor::{Calendar, SLICE};
-    use crate::sample::WindowCounts;
-    use crate::schedule::{RunContext, run};
-
-    #[derive(Default)]
-    struct Events(Mutex<Vec<MonitorEvent>>);
-
-    impl MonitorObserver for Events {
-        fn event(&self, _at: Timestamp, event: &MonitorEvent) {
-            self.0.lock().unwrap().push(event.clone());
-        }
-    }
-
-    impl Events {
-        fn take(&self) -> Vec<MonitorEvent> {
-            std::mem::take(&mut self.0.lock().unwrap())
-        }
-    }
-
-    fn config() -> Config {
-        let text = r#"
-            [[watch]]
-            name = "link"
-            url = "mem://server"
-            protocol = "echo"
-            alert = ["loss > 5 %", "late p99 > 10 %"]
-        "#;
-        Config::from_toml(text).unwrap()
-    }
-
-    /// A slice that begins at a second, with these probes; its run has no figures.
-    fn slice(config: &Config, second: i64, probes: Vec<Option<u64>>) -> Slice {
-        let clock = Clock::new_virtual();
-        let calendar = Calendar::new(clock.clone(), Timestamp::from_second(second).unwrap());
-        let watch = &config.watches[0];
-        let plan = super::super::config::checked_plan(watch, watch.case.clone()).unwrap();
-        let lost = probes.iter().filter(|probe| probe.is_none()).count() as u64;
-        let due = probes.len() as u64;
-        let mut window =
-            Window::new(WindowCounts { measured_ms: 10_000, due, lost, ..WindowCounts::default() });
-        probes.iter().flatten().for_each(|time| window.record(*time));
-        let began = calendar.now();
-        let run = run(&plan, &mut RunContext::new(Dialer::new(clock), &()));
-        let ended = began.wall + SLICE;
-        Slice { began, ended, window, probes, failure: None, clock_change: None, run }
-    }
-
-    fn replies(count: usize) -> Vec<Option<u64>> {
-        (0..count).map(|n| Some(1_000_000 + n as u64 * 1_000)).collect()
-    }
-
-    #[test]
-    fn an_outage_is_an_alarm_with_the_minute_before_it() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("runs.sqlite");
-        let (config, events) = (config(), Events::default());
-        let mut ledger =
-            Ledger::new(&config, Vec::new(), Some(Store::open(&path).unwrap()), &events).unwrap();
-        for step in 0..12 {
-            ledger.record_slice(0, slice(&config, step * 10, replies(100)));
-        }
-        assert_eq!(events.take(), []);
-        ledger.record_slice(0, slice(&config, 120, vec![None; 100]));
-        let logged = events.take();
-        let name = "link".to_owned();
-        assert_eq!(logged[0], MonitorEvent::Down { name: name.clone(), reason: None });
-        let MonitorEvent::Alarm { run: Some(run), transition: Transition::Raised, .. } = &logged[1] else {
-            panic!("{logged:?}")
-        };
-        assert_eq!(logged.len(), 2, "the p99 is not learnt yet: {logged:?}");
-        for step in 13..22 {
-            ledger.record_slice(0, slice(&config, step * 10, replies(100)));
-        }
-        let logged = events.take();
-        assert_eq!(logged[0], MonitorEvent::Up { name });
-        assert!(
-            matches!(logged[1], MonitorEvent::Alarm { transition: Transition::Cleared, .. }),
-            "{logged:?}"
-        );
-        ledger.flush(Timestamp::from_second(220).unwrap());
-        drop(ledger);
-        let mut store = Store::open(&path).unwrap();
-        assert_eq!(store.load(run).unwrap().cases.len(), BLACK_BOX_SLICES);
-        let series = store.series("link", "mem://server").unwrap();
-        let minutes = store.windows(series, TIERS[0], 0, 1000).unwrap();
-        let lost: Vec<u64> = minutes.iter().map(|minute| minute.window.counts.lost).collect();
-        assert_eq!(lost, [0, 0, 100, 0]);
-        let kinds: Vec<String> =
-            store.incidents(series, 9).unwrap().into_iter().map(|incident| incident.kind).collect();
-        assert_eq!(kinds, ["clear", "alarm"]);
-    }
-
-    #[test]
-    fn a_learnt_limit_survives_a_restart() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("runs.sqlite");
-        let (config, events) = (config(), Events::default());
-        let open = || Some(Store::open(&path).unwrap());
-        let mut ledger = Ledger::new(&config, Vec::new(), open(), &events).unwrap();
-        ledger.record_slice(0, slice(&config, 0, replies(4000)));
-        assert!(matches!(events.take()[..], [MonitorEvent::Learnt { .. }]));
-        let learnt = ledger.states()[0].alerts[1].limit_ns();
-        assert!(learnt.is_some());
-        drop(ledger);
-        let ledger = Ledger::new(&config, Vec::new(), open(), &events).unwrap();
-        assert_eq!(ledger.states()[0].alerts[1].limit_ns(), learnt);
-    }
-
-    #[test]
-    fn a_store_that_cannot_be_written_loses_nothing() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("runs.sqlite");
-        let (config, events) = (config(), Events::default());
-        let mut ledger =
-            Ledger::new(&config, Vec::new(), Some(Store::open(&path).unwrap()), &events).unwrap();
-        let other = rusqlite::Connection::open(&path).unwrap();
-        other.execute_batch("ALTER TABLE window RENAME TO hidden").unwrap();
-        for step in 0..12 {
-            ledger.record_slice(0, slice(&config, step * 10, replies(100)));
-            ledger.flush(Timestamp::from_second(step * 10).unwrap());
-        }
-        assert!(matches!(events.take()[..], [MonitorEvent::NotStored { .. }]), "logged once");
-        other.execute_batch("ALTER TABLE hidden RENAME TO window").unwrap();
-        ledger.flush(Timestamp::from_second(120).unwrap());
-        assert_eq!(events.take(), [MonitorEvent::StoredAgain]);
-        drop(ledger);
-        let mut store = Store::open(&path).unwrap();
-        let series = store.series("link", "mem://server").unwrap();
-        let minutes = store.windows(series, TIERS[0], 0, 1000).unwrap();
-        assert_eq!(minutes.iter().map(|minute| minute.window.counts.due).collect::<Vec<_>>(), [600, 600]);
-    }
-}
+mod tests;

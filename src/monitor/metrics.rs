@@ -11,6 +11,8 @@ use prometheus_client::registry::Registry;
 use super::alert::Alert;
 use super::ledger::WatchState;
 use crate::sample::Window;
+use crate::traffic::Direction;
+use crate::workload::latency;
 
 /// The media type of the text.
 pub const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -39,6 +41,7 @@ struct Link {
     is_up: Option<bool>,
     total: Window,
     minute: Window,
+    missed_sends: u64,
     bits_per_second: Option<f64>,
     /// The alarms, and whether each is raised.
     alerts: Vec<(String, bool)>,
@@ -62,7 +65,12 @@ pub fn render(states: &[WatchState], host: &str) -> String {
 
 impl Link {
     fn new(state: &WatchState, host: &str) -> Link {
-        let direction = state.last_test.as_ref().map(|test| ("direction", test.direction.name().to_owned()));
+        let direction = match (&state.last_test, state.workload == latency::WORKLOAD.name) {
+            (Some(test), _) => Some(test.direction.name()),
+            (None, true) => Some(Direction::Loop.name()),
+            (None, false) => None,
+        };
+        let direction = direction.map(|name| ("direction", name.to_owned()));
         let labels = [
             ("host", host.to_owned()),
             ("link", state.name.clone()),
@@ -75,6 +83,7 @@ impl Link {
             is_up: state.is_up,
             total: state.total.clone(),
             minute: state.last_minutes(1),
+            missed_sends: state.missed_sends,
             bits_per_second: state.last_test.as_ref().and_then(|test| test.figures.delivery.throughput_bps),
             alerts: state
                 .alerts
@@ -136,11 +145,16 @@ impl Collector for Snapshot {
                 encode_count(&mut family, &link.labels_and("result", result), count)?;
             }
         }
-        let help = "Replies with unexpected content";
-        let mut family =
-            encoder.encode_descriptor("linkgauge_corrupt_replies", help, None, MetricType::Counter)?;
-        for link in probed() {
-            encode_count(&mut family, &link.labels, link.total.counts.corrupt)?;
+        let corrupt: fn(&Link) -> u64 = |link| link.total.counts.corrupt;
+        let missed: fn(&Link) -> u64 = |link| link.missed_sends;
+        for (name, help, count) in [
+            ("linkgauge_corrupt_replies", "Replies with unexpected content", corrupt),
+            ("linkgauge_missed_sends", "Probes that this host could not send in time", missed),
+        ] {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for link in probed() {
+                encode_count(&mut family, &link.labels, count(link))?;
+            }
         }
         self.encode_states(&mut encoder)
     }
@@ -204,8 +218,7 @@ mod tests {
         state.total = window.clone();
         state.recent.push_back((0, window));
         let text = render(&[state], "here");
-        let labels =
-            r#"host="here",link="a \"link\"",endpoint="mem://server",protocol="echo",workload="latency""#;
+        let labels = r#"host="here",link="a \"link\"",endpoint="mem://server",protocol="echo",workload="latency",direction="loop""#;
         for line in [
             "# TYPE linkgauge_latency_seconds histogram".to_owned(),
             format!("linkgauge_latency_seconds_bucket{{le=\"0.00001\",{labels}}} 0"),

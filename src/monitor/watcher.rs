@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::calendar::{Calendar, ClockChange, Moment};
+use super::calendar::{Calendar, ClockChange, Moment, SLICE};
 use super::config::{ConfigError, Watch, checked_plan};
 use crate::clock::Time;
 use crate::link::{Dialer, KeptLinks};
@@ -18,9 +18,6 @@ use crate::plan::{Pacing, StopCondition};
 use crate::run::{FailureKind, Run};
 use crate::sample::{RawFile, Sample, Window, WindowCounts};
 use crate::schedule::{self, RunContext};
-
-/// Length of a slice. Alarms are evaluated after each.
-pub const SLICE: Duration = Duration::from_secs(10);
 
 /// A shorter rest of a slice is joined to the next one.
 const MIN_SLICE: Duration = Duration::from_secs(2);

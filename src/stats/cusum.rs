@@ -12,6 +12,9 @@ const MAX_SHARE: f64 = 0.95;
 /// More states than these do not fit a sensible request: such a change is too small, or too rare a false alarm is asked for.
 const MAX_THRESHOLD: u32 = 1 << 18;
 
+/// A quantile of a delay is computed in at most this many steps, which take some milliseconds.
+const MAX_CHAIN_STEPS: u64 = 4_000_000;
+
 /// What is to be noticed: the share of bad events rises from `normal` to `raised`.
 ///
 /// A bad event adds `weight - 1` to the sum and a good one subtracts 1, down to zero: with the weight of the likelihood
@@ -80,6 +83,31 @@ impl Change {
     /// Mean number of events until a change to the raised share is noticed.
     pub fn detection_delay(&self, threshold: u32) -> f64 {
         self.run_length(threshold, self.raised)
+    }
+
+    /// Number of events within which a change to the raised share is noticed with this probability (0 to 1), from a sum of
+    /// zero. `None` if that many events would take long to compute.
+    pub fn detection_delay_quantile(&self, threshold: u32, probability: f64) -> Option<u64> {
+        let rise = self.weight as usize - 1;
+        let mut at = vec![0.0; threshold.max(1) as usize];
+        at[0] = 1.0;
+        let mut next = at.clone();
+        let mut noticed = 0.0;
+        for event in 1..=MAX_CHAIN_STEPS / at.len() as u64 {
+            next.fill(0.0);
+            for (state, share) in at.iter().enumerate() {
+                next[state.saturating_sub(1)] += (1.0 - self.raised) * share;
+                match next.get_mut(state + rise) {
+                    Some(after_bad) => *after_bad += self.raised * share,
+                    None => noticed += self.raised * share,
+                }
+            }
+            if noticed >= probability {
+                return Some(event);
+            }
+            std::mem::swap(&mut at, &mut next);
+        }
+        None
     }
 
     /// A sum of this change.
@@ -232,6 +260,20 @@ mod tests {
         let threshold = change.threshold(4.0e6).unwrap();
         let delay = change.detection_delay(threshold);
         assert!((130.0..180.0).contains(&delay), "{delay}");
+    }
+
+    #[test]
+    fn quantiles_of_the_delay_agree_with_simulations() {
+        let mut random = SplitMix64::new(11);
+        let change = Change::new(0.01, 0.1).unwrap();
+        let threshold = change.threshold(1e5).unwrap();
+        let limit = change.detection_delay_quantile(threshold, 0.9).unwrap() as f64;
+        let within = (0..2000).filter(|_| simulate(&change, threshold, 0.1, &mut random) <= limit).count();
+        assert!((1750..1850).contains(&within), "{within} of 2000 within {limit}");
+        // A single bad event suffices: geometric.
+        let single = Change { normal: 0.1, raised: 0.5, weight: 3 };
+        assert_eq!(single.detection_delay_quantile(2, 0.874), Some(3));
+        assert_eq!(Change::new(0.01, 0.011).unwrap().detection_delay_quantile(200_000, 0.99), None);
     }
 
     #[test]

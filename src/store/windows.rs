@@ -20,10 +20,13 @@ pub struct Tier {
 
 const DAY: i64 = 86_400;
 
+/// Incidents of one kind that can be noted for the same moment.
+const MAX_SAME_TIME: i64 = 1000;
+
 /// The tiers, shortest first.
 pub const TIERS: [Tier; 3] = [
-    Tier { length: 60, kept: 14 * DAY },
-    Tier { length: 600, kept: 90 * DAY },
+    Tier { length: 60, kept: 7 * DAY },
+    Tier { length: 600, kept: 30 * DAY },
     Tier { length: 3600, kept: 2 * 366 * DAY },
 ];
 
@@ -60,6 +63,7 @@ const CREATE_WINDOW_TABLES_SQL: &str = "
         text TEXT NOT NULL,
         PRIMARY KEY (series, at_us, kind)
     ) WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS incident_of_kind ON incident (series, kind, at_us);
 ";
 
 /// A window of a series.
@@ -76,7 +80,7 @@ pub struct StoredWindow {
 pub struct Incident {
     /// When.
     pub at: Timestamp,
-    /// A word for programs: `alarm`, `clear`, `clock`, `start`, `stop`.
+    /// A word for programs: `alarm`, `clear`, `clock`, `explained`, `learnt`, `level`.
     pub kind: String,
     /// What happened, for people.
     pub text: String,
@@ -149,17 +153,21 @@ impl Store {
         self.retry_while_locked("read", read)
     }
 
-    /// Notes an incident. A second one of the same kind and time replaces the first.
+    /// Notes an incident. A second one of the same kind and time is noted a microsecond later.
     ///
     /// # Errors
     ///
     /// The file cannot be written.
     pub fn add_incident(&mut self, series: SeriesNumber, incident: &Incident) -> Result<(), StoreError> {
         let transaction = self.begin_write("written")?;
-        let insert = "INSERT OR REPLACE INTO incident (series, at_us, kind, text) VALUES (?1, ?2, ?3, ?4)";
-        transaction
-            .execute(insert, params![series.0, incident.at.as_microsecond(), incident.kind, incident.text])
-            .map_err(|error| self.store_error("written", error))?;
+        let insert = "INSERT OR IGNORE INTO incident (series, at_us, kind, text) VALUES (?1, ?2, ?3, ?4)";
+        let at_us = incident.at.as_microsecond();
+        for at_us in at_us..at_us.saturating_add(MAX_SAME_TIME) {
+            let noted = transaction.execute(insert, params![series.0, at_us, incident.kind, incident.text]);
+            if noted.map_err(|error| self.store_error("written", error))? == 1 {
+                break;
+            }
+        }
         self.commit(transaction, "written")
     }
 
@@ -173,42 +181,104 @@ impl Store {
             let mut statement = self.connection.prepare(
                 "SELECT at_us, kind, text FROM incident WHERE series = ?1 ORDER BY at_us DESC LIMIT ?2",
             )?;
-            let rows =
-                statement.query_map(params![series.0, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                    let at = Timestamp::from_microsecond(row.get(0)?).unwrap_or(Timestamp::UNIX_EPOCH);
-                    Ok(Incident { at, kind: row.get(1)?, text: row.get(2)? })
-                })?;
-            rows.collect()
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            statement.query_map(params![series.0, limit], read_incident)?.collect()
         };
         self.retry_while_locked("read", read)
     }
 
-    /// The latest incident of a kind.
+    /// The latest incident of a kind, or of a kind with this text.
     ///
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn latest_incident(&self, series: SeriesNumber, kind: &str) -> Result<Option<Incident>, StoreError> {
-        Ok(self.incidents(series, usize::MAX)?.into_iter().find(|incident| incident.kind == kind))
+    pub fn latest_incident(
+        &self,
+        series: SeriesNumber,
+        kind: &str,
+        text: Option<&str>,
+    ) -> Result<Option<Incident>, StoreError> {
+        let select = "SELECT at_us, kind, text FROM incident WHERE series = ?1 AND kind = ?2
+            AND (?3 IS NULL OR text = ?3) ORDER BY at_us DESC LIMIT 1";
+        let read = || {
+            let found = self.connection.query_row(select, params![series.0, kind, text], read_incident);
+            found.optional()
+        };
+        self.retry_while_locked("read", read)
     }
 
-    /// Removes windows that are older than their tier keeps, some thousands at most; returns how many.
+    /// The begin of the last window of a tier, in seconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn last_window(&self, series: SeriesNumber, tier: Tier) -> Result<Option<i64>, StoreError> {
+        let select = "SELECT max(start) FROM window WHERE series = ?1 AND length = ?2";
+        let read = || self.connection.query_row(select, params![series.0, tier.length], |row| row.get(0));
+        self.retry_while_locked("read", read)
+    }
+
+    /// Removes windows that are older than their tier keeps; returns how many.
     ///
     /// # Errors
     ///
     /// The file cannot be written.
     pub fn remove_old_windows(&mut self, now: i64) -> Result<usize, StoreError> {
-        let transaction = self.begin_write("written")?;
         let mut removed = 0;
         for tier in TIERS {
-            let delete = "DELETE FROM window WHERE (series, length, start) IN
-                (SELECT series, length, start FROM window WHERE length = ?1 AND start < ?2 LIMIT 1000)";
-            removed += transaction
-                .execute(delete, params![tier.length, now - tier.kept])
-                .map_err(|error| self.store_error("written", error))?;
+            removed += self.remove_windows_before(tier, now - tier.kept)?;
         }
+        Ok(removed)
+    }
+
+    /// Removes the oldest windows of the shortest tier, and so on, until the file uses at most this size, or only the last day is
+    /// left; returns how many. The file does not shrink: its space is used again.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn limit_windows(&mut self, now: i64, max_bytes: u64) -> Result<usize, StoreError> {
+        let mut removed = 0;
+        // With a reserve, so that this is not necessary at each call.
+        let wanted = max_bytes - max_bytes / 20;
+        let mut is_over = self.used_bytes()? > max_bytes;
+        for tier in TIERS {
+            let mut before = now - tier.kept;
+            while is_over && before < now - DAY {
+                before = (before + tier.kept / 8).min(now - DAY);
+                removed += self.remove_windows_before(tier, before)?;
+                is_over = self.used_bytes()? > wanted;
+            }
+        }
+        Ok(removed)
+    }
+
+    fn remove_windows_before(&mut self, tier: Tier, second: i64) -> Result<usize, StoreError> {
+        let transaction = self.begin_write("written")?;
+        // By series, so that the key finds them.
+        let delete = "DELETE FROM window WHERE series = ?1 AND length = ?2 AND start < ?3";
+        let remove = || -> rusqlite::Result<usize> {
+            let mut statement = transaction.prepare("SELECT number FROM series")?;
+            let series: Vec<i64> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            let mut delete = transaction.prepare(delete)?;
+            series.iter().map(|series| delete.execute(params![series, tier.length, second])).sum()
+        };
+        let removed = remove().map_err(|error| self.store_error("written", error))?;
         self.commit(transaction, "written")?;
         Ok(removed)
+    }
+
+    /// The part of the file that holds data, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn used_bytes(&self) -> Result<u64, StoreError> {
+        let pragma = |name: &str| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let read = || -> rusqlite::Result<i64> {
+            Ok((pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?)
+        };
+        Ok(self.retry_while_locked("read", read)?.max(0) as u64)
     }
 }
 
@@ -243,6 +313,11 @@ fn merge_row(transaction: &Transaction, place: Place, window: &Window) -> rusqli
     Ok(())
 }
 
+fn read_incident(row: &Row) -> rusqlite::Result<Incident> {
+    let at = Timestamp::from_microsecond(row.get(0)?).unwrap_or(Timestamp::UNIX_EPOCH);
+    Ok(Incident { at, kind: row.get(1)?, text: row.get(2)? })
+}
+
 /// A window from five counts and the times, from this column on. `None` if the times are damaged.
 fn read_window(row: &Row, first: usize) -> rusqlite::Result<Option<Window>> {
     let count = |column: usize| row.get::<_, i64>(first + column).map(|count| count.max(0) as u64);
@@ -259,6 +334,7 @@ fn read_window(row: &Row, first: usize) -> rusqlite::Result<Option<Window>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::SplitMix64;
 
     fn store() -> (tempfile::TempDir, Store) {
         let place = tempfile::tempdir().unwrap();
@@ -303,11 +379,95 @@ mod tests {
         let (_place, mut store) = store();
         let series = store.series("gateway", "tcp://gw").unwrap();
         store.add_windows([(series, 0, &window(&[5_000_000], 0))]).unwrap();
-        let now = 15 * DAY;
+        let now = 8 * DAY;
         store.add_windows([(series, now, &window(&[6_000_000], 0))]).unwrap();
         assert_eq!(store.remove_old_windows(now).unwrap(), 1);
         let counts = TIERS.map(|tier| store.windows(series, tier, 0, now + 1).unwrap().len());
         assert_eq!(counts, [1, 2, 2]);
+    }
+
+    /// Replies around a millisecond as those of a network, some of them slow.
+    fn network_replies(count: usize, random: &mut SplitMix64) -> Window {
+        let mut window =
+            Window::new(WindowCounts { measured_ms: 60_000, due: count as u64, ..WindowCounts::default() });
+        for _ in 0..count {
+            // Nearly normal.
+            let deviation = (0..4).map(|_| random.uniform()).sum::<f64>() - 2.0;
+            let slow = if random.uniform() < 0.01 { 1.0 + 20.0 * random.uniform() } else { 1.0 };
+            window.record((1e6 * (0.3 * deviation).exp() * slow) as u64);
+        }
+        window
+    }
+
+    /// Fills a store with the windows that are left after a year, scaled: a tenth of the time in each tier. Returns the bytes for
+    /// each series.
+    fn tenth_of_a_year(per_second: usize) -> u64 {
+        const SERIES: usize = 2;
+        let (_place, mut store) = store();
+        let series: Vec<SeriesNumber> =
+            (0..SERIES).map(|index| store.series(&format!("link {index}"), "tcp://gw").unwrap()).collect();
+        let empty = store.used_bytes().unwrap();
+        let mut random = SplitMix64::new(1);
+        let (mut second, year) = (0, 366 * DAY / 10);
+        while second < year {
+            let tier = *TIERS.iter().find(|tier| year - second <= tier.kept / 10).unwrap_or(&TIERS[2]);
+            let replies = per_second * tier.length as usize;
+            let windows: Vec<(SeriesNumber, i64, Window)> = series
+                .iter()
+                .map(|series| (*series, second, network_replies(replies, &mut random)))
+                .collect();
+            store
+                .add_windows(windows.iter().map(|(series, second, window)| (*series, *second, window)))
+                .unwrap();
+            second += tier.length;
+        }
+        for (tier, kept) in TIERS.into_iter().zip([TIERS[0].kept / 10, TIERS[1].kept / 10, year]) {
+            store.remove_windows_before(tier, year - kept).unwrap();
+        }
+        (store.used_bytes().unwrap() - empty) / SERIES as u64
+    }
+
+    #[test]
+    fn a_series_takes_less_than_8_mb_in_a_year() {
+        let bytes = tenth_of_a_year(1);
+        assert!(
+            (100_000..800_000).contains(&bytes),
+            "{bytes} bytes in a tenth of a year at a probe a second"
+        );
+    }
+
+    #[test]
+    fn a_series_takes_less_than_250_bytes_a_minute() {
+        let (_place, mut store) = store();
+        let series = store.series("gateway", "tcp://gw").unwrap();
+        let empty = store.used_bytes().unwrap();
+        let mut random = SplitMix64::new(2);
+        const MINUTES: i64 = 12 * 60;
+        for minute in 0..MINUTES {
+            store.add_windows([(series, minute * 60, &network_replies(60, &mut random))]).unwrap();
+        }
+        let each = (store.used_bytes().unwrap() - empty) / MINUTES as u64;
+        assert!((30..250).contains(&each), "{each} bytes a minute");
+    }
+
+    #[test]
+    fn a_store_has_a_limited_size() {
+        let (_place, mut store) = store();
+        let series = store.series("gateway", "tcp://gw").unwrap();
+        let mut random = SplitMix64::new(2);
+        let now = 6 * DAY;
+        let windows: Vec<(i64, Window)> =
+            (0..now).step_by(600).map(|second| (second, network_replies(600, &mut random))).collect();
+        store.add_windows(windows.iter().map(|(second, window)| (series, *second, window))).unwrap();
+        let full = store.used_bytes().unwrap();
+        assert_eq!(store.limit_windows(now, full).unwrap(), 0);
+        assert!(store.limit_windows(now, full * 9 / 10).unwrap() > 0);
+        assert!(store.used_bytes().unwrap() <= full * 9 / 10);
+        let counts = TIERS.map(|tier| store.windows(series, tier, 0, now).unwrap().len());
+        assert!(counts[0] < 864 && counts[1..] == [864, 144], "minutes are removed first: {counts:?}");
+        store.limit_windows(now, 0).unwrap();
+        let counts = TIERS.map(|tier| store.windows(series, tier, 0, now).unwrap().len());
+        assert_eq!(counts, [144, 144, 24], "the last day stays");
     }
 
     #[test]
@@ -322,5 +482,12 @@ mod tests {
         let texts: Vec<String> =
             store.incidents(series, 2).unwrap().into_iter().map(|incident| incident.text).collect();
         assert_eq!(texts, ["at 9", "at 6"]);
+        let at = Timestamp::from_second(9).unwrap();
+        let same_time = Incident { at, kind: "alarm".to_owned(), text: "another".to_owned() };
+        store.add_incident(series, &same_time).unwrap();
+        assert_eq!(store.incidents(series, 9).unwrap().len(), 4, "none replaces another");
+        let latest = |text| store.latest_incident(series, "alarm", text).unwrap().unwrap().text;
+        assert_eq!((latest(None), latest(Some("at 6"))), ("another".to_owned(), "at 6".to_owned()));
+        assert_eq!(store.latest_incident(series, "clock", None).unwrap(), None);
     }
 }

@@ -43,7 +43,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("import", &[]),
     ("verdict", &[]),
-    ("monitor", &["host", "link", "protocol", "schedule", "store", "workload"]),
+    ("monitor", &["explain", "host", "link", "protocol", "schedule", "store", "workload"]),
 ];
 
 /// Maximum length of a file, so that a reader can survey it.

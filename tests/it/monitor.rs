@@ -1,7 +1,7 @@
 //! `linkgauge monitor` as a process: what it prints, what it stores, what it does with a file that changes.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
 use linkgauge::store::{Store, TIERS};
@@ -20,12 +20,15 @@ fn a_file_is_checked_before_anything_is_opened() {
     let Ended { status, stdout, stderr } = run(&["monitor", &example.display().to_string(), "--check"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let lines: Vec<&str> = stdout.lines().collect();
-    assert_eq!(lines.len(), 4, "{stdout}");
+    assert_eq!(lines.len(), 6, "{stdout}");
     assert_eq!(lines[0], "watching this machine: 10 probes per second");
     assert!(lines[1].starts_with(
         "  alarm loss > 5 % (normal 0.5 %), at most one false alarm a month: such a change is noticed after"
     ));
-    assert_eq!(lines[3], "watching upload to this machine: throughput every 6 h");
+    assert!(lines[1].contains(" on average, in 99 of 100 cases within "), "{stdout}");
+    assert_eq!(lines[3], "  level shift of the median: noticed after about 1 h");
+    assert_eq!(lines[4], "watching upload to this machine: throughput every 6 h");
+    assert_eq!(lines[5], "an alarm runs logger --tag linkgauge");
     let tagged = run(&["monitor", "tcp://127.0.0.1:1", "--tag", "x"]);
     assert_eq!((tagged.status, tagged.stderr.contains("names of their links")), (Some(2), true));
     let place = tempfile::tempdir().unwrap();
@@ -96,4 +99,78 @@ fn probes_are_stored_and_a_changed_file_is_read() {
     assert!(stderr.contains(": the monitor goes on as before\n"), "{stderr}");
     assert!(logged.last().unwrap().ends_with("links.toml: read again"), "{stderr}");
     assert_eq!(probes(1), Some(0), "no probe is lost when the monitor stops or reads its file");
+}
+
+/// Answers one POST, and returns its body.
+fn receive_post(listener: &TcpListener) -> String {
+    listener.set_nonblocking(true).unwrap();
+    let (stream, _) = wait_until("a message to the webhook", || listener.accept().ok());
+    stream.set_nonblocking(false).unwrap();
+    let mut reader = BufReader::new(&stream);
+    let (mut line, mut length) = (String::new(), 0);
+    while reader.read_line(&mut line).unwrap() > 2 {
+        if let Some((_, value)) =
+            line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        {
+            length = value.trim().parse().unwrap();
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+    String::from_utf8(body).unwrap()
+}
+
+#[test]
+fn an_alarm_reaches_its_actions_with_its_run_and_its_causes() {
+    let place = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&[]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let webhook = format!("http://{}/alarms", listener.local_addr().unwrap());
+    let (store, message) = (place.path().join("runs.sqlite"), place.path().join("message.json"));
+    let text = format!(
+        "[defaults]\nurl = \"{}\"\nrate = \"50/s\"\nalert = [\"late 1us > 50 % (normal 5 %)\"]\n\
+         [[watch]]\nname = \"one\"\nexplain = \"3s\"\n[[watch]]\nname = \"two\"\n\
+         [[action]]\ncommand = [\"false\"]\n[[action]]\nwebhook = \"{webhook}\"\n\
+         [[action]]\ncommand = [\"tee\", \"{}\"]\n",
+        serving.tcp,
+        message.display()
+    );
+    let file = write_file(&place.path().join("links.toml"), &text);
+    let monitor =
+        Running::start(&["monitor", &file, "--store", &store.display().to_string(), "--listen", "off"]);
+    let posted = receive_post(&listener);
+    let written = wait_until("the message of the command", || {
+        std::fs::read_to_string(&message).ok().filter(|text| text.len() == posted.len())
+    });
+    assert_eq!(written, posted);
+    let document: serde_json::Value = serde_json::from_str(&posted).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(include_str!("../../schema/alarm.v1.json")).unwrap();
+    jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}\n{document:#}"));
+    let events = document["events"].as_array().unwrap();
+    let mut links: Vec<&str> = events.iter().map(|event| event["link"].as_str().unwrap()).collect();
+    links.sort_unstable();
+    assert_eq!(links, ["one", "two"], "both in one message: {document:#}");
+    for event in events {
+        assert_eq!(event["event"], "alarm");
+        let run = event["run"].as_str().expect("the last minute is saved");
+        let shown = run_with_store(&["show", run], &store);
+        assert_eq!(shown.status, Some(0), "{}", shown.stderr);
+        assert_eq!(event["explanation"].is_object(), event["link"] == "one", "{document:#}");
+    }
+    let explained = events.iter().find(|event| event["link"] == "one").unwrap();
+    assert!(explained["explanation"].get("failure").is_none(), "{document:#}");
+    monitor.signal(Signal::INT);
+    let ended = monitor.ended();
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    for said in ["one: ALARM: late 1us", "two: ALARM: late 1us", "action: false: it failed: exit status: 1"] {
+        assert!(ended.stdout.contains(said), "{said}: {}", ended.stdout);
+    }
+    assert!(ended.stdout.contains("one: causes: ") || ended.stdout.contains("one: explain finds no cause"));
+}
+
+/// A command on this store.
+fn run_with_store(arguments: &[&str], store: &Path) -> Ended {
+    run(&[arguments, &["--store", &store.display().to_string()]].concat())
 }
