@@ -76,7 +76,7 @@ with tempfile.TemporaryDirectory() as folder:
     peer = os.path.join(folder, "peer")
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "many_flows_peer.c")
     subprocess.run(["cc", "-O2", "-pthread", "-o", peer, source], check=True)
-    with common.Program([peer, "serve", str(PORT), str(args.threads)]), common.Server([args.binary, "serve", "tcp://127.0.0.1:0"]) as server:
+    with common.Program([peer, "serve", str(PORT), str(args.threads)]), common.Server([args.binary, "serve", "tcp://127.0.0.1:0", "--threads", str(args.threads)]) as server:
         time.sleep(0.3)
         for flows in map(int, args.flows.split(",")):
             if flows + 50 > HARD:

@@ -239,7 +239,7 @@ impl ServerContext {
             refusals,
             rate_limiter: rates,
             quotas: Arc::default(),
-            threads: SharedThreads::new(&dialer.clock)?,
+            threads: SharedThreads::new(&dialer.clock, limits.threads)?,
             // A client may open all connections of a session before it sends on the first.
             pending: Arc::new(PendingConnections::new(
                 limits.flows as usize + 16,

@@ -1,5 +1,6 @@
 //! `linkgauge serve`.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -54,6 +55,11 @@ pub struct Flags {
     /// stamp and twamp-light: take the sequence numbers from the requests, and keep no counts
     #[arg(long, help_heading = SERVER, hide_short_help = true)]
     stateless: bool,
+    /// Threads for the connections of large measurements [default: one for each CPU]
+    ///
+    /// A measurement with a few connections has a thread for each of them, whatever this number is.
+    #[arg(long, help_heading = SERVER, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
     /// Maximum payload rate per client address: all connections, both directions together [default: no limit]
     #[arg(long, help_heading = LIMITS, value_name = "RATE")]
     max_rate: Option<BitRate>,
@@ -165,6 +171,7 @@ fn server_config(flags: &Flags) -> Result<ServerConfig> {
             message_bytes: flags.max_size.map_or(defaults.message_bytes, |size| size.0.min(1 << 30) as u32),
             flows: flags.max_flows.unwrap_or(defaults.flows),
             idle_s: flags.idle.0.as_secs().max(1),
+            threads: flags.threads.and_then(NonZeroU32::new),
         },
         token: read_token(flags.token_file.as_deref())?,
         is_stateless: flags.stateless,

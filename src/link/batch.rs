@@ -1,5 +1,6 @@
 //! The messages of one receive operation, in memory that is allocated once.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use super::{Fault, Framing, Link};
@@ -7,10 +8,12 @@ use super::{Fault, Framing, Link};
 /// Messages received in one operation. Fixed size: nothing is allocated after construction.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The memory of the messages.
+    /// The memory of the messages. Empty between two receives if the thread lends it.
     pub bytes: Vec<u8>,
     /// Bytes reserved per message, where a link fills several at once.
     pub slot_bytes: usize,
+    /// The memory is that of the thread.
+    is_lent: bool,
     pub(super) spans: Vec<(u32, u32)>,
     /// Requests the TTL of messages, where the link supports it.
     pub(super) wants_ttl: bool,
@@ -29,6 +32,34 @@ impl Batch {
             slot_bytes: slot,
             spans: Vec::with_capacity(MAX_BATCH_MESSAGES),
             ..Batch::default()
+        }
+    }
+
+    /// For a part of a stream of at most `slot` bytes, in memory that the thread lends for a receive. Idle streams
+    /// need no memory then, and busy ones use the same, which stays in the caches. The user of the messages gives it
+    /// back with [`Batch::return_memory`].
+    pub fn lent(slot: usize) -> Batch {
+        Batch { slot_bytes: slot, is_lent: true, spans: Vec::with_capacity(1), ..Batch::default() }
+    }
+
+    /// Takes the memory of the thread before a receive, if this batch has none. Only the first use in a thread, and the
+    /// first while other batches keep what they received, allocate.
+    #[inline]
+    pub fn borrow_memory(&mut self) {
+        if self.is_lent && self.bytes.is_empty() {
+            self.bytes = THREAD_MEMORY.take();
+            if self.bytes.len() != self.slot_bytes {
+                self.bytes.resize(self.slot_bytes, 0);
+            }
+        }
+    }
+
+    /// Returns the memory to the thread if it is lent; the messages are gone then.
+    #[inline]
+    pub fn return_memory(&mut self) {
+        if self.is_lent && !self.bytes.is_empty() {
+            self.spans.clear();
+            THREAD_MEMORY.set(std::mem::take(&mut self.bytes));
         }
     }
 
@@ -90,6 +121,11 @@ impl Batch {
     }
 }
 
+thread_local! {
+    /// What the batches of a thread borrow.
+    static THREAD_MEMORY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// Maximum number of messages per receive operation: a coalesced packet holds at most 128 segments
 /// (`UDP_MAX_SEGMENTS` of linux/udp.h since 6.9, 64 before).
 pub const MAX_BATCH_MESSAGES: usize = 128;
@@ -126,4 +162,40 @@ pub fn receive_single<L: Link>(link: &mut L, into: &mut Batch, within: Duration)
     let length = link.receive(&mut into.bytes, within)?;
     into.push_span(0, length);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lent_batches_of_a_thread_use_the_same_memory() {
+        let mut batches = [Batch::lent(100), Batch::lent(100)];
+        let mut places = Vec::new();
+        for batch in &mut batches {
+            batch.borrow_memory();
+            assert_eq!(batch.bytes.len(), 100);
+            batch.bytes[..3].copy_from_slice(b"abc");
+            batch.push_span(0, 3);
+            assert_eq!(batch.messages().collect::<Vec<_>>(), [b"abc"]);
+            places.push(batch.bytes.as_ptr());
+            batch.return_memory();
+            assert!(batch.is_empty() && batch.bytes.is_empty());
+        }
+        assert_eq!(places[0], places[1]);
+    }
+
+    #[test]
+    fn a_batch_that_keeps_its_messages_leaves_other_memory_to_the_next_one() {
+        let [mut first, mut second] = [Batch::lent(10), Batch::lent(20)];
+        first.borrow_memory();
+        first.bytes.fill(1);
+        first.push_span(0, 10);
+        second.borrow_memory();
+        second.bytes.fill(2);
+        assert_eq!((second.bytes.len(), first.messages().next()), (20, Some(&[1; 10][..])));
+        // A second receive before the memory is returned keeps it.
+        first.borrow_memory();
+        assert_eq!(first.bytes, [1; 10]);
+    }
 }

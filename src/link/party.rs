@@ -367,8 +367,12 @@ pub fn perform_step(
             return Ok(StepOutcome::Waiting(until));
         }
         Step::Receive { into, until } => {
+            into.borrow_memory();
             let received = link.receive_batch(into, until.since(*now).min(max_wait));
             *now = clock.now();
+            if received.is_err() {
+                into.return_memory();
+            }
             let received = received.map(|()| into.total_and_longest());
             return finish_receive(party, received, until, *now);
         }

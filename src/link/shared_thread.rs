@@ -125,9 +125,10 @@ pub struct SharedThread<M> {
     busy: Duration,
 }
 
-/// Steps of one member before the next one's turn, and the time after which it takes no further step.
+/// Steps of one member before the next one's turn, and the time after which it takes no further step: short, because the
+/// others wait, and because the remote shall receive the bytes of this turn while they are in the caches.
 const STEPS_PER_TURN: u32 = 16;
-const TURN_TIME: Duration = Duration::from_micros(500);
+const TURN_TIME: Duration = Duration::from_micros(50);
 
 /// Waits for events are rounded up to milliseconds, so shorter ones need a call of their own, which is exact.
 const MIN_ROUNDED_WAIT: Duration = Duration::from_millis(50);
@@ -290,18 +291,18 @@ impl<M: Member> SharedThread<M> {
         let timespec =
             |time: Duration| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         let is_short = !wait.is_zero() && wait < MIN_ROUNDED_WAIT;
-        // An interrupted wait is repeated in the next turn.
-        if is_short
-            && !matches!(
-                poll(&mut [PollFd::new(&self.events, PollFlags::IN)], Some(&timespec(wait))),
-                Ok(1..)
-            )
-        {
-            return;
-        }
-        let wait = timespec(if is_short { Duration::ZERO } else { wait });
         let mut events = [MaybeUninit::uninit(); MAX_EVENTS];
-        let Ok((events, _)) = epoll::wait(&self.events, &mut events, Some(&wait)) else { return };
+        let first_wait = timespec(if is_short { Duration::ZERO } else { wait });
+        // An interrupted wait is repeated in the next turn.
+        let Ok((mut events, rest)) = epoll::wait(&self.events, &mut events, Some(&first_wait)) else {
+            return;
+        };
+        if is_short && events.is_empty() {
+            // Only now, because one of many busy members is usually ready at once.
+            let _ = poll(&mut [PollFd::new(&self.events, PollFlags::IN)], Some(&timespec(wait)));
+            let Ok((later, _)) = epoll::wait(&self.events, rest, Some(&first_wait)) else { return };
+            events = later;
+        }
         if self.is_busy_polling && events.is_empty() && self.queue.is_empty() {
             self.busy_polled += self.clock.now().since(now);
         }

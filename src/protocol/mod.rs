@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -358,6 +359,9 @@ pub struct ServerLimits {
     pub flows: u32,
     /// Seconds without traffic after which a connection is closed.
     pub idle_s: u64,
+    /// Threads that connections share; `None`: one for each CPU. Clients do not learn it.
+    #[serde(skip)]
+    pub threads: Option<NonZeroU32>,
 }
 
 impl ServerLimits {
@@ -369,6 +373,7 @@ impl ServerLimits {
         message_bytes: 1 << 30,
         flows: 16_384,
         idle_s: 60,
+        threads: None,
     };
 }
 

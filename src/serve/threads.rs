@@ -1,6 +1,7 @@
 //! The threads of a server's connections. A new connection shares a thread with others (`link::shared_thread`). When its
 //! party begins a measurement with few flows, it gets a thread of its own, as long as there are not too many.
 
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,16 +53,17 @@ struct Inbox {
 }
 
 impl SharedThreads {
-    /// One thread for each CPU.
-    pub fn new(clock: &Clock) -> Result<SharedThreads, Fault> {
+    /// This number of threads; `None`: one for each CPU.
+    pub fn new(clock: &Clock, threads: Option<NonZeroU32>) -> Result<SharedThreads, Fault> {
         let cpus = cpu::current_affinity().len().max(1);
+        let count = threads.map_or(cpus, |count| count.get() as usize);
         let inbox = |_| {
             let thread = SharedThread::new(clock, 0)?;
             let (connections, waker) = (Mutex::default(), thread.waker());
             Ok(Inbox { connections, waker, thread: Mutex::new(Some(thread)) })
         };
         Ok(SharedThreads {
-            inboxes: (0..cpus).map(inbox).collect::<Result<_, Fault>>()?,
+            inboxes: (0..count).map(inbox).collect::<Result<_, Fault>>()?,
             next: AtomicUsize::new(0),
             own_threads: Arc::default(),
             // Two directions and a probe on a single CPU.

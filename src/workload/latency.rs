@@ -53,7 +53,7 @@ pub const WORKLOAD: Workload = Workload {
 
 /// Largest receive in bytes; a longer reply arrives in several chunks.
 const MAX_CHUNK_BYTES: usize = 65_536;
-/// The same for each of many connections, so that one takes a few kilobytes.
+/// The same for each of many servers with timestamps, so that one takes a few kilobytes.
 const MANY_CHUNK_BYTES: usize = 4096;
 
 fn method(pacing: Pacing) -> String {
@@ -180,6 +180,12 @@ impl Reflector {
         self.returned_bytes
     }
 
+    /// Receives into memory that all parties of a thread share.
+    pub fn with_lent_memory(mut self) -> Reflector {
+        self.batch = Batch::lent(self.batch.slot_bytes);
+        self
+    }
+
     /// Returns `bytes` first: they arrived before the protocol was known to be an echo.
     pub fn with_initial_bytes(mut self, bytes: &[u8]) -> Reflector {
         self.batch.bytes[..bytes.len()].copy_from_slice(bytes);
@@ -210,6 +216,9 @@ impl Party for Reflector {
         self.returned_bytes += bytes as u64;
         if self.framing == Framing::Message {
             self.unsent = 0..0;
+        }
+        if self.unsent.is_empty() {
+            self.batch.return_memory();
         }
     }
 

@@ -4,7 +4,7 @@
 //! the same noise without numbers; the position identifies each byte. On a line that does not carry every byte value,
 //! numbers and noise use only the values that it carries.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use crate::link::serial_line::{XOFF, XON};
 use crate::link::{Caps, LinkRate};
@@ -16,16 +16,19 @@ pub(crate) const SEQUENCE_BYTES: usize = 8;
 pub(crate) const NOISE_PERIOD_BYTES: usize = 65_521;
 
 /// The bytes of an alphabet, and the shared noise made of them.
-type CachedNoise = (Vec<u8>, Weak<[u8]>);
+type CachedNoise = (Arc<[u8]>, Weak<[u8]>);
 
 /// The byte values that a link carries unchanged.
 #[derive(Debug, Clone)]
 pub struct Alphabet {
     /// In ascending order.
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
     /// The index of each byte value.
-    index_of_byte: Vec<Option<u8>>,
+    index_of_byte: Arc<[Option<u8>]>,
 }
+
+/// All byte values, which almost every link carries: thousands of flows share them.
+static ALL_BYTES: LazyLock<Alphabet> = LazyLock::new(|| Alphabet::of_bytes((0..=u8::MAX).collect()));
 
 impl Alphabet {
     /// The alphabet of links with these capabilities.
@@ -40,12 +43,19 @@ impl Alphabet {
             let steers = in_band && [XON, XOFF].contains(&(byte & 0x7f));
             u32::from(*byte) < 1 << data_bits && !steers
         };
-        let bytes: Vec<u8> = (0..=u8::MAX).filter(carried).collect();
+        match (data_bits, in_band) {
+            (8, false) => ALL_BYTES.clone(),
+            _ => Alphabet::of_bytes((0..=u8::MAX).filter(carried).collect()),
+        }
+    }
+
+    /// `bytes` in ascending order.
+    fn of_bytes(bytes: Vec<u8>) -> Alphabet {
         let mut places = vec![None; 256];
         for (place, byte) in bytes.iter().enumerate() {
             places[usize::from(*byte)] = Some(place as u8);
         }
-        Alphabet { bytes, index_of_byte: places }
+        Alphabet { bytes: bytes.into(), index_of_byte: places.into() }
     }
 
     fn size(&self) -> u64 {

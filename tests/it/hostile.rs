@@ -297,6 +297,7 @@ const GRANTED: ServerLimits = ServerLimits {
     message_bytes: 1 << 20,
     flows: 16,
     idle_s: 1,
+    threads: None,
 };
 
 /// Some protocols let a connection complete its current transfer, for up to 10 s.

@@ -4,11 +4,12 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::protocol::ServerLimits;
 
 use crate::client::linkgauge;
 use crate::memory::status_kib;
-use crate::program::Serving;
+use crate::program::{Running, Serving, wait_until};
 use crate::server::{measure, serve};
 
 #[test]
@@ -102,6 +103,73 @@ fn few_threads_run_many_flows() {
         watch.join().unwrap()
     });
     assert!(threads < 50, "{threads} threads of the server");
+}
+
+/// The names of the threads of a process.
+fn thread_names(pid: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
+    tasks.flatten().filter_map(name).map(|name| name.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn a_server_has_as_many_shared_threads_as_requested() {
+    let server = Serving::start(&["--threads", "3"]);
+    // A thread sets its name when it begins.
+    let shared = || thread_names(&server.pid()).into_iter().filter(|name| name == "serve clients").count();
+    wait_until("the threads of the server", || (shared() >= 3).then_some(()));
+    assert_eq!(shared(), 3);
+    run_many(&server, 20);
+}
+
+/// The peak memory of client and server of a run with this number of connections on a slow schedule, in KiB.
+fn peaks_kib(flows: u64) -> [u64; 2] {
+    let server = Serving::start(&[]);
+    let flows = flows.to_string();
+    let arguments = [
+        "latency",
+        server.tcp.as_str(),
+        "--parallel",
+        &flows,
+        "--threads",
+        "2",
+        "--rate",
+        "100/s",
+        "--time",
+        "1s",
+        "--warm-up",
+        "0",
+        "--repeat",
+        "1",
+        "--timeout",
+        "30s",
+        "--quiet",
+    ];
+    let mut client = Running::start(&arguments);
+    let pid = client.0.id().to_string();
+    let mut peak = 0;
+    while client.0.try_wait().unwrap().is_none() {
+        // The fields are absent once it has ended.
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let field = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        peak = field.map_or(0, |text| text.trim().trim_end_matches(" kB").parse().unwrap()).max(peak);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let ended = client.ended();
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    [peak, status_kib(&server.pid(), "VmHWM")]
+}
+
+/// Besides the buffers of the kernel.
+#[test]
+fn an_idle_connection_takes_at_most_16_kilobytes_at_each_end() {
+    raise_open_file_limit();
+    let (few, many) = (200, 2200);
+    let [before, after] = [few, many].map(peaks_kib);
+    let of_one = |end: usize| (after[end] as f64 - before[end] as f64) / (many - few) as f64;
+    let [client, server] = [of_one(0), of_one(1)];
+    println!("{client:.1} KiB for a connection at the client, {server:.1} KiB at the server");
+    assert!(client < 16.0 && server < 16.0, "{client} KiB, {server} KiB");
 }
 
 /// Sets the flag even if the test fails.

@@ -135,10 +135,10 @@ impl Drop for LinkgaugeConnection {
 
 impl LinkgaugeConnection {
     fn new(registry: Arc<SessionRegistry>, caps: Caps, from: String) -> LinkgaugeConnection {
-        let room = match caps.framing {
-            // A thousand idle sessions wait here: use one page each.
-            Framing::Stream => 4096,
-            Framing::Message => caps.max_message_bytes.unwrap_or(65_536).min(65_536),
+        let batch = match caps.framing {
+            // Thousands of idle sessions wait here.
+            Framing::Stream => Batch::lent(4096),
+            Framing::Message => Batch::new(caps.max_message_bytes.unwrap_or(65_536).min(65_536), 1),
         };
         LinkgaugeConnection {
             registry,
@@ -147,7 +147,7 @@ impl LinkgaugeConnection {
             input: Vec::new(),
             output: Vec::new(),
             output_sent: 0,
-            batch: Batch::new(room, 1),
+            batch,
             state: LinkgaugeConnectionState::Unidentified,
             last_activity: None,
             frame_codec: FrameCodec::default(),
@@ -500,6 +500,7 @@ impl Party for LinkgaugeConnection {
             }
             self.input.extend_from_slice(message);
         }
+        self.batch.return_memory();
         let (input_bytes, had_no_session) = (self.input.len(), self.has_no_session());
         self.process_input();
         // Only complete messages and the first byte count as activity, not a trickle of bytes, and not repeated hellos.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::outgoing::{LateReplies, OutgoingRequest};
 use super::window::{RequestSlot, RequestState, RequestWindow};
-use super::{MANY_CHUNK_BYTES, MAX_CHUNK_BYTES, ReplyStatus, RequestReplyCodec};
+use super::{MAX_CHUNK_BYTES, ReplyStatus, RequestReplyCodec};
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
@@ -51,16 +51,15 @@ fn min_tracked_requests(load: &Load) -> u64 {
     if load.is_one_of_many() { 4 } else { 256 }
 }
 
-/// Bytes that one call may receive.
-fn max_received_bytes(load: &Load, caps: &Caps) -> usize {
+/// Memory for what one call receives.
+fn new_batch(load: &Load, caps: &Caps) -> Batch {
     match caps.framing {
-        Framing::Stream if load.is_one_of_many() => MANY_CHUNK_BYTES,
-        Framing::Stream => MAX_CHUNK_BYTES,
-        Framing::Message => caps
-            .max_message_bytes
-            .unwrap_or(MAX_CHUNK_BYTES)
-            .min(MAX_CHUNK_BYTES)
-            .max(load.message_bytes as usize),
+        Framing::Stream if load.is_one_of_many() => Batch::lent(MAX_CHUNK_BYTES),
+        Framing::Stream => Batch::new(MAX_CHUNK_BYTES, 1),
+        Framing::Message => {
+            let longest = caps.max_message_bytes.unwrap_or(MAX_CHUNK_BYTES).min(MAX_CHUNK_BYTES);
+            Batch::new(longest.max(load.message_bytes as usize), 1)
+        }
     }
 }
 
@@ -118,7 +117,7 @@ impl Pinger {
             late_replies: LateReplies::new(numbered),
             is_closed: false,
             is_refused: false,
-            batch: Batch::new(max_received_bytes(load, caps), 1),
+            batch: new_batch(load, caps),
             // Without a time limit each request would take a full timeout.
             unanswered: (caps.is_serial_device() || window == 1 && load.stop.time_ns.is_none()).then_some(0),
             unrecorded_sample: None,
@@ -280,7 +279,7 @@ impl Party for Pinger {
         self.unanswered = None;
         // With continuous input, one receive is enough before the next send.
         self.outgoing.must_receive_first = false;
-        let batch = std::mem::take(&mut self.batch);
+        let mut batch = std::mem::take(&mut self.batch);
         // The reply to a long request may begin before all of the request is sent.
         let sending = u64::from(self.outgoing.is_begun());
         for message in batch.messages() {
@@ -320,6 +319,7 @@ impl Party for Pinger {
         if batch.ce_messages() > 0 && self.is_measuring() {
             self.recorder.record_ce(now, batch.ce_messages());
         }
+        batch.return_memory();
         self.batch = batch;
     }
 

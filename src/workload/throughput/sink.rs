@@ -143,6 +143,15 @@ impl Sink {
         }
     }
 
+    /// Receives a stream into memory that all flows of a thread share, so [`Sink::batch`] is empty after
+    /// [`Party::on_received`].
+    pub fn with_lent_memory(mut self) -> Sink {
+        if self.framing == Framing::Stream {
+            self.batch = Batch::lent(STREAM_RECEIVE_BYTES);
+        }
+        self
+    }
+
     /// Sends this message periodically as a keepalive.
     pub fn with_keepalive(mut self, bytes: Vec<u8>) -> Sink {
         self.keepalive = Some(Keepalive::new(bytes));
@@ -346,6 +355,7 @@ impl Party for Sink {
                     Some(Fault::UnexpectedData("the server sends more than was requested".to_owned()));
             }
         }
+        self.batch.return_memory();
     }
 
     fn on_sent(&mut self, _bytes: usize, at: Time) {

@@ -28,7 +28,7 @@ const END_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Minimum interval between checks over all flows of a session, so that a thousand waiting flows use little CPU.
 const MIN_SESSION_POLL_INTERVAL: Duration = Duration::from_micros(100);
 
-/// Largest chunk that each of many flows returns at once.
+/// Largest chunk that each of many flows returns at once. A flow whose client does not read keeps one.
 const MANY_ECHO_BYTES: usize = 4096;
 
 /// The server side of a flow: a workload's party that begins and ends with the session; or an echo.
@@ -178,7 +178,9 @@ impl FlowParty {
             FlowKind::Reflect => {
                 let idle = Duration::from_secs(limits.idle_s);
                 FlowParty::Reflect(match load.is_one_of_many() && caps.framing == Framing::Stream {
-                    true => Reflector::new(caps.framing, MANY_ECHO_BYTES, load.tuning(), idle),
+                    true => {
+                        Reflector::new(caps.framing, MANY_ECHO_BYTES, load.tuning(), idle).with_lent_memory()
+                    }
                     false => echo::new_reflector(caps, load.tuning(), idle),
                 })
             }
@@ -187,7 +189,14 @@ impl FlowParty {
                 let message_bytes = if is_probe { STAMPED_BYTES } else { plan.message_bytes as usize };
                 FlowParty::ReflectStamped(StampingReflector::new(caps, &load, message_bytes, idle))
             }
-            FlowKind::Receive => FlowParty::Receive(Box::new(Sink::new(&load, caps, recorder))),
+            FlowKind::Receive => {
+                let sink = Sink::new(&load, caps, recorder);
+                FlowParty::Receive(Box::new(if load.is_one_of_many() {
+                    sink.with_lent_memory()
+                } else {
+                    sink
+                }))
+            }
             FlowKind::Send => FlowParty::Send(Box::new(Source::new(&load, caps, recorder))),
             FlowKind::ProbedReceive => {
                 FlowParty::ProbedReceive(Box::new(AnsweringReceiver::new(&load, recorder)))
