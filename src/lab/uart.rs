@@ -4,6 +4,7 @@
 //! Any program can open the terminals and configure the line as on a serial port. One thread serves all ports
 //! (`engine`). State machines that are given the time model the line (`wire`, `noise`, `receive_queue`).
 
+mod due_queue;
 mod early_wake;
 mod engine;
 mod noise;
@@ -21,7 +22,9 @@ use rustix::io::Errno;
 pub use engine::UartCounters;
 pub use noise::{LineDefects, LineNoise};
 pub use plugged::PluggedUart;
-pub use wire::{CharacterTiming, DEFAULT_BATCH_INTERVAL, DeliveryMode, NextDelivery, Wire};
+pub use wire::{
+    CharacterTiming, DEFAULT_BATCH_INTERVAL, DeliveryMode, NextDelivery, Wire, default_batch_interval,
+};
 
 use super::{LabError, RunningStandIn, StandIn};
 use crate::clock::Clock;

@@ -181,8 +181,12 @@ impl Flags {
 
     /// Emulated ports, if requested. They run until they are dropped.
     fn start_plugs(&self) -> Result<Option<LabUarts>> {
-        let ports = self.ports.unwrap_or(1) as usize;
-        let options = uart::UartOptions { ports, ..uart::UartOptions::default() };
+        let ports = self.ports.unwrap_or(1);
+        let options = uart::UartOptions {
+            ports: ports as usize,
+            delivery: uart::DeliveryMode::Batch(uart::default_batch_interval(ports)),
+            ..uart::UartOptions::default()
+        };
         Ok(self.plug.then(|| LabUarts::start(&options)).transpose()?)
     }
 

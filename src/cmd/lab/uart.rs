@@ -6,11 +6,11 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::lab::uart::{
-    CharacterTiming, DEFAULT_BATCH_INTERVAL, DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring,
-    UartCounters, UartOptions,
+    CharacterTiming, DeliveryMode, FrameOverride, LabUarts, LineNoise, PortWiring, UartCounters, UartOptions,
+    default_batch_interval,
 };
 use linkgauge::link::serial_line::Parity;
-use linkgauge::units::{self, MessageRate, Span, format_count, format_duration, format_nanoseconds};
+use linkgauge::units::{self, MessageRate, Span, format_count, format_nanoseconds};
 
 use crate::cmd::Status;
 use crate::cmd::help::{DURATION, OUTPUT, TARGET};
@@ -42,9 +42,9 @@ pub struct Flags {
     /// Parity: none, odd, even, mark or space [default: as set by the program, except even]
     #[arg(long, help_heading = LINE, value_name = "PARITY", value_parser = parse_parity)]
     parity: Option<Parity>,
-    /// Deliver input without a gap at this interval; 0ms: each character alone
-    #[arg(long, help_heading = LINE, value_name = "TIME", conflicts_with_all = ["fifo", "latency_timer"], default_value = default_batch())]
-    batch: Span,
+    /// Deliver input without a gap at this interval; 0ms: each character alone [default: 1ms for each hundred ports]
+    #[arg(long, help_heading = LINE, value_name = "TIME", conflicts_with_all = ["fifo", "latency_timer"])]
+    batch: Option<Span>,
     /// Receive FIFO: deliver this many characters at once, or after a pause of this many character times (4)
     #[arg(long, help_heading = LINE, value_name = "TRIGGER[,IDLE]", value_parser = parse_fifo, conflicts_with = "latency_timer")]
     fifo: Option<DeliveryMode>,
@@ -73,10 +73,6 @@ pub struct Flags {
 
 const LINE: &str = "Line";
 
-fn default_batch() -> clap::builder::OsStr {
-    format_duration(DEFAULT_BATCH_INTERVAL).into()
-}
-
 fn parse_parity(text: &str) -> Result<Parity> {
     let named = Parity::ALL.into_iter().find(|parity| parity.name() == text);
     named.context("use none, odd, even, mark or space")
@@ -101,7 +97,9 @@ impl Flags {
         let hand_over = match (self.fifo, self.latency_timer) {
             (Some(fifo), _) => fifo,
             (None, Some(time)) => DeliveryMode::Timer(time.0),
-            (None, None) => DeliveryMode::Batch(self.batch.0),
+            (None, None) => DeliveryMode::Batch(
+                self.batch.map_or_else(|| default_batch_interval(self.ports), |span| span.0),
+            ),
         };
         UartOptions {
             wiring: if self.null_modem { PortWiring::NullModem } else { PortWiring::Plug },

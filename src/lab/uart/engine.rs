@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::FrameOverride;
+use super::due_queue::{DueQueue, NOTHING_DUE};
 use super::early_wake::EarlyWake;
 use super::noise::{LineDefects, NoiseSource};
 use super::receive_queue::{ReceiveQueue, StopMethod};
@@ -20,9 +21,6 @@ use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::serial_line::{FlowControl, SerialSettings, XOFF, XON};
 use crate::link::tty::{Pty, PtyPacket};
-
-/// Nothing is due.
-const NOTHING_DUE: NextDelivery = NextDelivery { at: Time::NEVER, ends_run: false };
 
 /// A full terminal is tried again after this time, although it should signal free space.
 const RETRY_INTERVAL: Duration = Duration::from_millis(4);
@@ -137,7 +135,7 @@ impl LineEnd {
 /// All ends and their due times.
 pub struct UartEngine {
     ends: Vec<LineEnd>,
-    due: Vec<NextDelivery>,
+    due: DueQueue,
     frame_override: FrameOverride,
     /// A sender never causes an overrun, whatever its settings.
     is_lossless: bool,
@@ -176,7 +174,7 @@ impl UartEngine {
             epoll::add(&epoll, &end.pty.master, EventData::new_u64(index as u64), WAKE_EVENTS)?;
         }
         Ok(UartEngine {
-            due: vec![NOTHING_DUE; ends.len()],
+            due: DueQueue::new(ends.len()),
             ends,
             frame_override: frame,
             is_lossless: timing == CharacterTiming::Immediate,
@@ -212,10 +210,8 @@ impl UartEngine {
                 self.schedule_end(index);
             }
             let now = self.clock.now();
-            for index in 0..self.ends.len() {
-                if self.due[index].at <= now {
-                    self.serve_end(index)?;
-                }
+            while let Some(index) = self.due.pop_due(now) {
+                self.serve_end(index)?;
             }
         }
     }
@@ -223,7 +219,7 @@ impl UartEngine {
     /// Waits until something is due, or for an earlier event.
     fn wait_for_events(&mut self, events: &mut Vec<Event>) -> Result<(), Errno> {
         events.clear();
-        let due = self.due.iter().min_by_key(|due| due.at).copied().unwrap_or(NOTHING_DUE);
+        let due = self.due.earliest();
         let now = self.clock.now();
         if due.at <= now {
             return self.poll_events(events);
@@ -268,8 +264,8 @@ impl UartEngine {
     fn schedule_end(&mut self, index: usize) {
         let end = &self.ends[index];
         let wire = end.wire.next_delivery().unwrap_or(NOTHING_DUE);
-        self.due[index] =
-            if end.retry_at < wire.at { NextDelivery { at: end.retry_at, ends_run: false } } else { wire };
+        let retry = NextDelivery { at: end.retry_at, ends_run: false };
+        self.due.set(index, if retry.at < wire.at { retry } else { wire });
     }
 
     /// Serves an end.
@@ -344,7 +340,7 @@ impl UartEngine {
     /// Delivers the characters that are due on the line from an end.
     fn deliver_characters(&mut self, index: usize) -> Result<(), Errno> {
         let other = self.ends[index].peer_index;
-        if other != index && self.due[index].at != Time::NEVER {
+        if other != index && self.due.next_of(index).at != Time::NEVER {
             let end = &mut self.ends[other];
             end.settings =
                 end.pty.settings().map_or(end.settings, |settings| self.frame_override.apply_to(settings));

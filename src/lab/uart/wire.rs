@@ -43,6 +43,11 @@ pub const USB_PACKET_CHARACTERS: u64 = 62;
 /// Default interval between deliveries during a run.
 pub const DEFAULT_BATCH_INTERVAL: Duration = Duration::from_millis(1);
 
+/// The same for this number of ports: with many of them the system calls of more deliveries would take all CPU time.
+pub fn default_batch_interval(ports: u32) -> Duration {
+    DEFAULT_BATCH_INTERVAL * ports.div_ceil(100).max(1)
+}
+
 /// Minimum capacity of the transmit queue in characters: the buffer of Linux's serial drivers (a page).
 const MIN_QUEUE_CHARACTERS: usize = 4096;
 
