@@ -12,7 +12,9 @@ use linkgauge::lab::shaper::{Shaper, ShaperOptions};
 use linkgauge::link::party::Tuning;
 use linkgauge::link::shaped::Shape;
 use linkgauge::link::{self, Batch, Dialer, Fault, Framing, Link, TRANSPORTS, Transport};
-use linkgauge::plan::WaitMode;
+use linkgauge::plan::{Plan, WaitMode};
+use linkgauge::schedule::{self, RunContext};
+use linkgauge::serve::Server;
 
 use super::echo_server::{EchoServer, GOODBYE};
 
@@ -35,6 +37,7 @@ macro_rules! for_each {
             halves_share_the_link
             many_links_at_once_are_separate
             batches_arrive_whole
+            many_flows_of_a_case_are_all_measured
             a_relay_passes_all_whole_and_not_too_early
         }
     };
@@ -395,6 +398,33 @@ pub fn batches_arrive_whole() {
         link.tune(&Tuning::default());
         works(url, &mut *link);
     });
+}
+
+/// More flows than CPUs, on one server, with the protocols that the link supports.
+pub fn many_flows_of_a_case_are_all_measured() {
+    const FLOWS: u64 = 100;
+    for transport in transports().filter(|transport| transport.listen.is_some()) {
+        let directory = tempfile::tempdir().unwrap();
+        for url in (transport.loopback_urls)(directory.path().to_str().unwrap()) {
+            let dialer = Dialer::new(Clock::System);
+            let several = link::endpoint_caps(&url.parse().unwrap()).unwrap().can_open_parallel;
+            for protocol in ["linkgauge", "echo"].into_iter().filter(|_| several) {
+                let server = Server::on(&url).protocol(protocol).start_with(&dialer);
+                let Ok(server) = server else { continue };
+                let plan = format!(
+                    "[[case]]\nurl = \"{}\"\nworkload = \"latency\"\nprotocol = \"{protocol}\"\nparallel = {FLOWS}\n\
+                     threads = 2\ncount = 5\nwarm_up_count = 0\nsize = 8\ntimeout = \"20s\"",
+                    server.url()
+                );
+                let Ok(plan) = schedule::check(Plan::from_toml(&plan).unwrap()) else { continue };
+                let run = schedule::run(&plan, &mut RunContext::new(dialer.clone(), &()));
+                let case = &run.cases[0];
+                assert!(run.is_complete(), "{url} {protocol}: {:?}", case.failures);
+                assert_eq!(case.figures.counts.received, 5 * FLOWS, "{url} {protocol}");
+                assert_eq!(case.figures.flows.as_ref().unwrap().min_max_ratio, 1.0, "{url} {protocol}");
+            }
+        }
+    }
 }
 
 pub fn a_relay_passes_all_whole_and_not_too_early() {
