@@ -12,7 +12,7 @@ use crate::units;
 pub use threshold::{Threshold, ThresholdError};
 
 /// Metrics that are computed, with their meanings.
-const COMPUTED: [(&str, &str); 10] = [
+const COMPUTED: [(&str, &str); 11] = [
     ("p50 … p99.9999", "percentile of the latency"),
     ("min, mean, max", "fastest, mean and slowest round trip with a reply"),
     ("mean95", "mean of the fastest 95 % of the requests sent"),
@@ -20,6 +20,7 @@ const COMPUTED: [(&str, &str); 10] = [
     ("later50ms", "share of requests with a later reply, or none; one of the limits of --late"),
     ("missed50ms", "share of scheduled requests with a reply later than that after they were due, or none"),
     ("response.p99", "the same of the response time: any of the above behind response."),
+    ("connect.p99", "the same of the time to open a connection (--reconnect-every)"),
     ("loaded.p99", "the same of the probe beside a load: any of the above behind loaded."),
     ("loss", "share of the messages sent that were lost"),
     ("corrupt", "share of the messages received that arrived changed"),
@@ -94,12 +95,14 @@ fn format_decimals(value: f64) -> String {
 enum TimeDistribution {
     Latency,
     Response,
+    Connect,
     Loaded,
 }
 
 impl TimeDistribution {
-    const PREFIXES: [(&'static str, TimeDistribution); 3] = [
+    const PREFIXES: [(&'static str, TimeDistribution); 4] = [
         ("response.", TimeDistribution::Response),
+        ("connect.", TimeDistribution::Connect),
         ("loaded.", TimeDistribution::Loaded),
         ("", TimeDistribution::Latency),
     ];
@@ -112,6 +115,7 @@ impl TimeDistribution {
         match self {
             TimeDistribution::Latency => figures.times.latency_ns.as_ref(),
             TimeDistribution::Response => figures.times.response_ns.as_ref(),
+            TimeDistribution::Connect => figures.times.connect_ns.as_ref(),
             TimeDistribution::Loaded => under_load?.times.latency_ns.as_ref(),
         }
     }

@@ -40,7 +40,7 @@ pub use figures::{
     AddedLatency, ByteErrors, Delivery, Distribution, Figures, Goal, MessageCounts, MissedFrame,
     MissedFrames, NUMBERS, Number, OneWayFigures, ReadNumber, RecordCounts, RequestCounts, RoundTripTimes,
 };
-pub use flow_figures::{FlowFigures, SlowFlow};
+pub use flow_figures::{ConnectionCounts, FlowFigures, SlowFlow};
 pub use line_errors::LineErrors;
 pub use marks::PacketMarks;
 pub use responsiveness::{Confidence, ResponsivenessFigures};

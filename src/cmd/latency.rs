@@ -1,10 +1,12 @@
 //! `linkgauge latency`.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use anyhow::{Result, bail};
 use clap::{Args, Command};
 use linkgauge::plan::CaseSpec;
+use linkgauge::protocol::RECONNECT_OPTION;
 use linkgauge::units::{MessageRate, RateTarget, Span};
 
 use super::Status;
@@ -38,6 +40,10 @@ pub struct Flags {
     /// 50ms,100ms,200ms,300ms; with --rate 16.7ms,50ms,100ms]
     #[arg(long, help_heading = OUTPUT, value_name = "TIMES", value_delimiter = ',', hide_short_help = true)]
     late: Vec<Span>,
+    /// Open a new connection after every N requests, and measure how long that takes; with --protocol echo and ask [default:
+    /// one connection]
+    #[arg(long, help_heading = TRAFFIC, value_name = "N", hide_short_help = true)]
+    reconnect_every: Option<NonZeroU64>,
     #[command(flatten)]
     ask: AskFlags,
     #[command(flatten)]
@@ -137,6 +143,9 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut protocol_options = protocol_options(ask, flags.pakbus);
     if flags.stamp.authenticated {
         protocol_options.insert("authenticated".to_owned(), "true".to_owned());
+    }
+    if let Some(requests) = flags.reconnect_every {
+        protocol_options.insert(RECONNECT_OPTION.to_owned(), requests.to_string());
     }
     let every = flags.every.map(|period| match period.0.as_secs_f64() {
         0.0 => RateTarget::Max,

@@ -80,7 +80,8 @@ pub struct LinkProbe(OwnedFd);
 impl LinkProbe {
     /// `None` if the link has no descriptor that stays its own.
     pub fn of(link: &dyn Link) -> Option<LinkProbe> {
-        link.descriptor()?.try_clone_to_owned().ok().map(LinkProbe)
+        let descriptor = link.descriptor().filter(|_| link.caps().keeps_descriptor)?;
+        descriptor.try_clone_to_owned().ok().map(LinkProbe)
     }
 
     /// Reads the counters now: five system calls.

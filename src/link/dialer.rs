@@ -190,6 +190,18 @@ impl Dialer {
         Ok(PendingOpen { endpoint: endpoint.clone(), opened })
     }
 
+    /// Begins to open a link and does not wait ([`Transport::begin_open`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Unsupported`] where opening blocks; otherwise as [`Dialer::open`].
+    pub fn begin_open(&self, endpoint: &Endpoint) -> OpenResult {
+        self.with_transport(endpoint, |transport| match transport.begin_open {
+            Some(begin) => begin(endpoint, &self.open_context()),
+            None => Err(Fault::Unsupported(format!("opening {} blocks", transport.scheme))),
+        })
+    }
+
     fn open_here(&self, endpoint: &Endpoint) -> OpenResult {
         self.with_transport(endpoint, |transport| (transport.open)(endpoint, &self.open_context()))
     }

@@ -72,6 +72,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     },
     limitation: || None,
     open,
+    begin_open: None,
     listen: None,
     loopback_urls: |_| Vec::new(),
 };
@@ -100,6 +101,7 @@ fn caps(v6: bool) -> Caps {
         // No program receives at the remote: its kernel echoes all messages.
         is_device: true,
         unpaced_scope: UnpacedScope::Nowhere,
+        keeps_descriptor: true,
         ..Caps::STREAM
     }
 }

@@ -23,6 +23,7 @@ pub const TRANSPORT: Transport = Transport {
     available: || bluetooth::available(BluetoothProtocol::L2cap, "bluetooth"),
     limitation: bluetooth::limitation,
     open,
+    begin_open: None,
     listen: Some(listen),
     loopback_urls: |_| {
         let pairs = bluetooth::loopback_urls("l2cap");

@@ -57,6 +57,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     available: tcp::TRANSPORT.available,
     limitation: || None,
     open,
+    begin_open: None,
     listen: Some(listener::listen),
     loopback_urls: |directory| {
         let own_node = directory.replace('/', "-");
@@ -84,6 +85,7 @@ pub(crate) const ETHERNET_TRANSPORT: Transport = Transport {
     },
     limitation: || None,
     open,
+    begin_open: None,
     listen: Some(listener::listen),
     loopback_urls: |directory| {
         // Programs on the loopback device receive each other's frames: the Ethernet type makes the endpoint

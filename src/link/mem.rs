@@ -58,6 +58,7 @@ pub const TRANSPORT: Transport = Transport {
     available: || Ok::<(), Limitation>(()),
     limitation: || None,
     open,
+    begin_open: None,
     listen: Some(listen),
     loopback_urls: |_| vec!["mem://floor".to_owned(), "mem://floor-messages?type=message".to_owned()],
 };

@@ -109,6 +109,9 @@ pub struct Transport {
     pub limitation: fn() -> Option<Limitation>,
     /// Opens a link. The dialer calls it in a thread that may block.
     pub open: OpenFn<dyn Link>,
+    /// Begins to open a link and does not wait: [`Link::reopen`] continues, and its descriptor is writable when opening has
+    /// ended. `None` where opening blocks.
+    pub begin_open: Option<OpenFn<dyn Link>>,
     /// `None` where listening is impossible: the remote is a device, or a program that is not linkgauge.
     pub listen: Option<OpenFn<dyn Listener>>,
     /// Endpoints of this host to listen on in tests and in the demo, every variant once. `directory` is an
@@ -197,6 +200,8 @@ pub struct Caps {
     pub open_timeout: Duration,
     /// Where sending at full speed needs no explicit request.
     pub unpaced_scope: UnpacedScope,
+    /// The descriptor of the link stays the same. If not, nothing else may hold it.
+    pub keeps_descriptor: bool,
 }
 
 /// Where sending without pacing disturbs no other traffic.
@@ -224,6 +229,7 @@ impl Caps {
         link_rate: None,
         open_timeout: Duration::ZERO,
         unpaced_scope: UnpacedScope::Anywhere,
+        keeps_descriptor: true,
     };
 
     /// A device or a loopback plug at the end of a line. Without replies, the line is the first thing to

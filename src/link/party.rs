@@ -229,6 +229,8 @@ pub fn drive_with_cost(
                     now = clock.now();
                 }
                 StepOutcome::Progress
+                | StepOutcome::Reopened
+                | StepOutcome::Opening(_)
                 | StepOutcome::Tuned(_)
                 | StepOutcome::Waiting(_)
                 | StepOutcome::SendBlocked(_) => {}
@@ -291,8 +293,25 @@ pub enum StepOutcome {
     SendBlocked(Time),
     /// The party wants to sleep until then; the caller has to wait.
     Sleeping(Time),
+    /// The link is being opened again; it is writable when that has ended. The party may give another step at that instant.
+    Opening(Time),
+    /// Opening the link again has ended, so it may have another descriptor.
+    Reopened,
     /// The party has finished.
     Done,
+}
+
+impl StepOutcome {
+    /// The time until which nothing happens by itself; `None` if something has happened.
+    pub fn waits_until(&self) -> Option<Time> {
+        match self {
+            StepOutcome::Waiting(at)
+            | StepOutcome::SendBlocked(at)
+            | StepOutcome::Sleeping(at)
+            | StepOutcome::Opening(at) => Some(*at),
+            StepOutcome::Progress | StepOutcome::Tuned(_) | StepOutcome::Reopened | StepOutcome::Done => None,
+        }
+    }
 }
 
 /// Prepares the link, and the thread if the party has it for itself.
@@ -385,16 +404,21 @@ pub fn perform_step(
         Step::Reopen => {
             let outcome = link.reopen(max_wait);
             *now = clock.now();
-            if matches!(outcome, Err(Fault::TimedOut)) {
-                // Opening is still in progress.
-                return Ok(StepOutcome::Waiting(*now + CANCEL_CHECK_INTERVAL));
-            }
-            party.on_reopened(outcome, *now)?;
+            return finish_reopen(party, outcome, *now);
         }
         Step::Done => return Ok(StepOutcome::Done),
         Step::Fail(fault) => return Err(fault),
     }
     Ok(StepOutcome::Progress)
+}
+
+/// Reports the outcome of opening a link again, unless that is still in progress.
+fn finish_reopen(party: &mut dyn Party, outcome: Result<(), Fault>, now: Time) -> Result<StepOutcome, Fault> {
+    if matches!(outcome, Err(Fault::TimedOut)) {
+        return Ok(StepOutcome::Opening(now + CANCEL_CHECK_INTERVAL));
+    }
+    party.on_reopened(outcome, now)?;
+    Ok(StepOutcome::Reopened)
 }
 
 /// Reports the outcome of a receive: the bytes in total, and of the longest message.

@@ -1,13 +1,15 @@
 //! A link that its party closes and opens again as often as it likes, to measure how long opening takes.
 //!
-//! Opening blocks the thread of the party, so such a link has no descriptor and keeps a thread.
+//! Where opening blocks the thread of the party, such a link has no descriptor and keeps a thread.
 
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::party::Tuning;
 use super::serial_line::PortControl;
-use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkError, LinkStatus};
+use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkError, LinkStatus, find_transport};
+use crate::clock::Time;
 use crate::endpoint::Endpoint;
 
 /// A link between closing and opening. [`Link::finish_sending`] closes it, [`Link::reopen`] opens it.
@@ -17,6 +19,12 @@ pub struct RedialedLink {
     facts: Facts,
     endpoint: Endpoint,
     dialer: Dialer,
+    /// Opening does not block.
+    can_begin: bool,
+    /// The inner link is being opened, until this time at the latest.
+    opening_until: Option<Time>,
+    /// For each connection.
+    tuning: Option<Tuning>,
 }
 
 impl RedialedLink {
@@ -27,13 +35,44 @@ impl RedialedLink {
     /// As [`Dialer::open`].
     pub fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<RedialedLink, LinkError> {
         let inner = dialer.open(endpoint)?;
+        // Resolving a name blocks.
+        let has_address = endpoint.host_port().is_ok_and(|(host, _)| host.parse::<IpAddr>().is_ok());
+        let can_begin =
+            has_address && find_transport(endpoint).is_ok_and(|transport| transport.begin_open.is_some());
         Ok(RedialedLink {
-            caps: inner.caps().clone(),
+            caps: Caps { keeps_descriptor: false, ..inner.caps().clone() },
             facts: inner.facts(),
             inner: Some(inner),
             endpoint: endpoint.clone(),
             dialer: Dialer { may_block: true, ..dialer.clone() },
+            can_begin,
+            opening_until: None,
+            tuning: None,
         })
+    }
+
+    /// Begins to open the link, or continues; see [`Link::reopen`].
+    fn continue_opening(&mut self, within: Duration) -> Result<(), Fault> {
+        let now = self.dialer.now();
+        let until = match self.opening_until {
+            Some(until) => until,
+            None => {
+                self.inner = Some(self.dialer.begin_open(&self.endpoint).map_err(|error| error.fault)?);
+                *self.opening_until.insert(now + self.dialer.timeout)
+            }
+        };
+        let opened = self.inner()?.reopen(within.min(until.since(now)));
+        if matches!(opened, Err(Fault::TimedOut)) && now < until {
+            return opened;
+        }
+        self.opening_until = None;
+        if opened.is_err() {
+            self.inner = None;
+        }
+        match opened {
+            Err(Fault::TimedOut) => Err(Fault::NoReply(NO_CONNECTION.to_owned())),
+            opened => opened,
+        }
     }
 
     fn inner(&mut self) -> Result<&mut dyn Link, Fault> {
@@ -43,6 +82,8 @@ impl RedialedLink {
         }
     }
 }
+
+const NO_CONNECTION: &str = "no connection in time";
 
 impl Link for RedialedLink {
     fn caps(&self) -> &Caps {
@@ -57,8 +98,12 @@ impl Link for RedialedLink {
         self.inner.as_ref().map_or_else(LinkStatus::default, |inner| inner.status())
     }
 
-    /// Each connection is too short to be tuned.
-    fn tune(&mut self, _tuning: &Tuning) {}
+    fn tune(&mut self, tuning: &Tuning) {
+        self.tuning = Some(*tuning);
+        if let Some(inner) = &mut self.inner {
+            inner.tune(tuning);
+        }
+    }
 
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.inner()?.send(bytes, within)
@@ -91,13 +136,21 @@ impl Link for RedialedLink {
         }
     }
 
-    /// Blocks for the timeout of the dialer at most. A timeout is [`Fault::NoReply`], because opening has ended with it.
-    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
-        let opened = self.dialer.open(&self.endpoint).map_err(|error| match error.fault {
-            Fault::TimedOut => Fault::NoReply("no connection in time".to_owned()),
-            fault => fault,
-        });
-        self.inner = Some(opened?);
+    /// Takes the timeout of the dialer at most, and blocks for that time where opening blocks. A timeout is
+    /// [`Fault::NoReply`], because opening has ended with it.
+    fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
+        if self.can_begin {
+            self.continue_opening(within)?;
+        } else {
+            let opened = self.dialer.open(&self.endpoint).map_err(|error| match error.fault {
+                Fault::TimedOut => Fault::NoReply(NO_CONNECTION.to_owned()),
+                fault => fault,
+            });
+            self.inner = Some(opened?);
+        }
+        if let (Some(inner), Some(tuning)) = (&mut self.inner, &self.tuning) {
+            inner.tune(tuning);
+        }
         Ok(())
     }
 
@@ -109,8 +162,8 @@ impl Link for RedialedLink {
         self.inner.as_mut()?.port_control()
     }
 
-    /// None: it changes with each connection.
+    /// It changes with each connection.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.inner.as_ref().filter(|_| self.can_begin)?.descriptor()
     }
 }

@@ -48,6 +48,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     available: tcp::TRANSPORT.available,
     limitation: || None,
     open,
+    begin_open: None,
     listen: None,
     loopback_urls: |_| Vec::new(),
 };

@@ -37,6 +37,7 @@ pub const TRANSPORT: Transport = Transport {
     available: || bluetooth::available(BluetoothProtocol::Rfcomm, "rfcomm"),
     limitation: bluetooth::limitation,
     open,
+    begin_open: None,
     listen: Some(listen),
     loopback_urls: |_| bluetooth::loopback_urls("rfcomm"),
 };

@@ -53,6 +53,7 @@ pub const TRANSPORT: Transport = Transport {
     },
     limitation: || None,
     open,
+    begin_open: None,
     listen: Some(listen),
     loopback_urls: |_| {
         ["sctp://127.0.0.1:0", "sctp://[::1]:0", "sctp://127.0.0.1:0?rcvbuf=16Ki&dscp=EF&device=lo"]

@@ -44,6 +44,7 @@ pub const TRANSPORT: Transport = Transport {
     available: || Ok(()),
     limitation: || None,
     open: |endpoint, context| Ok(Box::new(SerialLink::open(endpoint, context)?)),
+    begin_open: None,
     listen: None,
     loopback_urls: |_| Vec::new(),
 };
@@ -96,7 +97,9 @@ impl SerialLink {
                 return Err(Fault::TimedOut);
             }
             match self.wait {
-                WaitMode::Block => wait_ready(&self.device, which, until.since(now)),
+                WaitMode::Block => {
+                    wait_ready(&self.device, which, until.since(now));
+                }
                 WaitMode::BusyPoll => {
                     self.busy_poll_total += last.map_or(Duration::ZERO, |last| now.since(last));
                     last = Some(now);

@@ -67,6 +67,8 @@ pub enum Departure<M> {
 enum Awaited {
     Input,
     Output,
+    /// That the link has been opened again.
+    Opening,
     Time,
 }
 
@@ -333,6 +335,7 @@ impl<M: Member> SharedThread<M> {
             let (party, link) = place.member.ends();
             result = perform_step(party, link, &self.clock, &mut now, place.mode);
             match &result {
+                Ok(StepOutcome::Reopened) => place.unwatch(&self.events),
                 // The events report further input of a stream; of messages, several may have arrived together.
                 Ok(StepOutcome::Progress) if !place.has_messages => {
                     place.mode = StepMode::SharedWithoutInput;
@@ -348,8 +351,9 @@ impl<M: Member> SharedThread<M> {
         place.busy += busy;
         self.busy += busy;
         match result {
-            Ok(StepOutcome::Progress) => self.queue.push_back(index),
+            Ok(StepOutcome::Progress | StepOutcome::Reopened) => self.queue.push_back(index),
             Ok(StepOutcome::Tuned(tuning)) => return self.place_tuned(index, tuning),
+            Ok(StepOutcome::Opening(until)) => return self.wait(index, Awaited::Opening, until),
             Ok(StepOutcome::Waiting(until)) => return self.wait(index, Awaited::Input, until),
             Ok(StepOutcome::SendBlocked(until)) => return self.wait(index, Awaited::Output, until),
             Ok(StepOutcome::Sleeping(until)) => return self.wait(index, Awaited::Time, until),
@@ -422,6 +426,10 @@ impl<M: Member> Place<M> {
             return Ok(());
         }
         let flags = if self.awaited == Awaited::Input { Flags::IN | Flags::RDHUP } else { Flags::OUT };
+        if self.awaited == Awaited::Opening {
+            // The closed descriptor has left.
+            self.watched = None;
+        }
         let Some(descriptor) = self.member.ends().1.descriptor() else {
             return Err(Fault::Internal("a link without a descriptor cannot share a thread".to_owned()));
         };

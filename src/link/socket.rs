@@ -50,6 +50,8 @@ pub struct SocketLink {
     kernel_timeouts: [Option<Duration>; 2],
     /// A refusal after this means that the remote has gone.
     has_received: bool,
+    /// The socket is being connected; [`Link::reopen`] waits for it.
+    pub is_connecting: bool,
     busy_poll_total: Duration,
     /// Acknowledge at once after each read: the kernel returns to delayed acknowledgements after each send.
     pub rearms_quick_ack: bool,
@@ -72,6 +74,7 @@ impl SocketLink {
             max_send_bytes: usize::MAX,
             kernel_timeouts: [None, None],
             has_received: false,
+            is_connecting: false,
             busy_poll_total: Duration::ZERO,
             rearms_quick_ack: false,
         }
@@ -218,15 +221,15 @@ impl SocketLink {
     }
 }
 
-/// Waits until the socket is ready, at most `left`.
-pub fn wait_ready(socket: impl AsFd, which: IoDirection, left: Duration) {
+/// Waits until the socket is ready, at most `left`. Returns whether it is.
+pub fn wait_ready(socket: impl AsFd, which: IoDirection, left: Duration) -> bool {
     let flags = match which {
         IoDirection::Receive => PollFlags::IN,
         IoDirection::Send => PollFlags::OUT,
     };
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     // The following operation reports a failed poll.
-    let _ = poll(&mut [PollFd::new(&socket.as_fd(), flags)], Some(&left));
+    poll(&mut [PollFd::new(&socket.as_fd(), flags)], Some(&left)).is_ok_and(|ready| ready > 0)
 }
 
 /// The direction that waits.
@@ -353,8 +356,19 @@ impl Link for SocketLink {
         let _ = self.socket.set_linger(Some(Duration::ZERO));
     }
 
-    fn reopen(&mut self, _within: Duration) -> Result<(), Fault> {
-        Err(Fault::Closed)
+    /// Waits for a connection that has begun; a socket is never connected again.
+    fn reopen(&mut self, within: Duration) -> Result<(), Fault> {
+        if !self.is_connecting {
+            return Err(Fault::Closed);
+        }
+        if !wait_ready(&self.socket, IoDirection::Send, within) {
+            return Err(Fault::TimedOut);
+        }
+        self.is_connecting = false;
+        match self.socket.take_error() {
+            Ok(None) => Ok(()),
+            Ok(Some(error)) | Err(error) => Err(Fault::system("connect")(error)),
+        }
     }
 
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::internet::{self, EndpointRole, IpOptions, resolve_addresses};
@@ -60,6 +61,7 @@ pub const TRANSPORT: Transport = Transport {
     },
     limitation: || None,
     open,
+    begin_open: Some(begin_open),
     listen: Some(listen),
     loopback_urls: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
@@ -152,7 +154,26 @@ fn parse_keepalive(text: &str) -> Option<Option<Duration>> {
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let options = Options::from_endpoint(endpoint, EndpointRole::Open)?;
     let socket = connect_any(endpoint, context)?;
-    Ok(make_link(socket, &options, &context.clock, context.wait))
+    Ok(Box::new(new_link(socket, &options, &context.clock, context.wait)))
+}
+
+/// Begins to connect and does not wait. `endpoint` has an address, because a name takes time to resolve.
+fn begin_open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+    let options = Options::from_endpoint(endpoint, EndpointRole::Open)?;
+    let address = resolve_addresses(endpoint, context, EndpointRole::Open)?[0];
+    let socket = options.open_socket(address)?;
+    options.ip.bind(&socket, address)?;
+    socket.set_nonblocking(true).map_err(Fault::system("set non-blocking"))?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
+            return Err(Fault::system("connect")(error));
+        }
+        _ => {}
+    }
+    socket.set_nonblocking(false).map_err(Fault::system("set blocking"))?;
+    let mut link = new_link(socket, &options, &context.clock, context.wait);
+    link.is_connecting = true;
+    Ok(Box::new(link))
 }
 
 /// Connects to the first address of the endpoint that accepts.
@@ -175,10 +196,10 @@ fn connect_address(address: SocketAddr, options: &Options, within: Duration) -> 
     Ok(socket)
 }
 
-fn make_link(socket: Socket, options: &Options, clock: &Clock, wait: WaitMode) -> Box<dyn Link> {
+fn new_link(socket: Socket, options: &Options, clock: &Clock, wait: WaitMode) -> SocketLink {
     let mut link = SocketLink::new(socket, options.caps(), clock, wait, facts);
     link.rearms_quick_ack = options.tcp.quick_ack == Some(true);
-    Box::new(link)
+    link
 }
 
 /// Adds the effective settings of a connection.
@@ -208,7 +229,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
     let (clock, wait) = (context.clock.clone(), context.wait);
     let admit = move |socket: Socket, from: &SockAddr| -> AcceptResult {
         options.apply_to_connection(&socket)?;
-        Ok((make_link(socket, &options, &clock, wait), internet::address_text(from)))
+        Ok((Box::new(new_link(socket, &options, &clock, wait)), internet::address_text(from)))
     };
     Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))
 }

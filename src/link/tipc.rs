@@ -53,6 +53,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     },
     limitation,
     open,
+    begin_open: None,
     listen: Some(listen),
     loopback_urls: |directory| {
         // A name is visible to the whole cluster; the directory makes it unique (FNV-1a).

@@ -62,6 +62,7 @@ pub const TRANSPORT: Transport = Transport {
     },
     limitation: || None,
     open,
+    begin_open: None,
     listen: Some(listen),
     loopback_urls: |_| {
         let hosts = ["udp://127.0.0.1:0", "udp://[::1]:0", "udp://127.0.0.1:0?gso=0&gro=0"];
@@ -81,6 +82,7 @@ fn caps(v6: bool) -> Caps {
         is_reliable: false,
         can_signal_close: false,
         unpaced_scope: UnpacedScope::OnThisHost,
+        keeps_descriptor: true,
         ..Caps::STREAM
     }
 }

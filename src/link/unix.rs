@@ -43,6 +43,7 @@ pub const TRANSPORT: Transport = Transport {
     },
     limitation: || None,
     open,
+    begin_open: None,
     listen: Some(listen),
     loopback_urls: |directory| {
         let variant = |(kind, abstracted)| match abstracted {

@@ -32,6 +32,7 @@ pub const TRANSPORT: Transport = Transport {
     },
     limitation: || None,
     open,
+    begin_open: None,
     listen: Some(listen),
     loopback_urls: |_| vec!["vsock://local:0".to_owned()],
 };

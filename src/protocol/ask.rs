@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use super::case::RECONNECT;
 use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError,
     ProtocolOptions, ReadyCase, open_flows,
@@ -36,6 +37,7 @@ pub const PROTOCOL: Protocol = Protocol {
         ("reply-length", "the reply holds its length: offset,size,endian,add (Modbus/TCP: 4,2,big,6)"),
         ("message", "true: the next message is the reply (the default on message links)"),
         ("expect", "bytes that the reply must contain, or it counts as corrupt"),
+        RECONNECT,
     ],
     sizes: &[],
     is_measured_whole: false,
@@ -105,7 +107,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
         )));
     }
     case.message_bytes = Some(length);
-    Ok(())
+    case.read_reconnect_option(caps)
 }
 
 fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
@@ -184,6 +186,10 @@ impl RequestReplyCodec for AskCodec {
         if self.state == AskState::Awaiting(sequence) {
             self.state = AskState::Late(sequence);
         }
+    }
+
+    fn restart(&mut self) {
+        self.state = AskState::Idle;
     }
 
     fn has_sequence_numbers(&self) -> bool {

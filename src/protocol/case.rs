@@ -1,6 +1,7 @@
 //! A case on its way from what was typed to what can run. `schedule::check` is the only place that makes one.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::Protocol;
@@ -9,6 +10,7 @@ use crate::link::{Caps, Framing};
 use crate::metric::Threshold;
 use crate::plan::{Direction, Pacing, RequestedRate, StopCondition};
 use crate::workload::capacity::MIN_DATAGRAM_BYTES;
+use crate::workload::pattern::SEQUENCE_BYTES;
 use crate::workload::responsiveness::{MAX_BLOCK_BYTES, MIN_BLOCK_BYTES};
 use crate::workload::{Load, TrafficKind, Workload, planned_time};
 
@@ -45,6 +47,13 @@ pub enum CaseError {
 /// Option of a protocol whose server writes its times into round trips.
 pub(super) const ONE_WAY_OPTION: &str = "one-way";
 
+/// Option of a protocol whose client can open a new connection after some requests.
+pub const RECONNECT_OPTION: &str = "reconnect-every";
+
+/// The option with its meaning, for the list of a protocol.
+pub(super) const RECONNECT: (&str, &str) =
+    (RECONNECT_OPTION, "latency: open a new connection after this number of requests");
+
 /// Options of a protocol by name, as typed. Only the protocol interprets them.
 pub type ProtocolOptions = BTreeMap<String, String>;
 
@@ -72,11 +81,33 @@ pub struct CaseDraft {
     pub warm_up: StopCondition,
     /// The plan sets no stop condition.
     pub has_default_stop: bool,
+    /// Requests on one connection, after which a flow opens a new one; the protocol sets it.
+    pub requests_per_connection: Option<NonZeroU64>,
     /// Time for which a probe runs on the idle link, before the load and again after it.
     pub idle: Duration,
 }
 
 impl CaseDraft {
+    /// Reads the option [`RECONNECT_OPTION`].
+    ///
+    /// # Errors
+    ///
+    /// It is no number above zero, it does not belong to the workload, or the link has no connections.
+    pub(super) fn read_reconnect_option(&mut self, caps: &Caps) -> Result<(), CaseError> {
+        let Some(text) = self.options.get(RECONNECT_OPTION) else { return Ok(()) };
+        let requests = text.parse().map_err(|_| {
+            CaseError::Option(format!("{RECONNECT_OPTION} = {text}: use a number of requests, 1 or more"))
+        })?;
+        if self.workload.traffic != TrafficKind::RoundTrips {
+            let text = format!("{RECONNECT_OPTION} needs round trips: use the workload latency");
+            return Err(CaseError::Workload(text));
+        }
+        self.requests_per_connection = Some(requests);
+        // A linkgauge server holds a single byte that could begin its own protocol.
+        self.message_bytes.get_or_insert(SEQUENCE_BYTES as u32);
+        check_reconnects(&self.endpoints[0], caps)
+    }
+
     /// Checks a case whose rate a search decides.
     ///
     /// # Errors
@@ -142,6 +173,20 @@ impl CaseDraft {
             return Err(CaseError::Duration(text.to_owned()));
         }
         Ok(())
+    }
+}
+
+/// Checks that connections to an endpoint can be opened again and again.
+///
+/// # Errors
+///
+/// The link has no connections, or supports one user.
+pub(super) fn check_reconnects(endpoint: &Endpoint, caps: &Caps) -> Result<(), CaseError> {
+    match (caps.can_signal_close, caps.can_open_parallel && !caps.is_device) {
+        (true, true) => Ok(()),
+        _ => Err(CaseError::Link(format!(
+            "{endpoint}: this link has no connections that could be opened again and again: use tcp, unix, sctp, vsock, tipc or linx"
+        ))),
     }
 }
 
@@ -213,6 +258,11 @@ impl ReadyCase {
     /// Whether all links deliver every byte in order or break.
     pub fn is_reliable_stream(&self) -> bool {
         self.caps.iter().all(|caps| caps.is_reliable && caps.framing == Framing::Stream)
+    }
+
+    /// Whether the flows open further connections while they are measured.
+    pub fn reopens_connections(&self) -> bool {
+        self.workload.traffic == TrafficKind::Connections || self.load.requests_per_connection.is_some()
     }
 
     /// Whether the client sends payload that does not come back.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::case::RECONNECT;
 use super::{
     CaseDraft, CaseError, ClientSession, ConnectContext, Flow, FlowsOnlySession, Protocol, ProtocolError,
     ReadyCase, Service, open_flows,
@@ -26,7 +27,7 @@ pub const PROTOCOL: Protocol = Protocol {
         (TrafficKind::Load, &[Direction::Loop]),
         (TrafficKind::ProbedLoad, &[Direction::Loop]),
     ],
-    options: &[],
+    options: &[RECONNECT],
     sizes: &[],
     is_measured_whole: false,
     prepare_case,
@@ -35,6 +36,7 @@ pub const PROTOCOL: Protocol = Protocol {
 };
 
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
+    case.read_reconnect_option(caps)?;
     if case.workload.traffic != TrafficKind::ProbedLoad {
         return Ok(());
     }

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::party::Party;
+use crate::link::redial::RedialedLink;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
 use crate::plan::Direction;
 use crate::run::{Failure, FailureKind};
@@ -41,7 +42,9 @@ pub mod sockperf;
 pub mod stamp;
 pub mod tipc_bench;
 
-pub use case::{CaseDraft, CaseError, IdleTimes, MAX_RECOVERY_FACTOR, ProtocolOptions, ReadyCase};
+pub use case::{
+    CaseDraft, CaseError, IdleTimes, MAX_RECOVERY_FACTOR, ProtocolOptions, RECONNECT_OPTION, ReadyCase,
+};
 
 /// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
 pub static PROTOCOLS: &[Protocol] = &[
@@ -289,10 +292,15 @@ pub(crate) fn open_flows(
     context: &ConnectContext,
     mut make: impl FnMut(&Load, usize, Box<dyn Link>, &mut Vec<Flow>) -> Result<(), ProtocolError>,
 ) -> Result<Vec<Flow>, ProtocolError> {
-    let (endpoints, parallel) = (case.endpoints.clone(), case.parallel as usize);
+    let (endpoints, parallel, reopens) =
+        (case.endpoints.clone(), case.parallel as usize, case.reopens_connections());
     let links: Vec<Box<dyn Link>> =
         context.dialer.open_many(&case.endpoints[0], endpoints.len() * parallel, move |dialer, number| {
-            dialer.open(&endpoints[number / parallel])
+            let endpoint = &endpoints[number / parallel];
+            match reopens {
+                true => RedialedLink::open(endpoint, dialer).map(|link| Box::new(link) as Box<dyn Link>),
+                false => dialer.open(endpoint),
+            }
         })?;
     let mut flows = Vec::new();
     for (number, link) in links.into_iter().enumerate() {

@@ -61,6 +61,8 @@ static FIGURE_COLUMNS: &[Column] = &[
     column("latency_max_ns", |row| format_count(row.latency().map(|latency| latency.max))),
     column("response_p50_ns", |row| format_percentile(row.figures.times.response_ns.as_ref(), "p50")),
     column("response_p99_ns", |row| format_percentile(row.figures.times.response_ns.as_ref(), "p99")),
+    column("connect_p50_ns", |row| format_percentile(row.figures.times.connect_ns.as_ref(), "p50")),
+    column("connect_p99_ns", |row| format_percentile(row.figures.times.connect_ns.as_ref(), "p99")),
     column("missed_frames", |row| format_missed_frames(row.figures)),
     column("throughput_low_bps", |row| format_number(row.interval("throughput_bps").map(|of| of.low))),
     column("throughput_high_bps", |row| format_number(row.interval("throughput_bps").map(|of| of.high))),
@@ -343,6 +345,8 @@ mod tests {
         reverse_ecn_changed:  | 
         forward_dscp_changed:  | 
         reverse_dscp_changed:  | 
+        connections:  | 
+        failed_connections:  | 
         latency_min_ns: 13000 | 13000
         latency_mean_ns: 14020.905 | 14020.905
         latency_sd_ns: 5311.456 | 5311.456
@@ -355,6 +359,8 @@ mod tests {
         latency_max_ns: 273663 | 273663
         response_p50_ns: 16167 | 
         response_p99_ns: 27375 | 
+        connect_p50_ns:  | 
+        connect_p99_ns:  | 
         missed_frames: 16.7:2 50:0 100:0 | 
         throughput_low_bps:  | 
         throughput_high_bps:  | 
@@ -380,8 +386,8 @@ mod tests {
     #[test]
     fn absent_is_empty_and_not_reached_is_infinite() {
         insta::assert_snapshot!(write_csv(&sample_runs::minimal()), @r"
-        run,started,case,part,part_number,endpoint,protocol,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,jitter_ns,throughput_bps,throughput_reverse_bps,line_rate_percent,messages_per_second,sent,received,lost,receiver_socket_drops,network_lost,late,duplicate,early,reordered,corrupt_messages,missed_sends,corrupt_bytes,lost_bytes,inserted_bytes,delivered_bytes,delivered_reverse_bytes,framing_errors,parity_errors,breaks,overruns,round_trips,retransmissions,please_waits,refusals,reconnects,window,records,record_gaps,record_repeats,records_out_of_order,forward_p50_ns,reverse_p50_ns,one_way_error_bound_ns,forward_lost,reverse_lost,idle_p50_ns,added_p50_ns,added_p95_ns,added_p99_ns,recovery_ns,flows,flow_fairness,flow_min_max_ratio,flow_mean_min_ns,flow_mean_p50_ns,flow_mean_p90_ns,flow_mean_p99_ns,flow_mean_max_ns,rpm,foreign_rpm,own_rpm,goodput_bps,load_connections,saturation_ns,added_forward_p50_ns,added_reverse_p50_ns,base_rtt_ns,path_mtu_bytes,bottleneck_bps,bdp_bytes,transfer_time_ratio,tcp_efficiency_percent,buffer_delay_percent,capacity_bps,forward_ce,reverse_ce,forward_ecn_changed,reverse_ecn_changed,forward_dscp_changed,reverse_dscp_changed,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,missed_frames,throughput_low_bps,throughput_high_bps,line_max_payload_bps,line_transmission_ns,fairness,port_latency_ratio,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_client_seconds,cpu_server_seconds,cpu_seconds_per_gigabyte,turnaround_p50_ns,path_p50_ns,forward_variation_p99_ns,reverse_variation_p99_ns,warnings,thresholds,thresholds_failed
-        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,,,,,,3,1,2,,,0,0,0,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,
+        run,started,case,part,part_number,endpoint,protocol,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,jitter_ns,throughput_bps,throughput_reverse_bps,line_rate_percent,messages_per_second,sent,received,lost,receiver_socket_drops,network_lost,late,duplicate,early,reordered,corrupt_messages,missed_sends,corrupt_bytes,lost_bytes,inserted_bytes,delivered_bytes,delivered_reverse_bytes,framing_errors,parity_errors,breaks,overruns,round_trips,retransmissions,please_waits,refusals,reconnects,window,records,record_gaps,record_repeats,records_out_of_order,forward_p50_ns,reverse_p50_ns,one_way_error_bound_ns,forward_lost,reverse_lost,idle_p50_ns,added_p50_ns,added_p95_ns,added_p99_ns,recovery_ns,flows,flow_fairness,flow_min_max_ratio,flow_mean_min_ns,flow_mean_p50_ns,flow_mean_p90_ns,flow_mean_p99_ns,flow_mean_max_ns,rpm,foreign_rpm,own_rpm,goodput_bps,load_connections,saturation_ns,added_forward_p50_ns,added_reverse_p50_ns,base_rtt_ns,path_mtu_bytes,bottleneck_bps,bdp_bytes,transfer_time_ratio,tcp_efficiency_percent,buffer_delay_percent,capacity_bps,forward_ce,reverse_ce,forward_ecn_changed,reverse_ecn_changed,forward_dscp_changed,reverse_dscp_changed,connections,failed_connections,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,connect_p50_ns,connect_p99_ns,missed_frames,throughput_low_bps,throughput_high_bps,line_max_payload_bps,line_transmission_ns,fairness,port_latency_ratio,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_client_seconds,cpu_server_seconds,cpu_seconds_per_gigabyte,turnaround_p50_ns,path_p50_ns,forward_variation_p99_ns,reverse_variation_p99_ns,warnings,thresholds,thresholds_failed
+        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,,,,,,3,1,2,,,0,0,0,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,
         ");
         let lossy = columns(&sample_runs::full(), 8..9);
         assert!(lossy.contains("latency_p99_ns: inf\n") && lossy.contains("latency_p90_ns: 9"), "{lossy}");

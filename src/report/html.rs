@@ -154,6 +154,7 @@ fn case_context(run: &Run, case: &CaseResult, number: usize) -> Value {
     let times = [
         ("Service time", figures.times.latency_ns.as_ref()),
         ("Response time", figures.times.response_ns.as_ref()),
+        ("Time to connect", figures.times.connect_ns.as_ref()),
         ("Under load", case.under_load.as_ref().and_then(|figures| figures.times.latency_ns.as_ref())),
     ];
     let names: Vec<&str> = times.iter().filter(|(_, times)| times.is_some()).map(|(name, _)| *name).collect();

@@ -111,6 +111,7 @@ mod tests {
             sample_runs::download(),
             sample_runs::study_with_prediction(),
             sample_runs::one_way_delays(),
+            sample_runs::further_connections(),
             sample_runs::responsiveness(),
         ];
         for run in runs {

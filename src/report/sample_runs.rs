@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::{Direction, WaitMode};
 use crate::run::{
-    AddedLatency, CaseResult, ConnectionEvidence, ConnectionReading, Counters, CpuChoice, CpuUse, Defect,
-    DefectKind, Delivery, Distribution, EndEvidence, Environment, Evidence, Failure, FailureKind, Figures,
-    FlowFigures, Gauge, LineErrors, LineFacts, MessageCounts, MissedFrame, MissedFrames, OneWayFigures,
-    PacketMarks, PartResult, Placement, RecordCounts, RecordFault, RecordFaultKind, RequestCounts,
-    RoundTripTimes, Run, SCHEMA, SeriesEntry, Shaping, SlowFlow, ThresholdResult, Warning,
+    AddedLatency, CaseResult, ConnectionCounts, ConnectionEvidence, ConnectionReading, Counters, CpuChoice,
+    CpuUse, Defect, DefectKind, Delivery, Distribution, EndEvidence, Environment, Evidence, Failure,
+    FailureKind, Figures, FlowFigures, Gauge, LineErrors, LineFacts, MessageCounts, MissedFrame,
+    MissedFrames, OneWayFigures, PacketMarks, PartResult, Placement, RecordCounts, RecordFault,
+    RecordFaultKind, RequestCounts, RoundTripTimes, Run, SCHEMA, SeriesEntry, Shaping, SlowFlow,
+    ThresholdResult, Warning,
 };
 use crate::stats::Interval;
 
@@ -29,6 +30,7 @@ pub fn all_samples() -> Vec<Run> {
         message_sizes(),
         download(),
         one_way_delays(),
+        further_connections(),
         responsiveness(),
         minimal(),
         empty(),
@@ -515,6 +517,14 @@ pub fn one_way_delays() -> Run {
         latency_max_ns: Some(95_000),
     }];
     run(None, vec![CaseResult { parallel: 100, ..case }])
+}
+
+/// Flows that open further connections.
+pub fn further_connections() -> Run {
+    let mut figures = latency_figures(31_000, 10_000);
+    figures.times.connect_ns = Some(distribution(&latency_histogram(48_000, 999)));
+    figures.connections = Some(ConnectionCounts { connections: 999, failed_connections: 1 });
+    run(None, vec![case(LOCAL_SERVER, "latency", Direction::Loop, 8, figures)])
 }
 
 /// Evidence with every field.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::defects::{Defect, RecordFault};
-use super::flow_figures::FlowFigures;
+use super::flow_figures::{ConnectionCounts, FlowFigures};
 use super::{LineErrors, PacketMarks, ResponsivenessFigures, TcpFigures, old_names};
 use crate::stats::Interval;
 
@@ -44,6 +44,9 @@ pub struct Figures {
     /// How alike several connections to an endpoint were served.
     #[serde(flatten)]
     pub flows: Option<FlowFigures>,
+    /// Connections that were opened beside the round trips.
+    #[serde(flatten)]
+    pub connections: Option<ConnectionCounts>,
     /// Round trips per minute under load.
     #[serde(flatten)]
     pub responsiveness: Option<ResponsivenessFigures>,
@@ -91,6 +94,9 @@ impl Figures {
         self.marks.add(&other.marks);
         if let Some(more) = &other.line_errors {
             self.line_errors.get_or_insert_default().add(more);
+        }
+        if let Some(more) = &other.connections {
+            self.connections.get_or_insert_default().add(more);
         }
     }
 }
@@ -275,6 +281,10 @@ pub static NUMBERS: &[Number] = &[
         |f| f.marks.forward_dscp_changed),
     count("reverse_dscp_changed", Goal::Lower, "messages from the server whose DSCP was changed",
         |f| f.marks.reverse_dscp_changed),
+    count("connections", Goal::Higher, "connections that were opened beside the round trips (--reconnect-every)",
+        |f| Some(f.connections?.connections)),
+    count("failed_connections", Goal::Lower, "of these, connections that did not open in time",
+        |f| Some(f.connections?.failed_connections)),
 ];
 
 /// Messages sent, received and lost.
@@ -376,6 +386,9 @@ pub struct RoundTripTimes {
     /// Response time: received − intended. Only with a schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_ns: Option<Distribution>,
+    /// How long opening a connection took, where the flows open further ones beside their round trips.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect_ns: Option<Distribution>,
     /// Only with a schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed_frames: Option<MissedFrames>,

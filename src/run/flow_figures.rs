@@ -1,4 +1,4 @@
-//! How alike the connections of a case were served.
+//! How alike the connections of a case were served, and how many were opened.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,24 @@ pub struct FlowFigures {
     /// The connections with the longest mean round trips, or with the fewest bytes; the slowest first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub slowest_flows: Vec<SlowFlow>,
+}
+
+/// Connections that were opened beside the round trips.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ConnectionCounts {
+    /// Connections that were opened.
+    pub connections: u64,
+    /// Connections that did not open in time.
+    pub failed_connections: u64,
+}
+
+impl ConnectionCounts {
+    /// Adds the counts of another repetition.
+    pub fn add(&mut self, other: &ConnectionCounts) {
+        self.connections = self.connections.saturating_add(other.connections);
+        self.failed_connections = self.failed_connections.saturating_add(other.failed_connections);
+    }
 }
 
 /// One of the slowest connections.

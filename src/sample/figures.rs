@@ -9,7 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 
 use super::{Counts, MissedFrameLog, Recorder, TimeSamples};
-use crate::run::{ByteErrors, Distribution, Figures, MessageCounts, MissedFrames, RoundTripTimes};
+use crate::run::{
+    ByteErrors, ConnectionCounts, Distribution, Figures, MessageCounts, MissedFrames, RoundTripTimes,
+};
 use crate::stats::{self, Interval};
 use crate::units::format_milliseconds;
 
@@ -83,6 +85,12 @@ impl Recorder {
             figures
                 .within_run_intervals
                 .extend(intervals.map(|(name, i)| (format!("response_ns.{name}"), i)));
+        }
+        if let Some(connect) = &self.connect_times {
+            let failed = counts.failed_connections;
+            figures.times.connect_ns = distribution(connect, failed, &[]);
+            figures.connections =
+                Some(ConnectionCounts { connections: connect.count(), failed_connections: failed });
         }
         figures.times.missed_frames = self.missed_frames(late);
         let elapsed_ns = self.elapsed_ns();

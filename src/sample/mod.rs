@@ -96,6 +96,8 @@ pub struct Counts {
     pub is_interrupted: bool,
     /// Payload bytes delivered to the receiver.
     pub delivered_bytes: u64,
+    /// Connections that did not open in time.
+    pub failed_connections: u64,
 }
 
 impl Counts {
@@ -116,6 +118,7 @@ impl Counts {
         self.missed_sends += other.missed_sends;
         self.is_interrupted |= other.is_interrupted;
         self.delivered_bytes += other.delivered_bytes;
+        self.failed_connections += other.failed_connections;
     }
 }
 
@@ -159,6 +162,8 @@ pub struct Recorder {
     pub service_times: TimeSamples,
     /// Only with a schedule.
     pub response_times: Option<TimeSamples>,
+    /// How long opening took; only where a flow opens further connections beside its round trips.
+    pub connect_times: Option<TimeSamples>,
     /// Only with a schedule and limits for late replies.
     pub missed_frame_log: Option<MissedFrameLog>,
     /// Counts and latency in each interval.
@@ -209,6 +214,7 @@ impl Recorder {
         Recorder {
             service_times: TimeSamples::sharing(&times.service),
             response_times: times.response.as_ref().map(TimeSamples::sharing),
+            connect_times: times.connect.as_ref().map(TimeSamples::sharing),
             shares_progress: true,
             ..Recorder::without_times(interval_ns, times.next_progress(), raw)
         }
@@ -219,6 +225,7 @@ impl Recorder {
             counts: Counts::default(),
             service_times: TimeSamples::without_times(),
             response_times: None,
+            connect_times: None,
             missed_frame_log: None,
             time_series: TimeSeries::new(interval_ns),
             one_way_delays: None,
@@ -251,6 +258,24 @@ impl Recorder {
     pub fn end_sharing(&mut self) {
         self.service_times.end_sharing();
         self.response_times.iter_mut().for_each(TimeSamples::end_sharing);
+        self.connect_times.iter_mut().for_each(TimeSamples::end_sharing);
+    }
+
+    /// The flow opens further connections beside its round trips.
+    pub fn with_connections(self) -> Recorder {
+        Recorder { connect_times: Some(TimeSamples::new()), ..self }
+    }
+
+    /// Records how long opening a connection took; `None`: it did not open in time.
+    pub fn record_connection(&mut self, time: Option<Duration>) {
+        let Some(times) = &mut self.connect_times else { return };
+        match time {
+            Some(time) => times.record(time.as_nanos() as u64),
+            None => {
+                times.record_gap();
+                self.counts.failed_connections += 1;
+            }
+        }
     }
 
     /// Keeps the round-trip times of each interval of the series for its percentiles.
@@ -408,6 +433,9 @@ impl Recorder {
         self.service_times.merge(&other.service_times);
         if let (Some(response), Some(other)) = (&mut self.response_times, &other.response_times) {
             response.merge(other);
+        }
+        if let Some(other) = &other.connect_times {
+            self.connect_times.get_or_insert_with(TimeSamples::new).merge(other);
         }
         if let Some(other) = &other.missed_frame_log {
             self.missed_frame_log.get_or_insert_with(|| MissedFrameLog::new(&[], None)).merge(other);

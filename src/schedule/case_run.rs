@@ -207,11 +207,13 @@ impl<'a> CaseRun<'a> {
         let raw = self.context.raw.as_ref().filter(|_| role != FlowRole::Upload);
         let raw = raw.map(|raw| raw.sink(self.position.case, self.raw_flows.fetch_add(1, Relaxed)));
         let interval_ns = case.series_interval.as_nanos() as u64;
+        let reconnects = case.load.requests_per_connection.is_some() && role == FlowRole::RoundTrip;
         let mut recorder = match case.load.is_one_of_many() && matches!(self.dialer.clock, Clock::System) {
             true => {
                 let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let times = shared.entry((role, port)).or_insert_with(|| {
                     let times = SharedRecording::new(recorded);
+                    let times = if reconnects { times.with_connections() } else { times };
                     self.show_progress(role, times.progress());
                     times
                 });
@@ -220,7 +222,8 @@ impl<'a> CaseRun<'a> {
             false => {
                 let progress = Arc::<Progress>::default();
                 self.show_progress(role, std::slice::from_ref(&progress));
-                Recorder::new(recorded, interval_ns, progress, raw)
+                let recorder = Recorder::new(recorded, interval_ns, progress, raw);
+                if reconnects { recorder.with_connections() } else { recorder }
             }
         };
         if matches!(role, FlowRole::RoundTrip | FlowRole::Probe) {

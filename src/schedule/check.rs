@@ -11,7 +11,9 @@ use crate::host::cpu;
 use crate::link::{Caps, Framing, LinkError, endpoint_caps};
 use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate, SocketSettings};
 use crate::protocol::shorthand::expand_url;
-use crate::protocol::{CaseDraft, CaseError, IdleTimes, PROTOCOLS, Protocol, ReadyCase, auto, find_protocol};
+use crate::protocol::{
+    CaseDraft, CaseError, IdleTimes, PROTOCOLS, Protocol, RECONNECT_OPTION, ReadyCase, auto, find_protocol,
+};
 use crate::workload::{Load, TrafficKind, WORKLOADS, Workload, default_timeout, find_workload};
 
 /// A case that cannot run as planned, found before any link is opened.
@@ -186,6 +188,10 @@ fn check_case(mut case: Case) -> Result<CheckedCase, InvalidCaseKind> {
         let protocol = PROTOCOLS.iter().find(|protocol| protocol.supports(&case.workload));
         case.protocol = protocol.map_or(case.protocol, |protocol| protocol.name.to_owned());
     }
+    if case.protocol == auto::NAME && case.protocol_options.contains_key(RECONNECT_OPTION) {
+        // A linkgauge server echoes as well, to connections without a session.
+        case.protocol = "echo".to_owned();
+    }
     if case.protocol == auto::NAME {
         if let Some(option) = case.protocol_options.keys().next() {
             let has_option = |protocol: &&Protocol| protocol.options.iter().any(|(name, _)| name == option);
@@ -230,6 +236,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         stop: if case.stop.is_unlimited() { workload.default_stop } else { case.stop },
         warm_up: case.warm_up.unwrap_or(workload.default_warm_up),
         has_default_stop: case.stop.is_unlimited(),
+        requests_per_connection: None,
         idle: if case.probe_per_second.is_some() { case.idle } else { Duration::ZERO },
     };
     check_options(&draft, protocol)?;
@@ -248,6 +255,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         cpu: case.pin.client,
         socket: SocketSettings::default(),
         flows: draft.parallel,
+        requests_per_connection: draft.requests_per_connection,
         flow_index: 0,
     };
     Ok(ReadyCase {

@@ -481,11 +481,11 @@ fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, times: &LoadTimes)
                     &mut now,
                     StepMode::Blocking(Duration::ZERO),
                 ) {
-                    Ok(StepOutcome::Progress | StepOutcome::Tuned(_)) => moved = true,
-                    Ok(
-                        StepOutcome::Waiting(at) | StepOutcome::SendBlocked(at) | StepOutcome::Sleeping(at),
-                    ) => until = until.min(at),
                     Ok(StepOutcome::Done) => *result = Some(Ok(())),
+                    Ok(outcome) => match outcome.waits_until() {
+                        Some(at) => until = until.min(at),
+                        None => moved = true,
+                    },
                     Err(fault) => *result = Some(Err(fault)),
                 }
             }

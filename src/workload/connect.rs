@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::phases::{Phase, PhaseTracker, SendSchedule};
+use super::redial::{OpeningEnd, Redial};
 use super::{FlowRole, Load, MeasuredFlows, RecordingParty, TrafficKind, Workload};
 use crate::clock::Time;
 use crate::link::Fault;
@@ -38,9 +39,6 @@ pub const WORKLOAD: Workload = Workload {
     figures,
 };
 
-/// Connections that fail in a row, each after its timeout, before the flow ends.
-const MAX_UNANSWERED: u32 = 5;
-
 fn method(pacing: Pacing) -> String {
     let kind = if pacing.per_second().is_some() { "schedule" } else { "closed" };
     format!("connect/1 {kind}")
@@ -55,7 +53,6 @@ fn figures(measured: &MeasuredFlows) -> Figures {
 #[derive(Debug, Clone, Copy)]
 struct PendingOpen {
     intended: Time,
-    began: Time,
     is_measured: bool,
 }
 
@@ -66,14 +63,9 @@ pub struct Connector {
     recorder: Recorder,
     tuning: Option<Tuning>,
     is_first_measured: bool,
-    /// A connection is open.
-    is_open: bool,
+    redial: Redial,
     opening: Option<PendingOpen>,
     next_sequence: u64,
-    /// On a virtual clock opening may take no time, and then a closed loop would never end.
-    not_before: Time,
-    /// Connections without a reply, since the last one with a reply.
-    without_reply: u32,
 }
 
 impl Connector {
@@ -87,16 +79,14 @@ impl Connector {
             recorder,
             tuning: Some(load.tuning()),
             is_first_measured: false,
-            is_open: true,
+            redial: Redial::new(),
             opening: None,
             next_sequence: 0,
-            not_before: Time(0),
-            without_reply: 0,
         }
     }
 
     /// Counts the attempt that has ended at `now`.
-    fn record(&mut self, opening: PendingOpen, has_reply: bool, now: Time) {
+    fn record(&mut self, opening: PendingOpen, ended: OpeningEnd, now: Time) {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.schedule.advance();
@@ -104,11 +94,11 @@ impl Connector {
         if !opening.is_measured {
             return;
         }
-        let PendingOpen { intended, began, .. } = opening;
+        let (intended, began) = (opening.intended, ended.began);
         self.recorder.counts.sent += 1;
         let held_up = !self.schedule.is_closed_loop() && self.schedule.due(began) <= began;
         self.recorder.counts.missed_sends += u64::from(held_up);
-        if has_reply {
+        if ended.is_open {
             self.recorder.record_reply(Sample { sequence, intended, sent: began, received: now }, 0);
         } else {
             self.recorder.record_loss(now);
@@ -122,19 +112,18 @@ impl Party for Connector {
         if let Some(tuning) = self.tuning.take() {
             return Step::Tune(tuning);
         }
-        if std::mem::take(&mut self.is_open) {
-            // Closing reads the clock again, so it is not part of the next connection's time.
-            return Step::FinishSending;
+        if let Some(step) = self.redial.close().or_else(|| self.redial.continue_opening()) {
+            return step;
         }
         let (phase, begins) = self.phases.advance_to(now);
         self.is_first_measured |= begins;
         if phase == Phase::Finished {
             return Step::Done;
         }
-        if self.without_reply >= MAX_UNANSWERED {
-            return Step::Fail(Fault::TimedOut);
+        if let Some(step) = self.redial.give_up() {
+            return step;
         }
-        let due = self.schedule.due(now).max(self.not_before);
+        let due = self.schedule.due(now).max(self.redial.not_before());
         if due > now {
             return Step::Sleep(if self.schedule.is_shared() {
                 due.min(self.phases.time_limit())
@@ -150,22 +139,14 @@ impl Party for Connector {
             self.recorder.begin(now);
         }
         let intended = if self.schedule.is_closed_loop() { now } else { due };
-        self.opening = Some(PendingOpen { intended, began: now, is_measured });
-        Step::Reopen
+        self.opening = Some(PendingOpen { intended, is_measured });
+        self.redial.open(now)
     }
 
     fn on_reopened(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<(), Fault> {
         let Some(opening) = self.opening.take() else { return outcome };
-        match outcome {
-            Ok(()) => (self.is_open, self.without_reply) = (true, 0),
-            Err(Fault::NoReply(_)) => self.without_reply += 1,
-            fault => return fault,
-        }
-        if now == opening.began {
-            self.not_before = now + Duration::from_millis(1);
-        }
-        let is_open = self.is_open;
-        self.record(opening, is_open, now);
+        let ended = self.redial.end_opening(outcome, now)?;
+        self.record(opening, ended, now);
         Ok(())
     }
 

@@ -85,6 +85,9 @@ pub trait RequestReplyCodec: Send {
     /// Gives up waiting for a reply to this number.
     fn abandon(&mut self, _sequence: u64) {}
 
+    /// The link was opened again; no reply to an earlier request follows.
+    fn restart(&mut self) {}
+
     /// Why the server refused to reply, in one line.
     fn refusal_reason(&self) -> String {
         "the server refuses to reply".to_owned()

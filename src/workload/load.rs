@@ -1,5 +1,6 @@
 //! What the parties of one flow take: the size of the messages, when they are due, and when the flow ends.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::link::party::Tuning;
@@ -26,6 +27,8 @@ pub struct Load {
     pub socket: SocketSettings,
     /// Flows of the case at one endpoint: with more of them, each may take longer to end.
     pub flows: u32,
+    /// Requests on one connection, after which the flow opens a new one; `None`: all on one connection.
+    pub requests_per_connection: Option<NonZeroU64>,
     /// Number of this flow among them, from 0. The pacing of round trips is that of one flow; together they keep one
     /// schedule.
     pub flow_index: u32,
@@ -44,6 +47,7 @@ impl Load {
             cpu: None,
             socket: SocketSettings::default(),
             flows: 1,
+            requests_per_connection: None,
             flow_index: 0,
         }
     }

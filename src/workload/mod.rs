@@ -24,6 +24,7 @@ pub mod latency;
 mod load;
 pub mod pattern;
 pub(crate) mod phases;
+mod redial;
 pub(crate) mod report_check;
 pub mod responsiveness;
 pub mod throughput;

@@ -65,3 +65,88 @@ fn the_first_line_has_the_time_and_the_rate() {
         "{first}"
     );
 }
+
+#[test]
+fn a_flow_opens_a_new_connection_after_its_requests() {
+    let net = VirtualNet::serving("echo");
+    let run = net.run(
+        "[[case]]\nurl = \"mem://far?delay=1ms\"\nworkload = \"latency\"\nparallel = 3\ncount = 100\nwarm_up_count = 0\n\
+         [case.protocol_options]\nreconnect-every = 10",
+    );
+    let case = &run.cases[0];
+    assert_eq!(case.protocol, "echo", "no protocol needs to be detected");
+    assert_eq!((case.figures.counts.sent, case.figures.counts.received), (300, 300));
+    // The last connection serves the last ten requests.
+    let connections = case.figures.connections.unwrap();
+    assert_eq!((connections.connections, connections.failed_connections), (27, 0));
+    let connect = case.figures.times.connect_ns.as_ref().unwrap();
+    assert_eq!((connect.count, connect.max), (27, 0), "opening takes no virtual time");
+    assert_eq!(case.figures.times.latency_ns.as_ref().unwrap().max, 2_000_000);
+}
+
+/// The response time of the request that waits for its connection includes it, because the next one is due while it is closed.
+#[test]
+fn requests_on_a_schedule_wait_for_the_replies_before_a_new_connection() {
+    let net = VirtualNet::serving("echo");
+    let run = net.run(
+        "[[case]]\nurl = \"mem://far?delay=10ms\"\nworkload = \"latency\"\nrate = \"100/s\"\ncount = 100\nwarm_up_count = 0\n\
+         protocol = \"echo\"\n[case.protocol_options]\nreconnect-every = 1",
+    );
+    let figures = &run.cases[0].figures;
+    assert_eq!((figures.counts.sent, figures.counts.received), (100, 100));
+    assert_eq!(figures.connections.unwrap().connections, 99);
+    assert_eq!(figures.times.latency_ns.as_ref().unwrap().max, 20_000_000);
+    // A request leaves every 20 ms at best, and one is due every 10 ms.
+    assert!(figures.times.response_ns.as_ref().unwrap().max > 900_000_000);
+}
+
+#[test]
+fn many_flows_open_new_connections_in_few_threads() {
+    let server = serve(ServerLimits::default(), None);
+    let unix = std::env::temp_dir().join(format!("linkgauge-reconnect-{}", std::process::id()));
+    let listening = linkgauge::Server::on(&format!("unix://{}", unix.display())).start().unwrap();
+    for (endpoint, flows) in
+        [(&server.endpoints()[0], 40), (&server.endpoints()[0], 2), (&listening.endpoints()[0], 2)]
+    {
+        let case = format!(
+            "workload = \"latency\"\nparallel = {flows}\ncount = 30\nwarm_up_count = 0\ntimeout = \"20s\"\n\
+             [case.protocol_options]\nreconnect-every = 3"
+        );
+        let run = measure(endpoint, &case, None);
+        let case = &run.cases[0];
+        assert!(run.is_complete(), "{:?}", case.failures);
+        assert_eq!((case.figures.counts.sent, case.figures.counts.received), (30 * flows, 30 * flows));
+        assert_eq!(case.figures.connections.unwrap().connections, 9 * flows);
+        let connect = case.figures.times.connect_ns.as_ref().unwrap();
+        assert!(connect.min > 0 && connect.count == 9 * flows, "{connect:?}");
+        assert_eq!(case.effective.contains_key("client_threads"), flows > 2, "{:?}", case.effective);
+    }
+}
+
+#[test]
+fn the_first_line_has_the_connections_of_a_latency() {
+    let server = serve(ServerLimits::default(), None);
+    let url = server.endpoints()[0].as_str();
+    let ended =
+        run(&["latency", url, "--count", "50", "--reconnect-every", "5", "--repeat", "1", "--warm-up", "0"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("9 further connections, "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("median to open"), "{}", ended.stdout);
+    assert!(ended.stdout.lines().any(|line| line.contains("connect ")), "{}", ended.stdout);
+}
+
+#[test]
+fn new_connections_are_refused_where_they_mean_nothing() {
+    for (arguments, words) in [
+        (&["latency", "udp://127.0.0.1:9", "--reconnect-every", "5"][..], "this link has no connections"),
+        (
+            &["latency", "tcp://127.0.0.1:9", "--protocol", "linkgauge", "--reconnect-every", "5"],
+            "has no option",
+        ),
+        (&["latency", "tcp://127.0.0.1:9", "--reconnect-every", "0"], "reconnect-every"),
+    ] {
+        let ended = run(arguments);
+        assert_eq!(ended.status, Some(2), "{arguments:?}");
+        assert!(ended.stderr.contains(words), "{}", ended.stderr);
+    }
+}

@@ -6,7 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use super::*;
+use crate::endpoint::Endpoint;
 use crate::link::party::Step;
+use crate::link::redial::RedialedLink;
 use crate::link::{Batch, Dialer};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -19,10 +21,12 @@ enum Action {
     Sleep(Duration),
     /// Sends this number of bytes.
     Send(usize),
+    Close,
+    Reopen,
     Panic,
 }
 
-use Action::{Panic, Receive, Send, Sleep};
+use Action::{Close, Panic, Receive, Reopen, Send, Sleep};
 
 /// What the parties of a test did, in order.
 type Log = Arc<Mutex<Vec<String>>>;
@@ -74,6 +78,11 @@ impl Party for Script {
                 let bytes = &PAYLOAD[..bytes.min(PAYLOAD.len())];
                 Step::Send { bytes, message: bytes.len() }
             }
+            Some(Close) => {
+                self.next_action("closes");
+                Step::FinishSending
+            }
+            Some(Reopen) => Step::Reopen,
             Some(Panic) => panic!("as the test wants it"),
         }
     }
@@ -95,6 +104,11 @@ impl Party for Script {
 
     fn on_send_blocked(&mut self, _now: Time, _unacknowledged: Option<u64>) {
         self.write("blocked");
+    }
+
+    fn on_reopened(&mut self, outcome: Result<(), Fault>, _now: Time) -> Result<(), Fault> {
+        self.next_action(if outcome.is_ok() { "reopened" } else { "found nothing" });
+        Ok(())
     }
 
     fn on_ended(&mut self, cost: PartyCost) {
@@ -150,8 +164,21 @@ impl Bench {
         actions: impl IntoIterator<Item = Action>,
         placement: Placement,
     ) -> TcpStream {
-        let url = format!("tcp://{}", self.listener.local_addr().unwrap());
-        let link = self.dialer.open(&url.parse().unwrap()).unwrap();
+        let link = self.dialer.open(&self.url()).unwrap();
+        self.add_on(link, name, actions, placement)
+    }
+
+    fn url(&self) -> Endpoint {
+        format!("tcp://{}", self.listener.local_addr().unwrap()).parse().unwrap()
+    }
+
+    fn add_on(
+        &mut self,
+        link: Box<dyn Link>,
+        name: &'static str,
+        actions: impl IntoIterator<Item = Action>,
+        placement: Placement,
+    ) -> TcpStream {
         let party = Script {
             name,
             actions: actions.into_iter().collect(),
@@ -332,4 +359,29 @@ fn another_thread_ends_the_wait() {
     assert!(Clock::System.now().since(began) < LONG / 2);
     wake.join().unwrap();
     bench.assert_log(&[]);
+}
+
+/// The new descriptor often has the number of the closed one.
+#[test]
+fn a_member_that_opens_its_link_again_waits_for_the_new_one() {
+    let mut bench = Bench::new();
+    let link = Box::new(RedialedLink::open(&bench.url(), &bench.dialer).unwrap());
+    let actions = [Receive(LONG), Close, Reopen, Receive(LONG), Close, Reopen, Receive(LONG), Close, Reopen];
+    let mut remote = bench.add_on(link, "a", actions, Placement::Stay(WaitMode::Block));
+    let _other = bench.add("b", [Receive(LONG)]);
+    for round in 1..=2 {
+        bench.turn();
+        remote.write_all(b"xyz").unwrap();
+        bench.run_until(3 * round);
+        remote = bench.listener.accept().unwrap().0;
+    }
+    // Nothing listens any more.
+    bench.listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    remote.write_all(b"xyz").unwrap();
+    bench.run_until(10);
+    let round = ["a received 3", "a closes", "a reopened"];
+    bench.assert_log(
+        &[&round[..], &round, &["a received 3", "a closes", "a found nothing", "a ended"]].concat(),
+    );
+    assert_eq!(bench.thread.len(), 1);
 }

@@ -43,7 +43,7 @@ fn option_errors_are_reported_before_opening_a_link() {
     protocol ask: reply-length '4,2' is not offset,size,endian,add, like 4,2,big,6: offset 0 to 65535, size 1 to 8, endian big or little, add -1048576 to 1048576
     protocol ask: a stream has no messages: use until, reply-bytes or reply-length
     protocol ask: expect needs pairs of hexadecimal digits after 'hex:', like hex:01 03 0A
-    the protocol ask has no option 'shout' (known: send, until, reply-bytes, reply-length, message, expect)
+    the protocol ask has no option 'shout' (known: send, until, reply-bytes, reply-length, message, expect, reconnect-every)
     protocol ask: the size is the request's (1 bytes), not 2: leave it out
     tcp://a:1: the protocol ask does not support the direction send: use loop
     ");

@@ -330,6 +330,7 @@ mod tests {
             stop: count.map_or(workload.default_stop, StopCondition::after_count),
             warm_up: workload.default_warm_up,
             has_default_stop: count.is_none(),
+            requests_per_connection: None,
             idle: std::time::Duration::ZERO,
         };
         let link = endpoint_caps(&case.endpoints[0]).unwrap();

@@ -6,8 +6,8 @@ use crate::report::wording::{
     ABSENT, brief_time, ce_text, format_half_interval, format_loss_count, format_percentile, line_time_ns,
     loss_text, median_ns,
 };
-use crate::run::{CaseResult, Distribution, Figures};
-use crate::units::{format_count, format_nanoseconds};
+use crate::run::{CaseResult, ConnectionCounts, Distribution, Figures};
+use crate::units::{format_count, format_nanoseconds, format_plural};
 
 pub const PRESENTATION: Presentation = Presentation {
     workload: "latency",
@@ -44,11 +44,14 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
     main.extend(time_cells(times, interval));
     main.push(format_count(figures.counts.lost));
     let mut rows = vec![FigureRow { label: None, cells: main }];
-    if let Some(response) = &figures.times.response_ns {
+    let further = [("response", &figures.times.response_ns), ("connect", &figures.times.connect_ns)];
+    for (label, times) in further {
+        let Some(times) = times else { continue };
         let mut cells = vec![String::new()];
-        cells.extend(time_cells(Some(response), String::new()));
-        cells.push(String::new());
-        rows.push(FigureRow { label: Some("response"), cells });
+        cells.extend(time_cells(Some(times), String::new()));
+        let failed = figures.connections.filter(|_| label == "connect");
+        cells.push(failed.map_or(String::new(), |counts| format_count(counts.failed_connections)));
+        rows.push(FigureRow { label: Some(label), cells });
     }
     rows
 }
@@ -74,10 +77,34 @@ fn answer(case: &CaseResult) -> String {
         text += &format!(", {} above the line's minimum", brief_time(above));
     }
     text += &format!("; {}", loss_text(case));
+    if let Some(counts) = &case.figures.connections {
+        text += &format!("; {}", connections_text(case, counts));
+    }
     if let Some(marked) = ce_text(case) {
         text += &format!("; {marked}");
     }
     text
+}
+
+/// `1,200 further connections, 240/s, 31.2 µs median to open`.
+fn connections_text(case: &CaseResult, counts: &ConnectionCounts) -> String {
+    let mut text = format_plural(counts.connections, "further connection");
+    if let Some(replies) = case.figures.delivery.messages_per_second.filter(|_| counts.connections > 0) {
+        let rate = replies * counts.connections as f64 / case.figures.counts.received.max(1) as f64;
+        text += &format!(", {}", format_per_second(rate));
+    }
+    if let Some(median) = median_ns(case.figures.times.connect_ns.as_ref()) {
+        text += &format!(", {} median to open", brief_time(median as f64));
+    }
+    if counts.failed_connections > 0 {
+        text += &format!(", {} not opened in time", format_count(counts.failed_connections));
+    }
+    text
+}
+
+/// A number of events per second: `240/s`, `3.20/s`.
+pub fn format_per_second(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.2}/s") } else { format!("{}/s", format_count(rate.round() as u64)) }
 }
 
 /// `13.6 µs median, 59.5 µs p99`. With few samples the maximum stands for the percentile.
@@ -112,7 +139,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         [min, p50, mean, p90, p99, max, deviation]
     };
     let times = &case.figures.times;
-    let rows = [("RTT", &times.latency_ns), ("response", &times.response_ns)];
+    let rows = [("RTT", &times.latency_ns), ("response", &times.response_ns), ("connect", &times.connect_ns)];
     let mut table =
         vec![[""].into_iter().chain(names).chain(line.clone().map(|_| "line")).map(str::to_owned).collect()];
     for (label, times) in rows {

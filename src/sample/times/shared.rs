@@ -55,6 +55,7 @@ fn lowest_value(index: usize) -> u64 {
 pub struct SharedRecording {
     pub(in crate::sample) service: Arc<SharedTimes>,
     pub(in crate::sample) response: Option<Arc<SharedTimes>>,
+    pub(in crate::sample) connect: Option<Arc<SharedTimes>>,
     /// Each for a part of the flows: few enough to stay in the caches, and threads seldom write to the same one.
     progress: Vec<Arc<Progress>>,
     /// Flows so far.
@@ -72,9 +73,15 @@ impl SharedRecording {
         SharedRecording {
             service: Arc::default(),
             response: times.response(Arc::default),
+            connect: None,
             progress,
             flows: 0,
         }
+    }
+
+    /// The flows open further connections beside their round trips.
+    pub fn with_connections(self) -> SharedRecording {
+        SharedRecording { connect: Some(Arc::default()), ..self }
     }
 
     /// The progress of all flows, in parts.

@@ -167,6 +167,11 @@ impl RequestReplyCodec for EchoCodec {
         }
     }
 
+    fn restart(&mut self) {
+        (self.received_bytes, self.corrupt_bytes) = (0, 0);
+        (self.outstanding, self.abandoned) = (None, None);
+    }
+
     fn has_sequence_numbers(&self) -> bool {
         !self.matches_by_position
     }

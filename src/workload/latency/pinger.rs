@@ -13,6 +13,7 @@ use crate::plan::Pacing;
 use crate::sample::{ProbePeriod, Recorder, Sample};
 use crate::workload::pattern::Alphabet;
 use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
+use crate::workload::redial::{OpeningEnd, RequestsPerConnection};
 use crate::workload::{Load, RecordingParty};
 
 /// Maximum requests in flight on a schedule. Beyond it the schedule waits and counts a missed send.
@@ -77,6 +78,8 @@ pub struct Pinger {
     window: RequestWindow,
     outgoing: OutgoingRequest,
     late_replies: LateReplies,
+    /// Only where the link is opened again after some requests.
+    connection: Option<RequestsPerConnection>,
     is_closed: bool,
     is_refused: bool,
     batch: Batch,
@@ -115,6 +118,7 @@ impl Pinger {
             window: RequestWindow::new(window, min_tracked_requests(load)),
             outgoing: OutgoingRequest::new(caps.framing),
             late_replies: LateReplies::new(numbered),
+            connection: load.requests_per_connection.map(|most| RequestsPerConnection::new(most.get())),
             is_closed: false,
             is_refused: false,
             batch: new_batch(load, caps),
@@ -223,7 +227,10 @@ impl Party for Pinger {
             }
             // The pause before a request begins with the reply to the previous one.
             let due = if self.window.is_full() { now } else { self.schedule.due(now) };
-            let is_blocked = phase == Phase::Finished || self.window.is_full();
+            let is_used_up = self.connection.as_ref().is_some_and(RequestsPerConnection::is_used_up);
+            // A connection is closed when its last reply has arrived.
+            let is_blocked =
+                phase == Phase::Finished || self.window.is_full() || is_used_up && !self.window.is_empty();
             if is_blocked || due > now && !self.window.is_empty() {
                 let expiry = self.window.next_expiry(self.timeout);
                 let until = if is_blocked { expiry } else { due.min(expiry) };
@@ -233,6 +240,10 @@ impl Party for Pinger {
                 // The time of a shared schedule does not wait for the next turn of a flow.
                 let until = if self.schedule.is_shared() { due.min(self.phases.time_limit()) } else { due };
                 return Step::Sleep(until);
+            }
+            // Only when a request is due, so that its response time includes the connection.
+            if let Some(step) = self.connection.as_mut().and_then(|connection| connection.next_step(now)) {
+                return step;
             }
             if let Some(until) = self.late_replies.drain_until(now, self.timeout) {
                 return Step::Receive { into: &mut self.batch, until };
@@ -271,6 +282,7 @@ impl Party for Pinger {
             }
             self.phases.count_sent(1, self.payload_bytes);
             self.late_replies.restart();
+            self.connection.iter_mut().for_each(RequestsPerConnection::count_sent);
         }
         self.record_pending();
     }
@@ -328,6 +340,16 @@ impl Party for Pinger {
             self.late_replies.mark_drained();
         }
         self.outgoing.must_receive_first = false;
+    }
+
+    fn on_reopened(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<(), Fault> {
+        let Some(connection) = &mut self.connection else { return outcome };
+        let OpeningEnd { began, is_open } = connection.end_opening(outcome, now)?;
+        if self.is_measuring() {
+            self.recorder.record_connection(is_open.then(|| now.since(began)));
+        }
+        self.codec.restart();
+        Ok(())
     }
 
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {

@@ -297,6 +297,7 @@ fn flow_load(plan: &ServerPlan, grant: FlowGrant) -> Load {
         cpu: plan.cpu,
         socket: plan.socket,
         flows: plan.flows.len() as u32,
+        requests_per_connection: None,
         flow_index: 0,
     }
 }
