@@ -217,7 +217,7 @@ fn format_scaled(value: f64, steps: &[(f64, &str)]) -> String {
 
 /// Formats nanoseconds: `13.25 µs`, `1.042 ms`, `2.000 s`.
 pub fn format_nanoseconds(nanoseconds: f64) -> String {
-    if nanoseconds != 0.0 && nanoseconds.abs() < 1e3 {
+    if nanoseconds.abs() < 1e3 {
         return format!("{nanoseconds:.0} ns");
     }
     format_scaled(nanoseconds, &[(1e3, "µs"), (1e6, "ms"), (1e9, "s")])

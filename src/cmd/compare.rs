@@ -12,7 +12,7 @@ use linkgauge::verdict::{self, CompareOptions, Pairing, Verdict};
 
 use super::Status;
 use super::help::OUTPUT;
-use super::output::{finish_all, is_dash, print_data, print_json, print_text, supports_unicode, write_file};
+use super::output::{finish_all, is_dash, print_data, print_json, print_text, terminal_options, write_file};
 use super::store::{RUN_HELP, StoreFlags, load_runs};
 
 /// Compare two runs, or two sets of runs: worse, better, or no change detected
@@ -92,7 +92,7 @@ impl CompareFlags {
             let json = serde_json::to_string_pretty(&comparison)?;
             print_json(|out| writeln!(out, "{json}"))
         } else {
-            let text = report::render_comparison(&comparison, supports_unicode());
+            let text = report::render_comparison(&comparison, &terminal_options());
             print_text(|out| write!(out, "{text}"))
         };
         finish_all(file.into_iter().chain([printed]))?;

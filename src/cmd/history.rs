@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use linkgauge::clock::wall_clock_date;
 use linkgauge::metric::Metric;
-use linkgauge::report::{HistoryTrend, printable, shorten, to_ascii, write_history};
+use linkgauge::report::{HistoryTrend, ReportOptions, printable, shorten, to_ascii, write_history};
 use linkgauge::store::{Filter, Listing, RunEntry};
 use linkgauge::units;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::Status;
 use super::help::{OUTPUT, TARGET};
 use super::output::{
-    is_dash, print_data, print_json, print_message, print_text, supports_unicode, write_file,
+    is_dash, print_data, print_json, print_message, print_text, terminal_options, write_file,
 };
 use super::store::{StoreFlags, short_id, warn_of_damaged_rows};
 
@@ -120,25 +120,26 @@ pub fn run(flags: Flags) -> Result<Status> {
         limit: (limit > 0).then_some(limit),
         ..flags.filter.filter()
     };
-    let unicode = supports_unicode();
+    let ReportOptions { unicode, width, .. } = terminal_options();
     let (document, text, damaged) = match &flags.metric {
         Some(metric) => {
             let Listing { entries, damaged } = store.trends(&filter, metric)?;
             if let Some(path) = &flags.html {
                 let trends: Vec<HistoryTrend> =
                     entries.iter().map(|one| trend::page_trend(one, metric)).collect();
+                let answer = trend::summary(&entries, metric);
                 if is_dash(path) {
-                    print_data(|out| write_history(&trends, out))?;
+                    print_data(|out| write_history(&trends, &answer, out))?;
                     return Ok(warn_of_damaged_rows(&damaged));
                 }
-                write_file(path, |file| write_history(&trends, file))?;
+                write_file(path, |file| write_history(&trends, &answer, file))?;
             }
-            let text = (!entries.is_empty()).then(|| trend::format_trends(&entries, metric));
+            let text = (!entries.is_empty()).then(|| trend::format_trends(&entries, metric, width));
             (trend::trends_json(&entries, metric), text, damaged)
         }
         None => {
             let Listing { entries, damaged } = store.runs(&filter)?;
-            let text = (!entries.is_empty()).then(|| format_list(&entries));
+            let text = (!entries.is_empty()).then(|| format_list(&entries, width));
             (list_json(&entries), text, damaged)
         }
     };
@@ -155,10 +156,10 @@ pub fn run(flags: Flags) -> Result<Status> {
 /// Of the columns that vary.
 const HOST_COLUMNS: usize = 8;
 const TAGS_COLUMNS: usize = 12;
-/// The endpoint gets what is left of a line of 80 characters, but so much at least.
+/// The endpoint gets the rest of a line, but at least these columns.
 const MIN_ENDPOINT_COLUMNS: usize = 12;
 
-fn format_list(runs: &[RunEntry]) -> String {
+fn format_list(runs: &[RunEntry], width: usize) -> String {
     let hosts: BTreeSet<Option<&str>> = runs.iter().map(|run| run.host.as_deref()).collect();
     let head = ["id", "began (UTC)", if hosts.len() > 1 { "host" } else { "" }, "figure", "tags", "endpoint"];
     let cells = |run: &RunEntry| {
@@ -175,7 +176,7 @@ fn format_list(runs: &[RunEntry]) -> String {
     };
     let mut rows: Vec<[String; 6]> =
         [head.map(str::to_owned)].into_iter().chain(runs.iter().map(cells)).collect();
-    let room = 80usize.saturating_sub(width_before_last_column(&rows)).max(MIN_ENDPOINT_COLUMNS);
+    let room = width.saturating_sub(width_before_last_column(&rows)).max(MIN_ENDPOINT_COLUMNS);
     for (row, run) in rows.iter_mut().skip(1).zip(runs) {
         let more = if run.cases > 1 { format!(" +{}", run.cases - 1) } else { String::new() };
         let endpoint = printable(run.endpoint.as_deref().unwrap_or("–"));

@@ -2,6 +2,7 @@
 //!
 //! `verdict` does the comparing.
 
+use super::ReportOptions;
 use super::wording::{ABSENT, format_change, plural, printable, shorten, to_ascii, wrap};
 use crate::units::format_bytes;
 use crate::verdict::{
@@ -9,42 +10,49 @@ use crate::verdict::{
     ShiftTest, Verdict,
 };
 
-/// Maximum width of an endpoint in a heading.
-const MAX_ENDPOINT_COLUMNS: usize = 44;
-const LINE_COLUMNS: usize = 80;
+/// Columns of a line for the details of a case.
+const DETAIL_COLUMNS: usize = 36;
+/// An endpoint in a heading has these columns in the narrowest terminal.
+const MIN_ENDPOINT_COLUMNS: usize = 24;
 
-/// The whole comparison for a terminal: the verdict, the figures, the runs. `unicode` as in [`super::ReportOptions`].
-pub fn render_comparison(comparison: &RunComparison, unicode: bool) -> String {
-    let mut text = wrap(&headline(comparison), LINE_COLUMNS, "", "  ");
+/// The whole comparison for a terminal: the verdict, the figures, the runs.
+pub fn render_comparison(comparison: &RunComparison, options: &ReportOptions) -> String {
+    let width = options.width;
+    // What a line has for an endpoint: all but the details of its case.
+    let endpoint_columns = width.saturating_sub(DETAIL_COLUMNS).max(MIN_ENDPOINT_COLUMNS);
+    let mut text = wrap(&headline(comparison), width, "", "  ");
     let mut above = None;
     for compared in &comparison.cases {
         let case = (&compared.case, &compared.case_b);
         if above != Some(case) {
-            text += &format!("  {}\n", case_name(&compared.case, MAX_ENDPOINT_COLUMNS));
+            text += &format!("  {}\n", case_name(&compared.case, endpoint_columns));
             if let Some(other) = &compared.case_b {
-                text += &format!("  B: {}\n", shorten(&printable(&other.endpoint), 76));
+                text += &format!(
+                    "  B: {}\n",
+                    shorten(&printable(&other.endpoint), width.saturating_sub("  B: ".len()))
+                );
             }
             above = Some(case);
         }
         // The headline has the figures of a single one.
         if comparison.cases.len() > 1 {
-            text += &wrap(&metric_line(compared), LINE_COLUMNS, "    ", "      ");
+            text += &wrap(&metric_line(compared), width, "    ", "      ");
         }
     }
     for (side, names) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         for case in names {
-            text += &format!("  only in {side}: {}\n", case_name(case, MAX_ENDPOINT_COLUMNS));
+            text += &format!("  only in {side}: {}\n", case_name(case, endpoint_columns));
         }
     }
     text += &format!("  A: {}\n  B: {}\n", run_names(&comparison.a), run_names(&comparison.b));
     for sentence in verdict_legend(comparison) {
-        text += &wrap(&sentence, LINE_COLUMNS, "  ", "  ");
+        text += &wrap(&sentence, width, "  ", "  ");
     }
     for warning in &comparison.warnings {
         let note = printable(&format!("{}. Try: {}", warning.text, warning.remedy));
-        text += &wrap(&note, LINE_COLUMNS, "  note      ", "            ");
+        text += &wrap(&note, width, "  note      ", "            ");
     }
-    if unicode { text } else { to_ascii(&text) }
+    if options.unicode { text } else { to_ascii(&text) }
 }
 
 fn run_names(ids: &[String]) -> String {
@@ -55,7 +63,7 @@ fn run_names(ids: &[String]) -> String {
 }
 
 /// The verdict in one sentence.
-fn headline(comparison: &RunComparison) -> String {
+pub fn headline(comparison: &RunComparison) -> String {
     if let [compared] = comparison.cases.as_slice() {
         return metric_line(compared);
     }

@@ -8,26 +8,45 @@ use super::chart::history::{HistoryChange, HistoryTrend, trend_chart};
 use super::html;
 use super::wording::plural;
 
-/// Writes the page of these trends.
+/// Fewer runs make no chart.
+const MIN_CHART_RUNS: usize = 3;
+
+/// Writes the page of these trends, below a sentence about all of them.
 ///
 /// # Errors
 /// If the sink fails.
-pub fn write_history(trends: &[HistoryTrend], out: &mut dyn io::Write) -> io::Result<()> {
-    html::write_page(&render_page(trends).map_err(io::Error::other)?, out)
+pub fn write_history(trends: &[HistoryTrend], answer: &str, out: &mut dyn io::Write) -> io::Result<()> {
+    html::write_page(&render_page(trends, answer).map_err(io::Error::other)?, out)
 }
 
-fn render_page(trends: &[HistoryTrend]) -> Result<String, minijinja::Error> {
+fn render_page(trends: &[HistoryTrend], answer: &str) -> Result<String, minijinja::Error> {
+    let (charted, short): (Vec<&HistoryTrend>, Vec<&HistoryTrend>) =
+        trends.iter().partition(|trend| trend.points.len() >= MIN_CHART_RUNS);
     let last = trends.iter().flat_map(|trend| &trend.points).map(|(started, _)| *started).max();
     let metric = trends.first().map_or("Nothing", |trend| trend.metric.as_str());
     html::render_template(
         "history.html",
         context! {
             title => format!("{metric} over time, {}", plural(trends.len(), "case")),
+            answer => html::keep_units_together(answer),
+            metric,
+            least => MIN_CHART_RUNS,
+            short => short.into_iter().map(short_trend_context).collect::<Vec<Value>>(),
             tool => concat!("linkgauge ", env!("CARGO_PKG_VERSION")),
             date => last.map(|last| last.strftime("%Y-%m-%d").to_string()),
-            trends => trends.iter().map(trend_context).collect::<Vec<Value>>(),
+            trends => charted.into_iter().map(trend_context).collect::<Vec<Value>>(),
         },
     )
+}
+
+fn short_trend_context(trend: &HistoryTrend) -> Value {
+    let last = trend.points.last();
+    context! {
+        name => trend.name.clone(),
+        runs => trend.points.len(),
+        date => last.map(|(started, _)| started.strftime("%Y-%m-%d %H:%M").to_string()),
+        last => last.map(|(_, value)| trend.unit.format(*value)),
+    }
 }
 
 fn trend_context(trend: &HistoryTrend) -> Value {
@@ -67,7 +86,7 @@ mod tests {
 
     fn page(trends: &[HistoryTrend]) -> String {
         let mut out = Vec::new();
-        write_history(trends, &mut out).unwrap();
+        write_history(trends, "p50 of 1 case: no change.", &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -86,7 +105,10 @@ mod tests {
     #[test]
     fn short_and_unreached_histories_have_a_page() {
         assert!(page(&[]).contains("Nothing over time"));
-        assert!(page(&[trend(&[f64::INFINITY], Vec::new())]).contains("No change"));
-        assert!(page(&[trend(&[1e6, 2e6], Vec::new())]).contains("<svg"));
+        assert!(page(&[trend(&[f64::INFINITY; 3], Vec::new())]).contains("No change of level"));
+        let charts = |values: &[f64]| page(&[trend(values, Vec::new())]).matches("<figure>").count();
+        assert_eq!([charts(&[1e6, 2e6]), charts(&[1e6, 2e6, 3e6])], [0, 1]);
+        let few = page(&[trend(&[1e6, 2e6], Vec::new())]);
+        assert!(few.contains("Cases with fewer than 3 runs") && few.contains(">2.000 ms<"), "{few}");
     }
 }

@@ -27,7 +27,7 @@ use super::{ReportOptions, overview, study};
 use crate::explain::DeclaredFacts;
 use crate::explain::size::{self, SizeFit};
 use crate::plan::WaitMode;
-use crate::run::{CaseResult, Distribution, Figures, PartResult, Run, ThresholdResult, Warning};
+use crate::run::{self, CaseResult, Distribution, Figures, PartResult, Run, ThresholdResult, Warning};
 use crate::units::{format_bit_rate, format_count, format_nanoseconds};
 
 mod figure_rows;
@@ -92,18 +92,20 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
         (false, false) => "Incomplete: part of the plan was not measured.",
         (false, true) => "",
     };
-    let client = fact_contexts(&run.environment.client);
-    let server = fact_contexts(&run.environment.server);
     let title = presentation::run_title(run);
     let (overview, key_figures) = first_tables(run);
-    let answer = overview.as_ref().map(|_| overview::answer(run));
+    let answer = match &run.study {
+        Some(paper) => study::answer(paper),
+        None if overview.is_some() => overview::answer(run),
+        None => presentation::run_answer(run),
+    };
     let fits = size::fit_run(run, &DeclaredFacts::default());
     render_template(
         "page.html",
         context! {
             many => run.cases.len() > MAX_UNFOLDED_CASES,
             title => title.clone(),
-            answer => keep_units_together(&answer.unwrap_or_else(|| presentation::run_answer(run))),
+            answer => keep_units_together(&answer),
             sections => section_contexts(run, overview.is_some()),
             overview => overview, key_figures => key_figures.into_iter().collect::<Vec<_>>(),
             tool => run.tool.clone(),
@@ -121,8 +123,7 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
             paper => run.study.as_ref().map(|study| study::page_context(run, study, &fits)),
             tables => table_contexts(run, &fits),
             fit_note => FIT_NOTE,
-            client => client,
-            server => server,
+            machines => machine_contexts(&run.environment),
         },
     )
 }
@@ -389,15 +390,40 @@ fn part_table_context(title: &str, parts: &[PartResult]) -> Value {
     context! { title => title, columns => columns, rows => rows }
 }
 
+/// The facts of a map; those of a map inside it have rows of their own.
 fn fact_contexts(map: &Map<String, serde_json::Value>) -> Vec<Value> {
-    map.iter()
-        .map(|(name, value)| context! { name => display_name(name), value => format_fact(name, Some(value)) })
+    let row =
+        |name: &str, value| context! { name => display_name(name), value => format_fact(name, Some(value)) };
+    let rows = |(name, value): (&String, &serde_json::Value)| match value {
+        serde_json::Value::Object(inner) => inner.iter().map(|(name, value)| row(name, value)).collect(),
+        _ => vec![row(name, value)],
+    };
+    map.iter().flat_map(rows).collect()
+}
+
+/// The machines of a run: one entry if client and server ran on the same.
+fn machine_contexts(environment: &run::Environment) -> Vec<Value> {
+    let (client, server) = (&environment.client, &environment.server);
+    let machines = match client == server {
+        true => vec![("Client and server", client)],
+        false => vec![("Client", client), ("Server", server)],
+    };
+    let machines = machines.into_iter().filter(|(_, facts)| !facts.is_empty());
+    let name = |facts: &Map<String, serde_json::Value>| {
+        let known = ["hostname", "cpu_model", "kernel_release"].into_iter().filter_map(|name| facts.get(name)?.as_str());
+        known.collect::<Vec<_>>().join(", ")
+    };
+    machines
+        .map(|(role, facts)| context! { role, name => name(facts), facts => fact_contexts(facts) })
         .collect()
 }
 
-/// Removes the unit from a name, because times are printed with one.
-pub fn display_name(name: &str) -> &str {
-    name.strip_suffix("_ns").unwrap_or(name)
+/// A name in words. Times are printed with their unit, so it is not in their names. Names of the kernel stay as they are.
+pub fn display_name(name: &str) -> String {
+    match name.contains('.') {
+        true => name.to_owned(),
+        false => name.strip_suffix("_ns").unwrap_or(name).replace('_', " "),
+    }
 }
 
 pub fn format_fact(name: &str, value: Option<&serde_json::Value>) -> String {

@@ -12,7 +12,7 @@ use minijinja::value::Value;
 
 use super::chart::overlay::{ChartLayer, case_charts, sweep_charts};
 use super::svg::COLOUR_COUNT;
-use super::wording::{ABSENT, format_date, host_names, local_host, plural};
+use super::wording::{ABSENT, format_date, host_names, local_host, plural, shorten};
 use super::{comparison, html};
 use crate::metric::Metric;
 use crate::run::{CaseResult, Run};
@@ -24,6 +24,8 @@ pub const MAX_RUN_GROUPS: usize = COLOUR_COUNT;
 const MAX_RUNS_PER_GROUP: usize = 8;
 /// With more cases than this they are folded.
 const MAX_UNFOLDED_CASES: usize = 12;
+/// Maximum width of the name of a set, which may be a list of files.
+const MAX_SET_COLUMNS: usize = 32;
 /// Maximum width of an endpoint in a heading: longer than any that people type.
 const MAX_ENDPOINT_COLUMNS: usize = 120;
 
@@ -72,7 +74,7 @@ fn label_runs<'a>(sides: &[RunGroup<'a>], compared: bool) -> Vec<Vec<LabelledRun
                 .into_iter()
                 .flatten()
                 .collect::<Vec<_>>(),
-            runs => vec![letter.clone(), side.name.to_owned(), plural(runs.len(), "run")],
+            runs => vec![letter.clone(), shorten(side.name, MAX_SET_COLUMNS), plural(runs.len(), "run")],
         };
         let label = label.join(" · ");
         let one = |(number, run): (usize, &'a Run)| {
@@ -90,9 +92,10 @@ fn render_page(sides: &[RunGroup], comparison: Option<&RunComparison>) -> Result
     let several = |case: &&MatchedCase| case.sides.iter().flatten().count() > 1;
     let (shared, alone): (Vec<&MatchedCase>, Vec<&MatchedCase>) = all.iter().partition(several);
     let runs: Vec<&LabelledRun> = labelled.iter().flatten().collect();
-    let title = match comparison {
-        Some(_) => "A and B compared".to_owned(),
-        None => format!("{} side by side", plural(runs.len(), "run")),
+    let title = match (comparison, shared.as_slice()) {
+        (Some(_), [case]) => format!("{}: A and B compared", case_name(case.first())),
+        (Some(_), cases) => format!("A and B compared in {}", plural(cases.len(), "case")),
+        (None, _) => format!("{} side by side", plural(runs.len(), "run")),
     };
     let left_out: usize = sides.iter().map(|side| side.runs.len().saturating_sub(MAX_RUNS_PER_GROUP)).sum();
     let mut layers: Vec<ChartLayer> =
@@ -120,7 +123,7 @@ fn render_page(sides: &[RunGroup], comparison: Option<&RunComparison>) -> Result
             runs => runs.iter().map(|labelled| run_context(labelled)).collect::<Vec<Value>>(),
             most => MAX_RUNS_PER_GROUP,
             left_out => if left_out > 0 { plural(left_out, "run") } else { String::new() },
-            counts => comparison.map(verdict_counts),
+            answer => comparison.map(|comparison| html::keep_units_together(&comparison::headline(comparison))),
             legend => comparison.map(comparison::verdict_legend).unwrap_or_default(),
             warnings => comparison.map(|comparison| html::warning_contexts(&comparison.warnings)).unwrap_or_default(),
             sweeps => html::chart_contexts(sweep_charts(&layers)),
@@ -137,16 +140,6 @@ fn group_letter(side: &[LabelledRun]) -> String {
 
 fn case_name(found: &SideCase) -> String {
     comparison::case_name(&found.name, MAX_ENDPOINT_COLUMNS)
-}
-
-/// The number of each verdict, the most important first.
-fn verdict_counts(comparison: &RunComparison) -> String {
-    let order =
-        [Verdict::Worse, Verdict::Better, Verdict::NoDifferenceShown, Verdict::TooFew, Verdict::NotMeasured];
-    let count = |verdict: Verdict| comparison.cases.iter().filter(|one| one.verdict == verdict).count();
-    let counts = order.into_iter().map(|verdict| (count(verdict), verdict.label()));
-    let counts = counts.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{words}: {count}"));
-    counts.collect::<Vec<_>>().join(", ")
 }
 
 /// CSS class of a verdict.
@@ -269,13 +262,14 @@ fn figure_rows(each: &[(&LabelledRun, &CaseResult)]) -> Vec<Value> {
     rows
 }
 
-/// Machine facts that differ between the runs, with the value of each run.
+/// Machine facts that differ between the runs, with the value of each run. The load always does.
 fn machine_differences<'a>(runs: &[&LabelledRun<'a>]) -> Vec<Value> {
     let mut rows = Vec::new();
     for (prefix, is_remote) in [("", false), ("server ", true)] {
         let machine =
             |run: &'a Run| if is_remote { &run.environment.server } else { &run.environment.client };
         let mut names: Vec<&String> = runs.iter().flat_map(|labelled| machine(labelled.run).keys()).collect();
+        names.retain(|name| !name.starts_with("load_"));
         names.sort();
         names.dedup();
         for name in names {

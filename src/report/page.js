@@ -144,10 +144,12 @@ class Chart {
     for (const [value, name] of this.x.grid(Math.max(3, (right - left) / 90))) {
       const x = round(this.px(value));
       path += `M${x} ${top}V${bottom}`;
-      const half = name.length * 3.2;
-      if (x - half < free) continue;
-      free = x + half + 6;
-      make(this.svg, "text", { x, y: bottom, class: "x-tick" }).textContent = name;
+      const half = name.length * 3.5;
+      // A name at the edge moves inwards, so that nothing of it is cut off.
+      const middle = round(Math.max(half, Math.min(x, this.width - half)));
+      if (middle - half < free) continue;
+      free = middle + half + 6;
+      make(this.svg, "text", { x: middle, y: bottom, class: "x-tick" }).textContent = name;
     }
     for (const [value, name] of yTicks) {
       const y = round(this.py(value));

@@ -118,12 +118,8 @@ pub fn render_lines(
     for sentence in summary_sentences(paper) {
         put(&mut lines, &sentence, INDENT, "    ", LineKind::Row);
     }
-    let some_measured = paper.tables.iter().any(is_measured);
-    for table in &paper.tables {
+    for table in shown_tables(paper) {
         let heading = format!("Table {}: {}", table.number, table.title);
-        if some_measured && !is_measured(table) {
-            continue;
-        }
         lines.push((String::new(), LineKind::Row));
         put(&mut lines, &heading, "", INDENT, LineKind::Header);
         let grid = grid::render_grid(table, width, &place_label(paper));
@@ -138,19 +134,9 @@ pub fn render_lines(
             put(&mut lines, &below, INDENT, "    ", LineKind::Row);
         }
     }
-    let skipped = || paper.tables.iter().filter(|table| some_measured && !is_measured(table));
-    if skipped().next().is_some() {
-        let numbers: Vec<&str> = skipped().map(|table| table.number.as_str()).collect();
-        let word = if numbers.len() == 1 { "table" } else { "tables" };
-        let figures = plural(skipped().map(|table| table.rows.len()).sum(), "figure");
+    if let Some(sentence) = not_run_sentence(paper) {
         lines.push((String::new(), LineKind::Row));
-        put(
-            &mut lines,
-            &format!("Not run: {word} {}, {figures}.", numbers.join(", ")),
-            "",
-            INDENT,
-            LineKind::Row,
-        );
+        put(&mut lines, &sentence, "", INDENT, LineKind::Row);
     }
     lines.extend(fact_lines(paper, detail, width));
     lines
@@ -158,6 +144,23 @@ pub fn render_lines(
 
 fn is_measured(table: &StudyTable) -> bool {
     table.rows.iter().any(|row| row.measured.is_some())
+}
+
+/// The tables with a measured figure. All of them if none has one.
+fn shown_tables(paper: &StudyResult) -> Vec<&StudyTable> {
+    let none_measured = !paper.tables.iter().any(is_measured);
+    paper.tables.iter().filter(|table| none_measured || is_measured(table)).collect()
+}
+
+/// Names the tables that are not shown.
+fn not_run_sentence(paper: &StudyResult) -> Option<String> {
+    let shown = shown_tables(paper);
+    let is_shown = |table: &StudyTable| shown.iter().any(|one| std::ptr::eq(*one, table));
+    let skipped: Vec<&StudyTable> = paper.tables.iter().filter(|table| !is_shown(table)).collect();
+    let numbers: Vec<&str> = skipped.iter().map(|table| table.number.as_str()).collect();
+    let word = if numbers.len() == 1 { "table" } else { "tables" };
+    let figures = plural(skipped.iter().map(|table| table.rows.len()).sum(), "figure");
+    (!skipped.is_empty()).then(|| format!("Not run: {word} {}, {figures}.", numbers.join(", ")))
 }
 
 fn case_numbers(table: &StudyTable) -> Vec<usize> {
@@ -209,7 +212,7 @@ fn summary_sentences(paper: &StudyResult) -> Vec<String> {
         sentences.push(sentence.to_owned());
     }
     if paper.tables.iter().any(has_limits) {
-        sentences.push("limit: what the physical line allows at best.".to_owned());
+        sentences.push("limit: the best value that the physical line allows.".to_owned());
     }
     sentences
 }
@@ -367,11 +370,11 @@ fn format_digits(value: f64, decimals: usize) -> String {
 /// The tables in the study's layout, for the template.
 pub fn page_context(run: &Run, paper: &StudyResult, fits: &[SizeFit]) -> Value {
     let tables: Vec<Value> =
-        paper.tables.iter().map(|table| table_context(run, paper, fits, table)).collect();
+        shown_tables(paper).into_iter().map(|table| table_context(run, paper, fits, table)).collect();
     let figure_is = if paper.twins.is_some() { "twin" } else { "measured" };
     context! {
         title => heading(paper), figure_is => figure_is, about => summary_sentences(paper), tables => tables,
-        facts => fact_contexts(paper),
+        facts => fact_contexts(paper), not_run => not_run_sentence(paper),
     }
 }
 
@@ -476,7 +479,7 @@ mod tests {
           Shorter than the study: 200 round trips instead of 10 000.
           4 of 6 figures met by 2 measured cases; rows with the same # share one.
           lab: measured in the lab, no hardware.
-          limit: what the physical line allows at best.
+          limit: the best value that the physical line allows.
 
         Table 6: Mean latency
           #  product                    unit  published  measured  ratio  limit  on
@@ -535,7 +538,7 @@ mod tests {
         <p class="about">Shorter than the study: 200 round trips instead of 10 000.</p>
         <p class="about">4 of 6 figures met by 2 measured cases; rows with the same # share one.</p>
         <p class="about">lab: measured in the lab, no hardware.</p>
-        <p class="about">limit: what the physical line allows at best.</p>
+        <p class="about">limit: the best value that the physical line allows.</p>
         <h3>Table 6: Mean latency</h3>
         <div class="scroll" role="region" tabindex="0" aria-label="Table 6"><table>
         <caption class="unseen">Mean latency</caption>
@@ -550,7 +553,7 @@ mod tests {
         </tr>
         <tr class="also measured"><td class="left">measured</td>
         <td><a href="#case-1">1.203</a></td>
-        <td title="there is no such thing in the lab">not run</td>
+        <td class="absent" title="there is no such thing in the lab">not run</td>
         </tr>
         <tr class="also"><td class="left">limit</td>
         <td>1.042</td>
@@ -562,7 +565,7 @@ mod tests {
         </tr>
         <tr class="also measured"><td class="left">measured</td>
         <td><a href="#case-2">1.250</a> lab</td>
-        <td title="there is no such thing in the lab">not run</td>
+        <td class="absent" title="there is no such thing in the lab">not run</td>
         </tr>
         <tr class="also"><td class="left">limit</td>
         <td>1.042</td>
@@ -663,7 +666,7 @@ mod tests {
         assert!(above.contains("Table 6") && !above.contains("Table 12"), "{text}");
         assert!(!below.contains("fit 1–3") && below.contains("fit: time of a message"), "{text}");
         let page = written("html").replace('\u{a0}', " ");
-        let (study, rest) = page.split_once("Table 12").unwrap();
+        let (study, rest) = page.split_once("Not run: table 12").unwrap();
         assert!(study.contains(line) && rest.contains(line), "below its table, and below that of its cases");
     }
 

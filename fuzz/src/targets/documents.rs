@@ -3,7 +3,7 @@
 
 use linkgauge::metric::{Metric, Threshold};
 use linkgauge::monitor;
-use linkgauge::report::{self, RunGroup};
+use linkgauge::report::{self, ReportOptions, RunGroup};
 use linkgauge::run::Run;
 use linkgauge::store::document;
 use linkgauge::units::{self, BitRate, Bytes, Count, MessageRate, Span};
@@ -31,7 +31,7 @@ pub fn compare(data: &[u8]) {
         let json = serde_json::to_string(&comparison);
         assert!(json.is_ok(), "{json:?}");
         assert!(report::write_overlay(&sides, Some(&comparison), &mut std::io::sink()).is_ok());
-        let _ = report::render_comparison(&comparison, true);
+        let _ = report::render_comparison(&comparison, &ReportOptions::default());
     }
 }
 

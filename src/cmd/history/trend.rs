@@ -11,16 +11,34 @@ use serde_json::{Value, json};
 
 use super::super::store::short_id;
 
-const LINE_COLUMNS: usize = 80;
-
 /// Columns of a chart; more runs than that share them.
 const CHART_COLUMNS: usize = 60;
 
-pub fn format_trends(trends: &[Trend], metric: &Metric) -> String {
-    trends.iter().map(|trend| format_trend(trend, metric)).collect::<Vec<_>>().join("\n")
+/// The trends for a terminal of that width. Several have a sentence about all of them first.
+pub fn format_trends(trends: &[Trend], metric: &Metric, width: usize) -> String {
+    let all = (trends.len() > 1).then(|| wrap(&summary(trends, metric), width, "", "  "));
+    let blocks = all.into_iter().chain(trends.iter().map(|trend| format_trend(trend, metric, width)));
+    blocks.collect::<Vec<_>>().join("\n")
 }
 
-fn format_trend(trend: &Trend, metric: &Metric) -> String {
+/// The answer of the trends in one sentence.
+pub fn summary(trends: &[Trend], metric: &Metric) -> String {
+    if let [trend] = trends {
+        return answer(trend, &level_changes(&trend.points), metric);
+    }
+    let (judged, few): (Vec<&Trend>, Vec<&Trend>) =
+        trends.iter().partition(|trend| trend.points.len() >= MIN_EARLIER_RESULTS);
+    let changed = judged.iter().filter(|trend| !level_changes(&trend.points).is_empty()).count();
+    let counts = [
+        (changed, "changed".to_owned()),
+        (judged.len() - changed, "did not change".to_owned()),
+        (few.len(), format!("with fewer than {MIN_EARLIER_RESULTS} runs, too few to see a change")),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    format!("{} of {} cases: {}.", metric.name(), trends.len(), counts.collect::<Vec<_>>().join(", "))
+}
+
+fn format_trend(trend: &Trend, metric: &Metric, width: usize) -> String {
     let print = |value: f64| metric.unit().format(value);
     let values: Vec<f64> = trend.points.iter().map(|point| point.value).collect();
     let (Some(first), Some(last)) = (trend.points.first(), trend.points.last()) else { return String::new() };
@@ -32,7 +50,7 @@ fn format_trend(trend: &Trend, metric: &Metric) -> String {
     let answer = answer(trend, &changes, metric);
     format!(
         "{}  {}\n  {} to {}, median {}\n  last {} ({}, {:+.1} % from the median)\n  {}, {} to {}\n{}{}",
-        wrap(&answer, LINE_COLUMNS, "", "  "),
+        wrap(&answer, width, "", "  "),
         draw_chart(&values),
         print(least),
         print(most),
@@ -101,7 +119,7 @@ fn change_sentence(trend: &Trend, changes: &[LevelChange], metric: &Metric) -> S
             print(change.after)
         ),
         None if trend.points.len() < MIN_EARLIER_RESULTS => {
-            format!("changes are looked for from {MIN_EARLIER_RESULTS} runs on.")
+            format!("a change shows from {MIN_EARLIER_RESULTS} runs on.")
         }
         None => format!("no change in {} runs.", trend.points.len()),
     }

@@ -178,6 +178,10 @@ fn numeric_chart(run: &Run, table: &StudyTable, (rows, places): PositionedRows) 
         marks.sort_by(|a, b| a.0.total_cmp(&b.0));
         one.points = marks.clone();
     }
+    // Single points show no course.
+    if series.iter().all(|one| one.points.len() < 2) {
+        return None;
+    }
     series.extend(limit_series(&rows, &places, on));
     let (label, unit) = value_axis(&rows.first()?.unit);
     let y = y_axis(&label, unit, &mut series);

@@ -8,6 +8,9 @@ use crate::report::svg::{ChartSeries, SeriesKind};
 use crate::report::wording::{host_and_date, line_limit_bps, line_rate_bps, shorten, wait_mode};
 use crate::run::{CaseResult, Run};
 
+/// Fewer points are clearer in the table.
+const MIN_SWEEP_POINTS: usize = 3;
+
 /// One curve for each endpoint, protocol, direction and number of ports that has several sizes.
 pub fn size_chart(run: &Run, workload: &str) -> Option<Chart> {
     size_sweep(&named_cases(run, workload)).into_chart("", host_and_date(run))
@@ -103,7 +106,7 @@ impl SweepChart {
             one.points.dedup_by(|a, b| a.0 == b.0);
             one.dots = one.points.clone();
         }
-        series.retain(|one| one.points.len() > 1);
+        series.retain(|one| one.points.len() >= MIN_SWEEP_POINTS);
         limits.retain(|(label, _)| series.iter().any(|one| one.label == *label));
         SweepChart { variable: swept, series, limits }
     }
