@@ -39,14 +39,14 @@ pub struct Flags {
     ip: IpFlags,
     #[command(flatten)]
     comparison: CompareFlags,
+    #[command(flatten)]
+    plan: PlanFlags,
     /// Print the comparison as JSON
     #[arg(long, help_heading = OUTPUT)]
     compare_json: bool,
     /// Write the comparison as a self-contained HTML page
     #[arg(long, help_heading = OUTPUT, value_name = "FILE")]
     compare_html: Option<PathBuf>,
-    #[command(flatten)]
-    plan: PlanFlags,
 }
 
 fn workload_values() -> clap::builder::PossibleValuesParser {

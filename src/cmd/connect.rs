@@ -35,7 +35,9 @@ pub fn with_own_help(command: Command) -> Command {
             }),
             ("time", &|time| time.help("Stop after this time [default: 10s]")),
             ("count", &|count| {
-                count.help("Stop after this number of connections of each flow [default: 10000, and 2s]")
+                count.help(
+                    "Stop after this number of connections of each flow [default: 10000, and at least 2s]",
+                )
             }),
             ("warm_up", &|warm_up| {
                 let help = "Leave out the first connections, by number or time [default: 100, at most 500ms]";

@@ -60,7 +60,7 @@ pub fn with_own_help(command: Command) -> Command {
             ("protocol", &|protocol| with_protocols(protocol, "latency")),
             ("size", &|size| size.help("Payload of a request [list: one case each; default: 1]")),
             ("time", &|time| time.help("Stop after this time [default: 10s]")),
-            ("count", &|count| count.help("Stop after this number of requests [default: 10000, and 2s]")),
+            ("count", &|count| count.help("Stop after this number of requests [default: 10000, and at least 2s]")),
             ("warm_up", &|warm_up| {
                 let help = "Leave out the first requests, by number or time [default: 100, at most 500ms]";
                 warm_up.help("Leave out the first requests [default: 100]").long_help(help)

@@ -51,11 +51,6 @@ pub struct CaseFlags {
     /// Connections to each endpoint [list: one case each]
     #[arg(long, short = 'P', help_heading = TARGET, value_name = "N", value_delimiter = ',')]
     parallel: Vec<u32>,
-    /// Threads of this program for the connections [default: one each, up to the number of CPUs]
-    ///
-    /// More connections than threads share them. A link without a descriptor, like linx, keeps a thread of its own.
-    #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "N")]
-    threads: Option<u32>,
     /// Measure all the URLs at the same time, as ports of one case
     #[arg(long, help_heading = TARGET, hide_short_help = true)]
     together: bool,
@@ -87,6 +82,11 @@ pub struct CaseFlags {
     /// Length of an entry of the time series, and time between progress events [default: 100ms and 1s]
     #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "TIME")]
     interval: Option<Span>,
+    /// Threads of this program for the connections [default: one each, up to the number of CPUs]
+    ///
+    /// More connections than threads share them. A link without a descriptor, like linx, keeps a thread of its own.
+    #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "N")]
+    threads: Option<u32>,
     /// Wait by polling, at both ends: shorter round trips, but each end keeps a CPU busy
     #[arg(long, alias = "spin", help_heading = ADVANCED, hide_short_help = true)]
     busy_poll: bool,

@@ -15,14 +15,12 @@ use linkgauge::twin::{self, RealTime, TwinReport, TwinRow, TwinSummary, format_d
 use linkgauge::units::{format_bit_rate, format_four_digits, format_nanoseconds, format_plural};
 
 use super::super::Status;
-use super::super::output::{OutputFlags, print_message, print_text};
+use super::super::output::{OutputFlags, print_message, print_text, terminal_options};
 use super::super::signals::interrupt_flag;
 use super::user_endpoints::CellSelector;
 
 /// Rows that are printed without `--all`.
 const FEW_ROWS: usize = 24;
-/// Width of sentences.
-const WIDTH: usize = 100;
 
 /// Runs the twins of the selected tables and prints the comparison.
 pub fn run(study: &Study, mut tables: StudyResult, output: &OutputFlags) -> Result<Status> {
@@ -35,7 +33,7 @@ pub fn run(study: &Study, mut tables: StudyResult, output: &OutputFlags) -> Resu
     document.cases.clone_from(&report.cases);
     output.write_without_text(&document)?;
     if output.prints_text() {
-        let text = text(study, &report, output.all);
+        let text = text(study, &report, output.all, terminal_options().width);
         print_text(|stdout| write!(stdout, "{text}"))?;
     }
     Ok(Status::Complete)
@@ -74,7 +72,7 @@ pub fn run_in_real_time(
     document.cases.clone_from(&real.cases);
     output.write_without_text(&document)?;
     if output.prints_text() {
-        let text = real_time_text(&expected, &real);
+        let text = real_time_text(&expected, &real, terminal_options().width);
         print_text(|stdout| write!(stdout, "{text}"))?;
     }
     Ok(Status::Complete)
@@ -91,7 +89,7 @@ fn main_figure(case: &CaseResult) -> Option<(f64, String)> {
 }
 
 /// The main figure of each case on both clocks.
-fn real_time_text(expected: &TwinReport, real: &TwinReport) -> String {
+fn real_time_text(expected: &TwinReport, real: &TwinReport, width: usize) -> String {
     let mut lines = vec![["twin", "case", "virtual", "real time", "difference"].map(str::to_owned)];
     let mut differences = Vec::new();
     for (index, (expected, real_case)) in expected.cases.iter().zip(&real.cases).enumerate() {
@@ -120,25 +118,26 @@ fn real_time_text(expected: &TwinReport, real: &TwinReport) -> String {
         _ => format!("{}: no case has a figure on both clocks.", real.study),
     };
     let table = align(&lines, [false, false, true, true, true]);
-    format!("{}\n{table}", wrap(&answer, WIDTH, "", ""))
+    format!("{}\n{table}", wrap(&answer, width, "", "  "))
 }
 
-fn text(study: &Study, report: &TwinReport, all: bool) -> String {
+fn text(study: &Study, report: &TwinReport, all: bool, width: usize) -> String {
     let answer = format!("{}: {}", study.name, report.summary.sentence());
-    let mut text = wrap(&answer, WIDTH, "", "") + "\n";
-    text += &twin_table(study, report);
+    let mut text = wrap(&answer, width, "", "  ") + "\n";
+    text += &twin_table(study, report, width);
     if all || report.rows.len() <= FEW_ROWS {
         text += &format!("\n{}", row_table(&report.rows));
     }
-    text += &misses(&report.rows);
+    text += &misses(&report.rows, width);
     if !all && report.rows.len() > FEW_ROWS {
         text += &format!("\nEvery figure: linkgauge reproduce {} --twin --all\n", study.name);
     }
     text
 }
 
-fn twin_table(study: &Study, report: &TwinReport) -> String {
-    let mut lines = vec![["twin", "fitted", "checked", "median", "worst", "what it is"].map(str::to_owned)];
+fn twin_table(study: &Study, report: &TwinReport, width: usize) -> String {
+    let mut lines = vec![["twin", "fitted", "checked", "median", "worst"].map(str::to_owned)];
+    let mut descriptions = vec!["what it is"];
     for twin in study.twins() {
         let rows: Vec<TwinRow> = report.rows.iter().filter(|row| row.twin == twin.name).cloned().collect();
         if rows.is_empty() {
@@ -151,10 +150,15 @@ fn twin_table(study: &Study, report: &TwinReport) -> String {
             checked.to_string(),
             median_percent.map_or(String::new(), |percent| format!("{percent:.1} %")),
             worst_percent.map_or(String::new(), format_deviation),
-            twin.is.clone(),
         ]);
+        descriptions.push(&twin.is);
     }
-    align(&lines, [false, true, true, true, true, false])
+    let figures = align(&lines, [false, true, true, true, true]);
+    let start = figures.lines().map(|line| line.chars().count()).max().unwrap_or(0) + "  ".len();
+    let line = |(figures, is): (&str, &str)| {
+        wrap(is, width, &format!("{figures:<start$}"), &" ".repeat(start))
+    };
+    figures.lines().zip(descriptions).map(line).collect()
 }
 
 fn row_table(rows: &[TwinRow]) -> String {
@@ -174,7 +178,7 @@ fn row_table(rows: &[TwinRow]) -> String {
 }
 
 /// Figures that a twin misses, with the reasons.
-fn misses(rows: &[TwinRow]) -> String {
+fn misses(rows: &[TwinRow], width: usize) -> String {
     let mut text = String::new();
     for row in rows.iter().filter(|row| row.is_missed()) {
         if text.is_empty() {
@@ -187,7 +191,7 @@ fn misses(rows: &[TwinRow]) -> String {
             "{}, table {}, {}, {} {}{mark}: {deviation}: {why}",
             row.twin, row.table, row.row, row.column, row.unit
         );
-        text += &wrap(&line, WIDTH, "  ", "    ");
+        text += &wrap(&line, width, "  ", "    ");
     }
     text
 }
