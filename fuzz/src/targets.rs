@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use linkgauge::clock::Time;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, DeclaredFacts, Evidence};
+use linkgauge::explain::{self, DeclaredFacts, ModelInput};
 use linkgauge::host::radio::nl80211;
 use linkgauge::import::{self, ImportOptions, TimeUnit};
 use linkgauge::link::linx::ConnectionRole;
@@ -43,7 +43,7 @@ use linkgauge::link::serial_line::{
     ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
 use linkgauge::link::tcp_info::TcpInfo;
-use linkgauge::link::{self, Caps, Fault, Framing, bluez, hci, icmp, tipc};
+use linkgauge::link::{self, Caps, Fault, Framing, IpFamily, bluez, hci, icmp, tipc};
 use linkgauge::plan;
 use linkgauge::protocol::ask::reply_scanner::{
     LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, ReplyScanner, ScanResult,
@@ -431,7 +431,7 @@ pub fn run_document(data: &[u8]) {
         let written = (format.write)(&run, &ReportOptions::default(), &mut std::io::sink());
         assert!(written.is_ok(), "{}: only a sink may fail", format.name);
     }
-    if let Ok(findings) = explain::explain(&Evidence::Run(&run), &DeclaredFacts::default()) {
+    if let Ok(findings) = explain::explain(&ModelInput::Run(&run), &DeclaredFacts::default()) {
         assert!(report::write_findings(&findings, &ReportOptions::default(), &mut std::io::sink()).is_ok());
     }
 }
@@ -475,8 +475,9 @@ pub fn radio(data: &[u8]) {
 pub fn reflectors(data: &[u8]) {
     let Some((&size, input)) = data.split_first() else { return };
     let size = usize::from(size).max(1);
-    for (v6, identifier) in [(false, None), (false, Some(7)), (true, None), (true, Some(7))] {
-        let data = icmp::parse_reply(input, v6, identifier).map_or(0, |(_, data)| data.len());
+    let families = [IpFamily::V4, IpFamily::V6];
+    for (family, identifier) in families.into_iter().flat_map(|family| [(family, None), (family, Some(7))]) {
+        let data = icmp::parse_reply(input, family, identifier).map_or(0, |(_, data)| data.len());
         assert!(data <= input.len());
     }
     for key in [None, Some(HmacKey::new(b"fuzz"))] {

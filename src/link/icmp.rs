@@ -18,6 +18,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::batch::{receive_single, send_first};
 use super::internet::IpOptions;
+use super::ip_family::IpFamily;
 use super::party::Tuning;
 use super::serial_line::PortControl;
 use super::socket::{BufferOptions, IoDirection, SocketLink};
@@ -52,7 +53,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
         Options::from_endpoint(endpoint)?;
         let (host, port) = endpoint.host_port()?;
         match port {
-            None => Ok(caps(host.contains(':'))),
+            None => Ok(caps(IpFamily::of_host(host))),
             Some(_) => Err(EndpointError::BadAddress {
                 url: endpoint.to_string(),
                 wanted: "a host alone: ICMP has no ports",
@@ -92,10 +93,13 @@ const MAX_MESSAGE_BYTES_V6: usize = 65_535 - ICMP_HEADER_BYTES;
 /// An IPv4 header with all its options.
 const MAX_IP_HEADER_BYTES: usize = 60;
 
-fn caps(v6: bool) -> Caps {
+fn caps(family: IpFamily) -> Caps {
     Caps {
         framing: Framing::Message,
-        max_message_bytes: Some(if v6 { MAX_MESSAGE_BYTES_V6 } else { MAX_MESSAGE_BYTES_V4 }),
+        max_message_bytes: Some(match family {
+            IpFamily::V4 => MAX_MESSAGE_BYTES_V4,
+            IpFamily::V6 => MAX_MESSAGE_BYTES_V6,
+        }),
         is_reliable: false,
         can_signal_close: false,
         // No program receives at the remote: its kernel echoes all messages.
@@ -168,9 +172,9 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
     for address in internet::resolve_addresses(endpoint, context, internet::EndpointRole::Open)? {
         match connect_socket(address, &options) {
             Ok((socket, kind)) => {
-                let v6 = address.is_ipv6();
-                let inner = SocketLink::new(socket, caps(v6), &context.clock, context.wait, facts);
-                return Ok(Box::new(IcmpLink::new(inner, kind, v6, next_identifier(), Arc::default())));
+                let family = IpFamily::of_address(address.ip());
+                let inner = SocketLink::new(socket, caps(family), &context.clock, context.wait, facts);
+                return Ok(Box::new(IcmpLink::new(inner, kind, family, next_identifier(), Arc::default())));
             }
             Err(fault) => last = fault,
         }
@@ -180,14 +184,14 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
 
 /// A socket that receives from that address only.
 fn connect_socket(address: SocketAddr, options: &Options) -> Result<(Socket, IcmpSocketKind), Fault> {
-    let v6 = address.is_ipv6();
+    let family = IpFamily::of_address(address.ip());
     let (socket, kind) = open_socket(Domain::for_address(address), options.socket_kind)?;
     options.ip.apply(&socket, address.ip())?;
     options.buffers.apply(&socket)?;
     if kind == IcmpSocketKind::Raw {
-        sys::set_echo_replies_only(&socket, v6).map_err(Fault::system("set a filter"))?;
+        sys::set_echo_replies_only(&socket, family).map_err(Fault::system("set a filter"))?;
     }
-    sys::set_receive_errors(&socket, v6).map_err(Fault::system("ask for errors"))?;
+    sys::set_receive_errors(&socket, family).map_err(Fault::system("ask for errors"))?;
     options.ip.bind(&socket, address)?;
     socket.connect(&address.into()).map_err(Fault::system("connect"))?;
     Ok((socket, kind))
@@ -215,7 +219,7 @@ fn facts(socket: &Socket, facts: &mut Facts) {
 struct IcmpLink {
     inner: SocketLink,
     socket_kind: IcmpSocketKind,
-    is_v6: bool,
+    family: IpFamily,
     identifier: u16,
     /// Requests sent so far; shared by the handles.
     sent_requests: Arc<SentRequests>,
@@ -242,7 +246,7 @@ impl IcmpLink {
     fn new(
         inner: SocketLink,
         kind: IcmpSocketKind,
-        v6: bool,
+        family: IpFamily,
         identifier: u16,
         sent: Arc<SentRequests>,
     ) -> IcmpLink {
@@ -250,7 +254,7 @@ impl IcmpLink {
         IcmpLink {
             inner,
             socket_kind: kind,
-            is_v6: v6,
+            family,
             identifier,
             sent_requests: sent,
             request_buffer: Vec::with_capacity(ICMP_HEADER_BYTES + max_bytes),
@@ -262,7 +266,7 @@ impl IcmpLink {
     /// condition.
     fn explain_fault(&self, fault: Fault) -> Option<Fault> {
         let Fault::System { .. } = &fault else { return Some(fault) };
-        let Some(error) = sys::take_delivery_error(&self.inner.socket, self.is_v6) else {
+        let Some(error) = sys::take_delivery_error(&self.inner.socket, self.family) else {
             return Some(fault);
         };
         if error.is_too_big() {
@@ -277,15 +281,19 @@ impl IcmpLink {
 }
 
 /// Writes the request with its checksum. With an ICMP socket the kernel computes the checksum again.
-fn write_request(request: &mut Vec<u8>, v6: bool, identifier: u16, sequence: u16, data: &[u8]) {
+fn write_request(request: &mut Vec<u8>, family: IpFamily, identifier: u16, sequence: u16, data: &[u8]) {
     const REQUEST_V4: u8 = 8;
     const REQUEST_V6: u8 = 128;
     request.clear();
-    request.extend([if v6 { REQUEST_V6 } else { REQUEST_V4 }, 0, 0, 0]);
+    let kind = match family {
+        IpFamily::V4 => REQUEST_V4,
+        IpFamily::V6 => REQUEST_V6,
+    };
+    request.extend([kind, 0, 0, 0]);
     request.extend(identifier.to_be_bytes());
     request.extend(sequence.to_be_bytes());
     request.extend_from_slice(data);
-    if !v6 {
+    if family == IpFamily::V4 {
         let sum = checksum(request);
         request[2..4].copy_from_slice(&sum.to_be_bytes());
     }
@@ -303,20 +311,23 @@ fn checksum(bytes: &[u8]) -> u16 {
 }
 
 /// Sequence number and data of a reply; `identifier` is `None` if the kernel has checked it.
-pub fn parse_reply(packet: &[u8], v6: bool, identifier: Option<u16>) -> Option<(u16, &[u8])> {
+pub fn parse_reply(packet: &[u8], family: IpFamily, identifier: Option<u16>) -> Option<(u16, &[u8])> {
     const REPLY_V4: u8 = 0;
     const REPLY_V6: u8 = 129;
     // A raw IPv4 socket delivers the IP header as well: the lower half of its first byte is its length in
     // words of four bytes.
     let begin = match identifier {
-        Some(_) if !v6 => usize::from(packet.first()? & 0xf) * 4,
+        Some(_) if family == IpFamily::V4 => usize::from(packet.first()? & 0xf) * 4,
         _ => 0,
     };
     let (head, data) = packet.get(begin..)?.split_at_checked(ICMP_HEADER_BYTES)?;
     let [kind, code, _, _, id @ .., s1, s0] = head else { return None };
     let is_ours = identifier.is_none_or(|identifier| *id == identifier.to_be_bytes());
-    (*kind == if v6 { REPLY_V6 } else { REPLY_V4 } && *code == 0 && is_ours)
-        .then(|| (u16::from_be_bytes([*s1, *s0]), data))
+    let reply = match family {
+        IpFamily::V4 => REPLY_V4,
+        IpFamily::V6 => REPLY_V6,
+    };
+    (*kind == reply && *code == 0 && is_ours).then(|| (u16::from_be_bytes([*s1, *s0]), data))
 }
 
 impl Link for IcmpLink {
@@ -344,7 +355,7 @@ impl Link for IcmpLink {
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.inner.check_length(bytes.len())?;
         let sequence = self.sent_requests.next_sequence.load(Relaxed);
-        write_request(&mut self.request_buffer, self.is_v6, self.identifier, sequence, bytes);
+        write_request(&mut self.request_buffer, self.family, self.identifier, sequence, bytes);
         loop {
             let request = &self.request_buffer;
             let sent = self.inner.attempt(IoDirection::Send, within, |socket, blocking| {
@@ -376,7 +387,7 @@ impl Link for IcmpLink {
                 Ok(length) => {
                     let identifier = (self.socket_kind == IcmpSocketKind::Raw).then_some(self.identifier);
                     if let Some((sequence, data)) =
-                        parse_reply(&self.packet_buffer[..length], self.is_v6, identifier)
+                        parse_reply(&self.packet_buffer[..length], self.family, identifier)
                         && self.sent_requests.contains(sequence)
                     {
                         let length = data.len().min(into.len());
@@ -422,7 +433,7 @@ impl Link for IcmpLink {
         Ok(Box::new(IcmpLink::new(
             inner,
             self.socket_kind,
-            self.is_v6,
+            self.family,
             self.identifier,
             self.sent_requests.clone(),
         )))
@@ -441,25 +452,29 @@ impl Link for IcmpLink {
 impl DeliveryError {
     /// The path does not carry a packet of that size whole.
     fn is_too_big(&self) -> bool {
-        matches!((self.is_v6, self.icmp_type_code), (false, Some((3, 4))) | (true, Some((2, _))))
+        matches!(
+            (self.family, self.icmp_type_code),
+            (IpFamily::V4, Some((3, 4))) | (IpFamily::V6, Some((2, _)))
+        )
     }
 }
 
 impl std::fmt::Display for DeliveryError {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        use IpFamily::{V4, V6};
         // RFC 792, RFC 1122 3.2.2.1 and RFC 1812 5.2.7.1; RFC 4443.
-        let (what, remedy) = match (self.is_v6, self.icmp_type_code) {
-            (false, Some((11, 0))) | (true, Some((3, 0))) => (
+        let (what, remedy) = match (self.family, self.icmp_type_code) {
+            (V4, Some((11, 0))) | (V6, Some((3, 0))) => (
                 "time exceeded: the route has more routers than the ttl allows",
                 "raise ttl, or look for a loop of routers",
             ),
-            (false, Some((3, 0))) | (true, Some((1, 0))) => {
+            (V4, Some((3, 0))) | (V6, Some((1, 0))) => {
                 ("network unreachable", "check the address and the routes")
             }
-            (false, Some((3, 1))) | (true, Some((1, 3))) => {
+            (V4, Some((3, 1))) | (V6, Some((1, 3))) => {
                 ("host unreachable", "check the address, the cable, and that the host is on")
             }
-            (false, Some((3, 9 | 10 | 13))) | (true, Some((1, 1))) => {
+            (V4, Some((3, 9 | 10 | 13))) | (V6, Some((1, 1))) => {
                 ("prohibited on the route", "a firewall refuses it: contact its administrator")
             }
             _ => ("unreachable", "check the address and the route to it"),
@@ -474,35 +489,36 @@ impl std::fmt::Display for DeliveryError {
 
 #[cfg(test)]
 mod tests {
+    use super::IpFamily::{V4, V6};
     use super::*;
 
     #[test]
     fn a_request_is_encoded_as_on_the_wire() {
         let mut request = Vec::new();
-        write_request(&mut request, false, 1, 1, b"");
+        write_request(&mut request, V4, 1, 1, b"");
         assert_eq!(request, [0x08, 0x00, 0xf7, 0xfd, 0x00, 0x01, 0x00, 0x01]);
         // Linux replies with type 0, so the first byte of the checksum is higher by 8.
-        write_request(&mut request, false, 0xc9cf, 1, b"abc");
+        write_request(&mut request, V4, 0xc9cf, 1, b"abc");
         assert_eq!(checksum(&request), 0, "a checksum makes the sum zero");
-        write_request(&mut request, true, 0x1234, 0x5678, b"abc");
+        write_request(&mut request, V6, 0x1234, 0x5678, b"abc");
         assert_eq!(request, [128, 0, 0, 0, 0x12, 0x34, 0x56, 0x78, b'a', b'b', b'c']);
     }
 
     #[test]
     fn only_our_replies_are_read() {
         let reply = [0x00, 0x00, 0x71, 0xcc, 0xc9, 0xcf, 0x00, 0x01, b'a', b'b', b'c'];
-        assert_eq!(parse_reply(&reply, false, None), Some((1, &b"abc"[..])));
+        assert_eq!(parse_reply(&reply, V4, None), Some((1, &b"abc"[..])));
         let mut with_ip = vec![0x46; 24];
         with_ip.extend(reply);
-        assert_eq!(parse_reply(&with_ip, false, Some(0xc9cf)), Some((1, &b"abc"[..])));
-        assert_eq!(parse_reply(&with_ip, false, Some(0xc9ce)), None, "of another program");
-        assert_eq!(parse_reply(&reply, true, Some(0xc9cf)), None, "a reply of IPv6 is type 129");
+        assert_eq!(parse_reply(&with_ip, V4, Some(0xc9cf)), Some((1, &b"abc"[..])));
+        assert_eq!(parse_reply(&with_ip, V4, Some(0xc9ce)), None, "of another program");
+        assert_eq!(parse_reply(&reply, V6, Some(0xc9cf)), None, "a reply of IPv6 is type 129");
         for length in 0..reply.len() - 3 {
-            assert_eq!(parse_reply(&reply[..length], false, None), None);
-            assert_eq!(parse_reply(&with_ip[..24 + length], false, Some(0xc9cf)), None);
+            assert_eq!(parse_reply(&reply[..length], V4, None), None);
+            assert_eq!(parse_reply(&with_ip[..24 + length], V4, Some(0xc9cf)), None);
         }
         let unasked = [0x08, 0x00, 0, 0, 0xc9, 0xcf, 0, 1];
-        assert_eq!(parse_reply(&unasked, false, None), None, "a request is no reply");
+        assert_eq!(parse_reply(&unasked, V4, None), None, "a request is no reply");
     }
 
     #[test]
@@ -519,16 +535,16 @@ mod tests {
 
     #[test]
     fn an_icmp_error_is_one_line() {
-        let message_of = |v6, message, from: Option<&str>| {
+        let message_of = |family, message, from: Option<&str>| {
             let from = from.map(|from| from.parse().unwrap());
-            DeliveryError { is_v6: v6, icmp_type_code: message, errno: Errno::HOSTUNREACH, from }.to_string()
+            DeliveryError { family, icmp_type_code: message, errno: Errno::HOSTUNREACH, from }.to_string()
         };
         insta::assert_snapshot!([
-            message_of(false, Some((11, 0)), Some("192.0.2.1")),
-            message_of(true, Some((3, 0)), Some("2001:db8::1")),
-            message_of(false, Some((3, 1)), Some("192.0.2.1")),
-            message_of(false, Some((3, 13)), None),
-            message_of(false, None, None),
+            message_of(V4, Some((11, 0)), Some("192.0.2.1")),
+            message_of(V6, Some((3, 0)), Some("2001:db8::1")),
+            message_of(V4, Some((3, 1)), Some("192.0.2.1")),
+            message_of(V4, Some((3, 13)), None),
+            message_of(V4, None, None),
         ].join("\n"), @r"
         time exceeded: the route has more routers than the ttl allows, reported by 192.0.2.1: raise ttl, or look for a loop of routers
         time exceeded: the route has more routers than the ttl allows, reported by 2001:db8::1: raise ttl, or look for a loop of routers

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use super::ip_family::IpFamily;
 use super::traffic_class::set_traffic_class;
 use super::{Facts, Fault, OpenContext, sys};
 use crate::endpoint::{Endpoint, EndpointError};
@@ -105,25 +106,6 @@ pub const PRIORITY_OPTION: (&str, &str) = (
 
 /// `IPDEFTTL` of linux/ip.h, the usual value.
 const DEFAULT_TTL: u32 = 64;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IpFamily {
-    V4,
-    V6,
-}
-
-impl IpFamily {
-    fn of_address(address: IpAddr) -> IpFamily {
-        if address.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            IpFamily::V4 => "IPv4",
-            IpFamily::V6 => "IPv6",
-        }
-    }
-}
 
 /// The requested IP options of an endpoint.
 #[derive(Debug, Clone, Default)]

@@ -31,6 +31,7 @@ mod fault;
 mod forwarding;
 pub mod icmp;
 mod internet;
+mod ip_family;
 mod kept;
 mod l2cap;
 pub mod linx;
@@ -70,6 +71,7 @@ pub use bluetooth::hci;
 pub use companion::{companion_datagrams, companion_stream};
 pub(crate) use internet::requested_traffic_class;
 pub use internet::{DEFAULT_PORT, all_interface_facts};
+pub use ip_family::IpFamily;
 
 /// All transports, in the order of help and documentation.
 pub static TRANSPORTS: &[Transport] = &[

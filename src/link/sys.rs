@@ -17,6 +17,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::SockAddr;
 
+use super::ip_family::IpFamily;
+
 pub use families::*;
 pub use tcp::*;
 pub use terminal::*;
@@ -159,24 +161,23 @@ pub fn set_udp_coalescing(fd: impl AsFd, on: bool) -> io::Result<()> {
 }
 
 /// Requests the local destination address of each datagram.
-pub fn set_receive_destination(fd: impl AsFd, v6: bool) -> io::Result<()> {
+pub fn set_receive_destination(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
     let on: c_int = 1;
-    if v6 {
-        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on)
-    } else {
-        set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, on)
+    match family {
+        IpFamily::V4 => set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, on),
+        IpFamily::V6 => set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on),
     }
 }
 
 /// Restricts a raw ICMP socket to replies to echo requests.
-pub fn set_echo_replies_only(fd: impl AsFd, v6: bool) -> io::Result<()> {
+pub fn set_echo_replies_only(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
     // linux/icmp.h and linux/icmpv6.h: a set bit blocks that type.
     const SOL_RAW: c_int = 255;
     const ICMP_FILTER: c_int = 1;
     const ICMPV6_FILTER: c_int = 1;
     const REPLY: u32 = 0;
     const REPLY_V6: usize = 129;
-    if !v6 {
+    if family == IpFamily::V4 {
         return set_option(fd, SOL_RAW, ICMP_FILTER, !(1u32 << REPLY));
     }
     let mut kept_out = [u32::MAX; 8];
@@ -186,20 +187,19 @@ pub fn set_echo_replies_only(fd: impl AsFd, v6: bool) -> io::Result<()> {
 
 /// Makes the system store errors of undelivered messages for [`take_delivery_error`], and report them in the
 /// next call.
-pub fn set_receive_errors(fd: impl AsFd, v6: bool) -> io::Result<()> {
+pub fn set_receive_errors(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
     let on: c_int = 1;
-    if v6 {
-        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on)
-    } else {
-        set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, on)
+    match family {
+        IpFamily::V4 => set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, on),
+        IpFamily::V6 => set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on),
     }
 }
 
 /// An error for a sent message, from the network (ICMP) or from this system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryError {
-    /// The record is of IPv6.
-    pub is_v6: bool,
+    /// The protocol of the record.
+    pub family: IpFamily,
     /// Type and code of the ICMP message; `None` for an error of this system.
     pub icmp_type_code: Option<(u8, u8)>,
     /// The system's reason.
@@ -220,7 +220,7 @@ struct ExtendedError<A> {
 unsafe impl<A: PlainData> PlainData for ExtendedError<A> {}
 
 /// The oldest error of an undelivered message; does not wait.
-pub fn take_delivery_error(fd: impl AsFd, v6: bool) -> Option<DeliveryError> {
+pub fn take_delivery_error(fd: impl AsFd, family: IpFamily) -> Option<DeliveryError> {
     let mut control = ControlBuffer::new();
     let mut header = empty_header();
     control.attach(&mut header);
@@ -228,7 +228,7 @@ pub fn take_delivery_error(fd: impl AsFd, v6: bool) -> Option<DeliveryError> {
     // SAFETY: header and control buffer live through the call and are borrowed for writing; no room for bytes or an
     // address is given.
     to_count(unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) }).ok()?;
-    let (error, from) = if v6 {
+    let (error, from) = if family == IpFamily::V6 {
         let record: ExtendedError<libc::sockaddr_in6> =
             control_value(&header, libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
         let known = c_int::from(record.from.sin6_family) == libc::AF_INET6;
@@ -241,7 +241,7 @@ pub fn take_delivery_error(fd: impl AsFd, v6: bool) -> Option<DeliveryError> {
     };
     let is_icmp = [libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin);
     Some(DeliveryError {
-        is_v6: v6,
+        family,
         icmp_type_code: is_icmp.then_some((error.ee_type, error.ee_code)),
         errno: Errno::from_raw_os_error(error.ee_errno as c_int),
         from,

@@ -15,6 +15,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::datagram::DatagramLink;
 use super::datagram_accept::{DatagramListener, NamedLink, accept_client};
 use super::internet::{self, EndpointRole, IpOptions, resolve_addresses};
+use super::ip_family::IpFamily;
 use super::offload::{OffloadChoice, OffloadOptions};
 use super::socket::{BufferOptions, IoDirection, SocketLink, wait_ready};
 use super::sys::Blocking;
@@ -49,7 +50,7 @@ pub const TRANSPORT: Transport = Transport {
     parse_caps: |endpoint| {
         Options::from_endpoint(endpoint)?;
         let (host, _) = endpoint.host_port()?;
-        Ok(caps(host.contains(':')))
+        Ok(caps(IpFamily::of_host(host)))
     },
     available: || {
         Socket::new(Domain::IPV4, Type::DGRAM, None).map(|_| ()).map_err(|error| {
@@ -75,10 +76,13 @@ const MAX_MESSAGE_BYTES_V4: usize = 65_535 - 20 - 8;
 /// The length field of IPv6 includes the UDP header only.
 const MAX_MESSAGE_BYTES_V6: usize = 65_535 - 8;
 
-fn caps(v6: bool) -> Caps {
+fn caps(family: IpFamily) -> Caps {
     Caps {
         framing: Framing::Message,
-        max_message_bytes: Some(if v6 { MAX_MESSAGE_BYTES_V6 } else { MAX_MESSAGE_BYTES_V4 }),
+        max_message_bytes: Some(match family {
+            IpFamily::V4 => MAX_MESSAGE_BYTES_V4,
+            IpFamily::V6 => MAX_MESSAGE_BYTES_V6,
+        }),
         is_reliable: false,
         can_signal_close: false,
         unpaced_scope: UnpacedScope::OnThisHost,
@@ -164,8 +168,8 @@ impl LinkMaker {
     /// `first` are messages of this remote that have already been received.
     fn make_link(&self, socket: Socket, remote: SocketAddr, first: VecDeque<Vec<u8>>) -> DatagramLink {
         // An IPv4 remote may appear as a mapped IPv6 address on a socket for both families.
-        let v6 = remote.ip().to_canonical().is_ipv6();
-        let link = SocketLink::new(socket, caps(v6), &self.clock, self.wait, internet::facts);
+        let family = IpFamily::of_address(remote.ip().to_canonical());
+        let link = SocketLink::new(socket, caps(family), &self.clock, self.wait, internet::facts);
         let mut link = DatagramLink::new(link, self.options.offload, first);
         if let Some(class) = self.options.ip.traffic_class() {
             link.read_marks(class);
@@ -206,7 +210,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
     // address.
     socket.set_reuse_address(true).map_err(Fault::system("set SO_REUSEADDR"))?;
     if address.ip().is_unspecified() {
-        sys::set_receive_destination(&socket, address.is_ipv6())
+        sys::set_receive_destination(&socket, IpFamily::of_address(address.ip()))
             .map_err(Fault::system("ask for destinations"))?;
     }
     let local = socket.local_addr().map_err(Fault::system("read the local address"))?;

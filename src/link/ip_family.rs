@@ -1,0 +1,30 @@
+//! IPv4 and IPv6, where the kernel or a protocol treats them differently.
+
+use std::net::IpAddr;
+
+/// A version of the Internet Protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IpFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl IpFamily {
+    pub(crate) fn of_address(address: IpAddr) -> IpFamily {
+        if address.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 }
+    }
+
+    /// Of a host as typed: a name counts as IPv4.
+    pub(crate) fn of_host(host: &str) -> IpFamily {
+        if host.contains(':') { IpFamily::V6 } else { IpFamily::V4 }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            IpFamily::V4 => "IPv4",
+            IpFamily::V6 => "IPv6",
+        }
+    }
+}
