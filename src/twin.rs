@@ -17,7 +17,7 @@ mod bench;
 mod parts;
 mod real_time;
 
-pub use bench::CaseError;
+pub use bench::TwinCaseError;
 pub use parts::{link_shapes, logger_config, node_costs, transfer_costs};
 
 /// Why a twin cannot run.
@@ -38,7 +38,7 @@ pub enum TwinError {
         /// The name of the twin.
         twin: String,
         /// The reason.
-        why: CaseError,
+        why: TwinCaseError,
     },
 }
 
@@ -159,7 +159,7 @@ fn compare_with(
     study: &Study,
     figures: Vec<TwinFigure>,
     stand_in: &'static str,
-    run: impl Fn(&TwinModel, &PlannedCase) -> Result<CaseResult, CaseError>,
+    run: impl Fn(&TwinModel, &PlannedCase) -> Result<CaseResult, TwinCaseError>,
 ) -> Result<TwinReport, TwinError> {
     if figures.is_empty() {
         return Err(TwinError::None(study.name.clone()));
@@ -185,9 +185,9 @@ fn compare_with(
 
 fn run_figure(
     figure: &TwinFigure,
-    run: impl Fn(&TwinModel, &PlannedCase) -> Result<CaseResult, CaseError>,
+    run: impl Fn(&TwinModel, &PlannedCase) -> Result<CaseResult, TwinCaseError>,
 ) -> Result<CaseResult, TwinError> {
-    let case_error = |why: CaseError| TwinError::Case {
+    let case_error = |why: TwinCaseError| TwinError::Case {
         case: figure.case.name.clone(),
         twin: figure.twin.name.clone(),
         why,

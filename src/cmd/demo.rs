@@ -25,7 +25,9 @@ use linkgauge::serve::Server;
 use super::Status;
 use super::help::DURATION;
 use super::measure::{MeasuredRun, PlanFlags, measure, run_status};
-use super::output::{OutputFlags, RunText, finish_all, is_dash, print_message, print_text, terminal_options};
+use super::output::{
+    Messages, OutputFlags, RunText, finish_all, is_dash, print_message, print_text, terminal_options,
+};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
 
@@ -51,7 +53,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let html = output.html_or("report.html".into());
     output.check_writable(0)?;
     flags.save.check()?;
-    let quiet = output.quiet;
+    let messages = output.messages();
     // Before the temporary directory is created, so that Ctrl-C removes it.
     interrupt_flag()?;
     let directory = TemporaryDirectory::create()?;
@@ -70,7 +72,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         plan.cases.extend(plan::download_cases(endpoint)?);
     }
     let plan = schedule::check(plan)?;
-    if !quiet {
+    if messages == Messages::All {
         load_warning().into_iter().for_each(print_message);
         print_message(format_args!(
             "linkgauge demo: {} cases in about {:.0} s; all links are inside this machine",
@@ -85,11 +87,11 @@ pub fn run(flags: Flags) -> Result<Status> {
     let overview = plan_flags.output.prints_text() && !plan_flags.output.all;
     let written = plan_flags.output.write(&run, RunText::printed_if(!overview));
     let shown = if overview { print_overview(&run, &found.unavailable_schemes) } else { Ok(()) };
-    if !quiet {
+    if messages == Messages::All {
         print_written_files(&[&html, &json]);
         print_message(NEXT_STEPS);
     }
-    flags.save.save_and_print(&run, quiet);
+    flags.save.save_and_print(&run, messages);
     finish_all([events, written, shown])?;
     Ok(run_status(&run))
 }

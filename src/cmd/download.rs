@@ -247,6 +247,6 @@ fn download_to_file(
     let cut = |case: &CaseResult| case.effective.get(WHOLE_FACT).is_some_and(|whole| whole == false);
     let is_whole = |run: &Run| run.is_complete() && !run.cases.iter().any(cut);
     let whole = measured.as_ref().is_ok_and(|measured| is_whole(&measured.run));
-    let kept = keeper.finish(whole, flags.output.quiet);
+    let kept = keeper.finish(whole, flags.output.messages());
     Ok((measured?, kept))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, DeclaredFacts, Evidence, Finding, mechanisms};
+use linkgauge::explain::{self, DeclaredFacts, Finding, ModelInput, mechanisms};
 use linkgauge::report;
 use linkgauge::run::Run;
 use linkgauge::study::{STUDIES, Study};
@@ -95,13 +95,13 @@ fn explain_document(of: &str, flags: &Flags) -> Result<Status> {
     let declared = DeclaredFacts { line_bps: flags.line };
     let findings = if STUDIES.iter().any(|study| study.name == of) && !Path::new(of).is_file() {
         let study = Study::by_name(of)?;
-        let mut findings = explain_evidence(of, &Evidence::Study(&study), &declared)?;
+        let mut findings = explain_input(of, &ModelInput::Study(&study), &declared)?;
         if flags.all {
             findings.push(mechanisms::fit(&twin::compare(&study)?));
         }
         findings
     } else {
-        explain_evidence(of, &Evidence::Run(&load_run(of, &flags.store)?), &declared)?
+        explain_input(of, &ModelInput::Run(&load_run(of, &flags.store)?), &declared)?
     };
     let document = || serde_json::to_string_pretty(&explain::findings_document(of, &findings));
     let document = flags.json.as_ref().map(|_| document()).transpose()?.unwrap_or_default();
@@ -144,8 +144,8 @@ fn looks_like_a_host(named: &str) -> bool {
 }
 
 /// The findings, or one line with the missing data.
-fn explain_evidence(of: &str, evidence: &Evidence, declared: &DeclaredFacts) -> Result<Vec<Finding>> {
-    explain::explain(evidence, declared).or_else(|silent| {
+fn explain_input(of: &str, input: &ModelInput, declared: &DeclaredFacts) -> Result<Vec<Finding>> {
+    explain::explain(input, declared).or_else(|silent| {
         let why: Vec<String> = silent.iter().map(|(model, why)| format!("{model}: {why}")).collect();
         bail!("{of}: no model fits these data: {}", why.join("; "))
     })

@@ -11,7 +11,7 @@ use linkgauge::units::{MessageRate, RateTarget, Span};
 
 use super::Status;
 use super::help::{OUTPUT, TRAFFIC, change_arguments};
-use super::measure::{Aims, CaseFlags, Expectation, UNTIL_CONFLICT, run_spec, with_protocols};
+use super::measure::{Aims, CaseFlags, ExpectedResult, UNTIL_CONFLICT, run_spec, with_protocols};
 
 /// Measure round-trip times
 ///
@@ -60,7 +60,9 @@ pub fn with_own_help(command: Command) -> Command {
             ("protocol", &|protocol| with_protocols(protocol, "latency")),
             ("size", &|size| size.help("Payload of a request [list: one case each; default: 1]")),
             ("time", &|time| time.help("Stop after this time [default: 10s]")),
-            ("count", &|count| count.help("Stop after this number of requests [default: 10000, and at least 2s]")),
+            ("count", &|count| {
+                count.help("Stop after this number of requests [default: 10000, and at least 2s]")
+            }),
             ("warm_up", &|warm_up| {
                 let help = "Leave out the first requests, by number or time [default: 100, at most 500ms]";
                 warm_up.help("Leave out the first requests [default: 100]").long_help(help)
@@ -134,7 +136,7 @@ struct StampFlags {
 pub fn run(flags: Flags) -> Result<Status> {
     let mut ask = flags.ask;
     let is_ask = flags.case.protocol == "ask";
-    let expect = ask.expect.take_if(|text| text == "usual" && !is_ask).map(|_| Expectation::Usual);
+    let expect = ask.expect.take_if(|text| text == "usual" && !is_ask).map(|_| ExpectedResult::Usual);
     let until =
         ask.until.take_if(|_| !is_ask).map(|text| text.parse().map_err(anyhow::Error::msg)).transpose()?;
     if until.is_some() && flags.case.has_fixed_length() {

@@ -127,7 +127,7 @@ pub fn protocol_list(first: &str, protocols: impl Iterator<Item = (&'static str,
 
 /// What a result is expected to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Expectation {
+pub enum ExpectedResult {
     /// Where earlier results of the same case on this host lead to expect it
     Usual,
 }
@@ -286,7 +286,7 @@ pub fn one_or_many<T: Clone>(values: &[T]) -> Option<OneOrMany<T>> {
 /// What a result is to be.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Aims {
-    pub expect: Option<Expectation>,
+    pub expect: Option<ExpectedResult>,
     /// The interval of its headline figure.
     pub until: Option<HalfWidth>,
 }
@@ -322,7 +322,7 @@ pub fn run_spec(spec: CaseSpec, flags: &PlanFlags, aims: Aims) -> Result<Status>
     let is_unusual =
         |case: &CaseResult| case.warnings.iter().any(|warning| warning.code == WarningCode::Unusual);
     Ok(match (aims.expect, status) {
-        (Some(Expectation::Usual), Status::Complete) if run.cases.iter().any(is_unusual) => Status::Failed,
+        (Some(ExpectedResult::Usual), Status::Complete) if run.cases.iter().any(is_unusual) => Status::Failed,
         _ => status,
     })
 }
@@ -369,7 +369,7 @@ pub fn report_and_save(run: &Run, flags: &PlanFlags, text: RunText) -> Result<()
     let measured = run.cases.iter().any(|case| case.figures.has_measurements());
     let written = flags.output.write(run, if measured { text } else { RunText::Omitted });
     if measured {
-        flags.save.save_and_print(run, flags.output.quiet);
+        flags.save.save_and_print(run, flags.output.messages());
     }
     written
 }
@@ -416,7 +416,7 @@ fn measure_with(
     let create =
         |path: &Path| RawFile::create(path).with_context(|| format!("{}: cannot be written", path.display()));
     let raw = flags.raw.as_deref().map(create).transpose()?;
-    let observer = ProgressDisplay::new(flags.output.quiet, flags.progress, flags.events.as_deref())?;
+    let observer = ProgressDisplay::new(flags.output.messages(), flags.progress, flags.events.as_deref())?;
     raise_open_file_limit();
     dialer.cancel = interrupt_flag()?;
     let mut bench = RunContext {

@@ -78,6 +78,16 @@ impl OutputFlags {
         OutputFlags { format, ..self.clone() }.write(run, RunText::Omitted)
     }
 
+    /// How much the text shows.
+    pub fn detail(&self) -> Detail {
+        if self.all { Detail::Full } else { Detail::Summary }
+    }
+
+    /// Which messages are printed.
+    pub fn messages(&self) -> Messages {
+        Messages::unless_quiet(self.quiet)
+    }
+
     /// True if standard output gets text for people.
     pub fn prints_text(&self) -> bool {
         let text = self.format.as_deref().is_none_or(|format| format == "text");
@@ -112,8 +122,7 @@ impl OutputFlags {
             None if self.quiet || text == RunText::Omitted => None,
             named => Some(named.unwrap_or("text")),
         };
-        let detail = if self.all { Detail::Full } else { Detail::Summary };
-        let options = ReportOptions { detail, ..terminal_options() };
+        let options = ReportOptions { detail: self.detail(), ..terminal_options() };
         let files = self.file_targets().filter(|(_, path)| !is_dash(path));
         let files = files.map(|(name, path)| {
             write_file(path, |file| write(find_format(name), &ReportOptions::default(), file))
@@ -122,6 +131,20 @@ impl OutputFlags {
             .into_iter()
             .map(|name| print_report(name, |out| write(find_format(name), &options, out)));
         finish_all(files.chain(stdout))
+    }
+}
+
+/// The messages on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Messages {
+    All,
+    ErrorsOnly,
+}
+
+impl Messages {
+    /// By the flag --quiet.
+    pub fn unless_quiet(quiet: bool) -> Messages {
+        if quiet { Messages::ErrorsOnly } else { Messages::All }
     }
 }
 

@@ -12,7 +12,9 @@ use linkgauge::report::{measures_rate, printable, sparkline_glyphs};
 use linkgauge::schedule::{Observer, RunEvent};
 use linkgauge::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
 
-use super::output::{is_dash, is_reader_gone, print_error, print_message, supports_unicode, terminal};
+use super::output::{
+    Messages, is_dash, is_reader_gone, print_error, print_message, supports_unicode, terminal,
+};
 
 /// Steps of the bar for one run of one case.
 const STEPS_PER_CASE: u64 = 100;
@@ -139,8 +141,9 @@ pub struct ProgressDisplay {
 }
 
 impl ProgressDisplay {
-    pub fn new(quiet: bool, mode: ProgressMode, events: Option<&Path>) -> Result<ProgressDisplay> {
-        let shown = !quiet && mode == ProgressMode::Auto && io::stderr().is_terminal();
+    pub fn new(messages: Messages, mode: ProgressMode, events: Option<&Path>) -> Result<ProgressDisplay> {
+        let is_wanted = messages == Messages::All;
+        let shown = is_wanted && mode == ProgressMode::Auto && io::stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
         let style =
@@ -151,7 +154,7 @@ impl ProgressDisplay {
             bar,
             events: events.map(Mutex::new),
             live: Mutex::default(),
-            prints_lines: !quiet && mode == ProgressMode::Lines,
+            prints_lines: is_wanted && mode == ProgressMode::Lines,
         })
     }
 

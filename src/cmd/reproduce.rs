@@ -20,7 +20,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use linkgauge::clock::{Clock, Time};
 use linkgauge::endpoint::Endpoint;
-use linkgauge::explain::{self, DeclaredFacts, Evidence, Finding};
+use linkgauge::explain::{self, DeclaredFacts, Finding, ModelInput};
 use linkgauge::host;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
@@ -36,7 +36,7 @@ use super::Status;
 use super::help::{DURATION, OUTPUT, TARGET};
 use super::lab::vm::GuestFlags;
 use super::measure::run_status;
-use super::output::{OutputFlags, RunText, finish_all, is_dash, print_message, print_text};
+use super::output::{Messages, OutputFlags, RunText, finish_all, is_dash, print_message, print_text};
 use super::progress::{ProgressDisplay, ProgressMode};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
@@ -156,21 +156,21 @@ pub fn run(flags: Flags) -> Result<Status> {
         Ok((site, case))
     };
     let cases: Vec<(MeasuringSite, PlannedCase)> = cases.into_iter().map(with_site).collect::<Result<_>>()?;
-    print_overview(&study, &cases, flags.length(), flags.output.quiet)?;
+    print_overview(&study, &cases, flags.length(), flags.output.messages())?;
 
-    let screen = ProgressDisplay::new(flags.output.quiet, ProgressMode::Auto, flags.events.as_deref())?;
+    let screen = ProgressDisplay::new(flags.output.messages(), ProgressMode::Auto, flags.events.as_deref())?;
     dialer.cancel = interrupt_flag()?;
     raise_open_file_limit();
     let mut measured = StudyRun::new(&study, flags.length(), &dialer);
     measured.measure_all(&cases, &screen);
     measured.measure_in_guests(&cases, &flags.guest, &screen);
     measured.attach_tables(&cases)?;
-    measured.run_window_trial(&cases, &screen, flags.output.quiet)?;
+    measured.run_window_trial(&cases, &screen, flags.output.messages())?;
     let complete = measured.failures.is_empty();
     let run = measured.finish(&screen);
     let events = screen.finish();
     let written = flags.output.write(&run, RunText::printed_if(!events_on_stdout));
-    flags.save.save_and_print(&run, flags.output.quiet);
+    flags.save.save_and_print(&run, flags.output.messages());
     finish_all([events, written])?;
     if flags.output.prints_text() && !events_on_stdout {
         print_measured_findings(&run)?;
@@ -184,7 +184,7 @@ pub fn run(flags: Flags) -> Result<Status> {
 /// What explains the measured figures. The counters describe this host, and the mechanisms (`explain STUDY`) the published systems.
 fn print_measured_findings(run: &Run) -> Result<()> {
     let others = [explain::counters::MODEL.name, explain::mechanisms::MODEL.name];
-    let findings = explain::explain(&Evidence::Run(run), &DeclaredFacts::default()).unwrap_or_default();
+    let findings = explain::explain(&ModelInput::Run(run), &DeclaredFacts::default()).unwrap_or_default();
     let findings: Vec<Finding> =
         findings.into_iter().filter(|finding| !others.contains(&finding.model)).collect();
     if findings.is_empty() {
@@ -287,7 +287,7 @@ fn print_overview(
     study: &Study,
     cases: &[(MeasuringSite, PlannedCase)],
     length: StudyLength,
-    quiet: bool,
+    messages: Messages,
 ) -> Result<()> {
     let count = runnable_cases(cases).count();
     if count == 0 {
@@ -295,7 +295,7 @@ fn print_overview(
         let why = reasons().find(|why| why != NOT_SELECTED).or_else(|| reasons().next()).unwrap_or_default();
         bail!("no case can run: {why}. Use --on CELL=URL for hardware; --list prints the cells");
     }
-    if quiet {
+    if messages == Messages::ErrorsOnly {
         return Ok(());
     }
     let is_lab = |site: &MeasuringSite| matches!(site, MeasuringSite::Lab | MeasuringSite::Guest(_));

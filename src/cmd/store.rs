@@ -14,7 +14,7 @@ use linkgauge::store::{Filter, Listing, Store};
 
 use super::Status;
 use super::help::STORAGE;
-use super::output::{is_dash, print_message};
+use super::output::{Messages, is_dash, print_message};
 use super::signals::process_interrupt_flag;
 
 /// The file of saved runs. Empty: runs are not saved.
@@ -184,10 +184,10 @@ impl SaveFlags {
         }
     }
 
-    /// Saves a run and, unless `quiet`, prints how to show it again. A failure is a warning: the result is printed
+    /// Saves a run and prints how to show it again. A failure is a warning: the result is printed
     /// nevertheless.
-    pub fn save_and_print(&self, run: &Run, quiet: bool) {
-        if self.save_or_warn(run) && !quiet {
+    pub fn save_and_print(&self, run: &Run, messages: Messages) {
+        if self.save_or_warn(run) && messages == Messages::All {
             print_saved(run);
         }
     }

@@ -11,7 +11,7 @@ use linkgauge::units::{BitRate, Bytes, RateTarget, Span, UnitError};
 use super::Status;
 use super::help::{DURATION, OUTPUT, TRAFFIC, change_arguments};
 use super::measure::{
-    Aims, CaseFlags, Expectation, HalfWidth, one_or_many, parse_direction, parse_probe, run_spec,
+    Aims, CaseFlags, ExpectedResult, HalfWidth, one_or_many, parse_direction, parse_probe, run_spec,
     with_protocols,
 };
 
@@ -25,7 +25,7 @@ pub struct Flags {
     case: CaseFlags,
     /// Exit with status 1 if the result is unusual here, by at least 8 saved runs
     #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "WHAT")]
-    expect: Option<Expectation>,
+    expect: Option<ExpectedResult>,
     /// upload, download, both, or loop [list; default: upload]
     ///
     /// Direction of the payload. loop: through an echo.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::causes::{self, Cause};
-use super::{Evidence, ExplainError, Finding, FindingBlock, Model};
+use super::{ModelInput, ExplainError, Finding, FindingBlock, Model};
 use crate::run::{CaseResult, EndEvidence};
 use crate::units::{format_nanoseconds, format_plural};
 
@@ -18,7 +18,7 @@ pub mod rates;
 pub const MODEL: Model = Model {
     name: "counters",
     summary: "causes that the counters of both systems agree with, of each case of a run",
-    explain: |evidence, _| explain(evidence),
+    explain: |input, _| explain(input),
 };
 
 /// A counter that moved in this share of the requests belongs to them.
@@ -49,9 +49,9 @@ struct CaseCauses {
     causes: Vec<CountedCause>,
 }
 
-fn explain(evidence: &Evidence) -> Result<Finding, ExplainError> {
+fn explain(input: &ModelInput) -> Result<Finding, ExplainError> {
     let lacking = |why: &str| ExplainError::InsufficientData(why.to_owned());
-    let Evidence::Run(run) = evidence else { return Err(lacking("published figures have no counters")) };
+    let ModelInput::Run(run) = input else { return Err(lacking("published figures have no counters")) };
     let cases = run.cases.iter().enumerate().filter(|(_, case)| case.evidence.is_some());
     let cases: Vec<CaseCauses> = cases
         .map(|(index, case)| CaseCauses {

@@ -143,7 +143,7 @@ impl LiveError {
 /// What is known about a cause. The words are never mixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum CauseVerdict {
     /// Its setting was changed, and the effect has an interval that excludes none.
     Proved,
     /// The samples show its signature.
@@ -158,21 +158,21 @@ pub enum Verdict {
     RuledOut,
 }
 
-impl Verdict {
+impl CauseVerdict {
     /// Whether the cause takes part of the time, as far as is known.
     pub fn is_found(self) -> bool {
-        matches!(self, Verdict::Proved | Verdict::Seen | Verdict::Counted)
+        matches!(self, CauseVerdict::Proved | CauseVerdict::Seen | CauseVerdict::Counted)
     }
 
     /// As printed.
     pub fn label(self) -> &'static str {
         match self {
-            Verdict::Proved => "proved",
-            Verdict::Seen => "seen",
-            Verdict::Counted => "counted",
-            Verdict::NotShown => "not shown",
-            Verdict::CannotTest => "cannot be tested here",
-            Verdict::RuledOut => "ruled out",
+            CauseVerdict::Proved => "proved",
+            CauseVerdict::Seen => "seen",
+            CauseVerdict::Counted => "counted",
+            CauseVerdict::NotShown => "not shown",
+            CauseVerdict::CannotTest => "cannot be tested here",
+            CauseVerdict::RuledOut => "ruled out",
         }
     }
 }
@@ -187,7 +187,7 @@ pub struct CauseFinding {
     /// Name for people.
     pub name: &'static str,
     /// What is known.
-    pub verdict: Verdict,
+    pub verdict: CauseVerdict,
     /// How much of the median round trip it takes, in ns. Estimated from the samples unless proved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ns: Option<f64>,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::causes;
-use super::{Evidence, ExplainError, Finding, FindingBlock, Model};
+use super::{ExplainError, Finding, FindingBlock, Model, ModelInput};
 use crate::study::{DeviceServerTwin, MessageTwin, RadioTwin, Study, StudyError, Twin, TwinModel};
 use crate::twin::{TwinReport, TwinSummary};
 use crate::units::{BitRate, ByteTime, Share, Span, format_bit_rate, format_nanoseconds, format_plural};
@@ -16,7 +16,7 @@ use crate::units::{BitRate, ByteTime, Share, Span, format_bit_rate, format_nanos
 pub const MODEL: Model = Model {
     name: "mechanisms",
     summary: "what limits each published system of a study, by the parameters of its twin",
-    explain: |evidence, _| explain(evidence),
+    explain: |input, _| explain(input),
 };
 
 /// A reason for the figures of a system.
@@ -41,11 +41,11 @@ struct SystemMechanisms {
     not_explained: Vec<String>,
 }
 
-fn explain(evidence: &Evidence) -> Result<Finding, ExplainError> {
+fn explain(input: &ModelInput) -> Result<Finding, ExplainError> {
     let lacking = |why: &str| ExplainError::InsufficientData(why.to_owned());
-    let study = match evidence {
-        Evidence::Study(study) => (*study).clone(),
-        Evidence::Run(run) => match &run.study {
+    let study = match input {
+        ModelInput::Study(study) => (*study).clone(),
+        ModelInput::Run(run) => match &run.study {
             Some(known) => Study::by_name(&known.name)?,
             None => return Err(lacking("the run is not that of a study")),
         },
@@ -326,7 +326,7 @@ mod tests {
     fn each_system_of_each_study_has_a_cause_of_the_catalogue() {
         for files in STUDIES {
             let study = Study::by_name(files.name).unwrap();
-            let finding = (MODEL.explain)(&Evidence::Study(&study), &DeclaredFacts::default()).unwrap();
+            let finding = (MODEL.explain)(&ModelInput::Study(&study), &DeclaredFacts::default()).unwrap();
             let systems = systems(&study).unwrap();
             assert_eq!(systems.len(), study.twins().len());
             for system in &systems {

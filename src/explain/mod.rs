@@ -16,28 +16,28 @@ pub mod size;
 pub mod window;
 
 /// The figures to explain.
-pub enum Evidence<'a> {
+pub enum ModelInput<'a> {
     /// A measured or imported run.
     Run(&'a Run),
     /// The published figures of a study.
     Study(&'a Study),
 }
 
-/// Facts that the user declares because the evidence may lack them.
+/// Facts that the user declares because the input may lack them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeclaredFacts {
     /// Maximum payload rate of the line, in bit/s.
     pub line_bps: Option<f64>,
 }
 
-/// A question that the evidence may answer.
+/// A question that the input may answer.
 pub struct Model {
     /// The name in documents and commands.
     pub name: &'static str,
     /// For help and documents.
     pub summary: &'static str,
     /// Applies the model.
-    pub explain: fn(&Evidence, &DeclaredFacts) -> Result<Finding, ExplainError>,
+    pub explain: fn(&ModelInput, &DeclaredFacts) -> Result<Finding, ExplainError>,
 }
 
 /// All models, in the order of their findings.
@@ -92,12 +92,12 @@ pub enum FindingBlock {
 ///
 /// Fails if no model applies: the name of each model, and why it does not apply.
 pub fn explain(
-    evidence: &Evidence,
+    input: &ModelInput,
     declared: &DeclaredFacts,
 ) -> Result<Vec<Finding>, Vec<(&'static str, ExplainError)>> {
     let (mut findings, mut silent) = (Vec::new(), Vec::new());
     for model in MODELS {
-        match (model.explain)(evidence, declared) {
+        match (model.explain)(input, declared) {
             Ok(finding) => findings.push(finding),
             Err(why) => silent.push((model.name, why)),
         }

@@ -7,7 +7,7 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::{DeclaredFacts, Evidence, ExplainError, Finding, Model};
+use super::{DeclaredFacts, ExplainError, Finding, Model, ModelInput};
 use crate::run::Run;
 use crate::stats::Interval;
 use crate::stats::fit::{FitPoint, LinearFit, fit_segmented, relative_least_squares, theil_sen};
@@ -22,7 +22,7 @@ use sweeps::{LineSource, SizeSweep};
 pub const MODEL: Model = Model {
     name: "size",
     summary: "per-message overhead and per-byte cost",
-    explain: |evidence, declared| SizeModel::fit(evidence, declared).map(|sizes| sizes.to_finding()),
+    explain: |input, declared| SizeModel::fit(input, declared).map(|sizes| sizes.to_finding()),
 };
 
 /// As printed.
@@ -228,15 +228,15 @@ pub fn fit_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeFit> {
 }
 
 impl SizeModel {
-    /// Fits the sweeps of the evidence.
+    /// Fits the sweeps of the input.
     ///
     /// # Errors
     ///
     /// Fails if no sweep has enough sizes, or if the texts of the study are invalid.
-    pub fn fit(evidence: &Evidence, declared: &DeclaredFacts) -> Result<SizeModel, ExplainError> {
-        let (fits, published): (Vec<SizeFit>, bool) = match evidence {
-            Evidence::Run(run) => (fit_run(run, declared), false),
-            Evidence::Study(study) => (
+    pub fn fit(input: &ModelInput, declared: &DeclaredFacts) -> Result<SizeModel, ExplainError> {
+        let (fits, published): (Vec<SizeFit>, bool) = match input {
+            ModelInput::Run(run) => (fit_run(run, declared), false),
+            ModelInput::Study(study) => (
                 sweeps::sweeps_of_study(study, declared)?
                     .into_iter()
                     .filter_map(SizeFit::from_sweep)

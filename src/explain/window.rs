@@ -7,7 +7,7 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Evidence, ExplainError, Finding, Model};
+use super::{ExplainError, Finding, Model, ModelInput};
 use crate::stats::Interval;
 use crate::stats::fit::{FitPoint, LinearFit, least_squares, relative_least_squares, theil_sen};
 
@@ -20,7 +20,7 @@ use rows::{DownloadRow, DownloadRows, ExcludedRow};
 pub const MODEL: Model = Model {
     name: "window",
     summary: "bytes that one round trip delivers of a download, and the window that fills the link",
-    explain: |evidence, _| WindowModel::fit(evidence).map(|window| window.to_finding()),
+    explain: |input, _| WindowModel::fit(input).map(|window| window.to_finding()),
 };
 
 /// As printed.
@@ -198,15 +198,15 @@ fn inverse_interval(interval: Interval) -> Option<Interval> {
 }
 
 impl WindowModel {
-    /// Fits the rows of the evidence.
+    /// Fits the rows of the input.
     ///
     /// # Errors
     ///
     /// Fails if downloads at fewer than [`MIN_ROUND_TRIPS`] round trips are usable, or if the texts of the study
     /// are invalid.
-    pub fn fit(evidence: &Evidence) -> Result<WindowModel, ExplainError> {
+    pub fn fit(input: &ModelInput) -> Result<WindowModel, ExplainError> {
         let DownloadRows { rows, excluded: left_out, chunk_bytes, stand_in, published } =
-            DownloadRows::from_evidence(evidence)?;
+            DownloadRows::from_input(input)?;
         let lacking = || ExplainError::InsufficientData(missing_rows_text(&rows, &left_out));
         if count_round_trips(&rows) < MIN_ROUND_TRIPS {
             return Err(lacking());

@@ -30,12 +30,12 @@ pub trait Member {
     /// # Errors
     ///
     /// The thread cannot be set up as requested. This ends the party.
-    fn place(&mut self, tuning: &Tuning) -> Result<Placement, Fault>;
+    fn place(&mut self, tuning: &Tuning) -> Result<ThreadChoice, Fault>;
 }
 
 /// Where a party continues after it has tuned its link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placement {
+pub enum ThreadChoice {
     /// In the shared thread, which waits in this way for all its links.
     Stay(WaitMode),
     /// In a thread of its own.
@@ -366,12 +366,12 @@ impl<M: Member> SharedThread<M> {
     fn place_tuned(&mut self, index: u32, tuning: Tuning) -> Option<Departure<M>> {
         let place = self.places[index as usize].as_mut()?;
         match place.member.place(&tuning) {
-            Ok(Placement::Stay(wait)) => {
+            Ok(ThreadChoice::Stay(wait)) => {
                 self.is_busy_polling |= wait == WaitMode::BusyPoll;
                 self.queue.push_back(index);
                 None
             }
-            Ok(Placement::Leave) => {
+            Ok(ThreadChoice::Leave) => {
                 let Place { member, .. } = self.take(index)?;
                 Some(Departure::Moved { member, tuning })
             }

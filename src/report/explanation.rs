@@ -8,7 +8,7 @@ use anstyle::Style;
 use super::wording::{brief_elapsed, brief_time, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
 use crate::explain::causes;
-use crate::explain::live::{CauseFinding, Explanation, Stage, Verdict};
+use crate::explain::live::{CauseFinding, Explanation, Stage, CauseVerdict};
 use crate::units::format_size;
 
 mod page;
@@ -115,7 +115,7 @@ pub fn write_explanation(
     text.push('\n');
     text.push_str(&bars(explanation, options.width));
     let shown =
-        |finding: &&CauseFinding| options.detail == Detail::Full || finding.verdict != Verdict::RuledOut;
+        |finding: &&CauseFinding| options.detail == Detail::Full || finding.verdict != CauseVerdict::RuledOut;
     let rows: Vec<&CauseFinding> = explanation.causes.iter().filter(shown).collect();
     if !rows.is_empty() {
         text.push('\n');
@@ -148,14 +148,14 @@ fn headline(explanation: &Explanation) -> String {
     let matters = |finding: &&CauseFinding| has_cost(finding) || causes::slows_some_requests(finding.id);
     let found: Vec<&CauseFinding> = explanation.causes.iter().filter(takes_time).collect();
     let Some(first) = found.iter().copied().find(matters).or(found.first().copied()) else {
-        let tested = explanation.causes.iter().filter(|finding| finding.verdict == Verdict::RuledOut).count();
+        let tested = explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
         return match tested {
             0 => format!("{median} per request: no cause shown."),
             _ => format!("{median} per request: no cause shown, {} ruled out.", plural(tested, "cause")),
         };
     };
     let sure = |finding: &CauseFinding| match finding.verdict {
-        Verdict::Proved => format!("proved, {}", plural(finding.pairs_ns.len(), "pair")),
+        CauseVerdict::Proved => format!("proved, {}", plural(finding.pairs_ns.len(), "pair")),
         verdict => format!("{}, not proved", verdict.label()),
     };
     let slower =
@@ -215,7 +215,7 @@ fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
     let ruled_out: Vec<&str> = explanation
         .causes
         .iter()
-        .filter(|finding| finding.verdict == Verdict::RuledOut && options.detail != Detail::Full)
+        .filter(|finding| finding.verdict == CauseVerdict::RuledOut && options.detail != Detail::Full)
         .map(|finding| finding.name)
         .collect();
     if !ruled_out.is_empty() {
@@ -247,7 +247,7 @@ mod tests {
     use crate::explain::live::Accounting;
     use crate::stats::Interval;
 
-    pub(super) fn finding(name: &'static str, verdict: Verdict, cost_ns: Option<f64>) -> CauseFinding {
+    pub(super) fn finding(name: &'static str, verdict: CauseVerdict, cost_ns: Option<f64>) -> CauseFinding {
         CauseFinding {
             id: "id",
             family: "timer",
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn a_tick_takes_no_time_so_it_is_not_the_answer() {
-        let tick = CauseFinding { id: "kernel_tick", ..finding("tick", Verdict::Seen, Some(0.0)) };
-        let pause = finding("pause", Verdict::Seen, Some(0.0));
+        let tick = CauseFinding { id: "kernel_tick", ..finding("tick", CauseVerdict::Seen, Some(0.0)) };
+        let pause = finding("pause", CauseVerdict::Seen, Some(0.0));
         assert_eq!(headline(&explanation(vec![tick.clone()])), "44.0 ms per request: no cause shown.");
         let answer = headline(&explanation(vec![tick, pause]));
         assert_eq!(answer, "44.0 ms per request; some requests are slower by pause (seen, not proved).");
@@ -274,9 +274,9 @@ mod tests {
 
     #[test]
     fn what_slows_some_requests_is_part_of_the_answer() {
-        let wake_up = finding("wake-up", Verdict::Proved, Some(11e6));
-        let queue = CauseFinding { id: "run_queue", ..finding("run queue", Verdict::Counted, None) };
-        let cold = CauseFinding { id: "cpu_sleep_states", ..finding("sleep", Verdict::Seen, Some(0.0)) };
+        let wake_up = finding("wake-up", CauseVerdict::Proved, Some(11e6));
+        let queue = CauseFinding { id: "run_queue", ..finding("run queue", CauseVerdict::Counted, None) };
+        let cold = CauseFinding { id: "cpu_sleep_states", ..finding("sleep", CauseVerdict::Seen, Some(0.0)) };
         assert_eq!(
             headline(&explanation(vec![cold.clone(), queue.clone()])),
             "44.0 ms per request; some requests are slower by run queue (counted, not proved)."
@@ -334,9 +334,9 @@ mod tests {
     #[test]
     fn the_answer_comes_first() {
         let causes = vec![
-            finding("delayed ACK here meets Nagle at the server", Verdict::Proved, Some(43.9e6)),
-            finding("server or device that acts on a clock", Verdict::CannotTest, None),
-            finding("wake-up of a blocked thread", Verdict::RuledOut, None),
+            finding("delayed ACK here meets Nagle at the server", CauseVerdict::Proved, Some(43.9e6)),
+            finding("server or device that acts on a clock", CauseVerdict::CannotTest, None),
+            finding("wake-up of a blocked thread", CauseVerdict::RuledOut, None),
         ];
         let text = text(&explanation(causes));
         assert!(
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn the_bar_holds_the_whole_median_beside_the_minimum() {
         let causes =
-            vec![finding("one", Verdict::Proved, Some(30e6)), finding("two", Verdict::Seen, Some(9e6))];
+            vec![finding("one", CauseVerdict::Proved, Some(30e6)), finding("two", CauseVerdict::Seen, Some(9e6))];
         let mut explanation = Explanation { unexplained_ns: 5e6, ..explanation(causes) };
         explanation.accounting.minimum_ns = Some(11e6);
         let text = text(&explanation);
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn without_a_cause_it_says_so() {
-        let causes = vec![finding("wake-up of a blocked thread", Verdict::RuledOut, None)];
+        let causes = vec![finding("wake-up of a blocked thread", CauseVerdict::RuledOut, None)];
         let text = text(&explanation(causes));
         assert!(text.starts_with("44.0 ms per request: no cause shown, 1 cause ruled out.\n"), "{text}");
     }

@@ -106,7 +106,7 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
             many => run.cases.len() > MAX_UNFOLDED_CASES,
             title => title.clone(),
             answer => keep_units_together(&answer),
-            sections => section_contexts(run, overview.is_some()),
+            sections => section_contexts(run, overview.as_ref()),
             overview => overview, key_figures => key_figures.into_iter().collect::<Vec<_>>(),
             tool => run.tool.clone(),
             id => run.id.clone(),
@@ -246,7 +246,8 @@ fn table_contexts(run: &Run, fits: &[SizeFit]) -> Vec<Value> {
     let one = |one: ReportTable| {
         let first = !charted.contains(&one.workload);
         charted.push(one.workload.clone());
-        table_context(run, one, first, fits)
+        let charts = if first { chart_contexts(chart::workload_charts(run, &one.workload)) } else { Vec::new() };
+        table_context(run, one, charts, fits)
     };
     build_tables(run).into_iter().map(one).collect()
 }
@@ -266,12 +267,12 @@ fn first_tables(run: &Run) -> (Option<SmallTable>, Option<SmallTable>) {
 }
 
 /// Links to the parts of the page, in their order.
-fn section_contexts(run: &Run, has_overview: bool) -> Vec<Value> {
+fn section_contexts(run: &Run, overview: Option<&SmallTable>) -> Vec<Value> {
     let mut sections: Vec<(String, String)> = Vec::new();
     let mut add = |is_there: bool, id: &str, name: &str| {
         sections.extend(is_there.then(|| (id.to_owned(), name.to_owned())));
     };
-    add(has_overview, "overview", "Overview");
+    add(overview.is_some(), "overview", "Overview");
     add(run.study.is_some(), "study", "Published beside measured");
     if run.cases.len() > 1 || run.study.is_some() {
         build_tables(run).iter().for_each(|table| add(true, &table_id(table), &table.title()));
@@ -285,7 +286,7 @@ fn table_id(table: &ReportTable) -> String {
     table.title().to_lowercase().replace(' ', "-")
 }
 
-fn table_context(run: &Run, mut table: ReportTable, with_charts: bool, fits: &[SizeFit]) -> Value {
+fn table_context(run: &Run, mut table: ReportTable, charts: Vec<Value>, fits: &[SizeFit]) -> Value {
     let latency = presentation::presentation(&table.workload).main_figure == MainFigure::RoundTrip;
     let bars = bar_spans(run, &table);
     let barred = bars.iter().any(Option::is_some);
@@ -316,8 +317,6 @@ fn table_context(run: &Run, mut table: ReportTable, with_charts: bool, fits: &[S
             }
         })
         .collect();
-    let charts =
-        if with_charts { chart_contexts(chart::workload_charts(run, &table.workload)) } else { Vec::new() };
     context! {
         title => title, id => id, common => common, columns => columns, rows => rows, charts => charts, fits => fits,
         barred => barred, bar => if latency { "p50 – p99, log" } else { "rate, log" },

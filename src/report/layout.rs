@@ -32,22 +32,43 @@ pub struct FittedTable {
     pub lines: Vec<(String, LineKind)>,
 }
 
+/// Whether the rows have the numbers of their cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaseNumbers {
+    Shown,
+    /// For a single case.
+    Hidden,
+}
+
+impl CaseNumbers {
+    /// Of a run with this number of cases.
+    pub fn for_cases(count: usize) -> CaseNumbers {
+        if count > 1 { CaseNumbers::Shown } else { CaseNumbers::Hidden }
+    }
+
+    fn columns(self, table: &ReportTable) -> usize {
+        match self {
+            CaseNumbers::Shown => number_columns(table),
+            CaseNumbers::Hidden => 0,
+        }
+    }
+}
+
 /// The lines of a table, with at most `width` columns if that is at least 78. Removes columns without room from the
 /// table.
-pub fn fit_table(table: &mut ReportTable, width: usize, numbered: bool) -> FittedTable {
-    let numbers = if numbered { number_columns(table) } else { 0 };
-    if let Some(lines) = lay_out_with_endpoint_column(table, width, numbers) {
+pub fn fit_table(table: &mut ReportTable, width: usize, case_numbers: CaseNumbers) -> FittedTable {
+    if let Some(lines) = lay_out_with_endpoint_column(table, width, case_numbers) {
         return FittedTable { common_values: Vec::new(), lines };
     }
     if table.drop_detail_columns()
-        && let Some(lines) = lay_out_with_endpoint_column(table, width, numbers)
+        && let Some(lines) = lay_out_with_endpoint_column(table, width, case_numbers)
     {
         return FittedTable { common_values: Vec::new(), lines };
     }
     let common_values = table.move_columns_to_names();
     let mut spared = table.clone();
     while has_mostly_single_rows(table) {
-        if let Some(lines) = lay_out_with_endpoint_column(&spared, width, numbers) {
+        if let Some(lines) = lay_out_with_endpoint_column(&spared, width, case_numbers) {
             *table = spared;
             return FittedTable { common_values, lines };
         }
@@ -55,18 +76,17 @@ pub fn fit_table(table: &mut ReportTable, width: usize, numbered: bool) -> Fitte
             break;
         }
     }
-    FittedTable { common_values, lines: lay_out_below_endpoints(table, width, numbered, numbers) }
+    FittedTable { common_values, lines: lay_out_below_endpoints(table, width, case_numbers) }
 }
 
 /// The layout with each endpoint on its own line.
 fn lay_out_below_endpoints(
     table: &mut ReportTable,
     width: usize,
-    numbered: bool,
-    numbers: usize,
+    case_numbers: CaseNumbers,
 ) -> Vec<(String, LineKind)> {
     let longest_also = max_label_columns(table);
-    let labels = numbers + longest_also;
+    let labels = case_numbers.columns(table) + longest_also;
     let gap = if used_columns(table, labels, COLUMN_GAP) + usize::from(COLUMN_GAP) <= width {
         COLUMN_GAP
     } else {
@@ -75,7 +95,7 @@ fn lay_out_below_endpoints(
     while used_columns(table, labels, gap) + usize::from(gap) > width && table.drop_expendable_column() {}
     let label = |row: &TableRow| row.secondary.unwrap_or_default().to_owned();
     let label: Option<LabelColumn> = if longest_also > 0 { Some(("", &label)) } else { None };
-    let mut drawn = draw_table(table, numbered, label, gap).into_iter();
+    let mut drawn = draw_table(table, case_numbers, label, gap).into_iter();
     let mut lines: Vec<(String, LineKind)> = drawn.next().into_iter().collect();
     let mut above = None;
     for (row, line) in table.rows.iter().zip(drawn) {
@@ -93,10 +113,10 @@ fn lay_out_below_endpoints(
 fn lay_out_with_endpoint_column(
     table: &ReportTable,
     width: usize,
-    numbers: usize,
+    case_numbers: CaseNumbers,
 ) -> Option<Vec<(String, LineKind)>> {
     let longest = table.rows.iter().map(|row| full_name(row).chars().count()).max().unwrap_or(0);
-    let room = width.saturating_sub(used_columns(table, numbers, COLUMN_GAP));
+    let room = width.saturating_sub(used_columns(table, case_numbers.columns(table), COLUMN_GAP));
     let least = longest.min(MIN_ENDPOINT_COLUMNS).max("endpoint".len());
     if room < least.max(max_label_columns(table) + usize::from(COLUMN_GAP)) {
         return None;
@@ -110,7 +130,7 @@ fn lay_out_with_endpoint_column(
     if different(&|row| fit_name(row, room)) < different(&full_name) {
         return None;
     }
-    Some(draw_table(table, numbers > 0, Some(("endpoint", &label)), COLUMN_GAP))
+    Some(draw_table(table, case_numbers, Some(("endpoint", &label)), COLUMN_GAP))
 }
 
 /// True if endpoint lines would number more than half the lines with figures.
@@ -161,10 +181,11 @@ type LabelColumn<'a> = (&'a str, &'a dyn Fn(&TableRow) -> String);
 /// Names are left-aligned, figures right-aligned, without rules.
 fn draw_table(
     table: &ReportTable,
-    numbered: bool,
+    case_numbers: CaseNumbers,
     label: Option<LabelColumn>,
     gap: u16,
 ) -> Vec<(String, LineKind)> {
+    let numbered = case_numbers == CaseNumbers::Shown;
     let header = numbered.then_some("#").into_iter().chain(label.map(|(title, _)| title));
     let mut drawn = comfy_table::Table::new();
     drawn.load_style(presets::NOTHING);

@@ -62,10 +62,10 @@ struct LabelledRun<'a> {
     colour: usize,
 }
 
-fn label_runs<'a>(sides: &[RunGroup<'a>], compared: bool) -> Vec<Vec<LabelledRun<'a>>> {
-    let letter = |index: usize| match compared {
-        true => char::from(b'A' + index as u8).to_string(),
-        false => (index + 1).to_string(),
+fn label_runs<'a>(sides: &[RunGroup<'a>], comparison: Option<&RunComparison>) -> Vec<Vec<LabelledRun<'a>>> {
+    let letter = |index: usize| match comparison {
+        Some(_) => char::from(b'A' + index as u8).to_string(),
+        None => (index + 1).to_string(),
     };
     let side = |(index, side): (usize, &RunGroup<'a>)| {
         let letter = letter(index);
@@ -87,7 +87,7 @@ fn label_runs<'a>(sides: &[RunGroup<'a>], compared: bool) -> Vec<Vec<LabelledRun
 }
 
 fn render_page(sides: &[RunGroup], comparison: Option<&RunComparison>) -> Result<String, minijinja::Error> {
-    let labelled = label_runs(sides, comparison.is_some());
+    let labelled = label_runs(sides, comparison);
     let all = match_cases(&sides.iter().map(|side| side.runs).collect::<Vec<_>>());
     let several = |case: &&MatchedCase| case.sides.iter().flatten().count() > 1;
     let (shared, alone): (Vec<&MatchedCase>, Vec<&MatchedCase>) = all.iter().partition(several);

@@ -8,7 +8,7 @@ use anstyle::Style;
 use super::wording::{ABSENT, brief_elapsed, direction_name, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
 use crate::explain::causes;
-use crate::explain::live::Verdict;
+use crate::explain::live::CauseVerdict;
 use crate::explain::live::rate::{RateExplanation, RateFinding};
 use crate::units::{format_bit_rate, format_size};
 
@@ -40,7 +40,7 @@ pub fn write_rate_explanation(
         text.push_str(&wrap(&printable(&observed), options.width, INDENT, INDENT));
     }
     let shown = |finding: &&RateFinding| {
-        let is_minor = matches!(finding.verdict, Verdict::RuledOut | Verdict::CannotTest);
+        let is_minor = matches!(finding.verdict, CauseVerdict::RuledOut | CauseVerdict::CannotTest);
         options.detail == Detail::Full || !is_minor
     };
     let rows: Vec<&RateFinding> = explanation.causes.iter().filter(shown).collect();
@@ -62,16 +62,16 @@ fn headline(explanation: &RateExplanation) -> String {
         format!("{} {}", format_bit_rate(explanation.throughput_bps), direction_name(explanation.direction));
     let found = explanation.causes.iter().find(|finding| finding.verdict.is_found());
     let Some(first) = found else {
-        let tested = explanation.causes.iter().filter(|finding| finding.verdict == Verdict::RuledOut).count();
+        let tested = explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
         return match tested {
             0 => format!("{rate}: no limit shown."),
             _ => format!("{rate}: no limit shown, {} ruled out.", plural(tested, "cause")),
         };
     };
     let sure = match (first.verdict, &first.change, first.gain) {
-        (Verdict::Proved, Some(change), Some(gain)) => format!("proved: {change}, {gain:.2} × the rate"),
-        (Verdict::Proved, Some(change), None) => format!("proved with {change}"),
-        (Verdict::Proved, ..) => "proved".to_owned(),
+        (CauseVerdict::Proved, Some(change), Some(gain)) => format!("proved: {change}, {gain:.2} × the rate"),
+        (CauseVerdict::Proved, Some(change), None) => format!("proved with {change}"),
+        (CauseVerdict::Proved, ..) => "proved".to_owned(),
         (verdict, ..) => format!("{}, not proved", verdict.label()),
     };
     format!("{rate}: limited by: {} ({sure}).", first.name)
@@ -108,7 +108,7 @@ fn notes(explanation: &RateExplanation, options: &ReportOptions) -> Vec<String> 
     let mut notes = Vec::new();
     if options.detail != Detail::Full {
         for (verdict, label) in
-            [(Verdict::RuledOut, "ruled out"), (Verdict::CannotTest, "cannot be tested here")]
+            [(CauseVerdict::RuledOut, "ruled out"), (CauseVerdict::CannotTest, "cannot be tested here")]
         {
             let names: Vec<&str> = explanation
                 .causes
@@ -149,7 +149,7 @@ pub(in crate::report) mod tests {
     use crate::plan::Direction;
     use crate::stats::Interval;
 
-    pub fn finding(name: &'static str, verdict: Verdict, gain: Option<f64>) -> RateFinding {
+    pub fn finding(name: &'static str, verdict: CauseVerdict, gain: Option<f64>) -> RateFinding {
         RateFinding {
             id: "receive_window",
             family: "window",
@@ -197,8 +197,8 @@ pub(in crate::report) mod tests {
     #[test]
     fn the_limit_comes_first() {
         let mut limited = explanation(vec![
-            finding("receive window too small", Verdict::Proved, Some(1.94)),
-            finding("cost of each message (calls, headers)", Verdict::RuledOut, Some(1.0)),
+            finding("receive window too small", CauseVerdict::Proved, Some(1.94)),
+            finding("cost of each message (calls, headers)", CauseVerdict::RuledOut, Some(1.0)),
         ]);
         limited.changed = Some(ChangedRate { throughput_bps: 178e6, next_cause: Some("link_rate_reached") });
         let text = text(&limited);
@@ -217,7 +217,7 @@ pub(in crate::report) mod tests {
 
     #[test]
     fn without_a_limit_it_says_so() {
-        let mut none = explanation(vec![finding("receive window too small", Verdict::RuledOut, Some(1.0))]);
+        let mut none = explanation(vec![finding("receive window too small", CauseVerdict::RuledOut, Some(1.0))]);
         none.pairs = 7;
         let text = text(&none);
         assert!(text.starts_with("93.00 Mbit/s upload: no limit shown, 1 cause ruled out.\n"), "{text}");

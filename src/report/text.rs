@@ -7,7 +7,7 @@ use std::io;
 use anstyle::{AnsiColor, Style};
 
 use super::flows::flows_text;
-use super::layout::{self, LineKind};
+use super::layout::{self, CaseNumbers, LineKind};
 use super::presentation::is_latency;
 use super::sparkline::{self, Sparkline};
 use super::study;
@@ -73,12 +73,13 @@ impl TextReport {
             self.push_study(run, study);
             shown.extend(fits.first().map(|_| FIT_COLUMN));
         }
+        let case_numbers = CaseNumbers::for_cases(run.cases.len());
         // A study's own tables contain everything; tables of a hundred more cases would hide them.
         for table in build_tables(run).into_iter().filter(|_| run.study.is_none()) {
             self.out.push('\n');
             let cases: Vec<usize> =
                 table.rows.iter().filter(|row| row.secondary.is_none()).map(|row| row.case).collect();
-            let titles = self.push_table(table, run.cases.len() > 1);
+            let titles = self.push_table(table, case_numbers);
             if !titles.contains(&"min") && run.cases.len() <= MAX_SPARKLINE_CASES {
                 self.push_details(run, &cases);
             }
@@ -108,10 +109,10 @@ impl TextReport {
     }
 
     /// Returns the titles of the visible columns.
-    fn push_table(&mut self, mut table: ReportTable, numbered: bool) -> Vec<&'static str> {
+    fn push_table(&mut self, mut table: ReportTable, case_numbers: CaseNumbers) -> Vec<&'static str> {
         let what = table.title();
         let heading = [vec![what], table.take_common_values()].concat().join(", ");
-        let fitted = layout::fit_table(&mut table, self.width - INDENT.len(), numbered);
+        let fitted = layout::fit_table(&mut table, self.width - INDENT.len(), case_numbers);
         let unless_shown = match fitted.common_values.as_slice() {
             [] => String::new(),
             most => format!("; unless stated: {}", most.join(", ")),

@@ -124,7 +124,7 @@ impl Counts {
 
 /// Counters that other threads read while the loop runs: messages with a reply, or delivered, and their bytes.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct FlowProgress {
     /// Messages or replies so far.
     pub messages: AtomicU64,
     /// Payload bytes of those messages.
@@ -188,7 +188,7 @@ pub struct Recorder {
     pub responsiveness: Option<Box<ResponsivenessFigures>>,
     /// Only of a capacity search: the highest rate of a second at the IP layer, in bits per second.
     pub capacity_bps: Option<f64>,
-    progress: Arc<Progress>,
+    progress: Arc<FlowProgress>,
     /// Other flows count in the same progress.
     shares_progress: bool,
     raw_sink: Option<RawSink>,
@@ -199,7 +199,7 @@ impl Recorder {
     pub fn new(
         times: RecordedTimes,
         interval_ns: u64,
-        progress: Arc<Progress>,
+        progress: Arc<FlowProgress>,
         raw: Option<RawSink>,
     ) -> Recorder {
         Recorder {
@@ -220,7 +220,7 @@ impl Recorder {
         }
     }
 
-    fn without_times(interval_ns: u64, progress: Arc<Progress>, raw: Option<RawSink>) -> Recorder {
+    fn without_times(interval_ns: u64, progress: Arc<FlowProgress>, raw: Option<RawSink>) -> Recorder {
         Recorder {
             counts: Counts::default(),
             service_times: TimeSamples::without_times(),

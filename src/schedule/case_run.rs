@@ -16,7 +16,7 @@ use crate::link::Dialer;
 use crate::plan::Direction;
 use crate::protocol::{ClientSession, ConnectContext, IdleTimes, Protocol, ProtocolError, ReadyCase, auto};
 use crate::run::{CLIENT_THREADS_FACT, Failure, FailureKind};
-use crate::sample::{LiveTimes, LoadWindow, Progress, RecordedTimes, Recorder, SharedRecording};
+use crate::sample::{FlowProgress, LiveTimes, LoadWindow, RecordedTimes, Recorder, SharedRecording};
 use crate::units::format_plural;
 use crate::workload::report_check::LocalObservations;
 use crate::workload::{FlowResult, FlowRole, ServerReport, receiving_ns};
@@ -52,9 +52,9 @@ pub(super) struct CaseRun<'a> {
     case: ReadyCase,
     dialer: Dialer,
     /// Progress of the flows that the display counts.
-    progress: Mutex<Vec<Arc<Progress>>>,
+    progress: Mutex<Vec<Arc<FlowProgress>>>,
     /// Of the probes beside a load.
-    probe_progress: Mutex<Vec<Arc<Progress>>>,
+    probe_progress: Mutex<Vec<Arc<FlowProgress>>>,
     /// Flows with raw samples so far.
     raw_flows: AtomicUsize,
     /// What many flows of one role and endpoint share, while they are made.
@@ -220,7 +220,7 @@ impl<'a> CaseRun<'a> {
                 Recorder::sharing(times, interval_ns, raw)
             }
             false => {
-                let progress = Arc::<Progress>::default();
+                let progress = Arc::<FlowProgress>::default();
                 self.show_progress(role, std::slice::from_ref(&progress));
                 let recorder = Recorder::new(recorded, interval_ns, progress, raw);
                 if reconnects { recorder.with_connections() } else { recorder }
@@ -240,7 +240,7 @@ impl<'a> CaseRun<'a> {
     }
 
     /// Includes the progress of these flows in the display.
-    fn show_progress(&self, role: FlowRole, progress: &[Arc<Progress>]) {
+    fn show_progress(&self, role: FlowRole, progress: &[Arc<FlowProgress>]) {
         let list = match role {
             FlowRole::RoundTrip | FlowRole::Download => &self.progress,
             FlowRole::Upload if self.case.direction != Direction::Loop => &self.progress,
@@ -260,7 +260,7 @@ impl<'a> CaseRun<'a> {
             lost += progress.lost.load(Relaxed);
         }
         let probes = self.probe_progress.lock();
-        let flows_of = |flows: &[Arc<Progress>], percent| {
+        let flows_of = |flows: &[Arc<FlowProgress>], percent| {
             LiveTimes::percentile(flows.iter().map(|progress| &progress.times), percent)
         };
         let timed = [&probes, &all]

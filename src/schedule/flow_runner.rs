@@ -18,7 +18,7 @@ use crate::link::party::{
     pin_thread,
 };
 use crate::link::serial_line::{PortControl, UartErrors};
-use crate::link::shared_thread::{Departure, Member, Placement, SharedThread};
+use crate::link::shared_thread::{Departure, Member, SharedThread, ThreadChoice};
 use crate::link::{Dialer, Fault, Link, LinkError};
 use crate::protocol::{Flow, IdleTimes, MAX_RECOVERY_FACTOR, ReadyCase};
 use crate::run::{EndEvidence, Failure};
@@ -352,10 +352,10 @@ impl Member for SharingFlow<'_> {
         (party.as_mut(), link.as_mut())
     }
 
-    fn place(&mut self, tuning: &Tuning) -> Result<Placement, Fault> {
+    fn place(&mut self, tuning: &Tuning) -> Result<ThreadChoice, Fault> {
         // All flows of a case have the same CPU.
         pin_thread(tuning)?;
-        Ok(Placement::Stay(tuning.wait))
+        Ok(ThreadChoice::Stay(tuning.wait))
     }
 }
 

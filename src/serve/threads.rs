@@ -13,7 +13,7 @@ use super::{ConnectionGuard, FAREWELL_TIME, ServerContext};
 use crate::clock::Clock;
 use crate::host::cpu;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Party, PartyCost, StepMode, Tuning, drive, tune};
-use crate::link::shared_thread::{Departure, Member, Placement, SharedThread, Waker};
+use crate::link::shared_thread::{Departure, Member, SharedThread, ThreadChoice, Waker};
 use crate::link::{Fault, Link};
 use crate::traffic::WaitMode;
 
@@ -202,11 +202,11 @@ impl Member for Connection {
         (&mut self.party, self.link.as_mut())
     }
 
-    fn place(&mut self, tuning: &Tuning) -> Result<Placement, Fault> {
+    fn place(&mut self, tuning: &Tuning) -> Result<ThreadChoice, Fault> {
         // A shared thread serves other clients too, so it neither busy-polls nor moves to another CPU.
         match self.shared.threads.reserve_own(tuning.flows) {
-            true => Ok(Placement::Leave),
-            false => Ok(Placement::Stay(WaitMode::Block)),
+            true => Ok(ThreadChoice::Leave),
+            false => Ok(ThreadChoice::Stay(WaitMode::Block)),
         }
     }
 }

@@ -61,7 +61,7 @@ const LAN_DELAY: Duration = Duration::from_micros(50);
 pub(super) const FILE: &str = "CPU:bench.bin";
 
 /// Why a case did not run: the error of the lab, of the plan or of the measurement.
-pub type CaseError = Box<dyn std::error::Error + Send + Sync>;
+pub type TwinCaseError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The device of a case.
 struct Bench {
@@ -73,7 +73,7 @@ struct Bench {
 }
 
 /// The result of a case on a twin, or the reason why there is none.
-pub fn run_case(model: &TwinModel, case: &PlannedCase) -> Result<CaseResult, CaseError> {
+pub fn run_case(model: &TwinModel, case: &PlannedCase) -> Result<CaseResult, TwinCaseError> {
     let mut bench = Bench {
         dialer: Dialer::new(Clock::new_virtual()),
         endpoints: Vec::new(),
@@ -91,7 +91,7 @@ pub(super) fn measure(
     spec: &CaseSpec,
     endpoints: &[Endpoint],
     dialer: &Dialer,
-) -> Result<CaseResult, CaseError> {
+) -> Result<CaseResult, TwinCaseError> {
     let url = Some(OneOrMany::Many(endpoints.to_vec()));
     let cases = CaseSpec { url, together: Some(true), ..spec.clone() }.expand()?;
     let plan = schedule::check(Plan::new(cases)?)?;
@@ -105,7 +105,7 @@ pub(super) fn measure(
 
 impl Bench {
     /// Starts the device, and shortens the case to what the virtual clock needs.
-    fn start(&mut self, model: &TwinModel, case: &PlannedCase) -> Result<(), CaseError> {
+    fn start(&mut self, model: &TwinModel, case: &PlannedCase) -> Result<(), TwinCaseError> {
         let is_latency = self.spec.workload.as_deref() == Some("latency");
         match model {
             TwinModel::Radio(_) | TwinModel::Frames { .. } => {
@@ -164,7 +164,7 @@ impl Bench {
     }
 
     /// A server of a protocol at the other end of the link.
-    fn start_server(&mut self, protocol: &str, options: &str) -> Result<(), CaseError> {
+    fn start_server(&mut self, protocol: &str, options: &str) -> Result<(), TwinCaseError> {
         let url = format!("mem://twin{options}");
         let server = Server::on(&url).protocol(protocol).start_with(&self.dialer);
         self.running.push(Box::new(server?));
@@ -172,7 +172,7 @@ impl Bench {
         Ok(())
     }
 
-    fn start_logger(&mut self, chunk: u32, config: LoggerConfig) -> Result<(), CaseError> {
+    fn start_logger(&mut self, chunk: u32, config: LoggerConfig) -> Result<(), TwinCaseError> {
         let volume = u64::from(chunk) * CHUNKS;
         let config = LoggerConfig {
             files: vec![(FILE.to_owned(), generate_content(SEED, volume as usize))],
@@ -193,7 +193,7 @@ impl Bench {
         costs: &TransferCosts,
         installed: u32,
         case: &PlannedCase,
-    ) -> Result<(), CaseError> {
+    ) -> Result<(), TwinCaseError> {
         let (line_bps, bits) = case.line_rate().ok_or("the case has no line")?;
         let processor = Arc::new(SharedProcessor::new(*costs, installed as usize, Time(0)));
         let lan = Shape { delay: LAN_DELAY, ..Shape::default() };
@@ -222,7 +222,7 @@ impl Bench {
         rules: &PackingRules,
         ceiling_bps: f64,
         case: &PlannedCase,
-    ) -> Result<(), CaseError> {
+    ) -> Result<(), TwinCaseError> {
         let (line_bps, bits) = case.line_rate().ok_or("the case has no line")?;
         let character_ns = bits * 1e9 / line_bps.min(ceiling_bps);
         let rules = rules.clone();
@@ -242,7 +242,7 @@ impl Bench {
     }
 
     /// A device without a protocol.
-    fn listen(&mut self, name: &str, factory: PartyFactory) -> Result<(), CaseError> {
+    fn listen(&mut self, name: &str, factory: PartyFactory) -> Result<(), TwinCaseError> {
         let endpoint: Endpoint = format!("mem://{name}").parse()?;
         let mut listener = self.dialer.listen(&endpoint)?;
         listener.set_party_factory(factory).map_err(|_| "a link in memory takes a party")?;

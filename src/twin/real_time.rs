@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::Duration;
 
-use super::bench::{CaseError, FILE, MAX_BLOCKS, SEED, loses_messages};
+use super::bench::{FILE, MAX_BLOCKS, SEED, TwinCaseError, loses_messages};
 use super::parts::{link_shapes, logger_config, transfer_costs};
 use crate::endpoint::Endpoint;
 use crate::lab::device_server::{DeviceServer, DeviceServerOptions};
@@ -57,7 +57,7 @@ struct RealBench<'a> {
 }
 
 /// The result of a case on a twin in real time, or the reason why there is none.
-pub fn run_case(model: &TwinModel, case: &PlannedCase, dialer: &Dialer) -> Result<CaseResult, CaseError> {
+pub fn run_case(model: &TwinModel, case: &PlannedCase, dialer: &Dialer) -> Result<CaseResult, TwinCaseError> {
     let mut bench =
         RealBench { dialer, endpoints: Vec::new(), spec: case.spec().clone(), running: Vec::new() };
     bench.start(model, case)?;
@@ -68,7 +68,7 @@ pub fn run_case(model: &TwinModel, case: &PlannedCase, dialer: &Dialer) -> Resul
 }
 
 impl RealBench<'_> {
-    fn start(&mut self, model: &TwinModel, case: &PlannedCase) -> Result<(), CaseError> {
+    fn start(&mut self, model: &TwinModel, case: &PlannedCase) -> Result<(), TwinCaseError> {
         let is_latency = self.spec.workload.as_deref() == Some("latency");
         let link = case.download.and_then(|download| download.link);
         let shapes = link_shapes(model, link);
@@ -112,7 +112,7 @@ impl RealBench<'_> {
         Ok(())
     }
 
-    fn start_server(&mut self, protocol: &str, url: &str) -> Result<(), CaseError> {
+    fn start_server(&mut self, protocol: &str, url: &str) -> Result<(), TwinCaseError> {
         let server = Server::on(url).protocol(protocol).start_with(self.dialer)?;
         self.endpoints = server.endpoints().to_vec();
         self.running.insert(0, Box::new(server));
@@ -120,7 +120,7 @@ impl RealBench<'_> {
     }
 
     /// The link of the twin in front of the endpoint, if it has one.
-    fn start_relay(&mut self, shapes: Option<[Shape; 2]>, url: &str) -> Result<(), CaseError> {
+    fn start_relay(&mut self, shapes: Option<[Shape; 2]>, url: &str) -> Result<(), TwinCaseError> {
         let Some(shapes) = shapes else { return Ok(()) };
         let [up, down] = shapes.map(|shape| Shape {
             queue_bytes: match shape.bits_per_second.is_finite() && shape.burst_bytes == 0 {
@@ -137,7 +137,7 @@ impl RealBench<'_> {
         Ok(())
     }
 
-    fn start_logger(&mut self, chunk: u32, config: LoggerConfig) -> Result<(), CaseError> {
+    fn start_logger(&mut self, chunk: u32, config: LoggerConfig) -> Result<(), TwinCaseError> {
         let volume = u64::from(chunk) * CHUNKS;
         let config = LoggerConfig {
             files: vec![(FILE.to_owned(), generate_content(SEED, volume as usize))],
@@ -153,7 +153,11 @@ impl RealBench<'_> {
     }
 
     /// All installed ports of the box; the case uses the first ones.
-    fn start_device_server(&mut self, twin: &DeviceServerTwin, case: &PlannedCase) -> Result<(), CaseError> {
+    fn start_device_server(
+        &mut self,
+        twin: &DeviceServerTwin,
+        case: &PlannedCase,
+    ) -> Result<(), TwinCaseError> {
         let costs = transfer_costs(twin);
         let delivery = DeliveryMode::Batch(DEFAULT_BATCH_INTERVAL);
         let serial = self.start_uarts(twin.ports as usize, delivery, case)?;
@@ -181,7 +185,7 @@ impl RealBench<'_> {
         ports: usize,
         delivery: DeliveryMode,
         case: &PlannedCase,
-    ) -> Result<Vec<Endpoint>, CaseError> {
+    ) -> Result<Vec<Endpoint>, TwinCaseError> {
         let uarts = LabUarts::start(&UartOptions { ports, delivery, ..UartOptions::default() })?;
         let line = SerialSettings { baud: case.point.value, ..SerialSettings::default() };
         let endpoints: Result<Vec<Endpoint>, _> =

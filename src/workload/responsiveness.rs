@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::block::HEADER_BYTES;
-use self::client::{Connection, LoadReceiver, LoadSender, ProbeSender, ReplyReceiver};
+use self::client::{LoadConnection, LoadReceiver, LoadSender, ProbeSender, ReplyReceiver};
 use self::conductor::{Conductor, ConductorPlan};
 use self::shared::LoadState;
 use super::{Load, RecordingParty, TrafficKind, Workload};
@@ -115,11 +115,11 @@ impl ConnectionParties {
         self.state.foreign_probes.clone()
     }
 
-    fn next_connection(&mut self) -> (Connection, Option<Conductor>) {
+    fn next_connection(&mut self) -> (LoadConnection, Option<Conductor>) {
         let index = self.made;
         self.made += 1;
         let conductor = (index == 0).then(|| Conductor::new(self.state.clone(), self.plan));
-        let connection = Connection {
+        let connection = LoadConnection {
             state: self.state.clone(),
             questions: Arc::default(),
             index,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use linkgauge::clock::Clock;
-use linkgauge::explain::live::{LiveOptions, Verdict, explain_live};
+use linkgauge::explain::live::{CauseVerdict, LiveOptions, explain_live};
 use linkgauge::lab::uart::{LabUarts, UartOptions};
 use linkgauge::link::Dialer;
 
@@ -20,5 +20,5 @@ fn ser2net_with_its_default_settings_waits_for_more_characters() {
     let explanation = explain_live(&live, &Dialer::new(Clock::System), &|_, _| {}).unwrap();
     let cause = explanation.causes.iter().find(|cause| cause.id == "device_server_packing");
     let cause = cause.unwrap_or_else(|| panic!("{explanation:#?}"));
-    assert_eq!(cause.verdict, Verdict::Seen, "{explanation:#?}");
+    assert_eq!(cause.verdict, CauseVerdict::Seen, "{explanation:#?}");
 }

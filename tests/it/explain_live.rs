@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use linkgauge::clock::Clock;
 use linkgauge::explain::live::{
-    CauseFinding, DEFAULT_BUDGET, Explanation, LiveError, LiveOptions, Stage, Verdict, explain_live,
+    CauseFinding, DEFAULT_BUDGET, Explanation, LiveError, LiveOptions, Stage, CauseVerdict, explain_live,
 };
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
 use linkgauge::lab::uart::{LabUarts, UartOptions};
@@ -59,7 +59,7 @@ fn links_without_a_cause_are_not_accused() {
         let explanation = explain(url, Faults { delay: 100 * MS / 1000, ..Faults::default() });
         assert!(found(&explanation).is_empty(), "{url}: {:#?}", explanation.causes);
         assert_eq!(explanation.unexplained_ns, explanation.median_ns);
-        let ruled_out = explanation.causes.iter().filter(|cause| cause.verdict == Verdict::RuledOut);
+        let ruled_out = explanation.causes.iter().filter(|cause| cause.verdict == CauseVerdict::RuledOut);
         assert!(ruled_out.count() >= 1, "{url}: {:#?}", explanation.causes);
     }
 }
@@ -72,7 +72,7 @@ fn clocks_of_the_server_are_seen() {
     ] {
         let explanation = explain(LINK, faults);
         let cause = only(&explanation);
-        assert_eq!((cause.id, cause.verdict), ("remote_clock", Verdict::Seen));
+        assert_eq!((cause.id, cause.verdict), ("remote_clock", CauseVerdict::Seen));
         assert!(cause.evidence[0].contains(period), "{:?}", cause.evidence);
         // Without a pause each request just misses the previous tick.
         let cost = cause.cost_ns.unwrap() / 1e6;
@@ -105,7 +105,7 @@ fn the_period_of_long_pauses_is_found_among_shorter_ones() {
     let link = "mem://trouble?delay=1ms&spike=12ms@10%&type=message";
     let stall = explain(link, Faults { stall: Some((100 * MS, 1000 * MS)), ..Faults::default() });
     let cause = found(&stall)[0];
-    assert_eq!((cause.id, cause.verdict), ("periodic_pause", Verdict::Seen), "{:#?}", stall.causes);
+    assert_eq!((cause.id, cause.verdict), ("periodic_pause", CauseVerdict::Seen), "{:#?}", stall.causes);
     assert!(cause.evidence[0].contains("1.000 s"), "{:?}", cause.evidence);
     let random = explain(link, Faults::default());
     assert_eq!(only(&random).id, "random_pause");
@@ -115,11 +115,11 @@ fn the_period_of_long_pauses_is_found_among_shorter_ones() {
 fn pauses_of_the_server_are_seen_with_their_period() {
     let stall = explain(LINK, Faults { stall: Some((50 * MS, 1000 * MS)), ..Faults::default() });
     let cause = only(&stall);
-    assert_eq!((cause.id, cause.verdict), ("periodic_pause", Verdict::Seen));
+    assert_eq!((cause.id, cause.verdict), ("periodic_pause", CauseVerdict::Seen));
     assert!(cause.evidence[0].contains("1.000 s"), "{:?}", cause.evidence);
     let random = explain(LINK, Faults { pause: Some((30 * MS, 0.05)), ..Faults::default() });
     let cause = only(&random);
-    assert_eq!((cause.id, cause.verdict), ("random_pause", Verdict::Seen));
+    assert_eq!((cause.id, cause.verdict), ("random_pause", CauseVerdict::Seen));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn the_cost_of_each_byte_is_proved_by_sizes() {
     // A byte takes 1 ms each way at 8 kbit/s.
     let explanation = explain("mem://trouble?rate=8kbit/s", Faults::default());
     let cause = only(&explanation);
-    assert_eq!((cause.id, cause.verdict), ("serial_line", Verdict::Proved));
+    assert_eq!((cause.id, cause.verdict), ("serial_line", CauseVerdict::Proved));
     let cost = cause.cost_ns.unwrap() / 1e6;
     assert!((cost / 2.0 - 1.0).abs() < 0.02, "{cost} ms");
     assert!(explanation.unexplained_ns < 0.1e6, "{}", explanation.unexplained_ns);
@@ -218,12 +218,12 @@ fn a_delayed_acknowledgement_is_proved_by_its_setting() {
     live.budget = Duration::from_secs(30);
     let explanation = explain_live(&live, &dialer, &|_, _| {}).unwrap();
     let here = explanation.causes.iter().find(|cause| cause.id == "nagle_here").unwrap();
-    assert!(here.verdict != Verdict::Proved, "{here:#?}");
+    assert!(here.verdict != CauseVerdict::Proved, "{here:#?}");
     assert!(here.evidence.iter().all(|text| !text.contains("refuses")), "{here:#?}");
     let first = &explanation.causes[0];
     assert_eq!(
         (first.id, first.verdict),
-        ("delayed_ack_nagle", Verdict::Proved),
+        ("delayed_ack_nagle", CauseVerdict::Proved),
         "{:#?}",
         explanation.causes
     );
@@ -248,7 +248,7 @@ fn a_setting_that_the_link_refuses_cannot_be_tested() {
     let timer = explanation.causes.iter().find(|cause| cause.id == "usb_latency_timer").unwrap();
     assert!(timer.evidence.iter().any(|text| text.contains("refuses low_latency=1")), "{timer:#?}");
     // The tick of a busy host looks like a clock of the adapter, but nothing is proved.
-    assert!(matches!(timer.verdict, Verdict::CannotTest | Verdict::Seen), "{timer:#?}");
+    assert!(matches!(timer.verdict, CauseVerdict::CannotTest | CauseVerdict::Seen), "{timer:#?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use linkgauge::clock::{self, Clock};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::cpu;
 use linkgauge::link::Dialer;
-use linkgauge::plan::{CaseSpec, OneOrMany, Plan};
+use linkgauge::plan::{CaseSpec, OneOrMany, Plan, WaitMode};
 use linkgauge::protocol::{self, ServerConfig};
 use linkgauge::schedule::{self, RunContext};
 use linkgauge::serve::Server;
@@ -57,14 +57,14 @@ impl MeasurementOverhead {
 pub fn measure_overhead() -> MeasurementOverhead {
     let reading = clock::measure_read_cost();
     let cpus = cpu::current_affinity();
-    let placements: Vec<(Option<u32>, Option<u32>, bool)> = match cpus.as_slice() {
-        [] => vec![(None, None, false)],
-        &[only] => vec![(Some(only), Some(only), false)],
+    let placements: Vec<(Option<u32>, Option<u32>, WaitMode)> = match cpus.as_slice() {
+        [] => vec![(None, None, WaitMode::Block)],
+        &[only] => vec![(Some(only), Some(only), WaitMode::Block)],
         // CPUs with adjacent numbers are often two threads of one core.
         &[first, .., last] => vec![
-            (Some(first), Some(first), false),
-            (Some(first), Some(last), false),
-            (Some(first), Some(last), true),
+            (Some(first), Some(first), WaitMode::Block),
+            (Some(first), Some(last), WaitMode::Block),
+            (Some(first), Some(last), WaitMode::BusyPoll),
         ],
     };
     MeasurementOverhead {
@@ -73,18 +73,17 @@ pub fn measure_overhead() -> MeasurementOverhead {
         memory_round_trip_ns: schedule::measure_overhead_ns(),
         round_trips: placements
             .into_iter()
-            .map(|(client, server, is_busy_polling)| measure_round_trip(client, server, is_busy_polling))
+            .map(|(client, server, wait)| measure_round_trip(client, server, wait))
             .collect(),
     }
 }
 
-fn measure_round_trip(
-    client_cpu: Option<u32>,
-    server_cpu: Option<u32>,
-    is_busy_polling: bool,
-) -> LoopbackRoundTrip {
+fn measure_round_trip(client_cpu: Option<u32>, server_cpu: Option<u32>, wait: WaitMode) -> LoopbackRoundTrip {
     let mut one = LoopbackRoundTrip {
-        wait: if is_busy_polling { "busy_poll" } else { "block" },
+        wait: match wait {
+            WaitMode::Block => "block",
+            WaitMode::BusyPoll => "busy_poll",
+        },
         client_cpu,
         server_cpu,
         count: 0,
@@ -92,13 +91,13 @@ fn measure_round_trip(
         p99_ns: None,
         missing: None,
     };
-    if let Err(error) = run_latency_case(&mut one, is_busy_polling) {
+    if let Err(error) = run_latency_case(&mut one, wait) {
         one.missing = Some(format!("{error:#}"));
     }
     one
 }
 
-fn run_latency_case(one: &mut LoopbackRoundTrip, is_busy_polling: bool) -> Result<()> {
+fn run_latency_case(one: &mut LoopbackRoundTrip, wait: WaitMode) -> Result<()> {
     let dialer = Dialer::new(Clock::System);
     let service = protocol::find_protocol("linkgauge")
         .and_then(|protocol| protocol.serve)
@@ -115,7 +114,7 @@ fn run_latency_case(one: &mut LoopbackRoundTrip, is_busy_polling: bool) -> Resul
         size: Some(OneOrMany::One(Bytes(MESSAGE_BYTES))),
         time: Some(Span(MEASURING_TIME)),
         warm_up_time: Some(Span(WARM_UP_TIME)),
-        busy_poll: Some(is_busy_polling),
+        busy_poll: Some(wait == WaitMode::BusyPoll),
         pin: (!pin.is_empty()).then_some(OneOrMany::Many(pin)),
         ..CaseSpec::default()
     };

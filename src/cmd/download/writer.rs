@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use linkgauge::units::format_count;
 use linkgauge::workload::download::{ContentSender, MAX_QUEUED_CHUNKS};
 
-use crate::cmd::output::{is_dash, print_message};
+use crate::cmd::output::{Messages, is_dash, print_message};
 
 /// A download on its way to a file.
 pub struct DownloadWriter {
@@ -37,7 +37,7 @@ impl DownloadWriter {
     }
 
     /// Ends the writing. A complete download gets its name. Prints the result.
-    pub fn finish(self, whole: bool, quiet: bool) -> Result<()> {
+    pub fn finish(self, whole: bool, messages: Messages) -> Result<()> {
         let DownloadWriter { path: whole_path, partial_path: partial, thread: writer } = self;
         let path = whole_path.display();
         let ended = writer.join().map_err(|_| io::Error::other("the writing thread failed")).flatten();
@@ -65,7 +65,7 @@ impl DownloadWriter {
                         partial.display()
                     )
                 })?;
-                if !quiet {
+                if messages == Messages::All {
                     print_message(format_args!("{path}: {} bytes", format_count(bytes)));
                 }
                 Ok(())

@@ -20,7 +20,7 @@ use crate::cmd::device_changes::ChangeFlags;
 use crate::cmd::help::{DURATION, TARGET, TRAFFIC};
 use crate::cmd::measure::read_token;
 use crate::cmd::output::{
-    check_file_writable, finish_all, is_dash, print_data, print_json, print_text, terminal_options,
+    Messages, check_file_writable, finish_all, is_dash, print_data, print_json, print_text, terminal_options,
     write_file,
 };
 use crate::cmd::signals::interrupt_flag;
@@ -132,7 +132,7 @@ pub fn explain_each<T: LinkExplanation>(
         flags.of.iter().map(|named| flags.live.options(named.parse()?)).collect::<Result<_>>()?;
     let (mut explained, mut failure) = (Vec::new(), None);
     for options in &endpoints {
-        let progress = Progress::new(flags.quiet)?;
+        let progress = ExplainProgress::new(Messages::unless_quiet(flags.quiet))?;
         let explanation = explain(options, &dialer, &|phase, share| progress.show(phase, share));
         progress.bar.finish_and_clear();
         match explanation {
@@ -194,15 +194,18 @@ fn write_documents<T: LinkExplanation>(flags: &Flags, explained: &[T]) -> Result
 }
 
 /// A bar on a terminal.
-struct Progress {
+struct ExplainProgress {
     bar: ProgressBar,
 }
 
-impl Progress {
-    fn new(quiet: bool) -> Result<Progress> {
-        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(100) };
+impl ExplainProgress {
+    fn new(messages: Messages) -> Result<ExplainProgress> {
+        let bar = match messages {
+            Messages::All => ProgressBar::new(100),
+            Messages::ErrorsOnly => ProgressBar::hidden(),
+        };
         bar.set_style(ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}  {wide_msg}")?);
-        Ok(Progress { bar })
+        Ok(ExplainProgress { bar })
     }
 
     fn show(&self, phase: &str, share: f64) {

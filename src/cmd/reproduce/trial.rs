@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use linkgauge::explain::window::{MIN_ROUND_TRIPS, SAFE_WINDOW_REQUESTS, WindowModel};
-use linkgauge::explain::{Evidence, ExplainError};
+use linkgauge::explain::{ExplainError, ModelInput};
 use linkgauge::study::{PlannedCase, Study, StudyLength};
 
-use super::super::output::print_message;
+use super::super::output::{Messages, print_message};
 use super::super::progress::ProgressDisplay;
 use super::{CASE_OVERHEAD, MeasuringSite, StudyRun, least_time_at, runnable_cases};
 
@@ -59,7 +59,7 @@ impl StudyRun<'_> {
         &mut self,
         cases: &[(MeasuringSite, PlannedCase)],
         screen: &ProgressDisplay,
-        quiet: bool,
+        messages: Messages,
     ) -> Result<()> {
         let Some((site, before)) = trial_baseline(self.study, cases, self.length)? else { return Ok(()) };
         let Some(&place) = self.result_index.get(&before.name).filter(|_| !self.cancel.load(Relaxed)) else {
@@ -69,7 +69,7 @@ impl StudyRun<'_> {
         if matches!(site, MeasuringSite::Lab) {
             match self.filling_window(place) {
                 Ok(filling) => windows.extend(filling.filter(|window| !windows.contains(window))),
-                Err(why) if !quiet => {
+                Err(why) if messages == Messages::All => {
                     print_message(format_args!("only a window of {SAFE_WINDOW_REQUESTS} is tried: {why}"))
                 }
                 Err(_) => {}
@@ -94,7 +94,7 @@ impl StudyRun<'_> {
 
     /// The window that fills the link of the case at this place, by the fit of all cases. `None` if no window does.
     fn filling_window(&self, place: usize) -> Result<Option<u32>, ExplainError> {
-        let window = WindowModel::fit(&Evidence::Run(&self.run))?;
+        let window = WindowModel::fit(&ModelInput::Run(&self.run))?;
         let judged = window.rows.iter().find(|judged| judged.row.case == Some(place + 1));
         Ok(judged.and_then(|judged| judged.filling_window))
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use linkgauge::clock::Clock;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
-use linkgauge::report::wrap;
+use linkgauge::report::{Detail, wrap};
 use linkgauge::run::{CaseResult, StudyResult};
 use linkgauge::stats::median;
 use linkgauge::study::Study;
@@ -33,7 +33,7 @@ pub fn run(study: &Study, mut tables: StudyResult, output: &OutputFlags) -> Resu
     document.cases.clone_from(&report.cases);
     output.write_without_text(&document)?;
     if output.prints_text() {
-        let text = text(study, &report, output.all, terminal_options().width);
+        let text = text(study, &report, output.detail(), terminal_options().width);
         print_text(|stdout| write!(stdout, "{text}"))?;
     }
     Ok(Status::Complete)
@@ -121,15 +121,16 @@ fn real_time_text(expected: &TwinReport, real: &TwinReport, width: usize) -> Str
     format!("{}\n{table}", wrap(&answer, width, "", "  "))
 }
 
-fn text(study: &Study, report: &TwinReport, all: bool, width: usize) -> String {
+fn text(study: &Study, report: &TwinReport, detail: Detail, width: usize) -> String {
     let answer = format!("{}: {}", study.name, report.summary.sentence());
     let mut text = wrap(&answer, width, "", "  ") + "\n";
     text += &twin_table(study, report, width);
-    if all || report.rows.len() <= FEW_ROWS {
+    let prints_rows = detail == Detail::Full || report.rows.len() <= FEW_ROWS;
+    if prints_rows {
         text += &format!("\n{}", row_table(&report.rows));
     }
     text += &misses(&report.rows, width);
-    if !all && report.rows.len() > FEW_ROWS {
+    if !prints_rows {
         text += &format!("\nEvery figure: linkgauge reproduce {} --twin --all\n", study.name);
     }
     text

@@ -3,7 +3,7 @@
 use super::*;
 use crate::plan::Direction;
 use crate::run::{
-    ConnectionEvidence, Counters, Distribution, Evidence as CaseEvidence, Gauge, LineErrors, Run,
+    ConnectionEvidence, Counters, Distribution, ModelInput as CaseEvidence, Gauge, LineErrors, Run,
 };
 
 fn gauge(median: u64) -> Gauge {
@@ -222,7 +222,7 @@ fn every_rule_names_a_cause_of_the_catalogue() {
 #[test]
 fn a_run_without_counters_says_so() {
     let run: Run = crate::report::sample_runs::minimal();
-    let error = explain(&Evidence::Run(&run)).unwrap_err().to_string();
+    let error = explain(&ModelInput::Run(&run)).unwrap_err().to_string();
     assert_eq!(error, "no case has counters: measure it again with this version");
 }
 
@@ -233,7 +233,7 @@ fn the_finding_reads_as_text() {
         case("throughput", sender(&[BUSY, ("tcp_receive_window_limited_ns", 9_900_000_000)], &[])),
         case("throughput", sender(&[BUSY], &[])),
     ];
-    let finding = explain(&Evidence::Run(&run)).unwrap();
+    let finding = explain(&ModelInput::Run(&run)).unwrap();
     let texts: Vec<String> = finding
         .blocks
         .iter()

@@ -5,7 +5,7 @@ use super::blocks::{Block, Change};
 use super::prove::{DoseResponse, Outcome, Proof, Trial};
 use super::screen::Screen;
 use super::signatures::{self, Sighting};
-use super::{CauseFinding, LiveOptions, Verdict};
+use super::{CauseFinding, LiveOptions, CauseVerdict};
 use crate::host::power;
 use crate::plan::CpuPinning;
 use crate::stats;
@@ -332,9 +332,9 @@ pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen, median_ns: f64) 
 
 /// Two causes must not explain the same time twice.
 fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
-    let proved = findings.iter().filter(|finding| finding.verdict == Verdict::Proved);
+    let proved = findings.iter().filter(|finding| finding.verdict == CauseVerdict::Proved);
     let mut rest = (median_ns - proved.filter_map(|finding| finding.cost_ns).sum::<f64>()).max(0.0);
-    let estimated = |finding: &&mut CauseFinding| matches!(finding.verdict, Verdict::Seen | Verdict::Counted);
+    let estimated = |finding: &&mut CauseFinding| matches!(finding.verdict, CauseVerdict::Seen | CauseVerdict::Counted);
     for finding in findings.iter_mut().filter(estimated) {
         if let Some(cost) = &mut finding.cost_ns {
             *cost = cost.min(rest);
@@ -349,12 +349,12 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
     let is_tail = matches!(trial, Some(Trial::TailSwitch(_)));
     let outcome = proof.as_ref().map(|proof| proof.outcome);
     let verdict = match (outcome, &sighting, &counted) {
-        (Some(Outcome::Proved), ..) => Verdict::Proved,
-        (Some(Outcome::RuledOut), ..) => Verdict::RuledOut,
-        (_, Some(_), _) => Verdict::Seen,
-        (_, None, Some(_)) => Verdict::Counted,
-        (Some(Outcome::NotShown), ..) => Verdict::NotShown,
-        (None, ..) => Verdict::CannotTest,
+        (Some(Outcome::Proved), ..) => CauseVerdict::Proved,
+        (Some(Outcome::RuledOut), ..) => CauseVerdict::RuledOut,
+        (_, Some(_), _) => CauseVerdict::Seen,
+        (_, None, Some(_)) => CauseVerdict::Counted,
+        (Some(Outcome::NotShown), ..) => CauseVerdict::NotShown,
+        (None, ..) => CauseVerdict::CannotTest,
     };
     let mut evidence = Vec::new();
     evidence.extend(sighting.as_ref().map(|sighting| sighting.evidence.clone()));
@@ -369,10 +369,10 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
     }
     let cost_ns = match verdict {
         _ if is_tail => None,
-        Verdict::Proved | Verdict::NotShown => proof.as_ref().map(|proof| proof.cost_ns),
-        Verdict::Seen => sighting.map(|sighting| sighting.cost_ns),
-        Verdict::Counted => counted.and_then(|counted| counted.cost_ns),
-        Verdict::CannotTest | Verdict::RuledOut => None,
+        CauseVerdict::Proved | CauseVerdict::NotShown => proof.as_ref().map(|proof| proof.cost_ns),
+        CauseVerdict::Seen => sighting.map(|sighting| sighting.cost_ns),
+        CauseVerdict::Counted => counted.and_then(|counted| counted.cost_ns),
+        CauseVerdict::CannotTest | CauseVerdict::RuledOut => None,
     };
     CauseFinding {
         id: cause.id,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{LiveError, LiveOptions, Verdict};
+use super::{LiveError, LiveOptions, CauseVerdict};
 use crate::clock::wall_clock_date;
 use crate::explain::causes::Target;
 use crate::explain::counters::{self, rates};
@@ -56,7 +56,7 @@ pub struct RateFinding {
     /// Name for people.
     pub name: &'static str,
     /// What is known.
-    pub verdict: Verdict,
+    pub verdict: CauseVerdict,
     /// What was changed, like `rcvbuf=128Ki at the server`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<String>,
@@ -201,7 +201,7 @@ fn changed_rate(
     let raises = |id: &str| {
         findings.iter().any(|finding| {
             finding.id == id
-                && finding.verdict == Verdict::Proved
+                && finding.verdict == CauseVerdict::Proved
                 && finding.gain.is_some_and(|gain| gain > 1.0)
         })
     };

@@ -90,7 +90,7 @@ fn render_unwrapped(fits: Vec<SizeFit>) -> String {
 #[test]
 fn study_gives_the_same_fits() {
     let study = crate::study::Study::by_name("linx").unwrap();
-    let all = SizeModel::fit(&Evidence::Study(&study), &UNDECLARED).unwrap().fits;
+    let all = SizeModel::fit(&ModelInput::Study(&study), &UNDECLARED).unwrap().fits;
     let in_study = |table: &str, name: &str| {
         all.iter().find(|fit| fit.group.starts_with(&format!("Table {table}: ")) && fit.name == name).unwrap()
     };
@@ -111,7 +111,7 @@ fn study_gives_the_same_fits() {
     assert_eq!((latency.line_limit, megabytes(latency.costs.rate_bps, 1)), (None, 33.9));
     // A round trip does not compare with a declared line either.
     let declared = DeclaredFacts { line_bps: Some(1e6) };
-    let all = SizeModel::fit(&Evidence::Study(&study), &declared).unwrap().fits;
+    let all = SizeModel::fit(&ModelInput::Study(&study), &declared).unwrap().fits;
     let compared = |fit: &SizeFit| (fit.line_limit.is_some(), fit.group.ends_with("throughput"));
     assert!(all.iter().map(compared).all(|(has_limit, is_load)| has_limit == is_load), "{all:?}");
 }
@@ -330,6 +330,6 @@ fn meaningless_costs_are_omitted() {
     ] {
         assert_eq!(fit_cases(cases, &UNDECLARED), []);
     }
-    let nothing = SizeModel::fit(&Evidence::Run(&run_of(vec![])), &UNDECLARED).unwrap_err().to_string();
+    let nothing = SizeModel::fit(&ModelInput::Run(&run_of(vec![])), &UNDECLARED).unwrap_err().to_string();
     assert!(nothing.contains("3 message sizes"), "{nothing}");
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::{Evidence, ExplainError};
+use super::super::{ExplainError, ModelInput};
 use crate::run::{CaseResult, Run};
 use crate::study::{PublishedDownload, Study};
 
@@ -67,10 +67,10 @@ pub struct ExcludedRow {
 
 impl DownloadRows {
     /// The downloads of a run or of a study.
-    pub fn from_evidence(evidence: &Evidence) -> Result<DownloadRows, ExplainError> {
-        let mut rows = match evidence {
-            Evidence::Run(run) => DownloadRows::from_run(run),
-            Evidence::Study(study) => DownloadRows::from_study(study)?,
+    pub fn from_input(input: &ModelInput) -> Result<DownloadRows, ExplainError> {
+        let mut rows = match input {
+            ModelInput::Run(run) => DownloadRows::from_run(run),
+            ModelInput::Study(study) => DownloadRows::from_study(study)?,
         };
         rows.exclude_other_rates();
         Ok(rows)

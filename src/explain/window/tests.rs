@@ -7,7 +7,7 @@ use crate::run::{CaseResult, Figures, RequestCounts, Run, Shaping};
 use crate::study::Study;
 
 fn published_window() -> WindowModel {
-    WindowModel::fit(&Evidence::Study(&Study::by_name("loggernet").unwrap())).unwrap()
+    WindowModel::fit(&ModelInput::Study(&Study::by_name("loggernet").unwrap())).unwrap()
 }
 
 fn render(window: &WindowModel) -> String {
@@ -107,7 +107,7 @@ fn fit_recovers_known_window() {
     let both =
         |(number, rtt): (usize, &f64)| [latency_case(number, *rtt), download_case(number, *rtt, 20_500.0)];
     let run = run_of(ROUND_TRIPS.iter().enumerate().flat_map(both).collect());
-    let window = WindowModel::fit(&Evidence::Run(&run)).unwrap();
+    let window = WindowModel::fit(&ModelInput::Run(&run)).unwrap();
     for fit in &window.fits {
         assert!((fit.window_bytes.unwrap() - 1000.0).abs() < 0.1, "{fit:?}");
         assert!((fit.capacity_bps.unwrap() - 164_000.0).abs() < 100.0, "{fit:?}");
@@ -133,7 +133,7 @@ fn configured_delay_replaces_measured_round_trips() {
         case
     };
     let run = run_of(ROUND_TRIPS.iter().enumerate().map(shaped).collect());
-    let window = WindowModel::fit(&Evidence::Run(&run)).unwrap();
+    let window = WindowModel::fit(&ModelInput::Run(&run)).unwrap();
     assert!((window.relative_fit().window_bytes.unwrap() - 1000.0).abs() < 1e-3);
     assert!(window.rows.iter().all(|judged| !judged.row.round_trip_measured));
     let text = render(&window);
@@ -151,12 +151,12 @@ fn rows_of_other_rates_are_excluded_when_the_rate_matters() {
         case.shaped = shaped(std::time::Duration::from_secs_f64(rtt / 2.0), 8e6, 8.0 * capacity);
         cases.push(case);
     }
-    let window = WindowModel::fit(&Evidence::Run(&run_of(cases.clone()))).unwrap();
+    let window = WindowModel::fit(&ModelInput::Run(&run_of(cases.clone()))).unwrap();
     assert_eq!((window.rows.len(), window.left_out.len()), (4, 2));
     assert!((window.relative_fit().window_bytes.unwrap() - 1000.0).abs() < 1e-3);
     // Equal rates at the same round trip, as in the published table: they stay.
     cases[4].figures = cases[0].figures.clone();
-    let window = WindowModel::fit(&Evidence::Run(&run_of(cases))).unwrap();
+    let window = WindowModel::fit(&ModelInput::Run(&run_of(cases))).unwrap();
     assert_eq!((window.rows.len(), window.left_out.len()), (6, 0));
 }
 
@@ -168,7 +168,7 @@ fn explain_rows(rows: &[(f64, f64)]) -> (Bottleneck, String) {
         [latency_case(number, *rtt), case]
     };
     let run = run_of(rows.iter().enumerate().flat_map(case).collect());
-    let window = WindowModel::fit(&Evidence::Run(&run)).unwrap();
+    let window = WindowModel::fit(&ModelInput::Run(&run)).unwrap();
     (window.limit, render(&window))
 }
 
@@ -195,7 +195,7 @@ fn poor_fit_is_reported() {
 #[test]
 fn missing_data_is_reported() {
     let why =
-        |cases: Vec<CaseResult>| WindowModel::fit(&Evidence::Run(&run_of(cases))).unwrap_err().to_string();
+        |cases: Vec<CaseResult>| WindowModel::fit(&ModelInput::Run(&run_of(cases))).unwrap_err().to_string();
     let mut windowed = download_case(2, 0.1, 1e4);
     windowed.figures.requests = Some(RequestCounts { window: 4, ..RequestCounts::default() });
     let mut failed = download_case(3, 0.1, 1e4);
@@ -210,7 +210,7 @@ fn missing_data_is_reported() {
     downloads at 3 different round trips are needed, there are 2 at 1; a latency case with the same URL and protocol in the run measures the round trip
     ");
     let study = Study::by_name("sena").unwrap();
-    assert!(WindowModel::fit(&Evidence::Study(&study)).is_err());
+    assert!(WindowModel::fit(&ModelInput::Study(&study)).is_err());
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn implausible_figures_do_not_panic() {
         case.shaped = Some(Shaping { delay_ns: delay as u64, rate_to_bps: rate, rate_from_bps: rate });
         case.figures.delivery.throughput_bps = Some(rate);
     }
-    if let Ok(window) = WindowModel::fit(&Evidence::Run(&run_of(cases))) {
+    if let Ok(window) = WindowModel::fit(&ModelInput::Run(&run_of(cases))) {
         assert!(window.to_finding().blocks.iter().any(|block| matches!(block, FindingBlock::Text(_))));
         render(&window);
         serde_json::to_string(&window.to_finding().figures).unwrap();

@@ -120,7 +120,7 @@ impl Party for Script {
 struct Scripted {
     party: Script,
     link: Box<dyn Link>,
-    placement: Placement,
+    placement: ThreadChoice,
 }
 
 impl Member for Scripted {
@@ -128,7 +128,7 @@ impl Member for Scripted {
         (&mut self.party, self.link.as_mut())
     }
 
-    fn place(&mut self, _tuning: &Tuning) -> Result<Placement, Fault> {
+    fn place(&mut self, _tuning: &Tuning) -> Result<ThreadChoice, Fault> {
         Ok(self.placement)
     }
 }
@@ -155,14 +155,14 @@ impl Bench {
 
     /// Adds a member; returns the remote end of its link.
     fn add(&mut self, name: &'static str, actions: impl IntoIterator<Item = Action>) -> TcpStream {
-        self.add_placed(name, actions, Placement::Stay(WaitMode::Block))
+        self.add_placed(name, actions, ThreadChoice::Stay(WaitMode::Block))
     }
 
     fn add_placed(
         &mut self,
         name: &'static str,
         actions: impl IntoIterator<Item = Action>,
-        placement: Placement,
+        placement: ThreadChoice,
     ) -> TcpStream {
         let link = self.dialer.open(&self.url()).unwrap();
         self.add_on(link, name, actions, placement)
@@ -282,7 +282,7 @@ fn a_wait_that_has_ended_leaves_no_timer() {
 #[test]
 fn a_member_that_leaves_takes_its_link_along() {
     let mut bench = Bench::new();
-    let mut remote = bench.add_placed("a", [Action::Tune, Receive(LONG)], Placement::Leave);
+    let mut remote = bench.add_placed("a", [Action::Tune, Receive(LONG)], ThreadChoice::Leave);
     bench.run_until(1);
     let Some(Departure::Moved { mut member, .. }) = bench.departed.pop() else { panic!("it stays") };
     assert!(bench.thread.is_empty());

@@ -3,7 +3,7 @@
 use super::axes::{AxisUnit, linear_axis, y_axis};
 use super::{Chart, ChartText, build_chart};
 use crate::explain::live::rate::RateFinding;
-use crate::explain::live::{CauseFinding, DoseResponse, Verdict};
+use crate::explain::live::{CauseFinding, DoseResponse, CauseVerdict};
 use crate::report::svg::{Axis, ChartSeries, SeriesKind};
 use crate::report::wording::plural;
 
@@ -11,7 +11,7 @@ use crate::report::wording::plural;
 pub fn pair_chart(finding: &CauseFinding) -> Option<Chart> {
     // The sizes of a cost per byte are doses.
     let is_switch = finding.dose.as_ref().is_none_or(|dose| dose.knob != "message_bytes");
-    if finding.verdict != Verdict::Proved || finding.pairs_ns.is_empty() || !is_switch {
+    if finding.verdict != CauseVerdict::Proved || finding.pairs_ns.is_empty() || !is_switch {
         return None;
     }
     pairs_as_lines(finding.name, &finding.pairs_ns, BLOCK_TIME)
@@ -19,7 +19,7 @@ pub fn pair_chart(finding: &CauseFinding) -> Option<Chart> {
 
 /// Each pair of a transfer as a line from the baseline to the block with the changed setting. Only of proved causes.
 pub fn rate_pair_chart(finding: &RateFinding) -> Option<Chart> {
-    let is_shown = finding.verdict == Verdict::Proved && !finding.pairs_bps.is_empty();
+    let is_shown = finding.verdict == CauseVerdict::Proved && !finding.pairs_bps.is_empty();
     is_shown.then(|| {
         pairs_as_lines(finding.name, &finding.pairs_bps, ("rate of a block", AxisUnit::BitsPerSecond))
     })?
@@ -49,7 +49,7 @@ fn pairs_as_lines(name: &str, pairs: &[[f64; 2]], (label, unit): (&str, AxisUnit
 
 /// The blocks at each value, and the line through them. Only of proved causes.
 pub fn dose_chart(finding: &CauseFinding) -> Option<Chart> {
-    let dose = finding.dose.as_ref().filter(|_| finding.verdict == Verdict::Proved)?;
+    let dose = finding.dose.as_ref().filter(|_| finding.verdict == CauseVerdict::Proved)?;
     let (label, unit) = match dose.knob {
         "message_bytes" => ("message size", AxisUnit::Bytes),
         name => (name, AxisUnit::Nanoseconds),

@@ -110,7 +110,7 @@ fn stage_context(stage: &Stage) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::live::{DoseResponse, Verdict};
+    use crate::explain::live::{DoseResponse, CauseVerdict};
     use crate::report::explanation::tests::{explanation, finding};
 
     fn page(explanations: &[Explanation]) -> String {
@@ -121,14 +121,14 @@ mod tests {
 
     #[test]
     fn every_pair_of_a_proof_is_a_line() {
-        let mut proved = finding("delayed ACK here meets Nagle at the server", Verdict::Proved, Some(43.9e6));
+        let mut proved = finding("delayed ACK here meets Nagle at the server", CauseVerdict::Proved, Some(43.9e6));
         proved.dose = Some(DoseResponse {
             knob: "delack_max",
             points: vec![[5e6, 12e6], [12e6, 16e6], [20e6, 24e6]],
             slope: 0.8,
             slope_interval: None,
         });
-        let ruled_out = finding("wake-up of a blocked thread", Verdict::RuledOut, None);
+        let ruled_out = finding("wake-up of a blocked thread", CauseVerdict::RuledOut, None);
         let page = page(&[explanation(vec![proved, ruled_out])]);
         let figures: Vec<&str> = page.split("<figure>").skip(1).collect();
         assert_eq!(figures.len(), 2, "one of the pairs, one of the doses");

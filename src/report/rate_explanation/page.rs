@@ -80,7 +80,7 @@ fn cause_context(finding: &RateFinding) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::live::Verdict;
+    use crate::explain::live::CauseVerdict;
     use crate::report::rate_explanation::tests::{explanation, finding};
 
     fn page(explanations: &[RateExplanation]) -> String {
@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn proved_causes_have_their_pairs() {
-        let mut proved = finding("receive window too small", Verdict::Proved, Some(1.94));
+        let mut proved = finding("receive window too small", CauseVerdict::Proved, Some(1.94));
         proved.pairs_bps = vec![[93e6, 180e6], [92e6, 178e6], [94e6, 183e6]];
         let ruled_out = RateFinding {
             pairs_bps: vec![[93e6, 93e6]; 3],
-            ..finding("cost of each message", Verdict::RuledOut, Some(1.0))
+            ..finding("cost of each message", CauseVerdict::RuledOut, Some(1.0))
         };
         let page = page(&[explanation(vec![proved, ruled_out])]);
         let figures: Vec<&str> = page.split("<figure>").skip(1).collect();

@@ -2,6 +2,7 @@
 
 use super::{BOLD, INDENT, LABEL_COLUMNS, TextReport, WarningGroup, YELLOW, group_warnings};
 use crate::report::flows::flows_text;
+use crate::report::layout::CaseNumbers;
 use crate::report::presentation::{differ_in_direction, filled_figure_table, run_answer};
 use crate::report::sparkline::case_sparkline;
 use crate::report::study;
@@ -136,7 +137,7 @@ impl TextReport {
             self.out.push('\n');
             table.drop_extra_columns();
             table.drop_detail_columns();
-            self.push_table(table, run.cases.len() > 1);
+            self.push_table(table, CaseNumbers::for_cases(run.cases.len()));
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use hdrhistogram::Histogram;
 
 use super::{MAX_EXACT_SAMPLES, MAX_TIME_NS, new_histogram};
-use crate::sample::{Progress, RecordedTimes};
+use crate::sample::{FlowProgress, RecordedTimes};
 
 /// Half of the counts with one resolution: a count covers less than 0.1 % of its value.
 const HALF_BUCKET: u64 = 1024;
@@ -57,7 +57,7 @@ pub struct SharedRecording {
     pub(in crate::sample) response: Option<Arc<SharedTimes>>,
     pub(in crate::sample) connect: Option<Arc<SharedTimes>>,
     /// Each for a part of the flows: few enough to stay in the caches, and threads seldom write to the same one.
-    progress: Vec<Arc<Progress>>,
+    progress: Vec<Arc<FlowProgress>>,
     /// Flows so far.
     flows: usize,
 }
@@ -85,12 +85,12 @@ impl SharedRecording {
     }
 
     /// The progress of all flows, in parts.
-    pub fn progress(&self) -> &[Arc<Progress>] {
+    pub fn progress(&self) -> &[Arc<FlowProgress>] {
         &self.progress
     }
 
     /// The part that the next flow counts in.
-    pub(in crate::sample) fn next_progress(&mut self) -> Arc<Progress> {
+    pub(in crate::sample) fn next_progress(&mut self) -> Arc<FlowProgress> {
         self.flows += 1;
         self.progress[self.flows % PROGRESS_PARTS].clone()
     }
@@ -155,7 +155,7 @@ mod tests {
             recorder.record_reply(sample, 7);
             recorder.record_loss(Time(9));
         }
-        let sum = |get: fn(&Progress) -> &AtomicU64| -> u64 {
+        let sum = |get: fn(&FlowProgress) -> &AtomicU64| -> u64 {
             shared.progress().iter().map(|progress| get(progress).load(Relaxed)).sum()
         };
         assert_eq!(shared.progress().len(), PROGRESS_PARTS);

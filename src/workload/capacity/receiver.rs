@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::meter::CapacityMeter;
 use super::search::TRIAL_INTERVAL;
 use super::sender::Side;
-use super::wire::{LoadHeader, STATUS_BYTES, Status};
+use super::wire::{LoadHeader, LoadStatus, STATUS_BYTES};
 use crate::clock::Time;
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Batch, Fault, MAX_BATCH_MESSAGES};
@@ -21,7 +21,7 @@ pub struct CapacityReceiver {
     tuning: Option<Tuning>,
     batch: Batch,
     meter: CapacityMeter,
-    status: Status,
+    status: LoadStatus,
     encoded: [u8; STATUS_BYTES],
     /// When the newest datagram arrived.
     newest_at: Option<Time>,
@@ -40,7 +40,7 @@ impl CapacityReceiver {
             tuning: Some(load.batch_tuning()),
             batch: Batch::new(load.message_bytes as usize, MAX_BATCH),
             meter: CapacityMeter::default(),
-            status: Status::default(),
+            status: LoadStatus::default(),
             encoded: [0; STATUS_BYTES],
             newest_at: None,
             next_status: None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::meter::CapacityMeter;
 use super::search::{RateSearch, TRIAL_INTERVAL};
-use super::wire::{LOAD_HEADER_BYTES, LoadHeader, STATUS_BYTES, Status};
+use super::wire::{LOAD_HEADER_BYTES, LoadHeader, LoadStatus, STATUS_BYTES};
 use crate::clock::Time;
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Batch, Caps, Fault};
@@ -50,7 +50,7 @@ pub struct CapacitySender {
     began_at: Option<Time>,
     time: Duration,
     timeout: Duration,
-    last_status: Option<(Time, Status)>,
+    last_status: Option<(Time, LoadStatus)>,
     shortest_rtt: Duration,
     recorder: Recorder,
 }
@@ -121,8 +121,8 @@ impl CapacitySender {
     }
 
     /// A status has arrived: a trial interval is over.
-    fn apply(&mut self, status: Status, now: Time) {
-        let before = self.last_status.map_or_else(Status::default, |(_, before)| before);
+    fn apply(&mut self, status: LoadStatus, now: Time) {
+        let before = self.last_status.map_or_else(LoadStatus::default, |(_, before)| before);
         if self.last_status.is_some() && status.at_ns <= before.at_ns {
             return;
         }
@@ -207,7 +207,7 @@ impl Party for CapacitySender {
     }
 
     fn on_received(&mut self, now: Time) {
-        let newest = self.batch.messages().filter_map(Status::parse).max_by_key(|status| status.at_ns);
+        let newest = self.batch.messages().filter_map(LoadStatus::parse).max_by_key(|status| status.at_ns);
         if let Some(status) = newest {
             self.apply(status, now);
         }

@@ -46,7 +46,7 @@ impl LoadHeader {
 
 /// What the receiver has got so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct LoadStatus {
     /// Highest number of a datagram.
     pub highest: u64,
     /// Datagrams.
@@ -61,7 +61,7 @@ pub struct Status {
     pub newest_age_ns: u64,
 }
 
-impl Status {
+impl LoadStatus {
     /// The encoded status.
     pub fn encode(self) -> [u8; STATUS_BYTES] {
         let mut bytes = [0; STATUS_BYTES];
@@ -75,9 +75,9 @@ impl Status {
     }
 
     /// A received status; `None` if it is something else.
-    pub fn parse(bytes: &[u8]) -> Option<Status> {
+    pub fn parse(bytes: &[u8]) -> Option<LoadStatus> {
         bytes.strip_prefix(STATUS_MAGIC).filter(|rest| rest.len() == STATUS_BYTES - 8)?;
-        Some(Status {
+        Some(LoadStatus {
             highest: number(bytes, 1)?,
             datagrams: number(bytes, 2)?,
             bytes: number(bytes, 3)?,
@@ -102,16 +102,16 @@ mod tests {
         assert_eq!(LoadHeader::parse(&datagram), Some(LoadHeader { number: 3, sent_ns: 0x0102 }));
         assert_eq!(LoadHeader::parse(&datagram[..23]), None);
         let status =
-            Status { highest: 1, datagrams: 2, bytes: 3, at_ns: 4, newest_sent_ns: 5, newest_age_ns: 6 };
-        assert_eq!(Status::parse(&status.encode()), Some(status));
-        assert_eq!(Status::parse(&status.encode()[..55]), None);
+            LoadStatus { highest: 1, datagrams: 2, bytes: 3, at_ns: 4, newest_sent_ns: 5, newest_age_ns: 6 };
+        assert_eq!(LoadStatus::parse(&status.encode()), Some(status));
+        assert_eq!(LoadStatus::parse(&status.encode()[..55]), None);
         assert_eq!(LoadHeader::parse(&status.encode()), None);
     }
 
     proptest! {
         #[test]
         fn nothing_panics(bytes: Vec<u8>) {
-            let _ = (LoadHeader::parse(&bytes), Status::parse(&bytes));
+            let _ = (LoadHeader::parse(&bytes), LoadStatus::parse(&bytes));
         }
     }
 }

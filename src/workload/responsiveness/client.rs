@@ -17,7 +17,7 @@ use crate::workload::{Load, RecordingParty};
 
 /// What both halves of a connection know.
 #[derive(Clone)]
-pub struct Connection {
+pub struct LoadConnection {
     /// The state of the case.
     pub state: Arc<LoadState>,
     /// Its probes.
@@ -30,7 +30,7 @@ pub struct Connection {
     pub load: Load,
 }
 
-impl Connection {
+impl LoadConnection {
     fn is_running(&self) -> bool {
         self.state.is_running(self.index)
     }
@@ -38,7 +38,7 @@ impl Connection {
 
 /// Sends the load, with a probe in some blocks.
 pub struct LoadSender {
-    connection: Connection,
+    connection: LoadConnection,
     tuning: Option<Tuning>,
     /// A whole block; only its header changes.
     block: Vec<u8>,
@@ -60,7 +60,7 @@ pub struct LoadSender {
 
 impl LoadSender {
     /// The sender of an upload.
-    pub fn new(connection: Connection, recorder: Recorder) -> LoadSender {
+    pub fn new(connection: LoadConnection, recorder: Recorder) -> LoadSender {
         LoadSender {
             tuning: Some(connection.load.batch_tuning()),
             block: vec![0xA5; block_bytes(&connection.load)],
@@ -194,7 +194,7 @@ impl RecordingParty for LoadSender {
 
 /// Receives the load, with the replies to the probes that the other half of the connection sends.
 pub struct LoadReceiver {
-    connection: Connection,
+    connection: LoadConnection,
     tuning: Option<Tuning>,
     batch: Batch,
     reader: BlockReader,
@@ -206,7 +206,7 @@ pub struct LoadReceiver {
 
 impl LoadReceiver {
     /// The receiver of a download.
-    pub fn new(connection: Connection, recorder: Recorder) -> LoadReceiver {
+    pub fn new(connection: LoadConnection, recorder: Recorder) -> LoadReceiver {
         LoadReceiver {
             tuning: Some(connection.load.batch_tuning()),
             batch: Batch::new(RECEIVE_BYTES, 1),
@@ -277,7 +277,7 @@ impl RecordingParty for LoadReceiver {
 
 /// The round trips of the probes of one connection.
 struct OwnProbes {
-    connection: Connection,
+    connection: LoadConnection,
     conductor: Option<Conductor>,
     recorded: u64,
     /// Bytes of an upload before the newest probe with a reply.
@@ -286,7 +286,7 @@ struct OwnProbes {
 }
 
 impl OwnProbes {
-    fn new(connection: Connection, conductor: Option<Conductor>, mut recorder: Recorder) -> OwnProbes {
+    fn new(connection: LoadConnection, conductor: Option<Conductor>, mut recorder: Recorder) -> OwnProbes {
         recorder.probe_log = Some(connection.state.own_probes.clone());
         OwnProbes { connection, conductor, recorded: 0, position: 0, recorder }
     }
@@ -332,7 +332,7 @@ pub struct ReplyReceiver {
 
 impl ReplyReceiver {
     /// The receiver of replies; with a conductor on the first connection.
-    pub fn new(connection: Connection, conductor: Option<Conductor>, recorder: Recorder) -> ReplyReceiver {
+    pub fn new(connection: LoadConnection, conductor: Option<Conductor>, recorder: Recorder) -> ReplyReceiver {
         ReplyReceiver {
             tuning: Some(connection.load.tuning()),
             batch: Batch::new(RECEIVE_BYTES, 1),
@@ -352,7 +352,7 @@ impl ReplyReceiver {
     }
 
     fn has_ended(&mut self, now: Time) -> bool {
-        let Connection { state, questions, load, .. } = &self.probes.connection;
+        let LoadConnection { state, questions, load, .. } = &self.probes.connection;
         if !state.is_over() {
             return false;
         }
@@ -428,7 +428,7 @@ pub struct ProbeSender {
 
 impl ProbeSender {
     /// The sender of probes; with a conductor on the first connection.
-    pub fn new(connection: Connection, conductor: Option<Conductor>, recorder: Recorder) -> ProbeSender {
+    pub fn new(connection: LoadConnection, conductor: Option<Conductor>, recorder: Recorder) -> ProbeSender {
         ProbeSender {
             tuning: Some(connection.load.tuning()),
             header: [0; HEADER_BYTES],

@@ -117,10 +117,10 @@ impl From<&str> for Untestable {
 }
 
 /// The changes of a test, their name and their factor.
-type Change = Result<(Vec<RateChange>, String, Option<f64>), Untestable>;
+type KnobChange = Result<(Vec<RateChange>, String, Option<f64>), Untestable>;
 
 impl Context<'_> {
-    fn test(&self, knob: RateKnob) -> Change {
+    fn test(&self, knob: RateKnob) -> KnobChange {
         match knob {
             RateKnob::ReceiveBuffer if self.is_datagram() && !self.drops_in_socket() => {
                 Err("the receiver's socket drops nothing".into())
@@ -160,7 +160,7 @@ impl Context<'_> {
     }
 
     /// No delayed acknowledgements at the receiver.
-    fn acknowledgements(&self) -> Change {
+    fn acknowledgements(&self) -> KnobChange {
         if rates::delayed_acknowledgement_share(&self.screen.result).is_none() {
             return Err("acknowledgements are seldom delayed".into());
         }
@@ -186,7 +186,7 @@ impl Context<'_> {
     }
 
     /// Another buffer at the end that sends (`Send`) or receives (`Receive`) the payload.
-    fn buffer(&self, option: &'static str, role: Direction) -> Change {
+    fn buffer(&self, option: &'static str, role: Direction) -> KnobChange {
         let end = match role {
             Direction::Receive => rates::receiving_end(&self.screen.result),
             _ => rates::sending_end(&self.screen.result),
@@ -225,14 +225,14 @@ impl Context<'_> {
     }
 
     /// Twice the buffer of a link in memory.
-    fn memory_buffer(&self) -> Change {
+    fn memory_buffer(&self) -> KnobChange {
         let text = self.target.endpoint.option("buffer").unwrap_or(MEMORY_BUFFER);
         let bytes = crate::units::parse_bytes(text).map_err(|error| Untestable(error.to_string()))?;
         let change = RateChange::UrlOption("buffer", Some((2 * bytes).to_string()));
         Ok((vec![change], format!("buffer={}", format_size(2 * bytes)), Some(2.0)))
     }
 
-    fn congestion(&self) -> Change {
+    fn congestion(&self) -> KnobChange {
         const MODERN: &str = "bbr";
         if self.screen.loss_share().is_none_or(|share| share < MIN_LOSS_SHARE) {
             return Err("no segments are sent again".into());
@@ -250,7 +250,7 @@ impl Context<'_> {
     }
 
     /// A lower rate, if the screen shows a queue or losses that could vanish with it.
-    fn lower_rate(&self) -> Change {
+    fn lower_rate(&self) -> KnobChange {
         let loses = self.screen.loss_share().is_some_and(|share| share >= MIN_LOSS_SHARE);
         let shortest = self.screen.shortest_round_trip_ns().unwrap_or(0.0);
         let is_queued = self.screen.round_trip_ns().is_some_and(|round_trip| {

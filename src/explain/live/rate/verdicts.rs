@@ -3,7 +3,7 @@
 use super::blocks::RateBlock;
 use super::pairs::{RateReading, RateSequence};
 use super::trials::{RateTest, TestPlan, catalogued};
-use super::{RateFinding, Verdict};
+use super::{RateFinding, CauseVerdict};
 use crate::explain::causes::RateKnob;
 use crate::explain::counters::{CountedCause, rates};
 use crate::explain::live::prove::{MIN_ROUNDS, SIGNIFICANCE_LEVEL};
@@ -164,7 +164,7 @@ impl Effect<'_> {
 }
 
 /// A decision about one cause: its name, what is known, and the tests that show it.
-type Decision = (&'static str, Verdict, Vec<RateKnob>);
+type CauseDecision = (&'static str, CauseVerdict, Vec<RateKnob>);
 
 /// The outcomes of the tests, and what else is known.
 struct Outcomes<'a> {
@@ -184,11 +184,11 @@ impl Outcomes<'_> {
     }
 
     /// The verdict about the cause that this setting removes; `None` without a test.
-    fn verdict(&self, knob: RateKnob) -> Option<Verdict> {
+    fn verdict(&self, knob: RateKnob) -> Option<CauseVerdict> {
         (self.of)(knob).map(|outcome| match outcome {
-            RateResponse::Follows => Verdict::Proved,
-            RateResponse::Constant => Verdict::RuledOut,
-            RateResponse::Unclear => Verdict::NotShown,
+            RateResponse::Follows => CauseVerdict::Proved,
+            RateResponse::Constant => CauseVerdict::RuledOut,
+            RateResponse::Unclear => CauseVerdict::NotShown,
         })
     }
 
@@ -203,52 +203,52 @@ impl Outcomes<'_> {
     }
 
     /// The receiver: its buffer, or its program, which no buffer helps.
-    fn of_receiver(&self) -> Option<Decision> {
+    fn of_receiver(&self) -> Option<CauseDecision> {
         let overflows = self.is_counted("receiver_socket_overflow");
         let cause = if overflows { "receiver_socket_overflow" } else { "receive_window" };
         let knobs = vec![RateKnob::ReceiveBuffer];
         match self.verdict(RateKnob::ReceiveBuffer)? {
-            Verdict::RuledOut if self.is_window_full() => Some(("slow_reader", Verdict::Counted, knobs)),
-            Verdict::Proved => Some((cause, Verdict::Proved, knobs)),
-            _ if self.is_counted(cause) => Some((cause, Verdict::Counted, knobs)),
+            CauseVerdict::RuledOut if self.is_window_full() => Some(("slow_reader", CauseVerdict::Counted, knobs)),
+            CauseVerdict::Proved => Some((cause, CauseVerdict::Proved, knobs)),
+            _ if self.is_counted(cause) => Some((cause, CauseVerdict::Counted, knobs)),
             verdict => Some((cause, verdict, knobs)),
         }
     }
 
     /// The link: a queue or a policer, which less load shows.
-    fn of_link(&self) -> Option<Decision> {
+    fn of_link(&self) -> Option<CauseDecision> {
         let knobs = vec![RateKnob::LowerRate, RateKnob::Connections];
         match self.lower {
-            LowerLoad { empties_queue: true, .. } => Some(("link_rate_reached", Verdict::Proved, knobs)),
-            LowerLoad { ends_losses: true, .. } => Some(("policed_rate", Verdict::Proved, knobs)),
+            LowerLoad { empties_queue: true, .. } => Some(("link_rate_reached", CauseVerdict::Proved, knobs)),
+            LowerLoad { ends_losses: true, .. } => Some(("policed_rate", CauseVerdict::Proved, knobs)),
             _ => None,
         }
     }
 
     /// The congestion control, which takes losses for a full link.
-    fn of_losses(&self) -> Option<Decision> {
+    fn of_losses(&self) -> Option<CauseDecision> {
         let is_multiplied = self.loses_without_load() && self.follows(RateKnob::Connections);
         if self.follows(RateKnob::CongestionControl) || is_multiplied {
             let knobs = vec![RateKnob::CongestionControl, RateKnob::LowerRate, RateKnob::Connections];
-            return Some(("loss_limited_window", Verdict::Proved, knobs));
+            return Some(("loss_limited_window", CauseVerdict::Proved, knobs));
         }
         let verdict = self.verdict(RateKnob::CongestionControl).filter(|_| !self.loses_without_load())?;
         Some(("loss_limited_window", verdict, vec![RateKnob::CongestionControl]))
     }
 
     /// What several connections multiply and nothing else explains.
-    fn of_connections(&self) -> Option<Decision> {
+    fn of_connections(&self) -> Option<CauseDecision> {
         let limits =
             [RateKnob::ReceiveBuffer, RateKnob::SendBuffer, RateKnob::Pacing, RateKnob::Acknowledgements];
         let is_explained = self.is_window_full() || self.loses_without_load();
         let is_explained = is_explained || limits.into_iter().any(|knob| self.follows(knob));
         let verdict = self.verdict(RateKnob::Connections)?;
-        let is_new = verdict != Verdict::Proved || !is_explained;
+        let is_new = verdict != CauseVerdict::Proved || !is_explained;
         is_new.then_some(("connection_limit", verdict, vec![RateKnob::Connections]))
     }
 
     /// Which causes limit the rate.
-    fn decide(&self) -> Vec<Decision> {
+    fn decide(&self) -> Vec<CauseDecision> {
         let plain = [
             (RateKnob::SendBuffer, "send_buffer"),
             (RateKnob::Pacing, "requested_pacing"),
@@ -294,7 +294,7 @@ fn add_counted(findings: &mut Vec<RateFinding>, counted: &[CountedCause]) {
     for cause in counted {
         let has = |id: &str| findings.iter().any(|finding| finding.id == id);
         let is_proved =
-            |id: &str| findings.iter().any(|finding| finding.id == id && finding.verdict == Verdict::Proved);
+            |id: &str| findings.iter().any(|finding| finding.id == id && finding.verdict == CauseVerdict::Proved);
         let same: &[&str] = match cause.id {
             "bufferbloat" | "loss_limited_window" => &["link_rate_reached", "policed_rate"],
             "receive_window" => &["slow_reader"],
@@ -305,7 +305,7 @@ fn add_counted(findings: &mut Vec<RateFinding>, counted: &[CountedCause]) {
         let is_same =
             same.iter().any(|id| is_proved(id)) || (cause.id == "receive_window" && has("slow_reader"));
         if !has(cause.id) && !is_same {
-            findings.extend(finding(cause.id, Verdict::Counted, vec![cause.evidence.clone()], None));
+            findings.extend(finding(cause.id, CauseVerdict::Counted, vec![cause.evidence.clone()], None));
         }
     }
 }
@@ -317,13 +317,13 @@ fn add_untested(findings: &mut Vec<RateFinding>, plan: &TestPlan, screen: &RateB
         match findings.iter_mut().find(|finding| finding.id == untested.cause.id) {
             Some(known) => known.evidence.push(text),
             None if screen.result.evidence.is_none() => {}
-            None => findings.extend(finding(untested.cause.id, Verdict::CannotTest, vec![text], None)),
+            None => findings.extend(finding(untested.cause.id, CauseVerdict::CannotTest, vec![text], None)),
         }
     }
 }
 
 /// Proved first, then seen and counted, then the others.
-fn rank(finding: &RateFinding) -> (bool, Verdict) {
+fn rank(finding: &RateFinding) -> (bool, CauseVerdict) {
     (!finding.verdict.is_found(), finding.verdict)
 }
 
@@ -334,7 +334,7 @@ fn effect_size(finding: &RateFinding) -> f64 {
 
 fn finding(
     id: &'static str,
-    verdict: Verdict,
+    verdict: CauseVerdict,
     evidence: Vec<String>,
     effect: Option<&Effect>,
 ) -> Option<RateFinding> {
@@ -401,14 +401,14 @@ mod tests {
 
     /// Outcomes of tests, what less load showed, counted causes; and what limits then.
     type Decided<'a> =
-        (&'a [(RateKnob, RateResponse)], LowerLoad, &'a [&'static str], &'a [(&'static str, Verdict)]);
+        (&'a [(RateKnob, RateResponse)], LowerLoad, &'a [&'static str], &'a [(&'static str, CauseVerdict)]);
 
     /// The causes that limit, with these outcomes and counters.
     fn found(
         outcomes: &[(RateKnob, RateResponse)],
         lower: LowerLoad,
         counted: &[&'static str],
-    ) -> Vec<(&'static str, Verdict)> {
+    ) -> Vec<(&'static str, CauseVerdict)> {
         let outcome = |knob| outcomes.iter().find(|(known, _)| *known == knob).map(|(_, outcome)| *outcome);
         let decisions = Outcomes { of: &outcome, lower, counted }.decide();
         decisions
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn each_effect_has_its_cause() {
-        use Verdict::{Counted, Proved};
+        use CauseVerdict::{Counted, Proved};
         let none = LowerLoad::default();
         let queue = LowerLoad { empties_queue: true, ..none };
         let (ends, keeps) =
