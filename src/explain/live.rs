@@ -177,9 +177,9 @@ impl CauseVerdict {
     }
 }
 
-/// A cause and what is known about it here.
+/// A cause and what is known about it here. Its effect is a part of the round trip, or a change of the rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct CauseFinding {
+pub struct CauseFinding<E = DelayEffect> {
     /// Name in the catalogue.
     pub id: &'static str,
     /// Its family.
@@ -188,6 +188,18 @@ pub struct CauseFinding {
     pub name: &'static str,
     /// What is known.
     pub verdict: CauseVerdict,
+    /// Its effect.
+    #[serde(flatten)]
+    pub effect: E,
+    /// The reasons, in words.
+    pub evidence: Vec<String>,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+/// What a cause does to the round trip.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DelayEffect {
     /// How much of the median round trip it takes, in ns. Estimated from the samples unless proved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ns: Option<f64>,
@@ -203,10 +215,6 @@ pub struct CauseFinding {
     /// How the round trip follows the value of the setting, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dose: Option<DoseResponse>,
-    /// The reasons, in words.
-    pub evidence: Vec<String>,
-    /// What to do about it.
-    pub remedy: &'static str,
 }
 
 /// All proved settings at once.
@@ -450,6 +458,6 @@ impl Proving<'_> {
 /// What remains of the median after all causes that were proved, seen or counted.
 fn unexplained_ns(median_ns: f64, causes: &[CauseFinding], combined: Option<&CombinedEffect>) -> f64 {
     let explained: f64 =
-        causes.iter().filter(|cause| cause.verdict.is_found()).filter_map(|cause| cause.cost_ns).sum();
+        causes.iter().filter(|cause| cause.verdict.is_found()).filter_map(|cause| cause.effect.cost_ns).sum();
     (median_ns - explained - combined.map_or(0.0, |combined| combined.interaction_ns)).max(0.0)
 }

@@ -8,17 +8,15 @@ use anstyle::Style;
 use super::wording::{brief_elapsed, brief_time, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
 use crate::explain::causes;
-use crate::explain::live::{CauseFinding, Explanation, Stage, CauseVerdict};
+use crate::explain::live::{CauseFinding, CauseVerdict, Explanation, Stage};
 use crate::units::format_size;
 
 mod page;
 
-pub use page::{render_links, write_explanation_page};
+pub use page::{CauseEffect, cause_context, render_links, write_explanation_page};
 
 const INDENT: &str = "  ";
 const DETAIL_INDENT: &str = "      ";
-/// Causes that were ruled out share a line; each has its evidence in the document.
-const RULED_OUT_LABEL: &str = "ruled out";
 
 /// Glyphs of the segments of the bar, in turn, and that of the rest. Each has its own replacement in ASCII.
 const GLYPHS: [char; 4] = ['█', '▆', '▄', '▂'];
@@ -41,7 +39,7 @@ struct Segment<'a> {
 /// The causes that take time, what they cost only together, and the rest.
 fn segments(explanation: &Explanation) -> Vec<Segment<'_>> {
     let found = explanation.causes.iter().filter(|finding| finding.verdict.is_found());
-    let costs = found.filter_map(|finding| Some((Some(finding), finding.name, finding.cost_ns?)));
+    let costs = found.filter_map(|finding| Some((Some(finding), finding.name, finding.effect.cost_ns?)));
     let together = explanation.combined.as_ref().map_or(0.0, |combined| combined.interaction_ns);
     let others = [(None, "only together", together), (None, "unexplained", explanation.unexplained_ns)];
     let parts: Vec<_> = costs.chain(others).filter(|(_, _, cost)| *cost > 0.0).collect();
@@ -144,23 +142,24 @@ pub fn write_explanation(
 fn headline(explanation: &Explanation) -> String {
     let median = brief_time(explanation.median_ns);
     let takes_time = |finding: &&CauseFinding| finding.verdict.is_found() && !causes::is_tick(finding.id);
-    let has_cost = |finding: &CauseFinding| finding.cost_ns.is_some_and(|cost| cost > 0.0);
+    let has_cost = |finding: &CauseFinding| finding.effect.cost_ns.is_some_and(|cost| cost > 0.0);
     let matters = |finding: &&CauseFinding| has_cost(finding) || causes::slows_some_requests(finding.id);
     let found: Vec<&CauseFinding> = explanation.causes.iter().filter(takes_time).collect();
     let Some(first) = found.iter().copied().find(matters).or(found.first().copied()) else {
-        let tested = explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
+        let tested =
+            explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
         return match tested {
             0 => format!("{median} per request: no cause shown."),
             _ => format!("{median} per request: no cause shown, {} ruled out.", plural(tested, "cause")),
         };
     };
     let sure = |finding: &CauseFinding| match finding.verdict {
-        CauseVerdict::Proved => format!("proved, {}", plural(finding.pairs_ns.len(), "pair")),
+        CauseVerdict::Proved => format!("proved, {}", plural(finding.effect.pairs_ns.len(), "pair")),
         verdict => format!("{}, not proved", verdict.label()),
     };
     let slower =
         |finding: &CauseFinding| format!("some requests are slower by {} ({})", finding.name, sure(finding));
-    let Some(cost) = first.cost_ns.filter(|_| has_cost(first)) else {
+    let Some(cost) = first.effect.cost_ns.filter(|_| has_cost(first)) else {
         return format!("{median} per request; {}.", slower(first));
     };
     let share = 100.0 * (cost / explanation.median_ns.max(1.0)).min(1.0);
@@ -192,7 +191,7 @@ fn context(explanation: &Explanation) -> String {
 }
 
 fn row(finding: &CauseFinding, glyph: char, names: usize, width: usize) -> String {
-    let cost = match finding.cost_ns.filter(|_| finding.verdict.is_found()) {
+    let cost = match finding.effect.cost_ns.filter(|_| finding.verdict.is_found()) {
         Some(cost) if cost > 0.0 => brief_time(cost),
         _ => "–".to_owned(),
     };
@@ -201,25 +200,28 @@ fn row(finding: &CauseFinding, glyph: char, names: usize, width: usize) -> Strin
         printable(finding.name),
         finding.verdict.label()
     );
-    for sentence in &finding.evidence {
-        text.push_str(&wrap(&printable(sentence), width, DETAIL_INDENT, DETAIL_INDENT));
-    }
-    if finding.verdict.is_found() {
-        text.push_str(&wrap(&format!("Fix: {}.", finding.remedy), width, DETAIL_INDENT, DETAIL_INDENT));
-    }
+    text += &reasons(finding, width);
     text
+}
+
+/// The evidence, and what to do about a cause that was found.
+pub fn reasons<E>(finding: &CauseFinding<E>, width: usize) -> String {
+    let fix = finding.verdict.is_found().then(|| format!("Fix: {}.", finding.remedy));
+    let sentences = finding.evidence.iter().map(|sentence| printable(sentence)).chain(fix);
+    sentences.map(|sentence| wrap(&sentence, width, DETAIL_INDENT, DETAIL_INDENT)).collect()
+}
+
+/// The names of the causes with this verdict in one line. Each has its evidence in the document.
+pub fn names_with_verdict<E>(causes: &[CauseFinding<E>], verdict: CauseVerdict) -> Option<String> {
+    let causes = causes.iter().filter(|finding| finding.verdict == verdict);
+    let names: Vec<&str> = causes.map(|finding| finding.name).collect();
+    (!names.is_empty()).then(|| format!("{}: {}", verdict.label(), names.join("; ")))
 }
 
 fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
     let mut notes = Vec::new();
-    let ruled_out: Vec<&str> = explanation
-        .causes
-        .iter()
-        .filter(|finding| finding.verdict == CauseVerdict::RuledOut && options.detail != Detail::Full)
-        .map(|finding| finding.name)
-        .collect();
-    if !ruled_out.is_empty() {
-        notes.push(format!("{RULED_OUT_LABEL}: {}", ruled_out.join("; ")));
+    if options.detail != Detail::Full {
+        notes.extend(names_with_verdict(&explanation.causes, CauseVerdict::RuledOut));
     }
     if let Some(combined) = &explanation.combined {
         notes.push(format!(
@@ -244,7 +246,7 @@ fn notes(explanation: &Explanation, options: &ReportOptions) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::live::Accounting;
+    use crate::explain::live::{Accounting, DelayEffect};
     use crate::stats::Interval;
 
     pub(super) fn finding(name: &'static str, verdict: CauseVerdict, cost_ns: Option<f64>) -> CauseFinding {
@@ -253,11 +255,12 @@ mod tests {
             family: "timer",
             name,
             verdict,
-            cost_ns,
-            cost_interval_ns: cost_ns.map(|cost| Interval { low: 0.9 * cost, high: 1.1 * cost }),
-            p: None,
-            pairs_ns: vec![[44e6, 3e4]; 10],
-            dose: None,
+            effect: DelayEffect {
+                cost_ns,
+                cost_interval_ns: cost_ns.map(|cost| Interval { low: 0.9 * cost, high: 1.1 * cost }),
+                pairs_ns: vec![[44e6, 3e4]; 10],
+                ..DelayEffect::default()
+            },
             evidence: vec!["quickack=1: −43.96 ms [−44.00 ms, −43.90 ms], 10 pairs".to_owned()],
             remedy: "set TCP_NODELAY in the server, or send each reply with one write",
         }
@@ -361,8 +364,10 @@ mod tests {
 
     #[test]
     fn the_bar_holds_the_whole_median_beside_the_minimum() {
-        let causes =
-            vec![finding("one", CauseVerdict::Proved, Some(30e6)), finding("two", CauseVerdict::Seen, Some(9e6))];
+        let causes = vec![
+            finding("one", CauseVerdict::Proved, Some(30e6)),
+            finding("two", CauseVerdict::Seen, Some(9e6)),
+        ];
         let mut explanation = Explanation { unexplained_ns: 5e6, ..explanation(causes) };
         explanation.accounting.minimum_ns = Some(11e6);
         let text = text(&explanation);

@@ -5,6 +5,7 @@ use std::io;
 
 use anstyle::Style;
 
+use super::explanation::{names_with_verdict, reasons};
 use super::wording::{ABSENT, brief_elapsed, direction_name, plural, printable, to_ascii, wrap};
 use super::{Detail, ReportOptions};
 use crate::explain::causes;
@@ -17,7 +18,6 @@ mod page;
 pub use page::write_rate_explanation_page;
 
 const INDENT: &str = "  ";
-const DETAIL_INDENT: &str = "      ";
 
 /// Writes the explanation.
 ///
@@ -62,13 +62,14 @@ fn headline(explanation: &RateExplanation) -> String {
         format!("{} {}", format_bit_rate(explanation.throughput_bps), direction_name(explanation.direction));
     let found = explanation.causes.iter().find(|finding| finding.verdict.is_found());
     let Some(first) = found else {
-        let tested = explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
+        let tested =
+            explanation.causes.iter().filter(|finding| finding.verdict == CauseVerdict::RuledOut).count();
         return match tested {
             0 => format!("{rate}: no limit shown."),
             _ => format!("{rate}: no limit shown, {} ruled out.", plural(tested, "cause")),
         };
     };
-    let sure = match (first.verdict, &first.change, first.gain) {
+    let sure = match (first.verdict, &first.effect.change, first.effect.gain) {
         (CauseVerdict::Proved, Some(change), Some(gain)) => format!("proved: {change}, {gain:.2} × the rate"),
         (CauseVerdict::Proved, Some(change), None) => format!("proved with {change}"),
         (CauseVerdict::Proved, ..) => "proved".to_owned(),
@@ -88,38 +89,23 @@ fn context(explanation: &RateExplanation) -> String {
 }
 
 fn gain_text(finding: &RateFinding) -> String {
-    finding.gain.map_or_else(|| ABSENT.to_owned(), |gain| format!("{gain:.2} ×"))
+    finding.effect.gain.map_or_else(|| ABSENT.to_owned(), |gain| format!("{gain:.2} ×"))
 }
 
 fn row(finding: &RateFinding, names: usize, width: usize) -> String {
     let gain = gain_text(finding);
     let mut text =
         format!("{INDENT}{:<names$}  {gain:>8}  {}\n", printable(finding.name), finding.verdict.label());
-    for sentence in &finding.evidence {
-        text.push_str(&wrap(&printable(sentence), width, DETAIL_INDENT, DETAIL_INDENT));
-    }
-    if finding.verdict.is_found() {
-        text.push_str(&wrap(&format!("Fix: {}.", finding.remedy), width, DETAIL_INDENT, DETAIL_INDENT));
-    }
+    text += &reasons(finding, width);
     text
 }
 
 fn notes(explanation: &RateExplanation, options: &ReportOptions) -> Vec<String> {
     let mut notes = Vec::new();
     if options.detail != Detail::Full {
-        for (verdict, label) in
-            [(CauseVerdict::RuledOut, "ruled out"), (CauseVerdict::CannotTest, "cannot be tested here")]
-        {
-            let names: Vec<&str> = explanation
-                .causes
-                .iter()
-                .filter(|finding| finding.verdict == verdict)
-                .map(|finding| finding.name)
-                .collect();
-            if !names.is_empty() {
-                notes.push(format!("{label}: {}", names.join("; ")));
-            }
-        }
+        let minor = [CauseVerdict::RuledOut, CauseVerdict::CannotTest];
+        notes
+            .extend(minor.into_iter().filter_map(|verdict| names_with_verdict(&explanation.causes, verdict)));
     }
     if let Some(changed) = &explanation.changed {
         let next = changed.next_cause.and_then(|id| causes::all().find(|(_, cause)| cause.id == id));
@@ -145,7 +131,7 @@ fn notes(explanation: &RateExplanation, options: &ReportOptions) -> Vec<String> 
 #[cfg(test)]
 pub(in crate::report) mod tests {
     use super::*;
-    use crate::explain::live::rate::{ChangedRate, RATE_SCHEMA};
+    use crate::explain::live::rate::{ChangedRate, RATE_SCHEMA, RateEffect};
     use crate::plan::Direction;
     use crate::stats::Interval;
 
@@ -155,12 +141,14 @@ pub(in crate::report) mod tests {
             family: "window",
             name,
             verdict,
-            change: gain.map(|_| "rcvbuf=128.0 KiB at the server".to_owned()),
-            factor: gain.map(|_| 2.0),
-            gain,
-            gain_interval: gain.map(|gain| Interval { low: 0.98 * gain, high: 1.02 * gain }),
-            p: gain.map(|_| 0.004),
-            pairs_bps: Vec::new(),
+            effect: RateEffect {
+                change: gain.map(|_| "rcvbuf=128.0 KiB at the server".to_owned()),
+                factor: gain.map(|_| 2.0),
+                gain,
+                gain_interval: gain.map(|gain| Interval { low: 0.98 * gain, high: 1.02 * gain }),
+                p: gain.map(|_| 0.004),
+                pairs_bps: Vec::new(),
+            },
             evidence: vec!["the receiver's window was full for 99 % of the busy time".to_owned()],
             remedy: "raise the receive buffer of the server",
         }
@@ -217,7 +205,8 @@ pub(in crate::report) mod tests {
 
     #[test]
     fn without_a_limit_it_says_so() {
-        let mut none = explanation(vec![finding("receive window too small", CauseVerdict::RuledOut, Some(1.0))]);
+        let mut none =
+            explanation(vec![finding("receive window too small", CauseVerdict::RuledOut, Some(1.0))]);
         none.pairs = 7;
         let text = text(&none);
         assert!(text.starts_with("93.00 Mbit/s upload: no limit shown, 1 cause ruled out.\n"), "{text}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use linkgauge::clock::Clock;
 use linkgauge::explain::live::{
-    CauseFinding, DEFAULT_BUDGET, Explanation, LiveError, LiveOptions, Stage, CauseVerdict, explain_live,
+    CauseFinding, CauseVerdict, DEFAULT_BUDGET, Explanation, LiveError, LiveOptions, Stage, explain_live,
 };
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
 use linkgauge::lab::uart::{LabUarts, UartOptions};
@@ -75,7 +75,7 @@ fn clocks_of_the_server_are_seen() {
         assert_eq!((cause.id, cause.verdict), ("remote_clock", CauseVerdict::Seen));
         assert!(cause.evidence[0].contains(period), "{:?}", cause.evidence);
         // Without a pause each request just misses the previous tick.
-        let cost = cause.cost_ns.unwrap() / 1e6;
+        let cost = cause.effect.cost_ns.unwrap() / 1e6;
         assert!((cost / cost_ms - 1.0).abs() < 0.1, "{cost} ms instead of {cost_ms}");
     }
 }
@@ -134,7 +134,7 @@ fn the_cost_of_each_byte_is_proved_by_sizes() {
     let explanation = explain("mem://trouble?rate=8kbit/s", Faults::default());
     let cause = only(&explanation);
     assert_eq!((cause.id, cause.verdict), ("serial_line", CauseVerdict::Proved));
-    let cost = cause.cost_ns.unwrap() / 1e6;
+    let cost = cause.effect.cost_ns.unwrap() / 1e6;
     assert!((cost / 2.0 - 1.0).abs() < 0.02, "{cost} ms");
     assert!(explanation.unexplained_ns < 0.1e6, "{}", explanation.unexplained_ns);
 }
@@ -167,7 +167,7 @@ fn the_parts_of_a_round_trip_add_up() {
     let slow = accounting.stages.iter().find(|stage| stage.id == "slow").unwrap();
     assert!(slow.median_share == 0.0 && slow.tail_share.unwrap() > 0.8, "{slow:?}");
     // The causes and the rest are the median.
-    let explained: f64 = found(&explanation).iter().filter_map(|cause| cause.cost_ns).sum();
+    let explained: f64 = found(&explanation).iter().filter_map(|cause| cause.effect.cost_ns).sum();
     assert!((explained + explanation.unexplained_ns - explanation.median_ns).abs() < 1.0);
 }
 
@@ -228,7 +228,7 @@ fn a_delayed_acknowledgement_is_proved_by_its_setting() {
         explanation.causes
     );
     // Kernels before 6.18 have no such option. Timers round up to ticks of up to 10 ms.
-    if let Some(dose) = &first.dose {
+    if let Some(dose) = &first.effect.dose {
         assert_eq!((dose.knob, dose.points.len()), ("delack_max", 16));
         assert!((0.5..1.5).contains(&dose.slope), "{dose:?}");
         assert!(first.evidence.iter().any(|text| text.starts_with("each ms of delack_max costs ")));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use linkgauge::clock::Clock;
 use linkgauge::explain::live::rate::{RateExplanation, RateFinding, TransferOptions, explain_rate};
-use linkgauge::explain::live::{LiveError, LiveOptions, CauseVerdict};
+use linkgauge::explain::live::{CauseVerdict, LiveError, LiveOptions};
 use linkgauge::lab::shaper::{Shaper, ShaperOptions};
 use linkgauge::lab::trouble::{Faults, TroubleOptions, TroubledServer};
 use linkgauge::link::Dialer;
@@ -56,9 +56,14 @@ fn a_window_is_proved_by_twice_the_buffer() {
     let explanation = in_memory("mem://window?delay=10ms&buffer=64Ki");
     assert!((explanation.throughput_bps / 52.4e6 - 1.0).abs() < 0.1, "{}", explanation.throughput_bps);
     let window = &explanation.causes[0];
-    assert_eq!((window.id, window.verdict), ("send_buffer", CauseVerdict::Proved), "{:#?}", explanation.causes);
+    assert_eq!(
+        (window.id, window.verdict),
+        ("send_buffer", CauseVerdict::Proved),
+        "{:#?}",
+        explanation.causes
+    );
     assert!(explanation.pairs >= 6);
-    let gain = window.gain.unwrap();
+    let gain = window.effect.gain.unwrap();
     assert!((gain / 2.0 - 1.0).abs() < 0.1, "{gain}");
     assert_eq!(cause(&explanation, "message_cost").verdict, CauseVerdict::RuledOut);
     let changed = explanation.changed.unwrap();
@@ -68,7 +73,12 @@ fn a_window_is_proved_by_twice_the_buffer() {
 #[test]
 fn a_rate_is_not_called_a_window() {
     let explanation = in_memory("mem://rate?delay=1ms&rate=50Mbit/s");
-    assert_eq!(cause(&explanation, "send_buffer").verdict, CauseVerdict::RuledOut, "{:#?}", explanation.causes);
+    assert_eq!(
+        cause(&explanation, "send_buffer").verdict,
+        CauseVerdict::RuledOut,
+        "{:#?}",
+        explanation.causes
+    );
     assert_eq!(cause(&explanation, "message_cost").verdict, CauseVerdict::RuledOut);
     // Each connection in memory has a line of its own.
     let limit = cause(&explanation, "link_rate_reached");
@@ -85,7 +95,10 @@ fn the_receive_buffer_of_the_server_is_doubled() {
     let window = cause(&explanation, "receive_window");
     let possible = [CauseVerdict::Proved, CauseVerdict::Counted, CauseVerdict::NotShown];
     assert!(possible.contains(&window.verdict), "{:#?}", explanation.causes);
-    assert!((window.factor.unwrap() - 2.0).abs() < 0.1 && window.pairs_bps.len() >= 6, "{window:#?}");
+    assert!(
+        (window.effect.factor.unwrap() - 2.0).abs() < 0.1 && window.effect.pairs_bps.len() >= 6,
+        "{window:#?}"
+    );
 }
 
 #[test]
@@ -99,7 +112,12 @@ fn a_program_that_reads_slowly_is_no_small_buffer() {
     let server = TroubledServer::start(&options, dialer.clone()).unwrap();
     let explanation = explain(&server.endpoints()[0].to_string(), "discard", 12, &dialer);
     let reader = &explanation.causes[0];
-    assert_eq!((reader.id, reader.verdict), ("slow_reader", CauseVerdict::Counted), "{:#?}", explanation.causes);
+    assert_eq!(
+        (reader.id, reader.verdict),
+        ("slow_reader", CauseVerdict::Counted),
+        "{:#?}",
+        explanation.causes
+    );
 }
 
 #[test]
@@ -110,7 +128,7 @@ fn a_pacing_rate_is_proved_by_its_absence() {
     let explanation = explain(&url, "linkgauge", 20, &dialer);
     let pacing = cause(&explanation, "requested_pacing");
     assert_eq!(pacing.verdict, CauseVerdict::Proved, "{:#?}", explanation.causes);
-    assert!(pacing.gain.unwrap() > 1.5, "{pacing:#?}");
+    assert!(pacing.effect.gain.unwrap() > 1.5, "{pacing:#?}");
 }
 
 #[test]
@@ -134,7 +152,12 @@ fn a_policer_is_proved_by_less_load() {
         TransferOptions { direction: Some(Direction::Send), bit_rate: Some(RateTarget::Fixed(BitRate(8e6))) };
     let explanation = explain_rate(&live, &transfer, &dialer, &|_, _| {}).unwrap();
     let policer = &explanation.causes[0];
-    assert_eq!((policer.id, policer.verdict), ("policed_rate", CauseVerdict::Proved), "{:#?}", explanation.causes);
+    assert_eq!(
+        (policer.id, policer.verdict),
+        ("policed_rate", CauseVerdict::Proved),
+        "{:#?}",
+        explanation.causes
+    );
     assert!((explanation.throughput_bps / 4e6 - 1.0).abs() < 0.2, "{}", explanation.throughput_bps);
 }
 

@@ -5,7 +5,7 @@ use super::blocks::{Block, Change};
 use super::prove::{DoseResponse, Outcome, Proof, Trial};
 use super::screen::Screen;
 use super::signatures::{self, Sighting};
-use super::{CauseFinding, LiveOptions, CauseVerdict};
+use super::{CauseFinding, CauseVerdict, DelayEffect, LiveOptions};
 use crate::host::power;
 use crate::plan::CpuPinning;
 use crate::stats;
@@ -319,7 +319,7 @@ pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen, median_ns: f64) 
         suspects.into_iter().map(|suspect| finding(suspect, screen)).collect();
     limit_estimates(&mut findings, median_ns);
     findings.sort_by(|a, b| {
-        let cost = |finding: &CauseFinding| finding.cost_ns.unwrap_or(0.0);
+        let cost = |finding: &CauseFinding| finding.effect.cost_ns.unwrap_or(0.0);
         let by_cost = || cost(b).total_cmp(&cost(a)).then(a.verdict.cmp(&b.verdict));
         match (a.verdict.is_found(), b.verdict.is_found()) {
             (true, true) => by_cost(),
@@ -333,10 +333,11 @@ pub(super) fn findings(suspects: Vec<Suspect>, screen: &Screen, median_ns: f64) 
 /// Two causes must not explain the same time twice.
 fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
     let proved = findings.iter().filter(|finding| finding.verdict == CauseVerdict::Proved);
-    let mut rest = (median_ns - proved.filter_map(|finding| finding.cost_ns).sum::<f64>()).max(0.0);
-    let estimated = |finding: &&mut CauseFinding| matches!(finding.verdict, CauseVerdict::Seen | CauseVerdict::Counted);
+    let mut rest = (median_ns - proved.filter_map(|finding| finding.effect.cost_ns).sum::<f64>()).max(0.0);
+    let estimated =
+        |finding: &&mut CauseFinding| matches!(finding.verdict, CauseVerdict::Seen | CauseVerdict::Counted);
     for finding in findings.iter_mut().filter(estimated) {
-        if let Some(cost) = &mut finding.cost_ns {
+        if let Some(cost) = &mut finding.effect.cost_ns {
             *cost = cost.min(rest);
             rest -= *cost;
         }
@@ -379,13 +380,15 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
         family: family.name,
         name: cause.name,
         verdict,
-        cost_ns,
-        cost_interval_ns: proof.as_ref().filter(|_| !is_tail).and_then(|proof| proof.cost_interval_ns),
-        dose: proof.as_ref().and_then(|proof| proof.dose.clone()),
-        p: proof.as_ref().and_then(|proof| proof.p),
-        pairs_ns: proof
-            .map(|proof| proof.pairs.into_iter().map(|(a, b)| [a, b]).collect())
-            .unwrap_or_default(),
+        effect: DelayEffect {
+            cost_ns,
+            cost_interval_ns: proof.as_ref().filter(|_| !is_tail).and_then(|proof| proof.cost_interval_ns),
+            dose: proof.as_ref().and_then(|proof| proof.dose.clone()),
+            p: proof.as_ref().and_then(|proof| proof.p),
+            pairs_ns: proof
+                .map(|proof| proof.pairs.into_iter().map(|(a, b)| [a, b]).collect())
+                .unwrap_or_default(),
+        },
         evidence,
         remedy: cause.remedy,
     }

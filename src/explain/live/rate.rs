@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{LiveError, LiveOptions, CauseVerdict};
+use super::{CauseFinding, CauseVerdict, LiveError, LiveOptions};
 use crate::clock::wall_clock_date;
 use crate::explain::causes::Target;
 use crate::explain::counters::{self, rates};
@@ -47,16 +47,11 @@ pub struct TransferOptions {
 }
 
 /// A cause that may limit the rate, and what is known about it here.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RateFinding {
-    /// Name in the catalogue.
-    pub id: &'static str,
-    /// Its family.
-    pub family: &'static str,
-    /// Name for people.
-    pub name: &'static str,
-    /// What is known.
-    pub verdict: CauseVerdict,
+pub type RateFinding = CauseFinding<RateEffect>;
+
+/// What the change of a setting does to the rate.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct RateEffect {
     /// What was changed, like `rcvbuf=128Ki at the server`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<String>,
@@ -75,10 +70,6 @@ pub struct RateFinding {
     /// Rate of the baseline and with the change, pair by pair, in bit/s.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pairs_bps: Vec<[f64; 2]>,
-    /// The reasons, in words.
-    pub evidence: Vec<String>,
-    /// What to do about it.
-    pub remedy: &'static str,
 }
 
 /// The transfer with all proved settings, and what the counters say about it.
@@ -202,7 +193,7 @@ fn changed_rate(
         findings.iter().any(|finding| {
             finding.id == id
                 && finding.verdict == CauseVerdict::Proved
-                && finding.gain.is_some_and(|gain| gain > 1.0)
+                && finding.effect.gain.is_some_and(|gain| gain > 1.0)
         })
     };
     let proved = plan.tests.iter().filter(|test| test.removes_limit() && raises(test.cause.id));

@@ -13,6 +13,7 @@ use crate::report::chart::proof::{dose_chart, pair_chart};
 use crate::report::svg::COLOUR_COUNT;
 use crate::report::wording::{ABSENT, brief_time, plural};
 use crate::report::{Detail, ReportOptions, html};
+use crate::stats::Interval;
 
 /// Writes the page of these explanations.
 ///
@@ -55,7 +56,7 @@ fn link_context(explanation: &Explanation) -> Value {
         effect => "costs",
         segments => segments.iter().enumerate().map(segment_context).collect::<Vec<Value>>(),
         minimum,
-        causes => explanation.causes.iter().map(|finding| cause_context(finding, &segments)).collect::<Vec<Value>>(),
+        causes => explanation.causes.iter().map(|finding| cause_context(finding, delay_effect(finding, &segments))).collect::<Vec<Value>>(),
         unexplained => brief_time(explanation.unexplained_ns),
         stages => accounting.stages.iter().map(stage_context).collect::<Vec<Value>>(),
         mean => brief_time(accounting.mean_ns),
@@ -81,17 +82,35 @@ fn segment_context((index, segment): (usize, &Segment)) -> Value {
     }
 }
 
-fn cause_context(finding: &CauseFinding, segments: &[Segment]) -> Value {
+/// The cost of a cause, and the colour of its segment of the bar.
+fn delay_effect(finding: &CauseFinding, segments: &[Segment]) -> CauseEffect {
     let own =
         segments.iter().position(|segment| segment.finding.is_some_and(|own| std::ptr::eq(own, finding)));
-    let cost = finding.cost_ns.filter(|cost| finding.verdict.is_found() && *cost > 0.0);
-    let interval = finding.cost_interval_ns.filter(|_| cost.is_some());
+    let cost = finding.effect.cost_ns.filter(|cost| finding.verdict.is_found() && *cost > 0.0);
+    let interval = finding.effect.cost_interval_ns.filter(|_| cost.is_some());
+    let between =
+        |interval: Interval| format!("{} to {}", brief_time(interval.low), brief_time(interval.high));
+    CauseEffect {
+        size: cost.map_or_else(|| ABSENT.to_owned(), brief_time),
+        interval: interval.map(between),
+        colour: own.map(|index| colour(&segments[index], index)),
+    }
+}
+
+/// The effect of a cause in words.
+pub struct CauseEffect {
+    pub size: String,
+    pub interval: Option<String>,
+    pub colour: Option<String>,
+}
+
+/// A row of the table of causes.
+pub fn cause_context<E>(finding: &CauseFinding<E>, effect: CauseEffect) -> Value {
+    let CauseEffect { size, interval, colour } = effect;
     context! {
-        name => finding.name, id => finding.id, family => finding.family, verdict => finding.verdict.label(),
+        name => finding.name, verdict => finding.verdict.label(),
         class => if finding.verdict.is_found() { "worse" } else { "" },
-        colour => own.map(|index| colour(&segments[index], index)),
-        cost => cost.map_or_else(|| ABSENT.to_owned(), brief_time),
-        interval => interval.map(|interval| format!("{} to {}", brief_time(interval.low), brief_time(interval.high))),
+        colour, cost => size, interval,
         evidence => finding.evidence.iter().map(|text| html::keep_units_together(text)).collect::<Vec<_>>(),
         remedy => finding.verdict.is_found().then_some(finding.remedy),
     }
@@ -110,7 +129,7 @@ fn stage_context(stage: &Stage) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::live::{DoseResponse, CauseVerdict};
+    use crate::explain::live::{CauseVerdict, DoseResponse};
     use crate::report::explanation::tests::{explanation, finding};
 
     fn page(explanations: &[Explanation]) -> String {
@@ -121,8 +140,9 @@ mod tests {
 
     #[test]
     fn every_pair_of_a_proof_is_a_line() {
-        let mut proved = finding("delayed ACK here meets Nagle at the server", CauseVerdict::Proved, Some(43.9e6));
-        proved.dose = Some(DoseResponse {
+        let mut proved =
+            finding("delayed ACK here meets Nagle at the server", CauseVerdict::Proved, Some(43.9e6));
+        proved.effect.dose = Some(DoseResponse {
             knob: "delack_max",
             points: vec![[5e6, 12e6], [12e6, 16e6], [20e6, 24e6]],
             slope: 0.8,

@@ -12,7 +12,7 @@ use crate::plan::Direction;
 use crate::report::chart::Chart;
 use crate::report::chart::connection::connection_chart;
 use crate::report::chart::proof::rate_pair_chart;
-use crate::report::explanation::render_links;
+use crate::report::explanation::{CauseEffect, cause_context, render_links};
 use crate::report::wording::{direction_name, plural};
 use crate::report::{Detail, ReportOptions, html};
 
@@ -46,7 +46,7 @@ fn link_context(explanation: &RateExplanation) -> Value {
         answer => html::keep_units_together(&headline(explanation)),
         about => html::keep_units_together(&super::context(explanation)),
         effect => "rate changes by",
-        causes => explanation.causes.iter().map(cause_context).collect::<Vec<Value>>(),
+        causes => explanation.causes.iter().map(|finding| cause_context(finding, rate_effect(finding))).collect::<Vec<Value>>(),
         notes => observed.into_iter().chain(notes(explanation, &options)).collect::<Vec<String>>(),
         charts => html::chart_contexts(
             explanation.causes.iter().filter_map(rate_pair_chart).chain(transfer_chart(explanation)),
@@ -64,17 +64,10 @@ fn transfer_chart(explanation: &RateExplanation) -> Option<Chart> {
     is_sender.then(|| connection_chart(&client.connections.series, caption))?
 }
 
-fn cause_context(finding: &RateFinding) -> Value {
-    let interval = finding.gain_interval;
-    context! {
-        name => finding.name, id => finding.id, family => finding.family, verdict => finding.verdict.label(),
-        class => if finding.verdict.is_found() { "worse" } else { "" },
-        colour => Value::from(()),
-        cost => gain_text(finding),
-        interval => interval.map(|interval| format!("{:.2} to {:.2} ×", interval.low, interval.high)),
-        evidence => finding.evidence.iter().map(|text| html::keep_units_together(text)).collect::<Vec<_>>(),
-        remedy => finding.verdict.is_found().then_some(finding.remedy),
-    }
+fn rate_effect(finding: &RateFinding) -> CauseEffect {
+    let interval = finding.effect.gain_interval;
+    let interval = interval.map(|interval| format!("{:.2} to {:.2} ×", interval.low, interval.high));
+    CauseEffect { size: gain_text(finding), interval, colour: None }
 }
 
 #[cfg(test)]
@@ -92,11 +85,9 @@ mod tests {
     #[test]
     fn proved_causes_have_their_pairs() {
         let mut proved = finding("receive window too small", CauseVerdict::Proved, Some(1.94));
-        proved.pairs_bps = vec![[93e6, 180e6], [92e6, 178e6], [94e6, 183e6]];
-        let ruled_out = RateFinding {
-            pairs_bps: vec![[93e6, 93e6]; 3],
-            ..finding("cost of each message", CauseVerdict::RuledOut, Some(1.0))
-        };
+        proved.effect.pairs_bps = vec![[93e6, 180e6], [92e6, 178e6], [94e6, 183e6]];
+        let mut ruled_out = finding("cost of each message", CauseVerdict::RuledOut, Some(1.0));
+        ruled_out.effect.pairs_bps = vec![[93e6, 93e6]; 3];
         let page = page(&[explanation(vec![proved, ruled_out])]);
         let figures: Vec<&str> = page.split("<figure>").skip(1).collect();
         assert_eq!(figures.len(), 1, "a cause that was ruled out needs no picture");

@@ -3,7 +3,7 @@
 use super::blocks::RateBlock;
 use super::pairs::{RateReading, RateSequence};
 use super::trials::{RateTest, TestPlan, catalogued};
-use super::{RateFinding, CauseVerdict};
+use super::{CauseVerdict, RateEffect, RateFinding};
 use crate::explain::causes::RateKnob;
 use crate::explain::counters::{CountedCause, rates};
 use crate::explain::live::prove::{MIN_ROUNDS, SIGNIFICANCE_LEVEL};
@@ -208,7 +208,9 @@ impl Outcomes<'_> {
         let cause = if overflows { "receiver_socket_overflow" } else { "receive_window" };
         let knobs = vec![RateKnob::ReceiveBuffer];
         match self.verdict(RateKnob::ReceiveBuffer)? {
-            CauseVerdict::RuledOut if self.is_window_full() => Some(("slow_reader", CauseVerdict::Counted, knobs)),
+            CauseVerdict::RuledOut if self.is_window_full() => {
+                Some(("slow_reader", CauseVerdict::Counted, knobs))
+            }
             CauseVerdict::Proved => Some((cause, CauseVerdict::Proved, knobs)),
             _ if self.is_counted(cause) => Some((cause, CauseVerdict::Counted, knobs)),
             verdict => Some((cause, verdict, knobs)),
@@ -293,8 +295,9 @@ pub(super) fn findings(
 fn add_counted(findings: &mut Vec<RateFinding>, counted: &[CountedCause]) {
     for cause in counted {
         let has = |id: &str| findings.iter().any(|finding| finding.id == id);
-        let is_proved =
-            |id: &str| findings.iter().any(|finding| finding.id == id && finding.verdict == CauseVerdict::Proved);
+        let is_proved = |id: &str| {
+            findings.iter().any(|finding| finding.id == id && finding.verdict == CauseVerdict::Proved)
+        };
         let same: &[&str] = match cause.id {
             "bufferbloat" | "loss_limited_window" => &["link_rate_reached", "policed_rate"],
             "receive_window" => &["slow_reader"],
@@ -329,7 +332,7 @@ fn rank(finding: &RateFinding) -> (bool, CauseVerdict) {
 
 /// How much the change of a setting changes the rate, either way.
 fn effect_size(finding: &RateFinding) -> f64 {
-    finding.gain.map_or(0.0, |gain| gain.ln().abs())
+    finding.effect.gain.map_or(0.0, |gain| gain.ln().abs())
 }
 
 fn finding(
@@ -346,14 +349,16 @@ fn finding(
         family: family.name,
         name: cause.name,
         verdict,
-        change: effect.map(|effect| effect.test.name.clone()),
-        factor: measured.and_then(|effect| effect.factor),
-        gain: measured.map(|effect| effect.gain),
-        gain_interval: measured.and_then(|effect| effect.gain_interval),
-        p: measured.map(|effect| effect.p),
-        pairs_bps: measured.map_or_else(Vec::new, |effect| {
-            effect.pairs.iter().map(|(base, changed)| [base.rate_bps, changed.rate_bps]).collect()
-        }),
+        effect: RateEffect {
+            change: effect.map(|effect| effect.test.name.clone()),
+            factor: measured.and_then(|effect| effect.factor),
+            gain: measured.map(|effect| effect.gain),
+            gain_interval: measured.and_then(|effect| effect.gain_interval),
+            p: measured.map(|effect| effect.p),
+            pairs_bps: measured.map_or_else(Vec::new, |effect| {
+                effect.pairs.iter().map(|(base, changed)| [base.rate_bps, changed.rate_bps]).collect()
+            }),
+        },
         evidence,
         remedy: cause.remedy,
     })
