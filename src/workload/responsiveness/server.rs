@@ -17,75 +17,89 @@ const MAX_PENDING_REPLY_BYTES: usize = 16 * 1024;
 /// Interval between looks for a probe while sending.
 const PROBE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Receives the load and returns its probes.
-pub struct AnsweringReceiver {
+/// The state of a connection in which its load goes either way.
+struct ConnectionState {
     tuning: Option<Tuning>,
     batch: Batch,
     reader: BlockReader,
-    replies: Vec<u8>,
-    timeout: Duration,
-    /// Since when nothing has moved, once the load has begun.
-    waiting_since: Option<Time>,
-    block_bytes: u64,
+    /// Bytes of the load so far.
     position: u64,
     is_closed: bool,
     fault: Option<Fault>,
+    timeout: Duration,
     recorder: Recorder,
+}
+
+impl ConnectionState {
+    fn new(load: &Load, receive_bytes: usize, recorder: Recorder) -> ConnectionState {
+        ConnectionState {
+            tuning: Some(load.batch_tuning()),
+            batch: Batch::new(receive_bytes, 1),
+            reader: BlockReader::default(),
+            position: 0,
+            is_closed: false,
+            fault: None,
+            timeout: load.timeout,
+            recorder,
+        }
+    }
+
+    /// The step that comes before all others: tuning, a fault, the end.
+    fn first_step(&mut self) -> Option<Step<'static>> {
+        let tuning = self.tuning.take().map(Step::Tune);
+        tuning.or_else(|| self.fault.take().map(Step::Fail)).or_else(|| self.is_closed.then_some(Step::Done))
+    }
+}
+
+/// Receives the load and returns its probes.
+pub struct AnsweringReceiver {
+    connection: ConnectionState,
+    replies: Vec<u8>,
+    /// Since when nothing has moved, once the load has begun.
+    waiting_since: Option<Time>,
+    block_bytes: u64,
 }
 
 impl AnsweringReceiver {
     /// A receiver for one connection.
     pub fn new(load: &Load, recorder: Recorder) -> AnsweringReceiver {
         AnsweringReceiver {
-            tuning: Some(load.batch_tuning()),
-            batch: Batch::new(RECEIVE_BYTES, 1),
-            reader: BlockReader::default(),
+            connection: ConnectionState::new(load, RECEIVE_BYTES, recorder),
             replies: Vec::with_capacity(MAX_PENDING_REPLY_BYTES),
-            timeout: load.timeout,
             waiting_since: None,
             block_bytes: block_bytes(load) as u64,
-            position: 0,
-            is_closed: false,
-            fault: None,
-            recorder,
         }
     }
 
     /// Bytes received so far.
     pub fn position(&self) -> u64 {
-        self.position
+        self.connection.position
     }
 
     /// The last received batch.
     pub fn batch(&self) -> &Batch {
-        &self.batch
+        &self.connection.batch
     }
 
     /// Whether the client has closed its side.
     pub fn has_seen_end(&self) -> bool {
-        self.is_closed
+        self.connection.is_closed
     }
 }
 
 impl Party for AnsweringReceiver {
     fn next_step(&mut self, now: Time) -> Step<'_> {
-        if let Some(tuning) = self.tuning.take() {
-            return Step::Tune(tuning);
+        if let Some(step) = self.connection.first_step() {
+            return step;
         }
-        if let Some(fault) = self.fault.take() {
-            return Step::Fail(fault);
-        }
-        if self.is_closed {
-            return Step::Done;
-        }
-        let until = self.waiting_since.map_or(Time::NEVER, |since| since + self.timeout);
+        let until = self.waiting_since.map_or(Time::NEVER, |since| since + self.connection.timeout);
         if now > until {
             return Step::Fail(Fault::TimedOut);
         }
         if !self.replies.is_empty() {
             return Step::Send { bytes: &self.replies, message: self.replies.len() };
         }
-        Step::Receive { into: &mut self.batch, until }
+        Step::Receive { into: &mut self.connection.batch, until }
     }
 
     fn on_sent(&mut self, bytes: usize, _at: Time) {
@@ -94,114 +108,94 @@ impl Party for AnsweringReceiver {
 
     fn on_received(&mut self, now: Time) {
         self.waiting_since = Some(now);
-        for chunk in self.batch.messages() {
+        for chunk in self.connection.batch.messages() {
             let bytes = chunk.len() as u64;
             let replies = &mut self.replies;
             let mut is_flooded = false;
-            let read = self.reader.push(chunk, |number| {
+            let read = self.connection.reader.push(chunk, |number| {
                 is_flooded |= replies.len() + HEADER_BYTES > MAX_PENDING_REPLY_BYTES;
                 if !is_flooded {
                     replies.extend_from_slice(&BlockHeader::alone(number).encode());
                 }
             });
-            self.fault = read.err().or(self.fault.take());
+            self.connection.fault = read.err().or(self.connection.fault.take());
             if is_flooded {
-                self.fault = Some(Fault::LimitReached("too many probes at once".to_owned()));
+                self.connection.fault = Some(Fault::LimitReached("too many probes at once".to_owned()));
             }
-            if self.recorder.first_instant.is_none() {
-                self.recorder.begin_with_bytes(now, bytes);
+            if self.connection.recorder.first_instant.is_none() {
+                self.connection.recorder.begin_with_bytes(now, bytes);
             }
-            let blocks = (self.position + bytes) / self.block_bytes - self.position / self.block_bytes;
-            self.position += bytes;
-            self.recorder.record_delivery(now, blocks, bytes);
+            let blocks = (self.connection.position + bytes) / self.block_bytes - self.connection.position / self.block_bytes;
+            self.connection.position += bytes;
+            self.connection.recorder.record_delivery(now, blocks, bytes);
         }
     }
 
     fn on_timeout(&mut self, _now: Time) {}
 
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
-        self.is_closed = true;
+        self.connection.is_closed = true;
         Ok(())
     }
 }
 
 impl RecordingParty for AnsweringReceiver {
     fn recorder(&self) -> &Recorder {
-        &self.recorder
+        &self.connection.recorder
     }
 
     fn into_recorder(self: Box<Self>) -> Recorder {
-        self.recorder
+        self.connection.recorder
     }
 }
 
 /// Sends the load from the first probe on, with the newest probe in each block.
 pub struct AnsweringSender {
-    tuning: Option<Tuning>,
-    batch: Batch,
-    reader: BlockReader,
+    connection: ConnectionState,
     newest_probe: u64,
     block: Vec<u8>,
     sent_bytes: usize,
     next_check: Time,
-    timeout: Duration,
     stalled_since: Option<Time>,
-    position: u64,
-    is_closed: bool,
-    fault: Option<Fault>,
-    recorder: Recorder,
 }
 
 impl AnsweringSender {
     /// A sender for one connection.
     pub fn new(load: &Load, recorder: Recorder) -> AnsweringSender {
         AnsweringSender {
-            tuning: Some(load.batch_tuning()),
-            batch: Batch::new(64 * HEADER_BYTES, 1),
-            reader: BlockReader::default(),
+            connection: ConnectionState::new(load, 64 * HEADER_BYTES, recorder),
             newest_probe: 0,
             block: vec![0xA5; block_bytes(load)],
             sent_bytes: 0,
             next_check: Time(0),
-            timeout: load.timeout,
             stalled_since: None,
-            position: 0,
-            is_closed: false,
-            fault: None,
-            recorder,
         }
     }
 
     /// Bytes sent so far.
     pub fn position(&self) -> u64 {
-        self.position
+        self.connection.position
     }
 
     /// The last received batch.
     pub fn batch(&self) -> &Batch {
-        &self.batch
+        &self.connection.batch
     }
 }
 
 impl Party for AnsweringSender {
     fn next_step(&mut self, now: Time) -> Step<'_> {
-        if let Some(tuning) = self.tuning.take() {
-            return Step::Tune(tuning);
-        }
-        if let Some(fault) = self.fault.take() {
-            return Step::Fail(fault);
-        }
-        if self.is_closed {
-            return Step::Done;
+        if let Some(step) = self.connection.first_step() {
+            return step;
         }
         if self.newest_probe == 0 {
-            return Step::Receive { into: &mut self.batch, until: Time::NEVER };
+            return Step::Receive { into: &mut self.connection.batch, until: Time::NEVER };
         }
         if now >= self.next_check {
             self.next_check = now + PROBE_CHECK_INTERVAL;
-            return Step::Receive { into: &mut self.batch, until: now };
+            return Step::Receive { into: &mut self.connection.batch, until: now };
         }
-        if now > *self.stalled_since.get_or_insert(now) + self.timeout {
+        if now > *self.stalled_since.get_or_insert(now) + self.connection.timeout {
             return Step::Fail(Fault::TimedOut);
         }
         if self.sent_bytes == 0 {
@@ -216,32 +210,32 @@ impl Party for AnsweringSender {
         if bytes == 0 {
             return;
         }
-        if self.recorder.first_instant.is_none() {
-            self.recorder.begin(at);
+        if self.connection.recorder.first_instant.is_none() {
+            self.connection.recorder.begin(at);
         }
         self.stalled_since = Some(at);
-        self.position += bytes as u64;
+        self.connection.position += bytes as u64;
         self.sent_bytes += bytes;
         let blocks = u64::from(self.sent_bytes == self.block.len());
         if blocks > 0 {
             self.sent_bytes = 0;
         }
-        self.recorder.counts.sent += blocks;
-        self.recorder.record_delivery(at, blocks, bytes as u64);
+        self.connection.recorder.counts.sent += blocks;
+        self.connection.recorder.record_delivery(at, blocks, bytes as u64);
     }
 
     fn on_received(&mut self, _now: Time) {
-        for chunk in self.batch.messages() {
+        for chunk in self.connection.batch.messages() {
             let newest = &mut self.newest_probe;
-            let read = self.reader.push(chunk, |number| *newest = number);
-            self.fault = read.err().or(self.fault.take());
+            let read = self.connection.reader.push(chunk, |number| *newest = number);
+            self.connection.fault = read.err().or(self.connection.fault.take());
         }
     }
 
     fn on_timeout(&mut self, _now: Time) {}
 
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
-        self.is_closed = true;
+        self.connection.is_closed = true;
         Ok(())
     }
 
@@ -253,10 +247,10 @@ impl Party for AnsweringSender {
 
 impl RecordingParty for AnsweringSender {
     fn recorder(&self) -> &Recorder {
-        &self.recorder
+        &self.connection.recorder
     }
 
     fn into_recorder(self: Box<Self>) -> Recorder {
-        self.recorder
+        self.connection.recorder
     }
 }
