@@ -9,10 +9,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{ReplyStatus, RequestReplyCodec};
+use super::{Reflector, ReplyStatus, RequestReplyCodec};
 use crate::clock::Time;
-use crate::link::party::{Party, Step, Tuning};
-use crate::link::{Batch, Caps, Fault, Framing};
+use crate::link::party::{Party, Step};
+use crate::link::{Caps, Fault, Framing};
 use crate::sample::ServerTimestamps;
 use crate::workload::Load;
 use crate::workload::pattern::{self, Alphabet, PatternMessage, SEQUENCE_BYTES};
@@ -103,19 +103,12 @@ impl RequestReplyCodec for StampedEchoCodec {
 
 /// The server's side: returns messages of a known size, with its times in them.
 pub struct StampingReflector {
-    batch: Batch,
-    unsent: Range<usize>,
-    framing: Framing,
+    reflector: Reflector,
     message_bytes: usize,
     /// Position in the message at which the batch begins.
     offset: usize,
     /// When the current message arrived.
     arrived: Time,
-    tuning: Option<Tuning>,
-    idle_timeout: Duration,
-    last_received: Option<Time>,
-    returned_bytes: u64,
-    is_finished: bool,
 }
 
 impl StampingReflector {
@@ -127,33 +120,22 @@ impl StampingReflector {
             Framing::Message => caps.max_message_bytes.unwrap_or(super::MAX_CHUNK_BYTES),
         };
         StampingReflector {
-            batch: Batch::new(largest, 1),
-            unsent: 0..0,
-            framing: caps.framing,
+            reflector: Reflector::new(caps.framing, largest, load.tuning(), idle),
             message_bytes: message_bytes.max(STAMPED_BYTES),
             offset: 0,
             arrived: Time(0),
-            tuning: Some(load.tuning()),
-            idle_timeout: idle,
-            last_received: None,
-            returned_bytes: 0,
-            is_finished: false,
         }
     }
 
-    /// The last received batch.
-    pub fn batch(&self) -> &Batch {
-        &self.batch
-    }
-
-    /// Bytes returned so far.
-    pub fn returned_bytes(&self) -> u64 {
-        self.returned_bytes
+    /// The reflector that returns the messages.
+    pub fn reflector(&self) -> &Reflector {
+        &self.reflector
     }
 
     /// Writes a time into `field` of the messages in the unsent bytes: `first` where the first one is the rest of a message.
     fn write(&mut self, field: Range<usize>, first: Time, others: Time) {
-        let bytes = &mut self.batch.bytes[self.unsent.clone()];
+        let Reflector { batch, unsent, .. } = &mut self.reflector;
+        let bytes = &mut batch.bytes[unsent.clone()];
         let first_message = bytes.len().min(self.message_bytes - self.offset);
         let write_in = |bytes: &mut [u8], offset: usize, time: Time| {
             let value = time.0.to_be_bytes();
@@ -173,48 +155,34 @@ impl StampingReflector {
 impl Party for StampingReflector {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
-        if let Some(tuning) = self.tuning.take() {
-            return Step::Tune(tuning);
-        }
-        if !self.unsent.is_empty() {
+        if self.reflector.tuning.is_none() && !self.reflector.unsent.is_empty() {
             self.write(LEFT, now, now);
-            return Step::Send { bytes: &self.batch.bytes[self.unsent.clone()], message: self.unsent.len() };
         }
-        if self.is_finished {
-            return Step::Done;
-        }
-        let last = *self.last_received.get_or_insert(now);
-        Step::Receive { into: &mut self.batch, until: last + self.idle_timeout }
+        self.reflector.next_step(now)
     }
 
     #[inline]
-    fn on_sent(&mut self, bytes: usize, _at: Time) {
-        self.returned_bytes += bytes as u64;
-        match self.framing {
-            Framing::Message => self.unsent = 0..0,
-            Framing::Stream => {
-                self.unsent.start += bytes;
-                self.offset = (self.offset + bytes) % self.message_bytes;
-            }
+    fn on_sent(&mut self, bytes: usize, at: Time) {
+        self.reflector.on_sent(bytes, at);
+        if self.reflector.framing == Framing::Stream {
+            self.offset = (self.offset + bytes) % self.message_bytes;
         }
     }
 
     #[inline]
     fn on_received(&mut self, now: Time) {
-        self.last_received = Some(now);
-        let length = self.batch.messages().next().map_or(0, <[u8]>::len);
-        self.unsent = 0..length;
+        self.reflector.on_received(now);
+        let length = self.reflector.unsent.len();
         let first = if self.offset == 0 { now } else { self.arrived };
         self.write(ARRIVED, first, now);
         self.arrived = if self.offset + length > self.message_bytes { now } else { first };
     }
 
-    fn on_timeout(&mut self, _now: Time) {
-        self.is_finished = true;
+    fn on_timeout(&mut self, now: Time) {
+        self.reflector.on_timeout(now);
     }
 
-    fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
-        self.is_finished = true;
-        Ok(())
+    fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        self.reflector.on_closed(now)
     }
 }

@@ -230,7 +230,7 @@ impl FlowParty {
     fn moved_bytes(&self) -> u64 {
         match self {
             FlowParty::Reflect(party) => party.returned_bytes(),
-            FlowParty::ReflectStamped(party) => party.returned_bytes(),
+            FlowParty::ReflectStamped(party) => party.reflector().returned_bytes(),
             FlowParty::Receive(party) => party.position(),
             FlowParty::Send(party) => party.position(),
             FlowParty::ProbedReceive(party) => party.position(),
@@ -244,7 +244,7 @@ impl FlowParty {
     fn batch(&self) -> Option<&Batch> {
         match self {
             FlowParty::Reflect(party) => Some(party.batch()),
-            FlowParty::ReflectStamped(party) => Some(party.batch()),
+            FlowParty::ReflectStamped(party) => Some(party.reflector().batch()),
             FlowParty::Receive(party) => Some(party.batch()),
             FlowParty::Send(_) => None,
             FlowParty::ProbedReceive(party) => Some(party.batch()),
