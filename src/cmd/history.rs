@@ -139,7 +139,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         }
         None => {
             let Listing { entries, damaged } = store.runs(&filter)?;
-            let text = (!entries.is_empty()).then(|| format_list(&entries, width));
+            let text = (!entries.is_empty()).then(|| format_list(&entries, filter.limit, width));
             (list_json(&entries), text, damaged)
         }
     };
@@ -159,7 +159,7 @@ const TAGS_COLUMNS: usize = 12;
 /// The endpoint gets the rest of a line, but at least these columns.
 const MIN_ENDPOINT_COLUMNS: usize = 12;
 
-fn format_list(runs: &[RunEntry], width: usize) -> String {
+fn format_list(runs: &[RunEntry], limit: Option<usize>, width: usize) -> String {
     let hosts: BTreeSet<Option<&str>> = runs.iter().map(|run| run.host.as_deref()).collect();
     let head = ["id", "began (UTC)", if hosts.len() > 1 { "host" } else { "" }, "figure", "tags", "endpoint"];
     let cells = |run: &RunEntry| {
@@ -182,11 +182,11 @@ fn format_list(runs: &[RunEntry], width: usize) -> String {
         let endpoint = printable(run.endpoint.as_deref().unwrap_or("–"));
         row[5] = shorten(&endpoint, room.saturating_sub(more.len())) + &more;
     }
-    list_answer(runs) + &align_columns(&rows)
+    list_answer(runs, limit) + &align_columns(&rows)
 }
 
-/// How many runs, of which time, and the last result.
-fn list_answer(runs: &[RunEntry]) -> String {
+/// How many runs, of which time, and the last result. With `limit` runs there may be earlier ones.
+fn list_answer(runs: &[RunEntry], limit: Option<usize>) -> String {
     let days = runs.iter().map(|run| run.started).min().zip(runs.iter().map(|run| run.started).max());
     let Some((last, (from, to))) = runs.iter().max_by_key(|run| run.started).zip(days) else {
         return String::new();
@@ -194,7 +194,8 @@ fn list_answer(runs: &[RunEntry]) -> String {
     let [from, to] = [from, to].map(|instant| instant.strftime("%Y-%m-%d").to_string());
     let when = if from == to { format!("of {from}") } else { format!("from {from} to {to}") };
     let figure = headline_text(last).unwrap_or_else(|| "incomplete".to_owned());
-    let runs = units::format_plural(runs.len() as u64, "saved run");
+    let newest = if limit == Some(runs.len()) { "newest " } else { "" };
+    let runs = units::format_plural(runs.len() as u64, &format!("{newest}saved run"));
     format!("{runs} {when}; the last: {figure}.\n")
 }
 

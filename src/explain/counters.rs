@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::causes::{self, Cause};
-use super::{ModelInput, ExplainError, Finding, FindingBlock, Model};
+use super::{ExplainError, Finding, FindingBlock, Model, ModelInput};
 use crate::run::{CaseResult, EndEvidence};
 use crate::units::{format_nanoseconds, format_plural};
 
@@ -195,8 +195,24 @@ fn catalogued(id: &str) -> Option<&'static Cause> {
     causes::all().map(|(_, cause)| cause).find(|cause| cause.id == id)
 }
 
+/// `Counted in 1 of 2 cases: receive window too small.`
+fn answer(cases: &[CaseCauses]) -> String {
+    let of = format_plural(cases.len() as u64, "case");
+    let mut names: Vec<&str> = Vec::new();
+    for counted in cases.iter().flat_map(|case| &case.causes) {
+        let name = catalogued(counted.id).map_or(counted.id, |cause| cause.name);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    match cases.iter().filter(|case| !case.causes.is_empty()).count() {
+        0 => format!("No counter agrees with a cause in {of}."),
+        found => format!("Counted in {found} of {of}: {}.", names.join("; ")),
+    }
+}
+
 fn blocks(cases: &[CaseCauses]) -> Vec<FindingBlock> {
-    let mut blocks = vec![FindingBlock::Heading("What the systems counted".to_owned())];
+    let mut blocks = vec![FindingBlock::Heading(answer(cases))];
     let mut none = Vec::new();
     for case in cases {
         let label = format!("{}. {}, {}", case.case, case.endpoint, case.workload);
@@ -212,7 +228,7 @@ fn blocks(cases: &[CaseCauses]) -> Vec<FindingBlock> {
             )));
         }
     }
-    if !none.is_empty() {
+    if !none.is_empty() && none.len() < cases.len() {
         let which = none.join(", ");
         blocks.push(FindingBlock::Text(format!("No counter agrees with a cause: case {which}.")));
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::plan::Direction;
 use crate::run::{
-    ConnectionEvidence, Counters, Distribution, ModelInput as CaseEvidence, Gauge, LineErrors, Run,
+    ConnectionEvidence, Counters, Distribution, Evidence as CaseEvidence, Gauge, LineErrors, Run,
 };
 
 fn gauge(median: u64) -> Gauge {
@@ -242,8 +242,13 @@ fn the_finding_reads_as_text() {
             FindingBlock::Table { .. } => String::new(),
         })
         .collect();
-    assert_eq!(texts[0], "What the systems counted");
+    assert_eq!(texts[0], "Counted in 1 of 2 cases: receive window too small.");
     assert!(texts[1].starts_with("1. mem://a, throughput: receive window too small (counted): the receiver's window was full for 99 %"), "{}", texts[1]);
     assert_eq!(texts[2], "No counter agrees with a cause: case 2.");
     assert_eq!(finding.figures["cases"][0]["causes"][0]["id"], "receive_window");
+
+    run.cases.remove(0);
+    let nothing = explain(&ModelInput::Run(&run)).unwrap();
+    let answer = "No counter agrees with a cause in 1 case.";
+    assert_eq!(nothing.blocks[0], FindingBlock::Heading(answer.to_owned()));
 }
