@@ -24,7 +24,7 @@ use super::{Load, RecordingParty, TrafficKind, Workload};
 use crate::link::Caps;
 use crate::plan::{Direction, StopCondition};
 use crate::sample::{ProbeLog, Recorder};
-pub use server::{AnsweringReceiver, AnsweringSender};
+pub use server::{ProbedReceiver, ProbedSender};
 
 /// The `responsiveness` workload, for [`WORKLOADS`](super::WORKLOADS).
 pub const WORKLOAD: Workload = Workload {
@@ -121,7 +121,7 @@ impl ConnectionParties {
         let conductor = (index == 0).then(|| Conductor::new(self.state.clone(), self.plan));
         let connection = LoadConnection {
             state: self.state.clone(),
-            questions: Arc::default(),
+            load_probes: Arc::default(),
             index,
             probe_interval: self.probe_interval,
             load: self.load,

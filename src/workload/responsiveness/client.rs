@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::block::{BlockHeader, BlockReader, HEADER_BYTES};
 use super::conductor::Conductor;
-use super::shared::{AnsweredQuestion, LoadState, POLL_INTERVAL, Questions};
+use super::shared::{LoadProbes, LoadState, POLL_INTERVAL, RepliedProbe};
 use super::{RECEIVE_BYTES, UNSENT_BYTES, block_bytes};
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
@@ -21,7 +21,7 @@ pub struct LoadConnection {
     /// The state of the case.
     pub state: Arc<LoadState>,
     /// Its probes.
-    pub questions: Arc<Questions>,
+    pub load_probes: Arc<LoadProbes>,
     /// Its number, from 0.
     pub index: u32,
     /// Time between its probes.
@@ -93,7 +93,7 @@ impl LoadSender {
             return Err(wait.min(now + POLL_INTERVAL));
         }
         let number = match now >= self.next_probe {
-            true => self.connection.questions.next_number(),
+            true => self.connection.load_probes.next_number(),
             false => None,
         };
         if number.is_some() {
@@ -140,7 +140,7 @@ impl Party for LoadSender {
             && let Some(number) = self.probe_in_block()
         {
             // The reply may arrive before the call returns.
-            self.connection.questions.ask(number, now, self.position.unwrap_or(0));
+            self.connection.load_probes.record_sent(number, now, self.position.unwrap_or(0));
         }
         let rest = &self.block[self.sent_bytes..self.block_bytes];
         Step::Send { bytes: rest, message: rest.len() }
@@ -245,7 +245,8 @@ impl Party for LoadReceiver {
         self.waiting_since = Some(now);
         for chunk in self.batch.messages() {
             let bytes = chunk.len() as u64;
-            let read = self.reader.push(chunk, |number| self.connection.questions.answer(number, now));
+            let read =
+                self.reader.push(chunk, |number| self.connection.load_probes.record_reply(number, now));
             self.fault = read.err().or(self.fault.take());
             if self.recorder.first_instant.is_none() {
                 self.recorder.begin_with_bytes(now, bytes);
@@ -291,10 +292,10 @@ impl OwnProbes {
         OwnProbes { connection, conductor, recorded: 0, position: 0, recorder }
     }
 
-    /// Records what was answered, and conducts. Returns when to look again.
+    /// Records the probes with a reply, and conducts. Returns when to look again.
     fn advance(&mut self, now: Time) -> Time {
-        while let Some(answered) = self.connection.questions.answered(self.recorded + 1) {
-            let AnsweredQuestion { sent, received, position } = answered;
+        while let Some(replied) = self.connection.load_probes.replied_probe(self.recorded + 1) {
+            let RepliedProbe { sent, received, position } = replied;
             if self.recorder.first_instant.is_none() {
                 self.recorder.begin(sent);
             }
@@ -332,7 +333,11 @@ pub struct ReplyReceiver {
 
 impl ReplyReceiver {
     /// The receiver of replies; with a conductor on the first connection.
-    pub fn new(connection: LoadConnection, conductor: Option<Conductor>, recorder: Recorder) -> ReplyReceiver {
+    pub fn new(
+        connection: LoadConnection,
+        conductor: Option<Conductor>,
+        recorder: Recorder,
+    ) -> ReplyReceiver {
         ReplyReceiver {
             tuning: Some(connection.load.tuning()),
             batch: Batch::new(RECEIVE_BYTES, 1),
@@ -352,12 +357,12 @@ impl ReplyReceiver {
     }
 
     fn has_ended(&mut self, now: Time) -> bool {
-        let LoadConnection { state, questions, load, .. } = &self.probes.connection;
+        let LoadConnection { state, load_probes, load, .. } = &self.probes.connection;
         if !state.is_over() {
             return false;
         }
         let since = *self.over_since.get_or_insert(now);
-        self.is_closed || questions.are_all_answered() || now > since + load.timeout
+        self.is_closed || load_probes.have_all_replies() || now > since + load.timeout
     }
 }
 
@@ -385,7 +390,7 @@ impl Party for ReplyReceiver {
     fn on_received(&mut self, now: Time) {
         let OwnProbes { connection, recorder, .. } = &mut self.probes;
         for chunk in self.batch.messages() {
-            let read = self.reader.push(chunk, |number| connection.questions.answer(number, now));
+            let read = self.reader.push(chunk, |number| connection.load_probes.record_reply(number, now));
             self.fault = read.err().or(self.fault.take());
             if self.is_looped && connection.is_running() && !connection.state.is_over() {
                 recorder.counts.delivered_bytes += chunk.len() as u64;
@@ -457,10 +462,10 @@ impl Party for ProbeSender {
                 return Step::Sleep(due.min(self.next_probe).min(now + POLL_INTERVAL));
             }
             self.next_probe = now + connection.probe_interval;
-            let Some(number) = connection.questions.next_number() else {
+            let Some(number) = connection.load_probes.next_number() else {
                 return Step::Sleep(due.min(self.next_probe));
             };
-            connection.questions.ask(number, now, 0);
+            connection.load_probes.record_sent(number, now, 0);
             self.header = BlockHeader::alone(number).encode();
             self.bytes_left = HEADER_BYTES;
         }

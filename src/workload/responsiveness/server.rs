@@ -1,4 +1,4 @@
-//! The server's end of a connection of the load: receives it and answers the probes in it, or sends it and puts the newest
+//! The server's end of a connection of the load: receives it and replies to the probes in it, or sends it and puts the newest
 //! probe of the client into its blocks.
 
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl ConnectionState {
 }
 
 /// Receives the load and returns its probes.
-pub struct AnsweringReceiver {
+pub struct ProbedReceiver {
     connection: ConnectionState,
     replies: Vec<u8>,
     /// Since when nothing has moved, once the load has begun.
@@ -60,10 +60,10 @@ pub struct AnsweringReceiver {
     block_bytes: u64,
 }
 
-impl AnsweringReceiver {
+impl ProbedReceiver {
     /// A receiver for one connection.
-    pub fn new(load: &Load, recorder: Recorder) -> AnsweringReceiver {
-        AnsweringReceiver {
+    pub fn new(load: &Load, recorder: Recorder) -> ProbedReceiver {
+        ProbedReceiver {
             connection: ConnectionState::new(load, RECEIVE_BYTES, recorder),
             replies: Vec::with_capacity(MAX_PENDING_REPLY_BYTES),
             waiting_since: None,
@@ -87,7 +87,7 @@ impl AnsweringReceiver {
     }
 }
 
-impl Party for AnsweringReceiver {
+impl Party for ProbedReceiver {
     fn next_step(&mut self, now: Time) -> Step<'_> {
         if let Some(step) = self.connection.first_step() {
             return step;
@@ -125,7 +125,8 @@ impl Party for AnsweringReceiver {
             if self.connection.recorder.first_instant.is_none() {
                 self.connection.recorder.begin_with_bytes(now, bytes);
             }
-            let blocks = (self.connection.position + bytes) / self.block_bytes - self.connection.position / self.block_bytes;
+            let blocks = (self.connection.position + bytes) / self.block_bytes
+                - self.connection.position / self.block_bytes;
             self.connection.position += bytes;
             self.connection.recorder.record_delivery(now, blocks, bytes);
         }
@@ -139,7 +140,7 @@ impl Party for AnsweringReceiver {
     }
 }
 
-impl RecordingParty for AnsweringReceiver {
+impl RecordingParty for ProbedReceiver {
     fn recorder(&self) -> &Recorder {
         &self.connection.recorder
     }
@@ -150,7 +151,7 @@ impl RecordingParty for AnsweringReceiver {
 }
 
 /// Sends the load from the first probe on, with the newest probe in each block.
-pub struct AnsweringSender {
+pub struct ProbedSender {
     connection: ConnectionState,
     newest_probe: u64,
     block: Vec<u8>,
@@ -159,10 +160,10 @@ pub struct AnsweringSender {
     stalled_since: Option<Time>,
 }
 
-impl AnsweringSender {
+impl ProbedSender {
     /// A sender for one connection.
-    pub fn new(load: &Load, recorder: Recorder) -> AnsweringSender {
-        AnsweringSender {
+    pub fn new(load: &Load, recorder: Recorder) -> ProbedSender {
+        ProbedSender {
             connection: ConnectionState::new(load, 64 * HEADER_BYTES, recorder),
             newest_probe: 0,
             block: vec![0xA5; block_bytes(load)],
@@ -183,7 +184,7 @@ impl AnsweringSender {
     }
 }
 
-impl Party for AnsweringSender {
+impl Party for ProbedSender {
     fn next_step(&mut self, now: Time) -> Step<'_> {
         if let Some(step) = self.connection.first_step() {
             return step;
@@ -245,7 +246,7 @@ impl Party for AnsweringSender {
     }
 }
 
-impl RecordingParty for AnsweringSender {
+impl RecordingParty for ProbedSender {
     fn recorder(&self) -> &Recorder {
         &self.connection.recorder
     }

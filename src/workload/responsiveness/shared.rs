@@ -63,16 +63,16 @@ impl LoadState {
 
 /// The probes of one connection of the load: one half of the connection sends them, the other one receives the replies.
 #[derive(Debug)]
-pub struct Questions {
-    entries: Box<[Question]>,
+pub struct LoadProbes {
+    entries: Box<[ProbeTimes]>,
     /// Number of the newest probe, from 1.
-    asked: AtomicU64,
+    newest_sent: AtomicU64,
     /// Number of the newest probe with a reply.
-    answered: AtomicU64,
+    newest_replied: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Question {
+struct ProbeTimes {
     sent_ns: AtomicU64,
     replied_ns: AtomicU64,
     position: AtomicU64,
@@ -80,7 +80,7 @@ struct Question {
 
 /// A probe with its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AnsweredQuestion {
+pub struct RepliedProbe {
     /// When it was offered to the link.
     pub sent: Time,
     /// When the reply arrived.
@@ -89,47 +89,47 @@ pub struct AnsweredQuestion {
     pub position: u64,
 }
 
-impl Default for Questions {
-    fn default() -> Questions {
-        Questions {
-            entries: (0..MAX_UNANSWERED).map(|_| Question::default()).collect(),
-            asked: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
+impl Default for LoadProbes {
+    fn default() -> LoadProbes {
+        LoadProbes {
+            entries: (0..MAX_UNANSWERED).map(|_| ProbeTimes::default()).collect(),
+            newest_sent: AtomicU64::new(0),
+            newest_replied: AtomicU64::new(0),
         }
     }
 }
 
-impl Questions {
-    fn entry(&self, number: u64) -> &Question {
+impl LoadProbes {
+    fn entry(&self, number: u64) -> &ProbeTimes {
         &self.entries[number as usize % MAX_UNANSWERED]
     }
 
     /// The number of the next probe; `None` while too many are without a reply.
     pub fn next_number(&self) -> Option<u64> {
-        let next = self.asked.load(Relaxed) + 1;
-        (next - self.answered.load(Acquire) < MAX_UNANSWERED as u64).then_some(next)
+        let next = self.newest_sent.load(Relaxed) + 1;
+        (next - self.newest_replied.load(Acquire) < MAX_UNANSWERED as u64).then_some(next)
     }
 
     /// The probe is offered to the link at this instant, after `position` bytes of the load.
-    pub fn ask(&self, number: u64, at: Time, position: u64) {
+    pub fn record_sent(&self, number: u64, at: Time, position: u64) {
         self.entry(number).sent_ns.store(at.0, Relaxed);
         self.entry(number).position.store(position, Relaxed);
-        self.asked.store(number, Release);
+        self.newest_sent.store(number, Release);
     }
 
     /// The reply to this probe, and to all before it, has arrived. Other numbers are ignored.
-    pub fn answer(&self, number: u64, at: Time) {
-        let answered = self.answered.load(Relaxed);
-        if number > answered && number <= self.asked.load(Acquire) {
-            (answered + 1..=number).for_each(|number| self.entry(number).replied_ns.store(at.0, Relaxed));
-            self.answered.store(number, Release);
+    pub fn record_reply(&self, number: u64, at: Time) {
+        let replied = self.newest_replied.load(Relaxed);
+        if number > replied && number <= self.newest_sent.load(Acquire) {
+            (replied + 1..=number).for_each(|number| self.entry(number).replied_ns.store(at.0, Relaxed));
+            self.newest_replied.store(number, Release);
         }
     }
 
     /// The probe, if its reply has arrived.
-    pub fn answered(&self, number: u64) -> Option<AnsweredQuestion> {
+    pub fn replied_probe(&self, number: u64) -> Option<RepliedProbe> {
         let entry = self.entry(number);
-        (number <= self.answered.load(Acquire)).then(|| AnsweredQuestion {
+        (number <= self.newest_replied.load(Acquire)).then(|| RepliedProbe {
             sent: Time(entry.sent_ns.load(Relaxed)),
             received: Time(entry.replied_ns.load(Relaxed)),
             position: entry.position.load(Relaxed),
@@ -137,8 +137,8 @@ impl Questions {
     }
 
     /// Whether every probe has its reply.
-    pub fn are_all_answered(&self) -> bool {
-        self.answered.load(Acquire) == self.asked.load(Acquire)
+    pub fn have_all_replies(&self) -> bool {
+        self.newest_replied.load(Acquire) == self.newest_sent.load(Acquire)
     }
 }
 
@@ -148,34 +148,33 @@ mod tests {
 
     #[test]
     fn a_reply_counts_for_all_earlier_probes() {
-        let questions = Questions::default();
+        let load_probes = LoadProbes::default();
         for number in 1..=3 {
-            assert_eq!(questions.next_number(), Some(number));
-            questions.ask(number, Time(10 * number), 100 * number);
+            assert_eq!(load_probes.next_number(), Some(number));
+            load_probes.record_sent(number, Time(10 * number), 100 * number);
         }
-        questions.answer(4, Time(50));
-        assert_eq!(questions.answered(1), None, "a number that was not asked");
-        questions.answer(2, Time(100));
-        questions.answer(1, Time(200));
-        let answered =
-            |sent: u64| AnsweredQuestion { sent: Time(sent), received: Time(100), position: 10 * sent };
-        assert_eq!(questions.answered(1), Some(answered(10)));
-        assert_eq!(questions.answered(2), Some(answered(20)));
-        assert!(questions.answered(3).is_none() && !questions.are_all_answered());
-        questions.answer(3, Time(300));
-        assert!(questions.are_all_answered());
+        load_probes.record_reply(4, Time(50));
+        assert_eq!(load_probes.replied_probe(1), None, "a number that was not sent");
+        load_probes.record_reply(2, Time(100));
+        load_probes.record_reply(1, Time(200));
+        let replied = |sent: u64| RepliedProbe { sent: Time(sent), received: Time(100), position: 10 * sent };
+        assert_eq!(load_probes.replied_probe(1), Some(replied(10)));
+        assert_eq!(load_probes.replied_probe(2), Some(replied(20)));
+        assert!(load_probes.replied_probe(3).is_none() && !load_probes.have_all_replies());
+        load_probes.record_reply(3, Time(300));
+        assert!(load_probes.have_all_replies());
     }
 
     #[test]
-    fn unanswered_probes_are_limited() {
-        let questions = Questions::default();
-        let asked = std::iter::from_fn(|| {
-            let number = questions.next_number()?;
-            questions.ask(number, Time(number), 0);
+    fn probes_without_a_reply_are_limited() {
+        let load_probes = LoadProbes::default();
+        let sent = std::iter::from_fn(|| {
+            let number = load_probes.next_number()?;
+            load_probes.record_sent(number, Time(number), 0);
             Some(number)
         });
-        assert_eq!(asked.count(), MAX_UNANSWERED - 1);
-        questions.answer(1, Time(5));
-        assert_eq!(questions.next_number(), Some(MAX_UNANSWERED as u64));
+        assert_eq!(sent.count(), MAX_UNANSWERED - 1);
+        load_probes.record_reply(1, Time(5));
+        assert_eq!(load_probes.next_number(), Some(MAX_UNANSWERED as u64));
     }
 }

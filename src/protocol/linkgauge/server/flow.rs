@@ -15,7 +15,7 @@ use crate::protocol::{MAX_RECOVERY_FACTOR, ServerLimits, echo};
 use crate::sample::Recorder;
 use crate::workload::capacity::{CapacityReceiver, CapacitySender, Side};
 use crate::workload::latency::{Reflector, STAMPED_BYTES, StampingReflector};
-use crate::workload::responsiveness::{AnsweringReceiver, AnsweringSender};
+use crate::workload::responsiveness::{ProbedReceiver, ProbedSender};
 use crate::workload::throughput::{Sink, Source, overtime, planned_time};
 use crate::workload::{FlowReport, Load, ReceivedSeries, RecordingParty};
 
@@ -144,8 +144,8 @@ pub enum FlowParty {
     ReflectStamped(StampingReflector),
     Receive(Box<Sink>),
     Send(Box<Source>),
-    ProbedReceive(Box<AnsweringReceiver>),
-    ProbedSend(Box<AnsweringSender>),
+    ProbedReceive(Box<ProbedReceiver>),
+    ProbedSend(Box<ProbedSender>),
     CapacityReceive(Box<CapacityReceiver>),
     CapacitySend(Box<CapacitySender>),
 }
@@ -199,9 +199,9 @@ impl FlowParty {
             }
             FlowKind::Send => FlowParty::Send(Box::new(Source::new(&load, caps, recorder))),
             FlowKind::ProbedReceive => {
-                FlowParty::ProbedReceive(Box::new(AnsweringReceiver::new(&load, recorder)))
+                FlowParty::ProbedReceive(Box::new(ProbedReceiver::new(&load, recorder)))
             }
-            FlowKind::ProbedSend => FlowParty::ProbedSend(Box::new(AnsweringSender::new(&load, recorder))),
+            FlowKind::ProbedSend => FlowParty::ProbedSend(Box::new(ProbedSender::new(&load, recorder))),
             FlowKind::CapacityReceive => {
                 FlowParty::CapacityReceive(Box::new(CapacityReceiver::new(Side::Server, &load, recorder)))
             }
