@@ -34,7 +34,7 @@ mod figure_rows;
 pub(crate) mod parts;
 
 pub use figure_rows::count_rows;
-pub use parts::{chart_contexts, fit_texts, keep_units_together};
+pub use parts::{chart_contexts, fit_texts, keep_dates_together, keep_units_together};
 
 /// With more cases than this, the page has no sentence per case and folds their details.
 const MAX_UNFOLDED_CASES: usize = 12;
@@ -104,7 +104,7 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
         "page.html",
         context! {
             many => run.cases.len() > MAX_UNFOLDED_CASES,
-            title => title.clone(),
+            title => title.clone(), heading => keep_dates_together(&title),
             answer => keep_units_together(&answer),
             sections => section_contexts(run, overview.as_ref()),
             overview => overview, key_figures => key_figures.into_iter().collect::<Vec<_>>(),
@@ -246,7 +246,8 @@ fn table_contexts(run: &Run, fits: &[SizeFit]) -> Vec<Value> {
     let one = |one: ReportTable| {
         let first = !charted.contains(&one.workload);
         charted.push(one.workload.clone());
-        let charts = if first { chart_contexts(chart::workload_charts(run, &one.workload)) } else { Vec::new() };
+        let charts =
+            if first { chart_contexts(chart::workload_charts(run, &one.workload)) } else { Vec::new() };
         table_context(run, one, charts, fits)
     };
     build_tables(run).into_iter().map(one).collect()
@@ -391,8 +392,9 @@ fn part_table_context(title: &str, parts: &[PartResult]) -> Value {
 
 /// The facts of a map; those of a map inside it have rows of their own.
 fn fact_contexts(map: &Map<String, serde_json::Value>) -> Vec<Value> {
-    let row =
-        |name: &str, value| context! { name => display_name(name), value => format_fact(name, Some(value)) };
+    let row = |name: &str, value: &serde_json::Value| {
+        context! { name => display_name(name), value => format_fact(name, Some(value)) }
+    };
     let rows = |(name, value): (&String, &serde_json::Value)| match value {
         serde_json::Value::Object(inner) => inner.iter().map(|(name, value)| row(name, value)).collect(),
         _ => vec![row(name, value)],
@@ -409,7 +411,9 @@ fn machine_contexts(environment: &run::Environment) -> Vec<Value> {
     };
     let machines = machines.into_iter().filter(|(_, facts)| !facts.is_empty());
     let name = |facts: &Map<String, serde_json::Value>| {
-        let known = ["hostname", "cpu_model", "kernel_release"].into_iter().filter_map(|name| facts.get(name)?.as_str());
+        let known = ["hostname", "cpu_model", "kernel_release"]
+            .into_iter()
+            .filter_map(|name| facts.get(name)?.as_str());
         known.collect::<Vec<_>>().join(", ")
     };
     machines

@@ -19,6 +19,17 @@ pub fn keep_units_together(text: &str) -> String {
     text.chars().map(keep).collect()
 }
 
+/// Prevents a line break inside a date.
+pub fn keep_dates_together(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let is_digit = |index: usize| chars.get(index).is_some_and(char::is_ascii_digit);
+    let keep = |(index, c): (usize, &char)| match c {
+        '-' if index > 0 && is_digit(index - 1) && is_digit(index + 1) => '\u{2011}',
+        c => *c,
+    };
+    chars.iter().enumerate().map(keep).collect()
+}
+
 /// A line for each fit whose cases are among these.
 pub fn fit_texts(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
     fit_lines(fits, cases).iter().map(|line| keep_units_together(line)).collect()
