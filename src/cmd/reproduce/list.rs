@@ -7,7 +7,7 @@ use linkgauge::report::wrap;
 use linkgauge::study::{Cell, PlannedCase, Study, StudyLength};
 
 use super::super::Status;
-use super::super::output::print_text;
+use super::super::output::{print_text, terminal_options};
 use super::guest::{self, GuestUse};
 use super::{MeasuringSite, min_duration};
 
@@ -82,7 +82,7 @@ fn lab_availability(study: &Study, cell: &Cell) -> &'static str {
 
 /// Wraps to the lines of a terminal.
 fn wrap_line(text: &str) -> String {
-    wrap(text, 80, "", "  ")
+    wrap(text, terminal_options().width, "", "  ")
 }
 
 /// Formats a duration: `12 s`, `5 min`, `9 h 52 min`.

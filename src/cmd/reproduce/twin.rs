@@ -7,7 +7,7 @@ use anyhow::Result;
 use linkgauge::clock::Clock;
 use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
-use linkgauge::report::{Detail, wrap};
+use linkgauge::report::{Detail, shorten, wrap};
 use linkgauge::run::{CaseResult, StudyResult};
 use linkgauge::stats::median;
 use linkgauge::study::Study;
@@ -19,6 +19,8 @@ use super::super::output::{OutputFlags, print_message, print_text, terminal_opti
 use super::super::signals::interrupt_flag;
 use super::user_endpoints::CellSelector;
 
+/// The name of a column has these columns of a narrow terminal.
+const MIN_NAME_COLUMNS: usize = 8;
 /// Rows that are printed without `--all`.
 const FEW_ROWS: usize = 24;
 
@@ -127,7 +129,7 @@ fn text(study: &Study, report: &TwinReport, detail: Detail, width: usize) -> Str
     text += &twin_table(study, report, width);
     let prints_rows = detail == Detail::Full || report.rows.len() <= FEW_ROWS;
     if prints_rows {
-        text += &format!("\n{}", row_table(&report.rows));
+        text += &format!("\n{}", row_table(&report.rows, width));
     }
     text += &misses(&report.rows, width);
     if !prints_rows {
@@ -156,13 +158,13 @@ fn twin_table(study: &Study, report: &TwinReport, width: usize) -> String {
     }
     let figures = align(&lines, [false, true, true, true, true]);
     let start = figures.lines().map(|line| line.chars().count()).max().unwrap_or(0) + "  ".len();
-    let line = |(figures, is): (&str, &str)| {
-        wrap(is, width, &format!("{figures:<start$}"), &" ".repeat(start))
-    };
+    let line =
+        |(figures, is): (&str, &str)| wrap(is, width, &format!("{figures:<start$}"), &" ".repeat(start));
     figures.lines().zip(descriptions).map(line).collect()
 }
 
-fn row_table(rows: &[TwinRow]) -> String {
+fn row_table(rows: &[TwinRow], width: usize) -> String {
+    const COLUMN: usize = 2;
     let mut lines = vec![["table", "row", "column", "published", "twin", "deviation", ""].map(str::to_owned)];
     for row in rows {
         lines.push([
@@ -175,7 +177,16 @@ fn row_table(rows: &[TwinRow]) -> String {
             if row.fitted { "fitted" } else { "" }.to_owned(),
         ]);
     }
-    align(&lines, [false, false, false, true, true, true, false])
+    let table = |lines: &[_]| align(lines, [false, false, false, true, true, true, false]);
+    let whole = table(&lines);
+    let excess = whole.lines().map(|line| line.chars().count()).max().unwrap_or(0).saturating_sub(width);
+    if excess == 0 {
+        return whole;
+    }
+    let names = lines.iter().map(|line| line[COLUMN].chars().count()).max().unwrap_or(0);
+    let room = names.saturating_sub(excess).max(MIN_NAME_COLUMNS);
+    lines.iter_mut().for_each(|line| line[COLUMN] = shorten(&line[COLUMN], room));
+    table(&lines)
 }
 
 /// Figures that a twin misses, with the reasons.
