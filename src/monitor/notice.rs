@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::level::LevelShift;
-use crate::explain::live::{Explanation, Verdict};
+use crate::explain::live::{CauseVerdict, Explanation};
 use crate::run::TOOL;
 use crate::sample::Window;
 
@@ -101,7 +101,7 @@ pub struct AlarmCause {
     /// Name for people.
     pub name: &'static str,
     /// What is known.
-    pub verdict: Verdict,
+    pub verdict: CauseVerdict,
     /// Its part of the median round trip, in ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ns: Option<f64>,
@@ -123,7 +123,7 @@ impl From<&Explanation> for AlarmExplanation {
             id: cause.id,
             name: cause.name,
             verdict: cause.verdict,
-            cost_ns: cause.cost_ns,
+            cost_ns: cause.effect.cost_ns,
             remedy: cause.remedy,
         });
         AlarmExplanation { causes: causes.collect(), failure: None }
