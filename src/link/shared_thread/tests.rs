@@ -177,7 +177,7 @@ impl Bench {
         link: Box<dyn Link>,
         name: &'static str,
         actions: impl IntoIterator<Item = Action>,
-        placement: Placement,
+        placement: ThreadChoice,
     ) -> TcpStream {
         let party = Script {
             name,
@@ -367,7 +367,7 @@ fn a_member_that_opens_its_link_again_waits_for_the_new_one() {
     let mut bench = Bench::new();
     let link = Box::new(RedialedLink::open(&bench.url(), &bench.dialer).unwrap());
     let actions = [Receive(LONG), Close, Reopen, Receive(LONG), Close, Reopen, Receive(LONG), Close, Reopen];
-    let mut remote = bench.add_on(link, "a", actions, Placement::Stay(WaitMode::Block));
+    let mut remote = bench.add_on(link, "a", actions, ThreadChoice::Stay(WaitMode::Block));
     let _other = bench.add("b", [Receive(LONG)]);
     for round in 1..=2 {
         bench.turn();
