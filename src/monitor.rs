@@ -19,30 +19,38 @@ use crate::run::Run;
 use crate::schedule::{self, RunContext};
 use crate::store::Store;
 
+mod access;
 mod action;
 mod alert;
 mod budget;
 mod calendar;
+mod columns;
 mod config;
 mod http;
 mod ledger;
 mod level;
+mod live;
 mod metrics;
 mod notice;
 mod notifier;
+mod site;
 mod watcher;
 
+pub use access::{Access, Refusal};
 pub use action::{Action, ActionError, ActionTarget, DEFAULT_ACTION_TIMEOUT};
 pub use alert::{Alert, Badness, Expectation, InvalidRule, Rule, Transition};
 pub use calendar::{Calendar, ClockChange, InvalidQuietHours, Moment, QuietHours, SLICE};
+pub use columns::{Column, HistorySpan, SPANS};
 pub use config::{Config, ConfigError, Watch, WatchSchedule};
-pub use http::{HttpServer, Page, Pages, Refusal, Request, parse_request};
+pub use http::HttpServer;
 pub use ledger::{Ledger, MonitorEvent, MonitorObserver, WatchState, describe_clock_change, tag};
 pub use level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS, USUAL_SHIFT_DELAY};
+pub use live::{LinkState, LinkView, Live, LiveEvent, Overview, SPARK_MINUTES};
 pub use metrics::{OPENMETRICS_TYPE, render as render_metrics};
 pub use notice::{
     ALARM_SCHEMA, AlarmCause, AlarmExplanation, MinuteFigures, Notice, NoticeKind, alarm_message,
 };
+pub use site::{Lookup, Page, RunRenderer, Site};
 pub use watcher::{Slice, Watcher};
 
 use budget::{DayBudget, EarlierTests};
@@ -50,6 +58,9 @@ use notifier::{Notifier, Outcome};
 
 /// Windows are written this often. A killed monitor loses at most this time.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Slices of many links end at the same time: the states are shown together, at most this often.
+const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the ledger waits for the next slice before it looks at the time.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -63,7 +74,7 @@ pub struct MonitorContext<'a> {
     pub dialer: Dialer,
     /// Receives the events.
     pub observer: &'a dyn MonitorObserver,
-    /// Receives the states after each slice and test.
+    /// Receives the states at the start, and soon after each slice and test.
     pub on_states: &'a (dyn Fn(&[WatchState]) + Sync),
     /// Shared secret of servers that require one.
     pub token: Option<String>,
@@ -156,8 +167,13 @@ impl Shared<'_> {
         after_each: &mut dyn FnMut(&mut Ledger),
     ) {
         let mut flushed = self.calendar.now().monotonic;
+        let mut shown = flushed;
+        let mut is_changed = false;
+        (self.context.on_states)(ledger.states());
         loop {
-            match deliveries.recv_timeout(POLL_INTERVAL) {
+            let delivered = deliveries.recv_timeout(POLL_INTERVAL);
+            is_changed |= delivered.is_ok();
+            match delivered {
                 Ok(Delivery::Slice(watch, slice)) => ledger.record_slice(watch, *slice),
                 Ok(Delivery::Test(watch, run)) => ledger.record_test(watch, *run),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -165,10 +181,13 @@ impl Shared<'_> {
             }
             after_each(ledger);
             let now = self.calendar.now();
+            if is_changed && now.monotonic.since(shown) >= SHOW_INTERVAL {
+                (shown, is_changed) = (now.monotonic, false);
+                (self.context.on_states)(ledger.states());
+            }
             if now.monotonic.since(flushed) >= FLUSH_INTERVAL {
                 flushed = now.monotonic;
                 ledger.flush(now.wall);
-                (self.context.on_states)(ledger.states());
             }
         }
         ledger.flush(self.calendar.now().wall);

@@ -15,11 +15,13 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::host::{self, raise_open_file_limit};
 use linkgauge::link::Dialer;
 use linkgauge::monitor::{
-    self, AlarmCause, AlarmExplanation, Config, HttpServer, MonitorContext, MonitorEvent, MonitorObserver,
-    OPENMETRICS_TYPE, Pages, Rule, Transition, WatchState, describe_clock_change, render_metrics,
+    self, AlarmCause, AlarmExplanation, Config, HttpServer, LinkState, Live, MonitorContext, MonitorEvent,
+    MonitorObserver, OPENMETRICS_TYPE, Rule, Site, Transition, WatchState, describe_clock_change,
+    render_metrics,
 };
 use linkgauge::plan::{CaseSpec, OneOrMany};
-use linkgauge::report::printable;
+use linkgauge::report::{self, ReportOptions, printable};
+use linkgauge::run::Run;
 use linkgauge::units::{MessageRate, RateTarget, Span, format_nanoseconds};
 
 use super::Status;
@@ -58,12 +60,12 @@ pub struct Flags {
     /// Print a table of the last minute this often [default: 1min on a terminal, else never]
     #[arg(long, help_heading = OUTPUT, value_name = "TIME")]
     table: Option<Span>,
-    /// Where to serve the metrics for Prometheus, at /metrics; 'off': nowhere
+    /// Where to serve the live page, and the metrics for Prometheus at /metrics; 'off': nowhere
     ///
     /// Other machines can connect to an address that is not a loopback address. Then a token is required.
     #[arg(long, help_heading = SERVER, value_name = "ADDRESS|off", default_value = DEFAULT_LISTEN)]
     listen: String,
-    /// File with the token that readers of the pages must send
+    /// File with the token that readers of the pages must send; a browser asks for it as a password
     #[arg(long, help_heading = SERVER, value_name = "FILE")]
     page_token_file: Option<PathBuf>,
     /// Check the file, print what its alarms promise, and end
@@ -72,6 +74,9 @@ pub struct Flags {
     #[command(flatten)]
     save: SaveFlags,
 }
+
+/// Where Prometheus expects metrics.
+const METRICS_PATH: &str = "/metrics";
 
 /// The port that Prometheus lists for exporters of this kind.
 const DEFAULT_LISTEN: &str = "127.0.0.1:9464";
@@ -101,10 +106,12 @@ pub fn run(flags: Flags) -> Result<Status> {
     let token = read_token(flags.token_file.as_deref())?;
     let until = flags.time.map(|time| Instant::now() + time.0);
     let is_over = || stop.load(Relaxed) || until.is_some_and(|until| Instant::now() >= until);
-    let pages = Arc::new(Pages::default());
-    let _server = serve_pages(&flags, &pages)?;
     let host = host::facts().get("hostname").and_then(|name| name.as_str()).unwrap_or_default().to_owned();
-    let log = Log;
+    let live = Arc::new(Live::new(host.clone(), Timestamp::now()));
+    let site = Arc::new(Site::new(live.clone(), Box::new(render_run)));
+    let _server = serve_pages(&flags, &site)?;
+    site.set_store(flags.save.path()?);
+    let log = Log { live: live.clone() };
     let tables = Tables::new(&flags);
     let mut states = Vec::new();
     while !is_over() {
@@ -114,7 +121,8 @@ pub fn run(flags: Flags) -> Result<Status> {
             dialer,
             observer: &log,
             on_states: &|states| {
-                pages.set("/metrics", OPENMETRICS_TYPE, render_metrics(states, &host));
+                site.set(METRICS_PATH, OPENMETRICS_TYPE, render_metrics(states, &host));
+                site.publish(&live.update(states, Timestamp::now()));
                 tables.print(states);
             },
             token: token.clone(),
@@ -141,7 +149,7 @@ pub fn run(flags: Flags) -> Result<Status> {
 }
 
 /// Serves the pages. A default address that is taken is no reason not to measure.
-fn serve_pages(flags: &Flags, pages: &Arc<Pages>) -> Result<Option<HttpServer>> {
+fn serve_pages(flags: &Flags, site: &Arc<Site>) -> Result<Option<HttpServer>> {
     let address = match flags.listen.as_str() {
         "off" => return Ok(None),
         text => text
@@ -149,20 +157,21 @@ fn serve_pages(flags: &Flags, pages: &Arc<Pages>) -> Result<Option<HttpServer>> 
             .with_context(|| format!("'{text}' is not an address. Write it like {DEFAULT_LISTEN}, or off"))?,
     };
     let token = flags.page_token_file.as_deref().map(|file| read_token(Some(file))).transpose()?.flatten();
-    pages.set("/healthz", "text/plain", "ok\n".to_owned());
-    pages.set("/metrics", OPENMETRICS_TYPE, render_metrics(&[], ""));
-    match HttpServer::start(address, token, pages.clone()) {
+    site.set(METRICS_PATH, OPENMETRICS_TYPE, render_metrics(&[], ""));
+    match HttpServer::start(address, token, site.clone()) {
         Ok(server) => {
-            print_message(format_args!("metrics: http://{}/metrics", server.address()));
+            let address = server.address();
+            print_message(format_args!("metrics: http://{address}{METRICS_PATH}"));
+            print_message(format_args!("live page: http://{address}/"));
             Ok(Some(server))
         }
         Err(error) if flags.listen == DEFAULT_LISTEN => {
             print_message(format_args!(
-                "warning: {address}: no metrics are served: {error}. Try --listen with another port, or --listen off"
+                "warning: {address}: no pages are served: {error}. Try --listen with another port, or --listen off"
             ));
             Ok(None)
         }
-        Err(error) => Err(error).with_context(|| format!("{address}: the metrics cannot be served")),
+        Err(error) => Err(error).with_context(|| format!("{address}: the pages cannot be served")),
     }
 }
 
@@ -220,12 +229,23 @@ fn print_promises(config: &Config) -> Result<()> {
     })
 }
 
+/// The page of a run, as every command writes it.
+fn render_run(run: &Run) -> Option<String> {
+    let format = report::FORMATS.iter().find(|format| format.name == "html")?;
+    let mut page = Vec::new();
+    (format.write)(run, &ReportOptions::default(), &mut page).ok()?;
+    String::from_utf8(page).ok()
+}
+
 /// Prints events, one a line with its date.
-struct Log;
+struct Log {
+    live: Arc<Live>,
+}
 
 impl MonitorObserver for Log {
     fn event(&self, at: Timestamp, event: &MonitorEvent) {
         let text = describe(event);
+        self.live.note(at, event, text.clone());
         let _ = print_text(|stdout| writeln!(stdout, "{:.0} {}", at, printable(&text)));
     }
 }
@@ -315,12 +335,7 @@ impl Tables {
 }
 
 fn row(state: &WatchState) -> String {
-    let word = match (state.alerts.iter().any(monitor::Alert::is_raised), state.is_up) {
-        (true, _) => "ALARM",
-        (false, Some(true)) => "up",
-        (false, Some(false)) => "DOWN",
-        (false, None) => "–",
-    };
+    let word = LinkState::of(state).word();
     let minute = state.last_minutes(1);
     let time = |share: f64| {
         minute.quantile_ns(share).map_or_else(|| "–".to_owned(), |time| format_nanoseconds(time as f64))

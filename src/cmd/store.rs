@@ -145,10 +145,7 @@ impl EarlierResults {
 impl SaveFlags {
     /// Opens the store. `None` if the run is not to be saved.
     pub fn open(&self) -> Result<Option<Store>> {
-        if self.no_store {
-            return Ok(None);
-        }
-        let Some(path) = store_path(self.store.as_deref())? else { return Ok(None) };
+        let Some(path) = self.path()? else { return Ok(None) };
         // A missing directory that the user named is a typing error. The default one is created, private to its owner.
         if self.store.is_none()
             && let Some(directory) = path.parent()
@@ -160,6 +157,11 @@ impl SaveFlags {
         Ok(Some(Store::open_until(&path, process_interrupt_flag())?))
     }
 
+    /// The file of the store. `None` if runs are not to be saved.
+    pub fn path(&self) -> Result<Option<PathBuf>> {
+        if self.no_store { Ok(None) } else { store_path(self.store.as_deref()) }
+    }
+
     /// Whether runs are to get names.
     pub fn has_tags(&self) -> bool {
         !self.tags.is_empty()
@@ -167,8 +169,7 @@ impl SaveFlags {
 
     /// Earlier results of the cases of a run; none where the store cannot be read. Saving reports the error.
     pub fn earlier_results(&self, run: &Run) -> EarlierResults {
-        let path = (!self.no_store).then(|| store_path(self.store.as_deref()).ok().flatten()).flatten();
-        let path = path.filter(|path| path.exists());
+        let path = self.path().ok().flatten().filter(|path| path.exists());
         let host = run.environment.client.get("hostname").and_then(|name| name.as_str());
         EarlierResults {
             store: path.and_then(|path| Store::open_until(&path, process_interrupt_flag()).ok()),

@@ -1,151 +1,69 @@
-//! The pages of a monitor over HTTP/1.1: a few prepared texts, GET and HEAD only.
+//! The pages of a monitor over HTTP/1.1: GET and HEAD only, one request for each connection.
 //!
-//! Pages are made by the ledger's thread; a request only copies one. So no client, however slow or many, delays a probe. By
+//! hyper serves all clients in one thread, with limits on their number, their time and the size of what they send. Pages that
+//! read the store are made in threads beside it. So no client, however slow or many, delays a probe or another client. By
 //! default the server listens on loopback; other addresses need a token. Encryption is the task of a proxy in front.
 
-use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::access::{Access, Refusal};
+use super::site::{EVENTS_PATH, Lookup, Page, Site};
 
 /// A longer head of a request is refused.
 const MAX_HEAD_BYTES: usize = 8192;
 
-/// A request must have arrived, and its response must have left, within this time.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// A request with more headers is refused.
+const MAX_HEADERS: usize = 64;
 
-/// Clients at the same time. More are refused, so that open files remain for the probes.
-const MAX_CLIENTS: usize = 64;
+/// A request must have arrived within this time.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a waiting server looks whether to stop.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// A response must have left within this time.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A prepared page.
-#[derive(Debug, Clone)]
-pub struct Page {
-    /// Its media type.
-    pub media_type: &'static str,
-    /// Its content.
-    pub body: Arc<str>,
-}
+/// The same for each message of a stream of events.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// The pages by path.
-#[derive(Debug, Default)]
-pub struct Pages(Mutex<BTreeMap<&'static str, Page>>);
+/// A stream without events has a comment this often, so that proxies keep it open.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-impl Pages {
-    /// Replaces a page.
-    pub fn set(&self, path: &'static str, media_type: &'static str, body: String) {
-        let page = Page { media_type, body: body.into() };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path, page);
-    }
+/// Clients at the same time. Of more clients, those leave that have waited longest with their request.
+const MAX_CLIENTS: usize = 256;
 
-    fn get(&self, path: &str) -> Option<Page> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
-    }
-}
+/// Streams of events at the same time.
+const MAX_STREAMS: usize = 64;
 
-/// A request, as far as it matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request<'a> {
-    /// The path without the query.
-    pub path: &'a str,
-    /// HEAD: the response has no body.
-    pub is_head: bool,
-    /// The host that the client named.
-    pub host: Option<&'a str>,
-    /// The bearer token.
-    pub token: Option<&'a str>,
-}
+/// Pages that are made at the same time or wait for it, and the threads that make them.
+const MAX_MADE: usize = 16;
+const MAKING_THREADS: usize = 2;
 
-/// Why a request is refused: its status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// 400: it is not HTTP.
-    BadRequest,
-    /// 401: the token is missing or wrong.
-    Unauthorized,
-    /// 403: the client named a host that is not this one, as a page of another site would.
-    Forbidden,
-    /// 404: there is no such page.
-    NotFound,
-    /// 405: only GET and HEAD are served.
-    MethodNotAllowed,
-    /// 431: the head is too long.
-    HeadTooLong,
-    /// 503: too many clients.
-    Busy,
-}
-
-impl Refusal {
-    fn status(self) -> &'static str {
-        match self {
-            Refusal::BadRequest => "400 Bad Request",
-            Refusal::Unauthorized => "401 Unauthorized",
-            Refusal::Forbidden => "403 Forbidden",
-            Refusal::NotFound => "404 Not Found",
-            Refusal::MethodNotAllowed => "405 Method Not Allowed",
-            Refusal::HeadTooLong => "431 Request Header Fields Too Large",
-            Refusal::Busy => "503 Service Unavailable",
-        }
-    }
-}
-
-/// Reads the head of a request, up to and without its empty line.
-///
-/// # Errors
-///
-/// It is not HTTP/1, or its method is not served.
-pub fn parse_request(head: &[u8]) -> Result<Request<'_>, Refusal> {
-    let head = std::str::from_utf8(head).map_err(|_| Refusal::BadRequest)?;
-    let mut lines = head.split("\r\n");
-    let mut words = lines.next().unwrap_or_default().split(' ');
-    let (method, target, version) = (words.next(), words.next(), words.next());
-    let (Some(method), Some(target), Some("HTTP/1.0" | "HTTP/1.1"), None) =
-        (method, target, version, words.next())
-    else {
-        return Err(Refusal::BadRequest);
-    };
-    if !target.starts_with('/') {
-        return Err(Refusal::BadRequest);
-    }
-    let mut request = Request {
-        path: target.split('?').next().unwrap_or_default(),
-        is_head: method == "HEAD",
-        host: None,
-        token: None,
-    };
-    for line in lines {
-        let (name, value) = line.split_once(':').ok_or(Refusal::BadRequest)?;
-        let value = value.trim();
-        if name.eq_ignore_ascii_case("host") {
-            request.host = Some(value);
-        } else if name.eq_ignore_ascii_case("authorization") {
-            request.token = value.strip_prefix("Bearer ").map(str::trim);
-        }
-    }
-    match method {
-        "GET" | "HEAD" => Ok(request),
-        _ => Err(Refusal::MethodNotAllowed),
-    }
-}
-
-/// What a server shares with the threads of its clients.
-struct Shared {
-    pages: Arc<Pages>,
-    token: Option<String>,
-    is_loopback: bool,
-    clients: AtomicUsize,
-    stop: AtomicBool,
-}
+/// Pause after a connection could not be accepted, as with too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running server. It stops when it is dropped.
 pub struct HttpServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl HttpServer {
@@ -154,22 +72,40 @@ impl HttpServer {
     /// # Errors
     ///
     /// The address is taken or is not of this machine; or it is not a loopback address and there is no token.
-    pub fn start(address: SocketAddr, token: Option<String>, pages: Arc<Pages>) -> io::Result<HttpServer> {
-        let is_loopback = address.ip().is_loopback();
-        if !is_loopback && token.is_none() {
+    pub fn start(address: SocketAddr, token: Option<String>, site: Arc<Site>) -> io::Result<HttpServer> {
+        let access = Access::new(address.ip(), token).ok_or_else(|| {
             let why = "other machines may connect, so a token is needed. Try --page-token-file FILE";
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-        }
-        let listener = TcpListener::bind(address)?;
+            io::Error::new(io::ErrorKind::PermissionDenied, why)
+        })?;
+        let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (clients, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let shared = Arc::new(Shared { pages, token, is_loopback, clients, stop });
-        let accepting = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("pages".to_owned())
-            .spawn(move || accept(&listener, &accepting))?;
-        Ok(HttpServer { address, shared, thread: Some(thread) })
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(MAKING_THREADS)
+            .thread_name("made page")
+            .build()?;
+        let listener = {
+            let _entered = runtime.enter();
+            TcpListener::from_std(listener)?
+        };
+        let server = Arc::new(Server {
+            site,
+            access,
+            clients: Mutex::default(),
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
+            made: Arc::new(Semaphore::new(MAX_MADE)),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let serve = move || {
+            runtime.spawn(accept(listener, server));
+            let _ = runtime.block_on(stopped);
+            // A page that waits for the store delays nothing.
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name("pages".to_owned()).spawn(serve)?;
+        Ok(HttpServer { address, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -180,152 +116,296 @@ impl HttpServer {
 
 impl Drop for HttpServer {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Relaxed);
+        drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    while !shared.stop.load(Relaxed) {
-        let Ok((stream, _)) = listener.accept() else {
-            std::thread::sleep(POLL_INTERVAL);
-            continue;
-        };
-        if shared.clients.fetch_add(1, Relaxed) >= MAX_CLIENTS {
-            let _ = respond_refusal(&stream, Refusal::Busy);
-            shared.clients.fetch_sub(1, Relaxed);
-            continue;
-        }
-        let serving = shared.clone();
-        let serve = move || {
-            let _ = serve(&stream, &serving);
-            serving.clients.fetch_sub(1, Relaxed);
-        };
-        if std::thread::Builder::new().name("page".to_owned()).spawn(serve).is_err() {
-            shared.clients.fetch_sub(1, Relaxed);
-        }
-    }
+/// What the tasks of all clients share.
+struct Server {
+    site: Arc<Site>,
+    access: Access,
+    clients: Mutex<Clients>,
+    streams: Arc<Semaphore>,
+    made: Arc<Semaphore>,
 }
 
-/// Serves one request. The connection closes after it: a scrape a minute needs no longer one.
-fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut head = [0; MAX_HEAD_BYTES];
-    let page = match read_head(stream, &mut head)? {
-        Ok(length) => {
-            parse_request(&head[..length]).and_then(|request| Ok((page(&request, shared)?, request.is_head)))
-        }
-        Err(refusal) => Err(refusal),
-    };
-    match page {
-        Ok((page, is_head)) => respond(stream, &page, is_head),
-        Err(refusal) => respond_refusal(stream, refusal),
-    }
+/// The clients that are connected.
+#[derive(Default)]
+struct Clients {
+    count: usize,
+    last_number: u64,
+    /// Those that have not sent their request yet, in the order of their arrival.
+    waiting: VecDeque<(u64, AbortHandle)>,
 }
 
-/// Reads until the empty line; the length of what stands before it.
-fn read_head(mut stream: &TcpStream, head: &mut [u8]) -> io::Result<Result<usize, Refusal>> {
-    let until = Instant::now() + TIMEOUT;
-    let mut filled = 0;
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, server: Arc<Server>) {
     loop {
-        if let Some(length) = head[..filled].windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            return Ok(Ok(length));
-        }
-        if filled == head.len() {
-            return Ok(Err(Refusal::HeadTooLong));
-        }
-        // A client that sends a byte now and then has no more time than one that sends nothing.
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut head[filled..])? {
-            0 => return Ok(Err(Refusal::BadRequest)),
-            count => filled += count,
+        match listener.accept().await {
+            Ok((stream, _)) => admit(&server, stream),
+            Err(_) => sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
-fn page(request: &Request, shared: &Shared) -> Result<Page, Refusal> {
-    if shared.is_loopback && !request.host.is_none_or(is_loopback_name) {
-        return Err(Refusal::Forbidden);
+/// Serves a client in a task of its own.
+fn admit(server: &Arc<Server>, stream: TcpStream) {
+    let mut clients = locked(&server.clients);
+    if clients.count >= MAX_CLIENTS {
+        match clients.waiting.pop_front() {
+            Some((_, slowest)) => slowest.abort(),
+            None => {
+                let _ = stream.try_write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n");
+                return;
+            }
+        }
     }
-    let is_authorized = match (&shared.token, request.token) {
-        (Some(token), Some(given)) => constant_time_equal(token.as_bytes(), given.as_bytes()),
-        (Some(_), None) => false,
-        (None, _) => true,
-    };
-    if !is_authorized {
-        return Err(Refusal::Unauthorized);
+    clients.count += 1;
+    clients.last_number += 1;
+    let number = clients.last_number;
+    let deadline = Mutex::new(Instant::now() + REQUEST_TIMEOUT);
+    let client = Arc::new(Client { server: server.clone(), number, deadline });
+    let task = tokio::spawn(serve(stream, client));
+    clients.waiting.push_back((number, task.abort_handle()));
+}
+
+/// One connected client.
+struct Client {
+    server: Arc<Server>,
+    number: u64,
+    /// The connection ends then.
+    deadline: Mutex<Instant>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stop_waiting();
+        locked(&self.server.clients).count -= 1;
     }
-    shared.pages.get(request.path).ok_or(Refusal::NotFound)
 }
 
-/// A name under which a browser of this machine reaches loopback. Other names may be those of a hostile site.
-fn is_loopback_name(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    name == "localhost"
-        || name == "[::1]"
-        || name.starts_with("127.") && name.parse::<std::net::Ipv4Addr>().is_ok()
-}
-
-/// Compares without telling by its time where the first difference is.
-fn constant_time_equal(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
-}
-
-fn respond(mut stream: &TcpStream, page: &Page, is_head: bool) -> io::Result<()> {
-    let Page { media_type, body } = page;
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n{COMMON_HEADERS}\r\n",
-        body.len()
+async fn serve(stream: TcpStream, client: Arc<Client>) {
+    let serving = client.clone();
+    let service = service_fn(move |request| {
+        let client = serving.clone();
+        async move { Ok::<_, Infallible>(client.respond(request).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .keep_alive(false)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .max_headers(MAX_HEADERS)
+            .serve_connection(TokioIo::new(stream), service)
     );
-    stream.write_all(head.as_bytes())?;
-    if is_head { Ok(()) } else { stream.write_all(body.as_bytes()) }
+    // Each step of a response gives it more time.
+    while timeout_at(client.deadline(), connection.as_mut()).await.is_err()
+        && client.deadline() > Instant::now()
+    {}
 }
 
-fn respond_refusal(mut stream: &TcpStream, refusal: Refusal) -> io::Result<()> {
-    let status = refusal.status();
-    let more = match refusal {
-        Refusal::Unauthorized => "WWW-Authenticate: Bearer\r\n",
-        Refusal::MethodNotAllowed => "Allow: GET, HEAD\r\n",
-        _ => "",
-    };
-    let body = format!("{status}\n");
-    let response = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n{more}{COMMON_HEADERS}\r\n{body}",
-        body.len()
-    );
-    stream.write_all(response.as_bytes())
+impl Client {
+    fn deadline(&self) -> Instant {
+        *locked(&self.deadline)
+    }
+
+    fn extend(&self, time: Duration) {
+        *locked(&self.deadline) = Instant::now() + time;
+    }
+
+    fn stop_waiting(&self) {
+        locked(&self.server.clients).waiting.retain(|(number, _)| *number != self.number);
+    }
+
+    async fn respond(self: Arc<Client>, request: Request<Incoming>) -> Response<Content> {
+        self.stop_waiting();
+        self.extend(RESPONSE_TIMEOUT);
+        let (request, _) = request.into_parts();
+        let checked = self.server.check(&request.headers, request.uri.host(), &request.method);
+        let (path, query) = (request.uri.path(), request.uri.query().unwrap_or_default());
+        let response = match checked {
+            Ok(()) if path == EVENTS_PATH => self.stream_events(),
+            Ok(()) => self.server.page(path, query).await.map(page_response),
+            Err(refusal) => Err(refusal),
+        };
+        response.unwrap_or_else(refusal_response)
+    }
+
+    fn stream_events(self: Arc<Client>) -> Result<Response<Content>, Refusal> {
+        let permit = self.server.streams.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+        let states = self.server.site.events();
+        let feed = Feed { states, is_first: true, client: self, _permit: permit };
+        let mut response = Response::new(Content::Events(Box::pin(feed.next())));
+        add_headers(response.headers_mut(), "text/event-stream", "default-src 'none'");
+        Ok(response)
+    }
 }
 
-/// Of every response.
-const COMMON_HEADERS: &str = "Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
-    Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; img-src data:\r\n";
+impl Server {
+    fn check(&self, headers: &HeaderMap, target_host: Option<&str>, method: &Method) -> Result<(), Refusal> {
+        let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let named = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+        let hosts: Vec<&str> = named.chain(target_host).collect();
+        match hosts.as_slice() {
+            [] => self.access.check(None, authorization)?,
+            hosts => hosts.iter().try_for_each(|host| self.access.check(Some(host), authorization))?,
+        }
+        if matches!(*method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Refusal::MethodNotAllowed) }
+    }
+
+    async fn page(&self, path: &str, query: &str) -> Result<Page, Refusal> {
+        if let Some(page) = self.site.ready(path) {
+            return Ok(page);
+        }
+        let lookup = Lookup::parse(path, query).ok_or(Refusal::NotFound)?;
+        let permit = self.made.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+        let site = self.site.clone();
+        let make = move || {
+            // Held until the page is made, even if its client has left.
+            let _permit = permit;
+            site.make(&lookup)
+        };
+        tokio::task::spawn_blocking(make).await.unwrap_or(Err(Refusal::Unreadable))
+    }
+}
+
+/// The next message of a stream, and the stream after it.
+type NextMessage = Pin<Box<dyn Future<Output = Option<(Bytes, Feed)>> + Send>>;
+
+/// A stream of events to one client. A client that reads slowly gets the latest state and misses those before it.
+struct Feed {
+    states: watch::Receiver<Bytes>,
+    is_first: bool,
+    client: Arc<Client>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Feed {
+    async fn next(mut self) -> Option<(Bytes, Feed)> {
+        self.client.extend(EVENT_TIMEOUT);
+        if !std::mem::take(&mut self.is_first) {
+            match timeout(KEEP_ALIVE, self.states.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return None,
+                Err(_) => return Some((Bytes::from_static(b":\n\n"), self)),
+            }
+        }
+        let state = self.states.borrow_and_update().clone();
+        Some((state, self))
+    }
+}
+
+/// The body of a response.
+enum Content {
+    Whole(Option<Bytes>),
+    Events(NextMessage),
+}
+
+impl Body for Content {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut *self {
+            Content::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Content::Events(next) => {
+                let message = ready!(next.as_mut().poll(context)).map(|(bytes, feed)| {
+                    *next = Box::pin(feed.next());
+                    Ok(Frame::data(bytes))
+                });
+                Poll::Ready(message)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Content::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Content::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Content::Events(_) => SizeHint::default(),
+        }
+    }
+}
+
+fn page_response(page: Page) -> Response<Content> {
+    let mut response = Response::new(Content::Whole(Some(page.body)));
+    add_headers(response.headers_mut(), page.media_type, &page.policy);
+    response
+}
+
+fn refusal_response(refusal: Refusal) -> Response<Content> {
+    let (code, reason) = refusal.status();
+    let mut response = Response::new(Content::Whole(Some(format!("{code}: {reason}\n").into())));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    add_headers(headers, "text/plain", "default-src 'none'");
+    match refusal {
+        Refusal::Unauthorized => {
+            headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            let basic = HeaderValue::from_static("Basic realm=\"linkgauge monitor\", charset=\"UTF-8\"");
+            headers.append(header::WWW_AUTHENTICATE, basic);
+        }
+        Refusal::MethodNotAllowed => {
+            drop(headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD")))
+        }
+        _ => {}
+    }
+    response
+}
+
+/// Adds what every response has.
+fn add_headers(headers: &mut HeaderMap, media_type: &'static str, policy: &str) {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    if let Ok(policy) = HeaderValue::from_str(policy) {
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+}
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream as Stream;
+
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::monitor::Live;
 
     fn server(token: Option<&str>) -> HttpServer {
-        let pages = Arc::new(Pages::default());
-        pages.set("/metrics", "text/plain", "a page\n".to_owned());
-        HttpServer::start("127.0.0.1:0".parse().unwrap(), token.map(str::to_owned), pages).unwrap()
+        let live = Arc::new(Live::new("here".to_owned(), Timestamp::UNIX_EPOCH));
+        let site = Site::new(live, Box::new(|_| None));
+        site.set("/metrics", "text/plain", "a page\n".to_owned());
+        HttpServer::start("127.0.0.1:0".parse().unwrap(), token.map(str::to_owned), Arc::new(site)).unwrap()
+    }
+
+    /// A connection on which a request was sent. Clients of a test never wait for ever.
+    fn send(server: &HttpServer, text: &[u8]) -> Stream {
+        let mut stream = Stream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let _ = stream.write_all(text);
+        stream
     }
 
     fn request(server: &HttpServer, text: &str) -> String {
-        let mut stream = TcpStream::connect(server.address()).unwrap();
-        stream.write_all(text.as_bytes()).unwrap();
         let mut response = Vec::new();
         // A server that refuses a long request does not read its rest, which resets the connection.
-        let _ = stream.read_to_end(&mut response);
+        let _ = send(server, text.as_bytes()).read_to_end(&mut response);
         String::from_utf8(response).unwrap()
     }
 
@@ -335,37 +415,117 @@ mod tests {
         let get = request(&server, "GET /metrics?x=1 HTTP/1.1\r\nHost: localhost:9464\r\n\r\n");
         assert!(get.starts_with("HTTP/1.1 200 OK\r\n") && get.ends_with("\r\n\r\na page\n"), "{get}");
         let head = request(&server, "HEAD /metrics HTTP/1.1\r\n\r\n");
-        assert!(head.contains("Content-Length: 7\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(head.contains("content-length: 7\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        let page = request(&server, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(page.contains("content-security-policy: default-src 'none'; script-src 'sha256-"), "{page}");
         for (text, status) in [
-            ("GET / HTTP/1.1\r\n\r\n", "404"),
+            ("GET /missing HTTP/1.1\r\n\r\n", "404"),
+            ("GET /../../etc/passwd HTTP/1.1\r\n\r\n", "404"),
+            ("GET /run/..%2f..%2fetc%2fpasswd HTTP/1.1\r\n\r\n", "404"),
+            ("GET /run/20260101-aaaa HTTP/1.1\r\n\r\n", "404"),
+            ("GET /history?link=7&span=1h HTTP/1.1\r\n\r\n", "404"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
             ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
-            ("GET metrics HTTP/1.1\r\n\r\n", "400"),
+            ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", "403"),
+            ("GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "403"),
             ("nonsense\r\n\r\n", "400"),
         ] {
             assert!(request(&server, text).starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
         }
-        let long = request(&server, &format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(MAX_HEAD_BYTES - 5)));
-        assert!(long.is_empty() || long.starts_with("HTTP/1.1 431 "), "{long}");
+        let query = format!("GET /history?{}link=0 HTTP/1.1\r\n\r\n", "x=1&".repeat(MAX_HEAD_BYTES / 4));
+        let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MAX_HEADERS + 1));
+        for long in [query, many] {
+            let response = request(&server, &long);
+            assert!(response.is_empty() || response.starts_with("HTTP/1.1 4"), "{response}");
+        }
     }
 
     #[test]
     fn a_token_is_required_where_one_is_set() {
         let server = server(Some("secret"));
-        for (token, status) in [("Bearer secret", "200"), ("Bearer secreT", "401"), ("secret", "401")] {
+        for (token, status) in
+            [("Bearer secret", "200"), ("Bearer secreT", "401"), ("Basic eDpzZWNyZXQ=", "200")]
+        {
             let text = format!("GET /metrics HTTP/1.1\r\nAuthorization: {token}\r\n\r\n");
             assert!(request(&server, &text).starts_with(&format!("HTTP/1.1 {status} ")), "{token}");
         }
-        let error = HttpServer::start("0.0.0.0:0".parse().unwrap(), None, Arc::default()).err().unwrap();
+        for path in
+            ["/", "/metrics", "/events", "/healthz", "/history?link=0&span=1h", "/incidents?link=0", "/run/x"]
+        {
+            let refused = request(&server, &format!("GET {path} HTTP/1.1\r\n\r\n"));
+            assert!(refused.starts_with("HTTP/1.1 401 "), "{path}: {refused}");
+            assert!(refused.contains("www-authenticate: Basic realm="), "{refused}");
+        }
+        let site = Site::new(Arc::new(Live::new(String::new(), Timestamp::UNIX_EPOCH)), Box::new(|_| None));
+        let error = HttpServer::start("0.0.0.0:0".parse().unwrap(), None, Arc::new(site)).err().unwrap();
         assert!(error.to_string().contains("--page-token-file"), "{error}");
     }
 
+    /// Reads until the text has arrived.
+    fn read_until(stream: &mut Stream, text: &str) -> String {
+        let (mut read, mut chunk) = (String::new(), [0; 4096]);
+        while !read.contains(text) {
+            let length = stream.read(&mut chunk).unwrap();
+            assert!(length > 0, "the stream ended: {read}");
+            read += std::str::from_utf8(&chunk[..length]).unwrap();
+        }
+        read
+    }
+
     #[test]
-    fn silent_clients_do_not_keep_others_out() {
+    fn events_arrive_until_the_server_stops() {
+        let live = Arc::new(Live::new("here".to_owned(), Timestamp::UNIX_EPOCH));
+        let site = Arc::new(Site::new(live.clone(), Box::new(|_| None)));
+        let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), None, site.clone()).unwrap();
+        let mut stream = send(&server, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let first = read_until(&mut stream, "\n\n");
+        assert!(
+            first.contains("content-type: text/event-stream") && first.contains("\"host\":\"here\""),
+            "{first}"
+        );
+        site.publish(&live.update(&[], Timestamp::from_second(77).unwrap()));
+        assert!(read_until(&mut stream, "\"at\":77").contains("data: {"));
+        drop(server);
+        let ended = stream.read_to_end(&mut Vec::new());
+        assert!(ended.is_ok(), "{ended:?}");
+    }
+
+    #[test]
+    fn streams_leave_room_for_other_clients() {
         let server = server(None);
-        let silent: Vec<TcpStream> =
-            (0..MAX_CLIENTS - 1).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+        let streams: Vec<Stream> = (0..MAX_STREAMS)
+            .map(|_| {
+                let mut stream = send(&server, b"GET /events HTTP/1.1\r\n\r\n");
+                read_until(&mut stream, "\n\n");
+                stream
+            })
+            .collect();
+        assert!(request(&server, "GET /events HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 503 "));
         assert!(request(&server, "GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
-        drop(silent);
+        drop(streams);
+    }
+
+    #[test]
+    fn slow_clients_and_garbage_do_not_keep_others_out() {
+        crate::host::raise_open_file_limit();
+        let server = server(None);
+        let mut slow = Vec::new();
+        for number in 0..2 * MAX_CLIENTS {
+            slow.push(send(&server, if number % 2 == 0 { b"" } else { b"GET /metrics HTT" }));
+            if number % 32 == 0 {
+                assert!(
+                    request(&server, "GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "),
+                    "{number}"
+                );
+            }
+        }
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..1_000 {
+            let garbage: Vec<u8> = (0..random.usize(0..64)).map(|_| random.u8(..)).collect();
+            drop(send(&server, &garbage));
+        }
+        assert!(request(&server, "GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        // The oldest had to leave.
+        assert_eq!(slow[0].read(&mut [0; 16]).unwrap_or(0), 0);
     }
 }

@@ -102,6 +102,22 @@ pub enum MonitorEvent {
     StoredAgain,
 }
 
+impl MonitorEvent {
+    /// The watch that it is about, and the id of the run that it names.
+    pub fn subject(&self) -> (Option<&str>, Option<&str>) {
+        match self {
+            MonitorEvent::Alarm { name, run, .. } => (Some(name), run.as_deref()),
+            MonitorEvent::Tested { name, run, .. } => (Some(name), Some(run)),
+            MonitorEvent::Down { name, .. }
+            | MonitorEvent::Up { name }
+            | MonitorEvent::Learnt { name, .. }
+            | MonitorEvent::LevelShift { name, .. }
+            | MonitorEvent::Explained { name, .. } => (Some(name), None),
+            _ => (None, None),
+        }
+    }
+}
+
 /// Receives the events of a monitor.
 pub trait MonitorObserver: Sync {
     /// The monitor waits until it returns.

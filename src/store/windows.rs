@@ -109,6 +109,20 @@ impl Store {
         Ok(SeriesNumber(number))
     }
 
+    /// The series of this name, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn find_series(&self, name: &str) -> Result<Option<SeriesNumber>, StoreError> {
+        let select = "SELECT number FROM series WHERE name = ?1";
+        self.retry_while_locked("read", || {
+            let has_series = self.connection.table_exists(None, "series")?;
+            let number = || self.connection.query_row(select, [name], |row| row.get(0)).optional();
+            Ok(if has_series { number()?.map(SeriesNumber) } else { None })
+        })
+    }
+
     /// Adds windows to those of all tiers that contain the second at which they begin.
     ///
     /// # Errors
@@ -355,6 +369,8 @@ mod tests {
         let (_place, mut store) = store();
         let series = store.series("gateway", "tcp://gw").unwrap();
         assert_eq!(store.series("gateway", "tcp://gw").unwrap(), series);
+        assert_eq!(store.find_series("gateway").unwrap(), Some(series));
+        assert_eq!(store.find_series("other").unwrap(), None);
         let mut together = Window::default();
         for second in (0..7200).step_by(10) {
             let part = window(&[1_000_000 + second as u64 * 1000, 2_000_000], u64::from(second % 600 == 0));

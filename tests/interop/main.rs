@@ -12,6 +12,7 @@ mod ip_options;
 mod iperf3;
 mod linx_ethernet;
 mod linx_tshark;
+mod live_page;
 mod marks;
 mod modules;
 mod package;

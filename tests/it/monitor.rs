@@ -82,6 +82,12 @@ fn probes_are_stored_and_a_changed_file_is_read() {
     let metrics = get(&page, "/metrics");
     assert!(metrics.contains("linkgauge_probes_total{") && metrics.ends_with("# EOF\n"), "{metrics}");
     assert!(get(&page, "/healthz").ends_with("\r\n\r\nok\n"));
+    let mut second = String::new();
+    messages.read_line(&mut second).unwrap();
+    assert_eq!(second, format!("live page: http://{page}/\n"));
+    assert!(get(&page, "/").contains("<title>linkgauge monitor</title>"));
+    let history = get(&page, "/history?link=0&span=10min");
+    assert!(history.contains("\"link\":\"link\"") && history.contains("\"p50_ns\":"), "{history}");
     write_file(&place.path().join("links.toml"), "[[");
     monitor.signal(Signal::HUP);
     std::thread::sleep(std::time::Duration::from_millis(500));
@@ -173,4 +179,70 @@ fn an_alarm_reaches_its_actions_with_its_run_and_its_causes() {
 /// A command on this store.
 fn run_with_store(arguments: &[&str], store: &Path) -> Ended {
     run(&[arguments, &["--store", &store.display().to_string()]].concat())
+}
+
+/// A monitor of a server on this host, and where its pages are.
+fn monitor_with_pages(url: &str) -> (Running, String) {
+    let mut monitor =
+        Running::start(&["monitor", url, "--rate", "100/s", "--listen", "127.0.0.1:0", "--no-store"]);
+    let mut messages = BufReader::new(monitor.0.stderr.take().unwrap());
+    let mut first = String::new();
+    messages.read_line(&mut first).unwrap();
+    let address =
+        first.trim().strip_prefix("metrics: http://").unwrap().strip_suffix("/metrics").unwrap().to_owned();
+    // Later messages have a reader, too.
+    std::thread::spawn(move || messages.read_to_string(&mut String::new()));
+    (monitor, address)
+}
+
+/// Probes with a reply so far.
+fn replies(address: &str) -> Option<u64> {
+    let metrics = get(address, "/metrics");
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with("linkgauge_probes_total{") && line.contains("replied"))?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+/// Memory of a process in kB.
+fn resident_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_monitor_measures_on_whatever_clients_do() {
+    linkgauge::host::raise_open_file_limit();
+    let serving = Serving::start(&[]);
+    let (monitor, address) = monitor_with_pages(serving.tcp.as_str());
+    let before = wait_until("a slice", || replies(&address));
+    let memory = resident_kb(monitor.0.id());
+    let send = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let _ = stream.write_all(bytes);
+        stream
+    };
+    // Some send nothing, some stop in the middle, some never read what they asked for.
+    let starts: [&[u8]; 3] = [b"", b"GET /metrics HTTP/1.1\r\nHost: local", b"GET /events HTTP/1.1\r\n\r\n"];
+    let slow: Vec<TcpStream> = (0..1_000).map(|number| send(starts[number % starts.len()])).collect();
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..2_000 {
+        let garbage: Vec<u8> = (0..random.usize(0..200)).map(|_| random.u8(..)).collect();
+        send(&garbage);
+    }
+    let long = "x".repeat(1_000_000);
+    for query in ["/history?link=0&span=1h&", "/history?link=99999&", "/run/", "/../../../etc/passwd?"] {
+        for _ in 0..50 {
+            send(format!("GET {query}{long} HTTP/1.1\r\n\r\n").as_bytes());
+        }
+    }
+    let after = wait_until("another slice", || replies(&address).filter(|replies| *replies > before));
+    assert!(after > before);
+    assert!(
+        resident_kb(monitor.0.id()) < memory + 32_000,
+        "{memory} kB before, {} kB",
+        resident_kb(monitor.0.id())
+    );
+    drop(slow);
 }

@@ -1,6 +1,8 @@
 //! Documents from an untrusted source: two runs compared, a run in the store, the output of a guest; and the text of
 //! thresholds and units.
 
+use std::net::Ipv4Addr;
+
 use linkgauge::metric::{Metric, Threshold};
 use linkgauge::monitor;
 use linkgauge::report::{self, ReportOptions, RunGroup};
@@ -63,10 +65,16 @@ pub fn guest_output(data: &[u8]) {
 
 /// A request to the pages of a monitor; its file, a rule of an alarm and quiet hours.
 pub fn monitor_input(data: &[u8]) {
-    if let Ok(request) = monitor::parse_request(data) {
-        assert!(request.path.starts_with('/') && !request.path.contains(['?', ' ']), "{request:?}");
-    }
     let Ok(text) = str::from_utf8(data) else { return };
+    let (path, query) = text.split_once('?').unwrap_or((text, ""));
+    if let Some(monitor::Lookup::Run { id }) = monitor::Lookup::parse(path, query) {
+        assert!(!id.is_empty() && !id.contains(['/', '.', '%']), "{id}");
+    }
+    let access = monitor::Access::new(Ipv4Addr::LOCALHOST.into(), Some("secret".to_owned())).unwrap();
+    if access.check(None, Some(text)).is_ok() {
+        assert!(text.contains("secret") || text.trim_start().to_ascii_lowercase().starts_with("basic"));
+    }
+    let _ = access.check(Some(text), None);
     let _ = (monitor::Config::from_toml(text), text.parse::<monitor::QuietHours>());
     if let Ok(rule) = text.parse::<monitor::Rule>() {
         assert_eq!(rule.text, text);
