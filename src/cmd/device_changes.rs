@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::live::{DeviceChanger, LiveError};
-use linkgauge::host::device_settings::{self, DeviceSetting, RestoreDuty};
+use linkgauge::link::device_settings::{self, DeviceSetting, RestoreDuty};
 use linkgauge::units::Span;
 
 use super::Status;
@@ -26,8 +26,10 @@ use super::store::data_folder;
 /// Flags of commands that may change settings of the devices that they measure.
 #[derive(Args, Clone, Default)]
 pub struct ChangeFlags {
-    /// Change a setting of the serial port while measuring: latency_timer=1 or rx_trig_bytes=1 (root) [list]
+    /// Change a setting of the device while measuring, like latency_timer=1 (root) [list]
     ///
+    /// Of a serial port: latency_timer=1 (USB adapters), rx_trig_bytes=1 (16550). Of the network interface: rx-usecs=0 (interrupt
+    /// delay of a card), power_save=off (Wi-Fi).
     /// The earlier value is restored at the end, also after a crash: by a child process, or by the next start.
     #[arg(long, help_heading = ADVANCED, hide_short_help = true, value_name = "NAME=VALUE", value_delimiter = ',')]
     allow_change: Vec<String>,
@@ -51,8 +53,7 @@ impl ChangeFlags {
         let mut settings = Vec::new();
         for url in urls {
             for text in &self.allow_change {
-                let device = Path::new(url.address());
-                settings.push(device_settings::setting_of_port(&self.settings_root, device, text)?);
+                settings.push(device_settings::setting_of(&self.settings_root, url, text)?);
             }
         }
         DeviceChanges::make(&folder, &settings).map(Some)
@@ -73,14 +74,13 @@ impl ChangeFlags {
         if self.allow_change.is_empty() {
             return Ok(None);
         }
-        let (folder, root, device) =
-            (self.journal_folder()?, self.settings_root.clone(), PathBuf::from(url.address()));
-        let known = |text: &String| device_settings::setting_of_port(&root, &device, text).map(|_| ());
+        let (folder, root, url) = (self.journal_folder()?, self.settings_root.clone(), url.clone());
+        let known = |text: &String| device_settings::setting_of(&root, &url, text).map(|_| ());
         self.allow_change.iter().try_for_each(known)?;
         let names = self.allow_change.iter().filter_map(|text| text.split('=').next());
         let names = names.map(str::to_owned).collect();
         let change = move |text: &str| -> Result<DeviceChanges> {
-            let setting = device_settings::setting_of_port(&root, &device, text)?;
+            let setting = device_settings::setting_of(&root, &url, text)?;
             DeviceChanges::make(&folder, &[setting])
         };
         let make = move |text: &str| match change(text) {

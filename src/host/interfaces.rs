@@ -43,7 +43,7 @@ fn names_in(dev: &str) -> Vec<String> {
 }
 
 /// The number of an interface in this process's network namespace.
-fn number_of(name: &str) -> Option<u32> {
+pub fn number_of(name: &str) -> Option<u32> {
     let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
     netdevice::name_to_index(socket, name).ok()
 }

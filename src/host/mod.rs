@@ -1,13 +1,12 @@
 //! This machine: the facts for every run document, and the checks of its fitness for measuring.
 //!
-//! Links report their own facts. Nothing here changes the machine, except `device_settings`
-//! on request: a check names the command that would.
+//! Links report their own facts. Nothing here changes the machine, except the functions
+//! that are named so: a check names the command that would.
 //!
 //! A missing or malformed file is never an error. Unavailable facts are omitted.
 
 pub mod check;
 pub mod cpu;
-pub mod device_settings;
 pub(crate) mod evidence;
 pub(crate) mod interfaces;
 pub(crate) mod load;
@@ -18,7 +17,7 @@ mod open_files;
 mod permissions;
 pub mod power;
 pub mod radio;
-mod read;
+pub(crate) mod read;
 pub mod serial;
 
 pub(crate) use open_files::free_open_files;

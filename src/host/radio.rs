@@ -49,6 +49,21 @@ pub fn facts(index: u32) -> Map<String, Value> {
     facts
 }
 
+/// Whether power save of the interface with that number is on; `None` if it has no radio or the driver does not report it.
+pub(crate) fn power_save(index: u32) -> Option<bool> {
+    let reply = Nl80211Socket::open().ok()?.query(Query::PowerSave(index))?;
+    nl80211::parse_power_save(reply.first()?)
+}
+
+/// Switches power save of the interface with that number on or off. Needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+///
+/// The interface has no radio, its driver has no power save, or this user may not change it.
+pub(crate) fn set_power_save(index: u32, on: bool) -> io::Result<()> {
+    Nl80211Socket::open()?.request(Query::SetPowerSave(index, on)).map(|_| ())
+}
+
 /// Number of paired devices: those with which an adapter of this host shares a key. `None` if this user may
 /// not read it.
 pub(crate) fn count_bluetooth_pairs() -> Option<usize> {
@@ -116,23 +131,28 @@ impl Nl80211Socket {
 
     /// All messages of the reply; `None` if the kernel refuses.
     fn query(&self, query: Query) -> Option<Vec<Vec<u8>>> {
-        send(&self.socket, &query.encode(self.family_id), SendFlags::empty()).ok()?;
+        self.request(query).ok()
+    }
+
+    /// All messages of the reply; none if it is a confirmation.
+    fn request(&self, query: Query) -> io::Result<Vec<Vec<u8>>> {
+        send(&self.socket, &query.encode(self.family_id), SendFlags::empty())?;
         let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
         let mut reply = Vec::new();
         for _ in 0..MAX_REPLY_PACKETS {
-            let (length, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty()).ok()?;
+            let (length, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
             for (kind, body) in nl80211::messages(&buffer[..length]) {
                 match kind {
-                    ReplyKind::Error => return None,
-                    ReplyKind::Done => return Some(reply),
+                    ReplyKind::Refused(number) => return Err(io::Error::from_raw_os_error(number)),
+                    ReplyKind::Done => return Ok(reply),
                     ReplyKind::Attributes => reply.push(body.to_vec()),
                 }
             }
             if !query.is_multipart() {
-                return Some(reply);
+                return Ok(reply);
             }
         }
-        None
+        Err(io::ErrorKind::InvalidData.into())
     }
 }
 

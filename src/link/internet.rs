@@ -354,19 +354,36 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
 /// The interface of the socket's own address, with its offloads. It is the loopback interface if both ends
 /// are on this host, whatever their addresses.
 fn connected_interface_facts(socket: &Socket) -> Option<Facts> {
+    let name = connected_interface(socket)?;
+    let mut facts = interface_facts(socket, &name);
+    let offloads: Vec<&str> = sys::enabled_offloads(socket, &name);
+    facts.insert("offloads".to_owned(), offloads.into());
+    Some(facts)
+}
+
+/// The name of the interface of the socket's own address.
+fn connected_interface(socket: &Socket) -> Option<String> {
     let ip = |address: std::io::Result<SockAddr>| address.ok()?.as_socket().map(|address| address.ip());
     let (local, remote) = (ip(socket.local_addr())?, ip(socket.peer_addr())?);
     let own = sys::interface_addresses();
-    let of =
-        |wanted: IpAddr| own.iter().find(|(_, address)| *address == wanted).map(|(name, _)| name.as_str());
-    let name = match of(remote) {
-        Some(_) => own.iter().find(|(_, address)| address.is_loopback()).map(|(name, _)| name.as_str()),
+    let of = |wanted: IpAddr| own.iter().find(|(_, address)| *address == wanted);
+    let entry = match of(remote) {
+        Some(_) => own.iter().find(|(_, address)| address.is_loopback()),
         None => of(local),
-    }?;
-    let mut facts = interface_facts(socket, name);
-    let offloads: Vec<&str> = sys::enabled_offloads(socket, name);
-    facts.insert("offloads".to_owned(), offloads.into());
-    Some(facts)
+    };
+    entry.map(|(name, _)| name.clone())
+}
+
+/// The interface through which this host reaches an internet endpoint: that of `?device=`, or that of the route. Sends nothing.
+pub fn interface_of(endpoint: &Endpoint) -> Option<String> {
+    if let Some(name) = endpoint.option("device") {
+        return Some(name.to_owned());
+    }
+    let (host, port) = endpoint.host_port().ok()?;
+    let remote = (host, port.unwrap_or(DEFAULT_PORT)).to_socket_addrs().ok()?.next()?;
+    let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, None).ok()?;
+    socket.connect(&remote.into()).ok()?;
+    connected_interface(&socket)
 }
 
 /// Facts about every interface of this host; empty if no socket can be opened.

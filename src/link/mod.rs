@@ -26,6 +26,7 @@ mod companion;
 pub(crate) mod counters;
 mod datagram;
 mod datagram_accept;
+pub mod device_settings;
 pub(crate) mod dialer;
 mod fault;
 mod forwarding;

@@ -10,7 +10,7 @@ mod terminal;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libc::{c_int, c_void, socklen_t};
 use rustix::io::Errno;
@@ -614,18 +614,47 @@ pub struct InterruptCoalescing {
 /// `ETHTOOL_GCOALESCE` of `ethtool.h`.
 const ETHTOOL_GCOALESCE: u32 = 0x0e;
 
+/// A `struct ethtool_coalesce`: the command, `rx_coalesce_usecs`, eight more values, `use_adaptive_rx_coalesce` and another
+/// twelve.
+type CoalescingValues = [u32; 23];
+
 /// The interrupt coalescing of an interface; `None` if its driver does not report it, as for virtual ones.
 pub fn interrupt_coalescing(fd: impl AsFd, interface: &str) -> Option<InterruptCoalescing> {
-    // A `struct ethtool_coalesce`: the command, `rx_coalesce_usecs`, eight more values,
-    // `use_adaptive_rx_coalesce` and another twelve.
-    let mut value = [0u32; 23];
-    value[0] = ETHTOOL_GCOALESCE;
+    let values = coalescing_values(fd.as_fd(), interface).ok()?;
+    Some(InterruptCoalescing { receive_us: values[1], is_adaptive: values[10] != 0 })
+}
+
+fn coalescing_values(fd: BorrowedFd<'_>, interface: &str) -> io::Result<CoalescingValues> {
+    let mut values = [0; 23];
+    values[0] = ETHTOOL_GCOALESCE;
+    coalescing_ioctl(fd, interface, &mut values)?;
+    Ok(values)
+}
+
+fn coalescing_ioctl(fd: BorrowedFd<'_>, interface: &str, values: &mut CoalescingValues) -> io::Result<()> {
     let mut request = interface_request(interface);
-    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    let socket = fd.as_fd().as_raw_fd();
+    request.ifr_ifru.ifru_data = values.as_mut_ptr().cast();
     // SAFETY: the kernel reads the name and reads and writes the 23 words behind `ifru_data`; both live through the call.
-    let result = unsafe { libc::ioctl(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
-    (result == 0).then(|| InterruptCoalescing { receive_us: value[1], is_adaptive: value[10] != 0 })
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `ETHTOOL_SCOALESCE` of `ethtool.h`.
+const ETHTOOL_SCOALESCE: u32 = 0x0f;
+
+/// Sets the interrupt coalescing of an interface for received packets, and leaves its other values. Needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+///
+/// The driver has no such setting or refuses the value, or this user may not change it.
+pub fn set_interrupt_coalescing(
+    fd: impl AsFd,
+    interface: &str,
+    wanted: InterruptCoalescing,
+) -> io::Result<()> {
+    let mut values = coalescing_values(fd.as_fd(), interface)?;
+    (values[0], values[1], values[10]) = (ETHTOOL_SCOALESCE, wanted.receive_us, wanted.is_adaptive.into());
+    coalescing_ioctl(fd.as_fd(), interface, &mut values)
 }
 
 /// Queries of `ethtool.h` with a reply of 0 or 1, and their subjects.

@@ -92,3 +92,49 @@ fn codes(case: &Value) -> Vec<&str> {
     let warnings = case["warnings"].as_array().unwrap();
     warnings.iter().map(|warning| warning["code"].as_str().unwrap()).collect()
 }
+
+/// A station that saves power, and a card whose driver delays its interrupts (`netdevsim`).
+const CHANGES: &str = "
+    printf 'interface=wlan0\\nssid=gauge\\nhw_mode=g\\nchannel=6\\n' >/tmp/access
+    hostapd -B -P /tmp/access.pid /tmp/access >/dev/null || exit 9
+    ip address add 10.8.0.1/24 dev wlan0
+    on ip link set wlan1 up; on iw dev wlan1 connect -w gauge >/dev/null || exit 9
+    on ip address add 10.8.0.2/24 dev wlan1
+    on iw dev wlan1 set power_save on
+    export LINKGAUGE_STORE=/tmp/runs.sqlite
+    linkgauge serve -q --protocol echo udp://0.0.0.0:7007 & server=$!
+    sleep 1
+    on linkgauge explain udp://10.8.0.1:7007 --protocol echo --allow-change power_save=off --time 12s --json -
+    on iw dev wlan1 get power_save >&2
+    kill -INT $server; wait $server
+    echo ==== >&2
+    echo '1 1' >/sys/bus/netdevsim/new_device
+    card=$(ls /sys/bus/netdevsim/devices/netdevsim1/net)
+    ip address add 10.9.0.1/24 dev $card; ip link set $card up
+    ip neighbor add 10.9.0.2 lladdr 02:00:00:00:00:02 dev $card
+    ethtool -C $card rx-usecs 40 || exit 9
+    linkgauge latency udp://10.9.0.2:7 --protocol echo -n 1 --timeout 3s --allow-change rx-usecs=0 -q 2>/dev/null & measuring=$!
+    sleep 1
+    ethtool -c $card >&2
+    wait $measuring
+    echo ==== >&2
+    ethtool -c $card >&2
+    linkgauge latency udp://10.8.0.1:7 --protocol echo -n 1 --allow-change rx-usecs=0";
+
+#[test]
+fn settings_of_interfaces_change_and_come_back() {
+    let ended = guest("mac80211_hwsim,netdevsim", "iw,hostapd,ip,ethtool", &format!("{RADIOS}\n{CHANGES}"));
+    let [power_save, during, after] = ended.stderr.split("====").collect::<Vec<_>>()[..] else {
+        panic!("{}", ended.stderr)
+    };
+    let explanation: Value =
+        serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{}", ended.stderr));
+    let causes = explanation["causes"].as_array().unwrap();
+    let cause = causes.iter().find(|cause| cause["id"] == "wifi_power_save");
+    let cause = cause.unwrap_or_else(|| panic!("{explanation:#}"));
+    assert!(!cause["pairs_ns"].as_array().unwrap().is_empty(), "it was tested: {cause:#}");
+    assert_eq!(message(power_save, "Power save:"), "on", "restored");
+    assert_eq!([during, after].map(|printed| message(printed, "rx-usecs:")), ["0", "40"]);
+    let expected = "lo has no rx-usecs: leave it out, or use another device";
+    assert!(ended.stderr.contains(expected) && ended.status == Some(2), "{}", ended.stderr);
+}

@@ -113,6 +113,6 @@ fn a_port_without_the_setting_is_left_alone() {
     fs::remove_file(&port.timer).unwrap();
     let ended = port.measure("100ms").ended();
     let expected =
-        format!("{} has no latency_timer: leave it out, or use another port", port.pty.path.display());
+        format!("{} has no latency_timer: leave it out, or use another device", port.pty.path.display());
     assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
 }

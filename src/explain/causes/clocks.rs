@@ -22,10 +22,8 @@ pub(super) const FAMILY: Family = Family {
             applies: |target| target.is_remote(),
             signature: Signature::Clock { periods_ms: &[102.4, 204.8, 307.2] },
             counter: Some("power_save of the interface"),
-            knob: Knob::Missing(
-                "this changes the whole interface. Try: iw dev WLAN set power_save off, on both hosts",
-            ),
-            remedy: "switch off power save of the Wi-Fi interfaces",
+            knob: Knob::DeviceSetting { name: "power_save", value: "off" },
+            remedy: "switch off power save of the Wi-Fi interfaces, of both hosts: iw dev WLAN set power_save off",
             plant: Plant::Lab("lab shaper --slot 102.4ms"),
         },
         Cause {

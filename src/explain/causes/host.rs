@@ -44,10 +44,8 @@ pub(super) const FAMILY: Family = Family {
             applies: |target| target.is_remote(),
             signature: Signature::Hidden,
             counter: Some("rx-usecs of the interface (ethtool -c); packets per interrupt"),
-            knob: Knob::Missing(
-                "this changes the whole interface. Try: ethtool -C IF rx-usecs 0, on both hosts",
-            ),
-            remedy: "set rx-usecs to 0 and switch off adaptive coalescing",
+            knob: Knob::DeviceSetting { name: "rx-usecs", value: "0" },
+            remedy: "set rx-usecs to 0 and switch off adaptive coalescing, on both hosts: ethtool -C IF adaptive-rx off rx-usecs 0",
             plant: Plant::NotHere("virtual interfaces do not coalesce"),
         },
         Cause {

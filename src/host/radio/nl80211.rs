@@ -3,7 +3,7 @@
 //!
 //! `radio.rs` sends and evaluates them.
 
-/// The supported queries.
+/// The supported queries and commands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Query {
     /// The number of the nl80211 family in the kernel.
@@ -14,6 +14,8 @@ pub(crate) enum Query {
     Stations(u32),
     /// Power saving of an interface, by its number.
     PowerSave(u32),
+    /// Switches power saving of an interface on or off. The kernel confirms it.
+    SetPowerSave(u32, bool),
 }
 
 /// Message types with a special meaning.
@@ -22,6 +24,7 @@ const NLMSG_DONE: u16 = 3;
 const GENL_ID_CTRL: u16 = 16;
 
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
 /// The kind of value that an attribute has stands in its upper bits (`NLA_TYPE_MASK`).
 const NLA_TYPE_MASK: u16 = 0x3fff;
@@ -34,6 +37,7 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 /// nl80211.h: commands …
 const CMD_GET_INTERFACE: u8 = 5;
 const CMD_GET_STATION: u8 = 17;
+const CMD_SET_POWER_SAVE: u8 = 61;
 const CMD_GET_POWER_SAVE: u8 = 62;
 
 /// … attributes (`NL80211_ATTR_…`) …
@@ -71,25 +75,39 @@ impl Query {
 
     /// The bytes for the kernel; `family` is the result of [`parse_family`].
     pub fn encode(self, family: u16) -> Vec<u8> {
-        let number = |index: u32| (ATTR_IFINDEX, index.to_ne_bytes().to_vec());
-        let (to, command, (name, value)) = match self {
+        let number = |name: u16, value: u32| (name, value.to_ne_bytes().to_vec());
+        let of = |index: u32| vec![number(ATTR_IFINDEX, index)];
+        let (to, command, attributes) = match self {
             Query::Family => {
-                (GENL_ID_CTRL, CTRL_CMD_GETFAMILY, (CTRL_ATTR_FAMILY_NAME, b"nl80211\0".to_vec()))
+                (GENL_ID_CTRL, CTRL_CMD_GETFAMILY, vec![(CTRL_ATTR_FAMILY_NAME, b"nl80211\0".to_vec())])
             }
-            Query::Interface(index) => (family, CMD_GET_INTERFACE, number(index)),
-            Query::Stations(index) => (family, CMD_GET_STATION, number(index)),
-            Query::PowerSave(index) => (family, CMD_GET_POWER_SAVE, number(index)),
+            Query::Interface(index) => (family, CMD_GET_INTERFACE, of(index)),
+            Query::Stations(index) => (family, CMD_GET_STATION, of(index)),
+            Query::PowerSave(index) => (family, CMD_GET_POWER_SAVE, of(index)),
+            Query::SetPowerSave(index, on) => {
+                let attributes = vec![number(ATTR_IFINDEX, index), number(ATTR_PS_STATE, on.into())];
+                (family, CMD_SET_POWER_SAVE, attributes)
+            }
         };
-        let flags = if self.is_multipart() { NLM_F_REQUEST | NLM_F_DUMP } else { NLM_F_REQUEST };
-        let length = NLMSG_HEADER_BYTES + GENL_HEADER_BYTES + ATTRIBUTE_HEADER_BYTES + value.len();
+        let flags = match self {
+            Query::SetPowerSave(..) => NLM_F_REQUEST | NLM_F_ACK,
+            _ if self.is_multipart() => NLM_F_REQUEST | NLM_F_DUMP,
+            _ => NLM_F_REQUEST,
+        };
+        // All values are multiples of 4 bytes long, so that nothing is filled up between them.
+        let bytes = |value: &[u8]| ATTRIBUTE_HEADER_BYTES + value.len();
+        let length: usize = attributes.iter().map(|(_, value)| bytes(value)).sum();
+        let length = NLMSG_HEADER_BYTES + GENL_HEADER_BYTES + length;
         let mut message = Vec::with_capacity(length);
         message.extend((length as u32).to_ne_bytes());
         message.extend([to, flags].map(u16::to_ne_bytes).concat());
         // Sequence and port: there is only one query at a time, and the kernel identifies the socket.
         message.extend([0; 8]);
         message.extend([command, 0, 0, 0]);
-        message.extend([(ATTRIBUTE_HEADER_BYTES + value.len()) as u16, name].map(u16::to_ne_bytes).concat());
-        message.extend(value);
+        for (name, value) in attributes {
+            message.extend([bytes(&value) as u16, name].map(u16::to_ne_bytes).concat());
+            message.extend(value);
+        }
         message
     }
 }
@@ -97,9 +115,9 @@ impl Query {
 /// The kind of a kernel message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyKind {
-    /// The kernel refuses the query.
-    Error,
-    /// The end of a multipart reply.
+    /// The kernel refuses the query, with this error number.
+    Refused(i32),
+    /// The end of a multipart reply, or the confirmation of a command.
     Done,
     /// The body consists of attributes.
     Attributes,
@@ -120,7 +138,10 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (ReplyKind, &[u8])> {
         let message = bytes.get(..length).filter(|_| length >= NLMSG_HEADER_BYTES)?;
         bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
         Some(match read_u16(message, 4)? {
-            NLMSG_ERROR => (ReplyKind::Error, &[][..]),
+            NLMSG_ERROR => match read_u32(message, NLMSG_HEADER_BYTES)? as i32 {
+                0 => (ReplyKind::Done, &[][..]),
+                number => (ReplyKind::Refused(number.saturating_abs()), &[][..]),
+            },
             NLMSG_DONE => (ReplyKind::Done, &[][..]),
             _ => (ReplyKind::Attributes, message.get(NLMSG_HEADER_BYTES + GENL_HEADER_BYTES..)?),
         })
@@ -325,6 +346,23 @@ mod tests {
     }
 
     #[test]
+    fn a_command_has_two_attributes_and_is_confirmed() {
+        let request = Query::SetPowerSave(3, true).encode(28);
+        assert_eq!((read_u32(&request, 0), read_u16(&request, 6)), (Some(36), Some(5)));
+        assert_eq!(request[16], 61);
+        assert_eq!(find_attribute(&request[20..], 3), Some(&3u32.to_ne_bytes()[..]));
+        assert_eq!(parse_power_save(&request[20..]), Some(true));
+        let reply = |code: i32| {
+            [&20u32.to_ne_bytes(), &2u16.to_ne_bytes()[..], &[0; 10], &code.to_ne_bytes()].concat()
+        };
+        let kind = |reply: Vec<u8>| messages(&reply).next().unwrap().0;
+        assert_eq!(kind(reply(0)), ReplyKind::Done);
+        assert_eq!(kind(reply(-1)), ReplyKind::Refused(1));
+        assert_eq!(kind(reply(i32::MIN)), ReplyKind::Refused(i32::MAX));
+        assert!(messages(&reply(0)[..16]).next().is_none(), "cut short");
+    }
+
+    #[test]
     fn an_interface_and_its_station() {
         let body = [number(5, 2), number(38, 5180), number(159, 3), put(52, b"home")].concat();
         let read = RadioInterface::parse(&body).unwrap();
@@ -357,7 +395,6 @@ mod tests {
                 (ReplyKind::Done, None)
             ]
         );
-        assert_eq!(messages(&message(NLMSG_ERROR, &[0; 4])).next(), Some((ReplyKind::Error, &[][..])));
         // Truncated, or with an impossible length.
         assert_eq!(messages(&bytes[..30]).count(), 1);
         for length in [0u32, 15, u32::MAX] {
