@@ -40,6 +40,8 @@ pub mod endpoint;
 #[cfg(feature = "report")]
 pub mod explain;
 pub mod host;
+#[cfg(feature = "http")]
+pub mod http2;
 pub mod import;
 pub mod lab;
 pub mod link;

@@ -238,7 +238,8 @@ pub enum OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    fn as_slice(&self) -> &[T] {
+    /// The values.
+    pub fn as_slice(&self) -> &[T] {
         match self {
             OneOrMany::One(value) => std::slice::from_ref(value),
             OneOrMany::Many(values) => values,

@@ -108,6 +108,30 @@ pub struct Run {
     pub warnings: Vec<Warning>,
 }
 
+impl Run {
+    /// The results of a run that this host has made, with a new name.
+    pub fn of_cases(
+        started: Timestamp,
+        elapsed_ns: u64,
+        cases: Vec<CaseResult>,
+        environment: Environment,
+    ) -> Run {
+        Run {
+            schema: SCHEMA.to_owned(),
+            id: format!("{}-{:06x}", started.strftime("%Y%m%dT%H%M%SZ"), fastrand::u32(..1 << 24)),
+            title: None,
+            tool: TOOL.to_owned(),
+            started,
+            elapsed_ns,
+            interrupted: false,
+            cases,
+            study: None,
+            environment,
+            warnings: Vec::new(),
+        }
+    }
+}
+
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -197,6 +221,50 @@ pub struct CaseResult {
     pub thresholds: Vec<ThresholdResult>,
     /// Reasons to doubt the figures.
     pub warnings: Vec<Warning>,
+}
+
+impl CaseResult {
+    /// A complete case with these figures and nothing else: one connection, no settings, no warnings.
+    pub fn of_figures(
+        endpoint: String,
+        workload: &str,
+        direction: Direction,
+        figures: Figures,
+    ) -> CaseResult {
+        CaseResult {
+            endpoint,
+            protocol: "unknown".to_owned(),
+            workload: workload.to_owned(),
+            direction,
+            message_bytes: 0,
+            ports: 1,
+            parallel: 1,
+            method: workload.to_owned(),
+            complete: true,
+            failures: Vec::new(),
+            elapsed_ns: 0,
+            figures,
+            under_load: None,
+            idle: None,
+            fairness: None,
+            port_latency_ratio: None,
+            series: Vec::new(),
+            under_load_series: Vec::new(),
+            idle_series: Vec::new(),
+            recovery_series: Vec::new(),
+            cpu: None,
+            requested: Map::new(),
+            effective: Map::new(),
+            line: None,
+            shaped: None,
+            placement: Placement::default(),
+            evidence: None,
+            repeats: Vec::new(),
+            per_port: Vec::new(),
+            thresholds: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
 }
 
 /// A threshold and the measured value, as text.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::link::Dialer;
 use crate::protocol::ConnectionCache;
-use crate::run::{CaseResult, Environment, Figures, Run, SCHEMA, TOOL};
+use crate::run::{CaseResult, Environment, Figures, Run};
 use crate::sample::RawFile;
 use crate::warnings;
 use crate::workload::download::ContentSender;
@@ -163,7 +163,7 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    fn is_interrupted(&self) -> bool {
+    pub(crate) fn is_interrupted(&self) -> bool {
         self.dialer.cancel.load(Relaxed)
     }
 }
@@ -206,19 +206,10 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
     let server = accumulators.iter().flat_map(|accumulator| accumulator.server_environment.clone()).collect();
     let cases: Vec<CaseResult> =
         accumulators.into_iter().map(|a| a.into_result(plan.repeat, context.overhead_ns)).collect();
-    let mut run = Run {
-        schema: SCHEMA.to_owned(),
-        id: format!("{}-{:06x}", stamp.strftime("%Y%m%dT%H%M%SZ"), fastrand::u32(..1 << 24)),
-        title: plan.title.clone(),
-        tool: TOOL.to_owned(),
-        started: stamp,
-        elapsed_ns: clock.now().since(started).as_nanos() as u64,
-        interrupted,
-        cases,
-        study: None,
-        environment: Environment { client: context.environment.clone(), server },
-        warnings: Vec::new(),
-    };
+    let environment = Environment { client: context.environment.clone(), server };
+    let elapsed_ns = clock.now().since(started).as_nanos() as u64;
+    let mut run = Run::of_cases(stamp, elapsed_ns, cases, environment);
+    (run.title, run.interrupted) = (plan.title.clone(), interrupted);
     run.warnings = warnings::host_warnings(&run.environment.client);
     if let Some(raw) = context.raw.take() {
         run.warnings.extend(warnings::raw_file_warning(raw.finish()));

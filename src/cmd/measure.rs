@@ -340,14 +340,22 @@ fn run_checked_plan(
     flags: &PlanFlags,
     until: Option<Precision>,
 ) -> Result<(Run, Status)> {
+    run_measurements(flags, |context| match until {
+        Some(wanted) => schedule::run_until(plan, &wanted, context),
+        None => schedule::run(plan, context),
+    })
+}
+
+/// Measures by the flags of a plan, reports and saves.
+pub fn run_measurements(
+    flags: &PlanFlags,
+    measure: impl FnOnce(&mut RunContext) -> Run,
+) -> Result<(Run, Status)> {
     let events_on_stdout = flags.events_on_stdout();
     flags.check_output(0)?;
     flags.save.check()?;
     let dialer = Dialer::new(Clock::System);
-    let MeasuredRun { mut run, events } = measure_with(flags, dialer, None, |context| match until {
-        Some(wanted) => schedule::run_until(plan, &wanted, context),
-        None => schedule::run(plan, context),
-    })?;
+    let MeasuredRun { mut run, events } = measure_with(flags, dialer, None, measure)?;
     compare_with_earlier(&mut run, &flags.save);
     finish_all([events, report_and_save(&run, flags, RunText::printed_if(!events_on_stdout))])?;
     let status = run_status(&run);

@@ -50,6 +50,11 @@ struct Cli {
     until_input_ends: bool,
 }
 
+/// Why there is no HTTP/2.
+#[cfg(not(feature = "http"))]
+const WITHOUT_HTTP: &str =
+    "this program was built without HTTP/2: install it with 'cargo install --path . --features http'";
+
 /// The flag of the same name, for programs that start this one.
 pub const UNTIL_INPUT_ENDS_FLAG: &str = "--until-input-ends";
 

@@ -7,6 +7,9 @@ use clap::{Args, Command};
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, ProbeSpec};
 use linkgauge::units::{MessageRate, Span};
 
+#[cfg(feature = "http")]
+mod https;
+
 use super::Status;
 use super::help::{TRAFFIC, change_arguments};
 use super::measure::{Aims, CaseFlags, one_or_many, parse_direction, parse_probe, run_spec, with_protocols};
@@ -80,6 +83,12 @@ pub fn run(flags: Flags) -> Result<Status> {
         idle: flags.idle.or(Some(Span(IDLE_TIME))),
         ..case
     };
+    if flags.case.urls.iter().any(|url| url.scheme() == "https") {
+        #[cfg(feature = "http")]
+        return https::run(&spec, &flags.case.plan);
+        #[cfg(not(feature = "http"))]
+        anyhow::bail!("{}", super::WITHOUT_HTTP);
+    }
     let _changes = flags.case.change_devices()?;
     run_spec(spec, &flags.case.plan, Aims { expect: None, until: None })
 }

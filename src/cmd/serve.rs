@@ -16,6 +16,9 @@ use linkgauge::protocol::{self, ServerConfig, ServerLimits, ServerSetting};
 use linkgauge::serve::{Refusal, Server};
 use linkgauge::units::{BitRate, Bytes, Span, format_plural};
 
+#[cfg(feature = "http")]
+mod https;
+
 use super::Status;
 use super::help::{DURATION, OUTPUT, SERVER};
 use super::measure::{protocol_list, read_token, wait_until_interrupted};
@@ -102,12 +105,22 @@ fn protocol_help() -> String {
 }
 
 pub fn run(flags: Flags) -> Result<Status> {
+    if flags.urls.iter().any(|url| url.scheme() == "https") {
+        #[cfg(feature = "http")]
+        return https::run(&flags);
+        #[cfg(not(feature = "http"))]
+        bail!("{}", super::WITHOUT_HTTP);
+    }
+    serve(&flags)
+}
+
+fn serve(flags: &Flags) -> Result<Status> {
     let cancel = interrupt_flag()?;
     let peer = protocol::find_protocol(&flags.protocol).context("clap accepts listed protocols only")?;
     let Some(serve) = peer.serve else {
         bail!("the protocol {} cannot be served: {}", peer.name, stand_in_hint(peer.name));
     };
-    let config = Arc::new(server_config(&flags)?);
+    let config = Arc::new(server_config(flags)?);
     let dialer = Dialer::new(Clock::System);
     let urls = match flags.urls.as_slice() {
         [] => default_urls(peer, flags.port)?,
@@ -116,7 +129,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     let with_port = |url| with_default_port(url, peer, flags.port);
     let urls = urls.into_iter().map(with_port).collect::<Result<Vec<_>>>()?;
     let service = serve(&config);
-    for (setting, flag) in given_settings(&flags, &config) {
+    for (setting, flag) in given_settings(flags, &config) {
         let on_messages = setting == ServerSetting::MessageBytes && all_keep_message_boundaries(&urls);
         if !service.supported_settings().contains(&setting) && !on_messages {
             bail!(

@@ -19,9 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::clock::wall_clock_date;
 use crate::plan::Direction;
-use crate::run::{
-    CaseResult, Environment, Figures, Placement, Run, RunError, SCHEMA, TOOL, Warning, WarningCode,
-};
+use crate::run::{CaseResult, Environment, Figures, Run, RunError, SCHEMA, TOOL, Warning, WarningCode};
 
 pub use samples::TimeUnit;
 
@@ -191,38 +189,12 @@ fn base_case(
     let mut requested = Map::new();
     requested.insert("imported_as".to_owned(), Value::from(format.name));
     requested.insert("imported_from".to_owned(), Value::from(about.file_name.clone()));
+    let endpoint = about.endpoint.clone().unwrap_or_else(|| about.file_name.clone());
     CaseResult {
-        endpoint: about.endpoint.clone().unwrap_or_else(|| about.file_name.clone()),
-        protocol: "unknown".to_owned(),
-        workload: workload.to_owned(),
-        direction,
         message_bytes: about.message_bytes.unwrap_or(0),
-        ports: 1,
-        parallel: 1,
         method: format!("{workload}/imported/{}", format.name),
-        complete: true,
-        elapsed_ns: 0,
-        figures,
-        under_load: None,
-        idle: None,
-        fairness: None,
-        port_latency_ratio: None,
-        series: Vec::new(),
-        under_load_series: Vec::new(),
-        idle_series: Vec::new(),
-        recovery_series: Vec::new(),
-        cpu: None,
         requested,
-        effective: Map::new(),
-        line: None,
-        shaped: None,
-        placement: Placement::default(),
-        repeats: Vec::new(),
-        per_port: Vec::new(),
-        evidence: None,
-        thresholds: Vec::new(),
-        failures: Vec::new(),
-        warnings: Vec::new(),
+        ..CaseResult::of_figures(endpoint, workload, direction, figures)
     }
 }
 

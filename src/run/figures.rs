@@ -460,6 +460,27 @@ pub struct AddedLatency {
     pub recovery_ns: Option<f64>,
 }
 
+impl AddedLatency {
+    /// What a load adds to this median of the idle link, in ns; `loaded` are the figures of the probe under load. Without the
+    /// time to recover.
+    pub fn new(idle_p50_ns: u64, loaded: Option<&Figures>) -> AddedLatency {
+        let idle_p50_ns = idle_p50_ns as f64;
+        let one_way = loaded.and_then(|loaded| loaded.one_way.as_ref());
+        let median = |times: &Distribution| times.percentile("p50").map(|ns| ns as f64);
+        let loaded = loaded.and_then(|loaded| loaded.times.latency_ns.as_ref());
+        let added = |name: &str| Some(loaded?.percentile(name)? as f64 - idle_p50_ns);
+        AddedLatency {
+            idle_p50_ns,
+            added_p50_ns: added("p50"),
+            added_p95_ns: added("p95"),
+            added_p99_ns: added("p99"),
+            added_forward_p50_ns: one_way.and_then(|ways| median(&ways.forward_variation_ns)),
+            added_reverse_p50_ns: one_way.and_then(|ways| median(&ways.reverse_variation_ns)),
+            recovery_ns: None,
+        }
+    }
+}
+
 /// Counts of a transfer that requests each chunk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

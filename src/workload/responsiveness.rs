@@ -5,7 +5,7 @@
 //! `client` and `server` have the parties, which send each other the blocks of `block`. Each connection of the client has two halves:
 //! one moves the load, the other one collects the probes.
 
-mod algorithm;
+pub(crate) mod algorithm;
 mod block;
 mod client;
 mod conductor;

@@ -41,6 +41,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("explain", &["host", "link", "protocol", "schedule", "study", "twin", "workload"]),
     ("report", &["explain", "verdict"]),
     ("store", &[]),
+    ("http2", &["host", "link", "schedule", "workload"]),
     ("import", &[]),
     ("verdict", &[]),
     ("monitor", &["explain", "host", "link", "protocol", "schedule", "store", "workload"]),
@@ -336,6 +337,22 @@ fn unsafe_lives_in_one_file() {
         }
     }
     none(wrong, "unsafe stands in src/link/sys behind safe functions, each block under its `// SAFETY:`.");
+}
+
+/// Layers that may wait in an asynchronous runtime.
+const ASYNCHRONOUS: &[&str] = &["http2", "monitor"];
+
+#[test]
+fn nothing_asynchronous_measures_a_link() {
+    let mut wrong = Vec::new();
+    for source in sources("src").into_iter().filter(|source| !ASYNCHRONOUS.contains(&source.layer())) {
+        let source = Source { code: source.product().to_owned(), ..source };
+        wrong.extend(["async", "await", "tokio"].into_iter().flat_map(|word| places(&source, word)));
+    }
+    none(
+        wrong,
+        "The loop and everything on links are threads; a runtime is for layers above (ARCHITECTURE.md).",
+    );
 }
 
 #[test]

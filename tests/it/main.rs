@@ -23,6 +23,8 @@ mod fuzz_smoke;
 mod guide;
 mod hostile;
 mod house;
+#[cfg(feature = "http")]
+mod http2;
 mod icmp;
 mod import;
 mod iperf3;

@@ -1,6 +1,6 @@
 //! The idle link around a load: what its probes measured there, and the latency that the load adds.
 
-use crate::run::{AddedLatency, Distribution, Figures, SeriesEntry};
+use crate::run::{AddedLatency, Figures, SeriesEntry};
 use crate::sample::{IdleRecorders, Recorder, TimeSeries, append_entries, idle_limit_ns};
 use crate::stats::nearest_rank;
 use crate::workload::throughput::planned_time;
@@ -66,19 +66,7 @@ impl IdleRecords {
 
     /// What the load adds; `loaded` are the figures of the probe under load.
     pub(super) fn added(&self, loaded: Option<&Figures>) -> Option<AddedLatency> {
-        let idle_ns = self.median_ns()? as f64;
-        let one_way = loaded.and_then(|loaded| loaded.one_way.as_ref());
-        let median = |times: &Distribution| times.percentile("p50").map(|ns| ns as f64);
-        let loaded = loaded.and_then(|loaded| loaded.times.latency_ns.as_ref());
-        let added = |name: &str| Some(loaded?.percentile(name)? as f64 - idle_ns);
-        Some(AddedLatency {
-            idle_p50_ns: idle_ns,
-            added_p50_ns: added("p50"),
-            added_p95_ns: added("p95"),
-            added_p99_ns: added("p99"),
-            added_forward_p50_ns: one_way.and_then(|ways| median(&ways.forward_variation_ns)),
-            added_reverse_p50_ns: one_way.and_then(|ways| median(&ways.reverse_variation_ns)),
-            recovery_ns: self.recovery_ns.map(|ns| ns as f64),
-        })
+        let added = AddedLatency::new(self.median_ns()?, loaded);
+        Some(AddedLatency { recovery_ns: self.recovery_ns.map(|ns| ns as f64), ..added })
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::run::Confidence;
+use crate::run::{Confidence, ResponsivenessFigures};
 
 /// Length of an interval. Draft 09 has 5 s "pending further investigation"; its earlier versions and the programs that
 /// exist have 1 s.
@@ -146,19 +146,23 @@ impl RampUp {
         self.saturated_after.map(|index| index + 1)
     }
 
-    /// The moving average of the goodput, in bits per second.
-    pub fn goodput_bps(&self) -> Option<f64> {
-        self.goodput_bps.newest()
-    }
-
-    /// How far the goodput can be relied on: after saturation it counts as stable.
-    pub fn goodput_confidence(&self) -> Confidence {
-        if self.saturated_after.is_some() { Confidence::High } else { self.goodput_bps.confidence() }
-    }
-
-    /// How far the round trips per minute can be relied on.
-    pub fn responsiveness_confidence(&self) -> Confidence {
-        self.per_minute.confidence()
+    /// The result, with the round trips of the last intervals and the connections that carried the load. After saturation
+    /// the goodput counts as stable.
+    pub fn figures(&self, probes: RoundTripsPerMinute, load_connections: u32) -> ResponsivenessFigures {
+        let saturation = self.intervals_to_saturation().map(|intervals| INTERVAL * intervals as u32);
+        ResponsivenessFigures {
+            rpm: probes.combined(),
+            foreign_rpm: probes.foreign,
+            own_rpm: probes.own,
+            goodput_bps: self.goodput_bps.newest(),
+            load_connections: load_connections.into(),
+            saturation_ns: saturation.map(|time| time.as_nanos() as f64),
+            goodput_confidence: match saturation {
+                Some(_) => Confidence::High,
+                None => self.goodput_bps.confidence(),
+            },
+            rpm_confidence: self.per_minute.confidence(),
+        }
     }
 }
 
@@ -218,9 +222,13 @@ mod tests {
         let [add, keep] = [Decision::AddConnection, Decision::Continue];
         assert_eq!(decisions, [add, add, add, keep, keep, keep, keep, Decision::Finish]);
         assert_eq!((ramp.intervals(), ramp.intervals_to_saturation()), (8, Some(4)));
-        assert_eq!(ramp.goodput_bps(), Some(5e6));
+        let figures = ramp.figures(probes, 4);
         assert_eq!(
-            (ramp.goodput_confidence(), ramp.responsiveness_confidence()),
+            (figures.goodput_bps, figures.saturation_ns, figures.rpm),
+            (Some(5e6), Some(4e9), Some(500.0))
+        );
+        assert_eq!(
+            (figures.goodput_confidence, figures.rpm_confidence),
             (Confidence::High, Confidence::High)
         );
     }
@@ -236,8 +244,9 @@ mod tests {
             );
         }
         assert_eq!(ramp.intervals_to_saturation(), None);
+        let figures = ramp.figures(probes, 16);
         assert_eq!(
-            (ramp.goodput_confidence(), ramp.responsiveness_confidence()),
+            (figures.goodput_confidence, figures.rpm_confidence),
             (Confidence::Medium, Confidence::Low)
         );
     }

@@ -114,18 +114,6 @@ impl Conductor {
             _ => (Time(self.interval_began.0 - (INTERVAL * averaged).as_nanos() as u64), self.interval_began),
         };
         let probes = self.round_trips_per_minute(from, to);
-        Some(ResponsivenessFigures {
-            rpm: probes.combined(),
-            foreign_rpm: probes.foreign,
-            own_rpm: probes.own,
-            goodput_bps: self.ramp.goodput_bps(),
-            load_connections: self.state.running_connections.load(Relaxed).into(),
-            saturation_ns: self
-                .ramp
-                .intervals_to_saturation()
-                .map(|intervals| (INTERVAL * intervals as u32).as_nanos() as f64),
-            goodput_confidence: self.ramp.goodput_confidence(),
-            rpm_confidence: self.ramp.responsiveness_confidence(),
-        })
+        Some(self.ramp.figures(probes, self.state.running_connections.load(Relaxed)))
     }
 }

@@ -1,0 +1,238 @@
+//! A server for measurements of responsiveness over HTTP/2: the list of its URLs, a reply of one byte, a reply of 8 GiB, and a
+//! place for uploads. It runs in a thread of its own.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{RecvStream, SendStream};
+use http::uri::Authority;
+use http::{Method, Request, Response, StatusCode};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::config::{CONFIG_PATH, LARGE_PATH, SMALL_PATH, ServerUrls, UPLOAD_PATH};
+use super::error::HttpError;
+use super::runtime::{UNSENT_BYTES, poll_capacity, runtime};
+use super::tls;
+use crate::link::socket_settings;
+
+/// Another path of the list of URLs, of earlier versions of the draft.
+const OLD_CONFIG_PATH: &str = "/config";
+
+/// Another path for uploads, of earlier versions of the draft.
+const OLD_UPLOAD_PATH: &str = "/slurp";
+
+/// The draft: at least 8 GB.
+const LARGE_BYTES: u64 = 8 << 30;
+
+/// Bytes of a write.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// What a client may send before the server has read it: enough for 100 Mbit/s at 300 ms.
+const WINDOW_BYTES: u32 = 4 << 20;
+
+/// A server's settings.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HttpServerOptions {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Its certificate.
+    pub identity: tls::Identity,
+    /// Connections at the same time; more wait.
+    pub max_connections: usize,
+    /// Requests of a connection at the same time.
+    pub max_requests: u32,
+    /// Longest life of a connection.
+    pub max_time: Duration,
+    /// A request that makes no progress for this time ends.
+    pub idle: Duration,
+}
+
+impl HttpServerOptions {
+    /// The defaults, with a certificate of its own.
+    pub fn new(listen: SocketAddr) -> HttpServerOptions {
+        HttpServerOptions {
+            listen,
+            identity: tls::Identity::SelfSigned,
+            max_connections: 256,
+            max_requests: 100,
+            max_time: Duration::from_secs(300),
+            idle: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A running server. Dropping it ends it.
+#[derive(Debug)]
+pub struct HttpServer {
+    address: SocketAddr,
+    end: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HttpServer {
+    /// Listens and starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// The certificate cannot be used, or the address is in use or not of this host.
+    pub fn start(options: &HttpServerOptions) -> Result<HttpServer, HttpError> {
+        let config = tls::server_config(&options.identity, options.listen.ip())?;
+        let failed = |source| HttpError::Listen { address: options.listen, source };
+        let listener = TcpListener::bind(options.listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (end, ended) = watch::channel(false);
+        let shared = Arc::new(Shared { acceptor: TlsAcceptor::from(config), options: options.clone() });
+        let runtime = runtime()?;
+        let thread = std::thread::spawn(move || {
+            // Dropping the runtime ends the tasks of all connections.
+            runtime.block_on(accept_connections(listener, shared, ended));
+        });
+        Ok(HttpServer { address, end, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL for clients of this host.
+    pub fn url(&self) -> String {
+        let host = match self.address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),
+            IpAddr::V6(ip) if ip.is_unspecified() => "[::1]".to_owned(),
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        format!("https://{host}:{}", self.address.port())
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        let _ = self.end.send(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Shared {
+    acceptor: TlsAcceptor,
+    options: HttpServerOptions,
+}
+
+async fn accept_connections(listener: TcpListener, shared: Arc<Shared>, mut ended: watch::Receiver<bool>) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    let slots = Arc::new(Semaphore::new(shared.options.max_connections));
+    loop {
+        let accepted = async {
+            let slot = slots.clone().acquire_owned().await;
+            (listener.accept().await, slot)
+        };
+        let (accepted, slot) = tokio::select! {
+            accepted = accepted => accepted,
+            _ = ended.changed() => return,
+        };
+        let Ok((socket, _)) = accepted else {
+            // Too many open files, for instance: others may end meanwhile.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let _slot = slot;
+            let max_time = shared.options.max_time;
+            // A client that breaks the rules loses its connection, nothing else.
+            let _ = timeout(max_time, serve_connection(socket, shared)).await;
+        });
+    }
+}
+
+/// Serves the requests of one connection until it ends.
+async fn serve_connection(socket: TcpStream, shared: Arc<Shared>) -> Result<(), HttpError> {
+    let idle = shared.options.idle;
+    let _ = socket.set_nodelay(true);
+    socket_settings::limit_unsent_bytes(Some(socket.as_fd()), UNSENT_BYTES);
+    let stream = timeout(idle, shared.acceptor.accept(socket)).await??;
+    let mut builder = h2::server::Builder::new();
+    builder
+        .initial_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_concurrent_streams(shared.options.max_requests)
+        .max_send_buffer_size(2 * CHUNK_BYTES);
+    let mut connection = timeout(idle, builder.handshake::<_, Bytes>(stream)).await??;
+    while let Some(request) = connection.accept().await {
+        let (request, respond) = request?;
+        tokio::spawn(async move {
+            // A request that fails was reset by its client.
+            let _ = answer(request, respond, idle).await;
+        });
+    }
+    Ok(())
+}
+
+async fn answer(
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    idle: Duration,
+) -> Result<(), HttpError> {
+    let (head, body) = request.into_parts();
+    let status = |code: StatusCode| Response::builder().status(code);
+    let ok = |kind: &str, bytes: u64| {
+        status(StatusCode::OK).header("content-type", kind).header("content-length", bytes).body(())
+    };
+    match (&head.method, head.uri.path()) {
+        (&Method::GET, CONFIG_PATH | OLD_CONFIG_PATH) => {
+            let authority = head.uri.authority().cloned();
+            let document = ServerUrls::document(&authority.unwrap_or(Authority::from_static("localhost")));
+            let response = ok("application/json", document.len() as u64)?;
+            respond.send_response(response, false)?.send_data(document.into(), true)?;
+        }
+        (&Method::GET, SMALL_PATH) => {
+            let response = ok("application/octet-stream", 1)?;
+            respond.send_response(response, false)?.send_data(Bytes::from_static(b"x"), true)?;
+        }
+        (&Method::GET, LARGE_PATH) => {
+            let stream = respond.send_response(ok("application/octet-stream", LARGE_BYTES)?, false)?;
+            send_large(stream, idle).await?;
+        }
+        (&Method::POST, UPLOAD_PATH | OLD_UPLOAD_PATH) => {
+            receive_upload(body, idle).await?;
+            respond.send_response(status(StatusCode::OK).body(())?, true)?;
+        }
+        _ => {
+            respond.send_response(status(StatusCode::NOT_FOUND).body(())?, true)?;
+        }
+    }
+    Ok(())
+}
+
+async fn send_large(mut stream: SendStream<Bytes>, idle: Duration) -> Result<(), HttpError> {
+    let chunk = Bytes::from(vec![0xA5; CHUNK_BYTES]);
+    let mut left = LARGE_BYTES;
+    while left > 0 {
+        stream.reserve_capacity(CHUNK_BYTES.min(left as usize));
+        let capacity = timeout(idle, poll_capacity(&mut stream)).await??;
+        let bytes = capacity.min(CHUNK_BYTES).min(left as usize);
+        left -= bytes as u64;
+        stream.send_data(chunk.slice(..bytes), left == 0)?;
+    }
+    Ok(())
+}
+
+async fn receive_upload(mut body: RecvStream, idle: Duration) -> Result<(), HttpError> {
+    while let Some(chunk) = timeout(idle, body.data()).await? {
+        body.flow_control().release_capacity(chunk?.len())?;
+    }
+    Ok(())
+}
