@@ -74,11 +74,12 @@ impl MetricUnit {
             _ if value.is_infinite() => "not reached".to_owned(),
             MetricUnit::Nanoseconds => units::format_nanoseconds(value),
             MetricUnit::BitsPerSecond => units::format_bit_rate(value),
-            MetricUnit::PerSecond => format!("{}/s", format_rate(value)),
+            MetricUnit::PerSecond => format!("{}/s", format_significant(value)),
             MetricUnit::Share => format!("{} %", format_decimals(value * 100.0)),
             MetricUnit::Bytes if value < 0.0 => format!("-{}", units::format_bytes(-value as u64)),
             MetricUnit::Bytes => units::format_bytes(value as u64),
-            MetricUnit::Count => format_decimals(value),
+            MetricUnit::Count if value.fract() == 0.0 => format_decimals(value),
+            MetricUnit::Count => format_significant(value),
         }
     }
 }
@@ -89,13 +90,13 @@ fn format_decimals(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Messages per second: four significant digits, or a whole number.
-fn format_rate(per_second: f64) -> String {
+/// Four significant digits without trailing zeros, or a whole number.
+fn format_significant(value: f64) -> String {
     const MIN_WHOLE: f64 = 999.95;
-    if per_second >= MIN_WHOLE {
-        return units::format_count(per_second.round() as u64);
+    if value >= MIN_WHOLE {
+        return units::format_count(value.round() as u64);
     }
-    let text = units::format_four_digits(per_second);
+    let text = units::format_four_digits(value);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
@@ -435,7 +436,7 @@ mod tests {
             |unit: MetricUnit, values: &[f64]| values.iter().map(|v| unit.format(*v)).collect::<Vec<_>>();
         assert_eq!(print(MetricUnit::Share, &[0.0, 0.00012, 0.5, 1.0]), ["0 %", "0.012 %", "50 %", "100 %"]);
         assert_eq!(print(MetricUnit::PerSecond, &[60.0, 1234.5678]), ["60/s", "1 235/s"]);
-        assert_eq!(print(MetricUnit::Count, &[0.0, 2.5, 12_345.0]), ["0", "2.5", "12345"]);
+        assert_eq!(print(MetricUnit::Count, &[0.0, 2.5, 185.726, 12_345.0]), ["0", "2.5", "185.7", "12345"]);
         assert_eq!(print(MetricUnit::Bytes, &[14.0, -2048.0]), ["14 B", "-2.048 kB"]);
         assert_eq!(print(MetricUnit::Nanoseconds, &[1e6, f64::INFINITY]), ["1.000 ms", "not reached"]);
     }

@@ -144,7 +144,7 @@ class Chart {
     for (const [value, name] of this.x.grid(Math.max(3, (right - left) / 90))) {
       const x = round(this.px(value));
       path += `M${x} ${top}V${bottom}`;
-      const half = name.length * 3.5;
+      const half = name.length * 3.7 + 1;
       // A name at the edge moves inwards, so that nothing of it is cut off.
       const middle = round(Math.max(half, Math.min(x, this.width - half)));
       if (middle - half < free) continue;

@@ -82,8 +82,8 @@ fn format_cpu_shares(case: &CaseResult) -> String {
     let Some((client, server)) = case.cpu_shares().filter(|_| sends_messages(case)) else {
         return ABSENT.to_owned();
     };
-    let server = server.map_or(ABSENT.to_owned(), percent);
-    format!("{}+{server} %", percent(client))
+    let server = server.map_or(String::new(), |share| format!("+{}", percent(share)));
+    format!("{}{server} %", percent(client))
 }
 
 fn subject(case: &CaseResult) -> &'static str {
