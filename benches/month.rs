@@ -2,7 +2,7 @@
 //! and store, and the alarms of 1,000 months of a steady link. The figures of `docs/monitor.md` are its output; every number follows
 //! from a seed.
 //!
-//! `cargo bench --bench month -- [LINKS [MONTHS]]`
+//! `cargo bench --bench month -- [LINKS [MONTHS [DAYS]]]`
 
 #![allow(clippy::print_stdout)]
 
@@ -19,13 +19,15 @@ mod simulation;
 use simulation::{Finding, Outcome, Plant, RATE, RULES, SHIFT, Trouble, simulate};
 
 const HOUR: Duration = Duration::from_secs(3600);
-const DAYS: u32 = 24;
 const PROBES_IN_A_MONTH: f64 = 30.0 * 86_400.0 * RATE;
 
 fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<u64>().ok());
     let (links, months) = (numbers.next().unwrap_or(10), numbers.next().unwrap_or(1000));
-    planted_trouble(links);
+    let days = numbers.next().unwrap_or(24) as u32;
+    if links > 0 {
+        planted_trouble(links, days);
+    }
     for (word, rule) in RULES {
         steady_months(word, rule, months);
     }
@@ -34,10 +36,10 @@ fn main() {
 
 /// Each day: loss, late replies and a new level, each of the size of its rule; on some days a killed monitor, a set clock, a suspended
 /// machine, an outage.
-fn plants(seed: u64) -> Vec<Plant> {
+fn plants(seed: u64, days: u32) -> Vec<Plant> {
     let mut random = SplitMix64::new(seed);
     let mut plants = Vec::new();
-    for day in 0..DAYS {
+    for day in 0..days {
         let mut plant = |hour: f64, minutes: u32, trouble: Trouble| {
             let from = 24 * day * HOUR + HOUR.mul_f64(hour + 0.5 * random.uniform());
             plants.push(Plant { from, to: from + minutes * HOUR / 60, trouble });
@@ -60,14 +62,14 @@ fn plants(seed: u64) -> Vec<Plant> {
     plants
 }
 
-fn planted_trouble(links: u64) {
+fn planted_trouble(links: u64, days: u32) {
     let began = Instant::now();
     let folder = std::env::temp_dir().join(format!("linkgauge-month-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
     let outcomes: Vec<Outcome> =
-        (1..=links).map(|seed| simulate(&plants(seed), 24 * DAYS * HOUR, seed, &folder)).collect();
+        (1..=links).map(|seed| simulate(&plants(seed, days), 24 * days * HOUR, seed, &folder)).collect();
     let _ = std::fs::remove_dir_all(&folder);
-    println!("{links} links for {DAYS} days at {RATE} probe/s, in {:.0} s", began.elapsed().as_secs_f64());
+    println!("{links} links for {days} days at {RATE} probe/s, in {:.0} s", began.elapsed().as_secs_f64());
     println!(
         "| planted | found | mean delay | printed | longest delay | printed for 99 of 100 | within 1.2 of it |"
     );
@@ -93,7 +95,7 @@ fn planted_trouble(links: u64) {
         "{} probes, {} of them not in the store after {} kills; {} lost without planted loss ({:.2} per 1000); {} clock events",
         sum(|outcome| outcome.measured.counts.due),
         sum(|outcome| outcome.measured.counts.due - outcome.stored.counts.due),
-        links * u64::from(DAYS) / 2,
+        links * u64::from(days).div_ceil(4) + links * u64::from(days + 2) / 4,
         sum(|outcome| outcome.unexplained_losses),
         1e3 * sum(|outcome| outcome.unexplained_losses) as f64
             / sum(|outcome| outcome.measured.counts.due) as f64,

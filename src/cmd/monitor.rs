@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use linkgauge::clock::Clock;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host::{self, raise_open_file_limit};
-use linkgauge::link::Dialer;
+use linkgauge::link::{Dialer, return_freed_buffers};
 use linkgauge::monitor::{
     self, AlarmCause, AlarmExplanation, Config, HttpServer, LinkState, Live, MonitorContext, MonitorEvent,
     MonitorObserver, OPENMETRICS_TYPE, Rule, Site, Transition, WatchState, describe_clock_change,
@@ -102,6 +102,7 @@ pub fn run(flags: Flags) -> Result<Status> {
     }
     let reload = reload_flag()?;
     let stop = interrupt_flag()?;
+    return_freed_buffers();
     raise_open_file_limit();
     let token = read_token(flags.token_file.as_deref())?;
     let until = flags.time.map(|time| Instant::now() + time.0);

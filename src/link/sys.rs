@@ -81,6 +81,20 @@ unsafe impl PlainData for libc::sockaddr_in {}
 // SAFETY: a C structure of integers.
 unsafe impl PlainData for libc::sockaddr_in6 {}
 
+/// Blocks of the allocator from this size on are mapped one by one.
+#[cfg(target_env = "gnu")]
+const MIN_MAPPED_BLOCK: c_int = 64 * 1024;
+
+/// Freed buffers go back to the system, and their unused pages take no memory: for programs in which many threads allocate and free
+/// buffers for weeks. Only the allocator of glibc has this setting. Call it before other threads start.
+pub fn return_freed_buffers() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no other thread runs yet; the call changes a number of the allocator, and no memory.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MIN_MAPPED_BLOCK);
+    }
+}
+
 /// Reads a socket option.
 fn get_option<T: PlainData>(fd: impl AsFd, level: c_int, name: c_int) -> Option<T> {
     let mut value = MaybeUninit::<T>::zeroed();

@@ -300,6 +300,21 @@ mod tests {
     }
 
     #[test]
+    fn false_alarms_are_as_rare_as_the_rule_says() {
+        // A probe in ten seconds and a false alarm a day: the same run lengths as with more of both.
+        let mut alert =
+            Alert::new(rule("loss > 5 % (normal 0.5 %), at most one false alarm a day"), 0.1).unwrap();
+        let (mut random, days) = (SplitMix64::new(5), 400);
+        let mut alarms = 0;
+        for _ in 0..days * 8640 {
+            let reply = (random.uniform() >= 0.005).then_some(1);
+            alarms += u32::from(alert.record(reply) == Some(Transition::Raised));
+        }
+        // 400 at most, with a standard deviation of 20.
+        assert!((280..440).contains(&alarms), "{alarms} in {days} days");
+    }
+
+    #[test]
     fn an_alarm_ends_after_a_minute_of_good_probes() {
         let mut alert = Alert::new(rule("loss > 5 %"), 10.0).unwrap();
         let raised = (1..).find(|_| alert.record(None).is_some()).unwrap();
