@@ -38,6 +38,7 @@ mod listeners;
 mod logger;
 mod loggernet;
 mod many_flows;
+mod many_ports;
 mod marks;
 mod memory;
 mod monitor;

@@ -77,6 +77,11 @@ impl Loopback {
 
     /// Whether the last sent byte has returned, as far as known.
     pub fn has_received_all(&self, received: Received) -> bool {
+        self.state.is_all_sent.load(Acquire) && self.has_received_all_so_far(received)
+    }
+
+    /// Whether all that has been sent until now has returned.
+    pub fn has_received_all_so_far(&self, received: Received) -> bool {
         let position = match &self.expected {
             ExpectedEcho::Stream(comparison) if self.max_missing_tail_bytes.is_some() => {
                 comparison.position()
@@ -84,7 +89,7 @@ impl Loopback {
             ExpectedEcho::Stream(_) => received.position,
             ExpectedEcho::Message(_) => received.distinct_bytes,
         };
-        self.state.is_all_sent.load(Acquire) && position >= self.state.sent_bytes.load(Relaxed)
+        position >= self.state.sent_bytes.load(Relaxed)
     }
 
     /// Whether all has returned and later input cannot change the result.

@@ -24,6 +24,9 @@ const STREAM_RECEIVE_BYTES: usize = 128 * 1024;
 /// The same for each of many connections.
 const STREAM_RECEIVE_OF_MANY: usize = 32 * 1024;
 
+/// Interval between checks whether the sender of a loop has ended.
+const SENDER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Fault of a loop that takes much longer than planned.
 const TOO_SLOW: &str =
     "the data takes much longer to return than the measurement: send less (--volume or --rate)";
@@ -312,7 +315,12 @@ impl Party for Sink {
         if self.is_finished || self.loopback.as_ref().is_some_and(is_complete) {
             return Step::Done;
         }
-        let until = self.silence.wait_until(now);
+        let mut until = self.silence.wait_until(now);
+        let is_even = |loopback: &Loopback| loopback.has_received_all_so_far(self.received());
+        if self.loopback.as_ref().is_some_and(is_even) {
+            // The sender may have ended after its last byte returned, which no input shows.
+            until = until.min(now + SENDER_CHECK_INTERVAL);
+        }
         match &self.keepalive {
             Some(sign) if now >= sign.next_due && now < until => sign.send_step(),
             sign => Step::Receive {

@@ -98,6 +98,24 @@ fn a_loop_that_brings_back_a_little_for_ever_is_left() {
     assert_eq!(sink.recorder().counts.lost_bytes, 0, "the rest may still be on its way");
 }
 
+/// No input shows that the sender ends after its last byte has returned.
+#[test]
+fn a_loop_ends_soon_after_its_sender() {
+    let looped = Arc::<LoopbackState>::default();
+    looped.sent_bytes.store(10, Relaxed);
+    let mut sink = Sink::new(&load(1000), &Caps::STREAM, Recorder::for_counting());
+    sink = sink.looped(&Caps::STREAM, looped.clone());
+    assert!(matches!(sink.next_step(at(0)), Step::Tune(_)));
+    let Step::Receive { into, until } = sink.next_step(at(0)) else { panic!("it waits for the bytes") };
+    assert!(until >= at(1));
+    into.clear();
+    into.push_span(0, 10);
+    sink.on_received(at(0));
+    assert!(matches!(sink.next_step(at(0)), Step::Receive { until, .. } if until < at(1)));
+    looped.is_all_sent.store(true, Relaxed);
+    assert!(matches!(sink.next_step(at(1)), Step::Done));
+}
+
 fn at(seconds: u64) -> Time {
     Time(seconds * 1_000_000_000)
 }
