@@ -1,7 +1,7 @@
 //! linkgauge measures latency and throughput over any link: how long does a message take, how much gets through, what
 //! limits it, is that normal here, and has it changed?
 //!
-//! Features: `cli` (default) is the program; `report` writes text, CSV and pages, explains, and holds the published
+//! Features: `cli` (default) is the program, `tui` (default) its terminal view; `report` writes text, CSV and pages, explains, and holds the published
 //! studies; `store` saves runs in SQLite; `monitor` watches links; `plan-files` reads plans from TOML. Without them the library measures, serves,
 //! runs the lab, and reads and writes run documents as JSON.
 //!

@@ -94,6 +94,7 @@ static EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("monitor 192.0.2.7 192.0.2.8", "probe two hosts, 10 times a second"),
             ("monitor links.toml", "links, tests and alarms of a file"),
+            ("monitor links.toml --tui", "the links on the whole terminal"),
             ("monitor links.toml --check", "how fast would its alarms be?"),
         ],
     ),

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,13 @@ use super::Status;
 use super::help::{DURATION, OUTPUT, SERVER, TRAFFIC};
 use super::measure::read_token;
 use super::output::{print_message, print_text};
-use super::signals::{interrupt_flag, reload_flag};
+use super::signals::{interrupt_flag, protected_interrupt_flag, reload_flag};
 use super::store::SaveFlags;
+
+#[cfg(feature = "tui")]
+mod screen;
+#[cfg(feature = "tui")]
+mod view;
 
 /// Watch links for weeks, with a history and alarms, until Ctrl-C
 ///
@@ -60,6 +65,12 @@ pub struct Flags {
     /// Print a table of the last minute this often [default: 1min on a terminal, else never]
     #[arg(long, help_heading = OUTPUT, value_name = "TIME")]
     table: Option<Span>,
+    /// Show the links on the whole terminal, with keys to sort, pause and open them
+    ///
+    /// The events are shown below them, and the log is not printed.
+    #[cfg(feature = "tui")]
+    #[arg(long, help_heading = OUTPUT, conflicts_with = "table")]
+    tui: bool,
     /// Where to serve the live page, and the metrics for Prometheus at /metrics; 'off': nowhere
     ///
     /// Other machines can connect to an address that is not a loopback address. Then a token is required.
@@ -95,58 +106,147 @@ pub fn run(flags: Flags) -> Result<Status> {
             "--tag: the runs of a monitor are tagged with the names of their links. Set 'name' in the file"
         );
     }
-    let mut config = read_config(&flags)?;
+    let config = read_config(&flags)?;
+    if flags.has_screen() {
+        check_screen()?;
+    }
     print_promises(&config)?;
     if flags.check {
         return Ok(Status::Complete);
     }
     let reload = reload_flag()?;
-    let stop = interrupt_flag()?;
+    let stop = if flags.has_screen() { protected_interrupt_flag()? } else { interrupt_flag()? };
     return_freed_buffers();
     raise_open_file_limit();
-    let token = read_token(flags.token_file.as_deref())?;
-    let until = flags.time.map(|time| Instant::now() + time.0);
-    let is_over = || stop.load(Relaxed) || until.is_some_and(|until| Instant::now() >= until);
     let host = host::facts().get("hostname").and_then(|name| name.as_str()).unwrap_or_default().to_owned();
     let live = Arc::new(Live::new(host.clone(), Timestamp::now()));
     let site = Arc::new(Site::new(live.clone(), Box::new(render_run)));
     let _server = serve_pages(&flags, &site)?;
     site.set_store(flags.save.path()?);
-    let log = Log { live: live.clone() };
-    let tables = Tables::new(&flags);
-    let mut states = Vec::new();
-    while !is_over() {
+    let session = Session {
+        token: read_token(flags.token_file.as_deref())?,
+        until: flags.time.map(|time| Instant::now() + time.0),
+        log: Log { live: live.clone(), has_screen: flags.has_screen() },
+        tables: Tables::new(&flags),
+        flags: &flags,
+        host,
+        live: live.clone(),
+        site,
+        stop: stop.clone(),
+        reload,
+    };
+    let screen = flags.has_screen().then(|| std::thread::spawn(move || show_screen(live, &stop)));
+    let ended = session.run(config);
+    session.stop.store(true, Relaxed);
+    let shown = screen.map(|screen| screen.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    session.tables.print_now(&ended?);
+    shown.transpose().context("the terminal view ended")?;
+    Ok(Status::Complete)
+}
+
+/// A monitor while it runs, over changes of its file.
+struct Session<'a> {
+    flags: &'a Flags,
+    token: Option<String>,
+    until: Option<Instant>,
+    host: String,
+    live: Arc<Live>,
+    site: Arc<Site>,
+    log: Log,
+    tables: Tables,
+    stop: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
+}
+
+impl Session<'_> {
+    fn is_over(&self) -> bool {
+        self.stop.load(Relaxed) || self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Watches the links to the end, and reads the file again when it has to.
+    fn run(&self, mut config: Config) -> Result<Vec<WatchState>> {
+        let mut states = Vec::new();
+        while !self.is_over() {
+            states = self.watch(&config, states)?;
+            if self.reload.swap(false, Relaxed) {
+                config = self.reread_config(config);
+            }
+        }
+        Ok(states)
+    }
+
+    /// Watches the links until the end or until the file has changed.
+    fn watch(&self, config: &Config, states: Vec<WatchState>) -> Result<Vec<WatchState>> {
         let dialer = Dialer::new(Clock::System);
         let cancel = dialer.cancel.clone();
         let context = MonitorContext {
             dialer,
-            observer: &log,
-            on_states: &|states| {
-                site.set(METRICS_PATH, OPENMETRICS_TYPE, render_metrics(states, &host));
-                site.publish(&live.update(states, Timestamp::now()));
-                tables.print(states);
-            },
-            token: token.clone(),
+            observer: &self.log,
+            on_states: &|states| self.show(states),
+            token: self.token.clone(),
             zone: TimeZone::system(),
         };
-        let store = flags.save.open()?;
-        states = std::thread::scope(|scope| {
+        let store = self.flags.save.open()?;
+        let ended = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !is_over() && !reload.load(Relaxed) && !cancel.load(Relaxed) {
+                while !self.is_over() && !self.reload.load(Relaxed) && !cancel.load(Relaxed) {
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 cancel.store(true, Relaxed);
             });
-            let ended = monitor::run(&config, std::mem::take(&mut states), store, &context);
+            let ended = monitor::run(config, states, store, &context);
             cancel.store(true, Relaxed);
             ended
-        })?;
-        if reload.swap(false, Relaxed) {
-            config = reread_config(&flags, config);
+        });
+        Ok(ended?)
+    }
+
+    fn show(&self, states: &[WatchState]) {
+        self.site.set(METRICS_PATH, OPENMETRICS_TYPE, render_metrics(states, &self.host));
+        self.site.publish(&self.live.update(states, Timestamp::now()));
+        self.tables.print(states);
+    }
+
+    /// A file that has become invalid does not end the monitor: it goes on as before.
+    fn reread_config(&self, before: Config) -> Config {
+        match read_config(self.flags) {
+            Ok(config) => {
+                self.log.message(format!("{}: read again", self.flags.targets[0]));
+                config
+            }
+            Err(error) => {
+                self.log.message(format!("{error:#}: the monitor goes on as before"));
+                before
+            }
         }
     }
-    tables.print_now(&states);
-    Ok(Status::Complete)
+}
+
+#[cfg(feature = "tui")]
+impl Flags {
+    fn has_screen(&self) -> bool {
+        self.tui
+    }
+}
+
+#[cfg(feature = "tui")]
+use screen::{check as check_screen, show as show_screen};
+
+#[cfg(not(feature = "tui"))]
+impl Flags {
+    fn has_screen(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(not(feature = "tui"))]
+fn check_screen() -> Result<()> {
+    Ok(())
+}
+
+#[cfg(not(feature = "tui"))]
+fn show_screen(_live: Arc<Live>, _stop: &AtomicBool) -> std::io::Result<()> {
+    Ok(())
 }
 
 /// Serves the pages. A default address that is taken is no reason not to measure.
@@ -173,20 +273,6 @@ fn serve_pages(flags: &Flags, site: &Arc<Site>) -> Result<Option<HttpServer>> {
             Ok(None)
         }
         Err(error) => Err(error).with_context(|| format!("{address}: the pages cannot be served")),
-    }
-}
-
-/// A file that has become invalid does not end the monitor: it goes on as before.
-fn reread_config(flags: &Flags, before: Config) -> Config {
-    match read_config(flags) {
-        Ok(config) => {
-            print_message(format_args!("{}: read again", flags.targets[0]));
-            config
-        }
-        Err(error) => {
-            print_message(format_args!("{error:#}: the monitor goes on as before"));
-            before
-        }
     }
 }
 
@@ -241,12 +327,27 @@ fn render_run(run: &Run) -> Option<String> {
 /// Prints events, one a line with its date.
 struct Log {
     live: Arc<Live>,
+    /// The terminal belongs to the view, which shows the events.
+    has_screen: bool,
+}
+
+impl Log {
+    fn message(&self, text: String) {
+        if self.has_screen {
+            self.live.note_message(Timestamp::now(), text);
+        } else {
+            print_message(format_args!("{text}"));
+        }
+    }
 }
 
 impl MonitorObserver for Log {
     fn event(&self, at: Timestamp, event: &MonitorEvent) {
         let text = describe(event);
         self.live.note(at, event, text.clone());
+        if self.has_screen {
+            return;
+        }
         let _ = print_text(|stdout| writeln!(stdout, "{:.0} {}", at, printable(&text)));
     }
 }
@@ -304,7 +405,8 @@ struct Tables {
 
 impl Tables {
     fn new(flags: &Flags) -> Tables {
-        let on_terminal = std::io::stdout().is_terminal().then_some(TABLE_INTERVAL);
+        let on_terminal =
+            std::io::stdout().is_terminal().then_some(TABLE_INTERVAL).filter(|_| !flags.has_screen());
         Tables {
             interval: flags.table.map(|table| table.0).or(on_terminal),
             printed: Mutex::new(Instant::now()),

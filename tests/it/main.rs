@@ -43,6 +43,7 @@ mod marks;
 mod memory;
 mod monitor;
 mod monitor_month;
+mod monitor_screen;
 mod natural;
 mod netio;
 mod netio_datagrams;

@@ -1,0 +1,147 @@
+//! The terminal view of a monitor: takes the whole screen, reads keys, and gives the screen back whatever happens.
+//!
+//! It draws only when something has changed, and only the cells that differ: a slow link carries some hundred bytes every ten
+//! seconds.
+
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use jiff::tz::TimeZone;
+use linkgauge::monitor::Live;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::tcgetwinsize;
+
+use super::view::{self, View};
+use crate::cmd::output::supports_unicode;
+
+/// How often the view looks for a new state. Keys are noticed at once.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// Checks that there is a terminal to draw on and to read keys from.
+pub fn check() -> Result<()> {
+    if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+        bail!("--tui needs a terminal for input and output. Try without it, or the live page");
+    }
+    Ok(())
+}
+
+/// Shows the monitor until a key ends it or `stop` is set; sets `stop` at its end. Fails if the terminal has gone.
+pub fn show(live: Arc<Live>, stop: &AtomicBool) -> io::Result<()> {
+    let _ending = Ending(stop);
+    let mut screen = Screen::enter()?;
+    run(&mut screen.terminal, View::new(live, supports_unicode(), TimeZone::system()), stop)
+}
+
+/// Ends the monitor with its view, even after a panic.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+type ScreenTerminal = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
+
+/// The terminal while it belongs to the view.
+struct Screen {
+    // Without a destructor: that of ratatui panics where a terminal has gone.
+    terminal: ManuallyDrop<ScreenTerminal>,
+    _restoring: Restoring,
+}
+
+impl Screen {
+    fn enter() -> io::Result<Screen> {
+        restore_before_panic_messages();
+        enable_raw_mode()?;
+        let restoring = Restoring;
+        execute!(io::stdout(), EnterAlternateScreen)?;
+        let terminal = Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))?;
+        Ok(Screen { terminal: ManuallyDrop::new(terminal), _restoring: restoring })
+    }
+}
+
+/// Restores the terminal at its end.
+struct Restoring;
+
+impl Drop for Restoring {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// A terminal that has gone needs nothing.
+fn restore() {
+    let mut out = io::stdout();
+    let _ = execute!(out, LeaveAlternateScreen, Show);
+    let _ = out.flush();
+    let _ = disable_raw_mode();
+}
+
+/// A panic of any thread is to be read on the screen that stays.
+fn restore_before_panic_messages() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        restore();
+        print(panic);
+    }));
+}
+
+fn run(terminal: &mut ScreenTerminal, mut view: View, stop: &AtomicBool) -> io::Result<()> {
+    let mut size = None;
+    while !stop.load(Relaxed) {
+        let window = tcgetwinsize(io::stdout())?;
+        let is_resized = size.replace((window.ws_col, window.ws_row)) != Some((window.ws_col, window.ws_row));
+        if view.take_state() | is_resized {
+            terminal.draw(|frame| view::draw(frame, &mut view))?;
+        }
+        if !wait_for_input()? {
+            continue;
+        }
+        while event::poll(Duration::ZERO)? {
+            match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release && view.press(key_of(key)) => {
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ctrl-C is a key while the view reads all keys.
+fn key_of(key: KeyEvent) -> KeyCode {
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => KeyCode::Char('q'),
+        code => code,
+    }
+}
+
+/// True if there are keys to read. An error if the terminal has gone: then reading would never end.
+fn wait_for_input() -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    match poll(&mut fds, Some(&TICK)) {
+        Ok(0) => return Ok(false),
+        Err(rustix::io::Errno::INTR) => return Ok(false),
+        found => found?,
+    };
+    let events = fds[0].revents();
+    if events.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    Ok(events.contains(PollFlags::IN))
+}
