@@ -12,6 +12,7 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::uri::Authority;
 use http::{Method, Request, Response, StatusCode};
+use socket2::{Domain, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -38,6 +39,9 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// What a client may send before the server has read it: enough for 100 Mbit/s at 300 ms.
 const WINDOW_BYTES: u32 = 4 << 20;
 
+/// Connections that may wait to be accepted: clients open a hundred per second.
+const MAX_WAITING_CONNECTIONS: i32 = 1024;
+
 /// A server's settings.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -62,7 +66,7 @@ impl HttpServerOptions {
         HttpServerOptions {
             listen,
             identity: tls::Identity::SelfSigned,
-            max_connections: 256,
+            max_connections: 2048,
             max_requests: 100,
             max_time: Duration::from_secs(300),
             idle: Duration::from_secs(10),
@@ -87,8 +91,7 @@ impl HttpServer {
     pub fn start(options: &HttpServerOptions) -> Result<HttpServer, HttpError> {
         let config = tls::server_config(&options.identity, options.listen.ip())?;
         let failed = |source| HttpError::Listen { address: options.listen, source };
-        let listener = TcpListener::bind(options.listen).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = listen(options.listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (end, ended) = watch::channel(false);
         let shared = Arc::new(Shared { acceptor: TlsAcceptor::from(config), options: options.clone() });
@@ -124,6 +127,16 @@ impl Drop for HttpServer {
             let _ = thread.join();
         }
     }
+}
+
+/// A listening socket with room for a burst of probes.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(MAX_WAITING_CONNECTIONS)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
 }
 
 struct Shared {

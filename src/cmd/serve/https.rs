@@ -65,5 +65,6 @@ fn start(url: &Endpoint, flags: &Flags) -> Result<HttpServer> {
         _ => bail!("{url}: a certificate needs its key: use certificate=FILE and key=FILE"),
     };
     (options.max_time, options.idle) = (flags.max_time.0, flags.idle.0);
+    options.max_connections = options.max_connections.min(flags.max_sessions as usize);
     Ok(HttpServer::start(&options)?)
 }
