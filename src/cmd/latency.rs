@@ -5,7 +5,9 @@ use std::num::NonZeroU64;
 
 use anyhow::{Result, bail};
 use clap::{Args, Command};
-use linkgauge::plan::CaseSpec;
+use linkgauge::endpoint::Endpoint;
+use linkgauge::link::DEFAULT_PORT;
+use linkgauge::plan::{CaseSpec, OneOrMany};
 use linkgauge::protocol::RECONNECT_OPTION;
 use linkgauge::units::{MessageRate, RateTarget, Span};
 
@@ -133,6 +135,15 @@ struct StampFlags {
     authenticated: bool,
 }
 
+/// The server of linkgauge echoes on its own port, not on that of the echo service.
+fn with_port_of_linkgauge(urls: OneOrMany<Endpoint>) -> Result<OneOrMany<Endpoint>> {
+    let with_port = |url: &Endpoint| match url.host_port() {
+        Ok((_, None)) => url.with_port(DEFAULT_PORT),
+        _ => Ok(url.clone()),
+    };
+    Ok(OneOrMany::Many(urls.as_slice().iter().map(with_port).collect::<Result<_, _>>()?))
+}
+
 pub fn run(flags: Flags) -> Result<Status> {
     let mut ask = flags.ask;
     let is_ask = flags.case.protocol == "ask";
@@ -153,7 +164,10 @@ pub fn run(flags: Flags) -> Result<Status> {
         0.0 => RateTarget::Max,
         seconds => RateTarget::Fixed(MessageRate(1.0 / seconds)),
     });
-    let case = flags.case.spec("latency")?;
+    let mut case = flags.case.spec("latency")?;
+    if flags.reconnect_every.is_some() && case.protocol.as_deref() == Some("auto") {
+        case.url = case.url.map(with_port_of_linkgauge).transpose()?;
+    }
     protocol_options.extend(case.protocol_options.clone());
     let spec = CaseSpec {
         rate: flags.rate.or(every),

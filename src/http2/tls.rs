@@ -22,7 +22,7 @@ pub enum Trust {
     System,
     /// Those that a certificate in this file has signed (PEM), or that are in it.
     File(PathBuf),
-    /// Any: nobody proves who the server is.
+    /// Any: the server proves nothing about itself.
     Anything,
 }
 

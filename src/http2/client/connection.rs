@@ -155,11 +155,16 @@ impl Connection {
         Ok([tcp, tls, Clock::System.now().since(began)])
     }
 
-    async fn request(&self, method: Method, uri: &Uri, body: RequestBody) -> Result<Exchange, HttpError> {
+    async fn request(
+        &self,
+        method: Method,
+        uri: &Uri,
+        body: RequestBody,
+    ) -> Result<StartedRequest, HttpError> {
         let request = Request::builder().method(method).uri(uri.clone()).body(())?;
         let mut ready = self.requests.clone().ready().await?;
         let (response, stream) = ready.send_request(request, body == RequestBody::None)?;
-        Ok(Exchange { response, stream })
+        Ok(StartedRequest { response, stream })
     }
 
     /// The body of the reply to a request.
@@ -211,11 +216,11 @@ impl Connection {
     /// The connection fails, or the server ends the request.
     pub async fn upload(&self, target: &Target, moved: &AtomicU64) -> Result<(), HttpError> {
         let chunk = Bytes::from(vec![0xA5; CHUNK_BYTES]);
-        let mut exchange = self.request(Method::POST, &target.urls.upload, RequestBody::Follows).await?;
+        let mut started = self.request(Method::POST, &target.urls.upload, RequestBody::Follows).await?;
         loop {
-            exchange.stream.reserve_capacity(CHUNK_BYTES);
-            let bytes = poll_capacity(&mut exchange.stream).await?.min(CHUNK_BYTES);
-            exchange.stream.send_data(chunk.slice(..bytes), false)?;
+            started.stream.reserve_capacity(CHUNK_BYTES);
+            let bytes = poll_capacity(&mut started.stream).await?.min(CHUNK_BYTES);
+            started.stream.send_data(chunk.slice(..bytes), false)?;
             moved.fetch_add(bytes as u64, Relaxed);
         }
     }
@@ -229,12 +234,12 @@ enum RequestBody {
 }
 
 /// A request whose reply has not begun.
-struct Exchange {
+struct StartedRequest {
     response: h2::client::ResponseFuture,
     stream: h2::SendStream<Bytes>,
 }
 
-impl Exchange {
+impl StartedRequest {
     async fn body_of_reply(self, uri: &Uri) -> Result<RecvStream, HttpError> {
         let response = self.response.await?;
         match response.status().as_u16() {
