@@ -70,6 +70,8 @@ pub struct Case {
     pub probe_per_second: Option<f64>,
     /// Time for which the probe runs on the idle link, before a load and again after it; zero: not at all.
     pub idle: Duration,
+    /// The kernels stamp the messages of round trips, where the links support it.
+    pub stamps: bool,
     /// Length of one interval of the time series.
     pub series_interval: Duration,
     /// Time between two progress events.
@@ -304,6 +306,8 @@ pub struct CaseSpec {
     pub idle: Option<Span>,
     /// Length of one interval of the time series.
     pub interval: Option<Span>,
+    /// The kernels stamp the messages of round trips.
+    pub stamps: Option<bool>,
     /// Limits for the shares of late requests.
     pub late: Option<Vec<Span>>,
     /// Limits that the figures must meet.
@@ -370,7 +374,7 @@ impl CaseSpec {
     /// This case, with missing fields taken from `defaults`.
     pub fn with_defaults(&self, defaults: &CaseSpec) -> CaseSpec {
         over!(self, defaults; url, together, ports, protocol, workload, direction, size, parallel, threads, rate, bit_rate, poisson,
-            seed, count, time, volume, warm_up_count, warm_up_time, timeout, busy_poll, pin, probe, idle, interval, late, thresholds)
+            seed, count, time, volume, warm_up_count, warm_up_time, timeout, busy_poll, pin, probe, idle, interval, stamps, late, thresholds)
     }
 
     /// Expands to cases: every URL × ports × direction × connections × size, sizes innermost.
@@ -460,6 +464,7 @@ impl CaseSpec {
                 Some(ProbeSpec::Rate(rate)) => Some(rate.0),
             },
             idle: self.checked_idle()?,
+            stamps: self.stamps.unwrap_or(false),
             series_interval: self.interval_or(DEFAULT_SERIES_INTERVAL)?,
             progress_interval: self.interval_or(DEFAULT_PROGRESS_INTERVAL)?,
             late_limits: match &self.late {

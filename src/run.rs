@@ -37,8 +37,9 @@ pub use evidence::{
 pub use facts::{CpuChoice, HostLoad, LineFacts, Placement, Shaping};
 pub use failure::{Failure, FailureKind};
 pub use figures::{
-    AddedLatency, ByteErrors, Delivery, Distribution, Figures, Goal, MessageCounts, MissedFrame,
+    AddedLatency, BoundSource, ByteErrors, Delivery, Distribution, Figures, Goal, MessageCounts, MissedFrame,
     MissedFrames, NUMBERS, Number, OneWayFigures, ReadNumber, RecordCounts, RequestCounts, RoundTripTimes,
+    Stage, StageFigures,
 };
 pub use flow_figures::{ConnectionCounts, FlowFigures, SlowFlow};
 pub use line_errors::LineErrors;
@@ -404,7 +405,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// One interval of the time series.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SeriesEntry {
     /// From the start of the measurement, after the warm-up.
@@ -435,6 +436,12 @@ pub struct SeriesEntry {
     /// Slowest round trip.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_max_ns: Option<u64>,
+    /// Mean delay of the requests above the shortest one, where the server reports its times.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub forward_queue_ns: Option<u64>,
+    /// The same of the replies.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reverse_queue_ns: Option<u64>,
 }
 
 /// CPU seconds of the threads that moved the payload. Busy-polling is listed separately.

@@ -8,6 +8,7 @@ mod marks;
 mod radio;
 mod repetitions;
 mod replies;
+mod stamps;
 
 use serde_json::{Map, Value};
 
@@ -44,11 +45,13 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) 
         replies::duplicate_replies(case),
         replies::early_replies(case),
         replies::remote_clock_set(case),
+        replies::clocks_disagree(case),
         lost_bytes(case),
         line_errors(case),
         beyond_line(case),
         receiver_socket_drops(case),
         marks::marks_changed(case),
+        stamps::unstamped(case),
         missed_sends(case),
         few_samples(case),
         line_settings_not_granted(case),

@@ -14,6 +14,8 @@ mod draw;
 mod lines;
 #[path = "targets/loggers.rs"]
 mod loggers;
+#[path = "targets/probes.rs"]
+mod probes;
 #[path = "targets/servers.rs"]
 mod servers;
 
@@ -21,6 +23,7 @@ pub use clients::{client, session_client};
 pub use documents::{compare, guest_output, monitor_input, quantities, store_document};
 pub use lines::{echo_comparison, uart};
 pub use loggers::{pakbus, pakbus_client};
+pub use probes::probes;
 pub use servers::{linx_bmark, session_server};
 
 use std::sync::Arc;
@@ -194,6 +197,7 @@ fn connection<'a>(party: &mut dyn Party, mut chunks: impl Iterator<Item = &'a [u
             Step::Receive { into, until } => {
                 match Some(rest).filter(|rest| !rest.is_empty()).or_else(|| chunks.next()) {
                     Some(chunk) => {
+                        into.borrow_memory();
                         let (chunk, behind) = chunk.split_at(chunk.len().min(into.bytes.len()));
                         rest = behind;
                         into.clear();
@@ -210,7 +214,7 @@ fn connection<'a>(party: &mut dyn Party, mut chunks: impl Iterator<Item = &'a [u
                 }
             }
             Step::Sleep(until) => now = now.max(until),
-            Step::Tune(_) | Step::FinishSending => {}
+            Step::Tune(_) | Step::FinishSending | Step::ReadStamps(_) => {}
             Step::Done | Step::Fail(_) | Step::Reopen => return,
         }
     }

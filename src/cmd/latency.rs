@@ -46,6 +46,11 @@ pub struct Flags {
     /// one connection]
     #[arg(long, help_heading = TRAFFIC, value_name = "N", hide_short_help = true)]
     reconnect_every: Option<NonZeroU64>,
+    /// Split round trips into stages, by stamps of the kernels at both ends (tcp, udp, icmp)
+    ///
+    /// With the linkgauge protocol at both ends, otherwise at this end. Reading the stamps makes round trips a little longer.
+    #[arg(long, help_heading = TRAFFIC, hide_short_help = true)]
+    stamps: bool,
     #[command(flatten)]
     ask: AskFlags,
     #[command(flatten)]
@@ -173,6 +178,7 @@ pub fn run(flags: Flags) -> Result<Status> {
         rate: flags.rate.or(every),
         poisson: Some(flags.poisson),
         seed: flags.seed,
+        stamps: Some(flags.stamps),
         late: (!flags.late.is_empty()).then_some(flags.late),
         protocol_options,
         ..case

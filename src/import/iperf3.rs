@@ -350,12 +350,7 @@ fn series_entry(sum: &PacketSum) -> SeriesEntry {
         messages: sum.packets().unwrap_or(0),
         bytes: sum.bytes,
         lost: sum.lost_packets(),
-        latency_mean_ns: None,
-        latency_min_ns: None,
-        ce: 0,
-        latency_p50_ns: None,
-        latency_p99_ns: None,
-        latency_max_ns: None,
+        ..SeriesEntry::default()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::endpoint::Endpoint;
 use crate::host::cpu;
 use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::shaped::{
-    MessageLog, MessageRecord, Occurrence, PathCounters, Shape, ShapedLink, SharedPath,
+    MessageLog, MessageRecord, Occurrence, PathCounters, QueueManagement, Shape, ShapedLink, SharedPath,
 };
 use crate::link::{self, Admission, Dialer, Fault, Framing, Link, LinkError, Listener};
 use crate::serve::ServerCounters;
@@ -146,6 +146,9 @@ pub fn describe_impairments(shape: &Shape) -> Vec<String> {
             format_bit_rate(police.bits_per_second),
             format_bytes(police.burst_bytes)
         ));
+    }
+    if shape.queue_management == QueueManagement::Codel {
+        words.push("CoDel".to_owned());
     }
     if !shape.slot.is_zero() {
         words.push(format!("slots of {}", format_duration(shape.slot)));

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use super::{Fault, Framing, Link};
+use crate::clock::Time;
 
 /// Messages received in one operation. Fixed size: nothing is allocated after construction.
 #[derive(Debug, Default)]
@@ -20,6 +21,8 @@ pub struct Batch {
     pub(super) ttl: Option<u8>,
     /// Messages with a CE mark, where the link reads marks.
     pub(super) ce_messages: u64,
+    /// When the device passed the newest of these messages to the kernel, where the link was tuned for stamps.
+    pub(super) arrived: Option<Time>,
 }
 
 impl Batch {
@@ -78,11 +81,17 @@ impl Batch {
         self.ce_messages
     }
 
+    /// When the device passed the newest of these messages to the kernel, where the kernel stamped it.
+    pub fn arrived(&self) -> Option<Time> {
+        self.arrived
+    }
+
     /// Removes all messages and keeps the memory.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.ttl = None;
         self.ce_messages = 0;
+        self.arrived = None;
     }
 
     /// Records a message at `start`. The caller ensures that the count fits.

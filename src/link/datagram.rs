@@ -21,6 +21,7 @@ use super::offload::{OffloadOptions, ReceiveMethod, SendMethod};
 use super::party::Tuning;
 use super::serial_line::PortControl;
 use super::socket::{IoDirection, SocketLink};
+use super::stamps::SendStamps;
 use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES, sys};
 
 /// Messages from before the link was made, or more than the caller requested; shared by the handles.
@@ -117,12 +118,11 @@ impl DatagramLink {
     }
 
     fn receive_marked(&mut self, into: &mut Batch, within: Duration) -> Result<usize, Fault> {
-        let (length, info) = self.inner.attempt(IoDirection::Receive, within, |socket, blocking| {
-            sys::receive_with_info(socket, &mut into.bytes, blocking)
-        })?;
+        let (length, info) = self.inner.receive_stamped(&mut into.bytes, within)?;
         if let Some(marks) = &mut self.marks {
             into.ce_messages = marks.count(info.traffic_class, 1);
         }
+        into.arrived = self.inner.take_arrived();
         Ok(length)
     }
 
@@ -307,7 +307,7 @@ impl Link for DatagramLink {
                 return self.receive_many(into, within);
             }
             None if into.wants_ttl => self.receive_with_ttl(into, within)?,
-            None if self.marks.is_some() => self.receive_marked(into, within)?,
+            None if self.marks.is_some() || self.inner.has_stamps() => self.receive_marked(into, within)?,
             None => self.inner.receive(&mut into.bytes, within)?,
         };
         into.push_span(0, length);
@@ -328,6 +328,10 @@ impl Link for DatagramLink {
 
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(self.duplicate()?))
+    }
+
+    fn read_send_stamps(&mut self, into: &mut SendStamps) {
+        self.inner.read_send_stamps(into);
     }
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {

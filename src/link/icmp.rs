@@ -22,6 +22,7 @@ use super::ip_family::IpFamily;
 use super::party::Tuning;
 use super::serial_line::PortControl;
 use super::socket::{BufferOptions, IoDirection, SocketLink};
+use super::stamps::SendStamps;
 use super::sys::DeliveryError;
 use super::{
     Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkStatus, OpenContext, Transport, UnpacedScope,
@@ -106,6 +107,7 @@ fn caps(family: IpFamily) -> Caps {
         is_device: true,
         unpaced_scope: UnpacedScope::Nowhere,
         keeps_descriptor: true,
+        has_kernel_stamps: true,
         ..Caps::STREAM
     }
 }
@@ -380,9 +382,12 @@ impl Link for IcmpLink {
         let mut left = within;
         loop {
             let packet = &mut self.packet_buffer;
-            let received = self.inner.attempt(IoDirection::Receive, left, |socket, blocking| {
-                recv(socket, &mut packet[..], blocking.receive_flags()).map(|(length, _)| length)
-            });
+            let received = match self.inner.has_stamps() {
+                true => self.inner.receive_stamped(packet, left).map(|(length, _)| length),
+                false => self.inner.attempt(IoDirection::Receive, left, |socket, blocking| {
+                    recv(socket, &mut packet[..], blocking.receive_flags()).map(|(length, _)| length)
+                }),
+            };
             match received {
                 Ok(length) => {
                     let identifier = (self.socket_kind == IcmpSocketKind::Raw).then_some(self.identifier);
@@ -415,7 +420,9 @@ impl Link for IcmpLink {
 
     #[inline]
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
-        receive_single(self, into, within)
+        receive_single(self, into, within)?;
+        into.arrived = self.inner.take_arrived();
+        Ok(())
     }
 
     fn finish_sending(&mut self) -> Result<(), Fault> {
@@ -437,6 +444,10 @@ impl Link for IcmpLink {
             self.identifier,
             self.sent_requests.clone(),
         )))
+    }
+
+    fn read_send_stamps(&mut self, into: &mut SendStamps) {
+        self.inner.read_send_stamps(into);
     }
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::party::Tuning;
 use super::serial_line::PortControl;
+use super::stamps::SendStamps;
 use super::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 use crate::endpoint::Endpoint;
 
@@ -156,6 +157,10 @@ impl Link for LentLink {
 
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         self.inner().second_handle()
+    }
+
+    fn read_send_stamps(&mut self, into: &mut SendStamps) {
+        self.inner_mut().read_send_stamps(into);
     }
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {

@@ -12,6 +12,7 @@ use super::batch::{receive_single, send_first};
 use super::party::Tuning;
 use super::serial_line::{FlowControl, PortControl, SerialSettings};
 use super::shaped::{Occurrence, Shape, ShapedPath, ShapedPipe, SharedPath};
+use super::stamps::SendStamps;
 use super::{
     AcceptFilter, Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkRate, LinkStatus, Listener,
     OpenContext, PartyFactory, Transport, serial_line,
@@ -408,6 +409,8 @@ impl Link for MemLink {
         };
         Ok(Box::new(half))
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         None

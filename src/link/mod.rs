@@ -54,10 +54,12 @@ mod shared_resources;
 pub mod shared_thread;
 mod socket;
 pub(crate) mod socket_settings;
+pub mod stamps;
 mod sys;
 mod tcp;
 pub mod tcp_info;
 mod tcp_options;
+pub mod time_of_day;
 pub mod tipc;
 mod traffic_class;
 pub mod tty;
@@ -206,6 +208,8 @@ pub struct Caps {
     pub unpaced_scope: UnpacedScope,
     /// The descriptor of the link stays the same. If not, nothing else may hold it.
     pub keeps_descriptor: bool,
+    /// The kernel can stamp messages: when they are queued for their device, leave it and arrive from it.
+    pub has_kernel_stamps: bool,
 }
 
 /// Where sending without pacing disturbs no other traffic.
@@ -234,6 +238,7 @@ impl Caps {
         open_timeout: Duration::ZERO,
         unpaced_scope: UnpacedScope::Anywhere,
         keeps_descriptor: true,
+        has_kernel_stamps: false,
     };
 
     /// A device or a loopback plug at the end of a line. Without replies, the line is the first thing to
@@ -423,6 +428,10 @@ pub trait Link: Send {
     ///
     /// Fails if the link has only one handle, or if the system refuses.
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault>;
+
+    /// Moves the kernel's stamps of sent messages to `into`, where the link was tuned for stamps. They may be late: a later
+    /// call gets the others.
+    fn read_send_stamps(&mut self, into: &mut stamps::SendStamps);
 
     /// Control of the serial port at the end of this link, if supported.
     fn port_control(&mut self) -> Option<&mut dyn serial_line::PortControl>;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::counters::LinkReading;
 use super::marks::MarkCounts;
+use super::stamps::SendStamps;
 use super::{Batch, Fault, Link, LinkStatus, socket_settings};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
@@ -35,6 +36,8 @@ pub enum Step<'a> {
     Tune(Tuning),
     /// Send nothing more, but continue.
     FinishSending,
+    /// Read the kernel's stamps of sent messages; see [`Link::read_send_stamps`].
+    ReadStamps(&'a mut SendStamps),
     /// Open a broken link again; see [`Link::reopen`].
     Reopen,
     /// The party is complete.
@@ -56,6 +59,8 @@ pub struct Tuning {
     pub socket: SocketSettings,
     /// Flows of the same measurement, which a server runs alike; 0 counts as one.
     pub flows: u32,
+    /// The kernel stamps messages, where the link supports it.
+    pub stamps: bool,
 }
 
 /// One end of a link.
@@ -401,6 +406,7 @@ pub fn perform_step(
             link.finish_sending()?;
             *now = clock.now();
         }
+        Step::ReadStamps(into) => link.read_send_stamps(into),
         Step::Reopen => {
             let outcome = link.reopen(max_wait);
             *now = clock.now();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::party::Tuning;
 use super::serial_line::PortControl;
+use super::stamps::SendStamps;
 use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkError, LinkStatus, find_transport};
 use crate::clock::Time;
 use crate::endpoint::Endpoint;
@@ -157,6 +158,8 @@ impl Link for RedialedLink {
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         self.inner.as_ref().ok_or(Fault::Closed)?.second_handle()
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         self.inner.as_mut()?.port_control()

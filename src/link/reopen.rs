@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::dialer::{OpenResult, PendingOpen};
 use super::party::Tuning;
 use super::serial_line::PortControl;
+use super::stamps::SendStamps;
 use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkError, LinkStatus};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -171,6 +172,8 @@ impl Link for ReopeningLink {
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         self.inner.as_ref().ok_or(Fault::Closed)?.second_handle()
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         self.inner.as_mut()?.port_control()

@@ -19,6 +19,7 @@ use super::serial_line::PortControl;
 use super::socket::{
     self, AcceptResult, BufferOptions, IoDirection, LISTEN_BACKLOG, SocketLink, SocketListener, parse_flag,
 };
+use super::stamps::SendStamps;
 use super::{
     Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkStatus, Listener, OpenContext, Transport, sys,
 };
@@ -221,6 +222,8 @@ impl Link for SctpLink {
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(SctpLink { inner: self.inner.duplicate()?, partial_message: Vec::new() }))
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         None

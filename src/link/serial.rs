@@ -16,6 +16,7 @@ use super::serial_line::{
     self, ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
 use super::socket::{IoDirection, wait_ready};
+use super::stamps::SendStamps;
 use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, OpenContext, Transport, sys, tty};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -196,6 +197,8 @@ impl Link for SerialLink {
             busy_poll_total: Duration::ZERO,
         }))
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         Some(self)

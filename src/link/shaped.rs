@@ -12,10 +12,12 @@ use super::Framing;
 use crate::clock::Time;
 use crate::stats::SplitMix64;
 
+mod codel;
 mod costs;
 mod link;
 mod policer;
 
+use codel::Codel;
 pub use costs::{MessageFrames, NodeCosts};
 pub use link::{ShapedLink, SharedPath};
 pub use policer::PolicedRate;
@@ -63,6 +65,19 @@ pub struct Shape {
     pub reorder: Occurrence,
     /// Messages above this rate are dropped before the line.
     pub police: Option<PolicedRate>,
+    /// What keeps the queue short.
+    pub queue_management: QueueManagement,
+}
+
+/// What keeps a queue short.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum QueueManagement {
+    /// Nothing but its size.
+    #[default]
+    TailDrop,
+    /// CoDel (RFC 8289): drops messages while all of them wait longer than 5 ms for 100 ms. The sender of a stream waits
+    /// while the queue holds what the line sends in 5 ms.
+    Codel,
 }
 
 impl Default for Shape {
@@ -91,12 +106,18 @@ impl Shape {
         duplicate: Occurrence::Never,
         reorder: Occurrence::Never,
         police: None,
+        queue_management: QueueManagement::TailDrop,
     };
 
     /// Whether messages may be lost, duplicated or reordered.
     pub fn has_faults(&self) -> bool {
         self.police.is_some()
             || [self.loss, self.duplicate, self.reorder].iter().any(|&often| often != Occurrence::Never)
+    }
+
+    /// Whether the queue may drop messages.
+    fn may_drop_from_queue(&self) -> bool {
+        self.queue_bytes != u64::MAX || self.queue_management != QueueManagement::TailDrop
     }
 
     /// Transmission time of this number of bytes.
@@ -151,6 +172,8 @@ pub struct PathCounters {
     pub dropped: u64,
     /// Messages dropped because they exceeded the policed rate.
     pub policed: u64,
+    /// Messages dropped to keep the queue short.
+    pub managed: u64,
     /// Messages lost as a fault.
     pub lost: u64,
     /// Messages delivered twice.
@@ -196,6 +219,8 @@ pub enum MessageFate {
     Dropped,
     /// Above the policed rate.
     Policed,
+    /// Dropped to keep the queue short.
+    Managed,
     /// Lost as a fault.
     Lost,
     /// Delivered twice.
@@ -211,6 +236,7 @@ impl MessageFate {
             MessageFate::Passed => "passed",
             MessageFate::Dropped => "dropped",
             MessageFate::Policed => "policed",
+            MessageFate::Managed => "managed",
             MessageFate::Lost => "lost",
             MessageFate::Duplicated => "twice",
             MessageFate::Overtaken => "overtaken",
@@ -243,6 +269,7 @@ pub struct ShapedPath {
     duplicate: OccurrenceDraw,
     reorder: OccurrenceDraw,
     policer: Option<Policer>,
+    codel: Codel,
     tail: SplitMix64,
     spike: OccurrenceDraw,
     wait: OccurrenceDraw,
@@ -258,6 +285,9 @@ pub struct ShapedPath {
     /// Due time of the last message or chunk that was busy-polled for.
     last_busy_polled: Time,
 }
+
+/// Bytes of a packet on Ethernet.
+const MAX_PACKET_BYTES: u64 = 1514;
 
 /// Limit of the tail: one message in a thousand would exceed it, some by hours.
 const MAX_TAIL_FACTOR: f64 = 999.0;
@@ -284,6 +314,7 @@ impl ShapedPath {
             wait: OccurrenceDraw { occurrence: shape.wait_occurrence, random: random(), seen: 0 },
             burst_time: shape.transmission_time(shape.burst_bytes),
             policer: shape.police.map(Policer::new),
+            codel: Codel::default(),
             has_faults: shape.has_faults(),
             shape,
             busy_from: Time(0),
@@ -312,14 +343,34 @@ impl ShapedPath {
         (waiting.as_nanos() as f64 * self.shape.bits_per_second / 8e9).ceil() as u64
     }
 
-    /// Bytes that the queue takes now.
+    /// Bytes that the queue takes of a stream now.
     fn free_bytes(&self, now: Time) -> u64 {
-        self.shape.queue_bytes.saturating_sub(self.backlog(now))
+        self.stream_queue_bytes().saturating_sub(self.backlog(now))
+    }
+
+    /// Bytes of streams that may wait for the line or be on it.
+    fn stream_queue_bytes(&self) -> u64 {
+        let Shape { queue_bytes, bits_per_second, queue_management, .. } = self.shape;
+        match queue_management {
+            QueueManagement::TailDrop => queue_bytes,
+            QueueManagement::Codel => {
+                let at_target = (bits_per_second / 8.0 * codel::TARGET.as_secs_f64()) as u64;
+                queue_bytes.min(at_target.max(2 * MAX_PACKET_BYTES))
+            }
+        }
+    }
+
+    /// Whether CoDel drops a message that enters now.
+    fn is_dropped_by_codel(&mut self, now: Time) -> bool {
+        let leaves = self.last_departure().max(now);
+        let is_last = self.backlog(now) <= MAX_PACKET_BYTES;
+        self.shape.queue_management == QueueManagement::Codel
+            && self.codel.drops(leaves, leaves.since(now), is_last)
     }
 
     /// The time at which the queue is half empty.
     fn half_empty_at(&self) -> Time {
-        let half = self.shape.transmission_time(self.shape.queue_bytes / 2);
+        let half = self.shape.transmission_time(self.stream_queue_bytes() / 2);
         Time(self.last_departure().0.saturating_sub(half.as_nanos() as u64))
     }
 
@@ -405,6 +456,11 @@ impl ShapedPath {
         }
         if framing == Framing::Message && !self.has_room_for(bytes as u64, now) {
             self.drop_message(bytes, now);
+            return None;
+        }
+        if framing == Framing::Message && self.is_dropped_by_codel(now) {
+            self.counters.managed += 1;
+            self.log_message(bytes, now, MessageFate::Managed, None);
             return None;
         }
         let line = self.occupy(bytes as u64 + self.shape.overhead_bytes, now);

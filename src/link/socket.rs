@@ -19,7 +19,8 @@ use super::batch::{receive_single, send_first};
 use super::fault::VANISHED;
 use super::party::Tuning;
 use super::serial_line::PortControl;
-use super::sys::Blocking;
+use super::stamps::{SendStamps, StampReader};
+use super::sys::{Blocking, DatagramInfo};
 use super::{AcceptFilter, Batch, Caps, Facts, Fault, Framing, Link, LinkStatus, Listener, sys};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
@@ -55,6 +56,10 @@ pub struct SocketLink {
     busy_poll_total: Duration,
     /// Acknowledge at once after each read: the kernel returns to delayed acknowledgements after each send.
     pub rearms_quick_ack: bool,
+    /// Reads the kernel's stamps, once the link is tuned for them.
+    stamps: Option<StampReader>,
+    /// The stamp of the last received message.
+    arrived: Option<Time>,
 }
 
 impl SocketLink {
@@ -77,6 +82,8 @@ impl SocketLink {
             is_connecting: false,
             busy_poll_total: Duration::ZERO,
             rearms_quick_ack: false,
+            stamps: None,
+            arrived: None,
         }
     }
 
@@ -180,6 +187,31 @@ impl SocketLink {
         Ok(wanted)
     }
 
+    /// Whether the link was tuned for stamps, and has them.
+    pub fn has_stamps(&self) -> bool {
+        self.stamps.is_some()
+    }
+
+    /// Receives once, with the stamp for [`SocketLink::take_arrived`].
+    pub fn receive_stamped(
+        &mut self,
+        into: &mut [u8],
+        within: Duration,
+    ) -> Result<(usize, DatagramInfo), Fault> {
+        let (length, info) = self.attempt(IoDirection::Receive, within, |socket, blocking| {
+            sys::receive_with_info(socket, into, blocking)
+        })?;
+        let time = |wall_ns| self.stamps.as_ref()?.time_of(wall_ns);
+        self.arrived = info.arrived_wall_ns.and_then(time);
+        Ok((length, info))
+    }
+
+    /// When the device passed the last received message to the kernel.
+    #[inline]
+    pub fn take_arrived(&mut self) -> Option<Time> {
+        self.arrived.take()
+    }
+
     /// A second handle for the same socket.
     pub fn duplicate(&self) -> Result<SocketLink, Fault> {
         let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
@@ -277,6 +309,9 @@ impl Link for SocketLink {
         // Read before the state: a connection that breaks in between must not look like one with an empty queue.
         let is_stream = framing == Framing::Stream;
         let is_acknowledged = is_stream || is_reliable;
+        if self.stamps.is_some() {
+            StampReader::discard(&self.socket);
+        }
         let unacknowledged_bytes =
             if is_acknowledged { sys::unacknowledged_bytes(&self.socket) } else { None };
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
@@ -305,6 +340,10 @@ impl Link for SocketLink {
     fn tune(&mut self, tuning: &Tuning) {
         self.wait = tuning.wait;
         self.rearms_quick_ack = tuning.socket.quick_ack.unwrap_or(self.rearms_quick_ack);
+        // The kernel numbers what is sent from here on.
+        if tuning.stamps && self.stamps.is_none() {
+            self.stamps = StampReader::enable(&self.socket, &self.caps, &self.clock);
+        }
     }
 
     #[inline]
@@ -319,9 +358,12 @@ impl Link for SocketLink {
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        let length = self.attempt(IoDirection::Receive, within, |socket, blocking| {
-            recv(socket, &mut *into, blocking.receive_flags()).map(|(length, _)| length)
-        })?;
+        let length = match self.stamps {
+            Some(_) => self.receive_stamped(into, within)?.0,
+            None => self.attempt(IoDirection::Receive, within, |socket, blocking| {
+                recv(socket, &mut *into, blocking.receive_flags()).map(|(length, _)| length)
+            })?,
+        };
         let ends = self.caps.can_signal_close || self.caps.framing == Framing::Stream;
         if length == 0 && ends && !into.is_empty() {
             return Err(Fault::Closed);
@@ -340,7 +382,9 @@ impl Link for SocketLink {
 
     #[inline]
     fn receive_batch(&mut self, into: &mut Batch, within: Duration) -> Result<(), Fault> {
-        receive_single(self, into, within)
+        receive_single(self, into, within)?;
+        into.arrived = self.take_arrived();
+        Ok(())
     }
 
     fn finish_sending(&mut self) -> Result<(), Fault> {
@@ -373,6 +417,12 @@ impl Link for SocketLink {
 
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(self.duplicate()?))
+    }
+
+    fn read_send_stamps(&mut self, into: &mut SendStamps) {
+        if let Some(stamps) = &mut self.stamps {
+            stamps.read(&self.socket, into);
+        }
     }
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {

@@ -3,14 +3,17 @@
 //! Every block states why it is sound. This module contains no policy.
 #![allow(unsafe_code)]
 
+mod clock;
 mod families;
+mod interfaces;
+mod stamps;
 mod tcp;
 mod terminal;
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 use rustix::io::Errno;
@@ -19,7 +22,10 @@ use socket2::SockAddr;
 
 use super::ip_family::IpFamily;
 
+pub use clock::*;
 pub use families::*;
+pub use interfaces::*;
+pub use stamps::*;
 pub use tcp::*;
 pub use terminal::*;
 
@@ -66,6 +72,8 @@ unsafe impl PlainData for u16 {}
 unsafe impl PlainData for u32 {}
 // SAFETY: integers.
 unsafe impl PlainData for u64 {}
+// SAFETY: integers.
+unsafe impl PlainData for i64 {}
 // SAFETY: integers.
 unsafe impl PlainData for c_int {}
 // SAFETY: an array of a type that consists of integers.
@@ -253,6 +261,9 @@ pub fn take_delivery_error(fd: impl AsFd, family: IpFamily) -> Option<DeliveryEr
         let known = c_int::from(record.from.sin_family) == libc::AF_INET;
         (record.error, known.then(|| IpAddr::from(Ipv4Addr::from(record.from.sin_addr.s_addr.to_ne_bytes()))))
     };
+    if stamps::is_stamp(&error) {
+        return take_delivery_error(fd, family);
+    }
     let is_icmp = [libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin);
     Some(DeliveryError {
         family,
@@ -321,13 +332,16 @@ fn empty_header() -> libc::msghdr {
     unsafe { std::mem::zeroed() }
 }
 
-/// Buffer for one control message of the sizes used here, with the alignment that the kernel requires.
+/// Bytes of control messages: those of a stamp and of the traffic class, or of a record of the error queue.
+const CONTROL_BYTES: usize = 128;
+
+/// Buffer for the control messages used here, with the alignment that the kernel requires.
 #[repr(C, align(8))]
-struct ControlBuffer([u8; 64]);
+struct ControlBuffer([u8; CONTROL_BYTES]);
 
 impl ControlBuffer {
     fn new() -> ControlBuffer {
-        ControlBuffer([0; 64])
+        ControlBuffer([0; CONTROL_BYTES])
     }
 
     /// Attaches the empty buffer to a header that receives.
@@ -416,6 +430,8 @@ pub struct DatagramInfo {
     pub segment_bytes: Option<usize>,
     /// Traffic class, if [`set_receive_traffic_class`] has had an effect. Coalesced datagrams have the same.
     pub traffic_class: Option<u8>,
+    /// When the device passed it to the kernel, in nanoseconds of the time of day, if the socket has stamps.
+    pub arrived_wall_ns: Option<i64>,
 }
 
 /// Receives one datagram, or several that the kernel coalesced.
@@ -431,6 +447,7 @@ pub fn receive_with_info(
         DatagramInfo {
             segment_bytes: segment.and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes > 0),
             traffic_class: class.or_else(|| u8::try_from(class_v6()?).ok()),
+            arrived_wall_ns: stamps::received_wall_ns(header),
         }
     })
 }
@@ -567,131 +584,4 @@ pub fn send_to(
     }
     // SAFETY: header, address, vector, control buffer and bytes live through the call, which only reads them.
     to_count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, call_flags(blocking)) })
-}
-
-/// The interfaces of this host: name and address.
-pub fn interface_addresses() -> Vec<(String, IpAddr)> {
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the call stores a list that it allocates, and `freeifaddrs` below frees it; on failure it
-    // stores none.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return Vec::new();
-    }
-    let mut addresses = Vec::new();
-    let mut at = list;
-    // SAFETY: `at` walks the list, whose nodes stay valid until it is freed.
-    while let Some(entry) = unsafe { at.as_ref() } {
-        at = entry.ifa_next;
-        // SAFETY: an entry has a name that ends in NUL.
-        let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
-        // SAFETY: the address is absent, or as long as its own family says; each is read as its family only.
-        let address = unsafe {
-            match entry.ifa_addr.as_ref().map(|address| c_int::from(address.sa_family)) {
-                Some(libc::AF_INET) => {
-                    let raw = (*entry.ifa_addr.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
-                    Some(IpAddr::V4(Ipv4Addr::from(raw.to_ne_bytes())))
-                }
-                Some(libc::AF_INET6) => {
-                    let raw = (*entry.ifa_addr.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr;
-                    Some(IpAddr::V6(Ipv6Addr::from(raw)))
-                }
-                _ => None,
-            }
-        };
-        addresses.extend(address.map(|address| (name, address)));
-    }
-    // SAFETY: the list came from `getifaddrs` and is not used any more.
-    unsafe { libc::freeifaddrs(list) };
-    addresses
-}
-
-/// An `ifreq` for the interface of that name.
-fn interface_request(name: &str) -> libc::ifreq {
-    // SAFETY: an `ifreq` is plain memory, for which zeros are valid.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let max_chars = request.ifr_name.len() - 1;
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(max_chars)) {
-        *to = from as libc::c_char;
-    }
-    request
-}
-
-/// The interrupt delay of an interface for received packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InterruptCoalescing {
-    /// The delay of the interrupt after a packet.
-    pub receive_us: u32,
-    /// The driver adapts the delay to the traffic.
-    pub is_adaptive: bool,
-}
-
-/// `ETHTOOL_GCOALESCE` of `ethtool.h`.
-const ETHTOOL_GCOALESCE: u32 = 0x0e;
-
-/// A `struct ethtool_coalesce`: the command, `rx_coalesce_usecs`, eight more values, `use_adaptive_rx_coalesce` and another
-/// twelve.
-type CoalescingValues = [u32; 23];
-
-/// The interrupt coalescing of an interface; `None` if its driver does not report it, as for virtual ones.
-pub fn interrupt_coalescing(fd: impl AsFd, interface: &str) -> Option<InterruptCoalescing> {
-    let values = coalescing_values(fd.as_fd(), interface).ok()?;
-    Some(InterruptCoalescing { receive_us: values[1], is_adaptive: values[10] != 0 })
-}
-
-fn coalescing_values(fd: BorrowedFd<'_>, interface: &str) -> io::Result<CoalescingValues> {
-    let mut values = [0; 23];
-    values[0] = ETHTOOL_GCOALESCE;
-    coalescing_ioctl(fd, interface, &mut values)?;
-    Ok(values)
-}
-
-fn coalescing_ioctl(fd: BorrowedFd<'_>, interface: &str, values: &mut CoalescingValues) -> io::Result<()> {
-    let mut request = interface_request(interface);
-    request.ifr_ifru.ifru_data = values.as_mut_ptr().cast();
-    // SAFETY: the kernel reads the name and reads and writes the 23 words behind `ifru_data`; both live through the call.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// `ETHTOOL_SCOALESCE` of `ethtool.h`.
-const ETHTOOL_SCOALESCE: u32 = 0x0f;
-
-/// Sets the interrupt coalescing of an interface for received packets, and leaves its other values. Needs `CAP_NET_ADMIN`.
-///
-/// # Errors
-///
-/// The driver has no such setting or refuses the value, or this user may not change it.
-pub fn set_interrupt_coalescing(
-    fd: impl AsFd,
-    interface: &str,
-    wanted: InterruptCoalescing,
-) -> io::Result<()> {
-    let mut values = coalescing_values(fd.as_fd(), interface)?;
-    (values[0], values[1], values[10]) = (ETHTOOL_SCOALESCE, wanted.receive_us, wanted.is_adaptive.into());
-    coalescing_ioctl(fd.as_fd(), interface, &mut values)
-}
-
-/// Queries of `ethtool.h` with a reply of 0 or 1, and their subjects.
-const OFFLOAD_QUERIES: [(u32, &str); 6] = [
-    (0x14, "rx-checksum"),
-    (0x16, "tx-checksum"),
-    (0x18, "scatter-gather"),
-    (0x1e, "tso"),
-    (0x23, "gso"),
-    (0x2b, "gro"),
-];
-
-/// The enabled offloads of an interface.
-pub fn enabled_offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
-    let is_on = |question: u32| {
-        let mut value: [u32; 2] = [question, 0];
-        let mut request = interface_request(interface);
-        request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-        let socket = fd.as_fd().as_raw_fd();
-        // SAFETY: the kernel reads the name and reads and writes the two words behind `ifru_data`, a
-        // `struct ethtool_value`; both live through the call.
-        let result = unsafe { libc::ioctl(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
-        result == 0 && value[1] != 0
-    };
-    OFFLOAD_QUERIES.into_iter().filter(|(question, _)| is_on(*question)).map(|(_, name)| name).collect()
 }

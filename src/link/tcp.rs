@@ -107,7 +107,9 @@ impl Options {
     }
 
     fn caps(&self) -> Caps {
-        self.serial_settings.map_or(Caps::STREAM, |line| line.caps())
+        let caps = self.serial_settings.map_or(Caps::STREAM, |line| line.caps());
+        // The connections of Multipath TCP have stamps, but their bytes other numbers.
+        Caps { has_kernel_stamps: !self.is_multipath, ..caps }
     }
 
     fn protocol(&self) -> Protocol {

@@ -10,6 +10,7 @@ use super::party::Tuning;
 use super::reopen::ReopeningLink;
 use super::serial_line::{ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors};
 use super::shaped::{Shape, ShapedLink, SharedPath};
+use super::stamps::SendStamps;
 use super::{Admission, Batch, Caps, Dialer, Facts, Fault, Link, LinkStatus};
 use crate::clock::Clock;
 use crate::run::FailureKind;
@@ -91,6 +92,8 @@ impl Link for StubLink {
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(StubLink { caps: self.caps.clone(), calls: self.calls.clone() }))
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         Some(self)

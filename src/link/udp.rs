@@ -87,6 +87,7 @@ fn caps(family: IpFamily) -> Caps {
         can_signal_close: false,
         unpaced_scope: UnpacedScope::OnThisHost,
         keeps_descriptor: true,
+        has_kernel_stamps: true,
         ..Caps::STREAM
     }
 }

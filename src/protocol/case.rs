@@ -85,6 +85,8 @@ pub struct CaseDraft {
     pub requests_per_connection: Option<NonZeroU64>,
     /// Time for which a probe runs on the idle link, before the load and again after it.
     pub idle: Duration,
+    /// The kernels stamp the messages.
+    pub stamps: bool,
 }
 
 impl CaseDraft {

@@ -12,6 +12,7 @@ mod percentile;
 mod ports;
 pub mod proof;
 mod repetitions;
+mod stages;
 mod study;
 mod sweep;
 mod time_series;
@@ -57,9 +58,10 @@ const TICK_LABEL_HEIGHT: u32 = 22;
 /// Charts of one case: the main one, and those that a page of many cases has no room for.
 pub fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
     type Kind = fn(&Run, &CaseResult) -> Option<Chart>;
-    const KINDS: [Kind; 6] = [
+    const KINDS: [Kind; 7] = [
         time_series::case_chart,
         percentile::case_chart,
+        stages::case_chart,
         ports::case_chart,
         distribution::case_chart,
         repetitions::case_chart,

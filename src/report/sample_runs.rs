@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::{Direction, WaitMode};
 use crate::run::{
-    AddedLatency, CaseResult, ConnectionCounts, ConnectionEvidence, ConnectionReading, Counters, CpuChoice,
-    CpuUse, Defect, DefectKind, Delivery, Distribution, EndEvidence, Environment, Evidence, Failure,
-    FailureKind, Figures, FlowFigures, Gauge, LineErrors, LineFacts, MessageCounts, MissedFrame,
+    AddedLatency, BoundSource, CaseResult, ConnectionCounts, ConnectionEvidence, ConnectionReading, Counters,
+    CpuChoice, CpuUse, Defect, DefectKind, Delivery, Distribution, EndEvidence, Environment, Evidence,
+    Failure, FailureKind, Figures, FlowFigures, Gauge, LineErrors, LineFacts, MessageCounts, MissedFrame,
     MissedFrames, OneWayFigures, PacketMarks, PartResult, Placement, RecordCounts, RecordFault,
     RecordFaultKind, RequestCounts, RoundTripTimes, Run, SCHEMA, SeriesEntry, Shaping, SlowFlow,
-    ThresholdResult, Warning,
+    StageFigures, ThresholdResult, Warning,
 };
 use crate::stats::Interval;
 
@@ -392,6 +392,7 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
             latency_p50_ns: None,
             latency_p99_ns: None,
             latency_max_ns: Some(910_000),
+            ..SeriesEntry::default()
         })
         .collect();
     case.under_load_series =
@@ -464,6 +465,24 @@ pub fn serial_line() -> Run {
     run(Some("Loops through plugs"), vec![good, bad])
 }
 
+/// The stages of a round trip of which both ends have stamps.
+fn stages() -> StageFigures {
+    let stage = |ns| distribution(&latency_histogram(ns, 9_990));
+    StageFigures {
+        stamped: 9_990,
+        unstamped: 3,
+        local_send_ns: Some(stage(3_100)),
+        local_queue_ns: Some(stage(600)),
+        beyond_ns: Some(stage(29_900)),
+        network_ns: Some(stage(17_500)),
+        remote_receive_ns: Some(stage(8_200)),
+        remote_program_ns: Some(stage(300)),
+        remote_send_ns: Some(stage(3_300)),
+        remote_queue_ns: Some(stage(600)),
+        local_receive_ns: Some(stage(6_400)),
+    }
+}
+
 /// A remote that reports its timestamps and the marks that arrived.
 pub fn one_way_delays() -> Run {
     let mut figures = latency_figures(40_000, 9_993);
@@ -475,12 +494,15 @@ pub fn one_way_delays() -> Run {
         forward_p50_ns: 20_512.5,
         reverse_p50_ns: 18_912.5,
         one_way_error_bound_ns: 19_400.0,
+        bound_source: BoundSource::CommonTime,
+        clock_disagreement_ns: Some(31_000.0),
         clock_offset_ns: -7_300_000.0,
         clock_drift_ppm: 3.2,
         clock_steps: 1,
         forward_lost: Some(5),
         reverse_lost: Some(2),
     });
+    figures.stages = Some(stages());
     figures.flows = Some(FlowFigures {
         count: 100,
         fairness: 0.998,
@@ -515,6 +537,8 @@ pub fn one_way_delays() -> Run {
         latency_p50_ns: Some(40_000),
         latency_p99_ns: Some(82_000),
         latency_max_ns: Some(95_000),
+        forward_queue_ns: Some(9_000),
+        reverse_queue_ns: Some(1_000),
     }];
     run(None, vec![CaseResult { parallel: 100, ..case }])
 }

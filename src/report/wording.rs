@@ -3,6 +3,9 @@
 //!
 //! `units` formats values with units.
 
+mod round_trip_parts;
+
+pub use round_trip_parts::{one_way_sentence, stages_sentence};
 use serde_json::{Map, Value};
 
 use crate::endpoint::Endpoint;
@@ -10,8 +13,8 @@ use crate::explain::size::SizeFit;
 use crate::metric::Metric;
 use crate::plan::{Direction, WaitMode};
 use crate::run::{
-    CaseResult, Distribution, EARLIER_RUNS_FACT, Figures, MissedFrame, ONE_REPETITION_FACT, OneWayFigures,
-    Run, ThresholdResult,
+    CaseResult, Distribution, EARLIER_RUNS_FACT, Figures, MissedFrame, ONE_REPETITION_FACT, Run,
+    ThresholdResult,
 };
 use crate::units::{self, format_bit_rate, format_bytes, format_count, format_nanoseconds};
 use crate::verdict::{Sensitivity, case_sensitivity};
@@ -280,38 +283,6 @@ pub fn host_and_date(run: &Run) -> String {
         Some(hosts) => format!("{hosts} · {}", format_date(run)),
         None => format_date(run),
     }
-}
-
-/// A one-way delay with its error bound.
-pub fn format_one_way(nanoseconds: f64, ways: &OneWayFigures) -> String {
-    let bound = format_nanoseconds(ways.one_way_error_bound_ns);
-    format!("{} ± {bound}", format_nanoseconds(nanoseconds.max(0.0)))
-}
-
-/// The parts of a round trip, if the remote reports its timestamps.
-pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
-    let of_probe = || case.under_load.as_ref()?.one_way.as_ref();
-    let ways = case.figures.one_way.as_ref().or_else(of_probe)?;
-    let of = |times: &Distribution, name| match times.percentile(name) {
-        Some(value) => format!("{} at {name}", format_nanoseconds(value as f64)),
-        None => format!("at most {}", format_nanoseconds(times.max as f64)),
-    };
-    let lost = match (ways.forward_lost, ways.reverse_lost) {
-        (Some(forward), Some(reverse)) if forward + reverse > 0 => {
-            format!(" Lost: {} forward, {} in reverse.", format_count(forward), format_count(reverse))
-        }
-        _ => String::new(),
-    };
-    Some(format!(
-        "of the round trip the server took {} and the network {}. Above the shortest, the forward delay was {}, the \
-         reverse delay {}. One way at p50: forward {}, reverse {}.{lost}",
-        of(&ways.turnaround_ns, "p50"),
-        of(&ways.path_ns, "p50"),
-        of(&ways.forward_variation_ns, "p99"),
-        of(&ways.reverse_variation_ns, "p99"),
-        format_one_way(ways.forward_p50_ns, ways),
-        format_one_way(ways.reverse_p50_ns, ways),
-    ))
 }
 
 /// The number of scheduled requests that were late, for each limit from the shortest to the first that none exceeded.
@@ -653,12 +624,6 @@ mod tests {
         TCP to 127.0.0.1:7100: upload 41.3 Gbit/s, download 38.4 Gbit/s, 98.3 % of the line rate; adds 297 µs of latency (RTT 33.0 → 330 µs, p50).
         MEM round trip to a: no reply; 2 of 3 lost (66.7 %).
         ");
-    }
-
-    #[test]
-    fn one_way_delays_are_described() {
-        insta::assert_snapshot!(one_way_sentence(&sample_runs::one_way_delays().cases[0]).unwrap(), @"of the round trip the server took 1.276 µs at p50 and the network 41.28 µs at p50. Above the shortest, the forward delay was 4.323 µs at p99, the reverse delay 1.440 µs at p99. One way at p50: forward 20.51 µs ± 19.40 µs, reverse 18.91 µs ± 19.40 µs. Lost: 5 forward, 2 in reverse.");
-        assert_eq!(one_way_sentence(&sample_runs::full().cases[0]), None);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! `docs/metrics.md` defines every number. Counts may come from an untrusted server, so sums saturate.
 
+mod stages;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,8 @@ use super::defects::{Defect, RecordFault};
 use super::flow_figures::{ConnectionCounts, FlowFigures};
 use super::{LineErrors, PacketMarks, ResponsivenessFigures, TcpFigures, old_names};
 use crate::stats::Interval;
+
+pub use stages::{Stage, StageFigures};
 
 /// The figures of a case, a repetition or a port.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -38,6 +42,9 @@ pub struct Figures {
     /// One-way figures, where the remote reports its timestamps.
     #[serde(skip_serializing_if = "Option::is_none", default, alias = "ways")]
     pub one_way: Option<OneWayFigures>,
+    /// The stages of a round trip, where the kernels stamped its messages.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stages: Option<StageFigures>,
     /// Latency that the load adds to that of the idle link.
     #[serde(flatten)]
     pub added_latency: Option<AddedLatency>,
@@ -644,6 +651,12 @@ pub struct OneWayFigures {
     pub reverse_p50_ns: f64,
     /// Largest possible error of a one-way delay: about half of the shortest path.
     pub one_way_error_bound_ns: f64,
+    /// How that error is known.
+    #[serde(skip_serializing_if = "is_by_round_trips", default)]
+    pub bound_source: BoundSource,
+    /// What the hosts say about their clocks contradicts the round trips, by at least this.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub clock_disagreement_ns: Option<f64>,
     /// Remote time of day minus local time of day.
     pub clock_offset_ns: f64,
     /// Rate of the remote's clock relative to the local one; 0 where it could not be determined.
@@ -657,4 +670,19 @@ pub struct OneWayFigures {
     /// Lost requests whose reply did not come back.
     #[serde(skip_serializing_if = "Option::is_none", default, alias = "lost_back")]
     pub reverse_lost: Option<u64>,
+}
+
+/// How the largest error of one-way delays is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BoundSource {
+    /// From the round trips alone: no delay is negative.
+    #[default]
+    RoundTrips,
+    /// Also from the error that both hosts state for their clocks.
+    CommonTime,
+}
+
+fn is_by_round_trips(source: &BoundSource) -> bool {
+    *source == BoundSource::RoundTrips
 }

@@ -70,6 +70,8 @@ warning_codes! {
     Early = "early",
     /// The remote's clock was set during the run.
     RemoteClockSet = "remote_clock_set",
+    /// What the hosts say about their clocks contradicts the round trips.
+    ClocksDisagree = "clocks_disagree",
     /// A loop returned fewer or other bytes than were sent.
     LostBytes = "lost_bytes",
     /// The figure is better than the line allows.
@@ -80,6 +82,8 @@ warning_codes! {
     ReceiverSocketDrops = "lost_in_socket",
     /// The network changed the traffic class of messages.
     MarksChanged = "marks_changed",
+    /// The kernel stamped too few messages.
+    Unstamped = "unstamped",
     /// Messages left late.
     MissedSends = "missed_sends",
     /// The serial port uses another character format than requested.

@@ -74,6 +74,7 @@ impl Recorder {
             records: self.transfer_counts.as_ref().and_then(|transfer| transfer.records.clone()),
             histogram_hdr_v2: encode_histogram(&self.service_times),
             one_way: self.one_way_delays.as_ref().and_then(|ways| ways.figures(counts)),
+            stages: self.stages.as_ref().map(|stages| stages.figures()),
             ..Figures::default()
         };
         figures.times.latency_ns = distribution(&self.service_times, counts.lost, late);

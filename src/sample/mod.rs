@@ -11,7 +11,9 @@ mod interval_times;
 mod live_times;
 mod one_way;
 mod probe_log;
+mod queueing;
 mod raw;
+mod stages;
 mod time_series;
 mod times;
 mod transfer;
@@ -29,9 +31,11 @@ pub use frames::{MAX_MISSED_FRAMES, MissedFrameLog};
 pub use histogram::{decode_figures_histogram, decode_histogram};
 pub use idle::{IdleRecorders, LoadWindow, ProbePeriod, idle_limit_ns};
 pub use live_times::LiveTimes;
-pub use one_way::{OneWayDelays, ServerTimestamps};
+pub use one_way::{CommonTime, OneWayDelays, ServerTimestamps};
 pub use probe_log::ProbeLog;
+pub use queueing::{QueueingDelay, set_queueing};
 pub use raw::{RawFile, RawSink};
+pub use stages::{LocalStamps, RemoteStages, StageTimes, StampedEnds};
 pub use time_series::TimeSeries;
 pub(crate) use time_series::append_entries;
 pub use times::{SharedRecording, TimeSamples};
@@ -170,6 +174,8 @@ pub struct Recorder {
     pub time_series: TimeSeries,
     /// Only where the server reports receive and send times.
     pub one_way_delays: Option<Box<OneWayDelays>>,
+    /// Only where the kernels stamp messages.
+    pub stages: Option<Box<StageTimes>>,
     /// First and last instant of the measurement: first send to last receipt.
     pub first_instant: Option<Time>,
     /// Time of the last receipt.
@@ -229,6 +235,7 @@ impl Recorder {
             missed_frame_log: None,
             time_series: TimeSeries::new(interval_ns),
             one_way_delays: None,
+            stages: None,
             first_instant: None,
             last_instant: None,
             defects: Vec::new(),
@@ -286,6 +293,18 @@ impl Recorder {
     /// The server will report when requests arrived and replies left.
     pub fn expect_server_timestamps(&mut self) {
         self.one_way_delays = Some(Box::new(OneWayDelays::new()));
+    }
+
+    /// Both hosts follow common time. Does nothing without timestamps of the server.
+    pub fn use_common_time(&mut self, common_time: CommonTime) {
+        if let Some(delays) = &mut self.one_way_delays {
+            delays.use_common_time(common_time);
+        }
+    }
+
+    /// How much longer than the fastest each request and reply took, in the order of time, after the flow has ended.
+    pub fn queueing(&self) -> &[QueueingDelay] {
+        self.one_way_delays.as_ref().map_or(&[], |delays| delays.queueing())
     }
 
     /// With a schedule: a frame is missed if it takes longer than the shortest of these limits. `repetition`: from 1, if
@@ -443,6 +462,9 @@ impl Recorder {
         self.time_series.merge(&other.time_series);
         if let Some(other) = &other.one_way_delays {
             self.one_way_delays.get_or_insert_with(|| Box::new(OneWayDelays::new())).merge(other);
+        }
+        if let Some(other) = &other.stages {
+            self.stages.get_or_insert_with(|| Box::new(other.empty_like())).merge(other);
         }
         self.first_instant = [self.first_instant, other.first_instant].into_iter().flatten().min();
         self.last_instant = self.last_instant.max(other.last_instant);

@@ -122,6 +122,11 @@ impl TimeSeries {
         self.interval_ns
     }
 
+    /// When the series began.
+    pub fn start(&self) -> Time {
+        self.start
+    }
+
     /// Discards all entries and starts the series at this instant.
     pub fn begin(&mut self, at: Time) {
         self.start = at;
@@ -304,6 +309,8 @@ impl TimeSeries {
             latency_p50_ns: percentile(index, entry, 50.0),
             latency_p99_ns: percentile(index, entry, 99.0),
             latency_max_ns: (timed && entry.messages > 0).then_some(entry.latency_max_ns),
+            forward_queue_ns: None,
+            reverse_queue_ns: None,
         });
         entries.collect()
     }
@@ -325,6 +332,11 @@ fn join_entries(entries: &[SeriesEntry]) -> SeriesEntry {
     let sum = |get: fn(&SeriesEntry) -> u64| entries.iter().map(get).fold(0, u64::saturating_add);
     let timed = || entries.iter().filter_map(|entry| Some((entry.latency_mean_ns?, entry.messages as f64)));
     let timed_messages: f64 = timed().map(|(_, messages)| messages).sum();
+    // Entries without a reply have none.
+    let mean = |get: fn(&SeriesEntry) -> Option<u64>| {
+        let found: Vec<u64> = entries.iter().filter_map(get).collect();
+        found.iter().copied().reduce(u64::saturating_add).map(|sum| sum / found.len() as u64)
+    };
     SeriesEntry {
         start_ns: entries[0].start_ns,
         length_ns: sum(|entry| entry.length_ns),
@@ -339,6 +351,8 @@ fn join_entries(entries: &[SeriesEntry]) -> SeriesEntry {
         latency_p50_ns: None,
         latency_p99_ns: None,
         latency_max_ns: entries.iter().filter_map(|entry| entry.latency_max_ns).max(),
+        forward_queue_ns: mean(|entry| entry.forward_queue_ns),
+        reverse_queue_ns: mean(|entry| entry.reverse_queue_ns),
     }
 }
 

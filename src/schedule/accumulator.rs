@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use self::idle::IdleRecords;
+use self::idle::{Beside, IdleRecords};
 use super::check::CheckedCase;
 use crate::host::load::HostSnapshot;
 use crate::link::LinkRate;
@@ -20,7 +20,7 @@ use crate::run::{
     HostLoad, PartResult, Placement, RECEIVED_SERIES, RETRANSMITS_FACT, SERIES_FACT, SPLIT_FACT, SeriesEntry,
     Warning, WarningCode,
 };
-use crate::sample::{Recorder, append_entries};
+use crate::sample::{Recorder, append_entries, set_queueing};
 use crate::stats;
 use crate::warnings;
 use crate::workload::flow_figures::flow_figures;
@@ -214,12 +214,18 @@ impl CaseAccumulator {
             }
             None => main.time_series.entries(main.elapsed_ns()),
         };
+        let origin = main.time_series.start();
+        let mut entries = entries;
+        set_queueing(&mut entries, origin, main.queueing());
         append_entries(&mut self.series, entries, offset_ns);
-        if let Some(probe) = merged_recorder(flows, FlowRole::Probe) {
-            let entries = probe.time_series.entries_beside(&main.time_series, probe.elapsed_ns());
+        let probe = merged_recorder(flows, FlowRole::Probe);
+        let queueing = probe.as_ref().map_or(&[][..], Recorder::queueing);
+        if let Some(probe) = &probe {
+            let mut entries = probe.time_series.entries_beside(&main.time_series, probe.elapsed_ns());
+            set_queueing(&mut entries, origin, queueing);
             append_entries(&mut self.probe_series, entries, offset_ns);
         }
-        self.idle.record(&self.case.load, flows, &main.time_series, offset_ns);
+        self.idle.record(&self.case.load, flows, Beside { main: &main.time_series, offset_ns, queueing });
     }
 
     /// The figures of these flows.
@@ -284,7 +290,7 @@ impl CaseAccumulator {
             message_bytes: case.load.message_bytes,
             ports: case.endpoints.len() as u32,
             parallel: case.parallel,
-            method: (case.workload.method)(case.load.pacing),
+            method: (case.workload.method)(&case.load),
             complete,
             failures: self.failures.clone(),
             elapsed_ns: self.elapsed.as_nanos() as u64,

@@ -9,7 +9,7 @@ use super::default_pacing;
 use crate::endpoint::Endpoint;
 use crate::host::cpu;
 use crate::link::{Caps, Framing, LinkError, endpoint_caps};
-use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate, SocketSettings};
+use crate::plan::{Case, Direction, Pacing, Plan, RequestedRate};
 use crate::protocol::shorthand::expand_url;
 use crate::protocol::{
     CaseDraft, CaseError, IdleTimes, PROTOCOLS, Protocol, RECONNECT_OPTION, ReadyCase, auto, find_protocol,
@@ -238,25 +238,25 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         has_default_stop: case.stop.is_unlimited(),
         requests_per_connection: None,
         idle: if case.probe_per_second.is_some() { case.idle } else { Duration::ZERO },
+        stamps: case.stamps,
     };
-    check_options(&draft, protocol)?;
+    check_options(&draft, protocol, case.rate)?;
     linked.iter().try_for_each(|caps| (protocol.prepare_case)(&mut draft, caps))?;
     let message_bytes = draft.message_bytes.unwrap_or_else(|| default_size(&draft, case.rate, &linked[0]));
     // The protocol may have changed the options of the endpoints.
     let caps = endpoints_caps(&draft.endpoints)?;
     check_fits(&draft.endpoints[0], message_bytes, &caps)?;
     let load = Load {
-        message_bytes,
         pacing: flow_pacing(&draft, case.rate, message_bytes),
         stop: draft.stop,
         warm_up: draft.warm_up,
         timeout: case.timeout.unwrap_or_else(|| default_timeout(workload, message_bytes, &linked)),
         wait: case.wait,
         cpu: case.pin.client,
-        socket: SocketSettings::default(),
         flows: draft.parallel,
         requests_per_connection: draft.requests_per_connection,
-        flow_index: 0,
+        stamps: draft.stamps,
+        ..Load::endless(message_bytes)
     };
     Ok(ReadyCase {
         protocol,
@@ -339,12 +339,46 @@ fn resolve_direction(
     Err(InvalidCaseKind::UnsupportedDirection { endpoint, protocol: name, direction, supported })
 }
 
-fn check_options(draft: &CaseDraft, protocol: &Protocol) -> Result<(), InvalidCaseKind> {
+fn check_options(draft: &CaseDraft, protocol: &Protocol, rate: RequestedRate) -> Result<(), InvalidCaseKind> {
+    check_stamps(draft, rate)?;
     let is_unknown = |option: &&String| !protocol.options.iter().any(|(name, _)| name == option);
     let Some(option) = draft.options.keys().find(is_unknown) else { return Ok(()) };
     let known = join_names(protocol.options.iter().map(|(name, _)| *name));
     Err(InvalidCaseKind::UnknownOption { protocol: protocol.name, option: option.clone(), known })
 }
+
+/// Stamps are those of round trips, and take memory for each connection.
+fn check_stamps(draft: &CaseDraft, rate: RequestedRate) -> Result<(), CaseError> {
+    if !draft.stamps {
+        return Ok(());
+    }
+    if draft.workload.traffic != TrafficKind::RoundTrips {
+        let text = "stamps belong to round trips: measure the latency, or leave them out";
+        return Err(CaseError::Option(text.to_owned()));
+    }
+    if draft.parallel > MAX_STAMPED_CONNECTIONS {
+        let text = format!(
+            "stamps need memory for each connection: use at most {MAX_STAMPED_CONNECTIONS} connections (--parallel)"
+        );
+        return Err(CaseError::Parallel(text));
+    }
+    if let RequestedRate::Messages { per_second } = rate
+        && per_second > MAX_STAMPED_PER_SECOND
+    {
+        let text = format!(
+            "stamps of sent requests wake the thread between two requests of a schedule: use at most \
+             {MAX_STAMPED_PER_SECOND}/s, or no schedule (--rate)"
+        );
+        return Err(CaseError::Option(text));
+    }
+    Ok(())
+}
+
+/// Rate of a schedule that a case with stamps may have.
+const MAX_STAMPED_PER_SECOND: f64 = 20.0;
+
+/// Connections that a case with stamps may have.
+const MAX_STAMPED_CONNECTIONS: u32 = 8;
 
 /// The message size that neither the plan nor the protocol sets.
 fn default_size(draft: &CaseDraft, rate: RequestedRate, caps: &Caps) -> u32 {
@@ -386,6 +420,7 @@ fn requested_settings(case: &Case, ready: &ReadyCase, direction: Option<Directio
         "pin": case.pin,
         "threads": case.threads,
         "probe_per_second": ready.probe_per_second,
+        "stamps": case.stamps.then_some(true),
         "idle_ns": Some(case.idle.as_nanos() as u64).filter(|ns| *ns > 0),
     });
     match value {

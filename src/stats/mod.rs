@@ -38,7 +38,7 @@ mod sum;
 pub use binomial::more_often_p;
 pub use centre::median;
 pub use change::level_changes;
-pub use clock_bounds::{Line, max_line_error};
+pub use clock_bounds::{Line, LineBounds};
 pub use cusum::{Change, Cusum};
 pub use detectable::{repetitions_to_detect, smallest_detectable_shift};
 pub use fairness::jain_index;

@@ -1,6 +1,7 @@
 //! Replies that are not valid, and replies with contradictory times.
 
 use crate::run::{CaseResult, Warning, WarningCode};
+use crate::units::format_nanoseconds;
 
 /// `1 message`, `2 messages`.
 fn plural(count: u64, word: &str) -> String {
@@ -42,4 +43,18 @@ pub fn remote_clock_set(case: &CaseResult) -> Option<Warning> {
             "measure again when its clock has settled: chronyc tracking, or timedatectl, at the remote",
         )
     })
+}
+
+pub fn clocks_disagree(case: &CaseResult) -> Option<Warning> {
+    let of_probe = || case.under_load.as_ref()?.one_way.as_ref();
+    let ns = case.figures.one_way.as_ref().or_else(of_probe)?.clock_disagreement_ns?;
+    Some(Warning::new(
+        WarningCode::ClocksDisagree,
+        format!(
+            "the clocks of the hosts differ by {} more than the hosts say: the error of one-way delays comes from the \
+             round trips alone",
+            format_nanoseconds(ns)
+        ),
+        "look at the clocks of both hosts: chronyc tracking, or pmc 'GET TIME_STATUS_NP'",
+    ))
 }

@@ -7,7 +7,7 @@ mod meter;
 mod receiver;
 mod search;
 mod sender;
-mod wire;
+pub mod wire;
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use super::{FlowRole, Load, MeasuredFlows, RecordingParty, TrafficKind, Workload
 use crate::clock::Time;
 use crate::link::Fault;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
-use crate::plan::{Direction, Pacing, StopCondition};
+use crate::plan::{Direction, StopCondition};
 use crate::run::Figures;
 use crate::sample::{Recorder, Sample};
 
@@ -39,8 +39,8 @@ pub const WORKLOAD: Workload = Workload {
     figures,
 };
 
-fn method(pacing: Pacing) -> String {
-    let kind = if pacing.per_second().is_some() { "schedule" } else { "closed" };
+fn method(load: &Load) -> String {
+    let kind = if load.pacing.per_second().is_some() { "schedule" } else { "closed" };
     format!("connect/1 {kind}")
 }
 

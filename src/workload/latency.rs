@@ -7,6 +7,7 @@
 mod echo;
 mod outgoing;
 mod pinger;
+mod stages;
 mod stamped;
 mod window;
 
@@ -15,15 +16,16 @@ use std::time::Duration;
 
 pub use echo::EchoCodec;
 pub use pinger::Pinger;
-pub use stamped::{STAMPED_BYTES, StampedEchoCodec, StampingReflector};
+pub use stages::ReplyStages;
+pub use stamped::{STAGED_BYTES, STAMPED_BYTES, StampedEchoCodec, StampingReflector};
 
-use super::{FlowRole, MeasuredFlows, TrafficKind, Workload};
+use super::{FlowRole, Load, MeasuredFlows, TrafficKind, Workload};
 use crate::clock::Time;
 use crate::link::party::{Party, Step, Tuning};
 use crate::link::{Batch, Fault, Framing};
 use crate::plan::{Direction, Pacing, StopCondition};
 use crate::run::Figures;
-use crate::sample::ServerTimestamps;
+use crate::sample::{CommonTime, ServerTimestamps};
 
 /// The `latency` workload, for [`WORKLOADS`](super::WORKLOADS).
 pub const WORKLOAD: Workload = Workload {
@@ -56,14 +58,15 @@ const MAX_CHUNK_BYTES: usize = 65_536;
 /// The same for each of many servers with timestamps, so that one takes a few kilobytes.
 const MANY_CHUNK_BYTES: usize = 4096;
 
-fn method(pacing: Pacing) -> String {
-    let loop_ = match pacing {
+fn method(load: &Load) -> String {
+    let loop_ = match load.pacing {
         Pacing::Closed => "closed",
         Pacing::Fixed { .. } => "fixed-schedule",
         Pacing::Poisson { .. } => "poisson-schedule",
         Pacing::ThinkTime { .. } => "think-time",
     };
-    format!("latency/1 {loop_}")
+    let stamps = if load.stamps { " stamps" } else { "" };
+    format!("latency/1 {loop_}{stamps}")
 }
 
 fn figures(measured: &MeasuredFlows) -> Figures {
@@ -100,6 +103,21 @@ pub trait RequestReplyCodec: Send {
 
     /// Receive and send time of the last request, as the server reported them.
     fn server_timestamps(&self) -> Option<ServerTimestamps> {
+        None
+    }
+
+    /// The offset of the clocks by common time, where both hosts follow it.
+    fn common_time(&self) -> Option<CommonTime> {
+        None
+    }
+
+    /// Whether complete replies have [`RequestReplyCodec::reply_stages`].
+    fn has_reply_stages(&self) -> bool {
+        false
+    }
+
+    /// The stages of the last round trip at the server, as it reported them, and the stamps of the reply before.
+    fn reply_stages(&self) -> Option<ReplyStages> {
         None
     }
 

@@ -32,6 +32,8 @@ pub struct Load {
     /// Number of this flow among them, from 0. The pacing of round trips is that of one flow; together they keep one
     /// schedule.
     pub flow_index: u32,
+    /// The kernels stamp the messages of round trips, where the links support it.
+    pub stamps: bool,
 }
 
 impl Load {
@@ -49,6 +51,7 @@ impl Load {
             flows: 1,
             requests_per_connection: None,
             flow_index: 0,
+            stamps: false,
         }
     }
 
@@ -64,8 +67,8 @@ impl Load {
 
     /// Settings of the link and the thread for one message at a time.
     pub fn tuning(&self) -> Tuning {
-        let Load { wait, cpu, socket, flows, .. } = *self;
-        Tuning { wait, cpu, batch_message_bytes: None, socket, flows }
+        let Load { wait, cpu, socket, flows, stamps, .. } = *self;
+        Tuning { wait, cpu, batch_message_bytes: None, socket, flows, stamps }
     }
 
     /// The same for many messages at a time.

@@ -79,7 +79,7 @@ pub struct Workload {
     /// Default warm-up; its messages are excluded from the figures.
     pub default_warm_up: StopCondition,
     /// Identity of the measurement method. It changes whenever the method changes.
-    pub method: fn(Pacing) -> String,
+    pub method: fn(&Load) -> String,
     /// Figures of one repetition.
     pub figures: fn(&MeasuredFlows) -> Figures,
 }

@@ -6,7 +6,7 @@
 //! one moves the load, the other one collects the probes.
 
 pub(crate) mod algorithm;
-mod block;
+pub mod block;
 mod client;
 mod conductor;
 mod figures;

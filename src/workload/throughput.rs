@@ -43,7 +43,7 @@ pub const WORKLOAD: Workload = Workload {
     default_timeout: Duration::from_secs(5),
     default_size,
     default_warm_up: StopCondition::UNLIMITED,
-    method: |pacing| match pacing {
+    method: |load| match load.pacing {
         Pacing::Closed => "throughput/1 unpaced".to_owned(),
         _ => "throughput/1 paced".to_owned(),
     },

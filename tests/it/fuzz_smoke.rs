@@ -49,6 +49,7 @@ targets! {
     quantities: 100_000,
     echo_comparison: 20,
     uart: 5_000,
+    probes: 10_000,
 }
 
 #[test]

@@ -119,7 +119,9 @@ fn opened(version: u32) -> SessionReply {
 fn honest(request: &SessionRequest, flows: usize) -> Option<SessionReply> {
     match request {
         SessionRequest::Open { .. } => Some(opened(wire::VERSION)),
-        SessionRequest::Plan(_) => Some(SessionReply::Planned { per_second: None, busy_poll_flows: None }),
+        SessionRequest::Plan(_) => {
+            Some(SessionReply::Planned { per_second: None, busy_poll_flows: None, time_of_day: None })
+        }
         SessionRequest::Start => Some(SessionReply::Started),
         SessionRequest::Finish | SessionRequest::Cut | SessionRequest::Rest { .. } => {
             Some(SessionReply::Report(report(flows, FlowReport::default())))
@@ -434,9 +436,11 @@ fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
 fn a_granted_rate_above_the_request_is_refused() {
     let grants = |per_second| {
         Liar::new(move |request, _, _| match request {
-            SessionRequest::Plan(_) => {
-                Then::Say(SessionReply::Planned { per_second: Some(per_second), busy_poll_flows: None })
-            }
+            SessionRequest::Plan(_) => Then::Say(SessionReply::Planned {
+                per_second: Some(per_second),
+                busy_poll_flows: None,
+                time_of_day: None,
+            }),
             _ => Then::Honestly,
         })
     };

@@ -64,6 +64,7 @@ mod services;
 mod session;
 mod shaper;
 mod signals;
+mod stages;
 mod stalls;
 mod stamp;
 mod store;

@@ -10,15 +10,16 @@ use serde_json::{Value, json};
 
 use crate::program::run;
 
-fn serve(url: &str) -> Server {
+/// A server of this protocol in this process.
+pub fn serve(protocol: &str, url: &str) -> Server {
     let config = ServerConfig { secret: [9; 32], ..ServerConfig::default() };
-    let service = find_protocol("linkgauge").unwrap().serve.unwrap()(&std::sync::Arc::new(config));
+    let service = find_protocol(protocol).unwrap().serve.unwrap()(&std::sync::Arc::new(config));
     let dialer = Dialer::new(Clock::System);
     Server::start(&[url.parse().unwrap()], &service, &ServerLimits::DEFAULT, &dialer).unwrap()
 }
 
 /// The only case of a measurement with these arguments after the URL.
-fn case(command: &str, url: &str, arguments: &[&str]) -> Value {
+pub fn case(command: &str, url: &str, arguments: &[&str]) -> Value {
     let ended = run(&[&[command, url, "-q", "--json", "-"], arguments].concat());
     let document: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{}", ended.stderr));
     document["cases"][0].clone()
@@ -36,7 +37,7 @@ const LATENCY: [&str; 6] = ["-n", "50", "--warm-up", "0", "--repeat", "1"];
 #[test]
 fn both_ends_count_the_marks_that_arrive() {
     for host in ["127.0.0.1", "[::1]"] {
-        let server = serve(&format!("udp://{host}:0"));
+        let server = serve("linkgauge", &format!("udp://{host}:0"));
         let url = server.endpoints()[0].to_string();
         let plain = case("latency", &url, &LATENCY);
         assert_eq!(marks(&plain), [None; 6], "nothing was requested");
@@ -54,7 +55,7 @@ fn both_ends_count_the_marks_that_arrive() {
 
 #[test]
 fn a_transfer_has_its_marks_on_the_time_axis() {
-    let server = serve("udp://127.0.0.1:0");
+    let server = serve("linkgauge", "udp://127.0.0.1:0");
     let url = format!("{}?ecn=ce", server.endpoints()[0]);
     for (direction, gso, end) in
         [("upload", "0", 0), ("upload", "1", 0), ("download", "0", 1), ("download", "1", 1)]
@@ -73,7 +74,7 @@ fn a_transfer_has_its_marks_on_the_time_axis() {
 
 #[test]
 fn a_relay_that_resets_the_class_is_named() {
-    let server = serve("udp://127.0.0.1:0");
+    let server = serve("linkgauge", "udp://127.0.0.1:0");
     let options = ShaperOptions {
         listen: "udp://127.0.0.1:0".parse().unwrap(),
         to: server.endpoints()[0].clone(),

@@ -46,6 +46,7 @@ pub fn plan(flows: &[FlowKind], message_bytes: u32, stop: StopCondition) -> Serv
         evidence: false,
         lead_in_ns: 0,
         series_interval_ns: 0,
+        time_of_day: false,
     }
 }
 

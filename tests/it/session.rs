@@ -75,7 +75,7 @@ fn an_invalid_rate_is_refused_and_leaves_the_session_free() {
             let wanted = plan(&[FlowKind::Send], 1000, StopCondition::default());
             assert_eq!(
                 client.ask(&SessionRequest::Plan(wanted)).unwrap(),
-                SessionReply::Planned { per_second: None, busy_poll_flows: None }
+                SessionReply::Planned { per_second: None, busy_poll_flows: None, time_of_day: None }
             );
         }
     }
@@ -120,7 +120,10 @@ fn busy_polling_leaves_a_cpu_of_the_server_free() {
     let reply = client.ask(&SessionRequest::Plan(ServerPlan { wait: WaitMode::BusyPoll, ..wanted })).unwrap();
     let cpus = linkgauge::host::cpu::current_affinity().len() as u32;
     let granted = Some(cpus.saturating_sub(1).clamp(1, 2047));
-    assert_eq!(reply, SessionReply::Planned { per_second: None, busy_poll_flows: granted });
+    assert_eq!(
+        reply,
+        SessionReply::Planned { per_second: None, busy_poll_flows: granted, time_of_day: None }
+    );
 }
 
 #[test]
@@ -162,7 +165,7 @@ fn the_report_of_many_flows_comes_in_parts() {
     let mut client = RawDatagrams::open(udp);
     let reply =
         client.ask(&SessionRequest::Plan(plan(&[FlowKind::Reflect; 2000], 100, StopCondition::default())));
-    assert_eq!(reply, SessionReply::Planned { per_second: None, busy_poll_flows: None });
+    assert_eq!(reply, SessionReply::Planned { per_second: None, busy_poll_flows: None, time_of_day: None });
     let SessionReply::Report(mut report) = client.ask(&SessionRequest::Finish) else { panic!("no report") };
     let mut parts = 1;
     while report.flows.len() < 2000 {

@@ -287,7 +287,10 @@ impl Liar {
             (_, SessionRequest::Open { .. }) => wire::encode_frame(number, &opened()),
             (limits, SessionRequest::Plan(_)) => {
                 let per_second = (limits >= 128).then(|| draw.float());
-                wire::encode_frame(number, &SessionReply::Planned { per_second, busy_poll_flows: None })
+                wire::encode_frame(
+                    number,
+                    &SessionReply::Planned { per_second, busy_poll_flows: None, time_of_day: None },
+                )
             }
             (_, SessionRequest::Start) => wire::encode_frame(number, &SessionReply::Started),
             (what, SessionRequest::Finish | SessionRequest::Cut | SessionRequest::Rest { .. }) => {

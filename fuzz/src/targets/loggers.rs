@@ -157,6 +157,7 @@ fn replied(party: &mut client::Downloader, chunks: &[&[u8]], short: bool) {
                 party.on_sent(length, now);
             }
             Step::Receive { into, .. } if !left.is_empty() => {
+                into.borrow_memory();
                 let count = left.len().min(into.bytes.len());
                 into.clear();
                 into.bytes[..count].copy_from_slice(&left[..count]);
@@ -186,7 +187,7 @@ fn replied(party: &mut client::Downloader, chunks: &[&[u8]], short: bool) {
                     return;
                 }
             }
-            Step::Tune(_) | Step::FinishSending => {}
+            Step::Tune(_) | Step::FinishSending | Step::ReadStamps(_) => {}
             Step::Done | Step::Fail(_) => return,
         }
     }

@@ -59,6 +59,7 @@ impl Connection {
                 }
                 Step::Receive { into, until } => match self.input.pop_front() {
                     Some(mut chunk) => {
+                        into.borrow_memory();
                         if chunk.len() > into.bytes.len() {
                             self.input.push_front(chunk.split_off(into.bytes.len()));
                         }
@@ -71,7 +72,7 @@ impl Connection {
                     None => return,
                 },
                 Step::Sleep(until) if until > now => return,
-                Step::Sleep(_) | Step::Tune(_) | Step::FinishSending => {}
+                Step::Sleep(_) | Step::Tune(_) | Step::FinishSending | Step::ReadStamps(_) => {}
                 Step::Done | Step::Fail(_) | Step::Reopen => self.over = true,
             }
         }
@@ -211,6 +212,7 @@ fn plan(draw: &mut Draw) -> ServerPlan {
         evidence: false,
         lead_in_ns: draw.number(),
         series_interval_ns: 0,
+        time_of_day: false,
     }
 }
 

@@ -16,7 +16,7 @@ use linkgauge::lab::shaper::{
     is_stream_endpoint,
 };
 use linkgauge::link::Dialer;
-use linkgauge::link::shaped::{Occurrence, PathCounters, PolicedRate, Shape};
+use linkgauge::link::shaped::{Occurrence, PathCounters, PolicedRate, QueueManagement, Shape};
 use linkgauge::twin::link_shapes;
 use linkgauge::units::{
     BitRate, Bytes, Share, Span, format_bit_rate, format_bytes, format_count, format_duration,
@@ -103,6 +103,9 @@ pub struct Flags {
     /// Queue size; a full queue drops datagrams and delays streams [default: 100 ms of the rate, at least 64Ki]
     #[arg(long, help_heading = LINK, value_name = "SIZE", value_parser = parse_queue)]
     queue: Option<Bytes>,
+    /// Keep the queue short: codel (RFC 8289) drops datagrams, and delays streams, that wait longer than 5 ms
+    #[arg(long, help_heading = LINK, value_name = "NAME", value_parser = ["codel"], conflicts_with = "netem")]
+    aqm: Option<String>,
     /// Drop datagrams above this rate, without a queue, as a policer does; after idle times 100 ms of it pass at once
     #[arg(long, help_heading = LINK, value_name = "RATE", conflicts_with = "netem")]
     police: Option<BitRate>,
@@ -222,6 +225,10 @@ impl Flags {
             duplicate: share(self.duplicate, known.duplicate),
             reorder: share(self.reorder, known.reorder),
             police: self.police.map(policed_rate),
+            queue_management: match self.aqm {
+                Some(_) => QueueManagement::Codel,
+                None => known.queue_management,
+            },
         }
     }
 
@@ -338,6 +345,7 @@ fn describe_counters(tally: &PathCounters) -> String {
     for (count, word) in [
         (tally.dropped, "dropped by the full queue"),
         (tally.policed, "dropped above the policed rate"),
+        (tally.managed, "dropped by CoDel"),
         (tally.lost, "lost"),
         (tally.duplicated, "duplicated"),
         (tally.overtaken, "overtaken"),

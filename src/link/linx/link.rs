@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::super::party::Tuning;
 use super::super::serial_line::PortControl;
+use super::super::stamps::SendStamps;
 use super::super::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 use super::mailbox::{Mailbox, ReceiveTarget};
 use super::node_connection::NodeConnection;
@@ -127,6 +128,8 @@ impl Link for NodeLink {
             is_batching: self.is_batching,
         }))
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         None

@@ -8,6 +8,7 @@ use crate::clock::Time;
 use crate::link::batch::{receive_single, send_first};
 use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
+use crate::link::stamps::SendStamps;
 use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 
 /// One end of a connection, for one step of its server.
@@ -77,6 +78,8 @@ impl Link for ServerEnd<'_> {
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Err(Fault::Unsupported("a server in memory has one handle of its link".to_owned()))
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         None

@@ -13,6 +13,7 @@ use super::super::serial_line::{
     self, ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors,
 };
 use super::super::socket::{IoDirection, SocketLink, wait_ready};
+use super::super::stamps::SendStamps;
 use super::super::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 use super::client::{ServerState, SettingsScope};
 use super::command::{self, code};
@@ -386,6 +387,8 @@ impl Link for PortLink {
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         Ok(Box::new(PortLink { socket: self.socket.duplicate()?, state: self.state.clone() }))
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         Some(self)

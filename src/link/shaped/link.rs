@@ -12,6 +12,7 @@ use crate::clock::{BUSY_POLL_LEAD, Clock, Time};
 use crate::link::batch::receive_single;
 use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
+use crate::link::stamps::SendStamps;
 use crate::link::{Batch, Caps, Facts, Fault, Framing, Link, LinkStatus};
 
 /// A path shared by several links. Clones are handles of the same path.
@@ -107,9 +108,10 @@ impl ShapedLink {
         passage: Arc<Mutex<InFlight>>,
     ) -> ShapedLink {
         let mut caps = inner.caps().clone();
+        caps.has_kernel_stamps = false;
         let shape = path.lock().shape().clone();
         caps.is_reliable &=
-            !shape.has_faults() && (caps.framing == Framing::Stream || shape.queue_bytes == u64::MAX);
+            !shape.has_faults() && (caps.framing == Framing::Stream || !shape.may_drop_from_queue());
         // A stream on a slow line arrives segment by segment, not all at once after a long silence.
         let grain = (shape.bits_per_second / 8.0 * MAX_CHUNK_TIME.as_secs_f64())
             .clamp(1.0, MAX_STREAM_CHUNK_BYTES as f64);
@@ -163,7 +165,7 @@ impl ShapedLink {
         let in_flight = MAX_LINK_IN_FLIGHT_BYTES
             .saturating_sub(before)
             .min(MAX_PATH_IN_FLIGHT_BYTES.saturating_sub(path.in_flight_bytes));
-        let enough = self.receive_buffer.len().min((path.shape.queue_bytes / 2).max(1) as usize);
+        let enough = self.receive_buffer.len().min((path.stream_queue_bytes() / 2).max(1) as usize);
         let free = usize::try_from(path.free_bytes(now)).unwrap_or(usize::MAX);
         match free.min(self.receive_buffer.len()) {
             // Other links receive the data in flight without a notification.
@@ -290,6 +292,10 @@ impl Link for ShapedLink {
     }
 
     /// Commands to the port pass without delay.
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {
+        // They would not include the delay of the shape.
+    }
+
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         self.inner.port_control()
     }

@@ -334,6 +334,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
             loss,
             duplicate,
             reorder,
+            queue_management: QueueManagement::TailDrop,
             police: None,
         },
     )
@@ -513,4 +514,53 @@ fn data_in_flight_takes_bounded_memory() {
         drop(link);
         assert_eq!(path.lock().in_flight_bytes, 0);
     }
+}
+
+/// The delays of messages of 1000 bytes for 10 s, `per_second` on a line that carries 1000 of them in a second.
+fn delays_at_rate(per_second: u64, queue_management: QueueManagement) -> (Vec<Duration>, PathCounters) {
+    let shape = Shape { bits_per_second: 8e6, queue_bytes: 200_000, queue_management, ..Shape::default() };
+    let mut path = path(shape);
+    let mut delays = Vec::new();
+    for number in 0..10 * per_second {
+        let now = Time(number * 1_000_000_000 / per_second);
+        let mut pipe = ShapedPipe::new(Framing::Message);
+        pipe.send(&mut path, &[0; 1000], now);
+        delays.extend(pipe.next_due().map(|due| due.since(now)));
+    }
+    (delays, path.counters)
+}
+
+#[test]
+fn codel_keeps_the_queue_short_and_the_line_busy() {
+    // 10 % more than the line carries, as a sender that adapts would probe.
+    let (full, counters) = delays_at_rate(1100, QueueManagement::TailDrop);
+    assert!(full.iter().max() > Some(&ms(190)) && counters.managed == 0);
+    let (managed, counters) = delays_at_rate(1100, QueueManagement::Codel);
+    assert!(counters.managed > 100 && counters.dropped == 0, "{counters:?}");
+    assert!(managed.len() > 9_700, "the line stays busy: {}", managed.len());
+    // A sender that does not react is controlled slowly: the interval shrinks with each drop.
+    let late = &managed[managed.len() / 2..];
+    let mut sorted = late.to_vec();
+    sorted.sort_unstable();
+    assert!(sorted[sorted.len() / 2] < ms(100), "{:?}", sorted[sorted.len() / 2]);
+    // Below the rate nothing is dropped.
+    let (free, counters) = delays_at_rate(900, QueueManagement::Codel);
+    assert_eq!((free.len(), counters.managed), (9_000, 0));
+}
+
+#[test]
+fn codel_lets_a_stream_wait_for_what_the_line_sends_in_5_ms() {
+    let shape = Shape {
+        bits_per_second: 8e6,
+        queue_bytes: 200_000,
+        queue_management: QueueManagement::Codel,
+        ..Shape::default()
+    };
+    let mut path = path(shape);
+    assert_eq!(path.free_bytes(at(0)), 5_000);
+    let mut pipe = ShapedPipe::new(Framing::Stream);
+    pipe.send(&mut path, &[0; 5_000], at(0));
+    assert_eq!((path.free_bytes(at(0)), path.free_bytes(at(2))), (0, 2_000));
+    let slow = Shape { bits_per_second: 1e6, ..path.shape().clone() };
+    assert_eq!(ShapedPath::new(slow, 1).free_bytes(at(0)), 2 * 1514);
 }

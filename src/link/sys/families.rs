@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::{c_int, socklen_t};
 use socket2::{SockAddr, SockAddrStorage};
 
-use super::{PlainData, get_option, interface_request, set_option};
+use super::interfaces::interface_request;
+use super::{PlainData, get_option, set_option};
 
 /// `SCTP_NODELAY` of linux/sctp.h.
 pub fn set_sctp_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {

@@ -22,6 +22,7 @@ use crate::link::forwarding::{AcceptedLink, DatagramFamily, ForwardingListener};
 use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
 use crate::link::socket::{IoDirection, SocketLink};
+use crate::link::stamps::SendStamps;
 use crate::link::sys::Blocking;
 use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys};
 use crate::plan::WaitMode;
@@ -139,6 +140,8 @@ impl Link for TipcDatagramLink {
             accepted_senders: self.accepted_senders.clone(),
         }))
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         None

@@ -13,6 +13,7 @@ use super::LinkMaker;
 use crate::link::datagram::DatagramLink;
 use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
+use crate::link::stamps::SendStamps;
 use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 
 pub struct FallbackLink {
@@ -135,6 +136,10 @@ impl Link for FallbackLink {
     /// The second handle has the address of this moment.
     fn second_handle(&self) -> Result<Box<dyn Link>, Fault> {
         self.inner.second_handle()
+    }
+
+    fn read_send_stamps(&mut self, into: &mut SendStamps) {
+        self.inner.read_send_stamps(into);
     }
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {

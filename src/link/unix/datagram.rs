@@ -35,6 +35,7 @@ use crate::link::offload::OffloadOptions;
 use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
 use crate::link::socket::{IoDirection, wait_ready};
+use crate::link::stamps::SendStamps;
 use crate::link::sys::Blocking;
 use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus, Listener, OpenContext, sys};
 use crate::plan::WaitMode;
@@ -282,6 +283,8 @@ impl Link for UnixDatagramLink {
             has_sent: self.has_sent,
         }))
     }
+
+    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         None

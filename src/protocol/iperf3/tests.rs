@@ -39,7 +39,7 @@ fn drain_output(party: &mut dyn Party, now: Time) -> (Vec<u8>, NextStep) {
             Step::Sleep(_) => NextStep::Sleeps,
             Step::Done => NextStep::Done,
             Step::Fail(fault) => NextStep::Fails(fault.to_string()),
-            Step::Reopen => panic!("its links are opened once"),
+            Step::Reopen | Step::ReadStamps(_) => panic!("its links are opened once and have no stamps"),
         };
         return (words, then);
     }

@@ -7,7 +7,7 @@ use super::wire::FlowKind;
 use crate::link::{Caps, Link, LinkError};
 use crate::plan::{Direction, Pacing, WaitMode};
 use crate::protocol::{ConnectContext, Flow, ProtocolError, ReadyCase};
-use crate::sample::Recorder;
+use crate::sample::{CommonTime, Recorder};
 use crate::workload::capacity::{CapacityReceiver, CapacitySender, Side};
 use crate::workload::latency::{EchoCodec, Pinger, STAMPED_BYTES, StampedEchoCodec};
 use crate::workload::responsiveness::ConnectionParties;
@@ -33,7 +33,9 @@ pub fn flow_kinds(case: &ReadyCase, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
     if !case.workload.is_round_trip() && case.probe_per_second.is_some() && caps.can_open_parallel {
         kinds.push((FlowKind::Reflect, FlowRole::Probe));
     }
-    if has_stamps(case) {
+    if case.load.stamps && case.workload.is_round_trip() {
+        kinds.iter_mut().for_each(|(kind, _)| *kind = FlowKind::ReflectStaged);
+    } else if has_stamps(case) {
         let reflecting = kinds.iter_mut().filter(|(kind, _)| kind.is_round_trip());
         reflecting.for_each(|(kind, _)| *kind = FlowKind::ReflectStamped);
     }
@@ -57,6 +59,8 @@ pub struct FlowMaker<'a> {
     made: u32,
     /// Of a load that carries probes.
     probed: Option<ConnectionParties>,
+    /// Where both hosts follow common time.
+    pub common_time: Option<CommonTime>,
 }
 
 impl<'a> FlowMaker<'a> {
@@ -71,7 +75,7 @@ impl<'a> FlowMaker<'a> {
         let probed = case
             .is_probed_load()
             .then(|| ConnectionParties::new(&load, case.parallel, Duration::ZERO, case.probe_per_second));
-        FlowMaker { case, load, context, endpoint_index, made: 0, probed }
+        FlowMaker { case, load, context, endpoint_index, made: 0, probed, common_time: None }
     }
 
     /// Adds the flow on this link; `sign` is the keepalive message for links without connections.
@@ -112,8 +116,9 @@ impl<'a> FlowMaker<'a> {
             recorder.probe_log = Some(probed.foreign_probes());
         }
         let party: Box<dyn RecordingParty> = match role {
-            FlowRole::RoundTrip | FlowRole::Probe if has_stamps => {
-                let codec = Box::new(StampedEchoCodec::new(&load, link.caps()));
+            FlowRole::RoundTrip | FlowRole::Probe if has_stamps || load.stamps => {
+                let codec = StampedEchoCodec::new(&load, link.caps()).with_common_time(self.common_time);
+                let codec = Box::new(codec);
                 Box::new(Pinger::new(codec, &load, link.caps(), recorder))
             }
             FlowRole::Upload if self.case.is_capacity_search() => {

@@ -22,8 +22,10 @@ use serde_json::{Map, Value};
 use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
+use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Caps, Dialer, Fault, Link, LinkError};
 use crate::plan::{Direction, Pacing, SocketSettings, StopCondition};
+use crate::sample::CommonTime;
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 
 use drain::DrainTracker;
@@ -92,7 +94,7 @@ const MIN_MESSAGE_BYTES: usize = 16 * 1024;
 /// Control messages are separate from the payload, so any payload works.
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     server_socket::parse(&case.options)?;
-    if one_way::is_requested(&case.options)? {
+    if one_way::is_requested(&case.options)? || case.stamps {
         one_way::prepare_case(case, caps)?;
     }
     if case.workload.traffic == TrafficKind::ProbedLoad {
@@ -160,15 +162,7 @@ impl EndpointSession {
         let mut control = ControlConnection::open(endpoint, context.dialer)?;
         let opened = control.open_session(context.token)?;
         let kinds = flow_kinds(case, control.link.caps());
-        if let Some((kind, _)) =
-            kinds.iter().find(|(kind, _)| !opened.capabilities.iter().any(|name| name == kind.name()))
-        {
-            let what = format!(
-                "the server does not support {}: use the same version of linkgauge on both hosts",
-                kind.name()
-            );
-            return Err(ProtocolError::unexpected_reply(endpoint, what));
-        }
+        check_capabilities(endpoint, &kinds, &opened.capabilities)?;
         let socket = server_socket::requested(case, control.link.as_ref(), endpoint, &opened.capabilities)?;
         // On the virtual clock the system counts nothing that belongs to the run.
         let evidence = matches!(context.dialer.clock, Clock::System);
@@ -177,7 +171,10 @@ impl EndpointSession {
         let is_probed = kinds.iter().any(|(_, role)| *role == FlowRole::Probe);
         let lead_in = if can_wait && is_probed { case.idle.before } else { Duration::ZERO };
         let lead_in_ns = lead_in.as_nanos() as u64;
-        let plan = ServerPlan { socket, evidence, lead_in_ns, ..server_plan(case, &kinds) };
+        let has_times = kinds.iter().any(|(kind, _)| kind.has_times());
+        let local_time = TimeOfDay::read(&context.dialer.clock).filter(|_| has_times);
+        let time_of_day = local_time.is_some();
+        let plan = ServerPlan { socket, evidence, lead_in_ns, time_of_day, ..server_plan(case, &kinds) };
         let granted = control.request_plan(&plan, case.load)?;
         let attach_of =
             move |number: usize| Attach { session_id: opened.session_id, flow_index: number as u32 };
@@ -186,13 +183,17 @@ impl EndpointSession {
             context.dialer.open_many(endpoint, kinds.len(), move |dialer, number| {
                 open_attached(&target, dialer, attach_of(number), &key)
             })?;
+        let common_time =
+            local_time.zip(granted.time_of_day).and_then(|(local, remote)| common_time(&local, &remote));
         let mut flow_maker = FlowMaker::new(case, granted.load, context, port);
+        flow_maker.common_time = common_time;
         for (number, ((_, role), link)) in kinds.iter().zip(links).enumerate() {
             let attach = attach_of(number);
             let sign = is_connectionless(link.caps()).then(|| attach.keepalive(&opened.key).to_vec());
             flow_maker.add(*role, link, sign, flows)?;
         }
         let mut effective_settings = granted.settings;
+        effective_settings.extend(clock_errors(local_time, granted.time_of_day));
         effective_settings.insert("server_tool".to_owned(), opened.tool.into());
         Ok(EndpointSession {
             control,
@@ -203,6 +204,33 @@ impl EndpointSession {
             report: None,
         })
     }
+}
+
+/// The offset of the clocks of both ends, if both hosts follow common time.
+fn common_time(local: &TimeOfDay, remote: &TimeOfDay) -> Option<CommonTime> {
+    local.offset_of(remote).map(|(offset_ns, error_ns)| CommonTime { offset_ns, error_ns })
+}
+
+/// The largest errors of the times of day of both hosts, for the document.
+fn clock_errors(local: Option<TimeOfDay>, remote: Option<TimeOfDay>) -> Map<String, Value> {
+    let error = |time: TimeOfDay| time.error_ns.map_or_else(|| "not synchronised".into(), Value::from);
+    let errors = [("clock_error_ns", local.map(error)), ("server_clock_error_ns", remote.map(error))];
+    errors.into_iter().filter_map(|(name, error)| Some((name.to_owned(), error?))).collect()
+}
+
+/// Whether the server supports these kinds of flow.
+fn check_capabilities(
+    endpoint: &Endpoint,
+    kinds: &[(FlowKind, FlowRole)],
+    capabilities: &[String],
+) -> Result<(), ProtocolError> {
+    let is_missing = |(kind, _): &&(FlowKind, FlowRole)| !capabilities.iter().any(|name| name == kind.name());
+    let Some((kind, _)) = kinds.iter().find(is_missing) else { return Ok(()) };
+    let what = format!(
+        "the server does not support {}: use the same version of linkgauge on both hosts",
+        kind.name()
+    );
+    Err(ProtocolError::unexpected_reply(endpoint, what))
 }
 
 /// The pacing of messages that the server sends. It sends none after a pause, and servers need not know that pacing.
@@ -229,6 +257,7 @@ fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)]) -> ServerPlan {
         socket: SocketSettings::default(),
         evidence: false,
         lead_in_ns: 0,
+        time_of_day: false,
         // Only the server knows when data has arrived.
         series_interval_ns: match case.direction {
             Direction::Send => case.series_interval.as_nanos() as u64,
@@ -243,6 +272,7 @@ struct GrantedPlan {
     load: Load,
     /// Effective settings for the document.
     settings: Map<String, Value>,
+    time_of_day: Option<TimeOfDay>,
 }
 
 /// Rejects a granted rate that is invalid or higher than requested: a server may only reduce the rate.
@@ -578,7 +608,7 @@ impl ControlConnection {
     fn request_plan(&mut self, plan: &ServerPlan, mut load: Load) -> Result<GrantedPlan, ProtocolError> {
         let mut settings = Map::new();
         match self.request(&SessionRequest::Plan(plan.clone()))? {
-            SessionReply::Planned { per_second, busy_poll_flows } => {
+            SessionReply::Planned { per_second, busy_poll_flows, time_of_day } => {
                 if let Some(per_second) = per_second {
                     check_granted_rate(&self.endpoint, per_second, load.pacing)?;
                     // The server's limit applies to the client's sending, too.
@@ -588,7 +618,7 @@ impl ControlConnection {
                 if let Some(count) = busy_poll_flows {
                     settings.insert("server_busy_poll_flows".to_owned(), count.into());
                 }
-                Ok(GrantedPlan { load, settings })
+                Ok(GrantedPlan { load, settings, time_of_day })
             }
             reply => Err(self.unexpected_reply(&reply)),
         }

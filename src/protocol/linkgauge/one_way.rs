@@ -4,7 +4,7 @@ use crate::link::{Caps, Framing};
 use crate::protocol::case::ONE_WAY_OPTION;
 use crate::protocol::{CaseDraft, CaseError, ProtocolOptions};
 use crate::units::format_bytes;
-use crate::workload::latency::STAMPED_BYTES;
+use crate::workload::latency::{STAGED_BYTES, STAMPED_BYTES};
 
 /// Name and meaning of the option.
 pub const OPTION: (&str, &str) =
@@ -12,8 +12,9 @@ pub const OPTION: (&str, &str) =
 
 const NAME: &str = ONE_WAY_OPTION;
 
-/// Payload of a round trip with times, if the plan sets none.
+/// Payload of a round trip with times, if the plan sets none, and of one with stamps of the kernels.
 const DEFAULT_BYTES: u32 = 32;
+const DEFAULT_STAGED_BYTES: u32 = 64;
 
 /// Whether the option is set.
 pub fn is_requested(options: &ProtocolOptions) -> Result<bool, CaseError> {
@@ -24,23 +25,33 @@ pub fn is_requested(options: &ProtocolOptions) -> Result<bool, CaseError> {
     }
 }
 
-/// Completes and checks a case with the option.
+/// Completes and checks a case with the option, or with stamps of the kernels.
 pub fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     if caps.framing == Framing::Stream && !caps.is_reliable {
-        let text = format!("linkgauge: {NAME} needs messages, or a stream that loses nothing");
+        let text = format!("linkgauge: {} needs messages, or a stream that loses nothing", name_of(case));
         return Err(CaseError::Link(text));
     }
     // A load has any size: its probe carries the times.
     if !case.workload.is_round_trip() {
         return Ok(());
     }
-    let bytes = *case.message_bytes.get_or_insert(DEFAULT_BYTES);
-    if (bytes as usize) < STAMPED_BYTES {
+    let (default, least) = match case.stamps {
+        true => (DEFAULT_STAGED_BYTES, STAGED_BYTES),
+        false => (DEFAULT_BYTES, STAMPED_BYTES),
+    };
+    let bytes = *case.message_bytes.get_or_insert(default);
+    if (bytes as usize) < least {
         let text = format!(
-            "linkgauge: {} have no room for the times of {NAME}: use a --size of {STAMPED_BYTES} and more",
-            format_bytes(bytes.into())
+            "linkgauge: {} have no room for the times of {}: use a --size of {least} and more",
+            format_bytes(bytes.into()),
+            name_of(case)
         );
         return Err(CaseError::MessageSize(text));
     }
     Ok(())
+}
+
+/// The flag that needs the times.
+fn name_of(case: &CaseDraft) -> &'static str {
+    if case.stamps { "stamps" } else { NAME }
 }

@@ -21,8 +21,9 @@ use super::wire::{
     self, Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, SessionRefusal, SessionReply, SessionRequest,
     SessionWireError,
 };
-use crate::clock::Time;
+use crate::clock::{Clock, Time};
 use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason, Tuning};
+use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
 use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service, echo};
 use crate::workload::throughput::overtime;
@@ -379,11 +380,13 @@ impl LinkgaugeConnection {
             SessionRequest::Plan(plan) => {
                 let granted = granted_rate(&plan, self.limits(), &self.caps);
                 let wanted = plan.busy_poll_flows();
+                let time_of_day = plan.time_of_day.then(|| TimeOfDay::read(&Clock::System)).flatten();
                 let planned = granted.and_then(|per_second| Ok((per_second, session.set_plan(plan)?)));
                 match planned {
                     Ok((per_second, busy_poll)) => SessionReply::Planned {
                         per_second,
                         busy_poll_flows: Some(busy_poll).filter(|count| *count < wanted),
+                        time_of_day,
                     },
                     Err(SessionRefusal(reason)) => SessionReply::Refused { reason },
                 }

@@ -23,6 +23,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::proof::{CHALLENGE_BYTES, KEY_BYTES, NONCE_BYTES, compute_mac, is_valid_mac, make_challenge};
+use crate::link::time_of_day::TimeOfDay;
 use crate::plan::{MAX_IDLE_TIME, Pacing, SocketSettings, StopCondition, WaitMode};
 use crate::protocol::{ServerLimits, random_bytes};
 use crate::workload::ServerReport;
@@ -254,6 +255,9 @@ pub struct ServerPlan {
     /// Length of the intervals, in nanoseconds, of which the server reports what each flow received. 0: of none.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub series_interval_ns: u64,
+    /// The server reports its time of day.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub time_of_day: bool,
 }
 
 fn is_zero(value: &u64) -> bool {
@@ -287,6 +291,8 @@ pub enum FlowKind {
     Reflect,
     /// Return received messages, with the times at which they arrived and left.
     ReflectStamped,
+    /// The same, and the kernel stamps the messages.
+    ReflectStaged,
     /// Receive and count.
     Receive,
     /// Send.
@@ -303,9 +309,10 @@ pub enum FlowKind {
 
 impl FlowKind {
     /// Every kind that this version supports.
-    pub const ALL: [FlowKind; 8] = [
+    pub const ALL: [FlowKind; 9] = [
         FlowKind::Reflect,
         FlowKind::ReflectStamped,
+        FlowKind::ReflectStaged,
         FlowKind::Receive,
         FlowKind::Send,
         FlowKind::ProbedReceive,
@@ -316,7 +323,12 @@ impl FlowKind {
 
     /// Whether the flow carries round trips.
     pub fn is_round_trip(self) -> bool {
-        matches!(self, FlowKind::Reflect | FlowKind::ReflectStamped)
+        matches!(self, FlowKind::Reflect | FlowKind::ReflectStamped | FlowKind::ReflectStaged)
+    }
+
+    /// Whether the server writes its times into the messages.
+    pub fn has_times(self) -> bool {
+        matches!(self, FlowKind::ReflectStamped | FlowKind::ReflectStaged)
     }
 
     /// The name of the kind in messages.
@@ -324,6 +336,7 @@ impl FlowKind {
         match self {
             FlowKind::Reflect => "reflect",
             FlowKind::ReflectStamped => "reflect_stamped",
+            FlowKind::ReflectStaged => "reflect_staged",
             FlowKind::Receive => "receive",
             FlowKind::Send => "send",
             FlowKind::ProbedReceive => "probed_receive",
@@ -364,6 +377,9 @@ pub enum SessionReply {
         /// Number of flows, from the first, that busy-poll as planned, if not all may.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         busy_poll_flows: Option<u32>,
+        /// The server's time of day, if the plan asks for it.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        time_of_day: Option<TimeOfDay>,
     },
     /// The server may send on all flows.
     Started,

@@ -46,7 +46,7 @@ fn run_party(party: &mut dyn Party, chunks: &[&[u8]]) -> Transcript {
                 }
                 None => return Transcript { output, outcome: None },
             },
-            Step::Sleep(_) | Step::Tune(_) | Step::FinishSending | Step::Reopen => {}
+            Step::Sleep(_) | Step::Tune(_) | Step::FinishSending | Step::Reopen | Step::ReadStamps(_) => {}
             Step::Done => return Transcript { output, outcome: Some(Ok(())) },
             Step::Fail(fault) => return Transcript { output, outcome: Some(Err(fault)) },
         }

@@ -16,9 +16,10 @@ use super::{
     ReadyCase, open_flows,
 };
 use crate::clock::Time;
+use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Caps, Framing};
 use crate::plan::Direction;
-use crate::sample::ServerTimestamps;
+use crate::sample::{CommonTime, ServerTimestamps};
 use crate::workload::latency::{Pinger, ReplyStatus, RequestReplyCodec};
 use crate::workload::{FlowRole, TrafficKind};
 
@@ -147,10 +148,12 @@ fn connect(
     };
     let last_reply = Arc::<LastReply>::default();
     let wall = WallClock::now(&context.dialer.clock);
+    let clock_error_ns = TimeOfDay::read(&context.dialer.clock).and_then(|time| time.error_ns);
     let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
-        let sender =
+        let mut sender =
             StampCodec::new(dialect, key.clone(), wall, load.message_bytes as usize, last_reply.clone());
+        sender.clock_error_ns = clock_error_ns;
         let party =
             Pinger::new(Box::new(sender), load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
@@ -222,6 +225,9 @@ pub(crate) struct StampCodec {
     now: Time,
     server_timestamps: Option<ServerTimestamps>,
     last_reply: Arc<LastReply>,
+    /// The largest error of the time of day here, if it is synchronised.
+    clock_error_ns: Option<u64>,
+    common_time: Option<CommonTime>,
 }
 
 impl StampCodec {
@@ -245,6 +251,8 @@ impl StampCodec {
             now: Time(0),
             server_timestamps: None,
             last_reply,
+            clock_error_ns: None,
+            common_time: None,
         }
     }
 }
@@ -281,12 +289,22 @@ impl RequestReplyCodec for StampCodec {
             return ReplyStatus::Malformed { used };
         };
         self.last_reply.record(&reply);
+        let estimate = Some(reply.error_estimate).filter(|estimate| estimate.is_synchronised());
+        self.common_time = self.clock_error_ns.zip(estimate).map(|(local_ns, estimate)| CommonTime {
+            // Both times are those of the time of day.
+            offset_ns: 0,
+            error_ns: local_ns.saturating_add((estimate.seconds() * 1e9) as u64),
+        });
         self.server_timestamps = Some(ServerTimestamps {
             received_ns: self.wall_clock.clock_ns_of(received),
             sent_ns: self.wall_clock.clock_ns_of(sent),
             reply_number: reply.sequence,
         });
         ReplyStatus::Complete { sequence, used, corrupt_bytes: 0 }
+    }
+
+    fn common_time(&self) -> Option<CommonTime> {
+        self.common_time
     }
 
     fn has_server_timestamps(&self) -> bool {

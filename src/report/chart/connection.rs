@@ -28,15 +28,23 @@ pub fn connection_chart(readings: &[ConnectionReading], caption: String) -> Opti
         });
     let times =
         panel("smoothed round-trip time", AxisUnit::Nanoseconds, |reading| Some(reading.rtt_ns as f64));
-    let (axis, mut windows) = panel("congestion window (segments)", AxisUnit::Number, |reading| {
-        Some(reading.congestion_window_segments as f64)
-    });
+    let text = ChartText { title: "The connection over time", of: "", caption };
+    build_panels(text, &x, vec![rates, times, window_curve(readings, 0.0)])
+}
+
+/// The congestion window over time, moved by `shift` seconds, with the retransmissions as ticks.
+pub fn window_curve(readings: &[ConnectionReading], shift: f64) -> (Axis, Vec<ChartSeries>) {
+    let seconds = |reading: &ConnectionReading| reading.at_ns as f64 / 1e9 + shift;
+    let point = |reading: &ConnectionReading| (seconds(reading), reading.congestion_window_segments as f64);
+    let points: Vec<(f64, f64)> = readings.iter().map(point).collect();
+    let most = points.iter().map(|point| point.1).fold(0.0, f64::max);
+    let axis = linear_axis("congestion window (segments)", AxisUnit::Number, most.max(1.0));
     let grew =
         readings.windows(2).filter(|two| two[1].retransmitted_segments > two[0].retransmitted_segments);
     let ticks: Vec<(f64, f64)> = grew.map(|two| (seconds(&two[1]), axis.high)).collect();
-    windows.extend((!ticks.is_empty()).then(|| ChartSeries::events("retransmissions", ticks)));
-    let text = ChartText { title: "The connection over time", of: "", caption };
-    build_panels(text, &x, vec![rates, times, (axis, windows)])
+    let mut series = vec![ChartSeries::curve("", points)];
+    series.extend((!ticks.is_empty()).then(|| ChartSeries::events("retransmissions", ticks)));
+    (axis, series)
 }
 
 #[cfg(test)]

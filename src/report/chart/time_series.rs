@@ -1,7 +1,9 @@
 //! Time series of cases: rate, round-trip time and losses on one time axis.
 
 use super::axes::{AxisUnit, linear_axis, y_axis};
+use super::connection::window_curve;
 use super::{Chart, ChartText, MAX_CURVE_POINTS, build_panels};
+use crate::plan::Direction;
 use crate::report::presentation::is_latency;
 use crate::report::svg::{Axis, COLOUR_COUNT, ChartSeries};
 use crate::report::wording::{brief_bytes, direction_name, host_and_date, plural, shorten, wait_mode};
@@ -72,12 +74,18 @@ pub fn overlay_chart(of: &str, caption: String, cases: &[(ChartSeries, &CaseResu
     let end = ends.flatten().fold(0.0, f64::max);
     let x = Axis { high: end, ..linear_axis("time since the start (s)", AxisUnit::Seconds, end) };
     let (rates, times) = (rate_panel(cases), round_trip_panel(cases));
+    // More cases would need a legend for each direction.
+    let alone = match cases {
+        [(_, case)] => Some(*case),
+        _ => None,
+    };
+    let others = alone.and_then(queueing_panel).into_iter().chain(alone.and_then(window_panel));
     let title = match (&rates, &times) {
         (Some(_), Some(_)) => "Rate and round-trip time over time",
         (Some(_), None) => "Rate over time",
         _ => "Round-trip time over time",
     };
-    build_panels(ChartText { title, of, caption }, &x, rates.into_iter().chain(times).collect())
+    build_panels(ChartText { title, of, caption }, &x, rates.into_iter().chain(times).chain(others).collect())
 }
 
 /// Length of the series before the load: the others are moved by it.
@@ -162,6 +170,33 @@ fn round_trip_panel(cases: &[(ChartSeries, &CaseResult)]) -> Option<(Axis, Vec<C
     series.extend(loss_ticks(timed.iter().map(|(_, entries)| *entries), "requests lost", y.high));
     series.extend(ce_marks(timed.into_iter().map(|(_, entries)| entries), y.high));
     Some((y, series))
+}
+
+/// Forward and reverse delay above the shortest ones.
+fn queueing_panel(case: &CaseResult) -> Option<(Axis, Vec<ChartSeries>)> {
+    let entries = round_trip_entries(case);
+    let curve = |label: &str, get: fn(&SeriesEntry) -> Option<u64>| {
+        let point =
+            |entry: &SeriesEntry| Some((middle_seconds(std::slice::from_ref(entry)), get(entry)? as f64));
+        ChartSeries::curve(label, entries.iter().filter_map(point).collect())
+    };
+    let series =
+        [curve("forward", |entry| entry.forward_queue_ns), curve("reverse", |entry| entry.reverse_queue_ns)];
+    let most = series.iter().flat_map(|one| &one.points).map(|point| point.1).reduce(f64::max)?;
+    let is_drawn = series.iter().all(|one| one.points.len() >= MIN_INTERVALS);
+    let y = linear_axis("queueing delay (mean)", AxisUnit::Nanoseconds, most.max(1.0));
+    is_drawn.then(|| (y, series.into()))
+}
+
+/// The congestion window of a TCP connection that sends, and its retransmissions.
+fn window_panel(case: &CaseResult) -> Option<(Axis, Vec<ChartSeries>)> {
+    let connections = &case.evidence.as_ref()?.client.connections;
+    let sends = matches!(case.direction, Direction::Send | Direction::Both) && !is_latency(case);
+    if !sends || connections.series.len() < MIN_INTERVALS {
+        return None;
+    }
+    let idle = idle_ns(case) as f64 / 1e9;
+    Some(window_curve(&connections.series, idle))
 }
 
 /// What is drawn of the round trips of an interval.
@@ -309,8 +344,8 @@ fn range_points(entries: &[SeriesEntry]) -> Vec<(f64, f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Direction;
     use crate::report::sample_runs;
+    use crate::run::ConnectionReading;
 
     #[test]
     fn rate_round_trip_and_losses_share_the_time_axis() {
@@ -330,6 +365,27 @@ mod tests {
         assert_eq!(case_chart(&run, &case).unwrap().title, "Rate over time");
         case.series.truncate(MIN_INTERVALS - 1);
         assert!(case_chart(&run, &case).is_none());
+    }
+
+    #[test]
+    fn queueing_delays_and_the_congestion_window_share_the_time_axis() {
+        let run = sample_runs::full();
+        let mut case = run.cases[3].clone();
+        (case.idle_series, case.recovery_series) = (vec![], vec![]);
+        case.under_load_series = case.series.clone();
+        for (entry, ns) in case.under_load_series.iter_mut().zip((0..).step_by(1000)) {
+            (entry.forward_queue_ns, entry.reverse_queue_ns) = (Some(ns), Some(0));
+        }
+        let connections = &mut case.evidence.get_or_insert_default().client.connections;
+        connections.series = (0..4u64)
+            .map(|second| ConnectionReading { at_ns: second * 1_000_000_000, ..ConnectionReading::default() })
+            .collect();
+        let chart = case_chart(&run, &case).unwrap();
+        let panels: Vec<&str> = chart.panels.iter().map(|panel| panel.y.label.as_str()).collect();
+        assert_eq!(panels[2..], ["queueing delay (mean)", "congestion window (segments)"]);
+        assert!(chart.legend.iter().any(|entry| entry.name == "forward"));
+        case.direction = Direction::Receive;
+        assert_eq!(case_chart(&run, &case).unwrap().panels.len(), 3, "the server sends");
     }
 
     #[test]

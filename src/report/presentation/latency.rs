@@ -147,5 +147,11 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         let label = [label.to_owned()].into_iter();
         table.push(label.chain(cells(times)).chain(line.clone()).collect());
     }
+    let stages = case.figures.stages.as_ref().map(|stages| stages.parts()).unwrap_or_default();
+    for (name, times) in stages {
+        let Some(times) = times else { continue };
+        let label = [name.to_owned()].into_iter();
+        table.push(label.chain(cells(times)).chain(line.clone().map(|_| String::new())).collect());
+    }
     table
 }

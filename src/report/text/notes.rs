@@ -5,7 +5,7 @@ use crate::plan::WaitMode;
 use crate::report::presentation::is_latency;
 use crate::report::wording::{
     FIT_NOTE, format_late, format_missed_frames, interval_basis, is_download, marks_sentence, median_ns,
-    one_way_sentence, printable, repetition_notes, shorten, wait_mode,
+    one_way_sentence, printable, repetition_notes, shorten, stages_sentence, wait_mode,
 };
 use crate::run::{CaseResult, PartResult, Run};
 use crate::units::{format_bit_rate, format_nanoseconds};
@@ -20,7 +20,8 @@ pub fn case_remarks(run: &Run) -> Vec<String> {
         let missed = missed.map(|missed| format!("missed frames: {missed}."));
         let late = format_late(&case.figures).filter(|_| is_latency(case));
         let late = late.map(|late| format!("late: {late}."));
-        let parts = one_way_sentence(case).into_iter().chain(marks_sentence(case));
+        let parts =
+            stages_sentence(case).into_iter().chain(one_way_sentence(case)).chain(marks_sentence(case));
         let remarks = port_spread_text(case).into_iter().chain(parts).chain(missed.or(late));
         notes.extend(remarks.map(|note| format!("{name}{note}")));
     }

@@ -1,7 +1,9 @@
 //! The idle link around a load: what its probes measured there, and the latency that the load adds.
 
 use crate::run::{AddedLatency, Figures, SeriesEntry};
-use crate::sample::{IdleRecorders, Recorder, TimeSeries, append_entries, idle_limit_ns};
+use crate::sample::{
+    IdleRecorders, QueueingDelay, Recorder, TimeSeries, append_entries, idle_limit_ns, set_queueing,
+};
 use crate::stats::nearest_rank;
 use crate::workload::throughput::planned_time;
 use crate::workload::{FlowResult, Load};
@@ -12,6 +14,15 @@ pub(super) struct IdleRecords {
     before: Option<Recorder>,
     recovery_ns: Option<u64>,
     recovery_series: Vec<SeriesEntry>,
+    /// Of the probes of the first repetition.
+    queueing: Vec<QueueingDelay>,
+}
+
+/// The load of a repetition: its series, which began `offset_ns` after the first, and the queueing delays of the probes.
+pub(super) struct Beside<'a> {
+    pub(super) main: &'a TimeSeries,
+    pub(super) offset_ns: u64,
+    pub(super) queueing: &'a [QueueingDelay],
 }
 
 impl IdleRecords {
@@ -20,13 +31,17 @@ impl IdleRecords {
         self.before.as_ref().map_or(0, |before| idle_limit_ns(before.service_times.max()))
     }
 
-    /// Adds the probes of a repetition of this load. `main` is its series, which began `offset_ns` after the first.
-    pub(super) fn record(&mut self, load: &Load, flows: &[FlowResult], main: &TimeSeries, offset_ns: u64) {
+    /// Adds the probes of a repetition of this load.
+    pub(super) fn record(&mut self, load: &Load, flows: &[FlowResult], beside: Beside) {
+        let Beside { main, offset_ns, queueing } = beside;
         let probes: Vec<&IdleRecorders> =
             flows.iter().filter_map(|flow| flow.recorder.idle.as_deref()).collect();
         for probe in &probes {
             if probe.before.counts.sent > 0 {
                 self.before.get_or_insert_with(|| probe.before.empty_like()).merge(&probe.before);
+                if self.queueing.is_empty() {
+                    self.queueing = queueing.to_vec();
+                }
             }
         }
         let Some(idle_ns) = self.median_ns() else { return };
@@ -39,7 +54,8 @@ impl IdleRecords {
             self.recovery_ns = recovered.and_then(|all| all.into_iter().max());
         }
         for probe in probes {
-            let entries = probe.after.time_series.entries_beside(main, probe.after.elapsed_ns());
+            let mut entries = probe.after.time_series.entries_beside(main, probe.after.elapsed_ns());
+            set_queueing(&mut entries, main.start(), queueing);
             append_entries(&mut self.recovery_series, entries, offset_ns);
         }
     }
@@ -56,7 +72,10 @@ impl IdleRecords {
 
     /// The series before the load.
     pub(super) fn series(&self) -> Vec<SeriesEntry> {
-        self.before.as_ref().map_or(Vec::new(), |before| before.time_series.entries(before.elapsed_ns()))
+        let Some(before) = &self.before else { return Vec::new() };
+        let mut entries = before.time_series.entries(before.elapsed_ns());
+        set_queueing(&mut entries, before.time_series.start(), &self.queueing);
+        entries
     }
 
     /// The series after the load.

@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::outgoing::{LateReplies, OutgoingRequest};
+use super::stages::StageTracker;
 use super::window::{RequestSlot, RequestState, RequestWindow};
 use super::{MAX_CHUNK_BYTES, ReplyStatus, RequestReplyCodec};
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing};
 use crate::plan::Pacing;
-use crate::sample::{ProbePeriod, Recorder, Sample};
+use crate::sample::{ProbePeriod, Recorder, Sample, StageTimes, StampedEnds};
 use crate::workload::pattern::Alphabet;
 use crate::workload::phases::{Phase, PhaseTracker, SendSchedule};
 use crate::workload::redial::{OpeningEnd, RequestsPerConnection};
@@ -87,6 +88,23 @@ pub struct Pinger {
     unanswered: Option<u64>,
     /// Recorded while the next reply is in flight, so that recording is not part of any latency.
     unrecorded_sample: Option<(Sample, ProbePeriod)>,
+    /// Only where the kernel stamps messages.
+    stages: Option<Box<StageTracker>>,
+}
+
+/// Makes room for the stages of round trips in the recorder, and a tracker for them.
+fn track_stages(
+    codec: &dyn RequestReplyCodec,
+    load: &Load,
+    caps: &Caps,
+    recorder: &mut Recorder,
+) -> Option<Box<StageTracker>> {
+    if !load.stamps || !caps.has_kernel_stamps {
+        return None;
+    }
+    let ends = if codec.has_reply_stages() { StampedEnds::Both } else { StampedEnds::Local };
+    recorder.stages = Some(Box::new(StageTimes::new(ends)));
+    Some(Box::new(StageTracker::new(ends, caps, u64::from(load.message_bytes))))
 }
 
 impl Pinger {
@@ -101,6 +119,7 @@ impl Pinger {
         if codec.has_server_timestamps() {
             recorder.expect_server_timestamps();
         }
+        let stages = track_stages(codec.as_ref(), load, caps, &mut recorder);
         let numbered = codec.has_sequence_numbers();
         let window = if numbered { max_outstanding_requests(load, caps) } else { 1 };
         let schedule = SendSchedule::new(load.pacing).sharing(load.flow_index, load.flows);
@@ -125,6 +144,7 @@ impl Pinger {
             // Without a time limit each request would take a full timeout.
             unanswered: (caps.is_serial_device() || window == 1 && load.stop.time_ns.is_none()).then_some(0),
             unrecorded_sample: None,
+            stages,
         }
     }
 
@@ -147,14 +167,29 @@ impl Pinger {
         }
     }
 
+    /// Whether the requests without a reply are that many that no reply is expected.
+    fn is_silent(&self) -> bool {
+        let Some(unanswered) = self.unanswered else { return false };
+        let silence = self.timeout.saturating_mul(u32::try_from(unanswered).unwrap_or(u32::MAX));
+        unanswered >= MAX_UNANSWERED && silence >= LEAST_SILENCE
+    }
+
+    /// Whether stamps are to be read now. Uses those that were read.
+    #[inline]
+    fn must_read_stamps(&mut self) -> bool {
+        let (Some(stages), Some(times)) = (&mut self.stages, &mut self.recorder.stages) else { return false };
+        stages.settle(times);
+        stages.take_must_read()
+    }
+
     fn record_pending(&mut self) {
         if let Some((sample, period)) = self.unrecorded_sample.take() {
             self.recorder.record_reply_in(period, sample, self.payload_bytes);
         }
     }
 
-    /// Records the reply to `sequence`.
-    fn record_reply(&mut self, sequence: u64, corruption: Corruption, now: Time) {
+    /// Records the reply to `sequence`, which arrived from the device at `arrived`, if that is known.
+    fn record_reply(&mut self, sequence: u64, corruption: Corruption, arrived: Option<Time>, now: Time) {
         if !self.window.is_tracked(sequence) {
             let is_measuring = u64::from(self.is_measuring());
             match self.window.is_ahead(sequence) {
@@ -185,6 +220,9 @@ impl Pinger {
                 if let Some(stages) = self.codec.server_timestamps() {
                     self.recorder.record_server_timestamps(sample, stages);
                 }
+                if let (Some(tracker), Some(times)) = (&mut self.stages, &mut self.recorder.stages) {
+                    tracker.on_reply(sample, arrived, self.codec.reply_stages(), times);
+                }
             }
             RequestState::Lost => counts.late += 1,
             RequestState::Received => counts.duplicate += 1,
@@ -198,15 +236,16 @@ impl Party for Pinger {
         if let Some(tuning) = self.tuning.take() {
             return Step::Tune(tuning);
         }
+        if self.must_read_stamps()
+            && let Some(ref mut stages) = self.stages
+        {
+            return Step::ReadStamps(&mut stages.stamps);
+        }
         self.expire_requests(now);
         if self.is_refused {
             return Step::Fail(Fault::Refused(self.codec.refusal_reason()));
         }
-        let is_silent = |&unanswered: &u64| {
-            let silence = self.timeout.saturating_mul(u32::try_from(unanswered).unwrap_or(u32::MAX));
-            unanswered >= MAX_UNANSWERED && silence >= LEAST_SILENCE
-        };
-        if self.unanswered.as_ref().is_some_and(is_silent) {
+        if self.is_silent() {
             return Step::Fail(Fault::TimedOut);
         }
         self.outgoing.settle_send(now);
@@ -271,7 +310,10 @@ impl Party for Pinger {
             self.window.begin_request(RequestSlot { intended, sent: at, state, is_measured, period });
         }
         if self.outgoing.mark_sent(bytes, at) {
-            let period = self.window.advance().period;
+            let RequestSlot { period, is_measured, .. } = *self.window.advance();
+            if let (Some(stages), Some(times)) = (&mut self.stages, &mut self.recorder.stages) {
+                stages.on_sent(self.window.next_sequence() - 1, is_measured, times);
+            }
             self.schedule.advance();
             if self.phases.phase() == Phase::Measuring {
                 let counts = &mut self.recorder.of_period(period).counts;
@@ -294,6 +336,10 @@ impl Party for Pinger {
         let mut batch = std::mem::take(&mut self.batch);
         // The reply to a long request may begin before all of the request is sent.
         let sending = u64::from(self.outgoing.is_begun());
+        let arrived = batch.arrived();
+        if let Some(stages) = &mut self.stages {
+            stages.on_received();
+        }
         for message in batch.messages() {
             let mut data = message;
             while !data.is_empty() {
@@ -302,11 +348,16 @@ impl Party for Pinger {
                     ReplyStatus::Incomplete => break,
                     ReplyStatus::Complete { sequence, used, corrupt_bytes } => {
                         let messages = u64::from(corrupt_bytes > 0);
-                        self.record_reply(sequence, Corruption { bytes: corrupt_bytes, messages }, now);
+                        self.record_reply(
+                            sequence,
+                            Corruption { bytes: corrupt_bytes, messages },
+                            arrived,
+                            now,
+                        );
                         data = &data[used..];
                     }
                     ReplyStatus::Unexpected { sequence, used } => {
-                        self.record_reply(sequence, Corruption { bytes: 0, messages: 1 }, now);
+                        self.record_reply(sequence, Corruption { bytes: 0, messages: 1 }, arrived, now);
                         data = &data[used..];
                     }
                     ReplyStatus::Unrelated { used } => {
@@ -359,6 +410,12 @@ impl Party for Pinger {
 
     fn on_ended(&mut self, _cost: PartyCost) {
         self.record_pending();
+        if let Some(common_time) = self.codec.common_time() {
+            self.recorder.use_common_time(common_time);
+        }
+        if let (Some(stages), Some(times)) = (&mut self.stages, &mut self.recorder.stages) {
+            stages.finish(times);
+        }
         self.recorder.finish();
         for sequence in self.window.outstanding() {
             let slot = *self.window.slot(sequence);

@@ -173,6 +173,7 @@ impl FlowParty {
             // Its replies must not wait in a thread that serves the loads.
             load.flows = 1;
         }
+        load.stamps = kind == FlowKind::ReflectStaged;
         let recorder = plan.series_interval().map_or_else(Recorder::for_counting, Recorder::for_counting_in);
         match kind {
             FlowKind::Reflect => {
@@ -184,7 +185,7 @@ impl FlowParty {
                     false => echo::new_reflector(caps, load.tuning(), idle),
                 })
             }
-            FlowKind::ReflectStamped => {
+            FlowKind::ReflectStamped | FlowKind::ReflectStaged => {
                 let idle = Duration::from_secs(limits.idle_s);
                 let message_bytes = if is_probe { STAMPED_BYTES } else { plan.message_bytes as usize };
                 FlowParty::ReflectStamped(StampingReflector::new(caps, &load, message_bytes, idle))
@@ -299,6 +300,7 @@ fn flow_load(plan: &ServerPlan, grant: FlowGrant) -> Load {
         flows: plan.flows.len() as u32,
         requests_per_connection: None,
         flow_index: 0,
+        stamps: false,
     }
 }
 
@@ -559,6 +561,7 @@ mod tests {
             evidence: false,
             lead_in_ns: 0,
             series_interval_ns: 0,
+            time_of_day: false,
         };
         let session = SessionRegistry::new(&Arc::new(ServerConfig::default())).open(None).unwrap();
         session.set_plan(plan).unwrap();
@@ -601,6 +604,7 @@ mod tests {
                 evidence: false,
                 lead_in_ns: 0,
                 series_interval_ns: 0,
+                time_of_day: false,
             };
             max_duration(&plan, &limits)
         };

@@ -562,6 +562,7 @@ mod tests {
             evidence: false,
             lead_in_ns: 0,
             series_interval_ns: 0,
+            time_of_day: false,
         }
     }
 

@@ -53,7 +53,9 @@ impl PingerHarness {
             Step::Sleep(until) => WantedStep::Sleep(until),
             Step::Done => WantedStep::Done,
             Step::Fail(_) => WantedStep::Fail,
-            Step::Tune(_) | Step::FinishSending | Step::Reopen => panic!("once, at the start, or never"),
+            Step::Tune(_) | Step::FinishSending | Step::Reopen | Step::ReadStamps(_) => {
+                panic!("once, at the start, or never")
+            }
         }
     }
 

@@ -1,0 +1,139 @@
+//! Stamps of the kernel on the client's time line: when a sent message was queued for its device, when it left, and when a
+//! received one arrived.
+//!
+//! The kernel stamps with the time of day. It has the rate of our clock, so one difference converts all stamps until the
+//! time of day is set. That is noticed, and from then on there are no stamps.
+
+use super::time_of_day::{TimeOfDay, offset_bounds};
+use super::{Caps, Framing, sys};
+use crate::clock::{Clock, Time};
+
+pub use super::sys::SendPoint;
+
+/// Stamps that one reading returns: those of 32 messages.
+const MAX_STAMPS: usize = 64;
+
+/// A stamp of a sent message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendStamp {
+    /// Messages: the number of the send since the link was tuned, from 0. Streams: the number of the last byte of the send.
+    /// Wraps.
+    pub id: u32,
+    /// Where it was stamped.
+    pub point: SendPoint,
+    /// When.
+    pub at: Time,
+}
+
+/// The stamps of one reading. Fixed size: nothing is allocated after construction.
+#[derive(Debug, Default)]
+pub struct SendStamps {
+    stamps: Vec<SendStamp>,
+}
+
+impl SendStamps {
+    /// Without stamps; allocates all its memory.
+    pub fn new() -> SendStamps {
+        SendStamps { stamps: Vec::with_capacity(MAX_STAMPS) }
+    }
+
+    /// The stamps, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &SendStamp> {
+        self.stamps.iter()
+    }
+
+    /// Removes all stamps.
+    pub fn clear(&mut self) {
+        self.stamps.clear();
+    }
+
+    /// Adds a stamp, while there is room.
+    pub fn push(&mut self, stamp: SendStamp) {
+        if !self.is_full() {
+            self.stamps.push(stamp);
+        }
+    }
+
+    /// Whether there is no room: the socket may have more stamps.
+    pub fn is_full(&self) -> bool {
+        self.stamps.len() >= MAX_STAMPS
+    }
+}
+
+/// Reads the stamps of one socket.
+#[derive(Debug)]
+pub(super) struct StampReader {
+    clock: Clock,
+    /// Time of day minus our time, in nanoseconds. `None` once the time of day has been set.
+    wall_offset_ns: Option<i64>,
+}
+
+/// Rates of the clocks differ by nothing, but the readings are rounded.
+const SET_TOLERANCE_NS: i64 = 1_000;
+
+impl StampReader {
+    /// Makes the kernel stamp the messages of this socket from now on. `None` where it has no stamps.
+    pub(super) fn enable(socket: &socket2::Socket, caps: &Caps, clock: &Clock) -> Option<StampReader> {
+        if !caps.has_kernel_stamps || matches!(clock, Clock::Virtual(_)) {
+            return None;
+        }
+        match caps.framing {
+            Framing::Message => sys::stamp_messages(socket),
+            Framing::Stream => sys::stamp_stream(socket),
+        }
+        .ok()?;
+        let wall_offset_ns = Some(TimeOfDay::read(clock)?.offset_ns);
+        Some(StampReader { clock: clock.clone(), wall_offset_ns })
+    }
+
+    /// A time of day on our time line.
+    #[inline]
+    pub(super) fn time_of(&self, wall_ns: i64) -> Option<Time> {
+        u64::try_from(wall_ns.checked_sub(self.wall_offset_ns?)?).ok().map(Time)
+    }
+
+    /// Removes the stamps of sent messages from the socket.
+    pub(super) fn read(&mut self, socket: &socket2::Socket, into: &mut SendStamps) {
+        let (low, high) = offset_bounds(&self.clock);
+        let expected = low - SET_TOLERANCE_NS..=high + SET_TOLERANCE_NS;
+        self.wall_offset_ns = self.wall_offset_ns.filter(|offset| expected.contains(offset));
+        into.clear();
+        while !into.is_full()
+            && let Some(record) = sys::next_send_record(socket)
+        {
+            if let Some(at) = self.time_of(record.wall_ns) {
+                into.push(SendStamp { id: record.id, point: record.point, at });
+            }
+        }
+    }
+
+    /// Removes the stamps without reading them: a socket with unread ones looks like a broken one.
+    pub(super) fn discard(socket: &socket2::Socket) {
+        while sys::next_send_record(socket).is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_a_time_between_two_readings_of_our_clock() {
+        let clock = Clock::System;
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
+        let caps = Caps { framing: Framing::Message, has_kernel_stamps: true, ..Caps::STREAM };
+        let mut reader = StampReader::enable(&socket, &caps, &clock).unwrap();
+        let before = clock.now();
+        let wall_ns = crate::clock::wall_clock_date().as_nanosecond() as i64;
+        let after = clock.now();
+        let at = reader.time_of(wall_ns).unwrap();
+        let tolerance = std::time::Duration::from_micros(1);
+        assert!(before.since(at) <= tolerance && at.since(after) <= tolerance, "{before:?} {at:?} {after:?}");
+        // The time of day is set by a second: no stamps follow.
+        reader.wall_offset_ns = reader.wall_offset_ns.map(|offset| offset + 1_000_000_000);
+        reader.read(&socket, &mut SendStamps::new());
+        assert_eq!(reader.time_of(wall_ns), None);
+        let none = Caps { has_kernel_stamps: false, ..caps };
+        assert!(StampReader::enable(&socket, &none, &clock).is_none());
+    }
+}

@@ -1,0 +1,134 @@
+//! Network interfaces: addresses, interrupt coalescing, offloads.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use libc::c_int;
+
+/// The interfaces of this host: name and address.
+pub fn interface_addresses() -> Vec<(String, IpAddr)> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the call stores a list that it allocates, and `freeifaddrs` below frees it; on failure it
+    // stores none.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Vec::new();
+    }
+    let mut addresses = Vec::new();
+    let mut at = list;
+    // SAFETY: `at` walks the list, whose nodes stay valid until it is freed.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        at = entry.ifa_next;
+        // SAFETY: an entry has a name that ends in NUL.
+        let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+        // SAFETY: the address is absent, or as long as its own family says; each is read as its family only.
+        let address = unsafe {
+            match entry.ifa_addr.as_ref().map(|address| c_int::from(address.sa_family)) {
+                Some(libc::AF_INET) => {
+                    let raw = (*entry.ifa_addr.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
+                    Some(IpAddr::V4(Ipv4Addr::from(raw.to_ne_bytes())))
+                }
+                Some(libc::AF_INET6) => {
+                    let raw = (*entry.ifa_addr.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr;
+                    Some(IpAddr::V6(Ipv6Addr::from(raw)))
+                }
+                _ => None,
+            }
+        };
+        addresses.extend(address.map(|address| (name, address)));
+    }
+    // SAFETY: the list came from `getifaddrs` and is not used any more.
+    unsafe { libc::freeifaddrs(list) };
+    addresses
+}
+
+/// An `ifreq` for the interface of that name.
+pub(super) fn interface_request(name: &str) -> libc::ifreq {
+    // SAFETY: an `ifreq` is plain memory, for which zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let max_chars = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(max_chars)) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+/// The interrupt delay of an interface for received packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InterruptCoalescing {
+    /// The delay of the interrupt after a packet.
+    pub receive_us: u32,
+    /// The driver adapts the delay to the traffic.
+    pub is_adaptive: bool,
+}
+
+/// `ETHTOOL_GCOALESCE` of `ethtool.h`.
+const ETHTOOL_GCOALESCE: u32 = 0x0e;
+
+/// A `struct ethtool_coalesce`: the command, `rx_coalesce_usecs`, eight more values, `use_adaptive_rx_coalesce` and another
+/// twelve.
+type CoalescingValues = [u32; 23];
+
+/// The interrupt coalescing of an interface; `None` if its driver does not report it, as for virtual ones.
+pub fn interrupt_coalescing(fd: impl AsFd, interface: &str) -> Option<InterruptCoalescing> {
+    let values = coalescing_values(fd.as_fd(), interface).ok()?;
+    Some(InterruptCoalescing { receive_us: values[1], is_adaptive: values[10] != 0 })
+}
+
+fn coalescing_values(fd: BorrowedFd<'_>, interface: &str) -> io::Result<CoalescingValues> {
+    let mut values = [0; 23];
+    values[0] = ETHTOOL_GCOALESCE;
+    coalescing_ioctl(fd, interface, &mut values)?;
+    Ok(values)
+}
+
+fn coalescing_ioctl(fd: BorrowedFd<'_>, interface: &str, values: &mut CoalescingValues) -> io::Result<()> {
+    let mut request = interface_request(interface);
+    request.ifr_ifru.ifru_data = values.as_mut_ptr().cast();
+    // SAFETY: the kernel reads the name and reads and writes the 23 words behind `ifru_data`; both live through the call.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `ETHTOOL_SCOALESCE` of `ethtool.h`.
+const ETHTOOL_SCOALESCE: u32 = 0x0f;
+
+/// Sets the interrupt coalescing of an interface for received packets, and leaves its other values. Needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+///
+/// The driver has no such setting or refuses the value, or this user may not change it.
+pub fn set_interrupt_coalescing(
+    fd: impl AsFd,
+    interface: &str,
+    wanted: InterruptCoalescing,
+) -> io::Result<()> {
+    let mut values = coalescing_values(fd.as_fd(), interface)?;
+    (values[0], values[1], values[10]) = (ETHTOOL_SCOALESCE, wanted.receive_us, wanted.is_adaptive.into());
+    coalescing_ioctl(fd.as_fd(), interface, &mut values)
+}
+
+/// Queries of `ethtool.h` with a reply of 0 or 1, and their subjects.
+const OFFLOAD_QUERIES: [(u32, &str); 6] = [
+    (0x14, "rx-checksum"),
+    (0x16, "tx-checksum"),
+    (0x18, "scatter-gather"),
+    (0x1e, "tso"),
+    (0x23, "gso"),
+    (0x2b, "gro"),
+];
+
+/// The enabled offloads of an interface.
+pub fn enabled_offloads(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
+    let is_on = |question: u32| {
+        let mut value: [u32; 2] = [question, 0];
+        let mut request = interface_request(interface);
+        request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+        let socket = fd.as_fd().as_raw_fd();
+        // SAFETY: the kernel reads the name and reads and writes the two words behind `ifru_data`, a
+        // `struct ethtool_value`; both live through the call.
+        let result = unsafe { libc::ioctl(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
+        result == 0 && value[1] != 0
+    };
+    OFFLOAD_QUERIES.into_iter().filter(|(question, _)| is_on(*question)).map(|(_, name)| name).collect()
+}

@@ -1,0 +1,86 @@
+//! Stages of round trips, from stamps of the kernels on loopback.
+
+use serde_json::Value;
+
+use crate::marks::{case, serve};
+
+const LATENCY: [&str; 7] = ["--stamps", "-n", "300", "--warm-up", "100", "--repeat", "1"];
+
+const LOCAL: [&str; 3] = ["local_send_ns", "local_queue_ns", "local_receive_ns"];
+const REMOTE: [&str; 5] =
+    ["network_ns", "remote_receive_ns", "remote_program_ns", "remote_send_ns", "remote_queue_ns"];
+
+/// The mean of a stage, which all stamped round trips have.
+fn mean(case: &Value, stage: &str) -> f64 {
+    let stages = &case["stages"];
+    assert_eq!(stages[stage]["count"], stages["stamped"], "{stage}");
+    stages[stage]["mean"].as_f64().unwrap()
+}
+
+fn has_warning(case: &Value, code: &str) -> bool {
+    case["warnings"].as_array().unwrap().iter().any(|warning| warning["code"] == code)
+}
+
+#[test]
+fn the_stages_of_both_ends_add_up_to_the_round_trip() {
+    for (url, sizes) in [("udp://127.0.0.1:0", ["64", "1000"]), ("tcp://127.0.0.1:0", ["44", "8000"])] {
+        let server = serve("linkgauge", url);
+        let url = server.endpoints()[0].to_string();
+        for size in sizes {
+            let case = case("latency", &url, &[&LATENCY[..], &["--size", size]].concat());
+            let stamped = case["stages"]["stamped"].as_u64().unwrap();
+            assert!(stamped >= 285 && !has_warning(&case, "unstamped"), "{url}: {:#}", case["stages"]);
+            assert_eq!(case["method"], "latency/1 closed stamps");
+            let sum = |names: &[&str]| names.iter().map(|name| mean(&case, name)).sum::<f64>();
+            // A stage that is negative by rounding counts as 0.
+            assert!((sum(&["beyond_ns"]) - sum(&REMOTE)).abs() < 1_000.0, "{url}");
+            let all = sum(&LOCAL) + sum(&REMOTE);
+            let limits = &case["latency_ns"];
+            assert!(
+                all >= limits["min"].as_f64().unwrap() && all <= limits["max"].as_f64().unwrap(),
+                "{url}: {all} {limits:#}"
+            );
+            for stage in ["local_send_ns", "local_receive_ns", "remote_receive_ns", "remote_send_ns"] {
+                assert!(mean(&case, stage) > 0.0, "{url} {stage}");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_protocol_has_the_stages_of_this_host() {
+    for url in ["udp://127.0.0.1:0", "tcp://127.0.0.1:0"] {
+        let server = serve("echo", url);
+        let url = server.endpoints()[0].to_string();
+        let case = case("latency", &url, &[&LATENCY[..], &["--protocol", "echo"]].concat());
+        assert!(case["stages"]["stamped"].as_u64().unwrap() >= 285, "{url}: {:#}", case["stages"]);
+        let all: f64 = LOCAL.iter().chain(&["beyond_ns"]).map(|name| mean(&case, name)).sum();
+        assert!(all >= case["latency_ns"]["min"].as_f64().unwrap(), "{url}");
+        assert_eq!(case["stages"]["network_ns"], Value::Null);
+        assert_eq!(case["method"], "latency/1 closed stamps");
+    }
+}
+
+#[test]
+fn a_link_without_stamps_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve("linkgauge", &format!("unix://{}/socket", directory.path().display()));
+    let case = case("latency", &server.endpoints()[0].to_string(), &LATENCY);
+    assert_eq!((&case["received"], &case["stages"]), (&300.into(), &Value::Null));
+    assert!(has_warning(&case, "unstamped"), "{:#}", case["warnings"]);
+}
+
+#[test]
+fn stamps_that_no_case_can_have_are_refused() {
+    let refusal = |case: &str| {
+        let text = format!("[[case]]\nurl = \"127.0.0.1\"\nprotocol = \"linkgauge\"\nstamps = true\n{case}");
+        let plan = linkgauge::plan::Plan::from_toml(&text).unwrap();
+        linkgauge::schedule::check(plan).unwrap_err().to_string()
+    };
+    let small = refusal("workload = \"latency\"\nsize = 43");
+    assert!(small.contains("use a --size of 44"), "{small}");
+    let load = refusal("workload = \"throughput\"");
+    assert!(load.contains("stamps belong to round trips"), "{load}");
+    let many = refusal("workload = \"latency\"\nparallel = 9");
+    assert!(many.contains("use at most 8 connections"), "{many}");
+}
