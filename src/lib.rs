@@ -2,7 +2,7 @@
 //! limits it, is that normal here, and has it changed?
 //!
 //! Features: `cli` (default) is the program, `tui` (default) its terminal view; `report` writes text, CSV and pages, explains, and holds the published
-//! studies; `store` saves runs in SQLite; `monitor` watches links; `plan-files` reads plans from TOML. Without them the library measures, serves,
+//! studies; `store` saves runs in SQLite; `monitor` watches links; `mesh` measures every pair of many hosts; `plan-files` reads plans from TOML. Without them the library measures, serves,
 //! runs the lab, and reads and writes run documents as JSON.
 //!
 //! One measurement is one expression. Its error can be matched, and holds what was measured until a failure:
@@ -45,6 +45,8 @@ pub mod http2;
 pub mod import;
 pub mod lab;
 pub mod link;
+#[cfg(feature = "mesh")]
+pub mod mesh;
 pub mod metric;
 #[cfg(feature = "monitor")]
 pub mod monitor;

@@ -14,6 +14,7 @@ mod figures;
 mod flow_figures;
 mod line_errors;
 mod marks;
+mod mesh;
 mod old_names;
 mod responsiveness;
 mod study;
@@ -44,6 +45,7 @@ pub use figures::{
 pub use flow_figures::{ConnectionCounts, FlowFigures, SlowFlow};
 pub use line_errors::LineErrors;
 pub use marks::PacketMarks;
+pub use mesh::{BlamedPart, MeshBlame, MeshHost, MeshPair, MeshResource, MeshResult};
 pub use responsiveness::{Confidence, ResponsivenessFigures};
 pub use study::{StudyChart, StudyFact, StudyResult, StudyRow, StudyTable};
 pub use tcp::TcpFigures;
@@ -103,6 +105,9 @@ pub struct Run {
     /// The published study that was run again.
     #[serde(rename = "paper", skip_serializing_if = "Option::is_none", default)]
     pub study: Option<StudyResult>,
+    /// The mesh of hosts whose tests the cases are.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mesh: Option<MeshResult>,
     /// Facts about the machines.
     pub environment: Environment,
     /// Reasons to doubt the figures.
@@ -127,6 +132,7 @@ impl Run {
             interrupted: false,
             cases,
             study: None,
+            mesh: None,
             environment,
             warnings: Vec::new(),
         }
@@ -543,6 +549,9 @@ impl Run {
 
     /// True if everything that was planned was measured.
     pub fn is_complete(&self) -> bool {
-        !self.interrupted && self.cases.iter().all(|case| case.complete)
+        let has_every_pair = |mesh: &MeshResult| mesh.pairs.iter().all(|pair| pair.failure.is_none());
+        !self.interrupted
+            && self.cases.iter().all(|case| case.complete)
+            && self.mesh.as_ref().is_none_or(has_every_pair)
     }
 }

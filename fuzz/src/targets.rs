@@ -20,7 +20,7 @@ mod probes;
 mod servers;
 
 pub use clients::{client, session_client};
-pub use documents::{compare, guest_output, monitor_input, quantities, store_document};
+pub use documents::{compare, guest_output, mesh, monitor_input, quantities, store_document};
 pub use lines::{echo_comparison, uart};
 pub use loggers::{pakbus, pakbus_client};
 pub use probes::probes;

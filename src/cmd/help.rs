@@ -8,6 +8,7 @@ pub const TARGET: &str = "Target";
 pub const TRAFFIC: &str = "Traffic";
 pub const DURATION: &str = "Duration";
 pub const SERVER: &str = "Server";
+pub const LIMITS: &str = "Limits";
 pub const OUTPUT: &str = "Output";
 pub const STORAGE: &str = "Storage";
 pub const ADVANCED: &str = "Advanced";
@@ -16,9 +17,20 @@ pub const ADVANCED: &str = "Advanced";
 static COMMAND_GROUPS: &[(&str, &[&str])] = &[
     (
         "Measure",
-        &["latency", "throughput", "responsiveness", "download", "connect", "run", "monitor", "ab", "demo"],
+        &[
+            "latency",
+            "throughput",
+            "responsiveness",
+            "download",
+            "connect",
+            "run",
+            "monitor",
+            "mesh",
+            "ab",
+            "demo",
+        ],
     ),
-    ("Server and lab", &["serve", "lab"]),
+    ("Server and lab", &["serve", "agent", "lab"]),
     ("Results", &["show", "history", "compare", "explain", "tag", "prune", "export", "import"]),
     ("Studies", &["reproduce"]),
     ("Setup", &["doctor", "completions", "man"]),
@@ -96,6 +108,21 @@ static EXAMPLES: &[(&str, &[Example])] = &[
             ("monitor links.toml", "links, tests and alarms of a file"),
             ("monitor links.toml --tui", "the links on the whole terminal"),
             ("monitor links.toml --check", "how fast would its alarms be?"),
+        ],
+    ),
+    (
+        "mesh",
+        &[
+            ("mesh hosts.toml --check", "how long would it take?"),
+            ("mesh hosts.toml --html mesh.html", "measure every pair, and write a page"),
+            ("mesh hosts.toml --resume last", "measure what the last run lacks"),
+        ],
+    ),
+    (
+        "agent",
+        &[
+            ("agent --stdio", "what 'linkgauge mesh' starts on each host"),
+            ("agent --stdio --allow 192.0.2.0/24 --max-rate 100M", "with limits that no order exceeds"),
         ],
     ),
     (

@@ -1,6 +1,7 @@
 //! The commands, one file each with its flags. Only this layer prints, reads the environment and ends the process.
 
 mod ab;
+mod agent;
 mod compare;
 mod completions;
 mod connect;
@@ -18,6 +19,7 @@ mod ip;
 mod lab;
 mod latency;
 mod measure;
+mod mesh;
 mod monitor;
 mod output;
 mod progress;
@@ -83,7 +85,9 @@ enum Command {
     Responsiveness(responsiveness::Flags),
     Download(download::Flags),
     Connect(connect::Flags),
+    Mesh(mesh::Flags),
     Serve(serve::Flags),
+    Agent(agent::Flags),
     Lab(lab::Flags),
     Run(run::Flags),
     Monitor(monitor::Flags),
@@ -174,7 +178,9 @@ pub fn main() -> ExitCode {
         Command::Responsiveness(flags) => responsiveness::run(flags),
         Command::Download(flags) => download::run(flags),
         Command::Connect(flags) => connect::run(flags),
+        Command::Mesh(flags) => mesh::run(flags),
         Command::Serve(flags) => serve::run(flags),
+        Command::Agent(flags) => agent::run(flags),
         Command::Lab(flags) => lab::run(flags),
         Command::Run(flags) => run::run(flags),
         Command::Monitor(flags) => monitor::run(flags),

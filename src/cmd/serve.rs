@@ -20,7 +20,7 @@ use linkgauge::units::{BitRate, Bytes, Span, format_plural};
 mod https;
 
 use super::Status;
-use super::help::{DURATION, OUTPUT, SERVER};
+use super::help::{DURATION, LIMITS, OUTPUT, SERVER};
 use super::measure::{protocol_list, read_token, wait_until_interrupted};
 use super::output::{print_message, print_text};
 use super::signals::interrupt_flag;
@@ -88,8 +88,6 @@ pub struct Flags {
     #[arg(long, short, help_heading = OUTPUT)]
     quiet: bool,
 }
-
-const LIMITS: &str = "Limits";
 
 fn protocol_values() -> clap::builder::PossibleValuesParser {
     // The others are accepted here, because their error message is more precise.

@@ -91,6 +91,11 @@ pub fn data_folder() -> Result<Option<PathBuf>> {
 }
 
 impl StoreFlags {
+    /// The store that a measuring command saves to.
+    pub fn of(save: &SaveFlags) -> StoreFlags {
+        StoreFlags { store: save.store.clone() }
+    }
+
     /// Opens the store, which must exist.
     pub fn open(&self) -> Result<Store> {
         let path = store_path(self.store.as_deref())?;

@@ -12,6 +12,7 @@ pub mod causes;
 pub mod counters;
 pub mod live;
 pub mod mechanisms;
+pub mod mesh;
 pub mod size;
 pub mod window;
 
@@ -41,7 +42,7 @@ pub struct Model {
 }
 
 /// All models, in the order of their findings.
-pub static MODELS: &[Model] = &[mechanisms::MODEL, window::MODEL, size::MODEL, counters::MODEL];
+pub static MODELS: &[Model] = &[mechanisms::MODEL, window::MODEL, size::MODEL, counters::MODEL, mesh::MODEL];
 
 /// Why no model applies.
 #[derive(Debug, thiserror::Error)]

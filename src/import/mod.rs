@@ -159,6 +159,7 @@ fn build_run(imported: ForeignResult, about: &ImportOptions, started: Timestamp,
         interrupted: false,
         cases: imported.cases,
         study: None,
+        mesh: None,
         environment: Environment::default(),
         warnings: [warning].into_iter().chain(imported.warnings).collect(),
     }

@@ -35,7 +35,7 @@ pub fn write_findings(
     out.write_all(text.as_bytes())
 }
 
-fn push_block(block: &FindingBlock, options: &ReportOptions, text: &mut String) {
+pub(super) fn push_block(block: &FindingBlock, options: &ReportOptions, text: &mut String) {
     match block {
         FindingBlock::Heading(heading) => {
             text.push_str(&bold_line(&wrap(&printable(heading), options.width, "", INDENT), options))

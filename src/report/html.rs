@@ -23,7 +23,7 @@ use super::wording::{
     self, ABSENT, FIT_NOTE, LOST_TEXT, format_date, format_loss, format_percent, format_percentile,
     format_share, local_host, measured_text, plural, printable, wait_mode,
 };
-use super::{ReportOptions, overview, study};
+use super::{ReportOptions, mesh, overview, study};
 use crate::explain::DeclaredFacts;
 use crate::explain::size::{self, SizeFit};
 use crate::plan::WaitMode;
@@ -40,11 +40,12 @@ pub use parts::{chart_contexts, fit_texts, keep_dates_together, keep_units_toget
 const MAX_UNFOLDED_CASES: usize = 12;
 
 /// The templates by name. The suffix of the name enables escaping.
-const TEMPLATES: [(&str, &str); 7] = [
+const TEMPLATES: [(&str, &str); 8] = [
     ("base.html", include_str!("base.html")),
     ("macros.html", include_str!("macros.html")),
     ("page.html", include_str!("page.html")),
     ("paper.html", include_str!("paper.html")),
+    ("mesh.html", include_str!("mesh.html")),
     ("overlay.html", include_str!("overlay.html")),
     ("history.html", include_str!("history.html")),
     ("explanation.html", include_str!("explanation.html")),
@@ -85,8 +86,10 @@ pub fn render_template(template: &str, about: Value) -> Result<String, minijinja
 }
 
 fn render_page(run: &Run) -> Result<String, minijinja::Error> {
-    let cases: Vec<Value> =
-        run.cases.iter().zip(1..).map(|(result, number)| case_context(run, result, number)).collect();
+    let shown = run.mesh.as_ref().map(|mesh| mesh::page_cases(run, mesh));
+    let cases = run.cases.iter().zip(1..);
+    let cases = cases.filter(|(_, number)| shown.as_ref().is_none_or(|shown| shown.contains(number)));
+    let cases: Vec<Value> = cases.map(|(result, number)| case_context(run, result, number)).collect();
     let planned = match (run.interrupted, run.is_complete()) {
         (true, _) => "Interrupted: the figures cover the time until then.",
         (false, false) => "Incomplete: part of the plan was not measured.",
@@ -94,10 +97,11 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
     };
     let title = presentation::run_title(run);
     let (overview, key_figures) = first_tables(run);
-    let answer = match &run.study {
-        Some(paper) => study::answer(paper),
-        None if overview.is_some() => overview::answer(run),
-        None => presentation::run_answer(run),
+    let answer = match (&run.study, &run.mesh) {
+        (Some(paper), _) => study::answer(paper),
+        (None, Some(mesh)) => mesh::answer(run, mesh),
+        (None, None) if overview.is_some() => overview::answer(run),
+        (None, None) => presentation::run_answer(run),
     };
     let fits = size::fit_run(run, &DeclaredFacts::default());
     render_template(
@@ -120,6 +124,7 @@ fn render_page(run: &Run) -> Result<String, minijinja::Error> {
             judged => threshold_summary(run),
             warnings => warning_contexts(&run.warnings),
             cases => cases,
+            mesh => run.mesh.as_ref().map(|mesh| mesh::page_context(run, mesh)),
             paper => run.study.as_ref().map(|study| study::page_context(run, study, &fits)),
             tables => table_contexts(run, &fits),
             fit_note => FIT_NOTE,
@@ -239,7 +244,7 @@ fn bar_spans(run: &Run, table: &ReportTable) -> Vec<Option<(f64, f64)>> {
 
 /// All tables. The first table of a workload carries its charts. A single case has its key figures instead.
 fn table_contexts(run: &Run, fits: &[SizeFit]) -> Vec<Value> {
-    if run.cases.len() == 1 && run.study.is_none() {
+    if run.cases.len() == 1 && run.study.is_none() || run.mesh.is_some() {
         return Vec::new();
     }
     let mut charted: Vec<String> = Vec::new();
@@ -259,7 +264,7 @@ type SmallTable = Vec<Vec<String>>;
 /// The small tables above the notes: an overview of many links, or the figures of a single case.
 fn first_tables(run: &Run) -> (Option<SmallTable>, Option<SmallTable>) {
     match run.cases.as_slice() {
-        _ if run.study.is_some() => (None, None),
+        _ if run.study.is_some() || run.mesh.is_some() => (None, None),
         cases if cases.len() == 1 || presentation::differ_in_direction(cases) => {
             (None, Some(presentation::filled_figure_table(cases)).filter(|table| table[0].len() > 1))
         }
@@ -274,8 +279,9 @@ fn section_contexts(run: &Run, overview: Option<&SmallTable>) -> Vec<Value> {
         sections.extend(is_there.then(|| (id.to_owned(), name.to_owned())));
     };
     add(overview.is_some(), "overview", "Overview");
+    add(run.mesh.is_some(), "mesh", "Pairs");
     add(run.study.is_some(), "study", "Published beside measured");
-    if run.cases.len() > 1 || run.study.is_some() {
+    if run.mesh.is_none() && (run.cases.len() > 1 || run.study.is_some()) {
         build_tables(run).iter().for_each(|table| add(true, &table_id(table), &table.title()));
     }
     add(run.cases.len() > 1, "cases", &format!("Cases ({})", run.cases.len()));

@@ -113,6 +113,7 @@ mod tests {
             sample_runs::one_way_delays(),
             sample_runs::further_connections(),
             sample_runs::responsiveness(),
+            sample_runs::mesh(),
         ];
         for run in runs {
             fields(&serde_json::to_value(run).unwrap(), &mut written);

@@ -21,6 +21,7 @@ mod html;
 mod json;
 mod junit;
 mod layout;
+mod mesh;
 mod netio;
 mod overlay;
 mod overview;

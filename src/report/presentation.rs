@@ -1,7 +1,7 @@
 //! How reports show each workload: its columns, sentence, figures and charts. One entry per workload.
 
 use super::column::TableColumn;
-use super::wording::{ABSENT, format_context, format_elapsed, link_and_target, printable, wait_mode};
+use super::wording::{ABSENT, format_context, format_elapsed, link_and_target, plural, printable, wait_mode};
 use crate::plan::Direction;
 use crate::run::{CaseResult, Run};
 
@@ -80,6 +80,7 @@ pub fn run_title(run: &Run) -> String {
     }
     let content = match run.cases.as_slice() {
         [] => "Nothing measured".to_owned(),
+        _ if run.mesh.is_some() => mesh_title(run),
         cases => {
             let mut names: Vec<&str> = cases.iter().map(|case| case.workload.as_str()).collect();
             names.sort_unstable();
@@ -95,6 +96,10 @@ pub fn run_title(run: &Run) -> String {
         }
     };
     format!("{content}, {}", run.started.strftime("%Y-%m-%d"))
+}
+
+fn mesh_title(run: &Run) -> String {
+    format!("Mesh of {}", plural(run.mesh.as_ref().map_or(0, |mesh| mesh.hosts.len()), "host"))
 }
 
 /// One case in one sentence: `TCP round trip to gw:7100: 13.6 µs median, 59.5 µs p99; no loss.`

@@ -16,8 +16,10 @@ use crate::run::{
 };
 use crate::stats::Interval;
 
+mod mesh;
 mod responsiveness;
 mod study;
+pub use mesh::{hostile_mesh, mesh};
 pub use responsiveness::responsiveness;
 pub use study::{hostile_study, study, study_with_prediction};
 
@@ -38,6 +40,8 @@ pub fn all_samples() -> Vec<Run> {
         study(),
         study_with_prediction(),
         hostile_study(),
+        mesh(),
+        hostile_mesh(),
     ]
 }
 
@@ -184,6 +188,7 @@ fn run(title: Option<&str>, cases: Vec<CaseResult>) -> Run {
         interrupted: false,
         cases,
         study: None,
+        mesh: None,
         environment: Environment::default(),
         warnings: Vec::new(),
     }

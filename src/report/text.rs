@@ -67,6 +67,11 @@ impl TextReport {
         let cases = plural(run.cases.len(), "case");
         let about = format!("{cases}{took}{on}, {}", format_date(run));
         self.push_paragraph(&about, Style::new(), INDENT, INDENT);
+        if let Some(mesh) = &run.mesh {
+            self.push_mesh(run, mesh);
+            self.push_status(run);
+            return self.out;
+        }
         let mut shown = Vec::new();
         let fits = size::fit_run(run, &DeclaredFacts::default());
         if let Some(study) = &run.study {

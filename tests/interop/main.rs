@@ -14,6 +14,7 @@ mod linx_ethernet;
 mod linx_tshark;
 mod live_page;
 mod marks;
+mod mesh;
 mod modules;
 mod package;
 mod page;

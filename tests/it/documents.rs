@@ -9,6 +9,7 @@ use linkgauge::explain::causes::{self, Knob, Plant};
 use linkgauge::import::IMPORT_FORMATS;
 use linkgauge::lab::shaper::{PROFILES, describe_impairments};
 use linkgauge::link::TRANSPORTS;
+use linkgauge::mesh::HostList;
 use linkgauge::metric::list_metrics;
 use linkgauge::monitor::Config;
 use linkgauge::plan::Plan;
@@ -235,6 +236,8 @@ fn examples_are_plans_and_in_the_documents() {
         let name = format!("examples/{}", path.file_name().unwrap().display());
         if text.contains("[[watch]]") {
             Config::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        } else if text.contains("[[host]]") {
+            HostList::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         } else {
             let plan = Plan::from_toml(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
             schedule::check(plan).unwrap_or_else(|error| panic!("{name}: {error}"));

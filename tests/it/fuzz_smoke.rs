@@ -45,6 +45,7 @@ targets! {
     compare: 200,
     store_document: 3_000,
     guest_output: 1_000,
+    mesh: 2_000,
     monitor_input: 20_000,
     quantities: 100_000,
     echo_comparison: 20,

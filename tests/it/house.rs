@@ -36,6 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("serve", &["host", "link", "protocol", "workload"]),
     ("lab", &["host", "link", "protocol", "serve", "workload"]),
     ("schedule", &["host", "link", "protocol", "workload"]),
+    ("mesh", &["link", "protocol", "schedule", "serve", "workload"]),
     ("study", &[]),
     ("twin", &["lab", "link", "protocol", "schedule", "serve", "study"]),
     ("explain", &["host", "link", "protocol", "schedule", "study", "twin", "workload"]),

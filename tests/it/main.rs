@@ -41,6 +41,7 @@ mod many_flows;
 mod many_ports;
 mod marks;
 mod memory;
+mod mesh;
 mod monitor;
 mod monitor_month;
 mod monitor_screen;

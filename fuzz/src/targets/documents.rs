@@ -1,8 +1,11 @@
 //! Documents from an untrusted source: two runs compared, a run in the store, the output of a guest; and the text of
 //! thresholds and units.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use linkgauge::clock::Time;
+use linkgauge::mesh::{self, Coordinator, HostList, MeshFacts, MeshOptions, Sharing};
 use linkgauge::metric::{Metric, Threshold};
 use linkgauge::monitor;
 use linkgauge::report::{self, ReportOptions, RunGroup};
@@ -78,6 +81,46 @@ pub fn monitor_input(data: &[u8]) {
     let _ = (monitor::Config::from_toml(text), text.parse::<monitor::QuietHours>());
     if let Ok(rule) = text.parse::<monitor::Rule>() {
         assert_eq!(rule.text, text);
+    }
+}
+
+/// A host list; the orders that an agent reads; and the answers that a coordinator of two hosts gets from the first one.
+pub fn mesh(data: &[u8]) {
+    if let Ok(list) = HostList::from_toml(str::from_utf8(data).unwrap_or_default()) {
+        assert!(list.pairs.iter().flatten().all(|host| *host < list.hosts.len()));
+    }
+    if let Ok(order) = mesh::parse_order(data) {
+        let line = mesh::to_line(&order);
+        assert_eq!(mesh::parse_order(line.trim_ascii_end()).ok(), Some(order));
+    }
+    let list = "[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\nserver = \"tcp://192.0.2.1:7100\"\n";
+    let Ok(list) = HostList::from_toml(list) else { return };
+    let options = MeshOptions { sharing: Sharing::Exclusive, mesh_token: "m".to_owned(), server_token: None };
+    let mut coordinator = Coordinator::new(list, options, BTreeMap::new(), Time(0));
+    let mut input = data;
+    let mut now = 0;
+    while let Ok(Some(line)) = mesh::read_line(&mut input, mesh::MAX_ANSWER_BYTES) {
+        now += 10_000_000_000;
+        if let Ok(answer) = mesh::parse_answer(&line) {
+            coordinator.on_answer(0, answer, Time(now));
+        }
+        while coordinator.next_action().is_some() {}
+    }
+    coordinator.on_end(0, "it ended".to_owned(), Time(now));
+    assert!(coordinator.is_over(), "without its only agent, nothing is left");
+    let facts = MeshFacts {
+        started: Default::default(),
+        elapsed: Default::default(),
+        interrupted: false,
+        environment: Default::default(),
+        resumed_from: None,
+    };
+    let run = mesh::mesh_run(coordinator.into_parts(), facts);
+    let text = document::to_json(&run);
+    assert!(Run::from_json(&text).is_ok(), "{text}");
+    for format in report::FORMATS {
+        let written = (format.write)(&run, &report::ReportOptions::default(), &mut std::io::sink());
+        assert!(written.is_ok(), "{}", format.name);
     }
 }
 

@@ -1,14 +1,16 @@
 //! The short report: the answer, one table, and the notes that change how the figures are to be read.
 
 use super::{BOLD, INDENT, LABEL_COLUMNS, TextReport, WarningGroup, YELLOW, group_warnings};
+use crate::report::explain::push_block;
 use crate::report::flows::flows_text;
 use crate::report::layout::CaseNumbers;
+use crate::report::mesh;
 use crate::report::presentation::{differ_in_direction, filled_figure_table, run_answer};
 use crate::report::sparkline::case_sparkline;
 use crate::report::study;
 use crate::report::table::build_tables;
 use crate::report::wording::{format_case_list, per_run_text, printable};
-use crate::run::{CaseResult, Run, Warning, WarningCode};
+use crate::run::{CaseResult, MeshResult, Run, Warning, WarningCode};
 use anstyle::Style;
 
 /// More notes would hide the figures.
@@ -47,6 +49,11 @@ fn rank(code: &WarningCode) -> usize {
 impl TextReport {
     pub fn render_summary(mut self, run: &Run) -> String {
         self.push_answer(run);
+        if let Some(mesh) = &run.mesh {
+            self.push_mesh(run, mesh);
+            self.push_status(run);
+            return self.out;
+        }
         match (&run.study, run.cases.as_slice()) {
             (Some(paper), _) => self.push_study(run, paper),
             (None, [case]) => {
@@ -66,11 +73,20 @@ impl TextReport {
     /// The first line of every report.
     pub fn push_answer(&mut self, run: &Run) {
         let title = run.title.as_deref().map_or(String::new(), |title| format!("{}: ", printable(title)));
-        let answer = match &run.study {
-            Some(paper) => study::answer(paper),
-            None => run_answer(run),
+        let answer = match (&run.study, &run.mesh) {
+            (Some(paper), _) => study::answer(paper),
+            (None, Some(mesh)) => mesh::answer(run, mesh),
+            (None, None) => run_answer(run),
         };
         self.push_paragraph(&format!("{title}{answer}"), BOLD, "", INDENT);
+    }
+
+    /// The pairs of a mesh.
+    pub fn push_mesh(&mut self, run: &Run, mesh: &MeshResult) {
+        let options = self.options;
+        for block in mesh::blocks(run, mesh, (options.detail, self.width)) {
+            push_block(&block, &options, &mut self.out);
+        }
     }
 
     /// The figures of a single case or of several directions, these with the rate over time.

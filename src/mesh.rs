@@ -1,0 +1,35 @@
+//! A mesh of hosts: every pair is measured, without a server, from one place.
+//!
+//! `hosts` reads which hosts there are and what they share, `demand` and `timetable` find an order of the tests in which none
+//! disturbs another, and `dispatch` keeps to that order while tests take longer or shorter. `agent` carries out orders on a host,
+//! `wire` is what it is sent. `coordinator` decides without I/O, and `agents` connects it with processes. `blame` finds the part
+//! that explains the worst pairs; `result` makes the run document.
+
+mod agent;
+mod agents;
+mod blame;
+mod coordinator;
+mod demand;
+mod dispatch;
+mod hosts;
+mod outcome;
+mod result;
+mod timetable;
+mod wire;
+
+pub use agent::{AddressRange, AgentLimits, InvalidAddressRange, run_agent};
+pub use agents::Agents;
+pub use blame::{PairValue, Scale, find_blamed};
+pub use coordinator::{Action, Coordinator, MeshOptions, MeshParts, MeshProgress};
+pub use demand::Demand;
+pub use dispatch::Dispatcher;
+pub use hosts::{
+    Host, HostList, HostListError, LatencyTest, MAX_HOSTS, Reach, SharedResource, Sharing, ThroughputTest,
+};
+pub use outcome::{Outcome, TestKind, TestRecord};
+pub use result::{MeshFacts, earlier_tests, mesh_run};
+pub use timetable::{HostPair, Slot, Timetable};
+pub use wire::{
+    Answer, MAX_ANSWER_BYTES, MAX_ORDER_BYTES, Order, PROTOCOL_VERSION, TestDirection, TestOrder, WireError,
+    parse_answer, parse_order, read_line, to_line,
+};

@@ -1,0 +1,365 @@
+//! The agent: serves measurements and makes them, as the orders on its input say, within the limits of its own host.
+
+use std::io::{BufRead, Write};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::hosts::url_of;
+use super::wire::{
+    Answer, MAX_ORDER_BYTES, Order, PROTOCOL_VERSION, TestDirection, TestOrder, WireError, parse_order,
+    read_line, to_line,
+};
+use crate::endpoint::Endpoint;
+use crate::link::{Dialer, endpoint_caps};
+use crate::plan::{CaseSpec, Direction, OneOrMany, Plan};
+use crate::protocol::ServerLimits;
+use crate::run::{Environment, Run, TOOL};
+use crate::schedule::{self, RunContext};
+use crate::serve::Server;
+use crate::units::{
+    BitRate, Bytes, Count, MessageRate, RateTarget, Span, format_bit_rate, format_bytes, format_duration,
+};
+use crate::workload::{latency, throughput};
+
+mod address;
+
+pub use address::{AddressRange, InvalidAddressRange};
+
+/// Measurements that run at a time, at most.
+const MAX_AT_ONCE: usize = 256;
+
+/// What no order can exceed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentLimits {
+    /// Longest measurement.
+    pub time: Duration,
+    /// Highest payload rate, of what the agent measures and of each client of its server.
+    pub bits_per_second: Option<f64>,
+    /// Payload of all measurements together that the agent makes.
+    pub bytes: Option<u64>,
+    /// Addresses that it measures; empty: all.
+    pub allowed: Vec<AddressRange>,
+    /// The address on which its server listens.
+    pub listen: IpAddr,
+    /// The only port of its server; `None`: as ordered.
+    pub port: Option<u16>,
+}
+
+/// Carries out orders until the input ends, a `Stop` arrives, or the output is closed.
+///
+/// # Errors
+///
+/// A line is no order. The measurements in progress are stopped then.
+pub fn run_agent(
+    input: &mut dyn BufRead,
+    output: Box<dyn Write + Send>,
+    limits: AgentLimits,
+    dialer: &Dialer,
+    environment: Map<String, Value>,
+) -> Result<(), WireError> {
+    let agent = Agent {
+        output: Mutex::new(output),
+        limits,
+        dialer: dialer.clone(),
+        running: AtomicUsize::new(0),
+        throughput_running: AtomicUsize::new(0),
+        spent_bytes: AtomicU64::new(0),
+    };
+    agent.answer(&Answer::Ready { version: PROTOCOL_VERSION, tool: TOOL.to_owned(), environment });
+    let mut server = None;
+    std::thread::scope(|scope| {
+        let ended = loop {
+            let line = match read_line(input, MAX_ORDER_BYTES) {
+                Ok(Some(line)) => line,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            match parse_order(&line) {
+                Ok(Order::Stop {}) => break Ok(()),
+                Ok(Order::Serve { id, transport, port, token }) => {
+                    agent.answer(&agent.serve(&mut server, id, (&transport, port), &token));
+                }
+                Ok(Order::Measure { id, url, token, test }) => {
+                    let agent = &agent;
+                    let measure = move || agent.answer(&agent.measure(id, &url, token, test));
+                    // Without a thread, the caller sees no answer, and gives up this test.
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, measure);
+                }
+                Err(error) => break Err(error),
+            }
+            if agent.dialer.cancel.load(Relaxed) {
+                break Ok(());
+            }
+        };
+        agent.dialer.cancel.store(true, Relaxed);
+        ended
+    })
+}
+
+/// Why an order is not carried out, for people.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    /// No agent could do it.
+    #[error("{0}")]
+    Invalid(String),
+    /// The limits of this agent forbid it.
+    #[error("{0}")]
+    Limited(String),
+    /// Other measurements run.
+    #[error("{0}")]
+    Busy(String),
+}
+
+impl Refusal {
+    fn invalid(error: impl std::fmt::Display) -> Refusal {
+        Refusal::Invalid(error.to_string())
+    }
+}
+
+struct Agent {
+    output: Mutex<Box<dyn Write + Send>>,
+    limits: AgentLimits,
+    dialer: Dialer,
+    running: AtomicUsize,
+    throughput_running: AtomicUsize,
+    spent_bytes: AtomicU64,
+}
+
+/// Counts a measurement until it is dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(counter: &'a AtomicUsize, limit: usize) -> Option<Place<'a>> {
+        let place = Place(counter);
+        (counter.fetch_add(1, Relaxed) < limit).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Agent {
+    /// A closed output means that the coordinator has gone.
+    fn answer(&self, answer: &Answer) {
+        let line = to_line(answer);
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        if output.write_all(&line).and_then(|()| output.flush()).is_err() {
+            self.dialer.cancel.store(true, Relaxed);
+        }
+    }
+
+    fn serve(
+        &self,
+        server: &mut Option<Server>,
+        id: u64,
+        (transport, port): (&str, u16),
+        token: &str,
+    ) -> Answer {
+        let refused = |why: String| Answer::Refused { id, why };
+        if server.is_some() {
+            return refused("the agent serves already".to_owned());
+        }
+        if token.is_empty() {
+            return refused("a server without a token would be open to all: send one".to_owned());
+        }
+        let port = self.limits.port.unwrap_or(port);
+        let limits = ServerLimits {
+            duration_s: self.limits.time.as_secs().saturating_add(10),
+            bit_rate: self.limits.bits_per_second,
+            ..ServerLimits::default()
+        };
+        let url = match url_of(transport, &self.limits.listen.to_string(), port) {
+            Ok(url) => url,
+            Err(error) => return refused(error.to_string()),
+        };
+        match Server::on(url.as_str()).token(token).limits(limits).start_with(&self.dialer) {
+            Ok(started) => {
+                let port = started.endpoints()[0].host_port().ok().and_then(|(_, port)| port);
+                *server = Some(started);
+                port.map_or_else(
+                    || refused(format!("{url}: the server has no port. Use tcp or udp")),
+                    |port| Answer::Serving { id, port },
+                )
+            }
+            Err(error) => refused(error.to_string()),
+        }
+    }
+
+    fn measure(&self, id: u64, url: &str, token: Option<String>, test: TestOrder) -> Answer {
+        match self.try_measure(url, token, test) {
+            Ok(run) => Answer::Measured { id, run: Box::new(run) },
+            Err(refusal) => Answer::Refused { id, why: refusal.to_string() },
+        }
+    }
+
+    fn try_measure(&self, url: &str, token: Option<String>, test: TestOrder) -> Result<Run, Refusal> {
+        let endpoint = self.checked_endpoint(url)?;
+        let spec = self.case_of(test)?;
+        let _place = Place::take(&self.running, MAX_AT_ONCE)
+            .ok_or_else(|| Refusal::Busy(format!("{MAX_AT_ONCE} measurements run already")))?;
+        let is_load = matches!(test, TestOrder::Throughput { .. });
+        let _only = match is_load {
+            true => Some(Place::take(&self.throughput_running, 1).ok_or_else(|| {
+                Refusal::Busy("another throughput test runs: an agent makes one at a time".to_owned())
+            })?),
+            false => None,
+        };
+        let spec = CaseSpec { url: Some(OneOrMany::One(endpoint)), ..spec };
+        let cases = spec.expand().map_err(Refusal::invalid)?;
+        let plan = Plan::new(cases).map_err(Refusal::invalid)?;
+        let plan = schedule::check(plan).map_err(Refusal::invalid)?;
+        let mut context = RunContext::new(self.dialer.clone(), &());
+        context.token = token;
+        let mut run = schedule::run(&plan, &mut context);
+        for case in &run.cases {
+            let counts = &case.figures.counts;
+            let moved = case.figures.delivery.delivered_bytes;
+            let moved = moved.unwrap_or(counts.sent.saturating_mul(u64::from(case.message_bytes)));
+            self.spent_bytes.fetch_add(moved, Relaxed);
+        }
+        shorten(&mut run);
+        Ok(run)
+    }
+
+    /// An order names a host and a port, nothing else.
+    fn checked_endpoint(&self, url: &str) -> Result<Endpoint, Refusal> {
+        let endpoint: Endpoint = url.parse().map_err(Refusal::invalid)?;
+        let (host, port) = endpoint.host_port().map_err(Refusal::invalid)?;
+        let port = port.filter(|port| *port > 0);
+        let port = port.ok_or_else(|| Refusal::Invalid(format!("{url}: an order names a port")))?;
+        if endpoint.options().next().is_some() {
+            return Err(Refusal::Invalid(format!("{url}: an order has no options")));
+        }
+        let caps = endpoint_caps(&endpoint).map_err(Refusal::invalid)?;
+        if caps.is_device || !caps.can_open_parallel {
+            return Err(Refusal::Invalid(format!("{url}: an agent measures other hosts, not devices")));
+        }
+        if self.limits.allowed.is_empty() {
+            return Ok(endpoint);
+        }
+        // The address that was checked is the one that is used.
+        let addresses = (host, port).to_socket_addrs().map_err(Refusal::invalid)?;
+        let is_allowed = |ip: &IpAddr| self.limits.allowed.iter().any(|range| range.contains(*ip));
+        let allowed = addresses.map(|address| address.ip()).find(is_allowed);
+        let forbidden =
+            || Refusal::Limited(format!("{url}: this agent does not measure that address (--allow)"));
+        let allowed = allowed.ok_or_else(forbidden)?;
+        url_of(endpoint.scheme(), &allowed.to_string(), port).map_err(Refusal::invalid)
+    }
+
+    /// The case of a test, within the limits of the agent.
+    fn case_of(&self, test: TestOrder) -> Result<CaseSpec, Refusal> {
+        let time = Duration::from_millis(test.time_ms());
+        if time.is_zero() || time > self.limits.time {
+            let [time, limit] = [time, self.limits.time].map(format_duration);
+            let what = format!("a test of {time}: this agent allows up to {limit} (--max-time)");
+            return Err(Refusal::Limited(what));
+        }
+        let common = CaseSpec {
+            protocol: Some("linkgauge".to_owned()),
+            time: Some(Span(time)),
+            ..CaseSpec::default()
+        };
+        match test {
+            TestOrder::Latency { per_second, message_bytes, .. } => {
+                let is_sane =
+                    (0.01..=10_000.0).contains(&per_second) && (1..=65_000).contains(&message_bytes);
+                if !is_sane {
+                    let what = "a latency test has 0.01 to 10000 requests per second of 1 to 65000 bytes";
+                    return Err(Refusal::invalid(what));
+                }
+                let bits = 8.0 * per_second * f64::from(message_bytes);
+                self.check_rate(bits)?;
+                self.check_bytes((bits / 8.0 * time.as_secs_f64()) as u64)?;
+                Ok(CaseSpec {
+                    workload: Some(latency::WORKLOAD.name.to_owned()),
+                    rate: Some(RateTarget::Fixed(MessageRate(per_second))),
+                    poisson: Some(true),
+                    seed: Some(fastrand::u64(..)),
+                    size: Some(OneOrMany::One(Bytes(message_bytes.into()))),
+                    warm_up_count: Some(Count(1)),
+                    ..common
+                })
+            }
+            TestOrder::Throughput { direction, parallel, bits_per_second, .. } => {
+                self.load_of(common, direction, parallel, bits_per_second)
+            }
+        }
+    }
+
+    /// The case of a throughput test. `common` is what all cases have.
+    fn load_of(
+        &self,
+        common: CaseSpec,
+        direction: TestDirection,
+        parallel: u32,
+        bits_per_second: Option<f64>,
+    ) -> Result<CaseSpec, Refusal> {
+        let is_sane = bits_per_second.is_none_or(|rate| (1.0..=1e13).contains(&rate));
+        if !is_sane || !(1..=128).contains(&parallel) {
+            let what = "a throughput test has 1 to 128 connections, and a rate of 1 bit/s or more";
+            return Err(Refusal::invalid(what));
+        }
+        self.check_bytes(1)?;
+        let rate = bits_per_second.into_iter().chain(self.limits.bits_per_second).reduce(f64::min);
+        Ok(CaseSpec {
+            workload: Some(throughput::WORKLOAD.name.to_owned()),
+            direction: Some(OneOrMany::One(match direction {
+                TestDirection::Send => Direction::Send,
+                TestDirection::Receive => Direction::Receive,
+            })),
+            parallel: Some(OneOrMany::One(parallel)),
+            bit_rate: rate.map(|rate| RateTarget::Fixed(BitRate(rate / f64::from(parallel)))),
+            volume: self.bytes_left().map(Bytes),
+            ..common
+        })
+    }
+
+    fn check_rate(&self, bits: f64) -> Result<(), Refusal> {
+        match self.limits.bits_per_second {
+            Some(limit) if bits > limit => {
+                let [bits, limit] = [bits, limit].map(format_bit_rate);
+                Err(Refusal::Limited(format!("{bits} of requests: this agent allows {limit} (--max-rate)")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Payload that it may still move.
+    fn bytes_left(&self) -> Option<u64> {
+        self.limits.bytes.map(|limit| limit.saturating_sub(self.spent_bytes.load(Relaxed)))
+    }
+
+    fn check_bytes(&self, needed: u64) -> Result<(), Refusal> {
+        match (self.bytes_left(), self.limits.bytes) {
+            (Some(left), Some(limit)) if left < needed => {
+                let limit = format_bytes(limit);
+                let what = format!("this agent has moved its {limit} (--max-bytes). Start it again for more");
+                Err(Refusal::Limited(what))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Leaves out what makes a document large, and what is the same for all of a host's documents.
+fn shorten(run: &mut Run) {
+    run.environment = Environment::default();
+    for case in &mut run.cases {
+        case.series.clear();
+        case.under_load_series.clear();
+        case.idle_series.clear();
+        case.recovery_series.clear();
+        case.evidence = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! An agent that gets its orders from a test: what it does, and what it refuses.
+
+use std::io::{BufReader, PipeReader, PipeWriter, pipe};
+use std::thread::JoinHandle;
+
+use super::*;
+use crate::clock::Clock;
+use crate::mesh::wire::{MAX_ANSWER_BYTES, parse_answer};
+
+fn limits() -> AgentLimits {
+    AgentLimits {
+        time: Duration::from_secs(5),
+        bits_per_second: None,
+        bytes: None,
+        allowed: Vec::new(),
+        listen: "127.0.0.1".parse().unwrap(),
+        port: None,
+    }
+}
+
+struct Started {
+    orders: Option<PipeWriter>,
+    answers: BufReader<PipeReader>,
+    thread: JoinHandle<Result<(), WireError>>,
+}
+
+impl Started {
+    fn new(limits: AgentLimits) -> Started {
+        let (input, orders) = pipe().unwrap();
+        let (answers, output) = pipe().unwrap();
+        let thread = std::thread::spawn(move || {
+            let dialer = Dialer::new(Clock::System);
+            run_agent(&mut BufReader::new(input), Box::new(output), limits, &dialer, Map::new())
+        });
+        let mut started = Started { orders: Some(orders), answers: BufReader::new(answers), thread };
+        assert!(matches!(started.answer(), Answer::Ready { version: PROTOCOL_VERSION, .. }));
+        started
+    }
+
+    fn send(&mut self, order: &Order) {
+        self.orders.as_mut().unwrap().write_all(&to_line(order)).unwrap();
+    }
+
+    fn answer(&mut self) -> Answer {
+        parse_answer(&read_line(&mut self.answers, MAX_ANSWER_BYTES).unwrap().unwrap()).unwrap()
+    }
+
+    fn ask(&mut self, order: &Order) -> Answer {
+        self.send(order);
+        self.answer()
+    }
+
+    fn serve(&mut self) -> u16 {
+        let order = Order::Serve { id: 1, transport: "tcp".to_owned(), port: 0, token: "secret".to_owned() };
+        match self.ask(&order) {
+            Answer::Serving { id: 1, port } => port,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The end of the input ends the agent.
+    fn end(mut self) -> Result<(), WireError> {
+        drop(self.orders.take());
+        self.thread.join().unwrap()
+    }
+}
+
+const LATENCY: TestOrder = TestOrder::Latency { time_ms: 200, per_second: 100.0, message_bytes: 16 };
+
+const UPLOAD: TestOrder = TestOrder::Throughput {
+    time_ms: 200,
+    direction: TestDirection::Send,
+    parallel: 1,
+    bits_per_second: Some(8e6),
+};
+
+fn measure(port: u16, token: &str, test: TestOrder) -> Order {
+    Order::Measure { id: 2, url: format!("tcp://127.0.0.1:{port}"), token: Some(token.to_owned()), test }
+}
+
+fn why(answer: Answer) -> String {
+    match answer {
+        Answer::Refused { id: 2, why } => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn agents_measure_each_other() {
+    let (mut a, mut b) = (Started::new(limits()), Started::new(limits()));
+    let port = b.serve();
+    for test in [LATENCY, UPLOAD] {
+        let Answer::Measured { id: 2, run } = a.ask(&measure(port, "secret", test)) else { panic!() };
+        assert!(run.cases[0].complete && run.cases[0].series.is_empty(), "{:?}", run.cases[0].failures);
+        assert!(run.cases[0].figures.has_measurements());
+    }
+    let Answer::Measured { run, .. } = a.ask(&measure(port, "wrong", LATENCY)) else { panic!() };
+    assert!(!run.cases[0].complete);
+    assert!(a.end().is_ok() && b.end().is_ok());
+}
+
+#[test]
+fn orders_beyond_the_limits_are_refused() {
+    let mut server = Started::new(limits());
+    let port = server.serve();
+    let refusal = |limits: AgentLimits, test| why(Started::new(limits).ask(&measure(port, "secret", test)));
+    let slow = AgentLimits { bits_per_second: Some(1e3), ..limits() };
+    assert!(refusal(slow, LATENCY).contains("--max-rate"));
+    let short = AgentLimits { time: Duration::from_millis(100), ..limits() };
+    assert!(refusal(short, LATENCY).contains("--max-time"));
+    let elsewhere = AgentLimits { allowed: vec!["192.0.2.0/24".parse().unwrap()], ..limits() };
+    assert!(refusal(elsewhere, LATENCY).contains("--allow"));
+    let poor = AgentLimits { bytes: Some(10_000), ..limits() };
+    let mut poor = Started::new(poor);
+    let Answer::Measured { run, .. } = poor.ask(&measure(port, "secret", UPLOAD)) else { panic!() };
+    assert!(run.cases[0].figures.delivery.delivered_bytes.unwrap() < 200_000);
+    assert!(why(poor.ask(&measure(port, "secret", UPLOAD))).contains("--max-bytes"));
+}
+
+#[test]
+fn an_order_reaches_no_file_and_no_device() {
+    let mut agent = Started::new(limits());
+    for url in [
+        "serial:///dev/ttyS0",
+        "unix:///tmp/socket",
+        "tcp://127.0.0.1",
+        "tcp://127.0.0.1:0",
+        "tcp://127.0.0.1:1?bind=127.0.0.1",
+        "rfc2217://127.0.0.1:7001",
+        "",
+    ] {
+        let order = Order::Measure { id: 2, url: url.to_owned(), token: None, test: LATENCY };
+        let why = why(agent.ask(&order));
+        assert!(!why.is_empty(), "{url}");
+    }
+    let mut limited = Started::new(limits());
+    let order = Order::Serve { id: 2, transport: "tcp".to_owned(), port: 0, token: String::new() };
+    assert!(why(limited.ask(&order)).contains("open to all"));
+}
+
+#[test]
+fn a_line_that_is_no_order_ends_the_agent() {
+    let mut agent = Started::new(limits());
+    agent.orders.as_mut().unwrap().write_all(b"{\"order\": \"run\", \"command\": \"id\"}\n").unwrap();
+    assert!(matches!(agent.end(), Err(WireError::Json(_))));
+}
+
+#[test]
+fn the_end_of_the_input_ends_a_measurement() {
+    let (mut a, mut b) = (Started::new(limits()), Started::new(limits()));
+    let port = b.serve();
+    let long = TestOrder::Latency { time_ms: 5000, per_second: 10.0, message_bytes: 16 };
+    a.send(&measure(port, "secret", long));
+    let began = std::time::Instant::now();
+    assert!(a.end().is_ok());
+    assert!(began.elapsed() < Duration::from_secs(4), "it waited for the measurement");
+}

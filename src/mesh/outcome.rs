@@ -1,0 +1,74 @@
+//! How a test of a mesh ended.
+
+use crate::clock::Time;
+use crate::run::CaseResult;
+
+/// What a test measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TestKind {
+    /// Round-trip times.
+    Latency,
+    /// Payload per second.
+    Throughput,
+}
+
+/// How a test ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// An agent measured it now; the times are those of the order and of the answer.
+    Measured {
+        /// Its result, which may be incomplete.
+        case: Box<CaseResult>,
+        /// When the order was sent.
+        began: Time,
+        /// When the answer arrived.
+        ended: Time,
+    },
+    /// An earlier run has measured it.
+    Earlier(Box<CaseResult>),
+    /// It has no result.
+    Failed(String),
+}
+
+/// A test of a pair.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TestRecord {
+    /// `None`: it is not over.
+    pub outcome: Option<Outcome>,
+}
+
+impl TestRecord {
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    /// The result, if it measured anything.
+    pub fn case(&self) -> Option<&CaseResult> {
+        match self.outcome.as_ref()? {
+            Outcome::Measured { case, .. } | Outcome::Earlier(case) => {
+                Some(case.as_ref()).filter(|case| case.figures.has_measurements())
+            }
+            Outcome::Failed(_) => None,
+        }
+    }
+
+    /// The time from order to answer, if it was measured now.
+    pub fn interval(&self) -> Option<(Time, Time)> {
+        match self.outcome.as_ref()? {
+            Outcome::Measured { began, ended, .. } => Some((*began, *ended)),
+            Outcome::Earlier(_) | Outcome::Failed(_) => None,
+        }
+    }
+
+    /// Why it has no complete result.
+    pub fn failure(&self) -> Option<&str> {
+        match self.outcome.as_ref()? {
+            Outcome::Measured { case, .. } if !case.complete => {
+                Some(case.failures.first().map_or("it ended early", |failure| failure.message.as_str()))
+            }
+            Outcome::Measured { .. } | Outcome::Earlier(_) => None,
+            Outcome::Failed(why) => Some(why),
+        }
+    }
+}
