@@ -43,7 +43,7 @@ use rustix::process::{Signal, getpid, kill_process};
 ///
 /// Latency is the round-trip time, never half of it. k is 1000 and Ki is 1024. A time without a unit is in seconds.
 #[derive(Parser)]
-#[command(name = "linkgauge", version, max_term_width = 100, after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
+#[command(name = "linkgauge", version, max_term_width = 100, override_usage = USAGE, after_long_help = AFTER_LONG_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -69,10 +69,8 @@ fn terminate_when_input_ends() {
     });
 }
 
-const AFTER_HELP: &str = "'linkgauge COMMAND -h' prints the main flags of a command, '--help' all of them.";
+const USAGE: &str = "linkgauge <COMMAND>  (-h after a command: its main flags; --help: all of them)";
 const AFTER_LONG_HELP: &str = "\
-'linkgauge COMMAND -h' prints the main flags of a command, '--help' all of them.
-
 Exit status: 0 success; 1 threshold failed or regression found; 2 measurement incomplete; 130 interrupted.";
 
 #[derive(Subcommand)]

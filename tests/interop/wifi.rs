@@ -93,7 +93,7 @@ fn codes(case: &Value) -> Vec<&str> {
     warnings.iter().map(|warning| warning["code"].as_str().unwrap()).collect()
 }
 
-/// A station that saves power, and a card whose driver delays its interrupts (`netdevsim`).
+/// A station that saves power. No driver of the guest delays interrupts.
 const CHANGES: &str = "
     printf 'interface=wlan0\\nssid=gauge\\nhw_mode=g\\nchannel=6\\n' >/tmp/access
     hostapd -B -P /tmp/access.pid /tmp/access >/dev/null || exit 9
@@ -108,23 +108,12 @@ const CHANGES: &str = "
     on iw dev wlan1 get power_save >&2
     kill -INT $server; wait $server
     echo ==== >&2
-    echo '1 1' >/sys/bus/netdevsim/new_device
-    card=$(ls /sys/bus/netdevsim/devices/netdevsim1/net)
-    ip address add 10.9.0.1/24 dev $card; ip link set $card up
-    ip neighbor add 10.9.0.2 lladdr 02:00:00:00:00:02 dev $card
-    ethtool -C $card rx-usecs 40 || exit 9
-    linkgauge latency udp://10.9.0.2:7 --protocol echo -n 1 --timeout 3s --allow-change rx-usecs=0 -q 2>/dev/null & measuring=$!
-    sleep 1
-    ethtool -c $card >&2
-    wait $measuring
-    echo ==== >&2
-    ethtool -c $card >&2
     linkgauge latency udp://10.8.0.1:7 --protocol echo -n 1 --allow-change rx-usecs=0";
 
 #[test]
 fn settings_of_interfaces_change_and_come_back() {
-    let ended = guest("mac80211_hwsim,netdevsim", "iw,hostapd,ip,ethtool", &format!("{RADIOS}\n{CHANGES}"));
-    let [power_save, during, after] = ended.stderr.split("====").collect::<Vec<_>>()[..] else {
+    let ended = guest("mac80211_hwsim", "iw,hostapd,ip", &format!("{RADIOS}\n{CHANGES}"));
+    let [power_save, refusal] = ended.stderr.split("====").collect::<Vec<_>>()[..] else {
         panic!("{}", ended.stderr)
     };
     let explanation: Value =
@@ -134,7 +123,6 @@ fn settings_of_interfaces_change_and_come_back() {
     let cause = cause.unwrap_or_else(|| panic!("{explanation:#}"));
     assert!(!cause["pairs_ns"].as_array().unwrap().is_empty(), "it was tested: {cause:#}");
     assert_eq!(message(power_save, "Power save:"), "on", "restored");
-    assert_eq!([during, after].map(|printed| message(printed, "rx-usecs:")), ["0", "40"]);
     let expected = "lo has no rx-usecs: leave it out, or use another device";
-    assert!(ended.stderr.contains(expected) && ended.status == Some(2), "{}", ended.stderr);
+    assert!(refusal.contains(expected) && ended.status == Some(2), "{refusal}");
 }
