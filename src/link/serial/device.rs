@@ -250,6 +250,8 @@ impl Drop for SerialDevice {
             let _ = sys::set_modem_bits(&self.terminal, OUTPUT_BITS & !before, false);
         }
         let _ = ioctl_tiocnxcl(&self.terminal);
+        // A child of this process holds the open file until it starts its program, and with it the lock.
+        let _ = flock(&self.terminal, FlockOperation::Unlock);
     }
 }
 
