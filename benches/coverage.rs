@@ -1,5 +1,5 @@
 //! How often the statistics of `linkgauge::stats` are right, on simulated measurements with known properties. The tables
-//! of `docs/metrics.md` and `docs/explain.md` are its output. Every number follows from a seed.
+//! of `docs/statistics.md` and `docs/explain.md` are its output. Every number follows from a seed.
 //!
 //! `cargo bench --bench coverage -- [TRIALS] [PART …]`
 

@@ -2,7 +2,7 @@
 //! and store, and the alarms of 1,000 months of a steady link. The figures of `docs/monitor.md` are its output; every number follows
 //! from a seed.
 //!
-//! `cargo bench --bench month -- [LINKS [MONTHS [DAYS]]]`
+//! `cargo bench --bench month -- [LINKS [MONTHS [DAYS]]] [KIND …]`; a kind is `loss`, `late`, `p99` or `shift`, all without one.
 
 #![allow(clippy::print_stdout)]
 
@@ -16,22 +16,32 @@ use linkgauge::stats::SplitMix64;
 #[path = "month/simulation.rs"]
 mod simulation;
 
-use simulation::{Finding, Outcome, Plant, RATE, RULES, SHIFT, Trouble, simulate};
+use simulation::{Finding, Outcome, Plant, RULES, SHIFT, Trouble, simulate};
+
+/// Probes per second.
+const RATE: f64 = 1.0;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const PROBES_IN_A_MONTH: f64 = 30.0 * 86_400.0 * RATE;
 
 fn main() {
-    let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<u64>().ok());
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let (numbers, kinds): (Vec<&String>, Vec<&String>) =
+        arguments.iter().partition(|argument| argument.parse::<u64>().is_ok());
+    let mut numbers = numbers.into_iter().filter_map(|number| number.parse::<u64>().ok());
+    let is_wanted = |kind: &str| kinds.is_empty() || kinds.iter().any(|wanted| *wanted == kind);
     let (links, months) = (numbers.next().unwrap_or(10), numbers.next().unwrap_or(1000));
     let days = numbers.next().unwrap_or(24) as u32;
     if links > 0 {
         planted_trouble(links, days);
     }
-    for (word, rule) in RULES {
+    for (word, rule) in RULES.into_iter().filter(|(word, _)| is_wanted(word)) {
         steady_months(word, rule, months);
     }
-    steady_levels(months);
+    if is_wanted(SHIFT) {
+        steady_levels(months);
+    }
 }
 
 /// Each day: loss, late replies and a new level, each of the size of its rule; on some days a killed monitor, a set clock, a suspended
@@ -66,8 +76,9 @@ fn planted_trouble(links: u64, days: u32) {
     let began = Instant::now();
     let folder = std::env::temp_dir().join(format!("linkgauge-month-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
-    let outcomes: Vec<Outcome> =
-        (1..=links).map(|seed| simulate(&plants(seed, days), 24 * days * HOUR, seed, &folder)).collect();
+    let outcomes: Vec<Outcome> = (1..=links)
+        .map(|seed| simulate(&plants(seed, days), 24 * days * HOUR, RATE, seed, &folder))
+        .collect();
     let _ = std::fs::remove_dir_all(&folder);
     println!("{links} links for {days} days at {RATE} probe/s, in {:.0} s", began.elapsed().as_secs_f64());
     println!(

@@ -3,7 +3,7 @@
 //! `link::TRANSPORTS` defines the schemes, and each link parses its own options.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -283,6 +283,15 @@ impl Endpoint {
         let (host, _) = self.host_port()?;
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         format!("{}://{host}:{port}{}", self.scheme(), &self.text[self.address_end..]).parse()
+    }
+
+    /// The same endpoint with this address and port instead of its host; options are unchanged.
+    ///
+    /// # Errors
+    ///
+    /// None: an address makes a valid endpoint.
+    pub fn with_address(&self, address: SocketAddr) -> Result<Endpoint, EndpointError> {
+        format!("{}://{address}{}", self.scheme(), &self.text[self.address_end..]).parse()
     }
 
     /// The same endpoint with one more option.

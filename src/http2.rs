@@ -14,5 +14,6 @@ mod tls;
 pub use client::{HttpMeasurement, HttpResult, measure};
 pub use error::HttpError;
 pub use run::run;
+pub use runtime::UNSENT_BYTES;
 pub use server::{HttpServer, HttpServerOptions};
 pub use tls::{Identity, Trust};

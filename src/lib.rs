@@ -1,9 +1,10 @@
 //! linkgauge measures latency and throughput over any link: how long does a message take, how much gets through, what
 //! limits it, is that normal here, and has it changed?
 //!
-//! Features: `cli` (default) is the program, `tui` (default) its terminal view; `report` writes text, CSV and pages, explains, and holds the published
-//! studies; `store` saves runs in SQLite; `monitor` watches links; `mesh` measures every pair of many hosts; `plan-files` reads plans from TOML. Without them the library measures, serves,
-//! runs the lab, and reads and writes run documents as JSON.
+//! Features: `cli` (default) is the program, `tui` (default) its terminal view; `report` writes text, CSV and pages,
+//! explains, and holds the published studies; `store` saves runs in SQLite; `monitor` watches links; `mesh` measures every
+//! pair of many hosts, `fleet` with agents on a hub; `plan-files` reads plans from TOML. Without them the library measures, serves, runs the lab, and
+//! reads and writes run documents as JSON.
 //!
 //! One measurement is one expression. Its error can be matched, and holds what was measured until a failure:
 //!
@@ -39,6 +40,8 @@ pub mod clock;
 pub mod endpoint;
 #[cfg(feature = "report")]
 pub mod explain;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 pub mod host;
 #[cfg(feature = "http")]
 pub mod http2;

@@ -2,8 +2,8 @@
 //!
 //! `hosts` reads which hosts there are and what they share, `demand` and `timetable` find an order of the tests in which none
 //! disturbs another, and `dispatch` keeps to that order while tests take longer or shorter. `agent` carries out orders on a host,
-//! `wire` is what it is sent. `coordinator` decides without I/O, and `agents` connects it with processes. `blame` finds the part
-//! that explains the worst pairs; `result` makes the run document.
+//! `wire` is what it is sent. `coordinator` decides without I/O, and `agents` connects it with processes. `served` finds
+//! tests that overlapped in the logs of the servers, `blame` the part that explains the worst pairs; `result` makes the run document.
 
 mod agent;
 mod agents;
@@ -14,10 +14,11 @@ mod dispatch;
 mod hosts;
 mod outcome;
 mod result;
+mod served;
 mod timetable;
 mod wire;
 
-pub use agent::{AddressRange, AgentLimits, InvalidAddressRange, run_agent};
+pub use agent::{AddressRange, AgentLimits, InvalidAddressRange, Refusal, Tester, run_agent};
 pub use agents::Agents;
 pub use blame::{PairValue, Scale, find_blamed};
 pub use coordinator::{Action, Coordinator, MeshOptions, MeshParts, MeshProgress};
@@ -25,9 +26,11 @@ pub use demand::Demand;
 pub use dispatch::Dispatcher;
 pub use hosts::{
     Host, HostList, HostListError, LatencyTest, MAX_HOSTS, Reach, SharedResource, Sharing, ThroughputTest,
+    url_of,
 };
 pub use outcome::{Outcome, TestKind, TestRecord};
-pub use result::{MeshFacts, earlier_tests, mesh_run};
+pub use result::{MeshFacts, earlier_tests, mesh_run, pair_name};
+pub use served::{ClockReading, ServerLog};
 pub use timetable::{HostPair, Slot, Timetable};
 pub use wire::{
     Answer, MAX_ANSWER_BYTES, MAX_ORDER_BYTES, Order, PROTOCOL_VERSION, TestDirection, TestOrder, WireError,

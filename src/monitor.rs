@@ -1,11 +1,13 @@
 //! Links that are watched for weeks: probed all the time or tested now and then, with alarms and a history.
 //!
-//! Each link has a thread, which measures with `schedule` as every command does. One more thread, the caller's, keeps the
-//! ledger: it evaluates the alarms and writes the store. A slow disk never delays a probe.
+//! Each slice of a link has a thread, which measures with `schedule` as every command does; the probes of many links share a few
+//! threads. One more thread, the caller's, keeps the ledger: it evaluates the alarms and writes the store. A slow disk never delays a
+//! probe.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, Scope};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,16 +18,19 @@ use crate::clock::Time;
 use crate::host;
 use crate::link::Dialer;
 use crate::run::Run;
-use crate::schedule::{self, RunContext};
+use crate::schedule::{self, FlowThreads, RunContext};
 use crate::store::Store;
 
 mod access;
 mod action;
 mod alert;
+mod black_box;
 mod budget;
 mod calendar;
 mod columns;
 mod config;
+mod exposition;
+mod families;
 mod http;
 mod ledger;
 mod level;
@@ -33,6 +38,10 @@ mod live;
 mod metrics;
 mod notice;
 mod notifier;
+mod protobuf;
+mod push;
+mod pusher;
+mod remote_write;
 mod site;
 mod watcher;
 
@@ -42,19 +51,25 @@ pub use alert::{Alert, Badness, Expectation, InvalidRule, Rule, Transition};
 pub use calendar::{Calendar, ClockChange, InvalidQuietHours, Moment, QuietHours, SLICE};
 pub use columns::{Column, HistorySpan, SPANS};
 pub use config::{Config, ConfigError, Watch, WatchSchedule};
+pub use families::{
+    Family as MetricFamily, FamilyKind as MetricKind, Label as MetricLabel, Sample as MetricSample, Snapshot,
+    Value as MetricValue,
+};
 pub use http::HttpServer;
 pub use ledger::{Ledger, MonitorEvent, MonitorObserver, WatchState, describe_clock_change, tag};
 pub use level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS, USUAL_SHIFT_DELAY};
 pub use live::{LinkState, LinkView, Live, LiveEvent, Overview, SPARK_MINUTES};
-pub use metrics::{OPENMETRICS_TYPE, render as render_metrics};
+pub use metrics::MetricsFormat;
 pub use notice::{
     ALARM_SCHEMA, AlarmCause, AlarmExplanation, MinuteFigures, Notice, NoticeKind, alarm_message,
 };
-pub use site::{Lookup, Page, RunRenderer, Site};
+pub use push::{DEFAULT_PUSH_INTERVAL, Push};
+pub use site::{Lookup, METRICS_PATH, Page, RunRenderer, Site};
 pub use watcher::{Slice, Watcher};
 
 use budget::{DayBudget, EarlierTests};
 use notifier::{Notifier, Outcome};
+use pusher::Pusher;
 
 /// Windows are written this often. A killed monitor loses at most this time.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
@@ -64,6 +79,9 @@ const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the ledger waits for the next slice before it looks at the time.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The probes of more links than this share threads: each thread of its own would also wake up when nothing is due.
+const MAX_OWN_THREADS: usize = 32;
 
 /// A test begins up to this share of its period early or late.
 const JITTER: f64 = 0.1;
@@ -88,11 +106,21 @@ enum Delivery {
     Test(usize, Box<Run>),
 }
 
+/// A link that is probed.
+struct ProbedLink<'a> {
+    index: usize,
+    watch: &'a Watch,
+    watcher: Mutex<Watcher>,
+    deliveries: Sender<Delivery>,
+}
+
 /// What the threads of the links share.
 struct Shared<'a> {
     context: &'a MonitorContext<'a>,
     calendar: Calendar,
     environment: Map<String, Value>,
+    /// For the probes of many links.
+    flow_threads: Option<Arc<FlowThreads>>,
     /// Held during a test: two tests at once would measure each other.
     test: Mutex<()>,
     stop: &'a AtomicBool,
@@ -117,17 +145,21 @@ pub fn run(
         _ => EarlierTests::default(),
     };
     let earlier_tests: Vec<EarlierTests> = config.watches.iter().map(earlier_tests).collect();
-    let mut ledger = Ledger::new(config, earlier, store, context.observer)?;
+    let environment = host::facts();
+    let ledger = Ledger::new(config, earlier, store, context.observer)?;
+    let mut ledger = ledger.with_environment(environment.clone());
     let stop = context.dialer.cancel.as_ref();
-    let shared = Shared { context, calendar, environment: host::facts(), test: Mutex::new(()), stop };
+    // Without threads to share, each probe has its own.
+    let flow_threads = (config.watches.len() > MAX_OWN_THREADS)
+        .then(|| FlowThreads::start(&context.dialer).ok().map(Arc::new))
+        .flatten();
+    let shared = Shared { context, calendar, environment, flow_threads, test: Mutex::new(()), stop };
     let notifier = shared.notifier(config);
+    let host = shared.host().to_owned();
     std::thread::scope(|scope| {
-        let (sender, deliveries) = channel();
-        for (index, (watch, earlier)) in config.watches.iter().zip(earlier_tests).enumerate() {
-            let (sender, shared) = (sender.clone(), &shared);
-            scope.spawn(move || shared.measure(index, watch, &earlier, &sender));
-        }
-        drop(sender);
+        let deliveries = shared.start_links(scope, config, earlier_tests);
+        let push = config.push.as_ref();
+        let mut pusher = push.map(|push| Pusher::start(scope, push, &context.dialer.clock, &host));
         let (notices, to_notify) = channel();
         let (reported, outcomes) = channel();
         if notifier.is_needed() {
@@ -142,10 +174,12 @@ pub fn run(
                 let _ = notices.send(notice);
             }
             outcomes.try_iter().for_each(|(at, outcome)| record_outcome(ledger, at, outcome));
+            pusher.iter_mut().for_each(|pusher| pusher.update(ledger, shared.calendar.now()));
         });
         // The last alarms reach the actions before the monitor ends.
         drop(notices);
         outcomes.iter().for_each(|(at, outcome)| record_outcome(&mut ledger, at, outcome));
+        pusher.into_iter().for_each(|pusher| pusher.end(&ledger, shared.calendar.now()));
     });
     Ok(ledger.into_states())
 }
@@ -199,9 +233,37 @@ impl Shared<'_> {
             actions: &config.actions,
             dialer: self.context.dialer.clone(),
             token: self.context.token.clone(),
-            host: self.environment.get("hostname").and_then(Value::as_str).unwrap_or_default(),
+            host: self.host(),
             test: &self.test,
         }
+    }
+
+    /// The name of this host.
+    fn host(&self) -> &str {
+        self.environment.get("hostname").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Starts to measure all links.
+    fn start_links<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        config: &'env Config,
+        earlier_tests: Vec<EarlierTests>,
+    ) -> Receiver<Delivery> {
+        let (sender, deliveries) = channel();
+        for (index, (watch, earlier)) in config.watches.iter().zip(earlier_tests).enumerate() {
+            let sender = sender.clone();
+            match watch.schedule {
+                WatchSchedule::Continuous { per_second } => {
+                    let link = Arc::new(self.probed_link(index, watch, per_second, sender));
+                    scope.spawn(move || self.probe(scope, link));
+                }
+                WatchSchedule::Every(period) => {
+                    scope.spawn(move || self.test(index, watch, (period, &earlier), &sender));
+                }
+            }
+        }
+        deliveries
     }
 
     fn is_stopped(&self) -> bool {
@@ -219,30 +281,40 @@ impl Shared<'_> {
         watch.quiet.iter().any(|hours| hours.contain(now, &self.context.zone))
     }
 
-    /// Measures a link until the monitor stops.
-    fn measure(&self, index: usize, watch: &Watch, earlier: &EarlierTests, sender: &Sender<Delivery>) {
-        match watch.schedule {
-            WatchSchedule::Continuous { per_second } => self.probe(index, watch, per_second, sender),
-            WatchSchedule::Every(period) => self.test(index, watch, (period, earlier), sender),
-        }
-    }
-
-    /// Probes a link until the monitor stops.
-    fn probe(&self, index: usize, watch: &Watch, per_second: f64, sender: &Sender<Delivery>) {
-        let facts = self.environment.clone();
+    fn probed_link<'a>(
+        &self,
+        index: usize,
+        watch: &'a Watch,
+        per_second: f64,
+        deliveries: Sender<Delivery>,
+    ) -> ProbedLink<'a> {
         let watcher =
             Watcher::new(watch.clone(), per_second, self.calendar.clone(), self.context.dialer.clone());
-        let mut watcher = watcher.with_token(self.context.token.clone()).with_environment(facts);
-        while !self.is_stopped() {
-            if self.is_quiet(watch) {
-                self.wait(self.context.dialer.now() + SLICE);
-                continue;
-            }
-            let Ok(slice) = watcher.run_slice() else { return };
-            if sender.send(Delivery::Slice(index, Box::new(slice))).is_err() {
+        let watcher = watcher.with_token(self.context.token.clone()).with_threads(self.flow_threads.clone());
+        ProbedLink { index, watch, watcher: Mutex::new(watcher), deliveries }
+    }
+
+    /// Probes a link until the monitor stops. Each slice has a thread of its own: the end of a slice needs most of a stack, and its
+    /// memory goes back with the thread.
+    fn probe<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>, link: Arc<ProbedLink<'env>>) {
+        while self.probe_slice(&link) {
+            let next = link.clone();
+            // If no thread can be started, this one continues.
+            if Builder::new().spawn_scoped(scope, move || self.probe(scope, next)).is_ok() {
                 return;
             }
         }
+    }
+
+    /// Probes a link for a slice; false if the monitor stops.
+    fn probe_slice(&self, link: &ProbedLink) -> bool {
+        if self.is_quiet(link.watch) {
+            return !self.wait(self.context.dialer.now() + SLICE);
+        }
+        let slice = link.watcher.lock().unwrap_or_else(PoisonError::into_inner).run_slice();
+        let Ok(slice) = slice else { return false };
+        let is_received = link.deliveries.send(Delivery::Slice(link.index, Box::new(slice))).is_ok();
+        is_received && !self.is_stopped()
     }
 
     /// Tests a link now and then until the monitor stops.

@@ -45,7 +45,9 @@ pub use figures::{
 pub use flow_figures::{ConnectionCounts, FlowFigures, SlowFlow};
 pub use line_errors::LineErrors;
 pub use marks::PacketMarks;
-pub use mesh::{BlamedPart, MeshBlame, MeshHost, MeshPair, MeshResource, MeshResult};
+pub use mesh::{
+    BlamedPart, MeshBlame, MeshHost, MeshPair, MeshResource, MeshResult, MeshServed, number_groups,
+};
 pub use responsiveness::{Confidence, ResponsivenessFigures};
 pub use study::{StudyChart, StudyFact, StudyResult, StudyRow, StudyTable};
 pub use tcp::TcpFigures;

@@ -21,6 +21,7 @@ mod check;
 mod default_pacing;
 mod evidence;
 mod flow_runner;
+mod flow_threads;
 mod measurement;
 mod no_data;
 mod overhead;
@@ -30,6 +31,7 @@ mod until;
 use accumulator::CaseAccumulator;
 use case_run::{CasePosition, CaseRun, DetectedProtocols};
 pub use check::{CheckedPlan, InvalidCase, InvalidCaseKind, check, estimate_duration};
+pub use flow_threads::FlowThreads;
 #[cfg(feature = "report")]
 pub(crate) use measurement::FirstFailure;
 pub use measurement::{Download, Latency, MeasureError, Measurement, Throughput};
@@ -146,6 +148,8 @@ pub struct RunContext<'a> {
     pub connection_cache: Arc<ConnectionCache>,
     /// Median round trip over `mem://`, if it was measured: the measurement overhead.
     pub overhead_ns: Option<f64>,
+    /// Threads for the flows of many runs at once, where their links can share a thread.
+    pub flow_threads: Option<Arc<FlowThreads>>,
 }
 
 impl<'a> RunContext<'a> {
@@ -160,6 +164,7 @@ impl<'a> RunContext<'a> {
             environment: Map::new(),
             connection_cache: Arc::default(),
             overhead_ns: None,
+            flow_threads: None,
         }
     }
 

@@ -30,7 +30,7 @@ use admission::AdmissionControl;
 pub use builder::{ServeError, ServerBuilder};
 use client_id::{ClientId, ClientQuotas, QuotaSlot};
 use limited_party::{LimitedParty, PartyLimits};
-use pending::{ConnectionHandler, PendingConnections, PendingSlot, SilentConnection};
+use pending::{ConnectionHandler, PendingConnections, PendingSlot, SilentConnection, has_input};
 use rate_limiter::RateLimiter;
 pub use refusals::{Refusal, Refusals};
 use threads::{Connection, SharedThreads};
@@ -337,11 +337,17 @@ impl AcceptLoop {
     fn accept_link(self: Arc<AcceptLoop>, link: Box<dyn Link>, from: String) {
         self.shared.counters.accepted.fetch_add(1, Relaxed);
         let (caps, source) = (link.caps(), ClientId::from_sender(&from));
-        if !caps.can_signal_close || link.descriptor().is_none() || self.service.speaks_first(caps) {
+        let shows_input = caps.descriptor.can_share_thread();
+        if !caps.can_signal_close || !shows_input || self.service.speaks_first(caps) {
             self.start_connection(link, from, None);
             return;
         }
         let (hall, now) = (&self.shared.pending, self.shared.clock.now());
+        if link.descriptor().is_some_and(has_input) {
+            let ticket = hall.reserve_slot(&source, now);
+            self.start_connection(link, from, Some(ticket));
+            return;
+        }
         let silent = SilentConnection { link, client_name: from.clone(), handler: self.clone() };
         match hall.add(source, silent, now) {
             Ok(gone) => (0..gone).for_each(|_| self.shared.record_refusal(TOO_MANY_PENDING, &from)),

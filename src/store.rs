@@ -30,9 +30,11 @@ pub use windows::{Incident, SeriesNumber, StoredWindow, TIERS, Tier};
 /// Identifies the file as ours: "LGst".
 const APPLICATION_ID: i32 = 0x4c47_7374;
 /// Version of the tables below.
-const VERSION: i32 = 2;
-/// The version before: rows hold old names of metrics and settings.
+const VERSION: i32 = 3;
+/// The oldest version: rows hold old names of metrics and settings.
 const VERSION_OF_OLD_NAMES: i32 = 1;
+/// The last version with the column `peer`, which is now `protocol`.
+const VERSION_OF_OLD_COLUMN: i32 = 2;
 /// Maximum wait for other writers: far longer than a queue of short transactions takes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Remaining wait after a stop request.
@@ -60,7 +62,7 @@ const CREATE_TABLES_SQL: &str = "
         run INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,
         number INTEGER NOT NULL,
         endpoint TEXT NOT NULL,
-        peer TEXT NOT NULL,
+        protocol TEXT NOT NULL,
         workload TEXT NOT NULL,
         direction TEXT NOT NULL,
         message_bytes INTEGER NOT NULL,
@@ -85,7 +87,7 @@ const CREATE_TABLES_SQL: &str = "
 #[non_exhaustive]
 pub enum StoreError {
     /// There is no file at the path.
-    #[error("{}: there is no store: no run was saved yet", .0.display())]
+    #[error("{}: no run was saved yet. Measure something, or name another store with --store", .0.display())]
     Missing(PathBuf),
     /// The file is no store.
     #[error("{}: this file is no store of linkgauge: name another with --store", .0.display())]
@@ -206,24 +208,36 @@ impl Store {
         }
         let store = Store::connect(path, OpenFlags::empty(), Arc::default())?;
         store.check_version()?;
-        // A store that cannot be written is read as it is.
-        let _ = store.replace_old_names();
+        store.update_if_writable()?;
         Ok(store)
     }
 
-    /// Replaces old names in the rows of a store of an earlier version.
+    /// Updates a store of an earlier version. One that cannot be written is read as it is.
+    fn update_if_writable(&self) -> Result<(), StoreError> {
+        if self.replace_old_names().is_ok() {
+            return Ok(());
+        }
+        let FileState::Linkgauge(..=VERSION_OF_OLD_COLUMN) = self.read_state()? else { return Ok(()) };
+        // Queries find the view of this connection before the table of the file.
+        let view = "CREATE TEMP VIEW measured AS SELECT *, peer AS protocol FROM main.measured";
+        self.connection.execute_batch(view).map_err(|error| self.store_error("read", error))
+    }
+
+    /// Replaces old names in the tables of a store of an earlier version.
     fn replace_old_names(&self) -> Result<(), StoreError> {
-        if self.read_state()? != FileState::Linkgauge(VERSION_OF_OLD_NAMES) {
+        if self.read_state()? == FileState::Linkgauge(VERSION) {
             return Ok(());
         }
         let transaction = self.begin_write("updated")?;
         let update = || {
-            for (old, new) in metric::OLD_NAMES {
-                let statement = "UPDATE measured SET figures = replace(figures, '\"' || ?1 || '\":', '\"' || ?2 || '\":')";
-                transaction.execute(statement, [old, new])?;
+            // Another process may have updated the store first.
+            let FileState::Linkgauge(version) = file_state(&transaction)? else { return Ok(()) };
+            if version <= VERSION_OF_OLD_NAMES {
+                replace_old_names_in_rows(&transaction)?;
             }
-            transaction
-                .execute("UPDATE measured SET settings = replace(settings, 'spin', 'busy-poll')", [])?;
+            if version <= VERSION_OF_OLD_COLUMN {
+                transaction.execute_batch("ALTER TABLE measured RENAME COLUMN peer TO protocol")?;
+            }
             transaction.pragma_update(None, "user_version", VERSION)
         };
         update().map_err(|error| self.store_error("updated", error))?;
@@ -263,7 +277,7 @@ impl Store {
 
     fn check_version(&self) -> Result<(), StoreError> {
         match self.read_state()? {
-            FileState::Linkgauge(VERSION_OF_OLD_NAMES | VERSION) => Ok(()),
+            FileState::Linkgauge(VERSION_OF_OLD_NAMES..=VERSION) => Ok(()),
             FileState::Linkgauge(version) => Err(StoreError::Newer { path: self.path.clone(), version }),
             FileState::Empty | FileState::Foreign => Err(StoreError::NotAStore(self.path.clone())),
         }
@@ -440,6 +454,16 @@ fn create_tables(transaction: &Transaction) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "user_version", VERSION)
 }
 
+fn replace_old_names_in_rows(transaction: &Transaction) -> rusqlite::Result<()> {
+    for (old, new) in metric::OLD_NAMES {
+        let statement =
+            "UPDATE measured SET figures = replace(figures, '\"' || ?1 || '\":', '\"' || ?2 || '\":')";
+        transaction.execute(statement, [old, new])?;
+    }
+    transaction.execute("UPDATE measured SET settings = replace(settings, 'spin', 'busy-poll')", [])?;
+    Ok(())
+}
+
 fn insert_run(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite::Result<()> {
     let host = run.environment.client.get("hostname").and_then(|name| name.as_str());
     transaction
@@ -459,7 +483,7 @@ fn insert_run(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite
         .prepare("INSERT INTO document (run, deflated) VALUES (?1, ?2)")?
         .execute(params![number, deflated])?;
     let mut measured = transaction.prepare(
-        "INSERT INTO measured (run, number, endpoint, peer, workload, direction, message_bytes, ports, parallel,
+        "INSERT INTO measured (run, number, endpoint, protocol, workload, direction, message_bytes, ports, parallel,
              method, settings, headline, figures) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     )?;
     for (case, index) in run.cases.iter().zip(1i64..) {

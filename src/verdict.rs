@@ -296,7 +296,8 @@ fn distinct_cases(runs: &[Run]) -> Vec<SideCase<'_>> {
     let cases =
         runs.iter().enumerate().flat_map(|(index, run)| run.cases.iter().map(move |case| (index, case)));
     for (run, case) in cases {
-        let (name, way) = (CaseKey::from_case(case), format!("{} with peer {}", case.method, case.protocol));
+        let (name, way) =
+            (CaseKey::from_case(case), format!("{} with protocol {}", case.method, case.protocol));
         match all.iter_mut().find(|found| found.name == name && found.method == way) {
             Some(found) => found.cases.push((run, case)),
             None => all.push(SideCase { name, method: way, cases: vec![(run, case)] }),

@@ -124,7 +124,8 @@ fn drift(head: &[u64]) -> Option<Warning> {
     }
     let series: Vec<f64> = head.iter().map(|&ns| ns as f64).collect();
     let (first, second) = series.split_at(series.len() / 2);
-    let change = stats::median(second)? / stats::median(first)? - 1.0;
+    let (before, after) = (stats::median(first)?, stats::median(second)?);
+    let change = after / before - 1.0;
     let drift = stats::detect_drift(&series);
     // In a long run even the smallest change is significant. Only a large one makes the figures doubtful.
     (drift.is_drifting && change.abs() > MIN_NOTABLE_CHANGE).then(|| {
@@ -132,8 +133,10 @@ fn drift(head: &[u64]) -> Option<Warning> {
         Warning::new(
             WarningCode::Drift,
             format!(
-                "latency {way} by {:.0} % from the first half of the run to the second",
-                100.0 * change.abs()
+                "the median latency {way} from {} to {} within the first {}",
+                format_nanoseconds(before),
+                format_nanoseconds(after),
+                format_plural(series.len() as u64, "round trip")
             ),
             "measure longer, with --warm-up and --repeat; look at the time series",
         )
@@ -150,10 +153,19 @@ fn slow_start(head: &[u64]) -> Option<Warning> {
     (change > MIN_NOTABLE_CHANGE && stats::starts_higher(&series, cut)).then(|| {
         Warning::new(
             WarningCode::SlowStart,
-            format!("the first {cut} round trips were {:.0} % slower than the rest", 100.0 * change),
+            format!("the first {cut} round trips were {} the rest", format_slower(change)),
             format!("leave them out with --warm-up {}", 2 * cut),
         )
     })
+}
+
+/// A share by which something is slower: `12 % slower than`, `34 times as slow as`.
+fn format_slower(share: f64) -> String {
+    match share {
+        ..1.0 => format!("{:.0} % slower than", 100.0 * share),
+        ..9.0 => format!("{:.1} times as slow as", 1.0 + share),
+        _ => format!("{:.0} times as slow as", 1.0 + share),
+    }
 }
 
 /// True if the link preserves message boundaries.

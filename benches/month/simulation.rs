@@ -20,9 +20,6 @@ use linkgauge::store::{Store, TIERS};
 /// Round trips of about 10 ms.
 const LINK: &str = "mem://watched?delay=5ms&jitter=1ms&type=message";
 
-/// Probes per second.
-pub const RATE: f64 = 1.0;
-
 /// The rules of the watch, by the word with which plants name them.
 pub const RULES: [(&str, &str); 3] = [
     ("loss", "loss > 5 % (normal 0.5 %), at most one false alarm a month"),
@@ -213,18 +210,18 @@ impl Trouble {
     }
 }
 
-fn config() -> Config {
+fn config(rate: f64) -> Config {
     let rules: Vec<String> = RULES.iter().map(|(_, rule)| format!("\"{rule}\"")).collect();
     let text = format!(
-        "[[watch]]\nname = \"link\"\nurl = \"{LINK}\"\nprotocol = \"echo\"\nrate = \"{RATE}/s\"\nalert = [{}]",
+        "[[watch]]\nname = \"link\"\nurl = \"{LINK}\"\nprotocol = \"echo\"\nrate = \"{rate}/s\"\nalert = [{}]",
         rules.join(", ")
     );
     Config::from_toml(&text).expect("the file is valid")
 }
 
-/// Watches the link for this time. The store is written each minute, in this folder.
-pub fn simulate(plants: &[Plant], length: Duration, seed: u64, folder: &Path) -> Outcome {
-    let config = config();
+/// Watches the link for this time, with this number of probes per second. The store is written each minute, in this folder.
+pub fn simulate(plants: &[Plant], length: Duration, rate: f64, seed: u64, folder: &Path) -> Outcome {
+    let config = config(rate);
     let dialer = Dialer::new(Clock::new_virtual());
     let start = Timestamp::from_second(1_800_000_000).expect("a date");
     let calendar = Calendar::new(dialer.clock.clone(), start);
@@ -239,7 +236,7 @@ pub fn simulate(plants: &[Plant], length: Duration, seed: u64, folder: &Path) ->
         let store = Store::open(&path).expect("the store opens");
         let mut ledger =
             Ledger::new(&config, Vec::new(), Some(store), &log).expect("the store can be written");
-        let mut watcher = Watcher::new(config.watches[0].clone(), RATE, calendar.clone(), dialer.clone());
+        let mut watcher = Watcher::new(config.watches[0].clone(), rate, calendar.clone(), dialer.clone());
         let mut slices = 0;
         let mut killed = None;
         while now() < length && killed.is_none() {
@@ -262,7 +259,7 @@ pub fn simulate(plants: &[Plant], length: Duration, seed: u64, folder: &Path) ->
     let hours = store.windows(series, TIERS[2], 0, i64::MAX).expect("the store can be read");
     hours.iter().for_each(|hour| outcome.stored.merge(&hour.window));
     outcome.clock_events = *log.clock_events.lock().unwrap();
-    judge(plants, log.found.into_inner().unwrap(), &mut outcome);
+    judge(plants, rate, log.found.into_inner().unwrap(), &mut outcome);
     outcome
 }
 
@@ -301,11 +298,11 @@ fn unexplained_losses(plants: &[Plant], now: Duration, window: &Window) -> u64 {
 }
 
 /// Assigns what was found to the plants.
-fn judge(plants: &[Plant], mut found: Vec<(Duration, &'static str)>, outcome: &mut Outcome) {
+fn judge(plants: &[Plant], rate: f64, mut found: Vec<(Duration, &'static str)>, outcome: &mut Outcome) {
     for plant in plants {
         let (required, _) = plant.trouble.words();
         for word in required {
-            let (printed_mean, printed) = printed_delays(word);
+            let (printed_mean, printed) = printed_delays(word, rate);
             let place = found
                 .iter()
                 .position(|(at, by)| by == word && plant.from <= *at && *at <= plant.to + printed);
@@ -334,9 +331,9 @@ fn judge(plants: &[Plant], mut found: Vec<(Duration, &'static str)>, outcome: &m
 }
 
 /// The mean delay and that of 99 in 100, as the monitor prints them.
-fn printed_delays(word: &str) -> (Duration, Duration) {
+fn printed_delays(word: &str, rate: f64) -> (Duration, Duration) {
     let rule = RULES.iter().find(|(name, _)| *name == word);
     let Some((_, text)) = rule else { return (USUAL_SHIFT_DELAY, USUAL_SHIFT_DELAY) };
-    let alert = Alert::new(text.parse().expect("a rule"), RATE).expect("a threshold");
+    let alert = Alert::new(text.parse().expect("a rule"), rate).expect("a threshold");
     (alert.expectation.delay, alert.expectation.usual_delay.expect("it can be computed"))
 }

@@ -10,6 +10,9 @@ mod clients;
 mod documents;
 #[path = "targets/draw.rs"]
 mod draw;
+#[cfg(feature = "fleet")]
+#[path = "targets/fleet.rs"]
+mod fleet;
 #[path = "targets/lines.rs"]
 mod lines;
 #[path = "targets/loggers.rs"]
@@ -21,6 +24,8 @@ mod servers;
 
 pub use clients::{client, session_client};
 pub use documents::{compare, guest_output, mesh, monitor_input, quantities, store_document};
+#[cfg(feature = "fleet")]
+pub use fleet::fleet;
 pub use lines::{echo_comparison, uart};
 pub use loggers::{pakbus, pakbus_client};
 pub use probes::probes;

@@ -17,17 +17,14 @@ use linkgauge::lab::logger::{Logger, LoggerConfig, LoggerOptions, generate_conte
 use linkgauge::lab::{RunningStandIn, STAND_INS};
 use linkgauge::link::{Dialer, TRANSPORTS};
 use linkgauge::protocol::{self, ServerConfig};
-use linkgauge::report;
-use linkgauge::run::{Run, Warning, WarningCode};
+use linkgauge::run::{Warning, WarningCode};
 use linkgauge::schedule;
 use linkgauge::serve::Server;
 
 use super::Status;
 use super::help::DURATION;
 use super::measure::{MeasuredRun, PlanFlags, measure, run_status};
-use super::output::{
-    Messages, OutputFlags, RunText, finish_all, is_dash, print_message, print_text, terminal_options,
-};
+use super::output::{Messages, OutputFlags, RunText, finish_all, is_dash, print_message};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
 
@@ -83,34 +80,19 @@ pub fn run(flags: Flags) -> Result<Status> {
     let mut plan_flags = PlanFlags::default();
     plan_flags.output = output;
     let MeasuredRun { mut run, events } = measure(&plan, &plan_flags, dialer)?;
-    run.warnings.extend(run_warnings(found.unavailable.clone()));
-    let overview = plan_flags.output.prints_text() && !plan_flags.output.all;
-    let written = plan_flags.output.write(&run, RunText::printed_if(!overview));
-    let shown = if overview { print_overview(&run, &found.unavailable_schemes) } else { Ok(()) };
+    run.warnings.extend(run_warnings(found.unavailable));
+    let written = plan_flags.output.write(&run, RunText::Printed);
     if messages == Messages::All {
         print_written_files(&[&html, &json]);
         print_message(NEXT_STEPS);
     }
     flags.save.save_and_print(&run, messages);
-    finish_all([events, written, shown])?;
+    finish_all([events, written])?;
     Ok(run_status(&run))
 }
 
 const NEXT_STEPS: &str =
     "To measure a network: linkgauge serve tcp://0.0.0.0 on the other machine, linkgauge latency OTHER here.";
-
-/// Prints one row per kind of link, and the kinds that this host lacks.
-fn print_overview(run: &Run, unavailable_schemes: &[&str]) -> Result<()> {
-    print_text(|stdout| {
-        report::write_overview(run, &terminal_options(), stdout)?;
-        match unavailable_schemes {
-            [] => Ok(()),
-            schemes => {
-                writeln!(stdout, "  skipped: {} (reasons: linkgauge doctor --all)", schemes.join(", "))
-            }
-        }
-    })
-}
 
 /// A warning if other programs keep this host busy.
 fn load_warning() -> Option<String> {
@@ -129,18 +111,15 @@ struct HostLinks {
     loopback_urls: Vec<Endpoint>,
     /// Transports that cannot be opened here, with reason and remedy.
     unavailable: Vec<Warning>,
-    unavailable_schemes: Vec<&'static str>,
 }
 
 /// Listens at every endpoint of every transport once.
 fn probe_transports(directory: &TemporaryDirectory, dialer: &Dialer) -> HostLinks {
-    let mut found =
-        HostLinks { loopback_urls: Vec::new(), unavailable: Vec::new(), unavailable_schemes: Vec::new() };
+    let mut found = HostLinks { loopback_urls: Vec::new(), unavailable: Vec::new() };
     for transport in TRANSPORTS {
         if let Err(unavailable) = (transport.available)() {
-            let what = format!("{}: {}", transport.summary, unavailable.reason);
+            let what = format!("{}: {}: {}", transport.scheme, transport.summary, unavailable.reason);
             found.unavailable.push(unavailable_warning(what, unavailable.remedy));
-            found.unavailable_schemes.push(transport.scheme);
             continue;
         }
         for url in (transport.loopback_urls)(&directory.path.to_string_lossy()) {
@@ -152,17 +131,16 @@ fn probe_transports(directory: &TemporaryDirectory, dialer: &Dialer) -> HostLink
                 Ok(url) => found.loopback_urls.push(url),
                 Err(error) => {
                     found.unavailable.push(unavailable_warning(format!("{error:#}"), UNAVAILABLE_REMEDY));
-                    found.unavailable_schemes.push(transport.scheme);
                 }
             }
         }
     }
-    found.unavailable_schemes.dedup();
     found
 }
 
 const UNAVAILABLE_REMEDY: &str = "linkgauge doctor; ip address";
 
+/// `what` begins with the name of the kind, up to a colon.
 fn unavailable_warning(what: String, remedy: impl Into<String>) -> Warning {
     Warning::new(WarningCode::Unavailable, format!("skipped: {what}"), remedy)
 }

@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap::Args;
 use linkgauge::host::check::{self, Check, CheckVerdict};
 use linkgauge::host::serial;
-use linkgauge::link::{self, TRANSPORTS};
+use linkgauge::link::{self, TRANSPORTS, Transport};
 use linkgauge::units::format_plural;
 use serde::Serialize;
 
@@ -23,7 +23,8 @@ use overhead::MeasurementOverhead;
 
 /// Check whether this host can measure well
 ///
-/// Checks clocks, timers, permissions, transports and serial ports, and measures the overhead. Changes nothing. The exit status is 0 even with findings, unless a check could not be made.
+/// Checks clocks, timers, permissions, transports and serial ports, and measures the overhead. Changes nothing. The exit
+/// status is 0 even with findings, unless a check could not be made.
 #[derive(Args)]
 pub struct Flags {
     /// Write the findings as JSON ('-': standard output, instead of the text)
@@ -52,6 +53,8 @@ struct TransportStatus {
     scheme: &'static str,
     summary: &'static str,
     available: bool,
+    /// Whether many flows can share a thread. If not, each has one for itself.
+    shares_threads: bool,
     /// The reason if it is unavailable, or its limitation.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -87,6 +90,7 @@ fn examine_host() -> DoctorReport {
             scheme: transport.scheme,
             summary: transport.summary,
             available,
+            shares_threads: shares_threads(transport),
             reason: limit.as_ref().map(|limit| limit.reason.clone()),
             remedy: limit.map(|limit| limit.remedy),
         }
@@ -105,6 +109,11 @@ fn examine_host() -> DoctorReport {
         verdict,
         summary,
     }
+}
+
+fn shares_threads(transport: &Transport) -> bool {
+    let caps = transport.example.parse().ok().and_then(|example| link::endpoint_caps(&example).ok());
+    caps.is_some_and(|caps| caps.descriptor.can_share_thread())
 }
 
 /// The verdict in one sentence.

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
+use linkgauge::explain::mesh::explain_pair;
 use linkgauge::explain::{self, DeclaredFacts, Finding, ModelInput, mechanisms};
-use linkgauge::report;
+use linkgauge::report::{self, Detail, ReportOptions};
 use linkgauge::run::Run;
 use linkgauge::study::{STUDIES, Study};
 use linkgauge::twin;
@@ -15,7 +16,7 @@ use linkgauge::units;
 use super::Status;
 use super::help::{OUTPUT, TARGET};
 use super::output::{finish_all, is_dash, print_json, print_text, terminal_options, write_file};
-use super::store::{StoreFlags, load_runs, names_a_file};
+use super::store::{StoreFlags, load_runs, names_a_file, names_a_saved_run};
 
 mod live;
 mod throughput;
@@ -25,7 +26,7 @@ mod throughput;
 /// A URL is measured for a minute: round trips after random pauses show what looks like a cause, and each suspect that a setting
 /// can remove is tested in pairs, with and without it. With --workload throughput, the same is done for what limits the rate. For
 /// runs and studies, models are fitted to the figures.
-/// docs/explain.md explains how to read the result.
+/// Nothing is saved: --json and --html write the result to files. docs/explain.md explains how to read it.
 #[derive(Args)]
 #[command(after_help = models_help())]
 pub struct Flags {
@@ -40,14 +41,17 @@ pub struct Flags {
     /// Rate of the link (bit/s without a unit), and the payload share of a frame [default: all of it]
     #[arg(long, help_heading = TARGET, value_name = "RATE[*PAYLOAD/FRAME]", value_parser = parse_line_bps)]
     line: Option<f64>,
+    /// Explain one pair of hosts, in both directions; of a run of 'linkgauge mesh'
+    #[arg(long, help_heading = TARGET, num_args = 2, value_names = ["FROM", "TO"])]
+    pair: Vec<String>,
     /// Write the findings as JSON ('-': standard output, instead of the text)
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     json: Option<PathBuf>,
     /// Write a self-contained HTML page with the pairs of each proof ('-': standard output, instead of the text); of a URL
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-")]
     html: Option<PathBuf>,
-    /// Print also the causes that were ruled out, and the parts of a round trip; of a study, how well its mechanisms predict
-    #[arg(long, help_heading = OUTPUT)]
+    /// Print also the causes that were ruled out, and the parts of a round trip; of a study, each system and all figures
+    #[arg(long, visible_alias = "notes", help_heading = OUTPUT)]
     all: bool,
     /// Print errors only
     #[arg(long, short, help_heading = OUTPUT)]
@@ -76,6 +80,9 @@ fn models_help() -> String {
 
 pub fn run(flags: Flags) -> Result<Status> {
     if flags.of.iter().any(|named| live::is_endpoint(named)) {
+        if !flags.pair.is_empty() {
+            bail!("--pair names two hosts of a run of 'linkgauge mesh'. Name the run instead of a URL");
+        }
         return if flags.transfer.is_used() { throughput::run(&flags) } else { live::run(&flags) };
     }
     flags.live.check_unused()?;
@@ -93,7 +100,12 @@ pub fn run(flags: Flags) -> Result<Status> {
 
 fn explain_document(of: &str, flags: &Flags) -> Result<Status> {
     let declared = DeclaredFacts { line_bps: flags.line };
+    // Only studies have such long derivations that their answers need a short form.
+    let mut detail = if flags.all { Detail::Full } else { Detail::Summary };
     let findings = if STUDIES.iter().any(|study| study.name == of) && !Path::new(of).is_file() {
+        if !flags.pair.is_empty() {
+            bail!("--pair names two hosts of a run of 'linkgauge mesh', and {of} is a study. Name a run");
+        }
         let study = Study::by_name(of)?;
         let mut findings = explain_input(of, &ModelInput::Study(&study), &declared)?;
         if flags.all {
@@ -101,7 +113,16 @@ fn explain_document(of: &str, flags: &Flags) -> Result<Status> {
         }
         findings
     } else {
-        explain_input(of, &ModelInput::Run(&load_run(of, &flags.store)?), &declared)?
+        let run = load_run(of, &flags.store)?;
+        if run.study.is_none() {
+            detail = Detail::Full;
+        }
+        match flags.pair.as_slice() {
+            [from, to] => {
+                vec![explain_pair(&run, [from.as_str(), to.as_str()]).with_context(|| of.to_owned())?]
+            }
+            _ => explain_input(of, &ModelInput::Run(&run), &declared)?,
+        }
     };
     let document = || serde_json::to_string_pretty(&explain::findings_document(of, &findings));
     let document = flags.json.as_ref().map(|_| document()).transpose()?.unwrap_or_default();
@@ -109,11 +130,11 @@ fn explain_document(of: &str, flags: &Flags) -> Result<Status> {
         Some(path) if is_dash(path) => print_json(|stdout| writeln!(stdout, "{document}"))?,
         Some(path) => {
             let written = write_file(path, |file| writeln!(file, "{document}"));
-            let printed = if flags.quiet { Ok(()) } else { print_findings(&findings) };
+            let printed = if flags.quiet { Ok(()) } else { print_findings(&findings, detail) };
             finish_all([written, printed])?
         }
         None if flags.quiet => {}
-        None => print_findings(&findings)?,
+        None => print_findings(&findings, detail)?,
     }
     Ok(Status::Complete)
 }
@@ -130,7 +151,8 @@ fn load_run(named: &str, store: &StoreFlags) -> Result<Run> {
         format!("'{named}' is not a study ({}){host}", names.join(", "))
     };
     let found = load_runs(named, store);
-    let mut found = if names_a_file(named) { found? } else { found.with_context(no_study)? };
+    let is_clear = names_a_file(named) || names_a_saved_run(named);
+    let mut found = if is_clear { found? } else { found.with_context(no_study)? };
     match (found.pop(), found.len()) {
         (Some(run), 0) => Ok(run),
         (_, more) => bail!("'{named}' names {} runs, but only one run can be explained. Name one", more + 1),
@@ -152,6 +174,7 @@ fn explain_input(of: &str, input: &ModelInput, declared: &DeclaredFacts) -> Resu
 }
 
 /// Prints findings.
-pub fn print_findings(findings: &[Finding]) -> Result<()> {
-    print_text(|stdout| report::write_findings(findings, &terminal_options(), stdout))
+pub fn print_findings(findings: &[Finding], detail: Detail) -> Result<()> {
+    let options = ReportOptions { detail, ..terminal_options() };
+    print_text(|stdout| report::write_findings(findings, &options, stdout))
 }

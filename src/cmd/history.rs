@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use linkgauge::clock::wall_clock_date;
 use linkgauge::metric::Metric;
-use linkgauge::report::{HistoryTrend, ReportOptions, printable, shorten, to_ascii, write_history};
+use linkgauge::report::{HistoryTrend, ReportOptions, printable, shorten, to_ascii, wrap, write_history};
 use linkgauge::store::{Filter, Listing, RunEntry};
 use linkgauge::units;
 use serde_json::{Value, json};
@@ -156,33 +156,44 @@ pub fn run(flags: Flags) -> Result<Status> {
 /// Of the columns that vary.
 const HOST_COLUMNS: usize = 8;
 const TAGS_COLUMNS: usize = 12;
+/// Where that leaves too few columns for the endpoint.
+const NARROW_TAGS_COLUMNS: usize = 6;
+const ENOUGH_ENDPOINT_COLUMNS: usize = 18;
 /// The endpoint gets the rest of a line, but at least these columns.
 const MIN_ENDPOINT_COLUMNS: usize = 12;
 
 fn format_list(runs: &[RunEntry], limit: Option<usize>, width: usize) -> String {
     let hosts: BTreeSet<Option<&str>> = runs.iter().map(|run| run.host.as_deref()).collect();
-    let head = ["id", "began (UTC)", if hosts.len() > 1 { "host" } else { "" }, "figure", "tags", "endpoint"];
+    let host = if hosts.len() > 1 { "host" } else { "" };
+    let years: BTreeSet<String> = runs.iter().map(|run| run.started.strftime("%Y").to_string()).collect();
+    // The first line has the year.
+    let date = if years.len() > 1 { "%Y-%m-%d %H:%M" } else { "%m-%d %H:%M" };
+    let head = ["id", "began (UTC)", host, "test", "figure", "tags", "endpoint"];
     let cells = |run: &RunEntry| {
         let figure = headline_text(run);
         let host = run.host.as_deref().filter(|_| hosts.len() > 1).unwrap_or_default();
         [
             shorten(&printable(short_id(&run.id)), 8),
-            run.started.strftime("%Y-%m-%d %H:%M").to_string(),
+            run.started.strftime(date).to_string(),
             shorten(&printable(host), HOST_COLUMNS),
+            printable(run.workload.as_deref().unwrap_or("–")),
             figure.unwrap_or_else(|| if run.complete { "–" } else { "incomplete" }.to_owned()),
             shorten(&printable(&run.tags.join(" ")), TAGS_COLUMNS),
             String::new(),
         ]
     };
-    let mut rows: Vec<[String; 6]> =
+    let mut rows: Vec<[String; 7]> =
         [head.map(str::to_owned)].into_iter().chain(runs.iter().map(cells)).collect();
+    if width.saturating_sub(width_before_last_column(&rows)) < ENOUGH_ENDPOINT_COLUMNS {
+        rows.iter_mut().for_each(|row| row[5] = shorten(&row[5], NARROW_TAGS_COLUMNS));
+    }
     let room = width.saturating_sub(width_before_last_column(&rows)).max(MIN_ENDPOINT_COLUMNS);
     for (row, run) in rows.iter_mut().skip(1).zip(runs) {
         let more = if run.cases > 1 { format!(" +{}", run.cases - 1) } else { String::new() };
         let endpoint = printable(run.endpoint.as_deref().unwrap_or("–"));
-        row[5] = shorten(&endpoint, room.saturating_sub(more.len())) + &more;
+        row[6] = shorten(&endpoint, room.saturating_sub(more.len())) + &more;
     }
-    list_answer(runs, limit) + &align_columns(&rows)
+    wrap(&list_answer(runs, limit), width, "", "  ") + &align_columns(&rows)
 }
 
 /// How many runs, of which time, and the last result. With `limit` runs there may be earlier ones.
@@ -194,9 +205,12 @@ fn list_answer(runs: &[RunEntry], limit: Option<usize>) -> String {
     let [from, to] = [from, to].map(|instant| instant.strftime("%Y-%m-%d").to_string());
     let when = if from == to { format!("of {from}") } else { format!("from {from} to {to}") };
     let figure = headline_text(last).unwrap_or_else(|| "incomplete".to_owned());
+    let subject = last.workload.as_deref().zip(last.endpoint.as_deref());
+    let subject = subject
+        .map_or(String::new(), |(workload, endpoint)| printable(&format!("{workload} of {endpoint}, ")));
     let newest = if limit == Some(runs.len()) { "newest " } else { "" };
     let runs = units::format_plural(runs.len() as u64, &format!("{newest}saved run"));
-    format!("{runs} {when}; the last: {figure}.\n")
+    format!("{runs} {when}; the last: {subject}{figure}.")
 }
 
 /// The figure of the first case with its name.
@@ -242,6 +256,7 @@ fn list_json(runs: &[RunEntry]) -> Value {
             "complete": run.complete,
             "cases": run.cases,
             "endpoint": run.endpoint,
+            "workload": run.workload,
             "metric": run.headline.as_ref().map(|(name, _)| name),
             "value": run.headline.as_ref().and_then(|(_, value)| *value),
             "tags": run.tags,

@@ -30,6 +30,7 @@ use super::ip::IpFlags;
 use super::output::{OutputFlags, RunText, finish_all, is_dash};
 use super::progress::{ProgressDisplay, ProgressMode};
 use super::signals::interrupt_flag;
+use super::stamp_cost::add_stamp_costs;
 use super::store::SaveFlags;
 
 /// Flags that every workload has: targets, protocol, message size, stop conditions.
@@ -79,7 +80,8 @@ pub struct CaseFlags {
     /// Further examples: 'loss = 0', 'rate > 99 %'. docs/plan.md lists the metrics.
     #[arg(long, help_heading = OUTPUT, value_name = "THRESHOLD", value_delimiter = ',')]
     threshold: Vec<Threshold>,
-    /// Length of an entry of the time series, and time between progress events [default: 100ms and 1s]
+    /// Length of an entry of the time series, and time between progress events [default: 100ms, and 1s or half
+    /// of a repetition]
     #[arg(long, help_heading = OUTPUT, hide_short_help = true, value_name = "TIME")]
     interval: Option<Span>,
     /// Threads of this program for the connections [default: one each, up to the number of CPUs]
@@ -340,9 +342,13 @@ fn run_checked_plan(
     flags: &PlanFlags,
     until: Option<Precision>,
 ) -> Result<(Run, Status)> {
-    run_measurements(flags, |context| match until {
-        Some(wanted) => schedule::run_until(plan, &wanted, context),
-        None => schedule::run(plan, context),
+    run_measurements(flags, |context| {
+        let mut run = match until {
+            Some(wanted) => schedule::run_until(plan, &wanted, context),
+            None => schedule::run(plan, context),
+        };
+        add_stamp_costs(&mut run);
+        run
     })
 }
 
@@ -372,10 +378,15 @@ fn compare_with_earlier(run: &mut Run, save: &SaveFlags) {
     }
 }
 
-/// Reports and saves a run. Without measurements it prints nothing: the errors were printed before.
+/// Reports and saves a run. If nothing arrived, the errors that were printed before are its text.
 pub fn report_and_save(run: &Run, flags: &PlanFlags, text: RunText) -> Result<()> {
     let measured = run.cases.iter().any(|case| case.figures.has_measurements());
-    let written = flags.output.write(run, if measured { text } else { RunText::Omitted });
+    let is_answered_by_errors = run
+        .cases
+        .iter()
+        .all(|case| !case.failures.is_empty() && !case.figures.has_arrivals() && case.thresholds.is_empty());
+    let is_wanted = measured && !is_answered_by_errors;
+    let written = flags.output.write(run, if is_wanted { text } else { RunText::Omitted });
     if measured {
         flags.save.save_and_print(run, flags.output.messages());
     }
@@ -436,6 +447,7 @@ fn measure_with(
         environment: host::facts(),
         connection_cache: Default::default(),
         overhead_ns: Some(schedule::measure_overhead_ns()),
+        flow_threads: None,
     };
     let run = run(&mut bench);
     Ok(MeasuredRun { run, events: observer.finish() })

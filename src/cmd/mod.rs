@@ -11,6 +11,7 @@ mod doctor;
 mod download;
 mod explain;
 mod export;
+mod fleet;
 mod habits;
 mod help;
 mod history;
@@ -30,6 +31,7 @@ mod run;
 mod serve;
 mod show;
 mod signals;
+mod stamp_cost;
 mod store;
 mod tag;
 mod throughput;
@@ -56,6 +58,11 @@ struct Cli {
 #[cfg(not(feature = "http"))]
 const WITHOUT_HTTP: &str =
     "this program was built without HTTP/2: install it with 'cargo install --path . --features http'";
+
+/// Why there is no hub.
+#[cfg(not(feature = "fleet"))]
+const WITHOUT_FLEET: &str =
+    "this program was built without hubs: install it with 'cargo install --path . --features fleet'";
 
 /// The flag of the same name, for programs that start this one.
 pub const UNTIL_INPUT_ENDS_FLAG: &str = "--until-input-ends";
@@ -84,6 +91,7 @@ enum Command {
     Download(download::Flags),
     Connect(connect::Flags),
     Mesh(mesh::Flags),
+    Fleet(fleet::Flags),
     Serve(serve::Flags),
     Agent(agent::Flags),
     Lab(lab::Flags),
@@ -177,6 +185,7 @@ pub fn main() -> ExitCode {
         Command::Download(flags) => download::run(flags),
         Command::Connect(flags) => connect::run(flags),
         Command::Mesh(flags) => mesh::run(flags),
+        Command::Fleet(flags) => fleet::run(flags),
         Command::Serve(flags) => serve::run(flags),
         Command::Agent(flags) => agent::run(flags),
         Command::Lab(flags) => lab::run(flags),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Command};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -15,14 +15,14 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::host::{self, raise_open_file_limit};
 use linkgauge::link::{Dialer, return_freed_buffers};
 use linkgauge::monitor::{
-    self, AlarmCause, AlarmExplanation, Config, HttpServer, LinkState, Live, MonitorContext, MonitorEvent,
-    MonitorObserver, OPENMETRICS_TYPE, Rule, Site, Transition, WatchState, describe_clock_change,
-    render_metrics,
+    self, AlarmCause, AlarmExplanation, Config, DEFAULT_PUSH_INTERVAL, HttpServer, LinkState, Live,
+    METRICS_PATH, MonitorContext, MonitorEvent, MonitorObserver, Push, Rule, Site, Snapshot, Transition,
+    WatchState, describe_clock_change,
 };
 use linkgauge::plan::{CaseSpec, OneOrMany};
 use linkgauge::report::{self, ReportOptions, printable};
 use linkgauge::run::Run;
-use linkgauge::units::{MessageRate, RateTarget, Span, format_nanoseconds};
+use linkgauge::units::{MessageRate, RateTarget, Span, format_nanoseconds, format_plural};
 
 use super::Status;
 use super::help::{DURATION, OUTPUT, SERVER, TRAFFIC};
@@ -79,15 +79,15 @@ pub struct Flags {
     /// File with the token that readers of the pages must send; a browser asks for it as a password
     #[arg(long, help_heading = SERVER, value_name = "FILE")]
     page_token_file: Option<PathBuf>,
+    /// Push the metrics to this receiver of Prometheus remote write every 15 s, as [push] of the file does
+    #[arg(long, help_heading = OUTPUT, value_name = "URL")]
+    push: Option<String>,
     /// Check the file, print what its alarms promise, and end
     #[arg(long, help_heading = OUTPUT)]
     check: bool,
     #[command(flatten)]
     save: SaveFlags,
 }
-
-/// Where Prometheus expects metrics.
-const METRICS_PATH: &str = "/metrics";
 
 /// The port that Prometheus lists for exporters of this kind.
 const DEFAULT_LISTEN: &str = "127.0.0.1:9464";
@@ -202,7 +202,7 @@ impl Session<'_> {
     }
 
     fn show(&self, states: &[WatchState]) {
-        self.site.set(METRICS_PATH, OPENMETRICS_TYPE, render_metrics(states, &self.host));
+        self.site.set_metrics(Snapshot::new(states, &self.host));
         self.site.publish(&self.live.update(states, Timestamp::now()));
         self.tables.print(states);
     }
@@ -258,7 +258,6 @@ fn serve_pages(flags: &Flags, site: &Arc<Site>) -> Result<Option<HttpServer>> {
             .with_context(|| format!("'{text}' is not an address. Write it like {DEFAULT_LISTEN}, or off"))?,
     };
     let token = flags.page_token_file.as_deref().map(|file| read_token(Some(file))).transpose()?.flatten();
-    site.set(METRICS_PATH, OPENMETRICS_TYPE, render_metrics(&[], ""));
     match HttpServer::start(address, token, site.clone()) {
         Ok(server) => {
             let address = server.address();
@@ -277,6 +276,15 @@ fn serve_pages(flags: &Flags, site: &Arc<Site>) -> Result<Option<HttpServer>> {
 }
 
 fn read_config(flags: &Flags) -> Result<Config> {
+    let mut config = read_targets(flags)?;
+    if let Some(url) = &flags.push {
+        let push = Push::new(url.clone(), DEFAULT_PUSH_INTERVAL);
+        config.push = Some(push.map_err(|why| anyhow!("--push {url}: {why}"))?);
+    }
+    Ok(config)
+}
+
+fn read_targets(flags: &Flags) -> Result<Config> {
     let is_file = |target: &String| target.ends_with(".toml");
     match flags.targets.as_slice() {
         [file] if is_file(file) => {
@@ -311,6 +319,9 @@ fn print_promises(config: &Config) -> Result<()> {
         }
         for action in &config.actions {
             writeln!(stdout, "an alarm {}", printable(&action.describe()))?;
+        }
+        if let Some(push) = &config.push {
+            writeln!(stdout, "metrics {}", printable(&push.describe()))?;
         }
         Ok(())
     })
@@ -380,6 +391,16 @@ fn describe(event: &MonitorEvent) -> String {
         }
         MonitorEvent::NotStored { reason } => format!("{reason}. Results wait in memory"),
         MonitorEvent::StoredAgain => "the store can be written again".to_owned(),
+        MonitorEvent::NotPushed { reason } => {
+            format!("the metrics were not received: {reason}. They wait in memory and are sent again")
+        }
+        MonitorEvent::PushedAgain { dropped_points: 0 } => "the metrics are received again".to_owned(),
+        MonitorEvent::PushedAgain { dropped_points } => {
+            format!(
+                "the metrics are received again, without {}",
+                format_plural(*dropped_points, "older point")
+            )
+        }
         other => format!("{other:?}"),
     }
 }

@@ -1,5 +1,6 @@
 //! Progress of a measurement: a bar with live values on a terminal, lines on request, and the events file.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, IsTerminal, LineWriter, Write};
 use std::path::Path;
@@ -137,6 +138,8 @@ pub struct ProgressDisplay {
     bar: ProgressBar,
     events: Option<Mutex<EventWriter>>,
     live: Mutex<LiveCase>,
+    /// Errors that were printed. The repetitions of a case often fail alike.
+    errors: Mutex<BTreeSet<String>>,
     prints_lines: bool,
 }
 
@@ -147,13 +150,14 @@ impl ProgressDisplay {
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
         let style =
-            ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed:>4}{prefix}  {wide_msg}")?;
+            ProgressStyle::with_template("{bar:16} {percent:>3} %  {elapsed:>4}{prefix}  {wide_msg}")?;
         bar.set_style(style.progress_chars(if supports_unicode() { "━╸─" } else { "=> " }));
         let events = events.map(EventWriter::create).transpose()?;
         Ok(ProgressDisplay {
             bar,
             events: events.map(Mutex::new),
             live: Mutex::default(),
+            errors: Mutex::default(),
             prints_lines: is_wanted && mode == ProgressMode::Lines,
         })
     }
@@ -172,7 +176,9 @@ impl ProgressDisplay {
             print_message(format_args!("{elapsed:>9}  {values}"));
         }
         let chart = if supports_unicode() { live.chart() } else { String::new() };
-        self.bar.set_message(format!("{}  {values}  {chart}", live.name));
+        // A narrow terminal cuts the end of the line.
+        let chart = if chart.is_empty() { chart } else { format!("  {chart}") };
+        self.bar.set_message(format!("{values}{chart}  {}", live.name));
     }
 }
 
@@ -195,9 +201,9 @@ impl Observer for ProgressDisplay {
                 let done = u64::from(*repetition) * live.cases + *case as u64;
                 let size = format_bytes((*message_bytes).into());
                 let name = printable(&format!("{workload} {endpoint} {size}"));
-                // Repetitions of a case share a chart.
-                let rates_bps =
-                    if live.name == name { std::mem::take(&mut live.rates_bps) } else { Vec::new() };
+                // Repetitions of a case share a chart, and the last values stand until there are new ones.
+                let is_repetition = live.name == name;
+                let rates_bps = if is_repetition { std::mem::take(&mut live.rates_bps) } else { Vec::new() };
                 *live = LiveCase {
                     rates_bps,
                     name,
@@ -210,7 +216,9 @@ impl Observer for ProgressDisplay {
                     print_message(&live.name);
                 }
                 self.bar.set_position(STEPS_PER_CASE * done);
-                self.bar.set_message(live.name.clone());
+                if !is_repetition {
+                    self.bar.set_message(live.name.clone());
+                }
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
             &RunEvent::Progress { elapsed_ns, messages, bytes, lost, p50_ns, p99_ns, share, .. } => {
@@ -221,7 +229,13 @@ impl Observer for ProgressDisplay {
                 let values = LiveValues { elapsed_ns, messages, bytes, lost, p50_ns, p99_ns };
                 self.show_values(&mut live, &values);
             }
-            RunEvent::Failed { reason, .. } => self.bar.suspend(|| print_error(reason)),
+            RunEvent::Failed { reason, .. } => {
+                let is_new =
+                    self.errors.lock().map_or(true, |mut errors| errors.insert((*reason).to_owned()));
+                if is_new {
+                    self.bar.suspend(|| print_error(reason));
+                }
+            }
             _ => {}
         }
     }

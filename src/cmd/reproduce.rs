@@ -26,6 +26,7 @@ use linkgauge::host::raise_open_file_limit;
 use linkgauge::link::Dialer;
 use linkgauge::plan::Plan;
 use linkgauge::protocol::ConnectionCache;
+use linkgauge::report::Detail;
 use linkgauge::run::{Run, Shaping, Warning, WarningCode};
 use linkgauge::schedule::{self, Observer, RunContext, RunEvent};
 use linkgauge::study::{CaseOutcome, PlannedCase, STUDIES, Study, StudyLength};
@@ -67,8 +68,8 @@ pub struct Flags {
     list: bool,
     /// Measure a cell at this endpoint: tcp/4=tcp://box:7001
     ///
-    /// Further ports are counted up from it. CELL is a name of --list: alone (native), with its number of ports (tcp/4), or also with a rate (tcp/4@9600). The most
-    /// specific one applies. Cells without an endpoint are skipped.
+    /// Further ports are counted up from it. CELL is a name of --list: alone (native), with its number of ports (tcp/4), or
+    /// also with a rate (tcp/4@9600). The most specific one applies. Cells without an endpoint are skipped.
     #[arg(long, help_heading = TARGET, value_name = "CELL=URL[,URL…]")]
     on: Vec<CellEndpoints>,
     /// With --on: protocol option, like security=17
@@ -191,7 +192,7 @@ fn print_measured_findings(run: &Run) -> Result<()> {
         return Ok(());
     }
     print_text(|stdout| writeln!(stdout))?;
-    super::explain::print_findings(&findings)
+    super::explain::print_findings(&findings, Detail::Full)
 }
 
 /// Runs the twins; `--quick` is never set.
@@ -523,7 +524,7 @@ fn failure_warnings(failed: &BTreeMap<String, String>) -> Vec<Warning> {
             several => format!(" and {} more", several - 1),
         };
         let text = format!("not measured: {}{more}: {reason}", cases[0]);
-        Warning::new(WarningCode::Incomplete, text, "fix the cause and run again")
+        Warning::new(WarningCode::Incomplete, text, "")
     };
     reasons.into_iter().map(warning).collect()
 }

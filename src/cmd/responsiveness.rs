@@ -19,6 +19,7 @@ use super::measure::{Aims, CaseFlags, one_or_many, parse_direction, parse_probe,
 /// Every second one more connection loads the link, until the goodput is stable. Then the measurement continues until the
 /// responsiveness is stable. The result has the round trip idle, beside the load, and on the connections of the load, and
 /// round trips per minute (RPM) by draft-ietf-ippm-responsiveness-09. docs/metrics.md describes the differences from it.
+/// https://HOST:PORT measures over HTTP/2 and TLS; ?ca=FILE or ?insecure=1 accepts certificates that this host does not trust.
 #[derive(Args)]
 pub struct Flags {
     #[command(flatten)]

@@ -172,6 +172,12 @@ impl SaveFlags {
         !self.tags.is_empty()
     }
 
+    /// The names of the saved runs.
+    #[cfg(feature = "fleet")]
+    pub fn tags(&self) -> &[String] {
+        &self.tags
+    }
+
     /// Earlier results of the cases of a run; none where the store cannot be read. Saving reports the error.
     pub fn earlier_results(&self, run: &Run) -> EarlierResults {
         let path = self.path().ok().flatten().filter(|path| path.exists());
@@ -249,12 +255,22 @@ pub fn load_runs(named: &str, store: &StoreFlags) -> Result<Vec<Run>> {
             named.split(',').map(|part| load_runs(part, store)).collect::<Result<_>>()?;
         return Ok(each.into_iter().flatten().collect());
     }
-    let opened = store.open().with_context(|| format!("'{named}' is not a file"))?;
+    let opened = store.open();
+    let opened = if names_a_saved_run(named) {
+        opened?
+    } else {
+        opened.with_context(|| format!("'{named}' is not a file"))?
+    };
     let ids = match named.strip_prefix("tag:") {
         Some(tag) => opened.ids_with_tag(tag)?,
         None => vec![named.to_owned()],
     };
     Ok(ids.iter().map(|id| opened.load(id)).collect::<Result<_, _>>()?)
+}
+
+/// Whether a name can mean nothing but saved runs.
+pub fn names_a_saved_run(named: &str) -> bool {
+    named == "last" || named.starts_with("tag:")
 }
 
 /// True if the name is a path, whether or not the file exists.

@@ -64,7 +64,12 @@ fn explain(input: &ModelInput) -> Result<Finding, ExplainError> {
     if cases.is_empty() {
         return Err(lacking("no case has counters: measure it again with this version"));
     }
-    Ok(Finding { model: MODEL.name, figures: json!({ "cases": cases }), blocks: blocks(&cases) })
+    Ok(Finding {
+        model: MODEL.name,
+        figures: json!({ "cases": cases }),
+        summary: Vec::new(),
+        blocks: blocks(&cases),
+    })
 }
 
 /// The causes that the counters of this case agree with.

@@ -299,10 +299,12 @@ pub fn explain_live(
     runner.case.protocol.clone_from(&screen.closed.result.protocol);
     let message_bytes = screen.closed.result.message_bytes;
 
-    let mut suspects = findings::suspects(&screen, &target, &Allowed { options, can_resize });
+    let allowed = Allowed { options, can_resize };
+    let mut suspects = findings::suspects(&screen, &target, &allowed);
     let random = &mut SplitMix64::new(options.seed);
     let proving = Proving { runner: &runner, options, screen: &screen, progress, began };
     let (mut is_interrupted, pairs) = proving.prove(&mut suspects, random)?;
+    findings::use_cost_of_bytes(&mut suspects, &screen, &target, &allowed);
     let combined = match is_interrupted {
         true => None,
         false => {
@@ -315,8 +317,6 @@ pub fn explain_live(
     let median_ns = baseline_ns.unwrap_or_else(|| screen.median_ns());
     let causes = findings::findings(suspects, &screen, median_ns);
     let unexplained_ns = unexplained_ns(median_ns, &causes, combined.as_ref());
-    let samples = (screen.closed.samples.len() + screen.paused.samples.len()) as u64;
-    let lost = screen.closed.lost() + screen.paused.lost();
     Ok(Explanation {
         schema: SCHEMA,
         tool: TOOL,
@@ -329,8 +329,8 @@ pub fn explain_live(
         budget_ns: options.budget.as_nanos() as u64,
         median_ns,
         fastest_ns: screen.fastest_ns(),
-        requests: samples + lost,
-        lost,
+        requests: screen.replies() + screen.lost(),
+        lost: screen.lost(),
         mean_pause_ns: screen.mean_pause.as_nanos() as u64,
         pairs,
         planned_pairs: prove::ROUNDS as u32,

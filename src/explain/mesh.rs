@@ -11,6 +11,10 @@ use crate::run::{BlamedPart, CaseResult, MeshPair, MeshResult, Run};
 use crate::stats::median;
 use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
 
+mod pair;
+
+pub use pair::explain_pair;
+
 /// The mesh model in the list of models.
 pub const MODEL: Model = Model {
     name: "mesh",
@@ -56,7 +60,7 @@ impl<'a> PairFigures<'a> {
 
     /// Round trips that other tests disturbed.
     pub fn is_under_load(&self) -> bool {
-        !self.pair.under_load_of.is_empty()
+        self.pair.is_under_load()
     }
 
     fn of(pair: &'a MeshPair, cases: &'a [CaseResult]) -> PairFigures<'a> {
@@ -128,13 +132,8 @@ fn part_name(mesh: &MeshResult, part: &BlamedPart) -> String {
 
 /// Groups are numbered in the order in which the hosts name them.
 fn group_name(mesh: &MeshResult, group: usize) -> &str {
-    let mut known: Vec<&Option<String>> = Vec::new();
-    for host in &mesh.hosts {
-        if !known.contains(&&host.group) {
-            known.push(&host.group);
-        }
-    }
-    known.get(group).and_then(|name| name.as_deref()).unwrap_or("without a name")
+    let first = mesh.group_numbers().into_iter().position(|number| number == group);
+    first.and_then(|host| mesh.hosts.get(host)?.group.as_deref()).unwrap_or("without a name")
 }
 
 /// What explains the worst pairs, in one sentence for each part: those of the rates, then those of the round trips.
@@ -235,5 +234,5 @@ fn finding(mesh: &MeshResult, cases: &[CaseResult]) -> Finding {
             "failure": pair.pair.failure,
         })).collect::<Vec<_>>(),
     });
-    Finding { model: MODEL.name, figures, blocks }
+    Finding { model: MODEL.name, figures, summary: Vec::new(), blocks }
 }

@@ -64,7 +64,9 @@ pub struct Finding {
     pub model: &'static str,
     /// All figures, with units in their names.
     pub figures: Value,
-    /// The same, formatted for people.
+    /// The answer in few lines. Empty if `blocks` are few.
+    pub summary: Vec<FindingBlock>,
+    /// All figures, formatted for people.
     pub blocks: Vec<FindingBlock>,
 }
 

@@ -253,7 +253,7 @@ impl WindowModel {
     }
 
     fn to_finding(&self) -> Finding {
-        Finding { model: MODEL.name, figures: json!(self), blocks: self.blocks() }
+        Finding { model: MODEL.name, figures: json!(self), summary: self.summary(), blocks: self.blocks() }
     }
 }
 

@@ -42,6 +42,8 @@ pub struct HttpMeasurement {
     pub probes_per_second: f64,
     /// For each reply, and for the first connection.
     pub timeout: Duration,
+    /// Bytes that a connection may hold unsent, before the probes on it (`TCP_NOTSENT_LOWAT`).
+    pub unsent_bytes: u32,
 }
 
 /// What was measured.
@@ -77,7 +79,7 @@ pub fn measure(
     progress: &dyn Fn(Duration, u64),
 ) -> Result<HttpResult, HttpError> {
     runtime()?.block_on(async {
-        let target = Target::find(&plan.url, &plan.trust).await?;
+        let target = Target::find(plan).await?;
         let first = Connection::open(&target, plan.timeout).await?;
         let document = first.get(&target.urls.small, MAX_CONFIG_BYTES, plan.timeout).await?;
         let target = target.with_urls(ServerUrls::parse(&document)?).await?;

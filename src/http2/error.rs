@@ -1,8 +1,10 @@
 //! Why a measurement or a server failed.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::link::{describe_refusal, system_remedy};
 use crate::run::FailureKind;
 
 /// Why a measurement or a server failed.
@@ -53,9 +55,25 @@ pub enum HttpError {
         /// The reason of the system.
         source: std::io::Error,
     },
+    /// The connection could not be opened.
+    #[error("{}{}", describe_refusal("connect", .source), connect_remedy(source.kind()))]
+    Connect {
+        /// The reason of the system.
+        source: std::io::Error,
+    },
+    /// The handshake of TLS failed.
+    #[error("TLS handshake: {source}: {}", handshake_remedy(source))]
+    Handshake {
+        /// What was wrong.
+        source: std::io::Error,
+    },
     /// The network.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
+    #[error("{source}{}", system_remedy(source.kind()))]
+    Io {
+        /// The reason of the system.
+        #[from]
+        source: std::io::Error,
+    },
     /// HTTP/2.
     #[error(transparent)]
     Http2(#[from] h2::Error),
@@ -63,7 +81,7 @@ pub enum HttpError {
     #[error(transparent)]
     Http(#[from] http::Error),
     /// Nothing came in time.
-    #[error("no reply in time")]
+    #[error("no reply in time: check that it is a server for HTTP/2, and --timeout")]
     TimedOut,
 }
 
@@ -75,10 +93,40 @@ impl HttpError {
             HttpError::Config { .. } | HttpError::Status { .. } | HttpError::Http2(_) => {
                 FailureKind::UnexpectedReply
             }
+            HttpError::Handshake { .. } => FailureKind::Remote,
             HttpError::Url { .. } | HttpError::File { .. } => FailureKind::InvalidCase,
-            HttpError::Io(_) | HttpError::Listen { .. } => FailureKind::System,
+            HttpError::Connect { .. } | HttpError::Io { .. } | HttpError::Listen { .. } => {
+                FailureKind::System
+            }
             HttpError::Tls { .. } | HttpError::Http(_) => FailureKind::Other,
         }
+    }
+}
+
+/// What to try when no connection opens, as the end of a message.
+fn connect_remedy(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::ConnectionRefused => {
+            ": no server listens on this port. Start 'linkgauge serve https://…' there, or name another port"
+        }
+        other => system_remedy(other),
+    }
+}
+
+/// What to try when the handshake of TLS fails.
+fn handshake_remedy(source: &std::io::Error) -> &'static str {
+    use rustls::CertificateError as Fault;
+    use rustls::Error::InvalidCertificate;
+    let reason = source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match reason {
+        Some(InvalidCertificate(Fault::UnknownIssuer | Fault::BadSignature)) => {
+            "no authority that this host trusts has signed it. Name its file with ?ca=FILE, or accept any with ?insecure=1"
+        }
+        Some(InvalidCertificate(Fault::NotValidForName | Fault::NotValidForNameContext { .. })) => {
+            "it belongs to another host. Use a name that it has, or accept any with ?insecure=1"
+        }
+        Some(InvalidCertificate(_)) => "renew it, or accept any with ?insecure=1",
+        _ => "check that the server speaks HTTP/2 over TLS at this port",
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::client::{HttpMeasurement, HttpResult, measure};
+use super::error::HttpError;
 use crate::clock::wall_clock_date;
 use crate::run::{AddedLatency, CaseResult, Environment, Failure, Figures, Run};
 use crate::schedule::{RunContext, RunEvent};
@@ -64,7 +65,10 @@ fn run_case(index: usize, plan: &HttpMeasurement, context: &RunContext) -> CaseR
             with_probes(of(result.figures.clone()), result, context.is_interrupted())
         }
         Err(error) => {
-            let reason = format!("{}: {error}", plan.url);
+            let reason = match &error {
+                HttpError::Url { .. } => error.to_string(),
+                _ => format!("{}: {error}", plan.url),
+            };
             observer.event(&RunEvent::Failed { case, repetition, reason: &reason });
             let failures = vec![Failure::new(error.failure_kind(), reason)];
             CaseResult { complete: false, failures, ..of(Figures::default()) }

@@ -58,6 +58,9 @@ pub struct HttpServerOptions {
     pub max_time: Duration,
     /// A request that makes no progress for this time ends.
     pub idle: Duration,
+    /// A connection without requests ends after this time. Some clients open one for each probe, a hundred per second, and
+    /// close none.
+    pub unused: Duration,
 }
 
 impl HttpServerOptions {
@@ -70,6 +73,7 @@ impl HttpServerOptions {
             max_requests: 100,
             max_time: Duration::from_secs(300),
             idle: Duration::from_secs(10),
+            unused: Duration::from_secs(5),
         }
     }
 }
@@ -184,14 +188,29 @@ async fn serve_connection(socket: TcpStream, shared: Arc<Shared>) -> Result<(), 
         .max_concurrent_streams(shared.options.max_requests)
         .max_send_buffer_size(2 * CHUNK_BYTES);
     let mut connection = timeout(idle, builder.handshake::<_, Bytes>(stream)).await??;
-    while let Some(request) = connection.accept().await {
-        let (request, respond) = request?;
+    // One for this function, and one for each request.
+    let users = Arc::new(());
+    let mut is_closing = false;
+    loop {
+        let request = match timeout(shared.options.unused, connection.accept()).await {
+            Ok(Some(request)) => request?,
+            Ok(None) => return Ok(()),
+            Err(_) if Arc::strong_count(&users) > 1 => continue,
+            Err(_) if is_closing => return Ok(()),
+            Err(_) => {
+                connection.graceful_shutdown();
+                is_closing = true;
+                continue;
+            }
+        };
+        let user = users.clone();
         tokio::spawn(async move {
+            let _user = user;
+            let (request, respond) = request;
             // A request that fails was reset by its client.
             let _ = answer(request, respond, idle).await;
         });
     }
-    Ok(())
 }
 
 async fn answer(

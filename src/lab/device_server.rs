@@ -1,7 +1,8 @@
 //! The device server: offers serial ports over a network, one listener each, like the boxes on the market.
 //!
-//! It moves bytes between a client's link and a port's link; a blocking thread serves each direction. `packing`
-//! decides when data from the line is sent.
+//! It moves bytes between a client's link and a port's link. Each direction is a party; a few threads run those of all ports
+//! (`threads`), and one accepts their clients. A client that controls its port has a thread, because changing a line takes
+//! time. `packing` decides when data from the line is sent.
 
 use std::fmt;
 use std::sync::atomic::{
@@ -16,6 +17,7 @@ use super::LabError;
 use super::packing::PackingRules;
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
+use crate::host::cpu;
 use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::serial_line::SerialSettings;
 use crate::link::{Dialer, Fault, Framing, Link, LinkError, Listener, rfc2217};
@@ -27,15 +29,20 @@ mod from_line;
 mod line_feed;
 mod plugged_port;
 mod processor;
+mod session;
 mod stand_in;
+mod threads;
 mod to_line;
 
+use accept::{Door, serve_doors};
 use client::PortClient;
+use from_line::FromLine;
 use line_feed::LineFeed;
 pub use plugged_port::PluggedPort;
 use processor::Transfer;
 pub use processor::{SharedProcessor, TransferCosts};
 pub use stand_in::STAND_IN;
+use threads::{PortMember, PortThread};
 
 /// The port of the first serial port if the endpoint names none; Sena's default.
 pub const DEFAULT_PORT: u16 = 7001;
@@ -168,6 +175,7 @@ pub struct DeviceServer {
     ports: Vec<Arc<SerialPort>>,
     state: Arc<DeviceServerState>,
     events: Receiver<DeviceServerEvent>,
+    port_threads: Vec<Arc<PortThread>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -216,19 +224,58 @@ impl DeviceServer {
             ports: Vec::new(),
             state: common,
             events,
+            port_threads: Vec::new(),
             threads: Vec::new(),
         };
+        server.start_threads(options).map_err(|fault| LinkError::new(&options.listen, fault))?;
+        let mut doors = Vec::new();
         for ((serial, line), listener) in options.serial_ports.iter().zip(lines).zip(listeners) {
-            let endpoint = listener.endpoint();
+            server.endpoints.push(listener.endpoint());
             let configured = SerialSettings::from_endpoint(serial)?;
             let port = SerialPort::new(server.ports.len() + 1, configured, options.rfc2217, &server.state);
-            let threads =
-                port.clone().start(line, listener).map_err(|fault| LinkError::new(serial, fault))?;
-            server.threads.extend(threads);
+            let door =
+                server.start_port(&port, line, listener).map_err(|fault| LinkError::new(serial, fault))?;
+            doors.push(door);
             server.ports.push(port);
-            server.endpoints.push(endpoint);
         }
+        let state = server.state.clone();
+        let ports = server.ports.clone();
+        let serve = move || {
+            if let Err(fault) = serve_doors(&state, doors) {
+                ports.iter().for_each(|port| port.mark_lost(&fault));
+            }
+        };
+        let thread = spawn_thread("doors", serve).map_err(|fault| LinkError::new(&options.listen, fault))?;
+        server.threads.push(thread);
         Ok(server)
+    }
+
+    /// Starts the threads that run all ports.
+    fn start_threads(&mut self, options: &DeviceServerOptions) -> Result<(), Fault> {
+        let count = cpu::current_affinity().len().clamp(1, options.serial_ports.len());
+        for _ in 0..count {
+            let (thread, handle) = PortThread::start(&self.state)?;
+            self.port_threads.push(thread);
+            self.threads.push(handle);
+        }
+        Ok(())
+    }
+
+    /// Starts to read the line of a port; returns what accepts its clients.
+    fn start_port(
+        &mut self,
+        port: &Arc<SerialPort>,
+        mut line: Box<dyn Link>,
+        listener: Box<dyn Listener>,
+    ) -> Result<Door, Fault> {
+        if port.is_controllable && line.port_control().is_none() {
+            return Err(control::no_control_fault());
+        }
+        let thread = &self.port_threads[port.number % self.port_threads.len()];
+        let door = Door::new(port, listener, line.second_handle()?, thread);
+        let from_line = FromLine::new(port.clone(), line.second_handle()?);
+        self.threads.extend(thread.add(PortMember::Line(from_line, line))?);
+        Ok(door)
     }
 
     /// The listening endpoints, in port order.
@@ -267,6 +314,7 @@ impl Drop for DeviceServer {
     /// Ends all sessions. Returns when every port is closed.
     fn drop(&mut self) {
         self.state.stop.store(true, Relaxed);
+        self.port_threads.iter().for_each(|thread| thread.wake());
         for thread in self.threads.drain(..) {
             // A thread that panicked has already printed its message.
             let _ = thread.join();
@@ -363,23 +411,6 @@ impl SerialPort {
             change_count: AtomicU64::new(0),
             purged: AtomicBool::new(false),
         })
-    }
-
-    /// Starts the threads of a port.
-    fn start(
-        self: Arc<SerialPort>,
-        mut line: Box<dyn Link>,
-        mut listener: Box<dyn Listener>,
-    ) -> Result<[JoinHandle<()>; 2], Fault> {
-        if self.is_controllable && line.port_control().is_none() {
-            return Err(control::no_control_fault());
-        }
-        let for_clients = line.second_handle()?;
-        let door = self.clone();
-        Ok([
-            spawn_thread("from line", move || self.serve_line(&mut *line))?,
-            spawn_thread("door", move || door.accept_clients(&mut *listener, &*for_clients))?,
-        ])
     }
 
     /// True if all threads of this port have to end.

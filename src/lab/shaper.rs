@@ -183,7 +183,10 @@ pub struct Shaper {
 }
 
 struct Relay {
+    /// As typed.
     to: Endpoint,
+    /// The same with the options of the line.
+    opened: Endpoint,
     dialer: Dialer,
     up: SharedPath,
     down: SharedPath,
@@ -200,9 +203,11 @@ impl Shaper {
     /// Fails if the options contradict each other, or if the listener, the log or the thread cannot be started.
     pub fn start(options: &ShaperOptions, dialer: &Dialer) -> Result<Shaper, LabError> {
         check_options(options)?;
-        let listener = dialer.listen(&options.listen)?;
+        let listen_options = line_options(&options.listen, &options.up)?;
+        let listener = dialer.listen(&with_options(&options.listen, &listen_options)?)?;
         let (sender, events) = sync_channel(MAX_QUEUED_EVENTS);
         let relay = Arc::new(Relay {
+            opened: with_options(&options.to, &line_options(&options.to, &options.down)?)?,
             to: options.to.clone(),
             dialer: dialer.clone(),
             up: SharedPath::new(options.up.clone(), options.seed),
@@ -216,7 +221,10 @@ impl Shaper {
             relay.up.set_log(Some(log.direction_log("up")));
             relay.down.set_log(Some(log.direction_log("down")));
         }
-        let endpoint = listener.endpoint();
+        let mut endpoint = listener.endpoint();
+        for (name, _) in listen_options {
+            endpoint = endpoint.without_option(name)?;
+        }
         let accepting = relay.clone();
         let thread =
             Builder::new().name("shaper".to_owned()).spawn(move || accepting.accept_clients(listener));
@@ -264,6 +272,38 @@ impl Drop for Shaper {
 pub fn is_stream_endpoint(endpoint: &Endpoint) -> Result<bool, LinkError> {
     let caps = link::endpoint_caps(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
     Ok(caps.framing == Framing::Stream)
+}
+
+/// The receive buffer of the system is a queue in front of the queue of the link, one for each connection: so it is as large
+/// as the line carries in this time, but at least some packets. On fast lines the system decides.
+const BUFFERED_TIME: Duration = Duration::from_millis(5);
+const LEAST_BUFFER_BYTES: u64 = 16 << 10;
+const LARGEST_SMALL_BUFFER_BYTES: u64 = 1 << 20;
+
+/// Payload of a segment over Ethernet. The segments of loopback are as long as the queues of slow lines, and senders buffer
+/// several of them.
+const SEGMENT_BYTES: u64 = 1460;
+
+/// The options for sockets that receive what a line then carries: for streams with a rate, as far as the endpoint has them and
+/// leaves them open.
+fn line_options(endpoint: &Endpoint, shape: &Shape) -> Result<Vec<(&'static str, u64)>, LabError> {
+    let transport = link::find_transport(endpoint).map_err(|fault| LinkError::new(endpoint, fault))?;
+    let bytes = (shape.bits_per_second / 8.0 * BUFFERED_TIME.as_secs_f64()) as u64;
+    if !is_stream_endpoint(endpoint)? || bytes > LARGEST_SMALL_BUFFER_BYTES {
+        return Ok(Vec::new());
+    }
+    let options = [("rcvbuf", bytes.max(LEAST_BUFFER_BYTES)), ("mss", SEGMENT_BYTES)];
+    let is_open = |name: &str| {
+        transport.options.iter().any(|(known, _)| *known == name) && endpoint.option(name).is_none()
+    };
+    Ok(options.into_iter().filter(|(name, _)| is_open(name)).collect())
+}
+
+/// The endpoint with these options as well.
+fn with_options(endpoint: &Endpoint, options: &[(&str, u64)]) -> Result<Endpoint, LabError> {
+    let add =
+        |endpoint: Endpoint, (name, value): &(&str, u64)| endpoint.with_option(name, &value.to_string());
+    Ok(options.iter().try_fold(endpoint.clone(), add)?)
 }
 
 /// Rejects options that cannot be applied.
@@ -416,7 +456,8 @@ impl Relay {
 
     /// Runs a connection until it ends.
     fn run_connection(&self, client: Box<dyn Link>) -> Result<(), LinkError> {
-        let server = self.dialer.open(&self.to)?;
+        let server = self.dialer.open(&self.opened);
+        let server = server.map_err(|error| LinkError::new(&self.to, error.fault))?;
         let run = || {
             let (to_client, to_server) = (client.second_handle()?, server.second_handle()?);
             let connection = RelayConnection {

@@ -12,6 +12,15 @@ const GUEST_SCRIPT: &str = include_str!("vm/guest.sh");
 /// Exit code of the process if the command's status is unknown.
 pub const NO_STATUS_EXIT_CODE: i32 = 125;
 
+/// The source of a guest's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestClock {
+    /// The time of the host.
+    Host,
+    /// The number of instructions that the guest executed, which does not depend on the host's load.
+    Instructions,
+}
+
 /// Contents and limits of the guest.
 #[derive(Debug, Clone)]
 pub struct VmOptions {
@@ -23,8 +32,8 @@ pub struct VmOptions {
     pub program: PathBuf,
     /// The guest is stopped after this time of the host.
     pub time_limit: Duration,
-    /// Guest time counts instructions, so it does not depend on the host's load.
-    pub virtual_time: bool,
+    /// The time of the guest.
+    pub clock: GuestClock,
     /// Unix sockets that carry the frames of the guest's Ethernet device (`eth0`): its own, and that of another guest,
     /// which has them in reverse order. The paths must not contain blanks or commas.
     pub joined_sockets: Option<[PathBuf; 2]>,
@@ -45,7 +54,7 @@ pub fn guest_process(options: &VmOptions, command: &[String]) -> Command {
     process.args(["-c", GUEST_SCRIPT, "guest"]).arg(&options.cache_directory);
     process.args([options.modules.join(","), options.tools.join(",")]).arg(&options.program);
     process.arg(options.time_limit.as_secs().max(1).to_string());
-    process.args([if options.virtual_time { "1" } else { "0" }]);
+    process.args([if options.clock == GuestClock::Instructions { "1" } else { "0" }]);
     let [own, other] = options.joined_sockets.clone().unwrap_or_default();
     process.arg(own).arg(other).args(command);
     process

@@ -15,7 +15,7 @@ pub struct Batch {
     pub slot_bytes: usize,
     /// The memory is that of the thread.
     is_lent: bool,
-    pub(super) spans: Vec<(u32, u32)>,
+    pub(super) spans: Spans,
     /// Requests the TTL of messages, where the link supports it.
     pub(super) wants_ttl: bool,
     pub(super) ttl: Option<u8>,
@@ -33,7 +33,8 @@ impl Batch {
         Batch {
             bytes: vec![0; bytes],
             slot_bytes: slot,
-            spans: Vec::with_capacity(MAX_BATCH_MESSAGES),
+            // Several messages never arrive in less.
+            spans: Spans::with_capacity(if bytes < MAX_COALESCED_BYTES { 1 } else { MAX_BATCH_MESSAGES }),
             ..Batch::default()
         }
     }
@@ -42,7 +43,7 @@ impl Batch {
     /// need no memory then, and busy ones use the same, which stays in the caches. The user of the messages gives it
     /// back with [`Batch::return_memory`].
     pub fn lent(slot: usize) -> Batch {
-        Batch { slot_bytes: slot, is_lent: true, spans: Vec::with_capacity(1), ..Batch::default() }
+        Batch { slot_bytes: slot, is_lent: true, ..Batch::default() }
     }
 
     /// Takes the memory of the thread before a receive, if this batch has none. Only the first use in a thread, and the
@@ -96,24 +97,24 @@ impl Batch {
 
     /// Records a message at `start`. The caller ensures that the count fits.
     pub fn push_span(&mut self, start: usize, length: usize) {
-        debug_assert!(self.spans.len() < MAX_BATCH_MESSAGES);
-        self.spans.push((start as u32, length as u32));
+        debug_assert!(self.len() < MAX_BATCH_MESSAGES);
+        self.spans.push(start, length);
     }
 
     /// The messages, in order; one chunk on a stream.
     pub fn messages(&self) -> impl Iterator<Item = &[u8]> {
-        self.spans.iter().map(|&(start, length)| &self.bytes[start as usize..(start + length) as usize])
+        self.spans.iter().map(|(start, length)| &self.bytes[start as usize..(start + length) as usize])
     }
 
     /// Bytes of all messages together.
     pub fn total_bytes(&self) -> u64 {
-        self.spans.iter().map(|&(_, length)| u64::from(length)).sum()
+        self.spans.iter().map(|(_, length)| u64::from(length)).sum()
     }
 
     /// Bytes of all messages together, and of the longest.
     #[inline]
     pub fn total_and_longest(&self) -> (u64, usize) {
-        let lengths = self.spans.iter().map(|&(_, length)| length);
+        let lengths = self.spans.iter().map(|(_, length)| length);
         lengths.fold((0, 0), |(total, longest), length| {
             (total + u64::from(length), longest.max(length as usize))
         })
@@ -121,12 +122,45 @@ impl Batch {
 
     /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
-        self.spans.is_empty()
+        self.spans.first.is_none()
     }
 
     /// The number of messages.
     pub fn len(&self) -> usize {
-        self.spans.len()
+        usize::from(self.spans.first.is_some()) + self.spans.others.len()
+    }
+}
+
+/// Where messages begin, and their lengths. Streams have only one, and take no memory for more.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    first: Option<(u32, u32)>,
+    others: Vec<(u32, u32)>,
+}
+
+impl Spans {
+    fn with_capacity(messages: usize) -> Spans {
+        Spans { first: None, others: Vec::with_capacity(messages - 1) }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, start: usize, length: usize) {
+        let span = (start as u32, length as u32);
+        match self.first {
+            None => self.first = Some(span),
+            Some(_) => self.others.push(span),
+        }
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.first = None;
+        self.others.clear();
+    }
+
+    #[inline]
+    fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.first.into_iter().chain(self.others.iter().copied())
     }
 }
 

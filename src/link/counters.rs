@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::tcp_info::{self, TcpInfo};
-use super::{Link, sys};
-use crate::run::{ConnectionEvidence, Counters, Gauge};
+use super::{Link, LinkDescriptor, sys};
+use crate::clock::Time;
+use crate::run::{ConnectionEvidence, ConnectionReading, Counters, Gauge};
 
 /// `SK_MEMINFO_…` of linux/sock_diag.h: nine numbers of `SO_MEMINFO`.
 const MEMINFO_VALUES: usize = 9;
@@ -58,6 +59,18 @@ impl LinkReading {
         self.tcp.iter().flat_map(TcpInfo::counters).chain(drops)
     }
 
+    /// The state of a TCP connection at this time.
+    fn of_connection(&self, at: Time) -> Option<ConnectionReading> {
+        let tcp = self.tcp?;
+        Some(ConnectionReading {
+            at_ns: at.0,
+            rtt_ns: u64::from(tcp.rtt_us().unwrap_or_default()) * 1000,
+            congestion_window_segments: tcp.congestion_window().unwrap_or_default().into(),
+            retransmitted_segments: tcp.retransmits().unwrap_or_default().into(),
+            delivery_rate_bps: tcp.delivery_rate_bps(),
+        })
+    }
+
     /// What rises and falls: name and value.
     pub fn gauges(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let memory = self
@@ -80,7 +93,8 @@ pub struct LinkProbe(OwnedFd);
 impl LinkProbe {
     /// `None` if the link has no descriptor that stays its own.
     pub fn of(link: &dyn Link) -> Option<LinkProbe> {
-        let descriptor = link.descriptor().filter(|_| link.caps().keeps_descriptor)?;
+        let is_lasting = link.caps().descriptor == LinkDescriptor::Lasting;
+        let descriptor = is_lasting.then(|| link.descriptor()).flatten()?;
         descriptor.try_clone_to_owned().ok().map(LinkProbe)
     }
 
@@ -98,7 +112,7 @@ pub struct ConnectionLog {
     probe: LinkProbe,
     first: LinkReading,
     last: LinkReading,
-    readings: Vec<LinkReading>,
+    readings: Vec<(Time, LinkReading)>,
     /// Calls of [`ConnectionLog::read`] per stored reading, and calls so far.
     stride: usize,
     calls: usize,
@@ -111,12 +125,12 @@ impl ConnectionLog {
         ConnectionLog { probe, first, last: first, readings: Vec::new(), stride: 1, calls: 0 }
     }
 
-    /// Reads the counters now. Returns the reading.
-    pub fn read(&mut self) -> LinkReading {
+    /// Reads the counters now, which is this time on the time line of the caller. Returns the reading.
+    pub fn read(&mut self, now: Time) -> LinkReading {
         let reading = self.probe.read();
         self.last = reading;
         if self.calls.is_multiple_of(self.stride) {
-            self.readings.push(reading);
+            self.readings.push((now, reading));
         }
         self.calls += 1;
         if self.readings.len() > MAX_READINGS {
@@ -130,9 +144,12 @@ impl ConnectionLog {
         reading
     }
 
-    /// The change of the counters until the last reading, and the gauges of all readings.
+    /// The change of the counters until the last reading, the gauges of all readings, and those of a TCP connection one by one.
     pub fn evidence(&self) -> ConnectionEvidence {
-        connection_evidence(Some(&self.first), &self.last, &self.readings)
+        let readings: Vec<LinkReading> = self.readings.iter().map(|(_, reading)| *reading).collect();
+        let of_connection = |(at, reading): &(Time, LinkReading)| reading.of_connection(*at);
+        let series = self.readings.iter().filter_map(of_connection).collect();
+        ConnectionEvidence { series, ..connection_evidence(Some(&self.first), &self.last, &readings) }
     }
 }
 
@@ -187,15 +204,16 @@ mod tests {
         let (mut sending, mut receiving) =
             (ConnectionLog::start(own(&sender)), ConnectionLog::start(own(&receiver)));
         sender.write_all(&[1; 1000]).unwrap();
-        while receiving.read().unread_bytes < Some(1000) {
+        while receiving.read(Time(0)).unread_bytes < Some(1000) {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let received = receiving.evidence();
         assert_eq!(received.gauges["socket_unread_bytes"].max, 1000);
         assert_eq!(received.counters["tcp_received_bytes"], 1000);
         assert_eq!(received.counters["socket_drops"], 0);
-        sending.read();
+        sending.read(Time(7));
         let sent = sending.evidence();
+        assert_eq!(sent.series.iter().map(|reading| reading.at_ns).collect::<Vec<u64>>(), [7]);
         assert_eq!(sent.counters["tcp_sent_bytes"], 1000);
         assert!(sent.gauges["tcp_rtt_ns"].max > 0 && sent.gauges["socket_send_buffer_bytes"].min > 0);
         let names = sent.counters.keys().chain(sent.gauges.keys());
@@ -206,9 +224,10 @@ mod tests {
     fn other_descriptors_have_no_counters() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let mut log = ConnectionLog::start(LinkProbe(file.into()));
-        log.read();
+        log.read(Time(0));
         let evidence = log.evidence();
         assert_eq!((evidence.counters.len(), evidence.gauges.len()), (0, 0), "{evidence:?}");
+        assert!(evidence.series.is_empty());
     }
 
     #[test]
@@ -216,7 +235,7 @@ mod tests {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut log = ConnectionLog::start(LinkProbe(socket.into()));
         for _ in 0..3 * MAX_READINGS {
-            log.read();
+            log.read(Time(0));
         }
         assert!((MAX_READINGS / 2..=MAX_READINGS).contains(&log.readings.len()), "{}", log.readings.len());
         assert_eq!(log.stride, 4);

@@ -112,7 +112,7 @@ impl DatagramLink {
             into.push_span(start, segment.min(length - start).min(into.slot_bytes));
         }
         if let Some(marks) = &mut self.marks {
-            into.ce_messages = marks.count(info.traffic_class, into.spans.len() as u64);
+            into.ce_messages = marks.count(info.traffic_class, into.len() as u64);
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl DatagramLink {
             sys::receive_many(socket, bytes, *slot, blocking, |start, length| match length {
                 // The end of a connection is received as an empty message.
                 0 if closes => *ended = true,
-                length => spans.push((start as u32, length as u32)),
+                length => spans.push(start, length),
             })
         })?;
         if into.is_empty() { Err(Fault::Closed) } else { Ok(()) }

@@ -1,6 +1,7 @@
 //! Errors of links: what failed, and a remedy.
 
 use std::io;
+use std::net::IpAddr;
 
 use rustix::io::Errno;
 
@@ -33,7 +34,7 @@ pub enum Fault {
         limit: usize,
     },
     /// The refused operation, and the system's reason.
-    #[error("{operation}: {source}")]
+    #[error("{}", describe_refusal(.operation, .source))]
     System {
         /// The refused operation, as printed.
         operation: &'static str,
@@ -139,7 +140,7 @@ impl From<LinkError> for Failure {
 
 /// A fault, its endpoint, and a hint for the user.
 #[derive(Debug, thiserror::Error)]
-#[error("{}{fault}{}", error_prefix(.endpoint, .fault), remedy(.fault))]
+#[error("{}{fault}{}", error_prefix(.endpoint, .fault), remedy(.endpoint, .fault))]
 pub struct LinkError {
     /// The endpoint, as typed.
     pub endpoint: Box<str>,
@@ -169,34 +170,79 @@ pub(super) const VANISHED: &str = "the remote stopped replying during the run";
 pub const CHECK_LINE_HINT: &str =
     ": check the loopback plug or the device, rate, flow control, and --timeout";
 
-fn remedy(fault: &Fault) -> &'static str {
-    match fault {
+/// What the system refused: the usual faults of networks in words, without the operation and the number of the error.
+pub(crate) fn describe_refusal(operation: &str, source: &io::Error) -> String {
+    let reason = match source.kind() {
+        _ if operation == VANISHED => VANISHED,
+        io::ErrorKind::ConnectionRefused => "connection refused",
+        io::ErrorKind::ConnectionReset => "connection reset",
+        io::ErrorKind::TimedOut => "no reply from the host",
+        io::ErrorKind::NetworkUnreachable => "no route to the network",
+        io::ErrorKind::HostUnreachable => "no route to the host",
+        _ => return format!("{operation}: {source}"),
+    };
+    reason.to_owned()
+}
+
+fn remedy(endpoint: &str, fault: &Fault) -> String {
+    let remedy = match fault {
         Fault::System { source, .. } if is_file_limit_reached(source) => RAISE_FILE_LIMIT_HINT,
         Fault::System { operation: VANISHED, .. } => {
             ": its port is closed now. Check whether it still runs, and its log"
         }
         Fault::Closed => ": check whether the server or device still runs, and its log",
-        Fault::System { source, .. } => match source.kind() {
-            io::ErrorKind::ConnectionRefused => {
-                ": the port is closed. Start 'linkgauge serve' or another server there, or name another port"
-            }
-            io::ErrorKind::NotFound => ": no server has this endpoint. Start 'linkgauge serve' with it",
-            io::ErrorKind::AddrInUse => ": another program uses it. Choose another one, or stop that program",
-            io::ErrorKind::PermissionDenied => {
-                ": this user may not do that. Ports below 1024 and files of others need root"
-            }
-            io::ErrorKind::TimedOut => ": the host does not reply. Check address, cable and firewall",
-            io::ErrorKind::ConnectionReset => {
-                ": the server ended the connection. It is busy, or uses another protocol"
-            }
-            io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
-            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
-                ": check the address; 'ip route' lists the networks that this host reaches"
-            }
-            _ => "",
-        },
+        Fault::System { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
+            return start_server_hint(endpoint);
+        }
+        Fault::System { source, .. } => system_remedy(source.kind()),
         Fault::SilentLine => CHECK_LINE_HINT,
         Fault::TimedOut => ": the server does not reply. Check that it runs, firewalls, and --timeout",
+        _ => "",
+    };
+    remedy.to_owned()
+}
+
+/// With a command that serves the endpoint. Without an address, a server listens on its own host only.
+fn start_server_hint(endpoint: &str) -> String {
+    let Ok(endpoint) = endpoint.parse::<Endpoint>() else { return String::new() };
+    let scheme = endpoint.scheme();
+    let Ok((host, port)) = endpoint.host_port() else {
+        let address = endpoint.address();
+        return format!(": no server listens there. Start one, like 'linkgauge serve {scheme}://{address}'");
+    };
+    let listen = match host.parse() {
+        Ok(IpAddr::V6(address)) if address.is_loopback() => "[::1]",
+        Ok(IpAddr::V6(_)) => "[::]",
+        Ok(IpAddr::V4(address)) if address.is_loopback() => host,
+        _ if host == "localhost" => host,
+        _ => "0.0.0.0",
+    };
+    let port = port.map_or(String::new(), |port| format!(":{port}"));
+    format!(
+        ": no server listens on this port. Start one there, like 'linkgauge serve {scheme}://{listen}{port}', or name \
+         another port"
+    )
+}
+
+/// What to try after an error of the system, as the end of a message.
+pub(crate) fn system_remedy(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::ConnectionRefused => {
+            ": no server listens on this port. Start one there, or name another port"
+        }
+        io::ErrorKind::NotFound => ": no server has this endpoint. Start 'linkgauge serve' with it",
+        io::ErrorKind::AddrInUse => ": another program uses it. Choose another one, or stop that program",
+        io::ErrorKind::PermissionDenied => {
+            ": this user may not do that. Ports below 1024 and files of others need root"
+        }
+        io::ErrorKind::TimedOut => ": check address, cable and firewall",
+        io::ErrorKind::ConnectionReset => {
+            ": the server ended the connection. It is busy, or uses another protocol"
+        }
+        io::ErrorKind::AddrNotAvailable => ": this host does not have that address",
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+            ": check the address; 'ip route' lists the networks that this host reaches"
+        }
         _ => "",
     }
 }

@@ -25,8 +25,8 @@ use super::socket::{BufferOptions, IoDirection, SocketLink};
 use super::stamps::SendStamps;
 use super::sys::DeliveryError;
 use super::{
-    Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkStatus, OpenContext, Transport, UnpacedScope,
-    internet, sys,
+    Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, LinkStatus, OpenContext, Transport,
+    UnpacedScope, internet, sys,
 };
 use crate::endpoint::{Endpoint, EndpointError};
 
@@ -106,7 +106,8 @@ fn caps(family: IpFamily) -> Caps {
         // No program receives at the remote: its kernel echoes all messages.
         is_device: true,
         unpaced_scope: UnpacedScope::Nowhere,
-        keeps_descriptor: true,
+        // A raw socket receives the replies to all programs and all flows of this one: a shared thread would wake for each of them.
+        descriptor: LinkDescriptor::None,
         has_kernel_stamps: true,
         ..Caps::STREAM
     }
@@ -455,7 +456,6 @@ impl Link for IcmpLink {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // Replies to other programs arrive as well on a raw socket.
         None
     }
 }

@@ -358,6 +358,7 @@ fn connected_interface_facts(socket: &Socket) -> Option<Facts> {
     let mut facts = interface_facts(socket, &name);
     let offloads: Vec<&str> = sys::enabled_offloads(socket, &name);
     facts.insert("offloads".to_owned(), offloads.into());
+    facts.insert("time_stamps".to_owned(), sys::stamp_sources(socket, &name).into());
     Some(facts)
 }
 
@@ -464,5 +465,7 @@ mod tests {
         }
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
         assert_eq!(sys::interrupt_coalescing(&socket, "no-such-device"), None);
+        assert_eq!(sys::stamp_sources(&socket, "lo"), ["software"]);
+        assert!(sys::stamp_sources(&socket, "no-such-device").is_empty());
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::socket::parse_flag;
-use super::{Caps, Facts, Fault, Framing, Limitation, Link, OpenContext, Transport, tcp};
+use super::{Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, OpenContext, Transport, tcp};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use mailbox::{SIGNAL_NUMBER_BYTES, SignalFormat};
@@ -23,6 +23,7 @@ use mailbox::{SIGNAL_NUMBER_BYTES, SignalFormat};
 mod carrier;
 mod connect;
 mod directory;
+mod doorbell;
 mod ethernet;
 pub mod ethernet_cm;
 mod link;
@@ -227,6 +228,8 @@ impl Options {
             open_timeout: opens_within,
             // Raw signals have no number for the end of sending.
             can_half_close: self.signal_format != SignalFormat::Raw,
+            // The socket belongs to all endpoints of the node.
+            descriptor: LinkDescriptor::Events,
             ..Caps::STREAM
         }
     }
@@ -308,7 +311,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
         partner.map(|partner| directory.add_endpoint(partner, own, options.signal_format))
     });
     match found {
-        Ok(mailbox) => Ok(Box::new(link::NodeLink::new(connection, mailbox, options.caps(), context.wait))),
+        Ok(mailbox) => Ok(Box::new(link::NodeLink::new(connection, mailbox, options.caps(), context.wait)?)),
         Err(fault) => {
             connection.remove_endpoint(own);
             Err(match fault {

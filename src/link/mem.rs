@@ -14,8 +14,8 @@ use super::serial_line::{FlowControl, PortControl, SerialSettings};
 use super::shaped::{Occurrence, Shape, ShapedPath, ShapedPipe, SharedPath};
 use super::stamps::SendStamps;
 use super::{
-    AcceptFilter, Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkRate, LinkStatus, Listener,
-    OpenContext, PartyFactory, Transport, serial_line,
+    AcceptFilter, Batch, Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, LinkRate, LinkStatus,
+    Listener, OpenContext, PartyFactory, Transport, serial_line,
 };
 use crate::clock::Time;
 use crate::endpoint::{Endpoint, EndpointError};
@@ -157,6 +157,10 @@ impl Options {
     }
 
     fn caps(&self) -> Caps {
+        Caps { descriptor: LinkDescriptor::None, ..self.caps_of_path() }
+    }
+
+    fn caps_of_path(&self) -> Caps {
         if let Some(settings) = self.serial_settings {
             return settings.caps();
         }

@@ -14,6 +14,8 @@ pub use batch::{Batch, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
 pub use dialer::Dialer;
 pub use fault::{CHECK_LINE_HINT, Fault, LinkError};
 use fault::{RAISE_FILE_LIMIT_HINT, is_file_limit_reached};
+#[cfg(feature = "http")]
+pub(crate) use fault::{describe_refusal, system_remedy};
 pub use kept::KeptLinks;
 use marks::MarkCounts;
 pub use open_context::OpenContext;
@@ -41,6 +43,7 @@ pub(crate) mod mem;
 mod offload;
 mod open_context;
 pub mod party;
+pub mod ptp;
 pub(crate) mod redial;
 pub(crate) mod reopen;
 pub mod rfc2217;
@@ -66,6 +69,7 @@ pub mod tty;
 mod udp;
 mod unix;
 mod vsock;
+pub(crate) mod waker;
 
 #[cfg(test)]
 mod tests;
@@ -206,10 +210,31 @@ pub struct Caps {
     pub open_timeout: Duration,
     /// Where sending at full speed needs no explicit request.
     pub unpaced_scope: UnpacedScope,
-    /// The descriptor of the link stays the same. If not, nothing else may hold it.
-    pub keeps_descriptor: bool,
+    /// What [`Link::descriptor`] is. Without one, each flow on such links has a thread of its own.
+    pub descriptor: LinkDescriptor,
     /// The kernel can stamp messages: when they are queued for their device, leave it and arrive from it.
     pub has_kernel_stamps: bool,
+}
+
+/// What the descriptor of a link is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkDescriptor {
+    /// There is none.
+    None,
+    /// It shows when the link may be ready. Other messages may arrive there as well, and it has no settings or counters of
+    /// the link.
+    Events,
+    /// The socket or device of the link, another one after each opening, so nothing else may hold it.
+    Replaced,
+    /// The socket or device of the link as long as it is open.
+    Lasting,
+}
+
+impl LinkDescriptor {
+    /// Whether one thread can wait for many of these links.
+    pub fn can_share_thread(self) -> bool {
+        self != LinkDescriptor::None
+    }
 }
 
 /// Where sending without pacing disturbs no other traffic.
@@ -237,7 +262,7 @@ impl Caps {
         link_rate: None,
         open_timeout: Duration::ZERO,
         unpaced_scope: UnpacedScope::Anywhere,
-        keeps_descriptor: true,
+        descriptor: LinkDescriptor::Lasting,
         has_kernel_stamps: false,
     };
 
@@ -245,6 +270,14 @@ impl Caps {
     /// check.
     pub fn is_serial_device(&self) -> bool {
         self.is_device && self.link_rate.is_some()
+    }
+}
+
+/// The socket or device of a link, for its settings and counters, if it has one for itself.
+pub(crate) fn own_socket(link: &dyn Link) -> Option<BorrowedFd<'_>> {
+    match link.caps().descriptor {
+        LinkDescriptor::None | LinkDescriptor::Events => None,
+        LinkDescriptor::Replaced | LinkDescriptor::Lasting => link.descriptor(),
     }
 }
 
@@ -436,7 +469,8 @@ pub trait Link: Send {
     /// Control of the serial port at the end of this link, if supported.
     fn port_control(&mut self) -> Option<&mut dyn serial_line::PortControl>;
 
-    /// The descriptor that becomes readable on arrival, if this link has one for itself.
+    /// The descriptor that becomes readable on arrival, where the link has one ([`Caps::descriptor`]). It may stay readable
+    /// until a receive has found nothing, so try to receive before waiting for it.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 
@@ -487,6 +521,11 @@ pub trait Listener: Send {
         within: Duration,
         filter: &mut AcceptFilter,
     ) -> Result<(Box<dyn Link>, String), Fault>;
+
+    /// The descriptor that becomes readable when a connection arrives, if the listener has one.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Each message that begins with these bytes opens a link of its own, where a sender can have several.
     fn set_opening_prefix(&mut self, bytes: &'static [u8]) {

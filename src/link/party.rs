@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::counters::LinkReading;
 use super::marks::MarkCounts;
 use super::stamps::SendStamps;
-use super::{Batch, Fault, Link, LinkStatus, socket_settings};
+use super::waker::Waker;
+use super::{Batch, Fault, Link, LinkStatus, own_socket, socket_settings};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::traffic::{SocketSettings, WaitMode};
@@ -112,6 +113,10 @@ pub trait Party: Send {
     /// The link after [`Step::Tune`], for parties that let another thread read its counters.
     fn on_tuned(&mut self, _link: &dyn Link) {}
 
+    /// The party runs in a shared thread from now on; called again after [`Step::Tune`] if it still does. A sweep of the waker
+    /// lets it look at a state that it would have to poll otherwise.
+    fn on_shared(&mut self, _waker: &Waker) {}
+
     /// The server ends the link for this reason. [`Party::on_ended`] follows.
     fn on_stopped(&mut self, _reason: StopReason) {}
 
@@ -125,8 +130,31 @@ pub trait Party: Send {
         &[]
     }
 
+    /// The party that continues in place of this one, if there is one. A server asks after each send, so that what
+    /// identified a client takes neither memory nor time while it measures.
+    fn take_successor(&mut self) -> Option<Box<dyn Party>> {
+        None
+    }
+
+    /// What [`Party::on_ended`] uses. Reading the counters of a link takes some system calls, which a thread with thousands
+    /// of parties leaves out.
+    fn cost_detail(&self) -> CostDetail {
+        CostDetail::Status
+    }
+
     /// The party gets no more calls. `cost` holds the CPU time of its thread and the drops of its socket.
     fn on_ended(&mut self, _cost: PartyCost) {}
+}
+
+/// What a [`PartyCost`] holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CostDetail {
+    /// The time of the thread.
+    Thread,
+    /// Also the counts of [`Link::status`].
+    Status,
+    /// Also a reading of the link's counters.
+    Counters,
 }
 
 /// How far a server trusts a client. The limits of a server depend on it.
@@ -190,8 +218,23 @@ pub struct PartyCost {
     pub retransmits: Option<u64>,
     /// Marks of received messages; see [`LinkStatus::marks`].
     pub marks: Option<MarkCounts>,
-    /// The counters of the link at the end, if it has a descriptor of its own.
+    /// The counters of the link at the end, if it has a descriptor of its own and the party uses them.
     pub reading: Option<LinkReading>,
+}
+
+impl PartyCost {
+    /// Adds what the system has counted for a link, as far as its party uses that.
+    pub(super) fn with_link(self, link: &dyn Link, detail: CostDetail) -> PartyCost {
+        if detail == CostDetail::Thread {
+            return self;
+        }
+        let LinkStatus { socket_drops, retransmits, marks, .. } = link.status();
+        let reading = match detail {
+            CostDetail::Counters => own_socket(link).map(LinkReading::of),
+            CostDetail::Thread | CostDetail::Status => None,
+        };
+        PartyCost { socket_drops, retransmits, marks, reading, ..self }
+    }
 }
 
 /// Maximum duration of a blocking call in a client before it checks the cancel flag again.
@@ -247,20 +290,10 @@ pub fn drive_with_cost(
     let cpu = Some(cpu::current_cpu());
     let used = cpu::thread_cpu_seconds() - before;
     // On a busy host part of that time went to other threads; the wait cannot exceed the CPU time used.
-    let LinkStatus { busy_poll_time, socket_drops, retransmits, marks, .. } = link.status();
-    let busy_poll_seconds = (busy_polled + busy_poll_time).as_secs_f64().min(used);
+    let busy_poll_seconds = (busy_polled + link.status().busy_poll_time).as_secs_f64().min(used);
     let cpu_seconds = used - busy_poll_seconds;
-    let reading = link.descriptor().map(LinkReading::of);
-    let cost = PartyCost {
-        cpu_seconds,
-        busy_poll_seconds,
-        cpu,
-        has_shared_thread: false,
-        socket_drops,
-        retransmits,
-        marks,
-        reading,
-    };
+    let cost = PartyCost { cpu_seconds, busy_poll_seconds, cpu, ..PartyCost::default() };
+    let cost = cost.with_link(link, party.cost_detail());
     party.on_ended(cost);
     (cost, result)
 }
@@ -336,7 +369,7 @@ pub fn tune(link: &mut dyn Link, tuning: &Tuning, mode: StepMode) -> Result<(), 
         }
     }
     if !tuning.socket.is_empty() {
-        socket_settings::apply(link.descriptor(), &tuning.socket)?;
+        socket_settings::apply(own_socket(link), &tuning.socket)?;
     }
     Ok(())
 }

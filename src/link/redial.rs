@@ -2,14 +2,13 @@
 //!
 //! Where opening blocks the thread of the party, such a link has no descriptor and keeps a thread.
 
-use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::party::Tuning;
 use super::serial_line::PortControl;
 use super::stamps::SendStamps;
-use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkError, LinkStatus, find_transport};
+use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkDescriptor, LinkError, LinkStatus};
 use crate::clock::Time;
 use crate::endpoint::Endpoint;
 
@@ -36,12 +35,11 @@ impl RedialedLink {
     /// As [`Dialer::open`].
     pub fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<RedialedLink, LinkError> {
         let inner = dialer.open(endpoint)?;
-        // Resolving a name blocks.
-        let has_address = endpoint.host_port().is_ok_and(|(host, _)| host.parse::<IpAddr>().is_ok());
-        let can_begin =
-            has_address && find_transport(endpoint).is_ok_and(|transport| transport.begin_open.is_some());
+        let can_begin = dialer.can_begin_open(endpoint);
+        // Elsewhere opening blocks the thread.
+        let descriptor = if can_begin { LinkDescriptor::Replaced } else { LinkDescriptor::None };
         Ok(RedialedLink {
-            caps: Caps { keeps_descriptor: false, ..inner.caps().clone() },
+            caps: Caps { descriptor, ..inner.caps().clone() },
             facts: inner.facts(),
             inner: Some(inner),
             endpoint: endpoint.clone(),

@@ -10,7 +10,7 @@ use super::dialer::{OpenResult, PendingOpen};
 use super::party::Tuning;
 use super::serial_line::PortControl;
 use super::stamps::SendStamps;
-use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkError, LinkStatus};
+use super::{Batch, Caps, Dialer, Facts, Fault, Link, LinkDescriptor, LinkError, LinkStatus};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 
@@ -37,7 +37,7 @@ impl ReopeningLink {
     pub fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ReopeningLink, LinkError> {
         let inner = dialer.open(endpoint)?;
         Ok(ReopeningLink {
-            caps: inner.caps().clone(),
+            caps: without_descriptor(inner.caps()),
             inner: Some(inner),
             earlier: LinkStatus::default(),
             endpoint: endpoint.clone(),
@@ -97,6 +97,11 @@ impl ReopeningLink {
         }
         opened.ok_or(Fault::TimedOut)
     }
+}
+
+/// Each new connection has another descriptor, and opening it takes a thread.
+fn without_descriptor(caps: &Caps) -> Caps {
+    Caps { descriptor: LinkDescriptor::None, ..caps.clone() }
 }
 
 impl Link for ReopeningLink {
@@ -163,7 +168,7 @@ impl Link for ReopeningLink {
         self.is_broken = true;
         let mut inner = self.await_opened(within)?.map_err(|error| error.fault)?;
         inner.tune(&self.tuning);
-        self.caps = inner.caps().clone();
+        self.caps = without_descriptor(inner.caps());
         self.inner = Some(inner);
         self.is_broken = false;
         Ok(())
@@ -179,7 +184,6 @@ impl Link for ReopeningLink {
         self.inner.as_mut()?.port_control()
     }
 
-    /// None: it changes when the link is opened again.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::serial_line::{self, SerialSettings};
 use super::socket::SocketLink;
-use super::{Fault, Link, OpenContext, Transport, internet, tcp};
+use super::tcp_options::{self, TcpOptions};
+use super::{Caps, Fault, Link, LinkDescriptor, OpenContext, Transport, internet, tcp};
 use crate::endpoint::{Endpoint, EndpointError};
 use client::{ServerState, SettingsScope};
 use command::{code, line_state_bit};
@@ -34,6 +35,9 @@ pub(crate) const TRANSPORT: Transport = Transport {
         serial_line::PARITY_OPTION,
         serial_line::STOP_BITS_OPTION,
         serial_line::FLOW_CONTROL_OPTION,
+        tcp::NO_DELAY_OPTION,
+        tcp_options::QUICK_ACK_OPTION,
+        tcp_options::DELAYED_ACK_OPTION,
         (tcp::KEEPALIVE_OPTION, "as with tcp://: 1s to 2h, or off (off)"),
         internet::FAMILY_OPTION,
         internet::BIND_OPTION,
@@ -43,7 +47,7 @@ pub(crate) const TRANSPORT: Transport = Transport {
     parse_caps: |endpoint| {
         require_port(endpoint)?;
         (tcp::TRANSPORT.parse_caps)(endpoint)?;
-        SerialSettings::from_endpoint(endpoint).map(|settings| settings.caps())
+        SerialSettings::from_endpoint(endpoint).map(|settings| port_caps(&settings))
     },
     available: tcp::TRANSPORT.available,
     limitation: || None,
@@ -80,17 +84,23 @@ fn require_port(endpoint: &Endpoint) -> Result<(), EndpointError> {
     }
 }
 
+/// Commands arrive at the socket as well, and received data may wait in the inbox, so the socket shows neither.
+fn port_caps(line: &SerialSettings) -> Caps {
+    Caps { descriptor: LinkDescriptor::None, ..line.caps() }
+}
+
 fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let requested = SerialSettings::from_endpoint(endpoint)?;
     let reply_timeout = context.timeout.max(MIN_REPLY_TIMEOUT);
     let socket = tcp::connect_any(endpoint, context).map_err(connect_fault)?;
-    let socket = SocketLink::new(socket, requested.caps(), &context.clock, context.wait, tcp::facts);
+    let mut socket = SocketLink::new(socket, port_caps(&requested), &context.clock, context.wait, tcp::facts);
+    socket.rearms_quick_ack = TcpOptions::from_endpoint(endpoint)?.quick_ack == Some(true);
     let mut link = PortLink { socket, state: Arc::new(PortLinkState::new(requested, reply_timeout)) };
     let granted = negotiate_control(&mut link, endpoint, reply_timeout)
         .and_then(|()| configure_port(&mut link, &requested))
         .map_err(|fault| explain_close(fault, &link))?;
     serial_line::check_granted(&requested, &granted)?;
-    link.socket.caps = granted.caps();
+    link.socket.caps = port_caps(&granted);
     Ok(Box::new(link))
 }
 

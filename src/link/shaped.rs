@@ -282,6 +282,8 @@ pub struct ShapedPath {
     message_count: u64,
     /// Memory of all pipes, where it is counted.
     in_flight_bytes: usize,
+    /// Streams whose senders have more than the queue takes: they share it.
+    held_up_streams: usize,
     /// Due time of the last message or chunk that was busy-polled for.
     last_busy_polled: Time,
 }
@@ -325,6 +327,7 @@ impl ShapedPath {
             log: None,
             message_count: 0,
             in_flight_bytes: 0,
+            held_up_streams: 0,
             last_busy_polled: Time(0),
         }
     }
@@ -611,6 +614,18 @@ impl ShapedPipe {
         }
         let at = self.chunks.partition_point(|other| other.due <= chunk.due);
         self.chunks.insert(at, chunk);
+    }
+
+    /// Bytes that arrive after `time`, counted up to about `most`.
+    fn bytes_after(&self, time: Time, most: usize) -> usize {
+        let mut bytes = 0;
+        for chunk in self.chunks.iter().rev().take_while(|chunk| chunk.due > time) {
+            bytes += chunk.bytes.len();
+            if bytes >= most {
+                break;
+            }
+        }
+        bytes
     }
 
     /// Arrival time of the next message or chunk; the end of the stream does not count.

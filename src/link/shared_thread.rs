@@ -8,14 +8,13 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-use super::counters::LinkReading;
 use super::party::{Party, PartyCost, StepMode, StepOutcome, Tuning, perform_step};
-use super::{Fault, Framing, Link, LinkStatus};
+pub use super::waker::Waker;
+use super::{Fault, Framing, Link};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::traffic::WaitMode;
@@ -72,21 +71,23 @@ enum Awaited {
     Time,
 }
 
-/// One member and its state.
+/// One member and its state. What each turn uses comes first.
+#[repr(C)]
 struct Place<M> {
-    member: M,
     awaited: Awaited,
-    /// The member runs again at this time at the latest.
-    wake_at: Time,
-    /// The time of its entry in the timer queue; an entry with another time is void.
-    timer_at: Time,
     /// What the event descriptor watches for this link.
     watched: Option<Awaited>,
     is_queued: bool,
     mode: StepMode,
     has_messages: bool,
-    /// Time of its own steps, and the reading of the whole thread when it was added.
+    /// The member runs again at this time at the latest.
+    wake_at: Time,
+    /// The time of its entry in the timer queue; an entry with another time is void.
+    timer_at: Time,
+    /// Time of its own steps.
     busy: Duration,
+    member: M,
+    /// The reading of the whole thread when it was added.
     added: ThreadUse,
 }
 
@@ -99,22 +100,12 @@ struct ThreadUse {
     busy: Duration,
 }
 
-/// Ends the wait of a shared thread from another thread.
-#[derive(Debug, Clone)]
-pub struct Waker(Arc<OwnedFd>);
-
-impl Waker {
-    /// The thread begins its next turn at once.
-    pub fn wake(&self) {
-        // It fails only if the counter is full, and then the thread has been woken.
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
-    }
-}
-
 /// The parties of one thread.
 pub struct SharedThread<M> {
     events: OwnedFd,
     waker: Waker,
+    /// Not before this time all members take a step again.
+    next_sweep: Time,
     /// The member whose steps are performed now.
     running: Option<u32>,
     clock: Clock,
@@ -131,6 +122,10 @@ pub struct SharedThread<M> {
 /// others wait, and because the remote shall receive the bytes of this turn while they are in the caches.
 const STEPS_PER_TURN: u32 = 16;
 const TURN_TIME: Duration = Duration::from_micros(50);
+
+/// Pause between sweeps, for each member: a step takes a tenth of it at most, so however many sessions begin and end, their sweeps
+/// leave time for the work.
+const SWEEP_PAUSE_OF_MEMBER: Duration = Duration::from_micros(10);
 
 /// Waits for events are rounded up to milliseconds, so shorter ones need a call of their own, which is exact.
 const MIN_ROUNDED_WAIT: Duration = Duration::from_millis(50);
@@ -150,15 +145,15 @@ impl<M: Member> SharedThread<M> {
     pub fn new(clock: &Clock, members: usize) -> Result<SharedThread<M>, Fault> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
-        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+        let waker = Waker::new()?;
         // Each write is an event, so the counter need not be read.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&events, &waker, epoll::EventData::new_u64(WAKER_INDEX.into()), flags)
             .map_err(|errno| Fault::system("watch an event descriptor")(errno.into()))?;
         Ok(SharedThread {
             events,
-            waker: Waker(Arc::new(waker)),
+            waker,
+            next_sweep: Time(0),
             running: None,
             clock: clock.clone(),
             places: Vec::with_capacity(members),
@@ -174,6 +169,7 @@ impl<M: Member> SharedThread<M> {
     /// Adds a member, which runs in the next turn.
     pub fn add(&mut self, mut member: M) {
         let has_messages = member.ends().1.caps().framing == Framing::Message;
+        member.ends().0.on_shared(&self.waker);
         let place = Place {
             member,
             awaited: Awaited::Time,
@@ -232,7 +228,11 @@ impl<M: Member> SharedThread<M> {
     /// end or move are appended to `departed`.
     pub fn turn(&mut self, max_wait: Duration, departed: &mut Vec<Departure<M>>) {
         let now = self.expire_timers();
-        self.collect_events(now, max_wait);
+        let until_sweep = if self.waker.has_sweep() { self.next_sweep.since(now) } else { Duration::MAX };
+        self.collect_events(now, max_wait.min(until_sweep));
+        if self.waker.has_sweep() {
+            self.sweep();
+        }
         for _ in 0..self.queue.len() {
             let Some(index) = self.queue.pop_front() else { break };
             self.running = Some(index);
@@ -240,6 +240,22 @@ impl<M: Member> SharedThread<M> {
             self.running = None;
             departed.extend(departure);
         }
+    }
+
+    /// Queues all members, unless that was done a short time ago.
+    fn sweep(&mut self) {
+        let now = self.clock.now();
+        if now < self.next_sweep {
+            return;
+        }
+        self.waker.take_sweep();
+        for (index, place) in self.places.iter_mut().enumerate() {
+            if let Some(place) = place.as_mut().filter(|place| !place.is_queued) {
+                (place.is_queued, place.mode) = (true, StepMode::Shared);
+                self.queue.push_back(index as u32);
+            }
+        }
+        self.next_sweep = now + SWEEP_PAUSE_OF_MEMBER * self.queue.len() as u32;
     }
 
     /// Ends all members where they are, without a fault.
@@ -368,6 +384,7 @@ impl<M: Member> SharedThread<M> {
         match place.member.place(&tuning) {
             Ok(ThreadChoice::Stay(wait)) => {
                 self.is_busy_polling |= wait == WaitMode::BusyPoll;
+                place.member.ends().0.on_shared(&self.waker);
                 self.queue.push_back(index);
                 None
             }
@@ -406,9 +423,7 @@ impl<M: Member> SharedThread<M> {
         let cost = place.cost(&self.thread_use());
         let mut member = place.member;
         let (party, link) = member.ends();
-        let LinkStatus { socket_drops, retransmits, marks, .. } = link.status();
-        let reading = link.descriptor().map(LinkReading::of);
-        let cost = PartyCost { socket_drops, retransmits, marks, reading, ..cost };
+        let cost = cost.with_link(link, party.cost_detail());
         party.on_ended(cost);
         Some(Departure::Ended { member, cost: Box::new(cost), result })
     }

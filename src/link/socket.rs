@@ -33,33 +33,35 @@ const MIN_KERNEL_TIMEOUT: Duration = Duration::from_millis(20);
 /// Reads the effective settings of a transport's socket.
 pub type ReadFacts = fn(&Socket, &mut Facts);
 
-/// A link on one socket: a stream, or messages of a connection.
+/// A link on one socket: a stream, or messages of a connection. What every operation uses comes first, because of ten thousand
+/// links none stays in the caches.
+#[repr(C)]
 pub struct SocketLink {
     /// The connected socket.
     pub socket: Socket,
-    /// The capabilities of the link.
-    pub caps: Caps,
-    /// The clock of timeouts.
-    pub clock: Clock,
     /// Whether the link blocks or busy-polls.
     pub wait: WaitMode,
-    /// Reads the settings that are specific to the transport.
-    pub read_facts: ReadFacts,
-    /// Maximum size of one send operation on a stream.
-    pub max_send_bytes: usize,
-    /// The receive and send timeouts that the kernel has now.
-    kernel_timeouts: [Option<Duration>; 2],
+    /// Acknowledge at once after each read: the kernel returns to delayed acknowledgements after each send.
+    pub rearms_quick_ack: bool,
     /// A refusal after this means that the remote has gone.
     has_received: bool,
     /// The socket is being connected; [`Link::reopen`] waits for it.
     pub is_connecting: bool,
-    busy_poll_total: Duration,
-    /// Acknowledge at once after each read: the kernel returns to delayed acknowledgements after each send.
-    pub rearms_quick_ack: bool,
+    /// Maximum size of one send operation on a stream.
+    pub max_send_bytes: usize,
     /// Reads the kernel's stamps, once the link is tuned for them.
-    stamps: Option<StampReader>,
+    stamps: Option<Box<StampReader>>,
     /// The stamp of the last received message.
     arrived: Option<Time>,
+    /// The capabilities of the link.
+    pub caps: Caps,
+    /// The clock of timeouts.
+    pub clock: Clock,
+    /// The receive and send timeouts that the kernel has now.
+    kernel_timeouts: [Option<Duration>; 2],
+    busy_poll_total: Duration,
+    /// Reads the settings that are specific to the transport.
+    pub read_facts: ReadFacts,
 }
 
 impl SocketLink {
@@ -112,7 +114,7 @@ impl SocketLink {
             match operation(&self.socket, blocking) {
                 Err(Errno::AGAIN) if left.is_zero() => return Err(Fault::TimedOut),
                 Err(Errno::AGAIN) if !may_block => {
-                    wait_ready(&self.socket, which, left);
+                    self.wait_ready(which, left);
                     left = Duration::ZERO;
                 }
                 Err(Errno::AGAIN) => {
@@ -122,6 +124,20 @@ impl SocketLink {
                 done => return self.complete(which, done),
             }
         }
+    }
+
+    /// Waits as [`wait_ready`] does. The stamps of sent messages would end the wait, so they are read meanwhile.
+    fn wait_ready(&mut self, which: IoDirection, left: Duration) {
+        let Some(stamps) = &mut self.stamps else {
+            wait_ready(&self.socket, which, left);
+            return;
+        };
+        let until = self.clock.now() + left;
+        stamps.collect(&self.socket);
+        // Without stamps to collect, the error is one that the operation reports.
+        while poll_events(&self.socket, which, until.since(self.clock.now())) == PollFlags::ERR
+            && stamps.collect(&self.socket)
+        {}
     }
 
     /// The outcome of an operation, with its fault.
@@ -255,13 +271,23 @@ impl SocketLink {
 
 /// Waits until the socket is ready, at most `left`. Returns whether it is.
 pub fn wait_ready(socket: impl AsFd, which: IoDirection, left: Duration) -> bool {
+    !poll_events(socket, which, left).is_empty()
+}
+
+/// The same; returns its events, or none.
+fn poll_events(socket: impl AsFd, which: IoDirection, left: Duration) -> PollFlags {
     let flags = match which {
         IoDirection::Receive => PollFlags::IN,
         IoDirection::Send => PollFlags::OUT,
     };
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
     // The following operation reports a failed poll.
-    poll(&mut [PollFd::new(&socket.as_fd(), flags)], Some(&left)).is_ok_and(|ready| ready > 0)
+    let socket = socket.as_fd();
+    let mut polled = [PollFd::new(&socket, flags)];
+    match poll(&mut polled, Some(&left)) {
+        Ok(1..) => polled[0].revents(),
+        _ => PollFlags::empty(),
+    }
 }
 
 /// The direction that waits.
@@ -342,7 +368,7 @@ impl Link for SocketLink {
         self.rearms_quick_ack = tuning.socket.quick_ack.unwrap_or(self.rearms_quick_ack);
         // The kernel numbers what is sent from here on.
         if tuning.stamps && self.stamps.is_none() {
-            self.stamps = StampReader::enable(&self.socket, &self.caps, &self.clock);
+            self.stamps = StampReader::enable(&self.socket, &self.caps, &self.clock).map(Box::new);
         }
     }
 
@@ -445,16 +471,22 @@ pub fn listen(socket: &Socket, backlog: i32) -> io::Result<()> {
 
 /// Accepts a connection on a non-blocking listening socket; the new socket blocks.
 pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, SockAddr), Fault> {
-    wait_ready(listener, IoDirection::Receive, within);
-    let (socket, from) = listener.accept().map_err(|error| match error.kind() {
+    // Of many clients that arrive together, only the last one is followed by a wait. On Linux an accepted socket blocks,
+    // whether or not its listener does.
+    let accepted = match listener.accept() {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            wait_ready(listener, IoDirection::Receive, within);
+            listener.accept()
+        }
+        accepted => accepted,
+    };
+    accepted.map_err(|error| match error.kind() {
         // A client that left the queue is no error of the listener.
         io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {
             Fault::TimedOut
         }
         _ => Fault::System { operation: "accept", source: error },
-    })?;
-    socket.set_nonblocking(false).map_err(Fault::system("set blocking"))?;
-    Ok((socket, from))
+    })
 }
 
 /// A link for an accepted connection, and its sender if known.
@@ -483,6 +515,10 @@ impl<F: FnMut(Socket, &SockAddr) -> AcceptResult + Send> Listener for SocketList
         let (socket, from) = accept(&self.socket, within)?;
         let (link, from) = (self.make_link)(socket, &from)?;
         Ok((link, from.unwrap_or_else(|| "unknown".to_owned())))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
     }
 }
 

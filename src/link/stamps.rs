@@ -4,7 +4,7 @@
 //! The kernel stamps with the time of day. It has the rate of our clock, so one difference converts all stamps until the
 //! time of day is set. That is noticed, and from then on there are no stamps.
 
-use super::time_of_day::{TimeOfDay, offset_bounds};
+use super::time_of_day::{TimeOfDay, read_offset_bounds};
 use super::{Caps, Framing, sys};
 use crate::clock::{Clock, Time};
 
@@ -66,6 +66,8 @@ pub(super) struct StampReader {
     clock: Clock,
     /// Time of day minus our time, in nanoseconds. `None` once the time of day has been set.
     wall_offset_ns: Option<i64>,
+    /// Read while the link waited, for the next reading.
+    collected: SendStamps,
 }
 
 /// Rates of the clocks differ by nothing, but the readings are rounded.
@@ -83,7 +85,7 @@ impl StampReader {
         }
         .ok()?;
         let wall_offset_ns = Some(TimeOfDay::read(clock)?.offset_ns);
-        Some(StampReader { clock: clock.clone(), wall_offset_ns })
+        Some(StampReader { clock: clock.clone(), wall_offset_ns, collected: SendStamps::new() })
     }
 
     /// A time of day on our time line.
@@ -92,30 +94,50 @@ impl StampReader {
         u64::try_from(wall_ns.checked_sub(self.wall_offset_ns?)?).ok().map(Time)
     }
 
-    /// Removes the stamps of sent messages from the socket.
+    /// Moves the stamps of sent messages from the socket to `into`.
     pub(super) fn read(&mut self, socket: &socket2::Socket, into: &mut SendStamps) {
-        let (low, high) = offset_bounds(&self.clock);
-        let expected = low - SET_TOLERANCE_NS..=high + SET_TOLERANCE_NS;
-        self.wall_offset_ns = self.wall_offset_ns.filter(|offset| expected.contains(offset));
+        self.collect(socket);
         into.clear();
-        while !into.is_full()
-            && let Some(record) = sys::next_send_record(socket)
-        {
-            if let Some(at) = self.time_of(record.wall_ns) {
-                into.push(SendStamp { id: record.id, point: record.point, at });
-            }
-        }
+        std::mem::swap(into, &mut self.collected);
     }
 
-    /// Removes the stamps without reading them: a socket with unread ones looks like a broken one.
-    pub(super) fn discard(socket: &socket2::Socket) {
-        while sys::next_send_record(socket).is_some() {}
+    /// Removes the stamps of sent messages from the socket and keeps them for [`StampReader::read`]; without room for them
+    /// they are lost. Returns whether there were any.
+    pub(super) fn collect(&mut self, socket: &socket2::Socket) -> bool {
+        if self.collected.is_full() {
+            return StampReader::discard(socket);
+        }
+        let (low, high) = read_offset_bounds(&self.clock);
+        let expected = low - SET_TOLERANCE_NS..=high + SET_TOLERANCE_NS;
+        self.wall_offset_ns = self.wall_offset_ns.filter(|offset| expected.contains(offset));
+        let mut has_read = false;
+        while !self.collected.is_full()
+            && let Some(record) = sys::next_send_record(socket)
+        {
+            has_read = true;
+            if let Some(at) = self.time_of(record.wall_ns) {
+                self.collected.push(SendStamp { id: record.id, point: record.point, at });
+            }
+        }
+        has_read
+    }
+
+    /// Removes the stamps without reading them: a socket with unread ones looks like a broken one. Returns whether there were
+    /// any.
+    pub(super) fn discard(socket: &socket2::Socket) -> bool {
+        let mut has_read = false;
+        while sys::next_send_record(socket).is_some() {
+            has_read = true;
+        }
+        has_read
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::party::Tuning;
+    use crate::link::{Dialer, Fault};
 
     #[test]
     fn a_stamp_is_a_time_between_two_readings_of_our_clock() {
@@ -135,5 +157,21 @@ mod tests {
         assert_eq!(reader.time_of(wall_ns), None);
         let none = Caps { has_kernel_stamps: false, ..caps };
         assert!(StampReader::enable(&socket, &none, &clock).is_none());
+    }
+
+    #[test]
+    fn stamps_neither_end_a_wait_nor_are_lost_by_it() {
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let url = format!("udp://{}", silent.local_addr().unwrap());
+        let mut link = Dialer::new(Clock::System).open(&url.parse().unwrap()).unwrap();
+        link.tune(&Tuning { stamps: true, ..Tuning::default() });
+        let (wait, began) = (std::time::Duration::from_millis(15), std::time::Instant::now());
+        link.send(b"request", wait).unwrap();
+        assert!(matches!(link.receive(&mut [0; 64], wait), Err(Fault::TimedOut)));
+        assert!(began.elapsed() >= wait, "{:?}", began.elapsed());
+        let mut stamps = SendStamps::new();
+        link.read_send_stamps(&mut stamps);
+        let points: Vec<SendPoint> = stamps.iter().map(|stamp| stamp.point).collect();
+        assert_eq!(points, [SendPoint::Queued, SendPoint::Departed]);
     }
 }

@@ -22,7 +22,7 @@ pub const TRANSPORT: Transport = Transport {
     summary: "TCP over IPv4 or IPv6",
     example: "tcp://192.0.2.7:7100?congestion=bbr",
     options: &[
-        ("nodelay", "1 (default) sends at once, 0 lets the kernel gather small writes (Nagle)"),
+        NO_DELAY_OPTION,
         ("congestion", "congestion control, like cubic, reno, bbr"),
         ("sndbuf", "send buffer in bytes (the kernel's choice)"),
         ("rcvbuf", "receive buffer in bytes (the kernel's choice)"),
@@ -65,6 +65,9 @@ pub const TRANSPORT: Transport = Transport {
     listen: Some(listen),
     loopback_urls: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
+
+pub const NO_DELAY_OPTION: (&str, &str) =
+    ("nodelay", "1 (default) sends at once, 0 lets the kernel gather small writes (Nagle)");
 
 pub const KEEPALIVE_OPTION: &str = "keepalive";
 
@@ -126,7 +129,15 @@ impl Options {
         Ok(socket)
     }
 
-    /// Applies the settings that an accepted connection does not inherit from its listener.
+    /// Applies the settings that an accepted connection does not inherit from its listener. The connections of TCP are
+    /// copies of the listener but for its timers, and thousands may arrive together.
+    fn apply_to_accepted(&self, socket: &Socket) -> Result<(), Fault> {
+        match self.is_multipath {
+            true => self.apply_to_connection(socket),
+            false => self.tcp.apply(socket),
+        }
+    }
+
     fn apply_to_connection(&self, socket: &Socket) -> Result<(), Fault> {
         self.buffers.apply(socket)?;
         self.tcp.apply(socket)?;
@@ -230,7 +241,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
         (endpoint.with_port(port)?, Options::from_endpoint(endpoint, EndpointRole::Listen)?);
     let (clock, wait) = (context.clock.clone(), context.wait);
     let admit = move |socket: Socket, from: &SockAddr| -> AcceptResult {
-        options.apply_to_connection(&socket)?;
+        options.apply_to_accepted(&socket)?;
         Ok((Box::new(new_link(socket, &options, &clock, wait)), internet::address_text(from)))
     };
     Ok(Box::new(SocketListener { socket, endpoint, make_link: admit }))

@@ -11,7 +11,7 @@ use super::reopen::ReopeningLink;
 use super::serial_line::{ModemLines, OutputSignal, PortControl, PurgeTarget, SerialSettings, UartErrors};
 use super::shaped::{Shape, ShapedLink, SharedPath};
 use super::stamps::SendStamps;
-use super::{Admission, Batch, Caps, Dialer, Facts, Fault, Link, LinkStatus};
+use super::{Admission, Batch, Caps, Dialer, Facts, Fault, Link, LinkDescriptor, LinkStatus};
 use crate::clock::Clock;
 use crate::run::FailureKind;
 
@@ -134,7 +134,8 @@ impl PortControl for StubLink {
 #[test]
 fn a_shaped_link_has_the_state_and_the_port_of_the_inner_one() {
     let calls = Arc::<Mutex<Vec<String>>>::default();
-    let inner = StubLink { caps: Caps::STREAM, calls: calls.clone() };
+    let caps = Caps { descriptor: LinkDescriptor::None, ..Caps::STREAM };
+    let inner = StubLink { caps, calls: calls.clone() };
     let path = SharedPath::new(Shape { delay: Duration::from_millis(5), ..Shape::default() }, 1);
     let mut shaped = ShapedLink::new(Box::new(inner), &Clock::System, &path);
     let mut second = shaped.second_handle().unwrap();
@@ -161,6 +162,7 @@ fn retransmits_are_counted_through_wrappers() {
     let mut listener = dialer.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
     let link = ReopeningLink::open(&listener.endpoint(), &dialer).unwrap();
     let accepted = listener.accept(LONG_TIMEOUT, &mut |_, _, _| Admission::Open).unwrap();
+    assert_eq!((link.caps().descriptor, link.descriptor().is_some()), (LinkDescriptor::None, false));
     let status = link.status();
     assert_eq!((status.retransmits, status.unacknowledged_bytes), (Some(0), Some(0)));
     let path = SharedPath::new(Shape::default(), 1);

@@ -18,7 +18,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::datagram::DatagramLink;
 use super::offload::OffloadOptions;
 use super::socket::{self, AcceptResult, LISTEN_BACKLOG, SocketLink, SocketListener, parse_flag};
-use super::{Caps, Facts, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport, sys};
+use super::{
+    Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, Listener, OpenContext, Transport, sys,
+};
 use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
@@ -226,7 +228,9 @@ impl Options {
             // The network loses nothing of the reliable kind either, but a receiver with a full queue drops
             // messages.
             TipcSocketKind::Rdm | TipcSocketKind::Datagram => {
-                Caps { is_reliable: false, can_signal_close: false, ..messages }
+                // Messages of others arrive as well.
+                let descriptor = LinkDescriptor::Events;
+                Caps { is_reliable: false, can_signal_close: false, descriptor, ..messages }
             }
         }
     }

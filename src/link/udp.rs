@@ -86,7 +86,6 @@ fn caps(family: IpFamily) -> Caps {
         is_reliable: false,
         can_signal_close: false,
         unpaced_scope: UnpacedScope::OnThisHost,
-        keeps_descriptor: true,
         has_kernel_stamps: true,
         ..Caps::STREAM
     }

@@ -15,7 +15,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::datagram::DatagramLink;
 use super::offload::OffloadOptions;
 use super::socket::{self, AcceptResult, BufferOptions, LISTEN_BACKLOG, SocketLink, SocketListener};
-use super::{Caps, Facts, Fault, Framing, Limitation, Link, Listener, OpenContext, Transport, sys};
+use super::{
+    Caps, Facts, Fault, Framing, Limitation, Link, LinkDescriptor, Listener, OpenContext, Transport, sys,
+};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
@@ -129,6 +131,11 @@ impl Options {
             framing: Framing::Message,
             max_message_bytes: Some((send_buffer - SEND_BUFFER_OVERHEAD_BYTES).min(MAX_MESSAGE_BYTES)),
             can_signal_close: self.socket_kind == UnixSocketKind::SeqPacket,
+            descriptor: match self.socket_kind {
+                // Before the sockets are connected, messages of others arrive as well.
+                UnixSocketKind::Datagram => LinkDescriptor::Events,
+                UnixSocketKind::Stream | UnixSocketKind::SeqPacket => LinkDescriptor::Lasting,
+            },
             ..Caps::STREAM
         }
     }

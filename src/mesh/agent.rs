@@ -16,7 +16,7 @@ use super::wire::{
 use crate::endpoint::Endpoint;
 use crate::link::{Dialer, endpoint_caps};
 use crate::plan::{CaseSpec, Direction, OneOrMany, Plan};
-use crate::protocol::ServerLimits;
+use crate::protocol::{LoadLog, ServerLimits};
 use crate::run::{Environment, Run, TOOL};
 use crate::schedule::{self, RunContext};
 use crate::serve::Server;
@@ -28,6 +28,9 @@ use crate::workload::{latency, throughput};
 mod address;
 
 pub use address::{AddressRange, InvalidAddressRange};
+
+/// Timeout of a test for its connections, and for each reply. A busy host needs more than a second to accept a connection.
+const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Measurements that run at a time, at most.
 const MAX_AT_ONCE: usize = 256;
@@ -61,14 +64,7 @@ pub fn run_agent(
     dialer: &Dialer,
     environment: Map<String, Value>,
 ) -> Result<(), WireError> {
-    let agent = Agent {
-        output: Mutex::new(output),
-        limits,
-        dialer: dialer.clone(),
-        running: AtomicUsize::new(0),
-        throughput_running: AtomicUsize::new(0),
-        spent_bytes: AtomicU64::new(0),
-    };
+    let agent = Agent { output: Mutex::new(output), tester: Tester::new(limits), dialer: dialer.clone() };
     agent.answer(&Answer::Ready { version: PROTOCOL_VERSION, tool: TOOL.to_owned(), environment });
     let mut server = None;
     std::thread::scope(|scope| {
@@ -83,6 +79,7 @@ pub fn run_agent(
                 Ok(Order::Serve { id, transport, port, token }) => {
                     agent.answer(&agent.serve(&mut server, id, (&transport, port), &token));
                 }
+                Ok(Order::ReportLoads { id }) => agent.answer(&agent.served_loads(id)),
                 Ok(Order::Measure { id, url, token, test }) => {
                     let agent = &agent;
                     let measure = move || agent.answer(&agent.measure(id, &url, token, test));
@@ -102,7 +99,8 @@ pub fn run_agent(
 
 /// Why an order is not carried out, for people.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+#[non_exhaustive]
+pub enum Refusal {
     /// No agent could do it.
     #[error("{0}")]
     Invalid(String),
@@ -122,11 +120,19 @@ impl Refusal {
 
 struct Agent {
     output: Mutex<Box<dyn Write + Send>>,
-    limits: AgentLimits,
+    tester: Tester,
     dialer: Dialer,
+}
+
+/// Makes the tests of this host, within its limits. Threads share it.
+#[derive(Debug)]
+pub struct Tester {
+    limits: AgentLimits,
     running: AtomicUsize,
     throughput_running: AtomicUsize,
     spent_bytes: AtomicU64,
+    /// The throughput tests that its server has served.
+    load_log: LoadLog,
 }
 
 /// Counts a measurement until it is dropped.
@@ -162,12 +168,57 @@ impl Agent {
         (transport, port): (&str, u16),
         token: &str,
     ) -> Answer {
-        let refused = |why: String| Answer::Refused { id, why };
         if server.is_some() {
-            return refused("the agent serves already".to_owned());
+            return Answer::Refused { id, why: "the agent serves already".to_owned() };
         }
+        match self.tester.serve((transport, port), token, &self.dialer) {
+            Ok((started, port)) => {
+                *server = Some(started);
+                Answer::Serving { id, port, now_ns: self.dialer.clock.now().0 }
+            }
+            Err(refusal) => Answer::Refused { id, why: refusal.to_string() },
+        }
+    }
+
+    fn served_loads(&self, id: u64) -> Answer {
+        let logged = self.tester.load_log.read();
+        let loads = logged.loads.iter().map(|load| [load.began.0, load.ended.0]).collect();
+        Answer::ServedLoads { id, now_ns: self.dialer.clock.now().0, loads, left_out: logged.left_out }
+    }
+
+    fn measure(&self, id: u64, url: &str, token: Option<String>, test: TestOrder) -> Answer {
+        match self.tester.measure(url, token, test, &self.dialer) {
+            Ok(run) => Answer::Measured { id, run: Box::new(run) },
+            Err(refusal) => Answer::Refused { id, why: refusal.to_string() },
+        }
+    }
+}
+
+impl Tester {
+    /// Makes tests within these limits.
+    pub fn new(limits: AgentLimits) -> Tester {
+        Tester {
+            limits,
+            running: AtomicUsize::new(0),
+            throughput_running: AtomicUsize::new(0),
+            spent_bytes: AtomicU64::new(0),
+            load_log: LoadLog::default(),
+        }
+    }
+
+    /// Starts a server for clients with the token; returns it with its port. Port 0 is any.
+    ///
+    /// # Errors
+    ///
+    /// The limits forbid it, or the system refuses the port.
+    pub fn serve(
+        &self,
+        (transport, port): (&str, u16),
+        token: &str,
+        dialer: &Dialer,
+    ) -> Result<(Server, u16), Refusal> {
         if token.is_empty() {
-            return refused("a server without a token would be open to all: send one".to_owned());
+            return Err(Refusal::invalid("a server without a token would be open to all: send one"));
         }
         let port = self.limits.port.unwrap_or(port);
         let limits = ServerLimits {
@@ -175,31 +226,26 @@ impl Agent {
             bit_rate: self.limits.bits_per_second,
             ..ServerLimits::default()
         };
-        let url = match url_of(transport, &self.limits.listen.to_string(), port) {
-            Ok(url) => url,
-            Err(error) => return refused(error.to_string()),
-        };
-        match Server::on(url.as_str()).token(token).limits(limits).start_with(&self.dialer) {
-            Ok(started) => {
-                let port = started.endpoints()[0].host_port().ok().and_then(|(_, port)| port);
-                *server = Some(started);
-                port.map_or_else(
-                    || refused(format!("{url}: the server has no port. Use tcp or udp")),
-                    |port| Answer::Serving { id, port },
-                )
-            }
-            Err(error) => refused(error.to_string()),
-        }
+        let url = url_of(transport, &self.limits.listen.to_string(), port).map_err(Refusal::invalid)?;
+        let server = Server::on(url.as_str()).token(token).limits(limits).load_log(&self.load_log);
+        let server = server.start_with(dialer).map_err(Refusal::invalid)?;
+        let port = server.endpoints()[0].host_port().ok().and_then(|(_, port)| port);
+        let without_port = || Refusal::Invalid(format!("{url}: the server has no port. Use tcp or udp"));
+        Ok((server, port.ok_or_else(without_port)?))
     }
 
-    fn measure(&self, id: u64, url: &str, token: Option<String>, test: TestOrder) -> Answer {
-        match self.try_measure(url, token, test) {
-            Ok(run) => Answer::Measured { id, run: Box::new(run) },
-            Err(refusal) => Answer::Refused { id, why: refusal.to_string() },
-        }
-    }
-
-    fn try_measure(&self, url: &str, token: Option<String>, test: TestOrder) -> Result<Run, Refusal> {
+    /// Measures another host. The run has one case and no time series; it may be incomplete. `dialer.cancel` stops it.
+    ///
+    /// # Errors
+    ///
+    /// The test is invalid, the limits forbid it, or too many others run.
+    pub fn measure(
+        &self,
+        url: &str,
+        token: Option<String>,
+        test: TestOrder,
+        dialer: &Dialer,
+    ) -> Result<Run, Refusal> {
         let endpoint = self.checked_endpoint(url)?;
         let spec = self.case_of(test)?;
         let _place = Place::take(&self.running, MAX_AT_ONCE)
@@ -215,7 +261,7 @@ impl Agent {
         let cases = spec.expand().map_err(Refusal::invalid)?;
         let plan = Plan::new(cases).map_err(Refusal::invalid)?;
         let plan = schedule::check(plan).map_err(Refusal::invalid)?;
-        let mut context = RunContext::new(self.dialer.clone(), &());
+        let mut context = RunContext::new(dialer.clone(), &());
         context.token = token;
         let mut run = schedule::run(&plan, &mut context);
         for case in &run.cases {
@@ -265,6 +311,7 @@ impl Agent {
         let common = CaseSpec {
             protocol: Some("linkgauge".to_owned()),
             time: Some(Span(time)),
+            timeout: Some(Span(TEST_TIMEOUT)),
             ..CaseSpec::default()
         };
         match test {

@@ -119,7 +119,7 @@ impl Agents {
                 break;
             }
             if cancel.load(Relaxed) {
-                coordinator.interrupt();
+                coordinator.interrupt(clock.now());
                 continue;
             }
             if reported.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL) {
@@ -215,7 +215,7 @@ impl Agent {
 /// Passes the answers on until they end. Returns why they ended.
 fn read_answers(host: usize, output: impl Read, events: &Events) -> String {
     let mut output = BufReader::new(output);
-    let mut greeting = 0;
+    let (mut greeting, mut has_answered) = (0, false);
     loop {
         let line = match read_line(&mut output, MAX_ANSWER_BYTES) {
             Ok(Some(line)) => line,
@@ -224,13 +224,21 @@ fn read_answers(host: usize, output: impl Read, events: &Events) -> String {
         };
         match parse_answer(&line) {
             Ok(answer) => {
-                greeting = MAX_GREETING_LINES;
+                has_answered = true;
                 if events.send((host, AgentEvent::Answered(Box::new(answer)))).is_err() {
                     return "the mesh is over".to_owned();
                 }
             }
-            Err(_) if greeting < MAX_GREETING_LINES && !line.starts_with(b"{") => greeting += 1,
-            Err(error) => return error.to_string(),
+            Err(_) if !has_answered && !line.starts_with(b"{") => {
+                greeting += 1;
+                if greeting > MAX_GREETING_LINES {
+                    return format!(
+                        "it printed more than {MAX_GREETING_LINES} lines before its agent started: make its login silent for \
+                         commands without a terminal"
+                    );
+                }
+            }
+            Err(error) => return format!("its agent sent something else than an answer: {error}"),
         }
     }
 }

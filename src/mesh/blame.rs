@@ -135,17 +135,7 @@ impl<'a> Fit<'a> {
 
     /// Indexes of the values that a part affects.
     fn members(&self, part: BlamedPart) -> Vec<usize> {
-        let affects = |value: &PairValue| match part {
-            BlamedPart::Host { host } => value.from == host || value.to == host,
-            BlamedPart::HostSends { host } => value.from == host,
-            BlamedPart::HostReceives { host } => value.to == host,
-            BlamedPart::Uplink { group } => {
-                let [from, to] = [value.from, value.to].map(|host| self.groups[host]);
-                from != to && (from == group || to == group)
-            }
-            BlamedPart::Pair { from, to } => (value.from, value.to) == (from, to),
-            BlamedPart::PairBothWays { a, b } => [(a, b), (b, a)].contains(&(value.from, value.to)),
-        };
+        let affects = |value: &PairValue| part.affects([value.from, value.to], self.groups);
         (0..self.values.len()).filter(|index| affects(&self.values[*index])).collect()
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::dispatch::Dispatcher;
 use super::hosts::{HostList, Reach, Sharing, url_of};
 use super::outcome::{Outcome, TestKind, TestRecord};
+use super::served::{ClockReading, ServerLog};
 use super::timetable::Timetable;
 use super::wire::{Answer, Order, PROTOCOL_VERSION, TestDirection, TestOrder};
 use crate::clock::Time;
@@ -20,6 +21,9 @@ const MAX_START_TIME: Duration = Duration::from_secs(60);
 
 /// Time until a server must listen.
 const MAX_SERVE_TIME: Duration = Duration::from_secs(15);
+
+/// Time in which an agent must report what its server has served.
+const MAX_REPORT_TIME: Duration = Duration::from_secs(10);
 
 /// Time beyond its length that a test may take: connecting, waiting for late data, sending the result.
 const MAX_TEST_OVERHEAD: Duration = Duration::from_secs(15);
@@ -88,10 +92,27 @@ enum HostState {
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     host: usize,
-    /// `None`: the order to serve.
-    test: Option<(TestKind, usize)>,
+    purpose: Purpose,
     sent: Time,
     deadline: Time,
+}
+
+/// What an order is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Serve,
+    /// A test, by its kind and its pair.
+    Test(TestKind, usize),
+    ReportLoads,
+}
+
+impl Pending {
+    fn test(&self) -> Option<(TestKind, usize)> {
+        match self.purpose {
+            Purpose::Test(kind, pair) => Some((kind, pair)),
+            Purpose::Serve | Purpose::ReportLoads => None,
+        }
+    }
 }
 
 /// The tests of one kind.
@@ -108,6 +129,12 @@ pub struct Coordinator {
     hosts: Vec<HostState>,
     /// The program of each agent.
     tools: Vec<Option<String>>,
+    /// The clock of each agent when its server began to listen.
+    clocks: Vec<Option<ClockReading>>,
+    /// What the server of each agent has served.
+    logs: Vec<Option<ServerLog>>,
+    /// The agents were ordered to report that, or there is nothing to report.
+    has_asked_logs: bool,
     stages: Vec<Stage>,
     /// By kind and pair.
     records: BTreeMap<(TestKind, usize), TestRecord>,
@@ -134,6 +161,9 @@ impl Coordinator {
         let mut coordinator = Coordinator {
             hosts: list.hosts.iter().map(state).collect(),
             tools: vec![None; list.hosts.len()],
+            clocks: vec![None; list.hosts.len()],
+            logs: vec![None; list.hosts.len()],
+            has_asked_logs: false,
             stages: Vec::new(),
             records: earlier,
             pending: BTreeMap::new(),
@@ -202,8 +232,14 @@ impl Coordinator {
         of_orders.chain(of_start).min()
     }
 
-    /// Whether every test has an outcome.
+    /// Whether every test has an outcome, and the servers have reported what they served.
     pub fn is_over(&self) -> bool {
+        let is_report = |order: &Pending| order.purpose == Purpose::ReportLoads;
+        let has_logs = self.has_asked_logs && !self.pending.values().any(is_report);
+        self.are_tests_over() && (has_logs || !self.has_begun)
+    }
+
+    fn are_tests_over(&self) -> bool {
         self.stages.iter().all(|stage| stage.dispatcher.unfinished() == 0)
     }
 
@@ -218,7 +254,7 @@ impl Coordinator {
         let is_starting = |host: &&HostState| matches!(host, HostState::Starting | HostState::Preparing);
         MeshProgress {
             starting: self.hosts.iter().filter(is_starting).count(),
-            running: self.pending.values().filter(|pending| pending.test.is_some()).count(),
+            running: self.pending.values().filter(|pending| pending.test().is_some()).count(),
             done: over().count(),
             failed: over().filter(|record| record.failure().is_some()).count(),
             total: self.records.len(),
@@ -241,27 +277,40 @@ impl Coordinator {
                     token: self.options.mesh_token.clone(),
                 };
                 let (id, order) = (self.next_id, order(self.next_id));
-                self.send(host, (id, order), None, now + MAX_SERVE_TIME, now);
+                self.send(host, (id, order), Purpose::Serve, now + MAX_SERVE_TIME, now);
             }
             (Answer::Ready { tool, .. }, HostState::Starting) => {
                 let tool: String = tool.chars().take(100).collect();
-                self.lose(
-                    host,
-                    format!("its agent ({tool}) does not fit: install the same version on all hosts"),
-                );
+                let why = format!("its agent ({tool}) does not fit: install the same version on all hosts");
+                self.lose(host, why, now);
             }
-            (Answer::Serving { id, port }, HostState::Preparing) if self.is_pending(id, host, None) => {
-                self.pending.remove(&id);
+            (Answer::Serving { id, port, now_ns }, HostState::Preparing)
+                if self.is_pending(id, host, Purpose::Serve) =>
+            {
+                self.clocks[host] =
+                    self.pending.remove(&id).map(|order| ClockReading::new(order.sent, now, now_ns));
                 match url_of(&self.list.transport, &self.list.hosts[host].address, port) {
                     Ok(url) => self.hosts[host] = HostState::Up { url: url.as_str().to_owned() },
-                    Err(error) => self.lose(host, error.to_string()),
+                    Err(error) => self.lose(host, error.to_string(), now),
                 }
             }
+            (Answer::ServedLoads { id, now_ns, loads, .. }, _)
+                if self.is_pending(id, host, Purpose::ReportLoads) =>
+            {
+                let last = self.pending.remove(&id).map(|order| ClockReading::new(order.sent, now, now_ns));
+                let clock = self.clocks[host].zip(last);
+                self.logs[host] = clock.map(|(first, last)| ServerLog::new([first, last], loads));
+            }
+            // It came too late.
+            (Answer::ServedLoads { .. }, _) if self.has_asked_logs => {}
             (Answer::Refused { id, why }, _) if self.pending.get(&id).is_some_and(|one| one.host == host) => {
                 let why: String = why.chars().take(500).collect();
-                match self.pending.remove(&id).and_then(|pending| pending.test) {
-                    Some(test) => self.end_test(test, Outcome::Failed(why)),
-                    None => self.lose(host, why),
+                match self.pending.remove(&id) {
+                    Some(Pending { purpose: Purpose::Test(kind, pair), sent, .. }) => {
+                        self.end_test((kind, pair), Outcome::Failed(why), Some((sent, now)));
+                    }
+                    Some(Pending { purpose: Purpose::ReportLoads, .. }) | None => {}
+                    Some(Pending { purpose: Purpose::Serve, .. }) => self.lose(host, why, now),
                 }
             }
             (Answer::Measured { id, run }, _)
@@ -269,20 +318,21 @@ impl Coordinator {
             {
                 self.on_measured(host, id, *run, now);
             }
-            _ => self.lose(host, "its agent sent an answer that belongs to no order".to_owned()),
+            _ => self.lose(host, "its agent sent an answer that belongs to no order".to_owned(), now),
         }
         self.advance(now);
     }
 
-    fn is_pending(&self, id: u64, host: usize, test: Option<(TestKind, usize)>) -> bool {
-        self.pending.get(&id).is_some_and(|pending| pending.host == host && pending.test == test)
+    fn is_pending(&self, id: u64, host: usize, purpose: Purpose) -> bool {
+        self.pending.get(&id).is_some_and(|pending| pending.host == host && pending.purpose == purpose)
     }
 
     fn on_measured(&mut self, host: usize, id: u64, run: Run, now: Time) {
-        let Some(Pending { test: Some(test), sent, .. }) = self.pending.get(&id).copied() else {
-            return self.lose(host, "its agent sent a result instead of a port".to_owned());
+        let Some(Pending { purpose: Purpose::Test(kind, pair), sent, .. }) = self.pending.get(&id).copied()
+        else {
+            return self.lose(host, "its agent sent a result instead of a port".to_owned(), now);
         };
-        let workload = match test.0 {
+        let workload = match kind {
             TestKind::Latency => latency::WORKLOAD.name,
             TestKind::Throughput => throughput::WORKLOAD.name,
         };
@@ -292,17 +342,17 @@ impl Coordinator {
             _ => false,
         };
         if !fits {
-            return self.lose(host, "its agent sent the result of another test".to_owned());
+            return self.lose(host, "its agent sent the result of another test".to_owned(), now);
         }
         self.pending.remove(&id);
         let mut cases = run.cases;
         let Some(case) = cases.pop() else { return };
-        self.end_test(test, Outcome::Measured { case: Box::new(case), began: sent, ended: now });
+        self.end_test((kind, pair), Outcome::Measured(Box::new(case)), Some((sent, now)));
     }
 
     /// The agent of a host has ended.
     pub fn on_end(&mut self, host: usize, why: String, now: Time) {
-        self.lose(host, why);
+        self.lose(host, why, now);
         self.advance(now);
     }
 
@@ -312,25 +362,30 @@ impl Coordinator {
             for host in 0..self.hosts.len() {
                 if self.hosts[host] == HostState::Starting {
                     let seconds = MAX_START_TIME.as_secs();
-                    self.lose(
-                        host,
-                        format!("its agent did not start within {seconds} s. Try its command by hand"),
-                    );
+                    let why = format!("its agent did not start within {seconds} s. Try its command by hand");
+                    self.lose(host, why, now);
                 }
             }
         }
+        // A host whose tests are over is not lost.
+        self.pending.retain(|_, order| order.purpose != Purpose::ReportLoads || now < order.deadline);
         let late: Vec<Pending> =
             self.pending.values().filter(|pending| now >= pending.deadline).copied().collect();
         for pending in late {
             let waited = now.since(pending.sent).as_secs();
-            self.lose(pending.host, format!("its agent did not answer for {waited} s"));
+            self.lose(pending.host, format!("its agent did not answer for {waited} s"), now);
         }
         self.advance(now);
     }
 
     /// Stops all tests: they have no result.
-    pub fn interrupt(&mut self) {
-        self.pending.clear();
+    pub fn interrupt(&mut self, now: Time) {
+        for order in std::mem::take(&mut self.pending).into_values() {
+            if let Some(record) = order.test().and_then(|test| self.records.get_mut(&test)) {
+                record.interval = Some((order.sent, now));
+            }
+        }
+        self.has_asked_logs = true;
         for stage in &mut self.stages {
             for index in 0..self.list.pairs.len() {
                 stage.dispatcher.finish(index as u32);
@@ -353,6 +408,7 @@ impl Coordinator {
             lost: lost.collect(),
             list: self.list,
             tools: self.tools,
+            logs: self.logs,
             records: self.records,
             sharing: self.options.sharing,
             lower_bound_ns: self.lower_bound_ns,
@@ -360,7 +416,7 @@ impl Coordinator {
     }
 
     /// A host takes no part any more. Tests that another host makes to it end by themselves.
-    fn lose(&mut self, host: usize, why: String) {
+    fn lose(&mut self, host: usize, why: String, now: Time) {
         if matches!(self.hosts[host], HostState::Lost { .. }) {
             return;
         }
@@ -370,26 +426,31 @@ impl Coordinator {
         self.hosts[host] = HostState::Lost { why };
         let own: Vec<u64> =
             self.pending.iter().filter(|(_, one)| one.host == host).map(|(id, _)| *id).collect();
-        let stopped: Vec<(TestKind, usize)> =
-            own.iter().filter_map(|id| self.pending.remove(id)?.test).collect();
-        for test in stopped {
-            self.end_test(test, Outcome::Failed(failure.clone()));
+        let stopped: Vec<Pending> = own.iter().filter_map(|id| self.pending.remove(id)).collect();
+        for order in stopped {
+            let Some(test) = order.test() else { continue };
+            self.end_test(test, Outcome::Failed(failure.clone()), Some((order.sent, now)));
         }
-        let running: Vec<(TestKind, usize)> =
-            self.pending.values().filter_map(|pending| pending.test).collect();
+        let running: Vec<(TestKind, usize)> = self.pending.values().filter_map(Pending::test).collect();
         let waits = |((kind, pair), record): (&(TestKind, usize), &TestRecord)| {
             let is_of_host = self.list.pairs[*pair].contains(&host);
             (is_of_host && !record.is_over() && !running.contains(&(*kind, *pair))).then_some((*kind, *pair))
         };
         let left: Vec<(TestKind, usize)> = self.records.iter().filter_map(waits).collect();
         for test in left {
-            self.end_test(test, Outcome::Failed(failure.clone()));
+            self.end_test(test, Outcome::Failed(failure.clone()), None);
         }
     }
 
-    fn end_test(&mut self, (kind, pair): (TestKind, usize), outcome: Outcome) {
+    /// `interval`: from the order to its answer, if there was an order.
+    fn end_test(
+        &mut self,
+        (kind, pair): (TestKind, usize),
+        outcome: Outcome,
+        interval: Option<(Time, Time)>,
+    ) {
         if let Some(record) = self.records.get_mut(&(kind, pair)) {
-            record.outcome = Some(outcome);
+            *record = TestRecord { outcome: Some(outcome), interval };
         }
         if let Some(stage) = self.stages.iter_mut().find(|stage| stage.kind == kind) {
             stage.dispatcher.finish(pair as u32);
@@ -421,16 +482,35 @@ impl Coordinator {
                 break;
             }
         }
+        if self.are_tests_over() {
+            self.ask_logs(now);
+        }
+    }
+
+    /// Orders the agents to report what their servers have served, once, if there was anything to serve.
+    fn ask_logs(&mut self, now: Time) {
+        let is_load = |((kind, _), record): (&(TestKind, usize), &TestRecord)| {
+            *kind == TestKind::Throughput && record.interval.is_some()
+        };
+        if std::mem::replace(&mut self.has_asked_logs, true) || !self.records.iter().any(is_load) {
+            return;
+        }
+        for host in 0..self.hosts.len() {
+            if self.clocks[host].is_some() && matches!(self.hosts[host], HostState::Up { .. }) {
+                let id = self.next_id;
+                let order = (id, Order::ReportLoads { id });
+                self.send(host, order, Purpose::ReportLoads, now + MAX_REPORT_TIME, now);
+            }
+        }
     }
 
     fn begin_test(&mut self, test: (TestKind, usize), now: Time) {
-        let [from, to] = self.list.pairs[test.1];
-        // Where the sender has no agent, the receiver measures.
-        let [client, server] = if self.list.hosts[from].has_agent() { [from, to] } else { [to, from] };
+        let from = self.list.pairs[test.1][0];
+        let [client, server] = self.list.client_and_server(test.1);
         let url = match (&self.hosts[client], &self.hosts[server]) {
             (HostState::Up { .. }, HostState::Up { url }) => url.clone(),
             // Its tests were ended when it was lost.
-            _ => return self.end_test(test, Outcome::Failed("a host was lost".to_owned())),
+            _ => return self.end_test(test, Outcome::Failed("a host was lost".to_owned()), None),
         };
         let token = match self.list.hosts[server].has_agent() {
             true => Some(self.options.mesh_token.clone()),
@@ -442,7 +522,7 @@ impl Coordinator {
             self.stages.iter().find(|stage| stage.kind == test.0).map_or(Duration::ZERO, |stage| stage.time);
         let id = self.next_id;
         let order = Order::Measure { id, url, token, test: order };
-        self.send(client, (id, order), Some(test), now + time + MAX_TEST_OVERHEAD, now);
+        self.send(client, (id, order), Purpose::Test(test.0, test.1), now + time + MAX_TEST_OVERHEAD, now);
     }
 
     fn test_order(&self, kind: TestKind, direction: TestDirection) -> Option<TestOrder> {
@@ -467,16 +547,9 @@ impl Coordinator {
         })
     }
 
-    fn send(
-        &mut self,
-        host: usize,
-        (id, order): (u64, Order),
-        test: Option<(TestKind, usize)>,
-        deadline: Time,
-        sent: Time,
-    ) {
+    fn send(&mut self, host: usize, (id, order): (u64, Order), purpose: Purpose, deadline: Time, sent: Time) {
         self.next_id += 1;
-        self.pending.insert(id, Pending { host, test, sent, deadline });
+        self.pending.insert(id, Pending { host, purpose, sent, deadline });
         self.actions.push_back(Action::Send { host, order });
     }
 }
@@ -490,6 +563,8 @@ pub struct MeshParts {
     pub tools: Vec<Option<String>>,
     /// Why each host was lost.
     pub lost: Vec<Option<String>>,
+    /// What the server of each agent has served.
+    pub logs: Vec<Option<ServerLog>>,
     /// The tests, by kind and index of the pair.
     pub records: BTreeMap<(TestKind, usize), TestRecord>,
     /// Whether tests kept clear of each other.

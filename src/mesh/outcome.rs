@@ -1,10 +1,13 @@
 //! How a test of a mesh ended.
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::Time;
 use crate::run::CaseResult;
 
 /// What a test measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TestKind {
     /// Round-trip times.
     Latency,
@@ -15,15 +18,8 @@ pub enum TestKind {
 /// How a test ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// An agent measured it now; the times are those of the order and of the answer.
-    Measured {
-        /// Its result, which may be incomplete.
-        case: Box<CaseResult>,
-        /// When the order was sent.
-        began: Time,
-        /// When the answer arrived.
-        ended: Time,
-    },
+    /// An agent measured it now; the result may be incomplete.
+    Measured(Box<CaseResult>),
     /// An earlier run has measured it.
     Earlier(Box<CaseResult>),
     /// It has no result.
@@ -35,6 +31,8 @@ pub enum Outcome {
 pub struct TestRecord {
     /// `None`: it is not over.
     pub outcome: Option<Outcome>,
+    /// When its order was sent, and when it was answered or given up. `None`: no agent was ordered to make it.
+    pub interval: Option<(Time, Time)>,
 }
 
 impl TestRecord {
@@ -46,28 +44,20 @@ impl TestRecord {
     /// The result, if it measured anything.
     pub fn case(&self) -> Option<&CaseResult> {
         match self.outcome.as_ref()? {
-            Outcome::Measured { case, .. } | Outcome::Earlier(case) => {
+            Outcome::Measured(case) | Outcome::Earlier(case) => {
                 Some(case.as_ref()).filter(|case| case.figures.has_measurements())
             }
             Outcome::Failed(_) => None,
         }
     }
 
-    /// The time from order to answer, if it was measured now.
-    pub fn interval(&self) -> Option<(Time, Time)> {
-        match self.outcome.as_ref()? {
-            Outcome::Measured { began, ended, .. } => Some((*began, *ended)),
-            Outcome::Earlier(_) | Outcome::Failed(_) => None,
-        }
-    }
-
     /// Why it has no complete result.
     pub fn failure(&self) -> Option<&str> {
         match self.outcome.as_ref()? {
-            Outcome::Measured { case, .. } if !case.complete => {
+            Outcome::Measured(case) if !case.complete => {
                 Some(case.failures.first().map_or("it ended early", |failure| failure.message.as_str()))
             }
-            Outcome::Measured { .. } | Outcome::Earlier(_) => None,
+            Outcome::Measured(_) | Outcome::Earlier(_) => None,
             Outcome::Failed(why) => Some(why),
         }
     }

@@ -10,6 +10,7 @@ use super::blame::{PairValue, Scale, find_blamed};
 use super::coordinator::MeshParts;
 use super::hosts::{HostList, Sharing};
 use super::outcome::{Outcome, TestKind, TestRecord};
+use super::served::{OrderedLoad, compare_logs};
 use crate::clock::Time;
 use crate::run::{CaseResult, Environment, MeshHost, MeshPair, MeshResource, MeshResult, Run};
 
@@ -34,7 +35,8 @@ pub struct MeshFacts {
 /// The document of a mesh.
 pub fn mesh_run(parts: MeshParts, facts: MeshFacts) -> Run {
     let tests_elapsed_ns = tests_elapsed_ns(&parts.records);
-    let MeshParts { list, tools, lost, records, sharing, lower_bound_ns } = parts;
+    let MeshParts { list, tools, lost, logs, records, sharing, lower_bound_ns } = parts;
+    let served = compare_logs(&list, &ordered_loads(&records), &logs);
     let (pairs, cases) = pairs_and_cases(&list, records);
     let mesh = MeshResult {
         hosts: hosts(&list, tools, lost),
@@ -47,6 +49,7 @@ pub fn mesh_run(parts: MeshParts, facts: MeshFacts) -> Run {
         exclusive: sharing == Sharing::Exclusive,
         lower_bound_ns,
         tests_elapsed_ns,
+        served,
         resumed_from: facts.resumed_from,
         ..MeshResult::default()
     };
@@ -72,20 +75,23 @@ fn pairs_and_cases(
         if record.case().is_none() {
             continue;
         }
-        if let Some(Outcome::Measured { case, .. } | Outcome::Earlier(case)) = record.outcome.take() {
+        if let Some(Outcome::Measured(case) | Outcome::Earlier(case)) = record.outcome.take() {
             cases.push(CaseResult { endpoint: pair_name(list, pair), ..*case });
             numbers.insert((kind, pair), cases.len() as u32);
         }
     }
     let number = |kind, index| numbers.get(&(kind, index)).copied();
     let pair = |(index, [from, to]): (usize, &[usize; 2])| {
-        let loads = under_load_of.get(&index).into_iter().flatten();
+        let loads = under_load_of.get(&index).map_or(&[][..], Vec::as_slice);
+        let under_load_of: Vec<u32> =
+            loads.iter().filter_map(|load| number(TestKind::Throughput, *load)).collect();
         MeshPair {
             from: *from as u32,
             to: *to as u32,
             latency_case: number(TestKind::Latency, index),
             throughput_case: number(TestKind::Throughput, index),
-            under_load_of: loads.filter_map(|load| number(TestKind::Throughput, *load)).collect(),
+            under_failed_loads: (loads.len() - under_load_of.len()) as u32,
+            under_load_of,
             failure: failures.get(&index).cloned(),
         }
     };
@@ -93,7 +99,7 @@ fn pairs_and_cases(
 }
 
 /// The name of a pair where others have a URL: ports change from run to run.
-fn pair_name(list: &HostList, pair: usize) -> String {
+pub fn pair_name(list: &HostList, pair: usize) -> String {
     let [from, to] = list.pairs[pair].map(|host| &list.hosts[host].name);
     format!("{from} → {to}")
 }
@@ -112,10 +118,21 @@ fn hosts(list: &HostList, tools: Vec<Option<String>>, lost: Vec<Option<String>>)
 
 /// From the first order of a test to the last answer.
 fn tests_elapsed_ns(records: &BTreeMap<(TestKind, usize), TestRecord>) -> u64 {
-    let intervals = || records.values().filter_map(TestRecord::interval);
+    let intervals = || records.values().filter_map(|record| record.interval);
     let first = intervals().map(|(began, _)| began).min();
     let last = intervals().map(|(_, ended)| ended).max();
     first.zip(last).map_or(0, |(first, last)| last.since(first).as_nanos() as u64)
+}
+
+/// The throughput tests that agents were ordered to make.
+fn ordered_loads(records: &BTreeMap<(TestKind, usize), TestRecord>) -> Vec<OrderedLoad> {
+    let loads = records.iter().filter(|((kind, _), _)| *kind == TestKind::Throughput);
+    loads
+        .filter_map(|((_, pair), record)| {
+            let has_result = record.case().is_some();
+            Some(OrderedLoad { pair: *pair, interval: record.interval?, has_result })
+        })
+        .collect()
 }
 
 /// The throughput tests that ran while the latency of a pair was measured, on one of its hosts or of its shared resources. By
@@ -126,7 +143,7 @@ fn overlaps(
 ) -> BTreeMap<usize, Vec<usize>> {
     let of_kind = |wanted: TestKind| -> Vec<(usize, (Time, Time))> {
         let of_kind = records.iter().filter(|((kind, _), _)| *kind == wanted);
-        of_kind.filter_map(|((_, pair), record)| Some((*pair, record.interval()?))).collect()
+        of_kind.filter_map(|((_, pair), record)| Some((*pair, record.interval?))).collect()
     };
     let loads = of_kind(TestKind::Throughput);
     let mut overlaps: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -158,7 +175,7 @@ fn with_blame(mut mesh: MeshResult, cases: &[CaseResult], groups: &[usize]) -> M
     let case = |number: Option<u32>| cases.get(number?.checked_sub(1)? as usize);
     let value =
         |pair: &MeshPair, value: f64| PairValue { from: pair.from as usize, to: pair.to as usize, value };
-    let quiet = mesh.pairs.iter().filter(|pair| pair.under_load_of.is_empty());
+    let quiet = mesh.pairs.iter().filter(|pair| !pair.is_under_load());
     let latencies: Vec<PairValue> = quiet
         .filter_map(|pair| {
             let times = case(pair.latency_case)?.figures.times.latency_ns.as_ref()?;
@@ -188,7 +205,7 @@ pub fn earlier_tests(list: &HostList, run: &Run) -> BTreeMap<(TestKind, usize), 
         let names = pair.map(|host| list.hosts[host].name.as_str());
         let is_same = |pair: &&MeshPair| [name(pair.from), name(pair.to)] == names.map(Some);
         let Some(known) = mesh.pairs.iter().find(is_same) else { continue };
-        let latency = known.latency_case.filter(|_| known.under_load_of.is_empty());
+        let latency = known.latency_case.filter(|_| !known.is_under_load());
         let wanted = [
             (TestKind::Latency, latency.filter(|_| list.latency.is_some())),
             (TestKind::Throughput, known.throughput_case.filter(|_| list.throughput.is_some())),
@@ -197,7 +214,7 @@ pub fn earlier_tests(list: &HostList, run: &Run) -> BTreeMap<(TestKind, usize), 
             let case = number.and_then(|number| run.cases.get(number.checked_sub(1)? as usize));
             if let Some(case) = case.filter(|case| case.complete) {
                 let outcome = Some(Outcome::Earlier(Box::new(case.clone())));
-                earlier.insert((kind, index), TestRecord { outcome });
+                earlier.insert((kind, index), TestRecord { outcome, interval: None });
             }
         }
     }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::run::Run;
 
 /// Both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Longest line of an order.
 pub const MAX_ORDER_BYTES: usize = 16 * 1024;
@@ -44,6 +44,11 @@ pub enum Order {
         token: Option<String>,
         /// What to measure.
         test: TestOrder,
+    },
+    /// Report when the server of the agent served throughput tests.
+    ReportLoads {
+        /// Number of the order.
+        id: u64,
     },
     /// End. The end of the input means the same.
     Stop {},
@@ -113,6 +118,19 @@ pub enum Answer {
         id: u64,
         /// The port of the server.
         port: u16,
+        /// The clock of the agent, in nanoseconds since any time.
+        now_ns: u64,
+    },
+    /// What the server has served.
+    ServedLoads {
+        /// Number of the order.
+        id: u64,
+        /// The clock of the agent now.
+        now_ns: u64,
+        /// Begin and end of each throughput test on that clock.
+        loads: Vec<[u64; 2]>,
+        /// Tests that are not listed, because there are too many.
+        left_out: u64,
     },
     /// A measurement is over; it may be incomplete.
     Measured {
@@ -205,7 +223,7 @@ mod tests {
         };
         let measure = Order::Measure { id: 7, url: "tcp://192.0.2.1:7100".to_owned(), token: None, test };
         let serve = Order::Serve { id: 1, transport: "tcp".to_owned(), port: 0, token: "t".to_owned() };
-        for order in [measure, serve, Order::Stop {}] {
+        for order in [measure, serve, Order::ReportLoads { id: 9 }, Order::Stop {}] {
             let line = to_line(&order);
             let read = read_line(&mut line.as_slice(), MAX_ORDER_BYTES).unwrap().unwrap();
             assert_eq!(parse_order(&read).unwrap(), order);

@@ -102,6 +102,7 @@ impl Column {
                 _ => cells.push((cell, count)),
             }
         }
+        cells.shrink_to_fit();
         Column {
             start,
             seconds,
@@ -202,24 +203,15 @@ pub fn stored_columns(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::WindowCounts;
-
-    fn window(times: &[u64], lost: u64) -> Window {
-        let due = times.len() as u64 + lost;
-        let mut window =
-            Window::new(WindowCounts { measured_ms: 10_000, due, lost, ..WindowCounts::default() });
-        times.iter().for_each(|time| window.record(*time));
-        window
-    }
 
     #[test]
     fn a_column_counts_every_reply_once_and_withholds_what_it_cannot_know() {
-        let few = Column::new(60, 10, &window(&[1_000, 1_000_000, 1_010_000, 10_000_000], 1));
+        let few = Column::new(60, 10, &Window::of_probes(&[1_000, 1_000_000, 1_010_000, 10_000_000], 1));
         assert_eq!(few.cells.iter().map(|(_, count)| count).sum::<u32>(), 4);
         assert_eq!(few.cells[0], (72, 1), "1 µs is the cell 3 · 24");
         assert_eq!((few.p99_ns, few.due, few.lost), (None, 5, 1));
         assert!((few.p50_ns.unwrap() / 1_010_000.0 - 1.0).abs() < 0.02, "{few:?}");
-        let many = Column::new(60, 10, &window(&[2_000_000; 98], 2));
+        let many = Column::new(60, 10, &Window::of_probes(&[2_000_000; 98], 2));
         assert_eq!(many.p99_ns, Some(f64::INFINITY));
         let json = serde_json::to_value(&many).unwrap();
         assert!(json["p99_ns"].is_null() && json.as_object().unwrap().contains_key("p99_ns"), "{json}");
@@ -234,7 +226,7 @@ mod tests {
         for second in (5..7_200).step_by(10) {
             slices.push_back((
                 second,
-                window(&[1_000_000 + second as u64, 2_000_000], u64::from(second % 60 == 5)),
+                Window::of_probes(&[1_000_000 + second as u64, 2_000_000], u64::from(second % 60 == 5)),
             ));
             latest.update(&slices);
             if slices.len() == 360 {
@@ -248,7 +240,7 @@ mod tests {
             columns.iter().all(|column| (column.due, column.lost, column.measured_ms) == (13, 1, 60_000))
         );
         // An hour back: what follows is drawn, and what was drawn is not before it.
-        slices.push_back((3_605, window(&[3_000_000], 0)));
+        slices.push_back((3_605, Window::of_probes(&[3_000_000], 0)));
         latest.update(&slices);
         assert_eq!(latest.columns().iter().map(|column| column.start).collect::<Vec<_>>(), [3_600]);
     }
@@ -259,7 +251,7 @@ mod tests {
         let mut store = Store::open(&place.path().join("runs.sqlite")).unwrap();
         let series = store.series("link", "tcp://gw").unwrap();
         for second in [0, 120, 240, 500] {
-            store.add_windows([(series, second, &window(&[1_000_000; 60], 0))]).unwrap();
+            store.add_windows([(series, second, &Window::of_probes(&[1_000_000; 60], 0))]).unwrap();
         }
         let day = HistorySpan::named("1d").unwrap();
         let columns = stored_columns(&store, series, day, (0, 960)).unwrap();

@@ -9,6 +9,7 @@ use super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT};
 use super::alert::{Alert, InvalidRule, Rule};
 use super::calendar::{InvalidQuietHours, QuietHours};
 use super::level::USUAL_SHIFT_DELAY;
+use super::push::{DEFAULT_PUSH_INTERVAL, Push};
 use crate::endpoint::Endpoint;
 use crate::link::endpoint_caps;
 use crate::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan};
@@ -28,7 +29,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A test cannot be repeated faster.
 const MIN_EVERY: Duration = Duration::from_secs(1);
 
-/// More links than this need several monitors: each has a thread.
+/// More links than this need several monitors.
 const MAX_WATCHES: usize = 2000;
 
 /// Why a file or a list of URLs cannot be watched.
@@ -78,6 +79,12 @@ pub enum ConfigError {
         /// What is wrong, and what to try.
         why: &'static str,
     },
+    /// The metrics cannot be pushed.
+    #[error("push: {why}")]
+    Push {
+        /// What is wrong, and what to try.
+        why: &'static str,
+    },
     /// Two watches have one name.
     #[error("two watches are named '{0}': give each a name of its own")]
     SameName(String),
@@ -103,6 +110,8 @@ pub struct Config {
     pub actions: Vec<Action>,
     /// Windows are removed so that the store uses at most this size.
     pub max_store_bytes: Option<u64>,
+    /// The receiver of the metrics, beside those that ask for them.
+    pub push: Option<Push>,
 }
 
 /// A link, and how it is watched.
@@ -220,6 +229,15 @@ struct File {
     action: Vec<ActionEntry>,
     #[serde(rename = "store-size", alias = "store_size")]
     store_size: Option<Bytes>,
+    push: Option<PushEntry>,
+}
+
+/// The receiver of metrics of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PushEntry {
+    url: String,
+    every: Option<Span>,
 }
 
 impl Config {
@@ -249,7 +267,11 @@ impl Config {
             });
         let actions = actions.collect::<Result<_, _>>()?;
         let config = Config::new(watches, actions)?;
-        Ok(Config { max_store_bytes: file.store_size.map(|size| size.0), ..config })
+        let push = |entry: PushEntry| {
+            Push::new(entry.url, entry.every.map_or(DEFAULT_PUSH_INTERVAL, |every| every.0))
+        };
+        let push = file.push.map(push).transpose().map_err(|why| ConfigError::Push { why })?;
+        Ok(Config { max_store_bytes: file.store_size.map(|size| size.0), push, ..config })
     }
 
     /// Watches URLs with the settings of one case, and the same alarms for each.
@@ -279,7 +301,7 @@ impl Config {
             }
             check(watch)?;
         }
-        Ok(Config { watches, actions, max_store_bytes: None })
+        Ok(Config { watches, actions, max_store_bytes: None, push: None })
     }
 }
 

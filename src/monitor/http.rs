@@ -18,7 +18,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -52,8 +52,9 @@ const MAX_CLIENTS: usize = 256;
 /// Streams of events at the same time.
 const MAX_STREAMS: usize = 64;
 
-/// Pages that are made at the same time or wait for it, and the threads that make them.
+/// Pages that are made at the same time or wait for it, metrics, and the threads that make them.
 const MAX_MADE: usize = 16;
+const MAX_SCRAPES: usize = 4;
 const MAKING_THREADS: usize = 2;
 
 /// Pause after a connection could not be accepted, as with too many open files.
@@ -96,6 +97,7 @@ impl HttpServer {
             clients: Mutex::default(),
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             made: Arc::new(Semaphore::new(MAX_MADE)),
+            scrapes: Arc::new(Semaphore::new(MAX_SCRAPES)),
         });
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
@@ -130,6 +132,7 @@ struct Server {
     clients: Mutex<Clients>,
     streams: Arc<Semaphore>,
     made: Arc<Semaphore>,
+    scrapes: Arc<Semaphore>,
 }
 
 /// The clients that are connected.
@@ -227,18 +230,17 @@ impl Client {
         self.extend(RESPONSE_TIMEOUT);
         let (request, _) = request.into_parts();
         let checked = self.server.check(&request.headers, request.uri.host(), &request.method);
-        let (path, query) = (request.uri.path(), request.uri.query().unwrap_or_default());
         let response = match checked {
-            Ok(()) if path == EVENTS_PATH => self.stream_events(),
-            Ok(()) => self.server.page(path, query).await.map(page_response),
+            Ok(()) if request.uri.path() == EVENTS_PATH => self.stream_events(),
+            Ok(()) => self.server.page(&request.uri, &accepted(&request.headers)).await.map(page_response),
             Err(refusal) => Err(refusal),
         };
         response.unwrap_or_else(refusal_response)
     }
 
     fn stream_events(self: Arc<Client>) -> Result<Response<Content>, Refusal> {
+        let states = self.server.site.events().ok_or(Refusal::NotFound)?;
         let permit = self.server.streams.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
-        let states = self.server.site.events();
         let feed = Feed { states, is_first: true, client: self, _permit: permit };
         let mut response = Response::new(Content::Events(Box::pin(feed.next())));
         add_headers(response.headers_mut(), "text/event-stream", "default-src 'none'");
@@ -258,12 +260,14 @@ impl Server {
         if matches!(*method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Refusal::MethodNotAllowed) }
     }
 
-    async fn page(&self, path: &str, query: &str) -> Result<Page, Refusal> {
-        if let Some(page) = self.site.ready(path) {
+    async fn page(&self, uri: &Uri, accept: &str) -> Result<Page, Refusal> {
+        if let Some(page) = self.site.ready(uri.path()) {
             return Ok(page);
         }
-        let lookup = Lookup::parse(path, query).ok_or(Refusal::NotFound)?;
-        let permit = self.made.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+        let query = uri.query().unwrap_or_default();
+        let lookup = Lookup::parse(uri.path(), query, accept).ok_or(Refusal::NotFound)?;
+        let permits = if matches!(lookup, Lookup::Metrics(_)) { &self.scrapes } else { &self.made };
+        let permit = permits.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
         let site = self.site.clone();
         let make = move || {
             // Held until the page is made, even if its client has left.
@@ -272,6 +276,12 @@ impl Server {
         };
         tokio::task::spawn_blocking(make).await.unwrap_or(Err(Refusal::Unreadable))
     }
+}
+
+/// What a client accepts, of all its headers of this name.
+fn accepted(headers: &HeaderMap) -> String {
+    let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    ranges.collect::<Vec<_>>().join(",")
 }
 
 /// The next message of a stream, and the stream after it.
@@ -459,6 +469,19 @@ mod tests {
         let site = Site::new(Arc::new(Live::new(String::new(), Timestamp::UNIX_EPOCH)), Box::new(|_| None));
         let error = HttpServer::start("0.0.0.0:0".parse().unwrap(), None, Arc::new(site)).err().unwrap();
         assert!(error.to_string().contains("--page-token-file"), "{error}");
+    }
+
+    #[test]
+    fn a_site_of_metrics_has_no_other_page() {
+        let site = Arc::new(Site::of_metrics());
+        let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), None, site).unwrap();
+        let metrics = request(&server, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(metrics.contains("linkgauge_build_info{version="), "{metrics}");
+        assert!(request(&server, "GET /healthz HTTP/1.1\r\n\r\n").ends_with("\r\n\r\nok\n"));
+        for path in ["/", "/events", "/history?link=0&span=1h", "/incidents?link=0", "/run/x"] {
+            let refused = request(&server, &format!("GET {path} HTTP/1.1\r\n\r\n"));
+            assert!(refused.starts_with("HTTP/1.1 404 "), "{path}: {refused}");
+        }
     }
 
     /// Reads until the text has arrived.

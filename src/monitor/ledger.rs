@@ -5,8 +5,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 
 use super::alert::{Alert, Transition};
+use super::black_box::{BlackBox, Packer};
 use super::calendar::ClockChange;
 use super::config::{Config, Watch, WatchSchedule};
 use super::level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS};
@@ -16,9 +18,7 @@ use crate::run::{CaseResult, Run};
 use crate::sample::Window;
 use crate::store::{Incident, SeriesNumber, Store, StoreError, TIERS};
 use crate::units::format_duration;
-
-/// Slices that a black box holds: a minute before an alarm.
-const BLACK_BOX_SLICES: usize = 6;
+use crate::warnings::host_warnings;
 
 /// A link is down after this many lost probes in a row.
 const DOWN_AFTER_LOST: u32 = 3;
@@ -100,6 +100,16 @@ pub enum MonitorEvent {
     },
     /// The store can be written again.
     StoredAgain,
+    /// The receiver of the metrics did not take them. They wait in memory, unless it refused them.
+    NotPushed {
+        /// Why.
+        reason: String,
+    },
+    /// The receiver takes metrics again.
+    PushedAgain {
+        /// Points that it did not get.
+        dropped_points: u64,
+    },
 }
 
 impl MonitorEvent {
@@ -139,7 +149,7 @@ pub struct WatchState {
     pub is_up: Option<bool>,
     /// All probes since the start.
     pub total: Window,
-    /// The probes of the current hour of slices, oldest first, with the second at which each begins.
+    /// The probes of the last ten minutes, slice by slice, oldest first, with the second at which each begins.
     pub recent: VecDeque<(i64, Window)>,
     /// Probes since the start that this host could not send in time.
     pub missed_sends: u64,
@@ -155,11 +165,11 @@ pub struct WatchState {
     pub explanation: Option<(Timestamp, AlarmExplanation)>,
     level: LevelWatch,
     lost_in_row: u32,
-    black_box: VecDeque<Run>,
+    black_box: BlackBox,
 }
 
-/// Slices of an hour.
-const RECENT_SLICES: usize = 360;
+/// Slices of ten minutes.
+const RECENT_SLICES: usize = 60;
 
 impl WatchState {
     /// The state of a link before anything was measured.
@@ -186,7 +196,7 @@ impl WatchState {
             explanation: None,
             level: LevelWatch::default(),
             lost_in_row: 0,
-            black_box: VecDeque::new(),
+            black_box: BlackBox::default(),
         }
     }
 
@@ -200,18 +210,14 @@ impl WatchState {
         merged
     }
 
-    fn remember(&mut self, second: i64, window: &Window, run: Run) {
+    fn remember(&mut self, second: i64, window: &Window, run: &Run) {
         self.total.merge(window);
-        self.protocol_of(&run);
+        self.protocol_of(run);
         self.missed_sends += run.cases.iter().map(|case| case.figures.counts.missed_sends).sum::<u64>();
         if self.recent.len() == RECENT_SLICES {
             self.recent.pop_front();
         }
         self.recent.push_back((second, window.clone()));
-        if self.black_box.len() == BLACK_BOX_SLICES {
-            self.black_box.pop_front();
-        }
-        self.black_box.push_back(run);
     }
 
     fn protocol_of(&mut self, run: &Run) {
@@ -244,6 +250,9 @@ pub struct Ledger<'a> {
     /// The hour in which old windows were removed last.
     removed_in: i64,
     notices: Vec<Notice>,
+    /// The facts of this machine, for the runs around an alarm.
+    environment: Map<String, Value>,
+    packer: Packer,
     observer: &'a dyn MonitorObserver,
 }
 
@@ -289,8 +298,15 @@ impl<'a> Ledger<'a> {
             max_store_bytes,
             removed_in,
             notices,
+            environment: Map::new(),
+            packer: Packer::new(),
             observer,
         })
+    }
+
+    /// The facts of this machine, for the runs around an alarm.
+    pub fn with_environment(self, environment: Map<String, Value>) -> Ledger<'a> {
+        Ledger { environment, ..self }
     }
 
     /// The state of each link, in the order of the configuration.
@@ -330,7 +346,8 @@ impl<'a> Ledger<'a> {
         }
         let state = &mut self.states[watch];
         state.failure = slice.failure;
-        state.remember(second, &slice.window, slice.run);
+        state.remember(second, &slice.window, &slice.run);
+        state.black_box.push(&slice.run, &mut self.packer);
         let mut transitions = Vec::new();
         let mut has_changed = false;
         for probe in &slice.probes {
@@ -427,9 +444,10 @@ impl<'a> Ledger<'a> {
     /// Saves the last minute as a run, and returns its id.
     fn save_black_box(&mut self, watch: usize, rule: &str) -> Option<String> {
         let state = &self.states[watch];
-        let cases = state.black_box.iter().flat_map(|run| run.cases.iter().cloned()).collect();
-        let title = Some(format!("{} before the alarm: {rule}", state.name));
-        let run = Run { cases, title, ..state.black_box.back()?.clone() };
+        let mut run = state.black_box.run()?;
+        run.title = Some(format!("{} before the alarm: {rule}", state.name));
+        run.warnings.extend(host_warnings(&self.environment));
+        run.environment.client = self.environment.clone();
         let tags = [tag(&state.name), "alarm".to_owned()];
         let store = self.store.as_mut()?;
         match store.save(&run) {

@@ -2,7 +2,7 @@
 //!
 //! The ledger's thread makes it after each slice. Readers share what is ready and compute nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -140,7 +140,13 @@ struct Inner {
     overview: Arc<Overview>,
     events: VecDeque<LiveEvent>,
     /// The columns of each link, for each of `IN_MEMORY`.
-    columns: Vec<[LatestColumns; IN_MEMORY.len()]>,
+    columns: Vec<LinkColumns>,
+}
+
+type LinkColumns = [LatestColumns; IN_MEMORY.len()];
+
+fn new_columns() -> LinkColumns {
+    IN_MEMORY.map(LatestColumns::new)
 }
 
 impl Live {
@@ -183,12 +189,12 @@ impl Live {
     pub fn update(&self, states: &[WatchState], at: Timestamp) -> Arc<Overview> {
         let mut inner = self.inner();
         let mut before = std::mem::take(&mut inner.columns);
-        let same_links =
-            inner.overview.links.iter().map(|link| &link.name).eq(states.iter().map(|state| &state.name));
-        if !same_links {
-            before.clear();
+        let names = || inner.overview.links.iter().map(|link| &link.name);
+        if !names().eq(states.iter().map(|state| &state.name)) {
+            let mut of_link: BTreeMap<&String, LinkColumns> = names().zip(before).collect();
+            let columns = |state: &WatchState| of_link.remove(&state.name).unwrap_or_else(new_columns);
+            before = states.iter().map(columns).collect();
         }
-        before.resize(states.len(), IN_MEMORY.map(LatestColumns::new));
         for (state, columns) in states.iter().zip(&mut before) {
             columns.iter_mut().for_each(|columns| columns.update(&state.recent));
         }

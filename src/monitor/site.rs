@@ -1,6 +1,6 @@
 //! The pages of a monitor: the live page with its events and histories, metrics, and the runs of its links.
 //!
-//! What changes all the time is ready before a client asks. What is read from the store is made on request.
+//! What the live page shows is ready before a client asks. Metrics and what is read from the store are made on request.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,20 +9,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::body::Bytes;
+use jiff::Timestamp;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::access::Refusal;
 use super::columns::{Column, HistorySpan, SPANS, stored_columns};
+use super::families::Snapshot;
 use super::ledger::tag;
 use super::live::{Live, Overview};
+use super::metrics::MetricsFormat;
 use crate::run::Run;
 use crate::store::{Filter, Store, StoreError};
 use crate::units::format_nanoseconds;
 
 /// The path of the stream of events.
 pub const EVENTS_PATH: &str = "/events";
+
+/// The path of the metrics.
+pub const METRICS_PATH: &str = "/metrics";
 
 /// Incidents and runs of a link that the page lists.
 const MAX_LISTED: usize = 30;
@@ -57,6 +63,8 @@ impl Page {
 /// A request for a page that has to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup {
+    /// The metrics.
+    Metrics(MetricsFormat),
     /// The columns of a link.
     History {
         /// Number of the link.
@@ -77,8 +85,8 @@ pub enum Lookup {
 }
 
 impl Lookup {
-    /// Reads a path and its query. `None`: there is no such page.
-    pub fn parse(path: &str, query: &str) -> Option<Lookup> {
+    /// Reads a path, its query, and what the client accepts. `None`: there is no such page.
+    pub fn parse(path: &str, query: &str, accept: &str) -> Option<Lookup> {
         let value = |name: &str| {
             query
                 .split('&')
@@ -87,6 +95,7 @@ impl Lookup {
         };
         let link = || value("link")?.parse().ok();
         match path {
+            METRICS_PATH => Some(Lookup::Metrics(MetricsFormat::accepted(accept))),
             "/history" => Some(Lookup::History { link: link()?, span: HistorySpan::named(value("span")?)? }),
             "/incidents" => Some(Lookup::Incidents { link: link()? }),
             _ => {
@@ -106,7 +115,9 @@ pub type RunRenderer = Box<dyn Fn(&Run) -> Option<String> + Send + Sync>;
 pub struct Site {
     live: Arc<Live>,
     ready: Mutex<BTreeMap<&'static str, Page>>,
-    events: watch::Sender<Bytes>,
+    /// `None`: there is no live page.
+    events: Option<watch::Sender<Bytes>>,
+    metrics: Mutex<Arc<Snapshot>>,
     store: Mutex<Option<PathBuf>>,
     render_run: RunRenderer,
 }
@@ -152,10 +163,19 @@ impl Site {
     /// The pages of a monitor that has measured nothing yet.
     pub fn new(live: Arc<Live>, render_run: RunRenderer) -> Site {
         let (events, _) = watch::channel(Bytes::new());
-        let site = Site { live, ready: Mutex::default(), events, store: Mutex::default(), render_run };
+        let site = Site { live, events: Some(events), render_run, ..Site::of_metrics() };
         locked(&site.ready).insert("/", live_page());
-        site.set("/healthz", "text/plain", "ok\n".to_owned());
         site.publish(&site.live.overview());
+        site
+    }
+
+    /// Metrics, and no other page.
+    pub fn of_metrics() -> Site {
+        let live = Arc::new(Live::new(String::new(), Timestamp::UNIX_EPOCH));
+        let metrics = Mutex::new(Arc::new(Snapshot::of_families([])));
+        let (ready, store) = Default::default();
+        let site = Site { live, ready, events: None, metrics, store, render_run: Box::new(|_| None) };
+        site.set("/healthz", "text/plain", "ok\n".to_owned());
         site
     }
 
@@ -164,10 +184,16 @@ impl Site {
         locked(&self.ready).insert(path, Page::new(media_type, body));
     }
 
+    /// Replaces the metrics.
+    pub fn set_metrics(&self, snapshot: Snapshot) {
+        *locked(&self.metrics) = Arc::new(snapshot);
+    }
+
     /// Sends a state to all open pages.
     pub fn publish(&self, overview: &Overview) {
+        let Some(events) = &self.events else { return };
         let json = serde_json::to_string(overview).unwrap_or_default();
-        self.events.send_replace(format!("retry: {RETRY_MS}\ndata: {json}\n\n").into());
+        events.send_replace(format!("retry: {RETRY_MS}\ndata: {json}\n\n").into());
     }
 
     /// Where the runs and histories are. `None`: nothing is stored.
@@ -175,9 +201,9 @@ impl Site {
         *locked(&self.store) = path;
     }
 
-    /// The states as they are published, as messages of server-sent events.
-    pub fn events(&self) -> watch::Receiver<Bytes> {
-        self.events.subscribe()
+    /// The states as they are published, as messages of server-sent events. `None`: there is no live page.
+    pub fn events(&self) -> Option<watch::Receiver<Bytes>> {
+        self.events.as_ref().map(watch::Sender::subscribe)
     }
 
     /// A page that is ready.
@@ -192,6 +218,10 @@ impl Site {
     /// There is no such page, or the store cannot be read.
     pub fn make(&self, lookup: &Lookup) -> Result<Page, Refusal> {
         match lookup {
+            Lookup::Metrics(format) => {
+                let snapshot = locked(&self.metrics).clone();
+                Ok(Page::new(format.media_type(), format.render(&snapshot)))
+            }
             Lookup::History { link, span } => json_page(&self.history(*link, span)?),
             Lookup::Incidents { link } => json_page(&self.incidents(*link)?),
             Lookup::Run { id } => self.run_page(id),
@@ -305,7 +335,6 @@ fn live_page() -> Page {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use serde_json::Value;
 
     use super::*;
@@ -350,7 +379,7 @@ mod tests {
     const DOCUMENT: &str = include_str!("../../tests/data/run-v1-latency.json");
 
     fn json(site: &Site, path: &str, query: &str) -> Value {
-        serde_json::from_slice(&site.make(&Lookup::parse(path, query).unwrap()).unwrap().body).unwrap()
+        serde_json::from_slice(&site.make(&Lookup::parse(path, query, "").unwrap()).unwrap().body).unwrap()
     }
 
     #[test]
@@ -364,7 +393,7 @@ mod tests {
         assert_eq!(json(&site, "/history", "span=10min&link=0")["columns"].as_array().unwrap().len(), 1);
         let year = json(&site, "/history", "link=0&span=1y");
         assert_eq!((year["link"].as_str(), year["columns"][0]["due"].as_u64()), (Some("a link"), Some(60)));
-        let missing = site.make(&Lookup::parse("/history", "link=1&span=1h").unwrap());
+        let missing = site.make(&Lookup::parse("/history", "link=1&span=1h", "").unwrap());
         assert_eq!(missing.err(), Some(Refusal::NotFound));
         site.set_store(None);
         assert_eq!(json(&site, "/history", "link=0&span=1h")["columns"].as_array().unwrap().len(), 1);
@@ -403,7 +432,7 @@ mod tests {
             ("/run/%2e%2e", ""),
             ("/etc/passwd", ""),
         ] {
-            assert_eq!(Lookup::parse(path, query), None, "{path}?{query}");
+            assert_eq!(Lookup::parse(path, query, ""), None, "{path}?{query}");
         }
     }
 

@@ -3,12 +3,11 @@
 //! A slice is a run of the schedule: every protocol and transport that measures latency can be watched. Slices end at
 //! multiples of their length on the wall clock, so that windows of a minute consist of whole slices.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
 
 use super::calendar::{Calendar, ClockChange, Moment, SLICE};
 use super::config::{ConfigError, Watch, checked_plan};
@@ -17,7 +16,7 @@ use crate::link::{Dialer, KeptLinks};
 use crate::plan::{Pacing, StopCondition};
 use crate::run::{FailureKind, Run};
 use crate::sample::{RawFile, Sample, Window, WindowCounts};
-use crate::schedule::{self, RunContext};
+use crate::schedule::{self, FlowThreads, RunContext};
 
 /// A shorter rest of a slice is joined to the next one.
 const MIN_SLICE: Duration = Duration::from_secs(2);
@@ -25,6 +24,9 @@ const MIN_SLICE: Duration = Duration::from_secs(2);
 /// Wait before a link that failed is opened again: doubled each time, within these limits.
 const MIN_BACK_OFF: Duration = Duration::from_secs(1);
 const MAX_BACK_OFF: Duration = Duration::from_secs(60);
+
+/// An interval of the time series of a slice is for about this number of probes.
+const PROBES_PER_INTERVAL: f64 = 10.0;
 
 /// What was measured in a slice.
 #[derive(Debug)]
@@ -41,7 +43,7 @@ pub struct Slice {
     pub failure: Option<String>,
     /// What happened to the clocks during the slice. Losses of a slice in which the machine was suspended do not count.
     pub clock_change: Option<ClockChange>,
-    /// The document of the slice, for the time around an alarm.
+    /// The document of the slice, for the time around an alarm; without the facts of this machine.
     pub run: Run,
 }
 
@@ -52,7 +54,9 @@ pub struct Watcher {
     calendar: Calendar,
     dialer: Dialer,
     token: Option<String>,
-    environment: Map<String, Value>,
+    flow_threads: Option<Arc<FlowThreads>>,
+    /// The protocol of the last slice, if it was detected.
+    detected: Option<String>,
     kept_links: KeptLinks,
     connection_cache: Arc<crate::protocol::ConnectionCache>,
     failures_in_row: u32,
@@ -68,7 +72,8 @@ impl Watcher {
             calendar,
             dialer,
             token: None,
-            environment: Map::new(),
+            flow_threads: None,
+            detected: None,
             kept_links: KeptLinks::default(),
             connection_cache: Arc::default(),
             failures_in_row: 0,
@@ -82,9 +87,9 @@ impl Watcher {
         self
     }
 
-    /// The facts of this machine, for the runs around an alarm.
-    pub fn with_environment(mut self, facts: Map<String, Value>) -> Watcher {
-        self.environment = facts;
+    /// Probes in threads that many watchers share.
+    pub fn with_threads(mut self, threads: Option<Arc<FlowThreads>>) -> Watcher {
+        self.flow_threads = threads;
         self
     }
 
@@ -99,17 +104,18 @@ impl Watcher {
         if length < MIN_SLICE {
             length += SLICE;
         }
-        let samples = Arc::new(Mutex::new(Vec::new()));
-        let run = self.measure(length, &samples)?;
-        let samples = std::mem::take(&mut *samples.lock().unwrap_or_else(PoisonError::into_inner));
-        let failure = run.cases.first().and_then(|case| case.failures.first().cloned());
+        let (run, samples) = self.measure(length)?;
+        let failure = run.cases.first().and_then(|case| {
+            let first = case.failures.first()?;
+            Some((first.kind, first.reason(&case.endpoint)))
+        });
         let mut slice = self.slice_of(began, run, samples);
-        let is_down = failure.as_ref().is_some_and(|failure| failure.kind != FailureKind::Interrupted);
+        let is_down = failure.as_ref().is_some_and(|(kind, _)| *kind != FailureKind::Interrupted);
         self.failures_in_row = if is_down { self.failures_in_row + 1 } else { 0 };
         if is_down {
             self.wait_after_failure(&mut slice, began, length);
         }
-        slice.failure = failure.filter(|_| is_down).map(|failure| failure.message);
+        slice.failure = failure.filter(|_| is_down).map(|(_, reason)| reason);
         let ended = self.calendar.now();
         slice.ended = ended.wall;
         slice.clock_change = ended.change_since(&began);
@@ -121,20 +127,28 @@ impl Watcher {
         Ok(slice)
     }
 
-    fn measure(&mut self, length: Duration, samples: &Arc<Mutex<Vec<Sample>>>) -> Result<Run, ConfigError> {
+    fn measure(&mut self, length: Duration) -> Result<(Run, Vec<Sample>), ConfigError> {
         let mut case = self.watch.case.clone();
         case.stop = StopCondition::after_time(length);
         case.pacing = Pacing::Poisson { per_second: self.per_second, seed: self.seed };
+        let interval =
+            Duration::from_secs_f64((PROBES_PER_INTERVAL / self.per_second).min(SLICE.as_secs_f64()));
+        case.series_interval = case.series_interval.max(interval);
+        // What the remote speaks is asked again after a failure.
+        case.protocol = self.detected.take().unwrap_or(case.protocol);
         self.seed += 1;
         let plan = checked_plan(&self.watch, case)?;
         let mut context = RunContext::new(self.dialer.clone(), &());
         context.dialer.kept_links = Some(self.kept_links.clone());
         context.connection_cache = self.connection_cache.clone();
         context.token = self.token.clone();
-        context.environment = self.environment.clone();
-        // Without a thread for the samples there are still counts.
-        context.raw = RawFile::collect(samples.clone()).ok();
-        Ok(schedule::run(&plan, &mut context))
+        context.flow_threads = self.flow_threads.clone();
+        let (raw, collected) = RawFile::collect((2.0 * self.per_second * length.as_secs_f64()) as usize);
+        context.raw = Some(raw);
+        let run = schedule::run(&plan, &mut context);
+        let measured = run.cases.first().filter(|case| case.complete && case.figures.has_measurements());
+        self.detected = measured.map(|case| case.protocol.clone());
+        Ok((run, collected.take()))
     }
 
     fn slice_of(&self, began: Moment, run: Run, mut samples: Vec<Sample>) -> Slice {

@@ -58,8 +58,10 @@ pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol,
         Err(Fault::System { source, .. })
             if source.kind() == ErrorKind::ConnectionRefused && !protocols_of_port(endpoint).is_empty() =>
         {
-            let text =
-                format!("the port is closed; some servers open it for a test only: {}", advice(endpoint));
+            let text = format!(
+                "connection refused: some servers open this port for a test only. {}",
+                advice(endpoint)
+            );
             return Err(ProtocolError::unexpected_reply(endpoint, text));
         }
         Err(fault) => return Err(crate::link::LinkError::new(endpoint, fault).into()),
@@ -140,10 +142,10 @@ fn advice(endpoint: &Endpoint) -> String {
     match protocols_of_port(endpoint).as_slice() {
         [] => {
             let names: Vec<&str> = PROTOCOLS.iter().map(|protocol| protocol.name).collect();
-            format!("choose the protocol with --protocol ({})", names.join(", "))
+            format!("Choose its protocol with --protocol ({})", names.join(", "))
         }
         names => {
-            format!("port {port} is that of {}: try --protocol {}", names.join(" and "), names.join(" or "))
+            format!("Port {port} is that of {}: try --protocol {}", names.join(" and "), names.join(" or "))
         }
     }
 }
@@ -155,10 +157,10 @@ fn describe_failure(endpoint: &Endpoint, reply: &[u8], silence: NoReply) -> Stri
         let how = match silence {
             NoReply::Open => "no reply: the server is silent",
             NoReply::Closed => {
-                "no reply: the server closed the connection, so it is busy or uses another protocol"
+                "no reply: the server closed the connection. It is busy, or uses another protocol"
             }
         };
-        return format!("{how}: {choose}");
+        return format!("{how}. {choose}");
     }
     let mut first = String::new();
     for &byte in reply.iter().take(MAX_SHOWN_BYTES) {
@@ -168,7 +170,7 @@ fn describe_failure(endpoint: &Endpoint, reply: &[u8], silence: NoReply) -> Stri
         }
     }
     let more = if reply.len() > MAX_SHOWN_BYTES { "…" } else { "" };
-    format!("the server is neither linkgauge nor an echo, it sent '{first}{more}': {choose}")
+    format!("the server is neither linkgauge nor an echo: it sent '{first}{more}'. {choose}")
 }
 
 #[cfg(test)]
@@ -189,20 +191,20 @@ mod tests {
             ]
             .join("\n"),
             @r"
-        no reply: the server is silent: port 5201 is that of iperf3: try --protocol iperf3
-        the server is neither linkgauge nor an echo, it sent 'x': port 11111 is that of sockperf: try --protocol sockperf
-        no reply: the server is silent: port 18767 is that of netio: try --protocol netio
-        no reply: the server is silent: port 862 is that of stamp and twamp-light: try --protocol stamp or twamp-light
-        the server is neither linkgauge nor an echo, it sent '\xbd': port 6785 is that of pakbus: try --protocol pakbus
+        no reply: the server is silent. Port 5201 is that of iperf3: try --protocol iperf3
+        the server is neither linkgauge nor an echo: it sent 'x'. Port 11111 is that of sockperf: try --protocol sockperf
+        no reply: the server is silent. Port 18767 is that of netio: try --protocol netio
+        no reply: the server is silent. Port 862 is that of stamp and twamp-light: try --protocol stamp or twamp-light
+        the server is neither linkgauge nor an echo: it sent '\xbd'. Port 6785 is that of pakbus: try --protocol pakbus
         "
         );
         assert!(
             describe("tcp://a:7", b"SSH-")
-                .ends_with("it sent 'SSH-': port 7 is that of echo: try --protocol echo")
+                .ends_with("it sent 'SSH-'. Port 7 is that of echo: try --protocol echo")
         );
         assert!(
             describe("tcp://a:22", b"SSH-")
-                .contains("choose the protocol with --protocol (linkgauge, echo, ")
+                .contains("Choose its protocol with --protocol (linkgauge, echo, ")
         );
     }
 }

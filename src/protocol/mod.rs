@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::party::Party;
 use crate::link::redial::RedialedLink;
+use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Caps, Dialer, Link, LinkError};
 use crate::plan::Direction;
 use crate::run::{Failure, FailureKind};
@@ -34,6 +35,7 @@ mod echo;
 pub mod iperf3;
 pub mod linkgauge;
 mod linx_bmark;
+mod load_log;
 pub mod netio;
 mod none;
 pub mod pakbus;
@@ -45,6 +47,8 @@ pub mod tipc_bench;
 pub use case::{
     CaseDraft, CaseError, IdleTimes, MAX_RECOVERY_FACTOR, ProtocolOptions, RECONNECT_OPTION, ReadyCase,
 };
+pub(crate) use load_log::OpenLoad;
+pub use load_log::{LoadLog, LoggedLoads, MAX_LOGGED_LOADS, ServedLoad};
 
 /// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
 pub static PROTOCOLS: &[Protocol] = &[
@@ -321,8 +325,12 @@ pub struct ServerConfig {
     pub is_stateless: bool,
     /// Facts of this machine, for clients that request them.
     pub environment: Map<String, Value>,
+    /// What this machine states about its time of day. `None`: it is read for each client that requests it.
+    pub time_of_day: Option<TimeOfDay>,
     /// Signing key, random for each start. Signed tokens replace stored state.
     pub secret: [u8; 32],
+    /// Where the server records the loads that it serves, if the protocol supports that (`linkgauge`).
+    pub load_log: Option<LoadLog>,
 }
 
 impl Default for ServerConfig {
@@ -332,7 +340,9 @@ impl Default for ServerConfig {
             token: None,
             is_stateless: false,
             environment: Map::new(),
+            time_of_day: None,
             secret: random_bytes(),
+            load_log: None,
         }
     }
 }

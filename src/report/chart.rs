@@ -106,7 +106,14 @@ fn build_chart(text: ChartText, x: &Axis, y: Axis, series: Vec<ChartSeries>) -> 
 /// A chart with a panel for each vertical axis. Panels without data are omitted.
 fn build_panels(text: ChartText, x: &Axis, panels: Vec<(Axis, Vec<ChartSeries>)>) -> Option<Chart> {
     let ChartText { title, of, caption } = text;
-    let all: Vec<ChartSeries> = panels.iter().flat_map(|(_, series)| series).cloned().collect();
+    let has_nameless = panels.iter().flat_map(|(_, series)| series).any(|one| one.label.is_empty());
+    // Each panel begins with the first colour.
+    let mut legend: Vec<LegendEntry> = Vec::new();
+    for entry in panels.iter().flat_map(|(_, series)| ChartSeries::legend(series)) {
+        if !legend.contains(&entry) {
+            legend.push(entry);
+        }
+    }
     let usual = if panels.len() > 1 { PANEL_HEIGHT } else { DRAWING_SIZE.1 };
     let panel = |(y, series): (Axis, Vec<ChartSeries>)| {
         // Prevents overlapping labels on the vertical axis.
@@ -121,8 +128,7 @@ fn build_panels(text: ChartText, x: &Axis, panels: Vec<(Axis, Vec<ChartSeries>)>
         return None;
     }
     // A single curve needs no legend; marks beside a nameless one do.
-    let legend = ChartSeries::legend(&all);
-    let is_needed = legend.len() > 1 || all.iter().any(|one| one.label.is_empty());
+    let is_needed = legend.len() > 1 || has_nameless;
     let legend = if is_needed { legend } else { Vec::new() };
     Some(Chart { title: title.to_owned(), caption, x: x.clone(), panels, legend })
 }

@@ -4,8 +4,8 @@ use std::io;
 
 use anstyle::Style;
 
-use super::ReportOptions;
 use super::wording::{printable, shorten, to_ascii, wrap};
+use super::{Detail, ReportOptions};
 use crate::explain::{Finding, FindingBlock};
 
 const INDENT: &str = "  ";
@@ -14,7 +14,7 @@ const COLUMN_GAP: usize = 2;
 /// Minimum width of a name in the first column.
 const MIN_NAME_COLUMNS: usize = 8;
 
-/// Writes the findings below each other.
+/// Writes the findings below each other; with [`Detail::Summary`] their summaries, where they have one.
 ///
 /// # Errors
 ///
@@ -29,7 +29,9 @@ pub fn write_findings(
         if index > 0 {
             text.push('\n');
         }
-        finding.blocks.iter().for_each(|block| push_block(block, options, &mut text));
+        let is_short = options.detail == Detail::Summary && !finding.summary.is_empty();
+        let blocks = if is_short { &finding.summary } else { &finding.blocks };
+        blocks.iter().for_each(|block| push_block(block, options, &mut text));
     }
     let text = if options.unicode { text } else { to_ascii(&text) };
     out.write_all(text.as_bytes())

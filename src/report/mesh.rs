@@ -82,6 +82,10 @@ pub fn blocks(run: &Run, mesh: &MeshResult, (detail, width): (Detail, usize)) ->
         notes.push(format!("{more}: --notes"));
     }
     let worst = pairs.iter().find(|pair| pair.pair.failure.is_none());
+    if detail == Detail::Full {
+        notes.push(timing(mesh));
+        notes.extend(served(mesh));
+    }
     notes.extend(worst.map(|worst| next_command(mesh, worst)));
     blocks.extend(notes.into_iter().map(FindingBlock::Text));
     blocks
@@ -94,12 +98,15 @@ fn worst_table(mesh: &MeshResult, pairs: &[PairFigures]) -> FindingBlock {
         let time = |name: &str| percentile_text(pair, name);
         let probe = pair.throughput.and_then(|case| case.under_load.as_ref());
         let probe = probe.and_then(|figures| figures.times.latency_ns.as_ref()?.percentile("p50"));
-        let mark = if pair.is_under_load() { " *" } else { "" };
+        let marked = |text: String| match pair.is_under_load() && text != ABSENT {
+            true => text + " *",
+            false => text,
+        };
         [
             pair_name(mesh, pair.pair),
-            time("p50") + mark,
-            time("p99") + mark,
-            pair.loss().map_or(ABSENT.to_owned(), format_share),
+            marked(time("p50")),
+            marked(time("p99")),
+            marked(pair.loss().map_or(ABSENT.to_owned(), format_share)),
             pair.rate().map_or(ABSENT.to_owned(), brief_rate),
             probe.map_or(ABSENT.to_owned(), |time| brief_time(time as f64)),
         ]
@@ -128,8 +135,16 @@ fn percentile_text(pair: &PairFigures, name: &str) -> String {
 fn notes(mesh: &MeshResult, pairs: &[PairFigures]) -> Vec<String> {
     let mut notes = lost_host_notes(mesh);
     notes.extend(failure_note(mesh, pairs));
-    if !mesh.exclusive {
-        notes.push("tests ran at the same time and disturbed each other (--overlap).".to_owned());
+    let overlapping = mesh.served.as_ref().map_or(0, |served| served.overlapping as usize);
+    match (mesh.exclusive, overlapping) {
+        (false, _) => {
+            notes.push("tests ran at the same time and disturbed each other (--overlap).".to_owned())
+        }
+        (true, 0) => {}
+        (true, some) => notes.push(format!(
+            "{} began before another one ended at its server, so some rates are too low: measure again.",
+            plural(some, "throughput test")
+        )),
     }
     if pairs.iter().any(PairFigures::is_under_load) {
         notes.push("* measured while throughput tests ran on these hosts.".to_owned());
@@ -175,6 +190,20 @@ fn timing(mesh: &MeshResult) -> String {
     format!("The tests took {}{ratio}.", format_nanoseconds(took))
 }
 
+/// What the logs of the servers say.
+fn served(mesh: &MeshResult) -> Option<String> {
+    let served = mesh.served.as_ref()?;
+    let tests = plural(served.throughput_tests as usize, "throughput test");
+    let unlogged = match served.unlogged {
+        0 => String::new(),
+        some => format!(" {} in no log.", plural(some as usize, "test")),
+    };
+    let overlapping = served.overlapping;
+    Some(format!(
+        "Logs of the servers: {tests}, {overlapping} overlapped on a host or a shared resource.{unlogged}"
+    ))
+}
+
 /// Numbers of the cases whose details are on the page: all, or those of the worst pairs.
 pub fn page_cases(run: &Run, mesh: &MeshResult) -> BTreeSet<usize> {
     if run.cases.len() <= MAX_PAGE_CASES {
@@ -211,6 +240,7 @@ pub fn page_context(run: &Run, mesh: &MeshResult) -> Value {
         }
     });
     let mut notes = vec![timing(mesh)];
+    notes.extend(served(mesh));
     notes.extend(blame_sentences(mesh).into_iter().take(1).map(|sentence| format!("{sentence}.")));
     notes.extend(self::notes(mesh, &pairs));
     let next = pairs.iter().find(|pair| pair.pair.failure.is_none());

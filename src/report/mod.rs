@@ -47,7 +47,6 @@ pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
 pub use presentation::{case_sentence, measures_rate};
 pub use rate_explanation::{write_rate_explanation, write_rate_explanation_page};
 pub use sparkline::sparkline_glyphs;
-pub use text::write_overview;
 pub use wording::{is_unprintable, printable, shorten, to_ascii, wrap};
 
 /// The JSON Schema of the run document.

@@ -4,10 +4,13 @@ use super::presentation::is_latency;
 use super::wording::{ABSENT, brief_rate, brief_time, format_elapsed, plural, printable, wait_mode};
 use crate::endpoint::Endpoint;
 use crate::plan::WaitMode;
-use crate::run::{CaseResult, Run};
+use crate::run::{CaseResult, Run, WarningCode};
 
 /// With fewer kinds of links, the tables of the cases are overview enough.
 const MIN_KINDS: usize = 3;
+
+/// The tables of more cases do not fit a screen.
+const MAX_CASES_ON_SCREEN: usize = 15;
 
 /// The best results of a kind of link.
 struct LinkKind {
@@ -22,6 +25,23 @@ struct LinkKind {
 pub fn page_table(run: &Run) -> Option<Vec<Vec<String>>> {
     let rows = table_rows(run);
     (rows.len() > MIN_KINDS).then(|| rows.into_iter().map(|row| row.to_vec()).collect())
+}
+
+/// True for a run whose tables would fill several screens, and whose overview fits one.
+pub fn replaces_tables(run: &Run) -> bool {
+    run.study.is_none()
+        && run.mesh.is_none()
+        && run.cases.len() > MAX_CASES_ON_SCREEN
+        && link_kinds(run).len() >= MIN_KINDS
+}
+
+/// The kinds of links that the host lacks: their warnings begin with the name.
+pub fn skipped_kinds(run: &Run) -> Vec<String> {
+    let missing = run.warnings.iter().filter(|warning| warning.code == WarningCode::Unavailable);
+    let name = |text: &str| text.strip_prefix("skipped: ")?.split(':').next().map(printable);
+    let mut names: Vec<String> = missing.filter_map(|warning| name(&warning.text)).collect();
+    names.dedup();
+    names
 }
 
 /// The rows of the overview, header first.

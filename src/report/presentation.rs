@@ -109,10 +109,20 @@ pub fn case_sentence(case: &CaseResult) -> String {
 
 fn case_answer(case: &CaseResult) -> String {
     let shown = presentation(&case.workload);
-    let stopped = if case.complete { "" } else { "; stopped early" };
     let (link, target) = link_and_target(case);
     let subject = format!("{link} {} {target}", (shown.subject)(case));
-    format!("{}: {}{stopped}", subject.trim_start(), (shown.answer)(case))
+    let answer = match reason_without_result(case) {
+        Some(reason) => reason,
+        None if case.complete => (shown.answer)(case),
+        None => format!("{}; stopped early", (shown.answer)(case)),
+    };
+    format!("{}: {answer}", subject.trim_start())
+}
+
+/// Why a case has no result, without the endpoint, which the answer names. `None` if anything arrived.
+pub fn reason_without_result(case: &CaseResult) -> Option<String> {
+    let failure = case.failures.first().filter(|_| !case.figures.has_arrivals())?;
+    Some(printable(failure.reason(&case.endpoint).trim_end_matches('.')))
 }
 
 /// True for several cases of throughput that differ only in their direction, each with one.
@@ -159,6 +169,7 @@ pub fn filled_figure_table(cases: &[CaseResult]) -> Vec<Vec<String>> {
 pub fn run_answer(run: &Run) -> String {
     match run.cases.as_slice() {
         [] => "Nothing was measured.".to_owned(),
+        [case] if !case.figures.has_measurements() => case_sentence(case),
         [case] => format!(
             "{}. {}",
             case_answer(case),

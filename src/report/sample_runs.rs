@@ -129,37 +129,11 @@ fn case(
     figures: Figures,
 ) -> CaseResult {
     CaseResult {
-        endpoint: endpoint.to_owned(),
         protocol: "linkgauge".to_owned(),
-        workload: workload.to_owned(),
-        direction,
         message_bytes,
-        ports: 1,
-        parallel: 1,
         method: format!("{workload}/closed/block/1"),
-        complete: true,
         elapsed_ns: 10_000_000_000,
-        figures,
-        fairness: None,
-        port_latency_ratio: None,
-        under_load: None,
-        idle: None,
-        series: Vec::new(),
-        under_load_series: Vec::new(),
-        idle_series: Vec::new(),
-        recovery_series: Vec::new(),
-        cpu: None,
-        requested: Map::new(),
-        effective: Map::new(),
-        line: None,
-        shaped: None,
-        placement: Placement::default(),
-        repeats: Vec::new(),
-        per_port: Vec::new(),
-        evidence: None,
-        thresholds: Vec::new(),
-        failures: Vec::new(),
-        warnings: Vec::new(),
+        ..CaseResult::of_figures(endpoint.to_owned(), workload, direction, figures)
     }
 }
 
@@ -485,6 +459,8 @@ fn stages() -> StageFigures {
         remote_send_ns: Some(stage(3_300)),
         remote_queue_ns: Some(stage(600)),
         local_receive_ns: Some(stage(6_400)),
+        sum_error_ns: Some(stage(40)),
+        cost_ns: Some(3_400.0),
     }
 }
 

@@ -140,8 +140,16 @@ fn rate_sparkline(case: &CaseResult) -> Option<Sparkline> {
     (rates.len() >= MIN_VALUES && high > 0.0).then(|| Sparkline {
         quantity: "over time",
         glyphs: sparkline_glyphs(&rates),
-        range: format!("{} to {}{}", format_bit_rate(low), format_bit_rate(high), counted_by(case)),
+        range: format!("{} to {}{}", format_low_rate(low), format_bit_rate(high), counted_by(case)),
     })
+}
+
+/// A rate that may be zero: `0 bit/s`.
+fn format_low_rate(bits_per_second: f64) -> String {
+    match bits_per_second {
+        0.0 => "0 bit/s".to_owned(),
+        rate => format_bit_rate(rate),
+    }
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ static COLUMNS: &[(&str, &str)] = &[
     ("published", "as printed"),
     ("measured", "what met it; empty: not run"),
     ("predicted", "expected value from the study's settings; empty: no basis for a prediction"),
-    ("theoretical_limit", "theoretical limit of the physical line"),
+    ("theoretical_limit", "theoretical minimum or maximum of the physical line"),
     ("statistic", "which statistic met it"),
     ("planned_case", "case of the study's plan"),
     ("case", "number of the case in the run, from 1"),
@@ -212,7 +212,7 @@ fn summary_sentences(paper: &StudyResult) -> Vec<String> {
         sentences.push(sentence.to_owned());
     }
     if paper.tables.iter().any(has_limits) {
-        sentences.push("limit: the best value that the physical line allows.".to_owned());
+        sentences.push("theory: the best value that the physical line allows.".to_owned());
     }
     sentences
 }
@@ -261,7 +261,7 @@ fn draw_list(paper: &StudyResult, table: &StudyTable, width: usize) -> Vec<(Stri
     let predicts = has_predictions(paper);
     let predicted = if predicts { "predicted" } else { "" };
     let limits = has_limits(table);
-    let limit = if limits { "limit" } else { "" };
+    let limit = if limits { "theory" } else { "" };
     // Our own tables have no published figures.
     let is_published = table.rows.iter().any(|row| row.published != ABSENT);
     let published = if is_published { "published" } else { "" };
@@ -479,21 +479,21 @@ mod tests {
           Shorter than the study: 200 round trips instead of 10 000.
           4 of 6 figures met by 2 measured cases; rows with the same # share one.
           lab: measured in the lab, no hardware.
-          limit: the best value that the physical line allows.
+          theory: the best value that the physical line allows.
 
         Table 6: Mean latency
-          #  product                    unit  published  measured  ratio  limit  on
-          1  STS1600  TCP/IP, 1 port    ms        12.35     1.203   0.10  1.042
-             STS1600  TCP/IP, 16 ports  ms       112.89   not run      –  1.042
-          2  LS100    TCP/IP, 1 port    ms        39.22     1.250  0.032  1.042  lab
+          #  product                    unit  published  measured  ratio  theory  on
+          1  STS1600  TCP/IP, 1 port    ms        12.35     1.203   0.10   1.042
+             STS1600  TCP/IP, 16 ports  ms       112.89   not run      –   1.042
+          2  LS100    TCP/IP, 1 port    ms        39.22     1.250  0.032   1.042  lab
           left out, 1 figure: no number in the study; CSV, JSON and HTML have them.
           measured: latency mean (ms).
           not run, 2 figures: there is no such thing in the lab.
 
         Table 12: Throughput
-          #  baud                  unit   published   measured  ratio  limit
-          2  19200  SS100, 1 port  bit/s   19252.38  19183.46*   1.00  19200
-          2  19200  SS100, 1 port  %         100.27     99.91*   1.00    100
+          #  baud                  unit   published   measured  ratio  theory
+          2  19200  SS100, 1 port  bit/s   19252.38  19183.46*   1.00   19200
+          2  19200  SS100, 1 port  %         100.27     99.91*   1.00     100
           measured: port line (bit/s), port line rate (%).
           * case 2: the measurement was stopped before its end.
           19200 SS100, 1 port, 19252.38 bit/s: above what a line of this rate can carry.
@@ -538,7 +538,7 @@ mod tests {
         <p class="about">Shorter than the study: 200 round trips instead of 10 000.</p>
         <p class="about">4 of 6 figures met by 2 measured cases; rows with the same # share one.</p>
         <p class="about">lab: measured in the lab, no hardware.</p>
-        <p class="about">limit: the best value that the physical line allows.</p>
+        <p class="about">theory: the best value that the physical line allows.</p>
         <h3>Table 6: Mean latency</h3>
         <div class="scroll" role="region" tabindex="0" aria-label="Table 6"><table>
         <caption class="unseen">Mean latency</caption>
@@ -555,7 +555,7 @@ mod tests {
         <td><a href="#case-1">1.203</a></td>
         <td class="absent" title="there is no such thing in the lab">not run</td>
         </tr>
-        <tr class="also"><td class="left">limit</td>
+        <tr class="also"><td class="left">theory</td>
         <td>1.042</td>
         <td>1.042</td>
         </tr>
@@ -567,7 +567,7 @@ mod tests {
         <td><a href="#case-2">1.250</a> lab</td>
         <td class="absent" title="there is no such thing in the lab">not run</td>
         </tr>
-        <tr class="also"><td class="left">limit</td>
+        <tr class="also"><td class="left">theory</td>
         <td>1.042</td>
         <td>1.042</td>
         </tr>
@@ -592,7 +592,7 @@ mod tests {
         <td title="the measurement was stopped before its end"><a href="#case-2">19183.46*</a></td>
         <td title="the measurement was stopped before its end"><a href="#case-2">99.91*</a></td>
         </tr>
-        <tr class="also"><td class="left">limit</td>
+        <tr class="also"><td class="left">theory</td>
         <td>19200</td>
         <td>100</td>
         </tr>
@@ -629,8 +629,8 @@ mod tests {
         let text = written("text");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(
-            text.contains("measured  ratio  predicted  limit")
-                && text.contains("1.203   0.10      1.200  1.042"),
+            text.contains("measured  ratio  predicted  theory")
+                && text.contains("1.203   0.10      1.200   1.042"),
             "{text}"
         );
         assert!(text.contains("lab: measured in the lab, emulated box, no hardware."), "{text}");

@@ -227,11 +227,14 @@ impl TextReport {
             .filter(|(_, case)| !case.complete)
             .map(|(index, _)| index + 1)
             .collect();
-        let (label, mut text) = if run.interrupted {
-            ("interrupted:", "stopped by a signal; the figures cover the time until then".to_owned())
-        } else {
-            ("incomplete:", "part of the plan was not measured".to_owned())
+        let (label, text) = match run.interrupted {
+            true => ("interrupted:", "stopped by a signal; the figures cover the time until then"),
+            false if !run.cases.iter().any(|case| case.figures.has_measurements()) => {
+                ("incomplete:", "nothing was measured")
+            }
+            false => ("incomplete:", "part of the plan was not measured"),
         };
+        let mut text = text.to_owned();
         if !missing.is_empty() && run.cases.len() > 1 {
             text += &format!(" (incomplete: {})", format_case_list(&missing));
         }
@@ -316,6 +319,5 @@ mod notes;
 mod overview;
 mod summary;
 
-pub use overview::write_overview;
 #[cfg(test)]
 mod tests;

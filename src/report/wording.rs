@@ -5,7 +5,7 @@
 
 mod round_trip_parts;
 
-pub use round_trip_parts::{one_way_sentence, stages_sentence};
+pub use round_trip_parts::{common_time_source, one_way_sentence, stages_sentence};
 use serde_json::{Map, Value};
 
 use crate::endpoint::Endpoint;
@@ -57,13 +57,39 @@ pub fn shorten(text: &str, width: usize) -> String {
     head.iter().chain(['…'].iter()).chain(tail).collect()
 }
 
-/// Wraps text to lines of at most `width` printable characters. The first one starts with `first`, the others with
-/// `rest`.
+/// Units that stay on the line of their number.
+const UNITS: [&str; 28] = [
+    "%", "ns", "µs", "ms", "s", "min", "h", "d", "/", "/s", "B", "kB", "MB", "GB", "TB", "B/s", "kB/s",
+    "MB/s", "GB/s", "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Hz", "MHz", "ppm", "dBm", "RPM",
+];
+
+/// The words of a text. A number with its groups of digits and its unit is one word: `10 000`, `2.5 %`, `20 / s`.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let bare = word.trim_end_matches(['.', ',', ';', ':', ')']);
+        let is_group = bare.len() == 3 && bare.bytes().all(|byte| byte.is_ascii_digit());
+        match words.last_mut() {
+            Some(number)
+                if number.ends_with(|c: char| c.is_ascii_digit()) && (is_group || UNITS.contains(&bare))
+                    || number.ends_with(" /") =>
+            {
+                number.push(' ');
+                number.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+/// Wraps text to lines of at most `width` printable characters, never between a number and its unit. The first line
+/// starts with `first`, the others with `rest`.
 pub fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String {
     let mut lines = vec![first.to_owned()];
     let mut empty = true;
-    for word in text.split_whitespace() {
-        let mut word: Vec<char> = printable(word).chars().collect();
+    for word in words(text) {
+        let mut word: Vec<char> = printable(&word).chars().collect();
         while !word.is_empty() {
             let line = lines.last_mut().expect("never empty");
             let room = width.saturating_sub(line.chars().count() + usize::from(!empty));
@@ -471,12 +497,16 @@ pub fn link_and_target(case: &CaseResult) -> (String, String) {
     if case.ports > 1 {
         target += &format!(" and {} more", plural(case.ports as usize - 1, "port"));
     }
-    if case.parallel > 1 {
+    // Of responsiveness the plan has the largest number only.
+    let used = case.figures.responsiveness.map(|result| result.load_connections as u32);
+    let connections = used.unwrap_or(case.parallel);
+    if connections > 1 {
         let unit = if case.workload == "connect" { "flows" } else { "connections" };
-        target += &format!(" over {} {unit}", case.parallel);
+        target += &format!(" over {connections} {unit}");
     }
     let mut details = Vec::new();
-    if !UNMENTIONED_PROTOCOLS.contains(&case.protocol.as_str()) {
+    if !UNMENTIONED_PROTOCOLS.contains(&case.protocol.as_str()) && !link.eq_ignore_ascii_case(&case.protocol)
+    {
         details.push(printable(&case.protocol));
     }
     if wait_mode(case) == WaitMode::BusyPoll {
@@ -488,8 +518,8 @@ pub fn link_and_target(case: &CaseResult) -> (String, String) {
     (link, target)
 }
 
-/// The protocols that need no mention: the default, and none.
-const UNMENTIONED_PROTOCOLS: [&str; 2] = ["linkgauge", "none"];
+/// The protocols that need no mention: the default, none, and one that was not detected.
+const UNMENTIONED_PROTOCOLS: [&str; 3] = ["linkgauge", "none", "auto"];
 
 /// The extent of a measurement: `10 runs × 1000 requests of 64 B, 4.2 s`.
 pub fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> String {
@@ -498,8 +528,8 @@ pub fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> S
     let per_run = case.figures.counts.sent / runs;
     let size = brief_bytes(case.message_bytes.into());
     let mut words = match (requests, case.message_bytes) {
-        (Some(unit), 0) => format!("{per_run} {unit}"),
-        (Some(unit), _) => format!("{per_run} {unit} of {size}"),
+        (Some(unit), 0) => format!("{per_run} {}", of_count(unit, per_run)),
+        (Some(unit), _) => format!("{per_run} {} of {size}", of_count(unit, per_run)),
         (None, 0) => "messages".to_owned(),
         (None, _) => format!("{size} messages"),
     };
@@ -509,6 +539,11 @@ pub fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> S
     }
     let elapsed = format_elapsed(run);
     [words, elapsed].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// The unit of a count: `request` of 1.
+fn of_count(unit: &str, count: u64) -> &str {
+    unit.strip_suffix('s').filter(|unit| count == 1 && !unit.contains(' ')).unwrap_or(unit)
 }
 
 /// The duration of a run. Empty if unknown, as for imported runs.
@@ -645,5 +680,13 @@ mod tests {
         assert_eq!(printable("a\u{1b}[31mb\u{202e}c\n"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}");
         assert_eq!(wrap("one two three", 9, "- ", "  "), "- one two\n  three\n");
         assert_eq!(wrap("abcdefghij", 6, "- ", "  "), "- abcd\n  efgh\n  ij\n");
+        assert_eq!(
+            wrap("takes 2.5 ms, or 10 000 requests", 9, "", ""),
+            "takes\n2.5 ms,\nor 10 000\nrequests\n"
+        );
+        assert_eq!(
+            wrap("within (2.5 %) 20.0 / s of 3 series", 11, "", ""),
+            "within\n(2.5 %)\n20.0 / s of\n3 series\n"
+        );
     }
 }

@@ -133,27 +133,38 @@ impl EndEvidence {
         self.connections.gauges.get(name)
     }
 
-    /// The evidence of consecutive repetitions as one.
-    pub fn of_repetitions(parts: &[EndEvidence]) -> EndEvidence {
+    /// The evidence of consecutive repetitions as one. `loads_ns`: how long the load of each took at the client, whose time line
+    /// the readings have. Without all of them there are no readings.
+    pub fn of_repetitions(parts: &[EndEvidence], loads_ns: &[u64]) -> EndEvidence {
         let mut all = EndEvidence::default();
         for part in parts {
-            let start_ns = all.observed_ns;
             all.observed_ns = all.observed_ns.saturating_add(part.observed_ns);
             add_counters(&mut all.host, &part.host);
-            all.add_flows(part);
+            all.add_counts(part);
+        }
+        let mut start_ns = 0u64;
+        for (part, load_ns) in parts.iter().zip(loads_ns).filter(|_| parts.len() == loads_ns.len()) {
             let moved = part.connections.series.iter().map(|reading| ConnectionReading {
                 at_ns: reading.at_ns.saturating_add(start_ns),
                 ..*reading
             });
             all.connections.series.extend(moved);
+            start_ns = start_ns.saturating_add(*load_ns);
         }
         thin(&mut all.connections.series);
         all.connections.gauges = combine_gauges(parts);
         all
     }
 
-    /// Adds the connections and threads of `other`, which ran at the same time.
+    /// Adds the connections and threads of `other`, which ran at the same time. The readings are those of the first connection.
     pub fn add_flows(&mut self, other: &EndEvidence) {
+        if self.connections.count == 0 {
+            self.connections.series.clone_from(&other.connections.series);
+        }
+        self.add_counts(other);
+    }
+
+    fn add_counts(&mut self, other: &EndEvidence) {
         let connections = &mut self.connections;
         connections.count = connections.count.saturating_add(other.connections.count);
         add_counters(&mut connections.counters, &other.connections.counters);
@@ -206,13 +217,19 @@ mod tests {
 
     #[test]
     fn repetitions_add_up() {
-        let all = EndEvidence::of_repetitions(&[part(1, 5), part(2, 9), part(4, 7)]);
+        let parts = [part(1, 5), part(2, 9), part(4, 7)];
+        let all = EndEvidence::of_repetitions(&parts, &[10, 20, 30]);
         assert_eq!([all.counter("n"), all.counter("t"), all.counter("h")], [Some(7); 3]);
         assert_eq!(all.counter("x"), None, "absent, not zero");
         assert_eq!(all.gauge("g"), Some(&Gauge { min: 4, median: 7, max: 10, readings: 9 }));
         let times: Vec<u64> = all.connections.series.iter().map(|reading| reading.at_ns).collect();
-        assert_eq!((times, all.observed_ns), (vec![4, 14, 24], 30));
-        assert_eq!(EndEvidence::of_repetitions(&[]), EndEvidence::default());
+        assert_eq!((times, all.observed_ns), (vec![4, 14, 34], 30));
+        assert_eq!(
+            EndEvidence::of_repetitions(&parts, &[10, 20]).connections.series,
+            [],
+            "one load is unknown"
+        );
+        assert_eq!(EndEvidence::of_repetitions(&[], &[]), EndEvidence::default());
     }
 
     #[test]

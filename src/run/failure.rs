@@ -50,6 +50,11 @@ impl Failure {
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
         Failure { kind, message: message.into() }
     }
+
+    /// The cause and the remedy, without the endpoint, for a text that names it.
+    pub fn reason(&self, endpoint: &str) -> String {
+        self.message.replacen(&format!("{endpoint}: "), "", 1)
+    }
 }
 
 impl fmt::Display for Failure {

@@ -85,6 +85,12 @@ impl Figures {
         counts.sent > 0 || counts.received > 0 || self.delivery.delivered_bytes.is_some_and(|bytes| bytes > 0)
     }
 
+    /// Whether anything arrived at its destination, as far as is known.
+    pub fn has_arrivals(&self) -> bool {
+        let delivered = [self.delivery.delivered_bytes, self.delivery.delivered_reverse_bytes];
+        self.counts.received > 0 || delivered.into_iter().flatten().any(|bytes| bytes > 0)
+    }
+
     /// Share of the messages that were lost (0 to 1). `None` if nothing was sent or the receiver did not report.
     pub fn loss_share(&self) -> Option<f64> {
         let MessageCounts { sent, received, lost, .. } = self.counts;

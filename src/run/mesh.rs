@@ -25,9 +25,45 @@ pub struct MeshResult {
     /// The same for rates. Effects are differences of natural logarithms: 0.69 is half of the rate.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub throughput_blame: Vec<MeshBlame>,
+    /// What the servers logged. Absent: no throughput was measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub served: Option<MeshServed>,
     /// Id of the run that this one continues.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resumed_from: Option<String>,
+}
+
+/// The throughput tests in the logs of the servers. Tests of an earlier run, which this one continues, do not count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshServed {
+    /// Tests in the logs of all servers.
+    pub throughput_tests: u32,
+    /// Tests that began while one of their hosts was in another test, or a resource carried as many as it may. Overlaps that are
+    /// shorter than the errors of the clocks do not count.
+    pub overlapping: u32,
+    /// Tests that are in no log: the server has no agent, or its host was lost.
+    pub unlogged: u32,
+    /// The largest error of the clock of a host.
+    pub clock_error_ns: u64,
+}
+
+/// The group of each host as a number, in the order in which the hosts name them. All hosts without a group are one.
+pub fn number_groups<'a>(groups: impl Iterator<Item = Option<&'a str>>) -> Vec<usize> {
+    let mut known = Vec::new();
+    let number = |group: Option<&'a str>| {
+        known.iter().position(|other| *other == group).unwrap_or_else(|| {
+            known.push(group);
+            known.len() - 1
+        })
+    };
+    groups.map(number).collect()
+}
+
+impl MeshResult {
+    /// The group of each host as a number; see [`number_groups`].
+    pub fn group_numbers(&self) -> Vec<usize> {
+        number_groups(self.hosts.iter().map(|host| host.group.as_deref()))
+    }
 }
 
 /// A host of a mesh.
@@ -74,9 +110,23 @@ pub struct MeshPair {
     /// trips count as those under load.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub under_load_of: Vec<u32>,
+    /// The same for throughput tests without a result.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub under_failed_loads: u32,
     /// Why a test is missing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl MeshPair {
+    /// Whether a throughput test disturbed its round trips.
+    pub fn is_under_load(&self) -> bool {
+        !self.under_load_of.is_empty() || self.under_failed_loads > 0
+    }
 }
 
 /// A part of a mesh, and what it adds to its pairs.
@@ -133,4 +183,21 @@ pub enum BlamedPart {
         /// The other host.
         b: usize,
     },
+}
+
+impl BlamedPart {
+    /// Whether the part lies between two hosts. `groups` holds the number of each host's group.
+    pub fn affects(&self, [from, to]: [usize; 2], groups: &[usize]) -> bool {
+        match *self {
+            BlamedPart::Host { host } => from == host || to == host,
+            BlamedPart::HostSends { host } => from == host,
+            BlamedPart::HostReceives { host } => to == host,
+            BlamedPart::Uplink { group } => {
+                let [from, to] = [from, to].map(|host| groups.get(host).copied());
+                from != to && (from == Some(group) || to == Some(group))
+            }
+            BlamedPart::Pair { from: a, to: b } => [a, b] == [from, to],
+            BlamedPart::PairBothWays { a, b } => [[a, b], [b, a]].contains(&[from, to]),
+        }
+    }
 }

@@ -171,6 +171,6 @@ fn within_run_intervals(times: &TimeSamples, lost: u64) -> impl Iterator<Item = 
 /// Encodes the histogram for other programs: HdrHistogram V2, base64.
 fn encode_histogram(times: &TimeSamples) -> Option<String> {
     let mut bytes = Vec::new();
-    V2Serializer::new().serialize(times.histogram()?, &mut bytes).ok()?;
+    V2Serializer::new().serialize(&*times.histogram()?, &mut bytes).ok()?;
     (times.count() > 0).then(|| STANDARD.encode(bytes))
 }

@@ -3,7 +3,7 @@
 //! The probe runs through all three without a break. The time at which a request was sent decides where it counts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::{Recorder, Sample};
@@ -31,6 +31,8 @@ pub struct LoadWindow {
     /// A round trip up to this time is one of an idle link, in ns; 0 while none is known.
     idle_limit_ns: AtomicU64,
     recovered_probes: AtomicU32,
+    /// Requests under load that have neither a reply nor been lost.
+    requests_under_way: AtomicI32,
 }
 
 impl LoadWindow {
@@ -41,6 +43,7 @@ impl LoadWindow {
             ends_ns: AtomicU64::new(u64::MAX),
             idle_limit_ns: AtomicU64::new(idle_limit_ns),
             recovered_probes: AtomicU32::new(0),
+            requests_under_way: AtomicI32::new(0),
         }
     }
 
@@ -67,6 +70,11 @@ impl LoadWindow {
     /// The number of probes with a round trip after the load that was as short as on the idle link.
     pub fn recovered_probes(&self) -> u32 {
         self.recovered_probes.load(Relaxed)
+    }
+
+    /// Whether each request of a probe under load has a reply or is lost.
+    pub fn is_answered(&self) -> bool {
+        self.requests_under_way.load(Relaxed) <= 0
     }
 
     #[inline]
@@ -170,6 +178,24 @@ impl Recorder {
         }
         let idle = self.idle.as_mut().expect("just seen");
         if period == ProbePeriod::Before { &mut idle.before } else { &mut idle.after }
+    }
+
+    /// A request that belongs to this part of the measurement was sent.
+    #[inline]
+    pub fn begin_request_in(&self, period: ProbePeriod) {
+        self.count_under_way(period, 1);
+    }
+
+    /// A request that belongs to this part of the measurement has its reply, or is lost.
+    #[inline]
+    pub fn end_request_in(&self, period: ProbePeriod) {
+        self.count_under_way(period, -1);
+    }
+
+    fn count_under_way(&self, period: ProbePeriod, change: i32) {
+        if let Some(idle) = self.idle.as_ref().filter(|_| period == ProbePeriod::Loaded) {
+            idle.window.requests_under_way.fetch_add(change, Relaxed);
+        }
     }
 
     /// Records a round trip that belongs to this part of the measurement.

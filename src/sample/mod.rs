@@ -34,7 +34,7 @@ pub use live_times::LiveTimes;
 pub use one_way::{CommonTime, OneWayDelays, ServerTimestamps};
 pub use probe_log::ProbeLog;
 pub use queueing::{QueueingDelay, set_queueing};
-pub use raw::{RawFile, RawSink};
+pub use raw::{CollectedSamples, RawFile, RawSink};
 pub use stages::{LocalStamps, RemoteStages, StageTimes, StampedEnds};
 pub use time_series::TimeSeries;
 pub(crate) use time_series::append_entries;
@@ -157,6 +157,15 @@ impl RecordedTimes {
     }
 }
 
+/// The memory that a recorder allocates before the measurement. It takes more only if the measurement has more than expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Round trips.
+    pub samples: usize,
+    /// Intervals of the time series.
+    pub intervals: usize,
+}
+
 /// Collects the samples and counters of one flow.
 #[derive(Debug)]
 pub struct Recorder {
@@ -211,6 +220,22 @@ impl Recorder {
         Recorder {
             service_times: TimeSamples::new(),
             response_times: times.response(TimeSamples::new),
+            ..Recorder::without_times(interval_ns, progress, raw)
+        }
+    }
+
+    /// For one flow that takes few samples.
+    pub fn with_room(
+        times: RecordedTimes,
+        interval_ns: u64,
+        room: Room,
+        progress: Arc<FlowProgress>,
+        raw: Option<RawSink>,
+    ) -> Recorder {
+        Recorder {
+            service_times: TimeSamples::with_room(room.samples),
+            response_times: times.response(|| TimeSamples::with_room(room.samples)),
+            time_series: TimeSeries::with_room(interval_ns, room.intervals),
             ..Recorder::without_times(interval_ns, progress, raw)
         }
     }
@@ -314,7 +339,7 @@ impl Recorder {
             true => MissedFrameLog::new(limits, repetition).with_room(MAX_MISSED_FRAMES_OF_MANY),
             false => MissedFrameLog::new(limits, repetition),
         };
-        self.missed_frame_log = self.response_times.is_some().then(log);
+        self.missed_frame_log = (self.response_times.is_some() && !limits.is_empty()).then(log);
     }
 
     /// The measurement begins: earlier counts were warm-up.
@@ -442,7 +467,10 @@ impl Recorder {
             Some(_) => RecordedTimes::ServiceAndResponse,
             None => RecordedTimes::Service,
         };
-        let empty = Recorder::new(times, self.time_series.interval_ns(), Arc::default(), None);
+        // Each merged recorder adds what it has.
+        let room = Room { samples: 0, intervals: 0 };
+        let interval_ns = self.time_series.interval_ns();
+        let empty = Recorder::with_room(times, interval_ns, room, Arc::default(), None);
         Recorder { time_series: self.time_series.empty_like(), ..empty }
     }
 
@@ -454,7 +482,7 @@ impl Recorder {
             response.merge(other);
         }
         if let Some(other) = &other.connect_times {
-            self.connect_times.get_or_insert_with(TimeSamples::new).merge(other);
+            self.connect_times.get_or_insert_with(|| TimeSamples::with_room(0)).merge(other);
         }
         if let Some(other) = &other.missed_frame_log {
             self.missed_frame_log.get_or_insert_with(|| MissedFrameLog::new(&[], None)).merge(other);

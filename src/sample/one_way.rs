@@ -32,6 +32,8 @@ pub struct CommonTime {
     pub offset_ns: i64,
     /// The largest error of it: that of both hosts together, in nanoseconds.
     pub error_ns: u64,
+    /// When they stated it. From then on each clock may gain on common time.
+    pub stated_at: Time,
 }
 
 /// Round trips whose delays are stored (2.4 MB). Later ones count only for server time and network time.
@@ -373,12 +375,15 @@ fn clock_line(timed: &[TimedReply], common_time: Option<CommonTime>) -> ClockLin
     let by_round_trips = best_of(&points);
     let first = timed[0];
     let half_difference = first.forward_ns as f64 / 2.0 - first.reverse_ns as f64 / 2.0;
-    let common =
-        common_time.map(|common| (common.offset_ns as f64 - half_difference, common.error_ns as f64));
+    // Each clock may gain on common time as long as the hosts do not state their errors again.
+    let growth = |elapsed_ns: f64| 2.0 * MAX_CLOCK_DRIFT * elapsed_ns;
+    let common = common_time.map(|common| {
+        let since_statement = first.sent_at.since(common.stated_at).as_nanos() as f64;
+        (common.offset_ns as f64 - half_difference, common.error_ns as f64 + growth(since_statement))
+    });
     let narrowed: Option<Vec<(f64, f64, f64)>> = common.map(|(offset, error)| {
         let narrow = |&(at, upper, lower): &(f64, f64, f64)| {
-            // Each clock may gain on common time as long as the hosts do not state their errors again.
-            let error = error + 2.0 * MAX_CLOCK_DRIFT * at;
+            let error = error + growth(at);
             (at, upper.min(offset + error), lower.max(offset - error))
         };
         points.iter().map(narrow).collect()
@@ -443,248 +448,4 @@ fn clock_drift(timed: &[TimedReply]) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stats::SplitMix64;
-
-    const MS: u64 = 1_000_000;
-
-    fn sample(sequence: u64, sent: u64, received: u64) -> Sample {
-        Sample { sequence, intended: Time(sent), sent: Time(sent), received: Time(received) }
-    }
-
-    /// Round trips every 10 ms over these delays. The server's clock is ahead by `offset` and gains `drift`.
-    fn one_way_figures(
-        delays: &[(u64, u64, u64)],
-        offset: i64,
-        drift: f64,
-    ) -> (OneWayDelays, run::OneWayFigures) {
-        let mut measured = OneWayDelays::new();
-        for (number, &(forward, at, reverse)) in delays.iter().enumerate() {
-            let sent = 1_000 * MS + number as u64 * 10 * MS;
-            let server_time =
-                |time: u64| time as i64 + offset + (drift * (time - 1_000 * MS) as f64).round() as i64;
-            let stages = ServerTimestamps {
-                received_ns: server_time(sent + forward),
-                sent_ns: server_time(sent + forward + at),
-                reply_number: number as u32,
-            };
-            assert!(
-                measured.record_reply(sample(number as u64, sent, sent + forward + at + reverse), stages)
-            );
-        }
-        measured.finish();
-        let counts = Counts { received: delays.len() as u64, ..Counts::default() };
-        let figures = measured.figures(&counts).unwrap();
-        (measured, figures)
-    }
-
-    /// Forward 3 ms plus 0 to 9 ms; 2 ms at the server; reverse 1 ms plus an occasional 5 ms.
-    fn uneven_delays() -> Vec<(u64, u64, u64)> {
-        (0..500)
-            .map(|n| ((3 + n * 7 % 10) * MS, 2 * MS, (1 + if n % 50 == 7 { 5 } else { 0 }) * MS))
-            .collect()
-    }
-
-    #[test]
-    fn forward_and_reverse_delay_are_separated_at_any_clock_offset() {
-        for offset in [0, 1, -7_000_000_000_123, 2_000_000_000_000_000_000] {
-            let (_, delays) = one_way_figures(&uneven_delays(), offset, 0.0);
-            assert_eq!((delays.turnaround_ns.min, delays.turnaround_ns.max), (2 * MS, 2 * MS));
-            assert_eq!((delays.path_ns.min, delays.path_ns.max), (4 * MS, 18 * MS));
-            let p = |distribution: &run::Distribution, name| distribution.percentile(name).unwrap();
-            assert_eq!(
-                (p(&delays.forward_variation_ns, "p50"), delays.forward_variation_ns.max),
-                (4 * MS, 9 * MS)
-            );
-            assert_eq!(
-                (p(&delays.reverse_variation_ns, "p90"), delays.reverse_variation_ns.max),
-                (0, 5 * MS)
-            );
-            // The true minima, 3 ms and 1 ms, lie within the reported error bound.
-            // A drift could add the time since the last fast request.
-            assert!((2e6..2.05e6).contains(&delays.one_way_error_bound_ns), "{delays:?}");
-            assert!(
-                (delays.forward_p50_ns - 7e6).abs() <= 2e6 && (delays.reverse_p50_ns - 1e6).abs() <= 2e6,
-                "{delays:?}"
-            );
-            assert!((delays.clock_offset_ns - offset as f64).abs() <= 2e6 + 300.0, "{delays:?}");
-        }
-    }
-
-    #[test]
-    fn clock_drift_is_corrected() {
-        for drift in [40e-6, -40e-6] {
-            let (_, delays) = one_way_figures(&uneven_delays(), 5, drift);
-            assert!((delays.clock_drift_ppm - drift * 1e6).abs() < 0.5, "{}", delays.clock_drift_ppm);
-            assert!(
-                delays.forward_variation_ns.max.abs_diff(9 * MS) < 5_000,
-                "{:?}",
-                delays.forward_variation_ns
-            );
-            assert!(
-                delays.reverse_variation_ns.percentile("p90").unwrap() < 5_000,
-                "{:?}",
-                delays.reverse_variation_ns
-            );
-        }
-        // A growing forward queue is no clock drift. At most half of the slope could be taken for drift, and
-        // that is too much here.
-        let growing: Vec<_> = (0..500).map(|n| (MS + n * MS, MS, MS)).collect();
-        let (_, delays) = one_way_figures(&growing, 5, 0.0);
-        assert_eq!((delays.clock_drift_ppm, delays.forward_variation_ns.max), (0.0, 499 * MS));
-    }
-
-    #[test]
-    fn true_delays_lie_within_the_bound_in_every_run() {
-        let median = |mut delays: Vec<u64>| {
-            delays.sort_unstable();
-            delays[delays.len() / 2 - 1] as f64
-        };
-        for seed in 0..100 {
-            let mut random = SplitMix64::new(seed);
-            let mut queue = || (-(1.0 - random.uniform()).ln() * 1e6) as u64;
-            let delays: Vec<_> = (0..400).map(|_| (10 * MS + queue(), MS, 30 * MS + queue())).collect();
-            let (_, figures) = one_way_figures(&delays, 5_000_000_000, 50e-6);
-            let of = |get: fn(&(u64, u64, u64)) -> u64| delays.iter().map(get).collect::<Vec<u64>>();
-            for (times, p50, variation) in [
-                (of(|delays| delays.0), figures.forward_p50_ns, &figures.forward_variation_ns),
-                (of(|delays| delays.2), figures.reverse_p50_ns, &figures.reverse_variation_ns),
-            ] {
-                let error = (p50 - median(times.clone())).abs();
-                assert!(error <= figures.one_way_error_bound_ns, "{seed}: {error} {figures:?}");
-                let shortest = times.iter().min().unwrap();
-                let queue = median(times.clone()) - *shortest as f64;
-                let seen = variation.percentile("p50").unwrap() as f64;
-                assert!((seen - queue).abs() < 1e5, "{seed}: queueing delay {seen} instead of {queue}");
-            }
-            // The fastest request and the fastest reply need not belong together.
-            let shortest_path = figures.path_ns.min as f64;
-            // What the drift of 4 s can add is less than 1 %.
-            assert!(figures.one_way_error_bound_ns <= 1.01 * shortest_path / 2.0, "{seed}: {figures:?}");
-        }
-    }
-
-    /// The server's clock steps from one offset to another after 250 of 500 round trips, 10 ms apart.
-    fn figures_with_clock_step(before: i64, after: i64, drift: f64) -> run::OneWayFigures {
-        let mut measured = OneWayDelays::new();
-        for (number, (forward, at, reverse)) in (0u64..).zip(uneven_delays()) {
-            let sent = 1_000 * MS + number * 10 * MS;
-            let offset = if number < 250 { before } else { after };
-            let server_time =
-                |time: u64| time as i64 + offset + (drift * (time - 1_000 * MS) as f64).round() as i64;
-            let stages = ServerTimestamps {
-                received_ns: server_time(sent + forward),
-                sent_ns: server_time(sent + forward + at),
-                reply_number: number as u32,
-            };
-            assert!(measured.record_reply(sample(number, sent, sent + forward + at + reverse), stages));
-        }
-        measured.finish();
-        measured.figures(&Counts { received: 500, ..Counts::default() }).unwrap()
-    }
-
-    #[test]
-    fn a_clock_step_is_detected_and_corrected() {
-        let (ms, second) = (MS as i64, 1_000 * MS as i64);
-        for (before, after) in [(0, 20 * ms), (0, -20 * ms), (-3 * second, 3_600 * second), (5 << 60, 0)] {
-            for drift in [0.0, 40e-6] {
-                let delays = figures_with_clock_step(before, after, drift);
-                assert_eq!(delays.clock_steps, 1, "{before} to {after}");
-                assert!(
-                    delays.forward_variation_ns.max.abs_diff(9 * MS) < 10_000,
-                    "{:?}",
-                    delays.forward_variation_ns
-                );
-                assert!(
-                    delays.reverse_variation_ns.max.abs_diff(5 * MS) < 10_000,
-                    "{:?}",
-                    delays.reverse_variation_ns
-                );
-                assert!(delays.one_way_error_bound_ns < 2.1e6, "{delays:?}");
-            }
-        }
-        // Network delay or drift is not a step.
-        for (offset, drift) in [(0, 0.0), (0, 400e-6), (7 * second, -400e-6)] {
-            assert_eq!(figures_with_clock_step(offset, offset, drift).clock_steps, 0);
-        }
-    }
-
-    #[test]
-    fn a_turnaround_beyond_the_round_trip_is_rejected() {
-        let mut delays = OneWayDelays::new();
-        let mut replied = |turnaround: i64| {
-            let stages = ServerTimestamps { received_ns: 0, sent_ns: turnaround, reply_number: 0 };
-            delays.record_reply(sample(0, 0, MS), stages)
-        };
-        assert!(replied(0) && replied(MS as i64) && replied(MS as i64 + 1_500));
-        assert!(!replied(MS as i64 + 3_000) && !replied(-1) && !replied(i64::MAX));
-        assert_eq!(delays.turnaround.count(), 3);
-    }
-
-    #[test]
-    fn a_server_that_counts_shows_the_direction_of_loss() {
-        let lost = |replies: &[(u64, u32)], lost: u64| {
-            let mut delays = OneWayDelays::new();
-            for &(sequence, number) in replies {
-                let sent = sequence * 10 * MS;
-                let at = sent as i64 + 1;
-                let stages = ServerTimestamps { received_ns: at, sent_ns: at, reply_number: number };
-                delays.record_reply(sample(sequence, sent, sent + MS), stages);
-            }
-            delays.finish();
-            let figures = delays.figures(&Counts { lost, ..Counts::default() }).unwrap();
-            figures.forward_lost.zip(figures.reverse_lost)
-        };
-        assert_eq!(lost(&[(0, 0), (1, 1)], 0), Some((0, 0)));
-        // Requests 2 and 3 never arrived; the reply to 5 was lost.
-        assert_eq!(lost(&[(1, 1), (4, 2), (6, 4)], 3), Some((2, 1)));
-        assert_eq!(lost(&[(1, 1), (4, 4), (6, 6)], 3), None, "copied numbers show nothing");
-        assert_eq!(
-            lost(&[(1, 9), (4, 2_000_000)], 3),
-            Some((0, 3)),
-            "and absurd ones nothing more than there is"
-        );
-    }
-
-    #[test]
-    fn flows_are_finished_before_they_are_merged() {
-        let (mut one, _) = one_way_figures(&uneven_delays(), 1_000_000, 0.0);
-        let (other, _) = one_way_figures(&uneven_delays(), -9_000_000_000, 0.0);
-        one.merge(&other);
-        let delays = one.figures(&Counts::default()).unwrap();
-        assert_eq!((delays.forward_variation_ns.count, delays.forward_variation_ns.max), (1_000, 9 * MS));
-        let mut blank = OneWayDelays::new();
-        blank.merge(&one);
-        assert_eq!(blank.figures(&Counts::default()).unwrap(), delays);
-    }
-
-    #[test]
-    fn the_idle_link_shows_the_clocks_alone() {
-        let mut delays = OneWayDelays::new();
-        let stages = |at: u64, reply_number| ServerTimestamps {
-            received_ns: at as i64 + 7_000_000_000,
-            sent_ns: at as i64 + 7_000_000_000,
-            reply_number,
-        };
-        // 1 ms each way on the idle link; the load delays requests by 100 ms.
-        assert!(delays.record_idle_reply(sample(0, 0, 2 * MS), stages(MS, 0)));
-        for number in 1..=10 {
-            let sent = number * 200 * MS;
-            assert!(
-                delays.record_reply(
-                    sample(number, sent, sent + 102 * MS),
-                    stages(sent + 101 * MS, number as u32)
-                )
-            );
-        }
-        delays.finish();
-        let figures = delays.figures(&Counts { received: 10, ..Counts::default() }).unwrap();
-        assert_eq!((figures.forward_variation_ns.count, figures.forward_variation_ns.min), (10, 100 * MS));
-        assert_eq!((figures.reverse_variation_ns.min, figures.reverse_variation_ns.max), (0, 0));
-        // A drift of 500 ppm could add 1 ms in the 2 s since the last fast request: the middle is closest to all of it.
-        assert_eq!((figures.forward_p50_ns, figures.reverse_p50_ns), (100.5e6, 1.5e6));
-        assert!((figures.one_way_error_bound_ns - 1.5e6).abs() < 1.0, "{}", figures.one_way_error_bound_ns);
-        assert!((figures.clock_offset_ns - 7e9).abs() <= figures.one_way_error_bound_ns);
-    }
-}
+mod tests;

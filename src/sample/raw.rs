@@ -1,12 +1,12 @@
-//! Raw samples, streamed to a file or a list during the run. The measuring loop only fills blocks; a separate thread
-//! takes them. If the disk is too slow, samples are skipped and counted: the loop never waits.
+//! Raw samples, streamed to a file during the run, or collected in memory. The measuring loop only fills blocks; a separate thread
+//! writes them to the file. If the disk is too slow, samples are skipped and counted: the loop never waits.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use super::Sample;
@@ -22,13 +22,58 @@ struct SampleBlock {
     samples: Vec<Sample>,
 }
 
+/// Where the blocks go.
+#[derive(Debug, Clone)]
+enum BlockSender {
+    /// To the thread that writes the file.
+    File(SyncSender<SampleBlock>),
+    /// To a list, in blocks of this number of samples.
+    Memory(Sender<SampleBlock>, usize),
+}
+
+impl BlockSender {
+    fn block_samples(&self) -> usize {
+        match self {
+            BlockSender::File(_) => BLOCK_SAMPLES,
+            BlockSender::Memory(_, samples) => *samples,
+        }
+    }
+
+    /// Whether the block was taken at once.
+    fn try_send(&self, block: SampleBlock) -> bool {
+        match self {
+            BlockSender::File(sender) => sender.try_send(block).is_ok(),
+            BlockSender::Memory(sender, _) => sender.send(block).is_ok(),
+        }
+    }
+
+    /// Waits for the file if it has to.
+    fn send(&self, block: SampleBlock) {
+        let _ = match self {
+            BlockSender::File(sender) => sender.send(block),
+            BlockSender::Memory(sender, _) => sender.send(block),
+        };
+    }
+}
+
+/// The samples of a run in memory.
+#[derive(Debug)]
+pub struct CollectedSamples(Receiver<SampleBlock>);
+
+impl CollectedSamples {
+    /// Those of the flows that have ended, flow by flow.
+    pub fn take(&self) -> Vec<Sample> {
+        self.0.try_iter().flat_map(|block| block.samples).collect()
+    }
+}
+
 /// The receiver of raw samples: a file in CSV with a header, one sample a line, times in ns on the clock of the run; or a
 /// list.
 #[derive(Debug)]
 pub struct RawFile {
-    sender: SyncSender<SampleBlock>,
+    sender: BlockSender,
     dropped_samples: Arc<AtomicU64>,
-    writer: JoinHandle<io::Result<()>>,
+    writer: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl RawFile {
@@ -42,24 +87,18 @@ impl RawFile {
         let (sender, blocks) = sync_channel(QUEUED_BLOCKS);
         let writer =
             std::thread::Builder::new().name("raw".to_owned()).spawn(move || write_blocks(file, blocks))?;
-        Ok(RawFile { sender, dropped_samples: Arc::default(), writer })
+        Ok(RawFile {
+            sender: BlockSender::File(sender),
+            dropped_samples: Arc::default(),
+            writer: Some(writer),
+        })
     }
 
-    /// Appends the samples to a list, for runs of which the samples fit into memory.
-    ///
-    /// # Errors
-    ///
-    /// The thread cannot start.
-    pub fn collect(list: Arc<Mutex<Vec<Sample>>>) -> io::Result<RawFile> {
-        let (sender, blocks) = sync_channel::<SampleBlock>(QUEUED_BLOCKS);
-        let append = move || {
-            for block in blocks {
-                list.lock().unwrap_or_else(PoisonError::into_inner).extend(block.samples);
-            }
-            Ok(())
-        };
-        let writer = std::thread::Builder::new().name("raw".to_owned()).spawn(append)?;
-        Ok(RawFile { sender, dropped_samples: Arc::default(), writer })
+    /// Collects the samples in memory, for runs of which they fit. `room`: about the number of samples of a flow.
+    pub fn collect(room: usize) -> (RawFile, CollectedSamples) {
+        let (sender, blocks) = channel();
+        let sender = BlockSender::Memory(sender, room.clamp(1, BLOCK_SAMPLES));
+        (RawFile { sender, dropped_samples: Arc::default(), writer: None }, CollectedSamples(blocks))
     }
 
     /// The sink for one flow of one case.
@@ -67,7 +106,7 @@ impl RawFile {
         RawSink {
             case,
             flow,
-            samples: Vec::with_capacity(BLOCK_SAMPLES),
+            samples: Vec::with_capacity(self.sender.block_samples()),
             sender: self.sender.clone(),
             dropped_samples: self.dropped_samples.clone(),
         }
@@ -80,7 +119,9 @@ impl RawFile {
     /// A write failed.
     pub fn finish(self) -> io::Result<u64> {
         drop(self.sender);
-        self.writer.join().map_err(|_| io::Error::other("the writing thread failed"))??;
+        if let Some(writer) = self.writer {
+            writer.join().map_err(|_| io::Error::other("the writing thread failed"))??;
+        }
         Ok(self.dropped_samples.load(Relaxed))
     }
 }
@@ -102,7 +143,7 @@ pub struct RawSink {
     case: usize,
     flow: usize,
     samples: Vec<Sample>,
-    sender: SyncSender<SampleBlock>,
+    sender: BlockSender,
     dropped_samples: Arc<AtomicU64>,
 }
 
@@ -112,7 +153,7 @@ impl RawSink {
     #[inline]
     pub fn push(&mut self, sample: Sample) {
         self.samples.push(sample);
-        if self.samples.len() == BLOCK_SAMPLES {
+        if self.samples.len() >= self.sender.block_samples() {
             self.send_block();
         }
     }
@@ -121,10 +162,10 @@ impl RawSink {
         let block = SampleBlock {
             case: self.case,
             flow: self.flow,
-            samples: std::mem::replace(&mut self.samples, Vec::with_capacity(BLOCK_SAMPLES)),
+            samples: std::mem::replace(&mut self.samples, Vec::with_capacity(self.sender.block_samples())),
         };
         let count = block.samples.len() as u64;
-        if self.sender.try_send(block).is_err() {
+        if !self.sender.try_send(block) {
             self.dropped_samples.fetch_add(count, Relaxed);
         }
     }
@@ -137,7 +178,7 @@ impl Drop for RawSink {
         }
         // The run is over, so waiting for the disk is acceptable.
         let samples = std::mem::take(&mut self.samples);
-        let _ = self.sender.send(SampleBlock { case: self.case, flow: self.flow, samples });
+        self.sender.send(SampleBlock { case: self.case, flow: self.flow, samples });
     }
 }
 
@@ -147,18 +188,15 @@ mod tests {
     use crate::clock::Time;
 
     #[test]
-    fn every_sample_reaches_the_list() {
-        let list = Arc::default();
-        let raw = RawFile::collect(Arc::clone(&list)).unwrap();
+    fn every_sample_is_collected() {
+        let (raw, collected) = RawFile::collect(100);
         let mut sink = raw.sink(0, 0);
         let sample = |sequence| Sample { sequence, intended: Time(1), sent: Time(2), received: Time(3) };
         (0..5000).for_each(|sequence| sink.push(sample(sequence)));
         drop(sink);
         assert_eq!(raw.finish().unwrap(), 0);
-        assert_eq!(
-            list.lock().unwrap().iter().map(|sample| sample.sequence).collect::<Vec<_>>(),
-            Vec::from_iter(0..5000)
-        );
+        let sequences: Vec<u64> = collected.take().iter().map(|sample| sample.sequence).collect();
+        assert_eq!(sequences, Vec::from_iter(0..5000));
     }
 
     #[test]

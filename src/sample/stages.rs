@@ -53,6 +53,7 @@ pub struct StageTimes {
     local_queue: TimeSamples,
     beyond: TimeSamples,
     local_receive: TimeSamples,
+    sum_error: TimeSamples,
     remote: Option<Box<RemoteTimes>>,
 }
 
@@ -83,6 +84,7 @@ impl StageTimes {
             local_queue: TimeSamples::new(),
             beyond: TimeSamples::new(),
             local_receive: TimeSamples::new(),
+            sum_error: TimeSamples::new(),
             remote: (ends == StampedEnds::Both).then(Box::default),
         }
     }
@@ -94,6 +96,8 @@ impl StageTimes {
             return;
         };
         let [send, queue, beyond, network, receive] = times;
+        let middle = remote.map_or(beyond, |remote| network + remote.total_ns());
+        self.sum_error.record((send + queue + middle + receive).abs_diff(sample.service_ns()));
         self.local_send.record(send);
         self.local_queue.record(queue);
         self.beyond.record(beyond);
@@ -119,6 +123,7 @@ impl StageTimes {
         self.local_queue.merge(&other.local_queue);
         self.beyond.merge(&other.beyond);
         self.local_receive.merge(&other.local_receive);
+        self.sum_error.merge(&other.sum_error);
         if let (Some(remote), Some(other)) = (&mut self.remote, &other.remote) {
             remote.receive.merge(&other.receive);
             remote.program.merge(&other.program);
@@ -150,6 +155,8 @@ impl StageTimes {
             remote_send_ns: of_remote(|remote| &remote.send),
             remote_queue_ns: of_remote(|remote| &remote.queue),
             local_receive_ns: of(&self.local_receive),
+            sum_error_ns: of(&self.sum_error),
+            cost_ns: None,
         }
     }
 }
@@ -201,6 +208,7 @@ mod tests {
             ]
         );
         assert_eq!(means.iter().map(|(_, mean)| mean).sum::<f64>(), SAMPLE.service_ns() as f64);
+        assert_eq!(figures.sum_error_ns.map(|times| times.max), Some(0));
         let mut near = StageTimes::new(StampedEnds::Local);
         near.record(SAMPLE, LOCAL, None);
         let figures = near.figures();
@@ -222,6 +230,8 @@ mod tests {
         assert_eq!((figures.stamped, figures.unstamped, figures.local_send_ns), (0, 5, None));
         // Stamps are rounded.
         times.record(SAMPLE, LocalStamps { queued: Time(999_500), ..LOCAL }, Some(REMOTE));
-        assert_eq!(times.figures().local_send_ns.map(|times| times.max), Some(0));
+        let figures = times.figures();
+        assert_eq!(figures.local_send_ns.map(|times| times.max), Some(0));
+        assert_eq!(figures.sum_error_ns.map(|times| times.max), Some(500), "a stage of -500 ns counts as 0");
     }
 }

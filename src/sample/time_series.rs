@@ -62,8 +62,13 @@ pub struct TimeSeries {
 impl TimeSeries {
     /// An empty series with intervals of this length, in nanoseconds; allocates all its memory.
     pub fn new(interval_ns: u64) -> TimeSeries {
+        TimeSeries::with_room(interval_ns, MAX_ENTRIES)
+    }
+
+    /// An empty series for about this number of intervals; it gets more memory only with more of them.
+    pub fn with_room(interval_ns: u64, intervals: usize) -> TimeSeries {
         TimeSeries {
-            entries: Vec::with_capacity(MAX_ENTRIES),
+            entries: Vec::with_capacity(intervals.min(MAX_ENTRIES)),
             times: None,
             interval_ns,
             start: Time(0),
@@ -73,17 +78,17 @@ impl TimeSeries {
 
     /// Keeps the round-trip times of each interval for its percentiles; allocates all its memory.
     pub fn with_percentiles(self) -> TimeSeries {
-        TimeSeries { times: Some(IntervalTimes::with_capacity(MAX_ENTRIES)), ..self }
+        TimeSeries { times: Some(IntervalTimes::with_capacity(self.entries.capacity())), ..self }
     }
 
-    /// An empty series of the same kind.
+    /// An empty series of the same kind, with room for as many intervals.
     pub fn empty_like(&self) -> TimeSeries {
-        let empty = TimeSeries::new(self.interval_ns);
+        let empty = TimeSeries::with_room(self.interval_ns, self.entries.capacity());
         if self.times.is_some() { empty.with_percentiles() } else { empty }
     }
 
-    /// A series of this interval, start and deliveries (messages, bytes, messages with CE) that another host reported. `None` if its values are
-    /// impossible.
+    /// A series of this interval, start and deliveries (messages, bytes, messages with CE) that another host reported.
+    /// `None` if its values are impossible.
     pub fn from_deliveries(interval_ns: u64, start: Time, deliveries: &[[u64; 3]]) -> Option<TimeSeries> {
         /// Thirteen days.
         const MAX_NS: u64 = 1 << 50;

@@ -3,6 +3,7 @@
 //!
 //! Time series are in `time_series`, figures in `figures`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use hdrhistogram::Histogram;
@@ -25,10 +26,12 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 /// A collection of times in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct TimeSamples {
-    /// Absent while the times are shared, and in a collection without times.
+    /// Absent while the times are shared, in a collection without times, and while all times of a collection for few are exact.
     histogram: Option<Histogram<u64>>,
     /// The first times, in order; also the input for drift and autocorrelation.
     first_times: Vec<u64>,
+    /// Times are stored; otherwise only moments and jitter are.
+    has_times: bool,
     /// Where this flow and others record their times.
     shared: Option<Arc<SharedTimes>>,
     moments: Moments,
@@ -44,9 +47,15 @@ impl Default for TimeSamples {
 impl TimeSamples {
     /// An empty collection; allocates all its memory.
     pub fn new() -> TimeSamples {
+        TimeSamples { histogram: Some(new_histogram()), ..TimeSamples::with_room(MAX_EXACT_SAMPLES) }
+    }
+
+    /// An empty collection for about this number of times, without a histogram: it gets one only with more times than can be
+    /// exact, and more memory only with more than expected.
+    pub fn with_room(times: usize) -> TimeSamples {
         TimeSamples {
-            histogram: Some(new_histogram()),
-            first_times: Vec::with_capacity(MAX_EXACT_SAMPLES),
+            first_times: Vec::with_capacity(times.min(MAX_EXACT_SAMPLES)),
+            has_times: true,
             ..TimeSamples::without_times()
         }
     }
@@ -56,6 +65,7 @@ impl TimeSamples {
         TimeSamples {
             histogram: None,
             first_times: Vec::new(),
+            has_times: false,
             shared: None,
             moments: Moments::default(),
             jitter: Jitter::default(),
@@ -71,19 +81,23 @@ impl TimeSamples {
     pub fn end_sharing(&mut self) {
         if let Some(times) = self.shared.take().and_then(Arc::into_inner) {
             let (histogram, first_times) = times.into_times();
-            (self.histogram, self.first_times) = (Some(histogram), first_times);
+            (self.histogram, self.first_times, self.has_times) = (Some(histogram), first_times, true);
         }
     }
 
-    /// Records one time. Does not allocate.
+    /// Records one time. Does not allocate while the number of times is the expected one.
     #[inline]
     pub fn record(&mut self, nanoseconds: u64) {
         if let Some(times) = &self.shared {
             times.record(nanoseconds);
-        } else if let Some(histogram) = &mut self.histogram {
-            histogram.saturating_record(nanoseconds);
+        } else if self.has_times {
+            if let Some(histogram) = &mut self.histogram {
+                histogram.saturating_record(nanoseconds);
+            }
             if self.first_times.len() < MAX_EXACT_SAMPLES {
                 self.first_times.push(nanoseconds);
+            } else if self.histogram.is_none() {
+                self.make_histogram().saturating_record(nanoseconds);
             }
         }
         self.moments.add(nanoseconds as f64);
@@ -92,7 +106,7 @@ impl TimeSamples {
 
     /// Records `count` times of one length from a histogram. Their order is unknown, so there is no jitter.
     pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
-        self.histogram.get_or_insert_with(new_histogram).saturating_record_n(nanoseconds, count);
+        self.make_histogram().saturating_record_n(nanoseconds, count);
         let free = (MAX_EXACT_SAMPLES - self.first_times.len()) as u64;
         self.first_times.extend(std::iter::repeat_n(nanoseconds, count.min(free) as usize));
         self.moments.merge(&Moments::of_equal(nanoseconds as f64, count));
@@ -105,10 +119,13 @@ impl TimeSamples {
 
     /// Adds the times of another collection.
     pub fn merge(&mut self, other: &TimeSamples) {
-        if let Some(other) = &other.histogram {
-            let histogram = self.histogram.get_or_insert_with(new_histogram);
-            histogram.add(other).expect("both have the same bounds");
+        let is_few = self.first_times.len() + other.first_times.len() <= MAX_EXACT_SAMPLES;
+        match (&mut self.histogram, &other.histogram) {
+            (None, None) if is_few => {}
+            (_, Some(other)) => self.make_histogram().add(other).expect("both have the same bounds"),
+            (_, None) => record_all(self.make_histogram(), &other.first_times),
         }
+        self.has_times |= other.has_times;
         let free = MAX_EXACT_SAMPLES - self.first_times.len();
         // If some samples are missing from the exact ones, those of another collection must not follow them.
         if self.is_exact() {
@@ -153,8 +170,18 @@ impl TimeSamples {
     }
 
     /// Histogram of all times, in nanoseconds, with three significant digits. `None`: the collection has no times.
-    pub fn histogram(&self) -> Option<&Histogram<u64>> {
-        self.histogram.as_ref()
+    pub fn histogram(&self) -> Option<Cow<'_, Histogram<u64>>> {
+        match &self.histogram {
+            Some(histogram) => Some(Cow::Borrowed(histogram)),
+            None => self.has_times.then(|| Cow::Owned(histogram_of(&self.first_times))),
+        }
+    }
+
+    /// The histogram, made of the exact times if there was none.
+    #[cold]
+    fn make_histogram(&mut self) -> &mut Histogram<u64> {
+        self.has_times = true;
+        self.histogram.get_or_insert_with(|| histogram_of(&self.first_times))
     }
 
     /// Number of times above `limit`.
@@ -182,6 +209,16 @@ fn new_histogram() -> Histogram<u64> {
         .expect("constant bounds within the histogram's own limits")
 }
 
+fn histogram_of(times: &[u64]) -> Histogram<u64> {
+    let mut histogram = new_histogram();
+    record_all(&mut histogram, times);
+    histogram
+}
+
+fn record_all(histogram: &mut Histogram<u64>, times: &[u64]) {
+    times.iter().for_each(|time| histogram.saturating_record(*time));
+}
+
 /// The sorted times, read by rank.
 pub struct RankedTimes<'a> {
     samples: &'a TimeSamples,
@@ -194,7 +231,7 @@ impl RankedTimes<'_> {
         if let Some(sorted) = &self.sorted {
             return sorted[(rank - 1) as usize];
         }
-        let Some(histogram) = self.samples.histogram() else { return self.samples.max() };
+        let Some(histogram) = &self.samples.histogram else { return self.samples.max() };
         let mut seen = 0;
         for step in histogram.iter_recorded() {
             seen += step.count_since_last_iteration();
@@ -211,7 +248,7 @@ impl RankedTimes<'_> {
         if let Some(sorted) = &self.sorted {
             return sorted[..count as usize].iter().map(|&value| value as f64).sum::<f64>() / count as f64;
         }
-        let Some(histogram) = self.samples.histogram() else { return 0.0 };
+        let Some(histogram) = &self.samples.histogram else { return 0.0 };
         let (mut left, mut sum) = (count, 0.0);
         for step in histogram.iter_recorded() {
             let taken = step.count_since_last_iteration().min(left);
@@ -247,6 +284,35 @@ mod tests {
         assert!((exact / read - 1.0).abs() < 1e-3);
         let (exact, read) = (few.count_above(500_000) * 200, many.count_above(500_000));
         assert!(exact.abs_diff(read) <= 400, "{exact} {read}");
+    }
+
+    #[test]
+    fn a_collection_for_few_times_equals_the_other_one() {
+        let value = |n: usize| (n as u64 * 7919 % 1009) * 1_000;
+        for count in [0, 1, 500, MAX_EXACT_SAMPLES + 500] {
+            let (mut few, mut many) = (TimeSamples::with_room(100), TimeSamples::new());
+            (0..count).for_each(|n| few.record(value(n)));
+            (0..count).for_each(|n| many.record(value(n)));
+            assert_eq!(few.histogram.is_some(), count > MAX_EXACT_SAMPLES, "memory only for many");
+            for kinds in [[&few, &few], [&few, &many], [&many, &few], [&many, &many]] {
+                let mut merged = TimeSamples::with_room(0);
+                kinds.iter().for_each(|times| merged.merge(times));
+                assert_eq!(merged.histogram().unwrap().len(), 2 * count as u64);
+                assert_eq!(merged.count(), 2 * count as u64);
+                if count > 0 {
+                    let mut own = many.clone();
+                    own.merge(&many);
+                    assert_eq!(merged.histogram().unwrap(), own.histogram().unwrap());
+                    assert_eq!(
+                        merged.ranks().value_at_rank(count as u64),
+                        own.ranks().value_at_rank(count as u64)
+                    );
+                }
+            }
+        }
+        let mut without = TimeSamples::without_times();
+        without.record(1);
+        assert!(without.histogram().is_none() && without.first_times().is_empty());
     }
 
     #[test]

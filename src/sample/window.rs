@@ -59,6 +59,16 @@ impl Window {
         self.add(Bin { index: Bin::index_of(nanoseconds), count: 1 });
     }
 
+    /// For tests: 10 s with these replies in ns, and this number of lost probes.
+    #[cfg(test)]
+    pub(crate) fn of_probes(times: &[u64], lost: u64) -> Window {
+        let due = times.len() as u64 + lost;
+        let mut window =
+            Window::new(WindowCounts { measured_ms: 10_000, due, lost, ..WindowCounts::default() });
+        times.iter().for_each(|time| window.record(*time));
+        window
+    }
+
     fn add(&mut self, bin: Bin) {
         match self.bins.binary_search_by_key(&bin.index, |own| own.index) {
             Ok(at) => self.bins[at].count = self.bins[at].count.saturating_add(bin.count),
@@ -159,17 +169,9 @@ mod tests {
     use super::super::bins::MAX_TIME_NS;
     use super::*;
 
-    fn window(times: &[u64], lost: u64) -> Window {
-        let due = times.len() as u64 + lost;
-        let mut window =
-            Window::new(WindowCounts { measured_ms: 1000, due, lost, ..WindowCounts::default() });
-        times.iter().for_each(|time| window.record(*time));
-        window
-    }
-
     #[test]
     fn a_lost_probe_is_slower_than_every_reply() {
-        let window = window(&[100, 200, 300], 1);
+        let window = Window::of_probes(&[100, 200, 300], 1);
         assert_eq!(window.quantile_ns(0.5), Some(200));
         assert_eq!(window.quantile_with_losses_ns(0.5), Some(200.0));
         assert_eq!(window.quantile_with_losses_ns(0.75).map(|time| time.round()), Some(301.0), "within 1 %");
@@ -182,13 +184,13 @@ mod tests {
     #[test]
     fn a_minute_at_a_probe_a_second_is_small() {
         let times: Vec<u64> = (0..60).map(|n| 10_000_000 + n * n * 3_000).collect();
-        let bytes = window(&times, 0).encoded_times();
+        let bytes = Window::of_probes(&times, 0).encoded_times();
         assert!(bytes.len() < 60, "{}", bytes.len());
     }
 
     #[test]
     fn damaged_times_are_refused() {
-        let good = window(&[100, 5_000, 5_000, 1_000_000_000], 0);
+        let good = Window::of_probes(&[100, 5_000, 5_000, 1_000_000_000], 0);
         assert_eq!(Window::decode(good.counts, &good.encoded_times()), Some(good.clone()));
         for damaged in [&[FORMAT][..], &[FORMAT, 0], &[7, 7, 7]] {
             assert_eq!(Window::decode(good.counts, damaged), None, "{damaged:?}");
@@ -209,7 +211,7 @@ mod tests {
             times in prop::collection::vec(prop_oneof![0u64..2_000, 1u64..MAX_TIME_NS], 1..200),
             share in 0.001f64..1.0,
         ) {
-            let (own, judge) = (window(&times, 0), histogram(&times));
+            let (own, judge) = (Window::of_probes(&times, 0), histogram(&times));
             let bins: Vec<(u64, u64)> =
                 judge.iter_recorded().map(|bin| (bin.value_iterated_to(), bin.count_at_value())).collect();
             prop_assert_eq!(own.bins().collect::<Vec<_>>(), bins);
@@ -225,10 +227,10 @@ mod tests {
             first in prop::collection::vec(1u64..10_000_000_000, 0..200),
             second in prop::collection::vec(1u64..10_000_000_000, 0..200),
         ) {
-            let mut merged = window(&first, 1);
-            merged.merge(&window(&second, 2));
-            let mut together = window(&[first, second].concat(), 3);
-            together.counts.measured_ms = 2000;
+            let mut merged = Window::of_probes(&first, 1);
+            merged.merge(&Window::of_probes(&second, 2));
+            let mut together = Window::of_probes(&[first, second].concat(), 3);
+            together.counts.measured_ms = 20_000;
             prop_assert_eq!(&merged, &together);
             prop_assert_eq!(Window::decode(merged.counts, &merged.encoded_times()), Some(together));
         }

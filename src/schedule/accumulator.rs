@@ -225,7 +225,7 @@ impl CaseAccumulator {
             set_queueing(&mut entries, origin, queueing);
             append_entries(&mut self.probe_series, entries, offset_ns);
         }
-        self.idle.record(&self.case.load, flows, Beside { main: &main.time_series, offset_ns, queueing });
+        self.idle.record(&self.case, flows, Beside { main: &main.time_series, offset_ns, queueing });
     }
 
     /// The figures of these flows.
@@ -238,8 +238,11 @@ impl CaseAccumulator {
             flows,
             report,
         };
-        let flows = (self.case.parallel > 1).then(|| flow_figures(&measured)).flatten();
-        Figures { flows, ..(self.case.workload.figures)(&measured) }
+        let figures = (self.case.workload.figures)(&measured);
+        // The connections of a growing load cannot be alike.
+        let is_comparable = self.case.parallel > 1 && figures.responsiveness.is_none();
+        let flows = is_comparable.then(|| flow_figures(&measured)).flatten();
+        Figures { flows, ..figures }
     }
 
     /// The figures of each port in the last repetition.
@@ -355,7 +358,7 @@ impl CaseAccumulator {
         let mut list = Vec::new();
         for failure in &self.failures {
             let text = format!("not measured as planned: {failure}");
-            list.push(Warning::new(WarningCode::Incomplete, text, "fix the cause and run again"));
+            list.push(Warning::new(WarningCode::Incomplete, text, ""));
         }
         if self.was_interrupted {
             let text = "the measurement was stopped before its end";
@@ -396,9 +399,10 @@ fn has_delivery(part: &&PartResult) -> bool {
 
 /// The evidence of all repetitions, if there is some.
 fn combine_evidence(client: &[EndEvidence], server: &[EndEvidence]) -> Option<Evidence> {
+    let loads_ns: Vec<u64> = client.iter().map(|part| part.observed_ns).collect();
     (!client.is_empty()).then(|| Evidence {
-        client: EndEvidence::of_repetitions(client),
-        server: (!server.is_empty()).then(|| EndEvidence::of_repetitions(server)),
+        client: EndEvidence::of_repetitions(client, &loads_ns),
+        server: (!server.is_empty()).then(|| EndEvidence::of_repetitions(server, &loads_ns)),
     })
 }
 

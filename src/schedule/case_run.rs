@@ -9,6 +9,7 @@ use super::accumulator::CaseAccumulator;
 use super::check::{self, CheckedCase};
 use super::default_pacing::apply_default_pacing;
 use super::flow_runner::{LoadTimes, RanFlows, run_flows};
+use super::flow_threads::{can_be_guests, run_as_guests};
 use super::{RunContext, RunEvent, no_data, split};
 use crate::clock::{Clock, Time};
 use crate::host::load::HostSnapshot;
@@ -124,6 +125,7 @@ impl<'a> CaseRun<'a> {
         apply_default_pacing(&mut case, &dialer);
         if position.is_part {
             case.load = split::load_of_repetition(&case, position.repetition, position.repeat);
+            case.progress_interval = split::progress_interval(&case);
         }
         case.idle = case.idle.of_repetition(position.repetition, position.repeat);
         let (progress, probe_progress, raw_flows, shared) = Default::default();
@@ -147,14 +149,19 @@ impl<'a> CaseRun<'a> {
         let flows = session.take_flows();
         accumulator.record_links(&flows, session.as_ref());
 
+        let guest_threads =
+            self.context.flow_threads.as_deref().filter(|_| can_be_guests(&self.case, &flows));
         // On the virtual clock, host load has no relation to the run.
-        let before = matches!(self.dialer.clock, Clock::System).then(HostSnapshot::now);
+        let is_alone = matches!(self.dialer.clock, Clock::System) && guest_threads.is_none();
+        let before = is_alone.then(HostSnapshot::now);
         let started = self.dialer.now();
         let report_progress = |elapsed| self.report_progress(elapsed);
         let times =
             LoadTimes { idle: self.idle_times(session.as_ref(), accumulator), window: self.window.clone() };
-        let RanFlows { flows, mut links, elapsed, shared_threads, evidence } =
-            run_flows(flows, &self.dialer, &self.case, &times, &report_progress);
+        let RanFlows { flows, mut links, elapsed, shared_threads, evidence } = match guest_threads {
+            Some(threads) => run_as_guests(flows, threads, &self.dialer, &self.case, &times),
+            None => run_flows(flows, &self.dialer, &self.case, &times, &report_progress),
+        };
         let threads = shared_threads.map(|count| (CLIENT_THREADS_FACT.to_owned(), count.into()));
         accumulator.effective.extend(threads);
         accumulator.client_evidence.extend(evidence);
@@ -177,7 +184,12 @@ impl<'a> CaseRun<'a> {
     fn idle_times(&self, session: &dyn ClientSession, accumulator: &CaseAccumulator) -> IdleTimes {
         let before = session.lead_in();
         let is_known = !before.is_zero() || accumulator.idle_limit_ns() > 0;
-        IdleTimes { before, after: if is_known { self.case.idle.after } else { Duration::ZERO } }
+        let after = match is_known && !self.case.idle.after.is_zero() {
+            // A session on a link with long round trips has a longer time before the load.
+            true => self.case.idle.after.max(before),
+            false => Duration::ZERO,
+        };
+        IdleTimes { before, after }
     }
 
     fn connect(&self) -> Result<Box<dyn ClientSession>, Failure> {
@@ -222,7 +234,11 @@ impl<'a> CaseRun<'a> {
             false => {
                 let progress = Arc::<FlowProgress>::default();
                 self.show_progress(role, std::slice::from_ref(&progress));
-                let recorder = Recorder::new(recorded, interval_ns, progress, raw);
+                let recorder =
+                    match case.load.room(case.series_interval).filter(|_| role == FlowRole::RoundTrip) {
+                        Some(room) => Recorder::with_room(recorded, interval_ns, room, progress, raw),
+                        None => Recorder::new(recorded, interval_ns, progress, raw),
+                    };
                 if reconnects { recorder.with_connections() } else { recorder }
             }
         };
@@ -232,8 +248,7 @@ impl<'a> CaseRun<'a> {
                 recorder.watch_interval_percentiles();
             }
         }
-        let is_watched = !(case.idle.before.is_zero() && case.idle.after.is_zero());
-        if role == FlowRole::Probe && is_watched {
+        if role == FlowRole::Probe {
             recorder.watch_idle(self.window.clone());
         }
         recorder

@@ -240,7 +240,7 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         idle: if case.probe_per_second.is_some() { case.idle } else { Duration::ZERO },
         stamps: case.stamps,
     };
-    check_options(&draft, protocol, case.rate)?;
+    check_options(&draft, protocol)?;
     linked.iter().try_for_each(|caps| (protocol.prepare_case)(&mut draft, caps))?;
     let message_bytes = draft.message_bytes.unwrap_or_else(|| default_size(&draft, case.rate, &linked[0]));
     // The protocol may have changed the options of the endpoints.
@@ -262,11 +262,11 @@ pub(super) fn resolve(case: &Case, protocol: &'static Protocol) -> Result<ReadyC
         protocol,
         workload,
         direction: draft.direction,
+        threads: case.threads.or_else(|| own_threads(&draft)),
         endpoints: draft.endpoints,
         caps,
         options: draft.options,
         parallel: draft.parallel,
-        threads: case.threads,
         load,
         rate: case.rate,
         server_cpu: case.pin.server,
@@ -339,8 +339,8 @@ fn resolve_direction(
     Err(InvalidCaseKind::UnsupportedDirection { endpoint, protocol: name, direction, supported })
 }
 
-fn check_options(draft: &CaseDraft, protocol: &Protocol, rate: RequestedRate) -> Result<(), InvalidCaseKind> {
-    check_stamps(draft, rate)?;
+fn check_options(draft: &CaseDraft, protocol: &Protocol) -> Result<(), InvalidCaseKind> {
+    check_stamps(draft)?;
     let is_unknown = |option: &&String| !protocol.options.iter().any(|(name, _)| name == option);
     let Some(option) = draft.options.keys().find(is_unknown) else { return Ok(()) };
     let known = join_names(protocol.options.iter().map(|(name, _)| *name));
@@ -348,7 +348,7 @@ fn check_options(draft: &CaseDraft, protocol: &Protocol, rate: RequestedRate) ->
 }
 
 /// Stamps are those of round trips, and take memory for each connection.
-fn check_stamps(draft: &CaseDraft, rate: RequestedRate) -> Result<(), CaseError> {
+fn check_stamps(draft: &CaseDraft) -> Result<(), CaseError> {
     if !draft.stamps {
         return Ok(());
     }
@@ -362,20 +362,13 @@ fn check_stamps(draft: &CaseDraft, rate: RequestedRate) -> Result<(), CaseError>
         );
         return Err(CaseError::Parallel(text));
     }
-    if let RequestedRate::Messages { per_second } = rate
-        && per_second > MAX_STAMPED_PER_SECOND
-    {
-        let text = format!(
-            "stamps of sent requests wake the thread between two requests of a schedule: use at most \
-             {MAX_STAMPED_PER_SECOND}/s, or no schedule (--rate)"
-        );
-        return Err(CaseError::Option(text));
-    }
     Ok(())
 }
 
-/// Rate of a schedule that a case with stamps may have.
-const MAX_STAMPED_PER_SECOND: f64 = 20.0;
+/// A thread for each connection with stamps: those of one would wake a thread that waits for several.
+fn own_threads(draft: &CaseDraft) -> Option<u32> {
+    draft.stamps.then_some(draft.parallel * draft.endpoints.len() as u32)
+}
 
 /// Connections that a case with stamps may have.
 const MAX_STAMPED_CONNECTIONS: u32 = 8;

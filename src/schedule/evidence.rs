@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use crate::clock::Time;
 use crate::host::evidence::{ThreadCounters, differences, host_counters};
 use crate::link::counters::{ConnectionLog, LinkProbe};
 use crate::protocol::Flow;
-use crate::run::{ConnectionReading, Counters, EndEvidence, MAX_OBSERVED_CONNECTIONS, add_counters, thin};
+use crate::run::{Counters, EndEvidence, MAX_OBSERVED_CONNECTIONS, add_counters};
 use crate::workload::FlowRole;
 
 /// Time between readings of the connections.
@@ -18,7 +19,6 @@ pub(super) struct EvidenceRecorder {
     /// The time since the start and the counters at the end of the load.
     ended: Option<(Duration, Counters)>,
     logs: Vec<ConnectionLog>,
-    series: Vec<ConnectionReading>,
     /// From the start.
     next_reading: Duration,
 }
@@ -43,7 +43,7 @@ impl EvidenceRecorder {
         let logs = probes.into_iter().map(ConnectionLog::start).collect();
         let host_before = host_counters();
         let next_reading = READING_INTERVAL;
-        EvidenceRecorder { logs, series: Vec::new(), host_before, ended: None, next_reading }
+        EvidenceRecorder { logs, host_before, ended: None, next_reading }
     }
 
     /// When the next reading is due, from the start.
@@ -60,16 +60,9 @@ impl EvidenceRecorder {
     }
 
     fn read(&mut self, elapsed: Duration) {
-        let readings: Vec<_> = self.logs.iter_mut().map(ConnectionLog::read).collect();
-        let Some(tcp) = readings.first().and_then(|reading| reading.tcp) else { return };
-        self.series.push(ConnectionReading {
-            at_ns: elapsed.as_nanos() as u64,
-            rtt_ns: u64::from(tcp.rtt_us().unwrap_or_default()) * 1000,
-            congestion_window_segments: tcp.congestion_window().unwrap_or_default().into(),
-            retransmitted_segments: tcp.retransmits().unwrap_or_default().into(),
-            delivery_rate_bps: tcp.delivery_rate_bps(),
-        });
-        thin(&mut self.series);
+        for log in &mut self.logs {
+            log.read(Time(elapsed.as_nanos() as u64));
+        }
     }
 
     /// Takes the last readings, unless the load had ended before.
@@ -99,7 +92,6 @@ impl EvidenceRecorder {
             let connections = log.evidence();
             evidence.add_flows(&EndEvidence { connections, ..EndEvidence::default() });
         }
-        evidence.connections.series = self.series;
         evidence
     }
 }

@@ -27,6 +27,9 @@ use crate::workload::{FlowResult, FlowRole};
 
 use super::evidence::{EvidenceRecorder, load_probes};
 
+/// The longest wait for replies to requests that met the load, after its end. A lost request ends earlier, with its timeout.
+const MAX_REPLY_WAIT: Duration = Duration::from_secs(5);
+
 /// When the load of a repetition begins and ends, beside probes that also run on the idle link.
 #[derive(Debug)]
 pub(super) struct LoadTimes {
@@ -37,11 +40,13 @@ pub(super) struct LoadTimes {
 }
 
 impl LoadTimes {
-    /// Whether the probes may end: the load has ended, and its queues are empty or never will be.
+    /// Whether the probes may end: the load has ended, the requests that met it have their replies, and its queues are empty
+    /// or never will be.
     fn is_over(&self, now: Time, probes: u32) -> bool {
         let end = self.window.end();
         end != Time::NEVER
             && now >= end + self.idle.after
+            && (self.window.is_answered() || now >= end + MAX_REPLY_WAIT)
             && (self.window.recovered_probes() >= probes || now >= self.latest_end())
     }
 
@@ -74,9 +79,7 @@ pub(super) fn run_flows(
     times: &LoadTimes,
     tick: &dyn Fn(Duration),
 ) -> RanFlows {
-    // A link that stayed open has the errors of earlier repetitions.
-    let errors_before: Vec<UartErrors> =
-        flows.iter_mut().map(|flow| line_errors(flow).unwrap_or_default()).collect();
+    let errors_before = errors_of_lines(&mut flows);
     let mut shared_threads = None;
     let (ended, evidence) = match &dialer.clock {
         Clock::Virtual(_) => (run_in_virtual_time(flows, dialer, times), None),
@@ -89,13 +92,22 @@ pub(super) fn run_flows(
         }
     };
     let elapsed = times.window.end().min(dialer.now()).since(times.window.begin());
+    RanFlows { elapsed, shared_threads, evidence, ..results_of(ended, &errors_before, case) }
+}
+
+/// What the flows measured. `errors_before`: those of their lines.
+pub(super) fn results_of(
+    ended: Vec<(Flow, FlowEnd)>,
+    errors_before: &[UartErrors],
+    case: &ReadyCase,
+) -> RanFlows {
     let mut links = Vec::new();
     let mut flowed = Vec::new();
     for ((mut flow, FlowEnd { cost, thread, result }), before) in ended.into_iter().zip(errors_before) {
         let acknowledged_bytes = acknowledged_bytes(&flow);
-        let retransmits = flow.link.status().retransmits;
+        let retransmits = cost.retransmits.or_else(|| flow.link.status().retransmits);
         let is_stalled = matches!(result, Err(Fault::TimedOut));
-        let line_errors = line_errors(&mut flow).map(|errors| errors.since(&before));
+        let line_errors = line_errors(&mut flow).map(|errors| errors.since(before));
         let fault = result.err().map(|fault| match fault {
             Fault::TimedOut if flow.link.caps().is_serial_device() => Fault::SilentLine,
             fault => fault,
@@ -122,7 +134,12 @@ pub(super) fn run_flows(
     }
     // The first flow gets the shared times.
     flowed.iter_mut().rev().for_each(|flow: &mut FlowResult| flow.recorder.end_sharing());
-    RanFlows { flows: flowed, links, elapsed, shared_threads, evidence }
+    RanFlows { flows: flowed, links, elapsed: Duration::ZERO, shared_threads: None, evidence: None }
+}
+
+/// Errors that the serial ports have counted so far: a link that stayed open has those of earlier repetitions.
+pub(super) fn errors_of_lines(flows: &mut [Flow]) -> Vec<UartErrors> {
+    flows.iter_mut().map(|flow| line_errors(flow).unwrap_or_default()).collect()
 }
 
 /// Errors that the serial port of a flow has counted so far.
@@ -144,9 +161,10 @@ fn acknowledged_bytes(flow: &Flow) -> Option<u64> {
 /// Divides the flows among threads: the indices of the flows of each. `threads`: for the loads; by default one thread for
 /// each, up to the number of CPUs.
 fn thread_groups(flows: &[Flow], threads: Option<u32>) -> Vec<Vec<usize>> {
-    // Probes and control messages must not wait for the loads. Only a descriptor shows which link is ready.
+    // Probes and control messages must not wait for the loads.
     let may_share = |flow: &Flow| {
-        !matches!(flow.role, FlowRole::Probe | FlowRole::Control) && flow.link.descriptor().is_some()
+        let is_load = !matches!(flow.role, FlowRole::Probe | FlowRole::Control);
+        is_load && flow.link.caps().descriptor.can_share_thread()
     };
     let (sharing, alone): (Vec<usize>, Vec<usize>) =
         (0..flows.len()).partition(|&index| may_share(&flows[index]));
@@ -166,13 +184,18 @@ fn thread_groups(flows: &[Flow], threads: Option<u32>) -> Vec<Vec<usize>> {
 const MIN_THREADS: usize = 2;
 
 /// How a flow ended, its CPU time, and what the scheduler counted for its thread.
-struct FlowEnd {
-    cost: PartyCost,
-    thread: ThreadCounters,
-    result: Result<(), Fault>,
+pub(super) struct FlowEnd {
+    pub(super) cost: PartyCost,
+    pub(super) thread: ThreadCounters,
+    pub(super) result: Result<(), Fault>,
 }
 
 impl FlowEnd {
+    /// The thread of the flow panicked.
+    pub(super) fn panicked() -> FlowEnd {
+        FlowEnd::failed(Fault::Internal(PANIC_REASON.to_owned()))
+    }
+
     fn failed(fault: Fault) -> FlowEnd {
         FlowEnd { cost: PartyCost::default(), thread: ThreadCounters::default(), result: Err(fault) }
     }
@@ -374,8 +397,9 @@ struct RunningFlowGuard<'a> {
 impl Drop for RunningFlowGuard<'_> {
     fn drop(&mut self) {
         if self.is_load && self.group.running_loads.fetch_sub(1, Relaxed) == 1 {
-            self.group.times.window.set_end(self.group.clock.now());
-            if self.group.times.idle.after.is_zero() {
+            let now = self.group.clock.now();
+            self.group.times.window.set_end(now);
+            if self.group.times.is_over(now, self.group.probes) {
                 self.group.should_stop_probe.store(true, Relaxed);
             }
         }
@@ -440,8 +464,7 @@ fn join_all(threads: Vec<FlowThread>, groups: &[Vec<usize>], flows: usize) -> Ve
             }
         }
     }
-    let panicked = || FlowEnd::failed(Fault::Internal(PANIC_REASON.to_owned()));
-    ends.into_iter().map(|end| end.unwrap_or_else(panicked)).collect()
+    ends.into_iter().map(|end| end.unwrap_or_else(FlowEnd::panicked)).collect()
 }
 
 /// Fault of a flow whose thread panicked. The panic message has been printed already.
@@ -463,7 +486,7 @@ fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, times: &LoadTimes)
         }
         let is_over = times.is_over(dialer.now(), probes);
         if loads_over && !is_over {
-            let ends = [window.end() + idle.after, times.latest_end()];
+            let ends = [window.end() + idle.after, window.end() + MAX_REPLY_WAIT, times.latest_end()];
             until = ends.into_iter().find(|end| *end > dialer.now()).unwrap_or(until);
         }
         for (flow, result) in flows.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {

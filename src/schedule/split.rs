@@ -22,6 +22,9 @@ const DEFAULT_REPETITIONS: u32 = 10;
 /// A shorter repetition measures the start of a connection.
 const MIN_REPETITION_TIME: Duration = Duration::from_millis(50);
 
+/// People read no faster.
+const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
 /// A default measurement takes at least this time, because the level of a host changes within seconds. In 60 runs over
 /// loopback on a quiet host, two CPUs pinned, the interval of p50 held the median of all runs in 46 after 0.5 s and in 58
 /// after 2 s.
@@ -117,6 +120,14 @@ pub(super) fn load_of_repetition(case: &ReadyCase, index: u32, parts: u32) -> Lo
     load_of_part(Load { stop: stop_of_whole(case), ..case.load }, index, parts)
 }
 
+/// Time between reports of progress: short enough that each repetition has one.
+pub(super) fn progress_interval(case: &ReadyCase) -> Duration {
+    let StopCondition { time_ns, min_time_ns, .. } = case.load.stop;
+    let shortest = time_ns.into_iter().chain(min_time_ns).min().map(Duration::from_nanos);
+    let of_repetition = shortest.map_or(case.progress_interval, |time| time / 2);
+    case.progress_interval.min(of_repetition.max(MIN_PROGRESS_INTERVAL))
+}
+
 /// The load of a part. All parts together have the messages, bytes and time of the whole.
 fn load_of_part(load: Load, index: u32, parts: u32) -> Load {
     let (index, parts) = (u128::from(index), u128::from(parts));
@@ -182,6 +193,11 @@ mod tests {
         let stop = of_part(&usual);
         let ends = |count, milliseconds| stop.is_reached(count, Duration::from_millis(milliseconds), 0);
         assert!(!ends(1000, 199) && ends(1000, 200) && !ends(999, 200) && ends(1, 1000));
+        for (more, milliseconds) in [("", 100), ("time = \"5s\"", 250)] {
+            let mut ready = plan(more).cases[0].ready.clone();
+            ready.load = load_of_repetition(&ready, 3, 10);
+            assert_eq!(progress_interval(&ready), Duration::from_millis(milliseconds), "{more}");
+        }
         for given in ["count = 20_000", "time = \"5s\""] {
             assert_eq!(of_part(&plan(given)).min_time_ns, None, "{given}");
         }

@@ -6,7 +6,7 @@ use super::Server;
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::{Dialer, LinkError};
-use crate::protocol::{ServerConfig, ServerLimits, find_protocol};
+use crate::protocol::{LoadLog, ServerConfig, ServerLimits, find_protocol};
 
 /// A server that is described step by step and then started; [`Server::on`] makes it.
 #[derive(Debug, Clone)]
@@ -78,6 +78,12 @@ impl ServerBuilder {
     /// Requires this secret of every client, if the protocol supports that.
     pub fn token(mut self, token: &str) -> ServerBuilder {
         self.config.token = Some(token.to_owned());
+        self
+    }
+
+    /// Records the loads that it serves in this log, if the protocol supports that.
+    pub fn load_log(mut self, log: &LoadLog) -> ServerBuilder {
+        self.config.load_log = Some(log.clone());
         self
     }
 

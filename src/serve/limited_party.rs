@@ -17,7 +17,8 @@ use std::time::Duration;
 use super::pending::PendingSlot;
 use super::rate_limiter::RateMeter;
 use crate::clock::Time;
-use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason};
+use crate::link::party::{ClientTrust, CostDetail, Party, PartyCost, Step, StopReason};
+use crate::link::shared_thread::Waker;
 use crate::link::{Caps, Fault, Framing, Link};
 use crate::protocol::ServerLimits;
 
@@ -199,6 +200,9 @@ impl Party for LimitedParty {
             meter.charge(bytes as u64, at);
         }
         self.party.on_sent(bytes, at);
+        if let Some(successor) = self.party.take_successor() {
+            self.party = successor;
+        }
     }
 
     #[inline]
@@ -252,12 +256,20 @@ impl Party for LimitedParty {
         self.party.on_tuned(link);
     }
 
+    fn on_shared(&mut self, waker: &Waker) {
+        self.party.on_shared(waker);
+    }
+
     fn refusal(&self) -> Option<&str> {
         self.stop_reason.map(StopReason::message).or_else(|| self.party.refusal())
     }
 
     fn closing_message(&mut self) -> &'static [u8] {
         self.party.closing_message()
+    }
+
+    fn cost_detail(&self) -> CostDetail {
+        self.party.cost_detail()
     }
 
     fn on_ended(&mut self, cost: PartyCost) {

@@ -132,7 +132,7 @@ impl PendingConnections {
     }
 
     /// Reserves a slot for a client that has sent data but has not introduced itself.
-    fn reserve_slot(self: &Arc<PendingConnections>, source: &ClientId, now: Time) -> PendingSlot {
+    pub fn reserve_slot(self: &Arc<PendingConnections>, source: &ClientId, now: Time) -> PendingSlot {
         let over = Arc::new(AtomicBool::new(false));
         let stranger = PendingState::Handshaking(over.clone());
         let mut room = self.table();
@@ -212,6 +212,11 @@ impl PendingConnections {
         let room = std::mem::take(&mut *self.table());
         room.entries.into_values().for_each(PendingEntry::close);
     }
+}
+
+/// Whether the client has sent something already.
+pub fn has_input(descriptor: BorrowedFd<'_>) -> bool {
+    matches!(recv(descriptor, &mut [0u8], RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((1.., _)))
 }
 
 /// Whether the client has closed the connection without unread data. Such a connection needs no thread.

@@ -81,8 +81,14 @@ impl SharedThreads {
 
     fn add(&self, connection: Connection) {
         let inbox = &self.inboxes[self.next.fetch_add(1, Relaxed) % self.inboxes.len()];
-        inbox.connections.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-        inbox.waker.wake();
+        let mut connections = inbox.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = connections.is_empty();
+        connections.push(connection);
+        drop(connections);
+        // The thread takes all of them at once.
+        if is_first {
+            inbox.waker.wake();
+        }
     }
 
     /// Reserves a thread for a connection of a measurement with this number of flows.
@@ -136,10 +142,9 @@ impl Connection {
     /// Begins to serve the client.
     pub fn start(self) {
         let shared = self.shared.clone();
-        match self.link.descriptor() {
-            Some(_) => shared.threads.add(self),
-            // Nothing shows when its link is ready.
-            None => self.spawn(None, None),
+        match self.link.caps().descriptor.can_share_thread() {
+            true => shared.threads.add(self),
+            false => self.spawn(None, None),
         }
     }
 

@@ -47,6 +47,8 @@ pub struct RunEntry {
     pub cases: u32,
     /// Endpoint of its first case.
     pub endpoint: Option<String>,
+    /// Workload of its first case.
+    pub workload: Option<String>,
     /// Headline figure of its first case: metric name, and value if there is one.
     pub headline: Option<(String, Option<f64>)>,
     /// The tags of the run.
@@ -169,7 +171,7 @@ impl Store {
                  (SELECT count(*) FROM measured WHERE measured.run = run.number),
                  first.endpoint, first.headline, CASE WHEN json_valid(first.figures)
                      THEN json_extract(first.figures, '$.\"' || first.headline || '\"') END,
-                 (SELECT group_concat(name, char(10)) FROM tag WHERE tag.run = run.number)
+                 (SELECT group_concat(name, char(10)) FROM tag WHERE tag.run = run.number), first.workload
              FROM run LEFT JOIN measured AS first ON first.run = run.number AND first.number = 1
              WHERE {text} ORDER BY started_us DESC, run.number DESC LIMIT ?"
         );
@@ -200,7 +202,7 @@ impl Store {
             }
         }
         let statement = format!(
-            "SELECT endpoint, peer, workload, direction, message_bytes, ports, parallel, method, host, id, started_us,
+            "SELECT endpoint, protocol, workload, direction, message_bytes, ports, parallel, method, host, id, started_us,
                  {value}, {kind}, settings
              FROM (SELECT * FROM run WHERE {text} ORDER BY started_us DESC, run.number DESC LIMIT ?) AS run
              JOIN measured ON measured.run = run.number
@@ -323,6 +325,7 @@ fn read_entry(row: &Row) -> rusqlite::Result<RunEntry> {
         cases: row.get(5)?,
         endpoint: row.get(6)?,
         headline: headline.map(|name| (name, value)),
+        workload: row.get(10)?,
         tags: tags.map(|tags| tags.lines().map(str::to_owned).collect()).unwrap_or_default(),
     })
 }

@@ -356,14 +356,6 @@ mod tests {
         (place, store)
     }
 
-    fn window(times: &[u64], lost: u64) -> Window {
-        let due = times.len() as u64 + lost;
-        let mut window =
-            Window::new(WindowCounts { measured_ms: 10_000, due, lost, ..WindowCounts::default() });
-        times.iter().for_each(|time| window.record(*time));
-        window
-    }
-
     #[test]
     fn every_tier_has_all_probes() {
         let (_place, mut store) = store();
@@ -373,7 +365,10 @@ mod tests {
         assert_eq!(store.find_series("other").unwrap(), None);
         let mut together = Window::default();
         for second in (0..7200).step_by(10) {
-            let part = window(&[1_000_000 + second as u64 * 1000, 2_000_000], u64::from(second % 600 == 0));
+            let part = Window::of_probes(
+                &[1_000_000 + second as u64 * 1000, 2_000_000],
+                u64::from(second % 600 == 0),
+            );
             store.add_windows([(series, second, &part)]).unwrap();
             together.merge(&part);
         }
@@ -394,9 +389,9 @@ mod tests {
     fn old_windows_leave_their_tier_only() {
         let (_place, mut store) = store();
         let series = store.series("gateway", "tcp://gw").unwrap();
-        store.add_windows([(series, 0, &window(&[5_000_000], 0))]).unwrap();
+        store.add_windows([(series, 0, &Window::of_probes(&[5_000_000], 0))]).unwrap();
         let now = 8 * DAY;
-        store.add_windows([(series, now, &window(&[6_000_000], 0))]).unwrap();
+        store.add_windows([(series, now, &Window::of_probes(&[6_000_000], 0))]).unwrap();
         assert_eq!(store.remove_old_windows(now).unwrap(), 1);
         let counts = TIERS.map(|tier| store.windows(series, tier, 0, now + 1).unwrap().len());
         assert_eq!(counts, [1, 2, 2]);

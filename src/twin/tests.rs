@@ -1,13 +1,38 @@
 //! How well the twins predict the published figures: repeatable to the last digit.
 
+use std::path::Path;
+
 use super::*;
+use crate::metric::Metric;
 use crate::study::{CaseOutcome, StudyLength};
+
+/// All figures of the cases, as in the file `figures/NAME.txt`: the virtual clock gives the same to the last digit. After an
+/// intended change, replace the file by the one that the failure names.
+fn check_figures(name: &str, report: &TwinReport) {
+    let line = |(index, case): (usize, &CaseResult)| {
+        let row = report.rows.iter().find(|row| row.result == index).unwrap();
+        let all = Metric::all_of_case(case).into_iter().filter(|(_, value)| *value != 0.0);
+        let figures = all.map(|(metric, value)| format!(" {}={value}", metric.name()));
+        format!("{} {} elapsed_ns={}{}\n", row.twin, row.case, case.elapsed_ns, figures.collect::<String>())
+    };
+    let text: String = report.cases.iter().enumerate().map(line).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let expected =
+        std::fs::read_to_string(root.join(format!("src/twin/figures/{name}.txt"))).unwrap_or_default();
+    if text != expected {
+        let actual = root.join(format!("target/{name}.txt"));
+        std::fs::write(&actual, &text).unwrap();
+        let differing = text.lines().zip(expected.lines()).find(|(own, expected)| own != expected);
+        panic!("the figures of a twin changed, now {}: {differing:#?}", actual.display());
+    }
+}
 
 fn summary(study: &str, tables: &[&str]) -> String {
     let mut study = Study::by_name(study).unwrap();
     let tables: Vec<String> = tables.iter().map(|&table| table.to_owned()).collect();
     study.select_tables(&tables).unwrap();
     let report = compare(&study).unwrap();
+    check_figures(&format!("{}{}", study.name, tables.concat()), &report);
     let TwinSummary { fitted, checked, median_percent, worst_percent, within_15_percent } = report.summary;
     format!(
         "{fitted} fitted, {checked} checked: median {:.3} %, worst {:+.3} %, {within_15_percent} within 15 %",

@@ -133,8 +133,8 @@ fn different_methods_are_not_compared_unless_forced() {
     let error = compare_runs(&a, &b).unwrap_err().to_string();
     assert_eq!(
         error,
-        "tcp://127.0.0.1:7100: measured in different ways (latency/closed/block/1 with peer linkgauge, latency/2 closed with \
-         peer linkgauge): compare runs of one method, or use --force"
+        "tcp://127.0.0.1:7100: measured in different ways (latency/closed/block/1 with protocol linkgauge, latency/2 closed \
+         with protocol linkgauge): compare runs of one method, or use --force"
     );
     let forced = compare(&[a], &[b], &CompareOptions { force: true, ..CompareOptions::default() }).unwrap();
     assert_eq!(

@@ -169,7 +169,8 @@ pub struct Reflector {
     /// The part of the batch that is still to be returned.
     unsent: Range<usize>,
     framing: Framing,
-    tuning: Option<Tuning>,
+    /// Boxed, because thousands of flows tune their link once and reflect for long.
+    tuning: Option<Box<Tuning>>,
     idle_timeout: Duration,
     last_received: Option<Time>,
     returned_bytes: u64,
@@ -183,7 +184,7 @@ impl Reflector {
             batch: Batch::new(largest, 1),
             unsent: 0..0,
             framing,
-            tuning: Some(tuning),
+            tuning: Some(Box::new(tuning)),
             idle_timeout: idle,
             last_received: None,
             returned_bytes: 0,
@@ -219,7 +220,7 @@ impl Party for Reflector {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
         if let Some(tuning) = self.tuning.take() {
-            return Step::Tune(tuning);
+            return Step::Tune(*tuning);
         }
         if !self.unsent.is_empty() {
             return Step::Send { bytes: &self.batch.bytes[self.unsent.clone()], message: self.unsent.len() };

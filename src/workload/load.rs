@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use crate::link::party::Tuning;
 use crate::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
+use crate::sample::Room;
+
+/// A flow with more samples gets memory for any number of them.
+const MAX_FEW_SAMPLES: usize = 4096;
 
 /// The load of one flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,6 +67,27 @@ impl Load {
     /// Whether it is one of many flows, of which each must take little memory.
     pub fn is_one_of_many(&self) -> bool {
         self.flows > 32
+    }
+
+    /// The memory for the samples of a flow of few messages, in intervals of this length; `None`: it may have many.
+    pub fn room(&self, interval: Duration) -> Option<Room> {
+        let (samples, time) = self.few_samples()?;
+        let intervals = time.as_secs_f64() / interval.as_secs_f64() + 2.0;
+        Some(Room { samples, intervals: intervals as usize })
+    }
+
+    /// Whether it is a flow of few messages, which is idle most of the time.
+    pub fn has_few_samples(&self) -> bool {
+        self.few_samples().is_some()
+    }
+
+    /// The number of samples at most, and their time; `None`: there may be many.
+    fn few_samples(&self) -> Option<(usize, Duration)> {
+        let time_ns = self.warm_up.time_ns.unwrap_or(0).saturating_add(self.stop.time_ns?);
+        let time = Duration::from_nanos(time_ns).saturating_add(self.timeout);
+        // Twice the mean, because random gaps bunch them.
+        let samples = (2.0 * self.pacing.per_second()? * time.as_secs_f64() + 64.0) as usize;
+        (samples <= MAX_FEW_SAMPLES).then_some((samples, time))
     }
 
     /// Settings of the link and the thread for one message at a time.

@@ -9,6 +9,7 @@ mod figures;
 pub mod header;
 mod keepalive;
 mod loopback;
+mod received_data;
 mod sender_limits;
 mod sequence_tracker;
 mod sink;

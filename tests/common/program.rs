@@ -146,19 +146,34 @@ pub struct Serving {
 
 impl Serving {
     pub fn start(flags: &[&str]) -> Serving {
-        let urls = ["serve", "tcp://127.0.0.1:0", "udp://127.0.0.1:0"];
-        let mut process = Running::start(&[&urls, flags].concat());
-        let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
-        let mut endpoint = || {
-            let line = lines.next().expect("it prints where it listens").unwrap();
-            line.rsplit_once(" on ").expect("serving … on …").1.parse().unwrap()
-        };
-        let (tcp, udp) = (endpoint(), endpoint());
+        let urls = ["tcp://127.0.0.1:0", "udp://127.0.0.1:0"];
+        let ServingOn { process, mut endpoints } = ServingOn::with_flags(&urls, flags);
+        let (udp, tcp) = (endpoints.remove(1), endpoints.remove(0));
         Serving { process, tcp, udp }
     }
 
     pub fn pid(&self) -> String {
         self.process.0.id().to_string()
+    }
+}
+
+/// `linkgauge serve` on these URLs.
+pub struct ServingOn {
+    pub process: Running,
+    pub endpoints: Vec<Endpoint>,
+}
+
+impl ServingOn {
+    pub fn start(urls: &[&str]) -> ServingOn {
+        ServingOn::with_flags(urls, &[])
+    }
+
+    fn with_flags(urls: &[&str], flags: &[&str]) -> ServingOn {
+        let mut process = Running::start(&[&["serve"], urls, flags].concat());
+        let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
+        let listens = |line: String| line.rsplit_once(" on ").expect("serving … on …").1.parse().unwrap();
+        let endpoints = lines.take(urls.len()).map(|line| listens(line.unwrap())).collect();
+        ServingOn { process, endpoints }
     }
 }
 

@@ -174,7 +174,9 @@ pub fn unknown_options_are_refused() {
 pub fn caps_of_the_link_are_those_of_its_endpoint() {
     each(|url, server| {
         let promised = link::endpoint_caps(&server.endpoint).unwrap();
-        assert_eq!(server.open().caps(), &promised, "{url}");
+        let link = server.open();
+        assert_eq!(link.caps(), &promised, "{url}");
+        assert_eq!(link.descriptor().is_some(), promised.descriptor.can_share_thread(), "{url}");
         assert_eq!(promised.framing == Framing::Message, promised.max_message_bytes.is_some(), "{url}");
     });
 }

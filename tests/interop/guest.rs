@@ -4,18 +4,24 @@
 
 use std::io::Read;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::program::{Ended, Running, command, run};
+use super::program::{Ended, Running, command, run, run_within};
 
 pub const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
+
+/// Longer than the limit below.
+const LONGEST_GUEST: Duration = Duration::from_secs(660);
 
 /// Runs a shell script in a guest.
 pub fn guest(modules: &str, tools: &str, script: &str) -> Ended {
     let fixed = ["lab", "vm", "--virtual-time", "--limit", "10min", "--cache", CACHE];
-    run(&[&fixed[..], &["--modules", modules, "--tools", tools, "--", "sh", "-c", script]].concat())
+    let arguments =
+        [&fixed[..], &["--modules", modules, "--tools", tools, "--", "sh", "-c", script]].concat();
+    run_within(LONGEST_GUEST, &mut command(&arguments))
 }
 
 #[test]

@@ -1,158 +1,21 @@
 //! The live page of `monitor` in Debian's Chromium: it updates by itself, survives a restart, and stays readable with 200 links.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use linkgauge::monitor::{Config, HttpServer, Live, MonitorEvent, Site, WatchState};
 use linkgauge::sample::{Window, WindowCounts};
 use rustix::process::Signal;
-use serde_json::{Value, json};
 
+use super::browser::Browser;
 use super::client::free_port;
-use super::program::{PATIENCE, Running, Serving, wait_until};
+use super::program::{Running, Serving};
 
-/// A page of a browser that is driven over its two pipes.
-struct Browser {
-    input: ChildStdin,
-    messages: Receiver<Value>,
-    session: String,
-    last_id: u64,
-    /// What the page complained about: the source of the complaint, and its text.
-    complaints: Vec<(String, String)>,
-    _process: Running,
-    _home: tempfile::TempDir,
-}
-
-/// The browser expects its commands at descriptor 3 and replies at 4.
-const START: &str = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null";
-
-const FLAGS: [&str; 9] = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--remote-debugging-pipe",
-];
-
-impl Browser {
-    fn start() -> Browser {
-        let home = tempfile::tempdir().unwrap();
-        let mut child: Child = Command::new("sh")
-            .args(["-c", START, "sh", "chromium"])
-            .args(FLAGS)
-            .arg(format!("--user-data-dir={}", home.path().join("profile").display()))
-            .env("HOME", home.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (sender, messages) = channel();
-        std::thread::spawn(move || {
-            for message in BufReader::new(output).split(0) {
-                let Ok(message) = message else { return };
-                if sender.send(serde_json::from_slice(&message).unwrap()).is_err() {
-                    return;
-                }
-            }
-        });
-        let (session, complaints) = (String::new(), Vec::new());
-        let mut browser = Browser {
-            input,
-            messages,
-            session,
-            last_id: 0,
-            complaints,
-            _process: Running(child),
-            _home: home,
-        };
-        let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
-        let attach = json!({ "targetId": target["targetId"], "flatten": true });
-        browser.session =
-            browser.call("Target.attachToTarget", attach)["sessionId"].as_str().unwrap().to_owned();
-        for domain in ["Runtime", "Log", "Page"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
-        }
-        browser
-    }
-
-    /// The result of a command. Events that arrive before it are noted.
-    fn call(&mut self, method: &str, parameters: Value) -> Value {
-        self.last_id += 1;
-        let mut message = json!({ "id": self.last_id, "method": method, "params": parameters });
-        if !self.session.is_empty() {
-            message["sessionId"] = json!(self.session);
-        }
-        self.input.write_all(format!("{message}\0").as_bytes()).unwrap();
-        loop {
-            let received = self.messages.recv_timeout(PATIENCE).unwrap_or_else(|error| {
-                panic!("{method}: {error}: chromium is needed: ./check --all installs it")
-            });
-            if received["id"] == self.last_id {
-                assert!(received.get("error").is_none(), "{method}: {received}");
-                return received["result"].clone();
-            }
-            self.note(&received);
-        }
-    }
-
-    fn note(&mut self, event: &Value) {
-        let about = &event["params"];
-        let complaint = match event["method"].as_str() {
-            Some("Runtime.exceptionThrown") => Some(("exception", about.to_string())),
-            Some("Runtime.consoleAPICalled") if about["type"] == "error" => {
-                Some(("console", about.to_string()))
-            }
-            Some("Log.entryAdded") if about["entry"]["level"] == "error" => {
-                Some((about["entry"]["source"].as_str().unwrap_or_default(), about["entry"].to_string()))
-            }
-            _ => None,
-        };
-        self.complaints.extend(complaint.map(|(source, text)| (source.to_owned(), text)));
-    }
-
-    fn evaluate(&mut self, expression: &str) -> Value {
-        let result =
-            self.call("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }));
-        assert!(result.get("exceptionDetails").is_none(), "{expression}: {result}");
-        result["result"]["value"].clone()
-    }
-
-    /// Waits until an expression is true.
-    fn wait_for(&mut self, expression: &str) {
-        wait_until(expression, || (self.evaluate(expression) == true).then_some(()));
-    }
-
-    /// The width of the window, and the colour scheme.
-    fn look(&mut self, width: u32, scheme: &str) {
-        let metrics = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
-        self.call("Emulation.setDeviceMetricsOverride", metrics);
-        self.call("Emulation.setScrollbarsHidden", json!({ "hidden": true }));
-        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-        self.call("Emulation.setEmulatedMedia", features);
-    }
-
-    fn open(&mut self, address: &str) {
-        self.call("Page.navigate", json!({ "url": format!("http://{address}/") }));
-        self.wait_for("document.readyState === 'complete' && typeof page === 'object'");
-    }
-
-    fn screenshot(&mut self) -> Vec<u8> {
-        let image = self.call("Page.captureScreenshot", json!({ "format": "png" }));
-        STANDARD.decode(image["data"].as_str().unwrap()).unwrap()
-    }
-}
+/// The script of the page has started.
+const IS_READY: &str = "typeof page === 'object'";
 
 /// The picture of a page as the documents show it, written when they are updated.
 fn update_picture(name: &str, browser: &mut Browser) {
@@ -180,7 +43,7 @@ fn the_page_updates_itself_and_survives_a_restart() {
     let mut first = monitor(serving.tcp.as_str(), &address, &store);
     let mut browser = Browser::start();
     browser.look(400, "dark");
-    browser.open(&address);
+    browser.open(&format!("http://{address}/"), IS_READY);
     browser.wait_for("document.getElementById('answer').textContent === 'The link replies.'");
     browser.wait_for("/p50 .*loss 0 %/.test(document.querySelector('.readout').textContent)");
     let due = browser.evaluate("page.overview.at").as_i64().unwrap();
@@ -249,10 +112,11 @@ fn two_hundred_links_are_readable() {
     let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), None, site).unwrap();
     let mut browser = Browser::start();
     browser.look(400, "light");
-    browser.open(&server.address().to_string());
+    browser.open(&format!("http://{}/", server.address()), IS_READY);
     let answer = "1 of 200 links needs attention: branch 099 is down.";
     browser.wait_for(&format!("document.getElementById('answer').textContent === '{answer}'"));
     assert_eq!(browser.evaluate("document.documentElement.scrollWidth"), 400);
+    assert_eq!(browser.evaluate("page.rows.size"), 200);
     let urgent =
         "[...document.querySelectorAll('#trouble .name strong')].map((name) => name.textContent).join()";
     assert_eq!(browser.evaluate(urgent), "branch 099,branch 017");
@@ -261,6 +125,11 @@ fn two_hundred_links_are_readable() {
     browser.evaluate("page.rows.get('branch 017').box.open = true");
     browser.wait_for("/p99 .*loss/.test(document.querySelector('.link[open] .readout').textContent)");
     update_picture("live-page-narrow.png", &mut browser);
+    browser.look(400, "dark");
+    browser.wait_for("getComputedStyle(document.body).backgroundColor === 'rgb(20, 24, 27)'");
+    browser.evaluate("document.getElementById('rest').open = true");
+    assert_eq!(browser.evaluate("document.documentElement.scrollWidth"), 400, "also with all links");
+    browser.evaluate("document.getElementById('rest').open = false");
     browser.look(1000, "light");
     browser.wait_for("document.querySelector('.link[open] canvas').width > 800");
     update_picture("live-page.png", &mut browser);

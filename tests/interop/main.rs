@@ -2,8 +2,11 @@
 //! with kernels of their own.
 
 mod bluetooth;
+mod browser;
 mod device_server;
 mod explain;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod guest;
 mod icmp;
 mod import;
@@ -13,8 +16,11 @@ mod iperf3;
 mod linx_ethernet;
 mod linx_tshark;
 mod live_page;
+mod loaded_link;
 mod marks;
 mod mesh;
+mod mesh_page;
+mod mesh_ssh;
 mod modules;
 mod package;
 mod page;
@@ -26,6 +32,7 @@ mod rfc2217;
 mod ser2net;
 mod services;
 mod shaper;
+mod shipped_files;
 mod socat;
 mod stamp;
 mod studies;

@@ -135,20 +135,31 @@ fn an_uplink_carries_one_test_at_a_time_and_two_with_overlap() {
     let exclusive = sites.measure(SHORT, &[]);
     let shares = uplink_shares(&exclusive);
     assert_eq!(shares.len(), 8);
-    // A quiet machine reaches 0.99; beside other tests a pair may lose some percent. Two tests at a time would have half.
+    // A quiet machine reaches 0.99; one that keeps senders from their CPU leaves the filter idle. Two tests at a time would have half.
     assert!(shares.iter().all(|share| (0.85..1.02).contains(share)), "{shares:?}");
     let mesh = exclusive.mesh.as_ref().unwrap();
-    assert!(mesh.pairs.iter().all(|pair| pair.under_load_of.is_empty()));
+    assert_eq!(served(mesh), (12, 0, 0));
+    assert!(mesh.pairs.iter().all(|pair| !pair.is_under_load()));
     assert!(mesh.latency_blame.is_empty(), "{:?}", mesh.latency_blame);
-    let overlapping = uplink_shares(&sites.measure(SHORT, &["--overlap"]));
-    let halved = overlapping.iter().filter(|share| **share < 0.75).count();
-    assert!(halved >= 4, "{overlapping:?}");
+    let overlapping = sites.measure(SHORT, &["--overlap"]);
+    let (tests, shared, unlogged) = served(overlapping.mesh.as_ref().unwrap());
+    assert!(shared >= 1, "{shared} overlaps");
+    assert_eq!((tests, unlogged), (12, 0));
+    let shares = uplink_shares(&overlapping);
+    let halved = shares.iter().filter(|share| (0.25..0.75).contains(*share)).count();
+    assert!(halved >= 4, "{shares:?}");
+}
+
+/// Throughput tests in the logs of the servers, those that overlapped, and those in no log.
+fn served(mesh: &MeshResult) -> (u32, u32, u32) {
+    let served = mesh.served.as_ref().unwrap();
+    (served.throughput_tests, served.overlapping, served.unlogged)
 }
 
 #[test]
 fn twelve_hosts_are_measured_near_the_least_time() {
     let sites = Sites::new("b", 12);
-    let head = "test.latency.time = \"2s\"\ntest.throughput.time = \"1s\"\ntest.throughput.bit_rate = \"2M\"";
+    let head = "test.latency.time = \"4s\"\ntest.throughput.time = \"4s\"\ntest.throughput.bit_rate = \"2M\"";
     let file = sites.file(head);
     // Every host with every other, without the uplink: rates far below it.
     let (hosts, _) = file.split_once("[[resource]]").unwrap();
@@ -160,7 +171,8 @@ fn twelve_hosts_are_measured_near_the_least_time() {
     assert_eq!(ended.status, Some(0), "{}{}", ended.stdout, ended.stderr);
     let run = Run::from_json(&std::fs::read_to_string(&json).unwrap()).unwrap();
     let mesh = run.mesh.as_ref().unwrap();
-    assert_eq!((mesh.pairs.len(), run.cases.len(), mesh.lower_bound_ns), (132, 264, 24_000_000_000));
-    // A busy machine takes longer; how much is measured elsewhere.
-    assert!(mesh.tests_elapsed_ns < 3 * mesh.lower_bound_ns, "{} s", mesh.tests_elapsed_ns / 1_000_000_000);
+    assert_eq!((mesh.pairs.len(), run.cases.len(), mesh.lower_bound_ns), (132, 264, 92_000_000_000));
+    assert_eq!(served(mesh), (132, 0, 0));
+    let ratio = mesh.tests_elapsed_ns as f64 / mesh.lower_bound_ns as f64;
+    assert!(ratio <= 1.15, "{ratio:.3}");
 }

@@ -4,15 +4,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::client::free_port;
 use crate::program::{Running, Serving, run_within, wait_until};
 
 /// The body of the response to a GET, as soon as there is one.
-fn get(address: &str, path: &str) -> Option<String> {
+pub fn get(address: &str, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
     let mut response = String::new();
@@ -45,6 +46,17 @@ fn in_older_format(metrics: &str) -> String {
     older.replace(" info\n", " gauge\n")
 }
 
+/// Fails if the linter of Prometheus has any remark about metrics.
+pub fn lint(metrics: &str) {
+    let mut linter = Command::new("promtool");
+    linter.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut linter = linter.spawn().expect("promtool is needed for this test: apt-get install prometheus");
+    linter.stdin.take().unwrap().write_all(in_older_format(metrics).as_bytes()).unwrap();
+    let ended = linter.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.is_empty(), "{said}\n{metrics}");
+}
+
 #[test]
 fn prometheus_reads_the_metrics_of_a_monitor() {
     let place = tempfile::tempdir().unwrap();
@@ -59,25 +71,38 @@ fn prometheus_reads_the_metrics_of_a_monitor() {
         get(address, "/metrics").filter(|text| text.contains("linkgauge_latency_seconds_count"))
     });
 
-    let mut linter = Command::new("promtool");
-    linter.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut linter = linter.spawn().expect("promtool is needed for this test: apt-get install prometheus");
-    linter.stdin.take().unwrap().write_all(in_older_format(&metrics).as_bytes()).unwrap();
-    let ended = linter.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success() && said.is_empty(), "{said}\n{metrics}");
+    lint(&metrics);
 
-    let (server, _prometheus) = start_prometheus(address, place.path());
+    let (server, _prometheus) = start_prometheus(address, place.path(), &[]);
     assert_eq!(wait_until("a scrape", || query(&server, "linkgauge_up")), 1.0);
     assert_eq!(query(&server, "linkgauge_alarm"), Some(0.0));
     let median = query(&server, "histogram_quantile(0.5,linkgauge_latency_seconds_bucket)").unwrap();
     let exact = query(&server, "linkgauge_minute_latency_seconds%7Bpercentile=%2250%22%7D").unwrap();
     assert!(median > 0.0 && exact > 0.0 && (0.2..5.0).contains(&(median / exact)), "{median} {exact}");
     every_panel_has_data(&server);
+
+    // It reads native histograms from protobuf. Both figures are of the same scrape; the minute holds all probes so far.
+    let folder = place.path().join("native");
+    std::fs::create_dir(&folder).unwrap();
+    let (server, _prometheus) = start_prometheus(address, &folder, &["--enable-feature=native-histograms"]);
+    for (share, percentile) in [("0.5", 50), ("0.9", 90)] {
+        let native = format!("histogram_quantile({share},linkgauge_latency_seconds)");
+        let exact = format!("on()linkgauge_minute_latency_seconds{{percentile=\"{percentile}\"}}");
+        let ratio = quoted(&format!("{native}/{exact}"));
+        let ratio = wait_until("a native histogram", || query(&server, &ratio));
+        // A bucket is 4.4 % wide, and a bin of the document 1 %.
+        assert!((0.94..1.06).contains(&ratio), "{share}: {ratio}");
+    }
+    for panel in panel_queries().iter().filter(|panel| panel.contains("histogram_quantile")) {
+        wait_until(panel, || query(&server, &quoted(panel)));
+    }
+    let replies = wait_until("its count", || query(&server, "histogram_count(linkgauge_latency_seconds)"));
+    let counted = query(&server, "linkgauge_probes_total%7Bresult=%22replied%22%7D").unwrap();
+    assert!(replies > 0.0 && counted >= replies, "{replies} {counted}");
 }
 
 /// Prometheus with the alert rules, which scrapes a monitor at this address every second; its own address.
-fn start_prometheus(monitor: &str, place: &Path) -> (String, Running) {
+fn start_prometheus(monitor: &str, place: &Path, flags: &[&str]) -> (String, Running) {
     let port = free_port();
     let config = place.join("prometheus.yml");
     let rules = contrib("prometheus-rules.yml");
@@ -91,6 +116,7 @@ fn start_prometheus(monitor: &str, place: &Path) -> (String, Running) {
         .arg(format!("--config.file={}", config.display()))
         .arg(format!("--storage.tsdb.path={}", place.join("data").display()))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .args(flags)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
@@ -147,23 +173,63 @@ fn the_alert_rules_and_their_tests_are_valid() {
     }
 }
 
+/// VictoriaMetrics with the data of this folder, on this port.
+fn start_victoria_metrics(folder: &Path, port: u16) -> Running {
+    let mut command = Command::new("victoria-metrics");
+    command
+        .arg(format!("-storageDataPath={}", folder.display()))
+        .arg(format!("-httpListenAddr=127.0.0.1:{port}"))
+        // Otherwise the last 30 s cannot be queried.
+        .arg("-search.latencyOffset=1s")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let started = command.spawn();
+    Running(started.expect("this test needs VictoriaMetrics: apt-get install victoria-metrics"))
+}
+
 #[test]
-fn the_unit_of_systemd_is_valid_and_confined() {
-    let unit = contrib("linkgauge-monitor.service");
-    // Its program need not be installed here.
+fn pushed_metrics_arrive_also_after_the_receiver_was_away() {
     let place = tempfile::tempdir().unwrap();
-    let copy = place.path().join("linkgauge-monitor.service");
-    let text = std::fs::read_to_string(unit).unwrap();
-    std::fs::write(&copy, text.replace("/usr/bin/linkgauge", "/bin/true")).unwrap();
-    let copy = copy.display().to_string();
-    let analyze = |arguments: &[&str]| {
-        let mut command = Command::new("systemd-analyze");
-        run_within(Duration::from_secs(60), command.args(arguments))
+    let serving = Serving::start(&[]);
+    let port = free_port();
+    let (data, server) = (place.path().join("data"), format!("127.0.0.1:{port}"));
+    let file = place.path().join("links.toml");
+    let text = format!(
+        "[push]\nurl = \"http://{server}/api/v1/write\"\nevery = \"1s\"\n[[watch]]\nname = \"link\"\nurl = \"{}\"\nrate = \"100/s\"\n",
+        serving.tcp
+    );
+    std::fs::write(&file, text).unwrap();
+    let receiver = start_victoria_metrics(&data, port);
+    let arguments = ["monitor", &file.display().to_string(), "--listen", "off", "--no-store"];
+    let mut monitor = Running::start(&arguments);
+    let mut log = BufReader::new(monitor.0.stdout.take().unwrap());
+    let mut wait_for_log = |text: &str| {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "it ends before it says: {text}");
+        }
+        line
     };
-    let verified = analyze(&["verify", "--man=no", &copy]);
-    assert_eq!(verified.status, Some(0), "{}{}", verified.stdout, verified.stderr);
-    assert!(!verified.stderr.contains("linkgauge-monitor.service"), "{}", verified.stderr);
-    // 100 is no protection at all; services without any have 96.
-    let confined = analyze(&["security", "--offline=true", "--threshold=30", "--no-pager", &copy]);
-    assert_eq!(confined.status, Some(0), "{}{}", confined.stdout, confined.stderr);
+    wait_for_log(&format!("metrics are pushed to http://{server}/api/v1/write every 1 s"));
+    let replied = quoted("linkgauge_probes_total{result=\"replied\"}");
+    let before = wait_until("a push", || query(&server, &replied));
+    assert!(before > 0.0);
+    let median = quoted("histogram_quantile(0.5, linkgauge_latency_seconds_bucket)");
+    assert!(wait_until("a histogram", || query(&server, &median)) > 0.0);
+
+    // While it is away the monitor measures, and points wait.
+    drop(receiver);
+    wait_for_log("the metrics were not received: ");
+    let gone = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    std::thread::sleep(Duration::from_secs(6));
+    let _receiver = start_victoria_metrics(&data, port);
+    assert!(wait_for_log("the metrics are received again").ends_with("again\n"), "no point was dropped");
+    wait_until("later probes", || query(&server, &replied).filter(|now| *now > before));
+    // A point each second of its absence.
+    let waited = format!("{}&time={}", quoted("count_over_time(linkgauge_up[4s])"), gone + 5);
+    wait_until("the points that waited", || query(&server, &waited).filter(|points| *points >= 3.0));
+    monitor.signal(Signal::INT);
+    assert_eq!(monitor.wait().code(), Some(0));
 }

@@ -14,14 +14,17 @@ const RADIOS: &str = "
     measure() { on linkgauge latency udp://10.8.0.1:7007 --peer echo --size 32 -n 200 -q --json -; }
     ask() { on iw dev wlan1 info; on iw dev wlan1 link; on iw dev wlan1 get power_save; on iw dev wlan1 station dump; }";
 
-/// Through an access point, then without one.
-const NETWORKS: &str = "
+/// An access point, and a station that saves power.
+const ACCESS_POINT: &str = "
     printf 'interface=wlan0\\nssid=gauge\\nhw_mode=g\\nchannel=6\\nieee80211n=1\\nwmm_enabled=1\\n' >/tmp/access
     hostapd -B -P /tmp/access.pid /tmp/access >/dev/null || exit 9
     ip address add 10.8.0.1/24 dev wlan0
     on ip link set wlan1 up; on iw dev wlan1 connect -w gauge >/dev/null || exit 9
     on ip address add 10.8.0.2/24 dev wlan1
-    on iw dev wlan1 set power_save on
+    on iw dev wlan1 set power_save on";
+
+/// Through the access point, then without it.
+const NETWORKS: &str = "
     linkgauge serve -q --peer echo udp://0.0.0.0:7007 & server=$!
     sleep 1
     measure; ask >&2
@@ -51,7 +54,7 @@ fn message<'a>(printed: &'a str, label: &str) -> &'a str {
 
 #[test]
 fn a_run_reports_its_radio() {
-    let ended = guest("mac80211_hwsim", "iw,hostapd,ip", &format!("{RADIOS}\n{NETWORKS}"));
+    let ended = guest("mac80211_hwsim", "iw,hostapd,ip", &format!("{RADIOS}{ACCESS_POINT}{NETWORKS}"));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let runs = runs(&ended.stdout, &ended.stderr);
     assert_eq!(runs.len(), 3, "{}", ended.stderr);
@@ -93,14 +96,8 @@ fn codes(case: &Value) -> Vec<&str> {
     warnings.iter().map(|warning| warning["code"].as_str().unwrap()).collect()
 }
 
-/// A station that saves power. No driver of the guest delays interrupts.
+/// No driver of the guest delays interrupts.
 const CHANGES: &str = "
-    printf 'interface=wlan0\\nssid=gauge\\nhw_mode=g\\nchannel=6\\n' >/tmp/access
-    hostapd -B -P /tmp/access.pid /tmp/access >/dev/null || exit 9
-    ip address add 10.8.0.1/24 dev wlan0
-    on ip link set wlan1 up; on iw dev wlan1 connect -w gauge >/dev/null || exit 9
-    on ip address add 10.8.0.2/24 dev wlan1
-    on iw dev wlan1 set power_save on
     export LINKGAUGE_STORE=/tmp/runs.sqlite
     linkgauge serve -q --protocol echo udp://0.0.0.0:7007 & server=$!
     sleep 1
@@ -112,7 +109,7 @@ const CHANGES: &str = "
 
 #[test]
 fn settings_of_interfaces_change_and_come_back() {
-    let ended = guest("mac80211_hwsim", "iw,hostapd,ip", &format!("{RADIOS}\n{CHANGES}"));
+    let ended = guest("mac80211_hwsim", "iw,hostapd,ip", &format!("{RADIOS}{ACCESS_POINT}{CHANGES}"));
     let [power_save, refusal] = ended.stderr.split("====").collect::<Vec<_>>()[..] else {
         panic!("{}", ended.stderr)
     };

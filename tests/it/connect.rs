@@ -47,7 +47,7 @@ fn a_port_without_a_server_and_links_without_connections_are_refused() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let ended = run(&["connect", &closed.to_string(), "--count", "5"]);
     assert_eq!(ended.status, Some(2));
-    assert!(ended.stderr.contains("the port is closed"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("connection refused: no server listens on this port"), "{}", ended.stderr);
     let ended = run(&["connect", "udp://127.0.0.1:9", "--count", "5"]);
     assert_eq!(ended.status, Some(2));
     assert!(ended.stderr.contains("this link has no connections"), "{}", ended.stderr);
@@ -61,7 +61,9 @@ fn the_first_line_has_the_time_and_the_rate() {
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let first = ended.stdout.lines().take(3).collect::<Vec<_>>().join(" ");
     assert!(
-        first.contains("TCP connection to") && first.contains(" median, ") && first.contains("/s; no loss"),
+        first.contains("TCP connection to")
+            && first.contains(" median, ")
+            && first.contains("/s; none failed"),
         "{first}"
     );
 }
@@ -130,8 +132,10 @@ fn the_first_line_has_the_connections_of_a_latency() {
     let ended =
         run(&["latency", url, "--count", "50", "--reconnect-every", "5", "--repeat", "1", "--warm-up", "0"]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    assert!(ended.stdout.contains("9 further connections, "), "{}", ended.stdout);
-    assert!(ended.stdout.contains("median to open"), "{}", ended.stdout);
+    // The sentence takes two lines of a pipe if its numbers are long.
+    let words = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("9 further connections, "), "{}", ended.stdout);
+    assert!(words.contains("median to open"), "{}", ended.stdout);
     assert!(ended.stdout.lines().any(|line| line.contains("connect ")), "{}", ended.stdout);
 }
 

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use linkgauge::explain::causes::{self, Knob, Plant};
 use linkgauge::import::IMPORT_FORMATS;
 use linkgauge::lab::shaper::{PROFILES, describe_impairments};
-use linkgauge::link::TRANSPORTS;
+use linkgauge::link::{self, TRANSPORTS, Transport};
 use linkgauge::mesh::HostList;
 use linkgauge::metric::list_metrics;
 use linkgauge::monitor::Config;
@@ -114,6 +114,18 @@ fn readme_lists_the_names() {
 fn transports_are_listed() {
     let rows = TRANSPORTS.iter().map(|t| [code(t.scheme), t.summary.to_owned(), code(t.example)]);
     holds("docs/transports.md", "schemes", &table(["scheme", "link", "example"], rows));
+}
+
+#[test]
+fn transports_whose_flows_have_a_thread_each_are_named() {
+    let keeps_thread = |transport: &&Transport| {
+        let example = transport.example.parse().unwrap();
+        !link::endpoint_caps(&example).unwrap().descriptor.can_share_thread()
+    };
+    let schemes = TRANSPORTS.iter().filter(keeps_thread).map(|transport| code(transport.scheme));
+    let named =
+        format!("A link without a descriptor of its own ({})", schemes.collect::<Vec<_>>().join(", "));
+    assert!(document("docs/limits.md").contains(&named), "{named}");
 }
 
 #[test]

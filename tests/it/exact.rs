@@ -531,7 +531,8 @@ fn a_probe_runs_beside_a_load_and_ends_with_it() {
 
 #[test]
 fn a_probe_shows_what_the_load_adds_and_when_the_link_has_recovered() {
-    // All connections share a queue of 64 KiB at 1 Mbit/s: 524 ms, of which 20 ms are the delay behind it. Forward and reverse delay: 20 ms each.
+    // All connections share a queue of 64 KiB at 1 Mbit/s: 524 ms, of which 20 ms are the delay behind it. Forward and
+    // reverse delay: 20 ms each.
     let link = "mem://far?rate=1Mbit/s&delay=20ms&buffer=64Ki&share=yes";
     for direction in ["send", "receive"] {
         let case = session(&format!(

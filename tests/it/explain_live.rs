@@ -140,6 +140,21 @@ fn the_cost_of_each_byte_is_proved_by_sizes() {
 }
 
 #[test]
+fn a_timer_of_characters_shows_beside_the_line() {
+    // A byte takes 1 ms at 8 kbit/s, and each reply waits for the time of 3.5 bytes.
+    let explanation =
+        explain("mem://trouble?rate=8kbit/s", Faults { delay: 7 * MS / 2, ..Faults::default() });
+    let found: Vec<_> = found(&explanation).iter().map(|cause| (cause.id, cause.verdict)).collect();
+    assert_eq!(
+        found,
+        [("serial_turn_around", CauseVerdict::Seen), ("serial_line", CauseVerdict::Proved)],
+        "{:#?}",
+        explanation.causes
+    );
+    assert!(explanation.unexplained_ns < 0.1e6, "{}", explanation.unexplained_ns);
+}
+
+#[test]
 fn rare_pauses_are_seen_where_requests_are_many() {
     // 3 of 300 requests after pauses, but 15 of 1500 without one.
     let link = "mem://trouble?delay=500us&jitter=100us";

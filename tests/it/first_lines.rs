@@ -35,7 +35,8 @@ fn masked(sentence: &str) -> String {
     words.join(" ")
 }
 
-/// The first sentence of the standard output, or of the messages if a command has no output; numbers and units, which differ between runs, are `#`.
+/// The first sentence of the standard output, or of the messages if a command has no output; numbers and units, which differ
+/// between runs, are `#`.
 fn answer(arguments: &[&str]) -> String {
     let ended = run(arguments);
     assert_eq!(ended.status, Some(0), "{arguments:?}: {}{}", ended.stdout, ended.stderr);
@@ -48,9 +49,14 @@ fn sentence(text: &str) -> String {
     let mut sentence = lines.next().unwrap_or_default().to_owned();
     let mut width = sentence.chars().count();
     for line in lines {
-        let first_word = line.split_whitespace().next().unwrap_or_default();
+        // A number and its unit are on one line.
+        let mut words = line.split_whitespace();
+        let first = words.next().unwrap_or_default();
+        let unit = words.next().filter(|_| first.ends_with(|c: char| c.is_ascii_digit())).unwrap_or_default();
+        let first_words = format!("{first} {unit}");
         let is_complete = sentence.ends_with(['.', ')']);
-        if is_complete || !line.starts_with("  ") || width + 1 + first_word.chars().count() <= 80 {
+        if is_complete || !line.starts_with("  ") || width + 1 + first_words.trim_end().chars().count() <= 80
+        {
             break;
         }
         sentence = format!("{sentence} {}", line.trim_start());
@@ -138,7 +144,7 @@ fn results() {
     insta::assert_snapshot!(answers.join("\n"), @"
     TCP to 127.0.0.1:# upload #, download #; RTT # → # under load (lowest, p50). # runs, # messages, #
     TCP round trip to 127.0.0.1:# # median, # max; no loss. # requests of # B, #
-    # saved runs of 2026-11-21; the last: rate #.
+    # saved runs of 2026-11-21; the last: throughput of tcp://127.0.0.1:# rate #.
     TCP to 127.0.0.1:# upload #, download #; RTT # → # under load (lowest, p50). # runs, # messages, #
     sena again, quick: # of # published values have a measured counterpart; measured ÷ published: #
     TOO FEW REPETITIONS: rate # → # # %, n = 2/2)

@@ -11,9 +11,10 @@ mod targets;
 
 /// A test for each target, with its number of inputs: a second or two in a debug build.
 macro_rules! targets {
-    ($($name:ident: $rounds:literal,)*) => {
+    ($($(#[$condition:meta])? $name:ident: $rounds:literal,)*) => {
         const TARGETS: &[&str] = &[$(stringify!($name)),*];
         $(
+            $(#[$condition])?
             #[test]
             fn $name() {
                 smoke(stringify!($name), targets::$name, $rounds);
@@ -45,7 +46,9 @@ targets! {
     compare: 200,
     store_document: 3_000,
     guest_output: 1_000,
-    mesh: 2_000,
+    #[cfg(feature = "fleet")]
+    fleet: 500,
+    mesh: 200,
     monitor_input: 20_000,
     quantities: 100_000,
     echo_comparison: 20,

@@ -5,7 +5,9 @@ use std::net::TcpStream;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use linkgauge::http2::{HttpMeasurement, HttpServer, HttpServerOptions, Trust, measure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use linkgauge::http2::{HttpMeasurement, HttpServer, HttpServerOptions, Trust, UNSENT_BYTES, measure};
 use linkgauge::plan::Direction;
 
 use crate::program::{command, run};
@@ -24,6 +26,7 @@ fn plan(url: String, direction: Direction) -> HttpMeasurement {
         idle: Duration::from_millis(200),
         probes_per_second: 20.0,
         timeout: Duration::from_secs(20),
+        unsent_bytes: UNSENT_BYTES,
     }
 }
 
@@ -50,6 +53,18 @@ fn a_certificate_without_an_authority_is_refused() {
     // Without any trusted certificate on this host the refusal comes before the connection.
     let text = error.to_string();
     assert!(text.contains("certificate"), "{text}");
+    let stranger = tempfile::NamedTempFile::new().unwrap();
+    let made = rcgen::generate_simple_self_signed(["other".to_owned()]).unwrap();
+    let encoded = STANDARD.encode(made.cert.der());
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{encoded}\n-----END CERTIFICATE-----\n");
+    std::fs::write(stranger.path(), pem).unwrap();
+    let plan = HttpMeasurement { trust: Trust::File(stranger.path().to_owned()), ..plan };
+    let text = measure(&plan, &AtomicBool::new(false), &|_, _| {}).unwrap_err().to_string();
+    let remedy = "Name its file with ?ca=FILE, or accept any with ?insecure=1";
+    assert!(
+        text.starts_with("TLS handshake: invalid peer certificate: ") && text.ends_with(remedy),
+        "{text}"
+    );
 }
 
 #[test]
@@ -59,7 +74,8 @@ fn the_commands_measure_and_name_what_is_wrong() {
     let ended = run(&["responsiveness", &url, "--time", "2s", "--idle", "200ms", "--no-store"]);
     assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
     let answer: String = ended.stdout.lines().take(4).collect();
-    assert!(answer.contains("RTT") && answer.contains("RPM"), "{answer}");
+    assert!(answer.contains("RTT") && answer.contains("RPM") && !answer.contains("(https)"), "{answer}");
+    assert!(!answer.contains("over 16 connections"), "{answer}");
     for (arguments, reason) in [
         (&["responsiveness", "https://127.0.0.1:4043?colour=blue"][..], "https has no option colour"),
         (&["responsiveness", "https://127.0.0.1:4043", "-d", "loop"], "use upload or download"),
@@ -80,7 +96,9 @@ fn a_server_that_is_not_there_is_an_error() {
     let output = output.unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("refused"), "{text}");
+    let remedy =
+        "no server listens on this port. Start 'linkgauge serve https://…' there, or name another port";
+    assert!(text.contains("connection refused") && text.contains(remedy), "{text}");
 }
 
 #[test]

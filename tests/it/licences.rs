@@ -11,7 +11,10 @@ fn every_licence_is_allowed() {
     let allowed = allowed();
     assert!(allowed.contains(&"MIT".to_owned()), "{allowed:?}");
     let mut wrong = Vec::new();
-    for package in packages() {
+    let packages = packages();
+    let has = |name: &str| packages.iter().any(|package| text(package, "name") == name);
+    assert_eq!((has("async-nats"), has("h2")), (cfg!(feature = "fleet"), cfg!(feature = "http")));
+    for package in packages {
         let (name, version) = (text(&package, "name"), text(&package, "version"));
         let licence = text(&package, "license");
         if !fits(licence, &allowed) {
@@ -54,18 +57,17 @@ fn allowed() -> Vec<String> {
     list.iter().map(|name| name.as_str().expect("of names").to_owned()).collect()
 }
 
+/// The features of this build beyond the default ones. The packages of others need not be on this machine.
+fn further_features() -> String {
+    let features = [("fleet", cfg!(feature = "fleet")), ("http", cfg!(feature = "http"))];
+    features.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| *name).collect::<Vec<&str>>().join(",")
+}
+
 /// All packages that are compiled for this machine, development included; nothing is fetched.
 fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--offline",
-            "--locked",
-            "--format-version",
-            "1",
-            "--filter-platform",
-            &platform(),
-        ])
+        .args(["metadata", "--offline", "--locked", "--format-version", "1"])
+        .args(["--filter-platform", &platform(), "--features", &further_features()])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");

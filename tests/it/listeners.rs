@@ -287,3 +287,21 @@ fn listeners_detect_vanished_clients_by_keepalive() {
         assert_eq!((idle(&*server), idle(&*client)), (accepted, dialed), "{listens} {dials}");
     }
 }
+
+#[test]
+fn accepted_connections_have_the_settings_of_their_listener() {
+    for (options, nodelay, congestion, receive_buffer) in [
+        ("", true, None, None),
+        ("?nodelay=0&congestion=reno&rcvbuf=100000&sndbuf=90000", false, Some("reno"), Some(200_000)),
+    ] {
+        let mut listener = listen(&format!("tcp://127.0.0.1:0{options}")).unwrap();
+        let place = listener.endpoint().to_string();
+        let url = place.split('?').next().unwrap().parse().unwrap();
+        let _client = Dialer::new(Clock::System).open(&url).unwrap();
+        let (server, _) = listener.accept(LONG, &mut |_, _, _| Admission::Drop).unwrap();
+        let facts = server.facts();
+        assert_eq!(facts["nodelay"], nodelay, "{options}");
+        assert!(congestion.is_none_or(|name| facts["congestion_control"] == name), "{facts:?}");
+        assert!(receive_buffer.is_none_or(|bytes| facts["receive_buffer_bytes"] == bytes), "{facts:?}");
+    }
+}

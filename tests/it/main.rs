@@ -18,6 +18,8 @@ mod explain;
 mod explain_live;
 mod explain_rate;
 mod first_lines;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod frames;
 mod fuzz_smoke;
 mod guide;
@@ -35,6 +37,7 @@ mod linx;
 mod linx_bmark;
 mod linx_study;
 mod listeners;
+mod loaded_queue;
 mod logger;
 mod loggernet;
 mod many_flows;

@@ -1,7 +1,7 @@
 //! More flows than threads: they share threads at both ends, and each is measured as with a thread of its own.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use linkgauge::host::raise_open_file_limit;
@@ -9,7 +9,7 @@ use linkgauge::protocol::ServerLimits;
 
 use crate::client::linkgauge;
 use crate::memory::status_kib;
-use crate::program::{Running, Serving, wait_until};
+use crate::program::{Ended, Running, Serving, ServingOn, wait_until};
 use crate::server::{measure, serve};
 
 #[test]
@@ -82,6 +82,49 @@ fn a_failed_connection_leaves_the_results_of_the_others() {
     assert_eq!(run.cases[0].figures.counts.received, 19 * 50 + 1);
 }
 
+/// A relay in front of the server closes one connection before it is attached.
+#[test]
+fn a_connection_that_is_not_attached_fails_alone_and_is_named() {
+    const CONNECTIONS: usize = 20;
+    // The control connection is the first one.
+    const REFUSED: usize = 8;
+    let server = serve(ServerLimits::default(), None);
+    let upstream = server.endpoints()[0].address().to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let relay = std::thread::spawn(move || {
+        std::thread::scope(|scope| {
+            for number in 0..=CONNECTIONS {
+                let (client, _) = listener.accept().unwrap();
+                if number == REFUSED {
+                    continue;
+                }
+                let server = TcpStream::connect(&upstream).unwrap();
+                for (mut from, mut to) in [&client, &server]
+                    .map(|from| from.try_clone().unwrap())
+                    .into_iter()
+                    .zip([&server, &client].map(|to| to.try_clone().unwrap()))
+                {
+                    scope.spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Write);
+                    });
+                }
+            }
+        });
+    });
+    let case = format!(
+        "protocol = \"linkgauge\"\nworkload = \"latency\"\nparallel = {CONNECTIONS}\ncount = 50\nwarm_up_count = 0\n\
+         timeout = \"20s\""
+    );
+    let run = measure(&url, &case, None);
+    relay.join().unwrap();
+    let failures: Vec<&str> = run.cases[0].failures.iter().map(|failure| failure.message.as_str()).collect();
+    let [failure] = failures[..] else { panic!("{failures:?}") };
+    assert!(failure.starts_with("connection 8 of 20: ") && failure.contains("refused another"), "{failure}");
+    assert_eq!(run.cases[0].figures.counts.received, 19 * 50);
+}
+
 /// Neither end has a thread for each flow.
 #[test]
 fn few_threads_run_many_flows() {
@@ -105,9 +148,49 @@ fn few_threads_run_many_flows() {
     assert!(threads < 50, "{threads} threads of the server");
 }
 
-/// The names of the threads of a process.
-fn thread_names(pid: &str) -> Vec<String> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+/// The highest number of threads of client and server while the client runs, and how the client ended.
+fn most_threads(mut client: Running, server: &Running) -> ([u64; 2], Ended) {
+    let mut most = [0; 2];
+    while client.0.try_wait().unwrap().is_none() {
+        for (most, process) in most.iter_mut().zip([&client, server]) {
+            let threads = thread_names(&process.0.id().to_string()).len() as u64;
+            *most = threads.max(*most);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (most, client.ended())
+}
+
+/// The endpoints of a LINX node share its connection, and datagram sockets have none.
+#[test]
+fn few_threads_run_many_flows_on_links_without_a_connection_each() {
+    let place = tempfile::tempdir().unwrap();
+    let unix = format!("unix://{}/socket?type=dgram", place.path().display());
+    let server = ServingOn::start(&["linx://127.0.0.1:0/many", &unix]);
+    for url in &server.endpoints {
+        for load in ["latency --count 20 --warm-up 0", "throughput --volume 100k --size 1k --warm-up 0"] {
+            let document = place.path().join("run.json");
+            let line = format!(
+                "{load} {url} --parallel 300 --threads 2 --repeat 1 --timeout 30s --quiet --json {}",
+                document.display()
+            );
+            let client = Running::start(&line.split_whitespace().collect::<Vec<_>>());
+            let (threads, ended) = most_threads(client, &server.process);
+            assert_eq!(ended.status, Some(0), "{line}: {}", ended.stderr);
+            assert!(threads.iter().all(|threads| *threads < 60), "{line}: {threads:?}");
+            let run: serde_json::Value = serde_json::from_slice(&std::fs::read(&document).unwrap()).unwrap();
+            let case = &run["cases"][0];
+            match load.starts_with("latency") {
+                true => assert_eq!((&case["received"], &case["lost"]), (&6000.into(), &0.into()), "{line}"),
+                false => assert_eq!(case["delivered_bytes"], 30_000_000, "{line}"),
+            }
+        }
+    }
+}
+
+/// The names of the threads of a process, none once it has ended.
+pub fn thread_names(pid: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
     tasks.flatten().filter_map(name).map(|name| name.trim_end().to_owned()).collect()
 }

@@ -10,6 +10,9 @@ use linkgauge::link::{Dialer, tty};
 use linkgauge::plan::Plan;
 use linkgauge::schedule::{self, RunContext};
 
+use crate::many_flows::thread_names;
+use crate::program::{Running, wait_until};
+
 /// A program that does not get the CPU for long holds the line, and loses nothing.
 const LINE: SerialSettings = SerialSettings {
     baud: 115_200,
@@ -73,11 +76,27 @@ fn a_thousand_serial_ports_are_measured_at_once() {
 }
 
 #[test]
-fn a_hundred_ports_of_a_device_server_are_measured_at_once() {
-    let (uarts, serial_ports) = start(100);
+fn a_thousand_ports_of_a_device_server_are_measured_at_once() {
+    let (uarts, serial_ports) = start(1000);
     let listen = "tcp://127.0.0.1:0".parse().unwrap();
     let server = DeviceServer::start(&DeviceServerOptions::new(listen, serial_ports)).unwrap();
     measure_all(&server.link_endpoints());
     drop(server);
-    assert_characters(uarts, 100);
+    assert_characters(uarts, 1000);
+}
+
+#[test]
+fn ports_of_a_device_server_share_threads() {
+    let threads = |ports: &str| {
+        let listen = ["--listen", "tcp://127.0.0.1:0"];
+        let server = Running::start(
+            &[&["lab", "device-server", "--plug", "--ports", ports, "--quiet"], &listen[..]].concat(),
+        );
+        let pid = server.0.id().to_string();
+        // Pseudo-terminals and listeners are open when the last thread starts.
+        let names = || thread_names(&pid);
+        wait_until("the thread that accepts", || names().iter().any(|name| name == "doors").then_some(()));
+        names().len()
+    };
+    assert_eq!(threads("2"), threads("60"));
 }

@@ -48,7 +48,9 @@ fn every_pair_is_measured_and_one_run_is_saved() {
     let mesh = saved.mesh.as_ref().unwrap();
     assert_eq!((saved.cases.len(), mesh.pairs.len()), (24, 12));
     assert!(saved.is_complete() && mesh.exclusive);
-    assert!(mesh.pairs.iter().all(|pair| pair.failure.is_none() && pair.under_load_of.is_empty()));
+    assert!(mesh.pairs.iter().all(|pair| pair.failure.is_none() && !pair.is_under_load()));
+    let served = mesh.served.as_ref().unwrap();
+    assert_eq!((served.throughput_tests, served.overlapping, served.unlogged), (12, 0, 0));
     assert!(saved.cases.iter().all(|case| case.figures.has_measurements() && case.series.is_empty()));
     let shown = run(&["show", "last", "--store", &store]);
     assert_eq!(shown.stdout, stdout);
@@ -56,7 +58,45 @@ fn every_pair_is_measured_and_one_run_is_saved() {
     let explained = explained.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(explained.contains("Mesh of 4 hosts"), "{explained}");
     assert!(explained.contains("linkgauge explain tcp://127.0.0.1"), "{explained}");
+    let pair = run(&["explain", "last", "--pair", "h0", "h2", "--store", &store]).stdout;
+    assert!(pair.starts_with("h0 → h2: ") && pair.contains("\nh2 → h0: "), "{pair}");
+    assert!(pair.contains("is usual for such pairs, × "), "{pair}");
+    let unknown = run(&["explain", "last", "--pair", "h0", "h9", "--store", &store]);
+    assert_eq!(unknown.status, Some(2));
+    assert!(
+        unknown.stderr.contains("no host is named 'h9'. Name two hosts of the run: h0, h1"),
+        "{}",
+        unknown.stderr
+    );
     assert!(std::fs::read_to_string(&page).unwrap().contains("<table class=\"matrix\">"));
+}
+
+#[test]
+fn round_trips_beside_throughput_tests_are_kept_apart() {
+    let place = tempfile::tempdir().unwrap();
+    let head = SHORT.replace("latency.time = \"300ms\"", "latency.time = \"2s\"");
+    let file = hosts_file(place.path(), 3, &head, "");
+    let [page, json] = ["mesh.html", "mesh.json"].map(|name| place.path().join(name).display().to_string());
+    let ended = run(&["mesh", &file, "--overlap", "--html", &page, "--json", &json, "--all"]);
+    assert_eq!(ended.status, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let saved = document(Path::new(&json));
+    let mesh = saved.mesh.as_ref().unwrap();
+    for pair in &mesh.pairs {
+        assert!(!pair.under_load_of.is_empty(), "{pair:?}");
+        let load = |number: &u32| &saved.cases[*number as usize - 1].workload == "throughput";
+        assert!(pair.under_load_of.iter().all(load), "{pair:?}");
+    }
+    assert_eq!(mesh.latency_blame, []);
+    let page = std::fs::read_to_string(&page).unwrap();
+    for text in [ended.stdout.to_lowercase(), page.to_lowercase()] {
+        assert!(text.contains("median round trip while other tests ran"), "{text}");
+        assert!(!text.contains("median round trip in "), "{text}");
+    }
+    assert!(
+        ended.stdout.contains("* measured while throughput tests ran on these hosts."),
+        "{}",
+        ended.stdout
+    );
 }
 
 #[test]
@@ -142,7 +182,7 @@ fn a_file_is_checked_before_any_agent_starts() {
     std::fs::write(&wrong, "[[host]]\nname = \"a\"").unwrap();
     let ended = run(&["mesh", &wrong.display().to_string()]);
     assert_eq!((ended.status, ended.stdout.as_str()), (Some(2), ""));
-    assert!(ended.stderr.contains("wrong.toml: 1 hosts: a mesh has 2 to 1000"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("wrong.toml: 1 host: a mesh has 2 to 1000"), "{}", ended.stderr);
     let missing = run(&["mesh", "nowhere.toml"]);
     assert!(missing.stderr.contains("nowhere.toml: the file cannot be read"), "{}", missing.stderr);
 }
@@ -156,6 +196,26 @@ fn an_agent_refuses_what_is_no_order() {
     agent.stdin(std::fs::File::open(&input).unwrap());
     let ended = run_within(Duration::from_secs(30), &mut agent);
     assert_eq!(ended.status, Some(2));
-    assert!(ended.stdout.starts_with("{\"answer\":\"ready\",\"version\":1,"), "{}", ended.stdout);
+    assert!(ended.stdout.starts_with("{\"answer\":\"ready\",\"version\":2,"), "{}", ended.stdout);
     assert!(ended.stderr.contains("unknown variant `run`"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_login_may_greet_but_not_without_end() {
+    let place = tempfile::tempdir().unwrap();
+    let agent = env!("CARGO_BIN_EXE_linkgauge");
+    for (lines, is_lost) in [(100, false), (101, true)] {
+        let third = format!(
+            "[[host]]\nname = \"third\"\naddress = \"127.0.0.1\"\n\
+             command = [\"sh\", \"-c\", \"yes Welcome | head -n {lines}; exec {agent} agent --stdio\"]\n"
+        );
+        let file =
+            hosts_file(place.path(), 1, "test.latency.off = true\ntest.throughput.time = \"100ms\"", &third);
+        let json = place.path().join("mesh.json");
+        let ended = run(&["mesh", &file, "--json", &json.display().to_string()]);
+        assert_eq!(ended.status, Some(if is_lost { 2 } else { 0 }), "{}{}", ended.stdout, ended.stderr);
+        let lost = document(&json).mesh.unwrap().hosts.remove(1).lost;
+        let expected = "it printed more than 100 lines before its agent started: make its login silent for commands without a terminal";
+        assert_eq!(lost.as_deref(), is_lost.then_some(expected));
+    }
 }

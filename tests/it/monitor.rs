@@ -185,10 +185,10 @@ fn run_with_store(arguments: &[&str], store: &Path) -> Ended {
     run(&[arguments, &["--store", &store.display().to_string()]].concat())
 }
 
-/// A monitor of a server on this host, and where its pages are.
-fn monitor_with_pages(url: &str) -> (Running, String) {
-    let mut monitor =
-        Running::start(&["monitor", url, "--rate", "100/s", "--listen", "127.0.0.1:0", "--no-store"]);
+/// A monitor of these links, and where its pages are.
+fn monitor_with_pages(arguments: &[&str]) -> (Running, String) {
+    let pages = ["--listen", "127.0.0.1:0", "--no-store"];
+    let mut monitor = Running::start(&[&["monitor"], arguments, &pages[..]].concat());
     let mut messages = BufReader::new(monitor.0.stderr.take().unwrap());
     let mut first = String::new();
     messages.read_line(&mut first).unwrap();
@@ -219,7 +219,7 @@ fn resident_kb(pid: u32) -> u64 {
 fn a_monitor_measures_on_whatever_clients_do() {
     linkgauge::host::raise_open_file_limit();
     let serving = Serving::start(&[]);
-    let (monitor, address) = monitor_with_pages(serving.tcp.as_str());
+    let (monitor, address) = monitor_with_pages(&[serving.tcp.as_str(), "--rate", "100/s"]);
     let before = wait_until("a slice", || replies(&address));
     let memory = resident_kb(monitor.0.id());
     let send = |bytes: &[u8]| {
@@ -249,4 +249,38 @@ fn a_monitor_measures_on_whatever_clients_do() {
         resident_kb(monitor.0.id())
     );
     drop(slow);
+}
+
+/// A monitor of this number of links to a server, at a probe a second, and the address of its pages.
+fn monitor_of_many(links: usize, url: &str, place: &Path) -> (Running, String) {
+    let watch =
+        |number: usize| format!("[[watch]]\nname = \"link {number}\"\nurl = \"{url}\"\nrate = \"1/s\"\n");
+    let text: String = (0..links).map(watch).collect();
+    monitor_with_pages(&[&write_file(&place.join(format!("{links}.toml")), &text)])
+}
+
+/// Values of all links in a family of metrics.
+fn values(address: &str, family: &str) -> Vec<f64> {
+    let metrics = get(address, "/metrics");
+    let lines = metrics.lines().filter(|line| line.starts_with(&format!("{family}{{")));
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap()).collect()
+}
+
+#[test]
+fn each_of_many_links_takes_little_memory() {
+    let place = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&[]);
+    let counts = [40, 140];
+    let monitors = counts.map(|links| monitor_of_many(links, serving.tcp.as_str(), place.path()));
+    let resident = [0, 1].map(|index| {
+        let ((monitor, address), links) = (&monitors[index], counts[index]);
+        wait_until("two slices of each link", || {
+            let probes: f64 = values(address, "linkgauge_probes_total").iter().sum();
+            (probes >= 14.0 * links as f64).then_some(())
+        });
+        assert_eq!(values(address, "linkgauge_up").len(), links);
+        resident_kb(monitor.0.id())
+    });
+    let each = (resident[1] - resident[0]) / (counts[1] - counts[0]) as u64;
+    assert!(each < 300, "{each} kB for each link, {resident:?}");
 }

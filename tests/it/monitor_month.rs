@@ -31,7 +31,7 @@ fn planted_trouble_is_found_in_time_and_gaps_are_no_losses() {
         plant(330, 120, Trouble::Level(Duration::from_millis(6))),
     ];
     let folder = tempfile::tempdir().unwrap();
-    let outcome = simulate(&plants, 450 * MINUTE, 1, folder.path());
+    let outcome = simulate(&plants, 450 * MINUTE, 1.0, 1, folder.path());
     assert_eq!(outcome.findings.len(), 4);
     for finding in &outcome.findings {
         let delay = finding.delay.unwrap_or_else(|| panic!("not found: {finding:?}"));

@@ -15,7 +15,7 @@ fn auto_reports_a_missing_listener() {
         let url = format!("{scheme}://127.0.0.1:{}", free_port());
         let measured = linkgauge(&format!("latency {url}"));
         assert!(measured.took < Duration::from_secs(20), "{:?}", measured.took);
-        measured.refused(&[&url, "Connection refused", "linkgauge serve"]);
+        measured.refused(&[&url, "connection refused", "linkgauge serve"]);
     }
 }
 

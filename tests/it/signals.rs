@@ -242,3 +242,17 @@ fn ctrl_c_ends_a_handshake() {
         drop(connection);
     }
 }
+
+/// Before a request got a reply there is nothing to explain.
+#[test]
+fn ctrl_c_ends_an_explanation() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", silent.local_addr().unwrap());
+    let running = Running::start(&["explain", &url, "--protocol", "echo"]);
+    let (connection, _) = silent.accept().unwrap();
+    running.signal(Signal::INT);
+    let ended = running.ended();
+    assert_eq!(ended.status, Some(130), "{}", ended.stderr);
+    assert_eq!(ended.stderr, "error: interrupted before anything was measured\n");
+    drop(connection);
+}

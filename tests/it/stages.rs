@@ -31,6 +31,8 @@ fn the_stages_of_both_ends_add_up_to_the_round_trip() {
             let stamped = case["stages"]["stamped"].as_u64().unwrap();
             assert!(stamped >= 285 && !has_warning(&case, "unstamped"), "{url}: {:#}", case["stages"]);
             assert_eq!(case["method"], "latency/1 closed stamps");
+            assert!(case["stages"]["cost_ns"].is_number(), "{:#}", case["stages"]);
+            assert!(case["stages"]["sum_error_ns"]["p50"].as_u64() <= Some(2_000), "{:#}", case["stages"]);
             let sum = |names: &[&str]| names.iter().map(|name| mean(&case, name)).sum::<f64>();
             // A stage that is negative by rounding counts as 0.
             assert!((sum(&["beyond_ns"]) - sum(&REMOTE)).abs() < 1_000.0, "{url}");
@@ -48,12 +50,30 @@ fn the_stages_of_both_ends_add_up_to_the_round_trip() {
 }
 
 #[test]
+fn a_schedule_has_stages_as_well() {
+    for url in ["udp://127.0.0.1:0", "tcp://127.0.0.1:0"] {
+        let server = serve("linkgauge", url);
+        let url = server.endpoints()[0].to_string();
+        let case = case("latency", &url, &[&LATENCY[..], &["--rate", "500/s"]].concat());
+        // On a busy host several requests are in flight, and TCP joins them.
+        assert!(case["stages"]["stamped"].as_u64() >= Some(100), "{url}: {:#}", case["stages"]);
+        assert!(case["stages"]["sum_error_ns"]["p50"].as_u64() <= Some(2_000), "{url}: {:#}", case["stages"]);
+    }
+}
+
+#[test]
 fn another_protocol_has_the_stages_of_this_host() {
     for url in ["udp://127.0.0.1:0", "tcp://127.0.0.1:0"] {
         let server = serve("echo", url);
         let url = server.endpoints()[0].to_string();
         let case = case("latency", &url, &[&LATENCY[..], &["--protocol", "echo"]].concat());
-        assert!(case["stages"]["stamped"].as_u64().unwrap() >= 285, "{url}: {:#}", case["stages"]);
+        // On a busy host some stamps come too late.
+        let count = |name: &str| case["stages"][name].as_u64().unwrap();
+        assert!(
+            count("stamped") >= 150 && count("stamped") + count("unstamped") == 300,
+            "{url}: {:#}",
+            case["stages"]
+        );
         let all: f64 = LOCAL.iter().chain(&["beyond_ns"]).map(|name| mean(&case, name)).sum();
         assert!(all >= case["latency_ns"]["min"].as_f64().unwrap(), "{url}");
         assert_eq!(case["stages"]["network_ns"], Value::Null);

@@ -13,7 +13,11 @@ use linkgauge::serve::Server;
 
 /// The server's side of a protocol, with a fixed secret.
 pub fn service(peer: &str, limits: ServerLimits) -> Arc<dyn Service> {
-    let facts = ServerConfig { limits, secret: [7; 32], ..ServerConfig::default() };
+    configured_service(peer, ServerConfig { limits, ..ServerConfig::default() })
+}
+
+fn configured_service(peer: &str, config: ServerConfig) -> Arc<dyn Service> {
+    let facts = ServerConfig { secret: [7; 32], ..config };
     protocol::find_protocol(peer).and_then(|peer| peer.serve).expect("it can be served")(&Arc::new(facts))
 }
 
@@ -30,8 +34,14 @@ impl VirtualNet {
 
     /// The same with limits of the server.
     pub fn serving_within(peer: &str, limits: ServerLimits) -> VirtualNet {
+        VirtualNet::configured(peer, ServerConfig { limits, ..ServerConfig::default() })
+    }
+
+    /// The same with a configuration of the server.
+    pub fn configured(peer: &str, config: ServerConfig) -> VirtualNet {
         let dialer = Dialer::new(Clock::new_virtual());
-        let service = service(peer, limits);
+        let limits = config.limits;
+        let service = configured_service(peer, config);
         let names = (0..10).map(|number| format!("mem://far{number}")).chain(["mem://far".to_owned()]);
         let endpoints: Vec<_> = names.map(|name| name.parse().unwrap()).collect();
         // The client's URL holds the impairments of the link; the server's URL needs only the type.

@@ -70,7 +70,7 @@ pub fn guest_output(data: &[u8]) {
 pub fn monitor_input(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
-    if let Some(monitor::Lookup::Run { id }) = monitor::Lookup::parse(path, query) {
+    if let Some(monitor::Lookup::Run { id }) = monitor::Lookup::parse(path, query, text) {
         assert!(!id.is_empty() && !id.contains(['/', '.', '%']), "{id}");
     }
     let access = monitor::Access::new(Ipv4Addr::LOCALHOST.into(), Some("secret".to_owned())).unwrap();

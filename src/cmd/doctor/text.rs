@@ -155,7 +155,12 @@ impl TextRenderer {
 
     fn push_transport(&mut self, transport: &TransportStatus, longest: usize) {
         match &transport.reason {
-            None => self.push_finding(CheckVerdict::Good, transport.scheme, longest, transport.summary, None),
+            None => {
+                let threads =
+                    if transport.shares_threads { "" } else { "; each flow has a thread of its own" };
+                let text = format!("{}{threads}", transport.summary);
+                self.push_finding(CheckVerdict::Good, transport.scheme, longest, &text, None);
+            }
             Some(reason) => {
                 let text = match transport.available {
                     true => format!("{}: {reason}", transport.summary),
@@ -300,9 +305,18 @@ mod tests {
             ],
             transports: vec![
                 TransportStatus {
+                    scheme: "box",
+                    summary: "a link inside this process",
+                    available: true,
+                    shares_threads: false,
+                    reason: None,
+                    remedy: None,
+                },
+                TransportStatus {
                     scheme: "can",
                     summary: "TCP over IPv4 or IPv6",
                     available: true,
+                    shares_threads: true,
                     reason: None,
                     remedy: None,
                 },
@@ -310,6 +324,7 @@ mod tests {
                     scheme: "post",
                     summary: "TIPC",
                     available: false,
+                    shares_threads: true,
                     reason: Some("Address family not supported by protocol".to_owned()),
                     remedy: Some("sudo modprobe tipc".to_owned()),
                 },
@@ -376,6 +391,7 @@ mod tests {
               try: give it a real CPU
 
         Transports
+          ✓ box   a link inside this process; each flow has a thread of its own
           ✓ can   TCP over IPv4 or IPv6
           ! post  not available: Address family not supported by protocol
               try: sudo modprobe tipc

@@ -20,8 +20,8 @@ use crate::cmd::device_changes::ChangeFlags;
 use crate::cmd::help::{DURATION, TARGET, TRAFFIC};
 use crate::cmd::measure::read_token;
 use crate::cmd::output::{
-    Messages, check_file_writable, finish_all, is_dash, print_data, print_json, print_text, terminal_options,
-    write_file,
+    Messages, check_file_writable, finish_all, is_dash, print_data, print_error, print_json, print_text,
+    terminal_options, write_file,
 };
 use crate::cmd::signals::interrupt_flag;
 
@@ -147,6 +147,10 @@ pub fn explain_each<T: LinkExplanation>(
         write(flags, &explained)?;
     }
     match failure {
+        Some(error @ LiveError::Interrupted) => {
+            print_error(&error.to_string());
+            Ok(Status::Interrupted)
+        }
         Some(error) => Err(error.into()),
         None if explained.iter().any(T::is_interrupted) => Ok(Status::Interrupted),
         None => Ok(Status::Complete),

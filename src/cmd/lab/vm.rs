@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use linkgauge::lab::vm::{self, NO_STATUS_EXIT_CODE, VmOptions};
+use linkgauge::lab::vm::{self, GuestClock, NO_STATUS_EXIT_CODE, VmOptions};
 use linkgauge::units::Span;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -69,7 +69,7 @@ impl GuestFlags {
             tools: tools.to_vec(),
             program: std::env::current_exe().context("the path of this program cannot be read")?,
             time_limit: self.limit.map_or(limit, |limit| limit.0),
-            virtual_time: self.virtual_time,
+            clock: if self.virtual_time { GuestClock::Instructions } else { GuestClock::Host },
             joined_sockets: None,
             cache_directory: self.cache.clone().map_or_else(default_cache, Ok)?,
         })

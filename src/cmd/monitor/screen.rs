@@ -145,3 +145,54 @@ fn wait_for_input() -> io::Result<bool> {
     }
     Ok(events.contains(PollFlags::IN))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    use rustix::fs::{Mode, OFlags, open};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{LocalModes, tcgetattr};
+
+    use super::*;
+
+    /// This program, called again on a terminal, panics there.
+    const ON_TERMINAL: &str = "LINKGAUGE_TEST_ON_TERMINAL";
+
+    /// This test, as the harness names it.
+    const OWN_NAME: &str = "cmd::monitor::screen::tests::the_terminal_is_restored_after_a_panic";
+
+    #[test]
+    fn the_terminal_is_restored_after_a_panic() {
+        if std::env::var_os(ON_TERMINAL).is_some() {
+            let mut screen = Screen::enter().unwrap();
+            screen.terminal.hide_cursor().unwrap();
+            panic!("planted");
+        }
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&terminal).and_then(|()| unlockpt(&terminal)).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap();
+        let side = open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let stdio = || Stdio::from(side.try_clone().unwrap());
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "--nocapture", OWN_NAME]);
+        again.env(ON_TERMINAL, "1").stdin(stdio()).stdout(stdio()).stderr(stdio());
+        let status = again.spawn().unwrap().wait().unwrap();
+        assert_eq!(status.code(), Some(101), "the test in it fails");
+        assert!(tcgetattr(&side).unwrap().local_modes.contains(LocalModes::ICANON));
+        drop((again, side));
+        let mut shown = Vec::new();
+        // A terminal that has no other side any more gives what is left, and then an error.
+        let _ = File::from(terminal).read_to_end(&mut shown);
+        let shown = String::from_utf8_lossy(&shown);
+        let place = |text: &str| shown.find(text).unwrap_or_else(|| panic!("{text:?} is missing: {shown:?}"));
+        let (entered, left) = (place("\u{1b}[?1049h"), place("\u{1b}[?1049l"));
+        assert!(
+            entered < left && left < place("planted"),
+            "the message is on the screen that stays: {shown:?}"
+        );
+        assert!(place("\u{1b}[?25l") < shown.rfind("\u{1b}[?25h").unwrap(), "{shown:?}");
+    }
+}

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use linkgauge::lab::vm;
+use linkgauge::lab::vm::{self, GuestClock};
 use linkgauge::report::printable;
 use linkgauge::run::{CaseResult, Run};
 use linkgauge::schedule::{Observer, RunEvent};
@@ -157,7 +157,7 @@ impl StudyRun<'_> {
             let ended = scope.spawn(|| wait_for_guest(&mut guest, cancel));
             let messages = scope.spawn(|| read_stderr(stderr));
             for run in Run::read_stream(stdout.take(MAX_OUTPUT_BYTES)) {
-                self.merge_run(run, options.virtual_time, cases, screen);
+                self.merge_run(run, options.clock, cases, screen);
             }
             (ended.join(), messages.join())
         });
@@ -180,11 +180,11 @@ impl StudyRun<'_> {
     fn merge_run(
         &mut self,
         run: Run,
-        virtual_time: bool,
+        clock: GuestClock,
         cases: &[(usize, &PlannedCase)],
         screen: &ProgressDisplay,
     ) {
-        let guest = describe_guest(&run, virtual_time);
+        let guest = describe_guest(&run, clock);
         let begun = self.run.cases.len();
         let count = run.cases.len();
         self.run.cases.extend(run.cases.into_iter().map(|mut case| {
@@ -226,13 +226,13 @@ fn emit_case_events(result: &CaseResult, case: usize, screen: &ProgressDisplay) 
 }
 
 /// Description of a guest.
-fn describe_guest(run: &Run, virtual_time: bool) -> String {
+fn describe_guest(run: &Run, clock: GuestClock) -> String {
     let fact = |name: &str| run.environment.client.get(name);
     let kernel = fact("kernel_release").and_then(Value::as_str).unwrap_or("unknown");
-    let clock = match (virtual_time, fact("emulated_cpu") == Some(&Value::Bool(true))) {
-        (true, _) => "its time counted in instructions of an emulated CPU",
-        (false, true) => "an emulated CPU",
-        (false, false) => "a virtual CPU",
+    let clock = match (clock, fact("emulated_cpu") == Some(&Value::Bool(true))) {
+        (GuestClock::Instructions, _) => "its time counted in instructions of an emulated CPU",
+        (GuestClock::Host, true) => "an emulated CPU",
+        (GuestClock::Host, false) => "a virtual CPU",
     };
     format!("Linux {kernel}, {clock}")
 }

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use linkgauge::endpoint::Endpoint;
 use linkgauge::http2::{self, HttpMeasurement, Trust};
 use linkgauge::plan::{CaseSpec, Direction, OneOrMany, ProbeSpec};
+use linkgauge::units;
 
 use super::{IDLE_TIME, MAX_CONNECTIONS, PROBES_PER_SECOND};
 use crate::cmd::Status;
@@ -48,6 +49,7 @@ pub fn run(spec: &CaseSpec, flags: &PlanFlags) -> Result<Status> {
                     _ => PROBES_PER_SECOND,
                 },
                 timeout: spec.timeout.map_or(TIMEOUT, |time| time.0),
+                unsent_bytes: unsent_bytes(url)?,
             });
         }
     }
@@ -58,11 +60,21 @@ fn url_without_options(url: &Endpoint) -> String {
     format!("https://{}", url.address())
 }
 
+/// The option for bytes that may wait unsent, as of TCP.
+const UNSENT_OPTION: &str = "notsent_lowat";
+
+/// `?notsent_lowat=BYTES`.
+fn unsent_bytes(url: &Endpoint) -> Result<u32> {
+    let parse = |text: &str| units::parse_bytes(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
+    let bytes = url.parse_option(UNSENT_OPTION, "a size below 4Gi bytes, like 64Ki", parse)?;
+    Ok(bytes.unwrap_or(http2::UNSENT_BYTES))
+}
+
 /// `?ca=FILE` or `?insecure=1`.
 fn trust(url: &Endpoint) -> Result<Trust> {
     for (name, _) in url.options() {
-        if !["ca", "insecure"].contains(&name) {
-            bail!("{url}: https has no option {name}: use ca=FILE or insecure=1");
+        if !["ca", "insecure", UNSENT_OPTION].contains(&name) {
+            bail!("{url}: https has no option {name}: use ca=FILE, insecure=1 or {UNSENT_OPTION}=BYTES");
         }
     }
     Ok(match (url.option("ca"), url.option("insecure")) {

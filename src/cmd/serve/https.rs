@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, Result, bail};
 use linkgauge::endpoint::Endpoint;
+use linkgauge::host::raise_open_file_limit;
 use linkgauge::http2::{HttpServer, HttpServerOptions, Identity};
 
 use super::Flags;
@@ -28,6 +29,7 @@ pub fn run(flags: &Flags) -> Result<Status> {
     if let Some((flag, _)) = unsupported.iter().find(|(_, is_used)| *is_used) {
         bail!("{flag}: https does not support it. Leave it out");
     }
+    raise_open_file_limit();
     let servers = flags.urls.iter().map(|url| start(url, flags)).collect::<Result<Vec<_>>>()?;
     for server in servers.iter().filter(|_| !flags.quiet) {
         print_text(|out| writeln!(out, "listening on {} (responsiveness over HTTP/2)", server.url()))?;

@@ -7,6 +7,19 @@ pub(super) const FAMILY: Family = Family {
     summary: "something acts only at multiples of a period: replies arrive at one phase of it, whatever their latency",
     causes: &[
         Cause {
+            // First: behind a device server 4 ms are more often this tick than the timer of an adapter.
+            id: "kernel_tick",
+            name: "tick of kernel timers (HZ)",
+            applies: |target| target.has_delayed_acknowledgements(),
+            signature: Signature::Tick { periods_ms: &[4.0, 10.0 / 3.0] },
+            counter: Some("CONFIG_HZ of the kernel"),
+            knob: Knob::Missing(
+                "the tick is compiled into the kernel. It only rounds the time of other causes up",
+            ),
+            remedy: "look for the timer that waits: the tick alone costs nothing",
+            plant: Plant::Lab("any timer of the kernel, as that of a delayed ACK"),
+        },
+        Cause {
             id: "usb_latency_timer",
             name: "latency timer of a USB serial adapter",
             applies: |target| target.caps.is_serial_device(),
@@ -47,18 +60,6 @@ pub(super) const FAMILY: Family = Family {
             knob: Knob::Missing("the slots belong to the radio. Try another radio profile, or a cable"),
             remedy: "choose a profile of the radio with shorter slots, or send less often and more at once",
             plant: Plant::Lab("lab shaper --slot 1.25ms"),
-        },
-        Cause {
-            id: "kernel_tick",
-            name: "tick of kernel timers (HZ)",
-            applies: |target| target.has_delayed_acknowledgements(),
-            signature: Signature::Tick { periods_ms: &[4.0, 10.0 / 3.0] },
-            counter: Some("CONFIG_HZ of the kernel"),
-            knob: Knob::Missing(
-                "the tick is compiled into the kernel. It only rounds the time of other causes up",
-            ),
-            remedy: "look for the timer that waits: the tick alone costs nothing",
-            plant: Plant::Lab("any timer of the kernel, as that of a delayed ACK"),
         },
         Cause {
             id: "remote_clock",

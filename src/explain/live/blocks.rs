@@ -1,7 +1,6 @@
 //! Blocks: short measurements of one case, each on a fresh connection, with the samples of each request.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{DeviceChanger, LiveError};
@@ -9,9 +8,25 @@ use crate::host::local_server::{LocalServer, ServerWatch};
 use crate::host::power;
 use crate::link::Dialer;
 use crate::plan::{Case, CpuPinning, Pacing, Plan, StopCondition, WaitMode};
-use crate::run::CaseResult;
+use crate::run::{CaseResult, Failure, FailureKind};
 use crate::sample::{RawFile, Sample};
 use crate::schedule::{self, FirstFailure, RunContext};
+
+/// Samples of a block that are handed over at once.
+const COLLECTED_AT_ONCE: usize = 4096;
+
+/// Before a block without any reply is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// A server may free a port only some time after the client of the block before has closed its connection, and the only
+/// message of a warm-up may be lost.
+fn max_tries(failure: &Failure) -> u32 {
+    match failure.kind {
+        FailureKind::Remote => 5,
+        FailureKind::TimedOut | FailureKind::NoData => 2,
+        _ => 1,
+    }
+}
 
 /// A setting that differs from the baseline.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,18 +170,27 @@ impl BlockRunner {
     fn run_case(&self, case: Case) -> Result<Block, LiveError> {
         let plan = Plan::new(vec![case]).map_err(LiveError::invalid)?;
         let plan = schedule::check(plan).map_err(LiveError::invalid)?;
-        let (list, failure) = (Arc::<Mutex<Vec<Sample>>>::default(), FirstFailure::default());
-        let mut context = RunContext::new(self.dialer.clone(), &failure);
-        context.token.clone_from(&self.token);
-        context.raw = Some(RawFile::collect(list.clone()).map_err(LiveError::invalid)?);
-        let mut run = schedule::run(&plan, &mut context);
-        let samples = std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
-        let result = run.cases.swap_remove(0);
-        match failure.into_reason() {
-            _ if run.interrupted => Err(LiveError::Interrupted),
-            Some(reason) if samples.is_empty() => Err(LiveError::Measurement(reason)),
-            None if samples.is_empty() => Err(LiveError::Measurement("no request got a reply".to_owned())),
-            _ => Ok(Block { samples, result, server_wait_ns: None }),
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let failure = FirstFailure::default();
+            let mut context = RunContext::new(self.dialer.clone(), &failure);
+            context.token.clone_from(&self.token);
+            let (raw, collected) = RawFile::collect(COLLECTED_AT_ONCE);
+            context.raw = Some(raw);
+            let mut run = schedule::run(&plan, &mut context);
+            let samples = collected.take();
+            let result = run.cases.swap_remove(0);
+            if !samples.is_empty() && !run.interrupted {
+                return Ok(Block { samples, result, server_wait_ns: None });
+            }
+            if run.interrupted {
+                return Err(LiveError::Interrupted);
+            } else if tries >= result.failures.first().map_or(1, max_tries) {
+                let reason = failure.into_reason().unwrap_or_else(|| "no request got a reply".to_owned());
+                return Err(LiveError::Measurement(reason));
+            }
+            self.dialer.clock.sleep_until(self.dialer.now() + RETRY_PAUSE);
         }
     }
 }

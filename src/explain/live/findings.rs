@@ -11,11 +11,16 @@ use crate::plan::CpuPinning;
 use crate::stats;
 use crate::units::{format_nanoseconds, format_plural};
 
-/// Larger sizes of the test of the cost of each byte, as multiples of the message size.
+/// Other sizes of the test of the cost of each byte, as multiples of the message size; parts of it if the multiples need several
+/// packets, which are on the way at the same time.
 const SIZE_FACTORS: [u32; 2] = [4, 16];
+const ONE_PACKET_BYTES: u32 = 1400;
+const SMALLEST_BYTES: u32 = 32;
 const SIZE_FACTORS_ON_LINES: [u32; 2] = [8, 24];
 /// Share of the mean round trip above which waiting for a CPU counts.
 const MIN_WAIT_SHARE: f64 = 0.05;
+/// Waits for a CPU that are this share of what slow requests take more explain them.
+const MIN_HOST_SHARE: f64 = 0.5;
 /// Another program runs for about this time or longer before the scheduler takes the CPU away; a wake-up is shorter.
 const LONG_WAIT_NS: f64 = 5e5;
 /// Share of the time above which steal counts.
@@ -61,6 +66,13 @@ impl Suspect {
         }
         let pairs = &self.proof.as_ref()?.pairs;
         stats::median(&pairs.iter().map(|(baseline, _)| *baseline).collect::<Vec<_>>())
+    }
+
+    /// The part of the median that does not depend on the message size, in ns, if it is proved what each byte takes.
+    fn rest_of_sizes_ns(&self, screen: &Screen) -> Option<f64> {
+        let proof = self.proof.as_ref().filter(|proof| proof.outcome == Outcome::Proved)?;
+        let dose = proof.dose.as_ref().filter(|_| matches!(self.trial, Some(Trial::Sizes(_))))?;
+        Some(self.baseline_ns()? - dose.slope * f64::from(screen.closed.result.message_bytes))
     }
 
     /// The settings and the cost of a proved cause that a setting removes.
@@ -119,7 +131,7 @@ impl Allowed<'_> {
 /// The causes that the screen shows or points at, and those that can be tested.
 pub(super) fn suspects(screen: &Screen, target: &Target, allowed: &Allowed) -> Vec<Suspect> {
     let mut sightings = signatures::sightings(screen, target);
-    if is_waiting_for_cpu(screen) {
+    if cpu_waits(screen).any(|wait| wait.per_request_ns >= MIN_HOST_SHARE * wait.excess_ns) {
         // Then this host pauses, and nothing is known about pauses of the server.
         sightings.retain(|sighting| sighting.cause.signature != Signature::RandomPauses);
     }
@@ -153,6 +165,41 @@ pub(super) fn suspects(screen: &Screen, target: &Target, allowed: &Allowed) -> V
         }
     }
     suspects
+}
+
+/// What is known once it is proved what each byte takes: the rest belongs to the device server that packs, or is a timer of a
+/// known number of characters.
+pub(super) fn use_cost_of_bytes(
+    suspects: &mut Vec<Suspect>,
+    screen: &Screen,
+    target: &Target,
+    allowed: &Allowed,
+) {
+    let Some(rest_ns) = suspects.iter().find_map(|suspect| suspect.rest_of_sizes_ns(screen)) else { return };
+    let mut sightings = suspects.iter_mut().filter_map(|suspect| suspect.sighting.as_mut());
+    if let Some(sighting) = sightings.find(|sighting| sighting.cost_ns > 0.0) {
+        if sighting.cause.signature == Signature::LineExcess {
+            sighting.cost_ns = (rest_ns - signatures::network_ns(screen)).max(0.0);
+        }
+        return;
+    }
+    for (family, sighting) in signatures::character_timers(target, rest_ns) {
+        let cause = sighting.cause;
+        if let Some(known) = suspects.iter_mut().find(|suspect| suspect.cause.id == cause.id) {
+            known.sighting = Some(sighting);
+            continue;
+        }
+        suspects.push(Suspect {
+            family,
+            cause,
+            sighting: Some(sighting),
+            hint: None,
+            counted: None,
+            trial: None,
+            why_untested: find_trial(cause, screen, target, allowed).err().unwrap_or_default(),
+            proof: None,
+        });
+    }
 }
 
 /// A setting of the device that proves the cause, if the user allows it.
@@ -202,7 +249,12 @@ fn find_trial(cause: &Cause, screen: &Screen, target: &Target, allowed: &Allowed
             let factors = if target.caps.link_rate.is_some() { SIZE_FACTORS_ON_LINES } else { SIZE_FACTORS };
             let bytes = screen.closed.result.message_bytes;
             let largest = target.caps.max_message_bytes.unwrap_or(usize::MAX);
-            let sizes = factors.map(|factor| bytes.saturating_mul(factor));
+            let multiples = factors.map(|factor| bytes.saturating_mul(factor));
+            let is_one_packet = target.caps.link_rate.is_some() || multiples[1] <= ONE_PACKET_BYTES;
+            let sizes = match is_one_packet || bytes < 2 * SIZE_FACTORS[0] * SMALLEST_BYTES {
+                true => multiples,
+                false => factors.map(|factor| (bytes / factor).max(SMALLEST_BYTES)),
+            };
             match sizes.iter().all(|&size| size as usize <= largest) {
                 true => Ok(Trial::Sizes(sizes.to_vec())),
                 false => Err("the messages of this link cannot be larger".to_owned()),
@@ -214,7 +266,7 @@ fn find_trial(cause: &Cause, screen: &Screen, target: &Target, allowed: &Allowed
 /// The CPUs that threads of both ends can be bound to, away from other programs; those of a server only if it runs here and the
 /// protocol allows that.
 fn pinning(screen: &Screen, target: &Target) -> Result<CpuPinning, String> {
-    if !is_waiting_for_cpu(screen) {
+    if cpu_waits(screen).next().is_none() {
         return Err("no request waits long for a CPU".to_owned());
     }
     let Some(cpu) = screen.quiet_cpu else {
@@ -231,6 +283,8 @@ struct CpuWait {
     per_request_ns: f64,
     /// The mean round trip, in ns.
     mean_ns: f64,
+    /// What the slow requests take more than the median, per request, in ns.
+    excess_ns: f64,
     /// The share of the server in all waits, 0 to 1.
     server_share: f64,
 }
@@ -250,6 +304,7 @@ fn cpu_wait(block: &Block) -> Option<CpuWait> {
     let wait = CpuWait {
         per_request_ns: excess.min(waited) / count,
         mean_ns: latencies.iter().sum::<f64>() / count,
+        excess_ns: excess / count,
         server_share: of_server as f64 / waited.max(1.0),
     };
     (wait.per_request_ns >= MIN_WAIT_SHARE * wait.mean_ns).then_some(wait)
@@ -270,9 +325,9 @@ impl CpuWait {
     }
 }
 
-/// Whether this host pauses.
-fn is_waiting_for_cpu(screen: &Screen) -> bool {
-    [&screen.closed, &screen.paused].into_iter().any(|block| cpu_wait(block).is_some())
+/// What threads waited for a CPU in each kind of round trips.
+fn cpu_waits(screen: &Screen) -> impl Iterator<Item = CpuWait> {
+    [&screen.closed, &screen.paused].into_iter().filter_map(cpu_wait)
 }
 
 /// What the systems counted during the round trips without a pause.
@@ -280,7 +335,7 @@ fn count(cause: &Cause, screen: &Screen) -> Option<Count> {
     let result = &screen.closed.result;
     match cause.id {
         "run_queue" => {
-            let wait = cpu_wait(&screen.closed).or_else(|| cpu_wait(&screen.paused))?;
+            let wait = cpu_waits(screen).next()?;
             Some(Count { text: wait.describe(), cost_ns: None })
         }
         "steal" => {

@@ -46,7 +46,7 @@ pub(super) enum Trial {
     Switch(Vec<Change>),
     /// The settings that remove a cause of few slow requests: their effect is that on the mean.
     TailSwitch(Vec<Change>),
-    /// Larger messages, one size in each round.
+    /// Messages of other sizes, one size in each round.
     Sizes(Vec<u32>),
 }
 
@@ -140,10 +140,11 @@ fn shortest_block(median: Duration) -> Duration {
     BLOCK_SETUP + median.mul_f64(MIN_BLOCK_REQUESTS + 2.0)
 }
 
-/// The number of trials that fit into this time.
+/// The number of trials that fit into this time. One trial alone needs fewer rounds.
 pub(super) fn trials_that_fit(time: Duration, median: Duration) -> usize {
-    let rounds = time.as_secs_f64() / ROUNDS as f64;
-    ((rounds / shortest_block(median).as_secs_f64()) as usize).saturating_sub(1)
+    let blocks_of =
+        |rounds: usize| (time.as_secs_f64() / rounds as f64 / shortest_block(median).as_secs_f64()) as usize;
+    blocks_of(ROUNDS).saturating_sub(1).max(blocks_of(MIN_ROUNDS).saturating_sub(1).min(1))
 }
 
 /// Measures all trials in rounds. Calls `progress` with the share of the rounds before each. Where blocks take longer than
@@ -274,12 +275,12 @@ fn judge_switch(pairs: Vec<(f64, f64)>, p: f64) -> Proof {
 
 fn judge_sizes(pairs: Vec<(f64, f64)>, sizes: &[u32], base_bytes: u32) -> Proof {
     let base = f64::from(base_bytes);
-    let larger = pairs
+    let others = pairs
         .iter()
         .enumerate()
         .map(|(round, (_, changed))| (f64::from(sizes[round % sizes.len()]), *changed));
     let points: Vec<fit::FitPoint> =
-        pairs.iter().map(|(baseline, _)| (base, *baseline)).chain(larger).collect();
+        pairs.iter().map(|(baseline, _)| (base, *baseline)).chain(others).collect();
     let medians = stats::median(&pairs.iter().map(|(baseline, _)| *baseline).collect::<Vec<_>>());
     let mut proof = Proof {
         outcome: Outcome::NotShown,
@@ -416,6 +417,7 @@ mod tests {
     fn long_round_trips_leave_room_for_fewer_trials() {
         assert!(trials_that_fit(Duration::from_secs(36), Duration::from_micros(20)) > 100);
         assert_eq!(trials_that_fit(Duration::from_secs(36), Duration::from_millis(44)), 10);
+        assert_eq!(trials_that_fit(Duration::from_millis(5200), Duration::from_millis(44)), 1, "six rounds");
         assert_eq!(trials_that_fit(Duration::from_secs(6), Duration::from_secs(1)), 0);
     }
 }

@@ -96,6 +96,16 @@ impl Screen {
         stats::median(&self.closed.latencies_ns()).unwrap_or(0.0)
     }
 
+    /// Requests with a reply.
+    pub(super) fn replies(&self) -> u64 {
+        (self.closed.samples.len() + self.paused.samples.len()) as u64
+    }
+
+    /// Requests without a reply.
+    pub(super) fn lost(&self) -> u64 {
+        self.closed.lost() + self.paused.lost()
+    }
+
     /// The fastest round trip of all.
     pub(super) fn fastest_ns(&self) -> f64 {
         let all = self.closed.samples.iter().chain(&self.paused.samples);

@@ -1,6 +1,6 @@
 //! Signatures: what the samples of the screen show. Each finding names one cause of the catalogue.
 
-use super::super::causes::{self, Cause, Signature, Target};
+use super::super::causes::{self, Cause, Family, Signature, Target};
 use super::screen::Screen;
 use crate::clock::Time;
 use crate::link::LinkRate;
@@ -33,8 +33,15 @@ const SLOW_LIMITS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 const CYCLES_OF_SHORT_BLOCK: f64 = 2.5;
 /// If more are slow, they are no exceptions.
 const MAX_SLOW_SHARE: f64 = 1.0 / 3.0;
+/// Requests that are late by this part of the limit belong to a tail that reaches the slow ones: three times as many as those if
+/// half of the requests are late by one time, a quarter by twice this time, and an eighth by four times.
+const TAIL_PART: f64 = 4.0;
+/// Five slow requests and none that is almost slow are a group.
+const GROUP_LEVEL: f64 = 0.05;
 /// Slow requests of which the period is looked for; shorter periods are clocks.
 const SHORTEST_PAUSE_PERIOD_MS: f64 = 90.0;
+/// A time fits a number of characters if it is this close, in characters.
+const CHARACTER_TOLERANCE: f64 = 0.1;
 /// What device servers take beyond their line, without packing or waiting.
 const MIN_LINE_EXCESS_NS: f64 = 0.5e6;
 /// Periods that causes of the catalogue name, besides those of the signatures.
@@ -164,7 +171,9 @@ fn timers(screen: &Screen, target: &Target) -> Vec<Sighting> {
         .filter_map(|(_, cause)| {
             let (distance, half_width) = match cause.signature {
                 Signature::Timer { delay_ms, tolerance_ms } => (delay_ms, tolerance_ms),
-                Signature::CharacterTimer { characters } => (characters * character_ms?, 0.1 * character_ms?),
+                Signature::CharacterTimer { characters } => {
+                    (characters * character_ms?, CHARACTER_TOLERANCE * character_ms?)
+                }
                 _ => return None,
             };
             Some((cause, SideBand { distance, half_width }))
@@ -194,6 +203,26 @@ fn timers(screen: &Screen, target: &Target) -> Vec<Sighting> {
         }
     }
     found
+}
+
+/// Timers of characters that every request waits for. `rest_ns`: the part of the round trip that does not grow with the size.
+pub(super) fn character_timers(target: &Target, rest_ns: f64) -> Vec<(&'static Family, Sighting)> {
+    let Some(line) = target.caps.link_rate else { return Vec::new() };
+    let character_ns = line.transmission_time(1).as_secs_f64() * 1e9;
+    let sighting = |(family, cause): (&'static Family, &'static Cause)| match cause.signature {
+        Signature::CharacterTimer { characters }
+            if (rest_ns / character_ns - characters).abs() <= CHARACTER_TOLERANCE =>
+        {
+            let evidence = format!(
+                "{} of each request do not depend on its size: {characters} characters of {}",
+                format_nanoseconds(rest_ns),
+                format_nanoseconds(character_ns)
+            );
+            Some((family, Sighting { cause, cost_ns: rest_ns, evidence }))
+        }
+        _ => None,
+    };
+    causes::all().filter(|(_, cause)| (cause.applies)(target)).filter_map(sighting).collect()
 }
 
 /// Whether the median is about as long as the timer of a cause: a reason to test it, not a finding.
@@ -256,6 +285,8 @@ struct SlowRequests {
     of: usize,
     limit_ns: f64,
     longest_ns: f64,
+    /// Requests that are late by a [`TAIL_PART`] of the limit or more, without being slow.
+    almost: usize,
     /// When they ended, in ms; of neighbours only the last, because they have one reason.
     ends_ms: Vec<f64>,
 }
@@ -265,6 +296,7 @@ fn slow_requests(samples: &[Sample], origin: Time, usual_ns: f64, factor: f64) -
     let latencies: Vec<f64> = samples.iter().map(|sample| sample.service_ns() as f64).collect();
     let median = stats::median(&latencies)?;
     let limit_ns = median + factor * (slow_limit(median) - median + usual_ns);
+    let almost_ns = median + (limit_ns - median) / TAIL_PART;
     let is_slow = |index: usize| latencies.get(index).is_some_and(|latency| *latency > limit_ns);
     let slow: Vec<usize> = (0..latencies.len()).filter(|&index| is_slow(index)).collect();
     let end_ms = |index: usize| samples[index].received.since(origin).as_secs_f64() * 1e3;
@@ -273,6 +305,7 @@ fn slow_requests(samples: &[Sample], origin: Time, usual_ns: f64, factor: f64) -
         of: samples.len(),
         limit_ns,
         longest_ns: latencies.iter().copied().fold(0.0, f64::max),
+        almost: latencies.iter().filter(|latency| (almost_ns..=limit_ns).contains(latency)).count(),
         ends_ms: slow.iter().filter(|&&index| !is_slow(index + 1)).map(|&index| end_ms(index)).collect(),
     })
 }
@@ -282,6 +315,12 @@ impl SlowRequests {
     fn is_shown(&self) -> bool {
         let share = self.count as f64 / self.of.max(1) as f64;
         self.count >= MIN_SLOW && (MIN_SLOW_SHARE..=MAX_SLOW_SHARE).contains(&share)
+    }
+
+    /// Whether they are a group of their own. Delays of networks have a tail without a gap: more are almost slow. Of a
+    /// few requests, chance decides.
+    fn is_group(&self) -> bool {
+        stats::more_often_p((self.count as u64, 1.0), (self.almost as u64, 1.0)) <= GROUP_LEVEL
     }
 
     fn describe(&self) -> String {
@@ -297,8 +336,13 @@ fn pause_period(ends_ms: &[f64], longest_ms: f64, level: f64) -> Option<Grid> {
         _ => None,
     });
     let known: Vec<f64> = known.into_iter().filter(|period| *period >= SHORTEST_PAUSE_PERIOD_MS).collect();
-    let grids = stats::known_grids(ends_ms, &known, longest_ms, level).into_iter();
-    grids.chain(stats::unknown_grid(ends_ms, SHORTEST_PAUSE_PERIOD_MS, longest_ms, level)).next()
+    let known = stats::known_grids(ends_ms, &known, longest_ms, level).into_iter().next();
+    let any = stats::unknown_grid(ends_ms, SHORTEST_PAUSE_PERIOD_MS, longest_ms, level);
+    // What ends at one phase of 500 ms ends at one of 100 ms as well.
+    match (known, any) {
+        (Some(known), Some(any)) if any.period > 1.5 * known.period => Some(any),
+        (known, any) => known.or(any),
+    }
 }
 
 impl SlowRequests {
@@ -309,6 +353,7 @@ impl SlowRequests {
             of: self.of + other.of,
             limit_ns: self.limit_ns.max(other.limit_ns),
             longest_ns: self.longest_ns.max(other.longest_ns),
+            almost: self.almost + other.almost,
             ends_ms: self.ends_ms.iter().chain(&other.ends_ms).copied().collect(),
         }
     }
@@ -349,18 +394,23 @@ fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighti
     let paused = slow_requests(&screen.paused.samples, origin, usual_ns, 1.0)?;
     let closed = slow_requests(&screen.closed.samples, origin, 0.0, 1.0)?;
     let both = paused.and(&closed);
-    let shown = [&paused, &closed, &both].into_iter().find(|slow| slow.is_shown())?;
+    let shown = [&paused, &closed, &both].into_iter().find(|slow| slow.is_shown() && slow.is_group())?;
     let cause = find_cause(target, |signature| *signature == Signature::RandomPauses)?;
     Some(Sighting { cause, cost_ns: 0.0, evidence: shown.describe() })
+}
+
+/// The shortest round trip that the kernel measured for a TCP connection, in ns; 0 if there is none.
+pub(super) fn network_ns(screen: &Screen) -> f64 {
+    let evidence = screen.closed.result.evidence.as_ref();
+    let shortest = evidence.and_then(|evidence| evidence.client.gauge("tcp_min_rtt_ns"));
+    shortest.map_or(0.0, |shortest| shortest.min as f64)
 }
 
 /// Device servers: all requests take longer than their line and the network need.
 fn line_excess(screen: &Screen, target: &Target) -> Option<Sighting> {
     let line: LinkRate = target.caps.link_rate.filter(|_| target.is_device_server())?;
     let bytes = u64::from(screen.closed.result.message_bytes);
-    let evidence = screen.closed.result.evidence.as_ref();
-    let network = evidence.and_then(|evidence| evidence.client.gauge("tcp_min_rtt_ns"));
-    let network = network.map_or(0.0, |shortest| shortest.min as f64);
+    let network = network_ns(screen);
     let (fastest, needed) = (screen.fastest_ns(), 2e9 * line.transmission_time(bytes).as_secs_f64());
     let excess = fastest - needed - network;
     let fits = |signature: &Signature| *signature == Signature::LineExcess;
@@ -375,4 +425,55 @@ fn line_excess(screen: &Screen, target: &Target) -> Option<Sighting> {
         format_nanoseconds(needed)
     );
     Some(Sighting { cause, cost_ns: excess, evidence })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::SplitMix64;
+
+    /// Requests with these latencies in ms, one every 20 ms.
+    fn samples(latencies_ms: impl Iterator<Item = f64>) -> Vec<Sample> {
+        let sample = |(sequence, latency): (usize, f64)| {
+            let sent = Time(20_000_000 * sequence as u64);
+            let received = sent + std::time::Duration::from_secs_f64(latency / 1e3);
+            Sample { sequence: sequence as u64, intended: sent, sent, received }
+        };
+        latencies_ms.enumerate().map(sample).collect()
+    }
+
+    #[test]
+    fn the_tail_of_a_network_is_no_group_of_pauses() {
+        let mut random = SplitMix64::new(1);
+        // Half of the delays grow by more than 1 ms, one in 10 by more than 9 ms, one in 100 by more than 99 ms.
+        let tail: Vec<f64> = (0..1000).map(|_| 9.0 + 1.0 / (1.0 - random.uniform())).collect();
+        let slow = slow_requests(&samples(tail.into_iter()), Time(0), 0.0, 1.0).unwrap();
+        assert!(slow.is_shown() && !slow.is_group(), "{}", slow.describe());
+        let paused = (0..1000).map(|index| if index % 50 == 0 { 50.0 } else { 1.0 });
+        let slow = slow_requests(&samples(paused), Time(0), 0.0, 1.0).unwrap();
+        assert!(slow.is_shown() && slow.is_group(), "{}", slow.describe());
+        // Of the delays of a tail, the slow ones are more by chance now and then.
+        let few = (0..72).map(|index| {
+            if index < 8 {
+                100.0
+            } else if index < 14 {
+                40.0
+            } else {
+                10.0
+            }
+        });
+        let slow = slow_requests(&samples(few), Time(0), 0.0, 1.0).unwrap();
+        assert!(slow.is_shown() && !slow.is_group(), "{}", slow.describe());
+    }
+
+    #[test]
+    fn pauses_every_500_ms_are_not_those_of_a_cpu_quota() {
+        let every = |period_ms: f64| -> f64 {
+            let ends: Vec<f64> =
+                (0..24).map(|index| period_ms * f64::from(index) + f64::from(index % 3)).collect();
+            pause_period(&ends, 600.0, LEVEL).unwrap().period
+        };
+        assert!((every(500.0) / 500.0 - 1.0).abs() < 0.01, "{}", every(500.0));
+        assert!((every(100.0) / 100.0 - 1.0).abs() < 0.01, "{}", every(100.0));
+    }
 }

@@ -8,6 +8,21 @@ use crate::units::{format_byte_rate, format_bytes, format_four_digits, format_na
 const ABSENT: &str = "–";
 
 impl SizeModel {
+    /// The ranges of overhead and rate.
+    pub(super) fn summary(&self) -> Vec<FindingBlock> {
+        let costs: Vec<&MessageCosts> = self.fits.iter().filter_map(SizeFit::costs_if_fitting).collect();
+        let heading = format!("The size: {} fits {} of {} series", self.form, costs.len(), self.fits.len());
+        let overhead = costs.iter().filter_map(|costs| costs.message_ns);
+        let rate = costs.iter().filter_map(|costs| costs.rate_bps);
+        let found = [
+            range_text(overhead, format_nanoseconds).map(|range| format!("overhead {range}")),
+            range_text(rate, format_byte_rate).map(|range| format!("rate {range}")),
+        ];
+        let found: Vec<String> = found.into_iter().flatten().collect();
+        let found = (!found.is_empty()).then(|| FindingBlock::Text(format!("{}.", found.join(", "))));
+        [FindingBlock::Heading(heading)].into_iter().chain(found).collect()
+    }
+
     pub(super) fn blocks(&self) -> Vec<FindingBlock> {
         let source = if self.published { "published" } else { "measured" };
         let mut blocks = vec![
@@ -178,6 +193,15 @@ impl LineSource {
             LineSource::Interface => "the interface",
         }
     }
+}
+
+/// `2.419 µs to 21.21 µs`. `None` without a value.
+fn range_text(values: impl Iterator<Item = f64>, format: fn(f64) -> String) -> Option<String> {
+    let (low, high) = values
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (value.min(low), value.max(high)));
+    let [low_text, high_text] =
+        [low, high].map(|value| if value.is_finite() { format(value) } else { String::new() });
+    (low <= high).then(|| if low == high { low_text } else { format!("{low_text} to {high_text}") })
 }
 
 fn rate_text(rate: Option<f64>) -> String {

@@ -2,7 +2,7 @@
 
 use super::sweeps::SizeSweep;
 use super::*;
-use crate::report::{ReportOptions, sample_runs, write_findings};
+use crate::report::{Detail, ReportOptions, sample_runs, write_findings};
 use crate::run::{CaseResult, Figures, LineFacts, Shaping};
 
 /// Payload rate of a link with Ethernet frames of LINX: 1488 of 1538 bytes.
@@ -73,10 +73,12 @@ fn published_tables_between_nodes_are_explained() {
     assert!(linx.segmented.is_none() && tipc.segmented.is_none(), "six sizes are too few for two lines");
 }
 
+const FULL: ReportOptions = ReportOptions { colour: false, width: 80, unicode: true, detail: Detail::Full };
+
 fn render(fits: Vec<SizeFit>) -> String {
     let mut out = Vec::new();
     let sizes = SizeModel { form: FORMULA, published: true, fits };
-    write_findings(&[sizes.to_finding()], &ReportOptions::default(), &mut out).unwrap();
+    write_findings(&[sizes.to_finding()], &FULL, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     text

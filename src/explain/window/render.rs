@@ -10,6 +10,18 @@ use crate::units::{format_count, format_nanoseconds};
 const ABSENT: &str = "–";
 
 impl WindowModel {
+    /// The window and what it limits.
+    pub(super) fn summary(&self) -> Vec<FindingBlock> {
+        let fit = self.relative_fit();
+        let [window, capacity] = [fit.window_bytes, fit.capacity_bps.map(|bps| bps / 8.0)]
+            .map(|value| value.map_or("unknown".to_owned(), count_text));
+        let heading = match self.limit {
+            Bottleneck::ThisModelDoesNotFit => "The window: unknown".to_owned(),
+            _ => format!("The window: {window} bytes for each round trip; capacity {capacity} B/s"),
+        };
+        vec![FindingBlock::Heading(heading), FindingBlock::Text(self.bottleneck_text())]
+    }
+
     pub(super) fn blocks(&self) -> Vec<FindingBlock> {
         let mut blocks = vec![FindingBlock::Heading("The window: bytes per round trip".to_owned())];
         let form = format!("{}, where W is the file's bytes per round trip", self.form);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::explain::FindingBlock;
-use crate::report::{ReportOptions, sample_runs, write_findings};
+use crate::report::{Detail, ReportOptions, sample_runs, write_findings};
 use crate::run::{CaseResult, Figures, RequestCounts, Run, Shaping};
 use crate::study::Study;
 
@@ -10,9 +10,11 @@ fn published_window() -> WindowModel {
     WindowModel::fit(&ModelInput::Study(&Study::by_name("loggernet").unwrap())).unwrap()
 }
 
+const FULL: ReportOptions = ReportOptions { colour: false, width: 80, unicode: true, detail: Detail::Full };
+
 fn render(window: &WindowModel) -> String {
     let mut out = Vec::new();
-    write_findings(&[window.to_finding()], &ReportOptions::default(), &mut out).unwrap();
+    write_findings(&[window.to_finding()], &FULL, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     text
@@ -61,8 +63,8 @@ fn findings_fit_80_columns() {
       0 ms, 10/1000 is missed by least squares (+87 %) and Theil–Sen (+79 %):
         unweighted, the slow rows decide.
       A chunk of 1000 bytes costs 1.41–1.55 round trips.
-      Capacity 10 242 B/s; the link from the server is set to 10 000 and 1 000 000
-        B/s.
+      Capacity 10 242 B/s; the link from the server is set to 10 000 and
+        1 000 000 B/s.
       Bottleneck: the window, in 7 of 9 rows: most of the time is spent waiting for
         replies.
     ");

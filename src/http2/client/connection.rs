@@ -18,10 +18,11 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::clock::Clock;
+use crate::http2::client::HttpMeasurement;
 use crate::http2::config::{CONFIG_PATH, ServerUrls};
 use crate::http2::error::HttpError;
-use crate::http2::runtime::{UNSENT_BYTES, poll_capacity};
-use crate::http2::tls::{self, Trust};
+use crate::http2::runtime::poll_capacity;
+use crate::http2::tls;
 use crate::link::socket_settings;
 
 /// What the server may send before the client has read it: enough for 1 Gbit/s at 130 ms.
@@ -39,6 +40,7 @@ pub struct Target {
     address: SocketAddr,
     name: ServerName<'static>,
     connector: TlsConnector,
+    unsent_bytes: u32,
     /// Its URLs; before they are known, all three are the list of URLs.
     pub urls: ServerUrls,
 }
@@ -49,8 +51,9 @@ impl Target {
     /// # Errors
     ///
     /// The URL is invalid, or its host is unknown.
-    pub async fn find(url: &str, trust: &Trust) -> Result<Target, HttpError> {
-        let wrong = |reason: &str| HttpError::Url { url: url.to_owned(), reason: reason.to_owned() };
+    pub async fn find(plan: &HttpMeasurement) -> Result<Target, HttpError> {
+        let HttpMeasurement { url, trust, unsent_bytes, .. } = plan;
+        let wrong = |reason: &str| HttpError::Url { url: url.clone(), reason: reason.to_owned() };
         let uri: Uri = url.parse().map_err(|_| wrong("not a URL. Write it like https://192.0.2.7:4043"))?;
         let authority =
             uri.authority().ok_or_else(|| wrong("no host. Write it like https://192.0.2.7:4043"))?;
@@ -60,7 +63,8 @@ impl Target {
         };
         let urls = ServerUrls { small: list.clone(), large: list.clone(), upload: list, host: None };
         let (address, name) = resolve(&uri, None).await?;
-        Ok(Target { address, name, connector: TlsConnector::from(tls::client_config(trust)?), urls })
+        let connector = TlsConnector::from(tls::client_config(trust)?);
+        Ok(Target { address, name, connector, unsent_bytes: *unsent_bytes, urls })
     }
 
     /// The same server after it has sent its list of URLs.
@@ -120,11 +124,13 @@ impl Connection {
 
     async fn open_unlimited(target: &Target) -> Result<Connection, HttpError> {
         let began = Clock::System.now();
-        let socket = TcpStream::connect(target.address).await?;
+        let socket = TcpStream::connect(target.address).await;
+        let socket = socket.map_err(|source| HttpError::Connect { source })?;
         let connected = Clock::System.now();
         socket.set_nodelay(true)?;
-        socket_settings::limit_unsent_bytes(Some(socket.as_fd()), UNSENT_BYTES);
-        let stream = target.connector.connect(target.name.clone(), socket).await?;
+        socket_settings::limit_unsent_bytes(Some(socket.as_fd()), target.unsent_bytes);
+        let stream = target.connector.connect(target.name.clone(), socket).await;
+        let stream = stream.map_err(|source| HttpError::Handshake { source })?;
         let tls_time = Clock::System.now().since(connected);
         let (tls_version, round_trips) = version_of(&stream);
         let mut builder = h2::client::Builder::new();
@@ -254,5 +260,41 @@ fn version_of(stream: &TlsStream<TcpStream>) -> (&'static str, u32) {
     match stream.get_ref().1.protocol_version() {
         Some(ProtocolVersion::TLSv1_2) => ("TLS 1.2", 2),
         _ => ("TLS 1.3", 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http2::runtime::runtime;
+    use crate::http2::{HttpServer, HttpServerOptions, Trust, UNSENT_BYTES};
+    use crate::plan::Direction;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_server_ends_connections_without_requests() {
+        let mut options = HttpServerOptions::new("127.0.0.1:0".parse().unwrap());
+        options.unused = Duration::from_secs(1);
+        let server = HttpServer::start(&options).unwrap();
+        let plan = HttpMeasurement {
+            url: server.url(),
+            trust: Trust::Anything,
+            direction: Direction::Send,
+            connections: 1,
+            time: PATIENCE,
+            idle: PATIENCE,
+            probes_per_second: 1.0,
+            timeout: PATIENCE,
+            unsent_bytes: UNSENT_BYTES,
+        };
+        let ended = runtime().unwrap().block_on(async {
+            let target = Target::find(&plan).await.unwrap();
+            let mut unused = Connection::open(&target, PATIENCE).await.unwrap();
+            unused.get(&target.urls.small, 1 << 16, PATIENCE).await.unwrap();
+            let driver = &mut Arc::get_mut(&mut unused._driver).unwrap().0;
+            timeout(PATIENCE, driver).await.is_ok()
+        });
+        assert!(ended);
     }
 }

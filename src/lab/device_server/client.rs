@@ -1,7 +1,10 @@
-//! A client of a port as its senders see it, and sending without partial writes.
+//! A client of a port as its senders see it. Data of the line is sent as far as the client takes it; control sequences whole.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::SerialPort;
@@ -11,8 +14,8 @@ use crate::link::{Fault, Link, rfc2217};
 /// A client or driver without progress for this time is considered stuck.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often to check whether a suspended client accepts data again.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How often to check whether a slow or suspended client accepts data again.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why the session of a client ended, as the log reports it.
 #[derive(Debug, thiserror::Error)]
@@ -29,31 +32,63 @@ pub enum SessionEnd {
     Link(#[from] Fault),
 }
 
+/// How the bytes of the line reach a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientEncoding {
+    /// As they are.
+    Raw,
+    /// With the escapes of Telnet.
+    Telnet,
+}
+
 /// A connected client.
 pub struct PortClient {
     pub address: String,
-    output: Mutex<ClientOutput>,
+    /// The only path to the client, so that writes do not interleave.
+    output: Mutex<Box<dyn Link>>,
+    encoding: ClientEncoding,
+    unsent: Mutex<UnsentData>,
     /// It accepts no data for now.
     is_suspended: AtomicBool,
     /// It is disconnected, or about to be.
     is_ended: AtomicBool,
+    /// Its session is over.
+    is_gone: AtomicBool,
 }
 
-/// The only path of output to the client, so that writes do not interleave.
-struct ClientOutput {
-    link: Box<dyn Link>,
-    /// Buffer for Telnet-escaped data, if the client uses Telnet.
-    escaped: Option<Vec<u8>>,
+/// Data from the line that the client has not taken yet, escaped if necessary.
+#[derive(Default)]
+struct UnsentData {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl UnsentData {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.sent = 0;
+    }
+
+    /// Takes what is left of data that the client has received in part.
+    fn take_begun(&mut self) -> Vec<u8> {
+        if self.sent == 0 {
+            return Vec::new();
+        }
+        let UnsentData { bytes, sent } = std::mem::take(self);
+        bytes[sent..].to_vec()
+    }
 }
 
 impl PortClient {
-    pub fn new(from: String, link: Box<dyn Link>, telnet: bool) -> PortClient {
-        let out = ClientOutput { link, escaped: telnet.then(Vec::new) };
+    pub fn new(from: String, link: Box<dyn Link>, encoding: ClientEncoding) -> PortClient {
         PortClient {
             address: from,
-            output: Mutex::new(out),
+            output: Mutex::new(link),
+            encoding,
+            unsent: Mutex::default(),
             is_suspended: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
         }
     }
 
@@ -65,49 +100,91 @@ impl PortClient {
         self.is_ended.load(Relaxed)
     }
 
+    /// Its session is over, and another client may have its place.
+    pub fn set_gone(&self) {
+        self.end();
+        self.is_gone.store(true, Release);
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Acquire)
+    }
+
     pub fn set_suspended(&self, suspended: bool) {
         self.is_suspended.store(suspended, Relaxed);
     }
 
-    /// Sends data from the line, however slow the client is, unless the client disconnects or the port closes.
-    pub fn send(&self, data: &[u8], port: &SerialPort) {
-        let clock = &port.state.clock;
-        while self.is_suspended.load(Relaxed) && self.should_continue(port) {
-            clock.sleep_until(clock.now() + POLL_INTERVAL);
+    /// The client has closed its link. A client that is being sent control sequences has not, as far as known.
+    pub fn is_hung_up(&self) -> bool {
+        self.output.try_lock().is_ok_and(|link| link.status().is_hung_up)
+    }
+
+    /// Whether its place may soon be free. As long as something is being sent to it, that is possible.
+    pub fn may_be_leaving(&self) -> bool {
+        self.has_ended() || self.output.try_lock().map_or(true, |link| link.status().is_hung_up)
+    }
+
+    /// Sends nothing more.
+    pub fn finish_sending(&self) {
+        // The client may have disconnected already.
+        let _ = lock(&self.output).finish_sending();
+    }
+
+    /// Adds data from the line to what [`PortClient::flush`] sends.
+    pub fn queue(&self, data: &[u8]) {
+        let unsent = &mut lock(&self.unsent).bytes;
+        match self.encoding {
+            ClientEncoding::Raw => unsent.extend_from_slice(data),
+            ClientEncoding::Telnet => rfc2217::escape(data, unsent),
         }
-        let mut out = self.lock_output();
-        let ClientOutput { link, escaped } = &mut *out;
-        let bytes = match escaped {
-            None => data,
-            Some(escaped) => {
-                escaped.clear();
-                rfc2217::escape(data, escaped);
-                escaped
+    }
+
+    /// Sends queued data, as far as the client takes it now. Returns whether none is left. An ended client takes no more.
+    pub fn flush(&self) -> bool {
+        let mut unsent = lock(&self.unsent);
+        if self.has_ended() {
+            unsent.clear();
+        }
+        if unsent.bytes.is_empty() {
+            return true;
+        }
+        if self.is_suspended.load(Relaxed) {
+            return false;
+        }
+        // Control sequences are being sent.
+        let Ok(mut link) = self.output.try_lock() else { return false };
+        let UnsentData { bytes, sent } = &mut *unsent;
+        while *sent < bytes.len() {
+            match link.send(&bytes[*sent..], Duration::ZERO) {
+                Ok(length) => *sent += length,
+                Err(Fault::TimedOut) => return false,
+                Err(_) => {
+                    self.end();
+                    break;
+                }
             }
-        };
-        self.send_bytes(&mut **link, bytes, port);
-    }
-
-    /// Sends control sequences.
-    pub fn send_control(&self, bytes: &[u8], port: &SerialPort) {
-        if !bytes.is_empty() {
-            self.send_bytes(&mut *self.lock_output().link, bytes, port);
         }
+        unsent.clear();
+        true
     }
 
-    fn send_bytes(&self, link: &mut dyn Link, bytes: &[u8], port: &SerialPort) {
-        if send_all(link, bytes, |_| self.should_continue(port)).is_err() {
+    /// Sends control sequences, however slow the client is, unless it disconnects or the port closes.
+    pub fn send_control(&self, bytes: &[u8], port: &SerialPort) {
+        if bytes.is_empty() {
+            return;
+        }
+        let mut link = lock(&self.output);
+        // Not in the middle of what Telnet has escaped.
+        let mut begun = lock(&self.unsent).take_begun();
+        begun.extend_from_slice(bytes);
+        if send_all(&mut **link, &begun, |_| !self.has_ended() && !port.is_stopping()).is_err() {
             self.end();
         }
     }
+}
 
-    fn should_continue(&self, port: &SerialPort) -> bool {
-        !self.has_ended() && !port.is_stopping()
-    }
-
-    fn lock_output(&self) -> MutexGuard<'_, ClientOutput> {
-        self.output.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sends all bytes. After each send timeout it calls `go_on` with the time since the last progress.

@@ -1,4 +1,4 @@
-//! From a client to the line: receive, write whole. One thread a session, which is also its life.
+//! From a client that controls its port to the line: receive, write whole. One thread for each, which is also its life.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,14 +13,14 @@ use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::{Fault, Link};
 
 /// Room for what a client sends at once. The client's own system holds the rest, so this adds no queue to speak of.
-const RECEIVE_BUFFER_BYTES: usize = 4096;
+pub const RECEIVE_BUFFER_BYTES: usize = 4096;
 
 impl SerialPort {
     /// Runs a session to its end.
     pub fn serve_client(
         &self,
         client: &Arc<PortClient>,
-        mut control: Option<ControlSession>,
+        mut control: ControlSession,
         link: &mut dyn Link,
         line: &mut dyn Link,
     ) {
@@ -40,16 +40,16 @@ impl SerialPort {
         self.state.processor.close_session();
         client.end();
         let last = self.unregister_client(client);
-        // The client may have disconnected already.
-        let _ = link.finish_sending();
-        if self.is_controllable && last && !self.is_stopping() {
+        client.finish_sending();
+        if last && !self.is_stopping() {
             let _ = restore_port(line, self).inspect_err(|fault| self.mark_lost(fault));
         }
         self.emit(DeviceServerEvent::Disconnected { port: self.number, from: client.address.clone(), why });
+        client.set_gone();
     }
 
     /// Records a block on the line.
-    fn place_block(&self, feed: &mut LineFeed, bytes: usize) {
+    pub fn place_block(&self, feed: &mut LineFeed, bytes: usize) {
         let processor = &self.state.processor;
         let next = Transfer { bytes: processor.costs().block_bytes, from_line: None };
         feed.place(bytes, processor.cost(next), self.state.clock.now());
@@ -59,7 +59,7 @@ impl SerialPort {
     fn forward_client(
         &self,
         client: &PortClient,
-        control: &mut Option<ControlSession>,
+        control: &mut ControlSession,
         link: &mut dyn Link,
         line: &mut dyn Link,
         bytes: &mut [u8],
@@ -78,9 +78,6 @@ impl SerialPort {
             length += receive(link, &mut bytes[length..], Duration::ZERO).unwrap_or(0);
         }
         let bytes = &bytes[..length];
-        let Some(control) = control else {
-            return self.write_to_line(client, link, line, bytes).map(|()| length);
-        };
         control.process_input(bytes, line, client, self, |line, data| {
             self.write_to_line(client, link, line, data)
         })?;

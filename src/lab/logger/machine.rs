@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::files::FileStore;
-use super::queue::CommandQueue;
-use super::tables::{ReplyLimits, Tables};
+use super::queue::{CommandQueue, QueueSlot};
+use super::tables::{FirstRecord, ReplyLimits, Tables};
 use super::{FullQueuePolicy, LoggerConfig};
 use crate::clock::Time;
 use crate::protocol::pakbus::message::{
@@ -228,7 +228,7 @@ impl LoggerMachine {
             }
             return;
         };
-        let reply = self.execute_once(request, command, turn.done_at, turn.is_queued);
+        let reply = self.execute_once(request, command, turn);
         self.counters.replies += 1;
         if request.route.protocol == BMP5 {
             self.announce_wait(request, now, turn.done_at, replies);
@@ -253,16 +253,16 @@ impl LoggerMachine {
         &mut self,
         request: &RequestContext,
         command: LoggerCommand,
-        now: Time,
-        waits: bool,
+        turn: QueueSlot,
     ) -> LoggerReply {
+        let now = turn.done_at;
         let changes = match &command {
             LoggerCommand::Clock { adjustment, .. } => *adjustment != LoggerTime::default(),
             LoggerCommand::Store(_) | LoggerCommand::Control { .. } => true,
             _ => false,
         };
         if !changes {
-            return self.execute(request, command, now, waits);
+            return self.execute(request, command, turn);
         }
         self.executed.retain(|done| now.since(done.at) < REPETITION_WINDOW);
         let same =
@@ -271,7 +271,7 @@ impl LoggerMachine {
             self.counters.repeated += 1;
             return done.reply.clone();
         }
-        let reply = self.execute(request, command, now, waits);
+        let reply = self.execute(request, command, turn);
         let changed = match &reply {
             LoggerReply::Clock(moved) => moved.is_ok(),
             LoggerReply::Store { code, .. } | LoggerReply::Control { code, .. } => {
@@ -290,13 +290,8 @@ impl LoggerMachine {
         reply
     }
 
-    fn execute(
-        &mut self,
-        request: &RequestContext,
-        command: LoggerCommand,
-        now: Time,
-        waits: bool,
-    ) -> LoggerReply {
+    fn execute(&mut self, request: &RequestContext, command: LoggerCommand, turn: QueueSlot) -> LoggerReply {
+        let now = turn.done_at;
         let security = command.security().filter(|_| self.config.security_code != 0);
         if security.is_some_and(|code| code != self.config.security_code) {
             return denied_reply(&command);
@@ -322,7 +317,7 @@ impl LoggerMachine {
             LoggerCommand::Control { .. } => {
                 LoggerReply::Control { code: ReplyCode::UNSUPPORTED, hold_off: 0 }
             }
-            LoggerCommand::Collect { selections, .. } => self.collect_reply(&selections, now, waits),
+            LoggerCommand::Collect { selections, .. } => self.collect_reply(&selections, turn),
             LoggerCommand::Values { count, .. } if count != 1 => {
                 LoggerReply::Values(Err(ReplyCode::OUT_OF_BOUNDS))
             }
@@ -343,13 +338,16 @@ impl LoggerMachine {
         }
     }
 
-    fn collect_reply(&mut self, selections: &[RecordSelection], now: Time, waits: bool) -> LoggerReply {
+    fn collect_reply(&mut self, selections: &[RecordSelection], turn: QueueSlot) -> LoggerReply {
         let limits = ReplyLimits {
             records_bytes: MAX_RECORD_BYTES,
             body_bytes: self.config.max_message_bytes() - REPLY_HEADER_BYTES,
         };
-        let skip = self.config.skip_records && waits;
-        let collected = self.tables.collect(selections, self.table_time(now), limits, skip);
+        let first = match self.config.skip_records && turn.is_queued {
+            true => FirstRecord::Omitted,
+            false => FirstRecord::Included,
+        };
+        let collected = self.tables.collect(selections, self.table_time(turn.done_at), limits, first);
         self.counters.skipped += collected.as_ref().map_or(0, |&(_, skipped)| skipped.into());
         LoggerReply::Collect(collected.map(|(body, _)| body))
     }

@@ -132,6 +132,14 @@ enum RecordSource {
     Seeded(u64),
 }
 
+/// Whether a reply begins with the first record of each selection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstRecord {
+    Included,
+    /// Omitted, as some loggers do while they are busy.
+    Omitted,
+}
+
 /// Maximum sizes of a reply.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyLimits {
@@ -177,14 +185,13 @@ impl Tables {
         &self.definitions
     }
 
-    /// The body of a reply with the selected records. `skip` omits the first record of each table; the flag reports
-    /// whether one was omitted.
+    /// The body of a reply with the selected records, and whether a first record was omitted.
     pub fn collect(
         &self,
         selections: &[RecordSelection],
         now: LoggerTime,
         limits: ReplyLimits,
-        skip: bool,
+        first: FirstRecord,
     ) -> Result<(Vec<u8>, bool), ReplyCode> {
         let (mut body, mut more, mut skipped) = (Vec::new(), false, false);
         for selection in selections {
@@ -212,7 +219,7 @@ impl Tables {
                 continue;
             }
             let mut range = table.record_range(selection.span, now);
-            if skip && range.end - range.start > 1 {
+            if first == FirstRecord::Omitted && range.end - range.start > 1 {
                 (range.start, skipped) = (range.start + 1, true);
             }
             more |= part.write_records(range, &mut body);
@@ -429,7 +436,8 @@ mod tests {
         let (tables, definitions) = tables(&["Bench:10s:Seq=Int4,Temp=FP2:90"]);
         let signature = definitions[1].signature();
         let selection = RecordSelection { table: 2, signature, span, fields: Vec::new() };
-        let (body, _) = tables.collect(&[selection], instant(now), REPLY_LIMITS, false).unwrap();
+        let (body, _) =
+            tables.collect(&[selection], instant(now), REPLY_LIMITS, FirstRecord::Included).unwrap();
         let (blocks, more) = read(&definitions, &body).unwrap();
         let BlockContent::Records(records) = &blocks[0].content else { panic!() };
         for record in records {
@@ -474,7 +482,8 @@ mod tests {
         let signature = definitions[1].signature();
         let collect = |span| {
             let selection = RecordSelection { table: 2, signature, span, fields: Vec::new() };
-            let (body, _) = tables.collect(&[selection], instant(1005), REPLY_LIMITS, false).unwrap();
+            let (body, _) =
+                tables.collect(&[selection], instant(1005), REPLY_LIMITS, FirstRecord::Included).unwrap();
             assert!(body.len() <= REPLY_LIMITS.body_bytes);
             let (mut blocks, more) = read(&definitions, &body).unwrap();
             (blocks.remove(0), more)
@@ -500,7 +509,9 @@ mod tests {
         let signature = definitions[1].signature();
         let collect = |table, signature, fields: &[u16], span| {
             let selection = RecordSelection { table, signature, span, fields: fields.to_vec() };
-            tables.collect(&[selection], instant(1005), REPLY_LIMITS, false).map(|(body, _)| body)
+            tables
+                .collect(&[selection], instant(1005), REPLY_LIMITS, FirstRecord::Included)
+                .map(|(body, _)| body)
         };
         let body = collect(2, signature, &[3], RecordRange::Newest(1)).unwrap();
         assert!(body.ends_with(b"record 5\0\0"), "{body:?}");
@@ -520,12 +531,14 @@ mod tests {
         let (tables, definitions) = tables(&["Bench:10s:Seq=Int4:5"]);
         let signature = definitions[1].signature();
         let selection = |span| [RecordSelection { table: 2, signature, span, fields: Vec::new() }];
-        let (body, skipped) =
-            tables.collect(&selection(RecordRange::All), instant(1005), REPLY_LIMITS, true).unwrap();
+        let (body, skipped) = tables
+            .collect(&selection(RecordRange::All), instant(1005), REPLY_LIMITS, FirstRecord::Omitted)
+            .unwrap();
         let (blocks, _) = read(&definitions, &body).unwrap();
         assert_eq!((blocks[0].first_record, skipped), (2, true));
-        let (_, skipped) =
-            tables.collect(&selection(RecordRange::Newest(1)), instant(1005), REPLY_LIMITS, true).unwrap();
+        let (_, skipped) = tables
+            .collect(&selection(RecordRange::Newest(1)), instant(1005), REPLY_LIMITS, FirstRecord::Omitted)
+            .unwrap();
         assert!(!skipped, "one record stays");
     }
 
@@ -543,7 +556,7 @@ mod tests {
                 selection(3, RecordRange::All),
                 selection(2, RecordRange::All),
             ];
-            let (body, _) = tables.collect(&selections, instant(1005), room, false).unwrap();
+            let (body, _) = tables.collect(&selections, instant(1005), room, FirstRecord::Included).unwrap();
             assert!(body.len() <= most, "{} of {most}", body.len());
             let (blocks, more) = read(&definitions, &body).unwrap();
             assert!(more && !blocks.is_empty());

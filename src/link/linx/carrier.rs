@@ -1,7 +1,10 @@
 //! Interface between `node_connection` and a connection manager with its socket: messages out, messages in,
 //! and time.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
+
+use rustix::event::{PollFd, Timespec, poll};
 
 use super::super::{Facts, Fault};
 use super::DisconnectReason;
@@ -50,8 +53,8 @@ pub trait CarrierControl: Send + Sync {
     /// Does all work that is due. Returns the time of the next call.
     fn tick(&self, now: Time) -> Result<Time, DisconnectReason>;
 
-    /// Waits for input, at most `within`.
-    fn wait_readable(&self, within: Duration) -> bool;
+    /// Waits until there is input or `wake` is readable, at most `within`.
+    fn wait_readable(&self, wake: BorrowedFd<'_>, within: Duration) -> bool;
 
     fn facts(&self, facts: &mut Facts);
 
@@ -72,4 +75,10 @@ pub struct Carrier {
     pub reader: Box<dyn CarrierReader>,
     pub writer: Box<dyn CarrierWriter>,
     pub control: std::sync::Arc<dyn CarrierControl>,
+}
+
+/// Whether one of the descriptors is ready within this time.
+pub fn poll_within(watched: &mut [PollFd<'_>], within: Duration) -> bool {
+    let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+    poll(watched, Some(&within)).is_ok_and(|ready| ready > 0)
 }

@@ -65,13 +65,8 @@ impl EndpointDirectory {
 
     fn handle_partner_gone(&mut self, address: u32) {
         self.clients.remove(&address);
-        for route in self.routes.values() {
-            if let AddressRoute::Mailbox(mailbox) = route
-                && mailbox.partner() == address
-            {
-                mailbox.set_partner_gone();
-            }
-        }
+        let of_partner = self.mailboxes().filter(|mailbox| mailbox.partner() == address);
+        of_partner.for_each(|mailbox| mailbox.set_partner_gone());
     }
 
     fn handle_name_request(&mut self, name: &[u8]) {
@@ -120,6 +115,14 @@ impl EndpointDirectory {
         let mailbox = Arc::new(Mailbox::new(own, partner, style));
         self.routes.insert(own, AddressRoute::Mailbox(mailbox.clone()));
         mailbox
+    }
+
+    /// The mailboxes of all our endpoints.
+    pub fn mailboxes(&self) -> impl Iterator<Item = &Arc<Mailbox>> {
+        self.routes.values().filter_map(|route| match route {
+            AddressRoute::Mailbox(mailbox) => Some(mailbox),
+            AddressRoute::ServedName => None,
+        })
     }
 
     /// Removes an endpoint of ours.

@@ -5,19 +5,20 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::super::internet::interface_facts;
 use super::super::sys::Blocking;
 use super::super::{Facts, Fault, sys};
-use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem};
+use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem, poll_within};
+use super::doorbell::Doorbell;
 use super::ethernet_cm::connection::{ConnectionEvent, EthernetConnection, split_first_entry};
 use super::ethernet_cm::{MAX_FRAME_BYTES, MacAddress, VERSION};
 use super::{ConnectionRole, DisconnectReason};
@@ -72,8 +73,7 @@ struct EthernetControl {
     /// Frames wait for the device.
     is_device_blocked: AtomicBool,
     /// Wakes the receiving side when another thread has received something for it.
-    wake: OwnedFd,
-    is_reader_waiting: AtomicBool,
+    wake: Doorbell,
 }
 
 struct EthernetWork {
@@ -98,8 +98,8 @@ pub fn make_carrier(
     side: ConnectionRole,
     clock: &Clock,
 ) -> Result<Carrier, Fault> {
-    let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-        .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
+    let wake = Doorbell::new()?;
+    wake.start_watching();
     let connection = EthernetConnection::new(
         side,
         [device.address, node.remote],
@@ -123,7 +123,6 @@ pub fn make_carrier(
         has_outbox: AtomicBool::new(false),
         is_device_blocked: AtomicBool::new(false),
         wake,
-        is_reader_waiting: AtomicBool::new(false),
     });
     let incoming = EthernetReader {
         shared: shared.clone(),
@@ -184,9 +183,8 @@ impl EthernetControl {
         work.connection.transmit(&mut self.frame_sink());
         self.is_device_blocked.store(work.connection.is_device_blocked(), SeqCst);
         let news = work.connection.has_messages() || work.is_newly_up || work.disconnect_reason.is_some();
-        if news && self.is_reader_waiting.load(SeqCst) {
-            // If the counter is full, the reader has been woken already.
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        if news {
+            self.wake.ring();
         }
     }
 
@@ -211,18 +209,12 @@ impl EthernetControl {
     fn wait_ready_or_woken(&self, within: Duration) {
         let mut watched = [self.watch_socket(), PollFd::new(&self.wake, PollFlags::IN)];
         poll_within(&mut watched, within);
-        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
     }
 
     fn watch_socket(&self) -> PollFd<'_> {
         let writable = if self.is_device_blocked.load(SeqCst) { PollFlags::OUT } else { PollFlags::empty() };
         PollFd::new(&self.socket, PollFlags::IN | writable)
     }
-}
-
-fn poll_within(watched: &mut [PollFd<'_>], within: Duration) -> bool {
-    let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-    poll(watched, Some(&left)).is_ok_and(|ready| ready > 0)
 }
 
 struct EthernetReader {
@@ -280,18 +272,16 @@ impl CarrierReader for EthernetReader {
         let shared = self.shared.clone();
         let (mut left, mut until) = (within, None);
         loop {
-            shared.is_reader_waiting.store(true, SeqCst);
+            shared.wake.silence();
             let has_received = {
                 let mut work = lock(&shared.work);
                 shared.receive_frames(&mut work);
                 self.collect_messages(&mut work)
             };
             if has_received {
-                shared.is_reader_waiting.store(false, SeqCst);
                 return Ok(());
             }
             if left.is_zero() {
-                shared.is_reader_waiting.store(false, SeqCst);
                 return Err(Fault::TimedOut);
             }
             if wait == WaitMode::Block {
@@ -370,9 +360,11 @@ impl CarrierControl for EthernetControl {
         work.disconnect_reason.clone().map_or(Ok(work.connection.next_due()), Err)
     }
 
-    fn wait_readable(&self, within: Duration) -> bool {
-        // The writer may have received something.
-        lock(&self.work).connection.has_messages() || self.wait_ready(within)
+    fn wait_readable(&self, wake: BorrowedFd<'_>, within: Duration) -> bool {
+        let wake = PollFd::from_borrowed_fd(wake, PollFlags::IN);
+        // The writer may receive something.
+        let mut watched = [self.watch_socket(), PollFd::new(&self.wake, PollFlags::IN), wake];
+        lock(&self.work).connection.has_messages() || poll_within(&mut watched, within)
     }
 
     fn facts(&self, facts: &mut Facts) {

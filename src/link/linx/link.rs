@@ -1,6 +1,6 @@
 //! The link of one local endpoint: its messages on the connection that its node shares.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +8,15 @@ use super::super::party::Tuning;
 use super::super::serial_line::PortControl;
 use super::super::stamps::SendStamps;
 use super::super::{Batch, Caps, Facts, Fault, Link, LinkStatus};
+use super::doorbell::Doorbell;
 use super::mailbox::{Mailbox, ReceiveTarget};
 use super::node_connection::NodeConnection;
 use crate::plan::WaitMode;
 
 pub struct NodeLink {
     handle: Arc<EndpointHandle>,
+    /// For a thread that waits for many links.
+    doorbell: Arc<Doorbell>,
     caps: Caps,
     wait: WaitMode,
     /// Sends many messages in one operation.
@@ -38,8 +41,33 @@ impl NodeLink {
         mailbox: Arc<Mailbox>,
         caps: Caps,
         wait: WaitMode,
-    ) -> NodeLink {
-        NodeLink { handle: Arc::new(EndpointHandle { connection, mailbox }), caps, wait, is_batching: false }
+    ) -> Result<NodeLink, Fault> {
+        let handle = Arc::new(EndpointHandle { connection, mailbox });
+        Ok(NodeLink { handle, doorbell: Arc::new(Doorbell::new()?), caps, wait, is_batching: false })
+    }
+
+    #[inline]
+    fn send_messages(&self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
+        let EndpointHandle { connection, mailbox } = self.handle.as_ref();
+        let sent = connection.send(mailbox, messages, message, self.wait, within);
+        if matches!(sent, Err(Fault::TimedOut)) && self.doorbell.is_watched() {
+            connection.await_output(&self.doorbell);
+        }
+        sent
+    }
+
+    #[inline]
+    fn receive_messages(&self, target: &mut ReceiveTarget, within: Duration) -> Result<(), Fault> {
+        let EndpointHandle { connection, mailbox } = self.handle.as_ref();
+        if self.doorbell.is_watched() {
+            if within.is_zero() {
+                self.doorbell.silence();
+                return connection.take_delivered(mailbox, target);
+            }
+            // The link has a thread for itself again.
+            connection.stop_watching(mailbox, &self.doorbell);
+        }
+        connection.receive(mailbox, target, self.wait, within)
     }
 
     fn check_length(&self, bytes: usize) -> Result<(), Fault> {
@@ -47,6 +75,12 @@ impl NodeLink {
             Some(limit) if bytes > limit => Err(Fault::TooLong { bytes, limit }),
             _ => Ok(()),
         }
+    }
+}
+
+impl Drop for NodeLink {
+    fn drop(&mut self) {
+        self.handle.connection.stop_watching(&self.handle.mailbox, &self.doorbell);
     }
 }
 
@@ -75,13 +109,13 @@ impl Link for NodeLink {
     #[inline]
     fn send(&mut self, bytes: &[u8], within: Duration) -> Result<usize, Fault> {
         self.check_length(bytes.len())?;
-        self.handle.connection.send(&self.handle.mailbox, bytes, bytes.len(), self.wait, within)
+        self.send_messages(bytes, bytes.len(), within)
     }
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
         let mut target = ReceiveTarget::One { into, length: None };
-        self.handle.connection.receive(&self.handle.mailbox, &mut target, self.wait, within)?;
+        self.receive_messages(&mut target, within)?;
         match target {
             ReceiveTarget::One { length: Some(length), .. } => Ok(length),
             _ => Err(Fault::TimedOut),
@@ -92,7 +126,7 @@ impl Link for NodeLink {
     fn send_batch(&mut self, messages: &[u8], message: usize, within: Duration) -> Result<usize, Fault> {
         let messages = if self.is_batching { messages } else { &messages[..messages.len().min(message)] };
         self.check_length(messages.len().min(message))?;
-        self.handle.connection.send(&self.handle.mailbox, messages, message, self.wait, within)
+        self.send_messages(messages, message, within)
     }
 
     #[inline]
@@ -100,7 +134,7 @@ impl Link for NodeLink {
         into.clear();
         if self.is_batching && into.slot_bytes > 0 && into.bytes.len() >= 2 * into.slot_bytes {
             let mut target = ReceiveTarget::Many { batch: into, used: 0 };
-            return self.handle.connection.receive(&self.handle.mailbox, &mut target, self.wait, within);
+            return self.receive_messages(&mut target, within);
         }
         let length = self.receive(&mut into.bytes, within)?;
         into.push_span(0, length);
@@ -123,6 +157,7 @@ impl Link for NodeLink {
         let end = self.handle.clone();
         Ok(Box::new(NodeLink {
             handle: end,
+            doorbell: Arc::new(Doorbell::new()?),
             caps: self.caps.clone(),
             wait: self.wait,
             is_batching: self.is_batching,
@@ -135,7 +170,9 @@ impl Link for NodeLink {
         None
     }
 
+    /// From now on the doorbell rings, until a receive waits by itself.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.handle.connection.start_watching(&self.handle.mailbox, &self.doorbell);
+        Some(self.doorbell.as_fd())
     }
 }

@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use socket2::{Domain, Socket, Type};
 
 use super::super::socket::{self, ReadFacts, accept};
-use super::super::{Caps, Fault, Link, Listener, OpenContext, sys, tcp};
+use super::super::{Caps, Fault, Link, LinkDescriptor, Listener, OpenContext, sys, tcp};
 use super::directory::ServedName;
 use super::link::NodeLink;
 use super::mailbox::{Mailbox, SIGNAL_NUMBER_BYTES, SignalFormat};
@@ -24,6 +24,9 @@ const MAX_NODES: usize = 256;
 
 /// Accept queue; the kernel caps it at `net.core.somaxconn`.
 const LISTEN_BACKLOG: i32 = 256;
+
+/// A link and its sender.
+type Arrival = (Box<dyn Link>, String);
 
 /// New clients that have not been accepted yet.
 struct ArrivalQueue {
@@ -113,8 +116,8 @@ fn bind_local(options: &Options) -> Result<Socket, Fault> {
 }
 
 impl NodeListener {
-    fn take_arrival(&mut self) -> Option<(Box<dyn Link>, String)> {
-        let (connection, mailbox) = self.arrivals.queue().pop_front()?;
+    fn take_arrival(&mut self) -> Result<Option<Arrival>, Fault> {
+        let Some((connection, mailbox)) = self.arrivals.queue().pop_front() else { return Ok(None) };
         let from = connection.facts().get("remote").and_then(|remote| remote.as_str()).map(str::to_owned);
         let is_raw = mailbox.signal_format == SignalFormat::Raw;
         let caps = Caps {
@@ -122,10 +125,11 @@ impl NodeListener {
             // Raw signals have no number for the end of sending.
             can_half_close: !is_raw,
             framing: super::super::Framing::Message,
+            descriptor: LinkDescriptor::Events,
             ..Caps::STREAM
         };
-        let link = NodeLink::new(connection, mailbox, caps, self.wait);
-        Some((Box::new(link), from.unwrap_or_else(|| "a node of this host".to_owned())))
+        let link = NodeLink::new(connection, mailbox, caps, self.wait)?;
+        Ok(Some((Box::new(link), from.unwrap_or_else(|| "a node of this host".to_owned()))))
     }
 
     /// Accepts a waiting call; `false` if there is none.
@@ -187,7 +191,7 @@ impl Listener for NodeListener {
     ) -> Result<(Box<dyn Link>, String), Fault> {
         let until = self.clock.now() + within;
         loop {
-            if let Some(arrived) = self.take_arrival() {
+            if let Some(arrived) = self.take_arrival()? {
                 return Ok(arrived);
             }
             let left = until.since(self.clock.now());

@@ -3,9 +3,10 @@
 //! `node_connection` delivers the messages.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::{Batch, MAX_BATCH_MESSAGES};
+use super::doorbell::Doorbell;
 
 /// Signal numbers of linkgauge, "LG" and one of these: payload; accepted at this endpoint; end of data.
 pub const PAYLOAD_SIGNAL: u32 = 0x4C47_0001;
@@ -49,6 +50,9 @@ pub struct Mailbox {
     is_partner_gone: AtomicBool,
     /// Reads by the owner since its last own message that served only other endpoints.
     reads_for_others: AtomicU32,
+    /// Of the handles whose owners wait for a doorbell, and whether there are any.
+    doorbells: Mutex<Vec<Arc<Doorbell>>>,
+    has_doorbells: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +79,8 @@ impl Mailbox {
             is_partner_finished: AtomicBool::new(false),
             is_partner_gone: AtomicBool::new(false),
             reads_for_others: AtomicU32::new(0),
+            doorbells: Mutex::default(),
+            has_doorbells: AtomicBool::new(false),
         }
     }
 
@@ -106,6 +112,34 @@ impl Mailbox {
     /// The partner has ended: no further messages will arrive.
     pub fn set_partner_gone(&self) {
         self.is_partner_gone.store(true, SeqCst);
+        self.ring();
+    }
+
+    /// Rings this doorbell from now on.
+    pub fn add_doorbell(&self, doorbell: &Arc<Doorbell>) {
+        lock(&self.doorbells).push(doorbell.clone());
+        self.has_doorbells.store(true, SeqCst);
+    }
+
+    pub fn remove_doorbell(&self, doorbell: &Arc<Doorbell>) {
+        let mut doorbells = lock(&self.doorbells);
+        doorbells.retain(|other| !Arc::ptr_eq(other, doorbell));
+        self.has_doorbells.store(!doorbells.is_empty(), SeqCst);
+    }
+
+    /// Something happened that the owner may wait for. Returns whether it waits for a doorbell.
+    #[inline]
+    pub fn ring(&self) -> bool {
+        let has_doorbells = self.has_doorbells.load(SeqCst);
+        if has_doorbells {
+            lock(&self.doorbells).iter().for_each(|doorbell| doorbell.ring());
+        }
+        has_doorbells
+    }
+
+    /// The connection takes output again.
+    pub fn accept_output(&self) {
+        lock(&self.doorbells).iter().for_each(|doorbell| doorbell.accept_output());
     }
 
     /// The owner sent or received a message.

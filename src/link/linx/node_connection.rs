@@ -3,7 +3,7 @@
 //! A thread that waits for a message reads the connection and delivers messages to other endpoints as well.
 //! So a single receiver needs no other thread to wake it. If several threads wait, one of them reads for all;
 //! one that has read only for others leaves reading to them. The keeper thread of the connection handles
-//! timers, and reads only if no other thread does.
+//! timers, and reads if no other thread does (`node_connection/keeper.rs`).
 //!
 //! A message for a full mailbox stays in the connection, with everything behind it: memory is bounded, and
 //! the remote node's system blocks its senders.
@@ -22,9 +22,13 @@ use super::super::{Facts, Fault};
 use super::DisconnectReason;
 use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem};
 use super::directory::{EndpointDirectory, ServedName, accepted_signal};
+use super::doorbell::Doorbell;
 use super::mailbox::{FINISHED_SIGNAL, Mailbox, PAYLOAD_SIGNAL, ReceiveTarget, SignalFormat};
 use crate::clock::{Clock, Time};
 use crate::plan::WaitMode;
+use keeper::run_keeper;
+
+mod keeper;
 
 /// Maximum interval between checks, for the keeper and for threads that wait for another reader.
 const KEEPER_INTERVAL: Duration = Duration::from_millis(100);
@@ -67,6 +71,16 @@ pub struct NodeConnectionCore {
     /// Number of the keeper's round, and of the round with the last read.
     keeper_round: AtomicU32,
     last_read_round: AtomicU32,
+    /// A thread other than the keeper has read since the keeper last looked.
+    was_read: AtomicBool,
+    /// Links whose owners wait for a doorbell, and whether one of them got a message in this round of the keeper.
+    watched_links: AtomicUsize,
+    has_rung: AtomicBool,
+    /// A full socket has left output that no thread waits to send.
+    has_unsent: AtomicBool,
+    /// Ends the rest of the keeper; it rings as well when no thread reads any more, if the keeper waits for that.
+    keeper_bell: Doorbell,
+    keeper_awaits_reader: AtomicBool,
     /// Threads that wait for another reader: all, and those that could read themselves.
     waiters: AtomicUsize,
     ready_readers: AtomicUsize,
@@ -110,6 +124,8 @@ impl NodeConnection {
         arrivals: Option<Box<ArrivalHandler>>,
     ) -> Result<Arc<NodeConnection>, Fault> {
         let Carrier { reader: incoming, writer: outgoing, control } = carrier;
+        let keeper_bell = Doorbell::new()?;
+        keeper_bell.start_watching();
         let core = Arc::new(NodeConnectionCore {
             clock: clock.clone(),
             reader: Mutex::new(incoming),
@@ -122,6 +138,12 @@ impl NodeConnection {
             full_mailbox: AtomicU32::new(0),
             keeper_round: AtomicU32::new(2),
             last_read_round: AtomicU32::new(0),
+            was_read: AtomicBool::new(false),
+            watched_links: AtomicUsize::new(0),
+            has_rung: AtomicBool::new(false),
+            has_unsent: AtomicBool::new(false),
+            keeper_bell,
+            keeper_awaits_reader: AtomicBool::new(false),
             waiters: AtomicUsize::new(0),
             ready_readers: AtomicUsize::new(0),
             turn_lock: Mutex::new(()),
@@ -154,6 +176,7 @@ impl NodeConnectionCore {
             return;
         }
         self.notify_waiters();
+        self.keeper_bell.ring();
         {
             let mut outgoing = lock(&self.writer);
             let _ = outgoing.flush(WaitMode::Block, until.since(self.clock.now()));
@@ -178,6 +201,7 @@ impl NodeConnectionCore {
         let _ = self.disconnect_reason.set(ending);
         self.control.abort();
         self.notify_waiters();
+        self.keeper_bell.ring();
         if let Some(arrivals) = &self.arrival_handler {
             arrivals(None);
         }
@@ -209,6 +233,9 @@ impl NodeConnectionCore {
         if self.ready_readers.load(SeqCst) > 0 {
             drop(lock(&self.turn_lock));
             self.reader_free.notify_all();
+        }
+        if self.keeper_awaits_reader.load(SeqCst) && self.keeper_awaits_reader.swap(false, SeqCst) {
+            self.keeper_bell.ring();
         }
     }
 
@@ -271,20 +298,9 @@ impl NodeConnectionCore {
         let until = self.clock.now() + within;
         let mut left = within;
         loop {
-            let ended = mailbox.is_ended();
-            if mailbox.has_messages() {
-                mailbox.take_messages(target);
-                mailbox.note_activity();
-                self.resume_reading(mailbox);
-            }
-            if target.has_messages() {
-                return Ok(());
-            }
-            if ended {
-                return Err(Fault::Closed);
-            }
-            if let Some(fault) = self.fault() {
-                return Err(fault);
+            match self.take_delivered(mailbox, target) {
+                Err(Fault::TimedOut) => {}
+                outcome => return outcome,
             }
             match self.try_read(Some((mailbox, target)), wait, left) {
                 // Messages from before the end are still delivered.
@@ -304,11 +320,28 @@ impl NodeConnectionCore {
         }
     }
 
+    /// Receives what a reader has delivered to the mailbox.
+    #[inline]
+    pub fn take_delivered(&self, mailbox: &Mailbox, target: &mut ReceiveTarget) -> Result<(), Fault> {
+        let ended = mailbox.is_ended();
+        if mailbox.has_messages() {
+            mailbox.take_messages(target);
+            mailbox.note_activity();
+            self.resume_reading(mailbox);
+        }
+        match (target.has_messages(), ended) {
+            (true, _) => Ok(()),
+            (false, true) => Err(Fault::Closed),
+            (false, false) => Err(self.fault().unwrap_or(Fault::TimedOut)),
+        }
+    }
+
     /// The mailbox is no longer full: reading can continue.
     fn resume_reading(&self, mailbox: &Mailbox) {
         if self.full_mailbox.load(SeqCst) == mailbox.own_address && mailbox.has_room() {
             self.full_mailbox.store(0, SeqCst);
             self.notify_waiters();
+            self.keeper_bell.ring();
         }
     }
 
@@ -332,6 +365,7 @@ impl NodeConnectionCore {
         }
         let Ok(mut incoming) = self.reader.try_lock() else { return Ok(ReadOutcome::LeaveToOther) };
         self.has_reader.store(true, SeqCst);
+        self.was_read.store(true, Relaxed);
         self.last_read_round.store(self.keeper_round.load(Relaxed), Relaxed);
         let outcome = self.read_until_found(incoming.as_mut(), receiver, wait, left);
         self.has_reader.store(false, SeqCst);
@@ -420,13 +454,11 @@ impl NodeConnectionCore {
                             found.is_for_caller = true;
                             mailbox.note_activity();
                         }
-                        _ if !mailbox.push_message(message) => {
-                            self.full_mailbox.store(mailbox.own_address, SeqCst);
-                            break;
-                        }
+                        _ if !self.deliver_to_other(mailbox, message) => break,
                         _ => found.is_for_other = true,
                     }
                 } else if mailbox.is_ended() {
+                    mailbox.ring();
                     found.has_news = true;
                 }
             }
@@ -442,6 +474,19 @@ impl NodeConnectionCore {
             self.notify_waiters();
         }
         Ok(found)
+    }
+
+    /// `false` if the mailbox is full: then reading stops until its owner has made room.
+    #[inline]
+    fn deliver_to_other(&self, mailbox: &Mailbox, message: &[u8]) -> bool {
+        if !mailbox.push_message(message) {
+            self.full_mailbox.store(mailbox.own_address, SeqCst);
+            return false;
+        }
+        if mailbox.ring() {
+            self.has_rung.store(true, SeqCst);
+        }
+        true
     }
 
     /// Waits until another reader delivers something, or this thread may read.
@@ -538,8 +583,9 @@ impl NodeConnectionCore {
             }
         };
         match outgoing.flush(wait, within) {
+            Ok(()) => {}
             // The rest is sent before anything else.
-            Ok(()) | Err(Fault::TimedOut) => {}
+            Err(Fault::TimedOut) => self.leave_unsent(),
             Err(fault) => return Err(self.handle_fault(fault)),
         }
         drop(outgoing);
@@ -566,6 +612,7 @@ impl NodeConnectionCore {
         self.with_directory(|directory| directory.remove_endpoint(own));
         let _ = self.full_mailbox.compare_exchange(own, 0, SeqCst, SeqCst);
         self.notify_waiters();
+        self.keeper_bell.ring();
     }
 
     pub fn stop_serving(&self) {
@@ -576,60 +623,5 @@ impl NodeConnectionCore {
         let mut facts = Facts::new();
         self.control.facts(&mut facts);
         facts
-    }
-
-    // ---- keeping ----
-
-    /// One round of the keeper. Returns how long it may rest, and whether it should read.
-    fn run_keeper_round(&self) -> (Duration, bool) {
-        let now = self.clock.now();
-        let due = self.control.tick(now).unwrap_or_else(|ending| {
-            self.disconnect(ending);
-            Time::NEVER
-        });
-        if let Ok(mut outgoing) = self.writer.try_lock() {
-            // Output that a full socket did not take.
-            if let Err(fault) = outgoing.flush(WaitMode::Block, Duration::ZERO) {
-                self.handle_fault(fault);
-            }
-        }
-        let round = self.keeper_round.fetch_add(1, Relaxed);
-        let idle =
-            round.wrapping_sub(self.last_read_round.load(Relaxed)) > 1 && !self.has_reader.load(SeqCst);
-        (due.since(now).min(KEEPER_INTERVAL), idle && self.full_mailbox.load(SeqCst) == 0)
-    }
-
-    /// Reads available input, if no other thread does.
-    fn read_pending(&self) {
-        if let Ok(mut incoming) = self.reader.try_lock() {
-            self.has_reader.store(true, SeqCst);
-            // All users have already received a fault.
-            while self.dispatch(incoming.as_mut(), None).is_ok()
-                && self.full_mailbox.load(SeqCst) == 0
-                && match incoming.receive(WaitMode::Block, Duration::ZERO) {
-                    Ok(()) => true,
-                    Err(Fault::TimedOut) => false,
-                    Err(fault) => {
-                        self.handle_fault(fault);
-                        false
-                    }
-                }
-            {}
-            self.has_reader.store(false, SeqCst);
-        }
-        self.flush_pending();
-        self.notify_waiters();
-    }
-}
-
-/// The thread that stays with a connection until it ends.
-fn run_keeper(core: &NodeConnectionCore) {
-    while !core.is_over() {
-        let (rest, reads) = core.run_keeper_round();
-        if !reads {
-            core.clock.sleep_until(core.clock.now() + rest);
-        } else if core.control.wait_readable(rest) && !core.is_over() {
-            core.read_pending();
-        }
     }
 }

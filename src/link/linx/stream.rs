@@ -1,15 +1,16 @@
 //! The TCP connection manager on a real socket: TCP between hosts, a Unix socket within one.
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use socket2::Socket;
 
 use super::super::socket::{ReadFacts, SocketLink};
 use super::super::{Caps, Facts, Fault, Link};
-use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem};
+use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem, poll_within};
 use super::tcp_cm::{
     self, ControlOutcome, FrameHeader, FrameKind, HEADER_BYTES, MAX_MESSAGE_BYTES, TcpConnection,
 };
@@ -232,6 +233,11 @@ impl StreamControl {
         Ok(())
     }
 
+    /// Waits until the socket has input or has ended.
+    fn is_readable(&self, within: Duration) -> bool {
+        poll_within(&mut [PollFd::new(&self.socket, PollFlags::IN)], within)
+    }
+
     /// Moves the pending output behind `bytes`; `false` if there is none.
     fn take_pending(&self, bytes: &mut Vec<u8>) -> bool {
         if !self.has_pending_output.swap(false, SeqCst) {
@@ -259,15 +265,15 @@ impl CarrierControl for StreamControl {
     fn tick(&self, now: Time) -> Result<Time, DisconnectReason> {
         let mut connection = lock(&self.connection);
         if now >= connection.next_due() {
-            let unread = self.wait_readable(Duration::ZERO);
+            let unread = self.is_readable(Duration::ZERO);
             self.queue_output(|pending| connection.tick(now, unread, pending))?;
         }
         Ok(connection.next_due())
     }
 
-    fn wait_readable(&self, within: Duration) -> bool {
-        let left = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-        poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)).is_ok_and(|ready| ready > 0)
+    fn wait_readable(&self, wake: BorrowedFd<'_>, within: Duration) -> bool {
+        let wake = PollFd::from_borrowed_fd(wake, PollFlags::IN);
+        poll_within(&mut [PollFd::new(&self.socket, PollFlags::IN), wake], within)
     }
 
     fn facts(&self, facts: &mut Facts) {
@@ -277,9 +283,8 @@ impl CarrierControl for StreamControl {
     }
 
     fn is_closed_by_remote(&self) -> bool {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Errors and the end of both directions are reported as well.
-        poll(&mut [PollFd::new(&self.socket, PollFlags::RDHUP)], Some(&now)).is_ok_and(|ready| ready > 0)
+        poll_within(&mut [PollFd::new(&self.socket, PollFlags::RDHUP)], Duration::ZERO)
     }
 
     fn abort(&self) {
@@ -302,7 +307,7 @@ impl CarrierControl for StreamControl {
         let mut rest = [0; 4096];
         loop {
             let left = until.since(self.clock.now());
-            if left.is_zero() || !self.wait_readable(left) {
+            if left.is_zero() || !self.is_readable(left) {
                 break;
             }
             if !matches!(

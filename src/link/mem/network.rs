@@ -77,6 +77,13 @@ impl MemNetwork {
         state.shapes.push((name.to_owned(), shapes, seed));
     }
 
+    /// Lets all connections of this URL, which has `share=yes`, share these paths, from the client and to it.
+    pub fn share_paths(&self, url: &str, paths: [SharedPath; 2]) {
+        let mut state = self.lock_state();
+        state.shared_paths.retain(|(other, _)| other != url);
+        state.shared_paths.push((url.to_owned(), paths));
+    }
+
     pub(super) fn lock_state(&self) -> MutexGuard<'_, MemState> {
         // After a panic of one server the state stays valid for the others.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

@@ -395,7 +395,6 @@ impl Link for PortLink {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // Commands arrive as well, and received data may wait in the inbox.
         None
     }
 }

@@ -13,7 +13,7 @@ use crate::link::batch::receive_single;
 use crate::link::party::Tuning;
 use crate::link::serial_line::PortControl;
 use crate::link::stamps::SendStamps;
-use crate::link::{Batch, Caps, Facts, Fault, Framing, Link, LinkStatus};
+use crate::link::{Batch, Caps, Facts, Fault, Framing, Link, LinkDescriptor, LinkStatus};
 
 /// A path shared by several links. Clones are handles of the same path.
 #[derive(Debug, Clone)]
@@ -55,11 +55,42 @@ pub struct ShapedLink {
 struct InFlight {
     pipe: ShapedPipe,
     path: SharedPath,
+    sender: SenderState,
+}
+
+/// Whether the sender of a stream has more than the queue takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SenderState {
+    Drained,
+    HeldUp,
+}
+
+impl InFlight {
+    /// Counts the link among those that share the queue, or not.
+    fn set_sender(&mut self, path: &mut ShapedPath, sender: SenderState) {
+        let count = |state| usize::from(state == SenderState::HeldUp);
+        path.held_up_streams = path.held_up_streams + count(sender) - count(self.sender);
+        self.sender = sender;
+    }
+
+    /// Whether the link may put more into the queue: streams that are held up have equal shares of it, so they also have equal
+    /// shares of the rate.
+    fn has_share_left(&self, path: &ShapedPath, now: Time) -> bool {
+        let streams = path.held_up_streams + usize::from(self.sender == SenderState::Drained);
+        if streams < 2 {
+            return true;
+        }
+        let share = usize::try_from(path.stream_queue_bytes()).unwrap_or(usize::MAX) / streams;
+        self.pipe.bytes_after(now + path.shape().delay, share.max(1)) < share.max(1)
+    }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.path.lock().in_flight_bytes -= self.pipe.memory_bytes();
+        let path = self.path.clone();
+        let mut path = path.lock();
+        self.set_sender(&mut path, SenderState::Drained);
+        path.in_flight_bytes -= self.pipe.memory_bytes();
     }
 }
 
@@ -97,7 +128,8 @@ impl ShapedLink {
     /// Wraps a link whose received data crosses `path`.
     pub fn new(inner: Box<dyn Link>, clock: &Clock, path: &SharedPath) -> ShapedLink {
         let pipe = ShapedPipe::new(inner.caps().framing);
-        let passage = Arc::new(Mutex::new(InFlight { pipe, path: path.clone() }));
+        let passage =
+            Arc::new(Mutex::new(InFlight { pipe, path: path.clone(), sender: SenderState::Drained }));
         ShapedLink::with_in_flight(inner, clock, path, passage)
     }
 
@@ -109,6 +141,8 @@ impl ShapedLink {
     ) -> ShapedLink {
         let mut caps = inner.caps().clone();
         caps.has_kernel_stamps = false;
+        // What arrives there is not due yet.
+        caps.descriptor = LinkDescriptor::None;
         let shape = path.lock().shape().clone();
         caps.is_reliable &=
             !shape.has_faults() && (caps.framing == Framing::Stream || !shape.may_drop_from_queue());
@@ -167,12 +201,29 @@ impl ShapedLink {
             .min(MAX_PATH_IN_FLIGHT_BYTES.saturating_sub(path.in_flight_bytes));
         let enough = self.receive_buffer.len().min((path.stream_queue_bytes() / 2).max(1) as usize);
         let free = usize::try_from(path.free_bytes(now)).unwrap_or(usize::MAX);
-        match free.min(self.receive_buffer.len()) {
+        let limit = self.receive_buffer.len();
+        if in_flight < enough {
             // Other links receive the data in flight without a notification.
-            _ if in_flight < enough => ReceiveAction::SleepUntil(due.min(now + POLL_INTERVAL)),
-            free if free < enough => ReceiveAction::SleepUntil(due.min(path.half_empty_at())),
-            free => ReceiveAction::Receive(free, max_wait),
+            return ReceiveAction::SleepUntil(due.min(now + POLL_INTERVAL));
         }
+        let has_share_left = passage.has_share_left(&path, now);
+        if free >= enough && has_share_left {
+            return ReceiveAction::Receive(free.min(limit), max_wait);
+        }
+        // A large load keeps the queue full, but does not keep the little of other connections out.
+        let little = enough.min(SEGMENT_BYTES);
+        if passage.pipe.bytes_after(now + path.shape().delay, little) < little {
+            return ReceiveAction::Receive(little, max_wait);
+        }
+        passage.set_sender(&mut path, SenderState::HeldUp);
+        let may_continue_at = if has_share_left { path.half_empty_at() } else { now + MAX_CHUNK_TIME };
+        ReceiveAction::SleepUntil(due.min(may_continue_at))
+    }
+
+    /// The sender has nothing more: others may use its share of the queue.
+    fn release_share(&self) {
+        let mut passage = self.lock_in_flight();
+        passage.set_sender(&mut self.path.lock(), SenderState::Drained);
     }
 
     /// Whether the end of the wait is busy-polled.
@@ -255,9 +306,17 @@ impl Link for ShapedLink {
                 ReceiveAction::SleepUntil(due) => self.clock.sleep_until(due.min(until)),
                 ReceiveAction::Receive(free, max_wait) => {
                     match self.inner.receive(&mut self.receive_buffer[..free], max_wait) {
-                        Ok(length) => self.enqueue(length),
-                        Err(Fault::TimedOut) => {}
-                        Err(Fault::Closed) => self.enqueue_end(),
+                        Ok(length) => {
+                            if length < free {
+                                self.release_share();
+                            }
+                            self.enqueue(length);
+                        }
+                        Err(Fault::TimedOut) => self.release_share(),
+                        Err(Fault::Closed) => {
+                            self.release_share();
+                            self.enqueue_end();
+                        }
                         Err(fault) => return Err(fault),
                     }
                 }
@@ -301,7 +360,6 @@ impl Link for ShapedLink {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // What arrives there is not due yet.
         None
     }
 }

@@ -488,6 +488,58 @@ fn a_stream_fills_the_link_rate_with_a_bounded_queue() {
 }
 
 #[test]
+fn a_full_queue_takes_a_little_of_every_connection() {
+    // 100 ms.
+    let shape = Shape { bits_per_second: 8e6, queue_bytes: 100_000, ..Shape::default() };
+    let (dialer, path, mut load) = shaped("", shape);
+    let inner = dialer.open(&"mem://echo".parse().unwrap()).unwrap();
+    let mut probe = ShapedLink::new(inner, &dialer.clock, &path);
+    // Until less than a segment is free.
+    let mut fill = || {
+        while path.lock().backlog(dialer.now()) <= 98_540 {
+            load.send(&[1; 10_000], Duration::ZERO).unwrap_or(0);
+            let _ = load.receive(&mut [0; 5_000], Duration::ZERO);
+        }
+    };
+    fill();
+    let sent = dialer.now();
+    probe.send(&[2], LONG_TIMEOUT).unwrap();
+    while probe.receive(&mut [0; 9], ms(1)).is_err() {
+        fill();
+        assert!(dialer.now() - sent <= ms(110), "it waits for more than the queue");
+    }
+    assert!(dialer.now() - sent >= ms(98));
+}
+
+#[test]
+fn greedy_connections_have_equal_shares_of_a_full_queue() {
+    // 100 ms.
+    let shape = Shape { bits_per_second: 8e6, queue_bytes: 100_000, ..Shape::default() };
+    let (dialer, path, mut first) = shaped("", shape);
+    let inner = dialer.open(&"mem://echo".parse().unwrap()).unwrap();
+    let mut second = ShapedLink::new(inner, &dialer.clock, &path);
+    let mut received = [0; 2];
+    while dialer.now() < at(3_000) {
+        // The first one comes first, always.
+        for (link, received) in [&mut first, &mut second].into_iter().zip(&mut received) {
+            link.send(&[1; 10_000], Duration::ZERO).unwrap_or(0);
+            for _ in 0..3 {
+                *received += link.receive(&mut [0; 5_000], Duration::ZERO).unwrap_or(0);
+            }
+        }
+        dialer.clock.sleep_until(dialer.now() + ms(1));
+    }
+    let [less, more] = [received.iter().min().unwrap(), received.iter().max().unwrap()];
+    assert!(less + more > 2_800_000, "the line is busy: {received:?}");
+    assert!(10 * less > 9 * more, "{received:?}");
+    // A connection that ends has no share any more.
+    drop(first);
+    assert!(path.lock().held_up_streams <= 1);
+    drop(second);
+    assert_eq!(path.lock().held_up_streams, 0);
+}
+
+#[test]
 fn handles_share_data_in_flight() {
     let (dialer, _, mut link) = shaped("?type=message", Shape { delay: ms(5), ..Shape::default() });
     link.send(b"one", LONG_TIMEOUT).unwrap();

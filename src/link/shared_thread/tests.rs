@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::endpoint::Endpoint;
@@ -23,10 +24,12 @@ enum Action {
     Send(usize),
     Close,
     Reopen,
+    /// Looks at a state until it is set.
+    Await(Arc<AtomicBool>),
     Panic,
 }
 
-use Action::{Close, Panic, Receive, Reopen, Send, Sleep};
+use Action::{Await, Close, Panic, Receive, Reopen, Send, Sleep};
 
 /// What the parties of a test did, in order.
 type Log = Arc<Mutex<Vec<String>>>;
@@ -83,6 +86,11 @@ impl Party for Script {
                 Step::FinishSending
             }
             Some(Reopen) => Step::Reopen,
+            Some(Await(state)) if state.load(Relaxed) => {
+                self.next_action("saw it");
+                Step::Sleep(now)
+            }
+            Some(Await(_)) => Step::Sleep(now + LONG),
             Some(Panic) => panic!("as the test wants it"),
         }
     }
@@ -359,6 +367,25 @@ fn another_thread_ends_the_wait() {
     assert!(Clock::System.now().since(began) < LONG / 2);
     wake.join().unwrap();
     bench.assert_log(&[]);
+}
+
+/// No event announces the state that they wait for.
+#[test]
+fn a_sweep_lets_members_look_at_a_state() {
+    let mut bench = Bench::new();
+    let state = Arc::new(AtomicBool::new(false));
+    let _links = ["a", "b"].map(|name| bench.add(name, [Await(state.clone()), Await(state.clone())]));
+    let _other = bench.add("c", [Receive(LONG)]);
+    bench.turn();
+    bench.thread.waker().sweep();
+    bench.turn();
+    bench.assert_log(&[]);
+    state.store(true, Relaxed);
+    bench.thread.waker().sweep();
+    // The second sweep may have to wait for the pause after the first one.
+    bench.run_until(6);
+    bench.assert_log(&["a saw it", "a saw it", "a ended", "b saw it", "b saw it", "b ended"]);
+    assert_eq!(bench.thread.len(), 1);
 }
 
 /// The new descriptor often has the number of the closed one.

@@ -7,6 +7,8 @@ pub struct ClockState {
     pub is_synchronised: bool,
     /// The largest error in microseconds, by that program. The kernel lets it grow by 500 ppm between its updates.
     pub max_error_us: u64,
+    /// TAI minus UTC in seconds; 0 if the kernel does not know it.
+    pub tai_offset_s: i32,
 }
 
 /// The state of the time of day; reads only.
@@ -19,5 +21,6 @@ pub fn clock_state() -> Option<ClockState> {
         return None;
     }
     let is_synchronised = result != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
-    Some(ClockState { is_synchronised, max_error_us: u64::try_from(state.maxerror).ok()? })
+    let max_error_us = u64::try_from(state.maxerror).ok()?;
+    Some(ClockState { is_synchronised, max_error_us, tai_offset_s: state.tai })
 }

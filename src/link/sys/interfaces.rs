@@ -69,6 +69,9 @@ const ETHTOOL_GCOALESCE: u32 = 0x0e;
 /// twelve.
 type CoalescingValues = [u32; 23];
 
+/// `ETHTOOL_GET_TS_INFO` of `ethtool.h`: its structure has the command, the flags of `SO_TIMESTAMPING` and nine more values.
+const ETHTOOL_GET_TS_INFO: u32 = 0x41;
+
 /// The interrupt coalescing of an interface; `None` if its driver does not report it, as for virtual ones.
 pub fn interrupt_coalescing(fd: impl AsFd, interface: &str) -> Option<InterruptCoalescing> {
     let values = coalescing_values(fd.as_fd(), interface).ok()?;
@@ -78,14 +81,16 @@ pub fn interrupt_coalescing(fd: impl AsFd, interface: &str) -> Option<InterruptC
 fn coalescing_values(fd: BorrowedFd<'_>, interface: &str) -> io::Result<CoalescingValues> {
     let mut values = [0; 23];
     values[0] = ETHTOOL_GCOALESCE;
-    coalescing_ioctl(fd, interface, &mut values)?;
+    ethtool(fd, interface, &mut values)?;
     Ok(values)
 }
 
-fn coalescing_ioctl(fd: BorrowedFd<'_>, interface: &str, values: &mut CoalescingValues) -> io::Result<()> {
+/// A command of ethtool, the first value, whose structure is no longer than this one.
+fn ethtool(fd: BorrowedFd<'_>, interface: &str, values: &mut CoalescingValues) -> io::Result<()> {
     let mut request = interface_request(interface);
     request.ifr_ifru.ifru_data = values.as_mut_ptr().cast();
-    // SAFETY: the kernel reads the name and reads and writes the 23 words behind `ifru_data`; both live through the call.
+    // SAFETY: the kernel reads the name and reads and writes at most the 23 words behind `ifru_data`; both live through the
+    // call.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &mut request) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -105,7 +110,21 @@ pub fn set_interrupt_coalescing(
 ) -> io::Result<()> {
     let mut values = coalescing_values(fd.as_fd(), interface)?;
     (values[0], values[1], values[10]) = (ETHTOOL_SCOALESCE, wanted.receive_us, wanted.is_adaptive.into());
-    coalescing_ioctl(fd.as_fd(), interface, &mut values)
+    ethtool(fd.as_fd(), interface, &mut values)
+}
+
+/// Where an interface stamps messages in both directions (`SO_TIMESTAMPING`); empty if its driver does not report it.
+pub fn stamp_sources(fd: impl AsFd, interface: &str) -> Vec<&'static str> {
+    let mut values: CoalescingValues = [0; 23];
+    values[0] = ETHTOOL_GET_TS_INFO;
+    if ethtool(fd.as_fd(), interface, &mut values).is_err() {
+        return Vec::new();
+    }
+    let sources = [
+        ("software", libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE),
+        ("hardware", libc::SOF_TIMESTAMPING_TX_HARDWARE | libc::SOF_TIMESTAMPING_RX_HARDWARE),
+    ];
+    sources.into_iter().filter(|(_, flags)| values[1] & flags == *flags).map(|(name, _)| name).collect()
 }
 
 /// Queries of `ethtool.h` with a reply of 0 or 1, and their subjects.

@@ -148,8 +148,7 @@ impl Link for TipcDatagramLink {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // Messages of others arrive as well.
-        None
+        self.inner.descriptor()
     }
 }
 

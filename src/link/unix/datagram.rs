@@ -291,8 +291,7 @@ impl Link for UnixDatagramLink {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // Before the sockets are connected, messages of others arrive as well.
-        None
+        self.inner.descriptor()
     }
 }
 

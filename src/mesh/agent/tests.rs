@@ -5,6 +5,8 @@ use std::thread::JoinHandle;
 
 use super::*;
 use crate::clock::Clock;
+use crate::lab::shaper::{Shaper, ShaperOptions};
+use crate::link::shaped::Shape;
 use crate::mesh::wire::{MAX_ANSWER_BYTES, parse_answer};
 
 fn limits() -> AgentLimits {
@@ -53,7 +55,7 @@ impl Started {
     fn serve(&mut self) -> u16 {
         let order = Order::Serve { id: 1, transport: "tcp".to_owned(), port: 0, token: "secret".to_owned() };
         match self.ask(&order) {
-            Answer::Serving { id: 1, port } => port,
+            Answer::Serving { id: 1, port, .. } => port,
             other => panic!("{other:?}"),
         }
     }
@@ -96,6 +98,19 @@ fn agents_measure_each_other() {
     }
     let Answer::Measured { run, .. } = a.ask(&measure(port, "wrong", LATENCY)) else { panic!() };
     assert!(!run.cases[0].complete);
+    // The server has logged the throughput test, and only that.
+    let Answer::ServedLoads { id: 5, now_ns, loads, left_out: 0 } = b.ask(&Order::ReportLoads { id: 5 })
+    else {
+        panic!()
+    };
+    let [[began, ended]] = loads.as_slice() else { panic!("{loads:?}") };
+    assert!(
+        *ended <= now_ns && (180_000_000..5_000_000_000).contains(&(ended - began)),
+        "{began} to {ended}"
+    );
+    assert!(
+        matches!(a.ask(&Order::ReportLoads { id: 6 }), Answer::ServedLoads { loads, .. } if loads.is_empty())
+    );
     assert!(a.end().is_ok() && b.end().is_ok());
 }
 
@@ -154,4 +169,25 @@ fn the_end_of_the_input_ends_a_measurement() {
     let began = std::time::Instant::now();
     assert!(a.end().is_ok());
     assert!(began.elapsed() < Duration::from_secs(4), "it waited for the measurement");
+}
+
+/// A round trip takes 1.4 s, as to a host that has other work.
+#[test]
+fn a_host_that_replies_late_is_measured() {
+    let dialer = Dialer::new(Clock::System);
+    let tester = Tester::new(limits());
+    let (_server, port) = tester.serve(("tcp", 0), "secret", &dialer).unwrap();
+    let late = Shape { delay: Duration::from_millis(700), ..Shape::default() };
+    let options = ShaperOptions {
+        listen: "tcp://127.0.0.1:0".parse().unwrap(),
+        to: format!("tcp://127.0.0.1:{port}").parse().unwrap(),
+        up: late.clone(),
+        down: late,
+        seed: 1,
+        log: None,
+    };
+    let relay = Shaper::start(&options, &dialer).unwrap();
+    let test = TestOrder::Latency { time_ms: 100, per_second: 20.0, message_bytes: 16 };
+    let run = tester.measure(relay.endpoint().as_str(), Some("secret".to_owned()), test, &dialer).unwrap();
+    assert!(run.cases[0].complete, "{:?}", run.cases[0].failures);
 }

@@ -1,11 +1,14 @@
 //! Simulated meshes with a planted cause, and without one.
 
+use std::ops::Range;
+
 use super::*;
 use crate::stats::SplitMix64;
 
-const MESHES: u64 = 200;
-/// Of [`MESHES`].
-const ENOUGH: u64 = 190;
+/// The rule was tuned on the seeds from 0 to 199. These judge it: it has never been changed because of them.
+const SEEDS: Range<u64> = 6_000_000..6_000_200;
+/// Of [`SEEDS`].
+const ENOUGH: usize = 190;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Planted {
@@ -105,7 +108,7 @@ impl Mesh {
 }
 
 /// How often exactly the planted part is named first, or no part if nothing is planted.
-fn right(planted: Planted, scale: Scale) -> u64 {
+fn right(planted: Planted, scale: Scale, seeds: Range<u64>) -> usize {
     let is_right = |seed: &u64| {
         let mut mesh = Mesh::new(*seed);
         let part = mesh.part(planted);
@@ -113,7 +116,7 @@ fn right(planted: Planted, scale: Scale) -> u64 {
         let found = find_blamed(&values, &mesh.groups, scale);
         found.first().map(|blamed| blamed.part) == part
     };
-    (0..MESHES).filter(is_right).count() as u64
+    seeds.filter(is_right).count()
 }
 
 #[test]
@@ -121,9 +124,9 @@ fn a_planted_cause_is_named_and_a_clean_mesh_has_none() {
     let mut wrong = Vec::new();
     for scale in [Scale::LATENCY, Scale::RATE] {
         for planted in [Planted::Nothing, Planted::Host, Planted::Uplink, Planted::Pair] {
-            let right = right(planted, scale);
+            let right = right(planted, scale, SEEDS);
             if right < ENOUGH {
-                wrong.push(format!("{planted:?}, logarithm {}: {right} of {MESHES}", scale.is_logarithm));
+                wrong.push(format!("{planted:?}, logarithm {}: {right} of 200", scale.is_logarithm));
             }
         }
     }
@@ -139,8 +142,8 @@ fn the_error_covers_the_planted_effect() {
         let found = find_blamed(&values, &mesh.groups, Scale::RATE).remove(0);
         (found.effect - std::f64::consts::LN_2).abs() <= found.effect_error
     };
-    let covered = (0..MESHES).filter(covers).count() as u64;
-    assert!(covered >= ENOUGH - 10, "{covered} of {MESHES}");
+    let covered = SEEDS.filter(covers).count();
+    assert!(covered >= ENOUGH - 10, "{covered} of 200");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 
 use super::*;
 use crate::mesh::{MeshFacts, earlier_tests, mesh_run};
-use crate::run::BlamedPart;
+use crate::run::{BlamedPart, MeshPair};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -44,6 +44,8 @@ enum Behaviour {
     NeverStarts,
     /// Half of the rate of the others.
     Slow,
+    /// Reports nothing of what its server has served.
+    HidesLog,
 }
 
 /// What happens at a time.
@@ -60,7 +62,14 @@ struct Simulation {
     now: u64,
     due: BTreeMap<(u64, usize), Due>,
     serial: usize,
+    /// What each server has served, on the clock of its agent.
+    served: Vec<Vec<[u64; 2]>>,
     seen: Simulated,
+}
+
+/// The clock of an agent, which differs from that of the coordinator.
+fn agent_clock(host: usize, now: u64) -> u64 {
+    now + 1000 * SECOND * (host as u64 + 1)
 }
 
 /// What the agents saw.
@@ -96,6 +105,7 @@ impl Simulation {
             now: 0,
             due: BTreeMap::new(),
             serial: 0,
+            served: vec![Vec::new(); behaviours.len()],
             seen: Simulated::default(),
             coordinator,
             behaviours,
@@ -170,7 +180,16 @@ impl Simulation {
     fn obey(&mut self, host: usize, order: Order) {
         let (id, url, test) = match order {
             Order::Serve { id, .. } => {
-                return self.later(SECOND / 10, Due::Answer(host, Answer::Serving { id, port: 4000 }));
+                let now_ns = agent_clock(host, self.now + SECOND / 20);
+                return self
+                    .later(SECOND / 10, Due::Answer(host, Answer::Serving { id, port: 4000, now_ns }));
+            }
+            Order::ReportLoads { .. } if self.behaviours[host] == Behaviour::HidesLog => return,
+            Order::ReportLoads { id } => {
+                let now_ns = agent_clock(host, self.now + SECOND / 20);
+                let loads = self.served[host].clone();
+                let answer = Answer::ServedLoads { id, now_ns, loads, left_out: 0 };
+                return self.later(SECOND / 10, Due::Answer(host, answer));
             }
             Order::Measure { id, url, test, .. } => (id, url, test),
             Order::Stop {} => return,
@@ -180,6 +199,8 @@ impl Simulation {
         let is_load = matches!(test, TestOrder::Throughput { .. });
         if is_load {
             self.seen.loads.push(([host, other], self.now, self.now + took));
+            let served = [self.now + SECOND / 20, self.now + took - SECOND / 20];
+            self.served[other].push(served.map(|at| agent_clock(other, at)));
         }
         let is_slow = [host, other].iter().any(|host| self.behaviours[*host] == Behaviour::Slow);
         let rate = if is_slow { 4e8 } else { 9e8 } * (1.0 + 0.001 * (id % 7) as f64);
@@ -189,7 +210,7 @@ impl Simulation {
             }
             Behaviour::SilentAfter(limit) if self.results[host] >= limit => return,
             Behaviour::Refuses => Answer::Refused { id, why: "not here".to_owned() },
-            Behaviour::Babbles => Answer::Serving { id: 77_777, port: 1 },
+            Behaviour::Babbles => Answer::Serving { id: 77_777, port: 1, now_ns: 0 },
             Behaviour::Lies => measured(id, "connect", took, rate),
             _ => measured(id, if is_load { "throughput" } else { "latency" }, took, rate),
         };
@@ -247,7 +268,10 @@ fn twelve_hosts_are_near_the_least_time_and_never_overlap() {
     assert_eq!(mesh.lower_bound_ns, (5 + 22 * 10) * SECOND);
     let ratio = mesh.tests_elapsed_ns as f64 / mesh.lower_bound_ns as f64;
     assert!(ratio <= 1.15, "{ratio:.3}");
-    assert!(mesh.pairs.iter().all(|pair| pair.under_load_of.is_empty()));
+    assert!(mesh.pairs.iter().all(|pair| !pair.is_under_load()));
+    let served = mesh.served.as_ref().unwrap();
+    assert_eq!((served.throughput_tests, served.overlapping, served.unlogged), (132, 0, 0));
+    assert_eq!(served.clock_error_ns, SECOND / 20);
     assert_eq!((mesh.latency_blame.len(), mesh.throughput_blame.len()), (0, 0));
     assert!(seen.ended.is_empty());
 }
@@ -299,7 +323,8 @@ fn tests_that_overlap_are_marked() {
     assert!(!mesh.exclusive);
     // Hosts stay exclusive.
     assert_eq!(seen.overlaps(), 0);
-    assert!(mesh.pairs.iter().all(|pair| !pair.under_load_of.is_empty()));
+    assert!(mesh.pairs.iter().all(MeshPair::is_under_load));
+    assert_eq!(mesh.served.as_ref().unwrap().overlapping, 0);
     let first = &mesh.pairs[0];
     for load in &first.under_load_of {
         let load = mesh.pairs.iter().find(|pair| pair.throughput_case == Some(*load)).unwrap();
@@ -341,6 +366,8 @@ fn a_server_without_an_agent_is_measured_by_the_others() {
     let (run, seen) = Simulation::new(coordinator(list), vec![Behaviour::Honest; 4]).run();
     assert!(run.is_complete(), "{:?}", failed(&run));
     assert_eq!(run.cases.len(), 24);
+    let served = run.mesh.as_ref().unwrap().served.as_ref().unwrap();
+    assert_eq!((served.throughput_tests, served.unlogged), (6, 6));
     let to_server = seen.orders.iter().filter_map(|(host, order)| match order {
         Order::Measure { url, token, test: TestOrder::Throughput { direction, .. }, .. }
             if url == "tcp://192.0.2.3:7100" =>
@@ -364,7 +391,8 @@ fn an_interrupt_ends_all_agents_and_keeps_what_was_measured() {
     while simulation.now < 30 * SECOND {
         assert!(!simulation.step());
     }
-    simulation.coordinator.interrupt();
+    let now = Time(simulation.now);
+    simulation.coordinator.interrupt(now);
     assert!(simulation.coordinator.is_over());
     assert!(simulation.step());
     assert_eq!(simulation.ended.len(), 6);
@@ -381,4 +409,40 @@ fn shared_resources_carry_one_test_at_a_time() {
     loads.sort_by_key(|(_, began, _)| *began);
     assert!(loads.windows(2).all(|two| two[0].2 <= two[1].1), "two tests in one cell");
     assert_eq!(run.mesh.unwrap().lower_bound_ns, (5 + 12 * 10) * SECOND);
+}
+
+#[test]
+fn logs_of_servers_show_tests_that_shared_a_resource() {
+    let cell = "[[resource]]\nname = \"cell\"\nhosts = [\"h0\", \"h2\"]\n";
+    for (sharing, is_shared) in [(Sharing::Exclusive, false), (Sharing::Ignored, true)] {
+        let coordinator = Coordinator::new(list(4, cell), options(sharing), BTreeMap::new(), Time(0));
+        let (run, _) = Simulation::new(coordinator, vec![Behaviour::Honest; 4]).run();
+        let served = run.mesh.unwrap().served.unwrap();
+        assert_eq!((served.throughput_tests, served.overlapping > 0), (12, is_shared), "{sharing:?}");
+    }
+}
+
+#[test]
+fn a_host_without_a_log_is_not_lost() {
+    let mut behaviours = vec![Behaviour::Honest; 4];
+    behaviours[2] = Behaviour::HidesLog;
+    let (run, seen) = Simulation::new(coordinator(list(4, "")), behaviours).run();
+    assert!(run.is_complete() && seen.ended.is_empty());
+    let mesh = run.mesh.unwrap();
+    assert!(mesh.hosts.iter().all(|host| host.lost.is_none()));
+    let served = mesh.served.unwrap();
+    assert_eq!((served.throughput_tests, served.overlapping, served.unlogged), (9, 0, 3));
+}
+
+#[test]
+fn a_load_that_failed_disturbs_as_one_that_did_not() {
+    let mut behaviours = vec![Behaviour::Honest; 4];
+    // It is a client in the first round.
+    behaviours[0] = Behaviour::EndsAfter(0);
+    let coordinator = Coordinator::new(list(4, ""), options(Sharing::Ignored), BTreeMap::new(), Time(0));
+    let (run, _) = Simulation::new(coordinator, behaviours).run();
+    let mesh = run.mesh.unwrap();
+    let disturbed: Vec<&MeshPair> = mesh.pairs.iter().filter(|pair| pair.under_failed_loads > 0).collect();
+    assert!(!disturbed.is_empty());
+    assert!(disturbed.iter().all(|pair| pair.is_under_load()));
 }

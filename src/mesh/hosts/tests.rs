@@ -81,7 +81,7 @@ fn wrong_files_say_what_is_wrong() {
     let host = |lines: &str| format!("{TWO}[[host]]\nname = \"c\"\n{lines}");
     for (text, why) in [
         ("", "0 hosts: a mesh has 2 to 1000"),
-        ("[[host]]\nname = \"a\"", "1 hosts"),
+        ("[[host]]\nname = \"a\"", "1 host: a mesh"),
         (&format!("{TWO}[[host]]\nname = \"a\""), "two hosts have this name"),
         (&host("colour = 1"), "unknown field `colour`"),
         (&host("ssh = \"x\"\nlocal = true"), "exclude each other"),

@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// unknown.
 const MAX_DATAGRAM_END_SILENCE: Duration = Duration::from_millis(300);
 
-/// The same for a stream with a known total: longer than a retransmission, shorter than the timeout of any
+/// The same for a stream whose total is known or will be: longer than a retransmission, shorter than the timeout of any
 /// implementation.
 const MAX_STREAM_END_SILENCE: Duration = Duration::from_secs(3);
 
@@ -45,8 +45,8 @@ pub struct TestState {
     receivers: AtomicUsize,
     /// Payload bytes received on all streams.
     received_bytes: AtomicU64,
-    /// Bytes that the remote side reports as sent on each stream, if all of them count.
-    expected_bytes: OnceLock<Vec<u64>>,
+    /// Bytes that the remote side reports as sent on each stream; `None` if not all of them count.
+    expected_bytes: OnceLock<Option<Vec<u64>>>,
     stream_results: Mutex<Vec<(usize, StreamResult)>>,
 }
 
@@ -102,8 +102,8 @@ impl TestState {
         self.received_bytes.load(Relaxed)
     }
 
-    /// Sets the bytes that the remote side reports as sent on each stream.
-    pub fn set_expected_bytes(&self, bytes: Vec<u64>) {
+    /// Sets the bytes that the remote side reports as sent on each stream; `None` if not all of them count.
+    pub fn set_expected_bytes(&self, bytes: Option<Vec<u64>>) {
         // Only the first call counts.
         let _ = self.expected_bytes.set(bytes);
     }
@@ -262,7 +262,7 @@ impl TestStream {
         if now.since(*self.ended_since.get_or_insert(now)) >= MAX_OVERTIME {
             return true;
         }
-        let expected = self.test.expected_bytes.get().and_then(|all| all.get(self.index));
+        let expected = self.test.expected_bytes.get().and_then(|all| all.as_ref()?.get(self.index));
         self.has_received_all
             || expected.is_some_and(|bytes| self.party.recorder().counts.delivered_bytes >= *bytes)
     }
@@ -270,7 +270,9 @@ impl TestStream {
     /// How long a receiver continues to listen after the end.
     fn max_end_silence(&self) -> Duration {
         match (self.framing, self.test.expected_bytes.get()) {
-            (Framing::Stream, Some(_)) => MAX_STREAM_END_SILENCE,
+            (Framing::Stream, Some(Some(_))) => MAX_STREAM_END_SILENCE,
+            // The client will report its total.
+            (Framing::Stream, None) if self.stays => MAX_STREAM_END_SILENCE,
             _ => MAX_DATAGRAM_END_SILENCE,
         }
     }

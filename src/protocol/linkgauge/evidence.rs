@@ -1,11 +1,13 @@
 //! The evidence of a server: collected for clients that ask for it, and checked by the client.
 
+use std::time::Duration;
+
 use crate::clock::{Clock, Time};
 use crate::host::evidence::{
     ThreadCounters, differences, host_counters, is_known_host_counter, is_known_thread_counter,
 };
 use crate::link::counters;
-use crate::run::{ConnectionEvidence, Counters, EndEvidence};
+use crate::run::{ConnectionEvidence, Counters, EndEvidence, thin};
 
 /// The counters of the server's host when the measurement began.
 pub struct HostStart {
@@ -27,6 +29,7 @@ impl HostStart {
             ..EndEvidence::default()
         };
         flows.for_each(|flow| all.add_flows(flow));
+        begin_series_at(&mut all, self.at.0);
         all
     }
 }
@@ -36,19 +39,36 @@ pub fn of_flow(connections: ConnectionEvidence, thread: ThreadCounters) -> EndEv
     EndEvidence { connections, threads: thread.named(), ..EndEvidence::default() }
 }
 
-/// The evidence of a server without names that this version does not know.
-fn checked(mut evidence: EndEvidence) -> EndEvidence {
+/// Lets the readings of the connection begin at this time.
+fn begin_series_at(evidence: &mut EndEvidence, begin_ns: u64) {
+    let series = &mut evidence.connections.series;
+    series.retain(|reading| reading.at_ns >= begin_ns);
+    series.iter_mut().for_each(|reading| reading.at_ns -= begin_ns);
+}
+
+/// The evidence of a server without what this version does not know. Its readings begin with the load, after the lead-in.
+fn checked(mut evidence: EndEvidence, lead_in: Duration) -> EndEvidence {
+    begin_series_at(&mut evidence, lead_in.as_nanos() as u64);
+    let series = &mut evidence.connections.series;
+    if !series.is_sorted_by_key(|reading| reading.at_ns) {
+        series.clear();
+    }
+    thin(series);
     evidence.connections.counters.retain(|name, _| counters::is_known(name));
     evidence.connections.gauges.retain(|name, _| counters::is_known(name));
-    evidence.connections.series.clear();
     evidence.threads.retain(|name, _| is_known_thread_counter(name));
     evidence.host.retain(|name, _| is_known_host_counter(name));
     evidence
 }
 
-/// The evidence of several servers: flows are summed, and the host is that of the first.
-pub fn merge(all: Option<EndEvidence>, of_next: Option<EndEvidence>) -> Option<EndEvidence> {
-    match (all, of_next.map(checked)) {
+/// The evidence of several servers: flows are summed, and the host is that of the first. `lead_in`: the time that the next one
+/// waited before the load.
+pub fn merge(
+    all: Option<EndEvidence>,
+    of_next: Option<EndEvidence>,
+    lead_in: Duration,
+) -> Option<EndEvidence> {
+    match (all, of_next.map(|evidence| checked(evidence, lead_in))) {
         (Some(mut all), Some(of_next)) => {
             all.add_flows(&of_next);
             Some(all)
@@ -60,6 +80,7 @@ pub fn merge(all: Option<EndEvidence>, of_next: Option<EndEvidence>) -> Option<E
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::ConnectionReading;
 
     #[test]
     fn unknown_names_are_dropped() {
@@ -71,7 +92,15 @@ mod tests {
             ..EndEvidence::default()
         };
         evidence.connections.counters = counters(&["tcp_busy_ns", "socket_drops", "tcp_x"]);
-        let checked = checked(evidence);
+        let reading = |ms: u64| ConnectionReading { at_ns: ms * 1_000_000, ..ConnectionReading::default() };
+        evidence.connections.series = vec![reading(900), reading(1_000), reading(1_100)];
+        let backwards = |mut evidence: EndEvidence| {
+            evidence.connections.series.reverse();
+            checked(evidence, Duration::ZERO).connections.series
+        };
+        assert_eq!(backwards(evidence.clone()), []);
+        let checked = checked(evidence, Duration::from_secs(1));
+        assert_eq!(checked.connections.series, [reading(0), reading(100)]);
         assert_eq!(checked.threads, counters(&["thread_cpu_ns"]));
         assert_eq!(checked.host, counters(&["softnet_dropped", "TcpExt.DelayedACKs"]));
         assert_eq!(checked.connections.counters, counters(&["tcp_busy_ns", "socket_drops"]));

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::one_way;
 use super::wire::FlowKind;
-use crate::link::{Caps, Link, LinkError};
+use crate::clock::Time;
+use crate::link::party::{Party, PartyCost, Step};
+use crate::link::{Caps, Fault, Link, LinkError};
 use crate::plan::{Direction, Pacing, WaitMode};
 use crate::protocol::{ConnectContext, Flow, ProtocolError, ReadyCase};
 use crate::sample::{CommonTime, Recorder};
@@ -131,6 +133,61 @@ impl<'a> FlowMaker<'a> {
         };
         flows.push(Flow { role, endpoint_index, link, party });
         Ok(())
+    }
+
+    /// Adds a flow whose connection could not be attached. Its fault ends it, and the others continue.
+    ///
+    /// # Errors
+    ///
+    /// The fault, where the flows of a case need each other.
+    pub fn add_failed(
+        &mut self,
+        role: FlowRole,
+        link: Box<dyn Link>,
+        fault: Fault,
+        flows: &mut Vec<Flow>,
+    ) -> Result<(), LinkError> {
+        let endpoint_index = self.endpoint_index;
+        if self.probed.is_some() || role == FlowRole::Probe {
+            return Err(LinkError::new(&self.case.endpoints[endpoint_index], fault));
+        }
+        self.made += 1;
+        let recorder = (self.context.new_recorder)(role, endpoint_index);
+        let party = Box::new(UnattachedParty { fault: Some(fault), recorder });
+        flows.push(Flow { role, endpoint_index, link, party });
+        Ok(())
+    }
+}
+
+/// The party on a connection that could not be attached.
+struct UnattachedParty {
+    fault: Option<Fault>,
+    recorder: Recorder,
+}
+
+impl Party for UnattachedParty {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
+        self.fault.take().map_or(Step::Done, Step::Fail)
+    }
+
+    fn on_sent(&mut self, _bytes: usize, _at: Time) {}
+
+    fn on_received(&mut self, _now: Time) {}
+
+    fn on_timeout(&mut self, _now: Time) {}
+
+    fn on_ended(&mut self, _cost: PartyCost) {
+        self.recorder.finish();
+    }
+}
+
+impl RecordingParty for UnattachedParty {
+    fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    fn into_recorder(self: Box<Self>) -> Recorder {
+        self.recorder
     }
 }
 

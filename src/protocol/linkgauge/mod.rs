@@ -3,6 +3,7 @@
 //! A control connection has requests and replies (`wire`). Every flow has a connection of its own; its first message
 //! attaches it to the session. This file is the client, `server` the server.
 
+mod attach;
 mod drain;
 mod evidence;
 mod flows;
@@ -22,12 +23,14 @@ use serde_json::{Map, Value};
 use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol, ProtocolError, ReadyCase};
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
+use crate::link::dialer::GreetedLink;
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Caps, Dialer, Fault, Link, LinkError};
-use crate::plan::{Direction, Pacing, SocketSettings, StopCondition};
+use crate::plan::{Direction, MAX_IDLE_TIME, Pacing, SocketSettings, StopCondition};
 use crate::sample::CommonTime;
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 
+use attach::{SessionKey, connected_endpoint, open_attached};
 use drain::DrainTracker;
 use flows::{FlowMaker, flow_kinds};
 use proof::TokenProof;
@@ -35,8 +38,8 @@ use request_sender::{ParsedInput, RequestSender};
 use server::{VALID_MESSAGE_RATES, is_connectionless};
 pub use wire::Hello;
 use wire::{
-    Attach, FlowKind, FrameCodec, HANDSHAKE_BYTES, LEAD_IN_CAPABILITY, ServerPlan, SessionReply,
-    SessionRequest, SessionWireError,
+    FlowKind, FrameCodec, HANDSHAKE_BYTES, LEAD_IN_CAPABILITY, ServerPlan, SessionReply, SessionRequest,
+    SessionWireError,
 };
 
 /// Names and meanings of the options.
@@ -87,6 +90,9 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     }
     Ok(Box::new(session))
 }
+
+/// The idle link is probed for at least this number of round trips: the replies to the probes of the last one are too late.
+const IDLE_ROUND_TRIPS: u32 = 2;
 
 /// A message size for any server environment.
 const MIN_MESSAGE_BYTES: usize = 16 * 1024;
@@ -169,31 +175,38 @@ impl EndpointSession {
         // An older server begins at once, so its idle link cannot be measured.
         let can_wait = opened.capabilities.iter().any(|name| name == LEAD_IN_CAPABILITY);
         let is_probed = kinds.iter().any(|(_, role)| *role == FlowRole::Probe);
-        let lead_in = if can_wait && is_probed { case.idle.before } else { Duration::ZERO };
+        let lead_in = match can_wait && is_probed && !case.idle.before.is_zero() {
+            true => case.idle.before.max(IDLE_ROUND_TRIPS * opened.round_trip).min(MAX_IDLE_TIME),
+            false => Duration::ZERO,
+        };
         let lead_in_ns = lead_in.as_nanos() as u64;
         let has_times = kinds.iter().any(|(kind, _)| kind.has_times());
-        let local_time = TimeOfDay::read(&context.dialer.clock).filter(|_| has_times);
+        let local_time = context.dialer.read_time_of_day().filter(|_| has_times);
+        let stated_at = context.dialer.now();
         let time_of_day = local_time.is_some();
         let plan = ServerPlan { socket, evidence, lead_in_ns, time_of_day, ..server_plan(case, &kinds) };
         let granted = control.request_plan(&plan, case.load)?;
-        let attach_of =
-            move |number: usize| Attach { session_id: opened.session_id, flow_index: number as u32 };
-        let (target, key) = (endpoint.clone(), opened.key.clone());
-        let links: Vec<Box<dyn Link>> =
-            context.dialer.open_many(endpoint, kinds.len(), move |dialer, number| {
-                open_attached(&target, dialer, attach_of(number), &key)
-            })?;
-        let common_time =
-            local_time.zip(granted.time_of_day).and_then(|(local, remote)| common_time(&local, &remote));
+        let session = SessionKey { session_id: opened.session_id, key: opened.key.into() };
+        let target = connected_endpoint(endpoint, context.dialer, control.link.as_ref());
+        let links = open_attached(&target, context.dialer, &session, kinds.len())?;
+        let common_time = local_time.zip(granted.time_of_day).and_then(|(local, remote)| {
+            let (offset_ns, error_ns) = local.offset_of(&remote)?;
+            Some(CommonTime { offset_ns, error_ns, stated_at })
+        });
         let mut flow_maker = FlowMaker::new(case, granted.load, context, port);
         flow_maker.common_time = common_time;
-        for (number, ((_, role), link)) in kinds.iter().zip(links).enumerate() {
-            let attach = attach_of(number);
-            let sign = is_connectionless(link.caps()).then(|| attach.keepalive(&opened.key).to_vec());
+        for (number, ((_, role), GreetedLink { link, result })) in kinds.iter().zip(links).enumerate() {
+            if let Err(fault) = result {
+                flow_maker.add_failed(*role, link, fault, flows)?;
+                continue;
+            }
+            let keepalive = || session.attach(number).keepalive(&session.key).to_vec();
+            let sign = is_connectionless(link.caps()).then(keepalive);
             flow_maker.add(*role, link, sign, flows)?;
         }
         let mut effective_settings = granted.settings;
-        effective_settings.extend(clock_errors(local_time, granted.time_of_day));
+        effective_settings.extend(local_time.into_iter().flat_map(|time| time.facts("")));
+        effective_settings.extend(granted.time_of_day.into_iter().flat_map(|time| time.facts("server_")));
         effective_settings.insert("server_tool".to_owned(), opened.tool.into());
         Ok(EndpointSession {
             control,
@@ -204,18 +217,6 @@ impl EndpointSession {
             report: None,
         })
     }
-}
-
-/// The offset of the clocks of both ends, if both hosts follow common time.
-fn common_time(local: &TimeOfDay, remote: &TimeOfDay) -> Option<CommonTime> {
-    local.offset_of(remote).map(|(offset_ns, error_ns)| CommonTime { offset_ns, error_ns })
-}
-
-/// The largest errors of the times of day of both hosts, for the document.
-fn clock_errors(local: Option<TimeOfDay>, remote: Option<TimeOfDay>) -> Map<String, Value> {
-    let error = |time: TimeOfDay| time.error_ns.map_or_else(|| "not synchronised".into(), Value::from);
-    let errors = [("clock_error_ns", local.map(error)), ("server_clock_error_ns", remote.map(error))];
-    errors.into_iter().filter_map(|(name, error)| Some((name.to_owned(), error?))).collect()
 }
 
 /// Whether the server supports these kinds of flow.
@@ -289,31 +290,6 @@ fn check_granted_rate(endpoint: &Endpoint, per_second: f64, requested: Pacing) -
             "the server grants {per_second:?} messages/s where {requested} requested: use the same version of linkgauge on both hosts"
         ),
     ))
-}
-
-/// Opens a connection and attaches it to a flow of the session.
-fn open_attached(
-    endpoint: &Endpoint,
-    dialer: &Dialer,
-    attach: Attach,
-    key: &[u8],
-) -> Result<Box<dyn Link>, ProtocolError> {
-    let mut link = dialer.open(endpoint)?;
-    let mut sender = RequestSender { link: link.as_mut(), dialer };
-    let request = attach.request(key);
-    let granted = sender.send_until_reply(&request, |bytes| match bytes.get(..HANDSHAKE_BYTES) {
-        None => ParsedInput::Incomplete,
-        Some(reply) if attach.is_valid_reply(reply, key) => ParsedInput::Parsed(true),
-        Some(_) => ParsedInput::Unexpected(false),
-    });
-    match granted {
-        Ok(true) => Ok(link),
-        Ok(false) | Err(Fault::Closed) => Err(ProtocolError::unexpected_reply(
-            endpoint,
-            "the server refused another connection of this session: it may be overloaded. Try fewer connections",
-        )),
-        Err(fault) => Err(LinkError::new(endpoint, fault).into()),
-    }
 }
 
 /// A server's text, made safe to print: one line of limited length, without control characters.
@@ -461,7 +437,7 @@ impl ClientSession for LinkgaugeSession {
             if let Some(flow) = all.flows.get_mut(first).filter(|_| cut && self.drain.has_timed_out()) {
                 flow.fault.get_or_insert_with(|| format!("{}: {UNFINISHED_FAULT}", port.control.endpoint));
             }
-            all.evidence = evidence::merge(all.evidence.take(), report.evidence);
+            all.evidence = evidence::merge(all.evidence.take(), report.evidence, port.lead_in);
             let seconds = report.cpu_seconds.filter(|seconds| (0.0..1e12).contains(seconds));
             if let Some(seconds) = seconds {
                 *all.cpu_seconds.get_or_insert(0.0) += seconds;
@@ -490,6 +466,8 @@ struct OpenedSession {
     session_id: u64,
     key: Vec<u8>,
     environment: Map<String, Value>,
+    /// Of the first request.
+    round_trip: Duration,
 }
 
 /// The control connection.
@@ -552,7 +530,9 @@ impl ControlConnection {
 
     fn open_session(&mut self, token: Option<&str>) -> Result<OpenedSession, ProtocolError> {
         let hello = Hello::new();
+        let began = self.dialer.now();
         let challenge = self.request_challenge(&hello)?;
+        let round_trip = self.dialer.now() - began;
         let token = token.map(|token| TokenProof { token, nonce: hello.nonce(), challenge: &challenge });
         let open = SessionRequest::Open {
             version: wire::VERSION,
@@ -592,6 +572,7 @@ impl ControlConnection {
                             session_id: session,
                             key,
                             environment,
+                            round_trip,
                         })
                     }
                     None => Err(ProtocolError::unexpected_reply(

@@ -4,7 +4,7 @@ use super::wire;
 use crate::link::{Dialer, Fault, Framing, Link};
 
 /// Maximum tries of a request within its timeout, on links that lose messages.
-const MAX_REQUEST_TRIES: u32 = 5;
+pub const MAX_REQUEST_TRIES: u32 = 5;
 
 /// Sends requests before and after the measurement: waits for replies, repeats requests on lossy links, within a time
 /// limit.

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 mod flow;
 mod memory_limits;
+mod message_link;
 mod session;
 
 pub(super) use flow::is_connectionless;
-use flow::{Attachment, FlowGrant, FlowParty, ReceiverLiveness, ServerFlow, max_duration};
+use flow::{Attachment, FlowGrant, FlowParty, ServerFlow, max_duration};
 use memory_limits::LongRequest;
+use message_link::{MessageLinkState, ReceiverLiveness};
 pub(super) use session::VALID_MESSAGE_RATES;
 use session::{OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry, granted_rate};
 
@@ -22,10 +24,12 @@ use super::wire::{
     SessionWireError,
 };
 use crate::clock::{Clock, Time};
-use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason, Tuning};
+use crate::link::party::{ClientTrust, CostDetail, Party, PartyCost, Step, StopReason, Tuning};
+use crate::link::shared_thread::Waker;
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
 use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service, echo};
+use crate::run::MAX_OBSERVED_CONNECTIONS;
 use crate::workload::throughput::overtime;
 
 /// How long the start of a possible linkgauge message is held before it counts as another protocol.
@@ -107,10 +111,14 @@ struct LinkgaugeConnection {
     batch: Batch,
     state: LinkgaugeConnectionState,
     last_activity: Option<Time>,
+    /// The time of the last event.
+    now: Time,
     frame_codec: FrameCodec,
     refusal_reason: Option<String>,
     /// Set while the rest of a long request is awaited.
     long_request: Option<LongRequest>,
+    /// The shared thread of the connection, if it has no other.
+    thread: Option<Waker>,
 }
 
 enum LinkgaugeConnectionState {
@@ -151,9 +159,11 @@ impl LinkgaugeConnection {
             batch,
             state: LinkgaugeConnectionState::Unidentified,
             last_activity: None,
+            now: Time(0),
             frame_codec: FrameCodec::default(),
             refusal_reason: None,
             long_request: None,
+            thread: None,
         }
     }
 
@@ -238,30 +248,35 @@ impl LinkgaugeConnection {
         // If the flow is refused on this kind of connection, its slot is released.
         let Ok(per_second) = granted_rate(&plan, &limits, &self.caps) else { return };
         let is_connectionless = is_connectionless(&self.caps);
+        let wants_evidence = plan.evidence && place.flow_index < MAX_OBSERVED_CONNECTIONS;
+        let liveness = (is_connectionless && kind == FlowKind::Send)
+            .then(|| ReceiverLiveness::new(attach.keepalive(&session.key)));
+        let reply = attach.reply(&session.key).to_vec();
+        self.output = reply.clone();
+        self.output_sent = 0;
+        let messages = (self.caps.framing == Framing::Message)
+            .then(|| Box::new(MessageLinkState::new(request, reply, liveness)));
         let task = Attachment {
-            reply: attach.reply(&session.key).to_vec(),
-            must_repeat_reply: false,
-            may_repeat_request: self.caps.framing == Framing::Message,
-            batch: Batch::new(2 * HANDSHAKE_BYTES, 1),
-            request,
             slot: place,
+            messages,
+            counts_bytes: plan.flows.first().is_some_and(|first| !first.is_round_trip()),
             session_flows: plan.flows.len() as u32,
-            liveness: (is_connectionless && kind == FlowKind::Send)
-                .then(|| ReceiverLiveness::new(attach.keepalive(&session.key))),
+            is_swept: false,
             is_connectionless,
-            wants_evidence: plan.evidence,
+            wants_evidence,
             lead_in: plan.lead_in(),
             wants_series: kind == FlowKind::Receive && plan.series_interval().is_some(),
         };
-        self.output = task.reply.clone();
-        self.output_sent = 0;
         let grant = FlowGrant { per_second, wait: task.slot.wait };
         let role = FlowParty::new(kind, &plan, grant, &self.caps, &limits);
         let longest = max_duration(&plan, &limits);
         // As above.
         (self.input, self.batch) = Default::default();
-        self.state =
-            LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(role, Some(task), longest)));
+        let mut flow = ServerFlow::new(role, Some(task), longest);
+        if let Some(thread) = self.thread.take() {
+            flow.on_shared(&thread);
+        }
+        self.state = LinkgaugeConnectionState::Delegated(Box::new(flow));
     }
 
     /// Replies to hellos and requests.
@@ -338,6 +353,7 @@ impl LinkgaugeConnection {
         if let LinkgaugeConnectionState::Control { session: Some(session), .. } = &self.state {
             // The report cannot be requested any more.
             session.advance_stage(STAGE_CUT);
+            session.load.end(self.now);
             self.registry.sessions().remove(&session.id);
         }
     }
@@ -380,7 +396,9 @@ impl LinkgaugeConnection {
             SessionRequest::Plan(plan) => {
                 let granted = granted_rate(&plan, self.limits(), &self.caps);
                 let wanted = plan.busy_poll_flows();
-                let time_of_day = plan.time_of_day.then(|| TimeOfDay::read(&Clock::System)).flatten();
+                let stated = self.registry.config.time_of_day;
+                let time_of_day =
+                    plan.time_of_day.then(|| stated.or_else(|| TimeOfDay::read(&Clock::System))).flatten();
                 let planned = granted.and_then(|per_second| Ok((per_second, session.set_plan(plan)?)));
                 match planned {
                     Ok((per_second, busy_poll)) => SessionReply::Planned {
@@ -392,7 +410,7 @@ impl LinkgaugeConnection {
                 }
             }
             SessionRequest::Start => {
-                session.start();
+                session.start(self.now);
                 SessionReply::Started
             }
             SessionRequest::Finish => self.finish_flows(&session, STAGE_FINISHING),
@@ -406,7 +424,10 @@ impl LinkgaugeConnection {
         session.advance_stage(stage);
         match session.has_running_flows() {
             true => SessionReply::Pending { bytes: session.moved_bytes() },
-            false => self.report_part(session, 0),
+            false => {
+                session.load.end(self.now);
+                self.report_part(session, 0)
+            }
         }
     }
 
@@ -479,6 +500,7 @@ impl Party for LinkgaugeConnection {
     #[inline]
     fn on_sent(&mut self, bytes: usize, at: Time) {
         if self.output_sent < self.output.len() {
+            self.now = at;
             self.output_sent += bytes;
             if self.output_sent >= self.output.len() {
                 (self.output, self.output_sent) = (Vec::new(), 0);
@@ -496,6 +518,7 @@ impl Party for LinkgaugeConnection {
             party.on_received(now);
             return;
         }
+        self.now = now;
         let before = self.input.len();
         for message in self.batch.messages() {
             if self.caps.framing == Framing::Message {
@@ -527,7 +550,15 @@ impl Party for LinkgaugeConnection {
         }
     }
 
+    fn on_shared(&mut self, waker: &Waker) {
+        match &mut self.state {
+            LinkgaugeConnectionState::Delegated(party) => party.on_shared(waker),
+            _ => self.thread = Some(waker.clone()),
+        }
+    }
+
     fn on_timeout(&mut self, now: Time) {
+        self.now = now;
         match &mut self.state {
             LinkgaugeConnectionState::Delegated(party) => party.on_timeout(now),
             LinkgaugeConnectionState::Unidentified if !self.input.is_empty() => self.become_echo(),
@@ -550,6 +581,7 @@ impl Party for LinkgaugeConnection {
     }
 
     fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
+        self.now = now;
         match &mut self.state {
             LinkgaugeConnectionState::Delegated(party) => party.on_closed(now),
             LinkgaugeConnectionState::Unidentified if !self.input.is_empty() => {
@@ -579,6 +611,24 @@ impl Party for LinkgaugeConnection {
     fn on_stopped(&mut self, reason: StopReason) {
         if let LinkgaugeConnectionState::Delegated(party) = &mut self.state {
             party.on_stopped(reason);
+        }
+    }
+
+    fn take_successor(&mut self) -> Option<Box<dyn Party>> {
+        let is_delegated = matches!(self.state, LinkgaugeConnectionState::Delegated(_));
+        if !is_delegated || !self.output.is_empty() {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, LinkgaugeConnectionState::Closed) {
+            LinkgaugeConnectionState::Delegated(party) => Some(party),
+            _ => None,
+        }
+    }
+
+    fn cost_detail(&self) -> CostDetail {
+        match &self.state {
+            LinkgaugeConnectionState::Delegated(party) => party.cost_detail(),
+            _ => CostDetail::Thread,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::wire::SessionRefusal;
 use crate::endpoint::Endpoint;
-use crate::link::{Link, LinkError, requested_traffic_class, socket_settings};
+use crate::link::{Link, LinkError, own_socket, requested_traffic_class, socket_settings};
 use crate::plan::SocketSettings;
 use crate::protocol::{CaseError, ProtocolError, ProtocolOptions, ReadyCase};
 use crate::units;
@@ -67,7 +67,7 @@ pub fn requested(
         return Err(ProtocolError::unexpected_reply(endpoint, what));
     }
     // The flows have the same kind of socket as this connection, which no figure includes.
-    socket_settings::apply(control.descriptor(), &settings)
+    socket_settings::apply(own_socket(control), &settings)
         .map_err(|fault| LinkError::new(endpoint, fault))?;
     Ok(settings)
 }

@@ -277,6 +277,11 @@ impl ServerPlan {
             .then(|| Duration::from_nanos(self.series_interval_ns).clamp(MIN_SERIES_INTERVAL, MAX_IDLE_TIME))
     }
 
+    /// Whether a flow moves payload in one direction.
+    pub fn has_load(&self) -> bool {
+        self.flows.iter().any(|kind| !kind.is_round_trip())
+    }
+
     /// Number of flows that are to busy-poll.
     pub fn busy_poll_flows(&self) -> u32 {
         if self.wait == WaitMode::BusyPoll { self.flows.len() as u32 } else { 0 }

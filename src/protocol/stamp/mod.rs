@@ -32,7 +32,7 @@ use packet::{
     AUTHENTICATED_BYTES, HmacKey, MIN_REQUEST_BYTES, ReflectorPacket, SenderPacket, TWAMP_REPLY_BYTES,
     UNAUTHENTICATED_BYTES, base_bytes,
 };
-use time::{ErrorEstimate, WallClock};
+use time::{ClockError, ErrorEstimate, WallClock};
 
 /// The `stamp` protocol (RFC 8762), for [`PROTOCOLS`](super::PROTOCOLS).
 pub const PROTOCOL: Protocol = Protocol {
@@ -148,18 +148,21 @@ fn connect(
     };
     let last_reply = Arc::<LastReply>::default();
     let wall = WallClock::now(&context.dialer.clock);
-    let clock_error_ns = TimeOfDay::read(&context.dialer.clock).and_then(|time| time.error_ns);
+    let time_of_day = context.dialer.read_time_of_day();
+    let now = context.dialer.now();
+    let local_error =
+        time_of_day.and_then(|time| Some(ClockError { stated_ns: time.error_ns?, stated_at: now }));
     let flows = open_flows(case, context, |load, port, link, flows| {
         let caps = link.caps().clone();
         let mut sender =
             StampCodec::new(dialect, key.clone(), wall, load.message_bytes as usize, last_reply.clone());
-        sender.clock_error_ns = clock_error_ns;
+        sender.local_error = local_error;
         let party =
             Pinger::new(Box::new(sender), load, &caps, (context.new_recorder)(FlowRole::RoundTrip, port));
         flows.push(Flow { role: FlowRole::RoundTrip, endpoint_index: port, link, party: Box::new(party) });
         Ok(())
     })?;
-    Ok(Box::new(StampSession { flows, last_reply, is_authenticated: key.is_some() }))
+    Ok(Box::new(StampSession { flows, last_reply, time_of_day, is_authenticated: key.is_some() }))
 }
 
 /// Error estimate and TTL of the last reply, and whether there was one.
@@ -200,6 +203,7 @@ impl LastReply {
 struct StampSession {
     flows: Vec<Flow>,
     last_reply: Arc<LastReply>,
+    time_of_day: Option<TimeOfDay>,
     is_authenticated: bool,
 }
 
@@ -210,6 +214,7 @@ impl ClientSession for StampSession {
 
     fn effective_settings(&self) -> Map<String, Value> {
         let mut settings = self.last_reply.facts();
+        settings.extend(self.time_of_day.into_iter().flat_map(|time| time.facts("")));
         settings.insert(AUTHENTICATED_OPTION.to_owned(), self.is_authenticated.into());
         settings
     }
@@ -225,8 +230,8 @@ pub(crate) struct StampCodec {
     now: Time,
     server_timestamps: Option<ServerTimestamps>,
     last_reply: Arc<LastReply>,
-    /// The largest error of the time of day here, if it is synchronised.
-    clock_error_ns: Option<u64>,
+    /// That of the time of day here, if it is synchronised.
+    local_error: Option<ClockError>,
     common_time: Option<CommonTime>,
 }
 
@@ -251,9 +256,25 @@ impl StampCodec {
             now: Time(0),
             server_timestamps: None,
             last_reply,
-            clock_error_ns: None,
+            local_error: None,
             common_time: None,
         }
+    }
+}
+
+impl StampCodec {
+    /// The first statement of the reflector counts, as long as its clock is synchronised.
+    fn note_common_time(&mut self, remote: ErrorEstimate) {
+        let Some(local) = self.local_error.filter(|_| remote.is_synchronised()) else {
+            self.common_time = None;
+            return;
+        };
+        self.common_time.get_or_insert(CommonTime {
+            // Both times are those of the time of day.
+            offset_ns: 0,
+            error_ns: local.stated_ns.saturating_add((remote.seconds() * 1e9) as u64),
+            stated_at: local.stated_at,
+        });
     }
 }
 
@@ -266,7 +287,7 @@ impl RequestReplyCodec for StampCodec {
         let request = SenderPacket {
             sequence: sequence as u32,
             sent: self.wall_clock.ntp_at(self.now).0,
-            error_estimate: ErrorEstimate::UNKNOWN,
+            error_estimate: ErrorEstimate::from_error_ns(self.local_error.map(|error| error.at(self.now))),
             session_id: self.session_id,
         };
         request.write(&mut self.packet, self.key.as_ref());
@@ -289,12 +310,7 @@ impl RequestReplyCodec for StampCodec {
             return ReplyStatus::Malformed { used };
         };
         self.last_reply.record(&reply);
-        let estimate = Some(reply.error_estimate).filter(|estimate| estimate.is_synchronised());
-        self.common_time = self.clock_error_ns.zip(estimate).map(|(local_ns, estimate)| CommonTime {
-            // Both times are those of the time of day.
-            offset_ns: 0,
-            error_ns: local_ns.saturating_add((estimate.seconds() * 1e9) as u64),
-        });
+        self.note_common_time(reply.error_estimate);
         self.server_timestamps = Some(ServerTimestamps {
             received_ns: self.wall_clock.clock_ns_of(received),
             sent_ns: self.wall_clock.clock_ns_of(sent),

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::packet::{HmacKey, ReflectorPacket, SenderPacket, TWAMP_REPLY_BYTES, base_bytes};
-use super::time::{ErrorEstimate, NtpTime, WallClock};
+use super::time::{ClockError, ErrorEstimate, NtpTime, WallClock};
 use super::tlv::{self, SessionCounts};
 use super::{StampVariant, key_from_token};
 use crate::clock::{Clock, Time};
 use crate::link::party::{Party, Step};
+use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
 use crate::protocol::{CaseError, ServerConfig, ServerSetting, Service};
 
@@ -28,6 +29,7 @@ pub fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> Arc<dyn 
     Arc::new(StampService {
         variant: dialect,
         is_stateless: facts.is_stateless,
+        time_of_day: facts.time_of_day,
         // TWAMP's own signatures need its control connection.
         key: facts.token.as_deref().filter(|_| dialect == StampVariant::Stamp).map(key_from_token),
     })
@@ -36,6 +38,8 @@ pub fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> Arc<dyn 
 struct StampService {
     variant: StampVariant,
     is_stateless: bool,
+    /// What it states about its time of day. `None`: it is read for each sender.
+    time_of_day: Option<TimeOfDay>,
     /// If set, only packets signed with this key get a reply.
     key: Option<HmacKey>,
 }
@@ -56,6 +60,11 @@ impl Service for StampService {
             is_stateless: self.is_stateless,
             key: self.key.clone(),
             wall_clock: WallClock::now(&Clock::System),
+            stated_error_ns: self
+                .time_of_day
+                .or_else(|| TimeOfDay::read(&Clock::System))
+                .and_then(|time| time.error_ns),
+            clock_error: None,
             batch: Batch::with_ttl(caps.max_message_bytes.unwrap_or(MAX_PACKET_BYTES).min(MAX_PACKET_BYTES)),
             pending: None,
             reply: Vec::with_capacity(MAX_PACKET_BYTES),
@@ -111,6 +120,10 @@ struct StampReflector {
     is_stateless: bool,
     key: Option<HmacKey>,
     wall_clock: WallClock,
+    /// The largest error of the time of day in nanoseconds, if it is synchronised, as it was before the first request.
+    stated_error_ns: Option<u64>,
+    /// The same from the first request on.
+    clock_error: Option<ClockError>,
     batch: Batch,
     pending: Option<PendingRequest>,
     reply: Vec<u8>,
@@ -147,7 +160,7 @@ impl StampReflector {
         let reply = ReflectorPacket {
             sequence: if stateless { request.sequence } else { counts.sent },
             sent,
-            error_estimate: ErrorEstimate::UNKNOWN,
+            error_estimate: ErrorEstimate::from_error_ns(self.clock_error.map(|error| error.at(now))),
             session_id: request.session_id,
             received: self.wall_clock.ntp_at(received).0,
             request,
@@ -200,6 +213,9 @@ impl Party for StampReflector {
         let Some(request) = read_request(message, self.variant, self.key.as_ref()) else { return };
         if self.is_looped_reply(message, now) {
             return;
+        }
+        if let Some(stated_ns) = self.stated_error_ns.take() {
+            self.clock_error = Some(ClockError { stated_ns, stated_at: now });
         }
         let counts = &mut self.session(request.session_id).counts;
         counts.received = counts.received.wrapping_add(1);

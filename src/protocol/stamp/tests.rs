@@ -105,6 +105,36 @@ fn a_reflector_replies_in_kind() {
 }
 
 #[test]
+fn both_clocks_must_be_synchronised_for_common_time() {
+    for (local, remote, expected) in [
+        (Some(200_000), Some(300_000), Some(500_000)),
+        (Some(200_000), None, None),
+        (None, Some(300_000), None),
+    ] {
+        let time_of_day = Some(TimeOfDay { offset_ns: 0, error_ns: remote, ptp: None });
+        let config = Arc::new(ServerConfig { time_of_day, ..ServerConfig::default() });
+        let party = new_service(&config, StampVariant::Stamp).new_party(&CAPS, "192.0.2.1:5000");
+        let (mut client, mut reflector) =
+            (sender(StampVariant::Stamp, None, 44), TestReflector { party, now: 0 });
+        client.local_error = local.map(|stated_ns| ClockError { stated_ns, stated_at: Time(7) });
+        let request = encode_request(&mut client, 0);
+        assert_eq!(
+            SenderPacket::read(&request, None).unwrap().error_estimate.is_synchronised(),
+            local.is_some()
+        );
+        let reply = reflector.reply_to(&request).unwrap();
+        client.parse_reply(&reply, 0..1);
+        let common = client.common_time();
+        assert_eq!(common.is_some(), expected.is_some(), "{common:?}");
+        if let (Some(common), Some(expected)) = (common, expected) {
+            assert_eq!((common.offset_ns, common.stated_at), (0, Time(7)));
+            // Estimates are rounded up, by less than 1 %.
+            assert!((expected..expected + 3_100).contains(&common.error_ns), "{common:?}");
+        }
+    }
+}
+
+#[test]
 fn short_requests_get_no_reply_because_it_would_be_longer() {
     let (mut client, mut reflector) = (
         sender(StampVariant::TwampLight, None, 14),

@@ -1,8 +1,7 @@
 //! Timestamps of STAMP and TWAMP: 64 bits of NTP or PTP time, and the error estimate of the clock.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use crate::clock::{Clock, Time};
+use crate::link::time_of_day::offset_bounds;
 
 /// Seconds from 1900-01-01 to 1970-01-01.
 const NTP_TO_UNIX_SECONDS: u64 = 2_208_988_800;
@@ -48,8 +47,9 @@ pub struct WallClock {
 impl WallClock {
     /// Reads both clocks now.
     pub fn now(clock: &Clock) -> WallClock {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        WallClock { clock_time: clock.now(), unix_ns: unix.as_nanos() as i128 }
+        let (low, high) = offset_bounds(clock);
+        let clock_time = clock.now();
+        WallClock { clock_time, unix_ns: i128::from(clock_time.0) + i128::from(low + (high - low) / 2) }
     }
 
     /// The wall-clock time at an instant of the clock.
@@ -63,6 +63,23 @@ impl WallClock {
     }
 }
 
+/// The largest error of a synchronised clock.
+#[derive(Debug, Clone, Copy)]
+pub struct ClockError {
+    /// In nanoseconds, as stated.
+    pub stated_ns: u64,
+    /// When it was stated.
+    pub stated_at: Time,
+}
+
+impl ClockError {
+    /// In nanoseconds at a later time: the kernel lets it grow by 500 ppm.
+    pub fn at(&self, now: Time) -> u64 {
+        let growth = now.since(self.stated_at) / 2_000;
+        self.stated_ns.saturating_add(growth.as_nanos() as u64)
+    }
+}
+
 /// Error estimate of a clock (RFC 4656 4.1.2, RFC 8186).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorEstimate(pub u16);
@@ -73,6 +90,19 @@ impl ErrorEstimate {
 
     const SYNCHRONISED: u16 = 1 << 15;
     const PTP: u16 = 1 << 14;
+
+    /// Of a clock with this largest error in nanoseconds, rounded up. `None`: it is not synchronised.
+    pub fn from_error_ns(error_ns: Option<u64>) -> ErrorEstimate {
+        let Some(error_ns) = error_ns else { return ErrorEstimate::UNKNOWN };
+        // In units of 2⁻³² s.
+        let units = (u128::from(error_ns.max(1)) << 32).div_ceil(NANOSECONDS_PER_SECOND as u128);
+        let scale = (u128::BITS - units.leading_zeros()).saturating_sub(8);
+        let (scale, multiplier) = match units.div_ceil(1 << scale) {
+            256 => (scale + 1, 128),
+            multiplier => (scale, multiplier),
+        };
+        ErrorEstimate(Self::SYNCHRONISED | (scale as u16) << 8 | multiplier as u16)
+    }
 
     /// A multiplier of zero is forbidden: such a packet is malformed.
     pub fn is_valid(self) -> bool {
@@ -137,6 +167,19 @@ mod tests {
         assert_eq!(wall.ntp_at(Time(1_000)), NtpTime(0xeb1f_0400_1f9a_dd37));
         for at in [0, 999, 1_000, 123_456_789_012] {
             assert_eq!(wall.clock_ns_of(wall.ntp_at(Time(at))), at as i64);
+        }
+    }
+
+    #[test]
+    fn errors_are_stated_and_never_too_small() {
+        assert_eq!(ErrorEstimate::from_error_ns(Some(1_953_125)), ErrorEstimate(0x9080));
+        assert_eq!(ErrorEstimate::from_error_ns(None), ErrorEstimate::UNKNOWN);
+        for error_ns in [0, 1, 59, 60, 1_000, 250_101, 16_000_000_000, 1 << 40, u64::MAX] {
+            let estimate = ErrorEstimate::from_error_ns(Some(error_ns));
+            assert!(estimate.is_valid() && estimate.is_synchronised() && !estimate.is_ptp(), "{error_ns}");
+            let share = estimate.seconds() * 1e9 / error_ns.max(1) as f64;
+            // The unit is a quarter of a nanosecond.
+            assert!(share >= 1.0 && (share < 1.01 || error_ns < 59), "{error_ns}: {share}");
         }
     }
 

@@ -172,31 +172,39 @@ fn round_trip_panel(cases: &[(ChartSeries, &CaseResult)]) -> Option<(Axis, Vec<C
     Some((y, series))
 }
 
+/// Other panels have the first two.
+const QUEUEING_COLOURS: [usize; 2] = [2, 3];
+
 /// Forward and reverse delay above the shortest ones.
 fn queueing_panel(case: &CaseResult) -> Option<(Axis, Vec<ChartSeries>)> {
     let entries = round_trip_entries(case);
-    let curve = |label: &str, get: fn(&SeriesEntry) -> Option<u64>| {
+    let curve = |label: &str, colour: usize, get: fn(&SeriesEntry) -> Option<u64>| {
         let point =
             |entry: &SeriesEntry| Some((middle_seconds(std::slice::from_ref(entry)), get(entry)? as f64));
-        ChartSeries::curve(label, entries.iter().filter_map(point).collect())
+        let points = entries.iter().filter_map(point).collect();
+        ChartSeries { colour: Some(colour), ..ChartSeries::curve(label, points) }
     };
-    let series =
-        [curve("forward", |entry| entry.forward_queue_ns), curve("reverse", |entry| entry.reverse_queue_ns)];
+    let [forward, reverse] = QUEUEING_COLOURS;
+    let series = [
+        curve("forward", forward, |entry| entry.forward_queue_ns),
+        curve("reverse", reverse, |entry| entry.reverse_queue_ns),
+    ];
     let most = series.iter().flat_map(|one| &one.points).map(|point| point.1).reduce(f64::max)?;
     let is_drawn = series.iter().all(|one| one.points.len() >= MIN_INTERVALS);
     let y = linear_axis("queueing delay (mean)", AxisUnit::Nanoseconds, most.max(1.0));
     is_drawn.then(|| (y, series.into()))
 }
 
-/// The congestion window of a TCP connection that sends, and its retransmissions.
+/// The congestion window of the TCP connection that sends, and its retransmissions.
 fn window_panel(case: &CaseResult) -> Option<(Axis, Vec<ChartSeries>)> {
-    let connections = &case.evidence.as_ref()?.client.connections;
-    let sends = matches!(case.direction, Direction::Send | Direction::Both) && !is_latency(case);
-    if !sends || connections.series.len() < MIN_INTERVALS {
-        return None;
-    }
-    let idle = idle_ns(case) as f64 / 1e9;
-    Some(window_curve(&connections.series, idle))
+    let evidence = case.evidence.as_ref().filter(|_| !is_latency(case))?;
+    let sender = match case.direction {
+        Direction::Send | Direction::Both => &evidence.client,
+        Direction::Receive => evidence.server.as_ref()?,
+        Direction::Loop => return None,
+    };
+    let series = &sender.connections.series;
+    (series.len() >= MIN_INTERVALS).then(|| window_curve(series, idle_ns(case) as f64 / 1e9))
 }
 
 /// What is drawn of the round trips of an interval.
@@ -383,9 +391,20 @@ mod tests {
         let chart = case_chart(&run, &case).unwrap();
         let panels: Vec<&str> = chart.panels.iter().map(|panel| panel.y.label.as_str()).collect();
         assert_eq!(panels[2..], ["queueing delay (mean)", "congestion window (segments)"]);
-        assert!(chart.legend.iter().any(|entry| entry.name == "forward"));
+        for name in ["forward", "reverse"] {
+            let entry = chart.legend.iter().find(|entry| entry.name == name).unwrap();
+            assert!(
+                chart.panels[2].svg.contains(&format!("\"{}-line\"", entry.class)),
+                "{name}: {}",
+                entry.class
+            );
+        }
         case.direction = Direction::Receive;
+        case.evidence.as_mut().unwrap().server = None;
         assert_eq!(case_chart(&run, &case).unwrap().panels.len(), 3, "the server sends");
+        let evidence = case.evidence.as_mut().unwrap();
+        evidence.server = Some(std::mem::take(&mut evidence.client));
+        assert_eq!(case_chart(&run, &case).unwrap().panels.len(), 4);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 use super::parts::keep_units_together;
 use crate::metric::measured_numbers;
 use crate::report::wording::{
-    format_first_missed_frames, format_missed_frames, interval_basis, line_limit_bps, line_time_ns,
+    common_time_source, format_first_missed_frames, format_missed_frames, interval_basis, line_limit_bps,
+    line_time_ns,
 };
 use crate::run::{CaseResult, Defect, Distribution, Figures};
 use crate::units::{format_bit_rate, format_nanoseconds};
@@ -47,6 +48,10 @@ fn time_rows(case: &CaseResult) -> Vec<Row> {
         (
             "reverse delay above its minimum (p99)",
             ways.and_then(|ways| of(&ways.reverse_variation_ns, "p99")),
+        ),
+        (
+            "source of the error of one-way delays",
+            ways.map(|ways| common_time_source(case, ways).unwrap_or_else(|| "the round trips".to_owned())),
         ),
     ]
 }

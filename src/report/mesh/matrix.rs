@@ -44,8 +44,20 @@ pub static MATRICES: &[MatrixKind] = &[
         more_is_better: false,
     },
     MatrixKind {
+        title: "p99 of the round trip while other tests ran",
+        read: |pair| pair.percentile("p99").filter(|_| pair.is_under_load()),
+        units: TIMES,
+        more_is_better: false,
+    },
+    MatrixKind {
         title: "loss",
-        read: |pair| pair.loss().map(|share| 100.0 * share),
+        read: |pair| pair.loss().filter(|_| !pair.is_under_load()).map(|share| 100.0 * share),
+        units: &[(1.0, "%")],
+        more_is_better: false,
+    },
+    MatrixKind {
+        title: "loss while other tests ran",
+        read: |pair| pair.loss().filter(|_| pair.is_under_load()).map(|share| 100.0 * share),
         units: &[(1.0, "%")],
         more_is_better: false,
     },

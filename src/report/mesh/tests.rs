@@ -1,5 +1,7 @@
 //! The report of a mesh on a terminal and as a page.
 
+use crate::explain::FindingBlock;
+use crate::explain::mesh::explain_pair;
 use crate::report::{Detail, ReportOptions, report_format, sample_runs};
 use crate::run::Run;
 
@@ -52,6 +54,64 @@ fn the_whole_report_has_the_matrices() {
     // The slow host stands first.
     assert_eq!(first, ["c", "–", "46.1", "46.1", "46.1", "46.1"], "{text}");
     assert!(text.contains("the uplink of group south adds 1.800 ms ± 10.00 µs"), "{text}");
+    assert!(
+        text.contains("Logs of the servers: 18 throughput tests, 0 overlapped on a host or a shared\n    resource. 1 test in no log."),
+        "{text}"
+    );
+}
+
+#[test]
+fn round_trips_under_load_stand_by_themselves() {
+    let text = render(
+        "text",
+        &sample_runs::mesh(),
+        ReportOptions { detail: Detail::Full, ..ReportOptions::default() },
+    );
+    let cells = |title: &str| {
+        let table = text.split(&format!("\n{title}\n")).nth(1).unwrap_or_else(|| panic!("{title}: {text}"));
+        let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with("  ")).collect();
+        rows.iter().flat_map(|row| row.split_whitespace().skip(1)).filter(|cell| *cell != "–").count()
+    };
+    assert_eq!(cells("median round trip in ms"), 19);
+    assert_eq!(cells("median round trip while other tests ran in µs"), 1);
+}
+
+#[test]
+fn a_pair_is_explained_as_the_sum_of_its_parts() {
+    let run = sample_runs::mesh();
+    let finding = explain_pair(&run, ["c", "d"]).unwrap();
+    let texts: Vec<&str> = finding
+        .blocks
+        .iter()
+        .map(|block| match block {
+            FindingBlock::Heading(text) | FindingBlock::Text(text) => text.as_str(),
+            _ => "",
+        })
+        .collect();
+    assert_eq!(
+        texts[..4],
+        [
+            "c → d: 46.10 Mbit/s (typical 94.10 Mbit/s), 212.7 µs median round trip (typical 2.128 ms)",
+            "rate: 94.11 Mbit/s is usual for such pairs, × 0.49 by host c, × 1.00 by the pair itself.",
+            "median round trip: 212.7 µs is usual for such pairs, + 0 ns by the pair itself.",
+            "case 21 has its round trips, case 22 has its rate.",
+        ]
+    );
+    assert!(texts[4].starts_with("d → c: 46.10 Mbit/s"), "{}", texts[4]);
+    assert_eq!(texts[8], "Both directions have about the same rate (ratio 1.00).");
+    assert!(explain_pair(&run, ["c", "z"]).unwrap_err().to_string().contains("a, b, c, d, e"));
+    let plain = Run { mesh: None, ..sample_runs::mesh() };
+    assert!(explain_pair(&plain, ["a", "b"]).unwrap_err().to_string().contains("not a run of"));
+    assert!(explain_pair(&sample_runs::hostile_mesh(), ["b", "c"]).is_ok());
+}
+
+#[test]
+fn overlaps_that_should_not_be_are_reported_first() {
+    let mut run = sample_runs::mesh();
+    let served = run.mesh.as_mut().and_then(|mesh| mesh.served.as_mut()).unwrap();
+    served.overlapping = 2;
+    let text = render("text", &run, ReportOptions { width: 200, ..ReportOptions::default() });
+    assert!(text.contains("\n  2 throughput tests began before another one ended"), "{text}");
 }
 
 #[test]
@@ -70,7 +130,11 @@ fn no_line_is_wider_than_the_terminal() {
 fn cells_of_the_page_lead_to_their_cases() {
     let run = sample_runs::mesh();
     let page = render("html", &run, ReportOptions::default());
-    assert_eq!(page.matches("<table class=\"matrix\">").count(), 4, "rate, p50, p99, under load");
+    assert_eq!(
+        page.matches("<table class=\"matrix\">").count(),
+        5,
+        "rate; p50 and p99, quiet and under load"
+    );
     for case in 1..=run.cases.len() {
         assert!(page.contains(&format!("href=\"#case-{case}\"")), "case {case} is not linked");
         assert!(page.contains(&format!("id=\"case-{case}\"")), "case {case} is not there");

@@ -28,7 +28,7 @@ pub const PRESENTATION: Presentation = Presentation {
 
 const COLUMNS: [TableColumn; 10] = [
     figure_column("rate"),
-    optional_column("limit"),
+    optional_column("line max"),
     optional_column("of line"),
     expendable_column("±"),
     figure_column("loss"),
@@ -215,7 +215,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         "loaded p99",
         "recovery",
         "of line",
-        "limit",
+        "line max",
     ];
     let mut table = vec![header.map(str::to_owned).to_vec()];
     table.push(vec![

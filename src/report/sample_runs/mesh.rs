@@ -2,7 +2,7 @@
 
 use super::{HOSTILE_SCRIPT, case, latency_figures, rate_figures, run};
 use crate::plan::Direction;
-use crate::run::{BlamedPart, MeshBlame, MeshHost, MeshPair, MeshResource, MeshResult, Run};
+use crate::run::{BlamedPart, MeshBlame, MeshHost, MeshPair, MeshResource, MeshResult, MeshServed, Run};
 
 /// Host `c` sends and receives half as much as the others; the round trips of the last pair were disturbed; one pair failed.
 pub fn mesh() -> Run {
@@ -40,6 +40,7 @@ pub fn mesh() -> Run {
     }
     if let Some(last) = pairs.last_mut() {
         last.under_load_of = vec![2];
+        last.under_failed_loads = 1;
     }
     let mut run = run(Some("two sites"), cases);
     run.mesh = Some(MeshResult {
@@ -59,10 +60,14 @@ pub fn mesh() -> Run {
             blame(BlamedPart::Pair { from: 0, to: 3 }, 1e5, 1e4, 1),
             blame(BlamedPart::HostReceives { host: 1 }, 1e5, 1e4, 3),
         ],
+        served: Some(LOGS),
         resumed_from: Some("20261120T090000Z-7f3a00".to_owned()),
     });
     run
 }
+
+const LOGS: MeshServed =
+    MeshServed { throughput_tests: 18, overlapping: 0, unlogged: 1, clock_error_ns: 400_000 };
 
 fn blame(part: BlamedPart, effect: f64, effect_error: f64, pairs: u32) -> MeshBlame {
     MeshBlame { part, effect, effect_error, pairs }

@@ -7,7 +7,7 @@ use crate::stats;
 /// The study in one sentence: the number of published values with a measured counterpart, and their typical ratio.
 pub fn answer(paper: &StudyResult) -> String {
     if let Some(sentence) = &paper.twins {
-        return format!("{}: {}", printable(&paper.name), printable(sentence));
+        return printable(sentence);
     }
     let rows: Vec<&StudyRow> = paper.tables.iter().flat_map(|table| &table.rows).collect();
     let published = rows.iter().filter(|row| published_value(row).is_some()).count();

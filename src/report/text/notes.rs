@@ -52,7 +52,7 @@ pub fn figure_notes(run: &Run, shown: &[&str]) -> Vec<String> {
             any(|case| case.figures.delivery.throughput_bps.is_some()),
             "Rates are delivered payload by the receiver's clock, without headers.",
         ),
-        (shows("limit"), "limit: the maximum payload rate of the line."),
+        (shows("line max"), "line max: the maximum payload rate of the line."),
         (shows("a message"), "a message: time per message, by the receiver's clock."),
         (shows("CPU"), "CPU: CPU use of client + server."),
         (shows(FIT_COLUMN), FIT_NOTE),

@@ -5,7 +5,10 @@ use crate::report::explain::push_block;
 use crate::report::flows::flows_text;
 use crate::report::layout::CaseNumbers;
 use crate::report::mesh;
-use crate::report::presentation::{differ_in_direction, filled_figure_table, run_answer};
+use crate::report::overview;
+use crate::report::presentation::{
+    differ_in_direction, filled_figure_table, reason_without_result, run_answer,
+};
 use crate::report::sparkline::case_sparkline;
 use crate::report::study;
 use crate::report::table::build_tables;
@@ -48,6 +51,9 @@ fn rank(code: &WarningCode) -> usize {
 
 impl TextReport {
     pub fn render_summary(mut self, run: &Run) -> String {
+        if overview::replaces_tables(run) {
+            return self.render_overview(run);
+        }
         self.push_answer(run);
         if let Some(mesh) = &run.mesh {
             self.push_mesh(run, mesh);
@@ -103,15 +109,16 @@ impl TextReport {
             return;
         }
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let label_columns = width(0).max(LABEL_COLUMNS);
         let used = |columns: &[usize]| {
-            INDENT.len() + LABEL_COLUMNS + columns[1..].iter().map(|column| width(*column) + 2).sum::<usize>()
+            INDENT.len() + label_columns + columns[1..].iter().map(|column| width(*column) + 2).sum::<usize>()
         };
         while used(&columns) > self.width && columns.len() > 2 {
             columns.pop();
         }
         for (index, row) in rows.iter().enumerate() {
             let cells = columns[1..].iter().map(|&column| format!("  {:>1$}", row[column], width(column)));
-            let line = format!("{INDENT}{:LABEL_COLUMNS$}{}", row[0], cells.collect::<String>());
+            let line = format!("{INDENT}{:label_columns$}{}", row[0], cells.collect::<String>());
             self.push_line(line.trim_end(), if index == 0 { Style::new().dimmed() } else { Style::new() });
         }
     }
@@ -161,6 +168,10 @@ impl TextReport {
         let mut groups = group_warnings(run);
         // The status line states this.
         groups.retain(|group| group.warning.code != WarningCode::Interrupted);
+        // The answer states this.
+        if run.cases.len() == 1 && reason_without_result(&run.cases[0]).is_some() {
+            groups.retain(|group| group.warning.code != WarningCode::Incomplete);
+        }
         groups.sort_by_key(|group| rank(&group.warning.code));
         // Tables end with rows of many columns, which a note would touch.
         if run.cases.len() > 1 && !groups.is_empty() {

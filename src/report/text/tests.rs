@@ -3,7 +3,7 @@
 use super::*;
 use crate::plan::{Direction, WaitMode};
 use crate::report::sample_runs;
-use crate::run::{CaseResult, Placement};
+use crate::run::{CaseResult, Failure, FailureKind, MessageCounts, Placement, WarningCode};
 
 const FULL: ReportOptions = ReportOptions { colour: false, width: 80, unicode: true, detail: Detail::Full };
 
@@ -65,7 +65,7 @@ fn summary_of_one_case() {
     serial loop through /dev/ttyUSB0 and 3 ports more: 29.0 kbit/s, 94.4 % of the
       line rate; 31 bytes not returned, 2 bytes inserted, 1 byte corrupt. 8 B
       messages, 42.1 s
-                        rate  transferred    loss  of line         limit
+                        rate  transferred    loss  of line      line max
       loop      29.01 kbit/s     36.26 kB  11.4 %   94.4 %  30.72 kbit/s
       FAIL      loss = 0 %, measured 0.5 %
       PASS      1 threshold
@@ -264,17 +264,45 @@ fn serial_lines_and_their_limits() {
       2 cases in 42.10 s, 2026-11-20 10:00 UTC
 
     Throughput over lines, loop, 8 B messages
-      #  endpoint                                rate         limit  of line    loss
+      #  endpoint                                rate      line max  of line    loss
       1  serial:///dev/…yUSB0?baud=9600  7.671 kbit/s  7.680 kbit/s   99.9 %     0 %
       2  serial…d=9600, 4 ports at once  29.01 kbit/s  30.72 kbit/s   94.4 %  11.4 %
 
       Case 2: over 4 ports, rate from 7.250 kbit/s to 7.671 kbit/s, fairness 0.945
         (slowest: serial:///dev/ttyUSB0?baud=9600).
       Rates are delivered payload by the receiver's clock, without headers.
-      limit: the maximum payload rate of the line.
+      line max: the maximum payload rate of the line.
 
       FAIL      case 2: loss = 0 %, measured 0.5 %
       PASS      1 threshold
+    ");
+}
+
+#[test]
+fn a_case_without_results_says_why() {
+    let refused = "connection refused: no server listens on this port. Start one there, or name another port";
+    let silent =
+        "none of 3 messages arrived: the server does not reply. Check that it runs, firewalls, and --timeout";
+    let runs = [(0, refused), (3, silent)].map(|(sent, reason)| {
+        let mut run = sample_runs::minimal();
+        let case = &mut run.cases[0];
+        case.complete = false;
+        case.figures.counts = MessageCounts { sent, lost: sent, ..MessageCounts::default() };
+        case.failures = vec![Failure::new(FailureKind::System, format!("{}: {reason}", case.endpoint))];
+        let text = format!("not measured as planned: {}", case.failures[0]);
+        case.warnings = vec![Warning::new(WarningCode::Incomplete, text, "")];
+        render_text(&run, ReportOptions::default())
+    });
+    insta::assert_snapshot!(runs.join("\n"), @r"
+    MEM round trip to a: connection refused: no server listens on this port. Start
+      one there, or name another port.
+
+    incomplete: nothing was measured
+
+    MEM round trip to a: none of 3 messages arrived: the server does not reply.
+      Check that it runs, firewalls, and --timeout. 3 requests of 1 B, 42.1 s
+
+    incomplete: part of the plan was not measured
     ");
 }
 

@@ -38,6 +38,13 @@ pub struct StageFigures {
     /// From the arrival of the reply at the host until the program had it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub local_receive_ns: Option<Distribution>,
+    /// How far the sum of the stages of a round trip is from it: a stage that is negative by rounding counts as 0.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sum_error_ns: Option<Distribution>,
+    /// What stamps at both ends add to the median round trip over loopback of this host, measured in pairs. Absent: not
+    /// measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cost_ns: Option<f64>,
 }
 
 /// The name of a stage, and its distribution if it is known.

@@ -1,12 +1,13 @@
 //! The idle link around a load: what its probes measured there, and the latency that the load adds.
 
+use crate::protocol::ReadyCase;
 use crate::run::{AddedLatency, Figures, SeriesEntry};
 use crate::sample::{
     IdleRecorders, QueueingDelay, Recorder, TimeSeries, append_entries, idle_limit_ns, set_queueing,
 };
 use crate::stats::nearest_rank;
+use crate::workload::FlowResult;
 use crate::workload::throughput::planned_time;
-use crate::workload::{FlowResult, Load};
 
 /// Records of the probes on the idle link, of all repetitions.
 #[derive(Default)]
@@ -31,8 +32,8 @@ impl IdleRecords {
         self.before.as_ref().map_or(0, |before| idle_limit_ns(before.service_times.max()))
     }
 
-    /// Adds the probes of a repetition of this load.
-    pub(super) fn record(&mut self, load: &Load, flows: &[FlowResult], beside: Beside) {
+    /// Adds the probes of a repetition of this case.
+    pub(super) fn record(&mut self, case: &ReadyCase, flows: &[FlowResult], beside: Beside) {
         let Beside { main, offset_ns, queueing } = beside;
         let probes: Vec<&IdleRecorders> =
             flows.iter().filter_map(|flow| flow.recorder.idle.as_deref()).collect();
@@ -44,8 +45,8 @@ impl IdleRecords {
                 }
             }
         }
-        let Some(idle_ns) = self.median_ns() else { return };
-        let planned = planned_time(load.stop, load.warm_up);
+        let Some(idle_ns) = self.median_ns().filter(|_| !case.idle.after.is_zero()) else { return };
+        let planned = planned_time(case.load.stop, case.load.warm_up);
         let recovered: Option<Vec<u64>> =
             probes.iter().map(|probe| probe.recovery_ns(idle_ns, planned)).collect();
         let probed = probes.iter().any(|probe| probe.after.counts.sent > 0);

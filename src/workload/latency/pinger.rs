@@ -28,6 +28,9 @@ const MAX_OUTSTANDING_OF_MANY: u64 = 64;
 const MAX_UNANSWERED: u64 = 5;
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 
+/// Requests of a schedule that may be in flight after a stall, as a multiple of those that usually are.
+const BURST_FACTOR: f64 = 8.0;
+
 /// What is wrong with a reply that has a valid number.
 #[derive(Debug, Clone, Copy)]
 struct Corruption {
@@ -44,8 +47,16 @@ fn max_outstanding_requests(load: &Load, caps: &Caps) -> u64 {
         _ => Alphabet::from_caps(caps)
             .max_distinguishable(load.message_bytes as usize)
             .min(MAX_OUTSTANDING_REQUESTS)
-            .min(if load.is_one_of_many() { MAX_OUTSTANDING_OF_MANY } else { u64::MAX }),
+            .min(if load.is_one_of_many() { MAX_OUTSTANDING_OF_MANY } else { u64::MAX })
+            .min(outstanding_by_rate(load)),
     }
+}
+
+/// More requests than a schedule has in flight, even in bursts: they expire after the timeout.
+fn outstanding_by_rate(load: &Load) -> u64 {
+    let Some(per_second) = load.pacing.per_second() else { return u64::MAX };
+    let expected = per_second * load.timeout.as_secs_f64();
+    ((BURST_FACTOR * expected) as u64).saturating_add(MAX_OUTSTANDING_OF_MANY)
 }
 
 /// Minimum number of tracked requests. It sets how late, in timeouts, a reply is still recognised as late.
@@ -56,7 +67,7 @@ fn min_tracked_requests(load: &Load) -> u64 {
 /// Memory for what one call receives.
 fn new_batch(load: &Load, caps: &Caps) -> Batch {
     match caps.framing {
-        Framing::Stream if load.is_one_of_many() => Batch::lent(MAX_CHUNK_BYTES),
+        Framing::Stream if load.is_one_of_many() || load.has_few_samples() => Batch::lent(MAX_CHUNK_BYTES),
         Framing::Stream => Batch::new(MAX_CHUNK_BYTES, 1),
         Framing::Message => {
             let longest = caps.max_message_bytes.unwrap_or(MAX_CHUNK_BYTES).min(MAX_CHUNK_BYTES);
@@ -157,6 +168,7 @@ impl Pinger {
     fn expire_requests(&mut self, now: Time) {
         while let Some((sequence, lost)) = self.window.expire_next(now, self.timeout) {
             if lost.is_measured {
+                self.recorder.end_request_in(lost.period);
                 let recorder = self.recorder.of_period(lost.period);
                 recorder.record_loss(now);
                 recorder.record_missed_frame(sequence, lost.intended);
@@ -167,7 +179,7 @@ impl Pinger {
         }
     }
 
-    /// Whether the requests without a reply are that many that no reply is expected.
+    /// Whether so few requests have a reply that no further one is expected.
     fn is_silent(&self) -> bool {
         let Some(unanswered) = self.unanswered else { return false };
         let silence = self.timeout.saturating_mul(u32::try_from(unanswered).unwrap_or(u32::MAX));
@@ -215,6 +227,7 @@ impl Pinger {
                 counts.reordered += u64::from(reordered);
                 counts.corrupt_bytes += corruption.bytes;
                 counts.corrupt_messages += corruption.messages;
+                self.recorder.end_request_in(period);
                 self.record_pending();
                 self.unrecorded_sample = Some((sample, period));
                 if let Some(stages) = self.codec.server_timestamps() {
@@ -313,6 +326,9 @@ impl Party for Pinger {
             let RequestSlot { period, is_measured, .. } = *self.window.advance();
             if let (Some(stages), Some(times)) = (&mut self.stages, &mut self.recorder.stages) {
                 stages.on_sent(self.window.next_sequence() - 1, is_measured, times);
+            }
+            if is_measured {
+                self.recorder.begin_request_in(period);
             }
             self.schedule.advance();
             if self.phases.phase() == Phase::Measuring {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::MAX_SEND_BATCH_BYTES;
 use super::comparison::LoopbackState;
-use super::header::{BlockParser, HeaderCodec, ParsedHeader, SequenceHeader};
+use super::header::HeaderCodec;
 use super::keepalive::Keepalive;
-use super::loopback::{Loopback, Received};
+use super::loopback::Loopback;
+use super::received_data::{Arrival, ReceivedData};
 use super::sender_limits::{LimitCheck, SenderLimits, quiet_time};
-use super::sequence_tracker::SequenceTracker;
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing, MAX_BATCH_MESSAGES};
@@ -30,15 +30,6 @@ const SENDER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Fault of a loop that takes much longer than planned.
 const TOO_SLOW: &str =
     "the data takes much longer to return than the measurement: send less (--volume or --rate)";
-
-/// Result of one receive.
-struct Arrival {
-    /// New messages of this flow, and their bytes.
-    messages: u64,
-    bytes: u64,
-    /// Something of this flow arrived. Foreign messages do not extend the wait.
-    is_of_flow: bool,
-}
 
 /// How long a receiver waits for more, and whether silence is the end.
 struct SilenceTimer {
@@ -80,29 +71,36 @@ impl SilenceTimer {
     }
 }
 
+/// What ends the flow.
+#[derive(Default)]
+struct SinkEnd {
+    is_reached: bool,
+    /// The link was closed after the last byte.
+    is_closed: bool,
+    fault: Option<Fault>,
+}
+
+/// The messages before the measurement.
+#[derive(Default)]
+struct WarmUpCounts {
+    passed: u64,
+    /// Of those.
+    missing: u64,
+}
+
 /// The receiver.
 pub struct Sink {
-    framing: Framing,
-    phases: PhaseTracker,
     tuning: Option<Tuning>,
     batch: Batch,
-    tracker: SequenceTracker,
-    /// Header of each message, or of each block of a stream.
-    header: Option<Box<dyn HeaderCodec>>,
-    blocks: Option<BlockParser>,
+    data: ReceivedData,
+    phases: PhaseTracker,
+    warm_up: WarmUpCounts,
     loopback: Option<Loopback>,
     silence: SilenceTimer,
-    position: u64,
-    /// Messages before the measurement, and how many of those are missing.
-    warm_up_counts: (u64, u64),
-    message_bytes: u64,
     sender_limits: SenderLimits,
-    is_finished: bool,
-    /// The link was closed after the last byte.
-    closed: bool,
-    fault: Option<Fault>,
     /// Keepalive messages, for links without connections.
     keepalive: Option<Keepalive>,
+    end: SinkEnd,
     recorder: Recorder,
 }
 
@@ -118,14 +116,11 @@ impl Sink {
             }
         };
         Sink {
-            framing: caps.framing,
-            phases: PhaseTracker::new(load.warm_up, StopCondition::default()),
             tuning: Some(load.batch_tuning()),
             batch,
-            tracker: SequenceTracker::new(),
-            header: (caps.framing == Framing::Message)
-                .then(|| Box::new(SequenceHeader) as Box<dyn HeaderCodec>),
-            blocks: None,
+            data: ReceivedData::new(caps.framing, load.message_bytes),
+            phases: PhaseTracker::new(load.warm_up, StopCondition::default()),
+            warm_up: WarmUpCounts::default(),
             loopback: None,
             silence: SilenceTimer {
                 timeout: load.timeout,
@@ -134,14 +129,9 @@ impl Sink {
                 waiting_since: None,
                 has_begun: false,
             },
-            position: 0,
-            warm_up_counts: (0, 0),
-            message_bytes: u64::from(load.message_bytes),
             sender_limits: SenderLimits::new(load),
-            is_finished: false,
-            closed: false,
-            fault: None,
             keepalive: None,
+            end: SinkEnd::default(),
             recorder,
         }
     }
@@ -149,7 +139,7 @@ impl Sink {
     /// Receives a stream into memory that all flows of a thread share, so [`Sink::batch`] is empty after
     /// [`Party::on_received`].
     pub fn with_lent_memory(mut self) -> Sink {
-        if self.framing == Framing::Stream {
+        if self.data.framing() == Framing::Stream {
             self.batch = Batch::lent(STREAM_RECEIVE_BYTES);
         }
         self
@@ -163,23 +153,20 @@ impl Sink {
 
     /// Expects the bytes of a [`super::Source`] on the other half of the link.
     pub fn looped(mut self, caps: &Caps, looped: Arc<LoopbackState>) -> Sink {
-        let (receive_bytes, message_bytes) = (self.batch.slot_bytes, self.message_bytes as usize);
+        let (receive_bytes, message_bytes) = (self.batch.slot_bytes, self.data.message_bytes() as usize);
         self.loopback = Some(Loopback::new(caps, looped, receive_bytes, message_bytes));
         self
     }
 
     /// Sets the header of a protocol in place of the default; a stream is then a sequence of blocks.
-    pub fn with_header(mut self, head: Box<dyn HeaderCodec>) -> Sink {
-        match self.framing {
-            Framing::Stream => self.blocks = Some(BlockParser::new(head, self.message_bytes)),
-            Framing::Message => self.header = Some(head),
-        }
+    pub fn with_header(mut self, header: Box<dyn HeaderCodec>) -> Sink {
+        self.data.set_header(header);
         self
     }
 
     /// The bytes after the end of a stream of blocks: the next control messages.
     pub fn trailing_bytes(&self) -> &[u8] {
-        self.blocks.as_ref().map_or(&[], BlockParser::trailing_bytes)
+        self.data.trailing_bytes()
     }
 
     /// Starts the flow: earlier waiting does not count.
@@ -190,7 +177,7 @@ impl Sink {
     /// Whether silence is the regular end, because the link cannot signal that the sender has finished.
     pub fn may_end_in_silence(&self) -> bool {
         let can_lose = self.silence.ends_by_silence || self.loopback.is_some();
-        self.silence.has_begun && self.framing == Framing::Message && can_lose
+        self.silence.has_begun && self.data.framing() == Framing::Message && can_lose
     }
 
     /// The last received batch.
@@ -200,100 +187,69 @@ impl Sink {
 
     /// Bytes received so far, including warm-up and duplicates.
     pub fn position(&self) -> u64 {
-        self.position
+        self.data.position()
     }
 
     /// Whether the sender has closed its side.
     pub fn has_seen_end(&self) -> bool {
-        self.closed
+        self.end.is_closed
     }
 
     /// Processes a receive.
     #[inline]
     fn take(&mut self, now: Time) -> Arrival {
-        let mut arrived = Arrival { messages: 0, bytes: 0, is_of_flow: false };
-        let before = self.position;
-        for message in self.batch.messages() {
-            if let Some(loopback) = &mut self.loopback {
+        if let Some(loopback) = &mut self.loopback {
+            for message in self.batch.messages() {
                 self.recorder.counts.corrupt_bytes += loopback.compare(message);
             }
-            let length = message.len() as u64;
-            let Some(head) = &mut self.header else {
-                let payload = self.blocks.as_mut().map_or(length, |blocks| blocks.push(message, now));
-                self.position += payload;
-                arrived.bytes += payload;
-                arrived.is_of_flow = true;
-                continue;
-            };
-            self.position += length;
-            let strange = self.tracker.foreign;
-            match head.read(message, self.tracker.next_sequence, now) {
-                ParsedHeader::End => self.is_finished = true,
-                ParsedHeader::Sequence(number) if length == self.message_bytes => {
-                    if self.tracker.observe(number) {
-                        arrived.messages += 1;
-                        arrived.bytes += length;
-                    }
-                }
-                _ => self.tracker.foreign += 1,
-            }
-            arrived.is_of_flow |= self.tracker.foreign == strange;
         }
-        self.is_finished |= self.blocks.as_ref().is_some_and(BlockParser::is_finished);
-        if self.framing == Framing::Stream {
-            // A stream has no message boundaries: its messages are counted by its bytes.
-            arrived.messages = self.position / self.message_bytes - before / self.message_bytes;
-        }
+        let arrived = self.data.add(&self.batch, now);
+        self.end.is_reached |= arrived.has_end;
         arrived
-    }
-
-    fn received(&self) -> Received {
-        let distinct_bytes = self.tracker.distinct * self.message_bytes;
-        Received { position: self.position, distinct_bytes }
     }
 
     /// Whether this is a loop, and its last byte has returned.
     fn has_received_all(&self) -> bool {
-        self.loopback.as_ref().is_some_and(|loopback| loopback.has_received_all(self.received()))
+        self.loopback.as_ref().is_some_and(|loopback| loopback.has_received_all(self.data.received()))
     }
 
     /// Messages sent since the measurement began, as derived from the received numbers.
     pub fn measured_messages(&self) -> u64 {
-        self.passed_messages() - self.warm_up_counts.0
+        self.passed_messages() - self.warm_up.passed
     }
 
     /// The same including the warm-up.
     pub fn passed_messages(&self) -> u64 {
-        if self.header.is_some() { self.tracker.next_sequence } else { self.position / self.message_bytes }
+        self.data.passed_messages()
     }
 
     /// Missing messages among those, if they have numbers.
     pub fn missing_messages(&self) -> u64 {
-        self.tracker.next_sequence - self.tracker.distinct
+        self.data.missing_messages()
     }
 
     /// Missing messages of the warm-up.
     pub fn missing_warm_up_messages(&self) -> u64 {
-        self.warm_up_counts.1
+        self.warm_up.missing
     }
 
     fn handle_silence(&mut self) {
         // Silence is the regular end of a message link without a close signal, and of a loop over a line that loses
         // bytes: missing data is counted. On any other stream silence is a fault.
-        self.is_finished = true;
-        let may_be_silent = match (self.framing, &self.loopback) {
-            (Framing::Stream, Some(loopback)) => loopback.may_end_in_silence(self.received()),
+        self.end.is_reached = true;
+        let may_be_silent = match (self.data.framing(), &self.loopback) {
+            (Framing::Stream, Some(loopback)) => loopback.may_end_in_silence(self.data.received()),
             (Framing::Stream, None) => false,
             (Framing::Message, _) => self.may_end_in_silence(),
         };
         if !may_be_silent {
-            self.fault = Some(Fault::TimedOut);
+            self.end.fault = Some(Fault::TimedOut);
         }
     }
 
     /// Finishes the comparison of a loop.
     fn finish_loopback(&mut self) {
-        let has_ended = self.is_finished;
+        let has_ended = self.end.is_reached;
         self.recorder.counts.is_interrupted =
             self.loopback.is_some() && !has_ended && !self.has_received_all();
         if let Some(loopback) = &mut self.loopback {
@@ -308,15 +264,15 @@ impl Party for Sink {
         if let Some(tuning) = self.tuning.take() {
             return Step::Tune(tuning);
         }
-        if let Some(fault) = self.fault.take() {
+        if let Some(fault) = self.end.fault.take() {
             return Step::Fail(fault);
         }
-        let is_complete = |loopback: &Loopback| loopback.is_complete(self.received());
-        if self.is_finished || self.loopback.as_ref().is_some_and(is_complete) {
+        let is_complete = |loopback: &Loopback| loopback.is_complete(self.data.received());
+        if self.end.is_reached || self.loopback.as_ref().is_some_and(is_complete) {
             return Step::Done;
         }
         let mut until = self.silence.wait_until(now);
-        let is_even = |loopback: &Loopback| loopback.has_received_all_so_far(self.received());
+        let is_even = |loopback: &Loopback| loopback.has_received_all_so_far(self.data.received());
         if self.loopback.as_ref().is_some_and(is_even) {
             // The sender may have ended after its last byte returned, which no input shows.
             until = until.min(now + SENDER_CHECK_INTERVAL);
@@ -332,13 +288,13 @@ impl Party for Sink {
 
     #[inline]
     fn on_received(&mut self, now: Time) {
-        let (before, passed, missing) = (self.position, self.passed_messages(), self.missing_messages());
+        let (before, passed, missing) = (self.position(), self.passed_messages(), self.missing_messages());
         let arrived = self.take(now);
         if arrived.is_of_flow {
             self.silence.restart(now);
             let (phase, begins) = self.phases.advance_to(now);
             if begins {
-                self.warm_up_counts = (passed, missing);
+                self.warm_up = WarmUpCounts { passed, missing };
                 match &self.loopback {
                     Some(loopback) => self.recorder.begin(loopback.first_sent()),
                     // The first data was in transit before the receiver's time began.
@@ -354,12 +310,12 @@ impl Party for Sink {
                 self.phases.count_sent(self.passed_messages() - passed, arrived.bytes);
             }
         }
-        match self.sender_limits.check(now, self.position - before) {
+        match self.sender_limits.check(now, self.position() - before) {
             LimitCheck::Within => {}
-            LimitCheck::TooLong if self.loopback.is_none() => self.is_finished = true,
-            LimitCheck::TooLong => self.fault = Some(Fault::LimitReached(TOO_SLOW.to_owned())),
+            LimitCheck::TooLong if self.loopback.is_none() => self.end.is_reached = true,
+            LimitCheck::TooLong => self.end.fault = Some(Fault::LimitReached(TOO_SLOW.to_owned())),
             LimitCheck::TooManyBytes => {
-                self.fault =
+                self.end.fault =
                     Some(Fault::UnexpectedData("the server sends more than was requested".to_owned()));
             }
         }
@@ -379,7 +335,7 @@ impl Party for Sink {
     }
 
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
-        (self.is_finished, self.closed) = (true, true);
+        (self.end.is_reached, self.end.is_closed) = (true, true);
         // Data still in a loop at its end is lost. A reliable stream must return all of it.
         if self.loopback.is_some() && !self.has_received_all() { Err(Fault::Closed) } else { Ok(()) }
     }
@@ -388,11 +344,10 @@ impl Party for Sink {
         self.finish_loopback();
         let has_warmed_up = self.phases.phase() != Phase::WarmUp;
         self.recorder.counts.warm_up =
-            if has_warmed_up { self.warm_up_counts.0 } else { self.passed_messages() };
-        self.recorder.counts.duplicate += self.tracker.duplicate;
-        self.recorder.counts.reordered += self.tracker.reordered;
-        let strange = self.blocks.as_ref().map_or(0, |blocks| blocks.foreign_blocks);
-        self.recorder.counts.corrupt_messages += self.tracker.foreign + strange;
+            if has_warmed_up { self.warm_up.passed } else { self.passed_messages() };
+        self.recorder.counts.duplicate += self.data.duplicates();
+        self.recorder.counts.reordered += self.data.reordered();
+        self.recorder.counts.corrupt_messages += self.data.foreign();
     }
 }
 

@@ -122,7 +122,8 @@ pub struct EthernetConnection {
 const ENTRY_HEADER_BYTES: usize = 12;
 
 impl EthernetConnection {
-    /// The addresses are those of this end and of the remote. `own_mtu`: limit of the device; `seed` makes the ticks and the identity differ between connections.
+    /// The addresses are those of this end and of the remote. `own_mtu`: limit of the device; `seed` makes the ticks and the
+    /// identity differ between connections.
     pub fn new(
         side: ConnectionRole,
         [own, remote]: [MacAddress; 2],

@@ -167,9 +167,9 @@ impl ServerControl {
         let (Some(object), Some(test)) = (object, self.test.clone()) else { return Ok(()) };
         let results = TestResults::from_json(&object, test.stream_count()).map_err(|_| ErrorCode::Results)?;
         // With an omitted start, client and server omit by their own clocks, so their counts differ.
-        if test.parameters.get().is_some_and(|parameters| parameters.omit_s == 0) {
-            test.state.set_expected_bytes(results.streams.iter().map(|stream| stream.bytes).collect());
-        }
+        let counts_all = test.parameters.get().is_some_and(|parameters| parameters.omit_s == 0);
+        let sent = || results.streams.iter().map(|stream| stream.bytes).collect();
+        test.state.set_expected_bytes(counts_all.then(sent));
         self.enter_stage(ServerStage::AwaitingReceivers);
         Ok(())
     }

@@ -3,14 +3,16 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::message_link::{MessageAction, MessageLinkState};
 use super::session::{FlowCost, FlowSlot, STAGE_CUT, STAGE_MEASURING};
 use crate::clock::Time;
 use crate::host::evidence::ThreadCounters;
-use crate::link::party::{Party, PartyCost, Step, StopReason};
+use crate::link::party::{CostDetail, Party, PartyCost, Step, StopReason};
+use crate::link::shared_thread::Waker;
 use crate::link::{Batch, Caps, Fault, Framing, Link};
 use crate::plan::{Pacing, WaitMode};
 use crate::protocol::linkgauge::evidence;
-use crate::protocol::linkgauge::wire::{FlowKind, HANDSHAKE_BYTES, ServerPlan};
+use crate::protocol::linkgauge::wire::{FlowKind, ServerPlan};
 use crate::protocol::{MAX_RECOVERY_FACTOR, ServerLimits, echo};
 use crate::sample::Recorder;
 use crate::workload::capacity::{CapacityReceiver, CapacitySender, Side};
@@ -24,6 +26,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Time within which a reflecting flow notices the end of the case.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The same where a sweep of the thread lets the flow look at once. Thousands of idle flows would keep a CPU busy otherwise.
+const SWEPT_POLL_INTERVAL: Duration = Duration::from_secs(30);
+
+/// More flows of a session than this are swept, if they share threads.
+const MAX_POLLING_FLOWS: u32 = 32;
 
 /// Minimum interval between checks over all flows of a session, so that a thousand waiting flows use little CPU.
 const MIN_SESSION_POLL_INTERVAL: Duration = Duration::from_micros(100);
@@ -46,9 +54,10 @@ pub struct ServerFlow {
     fault: Option<String>,
     /// When the flow begins, once the session has started.
     starts_at: Option<Time>,
-    wants_evidence: bool,
     /// The flow has its final thread.
     is_tuned: bool,
+    /// The counters of the thread are still to be read, when the flow begins.
+    reads_thread: bool,
     /// The counters of the flow's thread when it began, if the client asked for evidence.
     thread_before: Option<ThreadCounters>,
 }
@@ -56,20 +65,17 @@ pub struct ServerFlow {
 /// Connects a flow to its session.
 pub struct Attachment {
     pub slot: FlowSlot,
-    /// On links that lose messages the attach request may be repeated until other data arrives.
-    pub may_repeat_request: bool,
-    pub request: Vec<u8>,
-    pub reply: Vec<u8>,
-    pub must_repeat_reply: bool,
-    /// For a flow that itself receives nothing.
-    pub batch: Batch,
+    /// Only on links with message boundaries. Boxed, because a server holds thousands of flows without it.
+    pub messages: Option<Box<MessageLinkState>>,
+    /// Others need the count of its bytes: that of a measurement of round trips is of no use, and costs each of them.
+    pub counts_bytes: bool,
     /// Number of flows of the session: the more, the less often each checks.
     pub session_flows: u32,
-    /// Set for a flow that sends on a link without connections.
-    pub liveness: Option<ReceiverLiveness>,
+    /// The flow shares a thread, which the session sweeps when its state changes. It may leave the thread when it is tuned.
+    pub is_swept: bool,
     /// The link has no connections, so received data shows that the client is running.
     pub is_connectionless: bool,
-    /// The client asked for evidence.
+    /// The client asked for evidence, and this is one of the flows that show it.
     pub wants_evidence: bool,
     /// Time from the start of the session in which the flow waits.
     pub lead_in: Duration,
@@ -81,61 +87,17 @@ impl Attachment {
     /// When a sender that has not begun looks again whether it may; `starts_at` is known once the session has started.
     fn next_start_check(&self, starts_at: Option<Time>, now: Time) -> Time {
         match starts_at {
-            Some(starts_at) => starts_at.min(now + END_POLL_INTERVAL),
+            Some(starts_at) => starts_at.min(now + self.poll_interval(END_POLL_INTERVAL)),
             None => now + self.poll_interval(POLL_INTERVAL),
         }
     }
 
-    /// Interval between checks of the session's state, which has no wake-up event.
+    /// Interval between checks of the session's state.
     fn poll_interval(&self, least: Duration) -> Duration {
+        if self.is_swept {
+            return SWEPT_POLL_INTERVAL;
+        }
         least.max(MIN_SESSION_POLL_INTERVAL * self.session_flows)
-    }
-}
-
-/// Whether a receiver on a link without connections is still running. A sender cannot know that from its own link.
-pub struct ReceiverLiveness {
-    keepalive: [u8; HANDSHAKE_BYTES],
-    last_heard: Option<Time>,
-    next_check: Time,
-}
-
-/// A sender stops after this time without a keepalive; receivers send about ten in that time.
-const RECEIVER_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Interval between checks for keepalives while sending.
-const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// State of a receiver.
-enum Liveness {
-    Alive,
-    /// Listen before the next send: the receiver is not known yet, or a check is due and must not block.
-    MustListen(Time),
-    Gone,
-}
-
-impl ReceiverLiveness {
-    pub fn new(sign: [u8; HANDSHAKE_BYTES]) -> ReceiverLiveness {
-        ReceiverLiveness { keepalive: sign, last_heard: None, next_check: Time(0) }
-    }
-
-    /// `also` is the time of the client's last message on another connection.
-    fn check(&mut self, now: Time, also: Time) -> Liveness {
-        let Some(last_received) = self.last_heard else {
-            return Liveness::MustListen(now + LIVENESS_CHECK_INTERVAL);
-        };
-        if now >= self.next_check {
-            self.next_check = now + LIVENESS_CHECK_INTERVAL;
-            return Liveness::MustListen(now);
-        }
-        if now.since(last_received.max(also)) > RECEIVER_TIMEOUT { Liveness::Gone } else { Liveness::Alive }
-    }
-
-    fn received(&mut self, batch: &Batch, now: Time) {
-        if batch.messages().any(|message| message == self.keepalive) {
-            self.last_heard = Some(now);
-        }
-        // More keepalives may be queued.
-        self.next_check = now;
     }
 }
 
@@ -320,8 +282,8 @@ pub fn max_duration(plan: &ServerPlan, limits: &ServerLimits) -> Duration {
 
 impl ServerFlow {
     pub fn new(role: FlowParty, task: Option<Attachment>, max_duration: Duration) -> ServerFlow {
+        let reads_thread = task.as_ref().is_some_and(|task| task.wants_evidence);
         ServerFlow {
-            wants_evidence: task.as_ref().is_some_and(|task| task.wants_evidence),
             max_duration,
             began_at: None,
             party: role,
@@ -332,6 +294,7 @@ impl ServerFlow {
             starts_at: None,
             fault: None,
             is_tuned: false,
+            reads_thread,
             thread_before: None,
         }
     }
@@ -348,6 +311,27 @@ impl ServerFlow {
         }
         sink.start_waiting(now);
         true
+    }
+
+    /// When a flow that waits for input looks at its session and its limit.
+    fn next_look(&self, began_at: Time, now: Time) -> Time {
+        let interval =
+            self.attachment.as_ref().map_or(END_POLL_INTERVAL, |task| task.poll_interval(END_POLL_INTERVAL));
+        (now + interval).min(began_at + self.max_duration + POLL_INTERVAL)
+    }
+
+    /// Lets the session count the bytes of this flow.
+    #[inline]
+    fn show_moved_bytes(&self) {
+        if let Some(task) = self.attachment.as_ref().filter(|task| task.counts_bytes) {
+            task.slot.set_moved_bytes(self.party.moved_bytes());
+        }
+    }
+
+    fn exceed_limit(&mut self) -> Step<'static> {
+        let reason = StopReason::TooLong.message();
+        self.fault = Some(reason.to_owned());
+        Step::Fail(Fault::LimitReached(reason.to_owned()))
     }
 
     fn has_started(&mut self, now: Time) -> bool {
@@ -376,33 +360,32 @@ impl Party for ServerFlow {
         if self.must_end(now) {
             return Step::Done;
         }
-        if now.since(*self.began_at.get_or_insert(now)) > self.max_duration {
-            let reason = StopReason::TooLong.message();
-            self.fault = Some(reason.to_owned());
-            return Step::Fail(Fault::LimitReached(reason.to_owned()));
+        let began_at = *self.began_at.get_or_insert(now);
+        if now.since(began_at) > self.max_duration {
+            return self.exceed_limit();
         }
-        let notice =
-            self.attachment.as_ref().map_or(END_POLL_INTERVAL, |task| task.poll_interval(END_POLL_INTERVAL));
+        let look_at = self.next_look(began_at, now);
         if let Some(task) = &mut self.attachment {
-            if task.must_repeat_reply {
-                return Step::Send { bytes: &task.reply, message: task.reply.len() };
-            }
-            if !started && matches!(self.party, FlowParty::Send(_)) {
-                let until = task.next_start_check(self.starts_at, now);
-                return match task.may_repeat_request {
-                    true => Step::Receive { into: &mut task.batch, until },
-                    false => Step::Sleep(until),
-                };
-            }
-            let also = Time(task.slot.session.last_heard_ns.load(Relaxed));
-            match task.liveness.as_mut().map_or(Liveness::Alive, |lifeline| lifeline.check(now, also)) {
-                Liveness::Alive => {}
-                Liveness::MustListen(until) => return Step::Receive { into: &mut task.batch, until },
-                Liveness::Gone => {
-                    let reason = "the client sent no keepalive";
-                    self.fault = Some(reason.to_owned());
-                    return Step::Fail(Fault::NoReply(reason.to_owned()));
-                }
+            let must_wait = !started && matches!(self.party, FlowParty::Send(_));
+            let start_check = must_wait.then(|| task.next_start_check(self.starts_at, now));
+            let also = || Time(task.slot.session.last_heard_ns.load(Relaxed));
+            match (task.messages.as_deref_mut(), start_check) {
+                (Some(messages), start_check) => match messages.next_action(start_check, now, also) {
+                    MessageAction::Go => {}
+                    MessageAction::RepeatReply => {
+                        return Step::Send { bytes: &messages.reply, message: messages.reply.len() };
+                    }
+                    MessageAction::Listen(until) => {
+                        return Step::Receive { into: &mut messages.batch, until };
+                    }
+                    MessageAction::Sleep(until) => return Step::Sleep(until),
+                    MessageAction::Fail(reason) => {
+                        self.fault = Some(reason.to_owned());
+                        return Step::Fail(Fault::NoReply(reason.to_owned()));
+                    }
+                },
+                (None, Some(start_check)) => return Step::Sleep(start_check),
+                (None, None) => {}
             }
         }
         if started && !self.has_begun {
@@ -411,7 +394,8 @@ impl Party for ServerFlow {
                 sink.start_waiting(now);
             }
         }
-        if self.wants_evidence && self.has_begun && self.is_tuned && self.thread_before.is_none() {
+        if self.reads_thread && started && self.is_tuned {
+            self.reads_thread = false;
             self.thread_before = Some(ThreadCounters::now());
         }
         match self.party.as_party().next_step(now) {
@@ -421,7 +405,7 @@ impl Party for ServerFlow {
             }
             Step::Receive { into, until } => {
                 self.deadline = until;
-                Step::Receive { into, until: until.min(now + notice) }
+                Step::Receive { into, until: until.min(look_at) }
             }
             Step::Fail(fault) => {
                 self.fault = Some(fault.to_string());
@@ -433,29 +417,20 @@ impl Party for ServerFlow {
 
     #[inline]
     fn on_sent(&mut self, bytes: usize, at: Time) {
-        if let Some(task) = self.attachment.as_mut().filter(|task| task.must_repeat_reply) {
-            task.must_repeat_reply = false;
+        let messages = self.attachment.as_mut().and_then(|task| task.messages.as_deref_mut());
+        if messages.is_some_and(|messages| std::mem::take(&mut messages.must_repeat_reply)) {
             return;
         }
         self.party.as_party().on_sent(bytes, at);
-        if let Some(task) = &self.attachment {
-            task.slot.set_moved_bytes(self.party.moved_bytes());
-        }
+        self.show_moved_bytes();
     }
 
     #[inline]
     fn on_received(&mut self, now: Time) {
-        if let Some(task) = &mut self.attachment {
-            let batch = self.party.batch().unwrap_or(&task.batch);
-            if task.may_repeat_request {
-                task.must_repeat_reply = batch.messages().any(|message| message == task.request.as_slice());
-                if task.must_repeat_reply {
-                    return;
-                }
-                task.may_repeat_request = false;
-            }
-            if let Some(lifeline) = &mut task.liveness {
-                lifeline.received(batch, now);
+        if let Some(task) = &mut self.attachment
+            && let Some(messages) = &mut task.messages
+        {
+            if messages.is_for_session(self.party.batch(), now) {
                 return;
             }
             if task.is_connectionless {
@@ -463,9 +438,7 @@ impl Party for ServerFlow {
             }
         }
         self.party.as_party().on_received(now);
-        if let Some(task) = &self.attachment {
-            task.slot.set_moved_bytes(self.party.moved_bytes());
-        }
+        self.show_moved_bytes();
     }
 
     fn on_timeout(&mut self, now: Time) {
@@ -484,13 +457,33 @@ impl Party for ServerFlow {
 
     fn on_tuned(&mut self, link: &dyn Link) {
         self.party.as_party().on_tuned(link);
-        if let Some(task) = self.attachment.as_ref().filter(|task| task.wants_evidence) {
-            task.slot.observe(link);
+        if let Some(task) = &mut self.attachment {
+            task.is_swept = false;
+            if task.wants_evidence {
+                task.slot.observe(link);
+            }
+        }
+    }
+
+    fn on_shared(&mut self, waker: &Waker) {
+        // A sweep concerns the flows of other sessions as well, so a few flows look by themselves.
+        if let Some(task) = self.attachment.as_mut().filter(|task| task.session_flows > MAX_POLLING_FLOWS) {
+            task.slot.session.flow_threads.add(waker);
+            task.is_swept = true;
         }
     }
 
     fn on_stopped(&mut self, reason: StopReason) {
         self.fault = Some(reason.message().to_owned());
+    }
+
+    /// Links with connections neither lose messages in this host nor count marks.
+    fn cost_detail(&self) -> CostDetail {
+        match &self.attachment {
+            Some(task) if task.wants_evidence => CostDetail::Counters,
+            Some(task) if task.is_connectionless => CostDetail::Status,
+            _ => CostDetail::Thread,
+        }
     }
 
     fn on_ended(&mut self, cost: PartyCost) {
@@ -530,7 +523,12 @@ impl Party for ServerFlow {
                     true => ThreadCounters::default(),
                     false => ThreadCounters::now().since(&before),
                 };
-                Box::new(evidence::of_flow(task.slot.observed(cost.reading.as_ref()), thread))
+                let mut connection = task.slot.observed(cost.reading.as_ref());
+                if !matches!(self.party, FlowParty::Send(_)) {
+                    // The window of a connection that only acknowledges shows nothing.
+                    connection.series.clear();
+                }
+                Box::new(evidence::of_flow(connection, thread))
             });
             task.slot.record_end(flow, FlowCost { cpu_seconds: cost.cpu_seconds, evidence });
         }
@@ -542,6 +540,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::clock::Clock;
+    use crate::link::party::Tuning;
+    use crate::link::shared_thread::{Member, SharedThread, ThreadChoice};
     use crate::plan::{SocketSettings, StopCondition};
     use crate::protocol::ServerConfig;
     use crate::protocol::linkgauge::server::session::SessionRegistry;
@@ -570,13 +571,10 @@ mod tests {
         let limits = ServerLimits::default();
         let task = Attachment {
             slot: place,
-            may_repeat_request: false,
-            request: Vec::new(),
-            reply: Vec::new(),
-            must_repeat_reply: false,
-            batch: Batch::new(2 * HANDSHAKE_BYTES, 1),
+            messages: None,
+            counts_bytes: true,
             session_flows: 2,
-            liveness: None,
+            is_swept: false,
             is_connectionless: false,
             wants_evidence: false,
             lead_in: Duration::ZERO,
@@ -625,6 +623,39 @@ mod tests {
         assert_eq!(ends, Some(4));
     }
 
+    /// Thousands of idle flows would keep a CPU busy with looks at their session.
+    #[test]
+    fn a_flow_in_a_shared_thread_waits_for_the_sweep_of_its_session() {
+        let thread = SharedThread::<NoMember>::new(&Clock::System, 0).unwrap();
+        let (mut flow, other) = one_of_two(Duration::from_secs(1000));
+        let until = |flow: &mut ServerFlow| match flow.next_step(Time(0)) {
+            Step::Receive { until, .. } => until,
+            _ => panic!("it receives"),
+        };
+        assert!(matches!(flow.next_step(Time(0)), Step::Tune(_)));
+        flow.on_shared(&thread.waker());
+        assert_eq!(until(&mut flow), Time(0) + END_POLL_INTERVAL, "few flows");
+        flow.attachment.as_mut().unwrap().session_flows = 100;
+        flow.on_shared(&thread.waker());
+        assert_eq!(until(&mut flow), Time(0) + SWEPT_POLL_INTERVAL);
+        assert!(!thread.waker().has_sweep());
+        other.session.advance_stage(STAGE_CUT);
+        assert!(thread.waker().has_sweep());
+        assert!(matches!(flow.next_step(Time(0)), Step::Done));
+    }
+
+    struct NoMember;
+
+    impl Member for NoMember {
+        fn ends(&mut self) -> (&mut dyn Party, &mut dyn Link) {
+            unreachable!("there is none")
+        }
+
+        fn place(&mut self, _tuning: &Tuning) -> Result<ThreadChoice, Fault> {
+            Ok(ThreadChoice::Leave)
+        }
+    }
+
     #[test]
     fn a_receiver_waits_as_long_as_other_flows_of_its_client_move() {
         let (mut receiver, other) = one_of_two(Duration::from_secs(5));
@@ -644,33 +675,5 @@ mod tests {
         });
         // The receiver waits from 20 to 25, and then one timeout without data on any flow.
         assert_eq!(fails, Some(26));
-    }
-
-    #[test]
-    fn nothing_is_sent_to_a_silent_receiver() {
-        let mut lifeline = ReceiverLiveness::new([7; HANDSHAKE_BYTES]);
-        let at = |milliseconds: u64| Time(milliseconds * 1_000_000);
-        let mut sign = Batch::new(2 * HANDSHAKE_BYTES, 1);
-        sign.bytes[..HANDSHAKE_BYTES].fill(7);
-        sign.push_span(0, HANDSHAKE_BYTES);
-        let mut strange = Batch::new(2 * HANDSHAKE_BYTES, 1);
-        strange.push_span(0, HANDSHAKE_BYTES);
-        lifeline.received(&strange, at(0));
-        for now in [0, 1000, 100_000] {
-            assert!(
-                matches!(lifeline.check(at(now), Time(0)), Liveness::MustListen(until) if until > at(now))
-            );
-        }
-        lifeline.received(&sign, at(100_000));
-        // It checks without blocking, and sends in between.
-        assert!(
-            matches!(lifeline.check(at(100_000), Time(0)), Liveness::MustListen(until) if until == at(100_000))
-        );
-        assert!(matches!(lifeline.check(at(100_001), Time(0)), Liveness::Alive));
-        let mut ends = |from: u64, also: Time| {
-            (from..from + 10_000).find(|now| matches!(lifeline.check(at(*now), also), Liveness::Gone))
-        };
-        assert_eq!(ends(100_002, at(101_000)), Some(103_001), "other flows received from it");
-        assert_eq!(ends(101_000, Time(0)), Some(102_001));
     }
 }

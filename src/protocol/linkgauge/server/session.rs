@@ -10,6 +10,7 @@ use super::memory_limits::{CountedFlows, LongRequests, PlannedFlows};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::link::counters::{ConnectionLog, LinkProbe, LinkReading, connection_evidence};
+use crate::link::waker::Wakers;
 use crate::link::{Caps, Link};
 use crate::plan::WaitMode;
 use crate::protocol::linkgauge::evidence::HostStart;
@@ -18,7 +19,7 @@ use crate::protocol::linkgauge::server_socket;
 use crate::protocol::linkgauge::wire::{
     self, FlowKind, FrameCodec, ServerPlan, SessionRefusal, SessionRequest,
 };
-use crate::protocol::{ServerConfig, ServerLimits};
+use crate::protocol::{OpenLoad, ServerConfig, ServerLimits};
 use crate::run::{ConnectionEvidence, EndEvidence, MAX_OBSERVED_CONNECTIONS};
 use crate::workload::{FlowReport, ServerReport};
 
@@ -209,8 +210,10 @@ impl SessionRegistry {
             has_started: AtomicBool::new(false),
             stage: AtomicU8::new(STAGE_MEASURING),
             last_heard_ns: AtomicU64::new(0),
+            flow_threads: Wakers::default(),
             host_start: OnceLock::new(),
             next_reading_ns: AtomicU64::new(0),
+            load: OpenLoad::new(self.config.load_log.clone()),
         });
         sessions.insert(session.id, session.clone());
         Ok(session)
@@ -234,6 +237,8 @@ pub struct ServerSession {
     busy_poll_slots: BusyPollSlots,
     planned_flows: PlannedFlows,
     pub has_started: AtomicBool,
+    /// Shared threads with flows that wait for the start or the next stage.
+    pub flow_threads: Wakers,
     stage: AtomicU8,
     /// Time of the client's last message on a link without connections.
     pub last_heard_ns: AtomicU64,
@@ -241,6 +246,8 @@ pub struct ServerSession {
     host_start: OnceLock<HostStart>,
     /// When the counters of the connections are read next.
     next_reading_ns: AtomicU64,
+    /// Recorded when the session has reported, or ends.
+    pub load: OpenLoad,
 }
 
 /// Time between readings of the connections.
@@ -313,7 +320,7 @@ impl FlowSlot {
             self.session.plan().as_mut().and_then(|plan| plan.flows.get_mut(self.flow_index)?.log.take());
         match log {
             Some(mut log) => {
-                log.read();
+                log.read(Clock::System.now());
                 log.evidence()
             }
             None => last.map_or_else(ConnectionEvidence::default, |last| {
@@ -393,11 +400,16 @@ impl ServerSession {
     }
 
     /// Lets the server send.
-    pub fn start(&self) {
-        if self.plan().as_ref().is_some_and(|planned| planned.plan.evidence) {
+    pub fn start(&self, now: Time) {
+        let plan = self.plan().as_ref().map(|planned| planned.plan.clone());
+        if plan.as_ref().is_some_and(|plan| plan.evidence) {
             self.host_start.get_or_init(HostStart::now);
         }
+        if plan.is_some_and(|plan| plan.has_load()) {
+            self.load.begin(now);
+        }
         self.has_started.store(true, Relaxed);
+        self.flow_threads.sweep();
     }
 
     /// When the counters of the connections are to be read; never before the measurement or after its end.
@@ -416,7 +428,7 @@ impl ServerSession {
         self.next_reading_ns.store((now + READING_INTERVAL).0, Relaxed);
         if let Some(planned) = self.plan().as_mut() {
             for log in planned.flows.iter_mut().filter_map(|place| place.log.as_mut()) {
-                log.read();
+                log.read(now);
             }
         }
     }
@@ -427,7 +439,9 @@ impl ServerSession {
 
     /// Advances the stage; it never goes back.
     pub fn advance_stage(&self, stage: u8) {
-        self.stage.fetch_max(stage, Relaxed);
+        if self.stage.fetch_max(stage, Relaxed) < stage {
+            self.flow_threads.sweep();
+        }
     }
 
     /// The report of the flows starting at `from`: as many as fit into `room` bytes of JSON, at least one.

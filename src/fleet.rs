@@ -1,0 +1,45 @@
+//! A fleet: agents that get the orders of a mesh from a hub and bring it their results. The hub is a NATS server with JetStream.
+//!
+//! `order` holds what is ordered and which orders an agent accepts, `lease` when a test may run, `slot` who may connect, `outbox`
+//! which results wait for the hub: all of them without a network. `hub` is the connection, `streams` what we define on the server,
+//! `leases` takes leases there. `agent` carries out orders with the tester of `mesh`; `round` plans them; `collect` reads results, and `metrics` counts them.
+//!
+//! Only `hub` waits in an asynchronous runtime, in a thread of its own. Tests run in threads, as everywhere.
+
+mod agent;
+mod collect;
+mod file;
+mod hub;
+mod lease;
+mod leases;
+mod metrics;
+mod order;
+mod outbox;
+mod policy;
+mod round;
+mod signed;
+mod slot;
+mod streams;
+
+pub use agent::{AgentNotice, HubAgentError, HubAgentOptions, run_hub_agent};
+pub use collect::{
+    Collected, CollectedTest, ResultError, TestOutcome, confirm, mesh_of_runs, next_result, read_result,
+};
+pub use file::{FleetFile, FleetFileError};
+pub use hub::{Hub, HubError, HubMessage, HubOptions, HubSubscription, InitialConnect};
+pub use lease::{LEASE_TTL, Lease};
+pub use leases::{LeaseTerms, release, renew, take};
+pub use metrics::{CollectorMetrics, Receipt};
+pub use order::{
+    FleetOrder, ListRefusal, MAX_LIST_AGE, Moment, OrderBook, OrderRefusal, Role, SignedList, TestPlan,
+    host_lease, subject_part,
+};
+pub use outbox::{Backoff, Outbox, OutboxError, PendingResult};
+pub use policy::{AddressRefused, AgentPolicy, PolicyError};
+pub use round::{RoundTimes, plan_round};
+pub use signed::{PublicKey, SecretKey, SignatureError, open_signed, sign};
+pub use slot::slot_token;
+pub use streams::{
+    AgentState, FleetResult, FleetStatus, HeldLease, apply, issue_order, publish_list, read_status,
+    server_account,
+};
