@@ -153,28 +153,35 @@ fn a_profile_adds_the_latency_of_its_queue() {
     }
 }
 
+/// A throughput test over the stream of a profile, whose buffers hold the queue; `times` are those of load and idle link.
+fn stream_over(profile: &LinkProfile, direction: &str, repeat: u32, times: [&str; 2]) -> (CaseResult, Shape) {
+    let [time, idle] = times;
+    let shapes = profile_shapes(profile);
+    let shape = shapes[usize::from(direction == "receive")].clone();
+    // What a stream sends waits here: the bytes on the way take room as well.
+    let in_transit = (shape.bits_per_second / 8.0 * shape.delay.as_secs_f64()) as u64;
+    let url = format!("mem://far?share=yes&buffer={}", shape.queue_bytes + in_transit);
+    let net = VirtualNet::serving("linkgauge");
+    net.dialer.memory_network.share_paths(&url, shapes.map(|shape| SharedPath::new(shape, 1)));
+    let mut run = net.run(&format!(
+        "repeat = {repeat}\n[[case]]\nurl = \"{url}\"\nworkload = \"throughput\"\ndirection = \"{direction}\"\n\
+         time = \"{time}\"\nidle = \"{idle}\"\n\
+         protocol = \"linkgauge\"\nsize = 1460"
+    ));
+    let case = run.cases.remove(0);
+    assert!(case.complete, "{} {direction}: {:?}", profile.name, case.warnings);
+    (case, shape)
+}
+
 #[test]
 fn a_stream_over_a_profile_is_seen_idle_loaded_and_recovered() {
     for (profile, time, idle) in slow_profiles().flat_map(|profile| {
         // Short measurements have a short time on the idle link, unless its round trips are long.
         [("10s", "1s"), ("3s", "300ms")].map(|(time, idle)| (profile, time, idle))
     }) {
-        let shapes = profile_shapes(profile);
-        for (direction, shape) in [("send", &shapes[0]), ("receive", &shapes[1])] {
+        for direction in ["send", "receive"] {
             let what = format!("{} {direction} {time}", profile.name);
-            // What a stream sends waits here: the bytes on the way take room as well.
-            let in_transit = (shape.bits_per_second / 8.0 * shape.delay.as_secs_f64()) as u64;
-            let url = format!("mem://far?share=yes&buffer={}", shape.queue_bytes + in_transit);
-            let net = VirtualNet::serving("linkgauge");
-            net.dialer
-                .memory_network
-                .share_paths(&url, shapes.clone().map(|shape| SharedPath::new(shape, 1)));
-            let run = net.run(&format!(
-                "[[case]]\nurl = \"{url}\"\nworkload = \"throughput\"\ndirection = \"{direction}\"\n\
-                 time = \"{time}\"\nidle = \"{idle}\"\nprotocol = \"linkgauge\"\nsize = 1460"
-            ));
-            let case = &run.cases[0];
-            assert!(case.complete, "{what}: {:?}", case.warnings);
+            let (case, shape) = stream_over(profile, direction, 1, [time, idle]);
             let added = case.figures.added_latency.unwrap_or_else(|| panic!("{what}: no idle link"));
             let least_ns = 2.0 * shape.delay.as_nanos() as f64;
             assert!((least_ns..least_ns + 10e6).contains(&added.idle_p50_ns), "{what}: {added:?}");
@@ -184,4 +191,16 @@ fn a_stream_over_a_profile_is_seen_idle_loaded_and_recovered() {
             assert!(added.recovery_ns.is_some(), "{what}: {added:?}");
         }
     }
+}
+
+#[test]
+fn repetitions_shorter_than_the_queue_wait_for_the_replies() {
+    let dsl = slow_profiles().find(|profile| profile.name == "dsl").unwrap();
+    let (case, shape) = stream_over(dsl, "send", 5, ["800ms", "1s"]);
+    let queue_ns = shape.transmission_time(shape.queue_bytes).as_nanos() as f64;
+    assert!(queue_ns > 800e6, "the queue is longer than a repetition");
+    let added = case.figures.added_latency.expect("an idle link");
+    // It fills during a repetition, so that the requests find a part of it.
+    let added_ns = added.added_p50_ns.unwrap_or_else(|| panic!("{added:?}"));
+    assert!((0.3..1.05).contains(&(added_ns / queue_ns)), "{added_ns} {queue_ns}");
 }
