@@ -1,9 +1,11 @@
-//! How reports show each workload: its columns, sentence, figures and charts. One entry per workload.
+//! How reports show each workload: its columns, sentence, figures and charts. One entry per workload that differs from
+//! plain round trips and plain rates.
 
 use super::column::TableColumn;
 use super::wording::{ABSENT, format_context, format_elapsed, link_and_target, plural, printable, wait_mode};
 use crate::plan::Direction;
 use crate::run::{CaseResult, Run};
+use crate::workload::find_workload;
 
 mod capacity;
 mod connect;
@@ -58,9 +60,14 @@ static PRESENTATIONS: [Presentation; 6] = [
     connect::PRESENTATION,
 ];
 
-/// The presentation of a workload. A foreign document may name an unknown one, which is shown like throughput.
+/// The presentation of a workload. One without an entry is shown as round trips or as a rate. A foreign document may name an
+/// unknown one, which is shown as a rate.
 pub fn presentation(workload: &str) -> &'static Presentation {
-    PRESENTATIONS.iter().find(|one| one.workload == workload).unwrap_or(&PRESENTATIONS[1])
+    let own = PRESENTATIONS.iter().find(|one| one.workload == workload);
+    own.unwrap_or_else(|| match find_workload(workload) {
+        Some(found) if found.is_round_trip() => &PRESENTATIONS[0],
+        _ => &PRESENTATIONS[1],
+    })
 }
 
 /// True if the workload is about round trips, not about a rate.
@@ -222,10 +229,11 @@ mod tests {
     use crate::workload::WORKLOADS;
 
     #[test]
-    fn each_workload_has_a_presentation() {
-        for workload in WORKLOADS {
-            assert!(PRESENTATIONS.iter().any(|one| one.workload == workload.name), "{}", workload.name);
+    fn workloads_of_round_trips_are_shown_as_such() {
+        for workload in WORKLOADS.iter().filter(|workload| workload.is_round_trip()) {
+            assert_eq!(presentation(workload.name).main_figure, MainFigure::RoundTrip, "{}", workload.name);
         }
+        assert_eq!(presentation("of another program").workload, "throughput");
     }
 
     #[test]

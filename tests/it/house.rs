@@ -42,7 +42,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("study", &[]),
     ("twin", &["lab", "link", "protocol", "schedule", "serve", "study"]),
     ("explain", &["host", "link", "protocol", "schedule", "study", "twin", "workload"]),
-    ("report", &["explain", "verdict"]),
+    ("report", &["explain", "verdict", "workload"]),
     ("store", &[]),
     ("http2", &["host", "link", "schedule", "workload"]),
     ("import", &[]),
