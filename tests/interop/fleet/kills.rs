@@ -1,4 +1,10 @@
 //! Agents, the hub and the collector are killed in the middle of a mesh, and the network between them is split.
+//!
+//! `docs/fleet.md` states the number of kills that was tried, which takes some minutes:
+//!
+//! ```sh
+//! LINKGAUGE_TEST_KILLS=50 cargo test --features fleet --test interop kills::
+//! ```
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -12,14 +18,20 @@ use crate::program::Running;
 
 const HOSTS: usize = 4;
 
-/// The tests of all pairs, as often as the kills last.
-const ROUNDS: usize = 6;
+/// The tests of all pairs.
 const TESTS: usize = 2 * HOSTS * (HOSTS - 1);
 
-const KILLS: usize = 50;
+/// Another number of kills than [`FEW_KILLS`].
+const KILLS: &str = "LINKGAUGE_TEST_KILLS";
+
+/// Enough that agents, collector and hub are killed several times, and that each kind of split happens.
+const FEW_KILLS: usize = 15;
 
 /// The network or the hub stands still after this number of kills each time.
-const KILLS_PER_SPLIT: usize = 10;
+const KILLS_PER_SPLIT: usize = 5;
+
+/// Kills while a round is carried out, roughly.
+const KILLS_PER_ROUND: usize = 10;
 
 fn collector(setting: &Setting) -> Running {
     let mut collect = setting.fleet_command(&["collect"], &["--store", &setting.store()]);
@@ -52,17 +64,19 @@ fn split(setting: &Setting, network: &Network, number: usize, random: &mut Rng) 
 
 #[test]
 fn every_acknowledged_result_arrives_once_whatever_is_killed_or_cut() {
+    let kills = std::env::var(KILLS).map_or(FEW_KILLS, |count| count.parse().unwrap());
+    let rounds = 1 + kills / KILLS_PER_ROUND;
     let network = Network::new(HOSTS);
     network.at_hub(|| {
         let setting = Setting::in_network(&network, HOSTS);
         let mut agents: Vec<Agent> = setting.start_agents();
         setting.await_agents();
-        let rounds = ROUNDS.to_string();
-        let ordered = setting.fleet(&["run"], &["--valid", "5min", "--rounds", &rounds, "--every", "15s"]);
+        let ordered =
+            setting.fleet(&["run"], &["--valid", "5min", "--rounds", &rounds.to_string(), "--every", "15s"]);
         assert_eq!(ordered.status, Some(0), "{}", ordered.stderr);
         let mut collecting = collector(&setting);
         let mut random = Rng::with_seed(20_261_123);
-        for kill in 0..KILLS {
+        for kill in 0..kills {
             pause(&mut random, 300..1200);
             match kill % 5 {
                 0 | 1 | 3 => {
@@ -87,16 +101,16 @@ fn every_acknowledged_result_arrives_once_whatever_is_killed_or_cut() {
             }
         }
         drop(collecting);
-        setting.collect_all(ROUNDS * TESTS);
+        setting.collect_all(rounds * TESTS);
         // Nothing more arrives.
         let last = setting.fleet(&["collect", "--once"], &["--store", &setting.store()]);
         assert_eq!(last.status, Some(0), "{}", last.stderr);
         let orders: BTreeSet<String> =
             setting.saved().iter().map(|run| run.id.rsplit('-').next().unwrap().to_owned()).collect();
-        assert_eq!((orders.len(), setting.saved().len()), (ROUNDS * TESTS, ROUNDS * TESTS));
+        assert_eq!((orders.len(), setting.saved().len()), (rounds * TESTS, rounds * TESTS));
         let tests = setting.saved_tests();
-        assert!(tests.len() == TESTS && tests.values().all(|count| *count == ROUNDS), "{tests:#?}");
-        assert_eq!(setting.results_on_hub() as usize, ROUNDS * TESTS, "the hub stored each once");
+        assert!(tests.len() == TESTS && tests.values().all(|count| *count == rounds), "{tests:#?}");
+        assert_eq!(setting.results_on_hub() as usize, rounds * TESTS, "the hub stored each once");
         assert_eq!(setting.overlapping_rates(), 0);
     });
 }
