@@ -101,7 +101,7 @@ pub struct MonitorContext<'a> {
 }
 
 /// What the threads of the links deliver.
-enum Delivery {
+enum WatchResult {
     Slice(usize, Box<Slice>),
     Test(usize, Box<Run>),
 }
@@ -111,7 +111,7 @@ struct ProbedLink<'a> {
     index: usize,
     watch: &'a Watch,
     watcher: Mutex<Watcher>,
-    deliveries: Sender<Delivery>,
+    deliveries: Sender<WatchResult>,
 }
 
 /// What the threads of the links share.
@@ -197,7 +197,7 @@ impl Shared<'_> {
     fn keep(
         &self,
         ledger: &mut Ledger,
-        deliveries: &Receiver<Delivery>,
+        deliveries: &Receiver<WatchResult>,
         after_each: &mut dyn FnMut(&mut Ledger),
     ) {
         let mut flushed = self.calendar.now().monotonic;
@@ -208,8 +208,8 @@ impl Shared<'_> {
             let delivered = deliveries.recv_timeout(POLL_INTERVAL);
             is_changed |= delivered.is_ok();
             match delivered {
-                Ok(Delivery::Slice(watch, slice)) => ledger.record_slice(watch, *slice),
-                Ok(Delivery::Test(watch, run)) => ledger.record_test(watch, *run),
+                Ok(WatchResult::Slice(watch, slice)) => ledger.record_slice(watch, *slice),
+                Ok(WatchResult::Test(watch, run)) => ledger.record_test(watch, *run),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -249,7 +249,7 @@ impl Shared<'_> {
         scope: &'scope Scope<'scope, 'env>,
         config: &'env Config,
         earlier_tests: Vec<EarlierTests>,
-    ) -> Receiver<Delivery> {
+    ) -> Receiver<WatchResult> {
         let (sender, deliveries) = channel();
         for (index, (watch, earlier)) in config.watches.iter().zip(earlier_tests).enumerate() {
             let sender = sender.clone();
@@ -286,7 +286,7 @@ impl Shared<'_> {
         index: usize,
         watch: &'a Watch,
         per_second: f64,
-        deliveries: Sender<Delivery>,
+        deliveries: Sender<WatchResult>,
     ) -> ProbedLink<'a> {
         let watcher =
             Watcher::new(watch.clone(), per_second, self.calendar.clone(), self.context.dialer.clone());
@@ -313,12 +313,18 @@ impl Shared<'_> {
         }
         let slice = link.watcher.lock().unwrap_or_else(PoisonError::into_inner).run_slice();
         let Ok(slice) = slice else { return false };
-        let is_received = link.deliveries.send(Delivery::Slice(link.index, Box::new(slice))).is_ok();
+        let is_received = link.deliveries.send(WatchResult::Slice(link.index, Box::new(slice))).is_ok();
         is_received && !self.is_stopped()
     }
 
     /// Tests a link now and then until the monitor stops.
-    fn test(&self, index: usize, watch: &Watch, when: (Duration, &EarlierTests), sender: &Sender<Delivery>) {
+    fn test(
+        &self,
+        index: usize,
+        watch: &Watch,
+        when: (Duration, &EarlierTests),
+        sender: &Sender<WatchResult>,
+    ) {
         let (period, earlier) = when;
         let now = self.calendar.now();
         let since = earlier.last.map(|last| now.wall.duration_since(last));
@@ -334,7 +340,7 @@ impl Shared<'_> {
             if !self.is_quiet(watch) && budget.allows(second) {
                 let Some(run) = self.run_test(watch) else { return };
                 budget.spend(second, &run);
-                if sender.send(Delivery::Test(index, Box::new(run))).is_err() {
+                if sender.send(WatchResult::Test(index, Box::new(run))).is_err() {
                     return;
                 }
             }

@@ -318,11 +318,11 @@ impl ServerContext {
 impl AcceptLoop {
     fn run(self: Arc<AcceptLoop>, listener: &mut dyn Listener) {
         let shared = &self.shared;
-        let mut door = |first: &[u8], from: &str, reply: &mut Vec<u8>| {
+        let mut filter = |first: &[u8], from: &str, reply: &mut Vec<u8>| {
             shared.admission.admit(self.service.as_ref(), first, from, reply, shared.clock.now())
         };
         while !shared.should_stop.load(Relaxed) {
-            match listener.accept(CANCEL_CHECK_INTERVAL, &mut door) {
+            match listener.accept(CANCEL_CHECK_INTERVAL, &mut filter) {
                 Ok((link, from)) => self.clone().accept_link(link, from),
                 Err(Fault::TimedOut) => {}
                 Err(fault) => {

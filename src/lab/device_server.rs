@@ -34,7 +34,7 @@ mod stand_in;
 mod threads;
 mod to_line;
 
-use accept::{Door, serve_doors};
+use accept::{PortListener, serve_ports};
 use client::PortClient;
 use from_line::FromLine;
 use line_feed::LineFeed;
@@ -228,24 +228,24 @@ impl DeviceServer {
             threads: Vec::new(),
         };
         server.start_threads(options).map_err(|fault| LinkError::new(&options.listen, fault))?;
-        let mut doors = Vec::new();
+        let mut port_listeners = Vec::new();
         for ((serial, line), listener) in options.serial_ports.iter().zip(lines).zip(listeners) {
             server.endpoints.push(listener.endpoint());
             let configured = SerialSettings::from_endpoint(serial)?;
             let port = SerialPort::new(server.ports.len() + 1, configured, options.rfc2217, &server.state);
-            let door =
+            let port_listener =
                 server.start_port(&port, line, listener).map_err(|fault| LinkError::new(serial, fault))?;
-            doors.push(door);
+            port_listeners.push(port_listener);
             server.ports.push(port);
         }
         let state = server.state.clone();
         let ports = server.ports.clone();
         let serve = move || {
-            if let Err(fault) = serve_doors(&state, doors) {
+            if let Err(fault) = serve_ports(&state, port_listeners) {
                 ports.iter().for_each(|port| port.mark_lost(&fault));
             }
         };
-        let thread = spawn_thread("doors", serve).map_err(|fault| LinkError::new(&options.listen, fault))?;
+        let thread = spawn_thread("accept", serve).map_err(|fault| LinkError::new(&options.listen, fault))?;
         server.threads.push(thread);
         Ok(server)
     }
@@ -267,15 +267,15 @@ impl DeviceServer {
         port: &Arc<SerialPort>,
         mut line: Box<dyn Link>,
         listener: Box<dyn Listener>,
-    ) -> Result<Door, Fault> {
+    ) -> Result<PortListener, Fault> {
         if port.is_controllable && line.port_control().is_none() {
             return Err(control::no_control_fault());
         }
         let thread = &self.port_threads[port.number % self.port_threads.len()];
-        let door = Door::new(port, listener, line.second_handle()?, thread);
+        let port_listener = PortListener::new(port, listener, line.second_handle()?, thread);
         let from_line = FromLine::new(port.clone(), line.second_handle()?);
         self.threads.extend(thread.add(PortMember::Line(from_line, line))?);
-        Ok(door)
+        Ok(port_listener)
     }
 
     /// The listening endpoints, in port order.

@@ -460,7 +460,7 @@ impl Listener for MemListener {
     fn accept(
         &mut self,
         within: Duration,
-        _door: &mut AcceptFilter,
+        _filter: &mut AcceptFilter,
     ) -> Result<(Box<dyn Link>, String), Fault> {
         self.network.clock.sleep_until(self.network.clock.now() + within);
         Err(Fault::TimedOut)

@@ -510,7 +510,7 @@ impl<F: FnMut(Socket, &SockAddr) -> AcceptResult + Send> Listener for SocketList
     fn accept(
         &mut self,
         within: Duration,
-        _door: &mut AcceptFilter,
+        _filter: &mut AcceptFilter,
     ) -> Result<(Box<dyn Link>, String), Fault> {
         let (socket, from) = accept(&self.socket, within)?;
         let (link, from) = (self.make_link)(socket, &from)?;

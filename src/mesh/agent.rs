@@ -136,16 +136,16 @@ pub struct Tester {
 }
 
 /// Counts a measurement until it is dropped.
-struct Place<'a>(&'a AtomicUsize);
+struct TestGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Place<'a> {
-    fn take(counter: &'a AtomicUsize, limit: usize) -> Option<Place<'a>> {
-        let place = Place(counter);
-        (counter.fetch_add(1, Relaxed) < limit).then_some(place)
+impl<'a> TestGuard<'a> {
+    fn take(counter: &'a AtomicUsize, limit: usize) -> Option<TestGuard<'a>> {
+        let guard = TestGuard(counter);
+        (counter.fetch_add(1, Relaxed) < limit).then_some(guard)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for TestGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -248,11 +248,11 @@ impl Tester {
     ) -> Result<Run, Refusal> {
         let endpoint = self.checked_endpoint(url)?;
         let spec = self.case_of(test)?;
-        let _place = Place::take(&self.running, MAX_AT_ONCE)
+        let _guard = TestGuard::take(&self.running, MAX_AT_ONCE)
             .ok_or_else(|| Refusal::Busy(format!("{MAX_AT_ONCE} measurements run already")))?;
         let is_load = matches!(test, TestOrder::Throughput { .. });
         let _only = match is_load {
-            true => Some(Place::take(&self.throughput_running, 1).ok_or_else(|| {
+            true => Some(TestGuard::take(&self.throughput_running, 1).ok_or_else(|| {
                 Refusal::Busy("another throughput test runs: an agent makes one at a time".to_owned())
             })?),
             false => None,

@@ -55,7 +55,7 @@ pub enum HostListError {
     },
     /// Something about the whole list is wrong.
     #[error("{0}")]
-    Unfit(String),
+    Invalid(String),
 }
 
 /// A mesh: hosts, what they share, which pairs are measured, and how.

@@ -74,7 +74,7 @@ pub struct OrderedLoad {
 }
 
 /// A load of a log, on the clock here.
-struct Load {
+struct LoadSpan {
     began: i128,
     ended: i128,
     error: i128,
@@ -107,7 +107,7 @@ pub fn compare_logs(
             // With an error, a load can seem to lie in two tests that followed each other.
             let distance = |test: &&&OrderedLoad| (began - i128::from(test.interval.0.0)).abs();
             let test = own.iter().filter(is_inside).min_by_key(distance);
-            Load { began, ended, error, server, pair: test.map(|test| test.pair) }
+            LoadSpan { began, ended, error, server, pair: test.map(|test| test.pair) }
         }));
     }
     loads.sort_by_key(|load| load.began);
@@ -121,19 +121,19 @@ pub fn compare_logs(
 }
 
 /// Loads, in the order of their begins, that began while something that they use carried as many as it may.
-fn overlapping(list: &HostList, loads: &[Load]) -> usize {
-    let mut open: Vec<&Load> = Vec::new();
+fn overlapping(list: &HostList, loads: &[LoadSpan]) -> usize {
+    let mut open: Vec<&LoadSpan> = Vec::new();
     let mut overlapping = 0;
     for load in loads {
         open.retain(|other| other.ended > load.began);
-        let beside: Vec<&Load> = open.iter().copied().filter(|other| is_certain(other, load)).collect();
+        let beside: Vec<&LoadSpan> = open.iter().copied().filter(|other| is_certain(other, load)).collect();
         let is_host_busy = hosts_of(list, load)
             .iter()
             .any(|host| beside.iter().any(|other| hosts_of(list, other).contains(host)));
         let is_resource_full = load.pair.is_some_and(|pair| {
             list.resources.iter().filter(|resource| resource.is_used_by(list.pairs[pair])).any(|resource| {
                 let uses =
-                    |other: &&&Load| other.pair.is_some_and(|pair| resource.is_used_by(list.pairs[pair]));
+                    |other: &&&LoadSpan| other.pair.is_some_and(|pair| resource.is_used_by(list.pairs[pair]));
                 beside.iter().filter(uses).count() >= resource.capacity as usize
             })
         });
@@ -144,12 +144,12 @@ fn overlapping(list: &HostList, loads: &[Load]) -> usize {
 }
 
 /// Whether two loads ran at the same time for longer than the errors of their clocks. One clock has no error.
-fn is_certain(earlier: &Load, later: &Load) -> bool {
+fn is_certain(earlier: &LoadSpan, later: &LoadSpan) -> bool {
     let error = if earlier.server == later.server { 0 } else { earlier.error + later.error };
     earlier.ended.min(later.ended) - later.began > error
 }
 
-fn hosts_of(list: &HostList, load: &Load) -> Vec<usize> {
+fn hosts_of(list: &HostList, load: &LoadSpan) -> Vec<usize> {
     load.pair.map_or(vec![load.server], |pair| list.pairs[pair].to_vec())
 }
 

@@ -82,15 +82,15 @@ impl Sample {
 }
 
 /// What is known of one link.
-struct Link<'a> {
+struct LabelledLink<'a> {
     state: &'a WatchState,
     labels: Arc<[Label]>,
     /// The last minute.
     minute: Window,
 }
 
-impl<'a> Link<'a> {
-    fn new(state: &'a WatchState, host: &str) -> Link<'a> {
+impl<'a> LabelledLink<'a> {
+    fn new(state: &'a WatchState, host: &str) -> LabelledLink<'a> {
         let direction = match (&state.last_test, state.workload == latency::WORKLOAD.name) {
             (Some(test), _) => Some(test.direction.name()),
             (None, true) => Some(Direction::Loop.name()),
@@ -105,7 +105,7 @@ impl<'a> Link<'a> {
             ("workload", state.workload.clone()),
         ];
         let labels: Vec<Label> = labels.into_iter().chain(direction).collect();
-        Link { state, labels: labels.into(), minute: state.last_minutes(1) }
+        LabelledLink { state, labels: labels.into(), minute: state.last_minutes(1) }
     }
 
     fn sample(&self, value: Value) -> Sample {
@@ -147,7 +147,7 @@ impl<'a> Link<'a> {
 }
 
 /// A family of each link: its name, kind and help, and what each link has of it.
-type LinkFamily = (&'static str, FamilyKind, &'static str, fn(&Link) -> Vec<Sample>);
+type LinkFamily = (&'static str, FamilyKind, &'static str, fn(&LabelledLink) -> Vec<Sample>);
 
 /// Those of links that are probed.
 const OF_PROBES: [LinkFamily; 5] = [
@@ -198,7 +198,7 @@ const OF_ALL: [LinkFamily; 3] = [
 
 fn family_of<'a>(
     (name, kind, help, samples): LinkFamily,
-    links: impl Iterator<Item = &'a Link<'a>>,
+    links: impl Iterator<Item = &'a LabelledLink<'a>>,
 ) -> Family {
     Family { name, help, kind, samples: links.flat_map(samples).collect() }
 }
@@ -206,7 +206,7 @@ fn family_of<'a>(
 impl Snapshot {
     /// The metrics of these states, from a host of this name.
     pub fn new(states: &[WatchState], host: &str) -> Snapshot {
-        let links: Vec<Link> = states.iter().map(|state| Link::new(state, host)).collect();
+        let links: Vec<LabelledLink> = states.iter().map(|state| LabelledLink::new(state, host)).collect();
         let of_probes = OF_PROBES.map(|each| family_of(each, links.iter().filter(|link| link.has_probes())));
         let of_all = OF_ALL.map(|each| family_of(each, links.iter()));
         Snapshot::of_families(of_probes.into_iter().chain(of_all))

@@ -59,12 +59,12 @@ struct TimedReply {
     received_at: Time,
     forward_ns: i64,
     reverse_ns: i64,
-    link: LinkState,
+    phase: ProbePhase,
 }
 
 /// Whether a round trip counts, or only shows the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LinkState {
+enum ProbePhase {
     Measured,
     Idle,
 }
@@ -165,7 +165,7 @@ impl OneWayDelays {
         if self.newest_reply.is_none_or(|(newest, _)| newest < number) {
             self.newest_reply = Some((number, stages.reply_number));
         }
-        self.store(sample, stages, LinkState::Measured);
+        self.store(sample, stages, ProbePhase::Measured);
         true
     }
 
@@ -173,19 +173,19 @@ impl OneWayDelays {
     pub(super) fn record_idle_reply(&mut self, sample: Sample, stages: ServerTimestamps) -> bool {
         let is_possible = turnaround_ns(&sample, stages).is_some();
         if is_possible {
-            self.store(sample, stages, LinkState::Idle);
+            self.store(sample, stages, ProbePhase::Idle);
         }
         is_possible
     }
 
-    fn store(&mut self, sample: Sample, stages: ServerTimestamps, link: LinkState) {
+    fn store(&mut self, sample: Sample, stages: ServerTimestamps, phase: ProbePhase) {
         if self.round_trips.len() < MAX_TIMED_REPLIES {
             self.round_trips.push(TimedReply {
                 sent_at: sample.sent,
                 received_at: sample.received,
                 forward_ns: stages.received_ns.wrapping_sub(sample.sent.0 as i64),
                 reverse_ns: (sample.received.0 as i64).wrapping_sub(stages.sent_ns),
-                link,
+                phase,
             });
         }
     }
@@ -325,7 +325,7 @@ fn compare_clocks(
     }));
     let above = |delays: &[f64], shortest: f64| {
         let mut times = TimeSamples::new();
-        let measured = delays.iter().zip(timed).filter(|(_, timed)| timed.link == LinkState::Measured);
+        let measured = delays.iter().zip(timed).filter(|(_, timed)| timed.phase == ProbePhase::Measured);
         measured.for_each(|(delay, _)| times.record(above_shortest(*delay, shortest)));
         times
     };

@@ -296,11 +296,11 @@ impl Store {
     }
 }
 
-/// The place of a window: series, length, start.
-type Place = (i64, i64, i64);
+/// The key of a window: series, length, start.
+type WindowKey = (i64, i64, i64);
 
-fn merge_row(transaction: &Transaction, place: Place, window: &Window) -> rusqlite::Result<()> {
-    let (series, length, start) = place;
+fn merge_row(transaction: &Transaction, key: WindowKey, window: &Window) -> rusqlite::Result<()> {
+    let (series, length, start) = key;
     let select = "SELECT measured_ms, due, lost, corrupt, down_ms, times FROM window
         WHERE series = ?1 AND length = ?2 AND start = ?3";
     let stored = transaction

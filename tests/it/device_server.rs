@@ -311,7 +311,7 @@ fn a_line_that_disappears_closes_its_port_and_no_other() {
         matches!(event, DeviceServerEvent::PortLost { .. }).then(|| event.to_string())
     });
     assert_eq!(line, "port 1: closed: its line has disappeared. Check whether the adapter is plugged in");
-    wait_until("a closed door", || {
+    wait_until("a closed listener", || {
         TcpStream::connect(address(&server.endpoints()[0])).is_err().then_some(())
     });
     works(&mut second, &stays);

@@ -30,8 +30,8 @@ fn next(link: &mut dyn Link) -> Vec<u8> {
     room
 }
 
-/// The kinds that ask the door, each at a fresh place.
-fn doors(directory: &str) -> Vec<String> {
+/// Endpoints of the kinds that have an accept filter.
+fn filtered_urls(directory: &str) -> Vec<String> {
     let udp = ["127.0.0.1", "0.0.0.0", "[::1]", "[::]"].map(|host| format!("udp://{host}:0"));
     let unix = [format!("unix://{directory}/d?type=dgram"), format!("unix://@{directory}-d?type=dgram")];
     udp.into_iter().chain(unix).collect()
@@ -40,7 +40,7 @@ fn doors(directory: &str) -> Vec<String> {
 #[test]
 fn the_accept_filter_decides() {
     let directory = tempfile::tempdir().unwrap();
-    for url in doors(directory.path().to_str().unwrap()) {
+    for url in filtered_urls(directory.path().to_str().unwrap()) {
         let mut listener = listen(&url).unwrap();
         let mut link = dial(&*listener);
         link.send(b"drop", LONG).unwrap();
@@ -83,16 +83,16 @@ fn messages_before_the_link_go_to_that_link() {
             one.send(&[1, number], LONG).unwrap();
             two.send(&[2, number], LONG).unwrap();
         }
-        let door = &mut |_: &[u8], _: &str, _: &mut Vec<u8>| Admission::Open;
+        let filter = &mut |_: &[u8], _: &str, _: &mut Vec<u8>| Admission::Open;
         for name in [1, 2] {
-            let (server, _) = listener.accept(LONG, door).unwrap();
+            let (server, _) = listener.accept(LONG, filter).unwrap();
             let mut half = server.second_handle().unwrap();
             drop(server);
             for number in 0..20u8 {
                 assert_eq!(next(&mut *half), [name, number], "{host}");
             }
         }
-        assert!(matches!(listener.accept(Duration::ZERO, door), Err(Fault::TimedOut)));
+        assert!(matches!(listener.accept(Duration::ZERO, filter), Err(Fault::TimedOut)));
     }
 }
 
@@ -212,7 +212,7 @@ fn drops_of_a_full_socket_are_counted() {
 fn a_place_in_use_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().to_str().unwrap();
-    let mut urls = doors(directory);
+    let mut urls = filtered_urls(directory);
     urls.extend(["stream", "seqpacket"].map(|kind| format!("unix://{directory}/{kind}?type={kind}")));
     for url in urls {
         let first = listen(&url).unwrap();

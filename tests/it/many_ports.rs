@@ -95,7 +95,7 @@ fn ports_of_a_device_server_share_threads() {
         let pid = server.0.id().to_string();
         // Pseudo-terminals and listeners are open when the last thread starts.
         let names = || thread_names(&pid);
-        wait_until("the thread that accepts", || names().iter().any(|name| name == "doors").then_some(()));
+        wait_until("the thread that accepts", || names().iter().any(|name| name == "accept").then_some(()));
         names().len()
     };
     assert_eq!(threads("2"), threads("60"));

@@ -46,7 +46,7 @@ struct WaitingClient {
 }
 
 /// The listener of a port and the clients that it has admitted.
-pub struct Door {
+pub struct PortListener {
     port: Arc<SerialPort>,
     listener: Box<dyn Listener>,
     /// The handle of the line that sessions get theirs from.
@@ -56,7 +56,7 @@ pub struct Door {
     waiting: Option<WaitingClient>,
 }
 
-impl Drop for Door {
+impl Drop for PortListener {
     fn drop(&mut self) {
         for thread in self.clients.drain(..).filter_map(|client| client.session_thread) {
             // A session that panicked has already printed its message.
@@ -65,20 +65,20 @@ impl Drop for Door {
     }
 }
 
-/// Serves the doors until the server stops. All sessions with threads of their own have ended then.
-pub fn serve_doors(state: &DeviceServerState, doors: Vec<Door>) -> Result<(), Fault> {
+/// Accepts the clients of all ports until the server stops. All sessions with threads of their own have ended then.
+pub fn serve_ports(state: &DeviceServerState, ports: Vec<PortListener>) -> Result<(), Fault> {
     let unwatched = |errno: rustix::io::Errno| Fault::system("watch a listener")(errno.into());
     let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatched)?;
-    for (index, door) in doors.iter().enumerate() {
-        if let Some(listener) = door.listener.descriptor() {
+    for (index, port_listener) in ports.iter().enumerate() {
+        if let Some(listener) = port_listener.listener.descriptor() {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&events, listener, data, epoll::EventFlags::IN).map_err(unwatched)?;
         }
     }
-    let mut doors: Vec<Option<Door>> = doors.into_iter().map(Some).collect();
+    let mut ports: Vec<Option<PortListener>> = ports.into_iter().map(Some).collect();
     let mut check_at = Time(0);
     while !state.stop.load(Relaxed) {
-        let is_awaited = doors.iter().flatten().any(|door| door.waiting.is_some());
+        let is_awaited = ports.iter().flatten().any(|port_listener| port_listener.waiting.is_some());
         let wait = if is_awaited { POLL_INTERVAL } else { CANCEL_CHECK_INTERVAL };
         let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
         let mut room = [MaybeUninit::uninit(); MAX_EVENTS];
@@ -90,32 +90,32 @@ pub fn serve_doors(state: &DeviceServerState, doors: Vec<Door>) -> Result<(), Fa
             check_at = now + CANCEL_CHECK_INTERVAL;
         }
         for event in ready.iter() {
-            if let Some(Some(door)) = doors.get_mut(event.data.u64() as usize) {
-                door.accept_clients(now);
+            if let Some(Some(port_listener)) = ports.get_mut(event.data.u64() as usize) {
+                port_listener.accept_clients(now);
             }
         }
-        for place in &mut doors {
-            let Some(door) = place else { continue };
-            if door.waiting.is_some() || is_check && door.listener.descriptor().is_none() {
-                door.accept_clients(now);
+        for slot in &mut ports {
+            let Some(port_listener) = slot else { continue };
+            if port_listener.waiting.is_some() || is_check && port_listener.listener.descriptor().is_none() {
+                port_listener.accept_clients(now);
             }
-            if is_check && door.port.is_stopping() {
-                *place = None;
+            if is_check && port_listener.port.is_stopping() {
+                *slot = None;
             }
         }
     }
     Ok(())
 }
 
-impl Door {
+impl PortListener {
     pub fn new(
         port: &Arc<SerialPort>,
         listener: Box<dyn Listener>,
         line: Box<dyn Link>,
         thread: &Arc<PortThread>,
-    ) -> Door {
+    ) -> PortListener {
         let (port, thread) = (port.clone(), thread.clone());
-        Door { port, listener, line, thread, clients: Vec::new(), waiting: None }
+        PortListener { port, listener, line, thread, clients: Vec::new(), waiting: None }
     }
 
     /// Admits or refuses the clients that have come, as far as none has to wait for a place.

@@ -187,7 +187,7 @@ impl Listener for NodeListener {
     fn accept(
         &mut self,
         within: Duration,
-        _door: &mut super::super::AcceptFilter,
+        _filter: &mut super::super::AcceptFilter,
     ) -> Result<(Box<dyn Link>, String), Fault> {
         let until = self.clock.now() + within;
         loop {

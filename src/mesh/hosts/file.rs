@@ -105,7 +105,7 @@ pub fn read(text: &str) -> Result<HostList, HostListError> {
     if !(2..=MAX_HOSTS).contains(&hosts.len()) {
         let count = format_plural(hosts.len() as u64, "host");
         let what = format!("{count}: a mesh has 2 to {MAX_HOSTS}. Add a [[host]] for each");
-        return Err(HostListError::Unfit(what));
+        return Err(HostListError::Invalid(what));
     }
     let names = indexes(&hosts)?;
     let resources = file.resource.into_iter().map(|entry| entry.read(&hosts, &names)).collect();
@@ -124,23 +124,23 @@ pub fn read(text: &str) -> Result<HostList, HostListError> {
 }
 
 fn check(list: &HostList) -> Result<(), HostListError> {
-    let unfit = |what: String| Err(HostListError::Unfit(what));
+    let invalid = |what: String| Err(HostListError::Invalid(what));
     if list.latency.is_none() && list.throughput.is_none() {
-        return unfit("latency and throughput are both off: leave one of them on".to_owned());
+        return invalid("latency and throughput are both off: leave one of them on".to_owned());
     }
     if list.pairs.is_empty() {
-        return unfit("no pair is to be measured: list pairs, or use pairs = \"full\"".to_owned());
+        return invalid("no pair is to be measured: list pairs, or use pairs = \"full\"".to_owned());
     }
     if list.pairs.len() > MAX_TESTS {
         let count = list.pairs.len();
-        return unfit(format!(
+        return invalid(format!(
             "{count} pairs: at most {MAX_TESTS} can be measured. Set groups and representatives = 3"
         ));
     }
     for pair in &list.pairs {
         let [a, b] = pair.map(|host| &list.hosts[host]);
         if !a.has_agent() && !b.has_agent() {
-            return unfit(format!(
+            return invalid(format!(
                 "'{}' and '{}' have no agent, so they cannot measure each other: set ssh for one of them, or leave the \
                  pair out",
                 a.name, b.name
@@ -164,7 +164,7 @@ fn indexes(hosts: &[Host]) -> Result<BTreeMap<String, usize>, HostListError> {
 
 fn find(names: &BTreeMap<String, usize>, name: &str) -> Result<usize, HostListError> {
     names.get(name).copied().ok_or_else(|| {
-        HostListError::Unfit(format!("no host is named '{name}': name one of the hosts of this file"))
+        HostListError::Invalid(format!("no host is named '{name}': name one of the hosts of this file"))
     })
 }
 
@@ -266,7 +266,7 @@ fn checked_transport(transport: Option<String>) -> Result<String, HostListError>
         true => Ok(transport),
         false => {
             let known: Vec<&str> = TRANSPORTS.iter().map(|known| known.scheme).collect();
-            Err(HostListError::Unfit(format!(
+            Err(HostListError::Invalid(format!(
                 "unknown transport '{transport}' (known: {})",
                 known.join(", ")
             )))
@@ -282,7 +282,7 @@ fn checked_time(time: Option<Span>, default: u64) -> Result<Duration, HostListEr
     let time = time.map_or(Duration::from_secs(default), |time| time.0);
     match (MIN_TEST_TIME..=MAX_TEST_TIME).contains(&time) {
         true => Ok(time),
-        false => Err(HostListError::Unfit("a test takes 100ms to 1h: change its time".to_owned())),
+        false => Err(HostListError::Invalid("a test takes 100ms to 1h: change its time".to_owned())),
     }
 }
 
@@ -293,12 +293,12 @@ impl LatencyEntry {
         }
         let per_second = self.rate.map_or(20.0, |rate| rate.0);
         if !(0.1..=1000.0).contains(&per_second) {
-            return Err(HostListError::Unfit("the rate of latency is 0.1/s to 1000/s".to_owned()));
+            return Err(HostListError::Invalid("the rate of latency is 0.1/s to 1000/s".to_owned()));
         }
         let message_bytes = self.size.map_or(64, |size| size.0);
         let message_bytes = u32::try_from(message_bytes).ok().filter(|bytes| (1..=65_000).contains(bytes));
         let message_bytes = message_bytes.ok_or_else(|| {
-            HostListError::Unfit("the size of a latency message is 1 to 65000 bytes".to_owned())
+            HostListError::Invalid("the size of a latency message is 1 to 65000 bytes".to_owned())
         })?;
         Ok(Some(LatencyTest { time: checked_time(self.time, 5)?, per_second, message_bytes }))
     }
@@ -311,11 +311,11 @@ impl ThroughputEntry {
         }
         let parallel = self.parallel.unwrap_or(1);
         if !(1..=128).contains(&parallel) {
-            return Err(HostListError::Unfit("parallel is 1 to 128 connections".to_owned()));
+            return Err(HostListError::Invalid("parallel is 1 to 128 connections".to_owned()));
         }
         let bits_per_second = self.bit_rate.map(|rate| rate.0);
         if bits_per_second.is_some_and(|rate| rate < 1.0) {
-            return Err(HostListError::Unfit("bit_rate is 1 bit/s or more".to_owned()));
+            return Err(HostListError::Invalid("bit_rate is 1 bit/s or more".to_owned()));
         }
         Ok(Some(ThroughputTest { time: checked_time(self.time, 10)?, parallel, bits_per_second }))
     }
@@ -334,7 +334,7 @@ impl PairChoice {
         hosts: &[Host],
         names: &BTreeMap<String, usize>,
     ) -> Result<Vec<[usize; 2]>, HostListError> {
-        let unfit = HostListError::Unfit;
+        let invalid = HostListError::Invalid;
         let named = match self.pairs {
             PairsEntry::Listed(pairs) => return listed(&pairs, names),
             PairsEntry::Named(named) => named,
@@ -351,13 +351,13 @@ impl PairChoice {
                 Ok(all().filter(is_wanted).collect())
             }
             "hub" if self.hub.is_empty() => {
-                Err(unfit("pairs = \"hub\" needs the hosts in the middle: set hub = [\"name\"]".to_owned()))
+                Err(invalid("pairs = \"hub\" needs the hosts in the middle: set hub = [\"name\"]".to_owned()))
             }
             "hub" => {
                 let hub = self.hub.iter().map(|name| find(names, name)).collect::<Result<Vec<usize>, _>>()?;
                 Ok(all().filter(|pair| pair.iter().any(|host| hub.contains(host))).collect())
             }
-            other => Err(unfit(format!(
+            other => Err(invalid(format!(
                 "'{other}' are no pairs: use \"full\", \"hub\", or a list of pairs of names"
             ))),
         }
@@ -372,7 +372,7 @@ fn listed(pairs: &[[String; 2]], names: &BTreeMap<String, usize>) -> Result<Vec<
         let pair = [find(names, from)?, find(names, to)?];
         if pair[0] == pair[1] {
             let what = format!("the pair '{from}', '{to}' is one host: name two");
-            return Err(HostListError::Unfit(what));
+            return Err(HostListError::Invalid(what));
         }
         if known.insert(pair) {
             chosen.push(pair);

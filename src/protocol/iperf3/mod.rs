@@ -50,16 +50,16 @@ const MAX_HELLO_TRIES: u32 = 5;
 /// Checks for settings that iperf3 does not support.
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     let endpoint = &case.endpoints[0];
-    let unfit = |kind: fn(String) -> CaseError, what: &str| Err(kind(format!("{endpoint}: iperf3 {what}")));
+    let invalid = |kind: fn(String) -> CaseError, what: &str| Err(kind(format!("{endpoint}: iperf3 {what}")));
     if caps.is_device || !caps.can_open_parallel {
-        return unfit(CaseError::Link, "needs a network, with several connections");
+        return invalid(CaseError::Link, "needs a network, with several connections");
     }
     if caps.framing == Framing::Message && companion_stream(endpoint).is_err() {
-        return unfit(CaseError::Link, "needs a stream beside the datagrams, which such links do not have");
+        return invalid(CaseError::Link, "needs a stream beside the datagrams, which such links do not have");
     }
     if case.parallel > wire::MAX_STREAMS {
         let what = format!("has at most {} connections: use a smaller --parallel", wire::MAX_STREAMS);
-        return unfit(CaseError::Parallel, &what);
+        return invalid(CaseError::Parallel, &what);
     }
     let (least, most) = match caps.framing {
         Framing::Stream => (1, wire::MAX_BLOCK_BYTES),
@@ -67,7 +67,7 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     };
     if let Some(bytes) = case.message_bytes.filter(|bytes| !(least..=most).contains(bytes)) {
         let what = format!("takes sizes from {least} to {most} here, not {bytes}");
-        return unfit(CaseError::MessageSize, &what);
+        return invalid(CaseError::MessageSize, &what);
     }
     let omit_ns = case.warm_up.time_ns.unwrap_or(0);
     if case.warm_up.count.is_some()
@@ -76,14 +76,14 @@ fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     {
         let most = wire::MAX_OMIT_SECONDS;
         let what = format!("supports a warm-up of whole seconds, at most {most}: use a --warm-up like 1s");
-        return unfit(CaseError::Duration, &what);
+        return invalid(CaseError::Duration, &what);
     }
     if case.direction != Direction::Send && matches!(case.pacing, Pacing::Poisson { .. }) {
-        return unfit(CaseError::Pacing, "sends on a fixed schedule, not on a random one");
+        return invalid(CaseError::Pacing, "sends on a fixed schedule, not on a random one");
     }
     if case.stop.time_ns.is_some_and(|time| time / SECOND_NS > wire::MAX_TEST_SECONDS) {
         let what = format!("measures for at most {} s: use a shorter --time", wire::MAX_TEST_SECONDS);
-        return unfit(CaseError::Duration, &what);
+        return invalid(CaseError::Duration, &what);
     }
     Ok(())
 }

@@ -373,8 +373,8 @@ fn streams_are_numbered_in_accept_order() {
 fn tests_of_one_host_open_their_datagram_streams_one_after_the_other() {
     let service = service(ServerLimits::default(), None);
     let wants = Parameters { udp: true, ..parameters() }.to_json();
-    let door = |from: &str, first: &[u8]| service.admit_sender(first, from, &mut Vec::new());
-    assert_eq!(door("192.0.2.1:9", &wire::UDP_HELLO), Admission::Drop);
+    let admits = |from: &str, first: &[u8]| service.admit_sender(first, from, &mut Vec::new());
+    assert_eq!(admits("192.0.2.1:9", &wire::UDP_HELLO), Admission::Drop);
     let (mut one, _) = open_control(&service, "192.0.2.1:1", &wants);
     let (mut two, _) = open_control(&service, "192.0.2.1:2", &wants);
     let (mut other, _) = open_control(&service, "192.0.2.2:3", &wants);
@@ -382,11 +382,11 @@ fn tests_of_one_host_open_their_datagram_streams_one_after_the_other() {
     assert_eq!(drain_output(one.as_mut(), Time(0)).0, ready);
     assert!(drain_output(two.as_mut(), Time(0)).0.is_empty());
     assert_eq!(drain_output(other.as_mut(), Time(0)).0, ready);
-    assert_eq!(door("192.0.2.1:9", &wire::UDP_HELLO), Admission::Open);
-    assert_eq!(door("192.0.2.1:9", &[0; 1000]), Admission::Drop);
-    assert_eq!(door("192.0.2.3:9", &wire::UDP_HELLO), Admission::Drop);
+    assert_eq!(admits("192.0.2.1:9", &wire::UDP_HELLO), Admission::Open);
+    assert_eq!(admits("192.0.2.1:9", &[0; 1000]), Admission::Drop);
+    assert_eq!(admits("192.0.2.3:9", &wire::UDP_HELLO), Admission::Drop);
     // A mapped address is the same host.
-    assert_eq!(door("[::ffff:192.0.2.1]:9", &wire::UDP_HELLO), Admission::Open);
+    assert_eq!(admits("[::ffff:192.0.2.1]:9", &wire::UDP_HELLO), Admission::Open);
     // The first disconnects: the next one is served.
     drop(one);
     assert_eq!(drain_output(two.as_mut(), Time(0)).0, ready);

@@ -255,7 +255,7 @@ fn sequence_numbers_wrap() {
 
 #[test]
 fn only_valid_packets_admit_a_sender() {
-    let door = |service: &dyn Service, packet: &[u8], from: &str| {
+    let admits = |service: &dyn Service, packet: &[u8], from: &str| {
         let mut reply = Vec::new();
         let admission = service.admit_sender(packet, from, &mut reply);
         assert!(reply.is_empty());
@@ -263,9 +263,9 @@ fn only_valid_packets_admit_a_sender() {
     };
     let request = encode_request(&mut sender(StampVariant::Stamp, None, 44), 0);
     let open = new_service(&facts(None, false), StampVariant::Stamp);
-    assert!(door(&*open, &request, "192.0.2.1:40000"));
-    assert!(!door(&*open, b"hello", "192.0.2.1:40000"));
-    assert!(!door(
+    assert!(admits(&*open, &request, "192.0.2.1:40000"));
+    assert!(!admits(&*open, b"hello", "192.0.2.1:40000"));
+    assert!(!admits(
         &*new_service(&facts(Some("secret"), false), StampVariant::Stamp),
         &request,
         "192.0.2.1:40000"
