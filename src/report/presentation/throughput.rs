@@ -9,7 +9,7 @@ use crate::report::wording::{
     ABSENT, brief_rate, brief_time, ce_text, direction_name, format_half_interval, format_loss,
     format_percent, format_percentile, line_limit_bps, loss_text, median_ns,
 };
-use crate::run::{ByteErrors, CaseResult, RETRANSMITS_FACT};
+use crate::run::{ByteErrors, CaseResult, MAX_OBSERVED_CONNECTIONS, RETRANSMITS_FACT};
 use crate::units::{format_bit_rate, format_bytes, format_count, format_four_digits, format_nanoseconds};
 use crate::warnings::sends_messages;
 
@@ -166,9 +166,22 @@ fn time_change(before: f64, after: f64) -> String {
 }
 
 /// Segments that the local system sent again during an upload.
-fn retransmits(case: &CaseResult) -> Option<u64> {
+fn upload_retransmits(case: &CaseResult) -> Option<u64> {
     let is_upload = matches!(case.direction, Direction::Send | Direction::Both);
     case.effective.get(RETRANSMITS_FACT).and_then(Value::as_u64).filter(|_| is_upload)
+}
+
+/// Segments that the server's system sent again during a download, if it reported all connections.
+fn download_retransmits(case: &CaseResult) -> Option<u64> {
+    let server = case.evidence.as_ref()?.server.as_ref()?;
+    let is_download = matches!(case.direction, Direction::Receive | Direction::Both);
+    let is_complete = case.parallel as usize <= MAX_OBSERVED_CONNECTIONS;
+    server
+        .connections
+        .counters
+        .get("tcp_retransmitted_segments")
+        .copied()
+        .filter(|_| is_download && is_complete)
 }
 
 /// True unless the link is a reliable stream without errors, which loses nothing.
@@ -205,6 +218,11 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         (_, None) => "loaded RTT p50",
     };
     let recovery = case.figures.added_latency.and_then(|added| added.recovery_ns);
+    let retransmits = |segments: Option<u64>| segments.map_or(ABSENT.to_owned(), format_count);
+    let sent_again = upload_retransmits(case).or_else(|| {
+        // Of both directions at once, the download has a row of its own.
+        download_retransmits(case).filter(|_| case.direction == Direction::Receive)
+    });
     let header = [
         "",
         "rate",
@@ -223,7 +241,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         format_rate(delivery.throughput_bps),
         bytes(delivery.delivered_bytes),
         if can_lose(case) { format_loss(&case.figures) } else { ABSENT.to_owned() },
-        retransmits(case).map_or(ABSENT.to_owned(), format_count),
+        retransmits(sent_again),
         round_trip,
         format_percentile(loaded, "p99"),
         recovery.map_or(ABSENT.to_owned(), brief_time),
@@ -233,6 +251,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
     if let Some(reverse) = delivery.throughput_reverse_bps {
         let mut row =
             vec!["download".to_owned(), format_bit_rate(reverse), bytes(delivery.delivered_reverse_bytes)];
+        row.extend([ABSENT.to_owned(), retransmits(download_retransmits(case))]);
         row.resize(table[0].len(), ABSENT.to_owned());
         table.push(row);
     }

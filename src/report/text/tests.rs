@@ -3,7 +3,9 @@
 use super::*;
 use crate::plan::{Direction, WaitMode};
 use crate::report::sample_runs;
-use crate::run::{CaseResult, Failure, FailureKind, MessageCounts, Placement, WarningCode};
+use crate::run::{
+    CaseResult, EndEvidence, Evidence, Failure, FailureKind, MessageCounts, Placement, WarningCode,
+};
 
 const FULL: ReportOptions = ReportOptions { colour: false, width: 80, unicode: true, detail: Detail::Full };
 
@@ -559,7 +561,11 @@ fn directions_are_rows_of_one_table() {
         case.figures.delivery.throughput_reverse_bps = None;
         case.figures.delivery.line_rate_percent = None;
         case.figures.delivery.throughput_bps = Some(rate);
+        // Each end knows the segments that it sent again.
         case.effective.insert(crate::run::RETRANSMITS_FACT.to_owned(), 12.into());
+        let mut server = EndEvidence::default();
+        server.connections.counters.insert("tcp_retransmitted_segments".to_owned(), 34);
+        case.evidence = Some(Evidence { server: Some(server), ..Evidence::default() });
         case
     };
     run.cases = vec![direction(Direction::Send, 93.8e6), direction(Direction::Receive, 471e6)];
@@ -572,7 +578,7 @@ fn directions_are_rows_of_one_table() {
         row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect::<Vec<_>>()
     };
     let (up, down) = (cells("upload"), cells("download"));
-    assert_eq!((up[1].as_str(), up[3].as_str(), down[3].as_str()), ("93.80 Mbit/s", "12", "–"), "{text}");
+    assert_eq!((up[1].as_str(), up[3].as_str(), down[3].as_str()), ("93.80 Mbit/s", "12", "34"), "{text}");
     assert!(
         up.last().unwrap().contains('▇') && text.lines().all(|line| line.chars().count() <= 160),
         "{text}"
