@@ -57,7 +57,8 @@ fn bluetooth_meets_the_contract() {
     contract(SCHEMES[1], BLUETOOTH, "btvirt,hciconfig", CONTROLLERS);
 }
 
-/// The linkgauge protocol and an echo on each of these links; no sent data may be missing or changed.
+/// The linkgauge protocol and an echo on each of these links, and many flows in few threads; no sent data may be missing or
+/// changed.
 const PEERS: &str = "
     for where in sctp://127.0.0.1:PORT?rcvbuf=200k vsock://local:PORT tipc://PORT:1 tipc://PORT:2?type=rdm; do
         own=\"$own $(echo $where | sed s/PORT/7100/)\" echo=\"$echo $(echo $where | sed s/PORT/7007/)\"
@@ -69,6 +70,17 @@ const PEERS: &str = "
     linkgauge latency $own --size 65536 --count 50 $json
     linkgauge throughput $own --direction both --size 1400 --time 50ms --probe off $json
     linkgauge throughput $echo --peer echo --direction loop --size 65536 --volume 1M $json
+    linkgauge latency $own --parallel 200 --threads 2 --count 5 --warm-up 0 --repeat 1 --timeout 30s $json & client=$!
+    most=0
+    while kill -0 $client 2>/dev/null; do
+        for process in $client $own_server; do
+            threads=$(ls /proc/$process/task 2>/dev/null | wc -l)
+            [ $threads -gt $most ] && most=$threads
+        done
+        usleep 50000
+    done
+    echo most threads: $most >&2
+    wait $client
     kill -INT $own_server $echoes && wait $own_server && wait $echoes";
 
 #[test]
@@ -76,8 +88,8 @@ fn protocols_work_over_them() {
     let ended = guest(MODULES, "", PEERS);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let runs = runs(&ended.stdout, &ended.stderr);
-    assert_eq!(runs.len(), 3, "{}", ended.stderr);
-    for run in &runs {
+    assert_eq!(runs.len(), 4, "{}", ended.stderr);
+    for (run, replies) in runs.iter().zip([50, 0, 0, 200 * 5]) {
         let cases = run["cases"].as_array().unwrap();
         assert_eq!(cases.len(), 4, "{run}");
         for case in cases {
@@ -87,12 +99,15 @@ fn protocols_work_over_them() {
             // A receiver of this type drops messages when its queue is full.
             let may_lose = case["endpoint"].as_str().unwrap().ends_with("type=rdm");
             if case["workload"] == "latency" {
-                assert_eq!(count("received"), 50, "{case}");
+                assert_eq!(count("received"), replies, "{case}");
             } else if !may_lose {
                 assert_eq!(count("lost"), 0, "{case}");
             }
         }
     }
+    let threads =
+        ended.stderr.lines().find_map(|line| line.strip_prefix("most threads: ")?.parse::<u32>().ok());
+    assert!(threads.is_some_and(|threads| threads < 40), "{threads:?}");
 }
 
 /// The benchmark of tipcutils at every size that it has, with both of its ends ours.
