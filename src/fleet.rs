@@ -2,12 +2,14 @@
 //!
 //! `order` holds what is ordered and which orders an agent accepts, `lease` when a test may run, `slot` who may connect, `outbox`
 //! which results wait for the hub: all of them without a network. `hub` is the connection, `streams` what we define on the server,
-//! `leases` takes leases there. `agent` carries out orders with the tester of `mesh`; `round` plans them; `collect` reads results, and `metrics` counts them.
+//! `leases` takes leases there. `agent` carries out orders with the tester of `mesh`; `round` plans them; `collect` reads results, `database` saves them in
+//! PostgreSQL, and `metrics` counts them.
 //!
-//! Only `hub` waits in an asynchronous runtime, in a thread of its own. Tests run in threads, as everywhere.
+//! Only `hub` and `database` wait in an asynchronous runtime. Tests run in threads, as everywhere.
 
 mod agent;
 mod collect;
+mod database;
 mod file;
 mod hub;
 mod lease;
@@ -23,13 +25,15 @@ mod streams;
 
 pub use agent::{AgentNotice, HubAgentError, HubAgentOptions, run_hub_agent};
 pub use collect::{
-    Collected, CollectedTest, ResultError, TestOutcome, confirm, mesh_of_runs, next_result, read_result,
+    Collected, CollectedTest, ResultError, TestOutcome, confirm, give_back, mesh_of_runs, next_results,
+    read_result,
 };
+pub use database::{Database, DatabaseError, DatabaseOptions, Refusal};
 pub use file::{FleetFile, FleetFileError};
 pub use hub::{Hub, HubError, HubMessage, HubOptions, HubSubscription, InitialConnect};
 pub use lease::{LEASE_TTL, Lease};
 pub use leases::{LeaseTerms, release, renew, take};
-pub use metrics::{CollectorMetrics, Receipt};
+pub use metrics::{CollectorMetrics, Connections, Receipt};
 pub use order::{
     FleetOrder, ListRefusal, MAX_LIST_AGE, Moment, OrderBook, OrderRefusal, Role, SignedList, TestPlan,
     host_lease, subject_part,

@@ -6,6 +6,8 @@ mod threshold;
 
 use std::str::FromStr;
 
+use serde_json::{Map, Value};
+
 use crate::run::{CaseResult, Distribution, Figures, Goal, NUMBERS, Number, ReadNumber};
 use crate::units;
 
@@ -290,6 +292,12 @@ impl Metric {
         names.extend(missed.map(|limit| format!("missed{limit}ms")));
         let metrics = names.iter().filter_map(|name| name.parse::<Metric>().ok());
         metrics.filter_map(|metric| metric.value_of_case(case).map(|value| (metric, value))).collect()
+    }
+
+    /// All metrics of a case by name, for a store. `null`: not reached.
+    pub fn json_of_case(case: &CaseResult) -> Map<String, Value> {
+        let values = Metric::all_of_case(case).into_iter();
+        values.map(|(metric, value)| (metric.name, value.into())).collect()
     }
 
     /// The headline figure of a case, by its workload.

@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
 };
+use serde_json::Value;
 
 use crate::metric::{self, Metric};
-use crate::run::{CaseResult, Run, RunError};
+use crate::run::{Run, RunError};
 
 pub mod document;
 
@@ -500,18 +501,10 @@ fn insert_run(transaction: &Transaction, run: &Run, deflated: &[u8]) -> rusqlite
             case.method,
             case.history_label(),
             Metric::headline(case).name(),
-            metrics_json(case),
+            Value::Object(Metric::json_of_case(case)).to_string(),
         ])?;
     }
     Ok(())
-}
-
-/// All metrics of a case as JSON, by name. `null`: not reached.
-fn metrics_json(case: &CaseResult) -> String {
-    let figures = Metric::all_of_case(case).into_iter();
-    let figures: serde_json::Map<String, serde_json::Value> =
-        figures.map(|(metric, value)| (metric.name().to_owned(), value.into())).collect();
-    serde_json::Value::Object(figures).to_string()
 }
 
 #[cfg(test)]

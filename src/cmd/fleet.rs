@@ -4,6 +4,8 @@
 mod collect;
 #[cfg(feature = "fleet")]
 mod commands;
+#[cfg(feature = "fleet")]
+mod destination;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -125,6 +127,14 @@ struct CollectFlags {
     /// File with the token that readers of the metrics must send
     #[arg(long, help_heading = SERVER, value_name = "FILE", requires = "metrics")]
     page_token_file: Option<PathBuf>,
+    /// Save in PostgreSQL instead of a file, like postgresql://collector@db.example/links
+    ///
+    /// Its tables are made when they are missing (docs/fleet.md). The password is that of PGPASSWORD or --password-file.
+    #[arg(long, help_heading = STORAGE, value_name = "URL", conflicts_with_all = ["store", "no_store"])]
+    database: Option<String>,
+    /// File with the password of the database
+    #[arg(long, help_heading = STORAGE, value_name = "FILE", requires = "database")]
+    password_file: Option<PathBuf>,
     #[command(flatten)]
     save: SaveFlags,
 }

@@ -151,6 +151,10 @@ static EXAMPLES: &[(&str, &[Example])] = &[
                 "fleet collect fleet.toml --seed operator.seed --metrics 127.0.0.1:9464",
                 "with metrics for Prometheus",
             ),
+            (
+                "fleet collect fleet.toml --seed operator.seed --database postgresql://collector@db.example/links",
+                "into PostgreSQL",
+            ),
         ],
     ),
     (

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::hub::{Hub, HubError};
+use super::hub::{Hub, HubError, HubMessage};
 use super::order::subject_part;
 use super::round::ROUND_CHARS;
 use super::streams::{COLLECTOR, FleetResult, RESULT_STREAM, result_subject};
@@ -68,30 +68,58 @@ pub struct CollectedTest {
     pub round: String,
     /// The host that measured.
     pub from: String,
+    /// The host that was measured.
+    pub to: String,
     /// `from → to`.
     pub pair: String,
     /// How it ended.
     pub outcome: TestOutcome,
 }
 
-/// The next result; `None`: none arrived within `wait`.
+/// The results that wait, at most this number; if none waits, those that arrive first within `wait`.
 ///
 /// # Errors
 ///
 /// As [`Hub::request`].
-pub fn next_result(hub: &Hub, list: &HostList, wait: Duration) -> Result<Option<Collected>, HubError> {
-    let Some(message) = hub.next_message((RESULT_STREAM, COLLECTOR), wait)? else { return Ok(None) };
-    let test = read_result(list, &message.subject, &message.body);
-    Ok(message.reply.map(|delivery| Collected { delivery, test }))
+pub fn next_results(
+    hub: &Hub,
+    list: &HostList,
+    most: usize,
+    wait: Duration,
+) -> Result<Vec<Collected>, HubError> {
+    let messages = hub.next_messages((RESULT_STREAM, COLLECTOR), most, wait)?;
+    let read = |message: HubMessage| {
+        let test = read_result(list, &message.subject, &message.body);
+        message.reply.map(|delivery| Collected { delivery, test })
+    };
+    Ok(messages.into_iter().filter_map(read).collect())
 }
 
-/// The result was saved, or is to be dropped: it does not arrive again.
+/// The results were saved, or are to be dropped: they do not arrive again.
 ///
 /// # Errors
 ///
-/// As [`Hub::request`]: it may arrive again.
-pub fn confirm(hub: &Hub, collected: &Collected) -> Result<(), HubError> {
-    hub.request(&collected.delivery, &[], b"+ACK".to_vec()).map(drop)
+/// As [`Hub::request`]: they may arrive again.
+pub fn confirm(hub: &Hub, collected: &[Collected]) -> Result<(), HubError> {
+    respond(hub, collected, b"+ACK")
+}
+
+/// The results were not saved: they arrive again at once, perhaps at another collector.
+///
+/// # Errors
+///
+/// As [`Hub::request`]: they arrive again later.
+pub fn give_back(hub: &Hub, collected: &[Collected]) -> Result<(), HubError> {
+    respond(hub, collected, b"-NAK")
+}
+
+fn respond(hub: &Hub, collected: &[Collected], response: &[u8]) -> Result<(), HubError> {
+    let Some((last, others)) = collected.split_last() else { return Ok(()) };
+    for other in others {
+        hub.publish(&other.delivery, &[], response.to_vec())?;
+    }
+    // The hub replies to the last one when it has read all of them.
+    hub.request(&last.delivery, &[], response.to_vec()).map(drop)
 }
 
 /// Reads a result that was sent to this subject. Agents are not trusted: each sends only results of tests that it makes itself, in
@@ -134,7 +162,7 @@ pub fn read_result(list: &HostList, subject: &str, body: &[u8]) -> Result<Collec
         (None, Some(why)) => TestOutcome::Failed(why),
         _ => return wrong("neither a run nor a failure"),
     };
-    Ok(CollectedTest { round, from: result.from, pair, outcome })
+    Ok(CollectedTest { round, from: result.from, to: result.to, pair, outcome })
 }
 
 /// The document of the mesh whose tests these runs are, oldest first. Of several results of a test the last one counts.

@@ -5,10 +5,10 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
-use async_nats::{ConnectOptions, Event, HeaderMap, Message, Request, Subscriber};
+use async_nats::{ConnectOptions, Event, HeaderMap, Message, Request, StatusCode, Subscriber};
 use futures_util::StreamExt;
 use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
@@ -27,6 +27,12 @@ const UNDEFINED: [u64; 2] = [10014, 10059];
 
 /// Longest pause between two attempts to connect.
 const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(8);
+
+/// Most bytes of the messages in one response. A single message is shorter.
+const MAX_BATCH_BYTES: usize = 8 << 20;
+
+/// Pause after a response without messages that came early.
+const PAUSE_OF_OTHERS: Duration = Duration::from_millis(100);
 
 /// Why a hub did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -373,6 +379,66 @@ impl Hub {
             Ok(_) | Err(HubError::Timeout { .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The messages of a consumer that wait, at most this number; if none waits, the first that arrive within `wait`. Each is
+    /// acknowledged on its reply subject.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hub::request`].
+    pub fn next_messages(
+        &self,
+        (stream, consumer): (&str, &str),
+        most: usize,
+        wait: Duration,
+    ) -> Result<Vec<HubMessage>, HubError> {
+        if !self.is_connected() {
+            return Err(HubError::Disconnected);
+        }
+        let call = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
+        let expires = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        // With both, the response ends with the messages that wait, or after the time.
+        let body = serde_json::json!({ "batch": most, "max_bytes": MAX_BATCH_BYTES, "no_wait": true, "expires": expires });
+        let began = Instant::now();
+        let messages = self.handle.block_on(self.pull(&call, body.to_string(), most, wait + TIMEOUT))?;
+        if messages.is_empty() {
+            // The hub says at once that all waiting messages are for another collector.
+            std::thread::sleep(PAUSE_OF_OTHERS.min(wait.saturating_sub(began.elapsed())));
+        }
+        Ok(messages)
+    }
+
+    /// Sends a request and receives until the response ends.
+    async fn pull(
+        &self,
+        call: &str,
+        body: String,
+        most: usize,
+        longest: Duration,
+    ) -> Result<Vec<HubMessage>, HubError> {
+        let deadline = tokio::time::Instant::now() + longest;
+        let inbox = self.client.new_inbox();
+        let subscribed = self.client.subscribe(inbox.clone()).await;
+        let mut subscriber = subscribed.map_err(|_| HubError::Disconnected)?;
+        let sent = self.client.publish_with_reply(call.to_owned(), inbox, body.into()).await;
+        sent.map_err(|_| HubError::Disconnected)?;
+        let mut messages = Vec::new();
+        while messages.len() < most {
+            let next = tokio::time::timeout_at(deadline, subscriber.next()).await;
+            let Some(message) = next.ok().flatten() else {
+                let timeout = HubError::Timeout { what: call.to_owned() };
+                return if messages.is_empty() { Err(timeout) } else { Ok(messages) };
+            };
+            match message.status {
+                None => messages.push(HubMessage::of(message)),
+                Some(StatusCode::NO_RESPONDERS) => {
+                    return Err(HubError::NoResponder { what: call.to_owned() });
+                }
+                Some(_) => break,
+            }
+        }
+        Ok(messages)
     }
 }
 

@@ -26,13 +26,16 @@ pub enum Receipt {
     Failed,
     /// It was dropped: another run with its id was saved before.
     Conflicting,
+    /// It was dropped: the database does not take it.
+    Refused,
 }
 
-const RECEIPTS: [(Receipt, &str); 4] = [
+const RECEIPTS: [(Receipt, &str); 5] = [
     (Receipt::Saved, "saved"),
     (Receipt::Duplicate, "duplicate"),
     (Receipt::Failed, "failed"),
     (Receipt::Conflicting, "conflicting"),
+    (Receipt::Refused, "refused"),
 ];
 
 /// The percentiles of each test, by name and label. A test with too few samples for one does not have it.
@@ -87,6 +90,15 @@ impl FromAgent {
     }
 }
 
+/// Which connections a collector has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connections {
+    /// To the hub.
+    pub hub: bool,
+    /// To the database; `None`: results are saved in a file.
+    pub database: Option<bool>,
+}
+
 /// Counts and times of a collector since its start.
 #[derive(Debug)]
 pub struct CollectorMetrics {
@@ -117,10 +129,10 @@ impl CollectorMetrics {
     }
 
     /// The metrics now.
-    pub fn snapshot(&self, is_connected: bool) -> Snapshot {
+    pub fn snapshot(&self, connections: Connections) -> Snapshot {
         let agents = self.agents.values();
         let alone = |value: u64| vec![MetricSample::new(&Arc::default(), None, MetricValue::Count(value))];
-        Snapshot::of_families([
+        let mut families = vec![
             MetricFamily {
                 name: "linkgauge_fleet_results",
                 help: "Results that arrived, by the agent that measured and by what the collector did with them",
@@ -149,9 +161,16 @@ impl CollectorMetrics {
                 name: "linkgauge_fleet_hub_up",
                 help: "1 while the collector is connected to the hub",
                 kind: MetricKind::Gauge,
-                samples: alone(is_connected.into()),
+                samples: alone(connections.hub.into()),
             },
-        ])
+        ];
+        families.extend(connections.database.map(|is_up| MetricFamily {
+            name: "linkgauge_fleet_database_up",
+            help: "0 while the database does not save results",
+            kind: MetricKind::Gauge,
+            samples: alone(is_up.into()),
+        }));
+        Snapshot::of_families(families)
     }
 }
 
@@ -165,7 +184,8 @@ mod tests {
     }
 
     fn test(outcome: TestOutcome) -> CollectedTest {
-        CollectedTest { round: String::new(), from: "a".to_owned(), pair: "a → b".to_owned(), outcome }
+        let [from, to, pair] = ["a", "b", "a → b"].map(str::to_owned);
+        CollectedTest { round: String::new(), from, to, pair, outcome }
     }
 
     fn measured() -> CollectedTest {
@@ -181,7 +201,8 @@ mod tests {
         metrics.on_result(&measured(), Receipt::Duplicate, at);
         metrics.on_result(&test(TestOutcome::Failed("why".to_owned())), Receipt::Failed, at);
         metrics.on_unreadable();
-        let text = MetricsFormat::Text.render(&Arc::new(metrics.snapshot(true)));
+        let text = MetricsFormat::Text
+            .render(&Arc::new(metrics.snapshot(Connections { hub: true, database: Some(false) })));
         let text = String::from_utf8(text).unwrap();
         for line in [
             "linkgauge_fleet_results_total{agent=\"a\",result=\"saved\"} 1",
@@ -193,6 +214,7 @@ mod tests {
             "linkgauge_fleet_pair_latency_seconds_count{agent=\"a\",percentile=\"50\"} 1",
             "linkgauge_fleet_pair_latency_seconds_count{agent=\"a\",percentile=\"90\"} 1",
             "linkgauge_fleet_hub_up 1",
+            "linkgauge_fleet_database_up 0",
         ] {
             assert!(text.lines().any(|printed| printed == line), "{line}\n{text}");
         }

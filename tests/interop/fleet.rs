@@ -1,5 +1,6 @@
 //! A fleet at a real hub: agents, nats-server and the collector are processes of this machine, and some of them are killed.
 
+mod database;
 mod kills;
 mod network;
 mod security;

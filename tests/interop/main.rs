@@ -25,6 +25,8 @@ mod modules;
 mod package;
 mod page;
 mod peers;
+#[cfg(feature = "fleet")]
+mod postgres;
 mod prometheus;
 mod pycampbell;
 mod redirect;

@@ -76,3 +76,26 @@ fn a_wrong_place_for_metrics_is_found_before_the_hub_is_asked() {
         assert!(ended.status == Some(2) && ended.stderr.contains(why), "{}", ended.stderr);
     }
 }
+
+#[test]
+fn a_database_that_cannot_be_used_is_one_line() {
+    let place = tempfile::tempdir().unwrap();
+    let seed = place.path().join("operator.seed").display().to_string();
+    assert_eq!(run(&["fleet", "key", &seed]).status, Some(0));
+    let closed = format!("postgresql://u@127.0.0.1:{}/links", free_port());
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/fleet.toml");
+    for (flags, why) in [
+        (vec!["db.example"], "not the URL of a database. Write it like postgresql://"),
+        (vec!["postgresql://u:hunter2@db.example/links"], "Set PGPASSWORD, or use --password-file"),
+        (
+            vec![closed.as_str()],
+            "the database cannot be reached: error connecting to server: Connection refused",
+        ),
+        (vec![closed.as_str(), "--password-file", "/nowhere"], "/nowhere: the secret cannot be read"),
+        (vec![closed.as_str(), "--password-file", file], "other users can read this secret. Try: chmod 600"),
+    ] {
+        let ended = run(&[&["fleet", "collect", file, "--seed", &seed, "--database"], &flags[..]].concat());
+        assert!(ended.status == Some(2) && ended.stderr.contains(why), "{}", ended.stderr);
+        assert!(ended.stderr.lines().count() == 1 && !ended.stderr.contains("hunter2"), "{}", ended.stderr);
+    }
+}

@@ -13,7 +13,8 @@ fn every_licence_is_allowed() {
     let mut wrong = Vec::new();
     let packages = packages();
     let has = |name: &str| packages.iter().any(|package| text(package, "name") == name);
-    assert_eq!((has("async-nats"), has("h2")), (cfg!(feature = "fleet"), cfg!(feature = "http")));
+    let (fleet, http) = (cfg!(feature = "fleet"), cfg!(feature = "http"));
+    assert_eq!((has("async-nats"), has("tokio-postgres"), has("h2")), (fleet, fleet, http));
     for package in packages {
         let (name, version) = (text(&package, "name"), text(&package, "version"));
         let licence = text(&package, "license");

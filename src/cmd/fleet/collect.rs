@@ -2,21 +2,22 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 use linkgauge::fleet::{
-    Collected, CollectedTest, CollectorMetrics, Receipt, TestOutcome, confirm, next_result,
+    Backoff, Collected, CollectedTest, CollectorMetrics, Connections, HubError, Receipt, TestOutcome,
+    confirm, give_back, next_results,
 };
 use linkgauge::monitor::{HttpServer, METRICS_PATH, Site};
 use linkgauge::report::printable;
-use linkgauge::store::{SaveOutcome, Store, StoreError};
 use linkgauge::units::format_plural;
 
 use super::CollectFlags;
-use super::commands::{Operator, TAG};
+use super::commands::Operator;
+use super::destination::Destination;
 use crate::cmd::Status;
 use crate::cmd::measure::read_token;
 use crate::cmd::output::print_message;
@@ -25,26 +26,27 @@ use crate::cmd::signals::interrupt_flag;
 /// Wait for a result before the next look at the interrupt flag, and time between two updates of the metrics.
 const WAIT: Duration = Duration::from_secs(1);
 
+/// Longest pause after a database has failed.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
 pub fn collect(flags: &CollectFlags) -> Result<Status> {
-    let Some(store) = flags.save.open()? else {
-        bail!("results are confirmed when they are saved, and there is no store. Use --store FILE");
-    };
     let cancel = interrupt_flag()?;
+    let destination = Destination::open(flags)?;
     let exporter = flags.metrics.map(|address| Exporter::start(address, flags)).transpose()?;
     let operator = Operator::connect(&flags.hub)?;
     let metrics = CollectorMetrics::new(&operator.fleet.list);
-    let mut collector = Collector { operator, store, metrics, exporter, saved: 0 };
+    let mut collector =
+        Collector { operator, destination, metrics, exporter, cancel, is_saving: true, saved: 0 };
     collector.show();
     let (mut shown, mut printed) = (Instant::now(), String::new());
-    while !cancel.load(Relaxed) {
+    while !collector.cancel.load(Relaxed) {
         if shown.elapsed() >= WAIT {
             shown = Instant::now();
             collector.show();
         }
-        match next_result(&collector.operator.hub, &collector.operator.fleet.list, WAIT) {
-            Ok(Some(collected)) => collector.take(&collected, flags)?,
-            Ok(None) if flags.once => break,
-            Ok(None) => {}
+        match collector.receive() {
+            Ok(results) if results.is_empty() && flags.once => break,
+            Ok(results) => collector.take(&results, flags)?,
             Err(error) if flags.once => return Err(error.into()),
             Err(error) => {
                 // A hub that is away returns; each reason is printed once.
@@ -62,65 +64,99 @@ pub fn collect(flags: &CollectFlags) -> Result<Status> {
 
 struct Collector {
     operator: Operator,
-    store: Store,
+    destination: Destination,
     metrics: CollectorMetrics,
     exporter: Option<Exporter>,
-    /// Results that were not in the store before.
+    cancel: Arc<AtomicBool>,
+    /// False from the first failure of a database until it saves again.
+    is_saving: bool,
+    /// Results that were not saved before.
     saved: u64,
 }
 
 impl Collector {
-    /// Saves a result and confirms it.
-    fn take(&mut self, collected: &Collected, flags: &CollectFlags) -> Result<()> {
-        match &collected.test {
-            Ok(test) => {
-                let receipt = self.save(test, flags)?;
-                self.saved += u64::from(receipt == Receipt::Saved);
-                self.metrics.on_result(test, receipt, Timestamp::now());
-            }
-            Err(why) => {
-                self.metrics.on_unreadable();
-                print_message(format_args!("warning: a result was dropped: {}", printable(&why.to_string())));
-            }
+    fn receive(&self) -> Result<Vec<Collected>, HubError> {
+        next_results(&self.operator.hub, &self.operator.fleet.list, self.destination.batch(), WAIT)
+    }
+
+    /// Saves results and confirms them.
+    fn take(&mut self, results: &[Collected], flags: &CollectFlags) -> Result<()> {
+        let tests: Vec<&CollectedTest> =
+            results.iter().filter_map(|result| result.test.as_ref().ok()).collect();
+        let saved = self.save(&tests, flags);
+        if !matches!(saved, Ok(Some(_))) {
+            let _ = give_back(&self.operator.hub, results);
         }
-        // Without the confirmation it arrives again, and is in the store already.
-        let _ = confirm(&self.operator.hub, collected);
+        let Some(receipts) = saved? else { return Ok(()) };
+        for (test, receipt) in tests.iter().zip(receipts) {
+            print_receipt(test, receipt);
+            self.saved += u64::from(receipt == Receipt::Saved);
+            self.metrics.on_result(test, receipt, Timestamp::now());
+        }
+        for why in results.iter().filter_map(|result| result.test.as_ref().err()) {
+            self.metrics.on_unreadable();
+            print_message(format_args!("warning: a result was dropped: {}", printable(&why.to_string())));
+        }
+        // Without the confirmation they arrive again, and are saved already.
+        let _ = confirm(&self.operator.hub, results);
         Ok(())
     }
 
-    fn save(&mut self, test: &CollectedTest, flags: &CollectFlags) -> Result<Receipt> {
-        let run = match &test.outcome {
-            TestOutcome::Measured(run) => run,
-            TestOutcome::Failed(why) => {
-                print_message(format_args!("{}: {}", printable(&test.pair), printable(why)));
-                return Ok(Receipt::Failed);
+    /// Saves results, as soon as a database takes them. `None`: interrupted before.
+    fn save(&mut self, tests: &[&CollectedTest], flags: &CollectFlags) -> Result<Option<Vec<Receipt>>> {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.destination.save(tests, flags.save.tags()) {
+                Ok(receipts) => {
+                    if !self.is_saving {
+                        self.is_saving = true;
+                        print_message("the database saves results again");
+                    }
+                    return Ok(Some(receipts));
+                }
+                Err(_) if self.cancel.load(Relaxed) => return Ok(None),
+                Err(error) if flags.once || !self.destination.is_remote() => return Err(error),
+                Err(error) => {
+                    if self.is_saving {
+                        self.is_saving = false;
+                        print_message(format_args!("{}. Trying again", printable(&error.to_string())));
+                    }
+                    self.pause(backoff.on_failure(fastrand::f64()).min(MAX_PAUSE));
+                }
             }
-        };
-        let outcome = match self.store.save(run) {
-            Err(StoreError::ConflictingRun(id)) => {
-                print_message(format_args!(
-                    "warning: another run {} is in the store: a result was dropped",
-                    printable(&id)
-                ));
-                return Ok(Receipt::Conflicting);
-            }
-            saved => saved?,
-        };
-        // Also of a duplicate: the collector that saved it may have ended before this.
-        let mut tags = vec![TAG.to_owned(), format!("round-{}", test.round)];
-        tags.extend(flags.save.tags().iter().cloned());
-        self.store.tag(&run.id, &tags)?;
-        Ok(match outcome {
-            SaveOutcome::Saved => Receipt::Saved,
-            SaveOutcome::AlreadySaved => Receipt::Duplicate,
-        })
+        }
+    }
+
+    /// Waits, but not for longer than the interrupt flag allows.
+    fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        self.show();
+        while Instant::now() < until && !self.cancel.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Brings the metrics up to date.
     fn show(&self) {
         if let Some(exporter) = &self.exporter {
-            exporter.site.set_metrics(self.metrics.snapshot(self.operator.hub.is_connected()));
+            let hub = self.operator.hub.is_connected();
+            let database = self.destination.is_remote().then_some(self.is_saving);
+            exporter.site.set_metrics(self.metrics.snapshot(Connections { hub, database }));
         }
+    }
+}
+
+/// Prints what a user should know of a result that was not saved.
+fn print_receipt(test: &CollectedTest, receipt: Receipt) {
+    match (&test.outcome, receipt) {
+        (TestOutcome::Failed(why), _) => {
+            print_message(format_args!("{}: {}", printable(&test.pair), printable(why)));
+        }
+        (TestOutcome::Measured(run), Receipt::Conflicting) => print_message(format_args!(
+            "warning: another run {} was saved before: a result was dropped",
+            printable(&run.id)
+        )),
+        _ => {}
     }
 }
 

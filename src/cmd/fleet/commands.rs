@@ -45,13 +45,13 @@ pub fn make_key(flags: &KeyFlags) -> Result<Status> {
 /// A file that only its owner may read.
 pub fn read_secret(file: &Path) -> Result<String> {
     let path = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{path}: the key cannot be read"))?;
-    let facts = std::fs::metadata(file).with_context(|| format!("{path}: the key cannot be read"))?;
+    let text = std::fs::read_to_string(file).with_context(|| format!("{path}: the secret cannot be read"))?;
+    let facts = std::fs::metadata(file).with_context(|| format!("{path}: the secret cannot be read"))?;
     if !is_private(facts.mode(), facts.gid()) {
-        bail!("{path}: other users can read this key. Try: chmod 600 {path}");
+        bail!("{path}: other users can read this secret. Try: chmod 600 {path}");
     }
     match text.trim_end() {
-        "" => bail!("{path}: the key is empty"),
+        "" => bail!("{path}: the secret is empty"),
         text => Ok(text.to_owned()),
     }
 }

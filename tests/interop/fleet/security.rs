@@ -56,7 +56,7 @@ fn without_the_right_key_there_is_no_connection() {
         run_within(Duration::from_secs(30), &mut command(&words))
     };
     let ended = agent(&setting.url(), &seed);
-    assert!(ended.stderr.contains("other users can read this key"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("other users can read this secret"), "{}", ended.stderr);
     let ended = agent("nats://192.0.2.1", &setting.path("h1.seed"));
     assert!(ended.stderr.contains("without TLS others can read orders"), "{}", ended.stderr);
     assert_eq!(ended.status, Some(2));

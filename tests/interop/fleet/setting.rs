@@ -30,6 +30,27 @@ const TESTS: &str =
 const CERTIFICATE: &str = "[req]\ndistinguished_name = name\nx509_extensions = more\nprompt = no\n[name]\nCN = localhost\n\
                            [more]\nsubjectAltName = IP:127.0.0.1, IP:10.79.0.254\nbasicConstraints = CA:FALSE\n";
 
+/// A certificate of this machine (`hub.pem`) with its key.
+pub fn make_certificate(path: impl Fn(&str) -> String) {
+    let [settings, key, certificate] = ["openssl.cnf", "hub.key", "hub.pem"].map(path);
+    std::fs::write(&settings, CERTIFICATE).unwrap();
+    let mut make = Command::new("openssl");
+    make.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]);
+    make.args(["-config", &settings, "-keyout", &key, "-out", &certificate]);
+    let made = run_within(LONG, &mut make);
+    assert_eq!(made.status, Some(0), "{}", made.stderr);
+}
+
 /// An agent as a process.
 pub struct Agent {
     pub process: Running,
@@ -67,11 +88,10 @@ impl<'a> Setting<'a> {
         let hosts: Vec<String> = (0..hosts).map(|host| format!("h{host}")).collect();
         let place = tempfile::tempdir().unwrap();
         let setting = Setting { place, port: free_port(), hosts, hub: Default::default(), network };
-        setting.make_certificate();
+        make_certificate(|name| setting.path(name));
         let keys: Vec<String> = setting.hosts.iter().map(|host| setting.make_key(host)).collect();
         let operator = setting.make_key("operator");
-        setting.write("fleet.key", "a secret of the agents\n");
-        std::fs::set_permissions(setting.path("fleet.key"), PermissionsExt::from_mode(0o600)).unwrap();
+        setting.secret("fleet.key", "a secret of the agents\n");
         let (range, listen) = network.map_or(("127.0.0.0/8", "127.0.0.1"), |_| ("10.79.0.0/24", "0.0.0.0"));
         let policy = format!("allow = [\"{range}\"]\nlisten = \"{listen}\"\nfleet_key = \"fleet.key\"\n");
         setting.write("limits.toml", &format!("operator = \"{operator}\"\n{policy}{limits}"));
@@ -121,30 +141,11 @@ impl<'a> Setting<'a> {
         self.network.map_or("127.0.0.1", |_| HUB_ADDRESS)
     }
 
-    fn make_certificate(&self) {
-        self.write("openssl.cnf", CERTIFICATE);
-        let mut make = Command::new("openssl");
-        make.args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-        ]);
-        make.args([
-            "-config",
-            &self.path("openssl.cnf"),
-            "-keyout",
-            &self.path("hub.key"),
-            "-out",
-            &self.path("hub.pem"),
-        ]);
-        let made = run_within(LONG, &mut make);
-        assert_eq!(made.status, Some(0), "{}", made.stderr);
+    /// A file that only its owner can read.
+    pub fn secret(&self, name: &str, text: &str) -> String {
+        self.write(name, text);
+        std::fs::set_permissions(self.path(name), PermissionsExt::from_mode(0o600)).unwrap();
+        self.path(name)
     }
 
     fn make_key(&self, name: &str) -> String {
