@@ -22,8 +22,8 @@ use crate::prometheus::get;
 
 const LONG: Duration = Duration::from_secs(180);
 
-/// The rows of a thousand hosts in groups, with a row for each pair and minute (docs/fleet.md).
-const PLANNED_ROWS_PER_SECOND: f64 = 874.0;
+/// Each pair of a thousand hosts in groups once an hour, round trips and rate (docs/fleet.md).
+const PLANNED_RESULTS_PER_SECOND: f64 = 29.0;
 
 /// A result of `h0` as an agent sends it. The run began some months ago.
 fn result(number: usize, months: i64) -> FleetResult {
@@ -390,8 +390,5 @@ fn a_collector_saves_the_rows_of_a_thousand_hosts() {
     let rate = RESULTS as f64 / seconds;
     let note = format!("{rate:.0} results per second, {bytes} bytes for each\n");
     std::io::stderr().write_all(note.as_bytes()).unwrap();
-    // A build without optimization, beside other tests, need not reach it.
-    let expected =
-        if cfg!(debug_assertions) { PLANNED_ROWS_PER_SECOND / 10.0 } else { PLANNED_ROWS_PER_SECOND };
-    assert!(rate > expected, "{note}");
+    assert!(rate > PLANNED_RESULTS_PER_SECOND, "{note}");
 }
