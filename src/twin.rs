@@ -4,7 +4,6 @@
 //! Parameters and figures are in the study's folder (`study::Twin`). The same parameters give the same values.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use serde::Serialize;
 
@@ -164,18 +163,20 @@ fn compare_with(
     if figures.is_empty() {
         return Err(TwinError::None(study.name.clone()));
     }
-    // A twin does not know by which way its client reaches it: such cases have one result.
-    let mut results: BTreeMap<(&str, &str, u32, u32), usize> = BTreeMap::new();
+    // A twin does not know by which way its client reaches it: such cases have one result, unless the link of a download
+    // differs.
+    let mut results = Vec::new();
     let (mut rows, mut cases) = (Vec::new(), Vec::new());
     for figure in &figures {
         let measure = figure.case.name.split(':').next().unwrap_or_default();
-        let point = &figure.case.point;
-        let key = (figure.twin.name.as_str(), measure, point.ports, point.value);
-        let result = match results.entry(key) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(place) => {
+        let PlannedCase { point, download, .. } = &figure.case;
+        let key = (figure.twin.name.as_str(), measure, point.ports, point.value, download);
+        let result = match results.iter().find(|(known, _)| *known == key) {
+            Some((_, result)) => *result,
+            None => {
                 cases.push(run_figure(figure, &run)?);
-                *place.insert(cases.len() - 1)
+                results.push((key, cases.len() - 1));
+                cases.len() - 1
             }
         };
         rows.push(TwinRow::new(figure, result, &cases[result]));
