@@ -418,12 +418,12 @@ fn linx_over_ethernet(mut data: &[u8]) {
     while let Some((&length, rest)) = data.split_first() {
         let (frame, rest) = rest.split_at(rest.len().min(length.into()));
         data = rest;
-        connection.handle_frame(frame, Time(0), &mut |_| true);
+        connection.handle_frame(frame, Time(0), &mut |_, _| true);
         messages.clear();
-        let _ = connection.take_messages(&mut messages, &mut |_| true);
+        let _ = connection.take_messages(&mut messages, &mut |_, _| true);
         let mut left = &messages[..];
-        while let Some((_, _, _, used)) = ethernet::split_first_entry(left) {
-            left = &left[used..];
+        while let Some((_, rest)) = ethernet::split_first_message(left) {
+            left = rest;
         }
         assert!(left.is_empty());
     }

@@ -46,7 +46,7 @@ pub struct Flags {
     /// one connection]
     #[arg(long, help_heading = TRAFFIC, value_name = "N", hide_short_help = true)]
     reconnect_every: Option<NonZeroU64>,
-    /// Split round trips into stages, by stamps of the kernels at both ends (tcp, udp, icmp)
+    /// Split round trips into stages, by stamps of the kernels at both ends (tcp, udp, icmp, linx+eth)
     ///
     /// With the linkgauge protocol at both ends, otherwise at this end. Reading the stamps makes round trips a little longer.
     #[arg(long, help_heading = TRAFFIC, hide_short_help = true)]

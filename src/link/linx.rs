@@ -24,6 +24,7 @@ mod carrier;
 mod connect;
 mod directory;
 mod doorbell;
+mod endpoint_stamps;
 mod ethernet;
 pub mod ethernet_cm;
 mod link;
@@ -230,6 +231,8 @@ impl Options {
             can_half_close: self.signal_format != SignalFormat::Raw,
             // The socket belongs to all endpoints of the node.
             descriptor: LinkDescriptor::Events,
+            // Over TCP the numbers of the bytes are those of all endpoints.
+            has_kernel_stamps: matches!(self.node_address, NodeAddress::Ethernet(_)),
             ..Caps::STREAM
         }
     }

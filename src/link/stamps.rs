@@ -4,6 +4,9 @@
 //! The kernel stamps with the time of day. It has the rate of our clock, so one difference converts all stamps until the
 //! time of day is set. That is noticed, and from then on there are no stamps.
 
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
 use super::time_of_day::{TimeOfDay, read_offset_bounds};
 use super::{Caps, Framing, sys};
 use crate::clock::{Clock, Time};
@@ -60,6 +63,19 @@ impl SendStamps {
     }
 }
 
+/// Bytes of the stamp of a message that is stored.
+pub(super) const STORED_BYTES: usize = 8;
+
+/// The stamp of a message as it is stored; 0 stands for none.
+pub(super) fn stored(arrived: Option<Time>) -> [u8; STORED_BYTES] {
+    arrived.map_or(0, |at| at.0).to_ne_bytes()
+}
+
+/// The stamp of a stored message.
+pub(super) fn restored(bytes: &[u8; STORED_BYTES]) -> Option<Time> {
+    Some(Time(u64::from_ne_bytes(*bytes))).filter(|at| at.0 > 0)
+}
+
 /// Reads the stamps of one socket.
 #[derive(Debug)]
 pub(super) struct StampReader {
@@ -68,6 +84,27 @@ pub(super) struct StampReader {
     wall_offset_ns: Option<i64>,
     /// Read while the link waited, for the next reading.
     collected: SendStamps,
+}
+
+/// How long the kernel gets to begin to stamp what arrives, and the interval of the attempts.
+const START_TIMEOUT: Duration = Duration::from_millis(300);
+const START_INTERVAL: Duration = Duration::from_micros(500);
+
+/// After the first socket has asked for stamps, the kernel turns those of arrivals on by itself: on a busy host a tenth of a second
+/// later. Waits until it stamps a datagram of ours to ourselves; where the loopback device is down, as long as it may take.
+pub(super) fn await_arrival_stamps(clock: &Clock) {
+    let Ok(probe) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) else { return };
+    let (Ok(own), Ok(())) = (probe.local_addr(), sys::stamp_on_request(&probe)) else { return };
+    let until = clock.now() + START_TIMEOUT;
+    while clock.now() < until {
+        // What is not sent is not received either.
+        let _ = probe.send_to(&[0], own);
+        let received = sys::receive_with_info(&probe, &mut [0], sys::Blocking::Never);
+        if received.is_ok_and(|(_, info)| info.arrived_wall_ns.is_some()) {
+            return;
+        }
+        clock.sleep_until(clock.now() + START_INTERVAL);
+    }
 }
 
 /// Rates of the clocks differ by nothing, but the readings are rounded.
@@ -84,6 +121,13 @@ impl StampReader {
             Framing::Stream => sys::stamp_stream(socket),
         }
         .ok()?;
+        let reader = StampReader::new(clock)?;
+        await_arrival_stamps(clock);
+        Some(reader)
+    }
+
+    /// For a socket that stamps messages. `None` on the virtual clock.
+    pub(super) fn new(clock: &Clock) -> Option<StampReader> {
         let wall_offset_ns = Some(TimeOfDay::read(clock)?.offset_ns);
         Some(StampReader { clock: clock.clone(), wall_offset_ns, collected: SendStamps::new() })
     }

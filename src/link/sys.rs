@@ -502,6 +502,8 @@ pub struct ReceivedDatagram {
     pub from: SockAddr,
     /// The local destination address, and the number of the interface.
     pub to: Option<(IpAddr, u32)>,
+    /// When the device passed it to the kernel, in nanoseconds of the time of day, if the socket has stamps.
+    pub arrived_wall_ns: Option<i64>,
 }
 
 /// Receives one datagram and its addresses.
@@ -546,7 +548,8 @@ fn receive_with_flags(fd: impl AsFd, into: &mut [u8], flags: c_int) -> io::Resul
         control_value::<libc::in6_pktinfo>(&header, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
             .map(|info| (IpAddr::from(Ipv6Addr::from(info.ipi6_addr.s6_addr)), info.ipi6_ifindex))
     };
-    Ok(ReceivedDatagram { length, from, to: v4.or_else(v6) })
+    let arrived_wall_ns = stamps::received_wall_ns(&header);
+    Ok(ReceivedDatagram { length, from, to: v4.or_else(v6), arrived_wall_ns })
 }
 
 /// Sends one datagram to `to`, from the local address `from` if one is given.
@@ -557,14 +560,7 @@ pub fn send_to(
     from: Option<IpAddr>,
     blocking: Blocking,
 ) -> Result<usize, Errno> {
-    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut control = ControlBuffer::new();
-    let mut header = empty_header();
-    header.msg_name = to.as_ptr().cast_mut().cast();
-    header.msg_namelen = to.len();
-    header.msg_iov = &raw mut vector;
-    header.msg_iovlen = 1;
-    match from {
+    send_with_control(fd, bytes, to, blocking, |control, header| match from {
         None => {}
         Some(IpAddr::V4(address)) => {
             let info = libc::in_pktinfo {
@@ -572,16 +568,34 @@ pub fn send_to(
                 ipi_spec_dst: libc::in_addr { s_addr: u32::from(address).to_be() },
                 ipi_addr: libc::in_addr { s_addr: 0 },
             };
-            control.attach_value(&mut header, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+            control.attach_value(header, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
         }
         Some(IpAddr::V6(address)) => {
             let info = libc::in6_pktinfo {
                 ipi6_addr: libc::in6_addr { s6_addr: address.octets() },
                 ipi6_ifindex: 0,
             };
-            control.attach_value(&mut header, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+            control.attach_value(header, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
         }
-    }
+    })
+}
+
+/// Sends one datagram to `to`, with what `add` puts into its control buffer.
+fn send_with_control(
+    fd: impl AsFd,
+    bytes: &[u8],
+    to: &SockAddr,
+    blocking: Blocking,
+    add: impl FnOnce(&mut ControlBuffer, &mut libc::msghdr),
+) -> Result<usize, Errno> {
+    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = ControlBuffer::new();
+    let mut header = empty_header();
+    header.msg_name = to.as_ptr().cast_mut().cast();
+    header.msg_namelen = to.len();
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    add(&mut control, &mut header);
     // SAFETY: header, address, vector, control buffer and bytes live through the call, which only reads them.
     to_count(unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, call_flags(blocking)) })
 }

@@ -12,7 +12,7 @@ pub fn unstamped(case: &CaseResult) -> Option<Warning> {
         None => (
             "the kernel stamps no messages on this link, so the stages of the round trip are unknown"
                 .to_owned(),
-            "use tcp, udp or icmp, or leave out --stamps",
+            "use tcp, udp, icmp or linx+eth, or leave out --stamps",
         ),
         Some(stages) if stages.unstamped > stages.stamped / 9 => (
             format!(

@@ -36,6 +36,7 @@ impl Joined {
         ));
         ip(&format!("-n {server} link set server0 up"));
         ip(&format!("-n {client} link set client0 up"));
+        joined.names.iter().for_each(|name| ip(&format!("-n {name} link set lo up")));
         joined
     }
 
@@ -109,6 +110,65 @@ fn messages_of_all_sizes_pass_between_two_namespaces() {
     assert_eq!(case["lost"].as_u64().unwrap_or(0), 0);
 }
 
+/// The case of a measurement with stamps, and the mean of each of its stages.
+fn stages(document: &str) -> (serde_json::Value, Vec<(String, f64)>) {
+    let run: serde_json::Value = serde_json::from_str(document).unwrap();
+    let case = run["cases"][0].clone();
+    let stages = case["stages"].as_object().unwrap_or_else(|| panic!("{case:#}"));
+    let parts =
+        stages.iter().filter(|(name, _)| name.ends_with("_ns") && !PARTS_OF_NONE.contains(&&name[..]));
+    let medians = parts.map(|(name, times)| (name.clone(), times["p50"].as_f64().unwrap())).collect();
+    (case, medians)
+}
+
+/// What is no stage of its own.
+const PARTS_OF_NONE: [&str; 3] = ["beyond_ns", "sum_error_ns", "cost_ns"];
+
+#[test]
+fn a_round_trip_splits_into_the_stages_of_both_kernels() {
+    let joined = Joined::new();
+    let _server = joined.serve();
+    joined.await_reply();
+    for size in ["64", "1476", "1477", "65532"] {
+        let words = format!("latency URL --stamps -n 300 -s {size} --repeat 1 --timeout 10s --json -");
+        let (status, out, errors) = joined.run(&words);
+        assert_eq!(status, Some(0), "{size}: {errors}");
+        let (case, medians) = stages(&out);
+        let stages = &case["stages"];
+        println!("{size}: {medians:?} {}", stages["sum_error_ns"]);
+        assert_eq!(
+            (&stages["stamped"], &stages["unstamped"]),
+            (&299.into(), &1.into()),
+            "{size}: {stages:#}"
+        );
+        assert_eq!(medians.len(), 8, "{medians:?}");
+        assert!(stages["sum_error_ns"]["p50"].as_u64() <= Some(2_000), "{size}: {stages:#}");
+        assert!(stages["sum_error_ns"]["mean"].as_f64() <= Some(1_000.0), "{size}: {stages:#}");
+        assert_eq!(case["method"], "latency/1 closed stamps");
+    }
+    let (_, out, _) = joined.run("latency URL -n 300 --repeat 1 --timeout 10s --json -");
+    assert!(!out.contains("\"stages\""), "nothing was requested: {out}");
+}
+
+#[test]
+fn a_delay_of_the_wire_lies_in_the_network() {
+    let wired = Wired::new(SLOW_WIRE);
+    let _server = serve(&wired.names[0], &[]);
+    let url = format!("linx+eth://{}/{SERVER_MAC}/server", wired.client);
+    let words =
+        ["latency", &url, "--stamps", "-n", "30", "--repeat", "1", "--timeout", "20s", "-q", "--json", "-"];
+    let mut client = Command::new(env!("CARGO_BIN_EXE_linkgauge"));
+    let output = client.args(words).env("LINKGAUGE_STORE", "").stdin(Stdio::null()).output().unwrap();
+    let (case, medians) = stages(&String::from_utf8(output.stdout).unwrap());
+    println!("{medians:?}");
+    assert_eq!(case["stages"]["stamped"], 29, "{:#}", case["stages"]);
+    let longest = medians.iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+    assert!(longest.0 == "network_ns" && longest.1 >= 20e6, "{medians:?}");
+    // It is not in another one as well.
+    let others: f64 = medians.iter().map(|(_, ns)| ns).sum::<f64>() - longest.1;
+    assert!(others < 20e6, "{medians:?}");
+}
+
 #[test]
 fn a_missing_node_and_a_missing_device_are_one_line_each() {
     let joined = Joined::new();
@@ -167,7 +227,7 @@ fn a_link_that_goes_down_ends_the_run_with_its_results_so_far() {
 }
 
 /// Forwards frames of LINX between two devices in both directions, except every seventh.
-const WIRE: &str = "
+const LOSSY_WIRE: &str = "
 import select, socket, sys
 ends = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x8911)) for name in sys.argv[1:]]
 for end, name in zip(ends, sys.argv[1:]):
@@ -193,19 +253,33 @@ while True:
                     pass
 ";
 
-/// A namespace and this one, and between them a wire that loses every seventh frame.
-struct Lossy {
+/// The same, and each frame takes 10 ms; one after the other.
+const SLOW_WIRE: &str = "
+import select, socket, sys, time
+ends = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x8911)) for name in sys.argv[1:]]
+for end, name in zip(ends, sys.argv[1:]):
+    end.bind((name, 0x8911))
+while True:
+    for end in select.select(ends, [], [])[0]:
+        frame, (_, _, kind, *_) = end.recvfrom(2048)
+        if kind != socket.PACKET_OUTGOING:
+            time.sleep(0.01)
+            ends[1 - ends.index(end)].send(frame)
+";
+
+/// A namespace and this one, and between them a wire: one of these programs.
+struct Wired {
     names: [String; 2],
     client: String,
     wire: Option<Running>,
 }
 
-impl Lossy {
-    fn new() -> Lossy {
+impl Wired {
+    fn new(program: &str) -> Wired {
         let number = fastrand::u32(..);
         let names = ["server", "wire"].map(|name| format!("lg-linx-{name}-{number:08x}"));
-        let mut lossy = Lossy { names, client: format!("lgl{number:08x}"), wire: None };
-        let ([server, middle], client) = (&lossy.names, &lossy.client);
+        let mut wired = Wired { names, client: format!("lgl{number:08x}"), wire: None };
+        let ([server, middle], client) = (&wired.names, &wired.client);
         ip(&format!("netns add {server}"));
         ip(&format!("netns add {middle}"));
         ip(&format!(
@@ -219,13 +293,13 @@ impl Lossy {
             ip(&format!("-n {middle} link set {device} up promisc on"));
         }
         let mut wire = Command::new("ip");
-        wire.args(["netns", "exec", middle]).arg(interpreter()).args(["-c", WIRE, "wire0", "wire1"]);
-        lossy.wire = Some(Running(wire.stdin(Stdio::null()).spawn().unwrap()));
-        lossy
+        wire.args(["netns", "exec", middle]).arg(interpreter()).args(["-c", program, "wire0", "wire1"]);
+        wired.wire = Some(Running(wire.stdin(Stdio::null()).spawn().unwrap()));
+        wired
     }
 }
 
-impl Drop for Lossy {
+impl Drop for Wired {
     fn drop(&mut self) {
         self.wire = None;
         for name in &self.names {
@@ -261,9 +335,9 @@ fn message(number: usize) -> Vec<u8> {
 #[test]
 fn over_a_lossy_wire_all_messages_arrive_in_order_and_once() {
     let messages = std::env::var(MESSAGES).map_or(200, |count| count.parse().unwrap());
-    let lossy = Lossy::new();
-    let _server = serve(&lossy.names[0], &["--peer", "echo"]);
-    let url = format!("linx+eth://{}/{SERVER_MAC}/server", lossy.client).parse().unwrap();
+    let wired = Wired::new(LOSSY_WIRE);
+    let _server = serve(&wired.names[0], &["--peer", "echo"]);
+    let url = format!("linx+eth://{}/{SERVER_MAC}/server", wired.client).parse().unwrap();
     let dialer = Dialer { timeout: Duration::from_secs(20), ..Dialer::new(Clock::System) };
     let mut link = dialer.open(&url).unwrap();
     let mut outward = link.second_handle().unwrap();

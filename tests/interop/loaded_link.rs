@@ -142,3 +142,37 @@ fn one_way_delays_and_stages_hold_between_two_clocks() {
         assert!(bound_ns <= 20e6 + TOLERANCE_NS, "half of the path: {bound_ns}");
     }
 }
+
+/// LINX over Ethernet with a queue of 10 ms at the client and one of 30 ms at the server. Then the CPU time of the server, in ticks
+/// of 10 ms, in 3 s without a client: stamps that come after a measurement do not keep it busy.
+const QUEUES_OF_BOTH_ENDS: &str = "
+    for name in c s; do ip netns add $name; ip -n $name link set lo up; done
+    ip link add c0 address 02:00:00:00:00:02 netns c type veth peer name s0 address 02:00:00:00:00:01 netns s
+    ip -n c link set c0 up; ip -n s link set s0 up
+    tc -n c qdisc add dev c0 root netem delay 10ms
+    tc -n s qdisc add dev s0 root netem delay 30ms
+    ip netns exec s linkgauge serve linx+eth://s0/02:00:00:00:00:02/server -q & server=$!
+    sleep 1
+    ip netns exec c linkgauge latency linx+eth://c0/02:00:00:00:00:01/server --stamps -n 50 --warm-up 2 --repeat 1 \\
+        --timeout 10s -q --json -
+    sleep 1
+    ticks() { set -- $(cat /proc/$server/stat); echo $((${14} + ${15})); }
+    before=$(ticks); sleep 3; after=$(ticks)
+    echo \"{\\\"ticks\\\": $((after - before))}\"";
+
+#[test]
+fn the_queues_of_both_ends_are_stages_of_a_round_trip_over_ethernet() {
+    let ended = guest("veth,sch_netem", "ip,tc", QUEUES_OF_BOTH_ENDS);
+    let documents = runs(&ended.stdout, &ended.stderr);
+    let [run, idle] = &documents[..] else { panic!("{} documents: {}", documents.len(), ended.stderr) };
+    let stages = &run["cases"][0]["stages"];
+    // The last reply but one leaves its queue after the server has looked for its stamps for the last time.
+    assert_eq!((&stages["stamped"], &stages["unstamped"]), (&48.into(), &2.into()), "{stages:#}");
+    assert!(stages["sum_error_ns"]["p50"].as_u64() <= Some(2_000), "{stages:#}");
+    let p50_ns = |name: &str| stages[name]["p50"].as_f64().unwrap_or_else(|| panic!("{name}: {stages:#}"));
+    for (name, true_ns) in [("local_queue_ns", 10e6), ("remote_queue_ns", 30e6), ("network_ns", 0.0)] {
+        println!("{name}: {}", p50_ns(name));
+        assert!((p50_ns(name) - true_ns).abs() < 500e3, "{name}: {}", p50_ns(name));
+    }
+    assert!(idle["ticks"].as_u64() < Some(50), "{idle}");
+}

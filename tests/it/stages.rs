@@ -50,6 +50,35 @@ fn the_stages_of_both_ends_add_up_to_the_round_trip() {
 }
 
 #[test]
+fn a_message_of_several_frames_has_the_stamps_of_its_last_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let transport =
+        linkgauge::link::TRANSPORTS.iter().find(|transport| transport.scheme == "linx+eth").unwrap();
+    let url = &(transport.loopback_urls)(directory.path().to_str().unwrap())[0];
+    let _server = serve("linkgauge", url);
+    for (size, connections) in [("64", 1), ("20000", 1), ("64", 4)] {
+        let connections_flag = connections.to_string();
+        let flags = [&LATENCY[..], &["--size", size, "--parallel", &connections_flag]].concat();
+        let case = case("latency", url, &flags);
+        let stages = &case["stages"];
+        // All but the last of each connection.
+        let count = 300 * connections;
+        assert_eq!(stages["stamped"].as_u64(), Some(count - connections), "{size}: {stages:#}");
+        assert_eq!(stages["unstamped"].as_u64(), Some(connections), "{size}");
+        assert!(stages["sum_error_ns"]["p50"].as_u64() <= Some(2_000), "{size}: {stages:#}");
+        // What the stages lack of the sum of all round trips is those without stages.
+        let latency = |name: &str| case["latency_ns"][name].as_f64().unwrap();
+        let sum_ns: f64 = LOCAL.iter().chain(&REMOTE).map(|name| mean(&case, name)).sum();
+        let rest_ns = latency("mean") * count as f64 - sum_ns * (count - connections) as f64;
+        let rounding_ns = (1.0 + mean(&case, "sum_error_ns")) * count as f64;
+        let unstamped = latency("min") * connections as f64 - rounding_ns
+            ..=latency("max") * connections as f64 + rounding_ns;
+        assert!(unstamped.contains(&rest_ns), "{size}: {rest_ns} {:#}", case["latency_ns"]);
+        assert!(stages["cost_ns"].is_number(), "{stages:#}");
+    }
+}
+
+#[test]
 fn a_schedule_has_stages_as_well() {
     for url in ["udp://127.0.0.1:0", "tcp://127.0.0.1:0"] {
         let server = serve("linkgauge", url);

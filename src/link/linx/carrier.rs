@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, Timespec, poll};
 
+use super::super::stamps::SendStamps;
 use super::super::{Facts, Fault};
 use super::DisconnectReason;
+use super::ethernet_cm::connection::ReceivedMessage;
 use crate::clock::Time;
 use crate::plan::WaitMode;
 
@@ -15,11 +17,7 @@ use crate::plan::WaitMode;
 pub enum ReceivedItem<'a> {
     /// The connection manager is connected.
     Up,
-    Message {
-        source: u32,
-        destination: u32,
-        bytes: &'a [u8],
-    },
+    Message(ReceivedMessage<'a>),
 }
 
 /// The receiving side, held by the one thread that reads.
@@ -57,6 +55,15 @@ pub trait CarrierControl: Send + Sync {
     fn wait_readable(&self, wake: BorrowedFd<'_>, within: Duration) -> bool;
 
     fn facts(&self, facts: &mut Facts);
+
+    /// The kernel stamps the messages of this endpoint from now on, where the connection supports it.
+    fn start_stamps(&self, _address: u32) {}
+
+    /// Moves the kernel's stamps of the endpoint's sent messages to `into`. They have the numbers of the messages.
+    fn read_send_stamps(&self, _address: u32, _into: &mut SendStamps) {}
+
+    /// The endpoint needs no more stamps.
+    fn stop_stamps(&self, _address: u32) {}
 
     /// Whether the other node has closed the connection, even if the close has not been read yet.
     fn is_closed_by_remote(&self) -> bool {

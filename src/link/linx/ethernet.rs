@@ -15,11 +15,13 @@ use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::super::internet::interface_facts;
+use super::super::stamps::{SendStamps, StampReader, await_arrival_stamps};
 use super::super::sys::Blocking;
 use super::super::{Facts, Fault, sys};
 use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem, poll_within};
 use super::doorbell::Doorbell;
-use super::ethernet_cm::connection::{ConnectionEvent, EthernetConnection, split_first_entry};
+use super::endpoint_stamps::EndpointStamps;
+use super::ethernet_cm::connection::{ConnectionEvent, EthernetConnection, split_first_message};
 use super::ethernet_cm::{MAX_FRAME_BYTES, MacAddress, VERSION};
 use super::{ConnectionRole, DisconnectReason};
 use crate::clock::{Clock, Time};
@@ -84,6 +86,8 @@ struct EthernetWork {
     /// The connection has come up, but this has not been reported yet.
     is_newly_up: bool,
     disconnect_reason: Option<DisconnectReason>,
+    /// Only while endpoints are measured with stamps.
+    stamps: Option<Box<EndpointStamps>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -98,6 +102,8 @@ pub fn make_carrier(
     side: ConnectionRole,
     clock: &Clock,
 ) -> Result<Carrier, Fault> {
+    // Those of an earlier connection on this socket. Once that has ended it leaves the socket alone.
+    stop_stamps(socket);
     let wake = Doorbell::new()?;
     wake.start_watching();
     let connection = EthernetConnection::new(
@@ -119,6 +125,7 @@ pub fn make_carrier(
             outbox: VecDeque::new(),
             is_newly_up: false,
             disconnect_reason: None,
+            stamps: None,
         }),
         has_outbox: AtomicBool::new(false),
         is_device_blocked: AtomicBool::new(false),
@@ -135,12 +142,27 @@ pub fn make_carrier(
     Ok(Carrier { reader: Box::new(incoming), writer: Box::new(outgoing), control: shared })
 }
 
+/// Makes the kernel stamp nothing more on this socket, and removes the stamps that were not read.
+fn stop_stamps(socket: &Socket) {
+    // A socket that refuses has no stamps.
+    let _ = sys::stop_stamps(socket);
+    StampReader::discard(socket);
+}
+
 impl EthernetControl {
     /// Sends the frames of the connection if the device takes them now. Waiting here would keep other threads
     /// from replying to the remote node. Any other failure counts as a loss in the network.
-    fn frame_sink(&self) -> impl FnMut(&[u8]) -> bool + '_ {
-        |frame| {
-            let sent = sys::send_to(&self.socket, frame, &self.remote_address, None, Blocking::Never);
+    fn frame_sink<'a>(
+        &'a self,
+        stamps: &'a mut Option<Box<EndpointStamps>>,
+    ) -> impl FnMut(&[u8], Option<u32>) -> bool + 'a {
+        |frame, message_of| {
+            let sent = match stamps.as_deref_mut().zip(message_of) {
+                Some((stamps, source)) if stamps.includes(source) => {
+                    stamps.send(source, frame, &self.socket, &self.remote_address)
+                }
+                _ => sys::send_to(&self.socket, frame, &self.remote_address, None, Blocking::Never),
+            };
             !matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS))
         }
     }
@@ -177,10 +199,17 @@ impl EthernetControl {
                 continue;
             }
             let frame = &work.receive_buffer[..arrival.length.min(MAX_FRAME_BYTES)];
-            let event = work.connection.handle_frame(frame, now, &mut self.frame_sink());
+            let stamps = work.stamps.as_deref();
+            let arrived = arrival.arrived_wall_ns.and_then(|wall_ns| stamps?.time_of(wall_ns));
+            let event = work.connection.handle_stamped_frame(
+                frame,
+                arrived,
+                now,
+                &mut self.frame_sink(&mut work.stamps),
+            );
             self.apply_event(work, event);
         }
-        work.connection.transmit(&mut self.frame_sink());
+        work.connection.transmit(&mut self.frame_sink(&mut work.stamps));
         self.is_device_blocked.store(work.connection.is_device_blocked(), SeqCst);
         let news = work.connection.has_messages() || work.is_newly_up || work.disconnect_reason.is_some();
         if news {
@@ -193,22 +222,44 @@ impl EthernetControl {
         while work.connection.can_queue()
             && let Some((source, destination, bytes)) = work.outbox.pop_front()
         {
-            work.connection.queue_message(source, destination, [&[], &bytes], &mut self.frame_sink());
+            work.connection.queue_message(
+                source,
+                destination,
+                [&[], &bytes],
+                &mut self.frame_sink(&mut work.stamps),
+            );
         }
         self.is_device_blocked.store(work.connection.is_device_blocked(), SeqCst);
         self.has_outbox.store(!work.outbox.is_empty() && work.connection.is_up(), SeqCst);
     }
 
     /// Waits for frames, or for a device that takes some again.
-    fn wait_ready(&self, within: Duration) -> bool {
+    fn wait_ready(&self, within: Duration) {
         let mut watched = [self.watch_socket()];
-        poll_within(&mut watched, within)
+        poll_within(&mut watched, within);
+        self.read_stamps_that_woke(&watched[0]);
     }
 
     /// As [`EthernetControl::wait_ready`], and for frames that another thread received for us.
     fn wait_ready_or_woken(&self, within: Duration) {
         let mut watched = [self.watch_socket(), PollFd::new(&self.wake, PollFlags::IN)];
         poll_within(&mut watched, within);
+        self.read_stamps_that_woke(&watched[0]);
+    }
+
+    /// Stamps of sent frames end every wait until they are read, also those that come after the last measurement.
+    fn read_stamps_that_woke(&self, socket: &PollFd) {
+        if !socket.revents().contains(PollFlags::ERR) {
+            return;
+        }
+        let work = &mut *lock(&self.work);
+        match &mut work.stamps {
+            _ if work.disconnect_reason.is_some() => {}
+            Some(stamps) => stamps.collect(&self.socket),
+            None => {
+                StampReader::discard(&self.socket);
+            }
+        }
     }
 
     fn watch_socket(&self) -> PollFd<'_> {
@@ -231,8 +282,9 @@ impl EthernetReader {
         if self.start == self.messages.len() {
             self.messages.clear();
             self.start = 0;
-            if let Err(ending) =
-                work.connection.take_messages(&mut self.messages, &mut self.shared.frame_sink())
+            if let Err(ending) = work
+                .connection
+                .take_messages(&mut self.messages, &mut self.shared.frame_sink(&mut work.stamps))
             {
                 work.disconnect_reason = Some(ending);
             }
@@ -249,10 +301,8 @@ impl CarrierReader for EthernetReader {
         if self.is_newly_up {
             return Ok(Some(ReceivedItem::Up));
         }
-        match (split_first_entry(&self.messages[self.start..]), &self.disconnect_reason) {
-            (Some((source, destination, bytes, _)), _) => {
-                Ok(Some(ReceivedItem::Message { source, destination, bytes }))
-            }
+        match (split_first_message(&self.messages[self.start..]), &self.disconnect_reason) {
+            (Some((message, _)), _) => Ok(Some(ReceivedItem::Message(message))),
             (None, Some(ending)) => Err(ending.clone()),
             (None, None) => Ok(None),
         }
@@ -263,8 +313,8 @@ impl CarrierReader for EthernetReader {
         if std::mem::take(&mut self.is_newly_up) {
             return;
         }
-        if let Some((_, _, _, used)) = split_first_entry(&self.messages[self.start..]) {
-            self.start += used;
+        if let Some((_, rest)) = split_first_message(&self.messages[self.start..]) {
+            self.start = self.messages.len() - rest.len();
         }
     }
 
@@ -299,15 +349,20 @@ struct EthernetWriter {
 
 impl CarrierWriter for EthernetWriter {
     fn queue(&mut self, source: u32, destination: u32, head: &[u8], bytes: &[u8]) -> bool {
-        let mut work = lock(&self.shared.work);
-        self.shared.flush_outbox(&mut work);
+        let work = &mut *lock(&self.shared.work);
+        self.shared.flush_outbox(work);
         if work.connection.has_unsent_frames() {
-            self.shared.receive_frames(&mut work);
+            self.shared.receive_frames(work);
         }
         if !work.outbox.is_empty() || !work.connection.can_queue() {
             return false;
         }
-        work.connection.queue_message(source, destination, [head, bytes], &mut self.shared.frame_sink());
+        work.connection.queue_message(
+            source,
+            destination,
+            [head, bytes],
+            &mut self.shared.frame_sink(&mut work.stamps),
+        );
         self.shared.is_device_blocked.store(work.connection.is_device_blocked(), SeqCst);
         true
     }
@@ -316,15 +371,15 @@ impl CarrierWriter for EthernetWriter {
         let (mut left, mut until) = (within, None);
         loop {
             {
-                let mut work = lock(&self.shared.work);
-                self.shared.flush_outbox(&mut work);
+                let work = &mut *lock(&self.shared.work);
+                self.shared.flush_outbox(work);
                 if let Some(ending) = &work.disconnect_reason {
                     return Err(ending.fault());
                 }
                 if !work.connection.is_up() || work.outbox.is_empty() && work.connection.can_queue() {
                     return Ok(());
                 }
-                self.shared.receive_frames(&mut work);
+                self.shared.receive_frames(work);
                 if work.connection.can_queue() {
                     continue;
                 }
@@ -352,11 +407,11 @@ impl CarrierControl for EthernetControl {
     }
 
     fn tick(&self, now: Time) -> Result<Time, DisconnectReason> {
-        let mut work = lock(&self.work);
+        let work = &mut *lock(&self.work);
         // An unread frame is a sign of life.
-        self.receive_frames(&mut work);
-        let event = work.connection.tick(now, &mut self.frame_sink());
-        self.apply_event(&mut work, event);
+        self.receive_frames(work);
+        let event = work.connection.tick(now, &mut self.frame_sink(&mut work.stamps));
+        self.apply_event(work, event);
         work.disconnect_reason.clone().map_or(Ok(work.connection.next_due()), Err)
     }
 
@@ -364,7 +419,40 @@ impl CarrierControl for EthernetControl {
         let wake = PollFd::from_borrowed_fd(wake, PollFlags::IN);
         // The writer may receive something.
         let mut watched = [self.watch_socket(), PollFd::new(&self.wake, PollFlags::IN), wake];
-        lock(&self.work).connection.has_messages() || poll_within(&mut watched, within)
+        let is_ready = lock(&self.work).connection.has_messages() || poll_within(&mut watched, within);
+        self.read_stamps_that_woke(&watched[0]);
+        is_ready
+    }
+
+    fn start_stamps(&self, address: u32) {
+        {
+            let work = &mut *lock(&self.work);
+            if work.stamps.is_none() && work.disconnect_reason.is_none() {
+                work.stamps = EndpointStamps::enable(&self.socket, &self.clock).map(Box::new);
+            }
+            if let Some(stamps) = &mut work.stamps {
+                stamps.add_endpoint(address, work.connection.unsent_messages(address));
+            }
+        }
+        await_arrival_stamps(&self.clock);
+    }
+
+    fn read_send_stamps(&self, address: u32, into: &mut SendStamps) {
+        let work = &mut *lock(&self.work);
+        if let (Some(stamps), None) = (&mut work.stamps, &work.disconnect_reason) {
+            stamps.collect(&self.socket);
+            stamps.take(address, into);
+        }
+    }
+
+    fn stop_stamps(&self, address: u32) {
+        let work = &mut *lock(&self.work);
+        if work.stamps.as_mut().is_some_and(|stamps| !stamps.remove_endpoint(address)) {
+            work.stamps = None;
+            if work.disconnect_reason.is_none() {
+                stop_stamps(&self.socket);
+            }
+        }
     }
 
     fn facts(&self, facts: &mut Facts) {
@@ -380,19 +468,20 @@ impl CarrierControl for EthernetControl {
         // While our data is unacknowledged, data of the remote node may arrive as well.
         loop {
             let now = self.clock.now();
-            let mut work = lock(&self.work);
-            self.flush_outbox(&mut work);
-            self.receive_frames(&mut work);
-            let event = work.connection.tick(now, &mut self.frame_sink());
-            self.apply_event(&mut work, event);
+            let mut guard = lock(&self.work);
+            let work = &mut *guard;
+            self.flush_outbox(work);
+            self.receive_frames(work);
+            let event = work.connection.tick(now, &mut self.frame_sink(&mut work.stamps));
+            self.apply_event(work, event);
             if work.disconnect_reason.is_some() {
                 return;
             }
             if !work.connection.is_up() || work.connection.is_all_acknowledged() || now >= until {
-                work.connection.send_reset(&mut self.frame_sink());
+                work.connection.send_reset(&mut self.frame_sink(&mut work.stamps));
                 break;
             }
-            drop(work);
+            drop(guard);
             self.wait_ready(CLOSE_REPLY_TIMEOUT);
         }
         let until = self.clock.now() + CLOSE_REPLY_TIMEOUT;
@@ -410,9 +499,9 @@ impl CarrierControl for EthernetControl {
     }
 
     fn abort(&self) {
-        let mut work = lock(&self.work);
+        let work = &mut *lock(&self.work);
         if work.disconnect_reason.is_none() {
-            work.connection.send_reset(&mut self.frame_sink());
+            work.connection.send_reset(&mut self.frame_sink(&mut work.stamps));
             work.disconnect_reason = Some(DisconnectReason::Closed);
         }
     }

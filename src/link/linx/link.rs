@@ -11,6 +11,7 @@ use super::super::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 use super::doorbell::Doorbell;
 use super::mailbox::{Mailbox, ReceiveTarget};
 use super::node_connection::NodeConnection;
+use crate::clock::Time;
 use crate::plan::WaitMode;
 
 pub struct NodeLink {
@@ -70,6 +71,17 @@ impl NodeLink {
         connection.receive(mailbox, target, self.wait, within)
     }
 
+    /// Receives one message: its length and its stamp.
+    #[inline]
+    fn receive_one(&self, into: &mut [u8], within: Duration) -> Result<(usize, Option<Time>), Fault> {
+        let mut target = ReceiveTarget::One { into, length: None, arrived: None };
+        self.receive_messages(&mut target, within)?;
+        match target {
+            ReceiveTarget::One { length: Some(length), arrived, .. } => Ok((length, arrived)),
+            _ => Err(Fault::TimedOut),
+        }
+    }
+
     fn check_length(&self, bytes: usize) -> Result<(), Fault> {
         match self.caps.max_message_bytes {
             Some(limit) if bytes > limit => Err(Fault::TooLong { bytes, limit }),
@@ -104,6 +116,9 @@ impl Link for NodeLink {
     fn tune(&mut self, tuning: &Tuning) {
         self.wait = tuning.wait;
         self.is_batching = tuning.batch_message_bytes.is_some();
+        if tuning.stamps && self.caps.has_kernel_stamps {
+            self.handle.connection.start_stamps(self.handle.mailbox.own_address);
+        }
     }
 
     #[inline]
@@ -114,12 +129,7 @@ impl Link for NodeLink {
 
     #[inline]
     fn receive(&mut self, into: &mut [u8], within: Duration) -> Result<usize, Fault> {
-        let mut target = ReceiveTarget::One { into, length: None };
-        self.receive_messages(&mut target, within)?;
-        match target {
-            ReceiveTarget::One { length: Some(length), .. } => Ok(length),
-            _ => Err(Fault::TimedOut),
-        }
+        self.receive_one(into, within).map(|(length, _)| length)
     }
 
     #[inline]
@@ -136,8 +146,9 @@ impl Link for NodeLink {
             let mut target = ReceiveTarget::Many { batch: into, used: 0 };
             return self.receive_messages(&mut target, within);
         }
-        let length = self.receive(&mut into.bytes, within)?;
+        let (length, arrived) = self.receive_one(&mut into.bytes, within)?;
         into.push_span(0, length);
+        into.arrived = arrived;
         Ok(())
     }
 
@@ -164,7 +175,9 @@ impl Link for NodeLink {
         }))
     }
 
-    fn read_send_stamps(&mut self, _into: &mut SendStamps) {}
+    fn read_send_stamps(&mut self, into: &mut SendStamps) {
+        self.handle.connection.read_send_stamps(self.handle.mailbox.own_address, into);
+    }
 
     fn port_control(&mut self) -> Option<&mut dyn PortControl> {
         None

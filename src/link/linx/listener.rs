@@ -126,6 +126,7 @@ impl NodeListener {
             can_half_close: !is_raw,
             framing: super::super::Framing::Message,
             descriptor: LinkDescriptor::Events,
+            has_kernel_stamps: matches!(self.acceptor, NodeAcceptor::Ethernet { .. }),
             ..Caps::STREAM
         };
         let link = NodeLink::new(connection, mailbox, caps, self.wait)?;

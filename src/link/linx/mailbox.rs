@@ -5,8 +5,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::super::{Batch, MAX_BATCH_MESSAGES};
+use super::super::{Batch, MAX_BATCH_MESSAGES, stamps};
 use super::doorbell::Doorbell;
+use crate::clock::Time;
 
 /// Signal numbers of linkgauge, "LG" and one of these: payload; accepted at this endpoint; end of data.
 pub const PAYLOAD_SIGNAL: u32 = 0x4C47_0001;
@@ -57,7 +58,7 @@ pub struct Mailbox {
 
 #[derive(Debug, Default)]
 struct ReceivedSignals {
-    /// Messages back to back, each after its length.
+    /// Messages back to back, each after its length and its stamp.
     bytes: Vec<u8>,
     start: usize,
 }
@@ -184,8 +185,8 @@ impl Mailbox {
         }
     }
 
-    /// Stores a message for the owner; `false` if there is no room.
-    pub fn push_message(&self, message: &[u8]) -> bool {
+    /// Stores a message, with the kernel's stamp, for the owner; `false` if there is no room.
+    pub fn push_message(&self, message: &[u8], arrived: Option<Time>) -> bool {
         let mut inbox = lock(&self.inbox);
         let waiting = inbox.bytes.len() - inbox.start;
         if waiting > 0 && waiting + message.len() > MAX_INBOX_BYTES {
@@ -197,6 +198,7 @@ impl Mailbox {
             inbox.bytes.truncate(waiting);
         }
         inbox.bytes.extend_from_slice(&(message.len() as u32).to_ne_bytes());
+        inbox.bytes.extend_from_slice(&stamps::stored(arrived));
         inbox.bytes.extend_from_slice(message);
         self.message_count.fetch_add(1, SeqCst);
         true
@@ -208,12 +210,14 @@ impl Mailbox {
             return;
         }
         let mut inbox = lock(&self.inbox);
-        while let Some((length, rest)) = inbox.bytes[inbox.start..].split_first_chunk::<4>() {
+        while let Some((length, rest)) = inbox.bytes[inbox.start..].split_first_chunk::<4>()
+            && let Some((arrived, rest)) = rest.split_first_chunk()
+        {
             let length = u32::from_ne_bytes(*length) as usize;
-            if !target.put_message(&rest[..length]) {
+            if !target.put_message(&rest[..length], stamps::restored(arrived)) {
                 return;
             }
-            inbox.start += 4 + length;
+            inbox.start += 4 + stamps::STORED_BYTES + length;
             self.message_count.fetch_sub(1, SeqCst);
         }
         inbox.bytes.clear();
@@ -229,8 +233,16 @@ impl Mailbox {
 
 /// The receiver's buffer for messages.
 pub enum ReceiveTarget<'a> {
-    One { into: &'a mut [u8], length: Option<usize> },
-    Many { batch: &'a mut Batch, used: usize },
+    /// The length and the stamp are those of the message, once there is one.
+    One {
+        into: &'a mut [u8],
+        length: Option<usize>,
+        arrived: Option<Time>,
+    },
+    Many {
+        batch: &'a mut Batch,
+        used: usize,
+    },
 }
 
 impl ReceiveTarget<'_> {
@@ -241,15 +253,15 @@ impl ReceiveTarget<'_> {
         }
     }
 
-    /// Copies a message in, truncated to the buffer's length; `false` if there is no room for one more.
+    /// Copies a message in, truncated to the buffer's length, with its stamp; `false` if there is no room for one more.
     #[inline]
-    pub fn put_message(&mut self, message: &[u8]) -> bool {
+    pub fn put_message(&mut self, message: &[u8], stamp: Option<Time>) -> bool {
         match self {
             ReceiveTarget::One { length: Some(_), .. } => false,
-            ReceiveTarget::One { into, length } => {
+            ReceiveTarget::One { into, length, arrived } => {
                 let fits = message.len().min(into.len());
                 into[..fits].copy_from_slice(&message[..fits]);
-                *length = Some(fits);
+                (*length, *arrived) = (Some(fits), stamp);
                 true
             }
             ReceiveTarget::Many { batch, used } => {
@@ -259,6 +271,7 @@ impl ReceiveTarget<'_> {
                 }
                 batch.bytes[*used..*used + fits].copy_from_slice(&message[..fits]);
                 batch.push_span(*used, fits);
+                batch.arrived = stamp;
                 *used += fits;
                 true
             }
@@ -270,12 +283,12 @@ impl ReceiveTarget<'_> {
 mod tests {
     use super::*;
 
-    fn take_one(mailbox: &Mailbox) -> Option<Vec<u8>> {
+    fn take_one(mailbox: &Mailbox) -> Option<(Vec<u8>, Option<Time>)> {
         let mut into = [0; 100];
-        let mut target = ReceiveTarget::One { into: &mut into, length: None };
+        let mut target = ReceiveTarget::One { into: &mut into, length: None, arrived: None };
         mailbox.take_messages(&mut target);
-        let ReceiveTarget::One { length, .. } = target else { return None };
-        length.map(|length| into[..length].to_vec())
+        let ReceiveTarget::One { length, arrived, .. } = target else { return None };
+        length.map(|length| (into[..length].to_vec(), arrived))
     }
 
     #[test]
@@ -284,22 +297,25 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(5);
         let (mut sent, mut received) = (0u32, 0u32);
         for _ in 0..200_000 {
-            if random.bool() && mailbox.push_message(&sent.to_be_bytes()) {
+            let stamp = |number: u32| number.is_multiple_of(2).then_some(Time(1 + u64::from(number)));
+            if random.bool() && mailbox.push_message(&sent.to_be_bytes(), stamp(sent)) {
                 sent += 1;
             } else if random.u8(..) < 120
-                && let Some(message) = take_one(&mailbox)
+                && let Some((message, arrived)) = take_one(&mailbox)
             {
-                assert_eq!(message, received.to_be_bytes());
+                assert_eq!((&message[..], arrived), (&received.to_be_bytes()[..], stamp(received)));
                 received += 1;
             }
         }
         assert!(received > 40_000);
-        while mailbox.push_message(&[7; 1000]) {}
-        assert!(lock(&mailbox.inbox).bytes.len() <= 2 * MAX_INBOX_BYTES + 1004);
+        while mailbox.push_message(&[7; 1000], None) {}
+        assert!(lock(&mailbox.inbox).bytes.len() <= 2 * MAX_INBOX_BYTES + 1012);
         assert!(!mailbox.has_room());
         // A message larger than the free space passes through an empty mailbox.
         while take_one(&mailbox).is_some() {}
-        assert!(mailbox.push_message(&vec![1; MAX_INBOX_BYTES + 1]) && !mailbox.push_message(&[1]));
+        assert!(
+            mailbox.push_message(&vec![1; MAX_INBOX_BYTES + 1], None) && !mailbox.push_message(&[1], None)
+        );
     }
 
     #[test]

@@ -18,11 +18,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::Builder;
 use std::time::Duration;
 
+use super::super::stamps::SendStamps;
 use super::super::{Facts, Fault};
 use super::DisconnectReason;
 use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem};
 use super::directory::{EndpointDirectory, ServedName, accepted_signal};
 use super::doorbell::Doorbell;
+use super::ethernet_cm::connection::ReceivedMessage;
 use super::mailbox::{FINISHED_SIGNAL, Mailbox, PAYLOAD_SIGNAL, ReceiveTarget, SignalFormat};
 use crate::clock::{Clock, Time};
 use crate::plan::WaitMode;
@@ -428,10 +430,7 @@ impl NodeConnectionCore {
         let mut found = DispatchResult::default();
         let mut directory = lock(&self.directory);
         loop {
-            let (source, destination, bytes) = match incoming
-                .peek()
-                .map_err(|ending| self.disconnect(ending))?
-            {
+            let message = match incoming.peek().map_err(|ending| self.disconnect(ending))? {
                 None => break,
                 Some(ReceivedItem::Up) => {
                     let EndpointDirectory { node, outbox: control_output, .. } = &mut *directory;
@@ -439,8 +438,9 @@ impl NodeConnectionCore {
                     incoming.advance();
                     continue;
                 }
-                Some(ReceivedItem::Message { source, destination, bytes }) => (source, destination, bytes),
+                Some(ReceivedItem::Message(message)) => message,
             };
+            let ReceivedMessage { source, destination, arrived, bytes } = message;
             if destination == 0 {
                 found.has_news |=
                     directory.handle_control(bytes).map_err(|ending| self.disconnect(ending))?;
@@ -448,13 +448,13 @@ impl NodeConnectionCore {
                 if let Some(message) = mailbox.payload_of(source, bytes) {
                     match &mut receiver {
                         Some((receiver, target)) if receiver.own_address == mailbox.own_address => {
-                            if !target.put_message(message) {
+                            if !target.put_message(message, arrived) {
                                 break;
                             }
                             found.is_for_caller = true;
                             mailbox.note_activity();
                         }
-                        _ if !self.deliver_to_other(mailbox, message) => break,
+                        _ if !self.deliver_to_other(mailbox, message, arrived) => break,
                         _ => found.is_for_other = true,
                     }
                 } else if mailbox.is_ended() {
@@ -478,8 +478,8 @@ impl NodeConnectionCore {
 
     /// `false` if the mailbox is full: then reading stops until its owner has made room.
     #[inline]
-    fn deliver_to_other(&self, mailbox: &Mailbox, message: &[u8]) -> bool {
-        if !mailbox.push_message(message) {
+    fn deliver_to_other(&self, mailbox: &Mailbox, message: &[u8], arrived: Option<Time>) -> bool {
+        if !mailbox.push_message(message, arrived) {
             self.full_mailbox.store(mailbox.own_address, SeqCst);
             return false;
         }
@@ -607,8 +607,19 @@ impl NodeConnectionCore {
         }
     }
 
+    /// The kernel stamps the messages of a local endpoint from now on, where the connection supports it.
+    pub fn start_stamps(&self, own: u32) {
+        self.control.start_stamps(own);
+    }
+
+    /// Moves the stamps of its sent messages to `into`.
+    pub fn read_send_stamps(&self, own: u32, into: &mut SendStamps) {
+        self.control.read_send_stamps(own, into);
+    }
+
     /// Removes a local endpoint.
     pub fn remove_endpoint(&self, own: u32) {
+        self.control.stop_stamps(own);
         self.with_directory(|directory| directory.remove_endpoint(own));
         let _ = self.full_mailbox.compare_exchange(own, 0, SeqCst, SeqCst);
         self.notify_waiters();

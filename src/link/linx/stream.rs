@@ -11,6 +11,7 @@ use socket2::Socket;
 use super::super::socket::{ReadFacts, SocketLink};
 use super::super::{Caps, Facts, Fault, Link};
 use super::carrier::{Carrier, CarrierControl, CarrierReader, CarrierWriter, ReceivedItem, poll_within};
+use super::ethernet_cm::connection::ReceivedMessage;
 use super::tcp_cm::{
     self, ControlOutcome, FrameHeader, FrameKind, HEADER_BYTES, MAX_MESSAGE_BYTES, TcpConnection,
 };
@@ -141,7 +142,7 @@ impl CarrierReader for StreamReader {
         Ok(match self.head {
             BufferHead::Message(FrameHeader { source, destination, size, .. }) => {
                 let bytes = &self.bytes[self.start + HEADER_BYTES..][..size as usize];
-                Some(ReceivedItem::Message { source, destination, bytes })
+                Some(ReceivedItem::Message(ReceivedMessage { source, destination, arrived: None, bytes }))
             }
             BufferHead::Up => Some(ReceivedItem::Up),
             BufferHead::Unknown => None,

@@ -5,8 +5,11 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::c_int;
 use rustix::io::Errno;
+use socket2::SockAddr;
 
-use super::{ControlBuffer, PlainData, control_value, empty_header, set_option, to_count};
+use super::{
+    Blocking, ControlBuffer, PlainData, control_value, empty_header, send_with_control, set_option, to_count,
+};
 
 /// Flags of linux/net_tstamp.h.
 const TX_SOFTWARE: u32 = 1 << 1;
@@ -18,7 +21,8 @@ const OPT_TSONLY: u32 = 1 << 11;
 const OPT_ID_TCP: u32 = 1 << 16;
 
 /// For messages: one stamp before the queue of the device and one when the driver takes a message, numbered from 0.
-const OF_MESSAGES: u32 = TX_SOFTWARE | RX_SOFTWARE | SOFTWARE | OPT_ID | TX_SCHED | OPT_TSONLY;
+const OF_MESSAGES: u32 = SEND_POINTS | RX_SOFTWARE | SOFTWARE | OPT_ID | OPT_TSONLY;
+const SEND_POINTS: u32 = TX_SOFTWARE | TX_SCHED;
 
 /// What `ee_origin` and `ee_info` of a record say.
 const ORIGIN_TIMESTAMPING: u8 = 4;
@@ -58,6 +62,26 @@ pub fn stamp_stream(fd: impl AsFd) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OF_MESSAGES | OPT_ID_TCP)
         // Before Linux 6.2 the numbers begin with the first unacknowledged byte.
         .or_else(|_| stamp_messages(fd))
+}
+
+/// Requests stamps of received messages, and of the sent ones of [`send_stamped`], which are numbered from 0.
+pub fn stamp_on_request(fd: impl AsFd) -> io::Result<()> {
+    let fd = fd.as_fd();
+    // The numbers begin at 0 again when the option is turned on.
+    stop_stamps(fd)?;
+    set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OF_MESSAGES & !SEND_POINTS)
+}
+
+/// Requests no more stamps. Those of messages on their way may still come.
+pub fn stop_stamps(fd: impl AsFd) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0u32)
+}
+
+/// Sends one message to `to`, with stamps; does not wait.
+pub fn send_stamped(fd: impl AsFd, bytes: &[u8], to: &SockAddr) -> Result<usize, Errno> {
+    send_with_control(fd, bytes, to, Blocking::Never, |control, header| {
+        control.attach_value(header, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, SEND_POINTS);
+    })
 }
 
 /// Three times, of which the first is that of software.

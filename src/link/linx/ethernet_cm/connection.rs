@@ -12,6 +12,7 @@ use super::{
     FrameBody, MAX_FRAME_BYTES, MacAddress, UNFRAGMENTED_TAG,
 };
 use crate::clock::Time;
+use crate::link::stamps;
 
 /// Largest message accepted from the remote node; real benchmarks send no more.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 65_536;
@@ -70,9 +71,18 @@ pub enum ConnectionEvent {
     Down(DisconnectReason),
 }
 
-/// Destination of frames; returns `false` if the device cannot take one now. That frame is lost, unless it is
-/// the first transmission of a message frame: such a frame waits, with those behind it.
-pub(crate) type FrameSink<'a> = dyn FnMut(&[u8]) -> bool + 'a;
+/// Destination of frames, each with the address of the endpoint whose message ends with it, at its first transmission. Returns
+/// `false` if the device cannot take one now. That frame is lost, unless it is the first transmission of a message frame: such
+/// a frame waits, with those behind it.
+pub(crate) type FrameSink<'a> = dyn FnMut(&[u8], Option<u32>) -> bool + 'a;
+
+/// A frame of a message, until it is acknowledged.
+#[derive(Debug)]
+struct OutgoingFrame {
+    bytes: Vec<u8>,
+    /// Address of the endpoint whose message ends with this frame.
+    ends_message_of: Option<u32>,
+}
 
 /// An incomplete message.
 #[derive(Debug)]
@@ -100,7 +110,7 @@ pub struct EthernetConnection {
     mtu: usize,
     window: u16,
     // Sending: frames from number `acked` on; the first `sent` of them are in flight.
-    frames: VecDeque<Vec<u8>>,
+    frames: VecDeque<OutgoingFrame>,
     spare_frames: Vec<Vec<u8>>,
     first_unacked: u16,
     sent: usize,
@@ -114,12 +124,14 @@ pub struct EthernetConnection {
     out_of_order: VecDeque<Option<Vec<u8>>>,
     has_receive_progress: bool,
     partial_messages: Vec<PartialMessage>,
-    /// Whole messages back to back: length, source, destination, bytes.
+    /// The kernel's stamp of the frame that is being handled.
+    arrived: Option<Time>,
+    /// Whole messages back to back: length, source, destination, stamp, bytes.
     inbox: Vec<u8>,
 }
 
-/// Length, source and destination in front of a message of the inbox.
-const ENTRY_HEADER_BYTES: usize = 12;
+/// Length, source, destination and stamp in front of a message of the inbox.
+const ENTRY_HEADER_BYTES: usize = 12 + stamps::STORED_BYTES;
 
 impl EthernetConnection {
     /// The addresses are those of this end and of the remote. `own_mtu`: limit of the device; `seed` makes the ticks and the
@@ -160,6 +172,7 @@ impl EthernetConnection {
             out_of_order: VecDeque::new(),
             has_receive_progress: false,
             partial_messages: Vec::new(),
+            arrived: None,
             inbox: Vec::new(),
         }
     }
@@ -196,7 +209,7 @@ impl EthernetConnection {
 
     /// Sends a reset, and starts again.
     fn reset_handshake(&mut self, out: &mut FrameSink) {
-        out(&self.connect_frame(ConnectKind::Reset));
+        out(&self.connect_frame(ConnectKind::Reset), None);
         self.state = HandshakeState::Idle;
     }
 
@@ -210,7 +223,7 @@ impl EthernetConnection {
         self.state = HandshakeState::Up;
         (self.next_tick, self.next_retransmit, self.silent_ticks_left) =
             (now + TICK_INTERVAL, now + RETRANSMIT_INTERVAL, MAX_SILENT_TICKS);
-        self.spare_frames.extend(self.frames.drain(..));
+        self.spare_frames.extend(self.frames.drain(..).map(|frame| frame.bytes));
         self.spare_frames.truncate(MAX_SPARE_FRAMES);
         (self.first_unacked, self.sent, self.is_device_blocked, self.tag, self.expected) =
             (0, 0, false, 0, 0);
@@ -246,11 +259,11 @@ impl EthernetConnection {
             }
             (_, ConnectKind::Reset) => self.state = HandshakeState::Idle,
             (HandshakeState::Idle, ConnectKind::Connect) if self.accept_parameters(connect) => {
-                out(&self.connect_frame(ConnectKind::ConnectAck));
+                out(&self.connect_frame(ConnectKind::ConnectAck), None);
                 (self.state, self.next_tick) = (HandshakeState::ConnectAckSent, now + TICK_INTERVAL);
             }
             (HandshakeState::ConnectSent, ConnectKind::ConnectAck) if self.accept_parameters(connect) => {
-                out(&self.connect_frame(ConnectKind::Ack));
+                out(&self.connect_frame(ConnectKind::Ack), None);
                 return self.set_up(now);
             }
             (HandshakeState::ConnectAckSent, ConnectKind::Ack) if self.accept_parameters(connect) => {
@@ -282,7 +295,7 @@ impl EthernetConnection {
                     out,
                 );
             }
-            out(&super::encode_ack(self.remote_id, AckRequest::Wanted, self.expected));
+            out(&super::encode_ack(self.remote_id, AckRequest::Wanted, self.expected), None);
             return ConnectionEvent::Nothing;
         }
         let spread = TICK_JITTER.as_nanos() as u64;
@@ -290,7 +303,7 @@ impl EthernetConnection {
             now + (TICK_INTERVAL - TICK_JITTER) + Duration::from_nanos(self.random.u64(..2 * spread));
         match (self.state, self.role) {
             (HandshakeState::Idle, ConnectionRole::Active) => {
-                out(&self.connect_frame(ConnectKind::Connect));
+                out(&self.connect_frame(ConnectKind::Connect), None);
                 self.state = HandshakeState::ConnectSent;
             }
             (HandshakeState::Idle, ConnectionRole::Passive) => {}
@@ -321,6 +334,20 @@ impl EthernetConnection {
     }
 
     // ---- receiving ----
+
+    /// As [`EthernetConnection::handle_frame`], with the kernel's stamp of the frame: that of the messages which it completes.
+    pub(crate) fn handle_stamped_frame(
+        &mut self,
+        bytes: &[u8],
+        arrived: Option<Time>,
+        now: Time,
+        out: &mut FrameSink,
+    ) -> ConnectionEvent {
+        self.arrived = arrived;
+        let event = self.handle_frame(bytes, now, out);
+        self.arrived = None;
+        event
+    }
 
     /// Handles a frame from the remote node, or one that only resembles such a frame.
     pub fn handle_frame(&mut self, bytes: &[u8], now: Time, out: &mut FrameSink) -> ConnectionEvent {
@@ -354,7 +381,7 @@ impl EthernetConnection {
             }
         }
         if request == AckRequest::Wanted {
-            out(&super::encode_ack(self.remote_id, AckRequest::None, self.expected));
+            out(&super::encode_ack(self.remote_id, AckRequest::None, self.expected), None);
         }
         ConnectionEvent::Nothing
     }
@@ -369,7 +396,7 @@ impl EthernetConnection {
         let distance = usize::from(sequence_distance(self.expected, sequence));
         if distance >= usize::from(self.window) {
             // A duplicate: the acknowledgement was lost.
-            out(&super::encode_ack(self.remote_id, AckRequest::None, self.expected));
+            out(&super::encode_ack(self.remote_id, AckRequest::None, self.expected), None);
             return Ok(());
         }
         if distance == 0 && self.has_room() {
@@ -395,7 +422,7 @@ impl EthernetConnection {
 
     fn send_nack(&self, distance: usize, missing: usize, out: &mut FrameSink) {
         let first = self.expected.wrapping_add(distance as u16);
-        out(&super::encode_nack(self.remote_id, self.expected, first, missing as u8));
+        out(&super::encode_nack(self.remote_id, self.expected, first, missing as u8), None);
     }
 
     fn advance_expected(&mut self) {
@@ -463,6 +490,7 @@ impl EthernetConnection {
         for word in [bytes.len() as u32, source, destination] {
             self.inbox.extend_from_slice(&word.to_ne_bytes());
         }
+        self.inbox.extend_from_slice(&stamps::stored(self.arrived));
         self.inbox.extend_from_slice(bytes);
     }
 
@@ -475,7 +503,7 @@ impl EthernetConnection {
         !self.inbox.is_empty()
     }
 
-    /// Moves all complete messages into `into`, which is empty; [`split_first_entry`] reads them.
+    /// Moves all complete messages into `into`, which is empty; [`split_first_message`] reads them.
     ///
     /// # Errors
     ///
@@ -485,7 +513,7 @@ impl EthernetConnection {
         std::mem::swap(&mut self.inbox, into);
         if was_shut && self.is_up() {
             self.deliver_out_of_order()?;
-            out(&super::encode_ack(self.remote_id, AckRequest::None, self.expected));
+            out(&super::encode_ack(self.remote_id, AckRequest::None, self.expected), None);
         }
         Ok(())
     }
@@ -499,7 +527,7 @@ impl EthernetConnection {
         }
         for frame in self.frames.drain(..count) {
             if self.spare_frames.len() < MAX_SPARE_FRAMES {
-                self.spare_frames.push(frame);
+                self.spare_frames.push(frame.bytes);
             }
         }
         (self.first_unacked, self.has_send_progress) = (ack, true);
@@ -538,15 +566,27 @@ impl EthernetConnection {
             from: source,
         };
         super::encode_data(&header, [head, first], &mut frame);
-        self.frames.push_back(frame);
+        self.push_frame(frame);
         while !rest.is_empty() {
             let (chunk, left) = rest.split_at(rest.len().min(further));
             let mut frame = self.take_spare_frame();
             super::encode_fragment(self.remote_id, !left.is_empty(), tag, chunk, &mut frame);
-            self.frames.push_back(frame);
+            self.push_frame(frame);
             rest = left;
         }
+        if let Some(last) = self.frames.back_mut() {
+            last.ends_message_of = Some(source);
+        }
         self.transmit(out);
+    }
+
+    fn push_frame(&mut self, bytes: Vec<u8>) {
+        self.frames.push_back(OutgoingFrame { bytes, ends_message_of: None });
+    }
+
+    /// Messages of an endpoint whose last frame waits for its first transmission.
+    pub(crate) fn unsent_messages(&self, source: u32) -> usize {
+        self.frames.iter().skip(self.sent).filter(|frame| frame.ends_message_of == Some(source)).count()
     }
 
     fn take_spare_frame(&mut self) -> Vec<u8> {
@@ -581,8 +621,8 @@ impl EthernetConnection {
     fn transmit_frame(&mut self, index: usize, request: AckRequest, out: &mut FrameSink) -> bool {
         let sequence = self.first_unacked.wrapping_add(index as u16);
         let Some(frame) = self.frames.get_mut(index) else { return true };
-        super::write_sequence(frame, request, self.expected, sequence);
-        out(frame)
+        super::write_sequence(&mut frame.bytes, request, self.expected, sequence);
+        out(&frame.bytes, frame.ends_message_of.filter(|_| index >= self.sent))
     }
 
     /// Whether accepted frames wait for the window.
@@ -598,18 +638,32 @@ impl EthernetConnection {
     /// Closes our side. The remote node replies with a reset, too.
     pub(crate) fn send_reset(&mut self, out: &mut FrameSink) {
         if self.state != HandshakeState::Disconnected {
-            out(&self.connect_frame(ConnectKind::Reset));
+            out(&self.connect_frame(ConnectKind::Reset), None);
         }
     }
 }
 
-/// The first of the given messages: source, destination, bytes, and its length in the buffer.
+/// A received message.
+#[derive(Debug, Clone, Copy)]
+pub struct ReceivedMessage<'a> {
+    /// Address of the sending endpoint.
+    pub source: u32,
+    /// Address of the receiving endpoint.
+    pub destination: u32,
+    /// The kernel's stamp of the frame that completed it.
+    pub arrived: Option<Time>,
+    /// Its content.
+    pub bytes: &'a [u8],
+}
+
+/// The first of the given messages, and those after it.
 #[inline]
-pub fn split_first_entry(messages: &[u8]) -> Option<(u32, u32, &[u8], usize)> {
+pub fn split_first_message(messages: &[u8]) -> Option<(ReceivedMessage<'_>, &[u8])> {
     let (head, rest) = messages.split_first_chunk::<ENTRY_HEADER_BYTES>()?;
     let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let length = word(0) as usize;
-    Some((word(4), word(8), &rest[..length], ENTRY_HEADER_BYTES + length))
+    let (bytes, rest) = rest.split_at(word(0) as usize);
+    let arrived = stamps::restored(head.last_chunk()?);
+    Some((ReceivedMessage { source: word(4), destination: word(8), arrived, bytes }, rest))
 }
 
 /// The distance from one sequence number to another.

@@ -23,6 +23,8 @@ struct Pair {
     pauses: [bool; 2],
     /// Number of frames that the device of each end still takes.
     capacity: [usize; 2],
+    /// Endpoints of the messages that each end sent to their end for the first time.
+    ended: [Vec<u32>; 2],
 }
 
 impl Pair {
@@ -41,6 +43,7 @@ impl Pair {
             received: Default::default(),
             pauses: [false; 2],
             capacity: [usize::MAX; 2],
+            ended: Default::default(),
         }
     }
 
@@ -59,11 +62,13 @@ impl Pair {
     ) -> T {
         let (now, loss_interval) = (self.now, self.loss_interval);
         let (wire, frames, capacity) = (&mut self.wire, &mut self.frames, &mut self.capacity[end]);
-        let mut out = |frame: &[u8]| {
+        let ended = &mut self.ended[end];
+        let mut out = |frame: &[u8], message_of: Option<u32>| {
             if *capacity == 0 {
                 return false;
             }
             *capacity -= 1;
+            ended.extend(message_of);
             *frames += 1;
             if !frames.is_multiple_of(loss_interval) {
                 wire.push_back((now + MILLISECOND / 10, 1 - end, frame.to_vec()));
@@ -106,9 +111,9 @@ impl Pair {
 
 fn entries(mut messages: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     let mut all = Vec::new();
-    while let Some((source, destination, bytes, used)) = split_first_entry(messages) {
-        all.push((source, destination, bytes.to_vec()));
-        messages = &messages[used..];
+    while let Some((message, rest)) = split_first_message(messages) {
+        all.push((message.source, message.destination, message.bytes.to_vec()));
+        messages = rest;
     }
     all
 }
@@ -148,6 +153,7 @@ fn ten_thousand_messages_arrive_complete_in_order_and_once_though_every_seventh_
             "message {index}"
         );
     }
+    assert!(pair.ended[0].len() == sizes.len() && pair.ended[1].is_empty(), "retransmissions end no message");
     assert_eq!(pair.received[1].len(), sizes.len());
 }
 
@@ -284,13 +290,13 @@ fn transcript(text: &str, replayed: char) -> Vec<String> {
             connection.state = HandshakeState::ConnectSent;
         }
         if from == replayed {
-            match connection.handle_frame(&frame, Time(0), &mut |_| true) {
+            match connection.handle_frame(&frame, Time(0), &mut |_, _| true) {
                 ConnectionEvent::Nothing => {}
                 event => lines.push(format!("{replayed} {event:?}")),
             }
         }
         let mut messages = Vec::new();
-        connection.take_messages(&mut messages, &mut |_| true).unwrap();
+        connection.take_messages(&mut messages, &mut |_, _| true).unwrap();
         for (source, destination, bytes) in entries(&messages) {
             lines.push(format!("{replayed} {}", described(source, destination, &bytes)));
         }
@@ -389,6 +395,8 @@ fn a_device_that_takes_nothing_for_a_while_loses_nothing_and_nacks_are_served_me
         pair.act(0, |connection, _, out| connection.queue_message(1, 2, [b"sign", &bytes], out));
     }
     assert!(pair.ends[0].is_device_blocked() && pair.ends[0].has_unsent_frames());
+    assert_eq!((pair.ends[0].unsent_messages(1), pair.ends[0].unsent_messages(2)), (3, 0));
+    assert_eq!(pair.ended[0], [1, 1]);
     // The first of the two frames in flight is lost. The other end requests it, and receives it before the
     // unsent frames.
     pair.wire.pop_front();
@@ -406,4 +414,32 @@ fn a_device_that_takes_nothing_for_a_while_loses_nothing_and_nacks_are_served_me
     for (number, (_, _, received)) in pair.received[1].iter().enumerate() {
         assert!(received[4..] == pattern(1000, number as u64), "message {number}");
     }
+}
+
+#[test]
+fn the_stamp_of_a_message_is_that_of_the_frame_that_completes_it() {
+    let mut pair = Pair::up(1500);
+    // Four frames: two of a message, and two messages of one.
+    for (source, bytes) in [(1, 2000), (2, 100), (3, 100)] {
+        let bytes = pattern(bytes, 7);
+        pair.act(0, |connection, _, out| connection.queue_message(source, 9, [b"sign", &bytes], out));
+    }
+    assert_eq!(pair.ended[0], [1, 2, 3]);
+    let frames: Vec<Vec<u8>> = pair.wire.drain(..).map(|(_, _, frame)| frame).collect();
+    assert_eq!(frames.len(), 4);
+    let mut stamps = Vec::new();
+    // The third frame overtakes the second one, so that its message waits for that one. The last has no stamp.
+    for (index, arrived) in [(0, Some(Time(10))), (2, Some(Time(20))), (1, Some(Time(30))), (3, None)] {
+        pair.act(1, |connection, now, out| {
+            connection.handle_stamped_frame(&frames[index], arrived, now, out);
+        });
+        let mut messages = Vec::new();
+        pair.act(1, |connection, _, out| connection.take_messages(&mut messages, out)).unwrap();
+        let mut left = &messages[..];
+        while let Some((message, rest)) = split_first_message(left) {
+            stamps.push((index, message.source, message.arrived));
+            left = rest;
+        }
+    }
+    assert_eq!(stamps, [(1, 1, Some(Time(30))), (1, 2, Some(Time(30))), (3, 3, None)]);
 }
