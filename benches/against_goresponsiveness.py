@@ -10,7 +10,8 @@ document of ours has the RPM of each kind (draft 09 takes the mean of these inst
 goresponsiveness adds a connection each second until its end, ours until the goodput is stable, so both are limited to --connections.
 goresponsiveness fills the send buffer of its host in uploads, so ours does the same here (?notsent_lowat=1Gi); by default it holds
 16 KiB unsent, as the draft demands. Links: relay is 'lab shaper' with --delay; router is the kernel's token bucket (tc tbf) between
-three network namespaces, with a queue of 100 ms and without a delay, and needs root. Run it on a machine that does nothing else.
+three network namespaces, with a queue of 100 ms, without a delay, and with cubic at both ends; it needs root. Run it on a machine that
+does nothing else.
 """
 import os, re, statistics, subprocess
 
@@ -93,8 +94,9 @@ class Router:
                      f"-n {client} address add 10.71.0.2/24 dev a0", f"-n {router} address add 10.71.0.1/24 dev a1",
                      f"-n {server} address add 10.72.0.2/24 dev b0", f"-n {router} address add 10.72.0.1/24 dev b1",
                      f"-n {client} link set a0 up", f"-n {router} link set a1 up", f"-n {server} link set b0 up",
-                     f"-n {router} link set b1 up", f"-n {client} route add default via 10.71.0.1",
-                     f"-n {server} route add default via 10.72.0.1",
+                     f"-n {router} link set b1 up", # BBR keeps its queue short for some of the time, so that two measurements in a row find two links.
+                     f"-n {client} route add default via 10.71.0.1 congctl cubic",
+                     f"-n {server} route add default via 10.72.0.1 congctl cubic",
                      f"netns exec {router} sysctl -qw net.ipv4.ip_forward=1",
                      f"netns exec {router} tc qdisc add dev a1 root {queue}",
                      f"netns exec {router} tc qdisc add dev b1 root {queue}"):
