@@ -233,12 +233,16 @@ impl<M: Member> SharedThread<M> {
         if self.waker.has_sweep() {
             self.sweep();
         }
+        let mut now = self.clock.now();
         for _ in 0..self.queue.len() {
             let Some(index) = self.queue.pop_front() else { break };
             self.running = Some(index);
-            let departure = self.run(index);
+            let departure = self.run(index, &mut now);
             self.running = None;
-            departed.extend(departure);
+            if let Some(departure) = departure {
+                departed.push(departure);
+                now = self.clock.now();
+            }
         }
     }
 
@@ -341,15 +345,14 @@ impl<M: Member> SharedThread<M> {
         }
     }
 
-    /// Performs some steps of a member.
-    fn run(&mut self, index: u32) -> Option<Departure<M>> {
+    /// Performs some steps of a member. `now` is the time before, and then the time after them.
+    fn run(&mut self, index: u32, now: &mut Time) -> Option<Departure<M>> {
         let place = self.places[index as usize].as_mut()?;
-        let began = self.clock.now();
-        let mut now = began;
+        let began = *now;
         let mut result = Ok(StepOutcome::Progress);
         for _ in 0..STEPS_PER_TURN {
             let (party, link) = place.member.ends();
-            result = perform_step(party, link, &self.clock, &mut now, place.mode);
+            result = perform_step(party, link, &self.clock, now, place.mode);
             match &result {
                 Ok(StepOutcome::Reopened) => place.unwatch(&self.events),
                 // The events report further input of a stream; of messages, several may have arrived together.
