@@ -76,31 +76,34 @@ fn new_batch(load: &Load, caps: &Caps) -> Batch {
     }
 }
 
-/// The client: sends requests, matches replies, records.
+/// The client: sends requests, matches replies, records. What every step uses comes first, and what few use is boxed, because of
+/// ten thousand clients none stays in the caches.
+#[repr(C)]
 pub struct Pinger {
-    codec: Box<dyn RequestReplyCodec>,
-    schedule: SendSchedule,
-    phases: PhaseTracker,
-    /// The next message is the first one after the warm-up.
-    is_first_measured: bool,
-    timeout: Duration,
-    payload_bytes: u64,
-    recorder: Recorder,
-    tuning: Option<Tuning>,
-    window: RequestWindow,
-    outgoing: OutgoingRequest,
-    late_replies: LateReplies,
-    /// Only where the link is opened again after some requests.
-    connection: Option<RequestsPerConnection>,
-    is_closed: bool,
-    is_refused: bool,
-    batch: Batch,
-    /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
-    unanswered: Option<u64>,
-    /// Recorded while the next reply is in flight, so that recording is not part of any latency.
-    unrecorded_sample: Option<(Sample, ProbePeriod)>,
+    /// Until the first step.
+    tuning: Option<Box<Tuning>>,
     /// Only where the kernel stamps messages.
     stages: Option<Box<StageTracker>>,
+    /// Only where the link is opened again after some requests.
+    connection: Option<Box<RequestsPerConnection>>,
+    codec: Box<dyn RequestReplyCodec>,
+    /// The next message is the first one after the warm-up.
+    is_first_measured: bool,
+    is_closed: bool,
+    is_refused: bool,
+    /// Requests lost before the first reply; set if waiting for all planned requests would take too long.
+    unanswered: Option<u64>,
+    window: RequestWindow,
+    timeout: Duration,
+    outgoing: OutgoingRequest,
+    schedule: SendSchedule,
+    late_replies: LateReplies,
+    batch: Batch,
+    phases: PhaseTracker,
+    /// Recorded while the next reply is in flight, so that recording is not part of any latency.
+    unrecorded_sample: Option<(Sample, ProbePeriod)>,
+    payload_bytes: u64,
+    recorder: Recorder,
 }
 
 /// Makes room for the stages of round trips in the recorder, and a tracker for them.
@@ -144,11 +147,13 @@ impl Pinger {
             timeout: load.timeout,
             payload_bytes: u64::from(load.message_bytes),
             recorder,
-            tuning: Some(load.tuning()),
+            tuning: Some(Box::new(load.tuning())),
             window: RequestWindow::new(window, min_tracked_requests(load)),
             outgoing: OutgoingRequest::new(caps.framing),
             late_replies: LateReplies::new(numbered),
-            connection: load.requests_per_connection.map(|most| RequestsPerConnection::new(most.get())),
+            connection: load
+                .requests_per_connection
+                .map(|most| Box::new(RequestsPerConnection::new(most.get()))),
             is_closed: false,
             is_refused: false,
             batch: new_batch(load, caps),
@@ -247,7 +252,7 @@ impl Party for Pinger {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
         if let Some(tuning) = self.tuning.take() {
-            return Step::Tune(tuning);
+            return Step::Tune(*tuning);
         }
         if self.must_read_stamps()
             && let Some(ref mut stages) = self.stages
@@ -279,7 +284,7 @@ impl Party for Pinger {
             }
             // The pause before a request begins with the reply to the previous one.
             let due = if self.window.is_full() { now } else { self.schedule.due(now) };
-            let is_used_up = self.connection.as_ref().is_some_and(RequestsPerConnection::is_used_up);
+            let is_used_up = self.connection.as_deref().is_some_and(RequestsPerConnection::is_used_up);
             // A connection is closed when its last reply has arrived.
             let is_blocked =
                 phase == Phase::Finished || self.window.is_full() || is_used_up && !self.window.is_empty();
@@ -340,7 +345,7 @@ impl Party for Pinger {
             }
             self.phases.count_sent(1, self.payload_bytes);
             self.late_replies.restart();
-            self.connection.iter_mut().for_each(RequestsPerConnection::count_sent);
+            self.connection.iter_mut().for_each(|connection| connection.count_sent());
         }
         self.record_pending();
     }
