@@ -56,6 +56,18 @@ class Server(Program):
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
 
+def cpu_seconds(pid):
+    """CPU time of a running program so far."""
+    with open(f"/proc/{pid}/stat") as stat:
+        return sum(map(int, stat.read().rsplit(") ", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mb(pid, name="VmRSS"):
+    """Memory of a running program: VmRSS now, VmHWM at its peak."""
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(name)) * 1024 / 1e6
+
+
 def output(command, timeout=120):
     """The standard output of a program; a failure ends the benchmark."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)

@@ -44,17 +44,6 @@ def ours(server, workload, flows):
     return case, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
 
 
-def resident_mb(pid):
-    with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1000
-
-
-def cpu_seconds(pid):
-    """CPU time of a running program so far."""
-    with open(f"/proc/{pid}/stat") as stat:
-        return sum(map(int, stat.read().rsplit(") ", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
-
-
 def median(values):
     return statistics.median(values) if values else float("nan")
 
@@ -62,12 +51,12 @@ def median(values):
 def compare(server, peer, peer_server, flows):
     rates, tails, walls, peaks, others, costs = [], [], [], [], [], []
     for _ in range(args.repeat):
-        before = [cpu_seconds(program.process.pid) for program in (server, peer_server)]
+        before = [common.cpu_seconds(program.process.pid) for program in (server, peer_server)]
         case, wall, cpu, peak = ours(server, "latency", flows)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         text = common.output([peer, "rr", str(PORT), str(args.threads), str(flows), str(args.seconds)])
         rate, tail = (float(word) for word in text.split())
-        after = [cpu_seconds(program.process.pid) for program in (server, peer_server)]
+        after = [common.cpu_seconds(program.process.pid) for program in (server, peer_server)]
         peer_cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
         peer_cpu = peer_cpu.ru_utime + peer_cpu.ru_stime - children.ru_utime - children.ru_stime
         ours_done, peer_done = max(case.get("received", 1), 1), max(rate * args.seconds, 1)
@@ -76,7 +65,7 @@ def compare(server, peer, peer_server, flows):
         tails.append(case["latency_ns"].get("p99", 0) / 1000 / max(tail, 1))
         walls.append(wall), peaks.append(peak), others.append(rate)
     print(f"tcp_rr {flows:6} connections: {median(rates):5.2f} x the requests/s ({median(others):8.0f}/s), {median(tails):5.2f} x the p99; "
-          f"wall {median(walls):5.1f} s, client {median(peaks):6.1f} MB, server {resident_mb(server.process.pid):6.1f} MB", flush=True)
+          f"wall {median(walls):5.1f} s, client {median(peaks):6.1f} MB, server {common.memory_mb(server.process.pid):6.1f} MB", flush=True)
     client, peer_client, own_server, other_server = (median(column) for column in zip(*costs))
     print(f"  CPU per request, ours / peer: client {client:.1f} / {peer_client:.1f} us, server {own_server:.1f} / {other_server:.1f} us", flush=True)
     rates = []

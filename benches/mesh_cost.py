@@ -12,18 +12,6 @@ parser = common.flags(__doc__, repeat=1, seconds=10.0)
 parser.add_argument("--hosts", default="4,12", help="numbers of hosts")
 parser.add_argument("--rate", type=float, default=100.0, help="requests per second of each pair")
 args = parser.parse_args()
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def peak_memory_mb(pid):
-    with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024 / 1e6
 
 
 def children(pid):
@@ -49,11 +37,11 @@ def measure(hosts, head):
         while mesh.poll() is None:
             try:
                 for pid in children(mesh.pid):
-                    agents[pid] = (cpu_seconds(pid), peak_memory_mb(pid))
+                    agents[pid] = (common.cpu_seconds(pid), common.memory_mb(pid, "VmHWM"))
                     # Payload is sent, not written.
                     with open(f"/proc/{pid}/io") as io:
                         answers[pid] = int(next(line for line in io if line.startswith("wchar")).split()[1])
-                own = (cpu_seconds(mesh.pid), peak_memory_mb(mesh.pid))
+                own = (common.cpu_seconds(mesh.pid), common.memory_mb(mesh.pid, "VmHWM"))
             except (FileNotFoundError, ProcessLookupError, StopIteration):
                 pass
             time.sleep(0.05)

@@ -14,18 +14,6 @@ parser.add_argument("--links", type=int, default=1000)
 parser.add_argument("--rate", default="1/s")
 parser.add_argument("--settle", type=float, default=30.0, help="seconds before the measurement begins")
 args = parser.parse_args()
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def memory_mb(pid, name):
-    with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith(name)) / 1000
 
 
 class Monitor(common.Program):
@@ -62,16 +50,16 @@ with tempfile.TemporaryDirectory() as folder, common.Server([args.binary, "serve
     with Monitor(folder, text) as monitor:
         pid = monitor.process.pid
         time.sleep(args.settle)
-        began, before, server_before, first = time.monotonic(), cpu_seconds(pid), cpu_seconds(server.process.pid), monitor.metrics()
+        began, before, server_before, first = time.monotonic(), common.cpu_seconds(pid), common.cpu_seconds(server.process.pid), monitor.metrics()
         time.sleep(args.seconds)
         wall, last = time.monotonic() - began, monitor.metrics()
-        share = (cpu_seconds(pid) - before) / wall
-        server_share = (cpu_seconds(server.process.pid) - server_before) / wall
+        share = (common.cpu_seconds(pid) - before) / wall
+        server_share = (common.cpu_seconds(server.process.pid) - server_before) / wall
         sent, missed, lost = (total(last, name, part) - total(first, name, part) for name, part in (
             ("linkgauge_probes_total", ""), ("linkgauge_missed_sends_total", ""), ("linkgauge_probes_total", 'result="lost"')))
         print(f"{args.links} links at {args.rate} for {wall:.0f} s: {sent:.0f} probes ({sent / wall:.1f}/s), {lost:.0f} lost")
         print(f"CPU of the monitor          {100 * share:8.1f} % of one CPU (server {100 * server_share:.1f} %)")
-        print(f"memory of the monitor       {memory_mb(pid, 'VmRSS'):8.1f} MB (peak {memory_mb(pid, 'VmHWM'):.1f} MB)")
+        print(f"memory of the monitor       {common.memory_mb(pid, 'VmRSS'):8.1f} MB (peak {common.memory_mb(pid, 'VmHWM'):.1f} MB)")
         print(f"missed sends                {100 * missed / max(sent, 1):8.3f} %")
 
     differences = []

@@ -181,7 +181,7 @@ fn on_flag(flag: &str, similar: Option<&str>, typed: &[String]) -> String {
     }
     let name = match (command, words.nth(1)) {
         ("", _) => "linkgauge".to_owned(),
-        ("lab", Some(part)) => format!("linkgauge lab {part}"),
+        ("fleet" | "lab", Some(part)) => format!("linkgauge {command} {part}"),
         _ => format!("linkgauge {command}"),
     };
     let like = similar.map(|similar| format!("Did you mean '{similar}'? ")).unwrap_or_default();

@@ -99,3 +99,10 @@ fn a_database_that_cannot_be_used_is_one_line() {
         assert!(ended.stderr.lines().count() == 1 && !ended.stderr.contains("hunter2"), "{}", ended.stderr);
     }
 }
+
+#[test]
+fn an_unknown_flag_names_the_help_of_its_command() {
+    let ended = run(&["fleet", "collect", "fleet.toml", "--databse", "x"]);
+    let line = "unknown flag '--databse'. Did you mean '--database'? 'linkgauge fleet collect --help' lists all flags";
+    assert!(ended.status == Some(2) && ended.stderr.contains(line), "{}", ended.stderr);
+}
