@@ -28,14 +28,14 @@ pub use collect::{
     Collected, CollectedTest, ResultError, TestOutcome, confirm, give_back, mesh_of_runs, next_results,
     read_result,
 };
-pub use database::{Database, DatabaseError, DatabaseOptions, Refusal};
+pub use database::{Database, DatabaseError, DatabaseOptions, RejectedResult};
 pub use file::{FleetFile, FleetFileError};
 pub use hub::{Hub, HubError, HubMessage, HubOptions, HubSubscription, InitialConnect};
 pub use lease::{LEASE_TTL, Lease};
 pub use leases::{LeaseTerms, release, renew, take};
 pub use metrics::{CollectorMetrics, Connections, Receipt};
 pub use order::{
-    FleetOrder, ListRefusal, MAX_LIST_AGE, Moment, OrderBook, OrderRefusal, Role, SignedList, TestPlan,
+    FleetOrder, HostTime, ListRefusal, MAX_LIST_AGE, OrderBook, OrderRefusal, OrderedTest, Role, SignedList,
     host_lease, subject_part,
 };
 pub use outbox::{Backoff, Outbox, OutboxError, PendingResult};

@@ -18,17 +18,17 @@ mod served;
 mod timetable;
 mod wire;
 
-pub use agent::{AddressRange, AgentLimits, InvalidAddressRange, Refusal, Tester, run_agent};
+pub use agent::{AddressRange, AgentLimits, AgentRefusal, InvalidAddressRange, Tester, run_agent};
 pub use agents::Agents;
 pub use blame::{PairValue, Scale, find_blamed};
-pub use coordinator::{Action, Coordinator, MeshOptions, MeshParts, MeshProgress};
+pub use coordinator::{Coordinator, CoordinatorAction, MeshOptions, MeshParts, MeshProgress};
 pub use demand::Demand;
 pub use dispatch::Dispatcher;
 pub use hosts::{
     Host, HostList, HostListError, LatencyTest, MAX_HOSTS, Reach, SharedResource, Sharing, ThroughputTest,
     url_of,
 };
-pub use outcome::{Outcome, TestKind, TestRecord};
+pub use outcome::{PairOutcome, TestKind, TestRecord};
 pub use result::{MeshFacts, earlier_tests, mesh_run, pair_name};
 pub use served::{ClockReading, ServerLog};
 pub use timetable::{HostPair, Slot, Timetable};

@@ -45,20 +45,17 @@ mod remote_write;
 mod site;
 mod watcher;
 
-pub use access::{Access, Refusal};
+pub use access::{Access, RequestRefusal};
 pub use action::{Action, ActionError, ActionTarget, DEFAULT_ACTION_TIMEOUT};
 pub use alert::{Alert, Badness, Expectation, InvalidRule, Rule, Transition};
-pub use calendar::{Calendar, ClockChange, InvalidQuietHours, Moment, QuietHours, SLICE};
+pub use calendar::{Calendar, ClockChange, ClockSnapshot, InvalidQuietHours, QuietHours, SLICE};
 pub use columns::{Column, HistorySpan, SPANS};
 pub use config::{Config, ConfigError, Watch, WatchSchedule};
-pub use families::{
-    Family as MetricFamily, FamilyKind as MetricKind, Label as MetricLabel, Sample as MetricSample, Snapshot,
-    Value as MetricValue,
-};
-pub use http::HttpServer;
+pub use families::{FamilyKind, MetricFamily, MetricLabel, MetricSample, MetricValue, Snapshot};
+pub use http::SiteServer;
 pub use ledger::{Ledger, MonitorEvent, MonitorObserver, WatchState, describe_clock_change, tag};
 pub use level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS, USUAL_SHIFT_DELAY};
-pub use live::{LinkState, LinkView, Live, LiveEvent, Overview, SPARK_MINUTES};
+pub use live::{LinkHealth, LinkView, Live, LiveEvent, Overview, SPARK_MINUTES};
 pub use metrics::MetricsFormat;
 pub use notice::{
     ALARM_SCHEMA, AlarmCause, AlarmExplanation, MinuteFigures, Notice, NoticeKind, alarm_message,
@@ -68,7 +65,7 @@ pub use site::{Lookup, METRICS_PATH, Page, RunRenderer, Site};
 pub use watcher::{Slice, Watcher};
 
 use budget::{DayBudget, EarlierTests};
-use notifier::{Notifier, Outcome};
+use notifier::{NoticeOutcome, Notifier};
 use pusher::Pusher;
 
 /// Windows are written this often. A killed monitor loses at most this time.
@@ -115,7 +112,7 @@ struct ProbedLink<'a> {
 }
 
 /// What the threads of the links share.
-struct Shared<'a> {
+struct WatchContext<'a> {
     context: &'a MonitorContext<'a>,
     calendar: Calendar,
     environment: Map<String, Value>,
@@ -153,7 +150,7 @@ pub fn run(
     let flow_threads = (config.watches.len() > MAX_OWN_THREADS)
         .then(|| FlowThreads::start(&context.dialer).ok().map(Arc::new))
         .flatten();
-    let shared = Shared { context, calendar, environment, flow_threads, test: Mutex::new(()), stop };
+    let shared = WatchContext { context, calendar, environment, flow_threads, test: Mutex::new(()), stop };
     let notifier = shared.notifier(config);
     let host = shared.host().to_owned();
     std::thread::scope(|scope| {
@@ -184,14 +181,14 @@ pub fn run(
     Ok(ledger.into_states())
 }
 
-fn record_outcome(ledger: &mut Ledger, at: Timestamp, outcome: Outcome) {
+fn record_outcome(ledger: &mut Ledger, at: Timestamp, outcome: NoticeOutcome) {
     match outcome {
-        Outcome::Explained(watch, explanation) => ledger.record_explanation(watch, at, explanation),
-        Outcome::ActionFailed(reason) => ledger.tell(at, MonitorEvent::ActionFailed { reason }),
+        NoticeOutcome::Explained(watch, explanation) => ledger.record_explanation(watch, at, explanation),
+        NoticeOutcome::ActionFailed(reason) => ledger.tell(at, MonitorEvent::ActionFailed { reason }),
     }
 }
 
-impl Shared<'_> {
+impl WatchContext<'_> {
     /// Gives the ledger what the links deliver, until all their threads have ended. `after_each` is called after each delivery and
     /// now and then.
     fn keep(

@@ -29,7 +29,7 @@ pub struct Flags {
     #[arg(long, required_unless_present = "hub", conflicts_with = "hub")]
     stdio: bool,
     #[command(flatten)]
-    hub: HubFlags,
+    hub: AgentHubFlags,
     /// Address on which it accepts measurements
     #[arg(long, help_heading = SERVER, value_name = "ADDRESS", default_value = "0.0.0.0", conflicts_with = "hub")]
     listen: IpAddr,
@@ -53,7 +53,7 @@ pub struct Flags {
 /// Orders from a hub.
 #[derive(Args)]
 #[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "without a hub only the first flag is read"))]
-struct HubFlags {
+struct AgentHubFlags {
     /// Take orders from this hub (NATS), like tls://hub.example:4222
     #[arg(long, help_heading = TARGET, value_name = "URL", requires_all = ["name", "seed", "limits"])]
     hub: Option<String>,

@@ -15,8 +15,8 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::host::{self, raise_open_file_limit};
 use linkgauge::link::{Dialer, return_freed_buffers};
 use linkgauge::monitor::{
-    self, AlarmCause, AlarmExplanation, Config, DEFAULT_PUSH_INTERVAL, HttpServer, LinkState, Live,
-    METRICS_PATH, MonitorContext, MonitorEvent, MonitorObserver, Push, Rule, Site, Snapshot, Transition,
+    self, AlarmCause, AlarmExplanation, Config, DEFAULT_PUSH_INTERVAL, LinkHealth, Live, METRICS_PATH,
+    MonitorContext, MonitorEvent, MonitorObserver, Push, Rule, Site, SiteServer, Snapshot, Transition,
     WatchState, describe_clock_change,
 };
 use linkgauge::plan::{CaseSpec, OneOrMany};
@@ -123,11 +123,11 @@ pub fn run(flags: Flags) -> Result<Status> {
     let site = Arc::new(Site::new(live.clone(), Box::new(render_run)));
     let _server = serve_pages(&flags, &site)?;
     site.set_store(flags.save.path()?);
-    let session = Session {
+    let session = MonitorSession {
         token: read_token(flags.token_file.as_deref())?,
         until: flags.time.map(|time| Instant::now() + time.0),
         log: Log { live: live.clone(), has_screen: flags.has_screen() },
-        tables: Tables::new(&flags),
+        tables: TablePrinter::new(&flags),
         flags: &flags,
         host,
         live: live.clone(),
@@ -145,7 +145,7 @@ pub fn run(flags: Flags) -> Result<Status> {
 }
 
 /// A monitor while it runs, over changes of its file.
-struct Session<'a> {
+struct MonitorSession<'a> {
     flags: &'a Flags,
     token: Option<String>,
     until: Option<Instant>,
@@ -153,12 +153,12 @@ struct Session<'a> {
     live: Arc<Live>,
     site: Arc<Site>,
     log: Log,
-    tables: Tables,
+    tables: TablePrinter,
     stop: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
 }
 
-impl Session<'_> {
+impl MonitorSession<'_> {
     fn is_over(&self) -> bool {
         self.stop.load(Relaxed) || self.until.is_some_and(|until| Instant::now() >= until)
     }
@@ -250,7 +250,7 @@ fn show_screen(_live: Arc<Live>, _stop: &AtomicBool) -> std::io::Result<()> {
 }
 
 /// Serves the pages. A default address that is taken is no reason not to measure.
-fn serve_pages(flags: &Flags, site: &Arc<Site>) -> Result<Option<HttpServer>> {
+fn serve_pages(flags: &Flags, site: &Arc<Site>) -> Result<Option<SiteServer>> {
     let address = match flags.listen.as_str() {
         "off" => return Ok(None),
         text => text
@@ -258,7 +258,7 @@ fn serve_pages(flags: &Flags, site: &Arc<Site>) -> Result<Option<HttpServer>> {
             .with_context(|| format!("'{text}' is not an address. Write it like {DEFAULT_LISTEN}, or off"))?,
     };
     let token = flags.page_token_file.as_deref().map(|file| read_token(Some(file))).transpose()?.flatten();
-    match HttpServer::start(address, token, site.clone()) {
+    match SiteServer::start(address, token, site.clone()) {
         Ok(server) => {
             let address = server.address();
             print_message(format_args!("metrics: http://{address}{METRICS_PATH}"));
@@ -419,16 +419,16 @@ fn describe_explanation(name: &str, explanation: &AlarmExplanation) -> String {
 }
 
 /// The table of the last minute, now and then.
-struct Tables {
+struct TablePrinter {
     interval: Option<Duration>,
     printed: Mutex<Instant>,
 }
 
-impl Tables {
-    fn new(flags: &Flags) -> Tables {
+impl TablePrinter {
+    fn new(flags: &Flags) -> TablePrinter {
         let on_terminal =
             std::io::stdout().is_terminal().then_some(TABLE_INTERVAL).filter(|_| !flags.has_screen());
-        Tables {
+        TablePrinter {
             interval: flags.table.map(|table| table.0).or(on_terminal),
             printed: Mutex::new(Instant::now()),
         }
@@ -459,7 +459,7 @@ impl Tables {
 }
 
 fn row(state: &WatchState) -> String {
-    let word = LinkState::of(state).word();
+    let word = LinkHealth::of(state).word();
     let minute = state.last_minutes(1);
     let time = |share: f64| {
         minute.quantile_ns(share).map_or_else(|| "–".to_owned(), |time| format_nanoseconds(time as f64))

@@ -17,7 +17,7 @@ mod timers;
 mod window;
 
 /// Causes that one test separates from others.
-pub struct Family {
+pub struct CauseFamily {
     /// One word.
     pub name: &'static str,
     /// What its causes have in common, and how the probe shows it.
@@ -27,7 +27,7 @@ pub struct Family {
 }
 
 /// All families, in the order of the documents.
-pub static FAMILIES: &[Family] = &[
+pub static FAMILIES: &[CauseFamily] = &[
     clocks::FAMILY,
     timers::FAMILY,
     per_byte::FAMILY,
@@ -40,7 +40,7 @@ pub static FAMILIES: &[Family] = &[
 ];
 
 /// All causes with their families.
-pub fn all() -> impl Iterator<Item = (&'static Family, &'static Cause)> {
+pub fn all() -> impl Iterator<Item = (&'static CauseFamily, &'static Cause)> {
     FAMILIES.iter().flat_map(|family| family.causes.iter().map(move |cause| (family, cause)))
 }
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::hub::{Hub, HubError, HubMessage, HubOptions, parse_response};
-use super::order::{FleetOrder, Moment, OrderBook, OrderRefusal, Role, SignedList, TestPlan};
+use super::order::{FleetOrder, HostTime, OrderBook, OrderRefusal, OrderedTest, Role, SignedList};
 use super::outbox::{Backoff, MAX_PENDING, Outbox, OutboxError};
 use super::policy::AgentPolicy;
 use super::signed::{SignatureError, open_signed};
@@ -27,7 +27,7 @@ use super::streams::{
 };
 use crate::clock::Time;
 use crate::link::Dialer;
-use crate::mesh::{Refusal, TestKind, Tester};
+use crate::mesh::{AgentRefusal, TestKind, Tester};
 use crate::run::TOOL;
 use crate::serve::Server;
 
@@ -221,8 +221,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl HubAgent<'_> {
-    pub fn now(&self) -> Moment {
-        Moment::now(&self.dialer.clock)
+    pub fn now(&self) -> HostTime {
+        HostTime::now(&self.dialer.clock)
     }
 
     pub fn is_over(&self) -> bool {
@@ -285,7 +285,7 @@ impl HubAgent<'_> {
     }
 
     /// Whether the hub shows a list that is accepted.
-    fn read_list(&self, now: Moment) -> bool {
+    fn read_list(&self, now: HostTime) -> bool {
         let Ok(Some(message)) = self.hub.last_message(LIST_STREAM, LIST_SUBJECT) else { return false };
         let refused = |why: String| {
             self.report(&AgentNotice::ListRefused(why));
@@ -495,7 +495,7 @@ impl HubAgent<'_> {
     }
 
     /// On the first port of the policy that is free.
-    fn start_server(&self, plan: &TestPlan, token: &str) -> Result<(Server, u16), Refusal> {
+    fn start_server(&self, plan: &OrderedTest, token: &str) -> Result<(Server, u16), AgentRefusal> {
         let start = |port: u16| self.tester.serve((&plan.transport, port), token, &self.dialer);
         let Some(ports) = self.policy.ports.clone() else { return start(0) };
         let last = *ports.end();
@@ -519,7 +519,7 @@ enum SlotRefusal {
     #[error("this agent serves {MAX_SLOTS} tests already")]
     Full,
     #[error(transparent)]
-    Server(#[from] Refusal),
+    Server(#[from] AgentRefusal),
 }
 
 /// A server for one test.

@@ -12,7 +12,7 @@ use super::round::ROUND_CHARS;
 use super::streams::{COLLECTOR, FleetResult, RESULT_STREAM, result_subject};
 use crate::clock::Time;
 use crate::mesh::{
-    HostList, MAX_ANSWER_BYTES, MeshFacts, MeshParts, Outcome, Sharing, TestKind, TestRecord, Timetable,
+    HostList, MAX_ANSWER_BYTES, MeshFacts, MeshParts, PairOutcome, Sharing, TestKind, TestRecord, Timetable,
     mesh_run, pair_name,
 };
 use crate::run::Run;
@@ -210,7 +210,7 @@ fn collected_records(list: &HostList, runs: Vec<Run>) -> BTreeMap<(TestKind, usi
     ];
     let kinds: Vec<(TestKind, &str)> = kinds.into_iter().flatten().collect();
     let missing = || {
-        let outcome = Some(Outcome::Failed("no result was collected".to_owned()));
+        let outcome = Some(PairOutcome::Failed("no result was collected".to_owned()));
         TestRecord { outcome, interval: None }
     };
     let tests = kinds.iter().flat_map(|(kind, _)| (0..list.pairs.len()).map(move |pair| (*kind, pair)));
@@ -223,7 +223,7 @@ fn collected_records(list: &HostList, runs: Vec<Run>) -> BTreeMap<(TestKind, usi
         let Some(((kind, _), pair)) = kind.zip(pairs.get(&case.endpoint)) else { continue };
         let began = time_of(run.started);
         let ended = began + Duration::from_nanos(run.elapsed_ns);
-        let outcome = Some(Outcome::Measured(Box::new(case)));
+        let outcome = Some(PairOutcome::Measured(Box::new(case)));
         records.insert((*kind, *pair), TestRecord { outcome, interval: Some((began, ended)) });
     }
     records

@@ -27,7 +27,7 @@ use super::collect::{CollectedTest, TestOutcome};
 use super::metrics::Receipt;
 use crate::run::Run;
 use address::Address;
-use tables::{Month, Row};
+use tables::{Month, RunRow};
 
 /// Time for a connection, and for a batch of results.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -105,40 +105,40 @@ pub enum DatabaseError {
 /// Why a single result was not saved. It would be refused again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("run {id}: {why}")]
-pub struct Refusal {
+pub struct RejectedResult {
     id: String,
     why: String,
 }
 
-impl Refusal {
-    fn new(id: &str, why: String) -> Refusal {
+impl RejectedResult {
+    fn new(id: &str, why: String) -> RejectedResult {
         // An id that is refused may be refused for its length.
-        Refusal { id: id.chars().take(MAX_ID_CHARS).collect(), why }
+        RejectedResult { id: id.chars().take(MAX_ID_CHARS).collect(), why }
     }
 }
 
 /// Why work at the database ended early.
 #[derive(Debug)]
-enum Failure {
+enum WorkFailure {
     Sql(tokio_postgres::Error),
     Timeout,
     Stopped,
     Newer(i32),
 }
 
-impl From<tokio_postgres::Error> for Failure {
-    fn from(error: tokio_postgres::Error) -> Failure {
-        Failure::Sql(error)
+impl From<tokio_postgres::Error> for WorkFailure {
+    fn from(error: tokio_postgres::Error) -> WorkFailure {
+        WorkFailure::Sql(error)
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for WorkFailure {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Failure::Sql(error) => f.write_str(&reason(error)),
-            Failure::Timeout => write!(f, "no reply within {} s", TIMEOUT.as_secs()),
-            Failure::Stopped => f.write_str("stopped"),
-            Failure::Newer(version) => write!(f, "tables of version {version}"),
+            WorkFailure::Sql(error) => f.write_str(&reason(error)),
+            WorkFailure::Timeout => write!(f, "no reply within {} s", TIMEOUT.as_secs()),
+            WorkFailure::Stopped => f.write_str("stopped"),
+            WorkFailure::Newer(version) => write!(f, "tables of version {version}"),
         }
     }
 }
@@ -217,7 +217,7 @@ impl Database {
     fn connect(&self) -> Result<Client, DatabaseError> {
         let connected = wait(&self.runtime, &self.stop, connect(&self.address));
         let mut client = connected.map_err(|failure| match failure {
-            Failure::Stopped => DatabaseError::Stopped(self.address.url.clone()),
+            WorkFailure::Stopped => DatabaseError::Stopped(self.address.url.clone()),
             failure => DatabaseError::Connect { url: self.address.url.clone(), reason: failure.to_string() },
         })?;
         let updated = wait(&self.runtime, &self.stop, tables::update(&mut client));
@@ -225,11 +225,11 @@ impl Database {
         Ok(client)
     }
 
-    fn failed(&self, what: &'static str, failure: Failure) -> DatabaseError {
+    fn failed(&self, what: &'static str, failure: WorkFailure) -> DatabaseError {
         let url = self.address.url.clone();
         match failure {
-            Failure::Newer(version) => DatabaseError::Newer { url, version },
-            Failure::Stopped => DatabaseError::Stopped(url),
+            WorkFailure::Newer(version) => DatabaseError::Newer { url, version },
+            WorkFailure::Stopped => DatabaseError::Stopped(url),
             failure => DatabaseError::Failed { url, what, reason: failure.to_string() },
         }
     }
@@ -243,9 +243,9 @@ impl Database {
         &mut self,
         tests: &[&CollectedTest],
         tags: &[String],
-    ) -> Result<Vec<Result<Receipt, Refusal>>, DatabaseError> {
+    ) -> Result<Vec<Result<Receipt, RejectedResult>>, DatabaseError> {
         let now = Timestamp::now();
-        let mut receipts: Vec<Option<Result<Receipt, Refusal>>> = vec![None; tests.len()];
+        let mut receipts: Vec<Option<Result<Receipt, RejectedResult>>> = vec![None; tests.len()];
         let mut first: BTreeMap<&str, &Run> = BTreeMap::new();
         let mut rows = Vec::new();
         for (test, receipt) in tests.iter().zip(&mut receipts) {
@@ -260,7 +260,7 @@ impl Database {
                     Err(refusal) => *receipt = Some(Err(refusal)),
                     Ok(month) => {
                         first.insert(&run.id, run);
-                        rows.push((Row::new(test, run, tags), month));
+                        rows.push((RunRow::new(test, run, tags), month));
                     }
                 },
             }
@@ -272,7 +272,10 @@ impl Database {
     }
 
     /// Saves all of these rows in one transaction. If the database cannot hold one of them, it is found and left out.
-    fn save_rows(&mut self, rows: &[(Row, Month)]) -> Result<Vec<Result<Receipt, Refusal>>, DatabaseError> {
+    fn save_rows(
+        &mut self,
+        rows: &[(RunRow, Month)],
+    ) -> Result<Vec<Result<Receipt, RejectedResult>>, DatabaseError> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
@@ -286,10 +289,10 @@ impl Database {
                 self.client = Some(client);
                 Ok(receipts.into_iter().map(Ok).collect())
             }
-            Err(Failure::Sql(error)) if is_of_value(&error) => {
+            Err(WorkFailure::Sql(error)) if is_of_value(&error) => {
                 self.client = Some(client);
                 if let [(row, _)] = rows {
-                    return Ok(vec![Err(Refusal::new(row.id(), reason(&error)))]);
+                    return Ok(vec![Err(RejectedResult::new(row.id(), reason(&error)))]);
                 }
                 let (before, after) = rows.split_at(rows.len() / 2);
                 let mut receipts = self.save_rows(before)?;
@@ -302,18 +305,18 @@ impl Database {
 }
 
 /// The month of a run, if its time is possible.
-fn check_time(run: &Run, now: Timestamp) -> Result<Month, Refusal> {
+fn check_time(run: &Run, now: Timestamp) -> Result<Month, RejectedResult> {
     if run.started < now - MAX_AGE || run.started > now + MAX_LEAD {
         let why = format!(
             "it began at {}: the clock of its host is wrong, or it is older than a year",
             run.started
         );
-        return Err(Refusal::new(&run.id, why));
+        return Err(RejectedResult::new(&run.id, why));
     }
     Ok(Month::of(run.started))
 }
 
-async fn connect(address: &Address) -> Result<Client, Failure> {
+async fn connect(address: &Address) -> Result<Client, WorkFailure> {
     let (client, connection) = address.config.connect(address.tls.clone()).await?;
     // Its end is an error of the client's next request.
     tokio::spawn(async move { drop(connection.await) });
@@ -325,8 +328,8 @@ async fn connect(address: &Address) -> Result<Client, Failure> {
 fn wait<T>(
     runtime: &Runtime,
     stop: &AtomicBool,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T, WorkFailure>>,
+) -> Result<T, WorkFailure> {
     runtime.block_on(async {
         let mut work = pin!(work);
         let (began, mut stopped) = (Instant::now(), None);
@@ -335,11 +338,11 @@ fn wait<T>(
                 return done;
             }
             if began.elapsed() > TIMEOUT {
-                return Err(Failure::Timeout);
+                return Err(WorkFailure::Timeout);
             }
             let is_stopped = stop.load(Relaxed);
             if is_stopped && stopped.get_or_insert_with(Instant::now).elapsed() > STOP_GRACE_PERIOD {
-                return Err(Failure::Stopped);
+                return Err(WorkFailure::Stopped);
             }
         }
     })

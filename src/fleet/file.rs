@@ -33,7 +33,7 @@ pub enum FleetFileError {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct FleetToml {
     fleet: Option<toml::Table>,
 }
 
@@ -70,7 +70,7 @@ impl FleetFile {
     pub fn from_toml(text: &str) -> Result<FleetFile, FleetFileError> {
         let list = HostList::from_toml(text)?;
         let section = |error: toml::de::Error| FleetFileError::Section(error.message().to_owned());
-        let file: File = toml::from_str(text).map_err(section)?;
+        let file: FleetToml = toml::from_str(text).map_err(section)?;
         let missing =
             || FleetFileError::Section("the section is missing. Name the hub and the keys there".to_owned());
         let Section { hub, ca, keys } = file.fleet.ok_or_else(missing)?.try_into().map_err(section)?;

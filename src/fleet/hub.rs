@@ -175,7 +175,7 @@ impl HubMessage {
 pub type Header<'a> = (&'a str, String);
 
 /// Why the last attempt to connect failed.
-type Failure = Arc<Mutex<Option<String>>>;
+type LastFailure = Arc<Mutex<Option<String>>>;
 
 /// A connection to the hub, which is restored after a failure. Threads share it.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ pub struct Hub {
     url: String,
     client: async_nats::Client,
     handle: Handle,
-    failure: Failure,
+    failure: LastFailure,
     /// Dropped: the thread of the runtime ends.
     _stop: oneshot::Sender<()>,
 }
@@ -204,7 +204,7 @@ impl Hub {
             // Messages that wait to be written get a moment.
             runtime.shutdown_timeout(Duration::from_millis(100));
         })?;
-        let failure = Failure::default();
+        let failure = LastFailure::default();
         let connect = nats_options(options, &failure).connect(options.url.as_str());
         let failed = |error: async_nats::ConnectError| HubError::Connect {
             url: options.url.clone(),
@@ -458,7 +458,7 @@ impl HubSubscription {
     }
 }
 
-fn nats_options(options: &HubOptions, failure: &Failure) -> ConnectOptions {
+fn nats_options(options: &HubOptions, failure: &LastFailure) -> ConnectOptions {
     let failure = Arc::clone(failure);
     let note = move |event: Event| {
         if let Event::ClientError(error) = event {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::collect::{CollectedTest, TestOutcome};
 use crate::mesh::HostList;
-use crate::monitor::{MetricFamily, MetricKind, MetricLabel, MetricSample, MetricValue, Snapshot};
+use crate::monitor::{FamilyKind, MetricFamily, MetricLabel, MetricSample, MetricValue, Snapshot};
 use crate::run::Run;
 use crate::sample::Window;
 use crate::workload::latency;
@@ -136,38 +136,38 @@ impl CollectorMetrics {
             MetricFamily {
                 name: "linkgauge_fleet_results",
                 help: "Results that arrived, by the agent that measured and by what the collector did with them",
-                kind: MetricKind::Counter,
+                kind: FamilyKind::Counter,
                 samples: agents.clone().flat_map(FromAgent::results).collect(),
             },
             MetricFamily {
                 name: "linkgauge_fleet_unreadable_results",
                 help: "Messages that are no results of tests of the fleet; they were dropped",
-                kind: MetricKind::Counter,
+                kind: FamilyKind::Counter,
                 samples: alone(self.unreadable),
             },
             MetricFamily {
                 name: "linkgauge_fleet_last_result_timestamp_seconds",
                 help: "When the last result of an agent arrived, in seconds since 1970",
-                kind: MetricKind::Gauge,
+                kind: FamilyKind::Gauge,
                 samples: agents.clone().filter_map(FromAgent::last).collect(),
             },
             MetricFamily {
                 name: "linkgauge_fleet_pair_latency_seconds",
                 help: "Percentile of the round trips of a pair, one value for each latency test",
-                kind: MetricKind::Histogram,
+                kind: FamilyKind::Histogram,
                 samples: agents.flat_map(FromAgent::percentiles).collect(),
             },
             MetricFamily {
                 name: "linkgauge_fleet_hub_up",
                 help: "1 while the collector is connected to the hub",
-                kind: MetricKind::Gauge,
+                kind: FamilyKind::Gauge,
                 samples: alone(connections.hub.into()),
             },
         ];
         families.extend(connections.database.map(|is_up| MetricFamily {
             name: "linkgauge_fleet_database_up",
             help: "0 while the database does not save results",
-            kind: MetricKind::Gauge,
+            kind: FamilyKind::Gauge,
             samples: alone(is_up.into()),
         }));
         Snapshot::of_families(families)

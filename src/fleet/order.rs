@@ -23,18 +23,18 @@ const MAX_ID_BYTES: usize = 64;
 
 /// The time on both clocks of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct HostTime {
     /// For intervals.
     pub time: Time,
     /// Wall-clock time in milliseconds since 1970.
     pub unix_ms: u64,
 }
 
-impl Moment {
+impl HostTime {
     /// Now.
-    pub fn now(clock: &Clock) -> Moment {
+    pub fn now(clock: &Clock) -> HostTime {
         let unix_ms = u64::try_from(wall_clock_date().as_millisecond()).unwrap_or(0);
-        Moment { time: clock.now(), unix_ms }
+        HostTime { time: clock.now(), unix_ms }
     }
 }
 
@@ -84,7 +84,7 @@ pub struct FleetOrder {
 
 /// What an agent does for an order.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TestPlan {
+pub struct OrderedTest {
     /// Scheme of the URL.
     pub transport: String,
     /// Where the measured host is.
@@ -179,7 +179,7 @@ impl OrderBook {
     /// # Errors
     ///
     /// It is not accepted; the one before stays in use, and grows older.
-    pub fn accept_list(&mut self, signed: &SignedList, now: Moment) -> Result<bool, ListRefusal> {
+    pub fn accept_list(&mut self, signed: &SignedList, now: HostTime) -> Result<bool, ListRefusal> {
         if signed.issued_ms < self.newest_issued_ms {
             return Err(ListRefusal::Older);
         }
@@ -206,11 +206,11 @@ impl OrderBook {
     }
 
     /// Id of the list, while it is valid.
-    pub fn list_id(&self, now: Moment) -> Option<&str> {
+    pub fn list_id(&self, now: HostTime) -> Option<&str> {
         self.valid_list(now).map(|known| known.id.as_str())
     }
 
-    fn valid_list(&self, now: Moment) -> Option<&KnownList> {
+    fn valid_list(&self, now: HostTime) -> Option<&KnownList> {
         let is_valid = |known: &&KnownList| {
             now.time.since(known.seen) <= MAX_LIST_AGE && now.unix_ms < known.not_after_ms
         };
@@ -222,7 +222,7 @@ impl OrderBook {
     /// # Errors
     ///
     /// It is not to be carried out, or not yet.
-    pub fn check(&self, order: &FleetOrder, role: Role, now: Moment) -> Result<TestPlan, OrderRefusal> {
+    pub fn check(&self, order: &FleetOrder, role: Role, now: HostTime) -> Result<OrderedTest, OrderRefusal> {
         let known = self.valid_list(now).ok_or(OrderRefusal::NoList)?;
         if now.unix_ms > order.not_after_ms || order.id.len() > MAX_ID_BYTES {
             return Err(OrderRefusal::Expired);
@@ -260,7 +260,7 @@ impl OrderBook {
     }
 
     /// It has its result. Orders whose time is over are forgotten: they would be refused as expired.
-    pub fn finish(&mut self, order: &FleetOrder, now: Moment) {
+    pub fn finish(&mut self, order: &FleetOrder, now: HostTime) {
         self.running.remove(&order.id);
         self.done.retain(|_, not_after_ms| *not_after_ms >= now.unix_ms);
         self.done.insert(order.id.clone(), order.not_after_ms);
@@ -268,7 +268,7 @@ impl OrderBook {
 }
 
 /// The test of an order, if the list has it.
-fn plan_of(list: &HostList, order: &FleetOrder) -> Option<TestPlan> {
+fn plan_of(list: &HostList, order: &FleetOrder) -> Option<OrderedTest> {
     let index = |name: &str| list.hosts.iter().position(|host| host.name == name);
     let pair = [index(&order.from)?, index(&order.to)?];
     list.pairs.contains(&pair).then_some(())?;
@@ -294,7 +294,7 @@ fn plan_of(list: &HostList, order: &FleetOrder) -> Option<TestPlan> {
         }
     };
     let address = list.hosts[pair[1]].address.clone();
-    Some(TestPlan { transport: list.transport.clone(), address, test, resources })
+    Some(OrderedTest { transport: list.transport.clone(), address, test, resources })
 }
 
 /// A name as one part of a subject: other characters than letters, digits, `-` and `_` are escaped.
@@ -341,8 +341,8 @@ mod tests {
         }
     }
 
-    fn at(seconds: u64) -> Moment {
-        Moment { time: Time(seconds * 1_000_000_000), unix_ms: 1000 * seconds }
+    fn at(seconds: u64) -> HostTime {
+        HostTime { time: Time(seconds * 1_000_000_000), unix_ms: 1000 * seconds }
     }
 
     fn list() -> SignedList {

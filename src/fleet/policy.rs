@@ -41,7 +41,7 @@ pub struct AddressRefused {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct PolicyToml {
     operator: String,
     fleet_key: PathBuf,
     #[serde(default)]
@@ -73,7 +73,7 @@ impl AgentPolicy {
     ///
     /// The file is invalid.
     pub fn from_toml(text: &str) -> Result<AgentPolicy, PolicyError> {
-        let file: File = toml::from_str(text)
+        let file: PolicyToml = toml::from_str(text)
             .map_err(|error| PolicyError::Toml(error.to_string().trim_end().to_owned()))?;
         let operator = PublicKey::read(&file.operator);
         let operator =

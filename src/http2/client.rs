@@ -19,7 +19,7 @@ use crate::sample::{ProbeLog, RecordedTimes, Recorder, Sample};
 use crate::workload::responsiveness::algorithm::{
     AVERAGED_INTERVALS, Decision, INTERVAL, RampUp, RoundTripsPerMinute, trimmed_mean_ns,
 };
-use connection::{Connection, Target};
+use connection::{HttpConnection, HttpTarget};
 
 mod connection;
 
@@ -79,11 +79,11 @@ pub fn measure(
     progress: &dyn Fn(Duration, u64),
 ) -> Result<HttpResult, HttpError> {
     runtime()?.block_on(async {
-        let target = Target::find(plan).await?;
-        let first = Connection::open(&target, plan.timeout).await?;
+        let target = HttpTarget::find(plan).await?;
+        let first = HttpConnection::open(&target, plan.timeout).await?;
         let document = first.get(&target.urls.small, MAX_CONFIG_BYTES, plan.timeout).await?;
         let target = target.with_urls(ServerUrls::parse(&document)?).await?;
-        let state = Arc::new(State::new(target, plan.timeout));
+        let state = Arc::new(ClientContext::new(target, plan.timeout));
         let mut run = LoadRun { plan, cancel, progress, state, tasks: JoinSet::new() };
         run.measure_idle().await;
         let outcome = run.measure_load().await?;
@@ -104,8 +104,8 @@ enum Kind {
 }
 
 /// What the tasks share.
-struct State {
-    target: Target,
+struct ClientContext {
+    target: HttpTarget,
     timeout: Duration,
     /// Payload of the load so far.
     moved_bytes: AtomicU64,
@@ -115,16 +115,16 @@ struct State {
     /// By [`Kind`].
     recorders: Mutex<[Recorder; 3]>,
     /// Connections of the load.
-    connections: Mutex<Vec<Connection>>,
+    connections: Mutex<Vec<HttpConnection>>,
     /// The first failure of the load.
     failure: Mutex<Option<HttpError>>,
 }
 
-impl State {
-    fn new(target: Target, timeout: Duration) -> State {
+impl ClientContext {
+    fn new(target: HttpTarget, timeout: Duration) -> ClientContext {
         let recorder =
             || Recorder::new(RecordedTimes::Service, INTERVAL.as_nanos() as u64, Arc::default(), None);
-        State {
+        ClientContext {
             target,
             timeout,
             moved_bytes: AtomicU64::new(0),
@@ -156,7 +156,7 @@ impl State {
     /// A probe on a new connection: TCP, TLS, and a request. Each takes a round trip.
     async fn probe_on_new_connection(self: Arc<Self>, kind: Kind) {
         let began = Clock::System.now();
-        let times = timeout(self.timeout, Connection::probe(&self.target, self.timeout)).await;
+        let times = timeout(self.timeout, HttpConnection::probe(&self.target, self.timeout)).await;
         let times = times.ok().and_then(Result::ok);
         if let Some(times) = times.filter(|_| kind == Kind::Beside) {
             self.foreign.iter().zip(times).for_each(|(log, time)| push(log, time));
@@ -185,7 +185,7 @@ impl State {
     /// A connection of the load, until it fails or the task is dropped.
     async fn carry_load(self: Arc<Self>, direction: Direction) {
         let loaded = async {
-            let connection = Connection::open(&self.target, self.timeout).await?;
+            let connection = HttpConnection::open(&self.target, self.timeout).await?;
             lock(&self.connections).push(connection.clone());
             match direction {
                 Direction::Receive => connection.download(&self.target, &self.moved_bytes).await,
@@ -226,7 +226,7 @@ struct LoadRun<'a> {
     plan: &'a HttpMeasurement,
     cancel: &'a AtomicBool,
     progress: &'a dyn Fn(Duration, u64),
-    state: Arc<State>,
+    state: Arc<ClientContext>,
     /// Ends its tasks when it is dropped.
     tasks: JoinSet<()>,
 }
@@ -323,7 +323,7 @@ struct LoadOutcome {
 }
 
 impl LoadOutcome {
-    fn into_result(self, state: &State, tls_version: &'static str) -> HttpResult {
+    fn into_result(self, state: &ClientContext, tls_version: &'static str) -> HttpResult {
         let elapsed = Clock::System.now().since(self.began);
         let averaged = self.ramp.intervals().min(AVERAGED_INTERVALS) as u32;
         let (from, to) = match averaged {

@@ -98,7 +98,8 @@ impl HttpServer {
         let listener = listen(options.listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (end, ended) = watch::channel(false);
-        let shared = Arc::new(Shared { acceptor: TlsAcceptor::from(config), options: options.clone() });
+        let shared =
+            Arc::new(AcceptContext { acceptor: TlsAcceptor::from(config), options: options.clone() });
         let runtime = runtime()?;
         let thread = std::thread::spawn(move || {
             // Dropping the runtime ends the tasks of all connections.
@@ -143,12 +144,16 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-struct Shared {
+struct AcceptContext {
     acceptor: TlsAcceptor,
     options: HttpServerOptions,
 }
 
-async fn accept_connections(listener: TcpListener, shared: Arc<Shared>, mut ended: watch::Receiver<bool>) {
+async fn accept_connections(
+    listener: TcpListener,
+    shared: Arc<AcceptContext>,
+    mut ended: watch::Receiver<bool>,
+) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let slots = Arc::new(Semaphore::new(shared.options.max_connections));
     loop {
@@ -176,7 +181,7 @@ async fn accept_connections(listener: TcpListener, shared: Arc<Shared>, mut ende
 }
 
 /// Serves the requests of one connection until it ends.
-async fn serve_connection(socket: TcpStream, shared: Arc<Shared>) -> Result<(), HttpError> {
+async fn serve_connection(socket: TcpStream, shared: Arc<AcceptContext>) -> Result<(), HttpError> {
     let idle = shared.options.idle;
     let _ = socket.set_nodelay(true);
     socket_settings::limit_unsent_bytes(Some(socket.as_fd()), UNSENT_BYTES);

@@ -100,7 +100,7 @@ pub fn run_agent(
 /// Why an order is not carried out, for people.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum AgentRefusal {
     /// No agent could do it.
     #[error("{0}")]
     Invalid(String),
@@ -112,9 +112,9 @@ pub enum Refusal {
     Busy(String),
 }
 
-impl Refusal {
-    fn invalid(error: impl std::fmt::Display) -> Refusal {
-        Refusal::Invalid(error.to_string())
+impl AgentRefusal {
+    fn invalid(error: impl std::fmt::Display) -> AgentRefusal {
+        AgentRefusal::Invalid(error.to_string())
     }
 }
 
@@ -216,9 +216,9 @@ impl Tester {
         (transport, port): (&str, u16),
         token: &str,
         dialer: &Dialer,
-    ) -> Result<(Server, u16), Refusal> {
+    ) -> Result<(Server, u16), AgentRefusal> {
         if token.is_empty() {
-            return Err(Refusal::invalid("a server without a token would be open to all: send one"));
+            return Err(AgentRefusal::invalid("a server without a token would be open to all: send one"));
         }
         let port = self.limits.port.unwrap_or(port);
         let limits = ServerLimits {
@@ -226,11 +226,11 @@ impl Tester {
             bit_rate: self.limits.bits_per_second,
             ..ServerLimits::default()
         };
-        let url = url_of(transport, &self.limits.listen.to_string(), port).map_err(Refusal::invalid)?;
+        let url = url_of(transport, &self.limits.listen.to_string(), port).map_err(AgentRefusal::invalid)?;
         let server = Server::on(url.as_str()).token(token).limits(limits).load_log(&self.load_log);
-        let server = server.start_with(dialer).map_err(Refusal::invalid)?;
+        let server = server.start_with(dialer).map_err(AgentRefusal::invalid)?;
         let port = server.endpoints()[0].host_port().ok().and_then(|(_, port)| port);
-        let without_port = || Refusal::Invalid(format!("{url}: the server has no port. Use tcp or udp"));
+        let without_port = || AgentRefusal::Invalid(format!("{url}: the server has no port. Use tcp or udp"));
         Ok((server, port.ok_or_else(without_port)?))
     }
 
@@ -245,22 +245,22 @@ impl Tester {
         token: Option<String>,
         test: TestOrder,
         dialer: &Dialer,
-    ) -> Result<Run, Refusal> {
+    ) -> Result<Run, AgentRefusal> {
         let endpoint = self.checked_endpoint(url)?;
         let spec = self.case_of(test)?;
         let _guard = TestGuard::take(&self.running, MAX_AT_ONCE)
-            .ok_or_else(|| Refusal::Busy(format!("{MAX_AT_ONCE} measurements run already")))?;
+            .ok_or_else(|| AgentRefusal::Busy(format!("{MAX_AT_ONCE} measurements run already")))?;
         let is_load = matches!(test, TestOrder::Throughput { .. });
         let _only = match is_load {
             true => Some(TestGuard::take(&self.throughput_running, 1).ok_or_else(|| {
-                Refusal::Busy("another throughput test runs: an agent makes one at a time".to_owned())
+                AgentRefusal::Busy("another throughput test runs: an agent makes one at a time".to_owned())
             })?),
             false => None,
         };
         let spec = CaseSpec { url: Some(OneOrMany::One(endpoint)), ..spec };
-        let cases = spec.expand().map_err(Refusal::invalid)?;
-        let plan = Plan::new(cases).map_err(Refusal::invalid)?;
-        let plan = schedule::check(plan).map_err(Refusal::invalid)?;
+        let cases = spec.expand().map_err(AgentRefusal::invalid)?;
+        let plan = Plan::new(cases).map_err(AgentRefusal::invalid)?;
+        let plan = schedule::check(plan).map_err(AgentRefusal::invalid)?;
         let mut context = RunContext::new(dialer.clone(), &());
         context.token = token;
         let mut run = schedule::run(&plan, &mut context);
@@ -275,38 +275,38 @@ impl Tester {
     }
 
     /// An order names a host and a port, nothing else.
-    fn checked_endpoint(&self, url: &str) -> Result<Endpoint, Refusal> {
-        let endpoint: Endpoint = url.parse().map_err(Refusal::invalid)?;
-        let (host, port) = endpoint.host_port().map_err(Refusal::invalid)?;
+    fn checked_endpoint(&self, url: &str) -> Result<Endpoint, AgentRefusal> {
+        let endpoint: Endpoint = url.parse().map_err(AgentRefusal::invalid)?;
+        let (host, port) = endpoint.host_port().map_err(AgentRefusal::invalid)?;
         let port = port.filter(|port| *port > 0);
-        let port = port.ok_or_else(|| Refusal::Invalid(format!("{url}: an order names a port")))?;
+        let port = port.ok_or_else(|| AgentRefusal::Invalid(format!("{url}: an order names a port")))?;
         if endpoint.options().next().is_some() {
-            return Err(Refusal::Invalid(format!("{url}: an order has no options")));
+            return Err(AgentRefusal::Invalid(format!("{url}: an order has no options")));
         }
-        let caps = endpoint_caps(&endpoint).map_err(Refusal::invalid)?;
+        let caps = endpoint_caps(&endpoint).map_err(AgentRefusal::invalid)?;
         if caps.is_device || !caps.can_open_parallel {
-            return Err(Refusal::Invalid(format!("{url}: an agent measures other hosts, not devices")));
+            return Err(AgentRefusal::Invalid(format!("{url}: an agent measures other hosts, not devices")));
         }
         if self.limits.allowed.is_empty() {
             return Ok(endpoint);
         }
         // The address that was checked is the one that is used.
-        let addresses = (host, port).to_socket_addrs().map_err(Refusal::invalid)?;
+        let addresses = (host, port).to_socket_addrs().map_err(AgentRefusal::invalid)?;
         let is_allowed = |ip: &IpAddr| self.limits.allowed.iter().any(|range| range.contains(*ip));
         let allowed = addresses.map(|address| address.ip()).find(is_allowed);
         let forbidden =
-            || Refusal::Limited(format!("{url}: this agent does not measure that address (--allow)"));
+            || AgentRefusal::Limited(format!("{url}: this agent does not measure that address (--allow)"));
         let allowed = allowed.ok_or_else(forbidden)?;
-        url_of(endpoint.scheme(), &allowed.to_string(), port).map_err(Refusal::invalid)
+        url_of(endpoint.scheme(), &allowed.to_string(), port).map_err(AgentRefusal::invalid)
     }
 
     /// The case of a test, within the limits of the agent.
-    fn case_of(&self, test: TestOrder) -> Result<CaseSpec, Refusal> {
+    fn case_of(&self, test: TestOrder) -> Result<CaseSpec, AgentRefusal> {
         let time = Duration::from_millis(test.time_ms());
         if time.is_zero() || time > self.limits.time {
             let [time, limit] = [time, self.limits.time].map(format_duration);
             let what = format!("a test of {time}: this agent allows up to {limit} (--max-time)");
-            return Err(Refusal::Limited(what));
+            return Err(AgentRefusal::Limited(what));
         }
         let common = CaseSpec {
             protocol: Some("linkgauge".to_owned()),
@@ -320,7 +320,7 @@ impl Tester {
                     (0.01..=10_000.0).contains(&per_second) && (1..=65_000).contains(&message_bytes);
                 if !is_sane {
                     let what = "a latency test has 0.01 to 10000 requests per second of 1 to 65000 bytes";
-                    return Err(Refusal::invalid(what));
+                    return Err(AgentRefusal::invalid(what));
                 }
                 let bits = 8.0 * per_second * f64::from(message_bytes);
                 self.check_rate(bits)?;
@@ -348,11 +348,11 @@ impl Tester {
         direction: TestDirection,
         parallel: u32,
         bits_per_second: Option<f64>,
-    ) -> Result<CaseSpec, Refusal> {
+    ) -> Result<CaseSpec, AgentRefusal> {
         let is_sane = bits_per_second.is_none_or(|rate| (1.0..=1e13).contains(&rate));
         if !is_sane || !(1..=128).contains(&parallel) {
             let what = "a throughput test has 1 to 128 connections, and a rate of 1 bit/s or more";
-            return Err(Refusal::invalid(what));
+            return Err(AgentRefusal::invalid(what));
         }
         self.check_bytes(1)?;
         let rate = bits_per_second.into_iter().chain(self.limits.bits_per_second).reduce(f64::min);
@@ -369,11 +369,13 @@ impl Tester {
         })
     }
 
-    fn check_rate(&self, bits: f64) -> Result<(), Refusal> {
+    fn check_rate(&self, bits: f64) -> Result<(), AgentRefusal> {
         match self.limits.bits_per_second {
             Some(limit) if bits > limit => {
                 let [bits, limit] = [bits, limit].map(format_bit_rate);
-                Err(Refusal::Limited(format!("{bits} of requests: this agent allows {limit} (--max-rate)")))
+                Err(AgentRefusal::Limited(format!(
+                    "{bits} of requests: this agent allows {limit} (--max-rate)"
+                )))
             }
             _ => Ok(()),
         }
@@ -384,12 +386,12 @@ impl Tester {
         self.limits.bytes.map(|limit| limit.saturating_sub(self.spent_bytes.load(Relaxed)))
     }
 
-    fn check_bytes(&self, needed: u64) -> Result<(), Refusal> {
+    fn check_bytes(&self, needed: u64) -> Result<(), AgentRefusal> {
         match (self.bytes_left(), self.limits.bytes) {
             (Some(left), Some(limit)) if left < needed => {
                 let limit = format_bytes(limit);
                 let what = format!("this agent has moved its {limit} (--max-bytes). Start it again for more");
-                Err(Refusal::Limited(what))
+                Err(AgentRefusal::Limited(what))
             }
             _ => Ok(()),
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::coordinator::{Action, Coordinator, MeshProgress};
+use super::coordinator::{Coordinator, CoordinatorAction, MeshProgress};
 use super::hosts::{HostList, Reach};
 use super::wire::{Answer, MAX_ANSWER_BYTES, Order, parse_answer, read_line, to_line};
 use crate::clock::Clock;
@@ -42,11 +42,11 @@ type Events = SyncSender<(usize, AgentEvent)>;
 
 /// The running agents.
 pub struct Agents {
-    agents: Vec<Option<Agent>>,
+    agents: Vec<Option<AgentProcess>>,
     events: Receiver<(usize, AgentEvent)>,
 }
 
-struct Agent {
+struct AgentProcess {
     child: Child,
     /// Closed: the agent ends.
     orders: Option<Sender<Vec<u8>>>,
@@ -82,7 +82,7 @@ impl Agents {
         for (host, entry) in list.hosts.iter().enumerate() {
             agents.push(match agent_command(&entry.reach, program) {
                 None => None,
-                Some((program, words)) => match Agent::start(host, &program, &words, &sender) {
+                Some((program, words)) => match AgentProcess::start(host, &program, &words, &sender) {
                     Ok(agent) => Some(agent),
                     Err(error) => {
                         failed.push((host, format!("{}: cannot be started: {error}", program.display())));
@@ -140,10 +140,10 @@ impl Agents {
         on_progress(&coordinator.progress());
     }
 
-    fn perform(&mut self, action: Action) {
+    fn perform(&mut self, action: CoordinatorAction) {
         match action {
-            Action::Send { host, order } => self.send(host, &order),
-            Action::End { host } => {
+            CoordinatorAction::Send { host, order } => self.send(host, &order),
+            CoordinatorAction::End { host } => {
                 if let Some(agent) = &mut self.agents[host] {
                     agent.orders = None;
                 }
@@ -162,7 +162,7 @@ impl Agents {
 impl Drop for Agents {
     /// Agents end when their input ends. Those that do not are killed.
     fn drop(&mut self) {
-        let mut left: Vec<Agent> = self.agents.drain(..).flatten().collect();
+        let mut left: Vec<AgentProcess> = self.agents.drain(..).flatten().collect();
         left.iter_mut().for_each(|agent| agent.orders = None);
         let began = Instant::now();
         while !left.is_empty() && began.elapsed() < END_TIME {
@@ -178,8 +178,13 @@ impl Drop for Agents {
     }
 }
 
-impl Agent {
-    fn start(host: usize, program: &Path, words: &[String], events: &Events) -> std::io::Result<Agent> {
+impl AgentProcess {
+    fn start(
+        host: usize,
+        program: &Path,
+        words: &[String],
+        events: &Events,
+    ) -> std::io::Result<AgentProcess> {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is for the coordinator, which then ends its agents.
@@ -208,7 +213,7 @@ impl Agent {
             let why = last.map_or(why.clone(), |last| format!("{why}: {}", last.trim()));
             let _ = events.send((host, AgentEvent::Ended(why)));
         });
-        Ok(Agent { child, orders: Some(orders) })
+        Ok(AgentProcess { child, orders: Some(orders) })
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::dispatch::Dispatcher;
 use super::hosts::{HostList, Reach, Sharing, url_of};
-use super::outcome::{Outcome, TestKind, TestRecord};
+use super::outcome::{PairOutcome, TestKind, TestRecord};
 use super::served::{ClockReading, ServerLog};
 use super::timetable::Timetable;
 use super::wire::{Answer, Order, PROTOCOL_VERSION, TestDirection, TestOrder};
@@ -31,7 +31,7 @@ const MAX_TEST_OVERHEAD: Duration = Duration::from_secs(15);
 /// What the caller does next.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Action {
+pub enum CoordinatorAction {
     /// Send an order to the agent of a host.
     Send {
         /// Index of the host.
@@ -116,7 +116,7 @@ impl Pending {
 }
 
 /// The tests of one kind.
-struct Stage {
+struct TestPhase {
     kind: TestKind,
     dispatcher: Dispatcher,
     time: Duration,
@@ -135,7 +135,7 @@ pub struct Coordinator {
     logs: Vec<Option<ServerLog>>,
     /// The agents were ordered to report that, or there is nothing to report.
     has_asked_logs: bool,
-    stages: Vec<Stage>,
+    stages: Vec<TestPhase>,
     /// By kind and pair.
     records: BTreeMap<(TestKind, usize), TestRecord>,
     pending: BTreeMap<u64, Pending>,
@@ -143,7 +143,7 @@ pub struct Coordinator {
     start_deadline: Time,
     has_begun: bool,
     lower_bound_ns: u64,
-    actions: VecDeque<Action>,
+    actions: VecDeque<CoordinatorAction>,
 }
 
 impl Coordinator {
@@ -217,11 +217,11 @@ impl Coordinator {
             Sharing::Exclusive => self.lower_bound_ns.saturating_add(bound),
             Sharing::Ignored => self.lower_bound_ns.max(bound),
         };
-        self.stages.push(Stage { kind, dispatcher, time });
+        self.stages.push(TestPhase { kind, dispatcher, time });
     }
 
     /// The next action, if there is one.
-    pub fn next_action(&mut self) -> Option<Action> {
+    pub fn next_action(&mut self) -> Option<CoordinatorAction> {
         self.actions.pop_front()
     }
 
@@ -307,7 +307,7 @@ impl Coordinator {
                 let why: String = why.chars().take(500).collect();
                 match self.pending.remove(&id) {
                     Some(Pending { purpose: Purpose::Test(kind, pair), sent, .. }) => {
-                        self.end_test((kind, pair), Outcome::Failed(why), Some((sent, now)));
+                        self.end_test((kind, pair), PairOutcome::Failed(why), Some((sent, now)));
                     }
                     Some(Pending { purpose: Purpose::ReportLoads, .. }) | None => {}
                     Some(Pending { purpose: Purpose::Serve, .. }) => self.lose(host, why, now),
@@ -347,7 +347,7 @@ impl Coordinator {
         self.pending.remove(&id);
         let mut cases = run.cases;
         let Some(case) = cases.pop() else { return };
-        self.end_test((kind, pair), Outcome::Measured(Box::new(case)), Some((sent, now)));
+        self.end_test((kind, pair), PairOutcome::Measured(Box::new(case)), Some((sent, now)));
     }
 
     /// The agent of a host has ended.
@@ -392,10 +392,10 @@ impl Coordinator {
             }
         }
         for record in self.records.values_mut().filter(|record| !record.is_over()) {
-            record.outcome = Some(Outcome::Failed("interrupted".to_owned()));
+            record.outcome = Some(PairOutcome::Failed("interrupted".to_owned()));
         }
         self.actions.clear();
-        self.actions.extend((0..self.hosts.len()).map(|host| Action::End { host }));
+        self.actions.extend((0..self.hosts.len()).map(|host| CoordinatorAction::End { host }));
     }
 
     /// The list, the program of each agent, why hosts were lost, and the tests.
@@ -420,7 +420,7 @@ impl Coordinator {
         if matches!(self.hosts[host], HostState::Lost { .. }) {
             return;
         }
-        self.actions.push_back(Action::End { host });
+        self.actions.push_back(CoordinatorAction::End { host });
         let name = &self.list.hosts[host].name;
         let failure = format!("'{name}' was lost: {why}");
         self.hosts[host] = HostState::Lost { why };
@@ -429,7 +429,7 @@ impl Coordinator {
         let stopped: Vec<Pending> = own.iter().filter_map(|id| self.pending.remove(id)).collect();
         for order in stopped {
             let Some(test) = order.test() else { continue };
-            self.end_test(test, Outcome::Failed(failure.clone()), Some((order.sent, now)));
+            self.end_test(test, PairOutcome::Failed(failure.clone()), Some((order.sent, now)));
         }
         let running: Vec<(TestKind, usize)> = self.pending.values().filter_map(Pending::test).collect();
         let waits = |((kind, pair), record): (&(TestKind, usize), &TestRecord)| {
@@ -438,7 +438,7 @@ impl Coordinator {
         };
         let left: Vec<(TestKind, usize)> = self.records.iter().filter_map(waits).collect();
         for test in left {
-            self.end_test(test, Outcome::Failed(failure.clone()), None);
+            self.end_test(test, PairOutcome::Failed(failure.clone()), None);
         }
     }
 
@@ -446,7 +446,7 @@ impl Coordinator {
     fn end_test(
         &mut self,
         (kind, pair): (TestKind, usize),
-        outcome: Outcome,
+        outcome: PairOutcome,
         interval: Option<(Time, Time)>,
     ) {
         if let Some(record) = self.records.get_mut(&(kind, pair)) {
@@ -510,7 +510,7 @@ impl Coordinator {
         let url = match (&self.hosts[client], &self.hosts[server]) {
             (HostState::Up { .. }, HostState::Up { url }) => url.clone(),
             // Its tests were ended when it was lost.
-            _ => return self.end_test(test, Outcome::Failed("a host was lost".to_owned()), None),
+            _ => return self.end_test(test, PairOutcome::Failed("a host was lost".to_owned()), None),
         };
         let token = match self.list.hosts[server].has_agent() {
             true => Some(self.options.mesh_token.clone()),
@@ -550,7 +550,7 @@ impl Coordinator {
     fn send(&mut self, host: usize, (id, order): (u64, Order), purpose: Purpose, deadline: Time, sent: Time) {
         self.next_id += 1;
         self.pending.insert(id, Pending { host, purpose, sent, deadline });
-        self.actions.push_back(Action::Send { host, order });
+        self.actions.push_back(CoordinatorAction::Send { host, order });
     }
 }
 

@@ -11,7 +11,7 @@ use super::timetable::Timetable;
 
 /// Where a test is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum TestProgress {
     Waiting,
     Running,
     Over,
@@ -23,7 +23,7 @@ pub struct Dispatcher {
     demand: Demand,
     /// Unfinished tests of each resource, in the order of the plan.
     queues: Vec<VecDeque<u32>>,
-    states: Vec<State>,
+    states: Vec<TestProgress>,
     /// Tests that may have become ready.
     candidates: Vec<u32>,
     unfinished: usize,
@@ -40,7 +40,7 @@ impl Dispatcher {
         }
         Dispatcher {
             queues,
-            states: vec![State::Waiting; demand.tests()],
+            states: vec![TestProgress::Waiting; demand.tests()],
             candidates: plan.slots.iter().map(|slot| slot.test).collect(),
             unfinished: demand.tests(),
             demand,
@@ -51,8 +51,8 @@ impl Dispatcher {
     pub fn take_ready(&mut self) -> Vec<u32> {
         let mut ready = Vec::new();
         for test in std::mem::take(&mut self.candidates) {
-            if self.states[test as usize] == State::Waiting && self.is_first_everywhere(test) {
-                self.states[test as usize] = State::Running;
+            if self.states[test as usize] == TestProgress::Waiting && self.is_first_everywhere(test) {
+                self.states[test as usize] = TestProgress::Running;
                 ready.push(test);
             }
         }
@@ -69,7 +69,7 @@ impl Dispatcher {
 
     /// A test is over, or will not be made: its resources are free for others. A second report changes nothing.
     pub fn finish(&mut self, test: u32) {
-        if std::mem::replace(&mut self.states[test as usize], State::Over) == State::Over {
+        if std::mem::replace(&mut self.states[test as usize], TestProgress::Over) == TestProgress::Over {
             return;
         }
         self.unfinished -= 1;

@@ -17,7 +17,7 @@ pub enum TestKind {
 
 /// How a test ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum PairOutcome {
     /// An agent measured it now; the result may be incomplete.
     Measured(Box<CaseResult>),
     /// An earlier run has measured it.
@@ -30,7 +30,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TestRecord {
     /// `None`: it is not over.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<PairOutcome>,
     /// When its order was sent, and when it was answered or given up. `None`: no agent was ordered to make it.
     pub interval: Option<(Time, Time)>,
 }
@@ -44,21 +44,21 @@ impl TestRecord {
     /// The result, if it measured anything.
     pub fn case(&self) -> Option<&CaseResult> {
         match self.outcome.as_ref()? {
-            Outcome::Measured(case) | Outcome::Earlier(case) => {
+            PairOutcome::Measured(case) | PairOutcome::Earlier(case) => {
                 Some(case.as_ref()).filter(|case| case.figures.has_measurements())
             }
-            Outcome::Failed(_) => None,
+            PairOutcome::Failed(_) => None,
         }
     }
 
     /// Why it has no complete result.
     pub fn failure(&self) -> Option<&str> {
         match self.outcome.as_ref()? {
-            Outcome::Measured(case) if !case.complete => {
+            PairOutcome::Measured(case) if !case.complete => {
                 Some(case.failures.first().map_or("it ended early", |failure| failure.message.as_str()))
             }
-            Outcome::Measured(_) | Outcome::Earlier(_) => None,
-            Outcome::Failed(why) => Some(why),
+            PairOutcome::Measured(_) | PairOutcome::Earlier(_) => None,
+            PairOutcome::Failed(why) => Some(why),
         }
     }
 }

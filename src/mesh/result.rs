@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::blame::{PairValue, Scale, find_blamed};
 use super::coordinator::MeshParts;
 use super::hosts::{HostList, Sharing};
-use super::outcome::{Outcome, TestKind, TestRecord};
+use super::outcome::{PairOutcome, TestKind, TestRecord};
 use super::served::{OrderedLoad, compare_logs};
 use crate::clock::Time;
 use crate::run::{CaseResult, Environment, MeshHost, MeshPair, MeshResource, MeshResult, Run};
@@ -75,7 +75,7 @@ fn pairs_and_cases(
         if record.case().is_none() {
             continue;
         }
-        if let Some(Outcome::Measured(case) | Outcome::Earlier(case)) = record.outcome.take() {
+        if let Some(PairOutcome::Measured(case) | PairOutcome::Earlier(case)) = record.outcome.take() {
             cases.push(CaseResult { endpoint: pair_name(list, pair), ..*case });
             numbers.insert((kind, pair), cases.len() as u32);
         }
@@ -213,7 +213,7 @@ pub fn earlier_tests(list: &HostList, run: &Run) -> BTreeMap<(TestKind, usize), 
         for (kind, number) in wanted {
             let case = number.and_then(|number| run.cases.get(number.checked_sub(1)? as usize));
             if let Some(case) = case.filter(|case| case.complete) {
-                let outcome = Some(Outcome::Earlier(Box::new(case.clone())));
+                let outcome = Some(PairOutcome::Earlier(Box::new(case.clone())));
                 earlier.insert((kind, index), TestRecord { outcome, interval: None });
             }
         }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 /// Why a request is refused: its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum RequestRefusal {
     /// 401: the token is missing or wrong.
     Unauthorized,
     /// 403: the client named a host that is not this one, as a page of another site would.
@@ -23,16 +23,18 @@ pub enum Refusal {
     Busy,
 }
 
-impl Refusal {
+impl RequestRefusal {
     /// The status code and its meaning.
     pub fn status(self) -> (u16, &'static str) {
         match self {
-            Refusal::Unauthorized => (401, "the token is missing or wrong"),
-            Refusal::Forbidden => (403, "this server is reached by the name of its loopback address only"),
-            Refusal::NotFound => (404, "there is no such page"),
-            Refusal::MethodNotAllowed => (405, "only GET and HEAD are served"),
-            Refusal::Unreadable => (500, "the store cannot be read"),
-            Refusal::Busy => (503, "too many clients"),
+            RequestRefusal::Unauthorized => (401, "the token is missing or wrong"),
+            RequestRefusal::Forbidden => {
+                (403, "this server is reached by the name of its loopback address only")
+            }
+            RequestRefusal::NotFound => (404, "there is no such page"),
+            RequestRefusal::MethodNotAllowed => (405, "only GET and HEAD are served"),
+            RequestRefusal::Unreadable => (500, "the store cannot be read"),
+            RequestRefusal::Busy => (503, "too many clients"),
         }
     }
 }
@@ -56,13 +58,13 @@ impl Access {
     /// # Errors
     ///
     /// The host is that of another site, or the token is missing or wrong.
-    pub fn check(&self, host: Option<&str>, authorization: Option<&str>) -> Result<(), Refusal> {
+    pub fn check(&self, host: Option<&str>, authorization: Option<&str>) -> Result<(), RequestRefusal> {
         if self.is_loopback && !host.is_none_or(is_loopback_name) {
-            return Err(Refusal::Forbidden);
+            return Err(RequestRefusal::Forbidden);
         }
         let Some(token) = &self.token else { return Ok(()) };
-        let given = authorization.and_then(given_token).ok_or(Refusal::Unauthorized)?;
-        if constant_time_equal(token.as_bytes(), &given) { Ok(()) } else { Err(Refusal::Unauthorized) }
+        let given = authorization.and_then(given_token).ok_or(RequestRefusal::Unauthorized)?;
+        if constant_time_equal(token.as_bytes(), &given) { Ok(()) } else { Err(RequestRefusal::Unauthorized) }
     }
 }
 
@@ -107,7 +109,7 @@ mod tests {
         for host in
             ["evil.example", "127.0.0.1.evil.example", "evil.example:9464", "localhost.evil", "", "10.0.0.1"]
         {
-            assert_eq!(loopback.check(Some(host), None), Err(Refusal::Forbidden), "{host}");
+            assert_eq!(loopback.check(Some(host), None), Err(RequestRefusal::Forbidden), "{host}");
         }
         assert!(Access::new("0.0.0.0".parse().unwrap(), None).is_none());
         let open = Access::new("0.0.0.0".parse().unwrap(), Some("secret".to_owned())).unwrap();
@@ -136,8 +138,8 @@ mod tests {
             &basic("x"),
             "Digest se:cret",
         ] {
-            assert_eq!(access.check(None, Some(wrong)), Err(Refusal::Unauthorized), "{wrong}");
+            assert_eq!(access.check(None, Some(wrong)), Err(RequestRefusal::Unauthorized), "{wrong}");
         }
-        assert_eq!(access.check(None, None), Err(Refusal::Unauthorized));
+        assert_eq!(access.check(None, None), Err(RequestRefusal::Unauthorized));
     }
 }

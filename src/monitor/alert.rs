@@ -1,13 +1,13 @@
 //! Alarms with a stated rate of false ones.
 //!
 //! A rule names the state that matters, the normal state, and how often a false alarm is acceptable. The threshold follows from
-//! exact run lengths ([`stats::Change`](crate::stats::Change)), and so does the time until a real change is noticed.
+//! exact run lengths ([`stats::ShareShift`](crate::stats::ShareShift)), and so does the time until a real change is noticed.
 
 use std::time::Duration;
 
 use super::calendar::SLICE;
 use crate::sample::Window;
-use crate::stats::{Change, Cusum};
+use crate::stats::{Cusum, ShareShift};
 use crate::units::{UnitError, format_nanoseconds, parse_duration_with_unit, parse_share};
 
 /// Replies from which the p99 of a link is known well enough: its 95 % interval is then that of the p98.6 to the p99.3.
@@ -69,7 +69,7 @@ pub struct Rule {
     pub text: String,
     /// What makes a probe bad.
     pub badness: Badness,
-    change: Change,
+    change: ShareShift,
     between_false_alarms: Duration,
 }
 
@@ -89,7 +89,7 @@ fn parse_rule(text: &str) -> Result<Rule, RuleFault> {
     let (what, shares) = condition.split_once('>').ok_or(RuleFault::NoShare)?;
     let badness = parse_badness(what.trim())?;
     let (raised, normal) = parse_shares(shares, badness)?;
-    let change = Change::new(normal, raised).ok_or(RuleFault::Shares)?;
+    let change = ShareShift::new(normal, raised).ok_or(RuleFault::Shares)?;
     Ok(Rule { text: text.to_owned(), badness, change, between_false_alarms: DAY * *days })
 }
 

@@ -12,11 +12,11 @@ use crate::run::Run;
 const SLICES: usize = 6;
 
 /// Packs documents, with the same memory for all of them.
-pub(super) struct Packer(Compress);
+pub(super) struct DocumentCompressor(Compress);
 
-impl Packer {
-    pub(super) fn new() -> Packer {
-        Packer(Compress::new(Compression::fast(), true))
+impl DocumentCompressor {
+    pub(super) fn new() -> DocumentCompressor {
+        DocumentCompressor(Compress::new(Compression::fast(), true))
     }
 
     /// `None` if a document cannot be packed.
@@ -37,7 +37,7 @@ pub(super) struct BlackBox(VecDeque<Vec<u8>>);
 
 impl BlackBox {
     /// Adds the document of a slice.
-    pub(super) fn push(&mut self, run: &Run, packer: &mut Packer) {
+    pub(super) fn push(&mut self, run: &Run, packer: &mut DocumentCompressor) {
         if self.0.len() == SLICES {
             self.0.pop_front();
         }

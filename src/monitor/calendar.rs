@@ -21,7 +21,7 @@ const MIN_SUSPENDED: Duration = Duration::from_millis(100);
 
 /// The clocks at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct ClockSnapshot {
     /// Stands still while the machine is suspended.
     pub monotonic: Time,
     /// The date.
@@ -72,7 +72,7 @@ impl Calendar {
     }
 
     /// The clocks now.
-    pub fn now(&self) -> Moment {
+    pub fn now(&self) -> ClockSnapshot {
         let monotonic = self.clock.now();
         match self.clock {
             Clock::Virtual(_) => {
@@ -81,25 +81,25 @@ impl Calendar {
                 let suspended = disturbance.suspended;
                 let away = disturbance.set + SignedDuration::try_from(suspended).unwrap_or_default();
                 let wall = self.origin.checked_add(elapsed + away).unwrap_or(Timestamp::MAX);
-                Moment { monotonic, wall, suspended }
+                ClockSnapshot { monotonic, wall, suspended }
             }
             Clock::System => {
                 let boot = clock_gettime(ClockId::Boottime);
                 let boot = Time(boot.tv_sec as u64 * 1_000_000_000 + boot.tv_nsec as u64);
-                Moment { monotonic, wall: wall_clock_date(), suspended: boot.since(monotonic) }
+                ClockSnapshot { monotonic, wall: wall_clock_date(), suspended: boot.since(monotonic) }
             }
         }
     }
 }
 
-impl Moment {
+impl ClockSnapshot {
     /// The date in whole seconds since 1970.
     pub fn second(&self) -> i64 {
         self.wall.as_second()
     }
 
     /// What happened to the clocks since an earlier moment.
-    pub fn change_since(&self, earlier: &Moment) -> Option<ClockChange> {
+    pub fn change_since(&self, earlier: &ClockSnapshot) -> Option<ClockChange> {
         let suspended = self.suspended.saturating_sub(earlier.suspended);
         if suspended >= MIN_SUSPENDED {
             return Some(ClockChange::Suspended(suspended));
@@ -110,8 +110,8 @@ impl Moment {
     }
 
     /// The same moment by a wall clock that was set by this.
-    pub fn shifted(self, by: SignedDuration) -> Moment {
-        Moment { wall: self.wall.checked_add(by).unwrap_or(self.wall), ..self }
+    pub fn shifted(self, by: SignedDuration) -> ClockSnapshot {
+        ClockSnapshot { wall: self.wall.checked_add(by).unwrap_or(self.wall), ..self }
     }
 
     /// Time until the wall clock reaches the next multiple of a period.
@@ -165,8 +165,8 @@ impl QuietHours {
 mod tests {
     use super::*;
 
-    fn moment(monotonic_s: u64, wall_s: i64, suspended_s: u64) -> Moment {
-        Moment {
+    fn moment(monotonic_s: u64, wall_s: i64, suspended_s: u64) -> ClockSnapshot {
+        ClockSnapshot {
             monotonic: Time(monotonic_s * 1_000_000_000),
             wall: Timestamp::from_second(wall_s).unwrap(),
             suspended: Duration::from_secs(suspended_s),

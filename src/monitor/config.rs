@@ -176,7 +176,7 @@ impl Watch {
 /// An entry of a file. The other keys are those of a case.
 #[derive(Debug, Deserialize, Default)]
 #[serde(default)]
-struct Entry {
+struct WatchEntry {
     name: Option<String>,
     every: Option<Span>,
     alert: Vec<String>,
@@ -223,7 +223,7 @@ const ENTRY_KEYS: [&str; 7] =
 
 #[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct File {
+struct MonitorToml {
     defaults: toml::Table,
     watch: Vec<toml::Table>,
     action: Vec<ActionEntry>,
@@ -248,7 +248,7 @@ impl Config {
     /// The file is invalid, or describes something that cannot be measured. Nothing was opened.
     pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
         let wrong = |error: toml::de::Error| ConfigError::Toml(error.to_string().trim_end().to_owned());
-        let file: File = toml::from_str(text).map_err(wrong)?;
+        let file: MonitorToml = toml::from_str(text).map_err(wrong)?;
         let mut watches = Vec::new();
         for (table, number) in file.watch.into_iter().zip(1..) {
             let mut whole = file.defaults.clone();
@@ -257,7 +257,7 @@ impl Config {
             for key in ENTRY_KEYS {
                 own.extend(whole.remove(key).map(|value| (key.to_owned(), value)));
             }
-            let entry: Entry = own.try_into().map_err(wrong)?;
+            let entry: WatchEntry = own.try_into().map_err(wrong)?;
             let spec: CaseSpec = whole.try_into().map_err(wrong)?;
             watches.extend(watches_of(spec, &entry, number)?);
         }
@@ -284,7 +284,7 @@ impl Config {
         every: Option<Duration>,
         rules: Vec<Rule>,
     ) -> Result<Config, ConfigError> {
-        let entry = Entry { every: every.map(Span), ..Entry::default() };
+        let entry = WatchEntry { every: every.map(Span), ..WatchEntry::default() };
         let mut watches = watches_of(spec, &entry, 1)?;
         watches.iter_mut().for_each(|watch| watch.rules = rules.clone());
         Config::new(watches, Vec::new())
@@ -306,7 +306,7 @@ impl Config {
 }
 
 /// The watches of one entry: one for each of its URLs.
-fn watches_of(mut spec: CaseSpec, entry: &Entry, number: usize) -> Result<Vec<Watch>, ConfigError> {
+fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<Vec<Watch>, ConfigError> {
     let rules = entry.alert.iter().map(|text| text.parse()).collect::<Result<Vec<Rule>, _>>();
     let rules = rules.map_err(|error| ConfigError::Rule { watch: number, error })?;
     let quiet = entry.quiet.iter().map(|text| text.parse()).collect::<Result<Vec<QuietHours>, _>>();

@@ -1,8 +1,8 @@
 //! Metrics as protobuf (`io.prometheus.client.MetricFamily`), the only form in which Prometheus reads native histograms. Each
 //! histogram is classic and native at once; the server decides which one it stores.
 
-use super::families::{Family, FamilyKind, Sample, Snapshot, Value, classic_buckets};
-use super::protobuf::Message;
+use super::families::{FamilyKind, MetricFamily, MetricSample, MetricValue, Snapshot, classic_buckets};
+use super::protobuf::ProtobufMessage;
 use crate::sample::Window;
 
 /// The media type of the messages.
@@ -28,8 +28,8 @@ pub(super) fn render(snapshot: &Snapshot) -> Vec<u8> {
     stream
 }
 
-fn family_message(family: &Family) -> Message {
-    let mut message = Message::default();
+fn family_message(family: &MetricFamily) -> ProtobufMessage {
+    let mut message = ProtobufMessage::default();
     let (suffix, kind) = match family.kind {
         FamilyKind::Counter => ("_total", 0),
         FamilyKind::Gauge => ("", 1),
@@ -43,19 +43,19 @@ fn family_message(family: &Family) -> Message {
     message
 }
 
-fn metric(kind: FamilyKind, sample: &Sample) -> Message {
-    let mut metric = Message::default();
+fn metric(kind: FamilyKind, sample: &MetricSample) -> ProtobufMessage {
+    let mut metric = ProtobufMessage::default();
     for (name, value) in sample.labels() {
-        let mut label = Message::default();
+        let mut label = ProtobufMessage::default();
         label.text(1, name);
         label.text(2, value);
         metric.message(1, &label);
     }
-    let mut value = Message::default();
+    let mut value = ProtobufMessage::default();
     match &sample.value {
-        Value::Count(count) => value.double(1, *count as f64),
-        Value::Number(number) => value.double(1, *number),
-        Value::Times(times) => value = histogram(times),
+        MetricValue::Count(count) => value.double(1, *count as f64),
+        MetricValue::Number(number) => value.double(1, *number),
+        MetricValue::Times(times) => value = histogram(times),
     }
     let field = match kind {
         FamilyKind::Gauge | FamilyKind::Info => 2,
@@ -66,12 +66,12 @@ fn metric(kind: FamilyKind, sample: &Sample) -> Message {
     metric
 }
 
-fn histogram(times: &Window) -> Message {
-    let mut message = Message::default();
+fn histogram(times: &Window) -> ProtobufMessage {
+    let mut message = ProtobufMessage::default();
     message.unsigned(1, times.replies());
     message.double(2, times.sum_ns() / 1e9);
     for (limit, within) in classic_buckets(times) {
-        let mut bucket = Message::default();
+        let mut bucket = ProtobufMessage::default();
         bucket.unsigned(1, within);
         bucket.double(2, limit);
         message.message(3, &bucket);
@@ -81,7 +81,7 @@ fn histogram(times: &Window) -> Message {
     message.double(6, ZERO_THRESHOLD_NS as f64 / 1e9);
     message.unsigned(7, native.zeros);
     for (offset, length) in native.spans() {
-        let mut span = Message::default();
+        let mut span = ProtobufMessage::default();
         span.signed(1, offset.into());
         span.unsigned(2, length);
         message.message(12, &span);

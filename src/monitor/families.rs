@@ -15,17 +15,17 @@ use crate::workload::latency;
 const PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 100.0];
 
 /// A label and its value.
-pub type Label = (&'static str, String);
+pub type MetricLabel = (&'static str, String);
 
 /// The metrics at one time.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    pub(super) families: Vec<Family>,
+    pub(super) families: Vec<MetricFamily>,
 }
 
 /// The samples of one name.
 #[derive(Debug)]
-pub struct Family {
+pub struct MetricFamily {
     /// Without the suffix of its kind, with its unit.
     pub name: &'static str,
     /// What it is, in one line.
@@ -33,7 +33,7 @@ pub struct Family {
     /// What its samples are.
     pub kind: FamilyKind,
     /// Its samples, each with other labels.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MetricSample>,
 }
 
 /// What the samples of a family are.
@@ -51,17 +51,17 @@ pub enum FamilyKind {
 
 /// One value.
 #[derive(Debug)]
-pub struct Sample {
+pub struct MetricSample {
     /// The labels that it shares with others.
-    shared: Arc<[Label]>,
+    shared: Arc<[MetricLabel]>,
     /// A label of its own.
-    further: Option<Label>,
-    pub(super) value: Value,
+    further: Option<MetricLabel>,
+    pub(super) value: MetricValue,
 }
 
 /// The value of a sample.
 #[derive(Debug)]
-pub enum Value {
+pub enum MetricValue {
     /// A count.
     Count(u64),
     /// A number in the unit of its family.
@@ -70,13 +70,17 @@ pub enum Value {
     Times(Arc<Window>),
 }
 
-impl Sample {
+impl MetricSample {
     /// A sample with the labels that it shares with others, and one of its own.
-    pub fn new(shared: &Arc<[Label]>, further: Option<Label>, value: Value) -> Sample {
-        Sample { shared: shared.clone(), further, value }
+    pub fn new(
+        shared: &Arc<[MetricLabel]>,
+        further: Option<MetricLabel>,
+        value: MetricValue,
+    ) -> MetricSample {
+        MetricSample { shared: shared.clone(), further, value }
     }
 
-    pub(super) fn labels(&self) -> impl Iterator<Item = &Label> {
+    pub(super) fn labels(&self) -> impl Iterator<Item = &MetricLabel> {
         self.shared.iter().chain(&self.further)
     }
 }
@@ -84,7 +88,7 @@ impl Sample {
 /// What is known of one link.
 struct LabelledLink<'a> {
     state: &'a WatchState,
-    labels: Arc<[Label]>,
+    labels: Arc<[MetricLabel]>,
     /// The last minute.
     minute: Window,
 }
@@ -104,50 +108,50 @@ impl<'a> LabelledLink<'a> {
             ("protocol", state.protocol.clone()),
             ("workload", state.workload.clone()),
         ];
-        let labels: Vec<Label> = labels.into_iter().chain(direction).collect();
+        let labels: Vec<MetricLabel> = labels.into_iter().chain(direction).collect();
         LabelledLink { state, labels: labels.into(), minute: state.last_minutes(1) }
     }
 
-    fn sample(&self, value: Value) -> Sample {
-        Sample::new(&self.labels, None, value)
+    fn sample(&self, value: MetricValue) -> MetricSample {
+        MetricSample::new(&self.labels, None, value)
     }
 
-    fn labelled(&self, name: &'static str, label: impl Into<String>, value: Value) -> Sample {
-        Sample::new(&self.labels, Some((name, label.into())), value)
+    fn labelled(&self, name: &'static str, label: impl Into<String>, value: MetricValue) -> MetricSample {
+        MetricSample::new(&self.labels, Some((name, label.into())), value)
     }
 
     fn has_probes(&self) -> bool {
         self.state.total.counts.due > 0
     }
 
-    fn times(&self) -> Vec<Sample> {
-        vec![self.sample(Value::Times(Arc::new(self.state.total.clone())))]
+    fn times(&self) -> Vec<MetricSample> {
+        vec![self.sample(MetricValue::Times(Arc::new(self.state.total.clone())))]
     }
 
-    fn percentiles(&self) -> Vec<Sample> {
+    fn percentiles(&self) -> Vec<MetricSample> {
         let sample = |percentile: f64| {
             let time = self.minute.quantile_with_losses_ns(percentile / 100.0)?;
-            Some(self.labelled("percentile", percentile.to_string(), Value::Number(time / 1e9)))
+            Some(self.labelled("percentile", percentile.to_string(), MetricValue::Number(time / 1e9)))
         };
         PERCENTILES.into_iter().filter_map(sample).collect()
     }
 
-    fn probes(&self) -> Vec<Sample> {
+    fn probes(&self) -> Vec<MetricSample> {
         let total = &self.state.total;
         let results = [("replied", total.replies()), ("lost", total.counts.lost)];
-        results.map(|(result, count)| self.labelled("result", result, Value::Count(count))).into()
+        results.map(|(result, count)| self.labelled("result", result, MetricValue::Count(count))).into()
     }
 
-    fn alarms(&self) -> Vec<Sample> {
+    fn alarms(&self) -> Vec<MetricSample> {
         let sample = |alert: &Alert| {
-            self.labelled("rule", alert.rule.text.clone(), Value::Count(alert.is_raised().into()))
+            self.labelled("rule", alert.rule.text.clone(), MetricValue::Count(alert.is_raised().into()))
         };
         self.state.alerts.iter().map(sample).collect()
     }
 }
 
 /// A family of each link: its name, kind and help, and what each link has of it.
-type LinkFamily = (&'static str, FamilyKind, &'static str, fn(&LabelledLink) -> Vec<Sample>);
+type LinkFamily = (&'static str, FamilyKind, &'static str, fn(&LabelledLink) -> Vec<MetricSample>);
 
 /// Those of links that are probed.
 const OF_PROBES: [LinkFamily; 5] = [
@@ -165,10 +169,10 @@ const OF_PROBES: [LinkFamily; 5] = [
     ),
     ("linkgauge_probes", FamilyKind::Counter, "Probes by their result", |link| link.probes()),
     ("linkgauge_corrupt_replies", FamilyKind::Counter, "Replies with unexpected content", |link| {
-        vec![link.sample(Value::Count(link.state.total.counts.corrupt))]
+        vec![link.sample(MetricValue::Count(link.state.total.counts.corrupt))]
     }),
     ("linkgauge_missed_sends", FamilyKind::Counter, "Probes that this host could not send in time", |link| {
-        vec![link.sample(Value::Count(link.state.missed_sends))]
+        vec![link.sample(MetricValue::Count(link.state.missed_sends))]
     }),
 ];
 
@@ -179,7 +183,7 @@ const OF_ALL: [LinkFamily; 3] = [
         FamilyKind::Gauge,
         "1 if the link replies, 0 if the last three probes were lost or the last test failed",
         |link| {
-            let sample = |is_up: bool| link.sample(Value::Count(is_up.into()));
+            let sample = |is_up: bool| link.sample(MetricValue::Count(is_up.into()));
             link.state.is_up.map(sample).into_iter().collect()
         },
     ),
@@ -190,7 +194,7 @@ const OF_ALL: [LinkFamily; 3] = [
         |link| {
             let test = link.state.last_test.as_ref();
             let rate = test.and_then(|test| test.figures.delivery.throughput_bps);
-            rate.map(|rate| link.sample(Value::Number(rate))).into_iter().collect()
+            rate.map(|rate| link.sample(MetricValue::Number(rate))).into_iter().collect()
         },
     ),
     ("linkgauge_alarm", FamilyKind::Gauge, "1 while an alarm is on", |link| link.alarms()),
@@ -199,8 +203,8 @@ const OF_ALL: [LinkFamily; 3] = [
 fn family_of<'a>(
     (name, kind, help, samples): LinkFamily,
     links: impl Iterator<Item = &'a LabelledLink<'a>>,
-) -> Family {
-    Family { name, help, kind, samples: links.flat_map(samples).collect() }
+) -> MetricFamily {
+    MetricFamily { name, help, kind, samples: links.flat_map(samples).collect() }
 }
 
 impl Snapshot {
@@ -213,13 +217,13 @@ impl Snapshot {
     }
 
     /// These metrics, and the version of the program.
-    pub fn of_families(families: impl IntoIterator<Item = Family>) -> Snapshot {
+    pub fn of_families(families: impl IntoIterator<Item = MetricFamily>) -> Snapshot {
         let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
-        let build = Family {
+        let build = MetricFamily {
             name: "linkgauge_build",
             help: "The version of linkgauge",
             kind: FamilyKind::Info,
-            samples: vec![Sample::new(&Arc::default(), Some(version), Value::Count(1))],
+            samples: vec![MetricSample::new(&Arc::default(), Some(version), MetricValue::Count(1))],
         };
         Snapshot { families: families.into_iter().chain([build]).collect() }
     }

@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::access::{Access, Refusal};
+use super::access::{Access, RequestRefusal};
 use super::site::{EVENTS_PATH, Lookup, Page, Site};
 
 /// A longer head of a request is refused.
@@ -61,19 +61,19 @@ const MAKING_THREADS: usize = 2;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running server. It stops when it is dropped.
-pub struct HttpServer {
+pub struct SiteServer {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl HttpServer {
+impl SiteServer {
     /// Listens on an address.
     ///
     /// # Errors
     ///
     /// The address is taken or is not of this machine; or it is not a loopback address and there is no token.
-    pub fn start(address: SocketAddr, token: Option<String>, site: Arc<Site>) -> io::Result<HttpServer> {
+    pub fn start(address: SocketAddr, token: Option<String>, site: Arc<Site>) -> io::Result<SiteServer> {
         let access = Access::new(address.ip(), token).ok_or_else(|| {
             let why = "other machines may connect, so a token is needed. Try --page-token-file FILE";
             io::Error::new(io::ErrorKind::PermissionDenied, why)
@@ -91,7 +91,7 @@ impl HttpServer {
             let _entered = runtime.enter();
             TcpListener::from_std(listener)?
         };
-        let server = Arc::new(Server {
+        let server = Arc::new(SiteServerState {
             site,
             access,
             clients: Mutex::default(),
@@ -107,7 +107,7 @@ impl HttpServer {
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("pages".to_owned()).spawn(serve)?;
-        Ok(HttpServer { address, stop: Some(stop), thread: Some(thread) })
+        Ok(SiteServer { address, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -116,7 +116,7 @@ impl HttpServer {
     }
 }
 
-impl Drop for HttpServer {
+impl Drop for SiteServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -126,7 +126,7 @@ impl Drop for HttpServer {
 }
 
 /// What the tasks of all clients share.
-struct Server {
+struct SiteServerState {
     site: Arc<Site>,
     access: Access,
     clients: Mutex<Clients>,
@@ -148,7 +148,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, server: Arc<Server>) {
+async fn accept(listener: TcpListener, server: Arc<SiteServerState>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => admit(&server, stream),
@@ -158,7 +158,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
 }
 
 /// Serves a client in a task of its own.
-fn admit(server: &Arc<Server>, stream: TcpStream) {
+fn admit(server: &Arc<SiteServerState>, stream: TcpStream) {
     let mut clients = locked(&server.clients);
     if clients.count >= MAX_CLIENTS {
         match clients.waiting.pop_front() {
@@ -180,7 +180,7 @@ fn admit(server: &Arc<Server>, stream: TcpStream) {
 
 /// One connected client.
 struct Client {
-    server: Arc<Server>,
+    server: Arc<SiteServerState>,
     number: u64,
     /// The connection ends then.
     deadline: Mutex<Instant>,
@@ -238,9 +238,9 @@ impl Client {
         response.unwrap_or_else(refusal_response)
     }
 
-    fn stream_events(self: Arc<Client>) -> Result<Response<Content>, Refusal> {
-        let states = self.server.site.events().ok_or(Refusal::NotFound)?;
-        let permit = self.server.streams.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+    fn stream_events(self: Arc<Client>) -> Result<Response<Content>, RequestRefusal> {
+        let states = self.server.site.events().ok_or(RequestRefusal::NotFound)?;
+        let permit = self.server.streams.clone().try_acquire_owned().map_err(|_| RequestRefusal::Busy)?;
         let feed = Feed { states, is_first: true, client: self, _permit: permit };
         let mut response = Response::new(Content::Events(Box::pin(feed.next())));
         add_headers(response.headers_mut(), "text/event-stream", "default-src 'none'");
@@ -248,8 +248,13 @@ impl Client {
     }
 }
 
-impl Server {
-    fn check(&self, headers: &HeaderMap, target_host: Option<&str>, method: &Method) -> Result<(), Refusal> {
+impl SiteServerState {
+    fn check(
+        &self,
+        headers: &HeaderMap,
+        target_host: Option<&str>,
+        method: &Method,
+    ) -> Result<(), RequestRefusal> {
         let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let named = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
         let hosts: Vec<&str> = named.chain(target_host).collect();
@@ -257,24 +262,28 @@ impl Server {
             [] => self.access.check(None, authorization)?,
             hosts => hosts.iter().try_for_each(|host| self.access.check(Some(host), authorization))?,
         }
-        if matches!(*method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Refusal::MethodNotAllowed) }
+        if matches!(*method, Method::GET | Method::HEAD) {
+            Ok(())
+        } else {
+            Err(RequestRefusal::MethodNotAllowed)
+        }
     }
 
-    async fn page(&self, uri: &Uri, accept: &str) -> Result<Page, Refusal> {
+    async fn page(&self, uri: &Uri, accept: &str) -> Result<Page, RequestRefusal> {
         if let Some(page) = self.site.ready(uri.path()) {
             return Ok(page);
         }
         let query = uri.query().unwrap_or_default();
-        let lookup = Lookup::parse(uri.path(), query, accept).ok_or(Refusal::NotFound)?;
+        let lookup = Lookup::parse(uri.path(), query, accept).ok_or(RequestRefusal::NotFound)?;
         let permits = if matches!(lookup, Lookup::Metrics(_)) { &self.scrapes } else { &self.made };
-        let permit = permits.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+        let permit = permits.clone().try_acquire_owned().map_err(|_| RequestRefusal::Busy)?;
         let site = self.site.clone();
         let make = move || {
             // Held until the page is made, even if its client has left.
             let _permit = permit;
             site.make(&lookup)
         };
-        tokio::task::spawn_blocking(make).await.unwrap_or(Err(Refusal::Unreadable))
+        tokio::task::spawn_blocking(make).await.unwrap_or(Err(RequestRefusal::Unreadable))
     }
 }
 
@@ -356,19 +365,19 @@ fn page_response(page: Page) -> Response<Content> {
     response
 }
 
-fn refusal_response(refusal: Refusal) -> Response<Content> {
+fn refusal_response(refusal: RequestRefusal) -> Response<Content> {
     let (code, reason) = refusal.status();
     let mut response = Response::new(Content::Whole(Some(format!("{code}: {reason}\n").into())));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     add_headers(headers, "text/plain", "default-src 'none'");
     match refusal {
-        Refusal::Unauthorized => {
+        RequestRefusal::Unauthorized => {
             headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             let basic = HeaderValue::from_static("Basic realm=\"linkgauge monitor\", charset=\"UTF-8\"");
             headers.append(header::WWW_AUTHENTICATE, basic);
         }
-        Refusal::MethodNotAllowed => {
+        RequestRefusal::MethodNotAllowed => {
             drop(headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD")))
         }
         _ => {}
@@ -397,22 +406,22 @@ mod tests {
     use super::*;
     use crate::monitor::Live;
 
-    fn server(token: Option<&str>) -> HttpServer {
+    fn server(token: Option<&str>) -> SiteServer {
         let live = Arc::new(Live::new("here".to_owned(), Timestamp::UNIX_EPOCH));
         let site = Site::new(live, Box::new(|_| None));
         site.set("/metrics", "text/plain", "a page\n".to_owned());
-        HttpServer::start("127.0.0.1:0".parse().unwrap(), token.map(str::to_owned), Arc::new(site)).unwrap()
+        SiteServer::start("127.0.0.1:0".parse().unwrap(), token.map(str::to_owned), Arc::new(site)).unwrap()
     }
 
     /// A connection on which a request was sent. Clients of a test never wait for ever.
-    fn send(server: &HttpServer, text: &[u8]) -> Stream {
+    fn send(server: &SiteServer, text: &[u8]) -> Stream {
         let mut stream = Stream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let _ = stream.write_all(text);
         stream
     }
 
-    fn request(server: &HttpServer, text: &str) -> String {
+    fn request(server: &SiteServer, text: &str) -> String {
         let mut response = Vec::new();
         // A server that refuses a long request does not read its rest, which resets the connection.
         let _ = send(server, text.as_bytes()).read_to_end(&mut response);
@@ -467,14 +476,14 @@ mod tests {
             assert!(refused.contains("www-authenticate: Basic realm="), "{refused}");
         }
         let site = Site::new(Arc::new(Live::new(String::new(), Timestamp::UNIX_EPOCH)), Box::new(|_| None));
-        let error = HttpServer::start("0.0.0.0:0".parse().unwrap(), None, Arc::new(site)).err().unwrap();
+        let error = SiteServer::start("0.0.0.0:0".parse().unwrap(), None, Arc::new(site)).err().unwrap();
         assert!(error.to_string().contains("--page-token-file"), "{error}");
     }
 
     #[test]
     fn a_site_of_metrics_has_no_other_page() {
         let site = Arc::new(Site::of_metrics());
-        let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), None, site).unwrap();
+        let server = SiteServer::start("127.0.0.1:0".parse().unwrap(), None, site).unwrap();
         let metrics = request(&server, "GET /metrics HTTP/1.1\r\n\r\n");
         assert!(metrics.contains("linkgauge_build_info{version="), "{metrics}");
         assert!(request(&server, "GET /healthz HTTP/1.1\r\n\r\n").ends_with("\r\n\r\nok\n"));
@@ -499,7 +508,7 @@ mod tests {
     fn events_arrive_until_the_server_stops() {
         let live = Arc::new(Live::new("here".to_owned(), Timestamp::UNIX_EPOCH));
         let site = Arc::new(Site::new(live.clone(), Box::new(|_| None)));
-        let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), None, site.clone()).unwrap();
+        let server = SiteServer::start("127.0.0.1:0".parse().unwrap(), None, site.clone()).unwrap();
         let mut stream = send(&server, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let first = read_until(&mut stream, "\n\n");
         assert!(

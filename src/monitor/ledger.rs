@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::alert::{Alert, Transition};
-use super::black_box::{BlackBox, Packer};
+use super::black_box::{BlackBox, DocumentCompressor};
 use super::calendar::ClockChange;
 use super::config::{Config, Watch, WatchSchedule};
 use super::level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS};
@@ -252,7 +252,7 @@ pub struct Ledger<'a> {
     notices: Vec<Notice>,
     /// The facts of this machine, for the runs around an alarm.
     environment: Map<String, Value>,
-    packer: Packer,
+    packer: DocumentCompressor,
     observer: &'a dyn MonitorObserver,
 }
 
@@ -299,7 +299,7 @@ impl<'a> Ledger<'a> {
             removed_in,
             notices,
             environment: Map::new(),
-            packer: Packer::new(),
+            packer: DocumentCompressor::new(),
             observer,
         })
     }

@@ -28,7 +28,7 @@ const IN_MEMORY: [&HistorySpan; 2] = [&SPANS[0], &SPANS[1]];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum LinkState {
+pub enum LinkHealth {
     /// An alarm is on.
     Alarm,
     /// The last probes have no reply, or the last test failed.
@@ -39,24 +39,24 @@ pub enum LinkState {
     Unknown,
 }
 
-impl LinkState {
+impl LinkHealth {
     /// The state of a watched link. An alarm outranks everything.
-    pub fn of(state: &WatchState) -> LinkState {
+    pub fn of(state: &WatchState) -> LinkHealth {
         match (state.alerts.iter().any(Alert::is_raised), state.is_up) {
-            (true, _) => LinkState::Alarm,
-            (false, Some(true)) => LinkState::Up,
-            (false, Some(false)) => LinkState::Down,
-            (false, None) => LinkState::Unknown,
+            (true, _) => LinkHealth::Alarm,
+            (false, Some(true)) => LinkHealth::Up,
+            (false, Some(false)) => LinkHealth::Down,
+            (false, None) => LinkHealth::Unknown,
         }
     }
 
     /// It, for people.
     pub fn word(self) -> &'static str {
         match self {
-            LinkState::Alarm => "ALARM",
-            LinkState::Down => "DOWN",
-            LinkState::Up => "up",
-            LinkState::Unknown => "–",
+            LinkHealth::Alarm => "ALARM",
+            LinkHealth::Down => "DOWN",
+            LinkHealth::Up => "up",
+            LinkHealth::Unknown => "–",
         }
     }
 }
@@ -73,7 +73,7 @@ pub struct LinkView {
     /// The workload.
     pub workload: String,
     /// Whether it needs attention.
-    pub state: LinkState,
+    pub state: LinkHealth,
     /// Why the link is down, if it could not be opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -232,7 +232,7 @@ fn link_view(state: &WatchState, minutes: &VecDeque<Column>) -> LinkView {
         endpoint: state.endpoint.clone(),
         protocol: state.protocol.clone(),
         workload: state.workload.clone(),
-        state: LinkState::of(state),
+        state: LinkHealth::of(state),
         failure: state.failure.clone(),
         alarms: state
             .alerts
@@ -302,8 +302,8 @@ mod tests {
         link = probed(link, 1_000_140, &[3_000_000; 30]);
         let overview = live.update(&[link.clone(), state("b")], at(1_000_150));
         let [a, b] = &overview.links[..] else { panic!("two links") };
-        assert_eq!((a.state, a.due, a.lost, a.p99_ns), (LinkState::Up, 31, 1, None));
-        assert_eq!((b.state, b.p50_ns, b.spark_ns.len()), (LinkState::Unknown, None, 0));
+        assert_eq!((a.state, a.due, a.lost, a.p99_ns), (LinkHealth::Up, 31, 1, None));
+        assert_eq!((b.state, b.p50_ns, b.spark_ns.len()), (LinkHealth::Unknown, None, 0));
         let shape: Vec<bool> = a.spark_ns.iter().map(Option::is_some).collect();
         assert_eq!(shape, [true, false, true], "a minute without probes is a gap");
         assert_eq!(live.columns(0, &SPANS[0]).unwrap().len(), 2);

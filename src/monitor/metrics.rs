@@ -9,7 +9,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::exposition::{self, PROTOBUF_TYPE};
-use super::families::{Family, FamilyKind, Label, Sample, Snapshot, Value, classic_buckets};
+use super::families::{
+    FamilyKind, MetricFamily, MetricLabel, MetricSample, MetricValue, Snapshot, classic_buckets,
+};
 use crate::sample::Window;
 
 /// The media type of the text.
@@ -87,7 +89,7 @@ impl Collector for Families {
     }
 }
 
-fn encode_family(encoder: &mut DescriptorEncoder, family: &Family) -> std::fmt::Result {
+fn encode_family(encoder: &mut DescriptorEncoder, family: &MetricFamily) -> std::fmt::Result {
     let kind = match family.kind {
         FamilyKind::Counter => MetricType::Counter,
         FamilyKind::Gauge => MetricType::Gauge,
@@ -98,8 +100,8 @@ fn encode_family(encoder: &mut DescriptorEncoder, family: &Family) -> std::fmt::
     family.samples.iter().try_for_each(|sample| encode_sample(&mut encoder, family.kind, sample))
 }
 
-fn encode_sample(encoder: &mut MetricEncoder, kind: FamilyKind, sample: &Sample) -> std::fmt::Result {
-    let labels: Vec<Label> = sample.labels().cloned().collect();
+fn encode_sample(encoder: &mut MetricEncoder, kind: FamilyKind, sample: &MetricSample) -> std::fmt::Result {
+    let labels: Vec<MetricLabel> = sample.labels().cloned().collect();
     if kind == FamilyKind::Info {
         return encoder.encode_info(&labels);
     }
@@ -109,12 +111,12 @@ fn encode_sample(encoder: &mut MetricEncoder, kind: FamilyKind, sample: &Sample)
     }
 }
 
-fn encode_value(encoder: &mut MetricEncoder, kind: FamilyKind, value: &Value) -> std::fmt::Result {
+fn encode_value(encoder: &mut MetricEncoder, kind: FamilyKind, value: &MetricValue) -> std::fmt::Result {
     match value {
-        Value::Count(count) if kind == FamilyKind::Gauge => encoder.encode_gauge(&(*count as i64)),
-        Value::Count(count) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
-        Value::Number(number) => encoder.encode_gauge(number),
-        Value::Times(times) => {
+        MetricValue::Count(count) if kind == FamilyKind::Gauge => encoder.encode_gauge(&(*count as i64)),
+        MetricValue::Count(count) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
+        MetricValue::Number(number) => encoder.encode_gauge(number),
+        MetricValue::Times(times) => {
             let sum = times.sum_ns() / 1e9;
             encoder.encode_histogram::<NoLabelSet>(sum, times.replies(), &buckets(times), None)
         }

@@ -132,7 +132,7 @@ impl From<&Explanation> for AlarmExplanation {
 
 /// The message that the actions receive.
 #[derive(Serialize)]
-struct Message<'a> {
+struct AlarmMessage<'a> {
     schema: &'static str,
     tool: &'static str,
     host: &'a str,
@@ -141,6 +141,6 @@ struct Message<'a> {
 
 /// The notices as one message, in JSON.
 pub fn alarm_message(host: &str, events: &[Notice]) -> Vec<u8> {
-    let message = Message { schema: ALARM_SCHEMA, tool: TOOL, host, events };
+    let message = AlarmMessage { schema: ALARM_SCHEMA, tool: TOOL, host, events };
     serde_json::to_vec(&message).expect("strings and numbers are valid JSON")
 }

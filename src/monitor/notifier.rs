@@ -35,7 +35,7 @@ pub(super) struct Notifier<'a> {
 
 /// What became of a notice, for the ledger and the log.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Outcome {
+pub(super) enum NoticeOutcome {
     /// The link of this watch was explained.
     Explained(usize, AlarmExplanation),
     /// An action failed, for this reason.
@@ -49,21 +49,21 @@ impl Notifier<'_> {
     }
 
     /// Works until the ledger sends no more.
-    pub fn run(&self, notices: &Receiver<Notice>, outcomes: &Sender<(Timestamp, Outcome)>) {
+    pub fn run(&self, notices: &Receiver<Notice>, outcomes: &Sender<(Timestamp, NoticeOutcome)>) {
         while let Ok(first) = notices.recv() {
             let mut events = gather(first, notices);
             let at = events[0].at;
-            let report = |outcome: Outcome| {
+            let report = |outcome: NoticeOutcome| {
                 // The ledger ends only after this thread.
                 let _ = outcomes.send((at, outcome));
             };
             if let Some((watch, explanation)) = self.explain_first(&mut events) {
-                report(Outcome::Explained(watch, explanation));
+                report(NoticeOutcome::Explained(watch, explanation));
             }
             let message = alarm_message(self.host, &events);
             for action in self.actions {
                 if let Err(error) = action.perform(&message, &self.dialer.cancel) {
-                    report(Outcome::ActionFailed(error.to_string()));
+                    report(NoticeOutcome::ActionFailed(error.to_string()));
                 }
             }
         }

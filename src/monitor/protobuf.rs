@@ -8,7 +8,7 @@ const BYTES: u64 = 2;
 
 /// A message with its fields so far.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Message(Vec<u8>);
+pub(super) struct ProtobufMessage(Vec<u8>);
 
 fn push_varint(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -23,7 +23,7 @@ fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-impl Message {
+impl ProtobufMessage {
     fn key(&mut self, field: u32, wire_type: u64) {
         push_varint(&mut self.0, u64::from(field) << 3 | wire_type);
     }
@@ -48,7 +48,7 @@ impl Message {
         self.bytes(field, text.as_bytes());
     }
 
-    pub(super) fn message(&mut self, field: u32, message: &Message) {
+    pub(super) fn message(&mut self, field: u32, message: &ProtobufMessage) {
         self.bytes(field, &message.0);
     }
 
@@ -83,14 +83,14 @@ mod tests {
     /// The examples of the specification (protobuf.dev, Encoding).
     #[test]
     fn fields_are_encoded_as_specified() {
-        let encoded = |fill: &dyn Fn(&mut Message)| {
-            let mut message = Message::default();
+        let encoded = |fill: &dyn Fn(&mut ProtobufMessage)| {
+            let mut message = ProtobufMessage::default();
             fill(&mut message);
             message.into_bytes()
         };
         assert_eq!(encoded(&|message| message.unsigned(1, 150)), [0x08, 0x96, 0x01]);
         assert_eq!(encoded(&|message| message.text(2, "testing")), b"\x12\x07testing");
-        let mut inner = Message::default();
+        let mut inner = ProtobufMessage::default();
         inner.unsigned(1, 150);
         assert_eq!(encoded(&|message| message.message(3, &inner)), [0x1a, 0x03, 0x08, 0x96, 0x01]);
         assert_eq!([0, -1, 1, -2].map(zigzag), [0, 1, 2, 3]);

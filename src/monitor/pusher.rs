@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::calendar::Moment;
+use super::calendar::ClockSnapshot;
 use super::families::Snapshot;
 use super::ledger::{Ledger, MonitorEvent};
 use super::push::{Push, PushError};
-use super::remote_write::Batch;
+use super::remote_write::WriteRequest;
 use crate::clock::{Clock, Time};
 
 /// Packed points that may wait.
@@ -25,7 +25,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Points that wait for the receiver. It is given the time.
 #[derive(Debug, Default)]
 struct Backlog {
-    batches: VecDeque<Batch>,
+    batches: VecDeque<WriteRequest>,
     bytes: usize,
     dropped_points: u64,
     failures: u32,
@@ -34,7 +34,7 @@ struct Backlog {
 }
 
 impl Backlog {
-    fn add(&mut self, batch: Batch) {
+    fn add(&mut self, batch: WriteRequest) {
         self.bytes += batch.body.len();
         self.batches.push_back(batch);
         while self.bytes > MAX_WAITING_BYTES && self.batches.len() > 1 {
@@ -61,7 +61,7 @@ impl Backlog {
     }
 
     /// What is to be sent now.
-    fn due(&self, now: Time) -> Option<&Batch> {
+    fn due(&self, now: Time) -> Option<&WriteRequest> {
         self.batches.front().filter(|_| self.retry_at.is_none_or(|at| now >= at))
     }
 
@@ -99,11 +99,11 @@ fn run(push: &Push, clock: &Clock, points: &Receiver<Points>, events: &Sender<(T
     let mut is_last = false;
     while !is_last {
         match points.recv_timeout(backlog.wait(clock.now())) {
-            Ok((at, snapshot)) => backlog.add(Batch::new(&snapshot, at)),
+            Ok((at, snapshot)) => backlog.add(WriteRequest::new(&snapshot, at)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => is_last = true,
         }
-        points.try_iter().for_each(|(at, snapshot)| backlog.add(Batch::new(&snapshot, at)));
+        points.try_iter().for_each(|(at, snapshot)| backlog.add(WriteRequest::new(&snapshot, at)));
         while let Some(batch) = backlog.due(clock.now()) {
             let sent = push.post(&batch.body);
             let event = backlog.record(sent, clock.now());
@@ -139,7 +139,7 @@ impl Pusher {
     }
 
     /// Gives it the state when a push is due, and reports what happened.
-    pub(super) fn update(&mut self, ledger: &Ledger, now: Moment) {
+    pub(super) fn update(&mut self, ledger: &Ledger, now: ClockSnapshot) {
         if now.monotonic >= self.due {
             self.due = now.monotonic + self.every;
             // It ends only after its sender is dropped.
@@ -149,7 +149,7 @@ impl Pusher {
     }
 
     /// Ends the thread, after a last push.
-    pub(super) fn end(self, ledger: &Ledger, now: Moment) {
+    pub(super) fn end(self, ledger: &Ledger, now: ClockSnapshot) {
         let Pusher { host, points, events, .. } = self;
         let _ = points.send((now.wall, Snapshot::new(ledger.states(), &host)));
         drop(points);
@@ -163,8 +163,8 @@ mod tests {
 
     const PUSH_INTERVAL: Duration = Duration::from_secs(15);
 
-    fn batch(bytes: usize) -> Batch {
-        Batch { body: vec![0; bytes], points: 10 }
+    fn batch(bytes: usize) -> WriteRequest {
+        WriteRequest { body: vec![0; bytes], points: 10 }
     }
 
     fn away() -> Result<(), PushError> {

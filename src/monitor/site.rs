@@ -14,7 +14,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::access::Refusal;
+use super::access::RequestRefusal;
 use super::columns::{Column, HistorySpan, SPANS, stored_columns};
 use super::families::Snapshot;
 use super::ledger::tag;
@@ -216,7 +216,7 @@ impl Site {
     /// # Errors
     ///
     /// There is no such page, or the store cannot be read.
-    pub fn make(&self, lookup: &Lookup) -> Result<Page, Refusal> {
+    pub fn make(&self, lookup: &Lookup) -> Result<Page, RequestRefusal> {
         match lookup {
             Lookup::Metrics(format) => {
                 let snapshot = locked(&self.metrics).clone();
@@ -228,8 +228,8 @@ impl Site {
         }
     }
 
-    fn name_of(&self, link: usize) -> Result<String, Refusal> {
-        self.live.overview().links.get(link).map(|link| link.name.clone()).ok_or(Refusal::NotFound)
+    fn name_of(&self, link: usize) -> Result<String, RequestRefusal> {
+        self.live.overview().links.get(link).map(|link| link.name.clone()).ok_or(RequestRefusal::NotFound)
     }
 
     fn open_store(&self) -> Option<Store> {
@@ -237,14 +237,15 @@ impl Site {
         Store::open_existing(&path).ok()
     }
 
-    fn history(&self, link: usize, span: &'static HistorySpan) -> Result<History, Refusal> {
+    fn history(&self, link: usize, span: &'static HistorySpan) -> Result<History, RequestRefusal> {
         let name = self.name_of(link)?;
         let until = self.live.overview().at;
         let from = span.first(until);
         let mut latest = self.live.columns(link, span).unwrap_or_default();
         latest.retain(|column| column.start >= from);
         let known_from = latest.first().map_or(until + 1, |column| column.start);
-        let mut columns = self.stored(&name, span, (from, known_from)).map_err(|_| Refusal::Unreadable)?;
+        let mut columns =
+            self.stored(&name, span, (from, known_from)).map_err(|_| RequestRefusal::Unreadable)?;
         columns.extend(latest);
         Ok(History { link: name, span: span.name, from, until: from + span.seconds, columns })
     }
@@ -259,7 +260,7 @@ impl Site {
         stored_columns(&store, series, span, within)
     }
 
-    fn incidents(&self, link: usize) -> Result<Incidents, Refusal> {
+    fn incidents(&self, link: usize) -> Result<Incidents, RequestRefusal> {
         let name = self.name_of(link)?;
         let Some(store) = self.open_store() else {
             return Ok(Incidents { link: name, ..Incidents::default() });
@@ -283,16 +284,16 @@ impl Site {
             });
             Ok(Incidents { link: name.clone(), incidents: incidents.collect(), runs: runs.collect() })
         };
-        read().map_err(|_| Refusal::Unreadable)
+        read().map_err(|_| RequestRefusal::Unreadable)
     }
 
     /// The page of a run of a watched link. Other runs of the store are not shown.
-    fn run_page(&self, id: &str) -> Result<Page, Refusal> {
-        let store = self.open_store().ok_or(Refusal::NotFound)?;
-        let tags = store.tags_of(id).map_err(|_| Refusal::Unreadable)?;
+    fn run_page(&self, id: &str) -> Result<Page, RequestRefusal> {
+        let store = self.open_store().ok_or(RequestRefusal::NotFound)?;
+        let tags = store.tags_of(id).map_err(|_| RequestRefusal::Unreadable)?;
         let is_watched = self.live.overview().links.iter().any(|link| tags.contains(&tag(&link.name)));
-        let run = is_watched.then(|| store.load(id).ok()).flatten().ok_or(Refusal::NotFound)?;
-        let body = (self.render_run)(&run).ok_or(Refusal::Unreadable)?;
+        let run = is_watched.then(|| store.load(id).ok()).flatten().ok_or(RequestRefusal::NotFound)?;
+        let body = (self.render_run)(&run).ok_or(RequestRefusal::Unreadable)?;
         // The page itself names its only script.
         let policy = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'".into();
         Ok(Page { media_type: HTML, policy, body: body.into() })
@@ -312,8 +313,10 @@ fn incident_text(kind: &str, text: String) -> String {
 
 const HTML: &str = "text/html; charset=utf-8";
 
-fn json_page(value: &impl Serialize) -> Result<Page, Refusal> {
-    serde_json::to_vec(value).map(|json| Page::new("application/json", json)).map_err(|_| Refusal::Unreadable)
+fn json_page(value: &impl Serialize) -> Result<Page, RequestRefusal> {
+    serde_json::to_vec(value)
+        .map(|json| Page::new("application/json", json))
+        .map_err(|_| RequestRefusal::Unreadable)
 }
 
 fn live_page() -> Page {
@@ -394,7 +397,7 @@ mod tests {
         let year = json(&site, "/history", "link=0&span=1y");
         assert_eq!((year["link"].as_str(), year["columns"][0]["due"].as_u64()), (Some("a link"), Some(60)));
         let missing = site.make(&Lookup::parse("/history", "link=1&span=1h", "").unwrap());
-        assert_eq!(missing.err(), Some(Refusal::NotFound));
+        assert_eq!(missing.err(), Some(RequestRefusal::NotFound));
         site.set_store(None);
         assert_eq!(json(&site, "/history", "link=0&span=1h")["columns"].as_array().unwrap().len(), 1);
     }
@@ -409,7 +412,7 @@ mod tests {
         let page = |id: &str| site.make(&Lookup::Run { id: id.to_owned() });
         assert_eq!(page("20260101-aaaa").unwrap().body, "run 20260101-aaaa");
         for other in ["20260101-bbbb", "20260101", "last", "x"] {
-            assert_eq!(page(other).err(), Some(Refusal::NotFound), "{other}");
+            assert_eq!(page(other).err(), Some(RequestRefusal::NotFound), "{other}");
         }
     }
 

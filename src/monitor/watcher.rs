@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::calendar::{Calendar, ClockChange, Moment, SLICE};
+use super::calendar::{Calendar, ClockChange, ClockSnapshot, SLICE};
 use super::config::{ConfigError, Watch, checked_plan};
 use crate::clock::Time;
 use crate::link::{Dialer, KeptLinks};
@@ -32,7 +32,7 @@ const PROBES_PER_INTERVAL: f64 = 10.0;
 #[derive(Debug)]
 pub struct Slice {
     /// The clocks at its begin.
-    pub began: Moment,
+    pub began: ClockSnapshot,
     /// The date at its end.
     pub ended: Timestamp,
     /// Its probes.
@@ -151,7 +151,7 @@ impl Watcher {
         Ok((run, collected.take()))
     }
 
-    fn slice_of(&self, began: Moment, run: Run, mut samples: Vec<Sample>) -> Slice {
+    fn slice_of(&self, began: ClockSnapshot, run: Run, mut samples: Vec<Sample>) -> Slice {
         let measured = self.calendar.now().monotonic.since(began.monotonic);
         let counts = run.cases.first().map(|case| &case.figures.counts);
         let sent = counts.map_or(0, |counts| counts.sent).max(samples.len() as u64);
@@ -179,7 +179,7 @@ impl Watcher {
     }
 
     /// Probes that were due while the link was down are lost.
-    fn wait_after_failure(&self, slice: &mut Slice, began: Moment, length: Duration) {
+    fn wait_after_failure(&self, slice: &mut Slice, began: ClockSnapshot, length: Duration) {
         let back_off = MIN_BACK_OFF * 2u32.saturating_pow(self.failures_in_row.saturating_sub(1).min(16));
         let elapsed = self.calendar.now().monotonic.since(began.monotonic);
         let pause = back_off.min(MAX_BACK_OFF).min(length.saturating_sub(elapsed));

@@ -18,18 +18,18 @@ use crate::spreadsheet::escape_formula;
 use crate::stats::Interval;
 
 /// A column besides those of [`NUMBERS`].
-struct Column {
+struct CsvColumn {
     /// Carries the unit.
     name: &'static str,
     cell: fn(&CsvRow) -> String,
 }
 
-const fn column(name: &'static str, cell: fn(&CsvRow) -> String) -> Column {
-    Column { name, cell }
+const fn column(name: &'static str, cell: fn(&CsvRow) -> String) -> CsvColumn {
+    CsvColumn { name, cell }
 }
 
 /// Identity of the row. Columns of the whole case are empty in its parts.
-static ROW_COLUMNS: &[Column] = &[
+static ROW_COLUMNS: &[CsvColumn] = &[
     column("run", |row| row.run.id.clone()),
     column("started", |row| row.run.started.to_string()),
     column("case", |row| row.case_number.to_string()),
@@ -48,7 +48,7 @@ static ROW_COLUMNS: &[Column] = &[
 ];
 
 /// Distributions, intervals, and figures of the whole case.
-static FIGURE_COLUMNS: &[Column] = &[
+static FIGURE_COLUMNS: &[CsvColumn] = &[
     column("latency_min_ns", |row| format_count(row.latency().map(|latency| latency.min))),
     column("latency_mean_ns", |row| format_number(row.latency().map(|latency| latency.mean))),
     column("latency_sd_ns", |row| format_number(row.latency().map(|latency| latency.standard_deviation))),

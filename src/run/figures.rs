@@ -13,7 +13,7 @@ use super::flow_figures::{ConnectionCounts, FlowFigures};
 use super::{LineErrors, PacketMarks, ResponsivenessFigures, TcpFigures, old_names};
 use crate::stats::Interval;
 
-pub use stages::{Stage, StageFigures};
+pub use stages::{NamedStage, StageFigures};
 
 /// The figures of a case, a repetition or a port.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

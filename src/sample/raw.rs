@@ -24,34 +24,34 @@ struct SampleBlock {
 
 /// Where the blocks go.
 #[derive(Debug, Clone)]
-enum BlockSender {
+enum BlockDestination {
     /// To the thread that writes the file.
     File(SyncSender<SampleBlock>),
     /// To a list, in blocks of this number of samples.
     Memory(Sender<SampleBlock>, usize),
 }
 
-impl BlockSender {
+impl BlockDestination {
     fn block_samples(&self) -> usize {
         match self {
-            BlockSender::File(_) => BLOCK_SAMPLES,
-            BlockSender::Memory(_, samples) => *samples,
+            BlockDestination::File(_) => BLOCK_SAMPLES,
+            BlockDestination::Memory(_, samples) => *samples,
         }
     }
 
     /// Whether the block was taken at once.
     fn try_send(&self, block: SampleBlock) -> bool {
         match self {
-            BlockSender::File(sender) => sender.try_send(block).is_ok(),
-            BlockSender::Memory(sender, _) => sender.send(block).is_ok(),
+            BlockDestination::File(sender) => sender.try_send(block).is_ok(),
+            BlockDestination::Memory(sender, _) => sender.send(block).is_ok(),
         }
     }
 
     /// Waits for the file if it has to.
     fn send(&self, block: SampleBlock) {
         let _ = match self {
-            BlockSender::File(sender) => sender.send(block),
-            BlockSender::Memory(sender, _) => sender.send(block),
+            BlockDestination::File(sender) => sender.send(block),
+            BlockDestination::Memory(sender, _) => sender.send(block),
         };
     }
 }
@@ -71,7 +71,7 @@ impl CollectedSamples {
 /// list.
 #[derive(Debug)]
 pub struct RawFile {
-    sender: BlockSender,
+    sender: BlockDestination,
     dropped_samples: Arc<AtomicU64>,
     writer: Option<JoinHandle<io::Result<()>>>,
 }
@@ -88,7 +88,7 @@ impl RawFile {
         let writer =
             std::thread::Builder::new().name("raw".to_owned()).spawn(move || write_blocks(file, blocks))?;
         Ok(RawFile {
-            sender: BlockSender::File(sender),
+            sender: BlockDestination::File(sender),
             dropped_samples: Arc::default(),
             writer: Some(writer),
         })
@@ -97,7 +97,7 @@ impl RawFile {
     /// Collects the samples in memory, for runs of which they fit. `room`: about the number of samples of a flow.
     pub fn collect(room: usize) -> (RawFile, CollectedSamples) {
         let (sender, blocks) = channel();
-        let sender = BlockSender::Memory(sender, room.clamp(1, BLOCK_SAMPLES));
+        let sender = BlockDestination::Memory(sender, room.clamp(1, BLOCK_SAMPLES));
         (RawFile { sender, dropped_samples: Arc::default(), writer: None }, CollectedSamples(blocks))
     }
 
@@ -143,7 +143,7 @@ pub struct RawSink {
     case: usize,
     flow: usize,
     samples: Vec<Sample>,
-    sender: BlockSender,
+    sender: BlockDestination,
     dropped_samples: Arc<AtomicU64>,
 }
 

@@ -19,7 +19,7 @@ use crate::workload::FlowRole;
 /// Threads that run the flows of several runs. They end when this is dropped.
 #[derive(Debug)]
 pub struct FlowThreads {
-    inboxes: Vec<Arc<Inbox>>,
+    inboxes: Vec<Arc<NewFlows>>,
     threads: Vec<JoinHandle<()>>,
     next: AtomicUsize,
     should_end: Arc<AtomicBool>,
@@ -27,7 +27,7 @@ pub struct FlowThreads {
 
 /// The new flows of one thread.
 #[derive(Debug)]
-struct Inbox {
+struct NewFlows {
     guests: Mutex<Vec<Guest>>,
     waker: Waker,
 }
@@ -82,7 +82,7 @@ impl FlowThreads {
         };
         for _ in 0..cpu::current_affinity().len().max(1) {
             let thread = SharedThread::new(&dialer.clock, 0)?;
-            let inbox = Arc::new(Inbox { guests: Mutex::default(), waker: thread.waker() });
+            let inbox = Arc::new(NewFlows { guests: Mutex::default(), waker: thread.waker() });
             let (cancel, should_end, own) =
                 (dialer.cancel.clone(), started.should_end.clone(), inbox.clone());
             let run = move || run_guests(thread, &own, &cancel, &should_end);
@@ -119,7 +119,12 @@ impl Drop for FlowThreads {
 }
 
 /// Runs the flows of one thread.
-fn run_guests(mut thread: SharedThread<Guest>, inbox: &Inbox, cancel: &AtomicBool, should_end: &AtomicBool) {
+fn run_guests(
+    mut thread: SharedThread<Guest>,
+    inbox: &NewFlows,
+    cancel: &AtomicBool,
+    should_end: &AtomicBool,
+) {
     // The default timer slack delays this thread's timers by up to 50 µs.
     let _ = cpu::set_timer_slack_ns(1);
     let mut departed = Vec::new();

@@ -37,7 +37,7 @@ pub struct Connection {
 
 /// The shared threads of a server.
 pub struct SharedThreads {
-    inboxes: Vec<Inbox>,
+    inboxes: Vec<NewConnections>,
     next: AtomicUsize,
     own_threads: Arc<AtomicUsize>,
     /// Measurements with more flows than this share threads.
@@ -45,7 +45,7 @@ pub struct SharedThreads {
 }
 
 /// New connections of one shared thread.
-struct Inbox {
+struct NewConnections {
     connections: Mutex<Vec<Connection>>,
     /// Until the thread takes it.
     thread: Mutex<Option<SharedThread<Connection>>>,
@@ -60,7 +60,7 @@ impl SharedThreads {
         let inbox = |_| {
             let thread = SharedThread::new(clock, 0)?;
             let (connections, waker) = (Mutex::default(), thread.waker());
-            Ok(Inbox { connections, waker, thread: Mutex::new(Some(thread)) })
+            Ok(NewConnections { connections, waker, thread: Mutex::new(Some(thread)) })
         };
         Ok(SharedThreads {
             inboxes: (0..count).map(inbox).collect::<Result<_, Fault>>()?,

@@ -20,15 +20,15 @@ const MAX_CHAIN_STEPS: u64 = 4_000_000;
 /// A bad event adds `weight - 1` to the sum and a good one subtracts 1, down to zero: with the weight of the likelihood
 /// ratio, rounded to a whole number, so that the run lengths are exact.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Change {
+pub struct ShareShift {
     normal: f64,
     raised: f64,
     weight: u32,
 }
 
-impl Change {
+impl ShareShift {
     /// A change between two shares, each above 0 and below 0.95. `None` unless `raised` is above `normal`, and not too close to it.
-    pub fn new(normal: f64, raised: f64) -> Option<Change> {
+    pub fn new(normal: f64, raised: f64) -> Option<ShareShift> {
         if !(normal > 0.0 && raised > normal && raised < MAX_SHARE) {
             return None;
         }
@@ -37,7 +37,7 @@ impl Change {
         let weight = ((good + bad) / good).round();
         // The sum falls while all is well, and rises after the change.
         let fits = weight < f64::from(MAX_THRESHOLD) && normal * weight < 1.0 && raised * weight > 1.0;
-        fits.then_some(Change { normal, raised, weight: weight as u32 })
+        fits.then_some(ShareShift { normal, raised, weight: weight as u32 })
     }
 
     /// Mean number of events from a sum of zero to an alarm, when the share of bad events is `share` (0 to 1).
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     /// Events until an alarm, of one simulated stream.
-    fn simulate(change: &Change, threshold: u32, share: f64, random: &mut SplitMix64) -> f64 {
+    fn simulate(change: &ShareShift, threshold: u32, share: f64, random: &mut SplitMix64) -> f64 {
         let mut sum = change.start(threshold);
         let mut events = 1.0;
         while !sum.record(random.uniform() < share) {
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn run_lengths_agree_with_a_solved_chain() {
         // Three states by hand, weight 3, threshold 4: from 0 a bad event leads to 2, from 1 to 3, from 2 and 3 to the alarm.
-        let change = Change { normal: 0.1, raised: 0.5, weight: 3 };
+        let change = ShareShift { normal: 0.1, raised: 0.5, weight: 3 };
         let (p, q) = (0.1, 0.9);
         // t3 = 1 + q t2; t2 = 1 + q t1; t1 = 1 + q t0 + p t3; t0 = 1 + q t0 + p t2.
         let t1_of_t0 = |t0: f64| (1.0 + q * t0 + p * (1.0 + q)) / (1.0 - p * q * q);
@@ -240,7 +240,7 @@ mod tests {
         for (normal, raised, threshold, share) in
             [(0.02, 0.2, 20, 0.02), (0.02, 0.2, 60, 0.2), (0.05, 0.2, 25, 0.05), (0.001, 0.05, 200, 0.05)]
         {
-            let change = Change::new(normal, raised).unwrap();
+            let change = ShareShift::new(normal, raised).unwrap();
             let runs = 1000;
             let mean = (0..runs).map(|_| simulate(&change, threshold, share, &mut random)).sum::<f64>();
             let ratio = mean / f64::from(runs) / change.run_length(threshold, share);
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_threshold_is_the_lowest_that_keeps_false_alarms_rare() {
-        let change = Change::new(0.005, 0.05).unwrap();
+        let change = ShareShift::new(0.005, 0.05).unwrap();
         for wanted in [1e3, 2.6e6, 1e9] {
             let threshold = change.threshold(wanted).unwrap();
             assert!(change.run_length(threshold, 0.005) >= wanted);
@@ -265,15 +265,15 @@ mod tests {
     #[test]
     fn quantiles_of_the_delay_agree_with_simulations() {
         let mut random = SplitMix64::new(11);
-        let change = Change::new(0.01, 0.1).unwrap();
+        let change = ShareShift::new(0.01, 0.1).unwrap();
         let threshold = change.threshold(1e5).unwrap();
         let limit = change.detection_delay_quantile(threshold, 0.9).unwrap() as f64;
         let within = (0..2000).filter(|_| simulate(&change, threshold, 0.1, &mut random) <= limit).count();
         assert!((1750..1850).contains(&within), "{within} of 2000 within {limit}");
         // A single bad event suffices: geometric.
-        let single = Change { normal: 0.1, raised: 0.5, weight: 3 };
+        let single = ShareShift { normal: 0.1, raised: 0.5, weight: 3 };
         assert_eq!(single.detection_delay_quantile(2, 0.874), Some(3));
-        assert_eq!(Change::new(0.01, 0.011).unwrap().detection_delay_quantile(200_000, 0.99), None);
+        assert_eq!(ShareShift::new(0.01, 0.011).unwrap().detection_delay_quantile(200_000, 0.99), None);
     }
 
     #[test]
@@ -281,14 +281,14 @@ mod tests {
         for (normal, raised) in
             [(0.0, 0.1), (0.1, 0.1), (0.2, 0.1), (0.1, 0.99), (f64::NAN, 0.5), (0.01, 0.0101)]
         {
-            assert_eq!(Change::new(normal, raised), None, "{normal} {raised}");
+            assert_eq!(ShareShift::new(normal, raised), None, "{normal} {raised}");
         }
-        assert_eq!(Change::new(0.01, 0.011).unwrap().threshold(1e300), None);
+        assert_eq!(ShareShift::new(0.01, 0.011).unwrap().threshold(1e300), None);
     }
 
     #[test]
     fn an_outage_is_noticed_at_once_and_clears_with_good_events() {
-        let change = Change::new(0.005, 0.05).unwrap();
+        let change = ShareShift::new(0.005, 0.05).unwrap();
         let threshold = change.threshold(2.6e6).unwrap();
         let mut sum = change.start(threshold);
         let lost = (1..).find(|_| sum.record(true)).unwrap();

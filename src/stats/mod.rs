@@ -39,7 +39,7 @@ pub use binomial::more_often_p;
 pub use centre::median;
 pub use change::level_changes;
 pub use clock_bounds::{Line, LineBounds};
-pub use cusum::{Change, Cusum};
+pub use cusum::{Cusum, ShareShift};
 pub use detectable::{repetitions_to_detect, smallest_detectable_shift};
 pub use fairness::jain_index;
 pub use grids::{Grid, known_grids, phase_concentration, unknown_grid};

@@ -51,7 +51,7 @@ fn figures(measured: &MeasuredFlows) -> Figures {
 
 /// The connection that is being opened.
 #[derive(Debug, Clone, Copy)]
-struct PendingOpen {
+struct PendingConnection {
     intended: Time,
     is_measured: bool,
 }
@@ -64,7 +64,7 @@ pub struct Connector {
     tuning: Option<Tuning>,
     is_first_measured: bool,
     redial: Redial,
-    opening: Option<PendingOpen>,
+    opening: Option<PendingConnection>,
     next_sequence: u64,
 }
 
@@ -86,7 +86,7 @@ impl Connector {
     }
 
     /// Counts the attempt that has ended at `now`.
-    fn record(&mut self, opening: PendingOpen, ended: OpeningEnd, now: Time) {
+    fn record(&mut self, opening: PendingConnection, ended: OpeningEnd, now: Time) {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.schedule.advance();
@@ -139,7 +139,7 @@ impl Party for Connector {
             self.recorder.begin(now);
         }
         let intended = if self.schedule.is_closed_loop() { now } else { due };
-        self.opening = Some(PendingOpen { intended, is_measured });
+        self.opening = Some(PendingConnection { intended, is_measured });
         self.redial.open(now)
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use linkgauge::monitor::{Config, HttpServer, Live, MonitorEvent, Site, WatchState};
+use linkgauge::monitor::{Config, Live, MonitorEvent, Site, SiteServer, WatchState};
 use linkgauge::sample::{Window, WindowCounts};
 use rustix::process::Signal;
 
@@ -109,7 +109,7 @@ fn two_hundred_links_are_readable() {
     let overview = live.update(&states, at(NOW));
     let site = Arc::new(Site::new(live, Box::new(|_| None)));
     site.publish(&overview);
-    let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), None, site).unwrap();
+    let server = SiteServer::start("127.0.0.1:0".parse().unwrap(), None, site).unwrap();
     let mut browser = Browser::start();
     browser.look(400, "light");
     browser.open(&format!("http://{}/", server.address()), IS_READY);

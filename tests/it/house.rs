@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use linkgauge::link::{TRANSPORTS, Transport};
 
 mod module_graph;
+mod names;
 mod signatures;
 
 /// Folders of the tests: the fast lane, what needs programs of other people, and what both share.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use linkgauge::clock::Time;
 use linkgauge::fleet::{
-    AgentPolicy, FleetFile, FleetOrder, Moment, OrderBook, OrderRefusal, PublicKey, Role, SecretKey,
+    AgentPolicy, FleetFile, FleetOrder, HostTime, OrderBook, OrderRefusal, PublicKey, Role, SecretKey,
     SignedList, TestOutcome, host_lease, mesh_of_runs, open_signed, read_result, sign,
 };
 use linkgauge::mesh::{HostList, TestKind};
@@ -40,7 +40,7 @@ pub fn fleet(data: &[u8]) {
     let list = HostList::from_toml(HOSTS).expect("a list of two hosts");
     let mut runs = Vec::new();
     for (line, second) in data.split(|byte| *byte == b'\n').zip(1_000..) {
-        let now = Moment { time: Time(second * 1_000_000_000), unix_ms: 1000 * second };
+        let now = HostTime { time: Time(second * 1_000_000_000), unix_ms: 1000 * second };
         if let Ok(signed) = serde_json::from_slice::<SignedList>(line) {
             if book.accept_list(&signed, now).is_ok() {
                 assert_eq!(book.list_id(now), Some(signed.id().as_str()));
@@ -62,7 +62,7 @@ pub fn fleet(data: &[u8]) {
 }
 
 /// An agent makes or serves only the tests of its list, and each once.
-fn carry_out(book: &mut OrderBook, order: &FleetOrder, now: Moment) {
+fn carry_out(book: &mut OrderBook, order: &FleetOrder, now: HostTime) {
     if book.check(order, Role::Serves, now).is_ok() {
         assert_eq!(order.to, "a");
     }

@@ -10,14 +10,14 @@ use linkgauge::fleet::{
 use linkgauge::host;
 use linkgauge::link::Dialer;
 
-use super::HubFlags;
+use super::AgentHubFlags;
 use crate::cmd::Status;
 use crate::cmd::fleet::{read_secret, read_seed};
 use crate::cmd::output::print_message;
 use crate::cmd::signals::interrupt_flag;
 use crate::cmd::store::data_folder;
 
-pub fn run(flags: HubFlags) -> Result<Status> {
+pub fn run(flags: AgentHubFlags) -> Result<Status> {
     let required = "clap requires these flags";
     let (url, name) = (flags.hub.context(required)?, flags.name.context(required)?);
     let (seed, limits) = (flags.seed.context(required)?, flags.limits.context(required)?);

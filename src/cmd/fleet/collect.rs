@@ -11,7 +11,7 @@ use linkgauge::fleet::{
     Backoff, Collected, CollectedTest, CollectorMetrics, Connections, HubError, Receipt, TestOutcome,
     confirm, give_back, next_results,
 };
-use linkgauge::monitor::{HttpServer, METRICS_PATH, Site};
+use linkgauge::monitor::{METRICS_PATH, Site, SiteServer};
 use linkgauge::report::printable;
 use linkgauge::units::format_plural;
 
@@ -163,7 +163,7 @@ fn print_receipt(test: &CollectedTest, receipt: Receipt) {
 /// Serves the metrics while it exists.
 struct Exporter {
     site: Arc<Site>,
-    _server: HttpServer,
+    _server: SiteServer,
 }
 
 impl Exporter {
@@ -171,7 +171,7 @@ impl Exporter {
         let token =
             flags.page_token_file.as_deref().map(|file| read_token(Some(file))).transpose()?.flatten();
         let site = Arc::new(Site::of_metrics());
-        let server = HttpServer::start(address, token, site.clone());
+        let server = SiteServer::start(address, token, site.clone());
         let server = server.with_context(|| format!("{address}: the metrics cannot be served"))?;
         print_message(format_args!("metrics: http://{}{METRICS_PATH}", server.address()));
         Ok(Exporter { site, _server: server })

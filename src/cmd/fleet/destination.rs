@@ -1,7 +1,7 @@
 //! Where a collector saves results: the store, or PostgreSQL.
 
 use anyhow::{Result, bail};
-use linkgauge::fleet::{CollectedTest, Database, DatabaseOptions, Receipt, Refusal, TestOutcome};
+use linkgauge::fleet::{CollectedTest, Database, DatabaseOptions, Receipt, RejectedResult, TestOutcome};
 use linkgauge::report::printable;
 use linkgauge::store::{SaveOutcome, Store, StoreError};
 
@@ -77,7 +77,7 @@ fn save_in_store(store: &mut Store, test: &CollectedTest, tags: &[String]) -> Re
     })
 }
 
-fn receipt(saved: Result<Receipt, Refusal>) -> Receipt {
+fn receipt(saved: Result<Receipt, RejectedResult>) -> Receipt {
     saved.unwrap_or_else(|refusal| {
         print_message(format_args!("warning: a result was dropped: {}", printable(&refusal.to_string())));
         Receipt::Refused

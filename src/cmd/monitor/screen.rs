@@ -40,7 +40,7 @@ pub fn check() -> Result<()> {
 /// Shows the monitor until a key ends it or `stop` is set; sets `stop` at its end. Fails if the terminal has gone.
 pub fn show(live: Arc<Live>, stop: &AtomicBool) -> io::Result<()> {
     let _ending = Ending(stop);
-    let mut screen = Screen::enter()?;
+    let mut screen = TerminalScreen::enter()?;
     run(&mut screen.terminal, View::new(live, supports_unicode(), TimeZone::system()), stop)
 }
 
@@ -56,20 +56,20 @@ impl Drop for Ending<'_> {
 type ScreenTerminal = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 
 /// The terminal while it belongs to the view.
-struct Screen {
+struct TerminalScreen {
     // Without a destructor: that of ratatui panics where a terminal has gone.
     terminal: ManuallyDrop<ScreenTerminal>,
     _restoring: Restoring,
 }
 
-impl Screen {
-    fn enter() -> io::Result<Screen> {
+impl TerminalScreen {
+    fn enter() -> io::Result<TerminalScreen> {
         restore_before_panic_messages();
         enable_raw_mode()?;
         let restoring = Restoring;
         execute!(io::stdout(), EnterAlternateScreen)?;
         let terminal = Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))?;
-        Ok(Screen { terminal: ManuallyDrop::new(terminal), _restoring: restoring })
+        Ok(TerminalScreen { terminal: ManuallyDrop::new(terminal), _restoring: restoring })
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn the_terminal_is_restored_after_a_panic() {
         if std::env::var_os(ON_TERMINAL).is_some() {
-            let mut screen = Screen::enter().unwrap();
+            let mut screen = TerminalScreen::enter().unwrap();
             screen.terminal.hide_cursor().unwrap();
             panic!("planted");
         }

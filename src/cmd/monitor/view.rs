@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use linkgauge::monitor::{Column, LinkState, LinkView, Live, Overview, SPANS};
+use linkgauge::monitor::{Column, LinkHealth, LinkView, Live, Overview, SPANS};
 use linkgauge::report::{printable, sparkline_glyphs, to_ascii};
 use linkgauge::units::{format_bit_rate, format_nanoseconds};
 use ratatui::Frame;
@@ -23,7 +23,7 @@ const SPAN_COUNT: usize = 2;
 
 /// The order of the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum SortOrder {
     Trouble,
     Name,
     P50,
@@ -31,12 +31,13 @@ enum Order {
     Loss,
 }
 
-impl Order {
-    const ALL: [Order; 5] = [Order::Trouble, Order::Name, Order::P50, Order::P99, Order::Loss];
+impl SortOrder {
+    const ALL: [SortOrder; 5] =
+        [SortOrder::Trouble, SortOrder::Name, SortOrder::P50, SortOrder::P99, SortOrder::Loss];
 
-    fn next(self) -> Order {
-        let at = Order::ALL.iter().position(|order| *order == self).unwrap_or(0);
-        Order::ALL[(at + 1) % Order::ALL.len()]
+    fn next(self) -> SortOrder {
+        let at = SortOrder::ALL.iter().position(|order| *order == self).unwrap_or(0);
+        SortOrder::ALL[(at + 1) % SortOrder::ALL.len()]
     }
 }
 
@@ -44,7 +45,7 @@ impl Order {
 pub struct View {
     live: Arc<Live>,
     overview: Arc<Overview>,
-    order: Order,
+    order: SortOrder,
     is_paused: bool,
     /// A key was pressed since the last drawing.
     is_touched: bool,
@@ -62,7 +63,7 @@ impl View {
         View {
             overview: live.overview(),
             live,
-            order: Order::Trouble,
+            order: SortOrder::Trouble,
             is_paused: false,
             is_touched: true,
             selected: None,
@@ -125,11 +126,11 @@ impl View {
             move |a: &usize, b: &usize| value(&links[*b]).total_cmp(&value(&links[*a]))
         };
         match self.order {
-            Order::Trouble => order.sort_by_key(|index| (links[*index].state, links[*index].lost == 0)),
-            Order::Name => order.sort_by_key(|index| links[*index].name.as_str()),
-            Order::P50 => order.sort_by(descending(|link| link.p50_ns.unwrap_or(-1.0))),
-            Order::P99 => order.sort_by(descending(|link| link.p99_ns.unwrap_or(-1.0))),
-            Order::Loss => order.sort_by(descending(|link| loss(link).unwrap_or(-1.0))),
+            SortOrder::Trouble => order.sort_by_key(|index| (links[*index].state, links[*index].lost == 0)),
+            SortOrder::Name => order.sort_by_key(|index| links[*index].name.as_str()),
+            SortOrder::P50 => order.sort_by(descending(|link| link.p50_ns.unwrap_or(-1.0))),
+            SortOrder::P99 => order.sort_by(descending(|link| link.p99_ns.unwrap_or(-1.0))),
+            SortOrder::Loss => order.sort_by(descending(|link| loss(link).unwrap_or(-1.0))),
         }
         order
     }
@@ -158,10 +159,10 @@ fn latency(time: Option<f64>) -> String {
     }
 }
 
-fn style_of(state: LinkState) -> Style {
+fn style_of(state: LinkHealth) -> Style {
     match state {
-        LinkState::Alarm | LinkState::Down => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
-        LinkState::Up => Style::new().fg(Color::Green),
+        LinkHealth::Alarm | LinkHealth::Down => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        LinkHealth::Up => Style::new().fg(Color::Green),
         _ => Style::new(),
     }
 }
@@ -197,9 +198,9 @@ pub fn draw(frame: &mut Frame, view: &mut View) {
 /// The answer in one line.
 fn headline(view: &View) -> String {
     let Overview { links, host, at, .. } = &*view.overview;
-    let needs = |link: &&LinkView| matches!(link.state, LinkState::Alarm | LinkState::Down);
+    let needs = |link: &&LinkView| matches!(link.state, LinkHealth::Alarm | LinkHealth::Down);
     let bad: BTreeSet<&str> = links.iter().filter(needs).map(|link| link.name.as_str()).collect();
-    let measured = links.iter().filter(|link| link.state != LinkState::Unknown).count();
+    let measured = links.iter().filter(|link| link.state != LinkHealth::Unknown).count();
     let answer = match (bad.len(), measured) {
         (_, 0) => "No link was measured yet".to_owned(),
         (0, 1) if links.len() == 1 => "The link replies".to_owned(),
@@ -215,17 +216,17 @@ fn headline(view: &View) -> String {
 
 fn draw_table(frame: &mut Frame, view: &mut View, links: &[usize], area: Rect) {
     let spark_width = usize::from(area.width.saturating_sub(64)).clamp(10, 60);
-    let is_sorted_by = |order: Order, title: &str| {
+    let is_sorted_by = |order: SortOrder, title: &str| {
         let style = Style::new().add_modifier(Modifier::DIM);
         let style = if view.order == order { style.add_modifier(Modifier::UNDERLINED) } else { style };
         Cell::new(title.to_owned()).style(style)
     };
     let header = Row::new([
-        is_sorted_by(Order::Trouble, "state"),
-        is_sorted_by(Order::Name, "link"),
-        is_sorted_by(Order::P50, "      p50"),
-        is_sorted_by(Order::P99, "      p99"),
-        is_sorted_by(Order::Loss, "    loss"),
+        is_sorted_by(SortOrder::Trouble, "state"),
+        is_sorted_by(SortOrder::Name, "link"),
+        is_sorted_by(SortOrder::P50, "      p50"),
+        is_sorted_by(SortOrder::P99, "      p99"),
+        is_sorted_by(SortOrder::Loss, "    loss"),
         Cell::new("last hour").style(Style::new().add_modifier(Modifier::DIM)),
     ]);
     let rows = links.iter().map(|index| table_row(view, &view.overview.links[*index], spark_width));
@@ -289,7 +290,7 @@ fn draw_link(frame: &mut Frame, view: &View, index: usize, area: Rect) {
         Line::raw(view.text(&figures)),
     ];
     let reasons = link.alarms.iter().map(|rule| format!("alarm: {rule}")).chain(link.failure.clone());
-    lines.extend(reasons.map(|reason| Line::styled(view.text(&reason), style_of(LinkState::Alarm))));
+    lines.extend(reasons.map(|reason| Line::styled(view.text(&reason), style_of(LinkHealth::Alarm))));
     lines.push(Line::raw(""));
     let height = usize::from(area.height).saturating_sub(lines.len());
     let map = heat_map(&columns, span.column, (usize::from(area.width), height));

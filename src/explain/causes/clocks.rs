@@ -1,8 +1,8 @@
 //! A clock: a program or device looks, sends or sleeps only at multiples of a period.
 
-use super::{ANYWHERE, Cause, Family, Knob, Plant, Signature};
+use super::{ANYWHERE, Cause, CauseFamily, Knob, Plant, Signature};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: CauseFamily = CauseFamily {
     name: "clock",
     summary: "something acts only at multiples of a period: replies arrive at one phase of it, whatever their latency",
     causes: &[

@@ -1,8 +1,8 @@
 //! The host that measures.
 
-use super::{ANYWHERE, Cause, Family, Knob, Plant, Signature};
+use super::{ANYWHERE, Cause, CauseFamily, Knob, Plant, Signature};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: CauseFamily = CauseFamily {
     name: "host",
     summary: "this host adds time: it wakes a thread, runs other programs first, or collects interrupts",
     causes: &[

@@ -1,8 +1,8 @@
 //! What sleeps when nothing is to do.
 
-use super::{ANYWHERE, Cause, Family, Knob, Plant, Signature};
+use super::{ANYWHERE, Cause, CauseFamily, Knob, Plant, Signature};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: CauseFamily = CauseFamily {
     name: "idle",
     summary: "latency grows with the pause before the request: something sleeps or becomes cold meanwhile",
     causes: &[

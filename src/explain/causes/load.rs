@@ -1,8 +1,8 @@
 //! Queues that the load itself fills.
 
-use super::{ANYWHERE, Cause, Family, Knob, Plant, RateKnob, Signature};
+use super::{ANYWHERE, Cause, CauseFamily, Knob, Plant, RateKnob, Signature};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: CauseFamily = CauseFamily {
     name: "load",
     summary: "latency grows with the load: a queue fills",
     causes: &[

@@ -1,8 +1,8 @@
 //! Losses and their repair.
 
-use super::{Cause, Family, Knob, Plant, RateKnob, Signature};
+use super::{Cause, CauseFamily, Knob, Plant, RateKnob, Signature};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: CauseFamily = CauseFamily {
     name: "loss",
     summary: "packets are lost and sent again: groups at the distances of the timers, and counters of retransmissions",
     causes: &[

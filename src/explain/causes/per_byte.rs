@@ -1,8 +1,8 @@
 //! Costs of each byte: the line, copies, fragments.
 
-use super::{ANYWHERE, Cause, Family, Knob, Plant, RateKnob, Signature};
+use super::{ANYWHERE, Cause, CauseFamily, Knob, Plant, RateKnob, Signature};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: CauseFamily = CauseFamily {
     name: "per byte",
     summary: "latency grows linearly with the message size",
     causes: &[

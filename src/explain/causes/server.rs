@@ -1,8 +1,8 @@
 //! The program at the other end.
 
-use super::{ANYWHERE, Cause, Family, Knob, Plant, Signature};
+use super::{ANYWHERE, Cause, CauseFamily, Knob, Plant, Signature};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: CauseFamily = CauseFamily {
     name: "server",
     summary: "the program at the other end needs the time",
     causes: &[

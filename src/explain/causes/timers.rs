@@ -1,8 +1,8 @@
 //! A timer that starts with the request: delayed acknowledgements, packing, retransmission.
 
-use super::{Cause, Family, Knob, Plant, RateKnob, Signature};
+use super::{Cause, CauseFamily, Knob, Plant, RateKnob, Signature};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: CauseFamily = CauseFamily {
     name: "timer",
     summary: "something waits for a fixed time from an event: a second group of latencies, or all of them, at a known distance",
     causes: &[

@@ -1,8 +1,8 @@
 //! A window: a limited amount of data on its way.
 
-use super::{ANYWHERE, Cause, Family, Knob, Plant, RateKnob, Signature};
+use super::{ANYWHERE, Cause, CauseFamily, Knob, Plant, RateKnob, Signature};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: CauseFamily = CauseFamily {
     name: "window",
     summary: "rate times round trip time is constant: a buffer or a protocol limits the data on its way",
     causes: &[

@@ -1,8 +1,8 @@
 //! Suspects and findings: which causes are tested, and what is reported about each.
 
-use super::super::causes::{self, Cause, DEVICE_SETTINGS, DOSES, Dose, Family, Knob, Signature, Target};
+use super::super::causes::{self, Cause, CauseFamily, DEVICE_SETTINGS, DOSES, Dose, Knob, Signature, Target};
 use super::blocks::{Block, Change};
-use super::prove::{DoseResponse, Outcome, Proof, Trial};
+use super::prove::{DoseResponse, Proof, Trial, TrialOutcome};
 use super::screen::Screen;
 use super::signatures::{self, Sighting};
 use super::{CauseFinding, CauseVerdict, DelayEffect, LiveOptions};
@@ -39,7 +39,7 @@ struct Count {
 
 /// A cause that is tested, or that something points at.
 pub(super) struct Suspect {
-    family: &'static Family,
+    family: &'static CauseFamily,
     cause: &'static Cause,
     sighting: Option<Sighting>,
     /// What points at it besides a sighting.
@@ -70,7 +70,7 @@ impl Suspect {
 
     /// The part of the median that does not depend on the message size, in ns, if it is proved what each byte takes.
     fn rest_of_sizes_ns(&self, screen: &Screen) -> Option<f64> {
-        let proof = self.proof.as_ref().filter(|proof| proof.outcome == Outcome::Proved)?;
+        let proof = self.proof.as_ref().filter(|proof| proof.outcome == TrialOutcome::Proved)?;
         let dose = proof.dose.as_ref().filter(|_| matches!(self.trial, Some(Trial::Sizes(_))))?;
         Some(self.baseline_ns()? - dose.slope * f64::from(screen.closed.result.message_bytes))
     }
@@ -78,7 +78,7 @@ impl Suspect {
     /// The settings and the cost of a proved cause that a setting removes.
     pub(super) fn proved_switch(&self) -> Option<(Vec<Change>, f64)> {
         match (&self.trial, &self.proof) {
-            (Some(Trial::Switch(changes)), Some(proof)) if proof.outcome == Outcome::Proved => {
+            (Some(Trial::Switch(changes)), Some(proof)) if proof.outcome == TrialOutcome::Proved => {
                 Some((changes.clone(), proof.cost_ns))
             }
             _ => None,
@@ -88,7 +88,7 @@ impl Suspect {
     /// The proof of a proved cause, and the dose that shows how the round trip follows it.
     pub(super) fn proved_dose(&mut self, target: &Target) -> Option<(&'static Dose, &mut Proof)> {
         let dose = dose_of(self.cause, target)?;
-        let proof = self.proof.as_mut().filter(|proof| proof.outcome == Outcome::Proved)?;
+        let proof = self.proof.as_mut().filter(|proof| proof.outcome == TrialOutcome::Proved)?;
         Some((dose, proof))
     }
 
@@ -96,10 +96,10 @@ impl Suspect {
     pub(super) fn set_proof(&mut self, proof: Option<Proof>) {
         self.proof = proof.filter(|proof| !proof.pairs.is_empty());
         if let (Some(Trial::TailSwitch(_)), Some(proof)) = (&self.trial, &mut self.proof)
-            && proof.outcome == Outcome::RuledOut
+            && proof.outcome == TrialOutcome::RuledOut
         {
             // Counters show the waits; another CPU may be as busy, and the threads of the server may wait.
-            proof.outcome = Outcome::NotShown;
+            proof.outcome = TrialOutcome::NotShown;
         }
         if self.proof.is_none() {
             let changes = self.trial.take().map_or_else(Vec::new, |trial| trial.changes(0));
@@ -405,11 +405,11 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
     let is_tail = matches!(trial, Some(Trial::TailSwitch(_)));
     let outcome = proof.as_ref().map(|proof| proof.outcome);
     let verdict = match (outcome, &sighting, &counted) {
-        (Some(Outcome::Proved), ..) => CauseVerdict::Proved,
-        (Some(Outcome::RuledOut), ..) => CauseVerdict::RuledOut,
+        (Some(TrialOutcome::Proved), ..) => CauseVerdict::Proved,
+        (Some(TrialOutcome::RuledOut), ..) => CauseVerdict::RuledOut,
         (_, Some(_), _) => CauseVerdict::Seen,
         (_, None, Some(_)) => CauseVerdict::Counted,
-        (Some(Outcome::NotShown), ..) => CauseVerdict::NotShown,
+        (Some(TrialOutcome::NotShown), ..) => CauseVerdict::NotShown,
         (None, ..) => CauseVerdict::CannotTest,
     };
     let mut evidence = Vec::new();

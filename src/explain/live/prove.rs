@@ -62,7 +62,7 @@ impl Trial {
 
 /// The outcome of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum TrialOutcome {
     Proved,
     RuledOut,
     NotShown,
@@ -71,7 +71,7 @@ pub(super) enum Outcome {
 /// A trial with its figures.
 #[derive(Debug, Clone)]
 pub(super) struct Proof {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: TrialOutcome,
     /// Median (of a [`Trial::TailSwitch`] the mean) of the baseline and of the changed block of each pair, in ns.
     pub(super) pairs: Vec<(f64, f64)>,
     /// What the cause costs: the shortening by the switch, or the slope times the size; in ns.
@@ -265,10 +265,10 @@ fn judge_switch(pairs: Vec<(f64, f64)>, p: f64) -> Proof {
     let savings: Vec<f64> = pairs.iter().map(|(baseline, changed)| baseline - changed).collect();
     let (cost_ns, cost_interval_ns) = stats::hodges_lehmann_centre(&savings).unwrap_or((0.0, None));
     let outcome = match relative {
-        Some(interval) if p < SIGNIFICANCE_LEVEL && interval.high < -MARGIN => Outcome::Proved,
+        Some(interval) if p < SIGNIFICANCE_LEVEL && interval.high < -MARGIN => TrialOutcome::Proved,
         // A setting that makes requests slower removes nothing either.
-        Some(interval) if pairs.len() >= MIN_ROUNDS && interval.low > -MARGIN => Outcome::RuledOut,
-        _ => Outcome::NotShown,
+        Some(interval) if pairs.len() >= MIN_ROUNDS && interval.low > -MARGIN => TrialOutcome::RuledOut,
+        _ => TrialOutcome::NotShown,
     };
     Proof { outcome, pairs, cost_ns, cost_interval_ns, p: Some(p), dose: None }
 }
@@ -283,7 +283,7 @@ fn judge_sizes(pairs: Vec<(f64, f64)>, sizes: &[u32], base_bytes: u32) -> Proof 
         pairs.iter().map(|(baseline, _)| (base, *baseline)).chain(others).collect();
     let medians = stats::median(&pairs.iter().map(|(baseline, _)| *baseline).collect::<Vec<_>>());
     let mut proof = Proof {
-        outcome: Outcome::NotShown,
+        outcome: TrialOutcome::NotShown,
         pairs,
         cost_ns: 0.0,
         cost_interval_ns: None,
@@ -298,11 +298,11 @@ fn judge_sizes(pairs: Vec<(f64, f64)>, sizes: &[u32], base_bytes: u32) -> Proof 
     let is_straight =
         points.iter().filter(is_near).count() as f64 >= MIN_STRAIGHT_SHARE * points.len() as f64;
     proof.outcome = if slope.high * base < MARGIN * median {
-        Outcome::RuledOut
+        TrialOutcome::RuledOut
     } else if is_straight && slope.low * base > MARGIN * median {
-        Outcome::Proved
+        TrialOutcome::Proved
     } else {
-        Outcome::NotShown
+        TrialOutcome::NotShown
     };
     proof
 }
@@ -347,14 +347,14 @@ mod tests {
         let pairs =
             |factor: f64| (0..10).map(|i| (1e6 * noise(i), factor * 1e6 * noise(i + 3))).collect::<Vec<_>>();
         let proof = judge_switch(pairs(0.5), 0.002);
-        assert_eq!(proof.outcome, Outcome::Proved);
+        assert_eq!(proof.outcome, TrialOutcome::Proved);
         assert!((proof.cost_ns / 5e5 - 1.0).abs() < 0.02, "{proof:?}");
-        assert_eq!(judge_switch(pairs(1.0), 0.9).outcome, Outcome::RuledOut);
-        assert_eq!(judge_switch(pairs(1.4), 0.002).outcome, Outcome::RuledOut);
+        assert_eq!(judge_switch(pairs(1.0), 0.9).outcome, TrialOutcome::RuledOut);
+        assert_eq!(judge_switch(pairs(1.4), 0.002).outcome, TrialOutcome::RuledOut);
         // Within the margin, significant or not.
-        assert_eq!(judge_switch(pairs(0.98), 0.002).outcome, Outcome::RuledOut);
-        assert_eq!(judge_switch(pairs(0.5)[..4].to_vec(), 0.125).outcome, Outcome::NotShown);
-        assert_eq!(judge_switch(Vec::new(), 1.0).outcome, Outcome::NotShown);
+        assert_eq!(judge_switch(pairs(0.98), 0.002).outcome, TrialOutcome::RuledOut);
+        assert_eq!(judge_switch(pairs(0.5)[..4].to_vec(), 0.125).outcome, TrialOutcome::NotShown);
+        assert_eq!(judge_switch(Vec::new(), 1.0).outcome, TrialOutcome::NotShown);
     }
 
     #[test]
@@ -368,7 +368,7 @@ mod tests {
         };
         let trials = [Trial::TailSwitch(Vec::new()), Trial::Switch(Vec::new())];
         let proofs = sequence.proofs(&trials, 64);
-        assert_eq!((proofs[0].outcome, proofs[1].outcome), (Outcome::Proved, Outcome::RuledOut));
+        assert_eq!((proofs[0].outcome, proofs[1].outcome), (TrialOutcome::Proved, TrialOutcome::RuledOut));
         assert!((proofs[0].cost_ns / 9e5 - 1.0).abs() < 0.01, "{:?}", proofs[0]);
     }
 
@@ -381,9 +381,9 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let proof = judge_sizes(pairs(1e4, 2e3), &sizes, 64);
-        assert_eq!(proof.outcome, Outcome::Proved);
+        assert_eq!(proof.outcome, TrialOutcome::Proved);
         assert!((proof.dose.as_ref().unwrap().slope / 2e3 - 1.0).abs() < 0.01, "{proof:?}");
-        assert_eq!(judge_sizes(pairs(44e6, 1.0), &sizes, 64).outcome, Outcome::RuledOut);
+        assert_eq!(judge_sizes(pairs(44e6, 1.0), &sizes, 64).outcome, TrialOutcome::RuledOut);
     }
 
     #[test]

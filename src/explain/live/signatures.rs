@@ -1,6 +1,6 @@
 //! Signatures: what the samples of the screen show. Each finding names one cause of the catalogue.
 
-use super::super::causes::{self, Cause, Family, Signature, Target};
+use super::super::causes::{self, Cause, CauseFamily, Signature, Target};
 use super::screen::Screen;
 use crate::clock::Time;
 use crate::link::LinkRate;
@@ -206,10 +206,10 @@ fn timers(screen: &Screen, target: &Target) -> Vec<Sighting> {
 }
 
 /// Timers of characters that every request waits for. `rest_ns`: the part of the round trip that does not grow with the size.
-pub(super) fn character_timers(target: &Target, rest_ns: f64) -> Vec<(&'static Family, Sighting)> {
+pub(super) fn character_timers(target: &Target, rest_ns: f64) -> Vec<(&'static CauseFamily, Sighting)> {
     let Some(line) = target.caps.link_rate else { return Vec::new() };
     let character_ns = line.transmission_time(1).as_secs_f64() * 1e9;
-    let sighting = |(family, cause): (&'static Family, &'static Cause)| match cause.signature {
+    let sighting = |(family, cause): (&'static CauseFamily, &'static Cause)| match cause.signature {
         Signature::CharacterTimer { characters }
             if (rest_ns / character_ns - characters).abs() <= CHARACTER_TOLERANCE =>
         {

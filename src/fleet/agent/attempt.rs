@@ -10,12 +10,12 @@ use crate::clock::Time;
 use crate::fleet::hub::HubError;
 use crate::fleet::lease::{LEASE_TTL, Lease};
 use crate::fleet::leases::{LeaseTerms, release, renew, take};
-use crate::fleet::order::{FleetOrder, TestPlan};
+use crate::fleet::order::{FleetOrder, OrderedTest};
 use crate::fleet::outbox::{OutboxError, PendingResult};
 use crate::fleet::slot::slot_token;
 use crate::fleet::streams::{ACK_WAIT, FleetResult, result_subject, slot_subject};
 use crate::link::Dialer;
-use crate::mesh::{Refusal, url_of};
+use crate::mesh::{AgentRefusal, url_of};
 use crate::run::Run;
 
 /// Time between two looks at the lease of a running test.
@@ -42,7 +42,7 @@ enum Attempt {
 }
 
 /// Carries out an order that was checked: its result is kept, or it is delivered again. `delivery` answers the hub.
-pub fn carry_out(agent: &HubAgent, order: &FleetOrder, plan: &TestPlan, (signed, delivery): (&str, &str)) {
+pub fn carry_out(agent: &HubAgent, order: &FleetOrder, plan: &OrderedTest, (signed, delivery): (&str, &str)) {
     let what = format!("{} → {}", order.from, order.to);
     let attempt = attempt(agent, order, plan, (signed, delivery));
     let (run, failure) = match attempt {
@@ -111,7 +111,7 @@ fn keep(
 fn attempt(
     agent: &HubAgent,
     order: &FleetOrder,
-    plan: &TestPlan,
+    plan: &OrderedTest,
     (signed, delivery): (&str, &str),
 ) -> Attempt {
     let address = match agent.policy.address_of(&plan.address) {
@@ -200,7 +200,7 @@ impl Keeper<'_> {
 fn measure(
     mut keeper: Keeper,
     lease: &mut Option<Lease>,
-    plan: &TestPlan,
+    plan: &OrderedTest,
     (url, token): (&str, String),
 ) -> Attempt {
     let agent = keeper.agent;
@@ -229,7 +229,7 @@ fn measure(
         return Attempt::Later(FAILURE_PAUSE);
     }
     match measured {
-        None | Some(Err(Refusal::Busy(_))) => Attempt::Later(LEASE_PAUSE),
+        None | Some(Err(AgentRefusal::Busy(_))) => Attempt::Later(LEASE_PAUSE),
         Some(Err(refusal)) => Attempt::Refused(refusal.to_string()),
         Some(Ok(run)) => match run.cases.first() {
             Some(case) if case.complete => Attempt::Measured(Box::new(run)),

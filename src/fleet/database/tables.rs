@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio_postgres::{Client, Transaction};
 
-use super::Failure;
+use super::WorkFailure;
 use crate::fleet::collect::CollectedTest;
 use crate::fleet::metrics::Receipt;
 use crate::metric::Metric;
@@ -88,7 +88,7 @@ const SAVE: &str = "
 
 /// A run, and what belongs to it.
 #[derive(Serialize)]
-pub struct Row<'a> {
+pub struct RunRow<'a> {
     id: &'a str,
     started: Timestamp,
     round: &'a str,
@@ -116,10 +116,10 @@ struct CaseRow<'a> {
     figures: Map<String, Value>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> RunRow<'a> {
     /// The row of a test that was measured.
-    pub fn new(test: &'a CollectedTest, run: &'a Run, tags: &'a [String]) -> Row<'a> {
-        Row {
+    pub fn new(test: &'a CollectedTest, run: &'a Run, tags: &'a [String]) -> RunRow<'a> {
+        RunRow {
             id: &run.id,
             started: run.started,
             round: &test.round,
@@ -191,7 +191,7 @@ async fn begin(client: &mut Client) -> Result<Transaction<'_>, tokio_postgres::E
 }
 
 /// Makes the tables, or brings them up to date.
-pub async fn update(client: &mut Client) -> Result<(), Failure> {
+pub async fn update(client: &mut Client) -> Result<(), WorkFailure> {
     let transaction = begin(client).await?;
     let exists = transaction.query_one("SELECT to_regclass('linkgauge.version') IS NOT NULL", &[]).await?;
     if !exists.get::<_, bool>(0) {
@@ -205,7 +205,7 @@ pub async fn update(client: &mut Client) -> Result<(), Failure> {
     }
     let version: i32 = transaction.query_one("SELECT number FROM linkgauge.version", &[]).await?.get(0);
     let known = usize::try_from(version).ok().filter(|version| *version <= VERSION);
-    let missing = &UPDATES[known.ok_or(Failure::Newer(version))?..];
+    let missing = &UPDATES[known.ok_or(WorkFailure::Newer(version))?..];
     for update in missing {
         transaction.batch_execute(update).await?;
         transaction.execute("UPDATE linkgauge.version SET number = number + 1", &[]).await?;
@@ -214,16 +214,16 @@ pub async fn update(client: &mut Client) -> Result<(), Failure> {
 }
 
 /// Saves all of these rows, whose ids differ, or none. When it returns they are on the disk.
-pub async fn write(client: &mut Client, rows: &[(Row<'_>, Month)]) -> Result<Vec<Receipt>, Failure> {
+pub async fn write(client: &mut Client, rows: &[(RunRow<'_>, Month)]) -> Result<Vec<Receipt>, WorkFailure> {
     let transaction = begin(client).await?;
     make_partitions(&transaction, &rows.iter().map(|(_, month)| *month).collect()).await?;
-    let documents: Vec<&Row> = rows.iter().map(|(row, _)| row).collect();
+    let documents: Vec<&RunRow> = rows.iter().map(|(row, _)| row).collect();
     let documents =
         serde_json::to_string(&documents).expect("a run has only texts as keys, and its numbers are finite");
     let known = transaction.query(SAVE, &[&documents]).await?;
     transaction.commit().await?;
     let known: BTreeMap<String, bool> = known.iter().map(|row| (row.get(0), row.get(1))).collect();
-    let receipt = |row: &Row| match known.get(row.id) {
+    let receipt = |row: &RunRow| match known.get(row.id) {
         None => Receipt::Saved,
         Some(true) => Receipt::Duplicate,
         Some(false) => Receipt::Conflicting,

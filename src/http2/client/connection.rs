@@ -36,7 +36,7 @@ const HTTPS_PORT: u16 = 443;
 
 /// The server: where it is and what it is asked for.
 #[derive(Clone)]
-pub struct Target {
+pub struct HttpTarget {
     address: SocketAddr,
     name: ServerName<'static>,
     connector: TlsConnector,
@@ -45,13 +45,13 @@ pub struct Target {
     pub urls: ServerUrls,
 }
 
-impl Target {
+impl HttpTarget {
     /// From the URL that the user typed.
     ///
     /// # Errors
     ///
     /// The URL is invalid, or its host is unknown.
-    pub async fn find(plan: &HttpMeasurement) -> Result<Target, HttpError> {
+    pub async fn find(plan: &HttpMeasurement) -> Result<HttpTarget, HttpError> {
         let HttpMeasurement { url, trust, unsent_bytes, .. } = plan;
         let wrong = |reason: &str| HttpError::Url { url: url.clone(), reason: reason.to_owned() };
         let uri: Uri = url.parse().map_err(|_| wrong("not a URL. Write it like https://192.0.2.7:4043"))?;
@@ -64,7 +64,7 @@ impl Target {
         let urls = ServerUrls { small: list.clone(), large: list.clone(), upload: list, host: None };
         let (address, name) = resolve(&uri, None).await?;
         let connector = TlsConnector::from(tls::client_config(trust)?);
-        Ok(Target { address, name, connector, unsent_bytes: *unsent_bytes, urls })
+        Ok(HttpTarget { address, name, connector, unsent_bytes: *unsent_bytes, urls })
     }
 
     /// The same server after it has sent its list of URLs.
@@ -72,9 +72,9 @@ impl Target {
     /// # Errors
     ///
     /// The host in it is unknown.
-    pub async fn with_urls(self, urls: ServerUrls) -> Result<Target, HttpError> {
+    pub async fn with_urls(self, urls: ServerUrls) -> Result<HttpTarget, HttpError> {
         let (address, name) = resolve(&urls.small, urls.host.as_deref()).await?;
-        Ok(Target { address, name, urls, ..self })
+        Ok(HttpTarget { address, name, urls, ..self })
     }
 }
 
@@ -94,7 +94,7 @@ async fn resolve(uri: &Uri, host: Option<&str>) -> Result<(SocketAddr, ServerNam
 
 /// An open connection. Clones are handles to the same one, which ends with the last of them.
 #[derive(Clone)]
-pub struct Connection {
+pub struct HttpConnection {
     requests: SendRequest<Bytes>,
     /// `TLS 1.3` or `TLS 1.2`.
     pub tls_version: &'static str,
@@ -112,17 +112,17 @@ impl Drop for Driver {
     }
 }
 
-impl Connection {
+impl HttpConnection {
     /// Opens one.
     ///
     /// # Errors
     ///
     /// The server does not reply in time, or its certificate is not accepted.
-    pub async fn open(target: &Target, limit: Duration) -> Result<Connection, HttpError> {
-        timeout(limit, Connection::open_unlimited(target)).await?
+    pub async fn open(target: &HttpTarget, limit: Duration) -> Result<HttpConnection, HttpError> {
+        timeout(limit, HttpConnection::open_unlimited(target)).await?
     }
 
-    async fn open_unlimited(target: &Target) -> Result<Connection, HttpError> {
+    async fn open_unlimited(target: &HttpTarget) -> Result<HttpConnection, HttpError> {
         let began = Clock::System.now();
         let socket = TcpStream::connect(target.address).await;
         let socket = socket.map_err(|source| HttpError::Connect { source })?;
@@ -145,7 +145,7 @@ impl Connection {
             let _ = connection.await;
         }));
         let handshakes = [connected.since(began), tls_time / round_trips];
-        Ok(Connection { requests, tls_version, handshakes, _driver: Arc::new(driver) })
+        Ok(HttpConnection { requests, tls_version, handshakes, _driver: Arc::new(driver) })
     }
 
     /// Opens a connection, requests the small reply and closes it: the times of TCP, TLS (for each round trip) and HTTP.
@@ -153,8 +153,8 @@ impl Connection {
     /// # Errors
     ///
     /// As for opening and for the request.
-    pub async fn probe(target: &Target, limit: Duration) -> Result<[Duration; 3], HttpError> {
-        let connection = Connection::open(target, limit).await?;
+    pub async fn probe(target: &HttpTarget, limit: Duration) -> Result<[Duration; 3], HttpError> {
+        let connection = HttpConnection::open(target, limit).await?;
         let began = Clock::System.now();
         connection.get(&target.urls.small, 1, limit).await?;
         let [tcp, tls] = connection.handshakes;
@@ -202,7 +202,7 @@ impl Connection {
     /// # Errors
     ///
     /// The connection fails.
-    pub async fn download(&self, target: &Target, moved: &AtomicU64) -> Result<(), HttpError> {
+    pub async fn download(&self, target: &HttpTarget, moved: &AtomicU64) -> Result<(), HttpError> {
         let uri = &target.urls.large;
         loop {
             let mut body =
@@ -220,7 +220,7 @@ impl Connection {
     /// # Errors
     ///
     /// The connection fails, or the server ends the request.
-    pub async fn upload(&self, target: &Target, moved: &AtomicU64) -> Result<(), HttpError> {
+    pub async fn upload(&self, target: &HttpTarget, moved: &AtomicU64) -> Result<(), HttpError> {
         let chunk = Bytes::from(vec![0xA5; CHUNK_BYTES]);
         let mut started = self.request(Method::POST, &target.urls.upload, RequestBody::Follows).await?;
         loop {
@@ -289,8 +289,8 @@ mod tests {
             unsent_bytes: UNSENT_BYTES,
         };
         let ended = runtime().unwrap().block_on(async {
-            let target = Target::find(&plan).await.unwrap();
-            let mut unused = Connection::open(&target, PATIENCE).await.unwrap();
+            let target = HttpTarget::find(&plan).await.unwrap();
+            let mut unused = HttpConnection::open(&target, PATIENCE).await.unwrap();
             unused.get(&target.urls.small, 1 << 16, PATIENCE).await.unwrap();
             let driver = &mut Arc::get_mut(&mut unused._driver).unwrap().0;
             timeout(PATIENCE, driver).await.is_ok()

@@ -26,7 +26,7 @@ const MAX_NODES: usize = 256;
 const LISTEN_BACKLOG: i32 = 256;
 
 /// A link and its sender.
-type Arrival = (Box<dyn Link>, String);
+type IncomingLink = (Box<dyn Link>, String);
 
 /// New clients that have not been accepted yet.
 struct ArrivalQueue {
@@ -116,7 +116,7 @@ fn bind_local(options: &Options) -> Result<Socket, Fault> {
 }
 
 impl NodeListener {
-    fn take_arrival(&mut self) -> Result<Option<Arrival>, Fault> {
+    fn take_arrival(&mut self) -> Result<Option<IncomingLink>, Fault> {
         let Some((connection, mailbox)) = self.arrivals.queue().pop_front() else { return Ok(None) };
         let from = connection.facts().get("remote").and_then(|remote| remote.as_str()).map(str::to_owned);
         let is_raw = mailbox.signal_format == SignalFormat::Raw;

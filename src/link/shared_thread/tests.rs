@@ -15,7 +15,7 @@ use crate::link::{Batch, Dialer};
 const LONG: Duration = Duration::from_secs(60);
 
 /// What a party does next.
-enum Action {
+enum ScriptedAction {
     Tune,
     /// Waits for input for this time.
     Receive(Duration),
@@ -29,7 +29,7 @@ enum Action {
     Panic,
 }
 
-use Action::{Await, Close, Panic, Receive, Reopen, Send, Sleep};
+use ScriptedAction::{Await, Close, Panic, Receive, Reopen, Send, Sleep};
 
 /// What the parties of a test did, in order.
 type Log = Arc<Mutex<Vec<String>>>;
@@ -37,7 +37,7 @@ type Log = Arc<Mutex<Vec<String>>>;
 /// Performs its actions one after the other and writes down their outcomes.
 struct Script {
     name: &'static str,
-    actions: VecDeque<Action>,
+    actions: VecDeque<ScriptedAction>,
     /// The end of the wait of the first action, once it has begun.
     until: Option<Time>,
     batch: Batch,
@@ -62,7 +62,7 @@ impl Party for Script {
     fn next_step(&mut self, now: Time) -> Step<'_> {
         match self.actions.front() {
             None => Step::Done,
-            Some(Action::Tune) => {
+            Some(ScriptedAction::Tune) => {
                 self.next_action("tunes");
                 Step::Tune(Tuning::default())
             }
@@ -162,14 +162,14 @@ impl Bench {
     }
 
     /// Adds a member; returns the remote end of its link.
-    fn add(&mut self, name: &'static str, actions: impl IntoIterator<Item = Action>) -> TcpStream {
+    fn add(&mut self, name: &'static str, actions: impl IntoIterator<Item = ScriptedAction>) -> TcpStream {
         self.add_placed(name, actions, ThreadChoice::Stay(WaitMode::Block))
     }
 
     fn add_placed(
         &mut self,
         name: &'static str,
-        actions: impl IntoIterator<Item = Action>,
+        actions: impl IntoIterator<Item = ScriptedAction>,
         placement: ThreadChoice,
     ) -> TcpStream {
         let link = self.dialer.open(&self.url()).unwrap();
@@ -184,7 +184,7 @@ impl Bench {
         &mut self,
         link: Box<dyn Link>,
         name: &'static str,
-        actions: impl IntoIterator<Item = Action>,
+        actions: impl IntoIterator<Item = ScriptedAction>,
         placement: ThreadChoice,
     ) -> TcpStream {
         let party = Script {
@@ -290,7 +290,7 @@ fn a_wait_that_has_ended_leaves_no_timer() {
 #[test]
 fn a_member_that_leaves_takes_its_link_along() {
     let mut bench = Bench::new();
-    let mut remote = bench.add_placed("a", [Action::Tune, Receive(LONG)], ThreadChoice::Leave);
+    let mut remote = bench.add_placed("a", [ScriptedAction::Tune, Receive(LONG)], ThreadChoice::Leave);
     bench.run_until(1);
     let Some(Departure::Moved { mut member, .. }) = bench.departed.pop() else { panic!("it stays") };
     assert!(bench.thread.is_empty());

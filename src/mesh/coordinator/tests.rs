@@ -164,12 +164,12 @@ impl Simulation {
         false
     }
 
-    fn perform(&mut self, action: Action) {
+    fn perform(&mut self, action: CoordinatorAction) {
         match action {
-            Action::End { host } => {
+            CoordinatorAction::End { host } => {
                 self.ended.insert(host);
             }
-            Action::Send { host, order } => {
+            CoordinatorAction::Send { host, order } => {
                 assert!(!self.ended.contains(&host), "an order to an agent that was ended");
                 self.seen.orders.push((host, order.clone()));
                 self.obey(host, order);

@@ -15,7 +15,7 @@ use crate::units::{BitRate, Bytes, MessageRate, Span, format_plural};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct HostsToml {
     title: Option<String>,
     #[serde(default)]
     pairs: PairsEntry,
@@ -99,7 +99,7 @@ struct ResourceEntry {
 
 /// Reads a file.
 pub fn read(text: &str) -> Result<HostList, HostListError> {
-    let file: File =
+    let file: HostsToml =
         toml::from_str(text).map_err(|error| HostListError::Toml(error.to_string().trim_end().to_owned()))?;
     let hosts = file.host.into_iter().map(HostEntry::read).collect::<Result<Vec<Host>, _>>()?;
     if !(2..=MAX_HOSTS).contains(&hosts.len()) {

@@ -13,7 +13,7 @@ use crate::run::{CaseResult, Defect, Distribution, Figures};
 use crate::units::{format_bit_rate, format_nanoseconds};
 
 /// A name, and the text unless the figure was not measured.
-type Row = (&'static str, Option<String>);
+type TextRow = (&'static str, Option<String>);
 
 /// All figures of a case except round-trip times.
 pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
@@ -29,7 +29,7 @@ fn interval(case: &CaseResult, name: &str, print: fn(f64) -> String) -> Option<S
     Some(format!("{} to {} (95 %, {})", print(interval.low), print(interval.high), interval_basis(case)))
 }
 
-fn time_rows(case: &CaseResult) -> Vec<Row> {
+fn time_rows(case: &CaseResult) -> Vec<TextRow> {
     let figures = &case.figures;
     let ways = figures.one_way.as_ref();
     let of = |times: &Distribution, name| times.percentile(name).map(|ns| format_nanoseconds(ns as f64));
@@ -56,7 +56,7 @@ fn time_rows(case: &CaseResult) -> Vec<Row> {
     ]
 }
 
-fn line_rows(case: &CaseResult) -> Vec<Row> {
+fn line_rows(case: &CaseResult) -> Vec<TextRow> {
     vec![
         ("maximum payload rate of the line", line_limit_bps(case).map(format_bit_rate)),
         ("message time on the line, one way", line_time_ns(case).map(format_nanoseconds)),
@@ -68,7 +68,7 @@ fn line_rows(case: &CaseResult) -> Vec<Row> {
     ]
 }
 
-fn duration_rows(case: &CaseResult) -> Vec<Row> {
+fn duration_rows(case: &CaseResult) -> Vec<TextRow> {
     let cpu = case.cpu.as_ref();
     let seconds = |value: f64| format!("{value:.3} s");
     vec![

@@ -78,11 +78,11 @@ pub struct Matrix {
     /// The figure and its unit.
     pub title: String,
     names: Vec<String>,
-    cells: Vec<Vec<Cell>>,
+    cells: Vec<Vec<MatrixCell>>,
 }
 
 #[derive(Clone, Default)]
-struct Cell {
+struct MatrixCell {
     text: String,
     case: Option<u32>,
     is_conspicuous: bool,
@@ -106,7 +106,7 @@ impl Matrix {
         let hosts = hosts_by_badness(mesh, &values, kind);
         let mut places = vec![usize::MAX; mesh.hosts.len()];
         hosts.iter().enumerate().for_each(|(place, host)| places[*host] = place);
-        let mut cells = vec![vec![Cell::default(); hosts.len()]; hosts.len()];
+        let mut cells = vec![vec![MatrixCell::default(); hosts.len()]; hosts.len()];
         for (pair, value) in values {
             let [from, to] = [pair.pair.from, pair.pair.to].map(|host| places.get(host as usize).copied());
             let cell = from.zip(to).and_then(|(from, to)| cells.get_mut(from)?.get_mut(to));
@@ -116,7 +116,7 @@ impl Matrix {
                 false => value > CONSPICUOUS * typical,
             };
             let case = if kind.more_is_better { pair.pair.throughput_case } else { pair.pair.latency_case };
-            *cell = Cell { text: three_digits(value / unit.0), case, is_conspicuous };
+            *cell = MatrixCell { text: three_digits(value / unit.0), case, is_conspicuous };
         }
         let names = hosts.iter().map(|host| mesh.hosts[*host].name.clone()).collect();
         Some(Matrix { title: format!("{} in {}", kind.title, unit.1), names, cells })
@@ -129,7 +129,8 @@ impl Matrix {
         let header: Vec<String> = std::iter::once(corner)
             .chain(self.names.iter().map(|name| shorten(name, MAX_HEADER_COLUMNS)))
             .collect();
-        let text = |cell: &Cell| if cell.text.is_empty() { ABSENT.to_owned() } else { cell.text.clone() };
+        let text =
+            |cell: &MatrixCell| if cell.text.is_empty() { ABSENT.to_owned() } else { cell.text.clone() };
         let rows: Vec<Vec<String>> = self
             .names
             .iter()
@@ -146,11 +147,11 @@ impl Matrix {
 
     /// The matrix for the page, with links to the cases that are on it.
     pub fn page_context(&self, shown: &BTreeSet<usize>) -> Value {
-        let cell = |cell: &Cell| {
+        let cell = |cell: &MatrixCell| {
             let case = cell.case.filter(|case| shown.contains(&(*case as usize)));
             context! { text => cell.text.clone(), case => case, conspicuous => cell.is_conspicuous }
         };
-        let row = |(name, cells): (&String, &Vec<Cell>)| {
+        let row = |(name, cells): (&String, &Vec<MatrixCell>)| {
             context! { name => name.clone(), cells => cells.iter().map(cell).collect::<Vec<Value>>() }
         };
         context! {

@@ -48,11 +48,11 @@ pub struct StageFigures {
 }
 
 /// The name of a stage, and its distribution if it is known.
-pub type Stage<'a> = (&'static str, Option<&'a Distribution>);
+pub type NamedStage<'a> = (&'static str, Option<&'a Distribution>);
 
 impl StageFigures {
     /// The stages in their order, without gaps: with those of the remote host, if it reported them.
-    pub fn parts(&self) -> Vec<Stage<'_>> {
+    pub fn parts(&self) -> Vec<NamedStage<'_>> {
         let remote = [
             ("network", &self.network_ns),
             ("remote receive", &self.remote_receive_ns),

@@ -1,7 +1,7 @@
 //! The tests of a rate: for each setting of the catalogue the change that this transfer allows.
 
 use super::blocks::{RateBlock, RateChange};
-use crate::explain::causes::{self, Cause, Family, Knob, RateKnob, Target};
+use crate::explain::causes::{self, Cause, CauseFamily, Knob, RateKnob, Target};
 use crate::explain::counters::{CountedCause, rates};
 use crate::plan::Direction;
 use crate::protocol::find_protocol;
@@ -72,7 +72,7 @@ impl TestPlan {
 }
 
 /// The family of a cause of the catalogue.
-pub(super) fn catalogued(id: &str) -> Option<(&'static Family, &'static Cause)> {
+pub(super) fn catalogued(id: &str) -> Option<(&'static CauseFamily, &'static Cause)> {
     causes::all().find(|(_, cause)| cause.id == id)
 }
 

@@ -78,7 +78,7 @@ pub(crate) type FrameSink<'a> = dyn FnMut(&[u8], Option<u32>) -> bool + 'a;
 
 /// A frame of a message, until it is acknowledged.
 #[derive(Debug)]
-struct OutgoingFrame {
+struct UnacknowledgedFrame {
     bytes: Vec<u8>,
     /// Address of the endpoint whose message ends with this frame.
     ends_message_of: Option<u32>,
@@ -110,7 +110,7 @@ pub struct EthernetConnection {
     mtu: usize,
     window: u16,
     // Sending: frames from number `acked` on; the first `sent` of them are in flight.
-    frames: VecDeque<OutgoingFrame>,
+    frames: VecDeque<UnacknowledgedFrame>,
     spare_frames: Vec<Vec<u8>>,
     first_unacked: u16,
     sent: usize,
@@ -581,7 +581,7 @@ impl EthernetConnection {
     }
 
     fn push_frame(&mut self, bytes: Vec<u8>) {
-        self.frames.push_back(OutgoingFrame { bytes, ends_message_of: None });
+        self.frames.push_back(UnacknowledgedFrame { bytes, ends_message_of: None });
     }
 
     /// Messages of an endpoint whose last frame waits for its first transmission.

@@ -96,7 +96,7 @@ pub struct CommandOutcome {
 
 /// A frame that the link has not fully taken.
 #[derive(Debug)]
-struct OutgoingFrame {
+struct UnsentFrame {
     bytes: Vec<u8>,
     sent_bytes: usize,
     /// The transmission of the command in it; `None` for other messages.
@@ -113,7 +113,7 @@ pub struct Conversation {
     decoder: FrameDecoder,
     pending: VecDeque<PendingCommand>,
     unsolicited: VecDeque<Vec<u8>>,
-    outgoing_frame: Option<OutgoingFrame>,
+    outgoing_frame: Option<UnsentFrame>,
     must_wake: bool,
     next_transaction: u8,
     sendings: u64,
@@ -302,7 +302,7 @@ impl Conversation {
             }
             frame::write(&packet, &mut bytes);
             self.outgoing_frame =
-                Some(OutgoingFrame { bytes, sent_bytes: 0, send_order: order, last_progress: None });
+                Some(UnsentFrame { bytes, sent_bytes: 0, send_order: order, last_progress: None });
         }
         let outgoing = self.outgoing_frame.as_mut()?;
         outgoing.last_progress.get_or_insert(now);
