@@ -2,7 +2,8 @@
 """Causes of latency planted with the lab, and what `linkgauge explain URL` finds: the confusion matrix of docs/explain.md.
 
     cargo bench --profile dev --bench planted > virtual.json
-    benches/planted.py --virtual virtual.json [--binary target/release/linkgauge] [--repeat 20] [--seconds 20] [--at-once 4] [NAME…]
+    benches/planted.py --virtual virtual.json [--binary target/release/linkgauge] [--repeat 20] [--seconds 20] [--at-once 4]
+        [--json FILE] [--runs FILE]… [NAME…]
     benches/planted.py --list
 
 Each plant is a part of the lab with one known cause; each control has none, or only those that belong to its link. Pairs are two
@@ -10,7 +11,8 @@ causes of different families. What is exact on the virtual clock runs there (ben
 reads them. What needs the kernel runs here in real time: with --repeat 0 nothing, so that the virtual runs stand alone. NAME restricts
 the run to plants whose name contains it. Runs that wait for milliseconds share the host (--at-once); runs of microseconds have it for
 themselves. They run in random order, so that a slow hour of the host hits all alike; other programs are causes too (run_queue), so run
-it on a host that does nothing else. Prints one row per run while it runs, then the tables in Markdown.
+it on a host that does nothing else. All runs take hours: --json and --runs split them into parts, each with a --seed of its own.
+Prints one row per run while it runs, then the tables in Markdown.
 """
 import argparse, concurrent.futures, itertools, json, os, platform, random, socket, statistics, subprocess, sys, tempfile, threading, time
 
@@ -21,7 +23,9 @@ parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--at-once", type=int, default=4, help="runs side by side, of plants that do not disturb each other")
 parser.add_argument("--virtual", type=argparse.FileType(), help="also count the runs in this file, the output of the bench 'planted'")
 parser.add_argument("--list", action="store_true", help="list the plants and end")
-parser.add_argument("--json", help="also write every run in real time to this file")
+parser.add_argument("--json", help="also write every run in real time to this file, earlier ones included")
+parser.add_argument("--runs", type=argparse.FileType(), action="append", default=[], metavar="FILE",
+                    help="also count the runs in this file, which --json wrote; can be repeated")
 parser.add_argument("names", nargs="*", metavar="NAME")
 args = parser.parse_args()
 
@@ -283,6 +287,8 @@ class Matrix:
         self.kinds = {"plant": [], "pair": [], "control": []}
         self.outcomes, self.failures, self.documents = {}, [], []
         self.lock = threading.Lock()
+        self.known = {plant.name: (kind, plant) for kind, plants in (("plant", PLANTS), ("pair", PAIRS), ("control", CONTROLS))
+                      for plant in plants}
 
     def add(self, plant, explanation):
         """Counts one run; an explanation that is a text is the reason why there is none."""
@@ -293,7 +299,8 @@ class Matrix:
                 return
             outcome = Outcome(plant, explanation)
             self.outcomes.setdefault(plant.name, []).append(outcome)
-            self.documents.append({"plant": plant.name, "explanation": explanation})
+            if plant.name in self.known:
+                self.documents.append({"plant": plant.name, "explanation": explanation})
             print(f"{plant.name}: {explanation['median_ns'] / 1e6:.3f} ms; {outcome}", file=sys.stderr)
 
     def read(self, lines):
@@ -306,15 +313,20 @@ class Matrix:
                 self.kinds[run["kind"]].append(plants[run["plant"]])
             self.add(plants[run["plant"]], run["explanation"] or run["error"])
 
+    def read_earlier(self, file):
+        """Counts the runs in real time of an earlier call."""
+        for run in json.load(file):
+            _, plant = self.known[run["plant"]]
+            self.add(plant, run["explanation"])
+
     def measure(self):
         """Counts runs in real time."""
-        def is_wanted(plant):
-            return not args.names or any(name in plant.name for name in args.names)
         order = []
-        for kind, plants in (("plant", PLANTS), ("pair", PAIRS), ("control", CONTROLS)):
-            plants = [plant for plant in plants if is_wanted(plant)]
-            self.kinds[kind] += plants
-            order += [plant for plant in plants for _ in range(args.repeat)]
+        for name, (kind, plant) in self.known.items():
+            is_wanted = not args.names or any(part in name for part in args.names)
+            if is_wanted or name in self.outcomes:
+                self.kinds[kind].append(plant)
+            order += [plant] * args.repeat * is_wanted
         random.seed(args.seed)
         random.shuffle(order)
         for plants, at_once in (([plant for plant in order if not plant.alone], args.at_once),
@@ -342,6 +354,8 @@ def main():
     matrix = Matrix()
     if args.virtual:
         matrix.read(args.virtual)
+    for file in args.runs:
+        matrix.read_earlier(file)
     matrix.measure()
     if args.json:
         with open(args.json, "w") as file:

@@ -10,6 +10,10 @@ use super::error::HttpError;
 /// Bytes that the system may hold unsent: a probe waits for them.
 pub const UNSENT_BYTES: u32 = 16 << 10;
 
+/// Bytes of a write, and what TLS may hold encrypted while the system takes no more. By default it holds four times as many, and a
+/// probe waits for them as well.
+pub const CHUNK_BYTES: usize = 16 << 10;
+
 /// A runtime in the thread that uses it.
 pub fn runtime() -> Result<tokio::runtime::Runtime, HttpError> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)

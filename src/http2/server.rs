@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::config::{CONFIG_PATH, LARGE_PATH, SMALL_PATH, ServerUrls, UPLOAD_PATH};
 use super::error::HttpError;
-use super::runtime::{UNSENT_BYTES, poll_capacity, runtime};
+use super::runtime::{CHUNK_BYTES, UNSENT_BYTES, poll_capacity, runtime};
 use super::tls;
 use crate::link::socket_settings;
 
@@ -32,9 +32,6 @@ const OLD_UPLOAD_PATH: &str = "/slurp";
 
 /// The draft: at least 8 GB.
 const LARGE_BYTES: u64 = 8 << 30;
-
-/// Bytes of a write.
-const CHUNK_BYTES: usize = 16 << 10;
 
 /// What a client may send before the server has read it: enough for 100 Mbit/s at 300 ms.
 const WINDOW_BYTES: u32 = 4 << 20;
@@ -185,7 +182,8 @@ async fn serve_connection(socket: TcpStream, shared: Arc<AcceptContext>) -> Resu
     let idle = shared.options.idle;
     let _ = socket.set_nodelay(true);
     socket_settings::limit_unsent_bytes(Some(socket.as_fd()), UNSENT_BYTES);
-    let stream = timeout(idle, shared.acceptor.accept(socket)).await??;
+    let mut stream = timeout(idle, shared.acceptor.accept(socket)).await??;
+    stream.get_mut().1.set_buffer_limit(Some(CHUNK_BYTES));
     let mut builder = h2::server::Builder::new();
     builder
         .initial_window_size(WINDOW_BYTES)

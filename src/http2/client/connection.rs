@@ -21,15 +21,12 @@ use crate::clock::Clock;
 use crate::http2::client::HttpMeasurement;
 use crate::http2::config::{CONFIG_PATH, ServerUrls};
 use crate::http2::error::HttpError;
-use crate::http2::runtime::poll_capacity;
+use crate::http2::runtime::{CHUNK_BYTES, poll_capacity};
 use crate::http2::tls;
 use crate::link::socket_settings;
 
 /// What the server may send before the client has read it: enough for 1 Gbit/s at 130 ms.
 const WINDOW_BYTES: u32 = 16 << 20;
-
-/// Bytes of a write.
-const CHUNK_BYTES: usize = 16 << 10;
 
 /// Port of `https`.
 const HTTPS_PORT: u16 = 443;
@@ -130,7 +127,8 @@ impl HttpConnection {
         socket.set_nodelay(true)?;
         socket_settings::limit_unsent_bytes(Some(socket.as_fd()), target.unsent_bytes);
         let stream = target.connector.connect(target.name.clone(), socket).await;
-        let stream = stream.map_err(|source| HttpError::Handshake { source })?;
+        let mut stream = stream.map_err(|source| HttpError::Handshake { source })?;
+        stream.get_mut().1.set_buffer_limit(Some(CHUNK_BYTES));
         let tls_time = Clock::System.now().since(connected);
         let (tls_version, round_trips) = version_of(&stream);
         let mut builder = h2::client::Builder::new();
