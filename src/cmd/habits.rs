@@ -170,8 +170,17 @@ pub fn advice(error: &clap::Error, typed: &[String]) -> Option<String> {
     }
 }
 
+/// The program and its command, as typed.
+pub fn command_name(typed: &[String]) -> String {
+    let mut words = typed.iter().map(String::as_str).take_while(|word| !word.starts_with('-'));
+    match (words.next(), words.next()) {
+        (None, _) => "linkgauge".to_owned(),
+        (Some(command @ ("fleet" | "lab")), Some(part)) => format!("linkgauge {command} {part}"),
+        (Some(command), _) => format!("linkgauge {command}"),
+    }
+}
+
 fn on_flag(flag: &str, similar: Option<&str>, typed: &[String]) -> String {
-    let mut words = typed.iter().filter(|word| !word.starts_with('-')).map(String::as_str);
     let command = typed.first().filter(|first| !first.starts_with('-')).map_or("", String::as_str);
     if let Some(habit) = found(command, flag) {
         return format!("unknown flag '{flag}': {}", habit.advice);
@@ -179,13 +188,8 @@ fn on_flag(flag: &str, similar: Option<&str>, typed: &[String]) -> String {
     if flag[1..].starts_with(|first: char| first.is_ascii_digit()) {
         return format!("'{flag}' is negative. Values are 0 or more");
     }
-    let name = match (command, words.nth(1)) {
-        ("", _) => "linkgauge".to_owned(),
-        ("fleet" | "lab", Some(part)) => format!("linkgauge {command} {part}"),
-        _ => format!("linkgauge {command}"),
-    };
     let like = similar.map(|similar| format!("Did you mean '{similar}'? ")).unwrap_or_default();
-    format!("unknown flag '{flag}'. {like}'{name} --help' lists all flags")
+    format!("unknown flag '{flag}'. {like}'{} --help' lists all flags", command_name(typed))
 }
 
 fn found(command: &str, flag: &str) -> Option<&'static Habit> {

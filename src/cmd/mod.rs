@@ -35,6 +35,7 @@ mod stamp_cost;
 mod store;
 mod tag;
 mod throughput;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -159,9 +160,9 @@ fn parse() -> Result<Cli, ExitCode> {
     matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
         let typed: Vec<String> =
             std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-        match habits::advice(&error, &typed) {
-            Some(advice) => {
-                output::print_error(&advice);
+        match usage::line(&error, &typed) {
+            Some(line) => {
+                output::print_error(&line);
                 Status::Incomplete.into()
             }
             None => output::print_usage(&error).into(),

@@ -275,7 +275,7 @@ pub fn print_error(error: &str) {
     let _ = writeln!(anstream::stderr(), "{red}error{red:#}: {error}");
 }
 
-/// Prints an error of the command line or the requested help. Returns the exit status.
+/// Prints the requested help. Returns the exit status.
 pub fn print_usage(error: &clap::Error) -> u8 {
     let text = terminal::sanitize_text(&error.render().ansi().to_string());
     let written = match error.use_stderr() {
