@@ -40,7 +40,9 @@ pub fn line(error: &clap::Error, typed: &[String]) -> Option<String> {
             }
             ErrorKind::InvalidSubcommand => {
                 let word = words(ContextKind::InvalidSubcommand);
+                // The last of several words is the most similar one.
                 let like = similar(ContextKind::SuggestedSubcommand);
+                let like = like.as_deref().and_then(|like| like.rsplit(", ").next());
                 let like = like.map(|like| format!("Did you mean '{like}'? ")).unwrap_or_default();
                 let name = habits::command_name(&[]);
                 format!("unknown command '{word}'. {like}'{name} --help' lists all commands")

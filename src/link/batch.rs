@@ -25,6 +25,17 @@ pub struct Batch {
     pub(super) arrived: Option<Time>,
 }
 
+/// The sizes of what a receive got, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchSizes {
+    /// Of all messages together.
+    pub total: u64,
+    /// Of the longest.
+    pub longest: usize,
+    /// Whether no more would have fit.
+    pub is_full: bool,
+}
+
 impl Batch {
     /// For `messages` messages of at most `slot` bytes.
     pub fn new(slot: usize, messages: usize) -> Batch {
@@ -111,13 +122,15 @@ impl Batch {
         self.spans.iter().map(|(_, length)| u64::from(length)).sum()
     }
 
-    /// Bytes of all messages together, and of the longest.
+    /// The sizes of what was received.
     #[inline]
-    pub fn total_and_longest(&self) -> (u64, usize) {
-        let lengths = self.spans.iter().map(|(_, length)| length);
-        lengths.fold((0, 0), |(total, longest), length| {
-            (total + u64::from(length), longest.max(length as usize))
-        })
+    pub fn sizes(&self) -> BatchSizes {
+        let (mut total, mut longest) = (0, 0);
+        for (_, length) in self.spans.iter() {
+            total += u64::from(length);
+            longest = longest.max(length as usize);
+        }
+        BatchSizes { total, longest, is_full: total >= self.bytes.len() as u64 }
     }
 
     /// Whether there are no messages.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::endpoint::{Endpoint, EndpointError};
-pub use batch::{Batch, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
+pub use batch::{Batch, BatchSizes, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
 pub use dialer::Dialer;
 pub use fault::{CHECK_LINE_HINT, Fault, LinkError};
 use fault::{RAISE_FILE_LIMIT_HINT, is_file_limit_reached};
@@ -212,6 +212,9 @@ pub struct Caps {
     pub unpaced_scope: UnpacedScope,
     /// What [`Link::descriptor`] is. Without one, each flow on such links has a thread of its own.
     pub descriptor: LinkDescriptor,
+    /// A receive that gets less of a stream than it has room for has emptied it: TCP. So a shared thread
+    /// waits for new input only.
+    pub is_emptied_by_short_receive: bool,
     /// The kernel can stamp messages: when they are queued for their device, leave it and arrive from it.
     pub has_kernel_stamps: bool,
 }
@@ -263,6 +266,7 @@ impl Caps {
         open_timeout: Duration::ZERO,
         unpaced_scope: UnpacedScope::Anywhere,
         descriptor: LinkDescriptor::Lasting,
+        is_emptied_by_short_receive: false,
         has_kernel_stamps: false,
     };
 

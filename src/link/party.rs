@@ -10,7 +10,7 @@ use super::counters::LinkReading;
 use super::marks::MarkCounts;
 use super::stamps::SendStamps;
 use super::waker::Waker;
-use super::{Batch, Fault, Link, LinkStatus, own_socket, socket_settings};
+use super::{Batch, BatchSizes, Fault, Link, LinkStatus, own_socket, socket_settings};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::traffic::{SocketSettings, WaitMode};
@@ -277,6 +277,7 @@ pub fn drive_with_cost(
                     now = clock.now();
                 }
                 StepOutcome::Progress
+                | StepOutcome::ReceivedLessThanFits
                 | StepOutcome::Reopened
                 | StepOutcome::Opening(_)
                 | StepOutcome::Tuned(_)
@@ -322,6 +323,8 @@ impl StepMode {
 pub enum StepOutcome {
     /// The step was performed.
     Progress,
+    /// The step was performed: a receive that got less of a stream than fits.
+    ReceivedLessThanFits,
     /// The link is tuned; in a shared thread, the caller decides about the thread.
     Tuned(Tuning),
     /// Nothing arrived in the time allowed; the party may give another step at that instant.
@@ -347,7 +350,11 @@ impl StepOutcome {
             | StepOutcome::SendBlocked(at)
             | StepOutcome::Sleeping(at)
             | StepOutcome::Opening(at) => Some(*at),
-            StepOutcome::Progress | StepOutcome::Tuned(_) | StepOutcome::Reopened | StepOutcome::Done => None,
+            StepOutcome::Progress
+            | StepOutcome::ReceivedLessThanFits
+            | StepOutcome::Tuned(_)
+            | StepOutcome::Reopened
+            | StepOutcome::Done => None,
         }
     }
 }
@@ -430,7 +437,7 @@ pub fn perform_step(
             if received.is_err() {
                 into.return_memory();
             }
-            let received = received.map(|()| into.total_and_longest());
+            let received = received.map(|()| into.sizes());
             return finish_receive(party, received, until, *now);
         }
         Step::Sleep(until) if until > *now => return Ok(StepOutcome::Sleeping(until)),
@@ -460,18 +467,21 @@ fn finish_reopen(party: &mut dyn Party, outcome: Result<(), Fault>, now: Time) -
     Ok(StepOutcome::Reopened)
 }
 
-/// Reports the outcome of a receive: the bytes in total, and of the longest message.
+/// Reports the outcome of a receive.
 #[inline]
 fn finish_receive(
     party: &mut dyn Party,
-    received: Result<(u64, usize), Fault>,
+    received: Result<BatchSizes, Fault>,
     until: Time,
     now: Time,
 ) -> Result<StepOutcome, Fault> {
     match received {
-        Ok((bytes, longest)) => {
-            party.on_arriving(bytes, longest, now);
+        Ok(BatchSizes { total, longest, is_full }) => {
+            party.on_arriving(total, longest, now);
             party.on_received(now);
+            if !is_full {
+                return Ok(StepOutcome::ReceivedLessThanFits);
+            }
         }
         Err(Fault::TimedOut) if now >= until => party.on_timeout(now),
         Err(Fault::TimedOut) => return Ok(StepOutcome::Waiting(until)),

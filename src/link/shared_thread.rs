@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::party::{Party, PartyCost, StepMode, StepOutcome, Tuning, perform_step};
 pub use super::waker::Waker;
-use super::{Fault, Framing, Link};
+use super::{Caps, Fault, Framing, Link};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::traffic::WaitMode;
@@ -61,6 +61,27 @@ pub enum Departure<M> {
     },
 }
 
+/// How the thread learns that a link has no more input, and which input the events report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EndOfInput {
+    /// By a receive that gets nothing: several messages may have arrived together. The events report input as long as there is some.
+    FailedReceive,
+    /// It need not know: after one receive, the events report what is left.
+    NextEvents,
+    /// By a receive that gets less than it has room for. The events report only new input, which takes the kernel less time.
+    ShortReceive,
+}
+
+impl EndOfInput {
+    fn of(caps: &Caps) -> EndOfInput {
+        match caps.framing {
+            Framing::Message => EndOfInput::FailedReceive,
+            Framing::Stream if caps.is_emptied_by_short_receive => EndOfInput::ShortReceive,
+            Framing::Stream => EndOfInput::NextEvents,
+        }
+    }
+}
+
 /// What a member waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
@@ -79,7 +100,10 @@ struct Place<M> {
     watched: Option<Awaited>,
     is_queued: bool,
     mode: StepMode,
-    has_messages: bool,
+    /// When a step shows that the link has no more input.
+    end_of_input: EndOfInput,
+    /// The remote has closed the link or it failed: that is read after the last input.
+    is_ending: bool,
     /// The member runs again at this time at the latest.
     wake_at: Time,
     /// The time of its entry in the timer queue; an entry with another time is void.
@@ -133,6 +157,10 @@ const MIN_ROUNDED_WAIT: Duration = Duration::from_millis(50);
 /// Maximum events of one wait.
 const MAX_EVENTS: usize = 256;
 
+/// Events of a link whose remote has closed it, or that has failed.
+const ENDING: epoll::EventFlags =
+    epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
+
 /// The index of the waker's events, which no member has.
 const WAKER_INDEX: u32 = u32::MAX;
 
@@ -168,7 +196,7 @@ impl<M: Member> SharedThread<M> {
 
     /// Adds a member, which runs in the next turn.
     pub fn add(&mut self, mut member: M) {
-        let has_messages = member.ends().1.caps().framing == Framing::Message;
+        let end_of_input = EndOfInput::of(member.ends().1.caps());
         member.ends().0.on_shared(&self.waker);
         let place = Place {
             member,
@@ -178,7 +206,8 @@ impl<M: Member> SharedThread<M> {
             watched: None,
             is_queued: true,
             mode: StepMode::Shared,
-            has_messages,
+            end_of_input,
+            is_ending: false,
             busy: Duration::ZERO,
             added: self.thread_use(),
         };
@@ -332,10 +361,15 @@ impl<M: Member> SharedThread<M> {
             let index = event.data.u64() as u32;
             let Some(place) = self.places.get_mut(index as usize).and_then(Option::as_mut) else { continue };
             place.mode = StepMode::Shared;
+            let flags = event.flags;
+            place.is_ending |= flags.intersects(ENDING);
             if place.is_queued {
                 continue;
             }
             if place.awaited == Awaited::Time {
+                if place.end_of_input == EndOfInput::ShortReceive {
+                    continue;
+                }
                 // Input that the party does not want yet would be reported again and again.
                 place.unwatch(&self.events);
                 continue;
@@ -354,12 +388,15 @@ impl<M: Member> SharedThread<M> {
             let (party, link) = place.member.ends();
             result = perform_step(party, link, &self.clock, now, place.mode);
             match &result {
-                Ok(StepOutcome::Reopened) => place.unwatch(&self.events),
-                // The events report further input of a stream; of messages, several may have arrived together.
-                Ok(StepOutcome::Progress) if !place.has_messages => {
-                    place.mode = StepMode::SharedWithoutInput;
+                Ok(StepOutcome::Reopened) => {
+                    place.unwatch(&self.events);
+                    place.is_ending = false;
                 }
-                Ok(StepOutcome::Progress) => {}
+                Ok(outcome @ (StepOutcome::Progress | StepOutcome::ReceivedLessThanFits)) => {
+                    if place.has_no_input_after(outcome) {
+                        place.mode = StepMode::SharedWithoutInput;
+                    }
+                }
                 _ => break,
             }
             if now.since(began) >= TURN_TIME {
@@ -370,7 +407,9 @@ impl<M: Member> SharedThread<M> {
         place.busy += busy;
         self.busy += busy;
         match result {
-            Ok(StepOutcome::Progress | StepOutcome::Reopened) => self.queue.push_back(index),
+            Ok(StepOutcome::Progress | StepOutcome::ReceivedLessThanFits | StepOutcome::Reopened) => {
+                self.queue.push_back(index);
+            }
             Ok(StepOutcome::Tuned(tuning)) => return self.place_tuned(index, tuning),
             Ok(StepOutcome::Opening(until)) => return self.wait(index, Awaited::Opening, until),
             Ok(StepOutcome::Waiting(until)) => return self.wait(index, Awaited::Input, until),
@@ -437,13 +476,28 @@ impl<M: Member> SharedThread<M> {
 }
 
 impl<M: Member> Place<M> {
+    /// Whether this step has shown that the thread need not try to receive before the next event.
+    fn has_no_input_after(&self, step: &StepOutcome) -> bool {
+        match self.end_of_input {
+            EndOfInput::FailedReceive => false,
+            EndOfInput::NextEvents => true,
+            EndOfInput::ShortReceive => matches!(step, StepOutcome::ReceivedLessThanFits) && !self.is_ending,
+        }
+    }
+
     /// Reports what the member awaits.
     fn watch(&mut self, events: &OwnedFd, index: u32) -> Result<(), Fault> {
         use epoll::EventFlags as Flags;
         if self.awaited == Awaited::Time || self.watched == Some(self.awaited) {
             return Ok(());
         }
-        let flags = if self.awaited == Awaited::Input { Flags::IN | Flags::RDHUP } else { Flags::OUT };
+        let flags = match self.awaited {
+            Awaited::Input if self.end_of_input == EndOfInput::ShortReceive => {
+                Flags::IN | Flags::RDHUP | Flags::ET
+            }
+            Awaited::Input => Flags::IN | Flags::RDHUP,
+            _ => Flags::OUT,
+        };
         if self.awaited == Awaited::Opening {
             // The closed descriptor has left.
             self.watched = None;

@@ -111,8 +111,12 @@ impl Options {
 
     fn caps(&self) -> Caps {
         let caps = self.serial_settings.map_or(Caps::STREAM, |line| line.caps());
-        // The connections of Multipath TCP have stamps, but their bytes other numbers.
-        Caps { has_kernel_stamps: !self.is_multipath, ..caps }
+        Caps {
+            // The connections of Multipath TCP have stamps, but their bytes other numbers.
+            has_kernel_stamps: !self.is_multipath,
+            is_emptied_by_short_receive: !self.is_multipath,
+            ..caps
+        }
     }
 
     fn protocol(&self) -> Protocol {

@@ -188,9 +188,12 @@ impl MemConnection {
         let mut end = ServerEnd { forward, reverse, caps, now };
         let mode = StepMode::Blocking(Duration::ZERO);
         match perform_step(party.as_mut(), &mut end, clock, &mut now.clone(), mode) {
-            Ok(StepOutcome::Progress | StepOutcome::Tuned(_) | StepOutcome::Reopened) => {
-                MemStepOutcome::Progress
-            }
+            Ok(
+                StepOutcome::Progress
+                | StepOutcome::ReceivedLessThanFits
+                | StepOutcome::Tuned(_)
+                | StepOutcome::Reopened,
+            ) => MemStepOutcome::Progress,
             Ok(StepOutcome::Sleeping(until)) => MemStepOutcome::Waiting(until),
             Ok(
                 StepOutcome::Waiting(until) | StepOutcome::SendBlocked(until) | StepOutcome::Opening(until),

@@ -231,6 +231,36 @@ fn input_runs_the_member_that_it_is_for() {
     assert_eq!(bench.thread.len(), 1);
 }
 
+/// The kernel reports only new input of these links.
+#[test]
+fn no_input_is_forgotten() {
+    let mut bench = Bench::new();
+    let ms = Duration::from_millis;
+    let mut long = bench.add("long", [Receive(LONG), Receive(LONG)]);
+    long.write_all(&PAYLOAD[..5000]).unwrap();
+    bench.run_until(3);
+    bench.assert_log(&["long received 4096", "long received 904", "long ended"]);
+
+    let mut ending = bench.add("ending", [Receive(LONG), Receive(LONG)]);
+    ending.write_all(b"xyz").unwrap();
+    drop(ending);
+    bench.run_until(5);
+    bench.log.lock().unwrap().drain(..3);
+    bench.assert_log(&["ending received 3", "ending ended"]);
+    assert!(matches!(&bench.departed[1..], [Departure::Ended { result: Err(Fault::Closed), .. }]));
+
+    let mut early = bench.add("early", [Receive(LONG), Sleep(ms(30)), Receive(LONG), Receive(LONG)]);
+    early.write_all(b"x").unwrap();
+    bench.run_until(3);
+    early.write_all(b"yz").unwrap();
+    bench.run_until(5);
+    early.write_all(b"xyz").unwrap();
+    bench.run_until(7);
+    bench.log.lock().unwrap().drain(..2);
+    let received = ["early received 1", "early slept", "early received 2", "early received 3", "early ended"];
+    bench.assert_log(&received);
+}
+
 #[test]
 fn timers_fire_in_their_order_and_not_early() {
     let mut bench = Bench::new();
