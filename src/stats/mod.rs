@@ -26,6 +26,8 @@ mod series;
 mod side_bands;
 mod signed_rank;
 pub mod simulate;
+#[cfg(test)]
+pub mod tests;
 mod within_run;
 
 mod kendall;

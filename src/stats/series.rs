@@ -161,6 +161,7 @@ pub(super) fn batch_means(series: &[f64], size: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::simulate;
+    use super::super::tests::simulations;
     use super::*;
     use proptest::prelude::*;
 
@@ -214,10 +215,11 @@ mod tests {
 
     #[test]
     fn steady_series_rarely_count_as_drifting() {
-        let independent = drift_share(1000, |seed| simulate::log_normal(1000, 0.5, seed));
+        let count = simulations(1000);
+        let independent = drift_share(count, |seed| simulate::log_normal(1000, 0.5, seed));
         assert!(independent <= 2.0, "{independent} %");
         for (rho, most) in [(0.5, 5.0), (0.9, 5.0), (0.99, 5.0), (0.999, 5.0), (-0.5, 2.0)] {
-            let rate = drift_share(1000, |seed| simulate::autoregressive(1000, rho, seed));
+            let rate = drift_share(count, |seed| simulate::autoregressive(1000, rho, seed));
             assert!(rate <= most, "{rate} % at {rho}");
         }
     }

@@ -6,6 +6,7 @@ use super::*;
 use crate::report::sample_runs;
 use crate::run::PartResult;
 use crate::stats::simulate::log_normal;
+use crate::stats::tests::simulations;
 
 /// A run with one case, without its histogram.
 static BASE: LazyLock<Run> = LazyLock::new(|| {
@@ -44,36 +45,43 @@ fn compare_one(a: &[f64], b: &[f64], options: &CompareOptions) -> MetricComparis
     compare(&[run_with_medians(a)], &[run_with_medians(b)], options).unwrap().cases.remove(0)
 }
 
+/// The share of the seeds from 0 to 999, or of a part of them, for which this is true.
+fn share(is: impl Fn(u64) -> bool) -> f64 {
+    let seeds = simulations(1000);
+    (0..seeds).filter(|&seed| is(seed)).count() as f64 / seeds as f64
+}
+
 /// Around one millisecond, with a variation of 2 % between repetitions.
 fn repetitions(seed: u64, factor: f64) -> Vec<f64> {
     log_normal(10, 0.02, seed).into_iter().map(|value| value * 1e6 * factor).collect()
 }
 
-/// 1000 pairs of 10 repetitions each, log-normal with a deviation of 2 %, with fixed seeds.
-fn count_verdicts(factor: f64, margin: f64, wanted: Verdict) -> usize {
+/// The share of 1000 pairs, or of a part of them, with this verdict: 10 repetitions each, log-normal with a deviation of 2 %,
+/// with fixed seeds.
+fn share_of_verdicts(factor: f64, margin: f64, wanted: Verdict) -> f64 {
     let options = CompareOptions { margin, ..CompareOptions::default() };
     let is = |seed: u64| {
         compare_one(&repetitions(2 * seed, 1.0), &repetitions(2 * seed + 1, factor), &options).verdict
             == wanted
     };
-    (0..1000).filter(|&seed| is(seed)).count()
+    share(is)
 }
 
 #[test]
 fn no_shift_is_mostly_no_difference_shown() {
-    let right = count_verdicts(1.0, 0.05, Verdict::NoDifferenceShown);
-    assert!(right >= 940, "{right} of 1000");
+    let right = share_of_verdicts(1.0, 0.05, Verdict::NoDifferenceShown);
+    assert!(right >= 0.94, "{right}");
     // Without a margin only the test decides: p < 0.05 occurs by chance once in twenty.
-    let right = count_verdicts(1.0, 0.0, Verdict::NoDifferenceShown);
-    assert!((940..=970).contains(&right), "{right} of 1000");
+    let right = share_of_verdicts(1.0, 0.0, Verdict::NoDifferenceShown);
+    assert!((0.94..=0.97).contains(&right), "{right}");
 }
 
 #[test]
 fn a_shift_of_a_tenth_is_found() {
-    let found = count_verdicts(1.1, 0.05, Verdict::Worse);
-    assert!(found >= 950, "{found} of 1000");
-    let found = count_verdicts(0.9, 0.05, Verdict::Better);
-    assert!(found >= 950, "{found} of 1000");
+    let found = share_of_verdicts(1.1, 0.05, Verdict::Worse);
+    assert!(found >= 0.95, "{found}");
+    let found = share_of_verdicts(0.9, 0.05, Verdict::Better);
+    assert!(found >= 0.95, "{found}");
 }
 
 #[test]
@@ -209,11 +217,10 @@ fn pairs_show_a_shift_that_a_common_drift_hides() {
 #[test]
 fn equal_pairs_are_mostly_no_difference() {
     let options = CompareOptions { margin: 0.0, pairing: Pairing::Interleaved, ..CompareOptions::default() };
-    let right = (0..1000).filter(|&seed| {
+    let right = share(|seed| {
         let (a, b) = (repetitions(2 * seed, 1.0), repetitions(2 * seed + 1, 1.0));
         compare_one(&a, &b, &options).verdict == Verdict::NoDifferenceShown
     });
     // The largest level of 10 pairs below 5 % is 4.9 %.
-    let right = right.count();
-    assert!((930..=970).contains(&right), "{right} of 1000");
+    assert!((0.93..=0.97).contains(&right), "{right}");
 }
