@@ -1,13 +1,13 @@
 //! Links that are watched for weeks: probed all the time or tested now and then, with alarms and a history.
 //!
-//! Each slice of a link has a thread, which measures with `schedule` as every command does; the probes of many links share a few
-//! threads. One more thread, the caller's, keeps the ledger: it evaluates the alarms and writes the store. A slow disk never delays a
-//! probe.
+//! `schedule` measures each slice of a link, as every command does. The probes of many links share a few threads, and further ones
+//! begin and end their slices (`workers`). One more thread, the caller's, keeps the ledger: it evaluates the alarms and writes the
+//! store. A slow disk never delays a probe.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, Scope};
+use std::thread::Scope;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -44,6 +44,7 @@ mod pusher;
 mod remote_write;
 mod site;
 mod watcher;
+mod workers;
 
 pub use access::{Access, RequestRefusal};
 pub use action::{Action, ActionError, ActionTarget, DEFAULT_ACTION_TIMEOUT};
@@ -67,6 +68,8 @@ pub use watcher::{Slice, Watcher};
 use budget::{DayBudget, EarlierTests};
 use notifier::{NoticeOutcome, Notifier};
 use pusher::Pusher;
+use watcher::{EndedSlice, MeasuredSlice};
+use workers::{NextWork, WorkQueue};
 
 /// Windows are written this often. A killed monitor loses at most this time.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
@@ -108,8 +111,20 @@ struct ProbedLink<'a> {
     index: usize,
     watch: &'a Watch,
     watcher: Mutex<Watcher>,
-    deliveries: Sender<WatchResult>,
 }
+
+/// What is done next for a link that is probed.
+enum SliceTask {
+    /// Begin a slice.
+    Begin,
+    /// Evaluate a slice whose probes have ended.
+    End(Box<EndedSlice>),
+    /// Deliver a slice after its pause.
+    Complete(Box<MeasuredSlice>),
+}
+
+/// A task of the link with this place in the list of those that are probed.
+type LinkTask = (usize, SliceTask);
 
 /// What the threads of the links share.
 struct WatchContext<'a> {
@@ -117,7 +132,7 @@ struct WatchContext<'a> {
     calendar: Calendar,
     environment: Map<String, Value>,
     /// For the probes of many links.
-    flow_threads: Option<Arc<FlowThreads>>,
+    flow_threads: Option<FlowThreads>,
     /// Held during a test: two tests at once would measure each other.
     test: Mutex<()>,
     stop: &'a AtomicBool,
@@ -147,9 +162,8 @@ pub fn run(
     let mut ledger = ledger.with_environment(environment.clone());
     let stop = context.dialer.cancel.as_ref();
     // Without threads to share, each probe has its own.
-    let flow_threads = (config.watches.len() > MAX_OWN_THREADS)
-        .then(|| FlowThreads::start(&context.dialer).ok().map(Arc::new))
-        .flatten();
+    let flow_threads =
+        (config.watches.len() > MAX_OWN_THREADS).then(|| FlowThreads::start(&context.dialer).ok()).flatten();
     let shared = WatchContext { context, calendar, environment, flow_threads, test: Mutex::new(()), stop };
     let notifier = shared.notifier(config);
     let host = shared.host().to_owned();
@@ -248,18 +262,19 @@ impl WatchContext<'_> {
         earlier_tests: Vec<EarlierTests>,
     ) -> Receiver<WatchResult> {
         let (sender, deliveries) = channel();
+        let mut probed = Vec::new();
         for (index, (watch, earlier)) in config.watches.iter().zip(earlier_tests).enumerate() {
-            let sender = sender.clone();
             match watch.schedule {
                 WatchSchedule::Continuous { per_second } => {
-                    let link = Arc::new(self.probed_link(index, watch, per_second, sender));
-                    scope.spawn(move || self.probe(scope, link));
+                    probed.push(self.probed_link(index, watch, per_second));
                 }
                 WatchSchedule::Every(period) => {
+                    let sender = sender.clone();
                     scope.spawn(move || self.test(index, watch, (period, &earlier), &sender));
                 }
             }
         }
+        scope.spawn(move || self.probe(&probed, &sender));
         deliveries
     }
 
@@ -278,40 +293,59 @@ impl WatchContext<'_> {
         watch.quiet.iter().any(|hours| hours.contain(now, &self.context.zone))
     }
 
-    fn probed_link<'a>(
-        &self,
-        index: usize,
-        watch: &'a Watch,
-        per_second: f64,
-        deliveries: Sender<WatchResult>,
-    ) -> ProbedLink<'a> {
+    fn probed_link<'a>(&self, index: usize, watch: &'a Watch, per_second: f64) -> ProbedLink<'a> {
         let watcher =
             Watcher::new(watch.clone(), per_second, self.calendar.clone(), self.context.dialer.clone());
-        let watcher = watcher.with_token(self.context.token.clone()).with_threads(self.flow_threads.clone());
-        ProbedLink { index, watch, watcher: Mutex::new(watcher), deliveries }
+        let watcher = watcher.with_token(self.context.token.clone());
+        ProbedLink { index, watch, watcher: Mutex::new(watcher) }
     }
 
-    /// Probes a link until the monitor stops. Each slice has a thread of its own: the end of a slice needs most of a stack, and its
-    /// memory goes back with the thread.
-    fn probe<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>, link: Arc<ProbedLink<'env>>) {
-        while self.probe_slice(&link) {
-            let next = link.clone();
-            // If no thread can be started, this one continues.
-            if Builder::new().spawn_scoped(scope, move || self.probe(scope, next)).is_ok() {
-                return;
+    /// Probes these links until the monitor stops.
+    fn probe(&self, links: &[ProbedLink], deliveries: &Sender<WatchResult>) {
+        let begin = (0..links.len()).map(|place| (place, SliceTask::Begin));
+        let queue = Arc::new(WorkQueue::new(&self.context.dialer.clock, begin));
+        let perform = |(place, task): LinkTask| {
+            let link: &ProbedLink = &links[place];
+            let mut watcher = link.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+            let measured = match task {
+                SliceTask::Begin => return self.begin_slice(link, &mut watcher, (&queue, place)),
+                SliceTask::End(ended) => {
+                    let measured = Box::new(watcher.end_slice(*ended));
+                    match measured.pause_until {
+                        Some(until) => return NextWork::At(until, (place, SliceTask::Complete(measured))),
+                        None => measured,
+                    }
+                }
+                SliceTask::Complete(measured) => measured,
+            };
+            let slice = Box::new(watcher.complete(*measured));
+            match deliveries.send(WatchResult::Slice(link.index, slice)) {
+                Ok(()) => self.begin_slice(link, &mut watcher, (&queue, place)),
+                Err(_) => NextWork::Ended,
             }
-        }
+        };
+        queue.run(|| self.is_stopped(), perform);
     }
 
-    /// Probes a link for a slice; false if the monitor stops.
-    fn probe_slice(&self, link: &ProbedLink) -> bool {
-        if self.is_quiet(link.watch) {
-            return !self.wait(self.context.dialer.now() + SLICE);
+    /// Begins a slice of a link, if it is to be measured now.
+    fn begin_slice(
+        &self,
+        link: &ProbedLink,
+        watcher: &mut Watcher,
+        (queue, place): (&Arc<WorkQueue<LinkTask>>, usize),
+    ) -> NextWork<LinkTask> {
+        if self.is_stopped() {
+            return NextWork::Ended;
         }
-        let slice = link.watcher.lock().unwrap_or_else(PoisonError::into_inner).run_slice();
-        let Ok(slice) = slice else { return false };
-        let is_received = link.deliveries.send(WatchResult::Slice(link.index, Box::new(slice))).is_ok();
-        is_received && !self.is_stopped()
+        if self.is_quiet(link.watch) {
+            return NextWork::At(self.context.dialer.now() + SLICE, (place, SliceTask::Begin));
+        }
+        let queue = queue.clone();
+        let on_ended = move |ended| queue.push((place, SliceTask::End(Box::new(ended))));
+        match watcher.begin_slice(self.flow_threads.as_ref(), on_ended) {
+            Ok(()) => NextWork::Awaited,
+            Err(_) => NextWork::Ended,
+        }
     }
 
     /// Tests a link now and then until the monitor stops.

@@ -5,12 +5,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::link::Dialer;
+use crate::clock::Time;
+use crate::link::{Dialer, KeptLinks};
 use crate::protocol::ConnectionCache;
-use crate::run::{CaseResult, Environment, Figures, Run};
+use crate::run::{CaseResult, Environment, Failure, Figures, Run};
 use crate::sample::RawFile;
 use crate::warnings;
 use crate::workload::download::ContentSender;
@@ -29,7 +31,7 @@ mod split;
 mod until;
 
 use accumulator::CaseAccumulator;
-use case_run::{CasePosition, CaseRun, DetectedProtocols};
+use case_run::{CasePosition, CaseRun, DetectedProtocols, EndedCase};
 pub use check::{CheckedPlan, InvalidCase, InvalidCaseKind, check, estimate_duration};
 pub use flow_threads::FlowThreads;
 #[cfg(feature = "report")]
@@ -148,8 +150,6 @@ pub struct RunContext<'a> {
     pub connection_cache: Arc<ConnectionCache>,
     /// Median round trip over `mem://`, if it was measured: the measurement overhead.
     pub overhead_ns: Option<f64>,
-    /// Threads for the flows of many runs at once, where their links can share a thread.
-    pub flow_threads: Option<Arc<FlowThreads>>,
 }
 
 impl<'a> RunContext<'a> {
@@ -164,7 +164,6 @@ impl<'a> RunContext<'a> {
             environment: Map::new(),
             connection_cache: Arc::default(),
             overhead_ns: None,
-            flow_threads: None,
         }
     }
 
@@ -173,54 +172,138 @@ impl<'a> RunContext<'a> {
     }
 }
 
+/// A run that has begun.
+struct BegunRun {
+    title: Option<String>,
+    repeat: u32,
+    started: Time,
+    stamp: Timestamp,
+    accumulators: Vec<CaseAccumulator>,
+    /// The links that the caller keeps open.
+    kept_links: Option<KeptLinks>,
+}
+
+impl BegunRun {
+    fn new(plan: &CheckedPlan, context: &mut RunContext) -> BegunRun {
+        let started = context.dialer.now();
+        let stamp = crate::clock::wall_clock_date();
+        context.observer.event(&RunEvent::Begins {
+            cases: plan.cases.len(),
+            repeat: plan.repeat,
+            estimate_ns: estimate_duration(plan).map(|time| time.as_nanos() as u64),
+        });
+        let accumulators = plan.cases.iter().map(CaseAccumulator::new).collect();
+        let kept_links = context.dialer.kept_links.clone();
+        context.dialer.kept_links.get_or_insert_default();
+        BegunRun { title: plan.title.clone(), repeat: plan.repeat, started, stamp, accumulators, kept_links }
+    }
+
+    /// Notes why a repetition of a case is incomplete.
+    fn note_failure(&mut self, context: &RunContext, position: CasePosition, failure: Failure) {
+        let CasePosition { case, repetition, .. } = position;
+        let reason = failure.message.as_str();
+        context.observer.event(&RunEvent::Failed { case, repetition, reason });
+        self.accumulators[case].failures.push(failure);
+    }
+
+    /// The document.
+    fn end(self, context: &mut RunContext) -> Run {
+        context.dialer.kept_links = self.kept_links;
+        let interrupted = context.is_interrupted();
+        let accumulators = self.accumulators;
+        let server =
+            accumulators.iter().flat_map(|accumulator| accumulator.server_environment.clone()).collect();
+        let cases: Vec<CaseResult> =
+            accumulators.into_iter().map(|a| a.into_result(self.repeat, context.overhead_ns)).collect();
+        let environment = Environment { client: context.environment.clone(), server };
+        let elapsed_ns = context.dialer.now().since(self.started).as_nanos() as u64;
+        let mut run = Run::of_cases(self.stamp, elapsed_ns, cases, environment);
+        (run.title, run.interrupted) = (self.title, interrupted);
+        run.warnings = warnings::host_warnings(&run.environment.client);
+        if let Some(raw) = context.raw.take() {
+            run.warnings.extend(warnings::raw_file_warning(raw.finish()));
+        }
+        context.observer.event(&RunEvent::Ends { complete: run.is_complete(), elapsed_ns: run.elapsed_ns });
+        run
+    }
+}
+
 /// Runs a checked plan. The document always has the data measured so far, even after an error or interrupt.
 pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
-    let clock = context.dialer.clock.clone();
-    let started = clock.now();
-    let stamp = crate::clock::wall_clock_date();
-    context.observer.event(&RunEvent::Begins {
-        cases: plan.cases.len(),
-        repeat: plan.repeat,
-        estimate_ns: estimate_duration(plan).map(|time| time.as_nanos() as u64),
-    });
-    let mut accumulators: Vec<CaseAccumulator> = plan.cases.iter().map(CaseAccumulator::new).collect();
+    let mut begun = BegunRun::new(plan, context);
     let mut detected = DetectedProtocols::new();
-    let kept_by_caller = context.dialer.kept_links.clone();
-    context.dialer.kept_links.get_or_insert_default();
     'plan: for repetition in 0..plan.repeat {
-        for (index, (checked, accumulator)) in plan.cases.iter().zip(&mut accumulators).enumerate() {
+        for (case, checked) in plan.cases.iter().enumerate() {
             if context.is_interrupted() {
                 break 'plan;
             }
-            let position =
-                CasePosition { case: index, repetition, repeat: plan.repeat, is_part: plan.is_split };
+            let position = CasePosition { case, repetition, repeat: plan.repeat, is_part: plan.is_split };
+            let accumulator = &mut begun.accumulators[case];
             let ran = CaseRun::prepare(context, checked, position, &mut detected)
-                .and_then(|case_run| case_run.run(accumulator));
+                .and_then(|case_run| case_run.open(context, accumulator)?.run(context, accumulator));
             if let Err(failure) = ran {
-                let reason = failure.message.as_str();
-                context.observer.event(&RunEvent::Failed { case: index, repetition, reason });
-                accumulator.failures.push(failure);
+                begun.note_failure(context, position, failure);
                 if !plan.keep_going && !context.is_interrupted() {
                     break 'plan;
                 }
             }
         }
     }
-    context.dialer.kept_links = kept_by_caller;
-    let interrupted = context.is_interrupted();
-    let server = accumulators.iter().flat_map(|accumulator| accumulator.server_environment.clone()).collect();
-    let cases: Vec<CaseResult> =
-        accumulators.into_iter().map(|a| a.into_result(plan.repeat, context.overhead_ns)).collect();
-    let environment = Environment { client: context.environment.clone(), server };
-    let elapsed_ns = clock.now().since(started).as_nanos() as u64;
-    let mut run = Run::of_cases(stamp, elapsed_ns, cases, environment);
-    (run.title, run.interrupted) = (plan.title.clone(), interrupted);
-    run.warnings = warnings::host_warnings(&run.environment.client);
-    if let Some(raw) = context.raw.take() {
-        run.warnings.extend(warnings::raw_file_warning(raw.finish()));
+    begun.end(context)
+}
+
+/// A run whose flows have ended, without its document.
+pub struct EndedRun {
+    context: RunContext<'static>,
+    begun: BegunRun,
+    /// Absent if the case is in the accumulator already.
+    ended: Option<EndedCase>,
+}
+
+impl EndedRun {
+    /// The document. Waits for the report of the server.
+    pub fn finish(self) -> Run {
+        let EndedRun { mut context, mut begun, ended } = self;
+        if let Some(Err(failure)) =
+            ended.map(|ended| ended.finish(&context, &mut begun.accumulators[ONLY_CASE.case]))
+        {
+            begun.note_failure(&context, ONLY_CASE, failure);
+        }
+        begun.end(&mut context)
     }
-    context.observer.event(&RunEvent::Ends { complete: run.is_complete(), elapsed_ns: run.elapsed_ns });
-    run
+}
+
+/// The place of a case that runs alone, once.
+const ONLY_CASE: CasePosition = CasePosition { case: 0, repetition: 0, repeat: 1, is_part: false };
+
+/// Begins to run the first case of a plan once. If its flows can share threads, they run in these, and this function returns as soon
+/// as the links are open. `on_ended` is called after the flows have ended: in one of those threads, or in this one.
+pub fn run_in_threads(
+    plan: &CheckedPlan,
+    mut context: RunContext<'static>,
+    threads: Option<&FlowThreads>,
+    on_ended: impl FnOnce(EndedRun) + Send + 'static,
+) {
+    let mut begun = BegunRun::new(plan, &mut context);
+    let accumulator = &mut begun.accumulators[ONLY_CASE.case];
+    let opened = CaseRun::prepare(&context, &plan.cases[0], ONLY_CASE, &mut DetectedProtocols::new())
+        .and_then(|case_run| case_run.open(&context, accumulator));
+    let ran = opened.and_then(|open| match threads.filter(|_| open.can_be_guest()) {
+        Some(threads) => Ok(Some((open, threads))),
+        None => open.run(&context, accumulator).map(|()| None),
+    });
+    match ran {
+        Ok(Some((open, threads))) => {
+            open.start_as_guest(threads, move |case| {
+                on_ended(EndedRun { context, begun, ended: Some(case) })
+            });
+        }
+        Ok(None) => on_ended(EndedRun { context, begun, ended: None }),
+        Err(failure) => {
+            begun.note_failure(&context, ONLY_CASE, failure);
+            on_ended(EndedRun { context, begun, ended: None });
+        }
+    }
 }
 
 #[cfg(test)]
@@ -228,7 +311,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::clock::{Clock, Time};
+    use crate::clock::Clock;
     use crate::link::party::{Party, Step};
     use crate::plan::{CaseSpec, Plan};
 

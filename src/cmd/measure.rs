@@ -447,7 +447,6 @@ fn measure_with(
         environment: host::facts(),
         connection_cache: Default::default(),
         overhead_ns: Some(schedule::measure_overhead_ns()),
-        flow_threads: None,
     };
     let run = run(&mut bench);
     Ok(MeasuredRun { run, events: observer.finish() })

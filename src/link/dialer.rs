@@ -1,8 +1,9 @@
 //! Opens links and listeners.
 //!
-//! Opening can block for any time: in the resolver, in the kernel, in a handshake. A thread of its own does it on the
-//! system clock, so that an interrupt ends the wait.
+//! Opening can block for any time: in the resolver, in the kernel, in a handshake. On the system clock a thread of its own does it
+//! where it cannot be begun without waiting, so that an interrupt ends the wait.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -109,6 +110,9 @@ impl Dialer {
     fn open_new(&self, endpoint: &Endpoint) -> OpenResult {
         if self.may_block || matches!(self.clock, Clock::Virtual(_)) {
             return self.open_here(endpoint);
+        }
+        if self.can_begin_open(endpoint) {
+            return self.open_interruptibly(endpoint);
         }
         let mut pending = self.start_opening(endpoint)?;
         loop {
@@ -223,6 +227,23 @@ impl Dialer {
             Some(begin) => begin(endpoint, &self.open_context()),
             None => Err(Fault::Unsupported(format!("opening {} blocks", transport.scheme))),
         })
+    }
+
+    /// Opens a link in this thread, where that can be begun without waiting.
+    fn open_interruptibly(&self, endpoint: &Endpoint) -> OpenResult {
+        let until = self.now() + self.timeout;
+        let mut link = self.begin_open(endpoint)?;
+        loop {
+            let left = until.since(self.now());
+            let fault = match link.reopen(left.min(CANCEL_CHECK_INTERVAL)) {
+                Ok(()) => return Ok(link),
+                Err(Fault::TimedOut) if self.cancel.load(Relaxed) => Fault::Interrupted,
+                Err(Fault::TimedOut) if left > CANCEL_CHECK_INTERVAL => continue,
+                Err(Fault::TimedOut) => Fault::system("connect")(ErrorKind::TimedOut.into()),
+                Err(fault) => fault,
+            };
+            return Err(LinkError::new(endpoint, fault));
+        }
     }
 
     fn open_here(&self, endpoint: &Endpoint) -> OpenResult {

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::ip_family::IpFamily;
+use super::own_interfaces::{interface_between, interface_facts, recent_facts};
 use super::traffic_class::set_traffic_class;
 use super::{Facts, Fault, OpenContext, sys};
 use crate::endpoint::{Endpoint, EndpointError};
@@ -336,7 +337,9 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     note("local", address_fact(socket.local_addr()));
     note("remote", address_fact(socket.peer_addr()));
     note("path_mtu_bytes", sys::path_mtu(socket).map(Into::into));
-    note("interface", connected_interface_facts(socket).map(Into::into));
+    let interface =
+        connected_addresses(socket).and_then(|(local, remote)| recent_facts(socket, local, remote));
+    note("interface", interface.map(Into::into));
     let device = socket.device().ok().flatten();
     note("bound_device", device.map(|name| String::from_utf8_lossy(&name).into()));
     let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
@@ -351,28 +354,10 @@ pub fn facts(socket: &Socket, facts: &mut Facts) {
     note("ecn", (ecn > 0 && !is_stream).then_some(ecn.into()));
 }
 
-/// The interface of the socket's own address, with its offloads. It is the loopback interface if both ends
-/// are on this host, whatever their addresses.
-fn connected_interface_facts(socket: &Socket) -> Option<Facts> {
-    let name = connected_interface(socket)?;
-    let mut facts = interface_facts(socket, &name);
-    let offloads: Vec<&str> = sys::enabled_offloads(socket, &name);
-    facts.insert("offloads".to_owned(), offloads.into());
-    facts.insert("time_stamps".to_owned(), sys::stamp_sources(socket, &name).into());
-    Some(facts)
-}
-
-/// The name of the interface of the socket's own address.
-fn connected_interface(socket: &Socket) -> Option<String> {
+/// The addresses of both ends of a connected socket.
+fn connected_addresses(socket: &Socket) -> Option<(IpAddr, IpAddr)> {
     let ip = |address: std::io::Result<SockAddr>| address.ok()?.as_socket().map(|address| address.ip());
-    let (local, remote) = (ip(socket.local_addr())?, ip(socket.peer_addr())?);
-    let own = sys::interface_addresses();
-    let of = |wanted: IpAddr| own.iter().find(|(_, address)| *address == wanted);
-    let entry = match of(remote) {
-        Some(_) => own.iter().find(|(_, address)| address.is_loopback()),
-        None => of(local),
-    };
-    entry.map(|(name, _)| name.clone())
+    Some((ip(socket.local_addr())?, ip(socket.peer_addr())?))
 }
 
 /// The interface through which this host reaches an internet endpoint: that of `?device=`, or that of the route. Sends nothing.
@@ -384,7 +369,8 @@ pub fn interface_of(endpoint: &Endpoint) -> Option<String> {
     let remote = (host, port.unwrap_or(DEFAULT_PORT)).to_socket_addrs().ok()?.next()?;
     let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, None).ok()?;
     socket.connect(&remote.into()).ok()?;
-    connected_interface(&socket)
+    let (local, remote) = connected_addresses(&socket)?;
+    interface_between(&sys::interface_addresses(), local, remote).map(str::to_owned)
 }
 
 /// Facts about every interface of this host; empty if no socket can be opened.
@@ -392,16 +378,6 @@ pub fn all_interface_facts() -> Vec<Facts> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None);
     let of = |socket| interfaces::names().iter().map(|name| interface_facts(&socket, name)).collect();
     socket.map_or(Vec::new(), of)
-}
-
-/// Facts about an interface, read through any socket: also its interrupt delay.
-pub fn interface_facts(socket: &Socket, name: &str) -> Facts {
-    let mut facts = interfaces::facts(name);
-    if let Some(coalescing) = sys::interrupt_coalescing(socket, name) {
-        facts.insert("interrupt_delay_us".to_owned(), coalescing.receive_us.into());
-        facts.insert("interrupt_delay_adaptive".to_owned(), coalescing.is_adaptive.into());
-    }
-    facts
 }
 
 #[cfg(test)]

@@ -4,10 +4,12 @@
 //! ([`Facts`]). It does not interpret the bytes, and code above never asks for the type of the link.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use socket2::SockRef;
 
 use crate::endpoint::{Endpoint, EndpointError};
 pub use batch::{Batch, BatchSizes, MAX_BATCH_MESSAGES, MAX_COALESCED_BYTES};
@@ -42,6 +44,7 @@ pub mod marks;
 pub(crate) mod mem;
 mod offload;
 mod open_context;
+mod own_interfaces;
 pub mod party;
 pub mod ptp;
 pub(crate) mod redial;
@@ -283,6 +286,11 @@ pub(crate) fn own_socket(link: &dyn Link) -> Option<BorrowedFd<'_>> {
         LinkDescriptor::None | LinkDescriptor::Events => None,
         LinkDescriptor::Replaced | LinkDescriptor::Lasting => link.descriptor(),
     }
+}
+
+/// The Internet address that the socket of a link is connected to.
+pub(crate) fn remote_address(link: &dyn Link) -> Option<SocketAddr> {
+    SockRef::from(&own_socket(link)?).peer_addr().ok()?.as_socket()
 }
 
 /// Whether the link preserves message boundaries.

@@ -154,7 +154,7 @@ pub struct WatchState {
     /// Probes since the start that this host could not send in time.
     pub missed_sends: u64,
     /// The last result of a test.
-    pub last_test: Option<CaseResult>,
+    pub last_test: Option<Box<CaseResult>>,
     /// Why the link is down, if it could not be opened.
     pub failure: Option<String>,
     /// The alarms.
@@ -474,7 +474,7 @@ impl<'a> Ledger<'a> {
         let failure = case.and_then(|case| case.failures.first()).map(|failure| failure.message.clone());
         state.is_up = Some(failure.is_none());
         state.failure = failure.clone();
-        state.last_test = case.filter(|case| case.figures.has_measurements()).cloned();
+        state.last_test = case.filter(|case| case.figures.has_measurements()).cloned().map(Box::new);
         let name = state.name.clone();
         let saved = self.store.as_mut().map(|store| {
             store

@@ -15,8 +15,8 @@ use crate::clock::Time;
 use crate::link::{Dialer, KeptLinks};
 use crate::plan::{Pacing, StopCondition};
 use crate::run::{FailureKind, Run};
-use crate::sample::{RawFile, Sample, Window, WindowCounts};
-use crate::schedule::{self, FlowThreads, RunContext};
+use crate::sample::{CollectedSamples, RawFile, Sample, Window, WindowCounts};
+use crate::schedule::{self, CheckedPlan, EndedRun, FlowThreads, RunContext};
 
 /// A shorter rest of a slice is joined to the next one.
 const MIN_SLICE: Duration = Duration::from_secs(2);
@@ -47,6 +47,26 @@ pub struct Slice {
     pub run: Run,
 }
 
+/// A slice that has begun.
+struct BegunSlice {
+    began: ClockSnapshot,
+    length: Duration,
+    samples: CollectedSamples,
+}
+
+/// A slice whose probes have ended.
+pub(super) struct EndedSlice {
+    begun: BegunSlice,
+    run: EndedRun,
+}
+
+/// A slice that is complete after its pause.
+pub(super) struct MeasuredSlice {
+    slice: Slice,
+    /// After a failure: until then the link is not opened again.
+    pub(super) pause_until: Option<Time>,
+}
+
 /// Watches one link.
 pub struct Watcher {
     watch: Watch,
@@ -54,7 +74,6 @@ pub struct Watcher {
     calendar: Calendar,
     dialer: Dialer,
     token: Option<String>,
-    flow_threads: Option<Arc<FlowThreads>>,
     /// The protocol of the last slice, if it was detected.
     detected: Option<String>,
     kept_links: KeptLinks,
@@ -72,7 +91,6 @@ impl Watcher {
             calendar,
             dialer,
             token: None,
-            flow_threads: None,
             detected: None,
             kept_links: KeptLinks::default(),
             connection_cache: Arc::default(),
@@ -87,47 +105,49 @@ impl Watcher {
         self
     }
 
-    /// Probes in threads that many watchers share.
-    pub fn with_threads(mut self, threads: Option<Arc<FlowThreads>>) -> Watcher {
-        self.flow_threads = threads;
-        self
-    }
-
     /// Measures until the slice ends, and waits after a failure.
     ///
     /// # Errors
     ///
     /// The case became invalid: it was checked before.
     pub fn run_slice(&mut self) -> Result<Slice, ConfigError> {
+        let (begun, plan, mut context) = self.prepare()?;
+        let run = schedule::run(&plan, &mut context);
+        let measured = self.measured(begun, run);
+        if let Some(until) = measured.pause_until {
+            wait(&self.dialer, until);
+        }
+        Ok(self.complete(measured))
+    }
+
+    /// Begins a slice. If its flows can share these threads, this function returns as soon as the link is open. `on_ended` is called in
+    /// one of them when the slice ends, or in this thread.
+    ///
+    /// # Errors
+    ///
+    /// The case became invalid: it was checked before.
+    pub(super) fn begin_slice(
+        &mut self,
+        threads: Option<&FlowThreads>,
+        on_ended: impl FnOnce(EndedSlice) + Send + 'static,
+    ) -> Result<(), ConfigError> {
+        let (begun, plan, context) = self.prepare()?;
+        schedule::run_in_threads(&plan, context, threads, |run| on_ended(EndedSlice { begun, run }));
+        Ok(())
+    }
+
+    /// Evaluates a slice that has ended. Waits for the report of the server.
+    pub(super) fn end_slice(&mut self, ended: EndedSlice) -> MeasuredSlice {
+        let run = ended.run.finish();
+        self.measured(ended.begun, run)
+    }
+
+    fn prepare(&mut self) -> Result<(BegunSlice, CheckedPlan, RunContext<'static>), ConfigError> {
         let began = self.calendar.now();
         let mut length = began.until_next(SLICE);
         if length < MIN_SLICE {
             length += SLICE;
         }
-        let (run, samples) = self.measure(length)?;
-        let failure = run.cases.first().and_then(|case| {
-            let first = case.failures.first()?;
-            Some((first.kind, first.reason(&case.endpoint)))
-        });
-        let mut slice = self.slice_of(began, run, samples);
-        let is_down = failure.as_ref().is_some_and(|(kind, _)| *kind != FailureKind::Interrupted);
-        self.failures_in_row = if is_down { self.failures_in_row + 1 } else { 0 };
-        if is_down {
-            self.wait_after_failure(&mut slice, began, length);
-        }
-        slice.failure = failure.filter(|_| is_down).map(|(_, reason)| reason);
-        let ended = self.calendar.now();
-        slice.ended = ended.wall;
-        slice.clock_change = ended.change_since(&began);
-        match slice.clock_change {
-            Some(ClockChange::Suspended(_)) => discard_losses(&mut slice),
-            Some(ClockChange::Set(by)) => slice.began = began.shifted(by),
-            None => {}
-        }
-        Ok(slice)
-    }
-
-    fn measure(&mut self, length: Duration) -> Result<(Run, Vec<Sample>), ConfigError> {
         let mut case = self.watch.case.clone();
         case.stop = StopCondition::after_time(length);
         case.pacing = Pacing::Poisson { per_second: self.per_second, seed: self.seed };
@@ -142,13 +162,42 @@ impl Watcher {
         context.dialer.kept_links = Some(self.kept_links.clone());
         context.connection_cache = self.connection_cache.clone();
         context.token = self.token.clone();
-        context.flow_threads = self.flow_threads.clone();
-        let (raw, collected) = RawFile::collect((2.0 * self.per_second * length.as_secs_f64()) as usize);
+        let (raw, samples) = RawFile::collect((2.0 * self.per_second * length.as_secs_f64()) as usize);
         context.raw = Some(raw);
-        let run = schedule::run(&plan, &mut context);
+        Ok((BegunSlice { began, length, samples }, plan, context))
+    }
+
+    fn measured(&mut self, begun: BegunSlice, run: Run) -> MeasuredSlice {
+        let BegunSlice { began, length, samples } = begun;
         let measured = run.cases.first().filter(|case| case.complete && case.figures.has_measurements());
         self.detected = measured.map(|case| case.protocol.clone());
-        Ok((run, collected.take()))
+        let failure = run.cases.first().and_then(|case| {
+            let first = case.failures.first()?;
+            Some((first.kind, first.reason(&case.endpoint)))
+        });
+        let mut slice = self.slice_of(began, run, samples.take());
+        let failure = failure.filter(|(kind, _)| *kind != FailureKind::Interrupted);
+        slice.failure = failure.map(|(_, reason)| reason);
+        self.failures_in_row = if slice.failure.is_some() { self.failures_in_row + 1 } else { 0 };
+        let pause_until = slice.failure.is_some().then(|| self.dialer.now() + self.pause(began, length));
+        MeasuredSlice { slice, pause_until }
+    }
+
+    /// Ends a slice, after its pause.
+    pub(super) fn complete(&self, measured: MeasuredSlice) -> Slice {
+        let mut slice = measured.slice;
+        if slice.failure.is_some() {
+            self.add_unsent(&mut slice);
+        }
+        let ended = self.calendar.now();
+        slice.ended = ended.wall;
+        slice.clock_change = ended.change_since(&slice.began);
+        match slice.clock_change {
+            Some(ClockChange::Suspended(_)) => discard_losses(&mut slice),
+            Some(ClockChange::Set(by)) => slice.began = slice.began.shifted(by),
+            None => {}
+        }
+        slice
     }
 
     fn slice_of(&self, began: ClockSnapshot, run: Run, mut samples: Vec<Sample>) -> Slice {
@@ -178,13 +227,16 @@ impl Watcher {
         Slice { began, ended: began.wall, window, probes, failure: None, clock_change: None, run }
     }
 
-    /// Probes that were due while the link was down are lost.
-    fn wait_after_failure(&self, slice: &mut Slice, began: ClockSnapshot, length: Duration) {
+    /// How long a link that failed is not opened again, within a slice.
+    fn pause(&self, began: ClockSnapshot, length: Duration) -> Duration {
         let back_off = MIN_BACK_OFF * 2u32.saturating_pow(self.failures_in_row.saturating_sub(1).min(16));
         let elapsed = self.calendar.now().monotonic.since(began.monotonic);
-        let pause = back_off.min(MAX_BACK_OFF).min(length.saturating_sub(elapsed));
-        wait(&self.dialer, self.dialer.now() + pause);
-        let passed = self.calendar.now().monotonic.since(began.monotonic);
+        back_off.min(MAX_BACK_OFF).min(length.saturating_sub(elapsed))
+    }
+
+    /// Probes that were due while the link was down are lost.
+    fn add_unsent(&self, slice: &mut Slice) {
+        let passed = self.calendar.now().monotonic.since(slice.began.monotonic);
         let due = (passed.as_secs_f64() * self.per_second).round() as u64;
         let unsent = due.saturating_sub(slice.window.counts.due);
         let counts = &mut slice.window.counts;

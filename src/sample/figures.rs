@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hdrhistogram::serialization::{Serializer, V2Serializer};
 
 use super::{Counts, MissedFrameLog, Recorder, TimeSamples};
 use crate::run::{
@@ -72,7 +71,7 @@ impl Recorder {
             times: RoundTripTimes { jitter_ns: self.service_times.jitter(), ..RoundTripTimes::default() },
             requests: self.transfer_counts.as_ref().map(|transfer| transfer.requests),
             records: self.transfer_counts.as_ref().and_then(|transfer| transfer.records.clone()),
-            histogram_hdr_v2: encode_histogram(&self.service_times),
+            histogram_hdr_v2: self.service_times.encoded_histogram().map(|bytes| STANDARD.encode(bytes)),
             one_way: self.one_way_delays.as_ref().and_then(|ways| ways.figures(counts)),
             stages: self.stages.as_ref().map(|stages| stages.figures()),
             ..Figures::default()
@@ -166,11 +165,4 @@ fn within_run_intervals(times: &TimeSamples, lost: u64) -> impl Iterator<Item = 
     };
     let wanted = REPORTED_PERCENTILES.into_iter().filter(|(name, _)| WITH_INTERVAL.contains(name));
     wanted.filter_map(interval).collect::<Vec<_>>().into_iter()
-}
-
-/// Encodes the histogram for other programs: HdrHistogram V2, base64.
-fn encode_histogram(times: &TimeSamples) -> Option<String> {
-    let mut bytes = Vec::new();
-    V2Serializer::new().serialize(&*times.histogram()?, &mut bytes).ok()?;
-    (times.count() > 0).then(|| STANDARD.encode(bytes))
 }

@@ -29,13 +29,17 @@ impl MissedFrameLog {
     /// several.
     pub fn new(limits: &[Duration], repetition: Option<u32>) -> MissedFrameLog {
         let limit_ns = limits.iter().min().map_or(u64::MAX, |limit| limit.as_nanos() as u64);
-        MissedFrameLog { limit_ns, repetition, missed_frames: Vec::new(), max_frames: 0 }
-            .with_room(MAX_MISSED_FRAMES)
+        MissedFrameLog { limit_ns, repetition, missed_frames: Vec::new(), max_frames: MAX_MISSED_FRAMES }
     }
 
-    /// The same for this number of frames.
-    pub(super) fn with_room(self, max_frames: usize) -> MissedFrameLog {
-        MissedFrameLog { missed_frames: Vec::with_capacity(max_frames), max_frames, ..self }
+    /// The same for at most this number of frames.
+    pub(super) fn with_limit(self, max_frames: usize) -> MissedFrameLog {
+        MissedFrameLog { max_frames, ..self }
+    }
+
+    /// Allocates the memory for the frames of this number of requests.
+    pub(super) fn with_room(self, requests: usize) -> MissedFrameLog {
+        MissedFrameLog { missed_frames: Vec::with_capacity(self.max_frames.min(requests)), ..self }
     }
 
     /// Stores the frame if its reply arrived too late. `began` is the start of the measurement.

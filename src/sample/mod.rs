@@ -336,8 +336,10 @@ impl Recorder {
     /// there are several.
     pub fn watch_missed_frames(&mut self, limits: &[Duration], repetition: Option<u32>) {
         let log = || match self.shares_progress {
-            true => MissedFrameLog::new(limits, repetition).with_room(MAX_MISSED_FRAMES_OF_MANY),
-            false => MissedFrameLog::new(limits, repetition),
+            true => MissedFrameLog::new(limits, repetition)
+                .with_limit(MAX_MISSED_FRAMES_OF_MANY)
+                .with_room(MAX_MISSED_FRAMES_OF_MANY),
+            false => MissedFrameLog::new(limits, repetition).with_room(self.service_times.room()),
         };
         self.missed_frame_log = (self.response_times.is_some() && !limits.is_empty()).then(log);
     }

@@ -7,7 +7,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2Serializer};
 
+use super::histogram::{MAX_TIME_NS, SIGNIFICANT_DIGITS, encode_sorted_times};
 use crate::stats::{Jitter, Moments};
 
 mod shared;
@@ -16,12 +18,6 @@ pub use shared::{SharedRecording, SharedTimes};
 
 /// Number of samples stored exactly (0.8 MB). Percentiles are exact up to this number.
 const MAX_EXACT_SAMPLES: usize = 100_000;
-
-/// Upper limit of the histogram: one hour. Longer times count as one hour there; `max` stays exact.
-const MAX_TIME_NS: u64 = 3_600_000_000_000;
-
-/// Three digits: a percentile from the histogram is accurate to 0.1 %.
-const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// A collection of times in nanoseconds.
 #[derive(Debug, Clone)]
@@ -83,6 +79,11 @@ impl TimeSamples {
             let (histogram, first_times) = times.into_times();
             (self.histogram, self.first_times, self.has_times) = (Some(histogram), first_times, true);
         }
+    }
+
+    /// The number of times for which there is memory.
+    pub fn room(&self) -> usize {
+        self.first_times.capacity()
     }
 
     /// Records one time. Does not allocate while the number of times is the expected one.
@@ -175,6 +176,19 @@ impl TimeSamples {
             Some(histogram) => Some(Cow::Borrowed(histogram)),
             None => self.has_times.then(|| Cow::Owned(histogram_of(&self.first_times))),
         }
+    }
+
+    /// The same, encoded as HdrHistogram V2. `None`: there are no times.
+    pub fn encoded_histogram(&self) -> Option<Vec<u8>> {
+        if self.count() == 0 {
+            return None;
+        }
+        let Some(histogram) = &self.histogram else {
+            return Some(encode_sorted_times(&self.ranks().sorted?));
+        };
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(histogram, &mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// The histogram, made of the exact times if there was none.

@@ -8,14 +8,17 @@ use std::time::Duration;
 use super::accumulator::CaseAccumulator;
 use super::check::{self, CheckedCase};
 use super::default_pacing::apply_default_pacing;
-use super::flow_runner::{LoadTimes, RanFlows, run_flows};
-use super::flow_threads::{can_be_guests, run_as_guests};
+use super::flow_runner::{FlowEnd, LoadTimes, RanFlows, errors_of_lines, results_of, run_flows};
+use super::flow_threads::{FlowThreads, can_be_guests};
 use super::{RunContext, RunEvent, no_data, split};
 use crate::clock::{Clock, Time};
 use crate::host::load::HostSnapshot;
 use crate::link::Dialer;
+use crate::link::serial_line::UartErrors;
 use crate::plan::Direction;
-use crate::protocol::{ClientSession, ConnectContext, IdleTimes, Protocol, ProtocolError, ReadyCase, auto};
+use crate::protocol::{
+    ClientSession, ConnectContext, Flow, IdleTimes, Protocol, ProtocolError, ReadyCase, auto,
+};
 use crate::run::{CLIENT_THREADS_FACT, Failure, FailureKind};
 use crate::sample::{FlowProgress, LiveTimes, LoadWindow, RecordedTimes, Recorder, SharedRecording};
 use crate::units::format_plural;
@@ -47,8 +50,7 @@ impl CasePosition {
 }
 
 /// One run of one case.
-pub(super) struct CaseRun<'a> {
-    context: &'a RunContext<'a>,
+pub(super) struct CaseRun {
     position: CasePosition,
     case: ReadyCase,
     dialer: Dialer,
@@ -86,6 +88,74 @@ fn first_fault(flows: &[FlowResult], parallel: u32) -> Option<Failure> {
     Some(Failure { message, ..fault.clone() })
 }
 
+/// A case with open links, before its flows run.
+pub(super) struct OpenCase {
+    case_run: CaseRun,
+    session: Box<dyn ClientSession>,
+    flows: Vec<Flow>,
+    idle: IdleTimes,
+}
+
+impl OpenCase {
+    /// Runs the flows, and adds the case to its accumulator. The error is the reason why it is incomplete.
+    pub(super) fn run(self, context: &RunContext, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
+        let OpenCase { case_run, session, flows, idle } = self;
+        let times = LoadTimes { idle, window: case_run.window.clone() };
+        // On the virtual clock, host load has no relation to the run.
+        let before = matches!(case_run.dialer.clock, Clock::System).then(HostSnapshot::now);
+        let started = case_run.dialer.now();
+        let report_progress = |elapsed| case_run.report_progress(context, elapsed);
+        let ran = run_flows(flows, &case_run.dialer, &case_run.case, &times, &report_progress);
+        if let Some(before) = before {
+            accumulator.record_load(&before, case_run.dialer.now().since(started), &ran.flows);
+        }
+        case_run.finish(session, ran, context, accumulator)
+    }
+
+    /// Whether the flows can run in threads that other runs use as well.
+    pub(super) fn can_be_guest(&self) -> bool {
+        can_be_guests(&self.case_run.case, &self.flows)
+    }
+
+    /// Starts the flows in these threads, and calls `on_ended` in one of them when all have ended. Nothing is read from the host
+    /// meanwhile: that would be done for each of the runs.
+    pub(super) fn start_as_guest(
+        mut self,
+        threads: &FlowThreads,
+        on_ended: impl FnOnce(EndedCase) + Send + 'static,
+    ) {
+        let errors_before = errors_of_lines(&mut self.flows);
+        let OpenCase { case_run, session, flows, .. } = self;
+        case_run.window.set_begin(case_run.dialer.now());
+        threads.run(flows, move |ended| {
+            case_run.window.set_end(case_run.dialer.now());
+            on_ended(EndedCase { case_run, session, ended, errors_before });
+        });
+    }
+}
+
+/// A case whose flows have run in threads of others.
+pub(super) struct EndedCase {
+    case_run: CaseRun,
+    session: Box<dyn ClientSession>,
+    ended: Vec<(Flow, FlowEnd)>,
+    errors_before: Vec<UartErrors>,
+}
+
+impl EndedCase {
+    /// Adds the case to its accumulator. The error is the reason why it is incomplete.
+    pub(super) fn finish(
+        self,
+        context: &RunContext,
+        accumulator: &mut CaseAccumulator,
+    ) -> Result<(), Failure> {
+        let EndedCase { case_run, session, ended, errors_before } = self;
+        let elapsed = case_run.window.end().since(case_run.window.begin());
+        let ran = RanFlows { elapsed, ..results_of(ended, &errors_before, &case_run.case) };
+        case_run.finish(session, ran, context, accumulator)
+    }
+}
+
 /// What the flows and the session left behind.
 struct EndedFlows {
     began: Time,
@@ -95,14 +165,14 @@ struct EndedFlows {
     report: Result<Option<ServerReport>, ProtocolError>,
 }
 
-impl<'a> CaseRun<'a> {
+impl CaseRun {
     /// With `auto`, the protocol is detected first, once for each endpoint.
     pub(super) fn prepare(
-        context: &'a RunContext<'a>,
+        context: &RunContext,
         checked: &CheckedCase,
         position: CasePosition,
         detected: &mut DetectedProtocols,
-    ) -> Result<CaseRun<'a>, Failure> {
+    ) -> Result<CaseRun, Failure> {
         let mut dialer = context.dialer.clone();
         let load = &checked.ready.load;
         (dialer.wait, dialer.timeout) = (load.wait, load.timeout);
@@ -130,14 +200,18 @@ impl<'a> CaseRun<'a> {
         case.idle = case.idle.of_repetition(position.repetition, position.repeat);
         let (progress, probe_progress, raw_flows, shared) = Default::default();
         let window = Arc::new(LoadWindow::new(0));
-        Ok(CaseRun { context, position, case, dialer, progress, probe_progress, raw_flows, shared, window })
+        Ok(CaseRun { position, case, dialer, progress, probe_progress, raw_flows, shared, window })
     }
 
-    /// Runs the case and adds it to its accumulator. The error is the reason why it is incomplete.
-    pub(super) fn run(mut self, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
+    /// Opens the links of the case. The error is the reason why it is incomplete.
+    pub(super) fn open(
+        mut self,
+        context: &RunContext,
+        accumulator: &mut CaseAccumulator,
+    ) -> Result<OpenCase, Failure> {
         accumulator.case = self.case.clone();
         self.window = Arc::new(LoadWindow::new(accumulator.idle_limit_ns()));
-        self.context.observer.event(&RunEvent::CaseBegins {
+        context.observer.event(&RunEvent::CaseBegins {
             case: self.position.case,
             repetition: self.position.repetition,
             endpoint: self.case.endpoints[0].as_str(),
@@ -145,38 +219,35 @@ impl<'a> CaseRun<'a> {
             workload: self.case.workload.name,
             message_bytes: self.case.load.message_bytes,
         });
-        let mut session = self.connect()?;
+        let mut session = self.connect(context)?;
         let flows = session.take_flows();
         accumulator.record_links(&flows, session.as_ref());
+        let idle = self.idle_times(session.as_ref(), accumulator);
+        Ok(OpenCase { case_run: self, session, flows, idle })
+    }
 
-        let guest_threads =
-            self.context.flow_threads.as_deref().filter(|_| can_be_guests(&self.case, &flows));
-        // On the virtual clock, host load has no relation to the run.
-        let is_alone = matches!(self.dialer.clock, Clock::System) && guest_threads.is_none();
-        let before = is_alone.then(HostSnapshot::now);
-        let started = self.dialer.now();
-        let report_progress = |elapsed| self.report_progress(elapsed);
-        let times =
-            LoadTimes { idle: self.idle_times(session.as_ref(), accumulator), window: self.window.clone() };
-        let RanFlows { flows, mut links, elapsed, shared_threads, evidence } = match guest_threads {
-            Some(threads) => run_as_guests(flows, threads, &self.dialer, &self.case, &times),
-            None => run_flows(flows, &self.dialer, &self.case, &times, &report_progress),
-        };
+    /// Adds what the flows measured to the accumulator. The error is the reason why the case is incomplete.
+    fn finish(
+        self,
+        mut session: Box<dyn ClientSession>,
+        ran: RanFlows,
+        context: &RunContext,
+        accumulator: &mut CaseAccumulator,
+    ) -> Result<(), Failure> {
+        let RanFlows { flows, mut links, elapsed, shared_threads, evidence } = ran;
         let threads = shared_threads.map(|count| (CLIENT_THREADS_FACT.to_owned(), count.into()));
         accumulator.effective.extend(threads);
         accumulator.client_evidence.extend(evidence);
         // An interrupted case has partial data but no fault of its own.
-        accumulator.was_interrupted |= self.context.is_interrupted();
-        if let Some(before) = before {
-            accumulator.record_load(&before, self.dialer.now().since(started), &flows);
-        }
-        while !self.context.is_interrupted() && session.is_draining(&flows, &mut links) {
+        accumulator.was_interrupted |= context.is_interrupted();
+        while !context.is_interrupted() && session.is_draining(&flows, &mut links) {
             self.dialer.clock.sleep_until(self.dialer.now() + DRAIN_POLL_INTERVAL);
         }
         let report = session.finish(&flows, links);
         accumulator.server_environment = session.server_environment();
         accumulator.effective.extend(session.effective_settings());
-        self.evaluate(EndedFlows { began: self.window.begin(), elapsed, flows, report }, accumulator)
+        let ended = EndedFlows { began: self.window.begin(), elapsed, flows, report };
+        self.evaluate(ended, context, accumulator)
     }
 
     /// The idle times that this session can have. Without round trips of the idle link, the end of the
@@ -192,13 +263,13 @@ impl<'a> CaseRun<'a> {
         IdleTimes { before, after }
     }
 
-    fn connect(&self) -> Result<Box<dyn ClientSession>, Failure> {
+    fn connect(&self, context: &RunContext) -> Result<Box<dyn ClientSession>, Failure> {
         let connect_context = ConnectContext {
             dialer: &self.dialer,
-            token: self.context.token.as_deref(),
-            content: self.context.content.as_ref(),
-            connection_cache: &self.context.connection_cache,
-            new_recorder: &|role, port| self.new_recorder(role, port),
+            token: context.token.as_deref(),
+            content: context.content.as_ref(),
+            connection_cache: &context.connection_cache,
+            new_recorder: &|role, port| self.new_recorder(context, role, port),
         };
         let session = (self.case.protocol.connect)(&self.case, &connect_context).map_err(Failure::from);
         // The flows alone share now, so that the last one to end takes the times.
@@ -206,7 +277,7 @@ impl<'a> CaseRun<'a> {
         session
     }
 
-    fn new_recorder(&self, role: FlowRole, port: usize) -> Recorder {
+    fn new_recorder(&self, context: &RunContext, role: FlowRole, port: usize) -> Recorder {
         let case = &self.case;
         let recorded = match role {
             FlowRole::Probe => RecordedTimes::ServiceAndResponse,
@@ -216,7 +287,7 @@ impl<'a> CaseRun<'a> {
             _ => RecordedTimes::Service,
         };
         // A sender's messages are not samples.
-        let raw = self.context.raw.as_ref().filter(|_| role != FlowRole::Upload);
+        let raw = context.raw.as_ref().filter(|_| role != FlowRole::Upload);
         let raw = raw.map(|raw| raw.sink(self.position.case, self.raw_flows.fetch_add(1, Relaxed)));
         let interval_ns = case.series_interval.as_nanos() as u64;
         let reconnects = case.load.requests_per_connection.is_some() && role == FlowRole::RoundTrip;
@@ -265,7 +336,7 @@ impl<'a> CaseRun<'a> {
         list.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(progress);
     }
 
-    fn report_progress(&self, elapsed: Duration) {
+    fn report_progress(&self, context: &RunContext, elapsed: Duration) {
         let (mut messages, mut bytes, mut planned, mut lost) = (0, 0, 0, 0);
         let all = self.progress.lock();
         for progress in all.iter().flat_map(|all| all.iter()) {
@@ -300,7 +371,7 @@ impl<'a> CaseRun<'a> {
         let shares = of_count.map(|share| share.min(until)).into_iter().chain(rest.into_iter().flatten());
         let share = shares.max_by(f64::total_cmp).map(|share| share.min(1.0));
         let CasePosition { case, repetition, .. } = self.position;
-        self.context.observer.event(&RunEvent::Progress {
+        context.observer.event(&RunEvent::Progress {
             case,
             repetition,
             elapsed_ns,
@@ -314,7 +385,12 @@ impl<'a> CaseRun<'a> {
     }
 
     /// Checks the server's report and records the repetition. The first reason why it is incomplete is the error.
-    fn evaluate(&self, ended: EndedFlows, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
+    fn evaluate(
+        &self,
+        ended: EndedFlows,
+        context: &RunContext,
+        accumulator: &mut CaseAccumulator,
+    ) -> Result<(), Failure> {
         let EndedFlows { began, elapsed, flows, report } = ended;
         let client_fault = first_fault(&flows, self.case.parallel);
         let (report, report_fault) = match report {
@@ -331,7 +407,7 @@ impl<'a> CaseRun<'a> {
             caps: &self.case.caps,
             flows: &flows,
             elapsed: since,
-            was_interrupted: self.context.is_interrupted(),
+            was_interrupted: context.is_interrupted(),
         };
         let (mut report, problem) = accumulator.check_report(report, &known);
         let server_evidence = report.as_mut().and_then(|report| report.evidence.take());
@@ -343,9 +419,8 @@ impl<'a> CaseRun<'a> {
         let mut missing = None;
         if let Some(part) = accumulator.repetitions.last() {
             let CasePosition { case, repetition, .. } = self.position;
-            self.context.observer.event(&RunEvent::CaseEnds { case, repetition, figures: &part.figures });
-            missing =
-                no_data::find_failure(&self.case, &part.figures).filter(|_| !self.context.is_interrupted());
+            context.observer.event(&RunEvent::CaseEnds { case, repetition, figures: &part.figures });
+            missing = no_data::find_failure(&self.case, &part.figures).filter(|_| !context.is_interrupted());
         }
         server_fault.or(client_fault).or(report_fault).or(problem).or(missing).map_or(Ok(()), Err)
     }

@@ -2,11 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use super::flow_runner::{FlowEnd, LoadTimes, RanFlows, errors_of_lines, results_of};
+use super::flow_runner::FlowEnd;
 use crate::host::cpu;
 use crate::host::evidence::ThreadCounters;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Party, Tuning};
@@ -32,14 +31,35 @@ struct NewFlows {
     waker: Waker,
 }
 
-/// A flow of another thread, which waits for its end.
+/// Receives the flows of a run, in their order.
+type OnEnded = Box<dyn FnOnce(Vec<(Flow, FlowEnd)>) + Send>;
+
+/// The flows of one run.
+struct GuestGroup {
+    ended: Vec<Option<(Flow, FlowEnd)>>,
+    running: usize,
+    on_ended: Option<OnEnded>,
+}
+
+impl GuestGroup {
+    /// Takes a flow back. Returns what is to be done with all of them after the last one.
+    fn end(&mut self, index: usize, ended: (Flow, FlowEnd)) -> Option<impl FnOnce() + use<>> {
+        self.ended[index] = Some(ended);
+        self.running -= 1;
+        let on_ended = self.on_ended.take_if(|_| self.running == 0)?;
+        let ended = std::mem::take(&mut self.ended);
+        Some(move || on_ended(ended.into_iter().flatten().collect()))
+    }
+}
+
+/// A flow of a run that nothing waits for.
 struct Guest {
     /// Until it goes back.
     flow: Option<Flow>,
     index: usize,
     /// Absent if the party panicked.
     end: Option<FlowEnd>,
-    ended: Sender<(usize, Flow, FlowEnd)>,
+    group: Arc<Mutex<GuestGroup>>,
 }
 
 /// Whether these flows can run in threads that other runs use as well. A thread
@@ -47,24 +67,10 @@ struct Guest {
 pub(super) fn can_be_guests(case: &ReadyCase, flows: &[Flow]) -> bool {
     let is_guest =
         |flow: &Flow| flow.role == FlowRole::RoundTrip && flow.link.caps().descriptor.can_share_thread();
-    case.load.wait == WaitMode::Block && case.load.cpu.is_none() && flows.iter().all(is_guest)
-}
-
-/// Runs the flows of a case in these threads. Nothing is read from the host meanwhile: that would be done for each of the runs.
-pub(super) fn run_as_guests(
-    mut flows: Vec<Flow>,
-    threads: &FlowThreads,
-    dialer: &Dialer,
-    case: &ReadyCase,
-    times: &LoadTimes,
-) -> RanFlows {
-    let errors_before = errors_of_lines(&mut flows);
-    let begin = dialer.now();
-    times.window.set_begin(begin);
-    let ended = threads.run(flows);
-    let end = dialer.now();
-    times.window.set_end(end);
-    RanFlows { elapsed: end.since(begin), ..results_of(ended, &errors_before, case) }
+    case.load.wait == WaitMode::Block
+        && case.load.cpu.is_none()
+        && !flows.is_empty()
+        && flows.iter().all(is_guest)
 }
 
 impl FlowThreads {
@@ -93,19 +99,20 @@ impl FlowThreads {
         Ok(started)
     }
 
-    /// Runs these flows to their end, and returns them in the same order.
-    pub(super) fn run(&self, flows: Vec<Flow>) -> Vec<(Flow, FlowEnd)> {
-        let (ended, ends) = channel();
+    /// Runs these flows, at least one, and does not wait for them. `on_ended` is called in the thread of the last one to end, with all of them in the same order.
+    pub(super) fn run(&self, flows: Vec<Flow>, on_ended: impl FnOnce(Vec<(Flow, FlowEnd)>) + Send + 'static) {
+        let group = GuestGroup {
+            ended: flows.iter().map(|_| None).collect(),
+            running: flows.len(),
+            on_ended: Some(Box::new(on_ended)),
+        };
+        let group = Arc::new(Mutex::new(group));
         for (index, flow) in flows.into_iter().enumerate() {
             let inbox = &self.inboxes[self.next.fetch_add(1, Relaxed) % self.inboxes.len()];
-            let guest = Guest { flow: Some(flow), index, end: None, ended: ended.clone() };
+            let guest = Guest { flow: Some(flow), index, end: None, group: group.clone() };
             inbox.guests.lock().unwrap_or_else(PoisonError::into_inner).push(guest);
             inbox.waker.wake();
         }
-        drop(ended);
-        let mut all: Vec<_> = ends.iter().collect();
-        all.sort_unstable_by_key(|(index, ..)| *index);
-        all.into_iter().map(|(_, flow, end)| (flow, end)).collect()
     }
 }
 
@@ -154,9 +161,12 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let end = self.end.take().unwrap_or_else(FlowEnd::panicked);
-        if let Some(flow) = self.flow.take() {
-            // Without a receiver nothing waits for it.
-            let _ = self.ended.send((self.index, flow, end));
+        let Some(flow) = self.flow.take() else { return };
+        let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = group.end(self.index, (flow, end));
+        drop(group);
+        if let Some(pass_on) = last {
+            pass_on();
         }
     }
 }
@@ -181,6 +191,7 @@ impl Member for Guest {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
     use std::time::Duration;
 
     use super::*;
@@ -235,21 +246,20 @@ mod tests {
         };
         let threads = FlowThreads::start(&dialer).unwrap();
         let soon = || dialer.now() + Duration::from_millis(20);
-        std::thread::scope(|scope| {
-            let endless =
-                scope.spawn(|| threads.run(vec![flow(Time::NEVER, false), flow(Time::NEVER, false)]));
-            let runs = [false, true, false].map(|panics| {
-                let flows = vec![flow(soon(), panics), flow(soon(), false)];
-                let threads = &threads;
-                scope.spawn(move || threads.run(flows))
+        let run = |flows| {
+            let (ended, ends) = channel();
+            let is_failed = |(_, end): &(Flow, FlowEnd)| end.result.is_err();
+            threads.run(flows, move |flows| {
+                ended.send(flows.iter().map(is_failed).collect::<Vec<_>>()).unwrap();
             });
-            let failed = runs.map(|run| {
-                run.join().unwrap().into_iter().map(|(_, end)| end.result.is_err()).collect::<Vec<_>>()
-            });
-            assert_eq!(failed, [[false, false], [true, false], [false, false]], "in the order of the flows");
-            assert!(!endless.is_finished());
-            dialer.cancel.store(true, Relaxed);
-            assert!(endless.join().unwrap().iter().all(|(_, end)| end.result.is_ok()), "it is no fault");
-        });
+            ends
+        };
+        let endless = run(vec![flow(Time::NEVER, false), flow(Time::NEVER, false)]);
+        let runs = [false, true, false].map(|panics| run(vec![flow(soon(), panics), flow(soon(), false)]));
+        let failed = runs.map(|ends| ends.recv().unwrap());
+        assert_eq!(failed, [[false, false], [true, false], [false, false]], "in the order of the flows");
+        assert!(endless.try_recv().is_err());
+        dialer.cancel.store(true, Relaxed);
+        assert_eq!(endless.recv().unwrap(), [false, false], "it is no fault");
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use linkgauge::store::{Store, TIERS};
 use rustix::process::Signal;
 
+use crate::memory::status_kib;
 use crate::program::{Ended, Running, Serving, run, wait_until};
 
 fn write_file(path: &Path, text: &str) -> String {
@@ -283,4 +284,41 @@ fn each_of_many_links_takes_little_memory() {
     });
     let each = (resident[1] - resident[0]) / (counts[1] - counts[0]) as u64;
     assert!(each < 300, "{each} kB for each link, {resident:?}");
+}
+
+/// A monitor of this number of links, in a slice after the first one.
+fn monitor_of(links: usize, serving: &Serving, place: &Path) -> Running {
+    let watch =
+        |number| format!("[[watch]]\nname = \"link {number}\"\nurl = \"{}\"\nrate = \"1/s\"\n", serving.tcp);
+    let file = write_file(&place.join(format!("{links}.toml")), &(0..links).map(watch).collect::<String>());
+    let mut monitor = Running::start(&["monitor", &file, "--listen", "127.0.0.1:0"]);
+    let mut first = String::new();
+    BufReader::new(monitor.0.stderr.take().unwrap()).read_line(&mut first).unwrap();
+    let page = first.trim().strip_prefix("metrics: http://").expect("it prints where the metrics are");
+    let page = page.strip_suffix("/metrics").unwrap();
+    let is_up = |line: &&str| line.starts_with("linkgauge_up{") && line.ends_with(" 1");
+    wait_until("replies on all links", || {
+        (get(page, "/metrics").lines().filter(is_up).count() == links).then_some(())
+    });
+    monitor
+}
+
+/// With a thread for each link, and what its stack and its last results took, it was 220 KiB.
+const MAX_LINK_KIB: u64 = 100;
+
+#[test]
+fn a_link_takes_little_memory_and_no_thread() {
+    const FEW: usize = 40;
+    const MANY: usize = 240;
+    let place = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&[]);
+    let used = [FEW, MANY].map(|links| {
+        let monitor = monitor_of(links, &serving, place.path());
+        let process = monitor.0.id().to_string();
+        let threads = || std::fs::read_dir(format!("/proc/{process}/task")).unwrap().count();
+        wait_until("the threads that begin slices to end", || (threads() < 32).then_some(()));
+        status_kib(&process, "RssAnon")
+    });
+    let each = used[1].saturating_sub(used[0]) / (MANY - FEW) as u64;
+    assert!(each < MAX_LINK_KIB, "{each} KiB for each link: {used:?} KiB");
 }

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::super::internet::interface_facts;
+use super::super::own_interfaces::interface_facts;
 use super::super::stamps::{SendStamps, StampReader, await_arrival_stamps};
 use super::super::sys::Blocking;
 use super::super::{Facts, Fault, sys};

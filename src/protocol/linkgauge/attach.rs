@@ -1,6 +1,5 @@
 //! Attaches the connections of a session to its flows: the client's first message on each of them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use crate::clock::Time;
 use crate::endpoint::Endpoint;
 use crate::link::dialer::GreetedLink;
 use crate::link::party::{Party, Step};
-use crate::link::{Batch, Caps, Dialer, Fault, Framing, Link, LinkError};
+use crate::link::{Batch, Caps, Dialer, Fault, Framing, Link, LinkError, remote_address};
 
 const REFUSED: &str =
     "the server refused another connection of this session: it may be overloaded. Try fewer connections";
@@ -57,9 +56,7 @@ pub fn open_attached(
 
 /// The endpoint with the address of an open link, if links can be opened together then: resolving a name blocks.
 pub fn connected_endpoint(endpoint: &Endpoint, dialer: &Dialer, link: &dyn Link) -> Endpoint {
-    let facts = link.facts();
-    let remote = facts.get("remote").and_then(|remote| remote.as_str()?.parse::<SocketAddr>().ok());
-    let connected = remote.and_then(|remote| endpoint.with_address(remote).ok());
+    let connected = remote_address(link).and_then(|remote| endpoint.with_address(remote).ok());
     connected.filter(|connected| dialer.can_begin_open(connected)).unwrap_or_else(|| endpoint.clone())
 }
 

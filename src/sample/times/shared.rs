@@ -8,10 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use hdrhistogram::Histogram;
 
 use super::{MAX_EXACT_SAMPLES, MAX_TIME_NS, new_histogram};
+use crate::sample::histogram::{HALF_BUCKET, count_index};
 use crate::sample::{FlowProgress, RecordedTimes};
-
-/// Half of the counts with one resolution: a count covers less than 0.1 % of its value.
-const HALF_BUCKET: u64 = 1024;
 
 /// The histogram and the first times of some flows.
 #[derive(Debug)]
@@ -30,17 +28,6 @@ impl Default for SharedTimes {
             recorded: AtomicUsize::new(0),
         }
     }
-}
-
-/// How many bits of a value a count drops.
-fn dropped_bits(value: u64) -> u32 {
-    value.checked_ilog2().unwrap_or(0).saturating_sub(HALF_BUCKET.ilog2())
-}
-
-/// The index of the count of a value.
-fn count_index(value: u64) -> usize {
-    let dropped = dropped_bits(value);
-    (u64::from(dropped) * HALF_BUCKET + (value >> dropped)) as usize
 }
 
 /// The lowest value of a count.

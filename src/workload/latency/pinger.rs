@@ -23,6 +23,9 @@ pub(super) const MAX_OUTSTANDING_REQUESTS: u64 = 16_384;
 /// The same for each of many connections, so that one takes a few kilobytes.
 const MAX_OUTSTANDING_OF_MANY: u64 = 64;
 
+/// The same for a flow of few requests, besides those of its rate.
+const MAX_OUTSTANDING_OF_FEW: u64 = 16;
+
 /// A run ends early after this many requests without any reply, over at least this time. With a timeout shorter than
 /// the round trip all replies are late, but they prove that a server is running.
 const MAX_UNANSWERED: u64 = 5;
@@ -56,12 +59,17 @@ fn max_outstanding_requests(load: &Load, caps: &Caps) -> u64 {
 fn outstanding_by_rate(load: &Load) -> u64 {
     let Some(per_second) = load.pacing.per_second() else { return u64::MAX };
     let expected = per_second * load.timeout.as_secs_f64();
-    ((BURST_FACTOR * expected) as u64).saturating_add(MAX_OUTSTANDING_OF_MANY)
+    let least = if load.has_few_samples() { MAX_OUTSTANDING_OF_FEW } else { MAX_OUTSTANDING_OF_MANY };
+    ((BURST_FACTOR * expected) as u64).saturating_add(least)
 }
 
 /// Minimum number of tracked requests. It sets how late, in timeouts, a reply is still recognised as late.
 fn min_tracked_requests(load: &Load) -> u64 {
-    if load.is_one_of_many() { 4 } else { 256 }
+    match (load.is_one_of_many(), load.has_few_samples()) {
+        (true, _) => 4,
+        (false, true) => 64,
+        (false, false) => 256,
+    }
 }
 
 /// Memory for what one call receives.
