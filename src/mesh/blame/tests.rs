@@ -14,7 +14,7 @@ fn seeds() -> Range<u64> {
     FIRST_SEED..FIRST_SEED + simulations(ALL_SEEDS)
 }
 
-/// In so many of `seeds` the result must be right: `percent` of them.
+/// In this number of `seeds` the result must be right: `percent` of them.
 fn enough(percent: u64) -> usize {
     (simulations(ALL_SEEDS) * percent / 100) as usize
 }
