@@ -1,12 +1,11 @@
 //! Bluetooth with BlueZ itself, in a guest: a channel found by its service, a service of ours that others find, the
 //! reported facts of a connection, and a controller that vanishes. BlueZ's own tools verify the results.
 
-use super::guest::guest;
-use super::modules::{BLUETOOTH, CONTROLLERS, runs};
-use super::program::Ended;
+use super::modules::runs;
+use super::shared_guests::RADIOS;
 
 /// A bus that permits all, and the daemon.
-const DAEMON: &str = "
+pub const DAEMON: &str = "
     mkdir -p /var /run/dbus; ln -s /run /var/run
     cat >/etc/dbus.conf <<END
     <busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen><auth>EXTERNAL</auth>
@@ -18,19 +17,12 @@ END
     sleep 2
     for adapter in hci0 hci1; do hciconfig $adapter up && hciconfig $adapter piscan || exit 9; done";
 
-const NAMES: &str = "
+pub const NAMES: &str = "
     controllers=$!
     remote=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1) local_adapter='adapter=hci1' json='-q --json -'";
 
-fn in_the_guest(script: &str) -> Ended {
-    let tools = "btvirt,hciconfig,hcitool,sdptool,bluetoothd,dbus-daemon";
-    let ended = guest(BLUETOOTH, tools, &format!("{CONTROLLERS}\n{NAMES}\n{script}"));
-    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    ended
-}
-
 /// `sdptool` offers a service that is not ours on the channel of one of ours.
-const SERVICES: &str = "
+pub const SERVICES: &str = "
     linkgauge latency rfcomm://$remote?$local_adapter -n 1
     linkgauge serve -q rfcomm://any/5?uuid=1101
     linkgauge serve --peer echo rfcomm://any/7 >/tmp/printed & plain=$!
@@ -52,7 +44,8 @@ const SERVICES: &str = "
 
 #[test]
 fn services_are_found_and_announced() {
-    let ended = in_the_guest(&SERVICES.replace("<DAEMON>", DAEMON));
+    let ended = RADIOS.ended("bluetooth services");
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let runs = runs(&ended.stdout, &ended.stderr);
     assert_eq!(runs.len(), 3, "{}", ended.stderr);
     for (run, channel) in runs.iter().zip(["5", "1", "5"]) {
@@ -86,7 +79,7 @@ fn services_are_found_and_announced() {
 }
 
 /// While a run lasts, its connection is asked for by others; then the controllers go.
-const CONNECTION: &str = "
+pub const CONNECTION: &str = "
     mount -t debugfs none /sys/kernel/debug
     linkgauge serve -q --peer echo rfcomm://any/5 l2cap://any/4097 & server=$!
     sleep 1
@@ -101,7 +94,8 @@ const CONNECTION: &str = "
 
 #[test]
 fn a_connection_is_announced_until_its_controller_vanishes() {
-    let ended = in_the_guest(CONNECTION);
+    let ended = RADIOS.ended("bluetooth connection");
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let runs = runs(&ended.stdout, &ended.stderr);
     assert_eq!(runs.len(), 2, "{}", ended.stderr);
     let signal = ended.stderr.lines().find_map(|line| line.strip_prefix("RSSI return value: "));

@@ -10,15 +10,16 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::program::{Ended, Running, command, run, run_within};
+use super::shared_guests::NETWORKS;
 
 pub const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/vm");
 
 /// Longer than the limit below.
-const LONGEST_GUEST: Duration = Duration::from_secs(660);
+const LONGEST_GUEST: Duration = Duration::from_secs(1860);
 
-/// Runs a shell script in a guest.
+/// Runs a shell script in a guest of its own. Tests whose scripts do not disturb each other share one (`shared_guests`).
 pub fn guest(modules: &str, tools: &str, script: &str) -> Ended {
-    let fixed = ["lab", "vm", "--virtual-time", "--limit", "10min", "--cache", CACHE];
+    let fixed = ["lab", "vm", "--virtual-time", "--limit", "30min", "--cache", CACHE];
     let arguments =
         [&fixed[..], &["--modules", modules, "--tools", tools, "--", "sh", "-c", script]].concat();
     run_within(LONGEST_GUEST, &mut command(&arguments))
@@ -64,7 +65,7 @@ fn a_guest_ends_with_the_command_that_started_it() {
 }
 
 /// Shapes the loopback device of the guest and measures over it; kills the shaper and starts it again.
-const NETEM: &str = "
+pub const NETEM: &str = "
     linkgauge serve -q & server=$!
     sleep 1
     linkgauge lab shaper --netem lo --delay 50ms --rate 100kBps -q & shaper=$!
@@ -86,7 +87,7 @@ const NETEM: &str = "
 
 #[test]
 fn netem_delays_outgoing_traffic_and_is_removed() {
-    let ended = guest("sch_netem", "tc", NETEM);
+    let ended = NETWORKS.ended("netem");
     let (before, rest) = ended.stdout.split_once('\n').unwrap_or_else(|| panic!("{}", ended.stderr));
     assert_eq!(before.trim(), "qdisc netem 7100: root refcnt 2 limit 1000 delay 50ms rate 800Kbit");
     let mut documents = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
@@ -116,7 +117,7 @@ fn netem_delays_outgoing_traffic_and_is_removed() {
 }
 
 /// Relays without and with a delay, on streams and in messages, and on a slow line.
-const RELAYS: &str = "
+pub const RELAYS: &str = "
     linkgauge serve -q &
     for scheme in tcp udp; do
         linkgauge lab shaper --listen $scheme://127.0.0.1:7200 --to $scheme://127.0.0.1:7100 -q &
@@ -133,7 +134,7 @@ const RELAYS: &str = "
 
 #[test]
 fn a_relay_adds_the_requested_delay() {
-    let ended = guest("", "", RELAYS);
+    let ended = NETWORKS.ended("relays");
     let mut documents = serde_json::Deserializer::from_str(&ended.stdout).into_iter::<Value>();
     let latency = documents.next().unwrap_or_else(|| panic!("{}", ended.stderr)).unwrap();
     for first in [0, 3] {

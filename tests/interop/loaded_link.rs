@@ -3,14 +3,12 @@
 
 use serde_json::Value;
 
-use super::guest::guest;
 use super::modules::runs;
-
-const MODULES: &str = "veth,sch_netem,sch_tbf,sch_fq_codel";
+use super::shared_guests::NETWORKS;
 
 /// A client and a server with 5 ms of delay each, and a router between them whose queues hold what the line sends in 200 ms:
 /// 5 Mbit/s from the client and 20 Mbit/s to it.
-const ROUTER: &str = "
+pub const ROUTER: &str = "
     for name in c r s; do ip netns add $name; ip -n $name link set lo up; done
     ip link add c0 netns c type veth peer name r0 netns r
     ip link add s0 netns s type veth peer name r1 netns r
@@ -25,20 +23,20 @@ const ROUTER: &str = "
     tc -n r qdisc add dev r0 root handle 1: tbf rate 20mbit burst 3000 limit 500000
     client() { ip netns exec c \"$@\"; }
     server() { ip netns exec s \"$@\"; }
-    load() { client linkgauge throughput tcp://10.2.0.2 -d $1 --time 10s --probe 50/s --repeat 1 -q --json -; }";
+    load() { client linkgauge throughput tcp://10.2.0.2 -d $1 --time $2 --probe 50/s --repeat 1 -q --json -; }";
 
 fn p50_ns(figures: &Value) -> f64 {
     figures["latency_ns"]["p50"].as_f64().unwrap_or_else(|| panic!("{figures:#}"))
 }
 
 /// Our measurement in each direction, then that of iperf3 with irtt beside it.
-const REFERENCE: &str = "
+pub const REFERENCE: &str = "
     server linkgauge serve tcp://0.0.0.0 -q &
     server iperf3 -s >/dev/null &
     server irtt server >/dev/null &
     sleep 2
     for direction in upload download; do
-        load $direction
+        load $direction 10s
         sleep 2
         reverse=; [ $direction = download ] && reverse=-R
         client irtt client -i 20ms -d 10s -Q -o /tmp/irtt.json 10.2.0.2 & other=$!
@@ -50,7 +48,7 @@ const REFERENCE: &str = "
 
 #[test]
 fn rate_and_latency_under_load_are_those_of_iperf3_and_irtt() {
-    let ended = guest(MODULES, "ip,tc,iperf3,irtt", &format!("{ROUTER}\n{REFERENCE}"));
+    let ended = NETWORKS.ended("reference");
     let documents = runs(&ended.stdout, &ended.stderr);
     let [upload, upload_irtt, upload_iperf3, download, download_irtt, download_iperf3] = &documents[..]
     else {
@@ -75,20 +73,20 @@ fn rate_and_latency_under_load_are_those_of_iperf3_and_irtt() {
 }
 
 /// The same line with the kernel's fq_codel, and as a model of the lab with CoDel.
-const FQ_CODEL: &str = "
+pub const FQ_CODEL: &str = "
     for device in r0 r1; do tc -n r qdisc add dev $device parent 1:1 fq_codel; done
     server linkgauge serve tcp://0.0.0.0 -q &
     server linkgauge lab shaper --listen tcp://127.0.0.1:7200 --to tcp://127.0.0.1:7100 --delay 5ms --rate-up 5M \\
         --rate-down 20M --aqm codel -q &
     sleep 1
     for direction in upload download; do
-        load $direction
-        server linkgauge throughput tcp://127.0.0.1:7200 -d $direction --time 10s --probe 50/s --repeat 1 -q --json -
+        load $direction 5s
+        server linkgauge throughput tcp://127.0.0.1:7200 -d $direction --time 5s --probe 50/s --repeat 1 -q --json -
     done";
 
 #[test]
 fn a_managed_queue_adds_little_latency() {
-    let ended = guest(MODULES, "ip,tc", &format!("{ROUTER}\n{FQ_CODEL}"));
+    let ended = NETWORKS.ended("fq_codel");
     let documents = runs(&ended.stdout, &ended.stderr);
     assert_eq!(documents.len(), 4, "{}", ended.stderr);
     for (index, run) in documents.iter().enumerate() {
@@ -102,7 +100,7 @@ fn a_managed_queue_adds_little_latency() {
 }
 
 /// 10 ms to the server and 30 ms back. Its clock is ahead by 5 s.
-const ASYMMETRIC: &str = "
+pub const ASYMMETRIC: &str = "
     for name in c s; do ip netns add $name; ip -n $name link set lo up; done
     ip link add c0 netns c type veth peer name s0 netns s
     ip -n c address add 10.1.0.2/24 dev c0; ip -n s address add 10.1.0.1/24 dev s0
@@ -118,7 +116,7 @@ const ASYMMETRIC: &str = "
 
 #[test]
 fn one_way_delays_and_stages_hold_between_two_clocks() {
-    let ended = guest("veth,sch_netem", "ip,tc,unshare", ASYMMETRIC);
+    let ended = NETWORKS.ended("asymmetric");
     let documents = runs(&ended.stdout, &ended.stderr);
     assert_eq!(documents.len(), 11, "{}", ended.stderr);
     for case in documents[0]["cases"].as_array().unwrap() {
@@ -145,7 +143,7 @@ fn one_way_delays_and_stages_hold_between_two_clocks() {
 
 /// LINX over Ethernet with a queue of 10 ms at the client and one of 30 ms at the server. Then the CPU time of the server, in ticks
 /// of 10 ms, in 3 s without a client: stamps that come after a measurement do not keep it busy.
-const QUEUES_OF_BOTH_ENDS: &str = "
+pub const QUEUES_OF_BOTH_ENDS: &str = "
     for name in c s; do ip netns add $name; ip -n $name link set lo up; done
     ip link add c0 address 02:00:00:00:00:02 netns c type veth peer name s0 address 02:00:00:00:00:01 netns s
     ip -n c link set c0 up; ip -n s link set s0 up
@@ -162,7 +160,7 @@ const QUEUES_OF_BOTH_ENDS: &str = "
 
 #[test]
 fn the_queues_of_both_ends_are_stages_of_a_round_trip_over_ethernet() {
-    let ended = guest("veth,sch_netem", "ip,tc", QUEUES_OF_BOTH_ENDS);
+    let ended = NETWORKS.ended("queues of both ends");
     let documents = runs(&ended.stdout, &ended.stderr);
     let [run, idle] = &documents[..] else { panic!("{} documents: {}", documents.len(), ended.stderr) };
     let stages = &run["cases"][0]["stages"];

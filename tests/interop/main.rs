@@ -34,6 +34,7 @@ mod rfc2217;
 mod ser2net;
 mod services;
 mod shaper;
+mod shared_guests;
 mod shipped_files;
 mod socat;
 mod stamp;

@@ -6,17 +6,13 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::guest::{CACHE, guest};
-use super::program::Running;
+use super::guest::CACHE;
+use super::program::{Ended, Running};
+use super::shared_guests::{MODULES, NETWORKS, RADIOS};
 use super::trials::{IN_THE_GUEST, OF_MODULES};
 
-const MODULES: &str = "sctp,vsock_loopback,tipc";
-
-/// The schemes that a guest with those modules tests, and those of a guest with Bluetooth.
-const SCHEMES: [&str; 2] = ["sctp,vsock,tipc", "rfcomm,l2cap"];
-
-/// Without those of the cipher interface the virtual controllers do not start.
-pub const BLUETOOTH: &str = "rfcomm,hci_vhci,algif_skcipher,algif_hash,cmac,ecb,aes_generic";
+/// The schemes that a guest with modules for networks tests, and those of a guest with Bluetooth.
+pub const SCHEMES: [&str; 2] = ["sctp,vsock,tipc", "rfcomm,l2cap"];
 
 /// Two virtual controllers that find each other, and no radio.
 pub const CONTROLLERS: &str = "
@@ -30,14 +26,14 @@ pub fn runs(documents: &str, message: &str) -> Vec<Value> {
     documents.map(|run| run.unwrap_or_else(|error| panic!("{error}\n{message}"))).collect()
 }
 
-/// Runs the tests of every link in a guest, for these transports, after this has been done there.
-fn contract(schemes: &str, modules: &str, tools: &str, before: &str) {
+/// The script that runs the tests of every link for these transports.
+pub fn contract(schemes: &str) -> String {
     let tests = std::env::current_exe().unwrap();
     let name = tests.file_name().unwrap().to_str().unwrap();
-    let filter = "--exact in_guest::contract --nocapture";
-    let script = format!("{before}\n{IN_THE_GUEST}={schemes} {name} {filter} 2>&1");
-    let tools = format!("{},{tools}", tests.display());
-    let ended = guest(modules, tools.trim_end_matches(','), &script);
+    format!("{IN_THE_GUEST}={schemes} {name} --exact in_guest::contract --nocapture 2>&1")
+}
+
+fn assert_met(ended: &Ended) {
     assert!(ended.status == Some(0), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains(" trials passed"), "nothing was tried: {}", ended.stdout);
 }
@@ -49,17 +45,17 @@ fn transports_that_this_host_lacks_are_tested_in_a_guest() {
 
 #[test]
 fn they_meet_the_contract() {
-    contract(SCHEMES[0], MODULES, "", "");
+    assert_met(MODULES.ended("contract"));
 }
 
 #[test]
 fn bluetooth_meets_the_contract() {
-    contract(SCHEMES[1], BLUETOOTH, "btvirt,hciconfig", CONTROLLERS);
+    assert_met(RADIOS.ended("contract"));
 }
 
 /// The linkgauge protocol and an echo on each of these links, and many flows in few threads; no sent data may be missing or
 /// changed.
-const PEERS: &str = "
+pub const PEERS: &str = "
     for where in sctp://127.0.0.1:PORT?rcvbuf=200k vsock://local:PORT tipc://PORT:1 tipc://PORT:2?type=rdm; do
         own=\"$own $(echo $where | sed s/PORT/7100/)\" echo=\"$echo $(echo $where | sed s/PORT/7007/)\"
     done
@@ -85,7 +81,7 @@ const PEERS: &str = "
 
 #[test]
 fn protocols_work_over_them() {
-    let ended = guest(MODULES, "", PEERS);
+    let ended = MODULES.ended("peers");
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let runs = runs(&ended.stdout, &ended.stderr);
     assert_eq!(runs.len(), 4, "{}", ended.stderr);
@@ -111,7 +107,7 @@ fn protocols_work_over_them() {
 }
 
 /// The benchmark of tipcutils at every size that it has, with both of its ends ours.
-const BENCHMARK: &str = "
+pub const BENCHMARK: &str = "
     linkgauge serve -q --peer tipc-bench tipc://18888:0?type=stream &
     sleep 1
     common='tipc://18888:0?type=stream --peer tipc-bench --size 64,256,1024,4096,16384,65536 -q --json -'
@@ -130,7 +126,7 @@ const BENCHMARK: &str = "
 
 #[test]
 fn the_benchmark_of_tipcutils_runs_at_all_its_sizes() {
-    let ended = guest(MODULES, "", BENCHMARK);
+    let ended = MODULES.ended("benchmark");
     let runs = runs(&ended.stdout, &ended.stderr);
     assert_eq!(runs.len(), 3, "{}", ended.stderr);
     for (run, clients) in runs.iter().zip([1, 2, 8]) {
@@ -156,7 +152,7 @@ fn the_benchmark_of_tipcutils_runs_at_all_its_sizes() {
 
 /// Two namespaces as two nodes. Namespaces of one kernel recognise each other by a field of the discovery messages,
 /// and then bypass the bearer. A filter sets this field to zero.
-const NODES: &str = "
+pub const NODES: &str = "
     on() { node=$1; shift; ip netns exec $node \"$@\"; }
     ip netns add a; ip netns add b
     ip link add va netns a type veth peer name vb netns b
@@ -203,8 +199,7 @@ fn fragments_and_messages(statistics: &str) -> [u64; 2] {
 
 #[test]
 fn nodes_reach_each_other_over_bearers() {
-    let modules = "tipc,veth,sch_ingress,cls_u32,act_pedit,act_csum";
-    let ended = guest(modules, "ip,tc,tipc", NODES);
+    let ended = MODULES.ended("nodes");
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let (documents, doctor) = ended.stdout.split_once("====").unwrap_or_else(|| panic!("{}", ended.stderr));
     // The namespace in which all this began has no bearer.
@@ -265,21 +260,25 @@ fn nodes_in_two_guests_reach_each_other() {
     assert!(messages == 40 && fragments > 40 * (65_536 / 1500), "{}", ended.stderr);
 }
 
+/// URLs whose modules a guest lacks, and these modules.
+const WITHOUT_MODULE: [(&str, &str); 6] = [
+    ("sctp://127.0.0.1", "sctp"),
+    ("vsock://local", "vsock_loopback"),
+    ("tipc://7100:1", "tipc"),
+    ("rfcomm://00:1A:7D:DA:71:13/1", "rfcomm"),
+    ("rfcomm://00:1A:7D:DA:71:13", "rfcomm"),
+    ("l2cap://00:1A:7D:DA:71:13/4097", "bluetooth"),
+];
+
+pub fn without_modules() -> String {
+    let measure = |(url, _): (&str, &str)| format!("linkgauge latency {url} --count 1; ");
+    WITHOUT_MODULE.map(measure).concat() + "linkgauge doctor --all; exit 0"
+}
+
 #[test]
 fn a_missing_module_is_reported_with_its_remedy() {
-    let urls = [
-        "sctp://127.0.0.1",
-        "vsock://local",
-        "tipc://7100:1",
-        "rfcomm://00:1A:7D:DA:71:13/1",
-        "rfcomm://00:1A:7D:DA:71:13",
-        "l2cap://00:1A:7D:DA:71:13/4097",
-    ];
-    let script = urls.map(|url| format!("linkgauge latency {url} --count 1")).join("; ")
-        + "; linkgauge doctor --all; exit 0";
-    let ended = guest("", "", &script);
-    for (url, module) in urls.iter().zip(["sctp", "vsock_loopback", "tipc", "rfcomm", "rfcomm", "bluetooth"])
-    {
+    let ended = NETWORKS.ended("missing modules");
+    for (url, module) in WITHOUT_MODULE {
         let line = ended.stderr.lines().find(|line| line.starts_with(&format!("error: {url}: ")));
         assert!(line.is_some_and(|line| line.contains(&format!("modprobe {module}"))), "{}", ended.stderr);
         assert!(ended.stdout.contains(&format!("try: sudo modprobe {module}")), "{}", ended.stdout);
@@ -287,7 +286,7 @@ fn a_missing_module_is_reported_with_its_remedy() {
 }
 
 /// Protocols over Bluetooth, refusals, and an adapter that goes down during a run.
-const RADIOLESS: &str = "
+pub const RADIOLESS: &str = "
     remote=$(hciconfig hci0 | grep -o '..:..:..:..:..:..' | head -1)
     linkgauge serve -q rfcomm://any/5 l2cap://any/4097?mode=ertm\\&mtu=16Ki & own=$!
     linkgauge serve -q --peer echo rfcomm://any/7 l2cap://any/4099 & echoes=$!
@@ -310,7 +309,7 @@ const RADIOLESS: &str = "
 
 #[test]
 fn bluetooth_is_measured() {
-    let ended = guest(BLUETOOTH, "btvirt,hciconfig", &format!("{CONTROLLERS}\n{RADIOLESS}"));
+    let ended = RADIOS.ended("bluetooth");
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let mut runs = runs(&ended.stdout, &ended.stderr);
     assert_eq!(runs.len(), 5, "{}", ended.stderr);

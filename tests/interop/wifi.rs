@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 
-use super::guest::guest;
 use super::modules::runs;
+use super::shared_guests::RADIOS;
 
-/// Two radios, of which one moves to a namespace of its own: on one host nothing would pass the air.
-const RADIOS: &str = "
+/// Two radios, of which one moves to a namespace of its own: on one host nothing would pass the air. It comes back from another
+/// script's namespace some time after the end of this script.
+pub const TWO_RADIOS: &str = "
+    until iw phy phy1 info >/dev/null 2>&1; do sleep 0.1; done
     ip netns add b
     iw phy phy1 set netns name b
     on() { ip netns exec b \"$@\"; }
@@ -15,16 +17,16 @@ const RADIOS: &str = "
     ask() { on iw dev wlan1 info; on iw dev wlan1 link; on iw dev wlan1 get power_save; on iw dev wlan1 station dump; }";
 
 /// An access point, and a station that saves power.
-const ACCESS_POINT: &str = "
+pub const ACCESS_POINT: &str = "
     printf 'interface=wlan0\\nssid=gauge\\nhw_mode=g\\nchannel=6\\nieee80211n=1\\nwmm_enabled=1\\n' >/tmp/access
     hostapd -B -P /tmp/access.pid /tmp/access >/dev/null || exit 9
-    ip address add 10.8.0.1/24 dev wlan0
+    ip address replace 10.8.0.1/24 dev wlan0
     on ip link set wlan1 up; on iw dev wlan1 connect -w gauge >/dev/null || exit 9
     on ip address add 10.8.0.2/24 dev wlan1
     on iw dev wlan1 set power_save on";
 
 /// Through the access point, then without it.
-const NETWORKS: &str = "
+pub const NETWORKS: &str = "
     linkgauge serve -q --peer echo udp://0.0.0.0:7007 & server=$!
     sleep 1
     measure; ask >&2
@@ -54,7 +56,7 @@ fn message<'a>(printed: &'a str, label: &str) -> &'a str {
 
 #[test]
 fn a_run_reports_its_radio() {
-    let ended = guest("mac80211_hwsim", "iw,hostapd,ip", &format!("{RADIOS}{ACCESS_POINT}{NETWORKS}"));
+    let ended = RADIOS.ended("wifi networks");
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let runs = runs(&ended.stdout, &ended.stderr);
     assert_eq!(runs.len(), 3, "{}", ended.stderr);
@@ -97,7 +99,7 @@ fn codes(case: &Value) -> Vec<&str> {
 }
 
 /// No driver of the guest delays interrupts.
-const CHANGES: &str = "
+pub const CHANGES: &str = "
     export LINKGAUGE_STORE=/tmp/runs.sqlite
     linkgauge serve -q --protocol echo udp://0.0.0.0:7007 & server=$!
     sleep 1
@@ -109,7 +111,7 @@ const CHANGES: &str = "
 
 #[test]
 fn settings_of_interfaces_change_and_come_back() {
-    let ended = guest("mac80211_hwsim", "iw,hostapd,ip", &format!("{RADIOS}{ACCESS_POINT}{CHANGES}"));
+    let ended = RADIOS.ended("wifi changes");
     let [power_save, refusal] = ended.stderr.split("====").collect::<Vec<_>>()[..] else {
         panic!("{}", ended.stderr)
     };
