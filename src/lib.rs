@@ -35,44 +35,70 @@
 //! assert_eq!(schedule::estimate_duration(&plan).map(|time| time.as_secs()), Some(60));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! These pages show what other programs can rely on. Further modules are public only for the program and the tests; they are
+//! hidden here and may change at any time, without a new major version.
 
-pub mod clock;
 pub mod endpoint;
-#[cfg(feature = "report")]
-pub mod explain;
-#[cfg(feature = "fleet")]
-pub mod fleet;
-pub mod host;
-#[cfg(feature = "http")]
-pub mod http2;
-pub mod import;
-pub mod lab;
-pub mod link;
-#[cfg(feature = "mesh")]
-pub mod mesh;
 pub mod metric;
-#[cfg(feature = "monitor")]
-pub mod monitor;
 pub mod plan;
-pub mod protocol;
-#[cfg(feature = "report")]
-pub mod report;
 pub mod run;
-pub mod sample;
 pub mod schedule;
 pub mod serve;
-pub mod spreadsheet;
-pub mod stats;
-#[cfg(feature = "store")]
-pub mod store;
-#[cfg(feature = "report")]
-pub mod study;
-pub mod traffic;
-#[cfg(feature = "report")]
-pub mod twin;
 pub mod units;
 pub mod verdict;
+
+// For the program, the tests and the benches, which are crates of their own.
+#[doc(hidden)]
+pub mod clock;
+#[cfg(feature = "report")]
+#[doc(hidden)]
+pub mod explain;
+#[cfg(feature = "fleet")]
+#[doc(hidden)]
+pub mod fleet;
+#[doc(hidden)]
+pub mod host;
+#[cfg(feature = "http")]
+#[doc(hidden)]
+pub mod http2;
+#[doc(hidden)]
+pub mod import;
+#[doc(hidden)]
+pub mod lab;
+#[doc(hidden)]
+pub mod link;
+#[cfg(feature = "mesh")]
+#[doc(hidden)]
+pub mod mesh;
+#[cfg(feature = "monitor")]
+#[doc(hidden)]
+pub mod monitor;
+#[doc(hidden)]
+pub mod protocol;
+#[cfg(feature = "report")]
+#[doc(hidden)]
+pub mod report;
+#[doc(hidden)]
+pub mod sample;
+#[doc(hidden)]
+pub mod spreadsheet;
+#[doc(hidden)]
+pub mod stats;
+#[cfg(feature = "store")]
+#[doc(hidden)]
+pub mod store;
+#[cfg(feature = "report")]
+#[doc(hidden)]
+pub mod study;
+#[doc(hidden)]
+pub mod traffic;
+#[cfg(feature = "report")]
+#[doc(hidden)]
+pub mod twin;
+#[doc(hidden)]
 pub mod warnings;
+#[doc(hidden)]
 pub mod workload;
 
 pub use schedule::{Download, Latency, MeasureError, Measurement, Throughput};
