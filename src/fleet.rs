@@ -42,7 +42,6 @@ pub use outbox::{Backoff, Outbox, OutboxError, PendingResult};
 pub use policy::{AddressRefused, AgentPolicy, PolicyError};
 pub use round::{RoundTimes, plan_round};
 pub use signed::{PublicKey, SecretKey, SignatureError, open_signed, sign};
-pub use slot::slot_token;
 pub use streams::{
     AgentState, FleetResult, FleetStatus, HeldLease, apply, issue_order, publish_list, read_status,
     server_account,

@@ -12,7 +12,6 @@ mod server;
 mod tls;
 
 pub use client::{HttpMeasurement, HttpResult, measure};
-pub use error::HttpError;
 pub use run::run;
 pub use runtime::UNSENT_BYTES;
 pub use server::{HttpServer, HttpServerOptions};

@@ -20,17 +20,14 @@ mod wire;
 
 pub use agent::{AddressRange, AgentLimits, AgentRefusal, InvalidAddressRange, Tester, run_agent};
 pub use agents::Agents;
-pub use blame::{PairValue, Scale, find_blamed};
 pub use coordinator::{Coordinator, CoordinatorAction, MeshOptions, MeshParts, MeshProgress};
 pub use demand::Demand;
-pub use dispatch::Dispatcher;
 pub use hosts::{
     Host, HostList, HostListError, LatencyTest, MAX_HOSTS, Reach, SharedResource, Sharing, ThroughputTest,
     url_of,
 };
 pub use outcome::{PairOutcome, TestKind, TestRecord};
 pub use result::{MeshFacts, earlier_tests, mesh_run, pair_name};
-pub use served::{ClockReading, ServerLog};
 pub use timetable::{HostPair, Slot, Timetable};
 pub use wire::{
     Answer, MAX_ANSWER_BYTES, MAX_ORDER_BYTES, Order, PROTOCOL_VERSION, TestDirection, TestOrder, WireError,

@@ -34,7 +34,7 @@ pub fn list_metrics() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Former names, which are still read.
-pub const OLD_NAMES: &[(&str, &str)] = &[("rate_back", "rate_reverse")];
+pub(crate) const OLD_NAMES: &[(&str, &str)] = &[("rate_back", "rate_reverse")];
 
 /// The unit of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl Metric {
     }
 
     /// The name of its interval in a document, if it may have one.
-    pub fn interval_name(&self) -> Option<String> {
+    pub(crate) fn interval_name(&self) -> Option<String> {
         match &self.kind {
             MetricKind::Statistic(TimeDistribution::Latency, name) if is_percentile(name) => {
                 Some(format!("latency_ns.{name}"))
@@ -241,18 +241,18 @@ impl Metric {
     }
 
     /// True if higher values are better.
-    pub fn is_higher_better(&self) -> bool {
+    pub(crate) fn is_higher_better(&self) -> bool {
         matches!(self.kind, MetricKind::Number(index) if NUMBERS[index].goal == Goal::Higher)
     }
 
     /// The value in a case, in the metric's unit. Infinite for a percentile that was not reached, `None` if it was not
     /// measured.
-    pub fn value_of_case(&self, case: &CaseResult) -> Option<f64> {
+    pub(crate) fn value_of_case(&self, case: &CaseResult) -> Option<f64> {
         self.value_of(&case.figures, case.under_load.as_ref())
     }
 
     /// The value in a part of a case: a repetition or a port. Parts have no probe.
-    pub fn value_of_part(&self, figures: &Figures) -> Option<f64> {
+    pub(crate) fn value_of_part(&self, figures: &Figures) -> Option<f64> {
         self.value_of(figures, None)
     }
 
@@ -295,7 +295,7 @@ impl Metric {
     }
 
     /// All metrics of a case by name, for a store. `null`: not reached.
-    pub fn json_of_case(case: &CaseResult) -> Map<String, Value> {
+    pub(crate) fn json_of_case(case: &CaseResult) -> Map<String, Value> {
         let values = Metric::all_of_case(case).into_iter();
         values.map(|(metric, value)| (metric.name, value.into())).collect()
     }
@@ -329,7 +329,7 @@ fn number_value(number: &Number, figures: &Figures) -> Option<f64> {
 
 /// Every number that was measured, with its value for people. A count that always exists is left out while it is 0, except
 /// those of messages sent, received and lost.
-pub fn measured_numbers(figures: &Figures) -> impl Iterator<Item = (&'static Number, String)> {
+pub(crate) fn measured_numbers(figures: &Figures) -> impl Iterator<Item = (&'static Number, String)> {
     let empty = Figures::default();
     NUMBERS.iter().filter_map(move |number| {
         let text = match number.read {

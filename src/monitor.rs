@@ -47,7 +47,6 @@ mod watcher;
 mod workers;
 
 pub use access::{Access, RequestRefusal};
-pub use action::{Action, ActionError, ActionTarget, DEFAULT_ACTION_TIMEOUT};
 pub use alert::{Alert, Badness, Expectation, InvalidRule, Rule, Transition};
 pub use calendar::{Calendar, ClockChange, ClockSnapshot, InvalidQuietHours, QuietHours, SLICE};
 pub use columns::{Column, HistorySpan, SPANS};
@@ -57,7 +56,8 @@ pub use http::SiteServer;
 pub use ledger::{Ledger, MonitorEvent, MonitorObserver, WatchState, describe_clock_change, tag};
 pub use level::{LEVEL_WINDOW_S, LevelShift, LevelWatch, MAX_LEVEL_WINDOWS, USUAL_SHIFT_DELAY};
 pub use live::{LinkHealth, LinkView, Live, LiveEvent, Overview, SPARK_MINUTES};
-pub use metrics::MetricsFormat;
+#[cfg(test)]
+pub(crate) use metrics::MetricsFormat;
 pub use notice::{
     ALARM_SCHEMA, AlarmCause, AlarmExplanation, MinuteFigures, Notice, NoticeKind, alarm_message,
 };

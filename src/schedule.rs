@@ -33,7 +33,7 @@ mod until;
 use accumulator::CaseAccumulator;
 use case_run::{CasePosition, CaseRun, DetectedProtocols, EndedCase};
 pub use check::{CheckedPlan, InvalidCase, InvalidCaseKind, check, estimate_duration};
-pub use flow_threads::FlowThreads;
+pub(crate) use flow_threads::FlowThreads;
 #[cfg(feature = "report")]
 pub(crate) use measurement::FirstFailure;
 pub use measurement::{Download, Latency, MeasureError, Measurement, Throughput};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// A text that no spreadsheet interprets as a formula: a formula gets a leading apostrophe, which marks text.
 /// Numbers are unchanged.
-pub fn escape_formula(text: &str) -> Cow<'_, str> {
+pub(crate) fn escape_formula(text: &str) -> Cow<'_, str> {
     let begins_formula = text
         .starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}']);
     match begins_formula && text.parse::<f64>().is_err() {

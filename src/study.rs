@@ -32,10 +32,10 @@ mod twin;
 
 use download::LinkRates;
 pub use download::{ChunkProtocol, DelayedLink, DownloadPlan, PublishedDownload};
-pub use error::StudyError;
+pub(crate) use error::StudyError;
 pub use guest::GuestSpec;
 pub use length::StudyLength;
-pub use sizes::PublishedTime;
+pub(crate) use sizes::PublishedTime;
 pub use twin::{DeviceServerTwin, MessageTwin, RadioTwin, Twin, TwinFigure, TwinModel};
 
 /// The texts in a study's folder.
@@ -491,7 +491,7 @@ impl PlannedCase {
     }
 
     /// Bits per second of the physical line, and bits per character; `None` without a line.
-    pub fn line_rate(&self) -> Option<(f64, f64)> {
+    pub(crate) fn line_rate(&self) -> Option<(f64, f64)> {
         self.line.map(|line| (line.bits_per_second, line.bits_per_character))
     }
 

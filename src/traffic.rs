@@ -63,16 +63,16 @@ pub struct SocketSettings {
     pub nodelay: Option<bool>,
     /// `TCP_QUICKACK`: acknowledge at once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub quick_ack: Option<bool>,
+    pub(crate) quick_ack: Option<bool>,
     /// `SO_SNDBUF`. The kernel limits and doubles it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub send_buffer_bytes: Option<u32>,
+    pub(crate) send_buffer_bytes: Option<u32>,
     /// `SO_RCVBUF`. The kernel limits and doubles it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub receive_buffer_bytes: Option<u32>,
+    pub(crate) receive_buffer_bytes: Option<u32>,
     /// Traffic class (DSCP and ECN) of sent packets. Of datagrams it is also what received ones are compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub traffic_class: Option<u8>,
+    pub(crate) traffic_class: Option<u8>,
 }
 
 impl SocketSettings {

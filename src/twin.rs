@@ -16,7 +16,7 @@ mod bench;
 mod parts;
 mod real_time;
 
-pub use bench::TwinCaseError;
+pub(crate) use bench::TwinCaseError;
 pub use parts::{link_shapes, logger_config, node_costs, transfer_costs};
 
 /// Why a twin cannot run.
@@ -71,7 +71,7 @@ pub struct TwinSummary {
     /// The largest deviation, with its sign, in percent. A published figure of zero that the twin misses counts as largest.
     pub worst_percent: Option<f64>,
     /// Checked figures within 15 %.
-    pub within_15_percent: usize,
+    pub(crate) within_15_percent: usize,
 }
 
 /// A published figure and that of its twin.

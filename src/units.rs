@@ -82,7 +82,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
 /// # Errors
 ///
 /// Fails for a number that is invalid, and for an unknown or missing unit.
-pub fn parse_byte_time(text: &str) -> Result<f64, UnitError> {
+pub(crate) fn parse_byte_time(text: &str) -> Result<f64, UnitError> {
     const WANTED: &str = "a time per byte with its unit (like 2.19ns, 7.95us)";
     let (value, unit) = split_unit(text).ok_or_else(|| unit_error(text, WANTED))?;
     let factor = match unit {
@@ -99,7 +99,7 @@ pub fn parse_byte_time(text: &str) -> Result<f64, UnitError> {
 /// # Errors
 ///
 /// As [`parse_duration`], and for a number without unit.
-pub fn parse_duration_with_unit(text: &str) -> Result<Duration, UnitError> {
+pub(crate) fn parse_duration_with_unit(text: &str) -> Result<Duration, UnitError> {
     const WITH_UNIT: &str = "a duration with its unit (like 250ms, 10s, 2min)";
     match split_unit(text) {
         Some((value, "")) if value != 0.0 => Err(unit_error(text, WITH_UNIT)),
@@ -236,7 +236,7 @@ pub fn format_duration(duration: Duration) -> String {
 }
 
 /// A period that people chose, in its largest whole unit: `30 s`, `90 min`, `6 h`, `7 d`.
-pub fn format_period(period: Duration) -> String {
+pub(crate) fn format_period(period: Duration) -> String {
     let seconds = period.as_secs();
     let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let whole = units.iter().find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length));
@@ -271,12 +271,12 @@ pub fn format_bytes(bytes: u64) -> String {
 }
 
 /// Formats a size without zeros at its end, for sentences: `1 kB`, `1.024 kB`.
-pub fn format_size(bytes: u64) -> String {
+pub(crate) fn format_size(bytes: u64) -> String {
     trim_zeros(&format_bytes(bytes))
 }
 
 /// `10.00 µs` as `10 µs`.
-pub fn trim_zeros(text: &str) -> String {
+pub(crate) fn trim_zeros(text: &str) -> String {
     match text.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {
             format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
@@ -372,7 +372,7 @@ macro_rules! quantity {
 
 quantity!(/// A [`parse_duration`].
     Span, Duration, parse_duration, bare: true);
-quantity!(/// Nanoseconds per byte, see [`parse_byte_time`].
+quantity!(/// Nanoseconds per byte, see `parse_byte_time`.
     ByteTime, f64, parse_byte_time, bare: false);
 quantity!(/// A number of [`parse_bytes`].
     Bytes, u64, parse_bytes, bare: true);

@@ -16,7 +16,7 @@ use crate::run::{CaseResult, Run, Warning, WarningCode};
 use crate::stats::{self, Interval};
 use crate::units::format_bytes;
 
-pub use sensitivity::{Sensitivity, case_sensitivity};
+pub(crate) use sensitivity::{Sensitivity, case_sensitivity};
 use sensitivity::{sensitivity, sensitivity_of_pairs};
 pub use usual::{correct_intervals, unusual};
 
@@ -130,7 +130,7 @@ pub struct MetricComparison {
     pub case: CaseKey,
     /// The case of B, if its endpoint differs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub case_b: Option<CaseKey>,
+    pub(crate) case_b: Option<CaseKey>,
     /// Name of the metric, as in [`crate::metric::list_metrics`].
     pub metric: String,
     /// Unit of the metric's values.
@@ -147,10 +147,10 @@ pub struct MetricComparison {
     pub shift: Option<f64>,
     /// 95 % interval of the shift.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub shift_interval: Option<Interval>,
+    pub(crate) shift_interval: Option<Interval>,
     /// The shift as a share of the median of A.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub relative_shift: Option<f64>,
+    pub(crate) relative_shift: Option<f64>,
     /// p-value of the two-sided test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
@@ -158,7 +158,7 @@ pub struct MetricComparison {
     pub test: ShiftTest,
     /// The smallest change that such repetitions show.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sensitivity: Option<Sensitivity>,
+    pub(crate) sensitivity: Option<Sensitivity>,
 }
 
 /// The repetitions of one side.
@@ -248,9 +248,9 @@ pub struct RunComparison {
     /// The compared metrics, case by case.
     pub cases: Vec<MetricComparison>,
     /// Cases that the other side lacks.
-    pub only_a: Vec<CaseKey>,
+    pub(crate) only_a: Vec<CaseKey>,
     /// Cases of B that A lacks.
-    pub only_b: Vec<CaseKey>,
+    pub(crate) only_b: Vec<CaseKey>,
     /// Reasons to doubt the comparison.
     pub warnings: Vec<Warning>,
 }
@@ -269,23 +269,23 @@ impl RunComparison {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SideCase<'a> {
     /// The properties that identify the case.
-    pub name: CaseKey,
+    pub(crate) name: CaseKey,
     /// The measuring method.
-    pub method: String,
+    pub(crate) method: String,
     /// Each result with the index of its run in the side, from 0.
-    pub cases: Vec<(usize, &'a CaseResult)>,
+    pub(crate) cases: Vec<(usize, &'a CaseResult)>,
 }
 
 /// The same case on several sides.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MatchedCase<'a> {
     /// One entry per side, at least one of them `Some`.
-    pub sides: Vec<Option<SideCase<'a>>>,
+    pub(crate) sides: Vec<Option<SideCase<'a>>>,
 }
 
 impl<'a> MatchedCase<'a> {
     /// The first side that has the case. It names the case.
-    pub fn first(&self) -> &SideCase<'a> {
+    pub(crate) fn first(&self) -> &SideCase<'a> {
         self.sides.iter().flatten().next().expect("one side has the case")
     }
 }

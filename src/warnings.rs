@@ -16,7 +16,7 @@ use crate::plan::WaitMode;
 use crate::run::{CaseResult, DefectKind, RequestCounts, Warning, WarningCode};
 use crate::stats;
 use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
-pub use host_busy::was_host_busy;
+pub(crate) use host_busy::was_host_busy;
 pub use radio::WEAK_WIFI_SIGNAL_DBM;
 
 /// A latency below this multiple of the measurement overhead is partly overhead.
@@ -29,10 +29,10 @@ const MIN_NOTABLE_CHANGE: f64 = 0.05;
 const MIN_TREND_SAMPLES: usize = 200;
 
 /// The lowest latency timer of a USB serial adapter, and the length of a USB frame.
-pub const MIN_USB_TIMER_MS: i64 = 1;
+pub(crate) const MIN_USB_TIMER_MS: i64 = 1;
 
 /// The warnings of one case. `head` holds its first latencies in order.
-pub fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) -> Vec<Warning> {
+pub(crate) fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) -> Vec<Warning> {
     [
         default_rate(case),
         near_overhead(case, overhead_ns),
@@ -74,7 +74,7 @@ pub fn case_warnings(case: &CaseResult, head: &[u64], overhead_ns: Option<f64>) 
 }
 
 /// Values in a server's report that are impossible, if any.
-pub fn implausible_report(doubts: &[String]) -> Option<Warning> {
+pub(crate) fn implausible_report(doubts: &[String]) -> Option<Warning> {
     let (first, others) = doubts.split_first()?;
     let others = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
     Some(Warning::new(
@@ -169,7 +169,7 @@ fn format_slower(share: f64) -> String {
 }
 
 /// True if the link preserves message boundaries.
-pub fn sends_messages(case: &CaseResult) -> bool {
+pub(crate) fn sends_messages(case: &CaseResult) -> bool {
     case.effective.get("framing").and_then(Value::as_str) == Some("message")
 }
 
@@ -368,7 +368,7 @@ fn interrupts_coalesced(case: &CaseResult) -> Option<Warning> {
 }
 
 /// How an interface with these facts coalesces its interrupts, as text. `None` if it does not, or does not report it.
-pub fn describe_coalescing(interface: &Map<String, Value>) -> Option<String> {
+pub(crate) fn describe_coalescing(interface: &Map<String, Value>) -> Option<String> {
     let adaptive = interface.get("interrupt_delay_adaptive").and_then(Value::as_bool) == Some(true);
     let microseconds = interface.get("interrupt_delay_us").and_then(Value::as_u64).filter(|&us| us > 0);
     match (adaptive, microseconds) {
@@ -379,7 +379,7 @@ pub fn describe_coalescing(interface: &Map<String, Value>) -> Option<String> {
 }
 
 /// The command that disables interrupt coalescing.
-pub fn coalescing_remedy(name: &str) -> String {
+pub(crate) fn coalescing_remedy(name: &str) -> String {
     format!(
         "ethtool -C {name} adaptive-rx off rx-usecs 0 (as root; back with the values of ethtool -c {name})"
     )
@@ -461,7 +461,7 @@ fn emulated(case: &CaseResult) -> Option<Warning> {
 const MAX_LISTED_FAULTS: usize = 6;
 
 /// The warnings about the machine, from its facts.
-pub fn host_warnings(facts: &Map<String, Value>) -> Vec<Warning> {
+pub(crate) fn host_warnings(facts: &Map<String, Value>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let text = |name: &str| facts.get(name).and_then(Value::as_str).unwrap_or_default();
     if !matches!(text("clock_source"), "tsc" | "" | "arch_sys_counter" | "kvm-clock") {
@@ -482,7 +482,7 @@ pub fn host_warnings(facts: &Map<String, Value>) -> Vec<Warning> {
 }
 
 /// The outcome of writing the file of raw samples.
-pub fn raw_file_warning(finished: std::io::Result<u64>) -> Option<Warning> {
+pub(crate) fn raw_file_warning(finished: std::io::Result<u64>) -> Option<Warning> {
     match finished {
         Ok(0) => None,
         Ok(left_out) => Some(Warning::new(

@@ -40,17 +40,17 @@ pub static FAMILIES: &[CauseFamily] = &[
 ];
 
 /// All causes with their families.
-pub fn all() -> impl Iterator<Item = (&'static CauseFamily, &'static Cause)> {
+pub(crate) fn all() -> impl Iterator<Item = (&'static CauseFamily, &'static Cause)> {
     FAMILIES.iter().flat_map(|family| family.causes.iter().map(move |cause| (family, cause)))
 }
 
 /// Whether the cause of this name takes no time by itself, see [`Signature::Tick`].
-pub fn is_tick(id: &str) -> bool {
+pub(crate) fn is_tick(id: &str) -> bool {
     all().any(|(_, cause)| cause.id == id && matches!(cause.signature, Signature::Tick { .. }))
 }
 
 /// Whether the cause of this name makes some requests much slower, rather than all of them a little.
-pub fn slows_some_requests(id: &str) -> bool {
+pub(crate) fn slows_some_requests(id: &str) -> bool {
     let is_rare = |cause: &Cause| match cause.signature {
         Signature::PeriodicPauses { .. }
         | Signature::RandomPauses
@@ -69,9 +69,9 @@ pub struct Cause {
     /// Name for people.
     pub name: &'static str,
     /// Whether the cause can occur on such a link.
-    pub applies: fn(&Target) -> bool,
+    pub(crate) applies: fn(&Target) -> bool,
     /// How it looks in the samples.
-    pub signature: Signature,
+    pub(crate) signature: Signature,
     /// Where the system counts it, as text.
     pub counter: Option<&'static str>,
     /// The setting that proves it.
@@ -194,17 +194,17 @@ impl RateKnob {
 }
 
 /// An option of the URL that sets the time of a cause, so that its effect can be measured at several values.
-pub struct Dose {
+pub(crate) struct Dose {
     /// The cause, by its name in the catalogue.
-    pub cause: &'static str,
+    pub(crate) cause: &'static str,
     /// The option.
-    pub option: &'static str,
+    pub(crate) option: &'static str,
     /// Its values: as written, and in ns.
-    pub values: &'static [(&'static str, f64)],
+    pub(crate) values: &'static [(&'static str, f64)],
 }
 
 /// All doses. Other values of the other causes need the other host.
-pub static DOSES: &[Dose] = &[Dose {
+pub(crate) static DOSES: &[Dose] = &[Dose {
     cause: "delayed_ack_nagle",
     option: "delack_max",
     values: &[("5ms", 5e6), ("12ms", 12e6), ("20ms", 20e6), ("32ms", 32e6)],
@@ -212,7 +212,7 @@ pub static DOSES: &[Dose] = &[Dose {
 
 /// Settings of a device that remove a cause as well as its knob does: cause, name, value. They are tested where the user allows
 /// them.
-pub static DEVICE_SETTINGS: &[(&str, &str, &str)] = &[("usb_latency_timer", "latency_timer", "1")];
+pub(crate) static DEVICE_SETTINGS: &[(&str, &str, &str)] = &[("usb_latency_timer", "latency_timer", "1")];
 
 /// How a cause is produced on purpose, to test that it is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,13 +224,13 @@ pub enum Plant {
 }
 
 /// What is known about the link before it is measured.
-pub struct Target {
+pub(crate) struct Target {
     /// Its address.
-    pub endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// What the link supports.
-    pub caps: Caps,
+    pub(crate) caps: Caps,
     /// The server runs on this host.
-    pub is_local: bool,
+    pub(crate) is_local: bool,
     /// Options of the transport.
     options: &'static [(&'static str, &'static str)],
 }
@@ -241,7 +241,7 @@ impl Target {
     /// # Errors
     ///
     /// The endpoint is invalid.
-    pub fn new(endpoint: Endpoint, is_local: bool) -> Result<Target, link::LinkError> {
+    pub(crate) fn new(endpoint: Endpoint, is_local: bool) -> Result<Target, link::LinkError> {
         let fail = |fault| link::LinkError::new(&endpoint, fault);
         let caps = link::endpoint_caps(&endpoint).map_err(fail)?;
         let options = link::find_transport(&endpoint).map_err(fail)?.options;
@@ -249,27 +249,27 @@ impl Target {
     }
 
     /// Whether the transport has this option.
-    pub fn has_option(&self, name: &str) -> bool {
+    pub(crate) fn has_option(&self, name: &str) -> bool {
         self.options.iter().any(|(known, _)| *known == name)
     }
 
     /// The port of the server, if it runs on this host and the endpoint names the port.
-    pub fn local_port(&self) -> Option<u16> {
+    pub(crate) fn local_port(&self) -> Option<u16> {
         self.endpoint.host_port().ok().filter(|_| self.is_local).and_then(|(_, port)| port)
     }
 
     /// Whether the link acknowledges data as TCP does.
-    pub fn has_delayed_acknowledgements(&self) -> bool {
+    pub(crate) fn has_delayed_acknowledgements(&self) -> bool {
         self.has_option("nodelay")
     }
 
     /// Whether a network connection leads to a serial line.
-    pub fn is_device_server(&self) -> bool {
+    pub(crate) fn is_device_server(&self) -> bool {
         self.caps.link_rate.is_some() && self.has_option("family")
     }
 
     /// Whether the link crosses a network between hosts.
-    pub fn is_remote(&self) -> bool {
+    pub(crate) fn is_remote(&self) -> bool {
         !self.is_local && self.caps.link_rate.is_none()
     }
 }

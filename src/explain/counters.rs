@@ -12,7 +12,7 @@ use super::{ExplainError, Finding, FindingBlock, Model, ModelInput};
 use crate::run::{CaseResult, EndEvidence};
 use crate::units::{format_nanoseconds, format_plural};
 
-pub mod rates;
+pub(crate) mod rates;
 
 /// The counters model in the list of models.
 pub const MODEL: Model = Model {

@@ -36,12 +36,12 @@ mod signatures;
 pub use accounting::{Accounting, Stage};
 use blocks::{BlockRunner, Change};
 use findings::{Allowed, Suspect};
-pub use prove::DoseResponse;
+pub(crate) use prove::DoseResponse;
 use prove::Trial;
 use screen::Screen;
 
 /// Schema of the document.
-pub const SCHEMA: &str = "linkgauge.explain.v1";
+pub(crate) const SCHEMA: &str = "linkgauge.explain.v1";
 
 /// Default time of an explanation.
 pub const DEFAULT_BUDGET: Duration = Duration::from_secs(60);
@@ -205,13 +205,13 @@ pub struct DelayEffect {
     pub cost_ns: Option<f64>,
     /// 95 % interval of the cost, of tested causes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cost_interval_ns: Option<Interval>,
+    pub(crate) cost_interval_ns: Option<Interval>,
     /// p-value of the signed-rank test, corrected for the number of tests (Holm).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
     /// Median round trip of the baseline and with the changed setting, pair by pair, in ns; of `run_queue` the mean.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pairs_ns: Vec<[f64; 2]>,
+    pub(crate) pairs_ns: Vec<[f64; 2]>,
     /// How the round trip follows the value of the setting, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dose: Option<DoseResponse>,
@@ -220,20 +220,20 @@ pub struct DelayEffect {
 /// All proved settings at once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct CombinedEffect {
+pub(crate) struct CombinedEffect {
     /// What the causes cost together, in ns.
-    pub cost_ns: f64,
+    pub(crate) cost_ns: f64,
     /// 95 % interval.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cost_interval_ns: Option<Interval>,
+    pub(crate) cost_interval_ns: Option<Interval>,
     /// The cost together minus the sum of the single costs, in ns.
-    pub interaction_ns: f64,
+    pub(crate) interaction_ns: f64,
 }
 
 /// The explanation of a link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// [`SCHEMA`].
+    /// `SCHEMA`.
     pub schema: &'static str,
     /// The program and version.
     pub tool: &'static str,
@@ -250,26 +250,26 @@ pub struct Explanation {
     /// Message size.
     pub message_bytes: u32,
     /// Requested time.
-    pub budget_ns: u64,
+    pub(crate) budget_ns: u64,
     /// Median round trip of one request after the other, in ns: what is explained.
     pub median_ns: f64,
     /// The fastest round trip, in ns.
-    pub fastest_ns: f64,
+    pub(crate) fastest_ns: f64,
     /// Round trips of the screen, and those without a reply.
     pub requests: u64,
     /// Requests without a reply.
     pub lost: u64,
     /// Mean of the random pauses of the screen, in ns.
-    pub mean_pause_ns: u64,
+    pub(crate) mean_pause_ns: u64,
     /// Pairs of each test that fitted into the time. 0: nothing was tested.
     pub pairs: u32,
     /// Pairs that were planned.
-    pub planned_pairs: u32,
+    pub(crate) planned_pairs: u32,
     /// The causes, the most expensive first within each verdict.
     pub causes: Vec<CauseFinding>,
     /// If several causes are proved.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub combined: Option<CombinedEffect>,
+    pub(crate) combined: Option<CombinedEffect>,
     /// The part of the median that no cause explains, in ns.
     pub unexplained_ns: f64,
     /// The parts of the round trips without a pause.

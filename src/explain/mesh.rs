@@ -16,7 +16,7 @@ mod pair;
 pub use pair::explain_pair;
 
 /// The mesh model in the list of models.
-pub const MODEL: Model = Model {
+pub(crate) const MODEL: Model = Model {
     name: "mesh",
     summary: "the worst pairs of a mesh, and the host, uplink or pair that explains them",
     explain: |input, _| match input {
@@ -33,33 +33,33 @@ const MIN_ASYMMETRY: f64 = 1.2;
 
 /// The figures of an ordered pair. Absent: not measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PairFigures<'a> {
+pub(crate) struct PairFigures<'a> {
     /// The pair.
-    pub pair: &'a MeshPair,
+    pub(crate) pair: &'a MeshPair,
     /// Round trips on a quiet network, or under the load of other tests.
-    pub latency: Option<&'a CaseResult>,
+    pub(crate) latency: Option<&'a CaseResult>,
     /// Payload per second.
-    pub throughput: Option<&'a CaseResult>,
+    pub(crate) throughput: Option<&'a CaseResult>,
 }
 
 impl<'a> PairFigures<'a> {
     /// A percentile of the round trips in nanoseconds.
-    pub fn percentile(&self, name: &str) -> Option<f64> {
+    pub(crate) fn percentile(&self, name: &str) -> Option<f64> {
         Some(self.latency?.figures.times.latency_ns.as_ref()?.percentile(name)? as f64)
     }
 
     /// Share of the requests without a reply.
-    pub fn loss(&self) -> Option<f64> {
+    pub(crate) fn loss(&self) -> Option<f64> {
         self.latency?.figures.loss_share()
     }
 
     /// Payload bits per second.
-    pub fn rate(&self) -> Option<f64> {
+    pub(crate) fn rate(&self) -> Option<f64> {
         self.throughput?.figures.delivery.throughput_bps.filter(|rate| rate.is_finite() && *rate >= 0.0)
     }
 
     /// Round trips that other tests disturbed.
-    pub fn is_under_load(&self) -> bool {
+    pub(crate) fn is_under_load(&self) -> bool {
         self.pair.is_under_load()
     }
 
@@ -70,7 +70,7 @@ impl<'a> PairFigures<'a> {
 }
 
 /// The figures of all pairs, worst first: those without a result, then by how much worse than the median they are.
-pub fn pairs_by_badness<'a>(mesh: &'a MeshResult, cases: &'a [CaseResult]) -> Vec<PairFigures<'a>> {
+pub(crate) fn pairs_by_badness<'a>(mesh: &'a MeshResult, cases: &'a [CaseResult]) -> Vec<PairFigures<'a>> {
     let mut pairs: Vec<PairFigures> = mesh.pairs.iter().map(|pair| PairFigures::of(pair, cases)).collect();
     let typical = Typical::of(&pairs);
     let badness = |pair: &PairFigures| match pair.pair.failure {
@@ -83,16 +83,16 @@ pub fn pairs_by_badness<'a>(mesh: &'a MeshResult, cases: &'a [CaseResult]) -> Ve
 
 /// Medians over the pairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Typical {
+pub(crate) struct Typical {
     /// Median of the median round trips, in nanoseconds.
-    pub p50_ns: Option<f64>,
+    pub(crate) p50_ns: Option<f64>,
     /// Median rate.
-    pub rate_bps: Option<f64>,
+    pub(crate) rate_bps: Option<f64>,
 }
 
 impl Typical {
     /// Of these pairs; round trips under load do not count.
-    pub fn of(pairs: &[PairFigures]) -> Typical {
+    pub(crate) fn of(pairs: &[PairFigures]) -> Typical {
         let quiet = pairs.iter().filter(|pair| !pair.is_under_load());
         let times: Vec<f64> = quiet.filter_map(|pair| pair.percentile("p50")).collect();
         let rates: Vec<f64> = pairs.iter().filter_map(PairFigures::rate).collect();
@@ -100,7 +100,7 @@ impl Typical {
     }
 
     /// How many times worse than typical a pair is, by its round trips or its rate.
-    pub fn badness(&self, pair: &PairFigures) -> f64 {
+    pub(crate) fn badness(&self, pair: &PairFigures) -> f64 {
         let time = pair.percentile("p50").filter(|_| !pair.is_under_load()).zip(self.p50_ns);
         let time = time.map(|(time, typical)| time / typical.max(1.0));
         let rate = pair.rate().zip(self.rate_bps).map(|(rate, typical)| typical / rate.max(1.0));
@@ -137,7 +137,7 @@ fn group_name(mesh: &MeshResult, group: usize) -> &str {
 }
 
 /// What explains the worst pairs, in one sentence for each part: those of the rates, then those of the round trips.
-pub fn blame_sentences(mesh: &MeshResult) -> Vec<String> {
+pub(crate) fn blame_sentences(mesh: &MeshResult) -> Vec<String> {
     let rates = mesh.throughput_blame.iter().map(|blame| {
         let factor = (-blame.effect).exp();
         let error = factor * blame.effect_error.exp_m1();
@@ -161,7 +161,7 @@ pub fn blame_sentences(mesh: &MeshResult) -> Vec<String> {
 }
 
 /// Pairs of directions whose rates differ, the most different first: the faster direction, its rate, and that of the other.
-pub fn asymmetries<'a>(pairs: &[PairFigures<'a>]) -> Vec<(&'a MeshPair, f64, f64)> {
+pub(crate) fn asymmetries<'a>(pairs: &[PairFigures<'a>]) -> Vec<(&'a MeshPair, f64, f64)> {
     let rates: BTreeMap<(u32, u32), f64> =
         pairs.iter().filter_map(|pair| Some(((pair.pair.from, pair.pair.to), pair.rate()?))).collect();
     let faster = pairs.iter().filter_map(|pair| {
@@ -174,7 +174,7 @@ pub fn asymmetries<'a>(pairs: &[PairFigures<'a>]) -> Vec<(&'a MeshPair, f64, f64
 }
 
 /// How to look further at a pair.
-pub fn next_command(mesh: &MeshResult, pair: &PairFigures) -> String {
+pub(crate) fn next_command(mesh: &MeshResult, pair: &PairFigures) -> String {
     let [from, to] = [pair.pair.from, pair.pair.to].map(|host| host_name(mesh, host as usize));
     let address = mesh.hosts.get(pair.pair.to as usize).map_or("?", |host| host.address.as_str());
     let address = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
@@ -186,7 +186,7 @@ pub fn next_command(mesh: &MeshResult, pair: &PairFigures) -> String {
 }
 
 /// The figures of a pair in words.
-pub fn describe_pair(pair: &PairFigures, typical: &Typical) -> String {
+pub(crate) fn describe_pair(pair: &PairFigures, typical: &Typical) -> String {
     if let Some(failure) = &pair.pair.failure {
         return format!("no result: {failure}");
     }

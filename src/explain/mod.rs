@@ -13,7 +13,7 @@ pub mod counters;
 pub mod live;
 pub mod mechanisms;
 pub mod mesh;
-pub mod size;
+pub(crate) mod size;
 pub mod window;
 
 /// The figures to explain.
@@ -38,7 +38,7 @@ pub struct Model {
     /// For help and documents.
     pub summary: &'static str,
     /// Applies the model.
-    pub explain: fn(&ModelInput, &DeclaredFacts) -> Result<Finding, ExplainError>,
+    pub(crate) explain: fn(&ModelInput, &DeclaredFacts) -> Result<Finding, ExplainError>,
 }
 
 /// All models, in the order of their findings.

@@ -15,11 +15,11 @@ use crate::stats::fit::{FitPoint, LinearFit, fit_segmented, relative_least_squar
 mod render;
 mod sweeps;
 
-pub use sweeps::{LineLimit, SizeSample};
+pub(crate) use sweeps::{LineLimit, SizeSample};
 use sweeps::{LineSource, SizeSweep};
 
 /// The size model in the list of models.
-pub const MODEL: Model = Model {
+pub(crate) const MODEL: Model = Model {
     name: "size",
     summary: "per-message overhead and per-byte cost",
     explain: |input, declared| SizeModel::fit(input, declared).map(|sizes| sizes.to_finding()),
@@ -35,102 +35,104 @@ const LINE_RATE_TOLERANCE: f64 = 0.05;
 
 /// Comparison of the slope between the two largest sizes with the link rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LineComparison {
-    /// Slower: the link is not the bottleneck.
-    NotTheLine,
-    /// Equal within the tolerance: the link is the bottleneck.
-    TheLine,
-    /// Faster than possible.
-    BeyondTheLine,
+    /// Than the line: the link is not the bottleneck.
+    #[serde(rename = "not_the_line")]
+    Slower,
+    /// Within the tolerance: the link is the bottleneck.
+    #[serde(rename = "the_line")]
+    Equal,
+    /// Than possible.
+    #[serde(rename = "beyond_the_line")]
+    Faster,
 }
 
 /// A fitted line as quantities. `None` where the data does not support one: α is not above zero, or the per-byte cost
 /// may be zero.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct MessageCosts {
+pub(crate) struct MessageCosts {
     /// α: the per-message overhead.
-    pub message_ns: Option<f64>,
+    pub(crate) message_ns: Option<f64>,
     /// β: the per-byte cost.
-    pub byte_ns: f64,
+    pub(crate) byte_ns: f64,
     /// 95 % interval of the per-byte cost.
-    pub byte_ns_interval: Option<Interval>,
+    pub(crate) byte_ns_interval: Option<Interval>,
     /// 1/β in bit/s.
-    pub rate_bps: Option<f64>,
+    pub(crate) rate_bps: Option<f64>,
     /// 95 % interval of the rate.
-    pub rate_bps_interval: Option<Interval>,
+    pub(crate) rate_bps_interval: Option<Interval>,
     /// α/β (n½): the message size that reaches half of the rate.
-    pub half_performance_bytes: Option<f64>,
+    pub(crate) half_performance_bytes: Option<f64>,
 }
 
 /// Two lines that fit clearly better than one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Breakpoint {
+pub(crate) struct Breakpoint {
     /// Largest size on the lower line.
-    pub last_below_bytes: u32,
+    pub(crate) last_below_bytes: u32,
     /// Smallest size on the upper line.
-    pub first_above_bytes: u32,
+    pub(crate) first_above_bytes: u32,
     /// Names of reported sizes (of link or interface) between the two.
-    pub between: Vec<String>,
+    pub(crate) between: Vec<String>,
     /// The fit of the sizes below the break.
-    pub below: MessageCosts,
+    pub(crate) below: MessageCosts,
     /// The fit of the sizes above the break.
-    pub above: MessageCosts,
+    pub(crate) above: MessageCosts,
 }
 
 /// A size and the residual there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct SizeRow {
+pub(crate) struct SizeRow {
     /// The size and the measured time.
     #[serde(flatten)]
-    pub sample: SizeSample,
+    pub(crate) sample: SizeSample,
     /// Fitted time ÷ measured time − 1.
-    pub residual_percent: f64,
+    pub(crate) residual_percent: f64,
 }
 
 /// The fitted line of one sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct SizeFit {
+pub(crate) struct SizeFit {
     /// Table or workload, and which of its sweeps.
-    pub group: String,
+    pub(crate) group: String,
     /// The sweep of the group.
-    pub name: String,
+    pub(crate) name: String,
     /// By increasing size.
-    pub rows: Vec<SizeRow>,
+    pub(crate) rows: Vec<SizeRow>,
     /// The line through all sizes.
     #[serde(flatten)]
-    pub costs: MessageCosts,
+    pub(crate) costs: MessageCosts,
     /// Between the two largest sizes; `None` if the larger one took no longer.
-    pub last_rate_bps: Option<f64>,
+    pub(crate) last_rate_bps: Option<f64>,
     /// The link rate, if it is known.
     #[serde(flatten)]
-    pub line_limit: Option<LineLimit>,
+    pub(crate) line_limit: Option<LineLimit>,
     /// `last_rate_bps` as a share of the link rate.
-    pub last_of_line_percent: Option<f64>,
+    pub(crate) last_of_line_percent: Option<f64>,
     /// The assessment of that share.
-    pub against_line: Option<LineComparison>,
+    pub(crate) against_line: Option<LineComparison>,
     /// The slope over all sizes exceeds the link rate, so it is not a per-byte cost.
-    pub beyond_line: bool,
+    pub(crate) beyond_line: bool,
     /// Two lines, if they fit clearly better than one.
     #[serde(rename = "break")]
-    pub segmented: Option<Breakpoint>,
+    pub(crate) segmented: Option<Breakpoint>,
 }
 
 /// The finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct SizeModel {
+pub(crate) struct SizeModel {
     /// The formula of the model, as printed.
-    pub form: &'static str,
+    pub(crate) form: &'static str,
     /// Whether the times are those of a study, not of a run.
-    pub published: bool,
+    pub(crate) published: bool,
     /// One fit for each sweep with enough sizes.
-    pub fits: Vec<SizeFit>,
+    pub(crate) fits: Vec<SizeFit>,
 }
 
 impl MessageCosts {
@@ -199,9 +201,9 @@ impl SizeFit {
 impl LineComparison {
     fn from_share(share: f64) -> LineComparison {
         match share {
-            share if share > 1.0 + LINE_RATE_TOLERANCE => LineComparison::BeyondTheLine,
-            share if share >= 1.0 - LINE_RATE_TOLERANCE => LineComparison::TheLine,
-            _ => LineComparison::NotTheLine,
+            share if share > 1.0 + LINE_RATE_TOLERANCE => LineComparison::Faster,
+            share if share >= 1.0 - LINE_RATE_TOLERANCE => LineComparison::Equal,
+            _ => LineComparison::Slower,
         }
     }
 }
@@ -223,7 +225,7 @@ fn largest_sizes_rate(points: &[FitPoint], sizes: &[u32]) -> Option<f64> {
 }
 
 /// Fits the sweeps of a run, in the order of their first cases.
-pub fn fit_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeFit> {
+pub(crate) fn fit_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeFit> {
     sweeps::sweeps_of_run(run, declared).into_iter().filter_map(SizeFit::from_sweep).collect()
 }
 
@@ -233,7 +235,7 @@ impl SizeModel {
     /// # Errors
     ///
     /// Fails if no sweep has enough sizes, or if the texts of the study are invalid.
-    pub fn fit(input: &ModelInput, declared: &DeclaredFacts) -> Result<SizeModel, ExplainError> {
+    pub(crate) fn fit(input: &ModelInput, declared: &DeclaredFacts) -> Result<SizeModel, ExplainError> {
         let (fits, published): (Vec<SizeFit>, bool) = match input {
             ModelInput::Run(run) => (fit_run(run, declared), false),
             ModelInput::Study(study) => (

@@ -17,7 +17,7 @@ mod rows;
 use rows::{DownloadRow, DownloadRows, ExcludedRow};
 
 /// The window model in the list of models.
-pub const MODEL: Model = Model {
+pub(crate) const MODEL: Model = Model {
     name: "window",
     summary: "bytes that one round trip delivers of a download, and the window that fills the link",
     explain: |input, _| WindowModel::fit(input).map(|window| window.to_finding()),
@@ -83,17 +83,17 @@ pub struct WindowFit {
     /// Name of the method.
     pub method: &'static str,
     /// How the method weights the rows, as printed.
-    pub weights: &'static str,
+    pub(crate) weights: &'static str,
     /// W: the bytes transferred in each round trip.
-    pub window_bytes: Option<f64>,
+    pub(crate) window_bytes: Option<f64>,
     /// 95 % interval of W.
-    pub window_bytes_interval: Option<Interval>,
+    pub(crate) window_bytes_interval: Option<Interval>,
     /// Capacity in bit/s.
     pub capacity_bps: Option<f64>,
     /// 95 % interval of the capacity.
-    pub capacity_bps_interval: Option<Interval>,
+    pub(crate) capacity_bps_interval: Option<Interval>,
     /// Fitted rate ÷ measured rate − 1, row by row.
-    pub residuals_percent: Vec<f64>,
+    pub(crate) residuals_percent: Vec<f64>,
     #[serde(skip)]
     line: LinearFit,
 }
@@ -110,7 +110,7 @@ pub struct AssessedRow {
     /// Requests in flight that would fill the link, and the rate of fewer.
     pub filling_window: Option<u32>,
     /// Predicted bit/s with [`SAFE_WINDOW_REQUESTS`] requests in flight.
-    pub careful_window_bps: Option<f64>,
+    pub(crate) careful_window_bps: Option<f64>,
 }
 
 /// The finding.
@@ -134,7 +134,7 @@ pub struct WindowModel {
     /// What limits the downloads as a whole.
     pub limit: Bottleneck,
     /// Requests in flight in `careful_window_bps`: [`SAFE_WINDOW_REQUESTS`].
-    pub careful_window: u32,
+    pub(crate) careful_window: u32,
 }
 
 impl WindowFit {

@@ -114,7 +114,7 @@ impl std::fmt::Display for AgentNotice {
 /// What a peer asks of another one.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "slot", rename_all = "snake_case", deny_unknown_fields)]
-pub enum SlotRequest {
+pub(crate) enum SlotRequest {
     /// Accept the client of this order.
     Open {
         /// The order, as the operator signed it.
@@ -134,7 +134,7 @@ pub enum SlotRequest {
 /// The response.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "slot", rename_all = "snake_case")]
-pub enum SlotReply {
+pub(crate) enum SlotReply {
     /// Clients with the token of the order can connect.
     Opened {
         /// The port.
@@ -148,20 +148,20 @@ pub enum SlotReply {
 }
 
 /// An agent, as its threads share it.
-pub struct HubAgent<'a> {
-    pub hub: Arc<Hub>,
-    pub name: String,
-    pub policy: AgentPolicy,
-    pub fleet_key: Vec<u8>,
-    pub tester: Tester,
-    pub dialer: Dialer,
-    pub book: Mutex<OrderBook>,
-    pub outbox: Mutex<Outbox>,
+pub(crate) struct HubAgent<'a> {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) name: String,
+    pub(crate) policy: AgentPolicy,
+    pub(crate) fleet_key: Vec<u8>,
+    pub(crate) tester: Tester,
+    pub(crate) dialer: Dialer,
+    pub(crate) book: Mutex<OrderBook>,
+    pub(crate) outbox: Mutex<Outbox>,
     /// Signalled when a result was kept.
-    pub has_result: Condvar,
+    pub(crate) has_result: Condvar,
     /// Throughput and latency tests that run.
-    pub loads: AtomicUsize,
-    pub probes: AtomicUsize,
+    pub(crate) loads: AtomicUsize,
+    pub(crate) probes: AtomicUsize,
     refused: AtomicU64,
     notice: &'a (dyn Fn(&AgentNotice) + Sync),
 }
@@ -216,20 +216,20 @@ pub enum HubAgentError {
 }
 
 /// The guarded value; a thread that failed leaves nothing half done behind these locks.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HubAgent<'_> {
-    pub fn now(&self) -> HostTime {
+    pub(crate) fn now(&self) -> HostTime {
         HostTime::now(&self.dialer.clock)
     }
 
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.dialer.cancel.load(Relaxed)
     }
 
-    pub fn report(&self, notice: &AgentNotice) {
+    pub(crate) fn report(&self, notice: &AgentNotice) {
         if matches!(notice, AgentNotice::OrderRefused(_) | AgentNotice::SlotRefused(_)) {
             self.refused.fetch_add(1, Relaxed);
         }
@@ -237,12 +237,12 @@ impl HubAgent<'_> {
     }
 
     /// Answers the delivery of an order.
-    pub fn acknowledge(&self, delivery: &str, answer: &str) {
+    pub(crate) fn acknowledge(&self, delivery: &str, answer: &str) {
         let _ = self.hub.publish(delivery, &[], answer.as_bytes().to_vec());
     }
 
     /// The order is delivered again after this time.
-    pub fn postpone(&self, delivery: &str, pause: Duration) {
+    pub(crate) fn postpone(&self, delivery: &str, pause: Duration) {
         self.acknowledge(delivery, &format!("-NAK {{\"delay\": {}}}", pause.as_nanos()));
     }
 

@@ -311,7 +311,7 @@ impl Hub {
     /// # Errors
     ///
     /// The subject is invalid.
-    pub fn subscribe(self: &Arc<Hub>, subject: &str) -> Result<HubSubscription, HubError> {
+    pub(crate) fn subscribe(self: &Arc<Hub>, subject: &str) -> Result<HubSubscription, HubError> {
         let subscribed = self.handle.block_on(self.client.subscribe(subject.to_owned()));
         let failed = |error: async_nats::SubscribeError| HubError::Response {
             what: subject.to_owned(),
@@ -349,7 +349,7 @@ impl Hub {
     /// # Errors
     ///
     /// As [`Hub::request`].
-    pub fn last_message(&self, stream: &str, subject: &str) -> Result<Option<HubMessage>, HubError> {
+    pub(crate) fn last_message(&self, stream: &str, subject: &str) -> Result<Option<HubMessage>, HubError> {
         let call = format!("$JS.API.DIRECT.GET.{stream}.{subject}");
         let message = self.request(&call, &[], Vec::new())?;
         match message.status {
@@ -364,7 +364,7 @@ impl Hub {
     /// # Errors
     ///
     /// As [`Hub::request`].
-    pub fn next_message(
+    pub(crate) fn next_message(
         &self,
         (stream, consumer): (&str, &str),
         wait: Duration,
@@ -387,7 +387,7 @@ impl Hub {
     /// # Errors
     ///
     /// As [`Hub::request`].
-    pub fn next_messages(
+    pub(crate) fn next_messages(
         &self,
         (stream, consumer): (&str, &str),
         most: usize,
@@ -547,7 +547,7 @@ fn header_map(headers: &[Header]) -> Option<HeaderMap> {
 /// # Errors
 ///
 /// It reports an error, or is no JSON.
-pub fn parse_response(what: &str, body: &[u8]) -> Result<Value, HubError> {
+pub(crate) fn parse_response(what: &str, body: &[u8]) -> Result<Value, HubError> {
     let unexpected =
         |error: serde_json::Error| HubError::Response { what: what.to_owned(), reason: error.to_string() };
     let value: Value = serde_json::from_slice(body).map_err(unexpected)?;

@@ -33,7 +33,7 @@ pub struct Lease {
 impl Lease {
     /// The hub has stored the messages of these subjects in one batch. `last` is the number of the last message; `asked` is when
     /// the request was sent.
-    pub fn taken(subjects: Vec<String>, last: u64, ttl: Duration, asked: Time) -> Lease {
+    pub(crate) fn taken(subjects: Vec<String>, last: u64, ttl: Duration, asked: Time) -> Lease {
         let mut lease = Lease {
             numbers: Vec::new(),
             fence: 0,
@@ -49,7 +49,7 @@ impl Lease {
     }
 
     /// The subjects, with the number of the last message of each.
-    pub fn expected(&self) -> Vec<(&str, u64)> {
+    pub(crate) fn expected(&self) -> Vec<(&str, u64)> {
         self.subjects.iter().map(String::as_str).zip(self.numbers.iter().copied()).collect()
     }
 
@@ -58,18 +58,13 @@ impl Lease {
         self.fence
     }
 
-    /// Time after which the hub gives it up.
-    pub fn ttl(&self) -> Duration {
-        self.ttl
-    }
-
     /// When it is to be renewed.
-    pub fn next_renewal(&self) -> Time {
+    pub(crate) fn next_renewal(&self) -> Time {
         self.next_attempt
     }
 
     /// The hub has renewed it; a batch has consecutive numbers.
-    pub fn on_renewed(&mut self, last: u64, asked: Time) {
+    pub(crate) fn on_renewed(&mut self, last: u64, asked: Time) {
         let count = self.subjects.len() as u64;
         self.numbers = (0..count).map(|index| (last + 1 + index).saturating_sub(count)).collect();
         self.granted = asked;
@@ -77,12 +72,12 @@ impl Lease {
     }
 
     /// The hub has refused it: another agent has it.
-    pub fn on_refused(&mut self) {
+    pub(crate) fn on_refused(&mut self) {
         self.is_refused = true;
     }
 
     /// The hub did not reply. It is tried again soon.
-    pub fn on_no_reply(&mut self, now: Time) {
+    pub(crate) fn on_no_reply(&mut self, now: Time) {
         self.next_attempt = now + self.ttl / (4 * RENEWALS);
     }
 

@@ -58,7 +58,7 @@ impl SignedList {
 }
 
 /// Identifies a host list.
-pub fn list_id(hosts: &str) -> String {
+pub(crate) fn list_id(hosts: &str) -> String {
     Sha256::digest(hosts.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, params};
 
 /// Results that wait, at most. Then the agent measures no more.
-pub const MAX_PENDING: u64 = 20_000;
+pub(crate) const MAX_PENDING: u64 = 20_000;
 
 /// First and longest pause after a failed upload.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -109,7 +109,7 @@ impl Outbox {
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn oldest(&self) -> Result<Option<PendingResult>, OutboxError> {
+    pub(crate) fn oldest(&self) -> Result<Option<PendingResult>, OutboxError> {
         let read = |row: &rusqlite::Row| {
             Ok(PendingResult { id: row.get(0)?, subject: row.get(1)?, body: row.get(2)? })
         };
@@ -122,7 +122,7 @@ impl Outbox {
     /// # Errors
     ///
     /// The file cannot be written: the result is sent again, and the hub drops the copy.
-    pub fn confirm(&self, id: &str) -> Result<(), OutboxError> {
+    pub(crate) fn confirm(&self, id: &str) -> Result<(), OutboxError> {
         let delete = self.connection.execute("DELETE FROM pending WHERE id = ?1", [id]);
         delete.map(drop).map_err(|error| self.failed(error))
     }
@@ -156,7 +156,7 @@ impl Outbox {
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn newest_list_ms(&self) -> Result<u64, OutboxError> {
+    pub(crate) fn newest_list_ms(&self) -> Result<u64, OutboxError> {
         let read = self.connection.query_row("SELECT issued_ms FROM list", [], |row| row.get::<_, i64>(0));
         read.optional().map(|issued| issued.unwrap_or(0) as u64).map_err(|error| self.failed(error))
     }
@@ -180,7 +180,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// It succeeded: the next failure has the first pause again.
-    pub fn on_success(&mut self) {
+    pub(crate) fn on_success(&mut self) {
         self.failures = 0;
     }
 

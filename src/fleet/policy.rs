@@ -103,7 +103,7 @@ impl AgentPolicy {
     /// # Errors
     ///
     /// It has no address that this agent measures.
-    pub fn address_of(&self, host: &str) -> Result<IpAddr, AddressRefused> {
+    pub(crate) fn address_of(&self, host: &str) -> Result<IpAddr, AddressRefused> {
         let refused = |why: String| AddressRefused { host: host.to_owned(), why };
         let addresses = (host, 0).to_socket_addrs().map_err(|error| refused(error.to_string()))?;
         let is_allowed = |address: &IpAddr| match self.limits.allowed.as_slice() {

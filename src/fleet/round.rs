@@ -15,7 +15,7 @@ const SLOT_OVERHEAD: Duration = Duration::from_millis(1500);
 const STAGE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Letters of a round in the id of its orders.
-pub const ROUND_CHARS: usize = 8;
+pub(crate) const ROUND_CHARS: usize = 8;
 
 /// When a round takes place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

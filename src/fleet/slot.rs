@@ -6,7 +6,7 @@ use sha2::Sha256;
 use super::order::FleetOrder;
 
 /// The secret of the two agents of an order. Only agents with the key of the fleet can compute it, so the hub cannot connect.
-pub fn slot_token(fleet_key: &[u8], order: &FleetOrder) -> String {
+pub(crate) fn slot_token(fleet_key: &[u8], order: &FleetOrder) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(fleet_key).expect("HMAC takes keys of any length");
     // A length before each text: no two orders give the same bytes.
     for text in [&order.id, &order.from, &order.to] {

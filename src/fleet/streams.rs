@@ -21,20 +21,20 @@ use crate::mesh::TestKind;
 use crate::run::Run;
 
 /// The streams.
-pub const LEASE_STREAM: &str = "LEASE";
-pub const LIST_STREAM: &str = "LIST";
-pub const ORDER_STREAM: &str = "ORDERS";
-pub const RESULT_STREAM: &str = "RESULTS";
+pub(crate) const LEASE_STREAM: &str = "LEASE";
+pub(crate) const LIST_STREAM: &str = "LIST";
+pub(crate) const ORDER_STREAM: &str = "ORDERS";
+pub(crate) const RESULT_STREAM: &str = "RESULTS";
 const AGENT_STREAM: &str = "AGENTS";
 
 /// The subject of the list.
-pub const LIST_SUBJECT: &str = "list.fleet";
+pub(crate) const LIST_SUBJECT: &str = "list.fleet";
 
 /// The consumer that collects results.
-pub const COLLECTOR: &str = "collector";
+pub(crate) const COLLECTOR: &str = "collector";
 
 /// Time after which an order that its agent has not confirmed is delivered again.
-pub const ACK_WAIT: Duration = Duration::from_secs(15);
+pub(crate) const ACK_WAIT: Duration = Duration::from_secs(15);
 
 /// Results stay on the server for this time, and a copy of one is dropped for a day.
 const RESULT_AGE: Duration = Duration::from_secs(30 * 86_400);
@@ -76,22 +76,22 @@ pub struct FleetResult {
 }
 
 /// The consumer of a host's orders.
-pub fn order_consumer(host: &str) -> String {
+pub(crate) fn order_consumer(host: &str) -> String {
     format!("agent-{}", subject_part(host))
 }
 
 /// Where a host reports itself.
-pub fn state_subject(host: &str) -> String {
+pub(crate) fn state_subject(host: &str) -> String {
     format!("state.{}", subject_part(host))
 }
 
 /// Where a host sends the result of an order.
-pub fn result_subject(host: &str, order: &str) -> String {
+pub(crate) fn result_subject(host: &str, order: &str) -> String {
     format!("result.{}.{}", subject_part(host), subject_part(order))
 }
 
 /// Where `to` is asked for a slot by `from`.
-pub fn slot_subject(to: &str, from: &str) -> String {
+pub(crate) fn slot_subject(to: &str, from: &str) -> String {
     format!("slot.{}.{}", subject_part(to), subject_part(from))
 }
 
@@ -253,7 +253,7 @@ pub struct FleetStatus {
 }
 
 /// Time after which an agent that has not reported counts as away.
-pub const AGENT_SILENCE: Duration = Duration::from_secs(45);
+pub(crate) const AGENT_SILENCE: Duration = Duration::from_secs(45);
 
 impl FleetStatus {
     /// Whether a host has reported lately.

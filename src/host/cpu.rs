@@ -114,14 +114,14 @@ pub(crate) struct CpuTicks {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CpuLoad {
     /// Time spent in programs, the kernel and interrupts.
-    pub busy_share: f64,
+    pub(crate) busy_share: f64,
     /// Time ready to run while the hypervisor ran another machine.
-    pub steal_share: f64,
+    pub(crate) steal_share: f64,
 }
 
 impl CpuTicks {
     /// The current counters.
-    pub fn now() -> Option<CpuTicks> {
+    pub(crate) fn now() -> Option<CpuTicks> {
         CpuTicks::parse(&read::text("/proc/stat")?)
     }
 
@@ -159,7 +159,7 @@ impl CpuTicks {
 
     /// The load since an earlier reading; `None` if no tick has passed. A tick is 10 ms of one CPU: readings
     /// less than about 200 ms apart are too coarse.
-    pub fn since(&self, earlier: &CpuTicks) -> Option<CpuLoad> {
+    pub(crate) fn since(&self, earlier: &CpuTicks) -> Option<CpuLoad> {
         // Idle and steal counters of a single CPU may decrease slightly.
         let busy = self.busy.saturating_sub(earlier.busy) as f64;
         let idle = self.idle.saturating_sub(earlier.idle) as f64;

@@ -44,7 +44,7 @@ const SOFTNET_COLUMNS: [(&str, usize); 3] =
     [("softnet_processed", 0), ("softnet_dropped", 1), ("softnet_time_squeezed", 2)];
 
 /// The names that [`host_counters`] may return, so that those of another host can be checked.
-pub fn is_known_host_counter(name: &str) -> bool {
+pub(crate) fn is_known_host_counter(name: &str) -> bool {
     let of_protocol = name.split_once('.').is_some_and(|pair| PROTOCOL_COUNTERS.contains(&pair));
     of_protocol
         || SOFTNET_COLUMNS.iter().any(|(known, _)| *known == name)
@@ -53,7 +53,7 @@ pub fn is_known_host_counter(name: &str) -> bool {
 }
 
 /// Counters of this host since its start.
-pub fn host_counters() -> Counters {
+pub(crate) fn host_counters() -> Counters {
     let mut counters = Counters::new();
     for path in ["/proc/net/netstat", "/proc/net/snmp"] {
         if let Some(text) = read::text(path) {
@@ -71,7 +71,7 @@ pub fn host_counters() -> Counters {
 const STEAL_COUNTER: &str = "cpu_steal_ns";
 
 /// The change of each counter. Those that only one reading has, and those that have wrapped, are left out.
-pub fn differences(before: &Counters, after: &Counters) -> Counters {
+pub(crate) fn differences(before: &Counters, after: &Counters) -> Counters {
     let change =
         |(name, count): (&String, &u64)| Some((name.clone(), count.checked_sub(*before.get(name)?)?));
     after.iter().filter_map(change).collect()
@@ -136,7 +136,7 @@ fn cgroup_cpu_stat() -> Option<String> {
 }
 
 /// Whether [`ThreadCounters::named`] has this name.
-pub fn is_known_thread_counter(name: &str) -> bool {
+pub(crate) fn is_known_thread_counter(name: &str) -> bool {
     let all = ThreadCounters {
         cpu_ns: Some(0),
         run_queue_wait_ns: Some(0),
@@ -151,13 +151,13 @@ pub fn is_known_thread_counter(name: &str) -> bool {
 #[non_exhaustive]
 pub struct ThreadCounters {
     /// Time on a CPU.
-    pub cpu_ns: Option<u64>,
+    pub(crate) cpu_ns: Option<u64>,
     /// Time runnable, waiting for a CPU.
-    pub run_queue_wait_ns: Option<u64>,
+    pub(crate) run_queue_wait_ns: Option<u64>,
     /// Times that the thread waited for something.
-    pub voluntary_switches: Option<u64>,
+    pub(crate) voluntary_switches: Option<u64>,
     /// Times that the kernel took the CPU away.
-    pub involuntary_switches: Option<u64>,
+    pub(crate) involuntary_switches: Option<u64>,
 }
 
 impl ThreadCounters {
@@ -192,7 +192,7 @@ impl ThreadCounters {
     }
 
     /// The counters by name; those that the kernel does not have are left out.
-    pub fn named(&self) -> Counters {
+    pub(crate) fn named(&self) -> Counters {
         let named = [
             ("thread_cpu_ns", self.cpu_ns),
             ("thread_run_queue_wait_ns", self.run_queue_wait_ns),

@@ -30,7 +30,7 @@ const INTERFACE_TYPES: [(i64, &str); 10] = [
 ];
 
 /// The names of all interfaces in this process's network namespace, sorted.
-pub fn names() -> Vec<String> {
+pub(crate) fn names() -> Vec<String> {
     names_in(&read::text("/proc/net/dev").unwrap_or_default())
 }
 
@@ -43,7 +43,7 @@ fn names_in(dev: &str) -> Vec<String> {
 }
 
 /// The number of an interface in this process's network namespace.
-pub fn number_of(name: &str) -> Option<u32> {
+pub(crate) fn number_of(name: &str) -> Option<u32> {
     let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
     netdevice::name_to_index(socket, name).ok()
 }

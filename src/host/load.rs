@@ -28,7 +28,7 @@ struct ProcessTime {
 
 /// Load counters of the host.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct HostSnapshot {
+pub(crate) struct HostSnapshot {
     /// Ticks of all CPUs: in total, in programs, and taken by the hypervisor for other guests.
     total_ticks: u64,
     busy_ticks: u64,
@@ -40,7 +40,7 @@ pub struct HostSnapshot {
 
 impl HostSnapshot {
     /// Reads the counters of the host and of this process.
-    pub fn now() -> HostSnapshot {
+    pub(crate) fn now() -> HostSnapshot {
         let mut snapshot = HostSnapshot::default();
         if let Some((all, busy, stolen)) = read::text("/proc/stat").as_deref().and_then(parse_ticks) {
             (snapshot.total_ticks, snapshot.busy_ticks, snapshot.steal_ticks) = (all, busy, stolen);
@@ -53,7 +53,7 @@ impl HostSnapshot {
     }
 
     /// The load from `before` until now, `elapsed_s` later. `wait_s`: the longest wait of a measuring thread.
-    pub fn since(&self, before: &HostSnapshot, elapsed_s: f64, wait_s: f64) -> HostLoad {
+    pub(crate) fn since(&self, before: &HostSnapshot, elapsed_s: f64, wait_s: f64) -> HostLoad {
         let percent = |part: f64, of: f64| (of > 0.0).then(|| 100.0 * (part / of).clamp(0.0, 1.0));
         let all = self.total_ticks.saturating_sub(before.total_ticks);
         let pressure = self.pressure_us.zip(before.pressure_us);

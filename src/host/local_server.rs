@@ -22,13 +22,13 @@ const READING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The other programs of this host that listen on a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalServer {
+pub(crate) struct LocalServer {
     processes: Vec<u32>,
 }
 
 impl LocalServer {
     /// `None` if no other program listens there, or its sockets are hidden.
-    pub fn on_port(port: u16) -> Option<LocalServer> {
+    pub(crate) fn on_port(port: u16) -> Option<LocalServer> {
         let tables = SOCKET_TABLES.iter().filter_map(|(path, state)| Some((read::text(path)?, state)));
         let inodes: BTreeSet<u64> =
             tables.flat_map(|(table, state)| listening_inodes(&table, port, state)).collect();
@@ -57,7 +57,7 @@ impl LocalServer {
     }
 
     /// Reads the waits ten times a second from now on, in a thread of its own.
-    pub fn watch(&self) -> Option<ServerWatch> {
+    pub(crate) fn watch(&self) -> Option<ServerWatch> {
         let (server, stop) = (self.clone(), Arc::new(AtomicBool::new(false)));
         let stopped = stop.clone();
         let thread = Builder::new().name("server-watch".to_owned()).spawn(move || {
@@ -81,14 +81,14 @@ fn added_waits(before: &BTreeMap<u32, u64>, last: &BTreeMap<u32, u64>) -> u64 {
 }
 
 /// Readings of the waits of a server.
-pub struct ServerWatch {
+pub(crate) struct ServerWatch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
 
 impl ServerWatch {
     /// Time that its threads waited for a CPU since the start, in ns.
-    pub fn finish(self) -> u64 {
+    pub(crate) fn finish(self) -> u64 {
         self.stop.store(true, Relaxed);
         self.thread.thread().unpark();
         self.thread.join().unwrap_or(0)

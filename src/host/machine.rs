@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::read;
 
 /// The CPU model as its vendor writes it; on ARM, where the kernel has no name, its numbers.
-pub fn cpu_model(cpuinfo: &str) -> Option<String> {
+pub(crate) fn cpu_model(cpuinfo: &str) -> Option<String> {
     let named = ["model name", "cpu model", "cpu", "uarch"].iter().find_map(|key| read::field(cpuinfo, key));
     named.map(str::to_owned).or_else(|| {
         let implementer = read::field(cpuinfo, "CPU implementer")?;
@@ -19,25 +19,25 @@ pub fn cpu_model(cpuinfo: &str) -> Option<String> {
 }
 
 /// Memory managed by the kernel, in bytes.
-pub fn memory_bytes(meminfo: &str) -> Option<u64> {
+pub(crate) fn memory_bytes(meminfo: &str) -> Option<u64> {
     let kibibytes = read::field(meminfo, "MemTotal")?.strip_suffix("kB")?;
     kibibytes.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The kernel's tick rate, from its configuration file.
-pub fn tick_hz(configuration: &str) -> Option<u64> {
+pub(crate) fn tick_hz(configuration: &str) -> Option<u64> {
     configuration.lines().find_map(|line| line.trim().strip_prefix("CONFIG_HZ=")?.parse().ok())
 }
 
 /// The load averages over 1, 5 and 15 minutes.
-pub fn load_averages(loadavg: &str) -> Option<[f64; 3]> {
+pub(crate) fn load_averages(loadavg: &str) -> Option<[f64; 3]> {
     let mut numbers = loadavg.split_whitespace().map_while(|word| word.parse::<f64>().ok());
     let averages = [numbers.next()?, numbers.next()?, numbers.next()?];
     averages.iter().all(|average| average.is_finite()).then_some(averages)
 }
 
 /// A sysctl's value: a number, a list of numbers, or text.
-pub fn parse_sysctl(text: &str) -> Option<Value> {
+pub(crate) fn parse_sysctl(text: &str) -> Option<Value> {
     let numbers: Option<Vec<i64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
     match numbers.as_deref() {
         Some([]) => None,
@@ -49,7 +49,7 @@ pub fn parse_sysctl(text: &str) -> Option<Value> {
 
 /// The kernel's mitigations of CPU flaws, which make system calls slower: one line from the files in
 /// `/sys/devices/system/cpu/vulnerabilities`.
-pub fn mitigations(flaws: &[(String, String)]) -> Option<String> {
+pub(crate) fn mitigations(flaws: &[(String, String)]) -> Option<String> {
     if flaws.is_empty() {
         return None;
     }
@@ -68,7 +68,7 @@ pub fn mitigations(flaws: &[(String, String)]) -> Option<String> {
 }
 
 /// Name and content of those files.
-pub fn read_vulnerabilities() -> Vec<(String, String)> {
+pub(crate) fn read_vulnerabilities() -> Vec<(String, String)> {
     let folder = Path::new("/sys/devices/system/cpu/vulnerabilities");
     let names = read::file_names(folder).into_iter();
     names.filter_map(|name| read::text(folder.join(&name)).map(|state| (name, state))).collect()
@@ -76,26 +76,26 @@ pub fn read_vulnerabilities() -> Vec<(String, String)> {
 
 /// A guest of a hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HypervisorGuest {
+pub(crate) struct HypervisorGuest {
     /// The name of the hypervisor.
-    pub hypervisor: String,
+    pub(crate) hypervisor: String,
     /// The CPU is emulated: time in the guest is not that of a real CPU.
-    pub has_emulated_cpu: bool,
+    pub(crate) has_emulated_cpu: bool,
 }
 
 /// Properties that reveal a hypervisor.
 #[derive(Debug, Clone, Default)]
-pub struct HypervisorTraces {
+pub(crate) struct HypervisorTraces {
     /// `/proc/cpuinfo`.
-    pub cpuinfo: String,
+    pub(crate) cpuinfo: String,
     /// The available clock sources.
-    pub clock_sources: String,
+    pub(crate) clock_sources: String,
     /// Vendor and product of the board.
-    pub board: String,
+    pub(crate) board: String,
     /// `/sys/hypervisor/type`.
-    pub hypervisor_type: String,
+    pub(crate) hypervisor_type: String,
     /// `/proc/device-tree/hypervisor/compatible`.
-    pub device_tree: String,
+    pub(crate) device_tree: String,
 }
 
 /// Words in the board names of guests, and their hypervisors.
@@ -119,7 +119,7 @@ const GUEST_CLOCK_SOURCES: [(&str, &str); 3] =
 
 impl HypervisorTraces {
     /// Reads the properties of this host.
-    pub fn read() -> HypervisorTraces {
+    pub(crate) fn read() -> HypervisorTraces {
         let text = |path: &str| read::text(path).unwrap_or_default();
         let board = |file: &str| text(&format!("/sys/class/dmi/id/{file}"));
         HypervisorTraces {
@@ -132,7 +132,7 @@ impl HypervisorTraces {
     }
 
     /// The hypervisor with these properties.
-    pub fn detect_guest(&self) -> Option<HypervisorGuest> {
+    pub(crate) fn detect_guest(&self) -> Option<HypervisorGuest> {
         let flags = read::field(&self.cpuinfo, "flags");
         let flagged = flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
         let board =
@@ -174,24 +174,24 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Properties that reveal a container.
 #[derive(Debug, Clone, Default)]
-pub struct ContainerTraces {
+pub(crate) struct ContainerTraces {
     /// Target of `/proc/self/ns/pid`.
-    pub pid_namespace: String,
+    pub(crate) pid_namespace: String,
     /// `/run/systemd/container`.
-    pub systemd_container: String,
+    pub(crate) systemd_container: String,
     /// Control groups of the first process.
-    pub control_groups: String,
+    pub(crate) control_groups: String,
     /// The release of the kernel.
-    pub kernel_release: String,
+    pub(crate) kernel_release: String,
     /// Docker's file exists.
-    pub has_docker_marker: bool,
+    pub(crate) has_docker_marker: bool,
     /// Podman's file exists.
-    pub has_podman_marker: bool,
+    pub(crate) has_podman_marker: bool,
 }
 
 impl ContainerTraces {
     /// Reads the properties of this process.
-    pub fn read() -> ContainerTraces {
+    pub(crate) fn read() -> ContainerTraces {
         ContainerTraces {
             pid_namespace: read::link_name("/proc/self/ns/pid").unwrap_or_default(),
             systemd_container: read::text("/run/systemd/container").unwrap_or_default(),
@@ -203,7 +203,7 @@ impl ContainerTraces {
     }
 
     /// The kind of container, or `None` outside of one.
-    pub fn detect_container(&self) -> Option<String> {
+    pub(crate) fn detect_container(&self) -> Option<String> {
         let groups = |word: &str| self.control_groups.contains(word);
         let named = if !self.systemd_container.is_empty() {
             Some(self.systemd_container.as_str())

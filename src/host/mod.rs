@@ -15,7 +15,7 @@ pub(crate) mod local_server;
 mod machine;
 mod open_files;
 mod permissions;
-pub mod power;
+pub(crate) mod power;
 pub mod radio;
 pub(crate) mod read;
 pub mod serial;
@@ -128,7 +128,7 @@ fn load(which: usize) -> Option<Value> {
 }
 
 /// A kernel setting, by its dotted name.
-pub fn sysctl(name: &str) -> Option<Value> {
+pub(crate) fn sysctl(name: &str) -> Option<Value> {
     machine::parse_sysctl(&read::text(format!("/proc/sys/{}", name.replace('.', "/")))?)
 }
 

@@ -5,18 +5,18 @@
 use super::read;
 
 /// The capabilities that measurements can use: the bit, the name (`capability.h`), and the purpose.
-pub const CAPABILITIES: [(u32, &str, &str); 3] = [
+pub(crate) const CAPABILITIES: [(u32, &str, &str); 3] = [
     (12, "cap_net_admin", "to shape links and go beyond the buffer limits"),
     (13, "cap_net_raw", "to send raw packets and bind to an interface"),
     (23, "cap_sys_nice", "to run before other programs"),
 ];
 
 /// Raises the hard limit of open files of a shell and its programs.
-pub const RAISE_FILE_LIMIT_COMMAND: &str = "sudo prlimit --nofile=4096 --pid $$";
+pub(crate) const RAISE_FILE_LIMIT_COMMAND: &str = "sudo prlimit --nofile=4096 --pid $$";
 
 /// This process's rights from `/proc/self/status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProcessRights {
+pub(crate) struct ProcessRights {
     effective_capabilities: u64,
     /// The effective group, then the supplementary groups.
     groups: Vec<u32>,
@@ -24,12 +24,12 @@ pub struct ProcessRights {
 
 impl ProcessRights {
     /// The rights of this process; `None` if the kernel does not report them.
-    pub fn read() -> Option<ProcessRights> {
+    pub(crate) fn read() -> Option<ProcessRights> {
         ProcessRights::parse(&read::text("/proc/self/status")?)
     }
 
     /// Parses `/proc/PID/status`.
-    pub fn parse(status: &str) -> Option<ProcessRights> {
+    pub(crate) fn parse(status: &str) -> Option<ProcessRights> {
         let effective = u64::from_str_radix(read::field(status, "CapEff")?, 16).ok()?;
         let numbers = |key: &str| read::field(status, key).unwrap_or_default().split_whitespace();
         // Real, effective, saved, file system.
@@ -39,14 +39,14 @@ impl ProcessRights {
     }
 
     /// Whether this process has a capability, by its name in [`CAPABILITIES`].
-    pub fn has_capability(&self, name: &str) -> bool {
+    pub(crate) fn has_capability(&self, name: &str) -> bool {
         CAPABILITIES
             .iter()
             .any(|&(bit, known, _)| known == name && self.effective_capabilities & (1 << bit) != 0)
     }
 
     /// Whether one of its groups lies in `net.ipv4.ping_group_range` (`1 0` is the empty range).
-    pub fn can_ping(&self, range: &str) -> bool {
+    pub(crate) fn can_ping(&self, range: &str) -> bool {
         let mut ends = range.split_whitespace().map_while(|end| end.parse::<u32>().ok());
         let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return false };
         self.groups.iter().any(|group| (first..=last).contains(group))
@@ -54,7 +54,7 @@ impl ProcessRights {
 }
 
 /// The name of a group, from the contents of `/etc/group`.
-pub fn group_name(groups: &str, number: u32) -> Option<&str> {
+pub(crate) fn group_name(groups: &str, number: u32) -> Option<&str> {
     groups.lines().find_map(|line| {
         let mut fields = line.split(':');
         let (name, _password, found) = (fields.next()?, fields.next()?, fields.next()?);

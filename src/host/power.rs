@@ -13,19 +13,19 @@ const CPU_SYSFS_DIRECTORY: &str = "/sys/devices/system/cpu";
 
 /// The combined frequency policies of all CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FrequencyPolicy {
+pub(crate) struct FrequencyPolicy {
     /// All active governors, without duplicates.
-    pub governors: Vec<String>,
+    pub(crate) governors: Vec<String>,
     /// The name of the frequency driver.
-    pub driver: Option<String>,
+    pub(crate) driver: Option<String>,
     /// Lowest permitted frequency of any CPU.
-    pub minimum_hz: Option<u64>,
+    pub(crate) minimum_hz: Option<u64>,
     /// Highest permitted frequency of any CPU.
-    pub maximum_hz: Option<u64>,
+    pub(crate) maximum_hz: Option<u64>,
 }
 
 /// The active frequency policies; without governors if the kernel does not control the frequency.
-pub fn frequency() -> FrequencyPolicy {
+pub(crate) fn frequency() -> FrequencyPolicy {
     frequency_in(&Path::new(CPU_SYSFS_DIRECTORY).join("cpufreq"))
 }
 
@@ -52,19 +52,19 @@ fn frequency_in(folder: &Path) -> FrequencyPolicy {
 
 /// An idle state of a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IdleState {
+pub(crate) struct IdleState {
     /// The folder name (`state3`).
-    pub folder: String,
+    pub(crate) folder: String,
     /// The name of the state, as in `cpuidle`.
-    pub name: String,
+    pub(crate) name: String,
     /// The time that the CPU needs to leave the state.
-    pub exit_latency_us: u64,
+    pub(crate) exit_latency_us: u64,
     /// The state is switched off.
-    pub is_disabled: bool,
+    pub(crate) is_disabled: bool,
 }
 
 /// The idle states of the first CPU, the shallowest first; empty if the kernel has no choice of states.
-pub fn idle_states() -> Vec<IdleState> {
+pub(crate) fn idle_states() -> Vec<IdleState> {
     idle_states_in(&Path::new(CPU_SYSFS_DIRECTORY).join("cpu0/cpuidle"))
 }
 
@@ -85,7 +85,7 @@ fn idle_states_in(folder: &Path) -> Vec<IdleState> {
 
 /// Limit of the exit latency, in microseconds, that programs have requested from the kernel; readable only by
 /// root.
-pub fn idle_latency_limit_us() -> Option<u64> {
+pub(crate) fn idle_latency_limit_us() -> Option<u64> {
     let bytes = std::fs::read("/dev/cpu_dma_latency").ok()?;
     u64::try_from(i32::from_ne_bytes(bytes.try_into().ok()?)).ok()
 }
@@ -95,14 +95,14 @@ pub fn idle_latency_limit_us() -> Option<u64> {
 /// # Errors
 ///
 /// The device is missing, or this process may not write to it.
-pub fn request_wake_latency(microseconds: i32) -> io::Result<File> {
+pub(crate) fn request_wake_latency(microseconds: i32) -> io::Result<File> {
     let mut device = OpenOptions::new().write(true).open("/dev/cpu_dma_latency")?;
     device.write_all(&microseconds.to_ne_bytes())?;
     Ok(device)
 }
 
 /// The idle driver (`intel_idle`, `acpi_idle`, `haltpoll`).
-pub fn idle_driver() -> Option<String> {
+pub(crate) fn idle_driver() -> Option<String> {
     read::text(format!("{CPU_SYSFS_DIRECTORY}/cpuidle/current_driver")).filter(|driver| driver != "none")
 }
 

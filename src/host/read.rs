@@ -10,19 +10,19 @@ use std::path::Path;
 const MAX_LIST_ENTRIES: usize = 8192;
 
 /// A file's text without surrounding white space.
-pub fn text(path: impl AsRef<Path>) -> Option<String> {
+pub(crate) fn text(path: impl AsRef<Path>) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&bytes).trim_matches(['\0', ' ', '\t', '\n']).to_owned();
     (!text.is_empty()).then_some(text)
 }
 
 /// A file that holds one integer.
-pub fn number(path: impl AsRef<Path>) -> Option<i64> {
+pub(crate) fn number(path: impl AsRef<Path>) -> Option<i64> {
     text(path)?.parse().ok()
 }
 
 /// The names in a folder, sorted.
-pub fn file_names(path: impl AsRef<Path>) -> Vec<String> {
+pub(crate) fn file_names(path: impl AsRef<Path>) -> Vec<String> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
@@ -30,12 +30,12 @@ pub fn file_names(path: impl AsRef<Path>) -> Vec<String> {
 }
 
 /// The last part of a symbolic link's target: sysfs names drivers in this way.
-pub fn link_name(path: impl AsRef<Path>) -> Option<String> {
+pub(crate) fn link_name(path: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }
 
 /// The value of the first line `key : value` (`/proc/cpuinfo`, `/proc/self/status`, `/proc/meminfo`).
-pub fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         (name.trim() == key && !value.trim().is_empty()).then(|| value.trim())
@@ -43,7 +43,7 @@ pub fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Parses a list in the kernel's form: `0-3,5` is 0, 1, 2, 3, 5. Ignores parts that are not numbers.
-pub fn parse_list(text: &str) -> Vec<u32> {
+pub(crate) fn parse_list(text: &str) -> Vec<u32> {
     let ranges = text.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
@@ -52,7 +52,7 @@ pub fn parse_list(text: &str) -> Vec<u32> {
 }
 
 /// The inverse of [`parse_list`]: 0, 1, 2, 3, 5 is `0-3,5`.
-pub fn format_list(numbers: &[u32]) -> String {
+pub(crate) fn format_list(numbers: &[u32]) -> String {
     let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
     let parts = runs.map(|run| match run {
         [only] => only.to_string(),

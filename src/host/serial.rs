@@ -164,9 +164,9 @@ fn group_name(root: &Path, number: u32) -> Option<String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PortUser {
     /// The number of the process.
-    pub process: u32,
+    pub(crate) process: u32,
     /// The name of the program.
-    pub program: String,
+    pub(crate) program: String,
 }
 
 impl std::fmt::Display for PortUser {

@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 use super::error::HttpError;
 
 /// Where servers have the document.
-pub const CONFIG_PATH: &str = "/.well-known/nq";
+pub(crate) const CONFIG_PATH: &str = "/.well-known/nq";
 
 /// Paths of this server: a reply of one byte, a reply that never ends in practice, and a request of any length.
-pub const SMALL_PATH: &str = "/small";
+pub(crate) const SMALL_PATH: &str = "/small";
 /// See [`SMALL_PATH`].
-pub const LARGE_PATH: &str = "/large";
+pub(crate) const LARGE_PATH: &str = "/large";
 /// See [`SMALL_PATH`].
-pub const UPLOAD_PATH: &str = "/upload";
+pub(crate) const UPLOAD_PATH: &str = "/upload";
 
 /// Largest document that is read.
-pub const MAX_CONFIG_BYTES: usize = 64 << 10;
+pub(crate) const MAX_CONFIG_BYTES: usize = 64 << 10;
 
 /// The only version.
 const VERSION: u32 = 1;
 
 /// The URLs of a server. All have the same host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerUrls {
+pub(crate) struct ServerUrls {
     /// A reply of one byte.
-    pub small: Uri,
+    pub(crate) small: Uri,
     /// A reply of several gigabytes.
-    pub large: Uri,
+    pub(crate) large: Uri,
     /// Takes a request body of any length.
-    pub upload: Uri,
+    pub(crate) upload: Uri,
     /// The host to connect to, if it is another one than that of the URLs.
-    pub host: Option<String>,
+    pub(crate) host: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -62,7 +62,7 @@ impl ServerUrls {
     ///
     /// It is not JSON or too large, its version is not 1, it names something twice, a URL is missing or invalid, or the URLs
     /// belong to different hosts: then the draft has it ignored as a whole.
-    pub fn parse(bytes: &[u8]) -> Result<ServerUrls, HttpError> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<ServerUrls, HttpError> {
         let wrong = |reason: String| HttpError::Config { reason };
         if bytes.len() > MAX_CONFIG_BYTES {
             return Err(wrong(format!("it has more than {MAX_CONFIG_BYTES} bytes")));
@@ -90,7 +90,7 @@ impl ServerUrls {
     }
 
     /// The document of a server that clients know by this host and port.
-    pub fn document(authority: &Authority) -> Vec<u8> {
+    pub(crate) fn document(authority: &Authority) -> Vec<u8> {
         let url = |path: &str| Some(format!("https://{authority}{path}"));
         let urls = DocumentUrls {
             large_download_url: url(LARGE_PATH),

@@ -87,7 +87,7 @@ pub enum HttpError {
 
 impl HttpError {
     /// The kind of the cause, for run documents.
-    pub fn failure_kind(&self) -> FailureKind {
+    pub(crate) fn failure_kind(&self) -> FailureKind {
         match self {
             HttpError::TimedOut => FailureKind::TimedOut,
             HttpError::Config { .. } | HttpError::Status { .. } | HttpError::Http2(_) => {

@@ -20,7 +20,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, HttpError> {
 }
 
 /// Waits until the stream takes bytes that were reserved for it.
-pub async fn poll_capacity(stream: &mut SendStream<Bytes>) -> Result<usize, HttpError> {
+pub(crate) async fn poll_capacity(stream: &mut SendStream<Bytes>) -> Result<usize, HttpError> {
     loop {
         match poll_fn(|context| stream.poll_capacity(context)).await {
             Some(capacity) if capacity.as_ref().is_ok_and(|&bytes| bytes == 0) => {}

@@ -50,7 +50,7 @@ pub struct HttpServerOptions {
     /// Connections at the same time; more wait.
     pub max_connections: usize,
     /// Requests of a connection at the same time.
-    pub max_requests: u32,
+    pub(crate) max_requests: u32,
     /// Longest life of a connection.
     pub max_time: Duration,
     /// A request that makes no progress for this time ends.

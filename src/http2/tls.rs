@@ -61,7 +61,7 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpEr
 /// # Errors
 ///
 /// A file cannot be read, or this system has no trusted certificates.
-pub fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>, HttpError> {
+pub(crate) fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>, HttpError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(tls_error)?;
@@ -100,7 +100,7 @@ fn trusted_roots(trust: &Trust) -> Result<RootCertStore, HttpError> {
 /// # Errors
 ///
 /// A file cannot be read, or the key does not fit the certificate.
-pub fn server_config(identity: &Identity, address: IpAddr) -> Result<Arc<ServerConfig>, HttpError> {
+pub(crate) fn server_config(identity: &Identity, address: IpAddr) -> Result<Arc<ServerConfig>, HttpError> {
     let (certificates, key) = match identity {
         Identity::SelfSigned => {
             let names = vec!["localhost".to_owned(), address.to_string()];

@@ -20,7 +20,7 @@ use crate::plan::Direction;
 use crate::run::{Warning, WarningCode};
 use crate::sample::{RecordedTimes, Recorder, decode_histogram};
 
-pub const FORMAT: ImportFormat =
+pub(crate) const FORMAT: ImportFormat =
     ImportFormat { name: "hdr", summary: "interval logs of HdrHistogram (--unit, default ns)", read };
 
 /// Larger than any histogram of five digits.

@@ -15,7 +15,7 @@ use crate::plan::Direction;
 use crate::run::{CaseResult, CpuUse, Delivery, Figures, MessageCounts, SeriesEntry, Warning, WarningCode};
 use directions::{DirectionSums, DirectionTotals, PacketSum};
 
-pub const FORMAT: ImportFormat =
+pub(crate) const FORMAT: ImportFormat =
     ImportFormat { name: "iperf3", summary: "results of iperf3 --json and --json-stream", read };
 
 /// Several days with some streams. The file is held in memory.

@@ -5,7 +5,7 @@ use std::io::{BufRead, Read};
 use super::ImportError;
 
 /// Reads line by line and counts lines.
-pub struct LineReader<'a> {
+pub(crate) struct LineReader<'a> {
     file: &'a mut dyn BufRead,
     buffer: Vec<u8>,
     max_bytes: u64,
@@ -14,12 +14,12 @@ pub struct LineReader<'a> {
 
 impl<'a> LineReader<'a> {
     /// Each line has at most `most` bytes.
-    pub fn new(file: &'a mut dyn BufRead, most: u64) -> LineReader<'a> {
+    pub(crate) fn new(file: &'a mut dyn BufRead, most: u64) -> LineReader<'a> {
         LineReader { file, buffer: Vec::new(), max_bytes: most, line_number: 0 }
     }
 
     /// The next line without its line break; `None` after the last.
-    pub fn next_line(&mut self) -> Result<Option<&str>, ImportError> {
+    pub(crate) fn next_line(&mut self) -> Result<Option<&str>, ImportError> {
         self.buffer.clear();
         self.line_number += 1;
         let read = (&mut *self.file).take(self.max_bytes).read_until(b'\n', &mut self.buffer)?;
@@ -36,17 +36,17 @@ impl<'a> LineReader<'a> {
     }
 
     /// An error about the line read last.
-    pub fn error(&self, what: String) -> ImportError {
+    pub(crate) fn error(&self, what: String) -> ImportError {
         line_error(self.line_number, what)
     }
 }
 
-pub fn line_error(line: u64, what: String) -> ImportError {
+pub(crate) fn line_error(line: u64, what: String) -> ImportError {
     ImportError::Line { line, what }
 }
 
 /// Shortens untrusted text for a message.
-pub fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     const MOST: usize = 40;
     match text.char_indices().nth(MOST) {
         Some((end, _)) => format!("'{}…'", &text[..end]),

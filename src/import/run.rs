@@ -8,7 +8,7 @@ use crate::run::Run;
 /// No real document is longer.
 const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 
-pub const FORMAT: ImportFormat =
+pub(crate) const FORMAT: ImportFormat =
     ImportFormat { name: "run", summary: "run documents of linkgauge (--json, export)", read };
 
 fn read(file: &mut dyn BufRead, _: &ImportOptions) -> Result<ImportedFile, ImportError> {

@@ -13,7 +13,7 @@ use crate::plan::Direction;
 use crate::run::{Warning, WarningCode};
 use crate::sample::{RecordedTimes, Recorder, Sample};
 
-pub const FORMAT: ImportFormat = ImportFormat {
+pub(crate) const FORMAT: ImportFormat = ImportFormat {
     name: "samples",
     summary: "plain logs: one latency per line (--unit), optionally a number that marks lost requests (--lost)",
     read,

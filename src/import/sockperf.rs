@@ -12,7 +12,7 @@ use crate::clock::Time;
 use crate::plan::Direction;
 use crate::sample::{RecordedTimes, Recorder, Sample};
 
-pub const FORMAT: ImportFormat =
+pub(crate) const FORMAT: ImportFormat =
     ImportFormat { name: "sockperf", summary: "full logs of sockperf (--full-log FILE)", read };
 
 const MAX_LINE_BYTES: u64 = 64 << 10;

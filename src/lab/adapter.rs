@@ -13,7 +13,7 @@ use crate::link::{Batch, Fault};
 const MAX_RETURNED_BYTES: usize = 64;
 
 /// The adapter behind the client's own serial line.
-pub struct PluggedAdapter {
+pub(crate) struct PluggedAdapter {
     packer: Packer,
     /// Nanoseconds of a character on the slower of radio and line.
     character_ns: f64,
@@ -28,7 +28,7 @@ pub struct PluggedAdapter {
 
 impl PluggedAdapter {
     /// An adapter with these packing rules, whose slower part sends a character in this time, in nanoseconds.
-    pub fn new(rules: &PackingRules, character_ns: f64) -> PluggedAdapter {
+    pub(crate) fn new(rules: &PackingRules, character_ns: f64) -> PluggedAdapter {
         PluggedAdapter {
             packer: Packer::new(rules),
             character_ns,

@@ -38,10 +38,10 @@ use accept::{PortListener, serve_ports};
 use client::PortClient;
 use from_line::FromLine;
 use line_feed::LineFeed;
-pub use plugged_port::PluggedPort;
+pub(crate) use plugged_port::PluggedPort;
 use processor::Transfer;
 pub use processor::{SharedProcessor, TransferCosts};
-pub use stand_in::STAND_IN;
+pub(crate) use stand_in::STAND_IN;
 use threads::{PortMember, PortThread};
 
 /// The port of the first serial port if the endpoint names none; Sena's default.

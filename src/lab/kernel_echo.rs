@@ -3,7 +3,7 @@
 use super::{RunningStandIn, StandIn};
 use crate::endpoint::Endpoint;
 
-pub const STAND_IN: StandIn = StandIn {
+pub(crate) const STAND_IN: StandIn = StandIn {
     summary: "the kernel, which replies to ICMP echo",
     start: || {
         Ok(Box::new(KernelEcho { endpoints: vec!["icmp://127.0.0.1".parse()?, "icmp://[::1]".parse()?] }))

@@ -12,7 +12,7 @@ use crate::link::party::{CANCEL_CHECK_INTERVAL, Party, drive};
 use crate::link::{Caps, Dialer, Fault, Link, LinkError};
 
 /// The threads of the lines.
-pub struct LineServer {
+pub(crate) struct LineServer {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     errors: Receiver<LabError>,
@@ -24,7 +24,7 @@ impl LineServer {
     /// # Errors
     ///
     /// Fails if a line cannot be opened or a thread cannot be started; no line is served then.
-    pub fn start<P: Party + 'static>(
+    pub(crate) fn start<P: Party + 'static>(
         lines: &[Endpoint],
         dialer: &Dialer,
         new_party: impl Fn(&Caps) -> P,
@@ -63,12 +63,12 @@ impl LineServer {
     }
 
     /// Why lines have failed, each once.
-    pub fn errors(&self) -> impl Iterator<Item = LabError> {
+    pub(crate) fn errors(&self) -> impl Iterator<Item = LabError> {
         self.errors.try_iter()
     }
 
     /// Whether a line is still served.
-    pub fn is_serving(&self) -> bool {
+    pub(crate) fn is_serving(&self) -> bool {
         self.threads.iter().any(|line| !line.is_finished())
     }
 }

@@ -26,7 +26,7 @@ mod tables;
 use connection::{LoggerConnection, SharedMachine};
 use files::check_file_name;
 pub use files::generate_content;
-pub use machine::LoggerCounters;
+pub(crate) use machine::LoggerCounters;
 use machine::LoggerMachine;
 pub use tables::TableSpec;
 

@@ -4,7 +4,7 @@
 
 use crate::endpoint::Endpoint;
 
-pub mod adapter;
+pub(crate) mod adapter;
 pub mod device_server;
 mod error;
 mod kernel_echo;
@@ -20,7 +20,7 @@ pub mod uart;
 mod unsent;
 pub mod vm;
 
-pub use error::LabError;
+pub(crate) use error::LabError;
 
 /// Stand-ins for the remotes of transports that we have no server for. Contract tests and the demo start them.
 pub static STAND_INS: &[StandIn] =

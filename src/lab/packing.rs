@@ -20,7 +20,7 @@ pub struct PackingRules {
     pub delimiter: Vec<u8>,
     /// The treatment of the delimiter.
     pub delimiter_process: DelimiterProcess,
-    /// Maximum number of buffered bytes, 1 to [`PackingRules::MAX_BUFFER_BYTES`].
+    /// Maximum number of buffered bytes, 1 to `PackingRules::MAX_BUFFER_BYTES`.
     pub buffer_bytes: usize,
 }
 
@@ -52,7 +52,7 @@ impl Default for PackingRules {
 
 impl PackingRules {
     /// A larger buffer would only hide the line.
-    pub const MAX_BUFFER_BYTES: usize = 1 << 20;
+    pub(crate) const MAX_BUFFER_BYTES: usize = 1 << 20;
 
     /// Checks the rules for contradictions.
     ///
@@ -98,7 +98,7 @@ impl PackingRules {
 /// Fill its [`free_space`](Packer::free_space), report that with [`commit`](Packer::commit), and take packets with
 /// [`next_packet`](Packer::next_packet) until there are no more.
 #[derive(Debug)]
-pub struct Packer {
+pub(crate) struct Packer {
     rules: PackingRules,
     is_immediate: bool,
     bytes: Box<[u8]>,
@@ -117,7 +117,7 @@ pub struct Packer {
 
 impl Packer {
     /// A packer with an empty buffer.
-    pub fn new(packing: &PackingRules) -> Packer {
+    pub(crate) fn new(packing: &PackingRules) -> Packer {
         Packer {
             is_immediate: packing.is_immediate(),
             bytes: vec![0; packing.buffer_bytes].into(),
@@ -133,7 +133,7 @@ impl Packer {
     }
 
     /// Space for the next bytes of the line. Never empty if all packets were taken.
-    pub fn free_space(&mut self) -> &mut [u8] {
+    pub(crate) fn free_space(&mut self) -> &mut [u8] {
         let start = std::mem::take(&mut self.start);
         self.bytes.copy_within(start..self.end, 0);
         self.end -= start;
@@ -143,7 +143,7 @@ impl Packer {
     }
 
     /// The first `bytes` of the free space came from the line. `now` is the time just after that.
-    pub fn commit(&mut self, bytes: usize, now: Time) {
+    pub(crate) fn commit(&mut self, bytes: usize, now: Time) {
         if self.start == self.end {
             self.first_byte_time = now;
         } else if self.due_time() <= now {
@@ -154,7 +154,7 @@ impl Packer {
     }
 
     /// When buffered data has to be sent without further input; [`Time::NEVER`] if there is none.
-    pub fn due_time(&self) -> Time {
+    pub(crate) fn due_time(&self) -> Time {
         if self.start == self.end {
             return Time::NEVER;
         }
@@ -167,7 +167,7 @@ impl Packer {
     }
 
     /// The next packet, if one is complete at `now`.
-    pub fn next_packet(&mut self, now: Time) -> Option<&[u8]> {
+    pub(crate) fn next_packet(&mut self, now: Time) -> Option<&[u8]> {
         loop {
             let (packet_end, next_start) = self.next_boundary(now)?;
             let packet = self.start..packet_end;
@@ -183,17 +183,17 @@ impl Packer {
     }
 
     /// The time of the last byte so far.
-    pub fn last_byte_time(&self) -> Time {
+    pub(crate) fn last_byte_time(&self) -> Time {
         self.last_byte_time
     }
 
     /// Number of buffered bytes.
-    pub fn waiting_bytes(&self) -> usize {
+    pub(crate) fn waiting_bytes(&self) -> usize {
         self.end - self.start
     }
 
     /// Discards the buffered bytes, but not the free space being filled. Returns their number.
-    pub fn discard_waiting(&mut self) -> usize {
+    pub(crate) fn discard_waiting(&mut self) -> usize {
         let waiting = self.waiting_bytes();
         (self.start, self.scanned_end) = (self.end, self.end);
         (self.packet_end, self.silence_end) = (None, None);

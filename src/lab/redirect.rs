@@ -22,7 +22,7 @@ use crate::link::{self, Dialer, Fault, Framing, Link, LinkError};
 mod session;
 mod stand_in;
 
-pub use stand_in::STAND_IN;
+pub(crate) use stand_in::STAND_IN;
 
 use session::RedirectSession;
 
@@ -112,7 +112,7 @@ pub struct RedirectorCounters {
     /// Bytes for programs that the local port accepted.
     pub from_remote: AtomicU64,
     /// Received bytes that a program purged before the local port had room for them.
-    pub purged: AtomicU64,
+    pub(crate) purged: AtomicU64,
 }
 
 /// A running redirector; stops when it is dropped.

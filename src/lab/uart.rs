@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 pub use engine::UartCounters;
 pub use noise::{LineDefects, LineNoise};
-pub use plugged::PluggedUart;
+pub(crate) use plugged::PluggedUart;
 pub use wire::{
     CharacterTiming, DEFAULT_BATCH_INTERVAL, DeliveryMode, NextDelivery, Wire, default_batch_interval,
 };
@@ -239,7 +239,7 @@ fn numbered_link(path: &Path, offset: u32) -> Result<PathBuf, LabError> {
 }
 
 /// Two ports with a plug. Both use flow control: without it a reader that does not get the CPU loses characters.
-pub const STAND_IN: StandIn = StandIn {
+pub(crate) const STAND_IN: StandIn = StandIn {
     summary: "serial port with a loopback plug",
     start: || {
         Ok(Box::new(UartStandIn(LabUarts::start(&UartOptions { ports: 2, ..UartOptions::default() })?)))

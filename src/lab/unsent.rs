@@ -4,27 +4,27 @@ use crate::link::party::Step;
 
 /// Bytes to send, and how many of them the link has taken.
 #[derive(Debug, Default)]
-pub struct UnsentBytes {
+pub(crate) struct UnsentBytes {
     bytes: Vec<u8>,
     sent: usize,
 }
 
 impl UnsentBytes {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    pub fn extend(&mut self, bytes: impl IntoIterator<Item = u8>) {
+    pub(crate) fn extend(&mut self, bytes: impl IntoIterator<Item = u8>) {
         self.bytes.extend(bytes);
     }
 
     /// Sends what the link has not taken yet.
-    pub fn step(&self) -> Step<'_> {
+    pub(crate) fn step(&self) -> Step<'_> {
         Step::Send { bytes: &self.bytes[self.sent..], message: self.bytes.len() }
     }
 
     /// The link has taken this number of bytes.
-    pub fn mark_sent(&mut self, bytes: usize) {
+    pub(crate) fn mark_sent(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.bytes.len() {
             self.bytes.clear();

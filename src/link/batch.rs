@@ -12,7 +12,7 @@ pub struct Batch {
     /// The memory of the messages. Empty between two receives if the thread lends it.
     pub bytes: Vec<u8>,
     /// Bytes reserved per message, where a link fills several at once.
-    pub slot_bytes: usize,
+    pub(crate) slot_bytes: usize,
     /// The memory is that of the thread.
     is_lent: bool,
     pub(super) spans: Spans,
@@ -53,7 +53,7 @@ impl Batch {
     /// For a part of a stream of at most `slot` bytes, in memory that the thread lends for a receive. Idle streams
     /// need no memory then, and busy ones use the same, which stays in the caches. The user of the messages gives it
     /// back with [`Batch::return_memory`].
-    pub fn lent(slot: usize) -> Batch {
+    pub(crate) fn lent(slot: usize) -> Batch {
         Batch { slot_bytes: slot, is_lent: true, ..Batch::default() }
     }
 
@@ -71,7 +71,7 @@ impl Batch {
 
     /// Returns the memory to the thread if it is lent; the messages are gone then.
     #[inline]
-    pub fn return_memory(&mut self) {
+    pub(crate) fn return_memory(&mut self) {
         if self.is_lent && !self.bytes.is_empty() {
             self.spans.clear();
             THREAD_MEMORY.set(std::mem::take(&mut self.bytes));
@@ -79,22 +79,22 @@ impl Batch {
     }
 
     /// For one message with the TTL (hop limit) on arrival.
-    pub fn with_ttl(slot: usize) -> Batch {
+    pub(crate) fn with_ttl(slot: usize) -> Batch {
         Batch { wants_ttl: true, ..Batch::new(slot, 1) }
     }
 
     /// The TTL of the message on arrival, if requested and supported.
-    pub fn ttl(&self) -> Option<u8> {
+    pub(crate) fn ttl(&self) -> Option<u8> {
         self.ttl
     }
 
     /// Messages whose IP header shows congestion (CE), where the link reads marks.
-    pub fn ce_messages(&self) -> u64 {
+    pub(crate) fn ce_messages(&self) -> u64 {
         self.ce_messages
     }
 
     /// When the device passed the newest of these messages to the kernel, where the kernel stamped it.
-    pub fn arrived(&self) -> Option<Time> {
+    pub(crate) fn arrived(&self) -> Option<Time> {
         self.arrived
     }
 
@@ -124,7 +124,7 @@ impl Batch {
 
     /// The sizes of what was received.
     #[inline]
-    pub fn sizes(&self) -> BatchSizes {
+    pub(crate) fn sizes(&self) -> BatchSizes {
         let (mut total, mut longest) = (0, 0);
         for (_, length) in self.spans.iter() {
             total += u64::from(length);
@@ -195,7 +195,7 @@ pub const MAX_COALESCED_BYTES: usize = 65_536;
 ///
 /// As [`Link::send`].
 #[inline]
-pub fn send_first<L: Link>(
+pub(crate) fn send_first<L: Link>(
     link: &mut L,
     messages: &[u8],
     message: usize,
@@ -213,7 +213,7 @@ pub fn send_first<L: Link>(
 ///
 /// As [`Link::receive`].
 #[inline]
-pub fn receive_single<L: Link>(link: &mut L, into: &mut Batch, within: Duration) -> Result<(), Fault> {
+pub(crate) fn receive_single<L: Link>(link: &mut L, into: &mut Batch, within: Duration) -> Result<(), Fault> {
     into.clear();
     let length = link.receive(&mut into.bytes, within)?;
     into.push_span(0, length);

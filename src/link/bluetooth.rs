@@ -18,7 +18,7 @@ pub mod hci;
 
 /// Protocols of the family, from the kernel's bluetooth.h.
 #[derive(Clone, Copy)]
-pub enum BluetoothProtocol {
+pub(crate) enum BluetoothProtocol {
     L2cap = 0,
     Hci = 1,
     Rfcomm = 3,
@@ -29,11 +29,11 @@ pub enum BluetoothProtocol {
 pub struct BluetoothAddress([u8; 6]);
 
 /// Stands for every adapter of this host.
-pub const ANY_ADDRESS: BluetoothAddress = BluetoothAddress([0; 6]);
+pub(crate) const ANY_ADDRESS: BluetoothAddress = BluetoothAddress([0; 6]);
 
 impl BluetoothAddress {
     /// In the kernel's order.
-    pub fn to_kernel_order(self) -> [u8; 6] {
+    pub(crate) fn to_kernel_order(self) -> [u8; 6] {
         BluetoothAddress::reversed(self.0).0
     }
 
@@ -67,12 +67,12 @@ impl fmt::Display for BluetoothAddress {
 }
 
 /// Parses the device `AA:BB:CC:DD:EE:FF`, or `any` for every adapter of this host.
-pub fn parse_device(text: &str) -> Option<BluetoothAddress> {
+pub(crate) fn parse_device(text: &str) -> Option<BluetoothAddress> {
     if text == "any" { Some(ANY_ADDRESS) } else { text.parse().ok() }
 }
 
 /// Parses device and number of `AA:BB:CC:DD:EE:FF/1`.
-pub fn parse_device_and_number(
+pub(crate) fn parse_device_and_number(
     endpoint: &Endpoint,
     wanted: &'static str,
 ) -> Result<(BluetoothAddress, u16), EndpointError> {
@@ -84,19 +84,19 @@ pub fn parse_device_and_number(
 }
 
 /// The meaning of the option `adapter`.
-pub const ADAPTER_OPTION: (&str, &str) =
+pub(crate) const ADAPTER_OPTION: (&str, &str) =
     ("adapter", "the adapter to connect from, by name or address, like hci1 (the kernel's choice)");
 
 /// The adapter that the option names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AdapterSelector {
+pub(crate) enum AdapterSelector {
     Address(BluetoothAddress),
     /// `hci1`
     Index(u16),
 }
 
 impl AdapterSelector {
-    pub fn from_endpoint(endpoint: &Endpoint) -> Result<Option<AdapterSelector>, EndpointError> {
+    pub(crate) fn from_endpoint(endpoint: &Endpoint) -> Result<Option<AdapterSelector>, EndpointError> {
         endpoint.parse_option(ADAPTER_OPTION.0, "a name or an address, like hci0", |text| {
             match text.strip_prefix("hci") {
                 Some(number) => number.parse().ok().map(AdapterSelector::Index),
@@ -106,7 +106,7 @@ impl AdapterSelector {
     }
 
     /// The address to bind to.
-    pub fn address(self) -> Result<BluetoothAddress, Fault> {
+    pub(crate) fn address(self) -> Result<BluetoothAddress, Fault> {
         let number = match self {
             AdapterSelector::Address(address) => return Ok(address),
             AdapterSelector::Index(number) => number,
@@ -120,24 +120,24 @@ impl AdapterSelector {
 
 /// An adapter of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LocalAdapter {
+pub(crate) struct LocalAdapter {
     /// The number of the adapter.
-    pub number: u16,
+    pub(crate) number: u16,
     /// The address of the adapter.
-    pub address: BluetoothAddress,
+    pub(crate) address: BluetoothAddress,
     /// The adapter is switched on.
-    pub is_up: bool,
+    pub(crate) is_up: bool,
 }
 
 impl LocalAdapter {
     /// The name as in `hciconfig`: `hci0`.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("hci{}", self.number)
     }
 }
 
 /// The adapters of this host, as far as the kernel lists them.
-pub fn list_adapters() -> Vec<LocalAdapter> {
+pub(crate) fn list_adapters() -> Vec<LocalAdapter> {
     let Ok(control) = open_socket(BluetoothProtocol::Hci) else { return Vec::new() };
     let found = sys::bluetooth_adapters(&control).unwrap_or_default().into_iter();
     found
@@ -150,7 +150,7 @@ pub fn list_adapters() -> Vec<LocalAdapter> {
 }
 
 /// A socket of this protocol.
-pub fn open_socket(protocol: BluetoothProtocol) -> io::Result<Socket> {
+pub(crate) fn open_socket(protocol: BluetoothProtocol) -> io::Result<Socket> {
     let kind = match protocol {
         BluetoothProtocol::L2cap => Type::SEQPACKET,
         BluetoothProtocol::Hci => Type::RAW,
@@ -160,19 +160,22 @@ pub fn open_socket(protocol: BluetoothProtocol) -> io::Result<Socket> {
 }
 
 /// An address of the family; `before` and `after` are the bytes around the device address.
-pub fn socket_address(before: &[u8], device: BluetoothAddress, after: &[u8]) -> SockAddr {
+pub(crate) fn socket_address(before: &[u8], device: BluetoothAddress, after: &[u8]) -> SockAddr {
     let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
     sys::raw_address(&[&family, before, &device.to_kernel_order(), after].concat())
 }
 
 /// `sockaddr_hci` of an adapter, for raw commands.
-pub fn adapter_address(number: u16) -> SockAddr {
+pub(crate) fn adapter_address(number: u16) -> SockAddr {
     let family = (libc::AF_BLUETOOTH as u16).to_ne_bytes();
     sys::raw_address(&[family, number.to_ne_bytes(), [0; 2]].concat())
 }
 
 /// The device in such an address, `before` bytes after the family, and the bytes around it.
-pub fn split_address(address: &SockAddr, before: usize) -> Option<(BluetoothAddress, Vec<u8>, Vec<u8>)> {
+pub(crate) fn split_address(
+    address: &SockAddr,
+    before: usize,
+) -> Option<(BluetoothAddress, Vec<u8>, Vec<u8>)> {
     let bytes = sys::raw_bytes(address);
     let (before, rest) = bytes.get(2..)?.split_at_checked(before)?;
     let (device, after) = rest.split_first_chunk::<6>()?;
@@ -180,7 +183,7 @@ pub fn split_address(address: &SockAddr, before: usize) -> Option<(BluetoothAddr
 }
 
 /// Whether the address family exists. The error names the module of the protocol that carries the link.
-pub fn available(protocol: BluetoothProtocol, module: &'static str) -> Result<(), Limitation> {
+pub(crate) fn available(protocol: BluetoothProtocol, module: &'static str) -> Result<(), Limitation> {
     open_socket(protocol).map(|_| ()).map_err(|error| {
         Limitation::from_socket_error(
             &error,
@@ -191,7 +194,7 @@ pub fn available(protocol: BluetoothProtocol, module: &'static str) -> Result<()
 }
 
 /// The reason why this host cannot reach other devices, if there is one.
-pub fn limitation() -> Option<Limitation> {
+pub(crate) fn limitation() -> Option<Limitation> {
     let is_up: Vec<bool> = list_adapters().iter().map(|adapter| adapter.is_up).collect();
     limitation_from(&is_up, radio::bluetooth_block())
 }
@@ -262,14 +265,14 @@ fn fault_with_limitation(
 }
 
 /// The endpoint with another number after its slash.
-pub fn with_number(endpoint: &Endpoint, number: u16) -> Result<Endpoint, EndpointError> {
+pub(crate) fn with_number(endpoint: &Endpoint, number: u16) -> Result<Endpoint, EndpointError> {
     let (device, _) = endpoint.address().split_once('/').unwrap_or((endpoint.address(), ""));
     let tail = endpoint.as_str().find('?').map_or("", |at| &endpoint.as_str()[at..]);
     format!("{}://{device}/{number}{tail}", endpoint.scheme()).parse()
 }
 
 /// Endpoints of this host that another of its adapters can reach.
-pub fn loopback_urls(scheme: &str) -> Vec<String> {
+pub(crate) fn loopback_urls(scheme: &str) -> Vec<String> {
     match list_adapters()[..] {
         [local, remote, ..] => vec![format!("{scheme}://{}/0?adapter=hci{}", remote.address, local.number)],
         _ => Vec::new(),

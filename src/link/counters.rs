@@ -88,18 +88,18 @@ impl LinkReading {
 }
 
 /// A second descriptor of a link, for reading its counters. The link does not close before it is dropped.
-pub struct LinkProbe(OwnedFd);
+pub(crate) struct LinkProbe(OwnedFd);
 
 impl LinkProbe {
     /// `None` if the link has no descriptor that stays its own.
-    pub fn of(link: &dyn Link) -> Option<LinkProbe> {
+    pub(crate) fn of(link: &dyn Link) -> Option<LinkProbe> {
         let is_lasting = link.caps().descriptor == LinkDescriptor::Lasting;
         let descriptor = is_lasting.then(|| link.descriptor()).flatten()?;
         descriptor.try_clone_to_owned().ok().map(LinkProbe)
     }
 
     /// Reads the counters now: five system calls.
-    pub fn read(&self) -> LinkReading {
+    pub(crate) fn read(&self) -> LinkReading {
         LinkReading::of(self.0.as_fd())
     }
 }
@@ -108,7 +108,7 @@ impl LinkProbe {
 const MAX_READINGS: usize = 512;
 
 /// The readings of one connection.
-pub struct ConnectionLog {
+pub(crate) struct ConnectionLog {
     probe: LinkProbe,
     first: LinkReading,
     last: LinkReading,
@@ -120,13 +120,13 @@ pub struct ConnectionLog {
 
 impl ConnectionLog {
     /// Takes the first reading.
-    pub fn start(probe: LinkProbe) -> ConnectionLog {
+    pub(crate) fn start(probe: LinkProbe) -> ConnectionLog {
         let first = probe.read();
         ConnectionLog { probe, first, last: first, readings: Vec::new(), stride: 1, calls: 0 }
     }
 
     /// Reads the counters now, which is this time on the time line of the caller. Returns the reading.
-    pub fn read(&mut self, now: Time) -> LinkReading {
+    pub(crate) fn read(&mut self, now: Time) -> LinkReading {
         let reading = self.probe.read();
         self.last = reading;
         if self.calls.is_multiple_of(self.stride) {
@@ -145,7 +145,7 @@ impl ConnectionLog {
     }
 
     /// The change of the counters until the last reading, the gauges of all readings, and those of a TCP connection one by one.
-    pub fn evidence(&self) -> ConnectionEvidence {
+    pub(crate) fn evidence(&self) -> ConnectionEvidence {
         let readings: Vec<LinkReading> = self.readings.iter().map(|(_, reading)| *reading).collect();
         let of_connection = |(at, reading): &(Time, LinkReading)| reading.of_connection(*at);
         let series = self.readings.iter().filter_map(of_connection).collect();
@@ -154,7 +154,7 @@ impl ConnectionLog {
 }
 
 /// The change of the counters since `first`, or since the link was opened, and the gauges of these readings.
-pub fn connection_evidence(
+pub(crate) fn connection_evidence(
     first: Option<&LinkReading>,
     last: &LinkReading,
     readings: &[LinkReading],
@@ -183,7 +183,7 @@ fn named((name, count): (&str, u64)) -> (String, u64) {
 }
 
 /// Whether readings of links have this counter or gauge, so that the names of another host can be checked.
-pub fn is_known(name: &str) -> bool {
+pub(crate) fn is_known(name: &str) -> bool {
     let memory = MEMORY_GAUGES.iter().map(|(name, _)| *name);
     tcp_info::names().chain(memory).chain(OTHER_NAMES).any(|known| known == name)
 }

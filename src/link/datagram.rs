@@ -27,8 +27,8 @@ use super::{Batch, Caps, Facts, Fault, Link, LinkStatus, MAX_BATCH_MESSAGES, MAX
 /// Messages from before the link was made, or more than the caller requested; shared by the handles.
 type PendingMessages = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
-pub struct DatagramLink {
-    pub inner: SocketLink,
+pub(crate) struct DatagramLink {
+    pub(crate) inner: SocketLink,
     offload: OffloadOptions,
     send_method: SendMethod,
     receive_method: ReceiveMethod,
@@ -47,7 +47,7 @@ pub struct DatagramLink {
 
 impl DatagramLink {
     /// `first` are messages of this peer that the listener has already received.
-    pub fn new(inner: SocketLink, offload: OffloadOptions, first: VecDeque<Vec<u8>>) -> DatagramLink {
+    pub(crate) fn new(inner: SocketLink, offload: OffloadOptions, first: VecDeque<Vec<u8>>) -> DatagramLink {
         DatagramLink {
             inner,
             offload,
@@ -63,12 +63,12 @@ impl DatagramLink {
     }
 
     /// Counts marks of received messages, which the remote sends with this traffic class.
-    pub fn read_marks(&mut self, expected: u8) {
+    pub(crate) fn read_marks(&mut self, expected: u8) {
         sys::set_receive_traffic_class(&self.inner.socket);
         self.marks = Some(MarkReader::new(expected));
     }
 
-    pub fn duplicate(&self) -> Result<DatagramLink, Fault> {
+    pub(crate) fn duplicate(&self) -> Result<DatagramLink, Fault> {
         Ok(DatagramLink {
             inner: self.inner.duplicate()?,
             offload: self.offload,

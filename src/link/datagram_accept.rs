@@ -7,10 +7,10 @@ use super::{AcceptFilter, Fault, Link};
 use crate::clock::Clock;
 
 /// A link and the name of its client.
-pub type NamedLink = (Box<dyn Link>, String);
+pub(crate) type NamedLink = (Box<dyn Link>, String);
 
 /// A listener that opens a link for the first message of a client.
-pub trait DatagramListener {
+pub(crate) trait DatagramListener {
     /// A received message.
     type Message;
 
@@ -30,7 +30,7 @@ pub trait DatagramListener {
 }
 
 /// Handles messages until one of them opens a link, or until the time is over.
-pub fn accept_client<L: DatagramListener>(
+pub(crate) fn accept_client<L: DatagramListener>(
     listener: &mut L,
     clock: &Clock,
     within: Duration,

@@ -25,7 +25,7 @@ use crate::plan::WaitMode;
 
 mod greeted;
 
-pub use greeted::GreetedLink;
+pub(crate) use greeted::GreetedLink;
 
 /// Opens links and listeners. Protocols get it together with an endpoint.
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ impl Dialer {
     }
 
     /// The time of day of this host, and its error. `None` on the virtual clock, unless it is set.
-    pub fn read_time_of_day(&self) -> Option<TimeOfDay> {
+    pub(crate) fn read_time_of_day(&self) -> Option<TimeOfDay> {
         self.time_of_day.or_else(|| TimeOfDay::read(&self.clock))
     }
 
@@ -133,7 +133,7 @@ impl Dialer {
     ///
     /// Before anything is opened, that this process may not open a file for each. Later the first error of `open`;
     /// [`Fault::Interrupted`] after an interrupt.
-    pub fn open_many<T, E>(
+    pub(crate) fn open_many<T, E>(
         &self,
         endpoint: &Endpoint,
         count: usize,
@@ -197,7 +197,7 @@ impl Dialer {
     /// # Errors
     ///
     /// Fails if the system starts no thread.
-    pub fn start_opening(&self, endpoint: &Endpoint) -> Result<PendingOpen, LinkError> {
+    pub(crate) fn start_opening(&self, endpoint: &Endpoint) -> Result<PendingOpen, LinkError> {
         let (sender, opened) = sync_channel(1);
         let (dialer, target) = (self.clone(), endpoint.clone());
         let open = move || {
@@ -210,7 +210,7 @@ impl Dialer {
 
     /// Whether [`Dialer::begin_open`] can open such links: the transport does not block, and the endpoint has an address,
     /// because resolving a name blocks.
-    pub fn can_begin_open(&self, endpoint: &Endpoint) -> bool {
+    pub(crate) fn can_begin_open(&self, endpoint: &Endpoint) -> bool {
         let has_address = endpoint.host_port().is_ok_and(|(host, _)| host.parse::<IpAddr>().is_ok());
         has_address
             && matches!(self.clock, Clock::System)
@@ -222,7 +222,7 @@ impl Dialer {
     /// # Errors
     ///
     /// [`Fault::Unsupported`] where opening blocks; otherwise as [`Dialer::open`].
-    pub fn begin_open(&self, endpoint: &Endpoint) -> OpenResult {
+    pub(crate) fn begin_open(&self, endpoint: &Endpoint) -> OpenResult {
         self.with_transport(endpoint, |transport| match transport.begin_open {
             Some(begin) => begin(endpoint, &self.open_context()),
             None => Err(Fault::Unsupported(format!("opening {} blocks", transport.scheme))),
@@ -268,7 +268,7 @@ impl Dialer {
     }
 
     /// Whether the endpoint is known to be an address of this host.
-    pub fn is_local(&self, endpoint: &Endpoint) -> bool {
+    pub(crate) fn is_local(&self, endpoint: &Endpoint) -> bool {
         internet::is_local(endpoint, &self.open_context())
     }
 
@@ -354,14 +354,14 @@ fn opening_failed(endpoint: &Endpoint) -> LinkError {
 }
 
 /// A link that a thread opens.
-pub struct PendingOpen {
+pub(crate) struct PendingOpen {
     endpoint: Endpoint,
     opened: Receiver<OpenResult>,
 }
 
 impl PendingOpen {
     /// The outcome; `None` if opening takes longer than `within`.
-    pub fn wait(&mut self, within: Duration) -> Option<OpenResult> {
+    pub(crate) fn wait(&mut self, within: Duration) -> Option<OpenResult> {
         match self.opened.recv_timeout(within) {
             Ok(opened) => Some(opened),
             Err(RecvTimeoutError::Timeout) => None,

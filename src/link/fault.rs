@@ -93,7 +93,7 @@ impl From<EndpointError> for Fault {
 
 impl Fault {
     /// What a server's log reports about a client whose link ended with this fault. `None` if the client only left.
-    pub fn client_complaint(&self) -> Option<&str> {
+    pub(crate) fn client_complaint(&self) -> Option<&str> {
         match self {
             Fault::LimitReached(what)
             | Fault::NoReply(what)

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 
 /// How the sockets of an address family find each other.
-pub trait DatagramFamily: Send {
+pub(crate) trait DatagramFamily: Send {
     /// Identifies a client.
     type Sender: Clone + Eq + Hash + Send;
     /// State that the handles of a link share. A link without handles is gone.
@@ -45,13 +45,13 @@ pub trait DatagramFamily: Send {
 }
 
 /// A new link, the address of its socket, and the state by which the listener knows whether it still exists.
-pub struct AcceptedLink<S> {
-    pub link: Box<dyn Link>,
-    pub address: SockAddr,
-    pub shared: Weak<S>,
+pub(crate) struct AcceptedLink<S> {
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) address: SockAddr,
+    pub(crate) shared: Weak<S>,
 }
 
-pub struct ForwardingListener<F: DatagramFamily> {
+pub(crate) struct ForwardingListener<F: DatagramFamily> {
     family: F,
     socket: Socket,
     endpoint: Endpoint,
@@ -63,7 +63,7 @@ pub struct ForwardingListener<F: DatagramFamily> {
 
 impl<F: DatagramFamily> ForwardingListener<F> {
     /// Accepts on a bound socket messages of at most `max_message_bytes`.
-    pub fn new(
+    pub(crate) fn new(
         family: F,
         socket: Socket,
         endpoint: &Endpoint,

@@ -19,7 +19,7 @@ pub const DEFAULT_PORT: u16 = 7100;
 
 /// What an endpoint is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndpointRole {
+pub(crate) enum EndpointRole {
     /// A link to it.
     Open,
     /// Accepting links on it.
@@ -28,7 +28,7 @@ pub enum EndpointRole {
 
 /// The addresses of an endpoint's host and port, in the resolver's order, restricted to the requested family.
 /// Port 0 is valid only for listening.
-pub fn resolve_addresses(
+pub(crate) fn resolve_addresses(
     endpoint: &Endpoint,
     context: &OpenContext,
     role: EndpointRole,
@@ -74,7 +74,7 @@ pub fn resolve_addresses(
 }
 
 /// Whether all addresses of the endpoint belong to this host.
-pub fn is_local(endpoint: &Endpoint, context: &OpenContext) -> bool {
+pub(crate) fn is_local(endpoint: &Endpoint, context: &OpenContext) -> bool {
     let own = sys::interface_addresses();
     let is_own = |ip: IpAddr| ip.is_loopback() || own.iter().any(|(_, address)| *address == ip);
     resolve_addresses(endpoint, context, EndpointRole::Listen)
@@ -82,25 +82,25 @@ pub fn is_local(endpoint: &Endpoint, context: &OpenContext) -> bool {
 }
 
 /// Options of every transport over IP, for its list: name and meaning.
-pub const FAMILY_OPTION: (&str, &str) =
+pub(crate) const FAMILY_OPTION: (&str, &str) =
     ("family", "4 or 6: addresses of IPv4 alone, or of IPv6 (in the resolver's order, the first that works)");
-pub const BIND_OPTION: (&str, &str) = (
+pub(crate) const BIND_OPTION: (&str, &str) = (
     "bind",
     "address and port of this host to open from, like 127.0.0.2, :18768, 127.0.0.2:18768 (the system's choice)",
 );
-pub const DEVICE_OPTION: (&str, &str) =
+pub(crate) const DEVICE_OPTION: (&str, &str) =
     ("device", "interface that all packets leave and arrive by, like eth0 (by the routing table)");
-pub const DSCP_OPTION: (&str, &str) = (
+pub(crate) const DSCP_OPTION: (&str, &str) = (
     "dscp",
     "class of service in the IP header of sent packets: EF, CS0 to CS7, AF11 to AF43, VA, LE, DF, or 0 to 63 (0)",
 );
 /// Only for datagrams: on streams the kernel negotiates ECN and sets the bits.
-pub const ECN_OPTION: (&str, &str) =
+pub(crate) const ECN_OPTION: (&str, &str) =
     ("ecn", "ECN bits in the IP header of sent packets: not-ect, ect1, ect0, ce, or 0 to 3 (0)");
 
-pub const TTL_OPTION: (&str, &str) =
+pub(crate) const TTL_OPTION: (&str, &str) =
     ("ttl", "routers that a packet may pass, and one more, 1 to 255 (the kernel's choice)");
-pub const PRIORITY_OPTION: (&str, &str) = (
+pub(crate) const PRIORITY_OPTION: (&str, &str) = (
     "priority",
     "priority of sent packets in the queues of this host, 0 to 6; 7 to 15 need CAP_NET_ADMIN (0)",
 );
@@ -110,7 +110,7 @@ const DEFAULT_TTL: u32 = 64;
 
 /// The requested IP options of an endpoint.
 #[derive(Debug, Clone, Default)]
-pub struct IpOptions {
+pub(crate) struct IpOptions {
     family_option: Option<IpFamily>,
     /// Local address and port; port 0 stands for any.
     bind_address: Option<(Option<IpAddr>, u16)>,
@@ -122,7 +122,7 @@ pub struct IpOptions {
 }
 
 impl IpOptions {
-    pub fn from_endpoint(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
+    pub(crate) fn from_endpoint(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
         let family = |text: &str| match text {
             "4" => Some(IpFamily::V4),
             "6" => Some(IpFamily::V6),
@@ -161,18 +161,18 @@ impl IpOptions {
     }
 
     /// The local IP address, if the endpoint requests one.
-    pub fn bind_ip(&self) -> Option<IpAddr> {
+    pub(crate) fn bind_ip(&self) -> Option<IpAddr> {
         self.bind_address?.0
     }
 
     /// The requested traffic class of sent packets, if DSCP or ECN is requested.
-    pub fn traffic_class(&self) -> Option<u8> {
+    pub(crate) fn traffic_class(&self) -> Option<u8> {
         let is_requested = self.dscp.is_some() || self.ecn.is_some();
         is_requested.then(|| self.dscp.unwrap_or(0) << 2 | self.ecn.unwrap_or(0))
     }
 
     /// For links without ports.
-    pub fn without_port(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
+    pub(crate) fn without_port(endpoint: &Endpoint) -> Result<IpOptions, EndpointError> {
         let address = |text: &str| text.parse::<IpAddr>().ok();
         endpoint.parse_option(BIND_OPTION.0, "an address of this host", address)?;
         IpOptions::from_endpoint(endpoint)
@@ -202,7 +202,7 @@ impl IpOptions {
     }
 
     /// Applies the options to a socket for `address`, before it is bound or connected.
-    pub fn apply(&self, socket: &Socket, address: IpAddr) -> Result<(), Fault> {
+    pub(crate) fn apply(&self, socket: &Socket, address: IpAddr) -> Result<(), Fault> {
         if let Some(device) = &self.device {
             socket.bind_device(Some(device.as_bytes())).map_err(|error| device_fault(device, error))?;
         }
@@ -221,7 +221,7 @@ impl IpOptions {
     }
 
     /// Binds a socket before it connects to `remote`, if the endpoint requests this.
-    pub fn bind(&self, socket: &Socket, remote: SocketAddr) -> Result<(), Fault> {
+    pub(crate) fn bind(&self, socket: &Socket, remote: SocketAddr) -> Result<(), Fault> {
         let Some((address, port)) = self.bind_address else { return Ok(()) };
         let any = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let address = address.unwrap_or(any);
@@ -241,7 +241,7 @@ impl IpOptions {
     }
 
     /// Fails if an option applies only to links that are opened.
-    pub fn refuse_bind_for_listener(&self) -> Result<(), Fault> {
+    pub(crate) fn refuse_bind_for_listener(&self) -> Result<(), Fault> {
         match self.bind_address {
             None => Ok(()),
             Some(_) => Err(Fault::Invalid(format!(
@@ -253,7 +253,7 @@ impl IpOptions {
 }
 
 /// The traffic class that an endpoint requests for its packets, if its transport has that option and it is set.
-pub fn requested_traffic_class(endpoint: &Endpoint) -> Option<u8> {
+pub(crate) fn requested_traffic_class(endpoint: &Endpoint) -> Option<u8> {
     IpOptions::from_endpoint(endpoint).ok()?.traffic_class()
 }
 
@@ -315,17 +315,17 @@ fn parse_ecn(text: &str) -> Option<u8> {
 }
 
 /// An Internet address as text; `None` for other families.
-pub fn address_text(address: &SockAddr) -> Option<String> {
+pub(crate) fn address_text(address: &SockAddr) -> Option<String> {
     address.as_socket().map(|address| address.to_string())
 }
 
 /// An Internet address as a fact.
-pub fn address_fact(address: std::io::Result<SockAddr>) -> Option<serde_json::Value> {
+pub(crate) fn address_fact(address: std::io::Result<SockAddr>) -> Option<serde_json::Value> {
     address_text(&address.ok()?).map(Into::into)
 }
 
 /// The port that a socket is bound to; 0 if there is none.
-pub fn bound_port(socket: &Socket) -> u16 {
+pub(crate) fn bound_port(socket: &Socket) -> u16 {
     socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port())
 }
 
@@ -361,7 +361,7 @@ fn connected_addresses(socket: &Socket) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// The interface through which this host reaches an internet endpoint: that of `?device=`, or that of the route. Sends nothing.
-pub fn interface_of(endpoint: &Endpoint) -> Option<String> {
+pub(crate) fn interface_of(endpoint: &Endpoint) -> Option<String> {
     if let Some(name) = endpoint.option("device") {
         return Some(name.to_owned());
     }

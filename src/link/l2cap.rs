@@ -10,7 +10,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
 use crate::units;
 
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "l2cap",
     summary: "Bluetooth messages (L2CAP)",
     example: "l2cap://00:1A:7D:DA:71:13/4097",
@@ -127,7 +127,7 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
 }
 
 /// A link with default options, which RFCOMM uses for service discovery.
-pub fn connect_default(
+pub(crate) fn connect_default(
     device: BluetoothAddress,
     psm: u16,
     adapter: Option<AdapterSelector>,

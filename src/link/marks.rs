@@ -16,11 +16,11 @@ pub struct MarkCounts {
     /// Messages whose class was read.
     pub messages: u64,
     /// Messages with congestion experienced (CE).
-    pub ce: u64,
+    pub(crate) ce: u64,
     /// Messages with another ECN field than they were sent with, but not CE.
-    pub ecn_changed: u64,
+    pub(crate) ecn_changed: u64,
     /// Messages with another DSCP than they were sent with.
-    pub dscp_changed: u64,
+    pub(crate) dscp_changed: u64,
 }
 
 impl MarkCounts {

@@ -22,13 +22,13 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::stats::SplitMix64;
 use crate::units;
 use network::MemConnection;
-pub use network::MemNetwork;
+pub(crate) use network::MemNetwork;
 
 mod network;
 mod server_end;
 
 /// The transport `mem` in the list of transports.
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "mem",
     summary: "a link inside this process, for the measurement overhead",
     example: "mem://floor?delay=1ms&rate=10Mbit/s",

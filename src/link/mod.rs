@@ -18,10 +18,10 @@ pub use fault::{CHECK_LINE_HINT, Fault, LinkError};
 use fault::{RAISE_FILE_LIMIT_HINT, is_file_limit_reached};
 #[cfg(feature = "http")]
 pub(crate) use fault::{describe_refusal, system_remedy};
-pub use kept::KeptLinks;
+pub(crate) use kept::KeptLinks;
 use marks::MarkCounts;
-pub use open_context::OpenContext;
-pub use shared_resources::SharedResources;
+pub(crate) use open_context::OpenContext;
+pub(crate) use shared_resources::SharedResources;
 
 pub(crate) mod batch;
 mod bluetooth;
@@ -57,7 +57,7 @@ mod serial;
 pub mod serial_line;
 pub mod shaped;
 mod shared_resources;
-pub mod shared_thread;
+pub(crate) mod shared_thread;
 mod socket;
 pub(crate) mod socket_settings;
 pub mod stamps;
@@ -115,7 +115,7 @@ pub struct Transport {
     pub options: &'static [(&'static str, &'static str)],
     /// Parses the endpoint and returns the capabilities of its links; opens nothing. Call [`endpoint_caps`]
     /// instead.
-    pub parse_caps: fn(&Endpoint) -> Result<Caps, EndpointError>,
+    pub(crate) parse_caps: fn(&Endpoint) -> Result<Caps, EndpointError>,
     /// Whether this host can open such links. The error gives the reason and the remedy.
     pub available: fn() -> Result<(), Limitation>,
     /// Limits the reach of an available transport, for example to this host.
@@ -124,7 +124,7 @@ pub struct Transport {
     pub open: OpenFn<dyn Link>,
     /// Begins to open a link and does not wait: [`Link::reopen`] continues, and its descriptor is writable when opening has
     /// ended. `None` where opening blocks.
-    pub begin_open: Option<OpenFn<dyn Link>>,
+    pub(crate) begin_open: Option<OpenFn<dyn Link>>,
     /// `None` where listening is impossible: the remote is a device, or a program that is not linkgauge.
     pub listen: Option<OpenFn<dyn Listener>>,
     /// Endpoints of this host to listen on in tests and in the demo, every variant once. `directory` is an
@@ -172,7 +172,7 @@ pub struct Limitation {
 impl Limitation {
     /// From the error of a trial socket. It concerns the transport only while other sockets can
     /// be opened.
-    pub fn from_socket_error(
+    pub(crate) fn from_socket_error(
         error: &io::Error,
         reason: impl Into<String>,
         remedy: impl Into<String>,
@@ -275,7 +275,7 @@ impl Caps {
 
     /// A device or a loopback plug at the end of a line. Without replies, the line is the first thing to
     /// check.
-    pub fn is_serial_device(&self) -> bool {
+    pub(crate) fn is_serial_device(&self) -> bool {
         self.is_device && self.link_rate.is_some()
     }
 }
@@ -338,7 +338,7 @@ impl LinkRate {
     }
 
     /// Whole bytes that the line carries in this time, at least one.
-    pub fn bytes_in(&self, time: Duration) -> u64 {
+    pub(crate) fn bytes_in(&self, time: Duration) -> u64 {
         ((time.as_secs_f64() * self.bits_per_second / self.bits_per_byte) as u64).max(1)
     }
 
@@ -359,23 +359,23 @@ pub struct LinkStatus {
     /// The remote has closed the link or vanished. Received bytes may still be waiting.
     pub is_hung_up: bool,
     /// The connection failed, so its unsent data never left.
-    pub is_broken: bool,
+    pub(crate) is_broken: bool,
     /// Bytes sent but not yet acknowledged by the remote system.
-    pub unacknowledged_bytes: Option<u64>,
+    pub(crate) unacknowledged_bytes: Option<u64>,
     /// Segments retransmitted by the local system.
-    pub retransmits: Option<u64>,
+    pub(crate) retransmits: Option<u64>,
     /// Packets dropped by the local socket since it was opened, because its buffer was full. If the kernel
     /// merges datagrams (`receive_method` is `gro`), one packet holds several messages.
     pub socket_drops: Option<u64>,
     /// Marks of the messages that this handle has received since it was tuned, where it reads them.
     pub marks: Option<MarkCounts>,
     /// Time this handle has spent polling without a result, where it busy-polls.
-    pub busy_poll_time: Duration,
+    pub(crate) busy_poll_time: Duration,
 }
 
 impl LinkStatus {
     /// Adds the counts of another link, which this one continues.
-    pub fn add_counts(&mut self, other: &LinkStatus) {
+    pub(crate) fn add_counts(&mut self, other: &LinkStatus) {
         let sum = |own: Option<u64>, other: Option<u64>| own.into_iter().chain(other).reduce(|a, b| a + b);
         self.retransmits = sum(self.retransmits, other.retransmits);
         self.socket_drops = sum(self.socket_drops, other.socket_drops);
@@ -503,7 +503,7 @@ pub type AcceptFilter<'a> = dyn FnMut(&[u8], &str, &mut Vec<u8>) -> Admission + 
 /// The identity of a sender without the parts that it can choose itself. An Internet address such as
 /// `203.0.113.5:4000` is returned whole: the caller knows about networks. All processes of this host are one
 /// sender.
-pub fn sender_identity(from: &str) -> &str {
+pub(crate) fn sender_identity(from: &str) -> &str {
     match from.split_once([':', ',', '/']) {
         _ if from.starts_with(['@', '/']) => "this host",
         // A vsock context and its port.

@@ -20,7 +20,7 @@ use crate::clock::Clock;
 
 /// How several datagrams are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SendMethod {
+pub(crate) enum SendMethod {
     /// One per call.
     Single,
     /// Several per call (`sendmmsg`).
@@ -31,7 +31,7 @@ pub enum SendMethod {
 
 /// How several datagrams are received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReceiveMethod {
+pub(crate) enum ReceiveMethod {
     /// One per call.
     Single,
     /// Several per call (`recvmmsg`).
@@ -42,7 +42,7 @@ pub enum ReceiveMethod {
 
 impl SendMethod {
     /// The name in run documents.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             SendMethod::Single => "send",
             SendMethod::Many => "sendmmsg",
@@ -53,7 +53,7 @@ impl SendMethod {
 
 impl ReceiveMethod {
     /// The name in run documents.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             ReceiveMethod::Single => "recv",
             ReceiveMethod::Many => "recvmmsg",
@@ -64,7 +64,7 @@ impl ReceiveMethod {
 
 /// Whether an offload may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OffloadChoice {
+pub(crate) enum OffloadChoice {
     /// If it measures faster.
     Auto,
     Off,
@@ -73,20 +73,20 @@ pub enum OffloadChoice {
 
 /// The offloads that the endpoint permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OffloadOptions {
+pub(crate) struct OffloadOptions {
     /// Segmentation of sent datagrams by the kernel or the card.
-    pub segments: OffloadChoice,
+    pub(crate) segments: OffloadChoice,
     /// Coalescing of received datagrams by the kernel.
-    pub coalesced: OffloadChoice,
+    pub(crate) coalesced: OffloadChoice,
 }
 
 impl OffloadOptions {
     /// For families without offloads.
-    pub const NONE: OffloadOptions =
+    pub(crate) const NONE: OffloadOptions =
         OffloadOptions { segments: OffloadChoice::Off, coalesced: OffloadChoice::Off };
 
     /// The fastest permitted methods for messages of this size.
-    pub fn best_methods(self, message: usize) -> (SendMethod, ReceiveMethod) {
+    pub(crate) fn best_methods(self, message: usize) -> (SendMethod, ReceiveMethod) {
         // A packet of 64 KiB holds few such messages, and copying them costs more than the calls.
         let auto = if message > MAX_OFFLOAD_MESSAGE_BYTES { OffloadChoice::Off } else { OffloadChoice::Auto };
         let settle = |choice| if choice == OffloadChoice::Auto { auto } else { choice };
@@ -112,7 +112,7 @@ impl OffloadOptions {
     }
 
     /// Adds the measured rates to the facts, once they have been measured.
-    pub fn insert_facts(self, facts: &mut Facts) {
+    pub(crate) fn insert_facts(self, facts: &mut Facts) {
         if let Some(rates) = METHOD_RATES.get().filter(|_| self != OffloadOptions::NONE) {
             let rates = rates.iter().map(|(sending, receiving, rate)| {
                 (format!("{}_{}", sending.name(), receiving.name()), Value::from(rate.round()))

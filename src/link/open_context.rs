@@ -15,11 +15,11 @@ pub struct OpenContext {
     /// The servers that live in this process.
     pub memory_network: MemNetwork,
     /// What the links of this process share, as a LINX node.
-    pub shared_resources: SharedResources,
+    pub(crate) shared_resources: SharedResources,
     /// Timeout for opening.
     pub timeout: Duration,
     /// Whether the link blocks or busy-polls, until a party tunes it.
     pub wait: WaitMode,
     /// Used if the endpoint names no port.
-    pub default_port: Option<u16>,
+    pub(crate) default_port: Option<u16>,
 }

@@ -207,15 +207,15 @@ pub struct PartyCost {
     /// CPU time of its work.
     pub cpu_seconds: f64,
     /// CPU time spent polling the clock or the link; not part of `cpu_seconds`.
-    pub busy_poll_seconds: f64,
+    pub(crate) busy_poll_seconds: f64,
     /// The CPU on which its thread ran at its end.
     pub cpu: Option<u32>,
     /// Other parties ran in its thread, so the times are its share.
-    pub has_shared_thread: bool,
+    pub(crate) has_shared_thread: bool,
     /// Packets dropped because the socket's buffer was full; see [`LinkStatus::socket_drops`].
     pub socket_drops: Option<u64>,
     /// Segments retransmitted by the system; see [`LinkStatus::retransmits`].
-    pub retransmits: Option<u64>,
+    pub(crate) retransmits: Option<u64>,
     /// Marks of received messages; see [`LinkStatus::marks`].
     pub marks: Option<MarkCounts>,
     /// The counters of the link at the end, if it has a descriptor of its own and the party uses them.
@@ -258,7 +258,7 @@ pub fn drive(
 }
 
 /// Like [`drive`], and returns the cost as well.
-pub fn drive_with_cost(
+pub(crate) fn drive_with_cost(
     party: &mut dyn Party,
     link: &mut dyn Link,
     clock: &Clock,
@@ -344,7 +344,7 @@ pub enum StepOutcome {
 
 impl StepOutcome {
     /// The time until which nothing happens by itself; `None` if something has happened.
-    pub fn waits_until(&self) -> Option<Time> {
+    pub(crate) fn waits_until(&self) -> Option<Time> {
         match self {
             StepOutcome::Waiting(at)
             | StepOutcome::SendBlocked(at)
@@ -364,7 +364,7 @@ impl StepOutcome {
 /// # Errors
 ///
 /// The system refuses the CPU or a setting of the socket.
-pub fn tune(link: &mut dyn Link, tuning: &Tuning, mode: StepMode) -> Result<(), Fault> {
+pub(crate) fn tune(link: &mut dyn Link, tuning: &Tuning, mode: StepMode) -> Result<(), Fault> {
     match mode {
         StepMode::Blocking(_) => {
             pin_thread(tuning)?;
@@ -386,7 +386,7 @@ pub fn tune(link: &mut dyn Link, tuning: &Tuning, mode: StepMode) -> Result<(), 
 /// # Errors
 ///
 /// The system refuses the CPU.
-pub fn pin_thread(tuning: &Tuning) -> Result<(), Fault> {
+pub(crate) fn pin_thread(tuning: &Tuning) -> Result<(), Fault> {
     let Some(cpu) = tuning.cpu else { return Ok(()) };
     Ok(cpu::pin_to_cpu(cpu)?)
 }

@@ -13,7 +13,7 @@ use crate::clock::Time;
 use crate::endpoint::Endpoint;
 
 /// A link between closing and opening. [`Link::finish_sending`] closes it, [`Link::reopen`] opens it.
-pub struct RedialedLink {
+pub(crate) struct RedialedLink {
     inner: Option<Box<dyn Link>>,
     caps: Caps,
     facts: Facts,
@@ -33,7 +33,7 @@ impl RedialedLink {
     /// # Errors
     ///
     /// As [`Dialer::open`].
-    pub fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<RedialedLink, LinkError> {
+    pub(crate) fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<RedialedLink, LinkError> {
         let inner = dialer.open(endpoint)?;
         let can_begin = dialer.can_begin_open(endpoint);
         // Elsewhere opening blocks the thread.

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 
 /// A link that a dialer can open again.
-pub struct ReopeningLink {
+pub(crate) struct ReopeningLink {
     /// `None` once a broken link is closed, until it is open again.
     inner: Option<Box<dyn Link>>,
     caps: Caps,
@@ -34,7 +34,7 @@ impl ReopeningLink {
     /// # Errors
     ///
     /// As [`Dialer::open`].
-    pub fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ReopeningLink, LinkError> {
+    pub(crate) fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ReopeningLink, LinkError> {
         let inner = dialer.open(endpoint)?;
         Ok(ReopeningLink {
             caps: without_descriptor(inner.caps()),

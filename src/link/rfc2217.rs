@@ -22,7 +22,7 @@ mod server;
 mod telnet;
 
 pub use server::PortServer;
-pub use telnet::escape;
+pub(crate) use telnet::escape;
 
 /// The transport `rfc2217` in the list of transports.
 pub(crate) const TRANSPORT: Transport = Transport {

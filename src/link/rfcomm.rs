@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
 
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "rfcomm",
     summary: "Bluetooth serial channel (RFCOMM)",
     example: "rfcomm://00:1A:7D:DA:71:13/1",

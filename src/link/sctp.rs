@@ -27,7 +27,7 @@ use crate::clock::{Clock, Time};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
 
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "sctp",
     summary: "SCTP over IPv4 or IPv6, one association with message bounds",
     example: "sctp://192.0.2.7:7100",

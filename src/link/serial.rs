@@ -26,7 +26,7 @@ mod device;
 
 use device::{Options, SerialDevice};
 
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: tty::SCHEME,
     summary: "serial port of this host",
     example: "serial:///dev/ttyS0?baud=115200&flow=rtscts",
@@ -51,7 +51,7 @@ pub const TRANSPORT: Transport = Transport {
 };
 
 /// A serial port as a link.
-pub struct SerialLink {
+pub(crate) struct SerialLink {
     device: Arc<SerialDevice>,
     requested: SerialSettings,
     caps: Caps,
@@ -61,7 +61,7 @@ pub struct SerialLink {
 }
 
 impl SerialLink {
-    pub fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<SerialLink, Fault> {
+    pub(crate) fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<SerialLink, Fault> {
         let options = Options::from_endpoint(endpoint)?;
         let device = SerialDevice::open(&options)?;
         let caps = tty::read_settings(&device)?.caps();

@@ -412,11 +412,11 @@ pub struct ModemLines {
     /// Clear to send.
     pub cts: bool,
     /// Data set ready.
-    pub dsr: bool,
+    pub(crate) dsr: bool,
     /// Ring indicator.
-    pub ri: bool,
+    pub(crate) ri: bool,
     /// Carrier detect.
-    pub cd: bool,
+    pub(crate) cd: bool,
 }
 
 /// The buffers that a purge empties.

@@ -1,7 +1,7 @@
 //! A shaped path: delay, rate, queue and faults of a link in one direction.
 //!
-//! A [`ShapedPath`] is one direction: a queue, a line with a fixed rate behind it, and a delay behind that,
-//! shared by all connections. A [`ShapedPipe`] holds the data of one connection in flight. Both receive the
+//! A `ShapedPath` is one direction: a queue, a line with a fixed rate behind it, and a delay behind that,
+//! shared by all connections. A `ShapedPipe` holds the data of one connection in flight. Both receive the
 //! time from the caller; they neither wait nor read a clock: `mem://` runs on them exactly on the virtual
 //! clock, and [`ShapedLink`] wraps any link with them. Only payload counts, not headers.
 
@@ -255,7 +255,7 @@ impl std::fmt::Debug for MessageLog {
 
 /// One direction of a link, shared by its connections.
 #[derive(Debug)]
-pub struct ShapedPath {
+pub(crate) struct ShapedPath {
     shape: Shape,
     /// The line has been busy since then with these bytes: a schedule without accumulated rounding.
     busy_from: Time,
@@ -276,7 +276,7 @@ pub struct ShapedPath {
     /// The time of the line that a full token bucket saves.
     burst_time: Duration,
     /// The counters since the path was made.
-    pub counters: PathCounters,
+    pub(crate) counters: PathCounters,
     log: Option<MessageLog>,
     /// Messages that entered the path.
     message_count: u64,
@@ -303,7 +303,7 @@ struct Transit {
 
 impl ShapedPath {
     /// An idle path. The same seed has the same effect on the same messages.
-    pub fn new(shape: Shape, seed: u64) -> ShapedPath {
+    pub(crate) fn new(shape: Shape, seed: u64) -> ShapedPath {
         let mut seeds = SplitMix64::new(seed);
         let mut random = || SplitMix64::new(seeds.uniform().to_bits());
         ShapedPath {
@@ -333,7 +333,7 @@ impl ShapedPath {
     }
 
     /// The shape of the path.
-    pub fn shape(&self) -> &Shape {
+    pub(crate) fn shape(&self) -> &Shape {
         &self.shape
     }
 
@@ -445,7 +445,7 @@ impl ShapedPath {
     }
 
     /// Occupies the line with bytes that are not delivered.
-    pub fn discard(&mut self, bytes: usize, now: Time) {
+    pub(crate) fn discard(&mut self, bytes: usize, now: Time) {
         let _ = self.transit(bytes, Framing::Stream, now);
     }
 
@@ -521,7 +521,7 @@ struct Chunk {
 
 /// The data of one connection on a path: in flight, or arrived and not yet received.
 #[derive(Debug)]
-pub struct ShapedPipe {
+pub(crate) struct ShapedPipe {
     framing: Framing,
     /// In order of arrival.
     chunks: VecDeque<Chunk>,
@@ -545,7 +545,7 @@ const MIN_ALLOCATION_BYTES: usize = 32;
 
 impl ShapedPipe {
     /// An empty pipe for a stream or for messages.
-    pub fn new(framing: Framing) -> ShapedPipe {
+    pub(crate) fn new(framing: Framing) -> ShapedPipe {
         ShapedPipe {
             framing,
             chunks: VecDeque::new(),
@@ -559,7 +559,7 @@ impl ShapedPipe {
     }
 
     /// Payload bytes in the pipe.
-    pub fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
@@ -569,7 +569,7 @@ impl ShapedPipe {
     }
 
     /// Sends a message, or a chunk of a stream.
-    pub fn send(&mut self, path: &mut ShapedPath, bytes: &[u8], now: Time) {
+    pub(crate) fn send(&mut self, path: &mut ShapedPath, bytes: &[u8], now: Time) {
         let Some(passage) = path.transit(bytes.len(), self.framing, now) else { return };
         let mut due = passage.due;
         if self.framing == Framing::Stream {
@@ -629,13 +629,13 @@ impl ShapedPipe {
     }
 
     /// Arrival time of the next message or chunk; the end of the stream does not count.
-    pub fn next_due(&self) -> Option<Time> {
+    pub(crate) fn next_due(&self) -> Option<Time> {
         self.chunks.front().map(|chunk| chunk.due)
     }
 
     /// Receives data that has arrived by `now`: one message, truncated to the length of `into`, or as much of
     /// the stream as fits.
-    pub fn receive(&mut self, into: &mut [u8], now: Time) -> Option<usize> {
+    pub(crate) fn receive(&mut self, into: &mut [u8], now: Time) -> Option<usize> {
         let mut filled = 0;
         while let Some(chunk) = self.chunks.front().filter(|chunk| chunk.due <= now) {
             if self.framing == Framing::Stream && filled == into.len() {
@@ -670,12 +670,12 @@ impl ShapedPipe {
     }
 
     /// Ends sending. The reader sees the end at `at`, after the last chunk.
-    pub fn finish(&mut self, at: Time) {
+    pub(crate) fn finish(&mut self, at: Time) {
         self.end_at = self.end_at.or(Some(at));
     }
 
     /// Whether sending has ended.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.end_at.is_some()
     }
 
@@ -685,7 +685,7 @@ impl ShapedPipe {
     }
 
     /// Whether the reader has received everything and sees the end.
-    pub fn is_ended(&self, now: Time) -> bool {
+    pub(crate) fn is_ended(&self, now: Time) -> bool {
         self.end_after_last().is_some_and(|end| end <= now)
     }
 }

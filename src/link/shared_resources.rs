@@ -12,7 +12,7 @@ pub struct SharedResources(Arc<Mutex<BTreeMap<String, Box<dyn Any + Send>>>>);
 
 impl SharedResources {
     /// Stores a resource and replaces the previous one of that name.
-    pub fn insert(&self, name: String, thing: impl Any + Send) {
+    pub(crate) fn insert(&self, name: String, thing: impl Any + Send) {
         let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Box::new(thing));
         // Dropping may take a while, and must not block the others.
         drop(before);

@@ -13,14 +13,14 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::party::{Party, PartyCost, StepMode, StepOutcome, Tuning, perform_step};
-pub use super::waker::Waker;
+pub(crate) use super::waker::Waker;
 use super::{Caps, Fault, Framing, Link};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
 use crate::traffic::WaitMode;
 
 /// A party on its link, as a shared thread runs it.
-pub trait Member {
+pub(crate) trait Member {
     /// The party and its link.
     fn ends(&mut self) -> (&mut dyn Party, &mut dyn Link);
 
@@ -34,7 +34,7 @@ pub trait Member {
 
 /// Where a party continues after it has tuned its link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ThreadChoice {
+pub(crate) enum ThreadChoice {
     /// In the shared thread, which waits in this way for all its links.
     Stay(WaitMode),
     /// In a thread of its own.
@@ -42,7 +42,7 @@ pub enum ThreadChoice {
 }
 
 /// A member that the thread does not run any more.
-pub enum Departure<M> {
+pub(crate) enum Departure<M> {
     /// The party has ended; [`Party::on_ended`] has been called.
     Ended {
         /// The member.
@@ -125,7 +125,7 @@ struct ThreadUse {
 }
 
 /// The parties of one thread.
-pub struct SharedThread<M> {
+pub(crate) struct SharedThread<M> {
     events: OwnedFd,
     waker: Waker,
     /// Not before this time all members take a step again.
@@ -170,7 +170,7 @@ impl<M: Member> SharedThread<M> {
     /// # Errors
     ///
     /// The system gives no event descriptor.
-    pub fn new(clock: &Clock, members: usize) -> Result<SharedThread<M>, Fault> {
+    pub(crate) fn new(clock: &Clock, members: usize) -> Result<SharedThread<M>, Fault> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
         let waker = Waker::new()?;
@@ -195,7 +195,7 @@ impl<M: Member> SharedThread<M> {
     }
 
     /// Adds a member, which runs in the next turn.
-    pub fn add(&mut self, mut member: M) {
+    pub(crate) fn add(&mut self, mut member: M) {
         let end_of_input = EndOfInput::of(member.ends().1.caps());
         member.ends().0.on_shared(&self.waker);
         let place = Place {
@@ -225,12 +225,12 @@ impl<M: Member> SharedThread<M> {
     }
 
     /// Wakes this thread from others.
-    pub fn waker(&self) -> Waker {
+    pub(crate) fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
     /// Removes the member whose party panicked in the last turn; the others continue.
-    pub fn remove_panicked(&mut self) {
+    pub(crate) fn remove_panicked(&mut self) {
         if let Some(index) = self.running.take() {
             drop(self.take(index));
         }
@@ -244,18 +244,18 @@ impl<M: Member> SharedThread<M> {
     }
 
     /// The number of members.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
     /// Whether there are no members.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Waits until a member can run, for `max_wait` at most, and runs all that can, each for a few steps. Members that
     /// end or move are appended to `departed`.
-    pub fn turn(&mut self, max_wait: Duration, departed: &mut Vec<Departure<M>>) {
+    pub(crate) fn turn(&mut self, max_wait: Duration, departed: &mut Vec<Departure<M>>) {
         let now = self.expire_timers();
         let until_sweep = if self.waker.has_sweep() { self.next_sweep.since(now) } else { Duration::MAX };
         self.collect_events(now, max_wait.min(until_sweep));
@@ -292,7 +292,7 @@ impl<M: Member> SharedThread<M> {
     }
 
     /// Ends all members where they are, without a fault.
-    pub fn end_all(&mut self, departed: &mut Vec<Departure<M>>) {
+    pub(crate) fn end_all(&mut self, departed: &mut Vec<Departure<M>>) {
         self.queue.clear();
         for index in 0..self.places.len() as u32 {
             if self.places[index as usize].is_some() {

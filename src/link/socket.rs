@@ -31,41 +31,41 @@ use crate::units;
 const MIN_KERNEL_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Reads the effective settings of a transport's socket.
-pub type ReadFacts = fn(&Socket, &mut Facts);
+pub(crate) type ReadFacts = fn(&Socket, &mut Facts);
 
 /// A link on one socket: a stream, or messages of a connection. What every operation uses comes first, because of ten thousand
 /// links none stays in the caches.
 #[repr(C)]
-pub struct SocketLink {
+pub(crate) struct SocketLink {
     /// The connected socket.
-    pub socket: Socket,
+    pub(crate) socket: Socket,
     /// Whether the link blocks or busy-polls.
-    pub wait: WaitMode,
+    pub(crate) wait: WaitMode,
     /// Acknowledge at once after each read: the kernel returns to delayed acknowledgements after each send.
-    pub rearms_quick_ack: bool,
+    pub(crate) rearms_quick_ack: bool,
     /// A refusal after this means that the remote has gone.
     has_received: bool,
     /// The socket is being connected; [`Link::reopen`] waits for it.
-    pub is_connecting: bool,
+    pub(crate) is_connecting: bool,
     /// Maximum size of one send operation on a stream.
-    pub max_send_bytes: usize,
+    pub(crate) max_send_bytes: usize,
     /// Reads the kernel's stamps, once the link is tuned for them.
     stamps: Option<Box<StampReader>>,
     /// The stamp of the last received message.
     arrived: Option<Time>,
     /// The capabilities of the link.
-    pub caps: Caps,
+    pub(crate) caps: Caps,
     /// The clock of timeouts.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
     /// The receive and send timeouts that the kernel has now.
     kernel_timeouts: [Option<Duration>; 2],
     busy_poll_total: Duration,
     /// Reads the settings that are specific to the transport.
-    pub read_facts: ReadFacts,
+    pub(crate) read_facts: ReadFacts,
 }
 
 impl SocketLink {
-    pub fn new(
+    pub(crate) fn new(
         socket: Socket,
         caps: Caps,
         clock: &Clock,
@@ -92,7 +92,7 @@ impl SocketLink {
     /// Calls `operation` until it does not report "would block" or the time is over. Its argument is whether
     /// it may block; if so, the kernel ends it in time.
     #[inline]
-    pub fn attempt<T>(
+    pub(crate) fn attempt<T>(
         &mut self,
         which: IoDirection,
         within: Duration,
@@ -204,12 +204,12 @@ impl SocketLink {
     }
 
     /// Whether the link was tuned for stamps, and has them.
-    pub fn has_stamps(&self) -> bool {
+    pub(crate) fn has_stamps(&self) -> bool {
         self.stamps.is_some()
     }
 
     /// Receives once, with the stamp for [`SocketLink::take_arrived`].
-    pub fn receive_stamped(
+    pub(crate) fn receive_stamped(
         &mut self,
         into: &mut [u8],
         within: Duration,
@@ -224,12 +224,12 @@ impl SocketLink {
 
     /// When the device passed the last received message to the kernel.
     #[inline]
-    pub fn take_arrived(&mut self) -> Option<Time> {
+    pub(crate) fn take_arrived(&mut self) -> Option<Time> {
         self.arrived.take()
     }
 
     /// A second handle for the same socket.
-    pub fn duplicate(&self) -> Result<SocketLink, Fault> {
+    pub(crate) fn duplicate(&self) -> Result<SocketLink, Fault> {
         let socket = self.socket.try_clone().map_err(Fault::system("clone the socket"))?;
         let link = SocketLink::new(socket, self.caps.clone(), &self.clock, self.wait, self.read_facts);
         let SocketLink { max_send_bytes, rearms_quick_ack, .. } = *self;
@@ -237,7 +237,7 @@ impl SocketLink {
     }
 
     /// Shuts down one direction or both.
-    pub fn shutdown(&self, how: Shutdown) -> Result<(), Fault> {
+    pub(crate) fn shutdown(&self, how: Shutdown) -> Result<(), Fault> {
         match self.socket.shutdown(how) {
             // The peer was faster.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -247,7 +247,7 @@ impl SocketLink {
 
     /// Rejects a message that is too long for this link.
     #[inline]
-    pub fn check_length(&self, bytes: usize) -> Result<(), Fault> {
+    pub(crate) fn check_length(&self, bytes: usize) -> Result<(), Fault> {
         match self.caps.max_message_bytes {
             Some(limit) if bytes > limit => Err(Fault::TooLong { bytes, limit }),
             _ => Ok(()),
@@ -255,7 +255,7 @@ impl SocketLink {
     }
 
     /// The kernel may support less than expected, for example with datagrams larger than the path allows.
-    pub fn map_too_long(&self, fault: Fault, bytes: usize) -> Fault {
+    pub(crate) fn map_too_long(&self, fault: Fault, bytes: usize) -> Fault {
         match fault {
             Fault::System { source, .. }
                 if source.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error())
@@ -270,7 +270,7 @@ impl SocketLink {
 }
 
 /// Waits until the socket is ready, at most `left`. Returns whether it is.
-pub fn wait_ready(socket: impl AsFd, which: IoDirection, left: Duration) -> bool {
+pub(crate) fn wait_ready(socket: impl AsFd, which: IoDirection, left: Duration) -> bool {
     !poll_events(socket, which, left).is_empty()
 }
 
@@ -292,13 +292,13 @@ fn poll_events(socket: impl AsFd, which: IoDirection, left: Duration) -> PollFla
 
 /// The direction that waits.
 #[derive(Debug, Clone, Copy)]
-pub enum IoDirection {
+pub(crate) enum IoDirection {
     Receive = 0,
     Send = 1,
 }
 
 /// The fault for a failed system call.
-pub fn io_fault(which: IoDirection, errno: Errno) -> Fault {
+pub(crate) fn io_fault(which: IoDirection, errno: Errno) -> Fault {
     match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED | Errno::NOTCONN => Fault::Closed,
         Errno::TIMEDOUT => Fault::Closed,
@@ -461,16 +461,16 @@ impl Link for SocketLink {
 }
 
 /// Capacity for a burst of clients; the kernel caps it at `net.core.somaxconn`.
-pub const LISTEN_BACKLOG: i32 = 4096;
+pub(crate) const LISTEN_BACKLOG: i32 = 4096;
 
 /// Makes a bound socket listen without blocking, with a queue of `backlog` connections.
-pub fn listen(socket: &Socket, backlog: i32) -> io::Result<()> {
+pub(crate) fn listen(socket: &Socket, backlog: i32) -> io::Result<()> {
     socket.listen(backlog)?;
     socket.set_nonblocking(true)
 }
 
 /// Accepts a connection on a non-blocking listening socket; the new socket blocks.
-pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, SockAddr), Fault> {
+pub(crate) fn accept(listener: &Socket, within: Duration) -> Result<(Socket, SockAddr), Fault> {
     // Of many clients that arrive together, only the last one is followed by a wait. On Linux an accepted socket blocks,
     // whether or not its listener does.
     let accepted = match listener.accept() {
@@ -490,16 +490,16 @@ pub fn accept(listener: &Socket, within: Duration) -> Result<(Socket, SockAddr),
 }
 
 /// A link for an accepted connection, and its sender if known.
-pub type AcceptResult = Result<(Box<dyn Link>, Option<String>), Fault>;
+pub(crate) type AcceptResult = Result<(Box<dyn Link>, Option<String>), Fault>;
 
 /// A listening socket. The transport makes the links of its connections.
-pub struct SocketListener<F> {
+pub(crate) struct SocketListener<F> {
     /// The socket that listens.
-    pub socket: Socket,
+    pub(crate) socket: Socket,
     /// The endpoint that clients connect to.
-    pub endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// Makes a link from a blocking connection and its remote address.
-    pub make_link: F,
+    pub(crate) make_link: F,
 }
 
 impl<F: FnMut(Socket, &SockAddr) -> AcceptResult + Send> Listener for SocketListener<F> {
@@ -523,7 +523,7 @@ impl<F: FnMut(Socket, &SockAddr) -> AcceptResult + Send> Listener for SocketList
 }
 
 /// Parses an option that is 0 or 1.
-pub fn parse_flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, EndpointError> {
+pub(crate) fn parse_flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, EndpointError> {
     endpoint.parse_option(name, "0 or 1", |text| match text {
         "0" => Some(false),
         "1" => Some(true),
@@ -533,15 +533,15 @@ pub fn parse_flag(endpoint: &Endpoint, name: &str) -> Result<Option<bool>, Endpo
 
 /// Socket buffer sizes requested with `sndbuf` and `rcvbuf`.
 #[derive(Clone, Copy)]
-pub struct BufferOptions {
+pub(crate) struct BufferOptions {
     /// The requested `SO_SNDBUF`.
-    pub send_bytes: Option<u64>,
+    pub(crate) send_bytes: Option<u64>,
     receive_bytes: Option<u64>,
 }
 
 impl BufferOptions {
     /// Parses the options `sndbuf` and `rcvbuf`.
-    pub fn from_endpoint(endpoint: &Endpoint) -> Result<BufferOptions, EndpointError> {
+    pub(crate) fn from_endpoint(endpoint: &Endpoint) -> Result<BufferOptions, EndpointError> {
         let size = |name| {
             endpoint.parse_option(name, "a size from 1 to 1Gi bytes", |text| {
                 units::parse_bytes(text).ok().filter(|size| (1..=1 << 30).contains(size))
@@ -551,7 +551,7 @@ impl BufferOptions {
     }
 
     /// Requests the sizes for a socket.
-    pub fn apply(&self, socket: &Socket) -> Result<(), Fault> {
+    pub(crate) fn apply(&self, socket: &Socket) -> Result<(), Fault> {
         if let Some(bytes) = self.send_bytes {
             socket.set_send_buffer_size(bytes as usize).map_err(Fault::system("set the send buffer"))?;
         }

@@ -9,7 +9,7 @@ use super::traffic_class::set_traffic_class;
 use crate::traffic::SocketSettings;
 
 /// Limits the bytes that a TCP socket holds unsent. Other links have no such limit, and keep what they have.
-pub fn limit_unsent_bytes(socket: Option<BorrowedFd<'_>>, bytes: u32) {
+pub(crate) fn limit_unsent_bytes(socket: Option<BorrowedFd<'_>>, bytes: u32) {
     if let Some(descriptor) = socket {
         let _ = SockRef::from(&descriptor).set_tcp_notsent_lowat(bytes);
     }

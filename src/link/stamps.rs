@@ -11,7 +11,7 @@ use super::time_of_day::{TimeOfDay, read_offset_bounds};
 use super::{Caps, Framing, sys};
 use crate::clock::{Clock, Time};
 
-pub use super::sys::SendPoint;
+pub(crate) use super::sys::SendPoint;
 
 /// Stamps that one reading returns: those of 32 messages.
 const MAX_STAMPS: usize = 64;
@@ -58,7 +58,7 @@ impl SendStamps {
     }
 
     /// Whether there is no room: the socket may have more stamps.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.stamps.len() >= MAX_STAMPS
     }
 }

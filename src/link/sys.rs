@@ -22,12 +22,12 @@ use socket2::SockAddr;
 
 use super::ip_family::IpFamily;
 
-pub use clock::*;
-pub use families::*;
-pub use interfaces::*;
-pub use stamps::*;
-pub use tcp::*;
-pub use terminal::*;
+pub(crate) use clock::*;
+pub(crate) use families::*;
+pub(crate) use interfaces::*;
+pub(crate) use stamps::*;
+pub(crate) use tcp::*;
+pub(crate) use terminal::*;
 
 /// Whether a system call may wait until the socket is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum Blocking {
 
 impl Blocking {
     /// Flags of a call that sends.
-    pub fn send_flags(self) -> SendFlags {
+    pub(crate) fn send_flags(self) -> SendFlags {
         match self {
             Blocking::Allowed => SendFlags::empty(),
             Blocking::Never => SendFlags::DONTWAIT,
@@ -48,7 +48,7 @@ impl Blocking {
     }
 
     /// Flags of a call that receives.
-    pub fn receive_flags(self) -> RecvFlags {
+    pub(crate) fn receive_flags(self) -> RecvFlags {
         match self {
             Blocking::Allowed => RecvFlags::empty(),
             Blocking::Never => RecvFlags::DONTWAIT,
@@ -123,7 +123,7 @@ fn get_option<T: PlainData>(fd: impl AsFd, level: c_int, name: c_int) -> Option<
 }
 
 /// The path MTU that the kernel holds for a connected socket, in bytes.
-pub fn path_mtu(fd: impl AsFd) -> Option<u32> {
+pub(crate) fn path_mtu(fd: impl AsFd) -> Option<u32> {
     let fd = fd.as_fd();
     get_option::<c_int>(fd, libc::IPPROTO_IP, libc::IP_MTU)
         .or_else(|| get_option::<c_int>(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU))
@@ -131,14 +131,14 @@ pub fn path_mtu(fd: impl AsFd) -> Option<u32> {
 }
 
 /// The process at the other end of a Unix socket, if it is a process in a visible namespace.
-pub fn remote_process(fd: impl AsFd) -> Option<i32> {
+pub(crate) fn remote_process(fd: impl AsFd) -> Option<i32> {
     get_option::<libc::ucred>(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)
         .map(|peer| peer.pid)
         .filter(|&process| process > 0)
 }
 
 /// Bytes in the send queue that the remote has not acknowledged.
-pub fn unacknowledged_bytes(fd: impl AsFd) -> Option<u64> {
+pub(crate) fn unacknowledged_bytes(fd: impl AsFd) -> Option<u64> {
     // Bluetooth sockets report the free bytes of the queue instead (`bt_sock_ioctl`).
     if get_option::<c_int>(&fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(libc::AF_BLUETOOTH) {
         return None;
@@ -166,24 +166,24 @@ fn set_option<T: PlainData>(fd: impl AsFd, level: c_int, name: c_int, value: T) 
 
 /// Datagrams that the socket has dropped since it was made, mostly because its buffer was full: the drop
 /// counter of `SO_MEMINFO`, which `SO_RXQ_OVFL` also reports with each datagram.
-pub fn socket_drops(fd: impl AsFd) -> Option<u64> {
+pub(crate) fn socket_drops(fd: impl AsFd) -> Option<u64> {
     // `SK_MEMINFO_DROPS` of linux/sock_diag.h, the last of nine.
     const DROPS: usize = 8;
     socket_memory(fd).map(|info| u64::from(info[DROPS]))
 }
 
 /// The memory of a socket: nine numbers in the order of `SK_MEMINFO_…` of linux/sock_diag.h.
-pub fn socket_memory(fd: impl AsFd) -> Option<[u32; 9]> {
+pub(crate) fn socket_memory(fd: impl AsFd) -> Option<[u32; 9]> {
     get_option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO)
 }
 
 /// Lets the kernel coalesce consecutive datagrams of one sender (generic receive offload).
-pub fn set_udp_coalescing(fd: impl AsFd, on: bool) -> io::Result<()> {
+pub(crate) fn set_udp_coalescing(fd: impl AsFd, on: bool) -> io::Result<()> {
     set_option(fd, libc::SOL_UDP, libc::UDP_GRO, c_int::from(on))
 }
 
 /// Requests the local destination address of each datagram.
-pub fn set_receive_destination(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
+pub(crate) fn set_receive_destination(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
     let on: c_int = 1;
     match family {
         IpFamily::V4 => set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, on),
@@ -192,7 +192,7 @@ pub fn set_receive_destination(fd: impl AsFd, family: IpFamily) -> io::Result<()
 }
 
 /// Restricts a raw ICMP socket to replies to echo requests.
-pub fn set_echo_replies_only(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
+pub(crate) fn set_echo_replies_only(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
     // linux/icmp.h and linux/icmpv6.h: a set bit blocks that type.
     const SOL_RAW: c_int = 255;
     const ICMP_FILTER: c_int = 1;
@@ -209,7 +209,7 @@ pub fn set_echo_replies_only(fd: impl AsFd, family: IpFamily) -> io::Result<()> 
 
 /// Makes the system store errors of undelivered messages for [`take_delivery_error`], and report them in the
 /// next call.
-pub fn set_receive_errors(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
+pub(crate) fn set_receive_errors(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
     let on: c_int = 1;
     match family {
         IpFamily::V4 => set_option(fd, libc::IPPROTO_IP, libc::IP_RECVERR, on),
@@ -219,15 +219,15 @@ pub fn set_receive_errors(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
 
 /// An error for a sent message, from the network (ICMP) or from this system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeliveryError {
+pub(crate) struct DeliveryError {
     /// The protocol of the record.
-    pub family: IpFamily,
+    pub(crate) family: IpFamily,
     /// Type and code of the ICMP message; `None` for an error of this system.
-    pub icmp_type_code: Option<(u8, u8)>,
+    pub(crate) icmp_type_code: Option<(u8, u8)>,
     /// The system's reason.
-    pub errno: Errno,
+    pub(crate) errno: Errno,
     /// The host that reported the error.
-    pub from: Option<IpAddr>,
+    pub(crate) from: Option<IpAddr>,
 }
 
 /// The system's record of an undelivered message, followed by the address of its reporter.
@@ -242,7 +242,7 @@ struct ExtendedError<A> {
 unsafe impl<A: PlainData> PlainData for ExtendedError<A> {}
 
 /// The oldest error of an undelivered message; does not wait.
-pub fn take_delivery_error(fd: impl AsFd, family: IpFamily) -> Option<DeliveryError> {
+pub(crate) fn take_delivery_error(fd: impl AsFd, family: IpFamily) -> Option<DeliveryError> {
     let mut control = ControlBuffer::new();
     let mut header = empty_header();
     control.attach(&mut header);
@@ -274,7 +274,7 @@ pub fn take_delivery_error(fd: impl AsFd, family: IpFamily) -> Option<DeliveryEr
 }
 
 /// Requests the TTL of each received datagram, over IPv4, IPv6 or both.
-pub fn set_receive_ttl(fd: impl AsFd) {
+pub(crate) fn set_receive_ttl(fd: impl AsFd) {
     let (fd, on) = (fd.as_fd(), 1 as c_int);
     // The option that does not apply is refused; then there is no TTL.
     let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, on);
@@ -282,7 +282,7 @@ pub fn set_receive_ttl(fd: impl AsFd) {
 }
 
 /// Receives one datagram and its TTL, if [`set_receive_ttl`] has had an effect.
-pub fn receive_with_ttl(
+pub(crate) fn receive_with_ttl(
     fd: impl AsFd,
     into: &mut [u8],
     blocking: Blocking,
@@ -389,7 +389,12 @@ fn control_value<T: PlainData>(header: &libc::msghdr, level: c_int, kind: c_int)
 
 /// Sends `bytes` as datagrams of `segment` bytes (the last may be shorter), segmented by the kernel or the
 /// card (`UDP_SEGMENT`).
-pub fn send_segments(fd: impl AsFd, bytes: &[u8], segment: u16, blocking: Blocking) -> Result<usize, Errno> {
+pub(crate) fn send_segments(
+    fd: impl AsFd,
+    bytes: &[u8],
+    segment: u16,
+    blocking: Blocking,
+) -> Result<usize, Errno> {
     let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = ControlBuffer::new();
     let mut header = empty_header();
@@ -401,11 +406,16 @@ pub fn send_segments(fd: impl AsFd, bytes: &[u8], segment: u16, blocking: Blocki
 }
 
 /// Maximum number of messages that [`send_many`] and [`receive_many`] move in one system call.
-pub const MAX_CALL_MESSAGES: usize = 64;
+pub(crate) const MAX_CALL_MESSAGES: usize = 64;
 
 /// Sends messages of `message` bytes stored back to back as separate datagrams (`sendmmsg`). Returns the
 /// number sent.
-pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, blocking: Blocking) -> Result<usize, Errno> {
+pub(crate) fn send_many(
+    fd: impl AsFd,
+    bytes: &[u8],
+    message: usize,
+    blocking: Blocking,
+) -> Result<usize, Errno> {
     let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_CALL_MESSAGES];
     let mut headers = [libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; MAX_CALL_MESSAGES];
     let mut filled = 0;
@@ -425,17 +435,17 @@ pub fn send_many(fd: impl AsFd, bytes: &[u8], message: usize, blocking: Blocking
 
 /// What the kernel reports beside the bytes of a datagram.
 #[derive(Debug, Clone, Copy)]
-pub struct DatagramInfo {
+pub(crate) struct DatagramInfo {
     /// Size of each datagram but the last, if the kernel coalesced several.
-    pub segment_bytes: Option<usize>,
+    pub(crate) segment_bytes: Option<usize>,
     /// Traffic class, if [`set_receive_traffic_class`] has had an effect. Coalesced datagrams have the same.
-    pub traffic_class: Option<u8>,
+    pub(crate) traffic_class: Option<u8>,
     /// When the device passed it to the kernel, in nanoseconds of the time of day, if the socket has stamps.
-    pub arrived_wall_ns: Option<i64>,
+    pub(crate) arrived_wall_ns: Option<i64>,
 }
 
 /// Receives one datagram, or several that the kernel coalesced.
-pub fn receive_with_info(
+pub(crate) fn receive_with_info(
     fd: impl AsFd,
     into: &mut [u8],
     blocking: Blocking,
@@ -453,7 +463,7 @@ pub fn receive_with_info(
 }
 
 /// Requests the traffic class of each received datagram, over IPv4, IPv6 or both.
-pub fn set_receive_traffic_class(fd: impl AsFd) {
+pub(crate) fn set_receive_traffic_class(fd: impl AsFd) {
     let (fd, on) = (fd.as_fd(), 1 as c_int);
     // The option that does not apply is refused; then no class is reported.
     let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, on);
@@ -462,7 +472,7 @@ pub fn set_receive_traffic_class(fd: impl AsFd) {
 
 /// Receives at least one message and all others that are ready (`recvmmsg`) into slots of `slot` bytes. Calls
 /// `each` with the start and the length of a message. Returns the number received.
-pub fn receive_many(
+pub(crate) fn receive_many(
     fd: impl AsFd,
     into: &mut [u8],
     slot: usize,
@@ -495,30 +505,34 @@ pub fn receive_many(
 }
 
 /// A datagram with its sender and, if the socket reports it, its local destination address and the interface.
-pub struct ReceivedDatagram {
+pub(crate) struct ReceivedDatagram {
     /// Bytes of the datagram.
-    pub length: usize,
+    pub(crate) length: usize,
     /// The address of the sender.
-    pub from: SockAddr,
+    pub(crate) from: SockAddr,
     /// The local destination address, and the number of the interface.
-    pub to: Option<(IpAddr, u32)>,
+    pub(crate) to: Option<(IpAddr, u32)>,
     /// When the device passed it to the kernel, in nanoseconds of the time of day, if the socket has stamps.
-    pub arrived_wall_ns: Option<i64>,
+    pub(crate) arrived_wall_ns: Option<i64>,
 }
 
 /// Receives one datagram and its addresses.
-pub fn receive_from(fd: impl AsFd, into: &mut [u8], blocking: Blocking) -> io::Result<ReceivedDatagram> {
+pub(crate) fn receive_from(
+    fd: impl AsFd,
+    into: &mut [u8],
+    blocking: Blocking,
+) -> io::Result<ReceivedDatagram> {
     receive_with_flags(fd, into, call_flags(blocking))
 }
 
 /// A frame from a packet socket; does not wait.
-pub fn receive_frame(fd: impl AsFd, into: &mut [u8]) -> io::Result<ReceivedDatagram> {
+pub(crate) fn receive_frame(fd: impl AsFd, into: &mut [u8]) -> io::Result<ReceivedDatagram> {
     // Packet sockets refuse unknown flags.
     receive_with_flags(fd, into, libc::MSG_DONTWAIT)
 }
 
 /// The sender of the next message; does not wait.
-pub fn peek_sender(fd: impl AsFd) -> io::Result<SockAddr> {
+pub(crate) fn peek_sender(fd: impl AsFd) -> io::Result<SockAddr> {
     Ok(receive_with_flags(fd, &mut [], libc::MSG_DONTWAIT | libc::MSG_PEEK)?.from)
 }
 
@@ -553,7 +567,7 @@ fn receive_with_flags(fd: impl AsFd, into: &mut [u8], flags: c_int) -> io::Resul
 }
 
 /// Sends one datagram to `to`, from the local address `from` if one is given.
-pub fn send_to(
+pub(crate) fn send_to(
     fd: impl AsFd,
     bytes: &[u8],
     to: &SockAddr,

@@ -17,7 +17,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
 use crate::units;
 
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "tcp",
     summary: "TCP over IPv4 or IPv6",
     example: "tcp://192.0.2.7:7100?congestion=bbr",
@@ -66,10 +66,10 @@ pub const TRANSPORT: Transport = Transport {
     loopback_urls: |_| vec!["tcp://127.0.0.1:0".to_owned(), "tcp://[::1]:0".to_owned()],
 };
 
-pub const NO_DELAY_OPTION: (&str, &str) =
+pub(crate) const NO_DELAY_OPTION: (&str, &str) =
     ("nodelay", "1 (default) sends at once, 0 lets the kernel gather small writes (Nagle)");
 
-pub const KEEPALIVE_OPTION: &str = "keepalive";
+pub(crate) const KEEPALIVE_OPTION: &str = "keepalive";
 
 /// Default keep-alive time of accepted connections: a client that vanished without a close is dropped after
 /// twice this time.
@@ -194,7 +194,7 @@ fn begin_open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link
 }
 
 /// Connects to the first address of the endpoint that accepts.
-pub fn connect_any(endpoint: &Endpoint, context: &OpenContext) -> Result<Socket, Fault> {
+pub(crate) fn connect_any(endpoint: &Endpoint, context: &OpenContext) -> Result<Socket, Fault> {
     let options = Options::from_endpoint(endpoint, EndpointRole::Open)?;
     let mut last = Fault::TimedOut;
     for address in resolve_addresses(endpoint, context, EndpointRole::Open)? {
@@ -252,7 +252,7 @@ fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener
 }
 
 /// A non-blocking listening socket for the endpoint, and its port.
-pub fn bind_listener(endpoint: &Endpoint, context: &OpenContext) -> Result<(Socket, u16), Fault> {
+pub(crate) fn bind_listener(endpoint: &Endpoint, context: &OpenContext) -> Result<(Socket, u16), Fault> {
     let options = Options::from_endpoint(endpoint, EndpointRole::Listen)?;
     options.ip.refuse_bind_for_listener()?;
     let address = resolve_addresses(endpoint, context, EndpointRole::Listen)?[0];

@@ -121,7 +121,7 @@ impl TcpInfo {
     }
 
     /// Segments retransmitted since the connection was opened.
-    pub fn retransmits(&self) -> Option<u32> {
+    pub(crate) fn retransmits(&self) -> Option<u32> {
         self.u32(100)
     }
 
@@ -131,7 +131,7 @@ impl TcpInfo {
     }
 
     /// The kernel's estimate of the rate of delivery, in bits per second.
-    pub fn delivery_rate_bps(&self) -> Option<u64> {
+    pub(crate) fn delivery_rate_bps(&self) -> Option<u64> {
         self.array(160).map(u64::from_ne_bytes).map(|rate| rate.saturating_mul(BYTE_RATE))
     }
 
@@ -169,7 +169,7 @@ const ECN: &str = "tcp_ecn";
 const ECN_OPTION: u8 = 8;
 
 /// The names of all counters and gauges.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     COUNTERS.iter().chain(GAUGES).map(|field| field.0).chain([APPLICATION_LIMITED, ECN])
 }
 

@@ -13,21 +13,21 @@ use super::{Facts, Fault};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::units;
 
-pub const QUICK_ACK_OPTION: (&str, &str) = (
+pub(crate) const QUICK_ACK_OPTION: (&str, &str) = (
     "quickack",
     "1 acknowledges at once, set again after each read; 0 delays acknowledgements from the start (the kernel's choice)",
 );
-pub const DELAYED_ACK_OPTION: (&str, &str) = (
+pub(crate) const DELAYED_ACK_OPTION: (&str, &str) = (
     "delack_max",
     "longest delay of an acknowledgement, 1ms to 200ms, rounded up to the kernel's tick (the kernel's choice)",
 );
-pub const RETRANSMISSION_OPTION: (&str, &str) =
+pub(crate) const RETRANSMISSION_OPTION: (&str, &str) =
     ("rto_min", "shortest time to a retransmission, 1ms to 200ms, rounded up to the kernel's tick (200ms)");
-pub const NOT_SENT_OPTION: (&str, &str) =
+pub(crate) const NOT_SENT_OPTION: (&str, &str) =
     ("notsent_lowat", "bytes that may wait unsent in the send buffer before it counts as full (no limit)");
-pub const PACING_OPTION: (&str, &str) =
+pub(crate) const PACING_OPTION: (&str, &str) =
     ("pacing_rate", "highest rate at which the kernel sends, like 50M (no limit)");
-pub const SEGMENT_OPTION: (&str, &str) = (
+pub(crate) const SEGMENT_OPTION: (&str, &str) = (
     "mss",
     "largest segment in bytes, 88 to 32767 (what the path allows); the listener's holds for what it receives",
 );
@@ -37,8 +37,8 @@ const DEFAULT_TIMER_US: u32 = 200_000;
 
 /// The requested options; `None` leaves the kernel's choice.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct TcpOptions {
-    pub quick_ack: Option<bool>,
+pub(crate) struct TcpOptions {
+    pub(crate) quick_ack: Option<bool>,
     delayed_ack_max: Option<Duration>,
     retransmission_min: Option<Duration>,
     not_sent_bytes: Option<u32>,
@@ -47,7 +47,7 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
-    pub fn from_endpoint(endpoint: &Endpoint) -> Result<TcpOptions, EndpointError> {
+    pub(crate) fn from_endpoint(endpoint: &Endpoint) -> Result<TcpOptions, EndpointError> {
         let timer = |name| {
             endpoint.parse_option(name, "a time from 1ms to 200ms", |text| {
                 let range = Duration::from_millis(1)..=Duration::from_millis(200);
@@ -73,7 +73,7 @@ impl TcpOptions {
     }
 
     /// Applies the options to a socket, before it connects or once it was accepted.
-    pub fn apply(&self, socket: &Socket) -> Result<(), Fault> {
+    pub(crate) fn apply(&self, socket: &Socket) -> Result<(), Fault> {
         if let Some(on) = self.quick_ack {
             socket.set_tcp_quickack(on).map_err(Fault::system("set TCP_QUICKACK"))?;
         }
@@ -96,7 +96,7 @@ impl TcpOptions {
     }
 
     /// Applies what must precede the connection.
-    pub fn apply_before_connecting(&self, socket: &Socket) -> Result<(), Fault> {
+    pub(crate) fn apply_before_connecting(&self, socket: &Socket) -> Result<(), Fault> {
         let Some(bytes) = self.segment_bytes else { return Ok(()) };
         socket.set_tcp_mss(bytes).map_err(Fault::system("set the segment size"))
     }

@@ -62,14 +62,14 @@ impl TimeOfDay {
 
     /// The offset of the measuring clocks of two hosts, remote minus local, and its largest error; both in nanoseconds. `None`
     /// unless both hosts know theirs.
-    pub fn offset_of(&self, remote: &TimeOfDay) -> Option<(i64, u64)> {
+    pub(crate) fn offset_of(&self, remote: &TimeOfDay) -> Option<(i64, u64)> {
         let error_ns = self.error_ns?.checked_add(remote.error_ns?)?;
         Some((self.offset_ns.checked_sub(remote.offset_ns)?, error_ns))
     }
 }
 
 /// The bounds of the time of day minus our time, in nanoseconds: of the fastest of many readings.
-pub fn offset_bounds(clock: &Clock) -> (i64, i64) {
+pub(crate) fn offset_bounds(clock: &Clock) -> (i64, i64) {
     let readings = std::iter::repeat_with(|| read_offset_bounds(clock)).take(READINGS);
     readings.min_by_key(|(low, high)| high - low).expect("there are readings")
 }

@@ -80,9 +80,9 @@ const FIRST_USER_TYPE: u32 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServiceName {
     /// The service type, at least 64: lower ones are reserved.
-    pub service_type: u32,
+    pub(crate) service_type: u32,
     /// The instance of the service.
-    pub instance: u32,
+    pub(crate) instance: u32,
 }
 
 impl ServiceName {
@@ -105,7 +105,7 @@ pub struct TipcPort {
     /// The address of the node.
     pub node: u32,
     /// The number of the socket on its node.
-    pub reference: u32,
+    pub(crate) reference: u32,
 }
 
 /// Address kinds (`TIPC_SERVICE_RANGE` and others of linux/tipc.h).
@@ -151,7 +151,7 @@ fn open_socket(kind: Type) -> Result<Socket, Fault> {
 }
 
 /// Limits the reach to this machine: the reason and the remedy.
-pub fn limitation() -> Option<Limitation> {
+pub(crate) fn limitation() -> Option<Limitation> {
     (own_node()? == 0).then(|| Limitation {
         reason: "this node has no bearer, so it reaches itself only".to_owned(),
         remedy: "sudo tipc bearer enable media eth device eth0, and the same on the other machines"

@@ -7,7 +7,7 @@ use socket2::Socket;
 use super::Fault;
 
 /// Sets DSCP and ECN of sent packets, which are parts of one field, on a socket of the family of `address`.
-pub fn set_traffic_class(socket: &Socket, address: IpAddr, class: u8) -> Result<(), Fault> {
+pub(crate) fn set_traffic_class(socket: &Socket, address: IpAddr, class: u8) -> Result<(), Fault> {
     if address.is_ipv6() {
         socket.set_tclass_v6(class.into()).map_err(Fault::system("set the traffic class"))?;
     }

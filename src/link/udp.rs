@@ -30,7 +30,7 @@ use fallback::FallbackLink;
 
 mod fallback;
 
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "udp",
     summary: "UDP over IPv4 or IPv6",
     example: "udp://192.0.2.7:7100?rcvbuf=4Mi",

@@ -24,7 +24,7 @@ use crate::plan::WaitMode;
 
 mod datagram;
 
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "unix",
     summary: "Unix socket of this host, a file or an abstract name",
     example: "unix:///run/gauge.socket?type=seqpacket",
@@ -61,7 +61,7 @@ pub const TRANSPORT: Transport = Transport {
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnixSocketKind {
+pub(crate) enum UnixSocketKind {
     Stream,
     Datagram,
     SeqPacket,
@@ -69,11 +69,11 @@ pub enum UnixSocketKind {
 
 /// A parsed endpoint of this transport.
 #[derive(Clone)]
-pub struct Options {
-    pub socket_kind: UnixSocketKind,
+pub(crate) struct Options {
+    pub(crate) socket_kind: UnixSocketKind,
     /// The name after `@`, or the path.
     socket_name: UnixSocketName,
-    pub buffers: BufferOptions,
+    pub(crate) buffers: BufferOptions,
 }
 
 #[derive(Clone)]
@@ -140,7 +140,7 @@ impl Options {
         }
     }
 
-    pub fn open_socket(&self) -> Result<Socket, Fault> {
+    pub(crate) fn open_socket(&self) -> Result<Socket, Fault> {
         let kind = match self.socket_kind {
             UnixSocketKind::Stream => Type::STREAM,
             UnixSocketKind::Datagram => Type::DGRAM,
@@ -151,7 +151,7 @@ impl Options {
         Ok(socket)
     }
 
-    pub fn socket_address(&self) -> Result<SockAddr, Fault> {
+    pub(crate) fn socket_address(&self) -> Result<SockAddr, Fault> {
         let address = match &self.socket_name {
             UnixSocketName::Abstract(name) => SockAddr::unix(format!("\0{name}")),
             UnixSocketName::Path(path) => SockAddr::unix(path),
@@ -160,7 +160,7 @@ impl Options {
     }
 
     /// Binds to the endpoint's address, and replaces the file of a dead server.
-    pub fn bind_socket(&self) -> Result<(Socket, Option<BoundFile>), Fault> {
+    pub(crate) fn bind_socket(&self) -> Result<(Socket, Option<BoundFile>), Fault> {
         let (socket, address) = (self.open_socket()?, self.socket_address()?);
         let mut bound = socket.bind(&address);
         let path = match &self.socket_name {
@@ -190,7 +190,7 @@ impl Options {
         is_socket && matches!(refused(), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    pub fn socket_link(&self, socket: Socket, clock: &Clock, wait: WaitMode) -> SocketLink {
+    pub(crate) fn socket_link(&self, socket: Socket, clock: &Clock, wait: WaitMode) -> SocketLink {
         let buffer = socket.send_buffer_size().unwrap_or(DEFAULT_BUFFER_BYTES);
         SocketLink::new(socket, self.caps(buffer), clock, wait, facts)
     }
@@ -215,7 +215,7 @@ const SEND_BUFFER_OVERHEAD_BYTES: usize = 32;
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// A socket file of this process, removed with its listener.
-pub struct BoundFile {
+pub(crate) struct BoundFile {
     path: PathBuf,
     identity: (u64, u64),
 }
@@ -240,7 +240,7 @@ fn file_identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// An address of this family in the form of an endpoint; `None` for a socket without a name.
-pub fn address_text(address: &SockAddr) -> Option<String> {
+pub(crate) fn address_text(address: &SockAddr) -> Option<String> {
     if let Some(path) = address.as_pathname() {
         return Some(path.display().to_string());
     }

@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::plan::WaitMode;
 use crate::units;
 
-pub const TRANSPORT: Transport = Transport {
+pub(crate) const TRANSPORT: Transport = Transport {
     scheme: "vsock",
     summary: "stream between a virtual machine and its host (vsock)",
     example: "vsock://host:7100",

@@ -26,13 +26,13 @@ impl Waker {
     }
 
     /// The thread begins its next turn at once.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         // It fails only if the counter is full, and then the thread has been woken.
         let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
     }
 
     /// Soon all members take a step, whatever they wait for: a state that they read has changed.
-    pub fn sweep(&self) {
+    pub(crate) fn sweep(&self) {
         self.0.should_sweep.store(true, SeqCst);
         self.wake();
     }
@@ -55,11 +55,11 @@ impl AsFd for Waker {
 
 /// The threads of the parties that read one state.
 #[derive(Debug, Default)]
-pub struct Wakers(Mutex<Vec<Waker>>);
+pub(crate) struct Wakers(Mutex<Vec<Waker>>);
 
 impl Wakers {
     /// Adds a thread, once.
-    pub fn add(&self, waker: &Waker) {
+    pub(crate) fn add(&self, waker: &Waker) {
         let mut wakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !wakers.iter().any(|other| Arc::ptr_eq(&other.0, &waker.0)) {
             wakers.push(waker.clone());
@@ -67,7 +67,7 @@ impl Wakers {
     }
 
     /// The state has changed: all parties of these threads take a step soon.
-    pub fn sweep(&self) {
+    pub(crate) fn sweep(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Waker::sweep);
     }
 }

@@ -14,34 +14,34 @@ use crate::stats::median;
 
 /// The value of a pair: larger is worse. Of a time in nanoseconds, or minus the logarithm of a rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PairValue {
+pub(crate) struct PairValue {
     /// Number of the client's host.
-    pub from: usize,
+    pub(crate) from: usize,
     /// Number of the server's host.
-    pub to: usize,
+    pub(crate) to: usize,
     /// The value.
-    pub value: f64,
+    pub(crate) value: f64,
 }
 
 /// What is compared, and how far values differ without a cause.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Scale {
+pub(crate) struct Scale {
     /// Two normal pairs differ by this share of the typical value, at least.
-    pub pair_floor: f64,
+    pub(crate) pair_floor: f64,
     /// The same of two hosts.
-    pub host_floor: f64,
+    pub(crate) host_floor: f64,
     /// The same of two uplinks: their lengths differ.
-    pub uplink_floor: f64,
+    pub(crate) uplink_floor: f64,
     /// Values are logarithms, so the shares are differences.
-    pub is_logarithm: bool,
+    pub(crate) is_logarithm: bool,
 }
 
 impl Scale {
     /// Round-trip times.
-    pub const LATENCY: Scale =
+    pub(crate) const LATENCY: Scale =
         Scale { pair_floor: 0.05, host_floor: 0.05, uplink_floor: 0.25, is_logarithm: false };
     /// Rates.
-    pub const RATE: Scale =
+    pub(crate) const RATE: Scale =
         Scale { pair_floor: 0.03, host_floor: 0.04, uplink_floor: 0.06, is_logarithm: true };
 }
 
@@ -65,7 +65,7 @@ const ERROR_OF_MEDIAN: f64 = 1.2533;
 
 /// Names the parts that explain the worst values, the most important first. `groups` holds the number of each host's group.
 /// Empty: no part differs from the others by more than chance.
-pub fn find_blamed(values: &[PairValue], groups: &[usize], scale: Scale) -> Vec<MeshBlame> {
+pub(crate) fn find_blamed(values: &[PairValue], groups: &[usize], scale: Scale) -> Vec<MeshBlame> {
     let mut fit = Fit::new(values, groups, scale);
     let mut blamed: Vec<MeshBlame> = Vec::new();
     while blamed.len() < MAX_BLAMED {

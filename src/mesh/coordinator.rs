@@ -226,7 +226,7 @@ impl Coordinator {
     }
 
     /// When [`Coordinator::on_time`] is due.
-    pub fn next_deadline(&self) -> Option<Time> {
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
         let of_orders = self.pending.values().map(|pending| pending.deadline);
         let of_start = self.hosts.contains(&HostState::Starting).then_some(self.start_deadline);
         of_orders.chain(of_start).min()
@@ -357,7 +357,7 @@ impl Coordinator {
     }
 
     /// Deadlines may have passed.
-    pub fn on_time(&mut self, now: Time) {
+    pub(crate) fn on_time(&mut self, now: Time) {
         if now >= self.start_deadline {
             for host in 0..self.hosts.len() {
                 if self.hosts[host] == HostState::Starting {
@@ -379,7 +379,7 @@ impl Coordinator {
     }
 
     /// Stops all tests: they have no result.
-    pub fn interrupt(&mut self, now: Time) {
+    pub(crate) fn interrupt(&mut self, now: Time) {
         for order in std::mem::take(&mut self.pending).into_values() {
             if let Some(record) = order.test().and_then(|test| self.records.get_mut(&test)) {
                 record.interval = Some((order.sent, now));

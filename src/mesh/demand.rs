@@ -42,7 +42,7 @@ impl Demand {
     }
 
     /// Number of tests.
-    pub fn tests(&self) -> usize {
+    pub(crate) fn tests(&self) -> usize {
         self.ends.len()
     }
 
@@ -52,7 +52,7 @@ impl Demand {
     }
 
     /// The resources of a test.
-    pub fn resources_of(&self, test: u32) -> &[u32] {
+    pub(crate) fn resources_of(&self, test: u32) -> &[u32] {
         let test = test as usize;
         let begin = test.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.used[begin..self.ends[test]]
@@ -64,12 +64,12 @@ impl Demand {
     }
 
     /// Time of a test in nanoseconds.
-    pub fn duration_ns(&self, test: u32) -> u64 {
+    pub(crate) fn duration_ns(&self, test: u32) -> u64 {
         self.durations_ns[test as usize]
     }
 
     /// The duration, if it is the same for all tests.
-    pub fn common_duration_ns(&self) -> Option<u64> {
+    pub(crate) fn common_duration_ns(&self) -> Option<u64> {
         let first = *self.durations_ns.first()?;
         self.durations_ns.iter().all(|duration| *duration == first).then_some(first)
     }

@@ -19,7 +19,7 @@ enum TestProgress {
 
 /// A plan that is carried out.
 #[derive(Debug)]
-pub struct Dispatcher {
+pub(crate) struct Dispatcher {
     demand: Demand,
     /// Unfinished tests of each resource, in the order of the plan.
     queues: Vec<VecDeque<u32>>,
@@ -31,7 +31,7 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// Carries out a plan of these tests.
-    pub fn new(demand: Demand, plan: &Timetable) -> Dispatcher {
+    pub(crate) fn new(demand: Demand, plan: &Timetable) -> Dispatcher {
         let mut queues = vec![VecDeque::new(); demand.resources()];
         for slot in &plan.slots {
             for resource in demand.resources_of(slot.test) {
@@ -48,7 +48,7 @@ impl Dispatcher {
     }
 
     /// The tests that begin now. The caller reports the end of each with [`Dispatcher::finish`].
-    pub fn take_ready(&mut self) -> Vec<u32> {
+    pub(crate) fn take_ready(&mut self) -> Vec<u32> {
         let mut ready = Vec::new();
         for test in std::mem::take(&mut self.candidates) {
             if self.states[test as usize] == TestProgress::Waiting && self.is_first_everywhere(test) {
@@ -68,7 +68,7 @@ impl Dispatcher {
     }
 
     /// A test is over, or will not be made: its resources are free for others. A second report changes nothing.
-    pub fn finish(&mut self, test: u32) {
+    pub(crate) fn finish(&mut self, test: u32) {
         if std::mem::replace(&mut self.states[test as usize], TestProgress::Over) == TestProgress::Over {
             return;
         }
@@ -83,13 +83,13 @@ impl Dispatcher {
     }
 
     /// Tests that are not over.
-    pub fn unfinished(&self) -> usize {
+    pub(crate) fn unfinished(&self) -> usize {
         self.unfinished
     }
 
     /// Time in nanoseconds until the last test is over, if each takes the planned time from now on. It is the largest remaining
     /// load of a resource, so rarely too long and often a little short.
-    pub fn remaining_ns(&self) -> u64 {
+    pub(crate) fn remaining_ns(&self) -> u64 {
         let load = |(resource, queue): (usize, &VecDeque<u32>)| {
             let work: u64 = queue.iter().map(|test| self.demand.duration_ns(*test)).sum();
             work.div_ceil(u64::from(self.demand.capacity(resource as u32)))

@@ -14,7 +14,7 @@ mod file;
 pub const MAX_HOSTS: usize = 1000;
 
 /// More tests than this would take weeks.
-pub const MAX_TESTS: usize = 200_000;
+pub(crate) const MAX_TESTS: usize = 200_000;
 
 /// Longest text of a name or an address.
 const MAX_NAME_BYTES: usize = 255;
@@ -89,7 +89,7 @@ pub struct Host {
     /// Its site, or another set of hosts that reach the others in the same way.
     pub group: Option<String>,
     /// How orders reach it.
-    pub reach: Reach,
+    pub(crate) reach: Reach,
 }
 
 /// How orders reach a host.
@@ -107,7 +107,7 @@ pub enum Reach {
 
 impl Host {
     /// Whether it can be ordered to measure others.
-    pub fn has_agent(&self) -> bool {
+    pub(crate) fn has_agent(&self) -> bool {
         !matches!(self.reach, Reach::Server(_))
     }
 }
@@ -122,7 +122,7 @@ pub struct SharedResource {
     /// Indexes of its hosts.
     pub hosts: BTreeSet<usize>,
     /// Tests inside the set do not use it, as for the uplink of a site.
-    pub is_uplink: bool,
+    pub(crate) is_uplink: bool,
 }
 
 /// How round trips are measured.
@@ -158,13 +158,13 @@ impl HostList {
     }
 
     /// The hosts that measure a pair. Where the sender has no agent, the receiver is the client.
-    pub fn client_and_server(&self, pair: usize) -> [usize; 2] {
+    pub(crate) fn client_and_server(&self, pair: usize) -> [usize; 2] {
         let [from, to] = self.pairs[pair];
         if self.hosts[from].has_agent() { [from, to] } else { [to, from] }
     }
 
     /// The group of each host as a number; see [`number_groups`].
-    pub fn group_numbers(&self) -> Vec<usize> {
+    pub(crate) fn group_numbers(&self) -> Vec<usize> {
         number_groups(self.hosts.iter().map(|host| host.group.as_deref()))
     }
 
@@ -226,7 +226,7 @@ pub enum Sharing {
 
 impl SharedResource {
     /// Whether a test between these hosts uses it.
-    pub fn is_used_by(&self, pair: [usize; 2]) -> bool {
+    pub(crate) fn is_used_by(&self, pair: [usize; 2]) -> bool {
         let inside = pair.iter().filter(|host| self.hosts.contains(host)).count();
         if self.is_uplink { inside == 1 } else { inside > 0 }
     }

@@ -64,13 +64,13 @@ impl ServerLog {
 
 /// A throughput test of this run.
 #[derive(Debug, Clone, Copy)]
-pub struct OrderedLoad {
+pub(crate) struct OrderedLoad {
     /// Index of its pair.
-    pub pair: usize,
+    pub(crate) pair: usize,
     /// From the order to its answer.
-    pub interval: (Time, Time),
+    pub(crate) interval: (Time, Time),
     /// It measured something, so a server has served it.
-    pub has_result: bool,
+    pub(crate) has_result: bool,
 }
 
 /// A load of a log, on the clock here.
@@ -84,7 +84,7 @@ struct LoadSpan {
 }
 
 /// Compares the logs of the servers. `tests` are the throughput tests that this run ordered; `None` without any.
-pub fn compare_logs(
+pub(crate) fn compare_logs(
     list: &HostList,
     tests: &[OrderedLoad],
     logs: &[Option<ServerLog>],

@@ -13,7 +13,7 @@ use super::demand::Demand;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timetable {
     /// Tests by their begin.
-    pub slots: Vec<Slot>,
+    pub(crate) slots: Vec<Slot>,
     /// The end of the last test, in nanoseconds.
     pub length_ns: u64,
     /// Time that no plan can undercut, in nanoseconds.
@@ -26,7 +26,7 @@ pub struct Slot {
     /// Number of the test.
     pub test: u32,
     /// From the begin of the plan, in nanoseconds.
-    pub begin_ns: u64,
+    pub(crate) begin_ns: u64,
 }
 
 /// The hosts of each test, if the tests are between hosts: numbers of their resources.

@@ -92,7 +92,7 @@ pub enum TestDirection {
 
 impl TestOrder {
     /// Length of the test in milliseconds.
-    pub fn time_ms(&self) -> u64 {
+    pub(crate) fn time_ms(&self) -> u64 {
         match self {
             TestOrder::Latency { time_ms, .. } | TestOrder::Throughput { time_ms, .. } => *time_ms,
         }

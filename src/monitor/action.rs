@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Time for a command or for one attempt of a webhook, unless the action says otherwise.
-pub const DEFAULT_ACTION_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const DEFAULT_ACTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pauses before the second and the third attempt of a webhook.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
@@ -45,7 +45,7 @@ pub enum ActionTarget {
 /// Why an action failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ActionError {
+pub(crate) enum ActionError {
     /// The program could not be started or watched.
     #[error("{program}: it cannot be run: {error}")]
     NotRun {
@@ -96,7 +96,7 @@ impl Action {
     /// # Errors
     ///
     /// The command failed or took too long; or no attempt of the webhook was successful.
-    pub fn perform(&self, message: &[u8], stop: &AtomicBool) -> Result<(), ActionError> {
+    pub(crate) fn perform(&self, message: &[u8], stop: &AtomicBool) -> Result<(), ActionError> {
         match &self.target {
             ActionTarget::Command(words) => run_command(words, message, self.timeout),
             ActionTarget::Webhook(url) => {

@@ -11,7 +11,7 @@ use crate::stats::{Cusum, ShareShift};
 use crate::units::{UnitError, format_nanoseconds, parse_duration_with_unit, parse_share};
 
 /// Replies from which the p99 of a link is known well enough: its 95 % interval is then that of the p98.6 to the p99.3.
-pub const MIN_LEARNING_REPLIES: u64 = 3688;
+pub(crate) const MIN_LEARNING_REPLIES: u64 = 3688;
 
 /// An alarm ends only after this time without a bad probe, so that it does not flap.
 const MIN_GOOD_TIME: Duration = Duration::from_secs(60);
@@ -68,7 +68,7 @@ pub struct Rule {
     /// As written.
     pub text: String,
     /// What makes a probe bad.
-    pub badness: Badness,
+    pub(crate) badness: Badness,
     change: ShareShift,
     between_false_alarms: Duration,
 }
@@ -187,7 +187,7 @@ impl Alert {
     }
 
     /// Takes the limit from what was measured at first, once that suffices; true if it did now.
-    pub fn learn(&mut self, measured: &Window) -> bool {
+    pub(crate) fn learn(&mut self, measured: &Window) -> bool {
         if self.limit_ns.is_some() || measured.replies() < MIN_LEARNING_REPLIES {
             return false;
         }
@@ -208,12 +208,12 @@ impl Alert {
     }
 
     /// Goes on with an alarm that was on before a restart: its end will be noticed.
-    pub fn resume_raised(&mut self) {
+    pub(crate) fn resume_raised(&mut self) {
         self.is_raised = true;
     }
 
     /// Whether the alarm is on.
-    pub fn is_raised(&self) -> bool {
+    pub(crate) fn is_raised(&self) -> bool {
         self.is_raised
     }
 
@@ -235,7 +235,7 @@ impl Alert {
     }
 
     /// What the rule promises, for people.
-    pub fn promise(&self) -> String {
+    pub(crate) fn promise(&self) -> String {
         let time = |time: Duration| format_nanoseconds(time.as_nanos() as f64);
         let mean = time(self.expectation.delay);
         let usual = self.expectation.usual_delay.map(time);

@@ -13,14 +13,14 @@ const DAY_S: i64 = 86_400;
 #[derive(Debug, Clone, Default)]
 pub(super) struct EarlierTests {
     /// When the last one began.
-    pub last: Option<Timestamp>,
+    pub(crate) last: Option<Timestamp>,
     /// Those of this day (UTC), if there is a budget.
-    pub today: Vec<Run>,
+    pub(crate) today: Vec<Run>,
 }
 
 impl EarlierTests {
     /// Reads them. What cannot be read does not count.
-    pub fn read(watch: &Watch, store: &Store, now: Timestamp) -> EarlierTests {
+    pub(crate) fn read(watch: &Watch, store: &Store, now: Timestamp) -> EarlierTests {
         let filter = Filter { tag: Some(tag(&watch.name)), limit: Some(1), ..Filter::default() };
         let last = store.runs(&filter).ok().and_then(|runs| runs.entries.first().map(|run| run.started));
         let midnight = Timestamp::from_second(now.as_second() - now.as_second().rem_euclid(DAY_S)).ok();
@@ -43,14 +43,14 @@ pub(super) struct DayBudget {
 
 impl DayBudget {
     /// What is left after the earlier tests of this day.
-    pub fn new(limit: Option<u64>, second: i64, today: &[Run]) -> DayBudget {
+    pub(crate) fn new(limit: Option<u64>, second: i64, today: &[Run]) -> DayBudget {
         let mut budget = DayBudget { limit, day: second.div_euclid(DAY_S), spent: 0, per_test: 0 };
         today.iter().for_each(|run| budget.spend(second, run));
         budget
     }
 
     /// Whether another test fits into the day of this second.
-    pub fn allows(&mut self, second: i64) -> bool {
+    pub(crate) fn allows(&mut self, second: i64) -> bool {
         let day = second.div_euclid(DAY_S);
         if self.day != day {
             (self.day, self.spent) = (day, 0);
@@ -59,7 +59,7 @@ impl DayBudget {
     }
 
     /// Counts a test of the day of this second.
-    pub fn spend(&mut self, second: i64, run: &Run) {
+    pub(crate) fn spend(&mut self, second: i64, run: &Run) {
         self.per_test = run.cases.iter().map(moved_bytes).sum();
         if self.day == second.div_euclid(DAY_S) {
             self.spent += self.per_test;

@@ -23,7 +23,7 @@ const MIN_SUSPENDED: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockSnapshot {
     /// Stands still while the machine is suspended.
-    pub monotonic: Time,
+    pub(crate) monotonic: Time,
     /// The date.
     pub wall: Timestamp,
     /// Time since the start of the machine in which it was suspended.
@@ -94,12 +94,12 @@ impl Calendar {
 
 impl ClockSnapshot {
     /// The date in whole seconds since 1970.
-    pub fn second(&self) -> i64 {
+    pub(crate) fn second(&self) -> i64 {
         self.wall.as_second()
     }
 
     /// What happened to the clocks since an earlier moment.
-    pub fn change_since(&self, earlier: &ClockSnapshot) -> Option<ClockChange> {
+    pub(crate) fn change_since(&self, earlier: &ClockSnapshot) -> Option<ClockChange> {
         let suspended = self.suspended.saturating_sub(earlier.suspended);
         if suspended >= MIN_SUSPENDED {
             return Some(ClockChange::Suspended(suspended));
@@ -110,12 +110,12 @@ impl ClockSnapshot {
     }
 
     /// The same moment by a wall clock that was set by this.
-    pub fn shifted(self, by: SignedDuration) -> ClockSnapshot {
+    pub(crate) fn shifted(self, by: SignedDuration) -> ClockSnapshot {
         ClockSnapshot { wall: self.wall.checked_add(by).unwrap_or(self.wall), ..self }
     }
 
     /// Time until the wall clock reaches the next multiple of a period.
-    pub fn until_next(&self, period: Duration) -> Duration {
+    pub(crate) fn until_next(&self, period: Duration) -> Duration {
         let nanoseconds = self.wall.as_nanosecond().rem_euclid(period.as_nanos().max(1) as i128);
         period.saturating_sub(Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0)))
     }
@@ -151,7 +151,7 @@ impl std::str::FromStr for QuietHours {
 
 impl QuietHours {
     /// Whether a date is in these hours of its day.
-    pub fn contain(&self, at: Timestamp, zone: &TimeZone) -> bool {
+    pub(crate) fn contain(&self, at: Timestamp, zone: &TimeZone) -> bool {
         let time = at.to_zoned(zone.clone()).time();
         if self.from < self.to {
             self.from <= time && time < self.to

@@ -44,7 +44,7 @@ pub const SPANS: [HistorySpan; 6] = [
 
 impl HistorySpan {
     /// The span of a name.
-    pub fn named(name: &str) -> Option<&'static HistorySpan> {
+    pub(crate) fn named(name: &str) -> Option<&'static HistorySpan> {
         SPANS.iter().find(|span| span.name == name)
     }
 
@@ -118,31 +118,31 @@ impl Column {
 }
 
 /// The 99th percentile in ns over all probes, where they are enough for one; infinite if it is a lost probe.
-pub fn p99_ns(window: &Window) -> Option<f64> {
+pub(crate) fn p99_ns(window: &Window) -> Option<f64> {
     let is_enough = window.replies() + window.counts.lost >= MIN_PROBES_FOR_P99;
     window.quantile_with_losses_ns(0.99).filter(|_| is_enough)
 }
 
 /// The latest columns of a link, from its slices.
 #[derive(Debug, Clone)]
-pub struct LatestColumns {
+pub(crate) struct LatestColumns {
     span: &'static HistorySpan,
     columns: VecDeque<Column>,
 }
 
 impl LatestColumns {
     /// No columns yet.
-    pub fn new(span: &'static HistorySpan) -> LatestColumns {
+    pub(crate) fn new(span: &'static HistorySpan) -> LatestColumns {
         LatestColumns { span, columns: VecDeque::new() }
     }
 
     /// The columns, oldest first.
-    pub fn columns(&self) -> &VecDeque<Column> {
+    pub(crate) fn columns(&self) -> &VecDeque<Column> {
         &self.columns
     }
 
     /// Makes the last column again, and those after it, from slices in order of time.
-    pub fn update(&mut self, slices: &VecDeque<(i64, Window)>) {
+    pub(crate) fn update(&mut self, slices: &VecDeque<(i64, Window)>) {
         let Some((latest, _)) = slices.back() else { return };
         // The clock was set back: what was drawn is not before the slices any more.
         if self.columns.back().is_some_and(|last| *latest < last.start) {
@@ -178,7 +178,7 @@ impl LatestColumns {
 /// # Errors
 ///
 /// The store cannot be read.
-pub fn stored_columns(
+pub(crate) fn stored_columns(
     store: &Store,
     series: SeriesNumber,
     span: &HistorySpan,

@@ -109,7 +109,7 @@ pub struct Config {
     /// What happens at an alarm, besides a line in the log.
     pub actions: Vec<Action>,
     /// Windows are removed so that the store uses at most this size.
-    pub max_store_bytes: Option<u64>,
+    pub(crate) max_store_bytes: Option<u64>,
     /// The receiver of the metrics, beside those that ask for them.
     pub push: Option<Push>,
 }
@@ -128,7 +128,7 @@ pub struct Watch {
     /// No measurement in these hours.
     pub quiet: Vec<QuietHours>,
     /// Bytes that its tests may move in a day.
-    pub bytes_per_day: Option<u64>,
+    pub(crate) bytes_per_day: Option<u64>,
     /// Time for an explanation of the link when an alarm begins; `None`: it is not explained.
     pub explain: Option<Duration>,
 }

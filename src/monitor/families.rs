@@ -217,7 +217,7 @@ impl Snapshot {
     }
 
     /// These metrics, and the version of the program.
-    pub fn of_families(families: impl IntoIterator<Item = MetricFamily>) -> Snapshot {
+    pub(crate) fn of_families(families: impl IntoIterator<Item = MetricFamily>) -> Snapshot {
         let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
         let build = MetricFamily {
             name: "linkgauge_build",

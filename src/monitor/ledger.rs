@@ -154,13 +154,13 @@ pub struct WatchState {
     /// Probes since the start that this host could not send in time.
     pub missed_sends: u64,
     /// The last result of a test.
-    pub last_test: Option<Box<CaseResult>>,
+    pub(crate) last_test: Option<Box<CaseResult>>,
     /// Why the link is down, if it could not be opened.
     pub failure: Option<String>,
     /// The alarms.
-    pub alerts: Vec<Alert>,
+    pub(crate) alerts: Vec<Alert>,
     /// The last change of the level of the median, since the start.
-    pub last_shift: Option<LevelShift>,
+    pub(crate) last_shift: Option<LevelShift>,
     /// What was found when an alarm began last, since the start.
     pub explanation: Option<(Timestamp, AlarmExplanation)>,
     level: LevelWatch,
@@ -305,27 +305,27 @@ impl<'a> Ledger<'a> {
     }
 
     /// The facts of this machine, for the runs around an alarm.
-    pub fn with_environment(self, environment: Map<String, Value>) -> Ledger<'a> {
+    pub(crate) fn with_environment(self, environment: Map<String, Value>) -> Ledger<'a> {
         Ledger { environment, ..self }
     }
 
     /// The state of each link, in the order of the configuration.
-    pub fn states(&self) -> &[WatchState] {
+    pub(crate) fn states(&self) -> &[WatchState] {
         &self.states
     }
 
     /// The states, when the monitor ends.
-    pub fn into_states(self) -> Vec<WatchState> {
+    pub(crate) fn into_states(self) -> Vec<WatchState> {
         self.states
     }
 
     /// What is new for the actions since the last call.
-    pub fn take_notices(&mut self) -> Vec<Notice> {
+    pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
 
     /// Takes the causes that were found after an alarm.
-    pub fn record_explanation(&mut self, watch: usize, at: Timestamp, explanation: AlarmExplanation) {
+    pub(crate) fn record_explanation(&mut self, watch: usize, at: Timestamp, explanation: AlarmExplanation) {
         let names: Vec<&str> = explanation.causes.iter().map(|cause| cause.id).collect();
         if !names.is_empty() {
             self.note(watch, at, "explained", &names.join(", "));
@@ -467,7 +467,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Takes the run of a test.
-    pub fn record_test(&mut self, watch: usize, run: Run) {
+    pub(crate) fn record_test(&mut self, watch: usize, run: Run) {
         let state = &mut self.states[watch];
         state.protocol_of(&run);
         let case = run.cases.first();

@@ -55,7 +55,7 @@ impl MetricsFormat {
     }
 
     /// Its media type.
-    pub fn media_type(self) -> &'static str {
+    pub(crate) fn media_type(self) -> &'static str {
         match self {
             MetricsFormat::Text => OPENMETRICS_TYPE,
             MetricsFormat::Protobuf => PROTOBUF_TYPE,

@@ -44,7 +44,7 @@ pub struct Notice {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// The last minute of probes.
-    pub last_minute: MinuteFigures,
+    pub(crate) last_minute: MinuteFigures,
     /// The id of the run that holds the last minute before an alarm, if it was saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,

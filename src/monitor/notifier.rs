@@ -21,16 +21,16 @@ const MAX_EVENTS: usize = 1000;
 
 /// What the thread needs.
 pub(super) struct Notifier<'a> {
-    pub watches: &'a [Watch],
-    pub actions: &'a [Action],
+    pub(crate) watches: &'a [Watch],
+    pub(crate) actions: &'a [Action],
     /// Its cancel flag ends an explanation, and the retries of an action.
-    pub dialer: Dialer,
+    pub(crate) dialer: Dialer,
     /// Shared secret of servers that require one.
-    pub token: Option<String>,
+    pub(crate) token: Option<String>,
     /// The host of the messages.
-    pub host: &'a str,
+    pub(crate) host: &'a str,
     /// Held during an explanation: a test at the same time would be its cause.
-    pub test: &'a Mutex<()>,
+    pub(crate) test: &'a Mutex<()>,
 }
 
 /// What became of a notice, for the ledger and the log.
@@ -44,12 +44,12 @@ pub(super) enum NoticeOutcome {
 
 impl Notifier<'_> {
     /// Whether there is anything to do with a notice.
-    pub fn is_needed(&self) -> bool {
+    pub(crate) fn is_needed(&self) -> bool {
         !self.actions.is_empty() || self.watches.iter().any(|watch| watch.explain.is_some())
     }
 
     /// Works until the ledger sends no more.
-    pub fn run(&self, notices: &Receiver<Notice>, outcomes: &Sender<(Timestamp, NoticeOutcome)>) {
+    pub(crate) fn run(&self, notices: &Receiver<Notice>, outcomes: &Sender<(Timestamp, NoticeOutcome)>) {
         while let Ok(first) = notices.recv() {
             let mut events = gather(first, notices);
             let at = events[0].at;

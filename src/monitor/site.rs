@@ -25,7 +25,7 @@ use crate::store::{Filter, Store, StoreError};
 use crate::units::format_nanoseconds;
 
 /// The path of the stream of events.
-pub const EVENTS_PATH: &str = "/events";
+pub(crate) const EVENTS_PATH: &str = "/events";
 
 /// The path of the metrics.
 pub const METRICS_PATH: &str = "/metrics";
@@ -44,7 +44,7 @@ const SCRIPT: &str = include_str!("site/page.js");
 #[derive(Debug, Clone)]
 pub struct Page {
     /// Its media type.
-    pub media_type: &'static str,
+    pub(crate) media_type: &'static str,
     /// Its content security policy.
     pub policy: Arc<str>,
     /// Its content.
@@ -180,7 +180,7 @@ impl Site {
     }
 
     /// Replaces a page that is ready.
-    pub fn set(&self, path: &'static str, media_type: &'static str, body: String) {
+    pub(crate) fn set(&self, path: &'static str, media_type: &'static str, body: String) {
         locked(&self.ready).insert(path, Page::new(media_type, body));
     }
 
@@ -207,7 +207,7 @@ impl Site {
     }
 
     /// A page that is ready.
-    pub fn ready(&self, path: &str) -> Option<Page> {
+    pub(crate) fn ready(&self, path: &str) -> Option<Page> {
         locked(&self.ready).get(path).cloned()
     }
 

@@ -42,7 +42,7 @@ pub struct Slice {
     /// The link could not be opened, or broke.
     pub failure: Option<String>,
     /// What happened to the clocks during the slice. Losses of a slice in which the machine was suspended do not count.
-    pub clock_change: Option<ClockChange>,
+    pub(crate) clock_change: Option<ClockChange>,
     /// The document of the slice, for the time around an alarm; without the facts of this machine.
     pub run: Run,
 }
@@ -100,7 +100,7 @@ impl Watcher {
     }
 
     /// The shared secret of servers that require one.
-    pub fn with_token(mut self, token: Option<String>) -> Watcher {
+    pub(crate) fn with_token(mut self, token: Option<String>) -> Watcher {
         self.token = token;
         self
     }

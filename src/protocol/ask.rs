@@ -25,7 +25,7 @@ use reply_scanner::{LengthField, MAX_REPLY_BYTES, PatternSearch, ReplyEnd, Reply
 use text::InvalidText;
 
 /// The `ask` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "ask",
     summary: "replies to a request of your choice (Modbus, SCPI, AT commands); only the request is sent",
     default_ports: &[],

@@ -11,11 +11,11 @@ use crate::endpoint::Endpoint;
 use crate::link::{Caps, Dialer, Fault, Framing, Link};
 
 /// The name that selects detection in a plan.
-pub const NAME: &str = "auto";
+pub(crate) const NAME: &str = "auto";
 
 /// The protocol of a case until it is detected. It lists no traffic, so a case may have any workload and direction; the
 /// detected protocol decides.
-pub static UNDETECTED: Protocol = Protocol {
+pub(crate) static UNDETECTED: Protocol = Protocol {
     name: NAME,
     summary: "detects what the server speaks",
     default_ports: &[],
@@ -36,7 +36,7 @@ const MAX_TRIES: u32 = 3;
 /// # Errors
 ///
 /// The link cannot be opened or fails, or the server replies neither to a hello nor with an echo.
-pub fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol, ProtocolError> {
+pub(crate) fn detect(endpoint: &Endpoint, dialer: &Dialer) -> Result<&'static Protocol, ProtocolError> {
     let named = |name: &str| {
         find_protocol(name).ok_or_else(|| CaseError::Option(format!("no protocol {name}")).into())
     };

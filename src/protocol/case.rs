@@ -80,9 +80,9 @@ pub struct CaseDraft {
     /// Messages before the measurement, which no figure includes.
     pub warm_up: StopCondition,
     /// The plan sets no stop condition.
-    pub has_default_stop: bool,
+    pub(crate) has_default_stop: bool,
     /// Requests on one connection, after which a flow opens a new one; the protocol sets it.
-    pub requests_per_connection: Option<NonZeroU64>,
+    pub(crate) requests_per_connection: Option<NonZeroU64>,
     /// Time for which a probe runs on the idle link, before the load and again after it.
     pub idle: Duration,
     /// The kernels stamp the messages.
@@ -206,7 +206,7 @@ pub const MAX_RECOVERY_FACTOR: u32 = 10;
 
 impl IdleTimes {
     /// The times of one repetition of several: the link is idle before the first and after the last one.
-    pub fn of_repetition(self, index: u32, of: u32) -> IdleTimes {
+    pub(crate) fn of_repetition(self, index: u32, of: u32) -> IdleTimes {
         let only = |time: Duration, is_there: bool| if is_there { time } else { Duration::ZERO };
         IdleTimes { before: only(self.before, index == 0), after: only(self.after, index + 1 == of) }
     }
@@ -238,13 +238,13 @@ pub struct ReadyCase {
     /// The CPU for the threads of the server; `None`: the operating system schedules them.
     pub server_cpu: Option<u32>,
     /// Rate of the latency probe beside a load; `None` switches it off.
-    pub probe_per_second: Option<f64>,
+    pub(crate) probe_per_second: Option<f64>,
     /// Times for which the probe runs on the idle link.
     pub idle: IdleTimes,
     /// Length of one interval of the time series.
-    pub series_interval: Duration,
+    pub(crate) series_interval: Duration,
     /// Time between two progress events.
-    pub progress_interval: Duration,
+    pub(crate) progress_interval: Duration,
     /// Limits for the shares of late requests.
     pub late_limits: Vec<Duration>,
     /// Limits that the figures must meet.
@@ -253,42 +253,42 @@ pub struct ReadyCase {
 
 impl ReadyCase {
     /// Planned duration of one repetition, if the plan determines it.
-    pub fn planned_time(&self) -> Option<Duration> {
+    pub(crate) fn planned_time(&self) -> Option<Duration> {
         planned_time(&self.load, &self.caps)
     }
 
     /// Whether all links deliver every byte in order or break.
-    pub fn is_reliable_stream(&self) -> bool {
+    pub(crate) fn is_reliable_stream(&self) -> bool {
         self.caps.iter().all(|caps| caps.is_reliable && caps.framing == Framing::Stream)
     }
 
     /// Whether the flows open further connections while they are measured.
-    pub fn reopens_connections(&self) -> bool {
+    pub(crate) fn reopens_connections(&self) -> bool {
         self.workload.traffic == TrafficKind::Connections || self.load.requests_per_connection.is_some()
     }
 
     /// Whether the client sends payload that does not come back.
-    pub fn sends(&self) -> bool {
+    pub(crate) fn sends(&self) -> bool {
         matches!(self.direction, Direction::Send | Direction::Both)
     }
 
     /// Whether the load carries probes.
-    pub fn is_probed_load(&self) -> bool {
+    pub(crate) fn is_probed_load(&self) -> bool {
         self.workload.traffic == TrafficKind::ProbedLoad
     }
 
     /// Whether probes beside a load have forward and reverse delays.
-    pub fn has_one_way_probes(&self) -> bool {
+    pub(crate) fn has_one_way_probes(&self) -> bool {
         !self.workload.is_round_trip() && self.options.contains_key(ONE_WAY_OPTION)
     }
 
     /// Whether a search decides the rate.
-    pub fn is_capacity_search(&self) -> bool {
+    pub(crate) fn is_capacity_search(&self) -> bool {
         self.workload.traffic == TrafficKind::CapacitySearch
     }
 
     /// Whether the client receives payload that it did not send.
-    pub fn receives(&self) -> bool {
+    pub(crate) fn receives(&self) -> bool {
         matches!(self.direction, Direction::Receive | Direction::Both)
     }
 }

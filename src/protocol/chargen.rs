@@ -21,7 +21,7 @@ use crate::workload::phases::{Phase, PhaseTracker};
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, RecordingParty, ServerReport, TrafficKind};
 
 /// The `chargen` protocol (RFC 864), for [`PROTOCOLS`](super::PROTOCOLS).
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "chargen",
     summary: "sends characters without end, or one datagram for each (RFC 864)",
     default_ports: &[("tcp", 19), ("udp", 19)],

@@ -16,7 +16,7 @@ use crate::plan::Direction;
 use crate::workload::throughput::Source;
 use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, TrafficKind};
 
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "discard",
     summary: "reads and drops (RFC 863); delivery is counted by acknowledged bytes",
     default_ports: &[("tcp", 9), ("udp", 9)],

@@ -18,7 +18,7 @@ use crate::workload::responsiveness::ConnectionParties;
 use crate::workload::throughput::{LoopbackState, Sink, Source};
 use crate::workload::{FlowRole, TrafficKind};
 
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "echo",
     summary: "returns what it receives (RFC 862, a loopback plug)",
     default_ports: &[("tcp", 7), ("udp", 7)],
@@ -89,7 +89,7 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
 }
 
 /// Largest chunk returned at once, in bytes.
-pub const MAX_ECHO_BYTES: usize = 65_536;
+pub(crate) const MAX_ECHO_BYTES: usize = 65_536;
 
 struct EchoService {
     idle_timeout: Duration,
@@ -107,7 +107,7 @@ impl Service for EchoService {
 }
 
 /// The server side of an echo on a link with these capabilities.
-pub fn new_reflector(caps: &Caps, tuning: Tuning, idle: Duration) -> Reflector {
+pub(crate) fn new_reflector(caps: &Caps, tuning: Tuning, idle: Duration) -> Reflector {
     let largest = match caps.framing {
         Framing::Stream => MAX_ECHO_BYTES,
         Framing::Message => caps.max_message_bytes.unwrap_or(MAX_ECHO_BYTES),

@@ -7,22 +7,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::clock::Time;
 
 /// Loads that a log holds; further ones are only counted.
-pub const MAX_LOGGED_LOADS: usize = 4096;
+pub(crate) const MAX_LOGGED_LOADS: usize = 4096;
 
 /// A measurement that moved payload, from its start to the report of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServedLoad {
+pub(crate) struct ServedLoad {
     /// The client started it.
-    pub began: Time,
+    pub(crate) began: Time,
     /// The server had its report ready, or the client had disconnected.
-    pub ended: Time,
+    pub(crate) ended: Time,
 }
 
 /// What a log holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoggedLoads {
     /// In the order of their ends.
-    pub loads: Vec<ServedLoad>,
+    pub(crate) loads: Vec<ServedLoad>,
     /// Loads beyond [`MAX_LOGGED_LOADS`].
     pub left_out: u64,
 }
@@ -56,15 +56,15 @@ pub(crate) struct OpenLoad {
 
 impl OpenLoad {
     /// Without a log, nothing is recorded.
-    pub fn new(log: Option<LoadLog>) -> OpenLoad {
+    pub(crate) fn new(log: Option<LoadLog>) -> OpenLoad {
         OpenLoad { log, began_ns: AtomicU64::new(u64::MAX) }
     }
 
-    pub fn begin(&self, now: Time) {
+    pub(crate) fn begin(&self, now: Time) {
         self.began_ns.store(now.0, Relaxed);
     }
 
-    pub fn end(&self, now: Time) {
+    pub(crate) fn end(&self, now: Time) {
         let began = Time(self.began_ns.swap(u64::MAX, Relaxed));
         if let Some(log) = self.log.as_ref().filter(|_| began != Time::NEVER) {
             log.record(ServedLoad { began, ended: now.max(began) });

@@ -48,7 +48,7 @@ pub use case::{
     CaseDraft, CaseError, IdleTimes, MAX_RECOVERY_FACTOR, ProtocolOptions, RECONNECT_OPTION, ReadyCase,
 };
 pub(crate) use load_log::OpenLoad;
-pub use load_log::{LoadLog, LoggedLoads, MAX_LOGGED_LOADS, ServedLoad};
+pub(crate) use load_log::{LoadLog, MAX_LOGGED_LOADS};
 
 /// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
 pub static PROTOCOLS: &[Protocol] = &[
@@ -83,9 +83,9 @@ pub struct Protocol {
     /// Default message sizes, one case each; empty means the default of the workload.
     pub sizes: &'static [u32],
     /// A measurement is one test of the server, with a start and an end of its own: it is not split into repetitions.
-    pub is_measured_whole: bool,
+    pub(crate) is_measured_whole: bool,
     /// Completes a case before it runs.
-    pub prepare_case: PrepareCase,
+    pub(crate) prepare_case: PrepareCase,
     /// Opens the links of a case and makes its flows.
     pub connect: ConnectFn,
     /// The server side, if `serve` supports it.
@@ -114,20 +114,20 @@ impl std::fmt::Debug for Protocol {
 }
 
 /// `SCHEME://host:port/VALUE`, over the first transport with a default port of the protocol.
-pub struct Shorthand {
+pub(crate) struct Shorthand {
     /// Scheme of the URL.
-    pub scheme: &'static str,
+    pub(crate) scheme: &'static str,
     /// Name of the protocol.
-    pub protocol: &'static str,
+    pub(crate) protocol: &'static str,
     /// The protocol option that is set to the part after the slash; without that part the option stays unchanged.
-    pub option: &'static str,
+    pub(crate) option: &'static str,
 }
 
 /// Reads the options and completes a case before any link is opened; called once for each endpoint.
-pub type PrepareCase = fn(&mut CaseDraft, &Caps) -> Result<(), CaseError>;
+pub(crate) type PrepareCase = fn(&mut CaseDraft, &Caps) -> Result<(), CaseError>;
 
 /// For protocols that accept every case with a supported workload and direction.
-pub const ACCEPT_CASE: PrepareCase = |_, _| Ok(());
+pub(crate) const ACCEPT_CASE: PrepareCase = |_, _| Ok(());
 
 /// Prepares a server for a case.
 pub type ConnectFn = fn(&ReadyCase, &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError>;
@@ -190,7 +190,7 @@ pub struct ConnectContext<'a> {
     /// Receiver of the content of a download, if it is saved.
     pub content: Option<&'a ContentSender>,
     /// Makes the recorder of a flow from its role and the index of its endpoint.
-    pub new_recorder: &'a dyn Fn(FlowRole, usize) -> Recorder,
+    pub(crate) new_recorder: &'a dyn Fn(FlowRole, usize) -> Recorder,
 }
 
 /// Connections that a protocol leaves open for the next case of the run, by name. They close at the end of the run.
@@ -214,9 +214,9 @@ impl ConnectionCache {
 /// A link and the party that runs on it.
 pub struct Flow {
     /// The purpose of the flow.
-    pub role: FlowRole,
+    pub(crate) role: FlowRole,
     /// Index of its endpoint in the case.
-    pub endpoint_index: usize,
+    pub(crate) endpoint_index: usize,
     /// The open link.
     pub link: Box<dyn Link>,
     /// The client's party on the link.
@@ -274,7 +274,7 @@ pub(crate) struct FlowsOnlySession {
 
 impl FlowsOnlySession {
     /// A session of these flows.
-    pub fn boxed(flows: Vec<Flow>) -> Box<dyn ClientSession> {
+    pub(crate) fn boxed(flows: Vec<Flow>) -> Box<dyn ClientSession> {
         Box::new(FlowsOnlySession { flows })
     }
 }

@@ -10,7 +10,7 @@ use crate::plan::Direction;
 use crate::workload::connect::Connector;
 use crate::workload::{FlowRole, TrafficKind};
 
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "none",
     summary: "accepts connections; nothing is sent on them",
     default_ports: &[],

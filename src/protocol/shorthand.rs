@@ -6,14 +6,14 @@ use crate::endpoint::Endpoint;
 use crate::plan::Case;
 
 /// Every shorthand.
-pub static SHORTHANDS: &[Shorthand] = &[pakbus::client::SHORTHAND];
+pub(crate) static SHORTHANDS: &[Shorthand] = &[pakbus::client::SHORTHAND];
 
 /// Expands all shorthands of a case.
 ///
 /// # Errors
 ///
 /// A case that names another protocol, or another value of the option; the message names the URL.
-pub fn expand_url(case: &mut Case) -> Result<(), CaseError> {
+pub(crate) fn expand_url(case: &mut Case) -> Result<(), CaseError> {
     for at in 0..case.endpoints.len() {
         let scheme = case.endpoints[at].scheme();
         if let Some(shorthand) = SHORTHANDS.iter().find(|shorthand| shorthand.scheme == scheme) {

@@ -21,7 +21,7 @@ use crate::workload::pattern::{Alphabet, PatternMessage, count_differing};
 use crate::workload::{FlowRole, TrafficKind};
 
 /// The `sockperf` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "sockperf",
     summary: "replies as a sockperf server does, over TCP and UDP",
     default_ports: &[("tcp", 11111), ("udp", 11111)],
@@ -40,7 +40,7 @@ pub const PROTOCOL: Protocol = Protocol {
 };
 
 /// Bytes of the header, which is also the minimum message size.
-pub const HEADER_BYTES: usize = 14;
+pub(crate) const HEADER_BYTES: usize = 14;
 
 const FROM_CLIENT: u16 = 1;
 /// The sender requests a reply.
@@ -50,16 +50,16 @@ const PONG: u16 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SockperfHeader {
     /// Number of the message; a reply has that of its request.
-    pub sequence: u64,
+    pub(crate) sequence: u64,
     /// Flags: bit 0 is set by clients, bit 1 requests a reply.
-    pub flags: u16,
+    pub(crate) flags: u16,
     /// Bytes of the message including this header.
-    pub length: u32,
+    pub(crate) length: u32,
 }
 
 impl SockperfHeader {
     /// Decodes a header; all fields are big-endian.
-    pub fn read(bytes: &[u8; HEADER_BYTES]) -> SockperfHeader {
+    pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> SockperfHeader {
         let [n7, n6, n5, n4, n3, n2, n1, n0, f1, f0, length @ ..] = *bytes;
         SockperfHeader {
             sequence: u64::from_be_bytes([n7, n6, n5, n4, n3, n2, n1, n0]),
@@ -69,7 +69,7 @@ impl SockperfHeader {
     }
 
     /// Encodes the header at the start of `into`, which must have at least [`HEADER_BYTES`] bytes.
-    pub fn write(&self, into: &mut [u8]) {
+    pub(crate) fn write(&self, into: &mut [u8]) {
         into[..8].copy_from_slice(&self.sequence.to_be_bytes());
         into[8..10].copy_from_slice(&self.flags.to_be_bytes());
         into[10..HEADER_BYTES].copy_from_slice(&self.length.to_be_bytes());

@@ -23,23 +23,23 @@ use super::wording::plural;
 use crate::run::{CaseResult, Run, StudyTable};
 
 /// A finished chart: one or more panels on one horizontal axis. `svg` is trusted; every other text is not.
-pub struct Chart {
-    pub title: String,
-    pub caption: String,
-    pub x: Axis,
-    pub panels: Vec<Panel>,
+pub(crate) struct Chart {
+    pub(crate) title: String,
+    pub(crate) caption: String,
+    pub(crate) x: Axis,
+    pub(crate) panels: Vec<Panel>,
     /// Empty if the chart needs none.
-    pub legend: Vec<LegendEntry>,
+    pub(crate) legend: Vec<LegendEntry>,
 }
 
 /// A drawing with its own vertical axis.
-pub struct Panel {
+pub(crate) struct Panel {
     /// Text alternative for screen readers.
-    pub label: String,
-    pub y: Axis,
-    pub svg: String,
+    pub(crate) label: String,
+    pub(crate) y: Axis,
+    pub(crate) svg: String,
     /// Height of the drawing.
-    pub height: u32,
+    pub(crate) height: u32,
 }
 
 /// With more cases, a page has only the main chart of each.
@@ -56,7 +56,7 @@ const PANEL_HEIGHT: u32 = 210;
 const TICK_LABEL_HEIGHT: u32 = 22;
 
 /// Charts of one case: the main one, and those that a page of many cases has no room for.
-pub fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
+pub(crate) fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
     type Kind = fn(&Run, &CaseResult) -> Option<Chart>;
     const KINDS: [Kind; 7] = [
         time_series::case_chart,
@@ -72,7 +72,7 @@ pub fn case_charts(run: &Run, case: &CaseResult) -> Vec<Chart> {
 }
 
 /// Charts that show all cases of a workload. A table of few rows is easier to read than a chart of its figures.
-pub fn workload_charts(run: &Run, workload: &str) -> Vec<Chart> {
+pub(crate) fn workload_charts(run: &Run, workload: &str) -> Vec<Chart> {
     let over_time = time_series::workload_chart(run, workload);
     if run.cases.iter().filter(|case| case.workload == workload).count() < MIN_CHARTED_CASES {
         return over_time.into_iter().collect();
@@ -85,17 +85,17 @@ pub fn workload_charts(run: &Run, workload: &str) -> Vec<Chart> {
 }
 
 /// The chart of a study table.
-pub fn study_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
+pub(crate) fn study_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
     study::table_chart(run, table)
 }
 
 /// The texts of a chart.
-pub struct ChartText<'a> {
-    pub title: &'a str,
+pub(crate) struct ChartText<'a> {
+    pub(crate) title: &'a str,
     /// Follows the title in the text alternative.
-    pub of: &'a str,
+    pub(crate) of: &'a str,
     /// Printed next to the chart.
-    pub caption: String,
+    pub(crate) caption: String,
 }
 
 /// A chart with one panel.

@@ -22,7 +22,7 @@ pub enum ColumnKind {
     Detail,
 }
 
-pub const fn case_column(
+pub(crate) const fn case_column(
     title: &'static str,
     before: &'static str,
     after: &'static str,
@@ -31,22 +31,22 @@ pub const fn case_column(
     TableColumn { title, kind: ColumnKind::Case { before, after, usual } }
 }
 
-pub const fn figure_column(title: &'static str) -> TableColumn {
+pub(crate) const fn figure_column(title: &'static str) -> TableColumn {
     TableColumn { title, kind: ColumnKind::Figure }
 }
 
-pub const fn optional_column(title: &'static str) -> TableColumn {
+pub(crate) const fn optional_column(title: &'static str) -> TableColumn {
     TableColumn { title, kind: ColumnKind::Optional }
 }
 
-pub const fn expendable_column(title: &'static str) -> TableColumn {
+pub(crate) const fn expendable_column(title: &'static str) -> TableColumn {
     TableColumn { title, kind: ColumnKind::Expendable }
 }
 
-pub const fn extra_column(title: &'static str) -> TableColumn {
+pub(crate) const fn extra_column(title: &'static str) -> TableColumn {
     TableColumn { title, kind: ColumnKind::Extra }
 }
 
-pub const fn detail_column(title: &'static str) -> TableColumn {
+pub(crate) const fn detail_column(title: &'static str) -> TableColumn {
     TableColumn { title, kind: ColumnKind::Detail }
 }

@@ -63,7 +63,7 @@ fn run_names(ids: &[String]) -> String {
 }
 
 /// The verdict in one sentence.
-pub fn headline(comparison: &RunComparison) -> String {
+pub(crate) fn headline(comparison: &RunComparison) -> String {
     if let [compared] = comparison.cases.as_slice() {
         return metric_line(compared);
     }
@@ -115,7 +115,7 @@ fn metric_line(compared: &MetricComparison) -> String {
 }
 
 /// Explains the verdicts.
-pub fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
+pub(crate) fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
     let margin = (comparison.margin * 1e3).round() / 10.0;
     let mut legend = vec![format!(
         "Worse and better: p below {SIGNIFICANCE_LEVEL}, and a change of more than {margin} % of A's median."
@@ -165,7 +165,7 @@ fn sensitivity_sentence(comparison: &RunComparison) -> Option<String> {
 }
 
 /// Endpoint, workload and distinguishing details. The endpoint has at most `width` characters.
-pub fn case_name(case: &CaseKey, width: usize) -> String {
+pub(crate) fn case_name(case: &CaseKey, width: usize) -> String {
     let endpoint = shorten(&printable(&case.endpoint), width);
     let particulars = case_details(case.message_bytes, case.ports, case.parallel, &case.settings);
     format!("{endpoint}, {} {}{particulars}", printable(&case.workload), case.direction.name())
@@ -192,7 +192,7 @@ fn format_value(compared: &MetricComparison, value: Option<f64>) -> String {
 }
 
 /// For both sides, with the number of repetitions: `100.9 µs (10)`.
-pub fn format_medians(compared: &MetricComparison) -> (String, String) {
+pub(crate) fn format_medians(compared: &MetricComparison) -> (String, String) {
     let (a, b) = (&compared.a, &compared.b);
     let side = |median, repetitions| format!("{} ({repetitions})", format_value(compared, median));
     (side(a.median, a.repetitions), side(b.median, b.repetitions))
@@ -203,19 +203,19 @@ fn format_percent(share: f64) -> String {
 }
 
 /// `+20.0 %`; in the metric's unit if there is no relative shift.
-pub fn format_shift(compared: &MetricComparison) -> Option<String> {
+pub(crate) fn format_shift(compared: &MetricComparison) -> Option<String> {
     compared.a.median?;
     let shift = compared.shift?;
     Some(compared.relative_shift.map_or_else(|| format_value(compared, Some(shift)), format_percent))
 }
 
 /// `+19.3 % to +20.7 %`.
-pub fn format_interval(compared: &MetricComparison) -> Option<String> {
+pub(crate) fn format_interval(compared: &MetricComparison) -> Option<String> {
     let (median, interval) = (compared.a.median?, compared.shift_interval?);
     compared.relative_shift?;
     Some(format!("{} to {}", format_percent(interval.low / median), format_percent(interval.high / median)))
 }
 
-pub fn format_p_value(compared: &MetricComparison) -> Option<String> {
+pub(crate) fn format_p_value(compared: &MetricComparison) -> Option<String> {
     compared.p.map(|p| if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") })
 }

@@ -102,7 +102,7 @@ fn column_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Writes the table.
-pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let mut table = csv::Writer::from_writer(out);
     table.write_record(column_names())?;
     for (case, case_number) in run.cases.iter().zip(1..) {

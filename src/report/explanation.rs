@@ -205,14 +205,14 @@ fn row(finding: &CauseFinding, glyph: char, names: usize, width: usize) -> Strin
 }
 
 /// The evidence, and what to do about a cause that was found.
-pub fn reasons<E>(finding: &CauseFinding<E>, width: usize) -> String {
+pub(crate) fn reasons<E>(finding: &CauseFinding<E>, width: usize) -> String {
     let fix = finding.verdict.is_found().then(|| format!("Fix: {}.", finding.remedy));
     let sentences = finding.evidence.iter().map(|sentence| printable(sentence)).chain(fix);
     sentences.map(|sentence| wrap(&sentence, width, DETAIL_INDENT, DETAIL_INDENT)).collect()
 }
 
 /// The names of the causes with this verdict in one line. Each has its evidence in the document.
-pub fn names_with_verdict<E>(causes: &[CauseFinding<E>], verdict: CauseVerdict) -> Option<String> {
+pub(crate) fn names_with_verdict<E>(causes: &[CauseFinding<E>], verdict: CauseVerdict) -> Option<String> {
     let causes = causes.iter().filter(|finding| finding.verdict == verdict);
     let names: Vec<&str> = causes.map(|finding| finding.name).collect();
     (!names.is_empty()).then(|| format!("{}: {}", verdict.label(), names.join("; ")))

@@ -6,7 +6,7 @@ use crate::units::format_count;
 
 /// `100 connections: fairness 0.998, least ÷ most 0.81; mean RTT 12.1 µs to 80.3 µs, median 14.0 µs; slowest: 17, 3`.
 /// `None` for a case with one connection.
-pub fn flows_text(case: &CaseResult) -> Option<String> {
+pub(crate) fn flows_text(case: &CaseResult) -> Option<String> {
     let flows = case.figures.flows.as_ref()?;
     let FlowFigures { count, fairness, min_max_ratio, .. } = flows;
     let mut parts = vec![format!(

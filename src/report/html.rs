@@ -33,8 +33,8 @@ use crate::units::{format_bit_rate, format_count, format_nanoseconds};
 mod figure_rows;
 pub(crate) mod parts;
 
-pub use figure_rows::count_rows;
-pub use parts::{chart_contexts, fit_texts, keep_dates_together, keep_units_together};
+pub(crate) use figure_rows::count_rows;
+pub(crate) use parts::{chart_contexts, fit_texts, keep_dates_together, keep_units_together};
 
 /// With more cases than this, the page has no sentence per case and folds their details.
 const MAX_UNFOLDED_CASES: usize = 12;
@@ -58,17 +58,17 @@ fn script_hash() -> String {
     format!("sha256-{hash}")
 }
 
-pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     write_page(&render_page(run).map_err(io::Error::other)?, out)
 }
 
 /// Replaces control characters, so that the page can be shown on a terminal.
-pub fn write_page(page: &str, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn write_page(page: &str, out: &mut dyn io::Write) -> io::Result<()> {
     page.lines().try_for_each(|line| writeln!(out, "{}", printable(line)))
 }
 
 /// Renders a template with its context and the script.
-pub fn render_template(template: &str, about: Value) -> Result<String, minijinja::Error> {
+pub(crate) fn render_template(template: &str, about: Value) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_syntax(
@@ -204,7 +204,7 @@ fn threshold_contexts(case: &CaseResult) -> Vec<Value> {
     case.thresholds.iter().map(value).collect()
 }
 
-pub fn warning_contexts(warnings: &[Warning]) -> Vec<Value> {
+pub(crate) fn warning_contexts(warnings: &[Warning]) -> Vec<Value> {
     let value = |warning: &Warning| {
         context! { code => warning.code.name(), text => warning.text.clone(), remedy => warning.remedy.clone() }
     };
@@ -331,7 +331,7 @@ fn table_context(run: &Run, mut table: ReportTable, charts: Vec<Value>, fits: &[
 }
 
 /// Rows of a table with one column per distribution. Missing values are empty.
-pub fn time_rows(distributions: &[Option<&Distribution>]) -> Vec<Value> {
+pub(crate) fn time_rows(distributions: &[Option<&Distribution>]) -> Vec<Value> {
     let row = |name: String, value: &dyn Fn(&Distribution) -> String| {
         let cells: Vec<String> =
             distributions.iter().map(|times| times.map(value).unwrap_or_default()).collect();
@@ -428,14 +428,14 @@ fn machine_contexts(environment: &run::Environment) -> Vec<Value> {
 }
 
 /// A name in words. Times are printed with their unit, so it is not in their names. Names of the kernel stay as they are.
-pub fn display_name(name: &str) -> String {
+pub(crate) fn display_name(name: &str) -> String {
     match name.contains('.') {
         true => name.to_owned(),
         false => name.strip_suffix("_ns").unwrap_or(name).replace('_', " "),
     }
 }
 
-pub fn format_fact(name: &str, value: Option<&serde_json::Value>) -> String {
+pub(crate) fn format_fact(name: &str, value: Option<&serde_json::Value>) -> String {
     match value {
         None => ABSENT.to_owned(),
         Some(serde_json::Value::Null) => "unknown".to_owned(),

@@ -8,7 +8,7 @@ use super::presentation::case_sentence;
 use super::wording::{measured_text, printable};
 use crate::run::{CaseResult, Run};
 
-pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let judged = run.cases.iter().flat_map(|case| &case.thresholds);
     let failures = judged.clone().filter(|judged| !judged.passed).count();
     let errors = run.cases.iter().filter(|case| !case.complete).count();

@@ -19,22 +19,22 @@ const MAX_CELL_COLUMNS: usize = 13;
 const COLUMN_GAP: u16 = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum LineKind {
+pub(crate) enum LineKind {
     Header,
     Row,
 }
 
 /// A table that fits the width.
-pub struct FittedTable {
+pub(crate) struct FittedTable {
     /// Values of every row that shows no other value.
-    pub common_values: Vec<String>,
+    pub(crate) common_values: Vec<String>,
     /// Header first.
-    pub lines: Vec<(String, LineKind)>,
+    pub(crate) lines: Vec<(String, LineKind)>,
 }
 
 /// Whether the rows have the numbers of their cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CaseNumbers {
+pub(crate) enum CaseNumbers {
     Shown,
     /// For a single case.
     Hidden,
@@ -42,7 +42,7 @@ pub enum CaseNumbers {
 
 impl CaseNumbers {
     /// Of a run with this number of cases.
-    pub fn for_cases(count: usize) -> CaseNumbers {
+    pub(crate) fn for_cases(count: usize) -> CaseNumbers {
         if count > 1 { CaseNumbers::Shown } else { CaseNumbers::Hidden }
     }
 
@@ -56,7 +56,7 @@ impl CaseNumbers {
 
 /// The lines of a table, with at most `width` columns if that is at least 78. Removes columns without room from the
 /// table.
-pub fn fit_table(table: &mut ReportTable, width: usize, case_numbers: CaseNumbers) -> FittedTable {
+pub(crate) fn fit_table(table: &mut ReportTable, width: usize, case_numbers: CaseNumbers) -> FittedTable {
     if let Some(lines) = lay_out_with_endpoint_column(table, width, case_numbers) {
         return FittedTable { common_values: Vec::new(), lines };
     }

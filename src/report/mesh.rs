@@ -33,7 +33,7 @@ const MAX_NOTES: usize = 3;
 const MAX_PAGE_CASES: usize = 600;
 
 /// The answer of a run of a mesh in one sentence.
-pub fn answer(run: &Run, mesh: &MeshResult) -> String {
+pub(crate) fn answer(run: &Run, mesh: &MeshResult) -> String {
     let pairs = pairs_by_badness(mesh, &run.cases);
     let typical = Typical::of(&pairs);
     let of = format!("{}, {}", plural(mesh.hosts.len(), "host"), plural(pairs.len(), "pair"));
@@ -56,7 +56,7 @@ pub fn answer(run: &Run, mesh: &MeshResult) -> String {
 }
 
 /// The report below the answer: the worst pairs; with `Detail::Full` also all matrices that fit the width.
-pub fn blocks(run: &Run, mesh: &MeshResult, (detail, width): (Detail, usize)) -> Vec<FindingBlock> {
+pub(crate) fn blocks(run: &Run, mesh: &MeshResult, (detail, width): (Detail, usize)) -> Vec<FindingBlock> {
     let pairs = pairs_by_badness(mesh, &run.cases);
     let shown = if detail == Detail::Full { pairs.len() } else { MAX_WORST };
     let mut blocks = vec![worst_table(mesh, &pairs[..shown.min(pairs.len())])];
@@ -205,7 +205,7 @@ fn served(mesh: &MeshResult) -> Option<String> {
 }
 
 /// Numbers of the cases whose details are on the page: all, or those of the worst pairs.
-pub fn page_cases(run: &Run, mesh: &MeshResult) -> BTreeSet<usize> {
+pub(crate) fn page_cases(run: &Run, mesh: &MeshResult) -> BTreeSet<usize> {
     if run.cases.len() <= MAX_PAGE_CASES {
         return (1..=run.cases.len()).collect();
     }
@@ -219,7 +219,7 @@ pub fn page_cases(run: &Run, mesh: &MeshResult) -> BTreeSet<usize> {
 }
 
 /// The section of the page.
-pub fn page_context(run: &Run, mesh: &MeshResult) -> Value {
+pub(crate) fn page_context(run: &Run, mesh: &MeshResult) -> Value {
     let pairs = pairs_by_badness(mesh, &run.cases);
     let shown = page_cases(run, mesh);
     let matrices: Vec<Value> = MATRICES

@@ -110,7 +110,7 @@ fn result_line(case: &CaseResult) -> String {
     format!("Packet size {} bytes: {results}.", format_size(case.message_bytes))
 }
 
-pub fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let cases: Vec<&CaseResult> = run.cases.iter().filter(|case| case.workload == "throughput").collect();
     if cases.is_empty() {
         writeln!(out, "no throughput was measured")?;

@@ -22,13 +22,13 @@ struct LinkKind {
 }
 
 /// The overview of a page, header first. `None` for few kinds of links.
-pub fn page_table(run: &Run) -> Option<Vec<Vec<String>>> {
+pub(crate) fn page_table(run: &Run) -> Option<Vec<Vec<String>>> {
     let rows = table_rows(run);
     (rows.len() > MIN_KINDS).then(|| rows.into_iter().map(|row| row.to_vec()).collect())
 }
 
 /// True for a run whose tables would fill several screens, and whose overview fits one.
-pub fn replaces_tables(run: &Run) -> bool {
+pub(crate) fn replaces_tables(run: &Run) -> bool {
     run.study.is_none()
         && run.mesh.is_none()
         && run.cases.len() > MAX_CASES_ON_SCREEN
@@ -36,7 +36,7 @@ pub fn replaces_tables(run: &Run) -> bool {
 }
 
 /// The kinds of links that the host lacks: their warnings begin with the name.
-pub fn skipped_kinds(run: &Run) -> Vec<String> {
+pub(crate) fn skipped_kinds(run: &Run) -> Vec<String> {
     let missing = run.warnings.iter().filter(|warning| warning.code == WarningCode::Unavailable);
     let name = |text: &str| text.strip_prefix("skipped: ")?.split(':').next().map(printable);
     let mut names: Vec<String> = missing.filter_map(|warning| name(&warning.text)).collect();
@@ -45,7 +45,7 @@ pub fn skipped_kinds(run: &Run) -> Vec<String> {
 }
 
 /// The rows of the overview, header first.
-pub fn table_rows(run: &Run) -> Vec<[String; 5]> {
+pub(crate) fn table_rows(run: &Run) -> Vec<[String; 5]> {
     let time = |time: Option<u64>| time.map_or(ABSENT.to_owned(), |time| brief_time(time as f64));
     let header = ["link", "RTT p50", "RTT p99", "busy-poll p50", "rate"].map(str::to_owned);
     let row = |kind: LinkKind| {
@@ -56,7 +56,7 @@ pub fn table_rows(run: &Run) -> Vec<[String; 5]> {
 }
 
 /// The number of links, and the figures of the first one.
-pub fn answer(run: &Run) -> String {
+pub(crate) fn answer(run: &Run) -> String {
     let kinds = link_kinds(run);
     let measured = format!("{} measured in {}", plural(kinds.len(), "link"), format_elapsed(run));
     let Some(first) = kinds.first() else { return format!("{measured}.") };

@@ -34,7 +34,7 @@ pub struct Presentation {
     pub workload: &'static str,
     pub main_figure: MainFigure,
     /// Cases differ in their direction.
-    pub has_direction: bool,
+    pub(crate) has_direction: bool,
     /// Columns after those that describe the case.
     pub columns: &'static [TableColumn],
     /// Rows with those columns, the main one first.
@@ -48,7 +48,7 @@ pub struct Presentation {
     /// The result of several cases in words: `p50 13.8 µs to 2.22 ms`. `None` without results.
     pub range: fn(&[&CaseResult]) -> Option<String>,
     /// The figures of a single case as a small table, header first.
-    pub figure_table: fn(&CaseResult) -> Vec<Vec<String>>,
+    pub(crate) figure_table: fn(&CaseResult) -> Vec<Vec<String>>,
 }
 
 static PRESENTATIONS: [Presentation; 6] = [
@@ -71,7 +71,7 @@ pub fn presentation(workload: &str) -> &'static Presentation {
 }
 
 /// True if the workload is about round trips, not about a rate.
-pub fn is_latency(case: &CaseResult) -> bool {
+pub(crate) fn is_latency(case: &CaseResult) -> bool {
     presentation(&case.workload).main_figure == MainFigure::RoundTrip
 }
 
@@ -81,7 +81,7 @@ pub fn measures_rate(workload: &str) -> bool {
 }
 
 /// The title of a run: that of the user, or its content: `TCP latency to gw:7100, 2026-11-22`.
-pub fn run_title(run: &Run) -> String {
+pub(crate) fn run_title(run: &Run) -> String {
     if let Some(title) = &run.title {
         return title.clone();
     }
@@ -127,13 +127,13 @@ fn case_answer(case: &CaseResult) -> String {
 }
 
 /// Why a case has no result, without the endpoint, which the answer names. `None` if anything arrived.
-pub fn reason_without_result(case: &CaseResult) -> Option<String> {
+pub(crate) fn reason_without_result(case: &CaseResult) -> Option<String> {
     let failure = case.failures.first().filter(|_| !case.figures.has_arrivals())?;
     Some(printable(failure.reason(&case.endpoint).trim_end_matches('.')))
 }
 
 /// True for several cases of throughput that differ only in their direction, each with one.
-pub fn differ_in_direction(cases: &[CaseResult]) -> bool {
+pub(crate) fn differ_in_direction(cases: &[CaseResult]) -> bool {
     let setup = |case: &CaseResult| {
         let CaseResult { endpoint, protocol, workload, message_bytes, ports, parallel, .. } = case;
         (
@@ -156,7 +156,7 @@ pub fn differ_in_direction(cases: &[CaseResult]) -> bool {
 }
 
 /// The figures of a case, or of cases that differ only in their direction, without empty columns, header first.
-pub fn filled_figure_table(cases: &[CaseResult]) -> Vec<Vec<String>> {
+pub(crate) fn filled_figure_table(cases: &[CaseResult]) -> Vec<Vec<String>> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for case in cases {
         let mut table = (presentation(&case.workload).figure_table)(case);
@@ -173,7 +173,7 @@ pub fn filled_figure_table(cases: &[CaseResult]) -> Vec<Vec<String>> {
 }
 
 /// The answer of a run in one sentence.
-pub fn run_answer(run: &Run) -> String {
+pub(crate) fn run_answer(run: &Run) -> String {
     match run.cases.as_slice() {
         [] => "Nothing was measured.".to_owned(),
         [case] if !case.figures.has_measurements() => case_sentence(case),

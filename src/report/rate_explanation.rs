@@ -135,7 +135,7 @@ pub(in crate::report) mod tests {
     use crate::plan::Direction;
     use crate::stats::Interval;
 
-    pub fn finding(name: &'static str, verdict: CauseVerdict, gain: Option<f64>) -> RateFinding {
+    pub(crate) fn finding(name: &'static str, verdict: CauseVerdict, gain: Option<f64>) -> RateFinding {
         RateFinding {
             id: "receive_window",
             family: "window",
@@ -154,7 +154,7 @@ pub(in crate::report) mod tests {
         }
     }
 
-    pub fn explanation(causes: Vec<RateFinding>) -> RateExplanation {
+    pub(crate) fn explanation(causes: Vec<RateFinding>) -> RateExplanation {
         RateExplanation {
             schema: RATE_SCHEMA,
             tool: "linkgauge 0.1.0",

@@ -23,9 +23,9 @@ pub use mesh::{hostile_mesh, mesh};
 pub use responsiveness::responsiveness;
 pub use study::{hostile_study, study, study_with_prediction};
 
-pub const HOSTILE_SCRIPT: &str = "<script>alert('x')</script>";
+pub(crate) const HOSTILE_SCRIPT: &str = "<script>alert('x')</script>";
 
-pub fn all_samples() -> Vec<Run> {
+pub(crate) fn all_samples() -> Vec<Run> {
     vec![
         full(),
         serial_line(),
@@ -204,7 +204,7 @@ pub fn download() -> Run {
 }
 
 /// Together the cases fill every optional field.
-pub fn full() -> Run {
+pub(crate) fn full() -> Run {
     let mut cases = vec![scheduled_latency(), latency_of_ports(), lossy_latency()];
     for (bytes, rate) in [(64, 0.31e9), (1024, 4.2e9), (16_384, 28.6e9), (131_072, 41.3e9)] {
         cases.push(throughput(LOCAL_SERVER, bytes, rate));
@@ -380,7 +380,7 @@ fn throughput(endpoint: &str, bytes: u32, rate: f64) -> CaseResult {
 }
 
 /// Messages of several sizes, one way, over a gigabit interface: 20 µs each, and 10 ns per byte.
-pub fn message_sizes() -> Run {
+pub(crate) fn message_sizes() -> Run {
     let sizes = [64, 256, 1024, 4096, 16_384];
     let of_size = |bytes: u32| {
         let per_second = 1e9 / (20_000.0 + 10.0 * f64::from(bytes));
@@ -411,7 +411,7 @@ fn threshold_results() -> Vec<ThresholdResult> {
 }
 
 /// Loops through plugs on serial lines: one without faults, and several simultaneous ones with faults.
-pub fn serial_line() -> Run {
+pub(crate) fn serial_line() -> Run {
     let (serial, loop_) = ("serial:///dev/ttyUSB0?baud=9600", Direction::Loop);
     let mut good = case(serial, "throughput", loop_, 8, rate_figures(7671.3));
     good.figures.delivery.line_rate_percent = Some(99.886);
@@ -465,7 +465,7 @@ fn stages() -> StageFigures {
 }
 
 /// A remote that reports its timestamps and the marks that arrived.
-pub fn one_way_delays() -> Run {
+pub(crate) fn one_way_delays() -> Run {
     let mut figures = latency_figures(40_000, 9_993);
     figures.one_way = Some(OneWayFigures {
         turnaround_ns: distribution(&latency_histogram(1_200, 9_993)),
@@ -525,7 +525,7 @@ pub fn one_way_delays() -> Run {
 }
 
 /// Flows that open further connections.
-pub fn further_connections() -> Run {
+pub(crate) fn further_connections() -> Run {
     let mut figures = latency_figures(31_000, 10_000);
     figures.times.connect_ns = Some(distribution(&latency_histogram(48_000, 999)));
     figures.connections = Some(ConnectionCounts { connections: 999, failed_connections: 1 });
@@ -558,19 +558,19 @@ fn evidence() -> Evidence {
 }
 
 /// One case with the required fields only.
-pub fn minimal() -> Run {
+pub(crate) fn minimal() -> Run {
     let counts = MessageCounts { sent: 3, received: 1, lost: 2, ..MessageCounts::default() };
     let figures = Figures { counts, ..Figures::default() };
     run(None, vec![case("mem://a", "latency", Direction::Loop, 1, figures)])
 }
 
 /// Stopped before anything was measured.
-pub fn empty() -> Run {
+pub(crate) fn empty() -> Run {
     Run { interrupted: true, ..run(None, vec![]) }
 }
 
 /// From an untrusted file.
-pub fn hostile() -> Run {
+pub(crate) fn hostile() -> Run {
     let mut run = full();
     let script = || format!("{HOSTILE_SCRIPT}\u{1b}[2J\"'&");
     run.title = Some(script());

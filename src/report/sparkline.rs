@@ -17,30 +17,30 @@ const MIN_VALUES: usize = 4;
 const MIN_BARS: usize = 2;
 
 /// Title, chart, and labels of both ends.
-pub struct Sparkline {
-    pub quantity: &'static str,
-    pub glyphs: String,
-    pub range: String,
+pub(crate) struct Sparkline {
+    pub(crate) quantity: &'static str,
+    pub(crate) glyphs: String,
+    pub(crate) range: String,
 }
 
 /// The rate over time or the distribution of a case, if known.
-pub fn case_sparkline(case: &CaseResult) -> Option<Sparkline> {
+pub(crate) fn case_sparkline(case: &CaseResult) -> Option<Sparkline> {
     if is_latency(case) { distribution_sparkline(case) } else { rate_sparkline(case) }
 }
 
 /// Percentiles on one scale.
-pub struct LatencyBars {
+pub(crate) struct LatencyBars {
     /// Index of each case with a bar, and the bar.
-    pub bars: Vec<(usize, String)>,
+    pub(crate) bars: Vec<(usize, String)>,
     /// Labels of the scale, and the meanings of the characters.
-    pub scale: String,
+    pub(crate) scale: String,
 }
 
 /// The upper limit of each character in a bar. A percentile that is unknown ends at the previous one.
 const BAR_STAGES: [(char, &str); 4] = [('▂', "p50"), ('█', "p90"), ('▅', "p99"), ('▁', "max")];
 
 /// Round trips of several cases on one logarithmic scale, each from its minimum to its maximum.
-pub fn latency_bars(cases: &[CaseResult]) -> Option<LatencyBars> {
+pub(crate) fn latency_bars(cases: &[CaseResult]) -> Option<LatencyBars> {
     let times = |case: &CaseResult| {
         let times = case.figures.times.latency_ns.as_ref().filter(|_| is_latency(case))?;
         let mut ends = vec![times.min.max(1)];

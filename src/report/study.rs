@@ -21,7 +21,7 @@ mod facts;
 mod grid;
 mod remarks;
 
-pub use answer::answer;
+pub(crate) use answer::answer;
 use answer::ratio_text;
 use facts::{combined_charts, fact_contexts, fact_lines};
 use remarks::table_remarks;
@@ -62,7 +62,7 @@ static COLUMNS: &[(&str, &str)] = &[
 ];
 
 /// One row per published figure.
-pub fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write) -> io::Result<()> {
     let mut table = ::csv::Writer::from_writer(out);
     table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
     for (number, row) in paper.tables.iter().flat_map(|t| t.rows.iter().map(|row| (&t.number, row))) {
@@ -102,7 +102,7 @@ fn format_number(value: Option<f64>) -> String {
 }
 
 /// The tables for a terminal of that width, each followed by the fits of its cases, then the facts of the study.
-pub fn render_lines(
+pub(crate) fn render_lines(
     run: &Run,
     paper: &StudyResult,
     fits: &[SizeFit],
@@ -368,7 +368,7 @@ fn format_digits(value: f64, decimals: usize) -> String {
 }
 
 /// The tables in the study's layout, for the template.
-pub fn page_context(run: &Run, paper: &StudyResult, fits: &[SizeFit]) -> Value {
+pub(crate) fn page_context(run: &Run, paper: &StudyResult, fits: &[SizeFit]) -> Value {
     let tables: Vec<Value> =
         shown_tables(paper).into_iter().map(|table| table_context(run, paper, fits, table)).collect();
     let figure_is = if paper.twins.is_some() { "twin" } else { "measured" };

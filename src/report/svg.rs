@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 /// Width and usual height in SVG units. The page scales the drawing to its width.
-pub const DRAWING_SIZE: (u32, u32) = (720, 290);
+pub(crate) const DRAWING_SIZE: (u32, u32) = (720, 290);
 /// Margins around the plot area for tick labels and overhang. `page.js` has the same values.
 const MARGINS: Margins = Margins { top: 10.0, right: 40.0, bottom: 30.0, left: 104.0 };
 
@@ -18,18 +18,18 @@ struct Margins {
 }
 
 /// Further series reuse the colours.
-pub const COLOUR_COUNT: usize = 8;
+pub(crate) const COLOUR_COUNT: usize = 8;
 
 #[derive(Clone)]
-pub struct Axis {
+pub(crate) struct Axis {
     /// Quantity and scale. The page prints it next to the drawing, where it can wrap.
-    pub label: String,
-    pub low: f64,
-    pub high: f64,
+    pub(crate) label: String,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
     /// Positions and labels of the grid lines.
-    pub ticks: Vec<(f64, String)>,
+    pub(crate) ticks: Vec<(f64, String)>,
     /// Scale and unit for the page's script.
-    pub script_scale: String,
+    pub(crate) script_scale: String,
 }
 
 impl Axis {
@@ -44,7 +44,7 @@ impl Axis {
 
 /// The kind of a series, which determines its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SeriesKind {
+pub(crate) enum SeriesKind {
     /// Its own colour and dashes.
     Curve,
     /// Measured values, solid, in the colour of the published ones.
@@ -59,40 +59,40 @@ pub enum SeriesKind {
 
 /// An entry of a legend.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LegendEntry {
-    pub class: String,
-    pub name: String,
-    pub line: bool,
+pub(crate) struct LegendEntry {
+    pub(crate) class: String,
+    pub(crate) name: String,
+    pub(crate) line: bool,
     /// Number of its point shape.
-    pub mark: Option<usize>,
+    pub(crate) mark: Option<usize>,
     /// `fill` or `line`.
-    pub mark_style: &'static str,
+    pub(crate) mark_style: &'static str,
 }
 
 /// A range beside a curve at one position: low and high.
-pub type RangeAt = (f64, f64, f64);
+pub(crate) type RangeAt = (f64, f64, f64);
 
 /// A box plot at one position: whiskers, box and the line in the box, lowest value first.
-pub type BoxAt = (f64, [f64; 5]);
+pub(crate) type BoxAt = (f64, [f64; 5]);
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct ChartSeries {
-    pub label: String,
-    pub kind: SeriesKind,
+pub(crate) struct ChartSeries {
+    pub(crate) label: String,
+    pub(crate) kind: SeriesKind,
     /// Index of the colour, from 0. `None`: the next free one.
-    pub colour: Option<usize>,
-    pub points: Vec<(f64, f64)>,
+    pub(crate) colour: Option<usize>,
+    pub(crate) points: Vec<(f64, f64)>,
     /// Points marked with a dot.
-    pub dots: Vec<(f64, f64)>,
+    pub(crate) dots: Vec<(f64, f64)>,
     /// Points marked with a ring.
-    pub rings: Vec<(f64, f64)>,
+    pub(crate) rings: Vec<(f64, f64)>,
     /// A shaded range.
-    pub band: Vec<RangeAt>,
-    pub boxes: Vec<BoxAt>,
+    pub(crate) band: Vec<RangeAt>,
+    pub(crate) boxes: Vec<BoxAt>,
 }
 
 impl ChartSeries {
-    pub fn curve(label: &str, points: Vec<(f64, f64)>) -> ChartSeries {
+    pub(crate) fn curve(label: &str, points: Vec<(f64, f64)>) -> ChartSeries {
         ChartSeries {
             label: label.to_owned(),
             kind: SeriesKind::Curve,
@@ -106,7 +106,7 @@ impl ChartSeries {
     }
 
     /// Ticks at the upper edge of a chart.
-    pub fn events(label: &str, dots: Vec<(f64, f64)>) -> ChartSeries {
+    pub(crate) fn events(label: &str, dots: Vec<(f64, f64)>) -> ChartSeries {
         ChartSeries { kind: SeriesKind::Event, dots, ..ChartSeries::curve(label, vec![]) }
     }
 
@@ -115,7 +115,7 @@ impl ChartSeries {
     }
 
     /// All values on the vertical axis.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut f64> {
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut f64> {
         let points = self.points.iter_mut().chain(&mut self.dots).chain(&mut self.rings);
         let ranges = self.band.iter_mut().flat_map(|(_, low, high)| [low, high]);
         points
@@ -130,7 +130,7 @@ impl ChartSeries {
     }
 
     /// The legend of the named series. Several runs may share an entry.
-    pub fn legend(series: &[ChartSeries]) -> Vec<LegendEntry> {
+    pub(crate) fn legend(series: &[ChartSeries]) -> Vec<LegendEntry> {
         let mut legend: Vec<LegendEntry> = Vec::new();
         for ((one, class), colour) in
             series.iter().zip(ChartSeries::classes(series)).zip(series_colours(series))
@@ -182,7 +182,7 @@ fn series_colours(series: &[ChartSeries]) -> impl Iterator<Item = usize> {
 const EVENT_MARK: usize = COLOUR_COUNT + 1;
 
 /// The contents of `<svg>`; `None` if there is nothing to draw.
-pub fn draw_svg(x: &Axis, y: &Axis, series: &[ChartSeries], height: u32) -> Option<String> {
+pub(crate) fn draw_svg(x: &Axis, y: &Axis, series: &[ChartSeries], height: u32) -> Option<String> {
     if !x.is_drawable() || !y.is_drawable() || series.iter().all(ChartSeries::is_empty) {
         return None;
     }

@@ -13,24 +13,24 @@ use crate::run::{CaseResult, Run};
 
 /// All cases of one workload. Cases on serial lines have a separate table with figures relative to the line.
 #[derive(Clone)]
-pub struct ReportTable {
-    pub workload: String,
-    pub on_serial_lines: bool,
-    pub columns: Vec<TableColumn>,
-    pub rows: Vec<TableRow>,
+pub(crate) struct ReportTable {
+    pub(crate) workload: String,
+    pub(crate) on_serial_lines: bool,
+    pub(crate) columns: Vec<TableColumn>,
+    pub(crate) rows: Vec<TableRow>,
 }
 
 #[derive(Clone)]
-pub struct TableRow {
+pub(crate) struct TableRow {
     /// Index in the run, from 1.
-    pub case: usize,
-    pub endpoint: String,
+    pub(crate) case: usize,
+    pub(crate) endpoint: String,
     /// Further properties of the case, after its endpoint: `, peer echo`.
-    pub details: String,
+    pub(crate) details: String,
     /// Kind of figures, unless they are the case's main figures.
-    pub secondary: Option<&'static str>,
+    pub(crate) secondary: Option<&'static str>,
     /// One per column.
-    pub cells: Vec<String>,
+    pub(crate) cells: Vec<String>,
 }
 
 const CASE_COLUMNS: [TableColumn; 7] = [
@@ -44,7 +44,7 @@ const CASE_COLUMNS: [TableColumn; 7] = [
 ];
 /// One or two tables per workload, in the order of first appearance. Cases that an interrupted run did not reach are
 /// omitted.
-pub fn build_tables(run: &Run) -> Vec<ReportTable> {
+pub(crate) fn build_tables(run: &Run) -> Vec<ReportTable> {
     let mut tables: Vec<ReportTable> = Vec::new();
     for (index, case) in
         run.cases.iter().enumerate().filter(|(_, case)| !run.interrupted || case.figures.has_measurements())
@@ -74,7 +74,7 @@ fn format_size(case: &CaseResult) -> String {
 
 impl ReportTable {
     /// The quantity that its cases measure.
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         let mut letters = self.workload.chars();
         let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
         let over = if self.on_serial_lines { " over lines" } else { "" };
@@ -122,7 +122,7 @@ impl ReportTable {
     }
 
     /// Moves values that all cases share to the heading. Removes those columns and empty ones.
-    pub fn take_common_values(&mut self) -> Vec<String> {
+    pub(crate) fn take_common_values(&mut self) -> Vec<String> {
         let mut common = Vec::new();
         let mut keep = vec![true; self.columns.len()];
         for (index, column) in self.columns.iter().enumerate() {
@@ -151,7 +151,7 @@ impl ReportTable {
 
     /// Moves distinguishing properties next to the endpoint, except the size, because a sweep reads best as a column.
     /// Returns the values that nearly all cases share, for the heading. Only the other cases show their own.
-    pub fn move_columns_to_names(&mut self) -> Vec<String> {
+    pub(crate) fn move_columns_to_names(&mut self) -> Vec<String> {
         let keep: Vec<bool> = self
             .columns
             .iter()
@@ -186,20 +186,20 @@ impl ReportTable {
     }
 
     /// Removes the columns that only the full report shows.
-    pub fn drop_extra_columns(&mut self) {
+    pub(crate) fn drop_extra_columns(&mut self) {
         let keep: Vec<bool> = self.columns.iter().map(|column| column.kind != ColumnKind::Extra).collect();
         self.retain_columns(&keep);
     }
 
     /// Removes all detail columns. Returns false if there are none.
-    pub fn drop_detail_columns(&mut self) -> bool {
+    pub(crate) fn drop_detail_columns(&mut self) -> bool {
         let keep: Vec<bool> = self.columns.iter().map(|column| column.kind != ColumnKind::Detail).collect();
         self.retain_columns(&keep);
         keep.contains(&false)
     }
 
     /// Removes the detail columns, or else the last expendable column. Returns false if there is none.
-    pub fn drop_expendable_column(&mut self) -> bool {
+    pub(crate) fn drop_expendable_column(&mut self) -> bool {
         if self.drop_detail_columns() {
             return true;
         }

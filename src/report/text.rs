@@ -37,7 +37,7 @@ const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
 const GREEN: Style = AnsiColor::Green.on_default().bold();
 const RED: Style = AnsiColor::Red.on_default().bold();
 
-pub fn write(run: &Run, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn write(run: &Run, options: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let report = TextReport { options: *options, width: options.width.max(MIN_COLUMNS), out: String::new() };
     let text = match options.detail {
         Detail::Summary => report.render_summary(run),

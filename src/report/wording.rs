@@ -5,7 +5,7 @@
 
 mod round_trip_parts;
 
-pub use round_trip_parts::{common_time_source, one_way_sentence, stages_sentence};
+pub(crate) use round_trip_parts::{common_time_source, one_way_sentence, stages_sentence};
 use serde_json::{Map, Value};
 
 use crate::endpoint::Endpoint;
@@ -20,14 +20,14 @@ use crate::units::{self, format_bit_rate, format_bytes, format_count, format_nan
 use crate::verdict::{Sensitivity, case_sensitivity};
 
 /// How client and server waited; blocking by default.
-pub fn wait_mode(case: &CaseResult) -> WaitMode {
+pub(crate) fn wait_mode(case: &CaseResult) -> WaitMode {
     case.placement.wait.unwrap_or_default()
 }
 
 /// Not measured, or the sample was too small.
-pub const ABSENT: &str = "–";
+pub(crate) const ABSENT: &str = "–";
 /// A percentile that falls among the lost requests.
-pub const LOST_TEXT: &str = "lost";
+pub(crate) const LOST_TEXT: &str = "lost";
 
 /// Foreign text without characters that move the cursor, ring the bell, end the line or change the writing direction.
 pub fn printable(text: &str) -> String {
@@ -139,7 +139,7 @@ pub fn to_ascii(text: &str) -> String {
 }
 
 /// A named percentile: `13.25 µs`, `lost` or `–`.
-pub fn format_percentile(distribution: Option<&Distribution>, name: &str) -> String {
+pub(crate) fn format_percentile(distribution: Option<&Distribution>, name: &str) -> String {
     match distribution.and_then(|distribution| distribution.percentiles.get(name)) {
         Some(Some(nanoseconds)) => format_nanoseconds(*nanoseconds as f64),
         Some(None) => LOST_TEXT.to_owned(),
@@ -148,31 +148,31 @@ pub fn format_percentile(distribution: Option<&Distribution>, name: &str) -> Str
 }
 
 /// Time of the message on the line, one way, in nanoseconds.
-pub fn line_time_ns(case: &CaseResult) -> Option<f64> {
+pub(crate) fn line_time_ns(case: &CaseResult) -> Option<f64> {
     Some(case.line?.transmission_ns? as f64)
 }
 
 /// Maximum payload rate of all lines of the case together, in bits per second.
-pub fn line_limit_bps(case: &CaseResult) -> Option<f64> {
+pub(crate) fn line_limit_bps(case: &CaseResult) -> Option<f64> {
     case.line?.max_payload_bps
 }
 
 /// The rate of one line of the case, in bits per second including framing.
-pub fn line_rate_bps(case: &CaseResult) -> Option<f64> {
+pub(crate) fn line_rate_bps(case: &CaseResult) -> Option<f64> {
     Some(case.line?.bits_per_second)
 }
 
 /// Percentage of the line rate: `99.9 %`.
-pub fn format_percent(percent: f64) -> String {
+pub(crate) fn format_percent(percent: f64) -> String {
     format!("{percent:.1} %")
 }
 
-pub fn median_ns(distribution: Option<&Distribution>) -> Option<u64> {
+pub(crate) fn median_ns(distribution: Option<&Distribution>) -> Option<u64> {
     distribution.and_then(|distribution| distribution.percentile("p50"))
 }
 
 /// Half the 95 % interval (its longer side) as a share of the value: `1.2 %`.
-pub fn format_half_interval(figures: &Figures, name: &str, value: Option<f64>) -> String {
+pub(crate) fn format_half_interval(figures: &Figures, name: &str, value: Option<f64>) -> String {
     let (Some(interval), Some(value)) = (figures.intervals.get(name), value) else {
         return ABSENT.to_owned();
     };
@@ -190,7 +190,7 @@ pub fn format_half_interval(figures: &Figures, name: &str, value: Option<f64>) -
 }
 
 /// A share (0 to 1) in percent: `0 %`, `0.12 %`, `50.0 %`.
-pub fn format_share(share: f64) -> String {
+pub(crate) fn format_share(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),
         p if p < 0.01 => "<0.01 %".to_owned(),
@@ -199,12 +199,12 @@ pub fn format_share(share: f64) -> String {
     }
 }
 
-pub fn format_loss(figures: &Figures) -> String {
+pub(crate) fn format_loss(figures: &Figures) -> String {
     figures.loss_share().map_or(ABSENT.to_owned(), format_share)
 }
 
 /// `case 3`, `cases 1–4 and 7`; numbers start at 1.
-pub fn format_case_list(cases: &[usize]) -> String {
+pub(crate) fn format_case_list(cases: &[usize]) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for &case in cases {
         match ranges.last_mut() {
@@ -230,7 +230,7 @@ pub fn format_case_list(cases: &[usize]) -> String {
 }
 
 /// The measured value of a threshold.
-pub fn measured_text(judged: &ThresholdResult) -> String {
+pub(crate) fn measured_text(judged: &ThresholdResult) -> String {
     match judged.measured.starts_with("not ") {
         true => judged.measured.clone(),
         false => format!("measured {}", judged.measured),
@@ -238,7 +238,7 @@ pub fn measured_text(judged: &ThresholdResult) -> String {
 }
 
 /// The failed thresholds, each with its case if there are several, and the number of thresholds met.
-pub fn threshold_results(run: &Run) -> (Vec<String>, usize) {
+pub(crate) fn threshold_results(run: &Run) -> (Vec<String>, usize) {
     let all = run
         .cases
         .iter()
@@ -253,12 +253,12 @@ pub fn threshold_results(run: &Run) -> (Vec<String>, usize) {
 }
 
 /// `3 cases`, `1 case`.
-pub fn plural(count: usize, word: &str) -> String {
+pub(crate) fn plural(count: usize, word: &str) -> String {
     units::format_plural(count as u64, word)
 }
 
 /// A statistic of a study with its unit: `latency mean (ms)`.
-pub fn statistic_label(name: &str) -> String {
+pub(crate) fn statistic_label(name: &str) -> String {
     const UNITS: [(&str, &str); 9] = [
         ("_kbyte_per_second", "KByte/s"),
         ("_kbit_per_second", "kbit/s"),
@@ -275,7 +275,7 @@ pub fn statistic_label(name: &str) -> String {
 }
 
 /// Name of the local machine.
-pub fn local_host(run: &Run) -> Option<String> {
+pub(crate) fn local_host(run: &Run) -> Option<String> {
     host_name(&run.environment.client)
 }
 
@@ -285,7 +285,7 @@ fn host_name(machine: &Map<String, Value>) -> Option<String> {
 }
 
 /// Names of both machines. The remote one only if it reported its name and is the same in all cases.
-pub fn host_names(run: &Run) -> Option<String> {
+pub(crate) fn host_names(run: &Run) -> Option<String> {
     let local = local_host(run)?;
     let place = |case: &CaseResult| {
         let endpoint: Endpoint = case.endpoint.parse().ok()?;
@@ -299,12 +299,12 @@ pub fn host_names(run: &Run) -> Option<String> {
     }
 }
 
-pub fn format_date(run: &Run) -> String {
+pub(crate) fn format_date(run: &Run) -> String {
     run.started.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 /// `gauge-1 → gauge-2 · 2026-11-20 10:00 UTC`.
-pub fn host_and_date(run: &Run) -> String {
+pub(crate) fn host_and_date(run: &Run) -> String {
     match host_names(run) {
         Some(hosts) => format!("{hosts} · {}", format_date(run)),
         None => format_date(run),
@@ -312,7 +312,7 @@ pub fn host_and_date(run: &Run) -> String {
 }
 
 /// The number of scheduled requests that were late, for each limit from the shortest to the first that none exceeded.
-pub fn format_missed_frames(figures: &Figures) -> Option<String> {
+pub(crate) fn format_missed_frames(figures: &Figures) -> Option<String> {
     let counts = figures.times.missed_frames.as_ref()?.by_limit();
     let last = counts.iter().position(|(_, count)| *count == 0).unwrap_or(counts.len());
     let each = |&(limit, count): &(&str, u64)| match count {
@@ -329,7 +329,7 @@ pub fn format_missed_frames(figures: &Figures) -> Option<String> {
 
 /// The share of late requests, for each limit from the shortest to the first that none exceeded, and the mean of the
 /// fastest. `None` if none was late.
-pub fn format_late(figures: &Figures) -> Option<String> {
+pub(crate) fn format_late(figures: &Figures) -> Option<String> {
     let times = figures.times.latency_ns.as_ref()?;
     let mut shares: Vec<(&str, f64)> =
         times.later_than_ms.iter().map(|(limit, part)| (limit.as_str(), *part)).collect();
@@ -345,7 +345,7 @@ pub fn format_late(figures: &Figures) -> Option<String> {
 }
 
 /// The first missed frames: repetition if there were several, number, due time, and response time.
-pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
+pub(crate) fn format_first_missed_frames(figures: &Figures) -> Option<String> {
     const SHOWN: usize = 3;
     let first = &figures.times.missed_frames.as_ref()?.first;
     let each = |frame: &MissedFrame| {
@@ -362,11 +362,11 @@ pub fn format_first_missed_frames(figures: &Figures) -> Option<String> {
 }
 
 /// Explains the fit lines.
-pub const FIT_NOTE: &str = "fit: time of a message (of a latency: the median) = overhead + size ÷ rate; half: the size with half of that rate; \
+pub(crate) const FIT_NOTE: &str = "fit: time of a message (of a latency: the median) = overhead + size ÷ rate; half: the size with half of that rate; \
      last: between the two largest sizes, =: share of the line rate. linkgauge explain shows more.";
 
 /// A line for each fit with cases among these: `fit 4–7: 21.21 µs + size ÷ 91.64 MB/s …`.
-pub fn fit_lines(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
+pub(crate) fn fit_lines(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
     let here =
         |fit: &&SizeFit| fit.rows.iter().any(|row| row.sample.case.is_some_and(|case| cases.contains(&case)));
     fits.iter()
@@ -376,7 +376,7 @@ pub fn fit_lines(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
 }
 
 /// The range of the repetitions: `per run: 12.40 µs … 15.41 µs`; `None` with one repetition.
-pub fn per_run_text(case: &CaseResult) -> Option<String> {
+pub(crate) fn per_run_text(case: &CaseResult) -> Option<String> {
     let metric = Metric::headline(case);
     let values = case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures));
     let (low, high) = values
@@ -386,7 +386,7 @@ pub fn per_run_text(case: &CaseResult) -> Option<String> {
 }
 
 /// Why a case has no interval; how small a change a comparison with another run like it would show.
-pub fn repetition_notes(case: &CaseResult) -> Vec<String> {
+pub(crate) fn repetition_notes(case: &CaseResult) -> Vec<String> {
     let reason = case.requested.get(ONE_REPETITION_FACT).and_then(Value::as_str);
     let reason = reason.map(|reason| {
         format!("One repetition, so the figures have no interval: {reason}. --repeat 10 measures ten times as long.")
@@ -407,13 +407,13 @@ pub fn repetition_notes(case: &CaseResult) -> Vec<String> {
 }
 
 /// A share that is not signed: `3.4 %`, `14 %`.
-pub fn format_change(share: f64) -> String {
+pub(crate) fn format_change(share: f64) -> String {
     let percent = share * 100.0;
     if percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
 /// The sample that a case's interval refers to.
-pub fn interval_basis(case: &CaseResult) -> String {
+pub(crate) fn interval_basis(case: &CaseResult) -> String {
     match case.repeats.len() {
         0 | 1 => "within the run".to_owned(),
         repeats => match case.effective.get(EARLIER_RUNS_FACT).and_then(Value::as_u64) {
@@ -424,12 +424,12 @@ pub fn interval_basis(case: &CaseResult) -> String {
 }
 
 /// True for downloads by request and reply, whose round trips are shown beside the rate.
-pub fn is_download(case: &CaseResult) -> bool {
+pub(crate) fn is_download(case: &CaseResult) -> bool {
     case.figures.requests.is_some()
 }
 
 /// The direction of the payload, as users see it.
-pub fn direction_name(direction: Direction) -> &'static str {
+pub(crate) fn direction_name(direction: Direction) -> &'static str {
     match direction {
         Direction::Send => "upload",
         Direction::Receive => "download",
@@ -439,12 +439,12 @@ pub fn direction_name(direction: Direction) -> &'static str {
 }
 
 /// A time for a sentence, with three significant digits: `13.6 µs`.
-pub fn brief_time(nanoseconds: f64) -> String {
+pub(crate) fn brief_time(nanoseconds: f64) -> String {
     three_digits(nanoseconds, format_nanoseconds)
 }
 
 /// How long something took, for a sentence: whole seconds from ten on.
-pub fn brief_elapsed(nanoseconds: u64) -> String {
+pub(crate) fn brief_elapsed(nanoseconds: u64) -> String {
     const WHOLE_SECONDS_NS: u64 = 10_000_000_000;
     match nanoseconds {
         0..WHOLE_SECONDS_NS => brief_time(nanoseconds as f64),
@@ -453,7 +453,7 @@ pub fn brief_elapsed(nanoseconds: u64) -> String {
 }
 
 /// A rate for a sentence, with three significant digits: `93.8 Mbit/s`.
-pub fn brief_rate(bits_per_second: f64) -> String {
+pub(crate) fn brief_rate(bits_per_second: f64) -> String {
     three_digits(bits_per_second, format_bit_rate)
 }
 
@@ -474,7 +474,7 @@ fn three_digits(value: f64, format: fn(f64) -> String) -> String {
 }
 
 /// A message size: `64 B`, `1.4 kB`.
-pub fn brief_bytes(bytes: u64) -> String {
+pub(crate) fn brief_bytes(bytes: u64) -> String {
     // Larger sizes need no fourth digit.
     const EXACT_BYTES: u64 = 10_000;
     let text = match bytes {
@@ -485,7 +485,7 @@ pub fn brief_bytes(bytes: u64) -> String {
 }
 
 /// The kind of link and the target of a case: `TCP`, and `gw:7100 (echo) over 4 connections`.
-pub fn link_and_target(case: &CaseResult) -> (String, String) {
+pub(crate) fn link_and_target(case: &CaseResult) -> (String, String) {
     const LONGEST_ABBREVIATION: usize = 4;
     let (link, mut target) = match case.endpoint.parse::<Endpoint>() {
         Ok(endpoint) if endpoint.scheme().len() <= LONGEST_ABBREVIATION => {
@@ -522,7 +522,7 @@ pub fn link_and_target(case: &CaseResult) -> (String, String) {
 const UNMENTIONED_PROTOCOLS: [&str; 3] = ["linkgauge", "none", "auto"];
 
 /// The extent of a measurement: `10 runs × 1000 requests of 64 B, 4.2 s`.
-pub fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> String {
+pub(crate) fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> String {
     let runs = case.repeats.len().max(1) as u64;
     // Without a separator, at which a line could break.
     let per_run = case.figures.counts.sent / runs;
@@ -547,12 +547,12 @@ fn of_count(unit: &str, count: u64) -> &str {
 }
 
 /// The duration of a run. Empty if unknown, as for imported runs.
-pub fn format_elapsed(run: &Run) -> String {
+pub(crate) fn format_elapsed(run: &Run) -> String {
     if run.elapsed_ns == 0 { String::new() } else { brief_time(run.elapsed_ns as f64) }
 }
 
 /// `no loss`, `600 of 10 000 lost (6.00 %)`.
-pub fn format_loss_count(lost: u64, sent: u64) -> String {
+pub(crate) fn format_loss_count(lost: u64, sent: u64) -> String {
     match lost {
         0 => "no loss".to_owned(),
         lost => {
@@ -563,7 +563,7 @@ pub fn format_loss_count(lost: u64, sent: u64) -> String {
 }
 
 /// Lost, inserted and corrupt data of a case.
-pub fn loss_text(case: &CaseResult) -> String {
+pub(crate) fn loss_text(case: &CaseResult) -> String {
     let figures = &case.figures;
     let errors = &figures.byte_errors;
     let mut text = match (figures.counts.sent, errors.lost_bytes) {
@@ -582,7 +582,7 @@ pub fn loss_text(case: &CaseResult) -> String {
 }
 
 /// Marks of the messages by direction, where they were read.
-pub fn marks_sentence(case: &CaseResult) -> Option<String> {
+pub(crate) fn marks_sentence(case: &CaseResult) -> Option<String> {
     let marks = &case.figures.marks;
     let direction = |name: &str, [ce, ecn, dscp]: [Option<u64>; 3]| {
         let of = |count: Option<u64>, what: &str| Some(format!("{what} {}", format_count(count?)));
@@ -602,7 +602,7 @@ pub fn marks_sentence(case: &CaseResult) -> Option<String> {
 }
 
 /// Messages with a congestion mark, in both directions together; `None` without any. A stream counts segments.
-pub fn ce_text(case: &CaseResult) -> Option<String> {
+pub(crate) fn ce_text(case: &CaseResult) -> Option<String> {
     let marks = &case.figures.marks;
     let marked = marks.forward_ce.unwrap_or(0).saturating_add(marks.reverse_ce.unwrap_or(0));
     let unit = if marks.forward_dscp_changed.or(marks.reverse_dscp_changed).is_some() {

@@ -22,13 +22,13 @@ const SPARSE_BELOW: u64 = 128;
 /// A bin of times that holds replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bin {
-    pub index: u16,
-    pub count: u32,
+    pub(crate) index: u16,
+    pub(crate) count: u32,
 }
 
 impl Bin {
     /// The bin of a time.
-    pub fn index_of(nanoseconds: u64) -> u16 {
+    pub(crate) fn index_of(nanoseconds: u64) -> u16 {
         let time = nanoseconds.min(MAX_TIME_NS);
         // 0 in the first range.
         let range = (time | (FIRST_BINS - 1)).ilog2() - (FIRST_BINS - 1).ilog2();
@@ -43,13 +43,13 @@ impl Bin {
     }
 
     /// Its highest time in ns.
-    pub fn highest(self) -> u64 {
+    pub(crate) fn highest(self) -> u64 {
         let (width, lowest) = self.width_and_lowest();
         lowest + (1 << width) - 1
     }
 
     /// The time in its middle, in ns.
-    pub fn middle(self) -> u64 {
+    pub(crate) fn middle(self) -> u64 {
         let (width, lowest) = self.width_and_lowest();
         lowest + ((1 << width) >> 1)
     }

@@ -9,14 +9,14 @@ use crate::clock::Time;
 use crate::run::MissedFrame;
 
 /// Stores three seconds of a 60 Hz loop that misses every frame; about 20 kB of a document.
-pub const MAX_MISSED_FRAMES: usize = 200;
+pub(crate) const MAX_MISSED_FRAMES: usize = 200;
 
 /// Of each of many flows, whose records take little memory.
 pub(super) const MAX_MISSED_FRAMES_OF_MANY: usize = 8;
 
 /// The missed frames of one flow.
 #[derive(Debug, Clone)]
-pub struct MissedFrameLog {
+pub(crate) struct MissedFrameLog {
     limit_ns: u64,
     /// The repetition of the flow, from 1, if there are several.
     repetition: Option<u32>,
@@ -27,7 +27,7 @@ pub struct MissedFrameLog {
 impl MissedFrameLog {
     /// A frame is missed if its response time exceeds the shortest of these limits. `repetition`: from 1, if there are
     /// several.
-    pub fn new(limits: &[Duration], repetition: Option<u32>) -> MissedFrameLog {
+    pub(crate) fn new(limits: &[Duration], repetition: Option<u32>) -> MissedFrameLog {
         let limit_ns = limits.iter().min().map_or(u64::MAX, |limit| limit.as_nanos() as u64);
         MissedFrameLog { limit_ns, repetition, missed_frames: Vec::new(), max_frames: MAX_MISSED_FRAMES }
     }
@@ -44,7 +44,7 @@ impl MissedFrameLog {
 
     /// Stores the frame if its reply arrived too late. `began` is the start of the measurement.
     #[inline]
-    pub fn record_reply(&mut self, sample: Sample, began: Time) {
+    pub(crate) fn record_reply(&mut self, sample: Sample, began: Time) {
         let response_ns = sample.response_ns();
         if response_ns > self.limit_ns {
             self.record_miss(sample.sequence, sample.intended, began, Some(response_ns));
@@ -52,7 +52,7 @@ impl MissedFrameLog {
     }
 
     /// Stores the frame of a lost request. `began` is the start of the measurement.
-    pub fn record_loss(&mut self, sequence: u64, intended: Time, began: Time) {
+    pub(crate) fn record_loss(&mut self, sequence: u64, intended: Time, began: Time) {
         self.record_miss(sequence, intended, began, None);
     }
 
@@ -65,7 +65,7 @@ impl MissedFrameLog {
     }
 
     /// Takes the frames of the first flow that missed any, of each repetition.
-    pub fn merge(&mut self, other: &MissedFrameLog) {
+    pub(crate) fn merge(&mut self, other: &MissedFrameLog) {
         let last = self.missed_frames.last().map(|frame| frame.repetition);
         let is_new = |frame: &&MissedFrame| last.is_none_or(|last| frame.repetition > last);
         let left = self.max_frames - self.missed_frames.len();
@@ -73,7 +73,7 @@ impl MissedFrameLog {
     }
 
     /// Sorted by repetition and due time. A lost request is recorded only after its timeout.
-    pub fn first_missed(&self) -> Vec<MissedFrame> {
+    pub(crate) fn first_missed(&self) -> Vec<MissedFrame> {
         let mut first = self.missed_frames.clone();
         first.sort_by_key(|frame| (frame.repetition, frame.sequence));
         first

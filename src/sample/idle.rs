@@ -14,7 +14,7 @@ const MAX_RECOVERY_SAMPLES: usize = 1024;
 
 /// The part of a measurement in which a probe sends a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProbePeriod {
+pub(crate) enum ProbePeriod {
     /// The link is idle; the load has not begun.
     Before,
     /// The load runs.
@@ -25,7 +25,7 @@ pub enum ProbePeriod {
 
 /// The begin and end of a load, shared by the threads of a case. Without times everything is under load.
 #[derive(Debug)]
-pub struct LoadWindow {
+pub(crate) struct LoadWindow {
     begins_ns: AtomicU64,
     ends_ns: AtomicU64,
     /// A round trip up to this time is one of an idle link, in ns; 0 while none is known.
@@ -37,7 +37,7 @@ pub struct LoadWindow {
 
 impl LoadWindow {
     /// A window without begin and end. `idle_limit_ns`: from an earlier repetition, or 0.
-    pub fn new(idle_limit_ns: u64) -> LoadWindow {
+    pub(crate) fn new(idle_limit_ns: u64) -> LoadWindow {
         LoadWindow {
             begins_ns: AtomicU64::new(0),
             ends_ns: AtomicU64::new(u64::MAX),
@@ -48,32 +48,32 @@ impl LoadWindow {
     }
 
     /// The load begins at this instant.
-    pub fn set_begin(&self, at: Time) {
+    pub(crate) fn set_begin(&self, at: Time) {
         self.begins_ns.store(at.0, Relaxed);
     }
 
     /// The load has ended at this instant.
-    pub fn set_end(&self, at: Time) {
+    pub(crate) fn set_end(&self, at: Time) {
         self.ends_ns.store(at.0, Relaxed);
     }
 
     /// The begin of the load.
-    pub fn begin(&self) -> Time {
+    pub(crate) fn begin(&self) -> Time {
         Time(self.begins_ns.load(Relaxed))
     }
 
     /// The end of the load; [`Time::NEVER`] before.
-    pub fn end(&self) -> Time {
+    pub(crate) fn end(&self) -> Time {
         Time(self.ends_ns.load(Relaxed))
     }
 
     /// The number of probes with a round trip after the load that was as short as on the idle link.
-    pub fn recovered_probes(&self) -> u32 {
+    pub(crate) fn recovered_probes(&self) -> u32 {
         self.recovered_probes.load(Relaxed)
     }
 
     /// Whether each request of a probe under load has a reply or is lost.
-    pub fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         self.requests_under_way.load(Relaxed) <= 0
     }
 
@@ -90,7 +90,7 @@ impl LoadWindow {
 }
 
 /// The longest round trip that counts as one of an idle link whose slowest took this long: 10 % more.
-pub fn idle_limit_ns(slowest_ns: u64) -> u64 {
+pub(crate) fn idle_limit_ns(slowest_ns: u64) -> u64 {
     slowest_ns.saturating_add(slowest_ns / 10)
 }
 
@@ -154,7 +154,7 @@ impl IdleRecorders {
 
 impl Recorder {
     /// The flow is a probe that also runs before and after the load.
-    pub fn watch_idle(&mut self, window: Arc<LoadWindow>) {
+    pub(crate) fn watch_idle(&mut self, window: Arc<LoadWindow>) {
         self.idle = Some(Box::new(IdleRecorders {
             window,
             before: self.empty_like(),
@@ -166,13 +166,13 @@ impl Recorder {
 
     /// The part of the measurement in which a request sent at this instant counts.
     #[inline]
-    pub fn period_at(&self, sent: Time) -> ProbePeriod {
+    pub(crate) fn period_at(&self, sent: Time) -> ProbePeriod {
         self.idle.as_ref().map_or(ProbePeriod::Loaded, |idle| idle.window.period_at(sent))
     }
 
     /// The record of a part of the measurement.
     #[inline]
-    pub fn of_period(&mut self, period: ProbePeriod) -> &mut Recorder {
+    pub(crate) fn of_period(&mut self, period: ProbePeriod) -> &mut Recorder {
         if period == ProbePeriod::Loaded || self.idle.is_none() {
             return self;
         }
@@ -182,13 +182,13 @@ impl Recorder {
 
     /// A request that belongs to this part of the measurement was sent.
     #[inline]
-    pub fn begin_request_in(&self, period: ProbePeriod) {
+    pub(crate) fn begin_request_in(&self, period: ProbePeriod) {
         self.count_under_way(period, 1);
     }
 
     /// A request that belongs to this part of the measurement has its reply, or is lost.
     #[inline]
-    pub fn end_request_in(&self, period: ProbePeriod) {
+    pub(crate) fn end_request_in(&self, period: ProbePeriod) {
         self.count_under_way(period, -1);
     }
 
@@ -200,7 +200,7 @@ impl Recorder {
 
     /// Records a round trip that belongs to this part of the measurement.
     #[inline]
-    pub fn record_reply_in(&mut self, period: ProbePeriod, sample: Sample, bytes: u64) {
+    pub(crate) fn record_reply_in(&mut self, period: ProbePeriod, sample: Sample, bytes: u64) {
         if let Some(idle) = &mut self.idle {
             // The reply may have met the load on its way.
             if period == ProbePeriod::Before && sample.received >= idle.window.begin() {

@@ -38,7 +38,7 @@ impl LiveTimes {
 
     /// The same for times that several threads record.
     #[inline]
-    pub fn record_shared(&self, nanoseconds: u64) {
+    pub(crate) fn record_shared(&self, nanoseconds: u64) {
         self.0[bucket_of(nanoseconds)].fetch_add(1, Relaxed);
     }
 

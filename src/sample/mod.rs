@@ -27,19 +27,19 @@ use crate::clock::Time;
 use crate::run::{Defect, ResponsivenessFigures};
 
 use frames::MAX_MISSED_FRAMES_OF_MANY;
-pub use frames::{MAX_MISSED_FRAMES, MissedFrameLog};
+pub(crate) use frames::MissedFrameLog;
 pub use histogram::{decode_figures_histogram, decode_histogram};
-pub use idle::{IdleRecorders, LoadWindow, ProbePeriod, idle_limit_ns};
-pub use live_times::LiveTimes;
-pub use one_way::{CommonTime, OneWayDelays, ServerTimestamps};
-pub use probe_log::ProbeLog;
-pub use queueing::{QueueingDelay, set_queueing};
+pub(crate) use idle::{IdleRecorders, LoadWindow, ProbePeriod, idle_limit_ns};
+pub(crate) use live_times::LiveTimes;
+pub(crate) use one_way::{CommonTime, OneWayDelays, ServerTimestamps};
+pub(crate) use probe_log::ProbeLog;
+pub(crate) use queueing::{QueueingDelay, set_queueing};
 pub use raw::{CollectedSamples, RawFile, RawSink};
-pub use stages::{LocalStamps, RemoteStages, StageTimes, StampedEnds};
-pub use time_series::TimeSeries;
+pub(crate) use stages::{LocalStamps, RemoteStages, StageTimes, StampedEnds};
+pub(crate) use time_series::TimeSeries;
 pub(crate) use time_series::append_entries;
 pub use times::{SharedRecording, TimeSamples};
-pub use transfer::TransferCounts;
+pub(crate) use transfer::TransferCounts;
 pub use window::{Window, WindowCounts};
 
 /// One round trip.
@@ -57,7 +57,7 @@ pub struct Sample {
 
 impl Sample {
     /// Received − sent.
-    pub fn service_ns(&self) -> u64 {
+    pub(crate) fn service_ns(&self) -> u64 {
         self.received.0.saturating_sub(self.sent.0)
     }
 
@@ -134,7 +134,7 @@ pub struct FlowProgress {
     /// Payload bytes of those messages.
     pub bytes: AtomicU64,
     /// Total size in bytes as reported by the server; 0 before.
-    pub planned_bytes: AtomicU64,
+    pub(crate) planned_bytes: AtomicU64,
     /// Messages lost so far.
     pub lost: AtomicU64,
     /// Round trips so far.
@@ -172,33 +172,33 @@ pub struct Recorder {
     /// Counts of the flow.
     pub counts: Counts,
     /// Received − sent of each round trip.
-    pub service_times: TimeSamples,
+    pub(crate) service_times: TimeSamples,
     /// Only with a schedule.
-    pub response_times: Option<TimeSamples>,
+    pub(crate) response_times: Option<TimeSamples>,
     /// How long opening took; only where a flow opens further connections beside its round trips.
-    pub connect_times: Option<TimeSamples>,
+    pub(crate) connect_times: Option<TimeSamples>,
     /// Only with a schedule and limits for late replies.
-    pub missed_frame_log: Option<MissedFrameLog>,
+    pub(crate) missed_frame_log: Option<MissedFrameLog>,
     /// Counts and latency in each interval.
-    pub time_series: TimeSeries,
+    pub(crate) time_series: TimeSeries,
     /// Only where the server reports receive and send times.
-    pub one_way_delays: Option<Box<OneWayDelays>>,
+    pub(crate) one_way_delays: Option<Box<OneWayDelays>>,
     /// Only where the kernels stamp messages.
     pub stages: Option<Box<StageTimes>>,
     /// First and last instant of the measurement: first send to last receipt.
-    pub first_instant: Option<Time>,
+    pub(crate) first_instant: Option<Time>,
     /// Time of the last receipt.
-    pub last_instant: Option<Time>,
+    pub(crate) last_instant: Option<Time>,
     /// Defects of an echoed stream and their positions, from the first flow that had any.
     pub defects: Vec<Defect>,
     /// Only where a client requests each chunk.
-    pub transfer_counts: Option<TransferCounts>,
+    pub(crate) transfer_counts: Option<TransferCounts>,
     /// Bytes delivered at the very first instant. They took no measured time.
-    pub initial_bytes: u64,
+    pub(crate) initial_bytes: u64,
     /// Only of a probe that also runs on the idle link.
     pub idle: Option<Box<IdleRecorders>>,
     /// Only where another thread judges the round trips while they are measured.
-    pub probe_log: Option<Arc<ProbeLog>>,
+    pub(crate) probe_log: Option<Arc<ProbeLog>>,
     /// Only of the flow that conducted a measurement of responsiveness.
     pub responsiveness: Option<Box<ResponsivenessFigures>>,
     /// Only of a capacity search: the highest rate of a second at the IP layer, in bits per second.
@@ -225,7 +225,7 @@ impl Recorder {
     }
 
     /// For one flow that takes few samples.
-    pub fn with_room(
+    pub(crate) fn with_room(
         times: RecordedTimes,
         interval_ns: u64,
         room: Room,
@@ -241,7 +241,7 @@ impl Recorder {
     }
 
     /// For one of several flows that share their times, until [`Recorder::end_sharing`], and their progress.
-    pub fn sharing(times: &mut SharedRecording, interval_ns: u64, raw: Option<RawSink>) -> Recorder {
+    pub(crate) fn sharing(times: &mut SharedRecording, interval_ns: u64, raw: Option<RawSink>) -> Recorder {
         Recorder {
             service_times: TimeSamples::sharing(&times.service),
             response_times: times.response.as_ref().map(TimeSamples::sharing),
@@ -282,24 +282,24 @@ impl Recorder {
     }
 
     /// For a server that only counts, also in each of these intervals.
-    pub fn for_counting_in(interval: Duration) -> Recorder {
+    pub(crate) fn for_counting_in(interval: Duration) -> Recorder {
         Recorder::without_times(interval.as_nanos() as u64, Arc::default(), None)
     }
 
     /// Ends sharing of the times. The last of the flows to end it gets the times of all of them.
-    pub fn end_sharing(&mut self) {
+    pub(crate) fn end_sharing(&mut self) {
         self.service_times.end_sharing();
         self.response_times.iter_mut().for_each(TimeSamples::end_sharing);
         self.connect_times.iter_mut().for_each(TimeSamples::end_sharing);
     }
 
     /// The flow opens further connections beside its round trips.
-    pub fn with_connections(self) -> Recorder {
+    pub(crate) fn with_connections(self) -> Recorder {
         Recorder { connect_times: Some(TimeSamples::new()), ..self }
     }
 
     /// Records how long opening a connection took; `None`: it did not open in time.
-    pub fn record_connection(&mut self, time: Option<Duration>) {
+    pub(crate) fn record_connection(&mut self, time: Option<Duration>) {
         let Some(times) = &mut self.connect_times else { return };
         match time {
             Some(time) => times.record(time.as_nanos() as u64),
@@ -311,24 +311,24 @@ impl Recorder {
     }
 
     /// Keeps the round-trip times of each interval of the series for its percentiles.
-    pub fn watch_interval_percentiles(&mut self) {
+    pub(crate) fn watch_interval_percentiles(&mut self) {
         self.time_series = self.time_series.empty_like().with_percentiles();
     }
 
     /// The server will report when requests arrived and replies left.
-    pub fn expect_server_timestamps(&mut self) {
+    pub(crate) fn expect_server_timestamps(&mut self) {
         self.one_way_delays = Some(Box::new(OneWayDelays::new()));
     }
 
     /// Both hosts follow common time. Does nothing without timestamps of the server.
-    pub fn use_common_time(&mut self, common_time: CommonTime) {
+    pub(crate) fn use_common_time(&mut self, common_time: CommonTime) {
         if let Some(delays) = &mut self.one_way_delays {
             delays.use_common_time(common_time);
         }
     }
 
     /// How much longer than the fastest each request and reply took, in the order of time, after the flow has ended.
-    pub fn queueing(&self) -> &[QueueingDelay] {
+    pub(crate) fn queueing(&self) -> &[QueueingDelay] {
         self.one_way_delays.as_ref().map_or(&[], |delays| delays.queueing())
     }
 
@@ -351,7 +351,7 @@ impl Recorder {
     }
 
     /// The measurement begins with bytes that arrive at this instant.
-    pub fn begin_with_bytes(&mut self, at: Time, bytes: u64) {
+    pub(crate) fn begin_with_bytes(&mut self, at: Time, bytes: u64) {
         self.begin(at);
         self.initial_bytes = bytes;
     }
@@ -386,7 +386,7 @@ impl Recorder {
 
     /// Records the server's timestamps of a round trip. Impossible values count as corrupt.
     #[inline]
-    pub fn record_server_timestamps(&mut self, sample: Sample, stages: ServerTimestamps) {
+    pub(crate) fn record_server_timestamps(&mut self, sample: Sample, stages: ServerTimestamps) {
         // Beside the load only; the idle link shows the clocks as well.
         let period = self.period_at(sample.sent);
         let Some(delays) = &mut self.one_way_delays else { return };
@@ -405,7 +405,7 @@ impl Recorder {
     }
 
     /// Records a request without a reply in time.
-    pub fn record_loss(&mut self, now: Time) {
+    pub(crate) fn record_loss(&mut self, now: Time) {
         self.counts.lost += 1;
         self.progress.lost.fetch_add(1, Relaxed);
         self.service_times.record_gap();
@@ -416,7 +416,7 @@ impl Recorder {
     }
 
     /// Stores which request was lost, where frames are watched.
-    pub fn record_missed_frame(&mut self, sequence: u64, intended: Time) {
+    pub(crate) fn record_missed_frame(&mut self, sequence: u64, intended: Time) {
         if let Some(frames) = &mut self.missed_frame_log {
             frames.record_loss(sequence, intended, self.first_instant.unwrap_or(Time(0)));
         }
@@ -424,7 +424,7 @@ impl Recorder {
 
     /// Records delivered payload of a one-way flow.
     #[inline]
-    pub fn record_delivery(&mut self, now: Time, messages: u64, bytes: u64) {
+    pub(crate) fn record_delivery(&mut self, now: Time, messages: u64, bytes: u64) {
         self.counts.received += messages;
         self.counts.delivered_bytes += bytes;
         self.last_instant = Some(now);
@@ -433,12 +433,12 @@ impl Recorder {
     }
 
     /// Records received messages with a congestion mark.
-    pub fn record_ce(&mut self, now: Time, messages: u64) {
+    pub(crate) fn record_ce(&mut self, now: Time, messages: u64) {
         self.time_series.record_ce(now, messages);
     }
 
     /// The server reported the total size.
-    pub fn set_planned_bytes(&self, bytes: u64) {
+    pub(crate) fn set_planned_bytes(&self, bytes: u64) {
         self.progress.planned_bytes.store(bytes, Relaxed);
     }
 
@@ -464,7 +464,7 @@ impl Recorder {
     }
 
     /// An empty recorder of the same kind, for merging several recorders.
-    pub fn empty_like(&self) -> Recorder {
+    pub(crate) fn empty_like(&self) -> Recorder {
         let times = match self.response_times {
             Some(_) => RecordedTimes::ServiceAndResponse,
             None => RecordedTimes::Service,

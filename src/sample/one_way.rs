@@ -18,11 +18,11 @@ use crate::stats::{self, Line, LineBounds};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerTimestamps {
     /// When the request arrived, in nanoseconds.
-    pub received_ns: i64,
+    pub(crate) received_ns: i64,
     /// When the reply left, in nanoseconds.
-    pub sent_ns: i64,
+    pub(crate) sent_ns: i64,
     /// The server's own number of this reply.
-    pub reply_number: u32,
+    pub(crate) reply_number: u32,
 }
 
 /// What the hosts say about their clocks, which both follow common time.
@@ -33,7 +33,7 @@ pub struct CommonTime {
     /// The largest error of it: that of both hosts together, in nanoseconds.
     pub error_ns: u64,
     /// When they stated it. From then on each clock may gain on common time.
-    pub stated_at: Time,
+    pub(crate) stated_at: Time,
 }
 
 /// Round trips whose delays are stored (2.4 MB). Later ones count only for server time and network time.
@@ -79,7 +79,7 @@ fn turnaround_ns(sample: &Sample, stages: ServerTimestamps) -> Option<u64> {
 
 /// The one-way delays of one flow, or of several flows merged.
 #[derive(Debug, Clone)]
-pub struct OneWayDelays {
+pub(crate) struct OneWayDelays {
     turnaround: TimeSamples,
     network_time: TimeSamples,
     round_trips: Vec<TimedReply>,

@@ -17,7 +17,7 @@ struct Entry {
 
 /// The newest round trips, in fixed memory. Several threads may write at the same time.
 #[derive(Debug)]
-pub struct ProbeLog {
+pub(crate) struct ProbeLog {
     entries: Box<[Entry]>,
     count: AtomicU64,
 }
@@ -31,7 +31,7 @@ impl Default for ProbeLog {
 impl ProbeLog {
     /// Stores a round trip in place of the oldest one.
     #[inline]
-    pub fn push(&self, sample: Sample) {
+    pub(crate) fn push(&self, sample: Sample) {
         let entry = &self.entries[self.count.fetch_add(1, Relaxed) as usize % ENTRIES];
         entry.service_ns.store(sample.service_ns(), Relaxed);
         entry.received_ns.store(sample.received.0, Relaxed);
@@ -39,7 +39,7 @@ impl ProbeLog {
 
     /// Replaces the content of `times_ns` by the service times, in ns, of the replies from `from` until before `to`. Does not
     /// allocate if `times_ns` has room for all.
-    pub fn read_into(&self, times_ns: &mut Vec<u64>, from: Time, to: Time) {
+    pub(crate) fn read_into(&self, times_ns: &mut Vec<u64>, from: Time, to: Time) {
         times_ns.clear();
         let stored = (self.count.load(Relaxed) as usize).min(ENTRIES);
         for entry in &self.entries[..stored] {
@@ -51,7 +51,7 @@ impl ProbeLog {
     }
 
     /// A vector with room for every round trip of a log.
-    pub fn new_buffer() -> Vec<u64> {
+    pub(crate) fn new_buffer() -> Vec<u64> {
         Vec::with_capacity(ENTRIES)
     }
 }

@@ -5,17 +5,17 @@ use crate::run::SeriesEntry;
 
 /// The delays of one round trip above the shortest ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueingDelay {
+pub(crate) struct QueueingDelay {
     /// When the reply was received.
-    pub received: Time,
+    pub(crate) received: Time,
     /// Of the request, in nanoseconds.
-    pub forward_ns: u64,
+    pub(crate) forward_ns: u64,
     /// Of the reply, in nanoseconds.
-    pub reverse_ns: u64,
+    pub(crate) reverse_ns: u64,
 }
 
 /// Sets the means of these delays in the entries of a series that began at `origin`; both in the order of time.
-pub fn set_queueing(entries: &mut [SeriesEntry], origin: Time, delays: &[QueueingDelay]) {
+pub(crate) fn set_queueing(entries: &mut [SeriesEntry], origin: Time, delays: &[QueueingDelay]) {
     let position = |delay: &QueueingDelay| delay.received.0.checked_sub(origin.0);
     for entry in entries {
         let within = entry.start_ns..entry.start_ns.saturating_add(entry.length_ns);

@@ -15,9 +15,9 @@ const ROUNDING_NS: i64 = 1_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalStamps {
     /// The request was put into the queue of the device.
-    pub queued: Time,
+    pub(crate) queued: Time,
     /// The request left the host.
-    pub departed: Time,
+    pub(crate) departed: Time,
     /// The reply arrived at the host.
     pub arrived: Time,
 }
@@ -26,11 +26,11 @@ pub struct LocalStamps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteStages {
     /// From the arrival of the request at its host until its program had it.
-    pub receive_ns: u64,
+    pub(crate) receive_ns: u64,
     /// Until its program sent the reply.
-    pub program_ns: u64,
+    pub(crate) program_ns: u64,
     /// Until the reply was put into the queue of the device.
-    pub send_ns: u64,
+    pub(crate) send_ns: u64,
     /// Until the reply left the host.
     pub queue_ns: u64,
 }
@@ -112,7 +112,7 @@ impl StageTimes {
     }
 
     /// Counts a round trip that got not all of its stamps.
-    pub fn record_unstamped(&mut self) {
+    pub(crate) fn record_unstamped(&mut self) {
         self.unstamped += 1;
     }
 
@@ -134,7 +134,7 @@ impl StageTimes {
     }
 
     /// The same without times.
-    pub fn empty_like(&self) -> StageTimes {
+    pub(crate) fn empty_like(&self) -> StageTimes {
         let ends = if self.remote.is_some() { StampedEnds::Both } else { StampedEnds::Local };
         StageTimes::new(ends)
     }

@@ -66,7 +66,7 @@ impl TimeSeries {
     }
 
     /// An empty series for about this number of intervals; it gets more memory only with more of them.
-    pub fn with_room(interval_ns: u64, intervals: usize) -> TimeSeries {
+    pub(crate) fn with_room(interval_ns: u64, intervals: usize) -> TimeSeries {
         TimeSeries {
             entries: Vec::with_capacity(intervals.min(MAX_ENTRIES)),
             times: None,
@@ -77,19 +77,23 @@ impl TimeSeries {
     }
 
     /// Keeps the round-trip times of each interval for its percentiles; allocates all its memory.
-    pub fn with_percentiles(self) -> TimeSeries {
+    pub(crate) fn with_percentiles(self) -> TimeSeries {
         TimeSeries { times: Some(IntervalTimes::with_capacity(self.entries.capacity())), ..self }
     }
 
     /// An empty series of the same kind, with room for as many intervals.
-    pub fn empty_like(&self) -> TimeSeries {
+    pub(crate) fn empty_like(&self) -> TimeSeries {
         let empty = TimeSeries::with_room(self.interval_ns, self.entries.capacity());
         if self.times.is_some() { empty.with_percentiles() } else { empty }
     }
 
     /// A series of this interval, start and deliveries (messages, bytes, messages with CE) that another host reported.
     /// `None` if its values are impossible.
-    pub fn from_deliveries(interval_ns: u64, start: Time, deliveries: &[[u64; 3]]) -> Option<TimeSeries> {
+    pub(crate) fn from_deliveries(
+        interval_ns: u64,
+        start: Time,
+        deliveries: &[[u64; 3]],
+    ) -> Option<TimeSeries> {
         /// Thirteen days.
         const MAX_NS: u64 = 1 << 50;
         let length_ns = interval_ns.checked_mul(deliveries.len() as u64)?;
@@ -109,7 +113,7 @@ impl TimeSeries {
     }
 
     /// The same counts in at most `most` intervals, which is at least 1.
-    pub fn reduced(&self, most: usize) -> TimeSeries {
+    pub(crate) fn reduced(&self, most: usize) -> TimeSeries {
         let mut reduced = self.clone();
         while reduced.entries.len() > most {
             reduced.halve_resolution();
@@ -118,12 +122,12 @@ impl TimeSeries {
     }
 
     /// Messages, bytes and messages with CE of each interval.
-    pub fn deliveries(&self) -> impl Iterator<Item = [u64; 3]> {
+    pub(crate) fn deliveries(&self) -> impl Iterator<Item = [u64; 3]> {
         self.entries.iter().map(|entry| [entry.messages, entry.bytes, entry.ce])
     }
 
     /// Current length of an interval in nanoseconds: the initial length times a power of two.
-    pub fn interval_ns(&self) -> u64 {
+    pub(crate) fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
@@ -201,19 +205,19 @@ impl TimeSeries {
 
     /// Counts messages and their payload bytes in the interval of `now`.
     #[inline]
-    pub fn record_delivery(&mut self, now: Time, messages: u64, bytes: u64) {
+    pub(crate) fn record_delivery(&mut self, now: Time, messages: u64, bytes: u64) {
         let entry = self.entry_at(now);
         entry.messages += messages;
         entry.bytes += bytes;
     }
 
     /// Counts a lost message in the interval of `now`.
-    pub fn record_loss(&mut self, now: Time) {
+    pub(crate) fn record_loss(&mut self, now: Time) {
         self.entry_at(now).lost += 1;
     }
 
     /// Counts messages with a congestion mark in the interval of `now`.
-    pub fn record_ce(&mut self, now: Time, messages: u64) {
+    pub(crate) fn record_ce(&mut self, now: Time, messages: u64) {
         self.entry_at(now).ce += messages;
     }
 
@@ -263,7 +267,7 @@ impl TimeSeries {
     }
 
     /// The entries of a parallel flow of this length, on the time axis of `main`. Those before its start are omitted.
-    pub fn entries_beside(&self, main: &TimeSeries, elapsed_ns: u64) -> Vec<SeriesEntry> {
+    pub(crate) fn entries_beside(&self, main: &TimeSeries, elapsed_ns: u64) -> Vec<SeriesEntry> {
         let (later, earlier) =
             (self.start.0.saturating_sub(main.start.0), main.start.0.saturating_sub(self.start.0));
         let shifted = self.entries(elapsed_ns).into_iter().filter_map(|entry| {
@@ -323,7 +327,7 @@ impl TimeSeries {
 
 /// Appends the series of a further repetition, which began `offset_ns` after the start of the first. When there are too many
 /// entries, neighbours are joined.
-pub fn append_entries(all: &mut Vec<SeriesEntry>, part: Vec<SeriesEntry>, offset_ns: u64) {
+pub(crate) fn append_entries(all: &mut Vec<SeriesEntry>, part: Vec<SeriesEntry>, offset_ns: u64) {
     let moved =
         |entry: SeriesEntry| SeriesEntry { start_ns: entry.start_ns.saturating_add(offset_ns), ..entry };
     all.extend(part.into_iter().map(moved));

@@ -3,7 +3,6 @@
 //!
 //! Time series are in `time_series`, figures in `figures`.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use hdrhistogram::Histogram;
@@ -48,7 +47,7 @@ impl TimeSamples {
 
     /// An empty collection for about this number of times, without a histogram: it gets one only with more times than can be
     /// exact, and more memory only with more than expected.
-    pub fn with_room(times: usize) -> TimeSamples {
+    pub(crate) fn with_room(times: usize) -> TimeSamples {
         TimeSamples {
             first_times: Vec::with_capacity(times.min(MAX_EXACT_SAMPLES)),
             has_times: true,
@@ -57,7 +56,7 @@ impl TimeSamples {
     }
 
     /// A collection that stays without times; it takes no memory.
-    pub fn without_times() -> TimeSamples {
+    pub(crate) fn without_times() -> TimeSamples {
         TimeSamples {
             histogram: None,
             first_times: Vec::new(),
@@ -69,12 +68,12 @@ impl TimeSamples {
     }
 
     /// An empty collection of one of several flows that share their times; moments and jitter are its own.
-    pub fn sharing(times: &Arc<SharedTimes>) -> TimeSamples {
+    pub(crate) fn sharing(times: &Arc<SharedTimes>) -> TimeSamples {
         TimeSamples { shared: Some(times.clone()), ..TimeSamples::without_times() }
     }
 
     /// Ends sharing. The last of the flows to end it gets the times of all of them.
-    pub fn end_sharing(&mut self) {
+    pub(crate) fn end_sharing(&mut self) {
         if let Some(times) = self.shared.take().and_then(Arc::into_inner) {
             let (histogram, first_times) = times.into_times();
             (self.histogram, self.first_times, self.has_times) = (Some(histogram), first_times, true);
@@ -106,7 +105,7 @@ impl TimeSamples {
     }
 
     /// Records `count` times of one length from a histogram. Their order is unknown, so there is no jitter.
-    pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
+    pub(crate) fn record_many(&mut self, nanoseconds: u64, count: u64) {
         self.make_histogram().saturating_record_n(nanoseconds, count);
         let free = (MAX_EXACT_SAMPLES - self.first_times.len()) as u64;
         self.first_times.extend(std::iter::repeat_n(nanoseconds, count.min(free) as usize));
@@ -114,7 +113,7 @@ impl TimeSamples {
     }
 
     /// A request was lost: the next time has no predecessor.
-    pub fn record_gap(&mut self) {
+    pub(crate) fn record_gap(&mut self) {
         self.jitter.gap();
     }
 
@@ -156,7 +155,7 @@ impl TimeSamples {
     }
 
     /// Moments of all times, in nanoseconds.
-    pub fn moments(&self) -> &Moments {
+    pub(crate) fn moments(&self) -> &Moments {
         &self.moments
     }
 
@@ -166,19 +165,11 @@ impl TimeSamples {
     }
 
     /// The first times, in order of arrival.
-    pub fn first_times(&self) -> &[u64] {
+    pub(crate) fn first_times(&self) -> &[u64] {
         &self.first_times
     }
 
-    /// Histogram of all times, in nanoseconds, with three significant digits. `None`: the collection has no times.
-    pub fn histogram(&self) -> Option<Cow<'_, Histogram<u64>>> {
-        match &self.histogram {
-            Some(histogram) => Some(Cow::Borrowed(histogram)),
-            None => self.has_times.then(|| Cow::Owned(histogram_of(&self.first_times))),
-        }
-    }
-
-    /// The same, encoded as HdrHistogram V2. `None`: there are no times.
+    /// Histogram of all times, in nanoseconds, with three significant digits, encoded as HdrHistogram V2. `None`: there are no times.
     pub fn encoded_histogram(&self) -> Option<Vec<u8>> {
         if self.count() == 0 {
             return None;
@@ -199,7 +190,7 @@ impl TimeSamples {
     }
 
     /// Number of times above `limit`.
-    pub fn count_above(&self, limit: u64) -> u64 {
+    pub(crate) fn count_above(&self, limit: u64) -> u64 {
         if self.is_exact() {
             return self.first_times.iter().filter(|&&value| value > limit).count() as u64;
         }
@@ -207,7 +198,7 @@ impl TimeSamples {
     }
 
     /// Reads values by rank.
-    pub fn ranks(&self) -> RankedTimes<'_> {
+    pub(crate) fn ranks(&self) -> RankedTimes<'_> {
         let sorted = self.is_exact().then(|| {
             let mut sorted = self.first_times.clone();
             sorted.sort_unstable();
@@ -234,14 +225,14 @@ fn record_all(histogram: &mut Histogram<u64>, times: &[u64]) {
 }
 
 /// The sorted times, read by rank.
-pub struct RankedTimes<'a> {
+pub(crate) struct RankedTimes<'a> {
     samples: &'a TimeSamples,
     sorted: Option<Vec<u64>>,
 }
 
 impl RankedTimes<'_> {
     /// The value of a rank between 1 and the count.
-    pub fn value_at_rank(&self, rank: u64) -> u64 {
+    pub(crate) fn value_at_rank(&self, rank: u64) -> u64 {
         if let Some(sorted) = &self.sorted {
             return sorted[(rank - 1) as usize];
         }
@@ -258,7 +249,7 @@ impl RankedTimes<'_> {
     }
 
     /// The mean of the fastest `count` times.
-    pub fn mean_of_fastest(&self, count: u64) -> f64 {
+    pub(crate) fn mean_of_fastest(&self, count: u64) -> f64 {
         if let Some(sorted) = &self.sorted {
             return sorted[..count as usize].iter().map(|&value| value as f64).sum::<f64>() / count as f64;
         }
@@ -311,12 +302,11 @@ mod tests {
             for kinds in [[&few, &few], [&few, &many], [&many, &few], [&many, &many]] {
                 let mut merged = TimeSamples::with_room(0);
                 kinds.iter().for_each(|times| merged.merge(times));
-                assert_eq!(merged.histogram().unwrap().len(), 2 * count as u64);
                 assert_eq!(merged.count(), 2 * count as u64);
                 if count > 0 {
                     let mut own = many.clone();
                     own.merge(&many);
-                    assert_eq!(merged.histogram().unwrap(), own.histogram().unwrap());
+                    assert_eq!(merged.encoded_histogram().unwrap(), own.encoded_histogram().unwrap());
                     assert_eq!(
                         merged.ranks().value_at_rank(count as u64),
                         own.ranks().value_at_rank(count as u64)
@@ -326,7 +316,7 @@ mod tests {
         }
         let mut without = TimeSamples::without_times();
         without.record(1);
-        assert!(without.histogram().is_none() && without.first_times().is_empty());
+        assert!(without.encoded_histogram().is_none() && without.first_times().is_empty());
     }
 
     #[test]

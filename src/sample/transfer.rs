@@ -6,18 +6,18 @@ use crate::run::{RecordCounts, RequestCounts};
 
 /// Counts of one transfer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TransferCounts {
+pub(crate) struct TransferCounts {
     /// Counts of requests.
-    pub requests: RequestCounts,
+    pub(crate) requests: RequestCounts,
     /// Facts that the server reported about itself, for the document.
-    pub server_facts: Map<String, Value>,
+    pub(crate) server_facts: Map<String, Value>,
     /// Present if records were received.
-    pub records: Option<RecordCounts>,
+    pub(crate) records: Option<RecordCounts>,
 }
 
 impl TransferCounts {
     /// Adds the counts of another transfer.
-    pub fn merge(&mut self, other: &TransferCounts) {
+    pub(crate) fn merge(&mut self, other: &TransferCounts) {
         self.requests.add(&other.requests);
         self.server_facts.extend(other.server_facts.clone());
         if let Some(more) = &other.records {

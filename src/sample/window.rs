@@ -97,7 +97,7 @@ impl Window {
 
     /// The same over all probes that were due: a lost one is slower than every reply. `None` without probes; infinite if the
     /// quantile is a lost probe.
-    pub fn quantile_with_losses_ns(&self, share: f64) -> Option<f64> {
+    pub(crate) fn quantile_with_losses_ns(&self, share: f64) -> Option<f64> {
         let replies = self.replies();
         let all = replies + self.counts.lost;
         let rank = (share * all as f64 * (1.0 - f64::EPSILON)).ceil().max(1.0) as u64;
@@ -119,22 +119,22 @@ impl Window {
     }
 
     /// The bins that hold replies: their highest time in ns and their number, in order of time.
-    pub fn bins(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(crate) fn bins(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.bins.iter().map(|bin| (bin.highest(), u64::from(bin.count)))
     }
 
     /// Replies that took at most this time, to the precision of the bins.
-    pub fn replies_within(&self, nanoseconds: u64) -> u64 {
+    pub(crate) fn replies_within(&self, nanoseconds: u64) -> u64 {
         self.bins().take_while(|(time, _)| *time <= nanoseconds).map(|(_, count)| count).sum()
     }
 
     /// The sum of all times in ns, to the precision of the bins.
-    pub fn sum_ns(&self) -> f64 {
+    pub(crate) fn sum_ns(&self) -> f64 {
         self.bins.iter().map(|bin| bin.middle() as f64 * f64::from(bin.count)).sum()
     }
 
     /// The times in few bytes; none without replies.
-    pub fn encoded_times(&self) -> Vec<u8> {
+    pub(crate) fn encoded_times(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !self.bins.is_empty() {
             bytes.push(FORMAT);

@@ -28,7 +28,7 @@ pub struct Precision {
 
 impl Precision {
     /// True if the interval of the case's headline figure is narrow enough.
-    pub fn is_reached(&self, case: &CaseResult) -> bool {
+    pub(crate) fn is_reached(&self, case: &CaseResult) -> bool {
         half_width(case).is_some_and(|width| width <= self.half_width)
     }
 }

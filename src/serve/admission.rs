@@ -12,14 +12,14 @@ use crate::clock::Time;
 use crate::link::Admission;
 use crate::protocol::{Service, is_server_port};
 
-pub struct AdmissionControl {
+pub(crate) struct AdmissionControl {
     rate_limiter: Option<Arc<RateLimiter>>,
     repeat_limiter: RepeatLimiter,
     refusals: Arc<Refusals>,
 }
 
 impl AdmissionControl {
-    pub fn new(rates: Option<Arc<RateLimiter>>, refusals: Arc<Refusals>) -> AdmissionControl {
+    pub(crate) fn new(rates: Option<Arc<RateLimiter>>, refusals: Arc<Refusals>) -> AdmissionControl {
         AdmissionControl { rate_limiter: rates, repeat_limiter: RepeatLimiter::new(), refusals }
     }
 
@@ -28,7 +28,7 @@ impl AdmissionControl {
         Admission::Drop
     }
 
-    pub fn admit(
+    pub(crate) fn admit(
         &self,
         service: &dyn Service,
         first: &[u8],

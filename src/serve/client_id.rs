@@ -9,14 +9,14 @@ use crate::link::sender_identity;
 /// A sender without its port. All addresses of an IPv6 /64 network are one source, because a client usually has all of
 /// them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum ClientId {
+pub(crate) enum ClientId {
     Address(IpAddr),
     /// A sender of another address family, or of this process.
     Other(Box<str>),
 }
 
 impl ClientId {
-    pub fn from_sender(from: &str) -> ClientId {
+    pub(crate) fn from_sender(from: &str) -> ClientId {
         match from.parse::<SocketAddr>().map(|from| from.ip().to_canonical()) {
             Ok(IpAddr::V6(address)) => {
                 let network = u128::from(address) & (u128::MAX << 64);
@@ -30,7 +30,7 @@ impl ClientId {
 
 /// Counts per source.
 #[derive(Default)]
-pub struct ClientQuotas(Mutex<HashMap<ClientId, usize>>);
+pub(crate) struct ClientQuotas(Mutex<HashMap<ClientId, usize>>);
 
 impl ClientQuotas {
     fn counts(&self) -> MutexGuard<'_, HashMap<ClientId, usize>> {
@@ -38,7 +38,7 @@ impl ClientQuotas {
     }
 
     /// Adds one for that source, unless it has `most`.
-    pub fn try_take(self: &Arc<ClientQuotas>, source: &ClientId, most: usize) -> Option<QuotaSlot> {
+    pub(crate) fn try_take(self: &Arc<ClientQuotas>, source: &ClientId, most: usize) -> Option<QuotaSlot> {
         let mut counts = self.counts();
         let count = counts.entry(source.clone()).or_default();
         (*count < most).then(|| {
@@ -49,7 +49,7 @@ impl ClientQuotas {
 }
 
 /// One unit of a source's count, released on drop.
-pub struct QuotaSlot {
+pub(crate) struct QuotaSlot {
     quotas: Arc<ClientQuotas>,
     client: ClientId,
 }

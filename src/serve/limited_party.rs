@@ -27,15 +27,15 @@ const EVICTION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Limits of a connection.
 #[derive(Debug, Clone, Copy)]
-pub struct PartyLimits {
-    pub idle_timeout: Duration,
-    pub max_duration: Duration,
-    pub max_message_bytes: usize,
+pub(crate) struct PartyLimits {
+    pub(crate) idle_timeout: Duration,
+    pub(crate) max_duration: Duration,
+    pub(crate) max_message_bytes: usize,
 }
 
 impl PartyLimits {
     /// `grace`: how much longer than a measurement its connection may last.
-    pub fn new(limits: &ServerLimits, grace: Duration) -> PartyLimits {
+    pub(crate) fn new(limits: &ServerLimits, grace: Duration) -> PartyLimits {
         PartyLimits {
             idle_timeout: Duration::from_secs(limits.idle_s),
             max_duration: Duration::from_secs(limits.duration_s).saturating_add(grace),
@@ -44,7 +44,7 @@ impl PartyLimits {
     }
 }
 
-pub struct LimitedParty {
+pub(crate) struct LimitedParty {
     party: Box<dyn Party>,
     limits: PartyLimits,
     /// The link loses nothing, so bytes that it takes count as activity, and unread input waits.
@@ -73,7 +73,7 @@ pub struct LimitedParty {
 }
 
 impl LimitedParty {
-    pub fn new(party: Box<dyn Party>, caps: &Caps, rules: PartyLimits) -> LimitedParty {
+    pub(crate) fn new(party: Box<dyn Party>, caps: &Caps, rules: PartyLimits) -> LimitedParty {
         LimitedParty {
             is_address_verified: caps.can_signal_close
                 || party.client_trust() >= ClientTrust::AddressVerified,
@@ -95,12 +95,12 @@ impl LimitedParty {
         }
     }
 
-    pub fn with_rate_meter(self, meter: Option<RateMeter>) -> LimitedParty {
+    pub(crate) fn with_rate_meter(self, meter: Option<RateMeter>) -> LimitedParty {
         LimitedParty { rate_meter: meter, ..self }
     }
 
     /// Holds the slot of a pending client until it has introduced itself.
-    pub fn with_pending_slot(self, ticket: Option<PendingSlot>) -> LimitedParty {
+    pub(crate) fn with_pending_slot(self, ticket: Option<PendingSlot>) -> LimitedParty {
         LimitedParty { pending_slot: ticket, ..self }
     }
 

@@ -20,14 +20,14 @@ use crate::clock::Time;
 use crate::link::{Fault, Link};
 
 /// A link without input, and its handler for the first input.
-pub struct SilentConnection {
-    pub link: Box<dyn Link>,
-    pub client_name: String,
-    pub handler: Arc<dyn ConnectionHandler>,
+pub(crate) struct SilentConnection {
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) client_name: String,
+    pub(crate) handler: Arc<dyn ConnectionHandler>,
 }
 
 /// Takes over a connection after its first input.
-pub trait ConnectionHandler: Send + Sync {
+pub(crate) trait ConnectionHandler: Send + Sync {
     fn start_connection(&self, link: Box<dyn Link>, from: String, ticket: Option<PendingSlot>);
 }
 
@@ -50,7 +50,7 @@ struct PendingTable {
     by_client: HashMap<ClientId, BTreeSet<u64>>,
 }
 
-pub struct PendingConnections {
+pub(crate) struct PendingConnections {
     epoll: OwnedFd,
     table: Mutex<PendingTable>,
     /// Limits per source and in all.
@@ -102,7 +102,7 @@ impl PendingTable {
 }
 
 impl PendingConnections {
-    pub fn new(most_of_source: usize, patience: Duration) -> Result<PendingConnections, Fault> {
+    pub(crate) fn new(most_of_source: usize, patience: Duration) -> Result<PendingConnections, Fault> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
         Ok(PendingConnections {
@@ -119,7 +119,7 @@ impl PendingConnections {
     }
 
     /// Watches a connection until its first input. Returns the number of connections evicted for it.
-    pub fn add(&self, source: ClientId, silent: SilentConnection, now: Time) -> Result<usize, Fault> {
+    pub(crate) fn add(&self, source: ClientId, silent: SilentConnection, now: Time) -> Result<usize, Fault> {
         let mut room = self.table();
         let number = room.next_number;
         if let Some(descriptor) = silent.link.descriptor() {
@@ -132,7 +132,7 @@ impl PendingConnections {
     }
 
     /// Reserves a slot for a client that has sent data but has not introduced itself.
-    pub fn reserve_slot(self: &Arc<PendingConnections>, source: &ClientId, now: Time) -> PendingSlot {
+    pub(crate) fn reserve_slot(self: &Arc<PendingConnections>, source: &ClientId, now: Time) -> PendingSlot {
         let over = Arc::new(AtomicBool::new(false));
         let stranger = PendingState::Handshaking(over.clone());
         let mut room = self.table();
@@ -157,7 +157,7 @@ impl PendingConnections {
     }
 
     /// Evicts the oldest connection of the source with the most, when descriptors or slots have run out.
-    pub fn evict_oldest(&self) {
+    pub(crate) fn evict_oldest(&self) {
         let mut room = self.table();
         let oldest = room.oldest().and_then(|number| room.remove(number));
         drop(room);
@@ -165,7 +165,7 @@ impl PendingConnections {
     }
 
     /// Waits up to `within` for connections with input and starts them.
-    pub fn dispatch_ready(self: &Arc<PendingConnections>, within: Duration, clock: impl Fn() -> Time) {
+    pub(crate) fn dispatch_ready(self: &Arc<PendingConnections>, within: Duration, clock: impl Fn() -> Time) {
         let mut events = [MaybeUninit::uninit(); MAX_EVENTS];
         let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
         // The next call tries again.
@@ -208,14 +208,14 @@ impl PendingConnections {
     }
 
     /// Closes all connections without input.
-    pub fn close_all(&self) {
+    pub(crate) fn close_all(&self) {
         let room = std::mem::take(&mut *self.table());
         room.entries.into_values().for_each(PendingEntry::close);
     }
 }
 
 /// Whether the client has sent something already.
-pub fn has_input(descriptor: BorrowedFd<'_>) -> bool {
+pub(crate) fn has_input(descriptor: BorrowedFd<'_>) -> bool {
     matches!(recv(descriptor, &mut [0u8], RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((1.., _)))
 }
 
@@ -237,7 +237,7 @@ impl PendingEntry {
 }
 
 /// The slot of a client that has sent data but has not introduced itself; released on drop.
-pub struct PendingSlot {
+pub(crate) struct PendingSlot {
     pending: Arc<PendingConnections>,
     number: u64,
     evicted: Arc<AtomicBool>,
@@ -245,7 +245,7 @@ pub struct PendingSlot {
 
 impl PendingSlot {
     /// Whether a newer connection needs the slot.
-    pub fn is_evicted(&self) -> bool {
+    pub(crate) fn is_evicted(&self) -> bool {
         self.evicted.load(Relaxed)
     }
 }

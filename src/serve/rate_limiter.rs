@@ -19,14 +19,14 @@ const MAX_BURST: Duration = Duration::from_millis(250);
 const RATE_MARGIN: f64 = 1.02;
 
 /// For each slot, the time until which its rate is used up.
-pub struct RateLimiter {
+pub(crate) struct RateLimiter {
     ns_per_byte: f64,
     slots: Box<[AtomicU64]>,
     hasher: RandomState,
 }
 
 impl RateLimiter {
-    pub fn new(bits_per_second: f64) -> RateLimiter {
+    pub(crate) fn new(bits_per_second: f64) -> RateLimiter {
         RateLimiter {
             ns_per_byte: 8e9 / (bits_per_second * RATE_MARGIN).max(1.0),
             slots: (0..TABLE_SLOTS).map(|_| AtomicU64::new(0)).collect(),
@@ -34,12 +34,12 @@ impl RateLimiter {
         }
     }
 
-    pub fn meter(self: &Arc<RateLimiter>, source: &ClientId) -> RateMeter {
+    pub(crate) fn meter(self: &Arc<RateLimiter>, source: &ClientId) -> RateMeter {
         RateMeter { slot: slot_index(&self.hasher, source), limiter: self.clone() }
     }
 
     /// Charges bytes to a source; returns `false` if they exceed its rate.
-    pub fn try_charge(&self, source: &ClientId, bytes: usize, now: Time) -> bool {
+    pub(crate) fn try_charge(&self, source: &ClientId, bytes: usize, now: Time) -> bool {
         let slot = &self.slots[slot_index(&self.hasher, source)];
         let takes = next_allowed(slot, now).is_none();
         if takes {
@@ -66,7 +66,7 @@ fn charge(slot: &AtomicU64, bytes: u64, ns_per_byte: f64, now: Time) {
 }
 
 /// The rate of one source.
-pub struct RateMeter {
+pub(crate) struct RateMeter {
     limiter: Arc<RateLimiter>,
     slot: usize,
 }
@@ -74,25 +74,25 @@ pub struct RateMeter {
 impl RateMeter {
     /// When the next byte may move, if not now.
     #[inline]
-    pub fn next_allowed(&self, now: Time) -> Option<Time> {
+    pub(crate) fn next_allowed(&self, now: Time) -> Option<Time> {
         next_allowed(&self.limiter.slots[self.slot], now)
     }
 
     #[inline]
-    pub fn charge(&self, bytes: u64, now: Time) {
+    pub(crate) fn charge(&self, bytes: u64, now: Time) {
         charge(&self.limiter.slots[self.slot], bytes, self.limiter.ns_per_byte, now);
     }
 }
 
 /// Limits repeated datagrams of one sender. Two programs that reply to each other's replies form an endless loop, while
 /// a client numbers its datagrams.
-pub struct RepeatLimiter {
+pub(crate) struct RepeatLimiter {
     slots: Box<[AtomicU64]>,
     hasher: RandomState,
 }
 
 /// Number of replies to equal datagrams before the limit applies.
-pub const MAX_FREE_REPEATS: u64 = 16_384;
+pub(crate) const MAX_FREE_REPEATS: u64 = 16_384;
 
 /// Interval between replies after that.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(10);
@@ -101,13 +101,13 @@ const REPEAT_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_KEY_BYTES: usize = 64;
 
 impl RepeatLimiter {
-    pub fn new() -> RepeatLimiter {
+    pub(crate) fn new() -> RepeatLimiter {
         let slots = (0..TABLE_SLOTS).map(|_| AtomicU64::new(0)).collect();
         RepeatLimiter { slots, hasher: RandomState::new() }
     }
 
     /// Whether this datagram of that sender may have a reply.
-    pub fn try_count(&self, from: &str, datagram: &[u8], now: Time) -> bool {
+    pub(crate) fn try_count(&self, from: &str, datagram: &[u8], now: Time) -> bool {
         let key = (from, datagram.len(), &datagram[..datagram.len().min(MAX_KEY_BYTES)]);
         let (each, most) =
             (REPEAT_INTERVAL.as_nanos() as u64, REPEAT_INTERVAL.as_nanos() as u64 * MAX_FREE_REPEATS);

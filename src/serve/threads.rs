@@ -27,16 +27,16 @@ const CLIENT_STACK_BYTES: usize = 256 * 1024;
 const MAX_OWN_THREADS: usize = 256;
 
 /// A connection of a client. The fields are dropped in this order, so its resources are free when its place is.
-pub struct Connection {
-    pub party: LimitedParty,
-    pub link: Box<dyn Link>,
-    pub from: String,
-    pub shared: Arc<ServerContext>,
-    pub _place: ConnectionGuard,
+pub(crate) struct Connection {
+    pub(crate) party: LimitedParty,
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) from: String,
+    pub(crate) shared: Arc<ServerContext>,
+    pub(crate) _place: ConnectionGuard,
 }
 
 /// The shared threads of a server.
-pub struct SharedThreads {
+pub(crate) struct SharedThreads {
     inboxes: Vec<NewConnections>,
     next: AtomicUsize,
     own_threads: Arc<AtomicUsize>,
@@ -54,7 +54,7 @@ struct NewConnections {
 
 impl SharedThreads {
     /// This number of threads; `None`: one for each CPU.
-    pub fn new(clock: &Clock, threads: Option<NonZeroU32>) -> Result<SharedThreads, Fault> {
+    pub(crate) fn new(clock: &Clock, threads: Option<NonZeroU32>) -> Result<SharedThreads, Fault> {
         let cpus = cpu::current_affinity().len().max(1);
         let count = threads.map_or(cpus, |count| count.get() as usize);
         let inbox = |_| {
@@ -71,11 +71,11 @@ impl SharedThreads {
         })
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.inboxes.len()
     }
 
-    pub fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         self.inboxes.iter().for_each(|inbox| inbox.waker.wake());
     }
 
@@ -111,7 +111,7 @@ impl Drop for OwnThread {
 }
 
 /// Runs the connections of one shared thread until the server stops.
-pub fn run_shared(shared: &ServerContext, number: usize) {
+pub(crate) fn run_shared(shared: &ServerContext, number: usize) {
     let inbox = &shared.threads.inboxes[number];
     let thread = inbox.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut thread) = thread else { return };
@@ -140,7 +140,7 @@ pub fn run_shared(shared: &ServerContext, number: usize) {
 
 impl Connection {
     /// Begins to serve the client.
-    pub fn start(self) {
+    pub(crate) fn start(self) {
         let shared = self.shared.clone();
         match self.link.caps().descriptor.can_share_thread() {
             true => shared.threads.add(self),

@@ -51,7 +51,7 @@ fn ln_factorial(n: u64) -> f64 {
 
 /// Whether a counter moved more in one time than in another: P of at least `count` of all events in the first time, 0 to
 /// 1, if both have the same rate. Times above zero, in one unit.
-pub fn more_often_p((count, time): (u64, f64), (other_count, other_time): (u64, f64)) -> f64 {
+pub(crate) fn more_often_p((count, time): (u64, f64), (other_count, other_time): (u64, f64)) -> f64 {
     upper_tail(count, count + other_count, time / (time + other_time))
 }
 

@@ -10,7 +10,7 @@ use super::hull::lower_hull;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Line {
     /// The value at position 0.
-    pub at_zero: f64,
+    pub(crate) at_zero: f64,
     /// The change for each unit of the position.
     pub slope: f64,
 }
@@ -21,7 +21,7 @@ const SEARCH_STEPS: usize = 100;
 /// The values that the lines can have, which lie below all upper bounds and above all lower ones and whose slope is limited, at
 /// the first and the last position.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LineBounds {
+pub(crate) struct LineBounds {
     first: (f64, f64, f64),
     last: (f64, f64, f64),
 }
@@ -29,7 +29,7 @@ pub struct LineBounds {
 impl LineBounds {
     /// Of lines with a slope of at most `max_slope` either way. Each point is a position, an upper and a lower bound, in the
     /// order of the positions. `None` without points, or if there is no such line.
-    pub fn new(points: &[(f64, f64, f64)], max_slope: f64) -> Option<LineBounds> {
+    pub(crate) fn new(points: &[(f64, f64, f64)], max_slope: f64) -> Option<LineBounds> {
         let band = Band {
             upper: lower_hull(points.iter().map(|point| (point.0, point.1))),
             // Its corners, upside down.
@@ -46,7 +46,7 @@ impl LineBounds {
 
     /// The line in the middle, and its largest distance from any of the lines at any position. No other line has a smaller
     /// one.
-    pub fn middle(&self) -> (Line, f64) {
+    pub(crate) fn middle(&self) -> (Line, f64) {
         let [(from, low, high), (to, last_low, last_high)] = [self.first, self.last];
         let (begin, end) = ((low + high) / 2.0, (last_low + last_high) / 2.0);
         let slope = if to > from { (end - begin) / (to - from) } else { 0.0 };
@@ -56,7 +56,7 @@ impl LineBounds {
     }
 
     /// The best line with this slope, and its largest distance from any of the lines.
-    pub fn with_slope(&self, slope: f64) -> (Line, f64) {
+    pub(crate) fn with_slope(&self, slope: f64) -> (Line, f64) {
         let ends = [self.first, self.last].map(|(at, low, high)| (low - slope * at, high - slope * at));
         let low = ends[0].0.min(ends[1].0);
         let high = ends[0].1.max(ends[1].1);

@@ -20,7 +20,7 @@ const MAX_CHAIN_STEPS: u64 = 4_000_000;
 /// A bad event adds `weight - 1` to the sum and a good one subtracts 1, down to zero: with the weight of the likelihood
 /// ratio, rounded to a whole number, so that the run lengths are exact.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ShareShift {
+pub(crate) struct ShareShift {
     normal: f64,
     raised: f64,
     weight: u32,
@@ -28,7 +28,7 @@ pub struct ShareShift {
 
 impl ShareShift {
     /// A change between two shares, each above 0 and below 0.95. `None` unless `raised` is above `normal`, and not too close to it.
-    pub fn new(normal: f64, raised: f64) -> Option<ShareShift> {
+    pub(crate) fn new(normal: f64, raised: f64) -> Option<ShareShift> {
         if !(normal > 0.0 && raised > normal && raised < MAX_SHARE) {
             return None;
         }
@@ -43,7 +43,7 @@ impl ShareShift {
     /// Mean number of events from a sum of zero to an alarm, when the share of bad events is `share` (0 to 1).
     ///
     /// Infinite when there are none.
-    pub fn run_length(&self, threshold: u32, share: f64) -> f64 {
+    pub(crate) fn run_length(&self, threshold: u32, share: f64) -> f64 {
         // The mean time from a state is an affine function of the time from the state below: time[s] = a + b time[s - 1].
         // Of `weight - 1` such steps in a row the composed function leads from a state to the one after a bad event.
         let mut steps = SlidingSteps::new(self.weight as usize - 1);
@@ -65,7 +65,7 @@ impl ShareShift {
     }
 
     /// The lowest threshold with at least this mean number of events between two false alarms. `None` if it would be absurd.
-    pub fn threshold(&self, events_between_false_alarms: f64) -> Option<u32> {
+    pub(crate) fn threshold(&self, events_between_false_alarms: f64) -> Option<u32> {
         let suffices =
             |threshold: u32| self.run_length(threshold, self.normal) >= events_between_false_alarms;
         let mut high = self.weight;
@@ -81,13 +81,13 @@ impl ShareShift {
     }
 
     /// Mean number of events until a change to the raised share is noticed.
-    pub fn detection_delay(&self, threshold: u32) -> f64 {
+    pub(crate) fn detection_delay(&self, threshold: u32) -> f64 {
         self.run_length(threshold, self.raised)
     }
 
     /// Number of events within which a change to the raised share is noticed with this probability (0 to 1), from a sum of
     /// zero. `None` if that many events would take long to compute.
-    pub fn detection_delay_quantile(&self, threshold: u32, probability: f64) -> Option<u64> {
+    pub(crate) fn detection_delay_quantile(&self, threshold: u32, probability: f64) -> Option<u64> {
         let rise = self.weight as usize - 1;
         let mut at = vec![0.0; threshold.max(1) as usize];
         at[0] = 1.0;
@@ -111,14 +111,14 @@ impl ShareShift {
     }
 
     /// A sum of this change.
-    pub fn start(&self, threshold: u32) -> Cusum {
+    pub(crate) fn start(&self, threshold: u32) -> Cusum {
         Cusum { sum: 0, weight: self.weight, threshold }
     }
 }
 
 /// The running sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cusum {
+pub(crate) struct Cusum {
     sum: u32,
     weight: u32,
     threshold: u32,
@@ -126,7 +126,7 @@ pub struct Cusum {
 
 impl Cusum {
     /// Counts an event. True if the sum has reached the threshold; it stays there until good events lower it.
-    pub fn record(&mut self, is_bad: bool) -> bool {
+    pub(crate) fn record(&mut self, is_bad: bool) -> bool {
         self.sum = match is_bad {
             true => (self.sum + self.weight - 1).min(self.threshold),
             false => self.sum.saturating_sub(1),
@@ -135,7 +135,7 @@ impl Cusum {
     }
 
     /// The sum is zero: nothing speaks for a change.
-    pub fn is_clear(&self) -> bool {
+    pub(crate) fn is_clear(&self) -> bool {
         self.sum == 0
     }
 }

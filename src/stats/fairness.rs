@@ -5,7 +5,7 @@
 ///
 /// Source: Jain, Chiu and Hawe, "A quantitative measure of fairness and discrimination for resource allocation in shared
 /// computer systems", DEC-TR-301, 1984.
-pub fn jain_index(parts: &[f64]) -> Option<f64> {
+pub(crate) fn jain_index(parts: &[f64]) -> Option<f64> {
     let sum: f64 = parts.iter().sum();
     let squares: f64 = parts.iter().map(|part| part * part).sum();
     (squares > 0.0).then(|| sum * sum / (parts.len() as f64 * squares))

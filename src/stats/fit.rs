@@ -12,41 +12,45 @@ use super::{Interval, normal, student};
 
 /// y = `intercept` + `slope` · x.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinearFit {
+pub(crate) struct LinearFit {
     /// y at x = 0.
-    pub intercept: f64,
+    pub(crate) intercept: f64,
     /// y per x.
-    pub slope: f64,
+    pub(crate) slope: f64,
     /// `None` if there are too few points, or the method gives none.
-    pub intercept_interval: Option<Interval>,
+    pub(crate) intercept_interval: Option<Interval>,
     /// `None` if there are too few points, or the method gives none.
-    pub slope_interval: Option<Interval>,
+    pub(crate) slope_interval: Option<Interval>,
 }
 
 /// x and y.
-pub type FitPoint = (f64, f64);
+pub(crate) type FitPoint = (f64, f64);
 
 impl LinearFit {
     /// y at this x.
-    pub fn predict(&self, x: f64) -> f64 {
+    pub(crate) fn predict(&self, x: f64) -> f64 {
         self.intercept + self.slope * x
     }
 
     /// Vertical distance of a point above the line.
-    pub fn residual(&self, (x, y): FitPoint) -> f64 {
+    pub(crate) fn residual(&self, (x, y): FitPoint) -> f64 {
         y - self.predict(x)
     }
 }
 
 /// The line with the smallest sum of squared residuals. Intervals by Student's t, for independent residuals
 /// of equal variance. `None` unless all values are finite and two values of x differ.
-pub fn least_squares(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
+pub(crate) fn least_squares(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
     weighted_least_squares(points, &vec![1.0; points.len()], confidence)
 }
 
 /// [`least_squares`] with a weight above zero for each point; only the ratios of weights matter. A weight of
 /// 1/y² makes residuals relative to y.
-pub fn weighted_least_squares(points: &[FitPoint], weights: &[f64], confidence: f64) -> Option<LinearFit> {
+pub(crate) fn weighted_least_squares(
+    points: &[FitPoint],
+    weights: &[f64],
+    confidence: f64,
+) -> Option<LinearFit> {
     let weighted = |of: &dyn Fn(FitPoint) -> f64| {
         let mut sum = CompensatedSum::default();
         points.iter().zip(weights).for_each(|(&point, weight)| sum.add(weight * of(point)));
@@ -76,7 +80,7 @@ pub fn weighted_least_squares(points: &[FitPoint], weights: &[f64], confidence: 
 }
 
 /// [`weighted_least_squares`] with the weights 1/y²; y must not be zero.
-pub fn relative_least_squares(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
+pub(crate) fn relative_least_squares(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
     let weights: Vec<f64> = points.iter().map(|(_, y)| 1.0 / (y * y)).collect();
     weighted_least_squares(points, &weights, confidence)
 }
@@ -84,7 +88,7 @@ pub fn relative_least_squares(points: &[FitPoint], confidence: f64) -> Option<Li
 /// The line whose slope is the median of the slopes between all pairs of points: robust against up to 29 %
 /// outliers. The intercept leaves equally many points above and below; it has no interval, the interval of
 /// the slope is Sen's. `None` unless all values are finite and two values of x differ.
-pub fn theil_sen(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
+pub(crate) fn theil_sen(points: &[FitPoint], confidence: f64) -> Option<LinearFit> {
     if !has_finite_line(points) {
         return None;
     }
@@ -119,13 +123,13 @@ fn sen_interval(points: &[FitPoint], slopes: &[f64], confidence: f64) -> Option<
 
 /// Two lines instead of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SegmentedFit {
+pub(crate) struct SegmentedFit {
     /// The line through the points below the break.
-    pub below: LinearFit,
+    pub(crate) below: LinearFit,
     /// The line through the points above the break.
-    pub above: LinearFit,
+    pub(crate) above: LinearFit,
     /// The last x of the lower line, and the first x of the upper one.
-    pub break_between: (f64, f64),
+    pub(crate) break_between: (f64, f64),
 }
 
 /// Minimum number of points on each side of a break: with fewer, the residuals are too small to judge the
@@ -139,7 +143,7 @@ const MIN_RELATIVE_RESIDUAL: f64 = 1e-3;
 /// Two lines, separated between two neighbours, if they fit clearly better: their AICc, with the position of
 /// the break as a parameter, is lower by more than 10 than that of one line. Residuals are relative to y,
 /// which must be above zero.
-pub fn fit_segmented(points: &[FitPoint], confidence: f64) -> Option<SegmentedFit> {
+pub(crate) fn fit_segmented(points: &[FitPoint], confidence: f64) -> Option<SegmentedFit> {
     let mut points = points.to_vec();
     points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
     if points.iter().any(|(_, y)| *y <= 0.0) {

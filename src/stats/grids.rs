@@ -13,9 +13,9 @@ pub struct Grid {
     /// The period, in the unit of the instants.
     pub period: f64,
     /// Half of the distance to the next period that the duration can tell apart, in the same unit.
-    pub resolution: f64,
+    pub(crate) resolution: f64,
     /// Rayleigh's statistic: the number of instants if all have the same phase, about 1 if they have none.
-    pub z: f64,
+    pub(crate) z: f64,
     /// Probability of such a statistic without a grid, 0 to 1, corrected for the number of periods that were tried.
     pub p: f64,
 }

@@ -6,7 +6,7 @@
 //! of clock skew, 1999).
 
 /// The slope of that line; points in the order of their positions. `None` if all have the same position.
-pub fn lower_hull_slope(points: &[(f64, f64)]) -> Option<f64> {
+pub(crate) fn lower_hull_slope(points: &[(f64, f64)]) -> Option<f64> {
     let hull = lower_hull(points.iter().copied());
     let mean = points.iter().map(|point| point.0).sum::<f64>() / points.len() as f64;
     let edge = hull.windows(2).find(|edge| edge[1].0 >= mean)?;

@@ -10,7 +10,7 @@ use super::sum::CompensatedSum;
 
 /// The mean difference of a stream of delays, in fixed memory and in the unit of the delays.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Jitter {
+pub(crate) struct Jitter {
     previous: Option<f64>,
     differences: u64,
     sum: CompensatedSum,
@@ -18,7 +18,7 @@ pub struct Jitter {
 
 impl Jitter {
     /// Adds the next delay, which must be finite.
-    pub fn add(&mut self, delay: f64) {
+    pub(crate) fn add(&mut self, delay: f64) {
         if let Some(previous) = self.previous.replace(delay) {
             self.differences += 1;
             self.sum.add((delay - previous).abs());
@@ -27,18 +27,18 @@ impl Jitter {
 
     /// A request was lost here: the delays before and after it are not consecutive, and their difference is
     /// undefined (RFC 3393).
-    pub fn gap(&mut self) {
+    pub(crate) fn gap(&mut self) {
         self.previous = None;
     }
 
     /// Merges the differences of another stream.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.differences += other.differences;
         self.sum.add(other.sum.value());
     }
 
     /// The mean absolute difference of consecutive delays; `None` before the first difference.
-    pub fn mean(&self) -> Option<f64> {
+    pub(crate) fn mean(&self) -> Option<f64> {
         (self.differences > 0).then(|| self.sum.value() / self.differences as f64)
     }
 }

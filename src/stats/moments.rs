@@ -37,7 +37,7 @@ impl Moments {
     }
 
     /// The moments of `count` values that are all the same and finite.
-    pub fn of_equal(x: f64, count: u64) -> Self {
+    pub(crate) fn of_equal(x: f64, count: u64) -> Self {
         let mut moments = Self::new();
         if count > 0 {
             moments.add(x);
@@ -83,7 +83,7 @@ impl Moments {
     }
 
     /// The sample variance (divisor count − 1), in the unit squared; `None` below 2 values.
-    pub fn variance(&self) -> Option<f64> {
+    pub(crate) fn variance(&self) -> Option<f64> {
         (self.count > 1).then(|| self.squares.value().max(0.0) / (self.count - 1) as f64)
     }
 

@@ -37,19 +37,19 @@ const MAX_START_P: f64 = 0.001;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
     /// The p-value, 0 to 1, of both halves having one distribution (Kolmogorov–Smirnov).
-    pub halves_p: f64,
+    pub(crate) halves_p: f64,
     /// The trend, −1 (falls throughout) to 1 (rises throughout): Kendall's τ_b of batch means.
-    pub trend_tau: f64,
+    pub(crate) trend_tau: f64,
     /// The two-sided p-value, 0 to 1, of no trend.
-    pub trend_p: f64,
+    pub(crate) trend_p: f64,
     /// `trend_p` is below 0.01 and `halves_p` below 0.05: the values moved in one direction, far enough to
     /// separate the halves.
-    pub is_drifting: bool,
+    pub(crate) is_drifting: bool,
 }
 
 /// The autocorrelation of `series` at `lag`, −1 to 1 (divisor n, so it decreases with the lag). 1 at lag 0; 0
 /// if all values are equal or the lag is not below their number.
-pub fn autocorrelation(series: &[f64], lag: usize) -> f64 {
+pub(crate) fn autocorrelation(series: &[f64], lag: usize) -> f64 {
     let mean = series.iter().sum::<f64>() / series.len() as f64;
     let later = series.get(lag..).unwrap_or_default();
     let shared: f64 = series.iter().zip(later).map(|(a, b)| (a - mean) * (b - mean)).sum();
@@ -63,7 +63,7 @@ pub fn autocorrelation(series: &[f64], lag: usize) -> f64 {
 
 /// The number of independent samples with the same information about the mean as `series`: n·(1 − ρ₁)/(1 +
 /// ρ₁), limited to 1 … n. 0 for an empty series.
-pub fn effective_size(series: &[f64]) -> f64 {
+pub(crate) fn effective_size(series: &[f64]) -> f64 {
     let n = series.len() as f64;
     let rho = autocorrelation(series, 1);
     (n * (1.0 - rho) / (1.0 + rho)).max(1.0).min(n)

@@ -31,7 +31,7 @@ const CONFIDENCE_LEVEL: f64 = 0.95;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dependence {
     /// Samples that tell as much as one independent sample; 1 and above.
-    pub samples_per_independent: f64,
+    pub(crate) samples_per_independent: f64,
     /// Batches from which it was computed.
     batches: usize,
 }

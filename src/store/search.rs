@@ -247,7 +247,7 @@ impl Store {
     /// # Errors
     ///
     /// Fails if the file cannot be read.
-    pub fn tags_of(&self, id: &str) -> Result<Vec<String>, StoreError> {
+    pub(crate) fn tags_of(&self, id: &str) -> Result<Vec<String>, StoreError> {
         let select = "SELECT tag.name FROM run JOIN tag ON tag.run = run.number WHERE run.id = ?";
         let found = self.query_rows(select, vec![Value::Text(id.to_owned())], 0, |row| row.get(0))?;
         Ok(found.entries)

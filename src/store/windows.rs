@@ -114,7 +114,7 @@ impl Store {
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn find_series(&self, name: &str) -> Result<Option<SeriesNumber>, StoreError> {
+    pub(crate) fn find_series(&self, name: &str) -> Result<Option<SeriesNumber>, StoreError> {
         let select = "SELECT number FROM series WHERE name = ?1";
         self.retry_while_locked("read", || {
             let has_series = self.connection.table_exists(None, "series")?;
@@ -128,7 +128,7 @@ impl Store {
     /// # Errors
     ///
     /// The file cannot be written; then nothing has changed.
-    pub fn add_windows<'a>(
+    pub(crate) fn add_windows<'a>(
         &mut self,
         windows: impl IntoIterator<Item = (SeriesNumber, i64, &'a Window)>,
     ) -> Result<(), StoreError> {
@@ -172,7 +172,11 @@ impl Store {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub fn add_incident(&mut self, series: SeriesNumber, incident: &Incident) -> Result<(), StoreError> {
+    pub(crate) fn add_incident(
+        &mut self,
+        series: SeriesNumber,
+        incident: &Incident,
+    ) -> Result<(), StoreError> {
         let transaction = self.begin_write("written")?;
         let insert = "INSERT OR IGNORE INTO incident (series, at_us, kind, text) VALUES (?1, ?2, ?3, ?4)";
         let at_us = incident.at.as_microsecond();
@@ -190,7 +194,7 @@ impl Store {
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn incidents(&self, series: SeriesNumber, limit: usize) -> Result<Vec<Incident>, StoreError> {
+    pub(crate) fn incidents(&self, series: SeriesNumber, limit: usize) -> Result<Vec<Incident>, StoreError> {
         let read = || {
             let mut statement = self.connection.prepare(
                 "SELECT at_us, kind, text FROM incident WHERE series = ?1 ORDER BY at_us DESC LIMIT ?2",
@@ -206,7 +210,7 @@ impl Store {
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn latest_incident(
+    pub(crate) fn latest_incident(
         &self,
         series: SeriesNumber,
         kind: &str,
@@ -226,7 +230,7 @@ impl Store {
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn last_window(&self, series: SeriesNumber, tier: Tier) -> Result<Option<i64>, StoreError> {
+    pub(crate) fn last_window(&self, series: SeriesNumber, tier: Tier) -> Result<Option<i64>, StoreError> {
         let select = "SELECT max(start) FROM window WHERE series = ?1 AND length = ?2";
         let read = || self.connection.query_row(select, params![series.0, tier.length], |row| row.get(0));
         self.retry_while_locked("read", read)
@@ -237,7 +241,7 @@ impl Store {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub fn remove_old_windows(&mut self, now: i64) -> Result<usize, StoreError> {
+    pub(crate) fn remove_old_windows(&mut self, now: i64) -> Result<usize, StoreError> {
         let mut removed = 0;
         for tier in TIERS {
             removed += self.remove_windows_before(tier, now - tier.kept)?;
@@ -251,7 +255,7 @@ impl Store {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub fn limit_windows(&mut self, now: i64, max_bytes: u64) -> Result<usize, StoreError> {
+    pub(crate) fn limit_windows(&mut self, now: i64, max_bytes: u64) -> Result<usize, StoreError> {
         let mut removed = 0;
         // With a reserve, so that this is not necessary at each call.
         let wanted = max_bytes - max_bytes / 20;
@@ -287,7 +291,7 @@ impl Store {
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn used_bytes(&self) -> Result<u64, StoreError> {
+    pub(crate) fn used_bytes(&self) -> Result<u64, StoreError> {
         let pragma = |name: &str| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let read = || -> rusqlite::Result<i64> {
             Ok((pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?)

@@ -20,7 +20,7 @@ pub struct ChunkProtocol {
     request_bytes: u32,
     reply_bytes: u32,
     /// Bytes of a chunk as the study counts them.
-    pub published_chunk_bytes: u32,
+    pub(crate) published_chunk_bytes: u32,
     /// Processing time of the lab device per request. It processes one request at a time.
     pub processing: Span,
 }
@@ -60,7 +60,7 @@ pub struct PublishedDownload {
     /// The name of its row.
     pub row: String,
     /// The published rate.
-    pub bytes_per_second: f64,
+    pub(crate) bytes_per_second: f64,
     /// The settings that the rate was measured with.
     pub download: DownloadPlan,
 }
@@ -71,7 +71,7 @@ impl Study {
     /// # Errors
     ///
     /// Fails if the plan is invalid.
-    pub fn published_downloads(&self) -> Result<Vec<PublishedDownload>, StudyError> {
+    pub(crate) fn published_downloads(&self) -> Result<Vec<PublishedDownload>, StudyError> {
         let cases = self.all_cases(StudyLength::Full)?;
         let mut seen = BTreeSet::new();
         let published = |row: &PublishedFigure| {
@@ -96,14 +96,14 @@ impl LinkRates {
 
 impl DelayedLink {
     /// Round trip of an empty message.
-    pub fn round_trip(&self) -> Duration {
+    pub(crate) fn round_trip(&self) -> Duration {
         2 * self.delay
     }
 }
 
 impl DownloadPlan {
     /// Predicted file bytes per second, for a file of `bytes` bytes and `window` requests in flight.
-    pub fn predicted_rate(&self, window: u32, bytes: u64) -> f64 {
+    pub(crate) fn predicted_rate(&self, window: u32, bytes: u64) -> f64 {
         let ChunkProtocol { chunk_bytes, request_bytes, reply_bytes, processing, .. } = self.protocol;
         let seconds = |bytes: u32, rate: fn(&DelayedLink) -> f64| {
             self.link.map_or(0.0, |path| f64::from(bytes) * 8.0 / rate(&path))

@@ -26,19 +26,19 @@ impl FrameFormat {
 /// The published time of a message of one size.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct PublishedTime {
+pub(crate) struct PublishedTime {
     /// Number and title of the table.
-    pub table: String,
+    pub(crate) table: String,
     /// The series in the table: rows that differ only in size.
-    pub series: String,
+    pub(crate) series: String,
     /// Payload bytes of the message.
-    pub message_bytes: u32,
+    pub(crate) message_bytes: u32,
     /// Published time of one message.
-    pub time_ns: f64,
+    pub(crate) time_ns: f64,
     /// A round trip, which no link rate compares with.
-    pub is_round_trip: bool,
+    pub(crate) is_round_trip: bool,
     /// Maximum payload bits per second of the link.
-    pub line_bps: Option<f64>,
+    pub(crate) line_bps: Option<f64>,
 }
 
 impl Study {
@@ -47,7 +47,7 @@ impl Study {
     /// # Errors
     ///
     /// Fails if the plan is invalid.
-    pub fn published_sizes(&self) -> Result<Vec<PublishedTime>, StudyError> {
+    pub(crate) fn published_sizes(&self) -> Result<Vec<PublishedTime>, StudyError> {
         let cases = self.all_cases(StudyLength::Full)?;
         let mut found = Vec::new();
         for table in self.tables.iter().filter(|_| self.has_sizes()) {

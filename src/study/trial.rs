@@ -11,7 +11,7 @@ use crate::run::{StudyResult, StudyTable};
 /// A repeated download of one of the measures, with several requests in flight.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WindowTrial {
+pub(crate) struct WindowTrial {
     measure: String,
     cell: String,
     at: u32,

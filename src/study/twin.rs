@@ -37,7 +37,8 @@ pub struct Twin {
     /// The cases or rows whose figures determined the parameters.
     fit: Vec<String>,
     /// How the parameters were derived.
-    pub derivation: String,
+    #[expect(dead_code, reason = "each file must say it, for people who read the file")]
+    derivation: String,
     /// Figures that it does not explain.
     #[serde(default)]
     misses: Vec<Miss>,
@@ -148,7 +149,7 @@ pub struct DeviceServerTwin {
     /// The line rests for this time after each full block.
     pub drain_pause: Option<Span>,
     /// It does so from this rate of the line on.
-    pub drain_from: Option<BitRate>,
+    pub(crate) drain_from: Option<BitRate>,
 }
 
 /// A radio link whose stations wait for each other.
@@ -158,15 +159,15 @@ pub struct RadioTwin {
     /// The shortest round trip.
     pub base: Span,
     /// Each direction waits up to this time for a slot.
-    pub contention: Span,
+    pub(crate) contention: Span,
     /// The share of the round trips that wait for other stations.
-    pub deferred: Share,
+    pub(crate) deferred: Share,
     /// The mean of that wait.
     pub wait: Span,
     /// The share of the round trips that lose a message.
     pub lost: Share,
     /// A lost message arrives this much later; absent: never.
-    pub retransmission: Option<Span>,
+    pub(crate) retransmission: Option<Span>,
 }
 
 /// Nodes that send each other messages; the fields of [`NodeCosts`](crate::link::shaped::NodeCosts).
@@ -178,7 +179,7 @@ pub struct MessageTwin {
     /// Time of the receiver per frame.
     pub frame: Option<Span>,
     /// Time per byte of the first frame.
-    pub first_frame_byte: Option<ByteTime>,
+    pub(crate) first_frame_byte: Option<ByteTime>,
     /// Transmissions of the first frame, one after the other.
     #[serde(default)]
     pub hops: u32,
@@ -189,9 +190,9 @@ pub struct MessageTwin {
     /// Messages that share the cache in throughput.
     pub queue: Option<f64>,
     /// Time of the sender per message.
-    pub busy_message: Option<Span>,
+    pub(crate) busy_message: Option<Span>,
     /// Time of the sender per frame.
-    pub busy_frame: Option<Span>,
+    pub(crate) busy_frame: Option<Span>,
     /// Shortest time from one message to the next.
     pub busy: Option<Span>,
     /// Rate of the line.
@@ -201,7 +202,7 @@ pub struct MessageTwin {
     pub header: u64,
     /// Payload of the first frame in bytes.
     #[serde(default)]
-    pub first_payload: u64,
+    pub(crate) first_payload: u64,
     /// Payload of the other frames in bytes.
     #[serde(default)]
     pub payload: u64,
@@ -216,9 +217,9 @@ pub struct TwinFigure<'a> {
     /// The published value.
     pub published: f64,
     /// It determined the parameters of the twin.
-    pub is_fitted: bool,
+    pub(crate) is_fitted: bool,
     /// It prints another figure again: in another unit, or in another table.
-    pub is_repeat: bool,
+    pub(crate) is_repeat: bool,
     /// Why the twin misses it, if it does and that is known.
     pub miss: Option<&'a str>,
     figure: &'a PublishedFigure,
@@ -290,7 +291,7 @@ impl Study {
     /// # Errors
     ///
     /// Fails if the plan or the tables are invalid.
-    pub fn twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
+    pub(crate) fn twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
         let figures = self.repeated_twin_figures()?;
         Ok(figures.into_iter().filter(|figure| !figure.is_repeat).collect())
     }
@@ -300,7 +301,7 @@ impl Study {
     /// # Errors
     ///
     /// Fails if the plan or the tables are invalid.
-    pub fn repeated_twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
+    pub(crate) fn repeated_twin_figures(&self) -> Result<Vec<TwinFigure<'_>>, StudyError> {
         let cases: BTreeMap<String, PlannedCase> =
             self.all_cases(StudyLength::Full)?.into_iter().map(|case| (case.name.clone(), case)).collect();
         let mut seen = BTreeSet::new();

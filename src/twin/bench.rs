@@ -73,7 +73,7 @@ struct Bench {
 }
 
 /// The result of a case on a twin, or the reason why there is none.
-pub fn run_case(model: &TwinModel, case: &PlannedCase) -> Result<CaseResult, TwinCaseError> {
+pub(crate) fn run_case(model: &TwinModel, case: &PlannedCase) -> Result<CaseResult, TwinCaseError> {
     let mut bench = Bench {
         dialer: Dialer::new(Clock::new_virtual()),
         endpoints: Vec::new(),

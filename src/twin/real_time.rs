@@ -43,7 +43,7 @@ const NODE_URL: &str = "linx://127.0.0.1:0/server";
 const SLOW_LINE_URL: &str = "tcp://127.0.0.1:0?rcvbuf=64k&sndbuf=64k";
 
 /// Whether the lab has such a part in real time.
-pub fn is_possible(model: &TwinModel) -> bool {
+pub(crate) fn is_possible(model: &TwinModel) -> bool {
     !matches!(model, TwinModel::Adapter { .. })
 }
 
@@ -57,7 +57,11 @@ struct RealBench<'a> {
 }
 
 /// The result of a case on a twin in real time, or the reason why there is none.
-pub fn run_case(model: &TwinModel, case: &PlannedCase, dialer: &Dialer) -> Result<CaseResult, TwinCaseError> {
+pub(crate) fn run_case(
+    model: &TwinModel,
+    case: &PlannedCase,
+    dialer: &Dialer,
+) -> Result<CaseResult, TwinCaseError> {
     let mut bench =
         RealBench { dialer, endpoints: Vec::new(), spec: case.spec().clone(), running: Vec::new() };
     bench.start(model, case)?;

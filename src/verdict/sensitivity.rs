@@ -17,19 +17,19 @@ const MIN_ADVISED_REPETITIONS: u32 = 10;
 /// Changes that a comparison shows in 4 of 5 cases with p < 0.05, as a share of the figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Sensitivity {
+pub(crate) struct Sensitivity {
     /// The smallest change that these repetitions show. Absent below 4 on a side.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub smallest_change: Option<f64>,
+    pub(crate) smallest_change: Option<f64>,
     /// A larger number of repetitions on each side …
-    pub with_repetitions: u32,
+    pub(crate) with_repetitions: u32,
     /// … and the smallest change that it would show.
-    pub would_show: f64,
+    pub(crate) would_show: f64,
 }
 
 /// The sensitivity of a comparison of these sides. `None` if the repetitions do not show how much they differ: below 2
 /// on a side, all equal, or not positive.
-pub fn sensitivity(sides: &[&[f64]]) -> Option<Sensitivity> {
+pub(crate) fn sensitivity(sides: &[&[f64]]) -> Option<Sensitivity> {
     let deviations: Option<Vec<f64>> = sides.iter().map(|side| stats::relative_deviation(side)).collect();
     let deviations = deviations?;
     let variance = deviations.iter().map(|one| one * one).sum::<f64>() / deviations.len() as f64;
@@ -37,7 +37,7 @@ pub fn sensitivity(sides: &[&[f64]]) -> Option<Sensitivity> {
 }
 
 /// The sensitivity of a comparison in pairs: what both of a pair share does not hide a change.
-pub fn sensitivity_of_pairs(a: &[f64], b: &[f64]) -> Option<Sensitivity> {
+pub(crate) fn sensitivity_of_pairs(a: &[f64], b: &[f64]) -> Option<Sensitivity> {
     let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| b / a).collect();
     // Differences of two independent values would have this times their deviation.
     from_deviation(stats::relative_deviation(&ratios)? / SQRT_2, ratios.len(), MIN_PAIRS)
@@ -61,7 +61,7 @@ fn from_deviation(deviation: f64, repetitions: usize, min_repetitions: usize) ->
 
 /// The sensitivity of a comparison of this case with another run like it, by the headline figure of its repetitions. The
 /// parts of one measurement stand for repetitions of it, which are longer and differ less.
-pub fn case_sensitivity(case: &CaseResult) -> Option<Sensitivity> {
+pub(crate) fn case_sensitivity(case: &CaseResult) -> Option<Sensitivity> {
     let metric = Metric::headline(case);
     let values: Vec<f64> =
         case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures)).collect();

@@ -7,7 +7,7 @@ use crate::run::{CaseResult, Warning, WarningCode};
 /// A thread that used this share of the time was the limit, not the link.
 const SATURATED_CPU_SHARE: f64 = 0.95;
 
-pub fn cpu_saturated(case: &CaseResult) -> Option<Warning> {
+pub(crate) fn cpu_saturated(case: &CaseResult) -> Option<Warning> {
     let (client, server) = case.cpu_shares().filter(|_| case.workload == "throughput")?;
     let ends = [("client", Some(client)), ("server", server)];
     let (end, share) =
@@ -25,7 +25,7 @@ pub fn cpu_saturated(case: &CaseResult) -> Option<Warning> {
 }
 
 /// Send cost matters only where nothing else limits the sender.
-pub fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
+pub(crate) fn sender_not_busy(case: &CaseResult) -> Option<Warning> {
     let (client, server) = case.cpu_shares()?;
     let share = match case.direction {
         Direction::Send => client,

@@ -14,7 +14,7 @@ const MIN_CPU_PRESSURE_PERCENT: f64 = 20.0;
 const MIN_STEAL_PERCENT: f64 = 2.0;
 
 /// Other programs kept the host busy, and the measurement or its lab or server had to wait for them.
-pub fn host_busy(case: &CaseResult) -> Option<Warning> {
+pub(crate) fn host_busy(case: &CaseResult) -> Option<Warning> {
     let load = &case.placement.host_load;
     let [others, stolen, waited, pressure] =
         [load.other_percent, load.steal_percent, load.wait_percent, load.pressure_percent]
@@ -60,7 +60,7 @@ fn added_wait(case: &CaseResult) -> Option<String> {
 }
 
 /// True if a case has this mark.
-pub fn was_host_busy(case: &CaseResult) -> bool {
+pub(crate) fn was_host_busy(case: &CaseResult) -> bool {
     case.warnings.iter().any(|warning| warning.code == WarningCode::HostBusy)
 }
 

@@ -4,7 +4,7 @@ use crate::run::{CaseResult, PacketMarks, Warning, WarningCode};
 use crate::units::format_plural;
 
 /// The network changed the DSCP or cleared ECN.
-pub fn marks_changed(case: &CaseResult) -> Option<Warning> {
+pub(crate) fn marks_changed(case: &CaseResult) -> Option<Warning> {
     let PacketMarks {
         forward_ecn_changed,
         reverse_ecn_changed,

@@ -23,7 +23,7 @@ fn interface_name(got: &Map<String, Value>) -> &str {
     name.unwrap_or("the interface")
 }
 
-pub fn wifi_power_save(case: &CaseResult) -> Option<Warning> {
+pub(crate) fn wifi_power_save(case: &CaseResult) -> Option<Warning> {
     let saves = radio_fact(&case.effective, "power_save").and_then(Value::as_bool) == Some(true);
     let name = interface_name(&case.effective);
     (saves && case.workload == "latency").then(|| {
@@ -37,7 +37,7 @@ pub fn wifi_power_save(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-pub fn wifi_band(got: &Map<String, Value>) -> Option<Warning> {
+pub(crate) fn wifi_band(got: &Map<String, Value>) -> Option<Warning> {
     let megahertz = radio_fact(got, "frequency_mhz").and_then(Value::as_i64)?;
     let channel = radio_fact(got, "channel").and_then(Value::as_i64);
     let channel = channel.map_or(format!("{megahertz} MHz"), |channel| format!("channel {channel}"));
@@ -53,7 +53,7 @@ pub fn wifi_band(got: &Map<String, Value>) -> Option<Warning> {
     })
 }
 
-pub fn weak_signal(got: &Map<String, Value>) -> Option<Warning> {
+pub(crate) fn weak_signal(got: &Map<String, Value>) -> Option<Warning> {
     let wifi =
         radio_fact(got, "signal_dbm").and_then(Value::as_i64).filter(|&dbm| dbm < WEAK_WIFI_SIGNAL_DBM);
     let wifi = wifi.map(|dbm| format!("{} receives {dbm} dBm", interface_name(got)));

@@ -8,7 +8,7 @@ fn plural(count: u64, word: &str) -> String {
     format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
-pub fn duplicate_replies(case: &CaseResult) -> Option<Warning> {
+pub(crate) fn duplicate_replies(case: &CaseResult) -> Option<Warning> {
     let count = case.figures.counts.duplicate;
     (count > 0).then(|| {
         Warning::new(
@@ -19,7 +19,7 @@ pub fn duplicate_replies(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-pub fn early_replies(case: &CaseResult) -> Option<Warning> {
+pub(crate) fn early_replies(case: &CaseResult) -> Option<Warning> {
     let count = case.figures.counts.early;
     (count > 0).then(|| {
         Warning::new(
@@ -30,7 +30,7 @@ pub fn early_replies(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-pub fn remote_clock_set(case: &CaseResult) -> Option<Warning> {
+pub(crate) fn remote_clock_set(case: &CaseResult) -> Option<Warning> {
     let steps = case.figures.one_way.as_ref()?.clock_steps;
     (steps > 0).then(|| {
         Warning::new(
@@ -45,7 +45,7 @@ pub fn remote_clock_set(case: &CaseResult) -> Option<Warning> {
     })
 }
 
-pub fn clocks_disagree(case: &CaseResult) -> Option<Warning> {
+pub(crate) fn clocks_disagree(case: &CaseResult) -> Option<Warning> {
     let of_probe = || case.under_load.as_ref()?.one_way.as_ref();
     let ns = case.figures.one_way.as_ref().or_else(of_probe)?.clock_disagreement_ns?;
     Some(Warning::new(

@@ -4,7 +4,7 @@ use crate::run::{CaseResult, Warning, WarningCode};
 use crate::units::format_count;
 
 /// Stages that cover no round trip, or too few, although they were requested.
-pub fn unstamped(case: &CaseResult) -> Option<Warning> {
+pub(crate) fn unstamped(case: &CaseResult) -> Option<Warning> {
     if case.requested.get("stamps") != Some(&true.into()) || case.figures.counts.received == 0 {
         return None;
     }

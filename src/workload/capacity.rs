@@ -19,7 +19,7 @@ pub use receiver::CapacityReceiver;
 pub use sender::{CapacitySender, Side};
 
 /// The `capacity` workload, for [`WORKLOADS`](super::WORKLOADS).
-pub const WORKLOAD: Workload = Workload {
+pub(crate) const WORKLOAD: Workload = Workload {
     name: "capacity",
     summary: "highest rate of datagrams that a path carries, by a search",
     traffic: TrafficKind::CapacitySearch,
@@ -39,7 +39,7 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 /// Smallest datagram: a status of the receiver has this size, and so has the header of a load with some payload.
-pub const MIN_DATAGRAM_BYTES: u32 = 64;
+pub(crate) const MIN_DATAGRAM_BYTES: u32 = 64;
 
 /// 1250 bytes at the IP layer, as in RFC 9097.
 fn default_size(caps: &Caps) -> u32 {

@@ -15,7 +15,7 @@ use crate::run::Figures;
 use crate::sample::{Recorder, Sample};
 
 /// The `connect` workload, for [`WORKLOADS`](super::WORKLOADS).
-pub const WORKLOAD: Workload = Workload {
+pub(crate) const WORKLOAD: Workload = Workload {
     name: "connect",
     summary: "time to open a connection, and connections per second",
     traffic: TrafficKind::Connections,
@@ -57,7 +57,7 @@ struct PendingConnection {
 }
 
 /// Opens and closes connections, and records how long opening took.
-pub struct Connector {
+pub(crate) struct Connector {
     schedule: SendSchedule,
     phases: PhaseTracker,
     recorder: Recorder,
@@ -70,7 +70,7 @@ pub struct Connector {
 
 impl Connector {
     /// A client for one flow; its link is open.
-    pub fn new(load: &Load, recorder: Recorder) -> Connector {
+    pub(crate) fn new(load: &Load, recorder: Recorder) -> Connector {
         let schedule = SendSchedule::new(load.pacing).sharing(load.flow_index, load.flows);
         let phases = PhaseTracker::new(load.warm_up, load.stop);
         Connector {

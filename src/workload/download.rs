@@ -13,10 +13,10 @@ use crate::run::Figures;
 
 mod records;
 
-pub use records::{RecordChecker, RecordStatus};
+pub(crate) use records::{RecordChecker, RecordStatus};
 
 /// The `download` workload, for [`WORKLOADS`](super::WORKLOADS).
-pub const WORKLOAD: Workload = Workload {
+pub(crate) const WORKLOAD: Workload = Workload {
     name: "download",
     summary: "a file or a table in chunks: rate, time per chunk, round trips",
     traffic: TrafficKind::Content,

@@ -1,7 +1,7 @@
 //! Latency: round trips of a request and its reply, timed at the client. A closed loop has one request in flight. A
 //! schedule does not wait for replies, so that a stall affects every message it delays.
 //!
-//! The client is [`Pinger`], the server [`Reflector`]. A protocol may replace the [`RequestReplyCodec`], but not the
+//! The client is [`Pinger`], the server `Reflector`. A protocol may replace the [`RequestReplyCodec`], but not the
 //! pacing, the stop or the recorder.
 
 mod echo;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use echo::EchoCodec;
 pub use pinger::Pinger;
-pub use stages::ReplyStages;
+pub(crate) use stages::ReplyStages;
 pub use stamped::{STAGED_BYTES, STAMPED_BYTES, StampedEchoCodec, StampingReflector};
 
 use super::{FlowRole, Load, MeasuredFlows, TrafficKind, Workload};
@@ -28,7 +28,7 @@ use crate::run::Figures;
 use crate::sample::{CommonTime, ServerTimestamps};
 
 /// The `latency` workload, for [`WORKLOADS`](super::WORKLOADS).
-pub const WORKLOAD: Workload = Workload {
+pub(crate) const WORKLOAD: Workload = Workload {
     name: "latency",
     summary: "round-trip time of messages, one at a time or on a schedule",
     traffic: TrafficKind::RoundTrips,
@@ -164,7 +164,7 @@ pub enum ReplyStatus {
 }
 
 /// The server: returns received bytes, message by message or as a stream.
-pub struct Reflector {
+pub(crate) struct Reflector {
     batch: Batch,
     /// The part of the batch that is still to be returned.
     unsent: Range<usize>,
@@ -179,7 +179,7 @@ pub struct Reflector {
 
 impl Reflector {
     /// Ends after `idle` without input.
-    pub fn new(framing: Framing, largest: usize, tuning: Tuning, idle: Duration) -> Reflector {
+    pub(crate) fn new(framing: Framing, largest: usize, tuning: Tuning, idle: Duration) -> Reflector {
         Reflector {
             batch: Batch::new(largest, 1),
             unsent: 0..0,
@@ -193,23 +193,23 @@ impl Reflector {
     }
 
     /// The last received batch.
-    pub fn batch(&self) -> &Batch {
+    pub(crate) fn batch(&self) -> &Batch {
         &self.batch
     }
 
     /// Bytes returned so far.
-    pub fn returned_bytes(&self) -> u64 {
+    pub(crate) fn returned_bytes(&self) -> u64 {
         self.returned_bytes
     }
 
     /// Receives into memory that all parties of a thread share.
-    pub fn with_lent_memory(mut self) -> Reflector {
+    pub(crate) fn with_lent_memory(mut self) -> Reflector {
         self.batch = Batch::lent(self.batch.slot_bytes);
         self
     }
 
     /// Returns `bytes` first: they arrived before the protocol was known to be an echo.
-    pub fn with_initial_bytes(mut self, bytes: &[u8]) -> Reflector {
+    pub(crate) fn with_initial_bytes(mut self, bytes: &[u8]) -> Reflector {
         self.batch.bytes[..bytes.len()].copy_from_slice(bytes);
         self.unsent = 0..bytes.len();
         self

@@ -60,12 +60,12 @@ impl Load {
     }
 
     /// The same load for another flow.
-    pub fn of_flow(self, flow_index: u32) -> Load {
+    pub(crate) fn of_flow(self, flow_index: u32) -> Load {
         Load { flow_index, ..self }
     }
 
     /// Whether it is one of many flows, of which each must take little memory.
-    pub fn is_one_of_many(&self) -> bool {
+    pub(crate) fn is_one_of_many(&self) -> bool {
         self.flows > 32
     }
 
@@ -77,7 +77,7 @@ impl Load {
     }
 
     /// Whether it is a flow of few messages, which is idle most of the time.
-    pub fn has_few_samples(&self) -> bool {
+    pub(crate) fn has_few_samples(&self) -> bool {
         self.few_samples().is_some()
     }
 
@@ -91,13 +91,13 @@ impl Load {
     }
 
     /// Settings of the link and the thread for one message at a time.
-    pub fn tuning(&self) -> Tuning {
+    pub(crate) fn tuning(&self) -> Tuning {
         let Load { wait, cpu, socket, flows, stamps, .. } = *self;
         Tuning { wait, cpu, batch_message_bytes: None, socket, flows, stamps }
     }
 
     /// The same for many messages at a time.
-    pub fn batch_tuning(&self) -> Tuning {
+    pub(crate) fn batch_tuning(&self) -> Tuning {
         Tuning { batch_message_bytes: Some(self.message_bytes), ..self.tuning() }
     }
 }

@@ -17,7 +17,7 @@ use crate::run::{EndEvidence, Failure, Figures};
 use crate::sample::{Recorder, TimeSeries};
 
 pub mod capacity;
-pub mod connect;
+pub(crate) mod connect;
 pub mod download;
 pub(crate) mod flow_figures;
 pub mod latency;
@@ -67,17 +67,17 @@ pub struct Workload {
     /// What its flows carry. Every protocol that carries this supports the workload.
     pub traffic: TrafficKind,
     /// Default stop condition.
-    pub default_stop: StopCondition,
+    pub(crate) default_stop: StopCondition,
     /// Its time can be split into repetitions.
-    pub has_repetitions: bool,
+    pub(crate) has_repetitions: bool,
     /// Direction of the payload if the plan sets none.
-    pub default_direction: Direction,
+    pub(crate) default_direction: Direction,
     /// Default timeout. On a serial line, four times the time of a message on the line is added.
-    pub default_timeout: Duration,
+    pub(crate) default_timeout: Duration,
     /// Default message size in bytes.
-    pub default_size: fn(&Caps) -> u32,
+    pub(crate) default_size: fn(&Caps) -> u32,
     /// Default warm-up; its messages are excluded from the figures.
-    pub default_warm_up: StopCondition,
+    pub(crate) default_warm_up: StopCondition,
     /// Identity of the measurement method. It changes whenever the method changes.
     pub method: fn(&Load) -> String,
     /// Figures of one repetition.
@@ -86,7 +86,7 @@ pub struct Workload {
 
 impl Workload {
     /// Whether each message is a request that is timed until its reply, or a connection until it is open.
-    pub fn is_round_trip(&self) -> bool {
+    pub(crate) fn is_round_trip(&self) -> bool {
         matches!(self.traffic, TrafficKind::RoundTrips | TrafficKind::Connections)
     }
 }
@@ -102,7 +102,7 @@ pub struct MeasuredFlows<'a> {
     /// Direction of the payload.
     pub direction: Direction,
     /// Every link delivers all bytes in order or breaks, so that missing messages are not lost.
-    pub is_reliable_stream: bool,
+    pub(crate) is_reliable_stream: bool,
     /// Limits for the shares of late requests.
     pub late_limits: &'a [Duration],
     /// Payload bytes of one message.
@@ -114,7 +114,7 @@ pub struct MeasuredFlows<'a> {
 }
 
 /// The workload of that name.
-pub fn find_workload(name: &str) -> Option<&'static Workload> {
+pub(crate) fn find_workload(name: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.name == name)
 }
 
@@ -128,7 +128,7 @@ pub trait RecordingParty: Party {
 
 /// The purpose of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FlowRole {
+pub(crate) enum FlowRole {
     /// Round trips that are the measurement.
     RoundTrip,
     /// Payload from client to server.
@@ -145,9 +145,9 @@ pub enum FlowRole {
 #[derive(Debug)]
 pub struct FlowResult {
     /// The purpose of the flow.
-    pub role: FlowRole,
+    pub(crate) role: FlowRole,
     /// Index of its endpoint in the case.
-    pub endpoint_index: usize,
+    pub(crate) endpoint_index: usize,
     /// Its samples and counts.
     pub recorder: Recorder,
     /// The CPU on which its thread ran at its end.
@@ -157,18 +157,18 @@ pub struct FlowResult {
     /// What the scheduler counted for its thread.
     pub thread: ThreadCounters,
     /// CPU seconds spent busy-polling; not part of the other CPU times.
-    pub busy_poll_seconds: f64,
+    pub(crate) busy_poll_seconds: f64,
     /// Packets that the socket dropped because its buffer was full, where the system counts them.
     pub socket_drops: Option<u64>,
     /// Marks of the messages that it received, where the link reads them.
     pub marks: Option<MarkCounts>,
     /// Payload of the measurement that the remote system had acknowledged when the flow ended, where the transport
     /// knows that.
-    pub acknowledged_bytes: Option<u64>,
+    pub(crate) acknowledged_bytes: Option<u64>,
     /// Segments that the local system sent again, where it counts them.
-    pub retransmits: Option<u64>,
+    pub(crate) retransmits: Option<u64>,
     /// The link took nothing, or nothing arrived, for the whole timeout.
-    pub is_stalled: bool,
+    pub(crate) is_stalled: bool,
     /// Errors that its serial port counted.
     pub line_errors: Option<UartErrors>,
     /// Why it ended early.

@@ -113,7 +113,7 @@ pub(crate) struct PatternMessage {
 
 impl PatternMessage {
     /// A message of `length` bytes with pseudorandom content from the alphabet.
-    pub fn new(length: usize, alphabet: Alphabet) -> PatternMessage {
+    pub(crate) fn new(length: usize, alphabet: Alphabet) -> PatternMessage {
         let mut bytes = alphabet.noise_bytes(length);
         bytes[..length.min(SEQUENCE_BYTES)].fill(0);
         PatternMessage { bytes, alphabet }
@@ -125,12 +125,12 @@ impl PatternMessage {
     }
 
     /// Length of the message in bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Whether the message has no bytes.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
@@ -170,19 +170,19 @@ impl PatternMessage {
     }
 
     /// The message with its last number.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// The bytes after the number.
-    pub fn body(&self) -> &[u8] {
+    pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[self.bytes.len().min(SEQUENCE_BYTES)..]
     }
 }
 
 /// Writes a number at the start of a message of any length.
 #[inline]
-pub fn write_sequence(message: &mut [u8], sequence: u64) {
+pub(crate) fn write_sequence(message: &mut [u8], sequence: u64) {
     let length = message.len().min(SEQUENCE_BYTES);
     message[..length].copy_from_slice(&sequence.to_le_bytes()[..length]);
 }

@@ -8,7 +8,7 @@ use crate::stats::SplitMix64;
 
 /// Phase of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// Messages are sent, but no figure includes them.
     WarmUp,
     /// Messages count.
@@ -19,7 +19,7 @@ pub enum Phase {
 
 /// Tracks the phases of a flow.
 #[derive(Debug, Clone)]
-pub struct PhaseTracker {
+pub(crate) struct PhaseTracker {
     warm_up: StopCondition,
     stop: StopCondition,
     phase: Phase,
@@ -32,19 +32,19 @@ pub struct PhaseTracker {
 
 impl PhaseTracker {
     /// A tracker before the first message. An unlimited warm-up condition means no warm-up.
-    pub fn new(warm_up: StopCondition, stop: StopCondition) -> PhaseTracker {
+    pub(crate) fn new(warm_up: StopCondition, stop: StopCondition) -> PhaseTracker {
         let phase = if warm_up.is_unlimited() { Phase::Measuring } else { Phase::WarmUp };
         PhaseTracker { warm_up, stop, phase, needs_message: false, began_at: None, count: 0, bytes: 0 }
     }
 
     /// Extends the measurement at least until its first message is sent.
-    pub fn with_first_message(self) -> PhaseTracker {
+    pub(crate) fn with_first_message(self) -> PhaseTracker {
         PhaseTracker { needs_message: true, ..self }
     }
 
     /// The phase at `now`, before the next message is sent. The flag is `true` when the measurement begins.
     #[inline]
-    pub fn advance_to(&mut self, now: Time) -> (Phase, bool) {
+    pub(crate) fn advance_to(&mut self, now: Time) -> (Phase, bool) {
         let mut begins = false;
         let began = *self.began_at.get_or_insert_with(|| {
             begins = self.phase == Phase::Measuring;
@@ -65,12 +65,12 @@ impl PhaseTracker {
     }
 
     /// Moves the start of the phase to this instant, to exclude the wait before its first message.
-    pub fn set_begin(&mut self, at: Time) {
+    pub(crate) fn set_begin(&mut self, at: Time) {
         self.began_at = Some(at);
     }
 
     /// When the phase reaches the limit of its time; [`Time::NEVER`] if it has none.
-    pub fn time_limit(&self) -> Time {
+    pub(crate) fn time_limit(&self) -> Time {
         let limit = if self.phase == Phase::WarmUp { &self.warm_up } else { &self.stop };
         match (self.began_at, limit.time_ns) {
             (Some(began), Some(time_ns)) => began + Duration::from_nanos(time_ns),
@@ -79,20 +79,20 @@ impl PhaseTracker {
     }
 
     /// The phase at the last call of [`PhaseTracker::advance_to`].
-    pub fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> Phase {
         self.phase
     }
 
     /// Counts messages sent in this phase.
     #[inline]
-    pub fn count_sent(&mut self, messages: u64, bytes: u64) {
+    pub(crate) fn count_sent(&mut self, messages: u64, bytes: u64) {
         self.count += messages;
         self.bytes += bytes;
     }
 
     /// Bytes left until the volume or count is reached; `u64::MAX` without such a limit. A count with a least time is no limit:
     /// more messages follow until that time.
-    pub fn bytes_left(&self, message: u64) -> u64 {
+    pub(crate) fn bytes_left(&self, message: u64) -> u64 {
         let limit = if self.phase == Phase::WarmUp { &self.warm_up } else { &self.stop };
         let of_volume = limit.volume_bytes.map_or(u64::MAX, |volume| volume.saturating_sub(self.bytes));
         let of_count = limit
@@ -105,7 +105,7 @@ impl PhaseTracker {
 
 /// Send times of all messages.
 #[derive(Debug, Clone)]
-pub struct SendSchedule {
+pub(crate) struct SendSchedule {
     pacing: Pacing,
     /// Where this flow begins among several that share a schedule, as a part of the time between two of its messages.
     shared_from: Option<f64>,
@@ -118,7 +118,7 @@ pub struct SendSchedule {
 
 impl SendSchedule {
     /// A schedule that starts with the first call of [`SendSchedule::due`].
-    pub fn new(pacing: Pacing) -> SendSchedule {
+    pub(crate) fn new(pacing: Pacing) -> SendSchedule {
         let seed = match pacing {
             Pacing::Poisson { seed, .. } | Pacing::ThinkTime { seed, .. } => seed,
             _ => 0,
@@ -135,7 +135,7 @@ impl SendSchedule {
 
     /// One of several flows with this pacing that share a schedule: their messages take turns, in the order of their numbers.
     /// With random gaps, each has gaps of its own.
-    pub fn sharing(mut self, flow_index: u32, flows: u32) -> SendSchedule {
+    pub(crate) fn sharing(mut self, flow_index: u32, flows: u32) -> SendSchedule {
         if flows > 1 && self.pacing.per_second().is_some() {
             self.shared_from = Some(f64::from(flow_index) / f64::from(flows));
         }
@@ -149,7 +149,7 @@ impl SendSchedule {
     }
 
     /// Whether other flows keep this schedule as well.
-    pub fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.shared_from.is_some()
     }
 
@@ -172,14 +172,14 @@ impl SendSchedule {
     }
 
     /// Whether each message is due only once the previous one is complete.
-    pub fn is_closed_loop(&self) -> bool {
+    pub(crate) fn is_closed_loop(&self) -> bool {
         matches!(self.pacing, Pacing::Closed | Pacing::ThinkTime { .. })
     }
 
     /// The time of the next message; `now` in a closed loop. With a think time the first call after the previous round
     /// trip begins the pause.
     #[inline]
-    pub fn due(&mut self, now: Time) -> Time {
+    pub(crate) fn due(&mut self, now: Time) -> Time {
         match self.pacing {
             Pacing::Closed => now,
             Pacing::ThinkTime { mean_seconds, .. } => match self.next_due {
@@ -202,7 +202,7 @@ impl SendSchedule {
 
     /// Advances to the next message after one has been sent.
     #[inline]
-    pub fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         self.index += 1;
         match (self.pacing, self.started_at, self.next_due) {
             (Pacing::Fixed { per_second }, Some(start), _) => {

@@ -11,7 +11,7 @@ const MAX_UNANSWERED: u32 = 5;
 
 /// The connection of a party whose link can be opened again.
 #[derive(Debug)]
-pub struct Redial {
+pub(crate) struct Redial {
     is_open: bool,
     /// When opening began, while it is in progress.
     opening_since: Option<Time>,
@@ -23,41 +23,41 @@ pub struct Redial {
 
 /// How opening a connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpeningEnd {
+pub(crate) struct OpeningEnd {
     /// When it began.
-    pub began: Time,
+    pub(crate) began: Time,
     /// Whether the connection is open. If not, no reply came in time.
-    pub is_open: bool,
+    pub(crate) is_open: bool,
 }
 
 impl Redial {
     /// The link is open.
-    pub fn new() -> Redial {
+    pub(crate) fn new() -> Redial {
         Redial { is_open: true, opening_since: None, not_before: Time(0), without_reply: 0 }
     }
 
     /// Closes the connection, if one is open. Closing reads the clock again, so it is not part of the next connection's time.
-    pub fn close(&mut self) -> Option<Step<'static>> {
+    pub(crate) fn close(&mut self) -> Option<Step<'static>> {
         std::mem::take(&mut self.is_open).then_some(Step::FinishSending)
     }
 
     /// Continues to open the connection, if that is in progress.
-    pub fn continue_opening(&self) -> Option<Step<'static>> {
+    pub(crate) fn continue_opening(&self) -> Option<Step<'static>> {
         self.opening_since.map(|_| Step::Reopen)
     }
 
     /// Ends the flow, if too many connections have failed.
-    pub fn give_up(&self) -> Option<Step<'static>> {
+    pub(crate) fn give_up(&self) -> Option<Step<'static>> {
         (self.without_reply >= MAX_UNANSWERED).then_some(Step::Fail(Fault::TimedOut))
     }
 
     /// The earliest time for the next connection.
-    pub fn not_before(&self) -> Time {
+    pub(crate) fn not_before(&self) -> Time {
         self.not_before
     }
 
     /// Begins to open a connection.
-    pub fn open(&mut self, now: Time) -> Step<'static> {
+    pub(crate) fn open(&mut self, now: Time) -> Step<'static> {
         self.opening_since = Some(now);
         Step::Reopen
     }
@@ -67,7 +67,7 @@ impl Redial {
     /// # Errors
     ///
     /// The link cannot be opened, for another reason than a missing reply.
-    pub fn end_opening(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<OpeningEnd, Fault> {
+    pub(crate) fn end_opening(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<OpeningEnd, Fault> {
         let began = self.opening_since.take().unwrap_or(now);
         match outcome {
             Ok(()) => (self.is_open, self.without_reply) = (true, 0),
@@ -83,7 +83,7 @@ impl Redial {
 
 /// The connections of a party that opens a new one after some requests.
 #[derive(Debug)]
-pub struct RequestsPerConnection {
+pub(crate) struct RequestsPerConnection {
     most: u64,
     /// Requests on this connection so far.
     sent: u64,
@@ -92,24 +92,24 @@ pub struct RequestsPerConnection {
 
 impl RequestsPerConnection {
     /// At most `most` requests on each connection; the first one is open.
-    pub fn new(most: u64) -> RequestsPerConnection {
+    pub(crate) fn new(most: u64) -> RequestsPerConnection {
         RequestsPerConnection { most, sent: 0, redial: Redial::new() }
     }
 
     /// A request was sent.
     #[inline]
-    pub fn count_sent(&mut self) {
+    pub(crate) fn count_sent(&mut self) {
         self.sent += 1;
     }
 
     /// Whether the next request needs a new connection.
     #[inline]
-    pub fn is_used_up(&self) -> bool {
+    pub(crate) fn is_used_up(&self) -> bool {
         self.sent >= self.most
     }
 
     /// The next step towards a new connection; `None` once it is open.
-    pub fn next_step(&mut self, now: Time) -> Option<Step<'static>> {
+    pub(crate) fn next_step(&mut self, now: Time) -> Option<Step<'static>> {
         if !self.is_used_up() {
             return None;
         }
@@ -126,7 +126,7 @@ impl RequestsPerConnection {
     /// # Errors
     ///
     /// As [`Redial::end_opening`].
-    pub fn end_opening(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<OpeningEnd, Fault> {
+    pub(crate) fn end_opening(&mut self, outcome: Result<(), Fault>, now: Time) -> Result<OpeningEnd, Fault> {
         let ended = self.redial.end_opening(outcome, now)?;
         if ended.is_open {
             self.sent = 0;

@@ -31,34 +31,34 @@ const MAX_CLOCK_OFFSET: Duration = Duration::from_millis(20);
 const MAX_FOREIGN_MESSAGES: u64 = 1_000;
 
 /// The client's own observations.
-pub struct LocalObservations<'a> {
+pub(crate) struct LocalObservations<'a> {
     /// Endpoints of the case.
-    pub endpoints: &'a [Endpoint],
+    pub(crate) endpoints: &'a [Endpoint],
     /// Load of each connection.
-    pub load: &'a Load,
+    pub(crate) load: &'a Load,
     /// Capabilities of the links of each endpoint.
-    pub caps: &'a [Caps],
+    pub(crate) caps: &'a [Caps],
     /// The client's flows.
-    pub flows: &'a [FlowResult],
+    pub(crate) flows: &'a [FlowResult],
     /// From before the first byte until the arrival of the report.
-    pub elapsed: Duration,
+    pub(crate) elapsed: Duration,
     /// A signal ended the flows early.
-    pub was_interrupted: bool,
+    pub(crate) was_interrupted: bool,
 }
 
 /// A report without impossible values.
 #[non_exhaustive]
-pub struct CheckedReport {
+pub(crate) struct CheckedReport {
     /// The report, with all impossible values removed.
-    pub report: ServerReport,
+    pub(crate) report: ServerReport,
     /// Removed values, one line each.
-    pub problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
     /// The delivered rate is unknown.
-    pub is_rate_unknown: bool,
+    pub(crate) is_rate_unknown: bool,
 }
 
 /// Removes impossible values.
-pub fn check_report(mut report: ServerReport, known: &LocalObservations) -> CheckedReport {
+pub(crate) fn check_report(mut report: ServerReport, known: &LocalObservations) -> CheckedReport {
     let (mut doubts, mut is_rate_unknown) = (Vec::new(), false);
     for port in 0..known.endpoints.len() {
         let endpoint = &known.endpoints[port];

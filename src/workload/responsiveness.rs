@@ -27,7 +27,7 @@ use crate::sample::{ProbeLog, Recorder};
 pub use server::{ProbedReceiver, ProbedSender};
 
 /// The `responsiveness` workload, for [`WORKLOADS`](super::WORKLOADS).
-pub const WORKLOAD: Workload = Workload {
+pub(crate) const WORKLOAD: Workload = Workload {
     name: "responsiveness",
     summary: "round trips per minute while connections load the link",
     traffic: TrafficKind::ProbedLoad,
@@ -48,10 +48,10 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 /// Smallest block in bytes: its header.
-pub const MIN_BLOCK_BYTES: u32 = HEADER_BYTES as u32;
+pub(crate) const MIN_BLOCK_BYTES: u32 = HEADER_BYTES as u32;
 
 /// Largest block in bytes. A probe waits for the block before it.
-pub const MAX_BLOCK_BYTES: u32 = 65_536;
+pub(crate) const MAX_BLOCK_BYTES: u32 = 65_536;
 
 /// Smallest default block: a quarter of it is the header.
 const MIN_DEFAULT_BLOCK_BYTES: u32 = 64;
@@ -79,10 +79,10 @@ fn block_bytes(load: &Load) -> usize {
 }
 
 /// The two halves of a connection of the client: the one that moves the load, and the one that collects the probes.
-pub type ConnectionHalves = [Box<dyn RecordingParty>; 2];
+pub(crate) type ConnectionHalves = [Box<dyn RecordingParty>; 2];
 
 /// Makes the parties of all connections of a case.
-pub struct ConnectionParties {
+pub(crate) struct ConnectionParties {
     state: Arc<LoadState>,
     plan: ConductorPlan,
     probe_interval: Duration,
@@ -93,7 +93,7 @@ pub struct ConnectionParties {
 impl ConnectionParties {
     /// For `connections` connections with this load each. `idle`: time without load at the beginning, in which the first
     /// connection carries probes only.
-    pub fn new(
+    pub(crate) fn new(
         load: &Load,
         connections: u32,
         idle: Duration,
@@ -111,7 +111,7 @@ impl ConnectionParties {
     }
 
     /// Where the probe beside the load stores its round trips.
-    pub fn foreign_probes(&self) -> Arc<ProbeLog> {
+    pub(crate) fn foreign_probes(&self) -> Arc<ProbeLog> {
         self.state.foreign_probes.clone()
     }
 
@@ -130,7 +130,7 @@ impl ConnectionParties {
     }
 
     /// The next connection, which sends its load to the server.
-    pub fn upload(&mut self, [load, probes]: [Recorder; 2]) -> ConnectionHalves {
+    pub(crate) fn upload(&mut self, [load, probes]: [Recorder; 2]) -> ConnectionHalves {
         let (connection, conductor) = self.next_connection();
         [
             Box::new(LoadSender::new(connection.clone(), load)),
@@ -139,7 +139,7 @@ impl ConnectionParties {
     }
 
     /// The next connection, whose load the server sends.
-    pub fn download(&mut self, [load, probes]: [Recorder; 2]) -> ConnectionHalves {
+    pub(crate) fn download(&mut self, [load, probes]: [Recorder; 2]) -> ConnectionHalves {
         let (connection, conductor) = self.next_connection();
         [
             Box::new(LoadReceiver::new(connection.clone(), load)),
@@ -148,7 +148,7 @@ impl ConnectionParties {
     }
 
     /// The next connection, which returns its load.
-    pub fn looped(&mut self, caps: &Caps, [load, probes]: [Recorder; 2]) -> ConnectionHalves {
+    pub(crate) fn looped(&mut self, caps: &Caps, [load, probes]: [Recorder; 2]) -> ConnectionHalves {
         if let Some(line) = caps.link_rate {
             // On the idle line too, probes must not wait for each other.
             let longest = line.transmission_time(4 * HEADER_BYTES as u64);

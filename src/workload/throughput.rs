@@ -1,6 +1,6 @@
 //! Throughput: payload that one side sends and the other receives and counts. Only delivered payload counts.
 //!
-//! The two sides are [`Source`] and [`Sink`], either of them on client or server. Over a loopback plug or an echo
+//! The two sides are `Source` and `Sink`, either of them on client or server. Over a loopback plug or an echo
 //! (direction `loop`) the client has both, on the two halves of one link, and compares every returned byte with the
 //! sent one.
 
@@ -23,12 +23,12 @@ use super::{TrafficKind, Workload};
 use crate::link::{Caps, Framing};
 use crate::plan::{Direction, Pacing, StopCondition};
 pub use comparison::LoopbackState;
-pub use sender_limits::{overtime, planned_time};
-pub use sink::Sink;
-pub use source::Source;
+pub(crate) use sender_limits::{overtime, planned_time};
+pub(crate) use sink::Sink;
+pub(crate) use source::Source;
 
 /// The `throughput` workload, for [`WORKLOADS`](super::WORKLOADS).
-pub const WORKLOAD: Workload = Workload {
+pub(crate) const WORKLOAD: Workload = Workload {
     name: "throughput",
     summary: "payload delivered per second, in one direction or both",
     traffic: TrafficKind::Load,

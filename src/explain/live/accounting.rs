@@ -48,7 +48,7 @@ pub struct Accounting {
     pub minimum_ns: Option<f64>,
     /// What that is, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub minimum_by: Option<&'static str>,
+    pub(crate) minimum_by: Option<&'static str>,
     /// The parts.
     pub stages: Vec<Stage>,
 }

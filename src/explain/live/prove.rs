@@ -96,7 +96,7 @@ pub struct DoseResponse {
     pub slope: f64,
     /// Its 95 % interval.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub slope_interval: Option<Interval>,
+    pub(crate) slope_interval: Option<Interval>,
 }
 
 impl DoseResponse {

@@ -28,7 +28,7 @@ mod verdicts;
 use blocks::{RateBlock, RateBlocks};
 
 /// Schema of the document.
-pub const RATE_SCHEMA: &str = "linkgauge.explain-throughput.v1";
+pub(crate) const RATE_SCHEMA: &str = "linkgauge.explain-throughput.v1";
 
 /// Shares of the budget: the screen, the pairs, and the transfer with all proved settings.
 const SCREEN_SHARE: f64 = 0.1;
@@ -63,7 +63,7 @@ pub struct RateEffect {
     pub gain: Option<f64>,
     /// 95 % interval of the gain.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gain_interval: Option<Interval>,
+    pub(crate) gain_interval: Option<Interval>,
     /// p-value of the signed-rank test, corrected for the number of tests (Holm).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
@@ -80,13 +80,13 @@ pub struct ChangedRate {
     pub throughput_bps: f64,
     /// The cause that the counters agree with then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_cause: Option<&'static str>,
+    pub(crate) next_cause: Option<&'static str>,
 }
 
 /// The explanation of a throughput.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RateExplanation {
-    /// [`RATE_SCHEMA`].
+    /// `RATE_SCHEMA`.
     pub schema: &'static str,
     /// The program and version.
     pub tool: &'static str,
@@ -105,13 +105,13 @@ pub struct RateExplanation {
     /// Message size.
     pub message_bytes: u32,
     /// Requested time.
-    pub budget_ns: u64,
+    pub(crate) budget_ns: u64,
     /// Delivered payload, in bit/s: the median of the baseline blocks, or the screen if nothing was tested.
     pub throughput_bps: f64,
     /// Pairs of each test that fitted into the time. 0: nothing was tested.
     pub pairs: u32,
     /// Pairs that were planned.
-    pub planned_pairs: u32,
+    pub(crate) planned_pairs: u32,
     /// The causes: first those that limit, by their effect.
     pub causes: Vec<RateFinding>,
     /// If a proved setting raises the rate.
@@ -121,7 +121,7 @@ pub struct RateExplanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
     /// The counters of the screen that matter, in words.
-    pub observations: Vec<String>,
+    pub(crate) observations: Vec<String>,
 }
 
 /// Explains the throughput of a link, and reports its phase and the completed share (0 to 1) to `progress`.

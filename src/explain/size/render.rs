@@ -78,7 +78,7 @@ fn fits_table(fits: &[&SizeFit]) -> FindingBlock {
 impl SizeFit {
     /// A summary in one line, for below a table: `21.21 µs + size ÷ 91.64 MB/s, half 1.943 kB; last 89.69 MB/s = 74
     /// %`.
-    pub fn summary_line(&self) -> String {
+    pub(crate) fn summary_line(&self) -> String {
         let fits = self.costs_if_fitting().is_some();
         let mut line = if fits { self.costs.describe() } else { self.misfit_text() };
         if self.beyond_line && fits {
@@ -93,7 +93,7 @@ impl SizeFit {
         if let Some(share) = self.last_of_line_percent {
             line += &format!(" = {share:.0} %");
         }
-        if self.against_line == Some(LineComparison::BeyondTheLine) {
+        if self.against_line == Some(LineComparison::Faster) {
             line += ", beyond the line";
         }
         if let Some(broken) = &self.segmented {
@@ -103,7 +103,7 @@ impl SizeFit {
     }
 
     /// Its case numbers: `4–7`, or `1, 4 … 13`. `None` for a published table.
-    pub fn case_numbers(&self) -> Option<String> {
+    pub(crate) fn case_numbers(&self) -> Option<String> {
         let mut cases: Vec<usize> = self.rows.iter().filter_map(|row| row.sample.case).collect();
         cases.sort_unstable();
         let ([first, second, ..], Some(last)) = (cases.as_slice(), cases.last()) else { return None };
@@ -136,8 +136,8 @@ impl SizeFit {
         if let Some((limit, share)) = self.line_limit.zip(self.last_of_line_percent) {
             let (line, carries) = (limit.line_by.name(), format_byte_rate(limit.line_limit_bps));
             let verdict = match self.against_line {
-                Some(LineComparison::TheLine) => "it is the line",
-                Some(LineComparison::BeyondTheLine) => {
+                Some(LineComparison::Equal) => "it is the line",
+                Some(LineComparison::Faster) => {
                     "faster than the line can be: check the declared rate and the figures"
                 }
                 _ => "not the line",
@@ -146,7 +146,7 @@ impl SizeFit {
         }
         if self.beyond_line
             && self.costs_if_fitting().is_some()
-            && self.against_line != Some(LineComparison::BeyondTheLine)
+            && self.against_line != Some(LineComparison::Faster)
         {
             sentences.push("the rate of all sizes is beyond the line: no byte costs so little.".to_owned());
         }

@@ -12,36 +12,36 @@ use crate::study::{PublishedTime, Study};
 
 /// The time of a message of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct SizeSample {
+pub(crate) struct SizeSample {
     /// Index of the case in the run, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub case: Option<usize>,
+    pub(crate) case: Option<usize>,
     /// Payload bytes of the message.
-    pub message_bytes: u32,
+    pub(crate) message_bytes: u32,
     /// The median round trip, or the interval between messages at full speed.
-    pub time_ns: f64,
+    pub(crate) time_ns: f64,
 }
 
 impl SizeSample {
     /// Bytes and nanoseconds.
-    pub fn as_point(&self) -> (f64, f64) {
+    pub(crate) fn as_point(&self) -> (f64, f64) {
         (f64::from(self.message_bytes), self.time_ns)
     }
 }
 
 /// The link rate and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct LineLimit {
+pub(crate) struct LineLimit {
     /// Maximum payload rate of the link.
-    pub line_limit_bps: f64,
+    pub(crate) line_limit_bps: f64,
     /// Where that rate comes from.
-    pub line_by: LineSource,
+    pub(crate) line_by: LineSource,
 }
 
 /// The source of the link rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LineSource {
+pub(crate) enum LineSource {
     /// The user.
     Declared,
     /// The link, or the study.
@@ -52,22 +52,22 @@ pub enum LineSource {
 
 /// Cases or published figures that differ only in size.
 #[derive(Debug, Default)]
-pub struct SizeSweep {
+pub(crate) struct SizeSweep {
     /// The table or the workload.
-    pub group: String,
+    pub(crate) group: String,
     /// The sweep of the group.
-    pub name: String,
+    pub(crate) name: String,
     /// By size.
-    pub samples: Vec<SizeSample>,
+    pub(crate) samples: Vec<SizeSample>,
     /// The link rate, if it is known.
-    pub line_limit: Option<LineLimit>,
+    pub(crate) line_limit: Option<LineLimit>,
     /// Named sizes that link and interface reported.
-    pub reported_sizes: Vec<(String, u64)>,
+    pub(crate) reported_sizes: Vec<(String, u64)>,
 }
 
 impl SizeSweep {
     /// The reported sizes in this range.
-    pub fn reported_sizes_between(&self, (low, high): (f64, f64)) -> Vec<String> {
+    pub(crate) fn reported_sizes_between(&self, (low, high): (f64, f64)) -> Vec<String> {
         let between = self.reported_sizes.iter().filter(|(_, bytes)| (low..=high).contains(&(*bytes as f64)));
         between.map(|(name, bytes)| format!("{name} {bytes}")).collect()
     }
@@ -88,7 +88,7 @@ const PLAUSIBLE_TIMES_NS: std::ops::RangeInclusive<f64> = 1.0..=1e15;
 const MAX_SWEEP_SAMPLES: usize = 500;
 
 /// The sweeps of a run.
-pub fn sweeps_of_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeSweep> {
+pub(crate) fn sweeps_of_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeSweep> {
     let mut sweeps: Vec<(SweepKey, SizeSweep)> = Vec::new();
     let rows = run.study.iter().flat_map(|paper| &paper.tables).flat_map(|table| &table.rows);
     let places: BTreeMap<usize, &str> =
@@ -118,7 +118,10 @@ pub fn sweeps_of_run(run: &Run, declared: &DeclaredFacts) -> Vec<SizeSweep> {
 }
 
 /// The sweeps of a study's tables.
-pub fn sweeps_of_study(study: &Study, declared: &DeclaredFacts) -> Result<Vec<SizeSweep>, ExplainError> {
+pub(crate) fn sweeps_of_study(
+    study: &Study,
+    declared: &DeclaredFacts,
+) -> Result<Vec<SizeSweep>, ExplainError> {
     let mut sweeps: Vec<SizeSweep> = Vec::new();
     for published in study.published_sizes()? {
         let PublishedTime { table, series, message_bytes, time_ns, is_round_trip, line_bps } = published;

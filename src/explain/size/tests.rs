@@ -55,12 +55,12 @@ fn published_tables_between_nodes_are_explained() {
     assert_eq!((of_line(&linx), of_line(&tipc)), (74.2, 48.5));
     assert_eq!(
         (linx.against_line, tipc.against_line),
-        (Some(LineComparison::NotTheLine), Some(LineComparison::NotTheLine))
+        (Some(LineComparison::Slower), Some(LineComparison::Slower))
     );
     assert_eq!((megabytes(to_oseck.last_rate_bps, 2), megabytes(oseck.last_rate_bps, 2)), (12.05, 12.09));
     assert_eq!(
         (to_oseck.against_line, oseck.against_line),
-        (Some(LineComparison::TheLine), Some(LineComparison::TheLine))
+        (Some(LineComparison::Equal), Some(LineComparison::Equal))
     );
     assert_eq!(megabytes(to_oseck.line_limit.map(|limit| limit.line_limit_bps), 2), 12.09);
     // One of four sizes is an outlier, so the slope over all exceeds the link rate.
@@ -240,7 +240,7 @@ fn line_limit_comes_from_flag_link_or_interface() {
 fn a_slope_above_the_line_is_flagged() {
     let cases = || doubling_sizes().map(|size| load_case(size, 5e3 + 2.0 * f64::from(size))).collect();
     let [fit] = fit_cases(cases(), &DeclaredFacts { line_bps: Some(1e9) }).try_into().unwrap();
-    assert_eq!((fit.against_line, fit.beyond_line), (Some(LineComparison::BeyondTheLine), true));
+    assert_eq!((fit.against_line, fit.beyond_line), (Some(LineComparison::Faster), true));
     assert!(fit.summary_line().ends_with("= 400 %, beyond the line"), "{}", fit.summary_line());
     assert!(
         render_unwrapped(vec![fit])

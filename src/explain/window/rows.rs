@@ -19,41 +19,41 @@ pub struct DownloadRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub case: Option<usize>,
     /// The round trip: the median where it was measured.
-    pub round_trip_ns: f64,
+    pub(crate) round_trip_ns: f64,
     /// Measured in the same run; otherwise the configured delay of the link.
-    pub round_trip_measured: bool,
+    pub(crate) round_trip_measured: bool,
     /// Of the link from the remote.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub configured_bps: Option<f64>,
+    pub(crate) configured_bps: Option<f64>,
     /// Rate of the payload.
     pub throughput_bps: f64,
 }
 
 impl DownloadRow {
     /// The round trip in seconds.
-    pub fn round_trip_seconds(&self) -> f64 {
+    pub(crate) fn round_trip_seconds(&self) -> f64 {
         self.round_trip_ns / 1e9
     }
 
     /// Bytes per second.
-    pub fn bytes_per_second(&self) -> f64 {
+    pub(crate) fn bytes_per_second(&self) -> f64 {
         self.throughput_bps / 8.0
     }
 }
 
 /// Rows of one kind and their common facts.
 #[derive(Debug, Default)]
-pub struct DownloadRows {
+pub(crate) struct DownloadRows {
     /// The rows to fit.
-    pub rows: Vec<DownloadRow>,
+    pub(crate) rows: Vec<DownloadRow>,
     /// The rows that are not fitted.
-    pub excluded: Vec<ExcludedRow>,
+    pub(crate) excluded: Vec<ExcludedRow>,
     /// Payload bytes of one reply, if all rows have the same.
-    pub chunk_bytes: Option<u32>,
+    pub(crate) chunk_bytes: Option<u32>,
     /// The replacement for hardware.
-    pub stand_in: Option<String>,
+    pub(crate) stand_in: Option<String>,
     /// The rows are those of a study.
-    pub published: bool,
+    pub(crate) published: bool,
 }
 
 /// A row that is not fitted.
@@ -67,7 +67,7 @@ pub struct ExcludedRow {
 
 impl DownloadRows {
     /// The downloads of a run or of a study.
-    pub fn from_input(input: &ModelInput) -> Result<DownloadRows, ExplainError> {
+    pub(crate) fn from_input(input: &ModelInput) -> Result<DownloadRows, ExplainError> {
         let mut rows = match input {
             ModelInput::Run(run) => DownloadRows::from_run(run),
             ModelInput::Study(study) => DownloadRows::from_study(study)?,

@@ -42,7 +42,12 @@ enum Attempt {
 }
 
 /// Carries out an order that was checked: its result is kept, or it is delivered again. `delivery` answers the hub.
-pub fn carry_out(agent: &HubAgent, order: &FleetOrder, plan: &OrderedTest, (signed, delivery): (&str, &str)) {
+pub(crate) fn carry_out(
+    agent: &HubAgent,
+    order: &FleetOrder,
+    plan: &OrderedTest,
+    (signed, delivery): (&str, &str),
+) {
     let what = format!("{} → {}", order.from, order.to);
     let attempt = attempt(agent, order, plan, (signed, delivery));
     let (run, failure) = match attempt {

@@ -27,7 +27,7 @@ pub struct Address {
 impl Address {
     /// Reads the URL. Beside the options of the client it has `sslrootcert`, and all modes of TLS that libpq has: one that
     /// encrypts also checks the certificate.
-    pub fn of_url(url: &str, password: Option<String>) -> Result<Address, DatabaseError> {
+    pub(crate) fn of_url(url: &str, password: Option<String>) -> Result<Address, DatabaseError> {
         let wrong = |why: &str| DatabaseError::Url(why.to_owned());
         if !["postgresql://", "postgres://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err(wrong("not the URL of a database"));

@@ -55,7 +55,7 @@ const UPDATES: [&str; 1] = ["
 "];
 
 /// The version of the tables that this program writes.
-pub const VERSION: usize = UPDATES.len();
+pub(crate) const VERSION: usize = UPDATES.len();
 
 /// Of the lock that collectors take in turns: "LGst", as in the file of a store.
 const LOCK: i64 = 0x4c47_7374;
@@ -88,7 +88,7 @@ const SAVE: &str = "
 
 /// A run, and what belongs to it.
 #[derive(Serialize)]
-pub struct RunRow<'a> {
+pub(crate) struct RunRow<'a> {
     id: &'a str,
     started: Timestamp,
     round: &'a str,
@@ -118,7 +118,7 @@ struct CaseRow<'a> {
 
 impl<'a> RunRow<'a> {
     /// The row of a test that was measured.
-    pub fn new(test: &'a CollectedTest, run: &'a Run, tags: &'a [String]) -> RunRow<'a> {
+    pub(crate) fn new(test: &'a CollectedTest, run: &'a Run, tags: &'a [String]) -> RunRow<'a> {
         RunRow {
             id: &run.id,
             started: run.started,
@@ -134,7 +134,7 @@ impl<'a> RunRow<'a> {
     }
 
     /// That of the run.
-    pub fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         self.id
     }
 }
@@ -159,11 +159,11 @@ impl<'a> CaseRow<'a> {
 
 /// A month in UTC, which has a partition of each table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Month(Date);
+pub(crate) struct Month(Date);
 
 impl Month {
     /// The month of a time.
-    pub fn of(time: Timestamp) -> Month {
+    pub(crate) fn of(time: Timestamp) -> Month {
         Month(TimeZone::UTC.to_datetime(time).date().first_of_month())
     }
 
@@ -191,7 +191,7 @@ async fn begin(client: &mut Client) -> Result<Transaction<'_>, tokio_postgres::E
 }
 
 /// Makes the tables, or brings them up to date.
-pub async fn update(client: &mut Client) -> Result<(), WorkFailure> {
+pub(crate) async fn update(client: &mut Client) -> Result<(), WorkFailure> {
     let transaction = begin(client).await?;
     let exists = transaction.query_one("SELECT to_regclass('linkgauge.version') IS NOT NULL", &[]).await?;
     if !exists.get::<_, bool>(0) {
@@ -214,7 +214,10 @@ pub async fn update(client: &mut Client) -> Result<(), WorkFailure> {
 }
 
 /// Saves all of these rows, whose ids differ, or none. When it returns they are on the disk.
-pub async fn write(client: &mut Client, rows: &[(RunRow<'_>, Month)]) -> Result<Vec<Receipt>, WorkFailure> {
+pub(crate) async fn write(
+    client: &mut Client,
+    rows: &[(RunRow<'_>, Month)],
+) -> Result<Vec<Receipt>, WorkFailure> {
     let transaction = begin(client).await?;
     make_partitions(&transaction, &rows.iter().map(|(_, month)| *month).collect()).await?;
     let documents: Vec<&RunRow> = rows.iter().map(|(row, _)| row).collect();

@@ -74,7 +74,7 @@ impl Query {
     }
 
     /// The bytes for the kernel; `family` is the result of [`parse_family`].
-    pub fn encode(self, family: u16) -> Vec<u8> {
+    pub(crate) fn encode(self, family: u16) -> Vec<u8> {
         let number = |name: u16, value: u32| (name, value.to_ne_bytes().to_vec());
         let of = |index: u32| vec![number(ATTR_IFINDEX, index)];
         let (to, command, attributes) = match self {
@@ -179,9 +179,9 @@ pub struct RadioInterface {
     /// The name in `iw`.
     pub mode: &'static str,
     /// Centre of the main channel.
-    pub frequency_mhz: Option<u32>,
+    pub(crate) frequency_mhz: Option<u32>,
     /// Width of the channel.
-    pub width_mhz: Option<u32>,
+    pub(crate) width_mhz: Option<u32>,
 }
 
 /// By number (`NL80211_IFTYPE_…`), with the names of `iw`.
@@ -219,11 +219,11 @@ impl RadioInterface {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RadioStation {
     /// Strength of the received signal.
-    pub signal_dbm: Option<i8>,
+    pub(crate) signal_dbm: Option<i8>,
     /// Rate of the last frame sent to the station.
-    pub transmit_rate: Option<RadioRate>,
+    pub(crate) transmit_rate: Option<RadioRate>,
     /// Rate of the last frame received from the station.
-    pub receive_rate: Option<RadioRate>,
+    pub(crate) receive_rate: Option<RadioRate>,
 }
 
 impl RadioStation {
@@ -243,16 +243,16 @@ impl RadioStation {
 
 /// The rate of sent frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RadioRate {
+pub(crate) struct RadioRate {
     /// Gross rate of the physical layer.
-    pub bits_per_second: u64,
+    pub(crate) bits_per_second: u64,
     /// The generation of the frame's coding.
-    pub generation: WifiGeneration,
+    pub(crate) generation: WifiGeneration,
 }
 
 /// The generation that introduced a frame's coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WifiGeneration {
+pub(crate) enum WifiGeneration {
     /// Before 802.11n.
     Legacy,
     /// High throughput …
@@ -268,7 +268,7 @@ pub enum WifiGeneration {
 impl WifiGeneration {
     /// The name of the standard. For the old ones it depends on the band; `None` if the band does not
     /// distinguish them.
-    pub fn name(self, frequency_mhz: u32) -> Option<&'static str> {
+    pub(crate) fn name(self, frequency_mhz: u32) -> Option<&'static str> {
         match self {
             WifiGeneration::Legacy if frequency_mhz < 5000 => None,
             WifiGeneration::Legacy => Some("802.11a"),

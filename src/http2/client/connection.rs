@@ -33,13 +33,13 @@ const HTTPS_PORT: u16 = 443;
 
 /// The server: where it is and what it is asked for.
 #[derive(Clone)]
-pub struct HttpTarget {
+pub(crate) struct HttpTarget {
     address: SocketAddr,
     name: ServerName<'static>,
     connector: TlsConnector,
     unsent_bytes: u32,
     /// Its URLs; before they are known, all three are the list of URLs.
-    pub urls: ServerUrls,
+    pub(crate) urls: ServerUrls,
 }
 
 impl HttpTarget {
@@ -48,7 +48,7 @@ impl HttpTarget {
     /// # Errors
     ///
     /// The URL is invalid, or its host is unknown.
-    pub async fn find(plan: &HttpMeasurement) -> Result<HttpTarget, HttpError> {
+    pub(crate) async fn find(plan: &HttpMeasurement) -> Result<HttpTarget, HttpError> {
         let HttpMeasurement { url, trust, unsent_bytes, .. } = plan;
         let wrong = |reason: &str| HttpError::Url { url: url.clone(), reason: reason.to_owned() };
         let uri: Uri = url.parse().map_err(|_| wrong("not a URL. Write it like https://192.0.2.7:4043"))?;
@@ -69,7 +69,7 @@ impl HttpTarget {
     /// # Errors
     ///
     /// The host in it is unknown.
-    pub async fn with_urls(self, urls: ServerUrls) -> Result<HttpTarget, HttpError> {
+    pub(crate) async fn with_urls(self, urls: ServerUrls) -> Result<HttpTarget, HttpError> {
         let (address, name) = resolve(&urls.small, urls.host.as_deref()).await?;
         Ok(HttpTarget { address, name, urls, ..self })
     }
@@ -91,10 +91,10 @@ async fn resolve(uri: &Uri, host: Option<&str>) -> Result<(SocketAddr, ServerNam
 
 /// An open connection. Clones are handles to the same one, which ends with the last of them.
 #[derive(Clone)]
-pub struct HttpConnection {
+pub(crate) struct HttpConnection {
     requests: SendRequest<Bytes>,
     /// `TLS 1.3` or `TLS 1.2`.
-    pub tls_version: &'static str,
+    pub(crate) tls_version: &'static str,
     /// Times of the handshakes of TCP and TLS, for each round trip.
     handshakes: [Duration; 2],
     _driver: Arc<Driver>,
@@ -115,7 +115,7 @@ impl HttpConnection {
     /// # Errors
     ///
     /// The server does not reply in time, or its certificate is not accepted.
-    pub async fn open(target: &HttpTarget, limit: Duration) -> Result<HttpConnection, HttpError> {
+    pub(crate) async fn open(target: &HttpTarget, limit: Duration) -> Result<HttpConnection, HttpError> {
         timeout(limit, HttpConnection::open_unlimited(target)).await?
     }
 
@@ -151,7 +151,7 @@ impl HttpConnection {
     /// # Errors
     ///
     /// As for opening and for the request.
-    pub async fn probe(target: &HttpTarget, limit: Duration) -> Result<[Duration; 3], HttpError> {
+    pub(crate) async fn probe(target: &HttpTarget, limit: Duration) -> Result<[Duration; 3], HttpError> {
         let connection = HttpConnection::open(target, limit).await?;
         let began = Clock::System.now();
         connection.get(&target.urls.small, 1, limit).await?;
@@ -176,7 +176,12 @@ impl HttpConnection {
     /// # Errors
     ///
     /// No reply in time, another status than 200, or more than this number of bytes.
-    pub async fn get(&self, uri: &Uri, max_bytes: usize, limit: Duration) -> Result<Vec<u8>, HttpError> {
+    pub(crate) async fn get(
+        &self,
+        uri: &Uri,
+        max_bytes: usize,
+        limit: Duration,
+    ) -> Result<Vec<u8>, HttpError> {
         timeout(limit, async {
             let mut body =
                 self.request(Method::GET, uri, RequestBody::None).await?.body_of_reply(uri).await?;
@@ -200,7 +205,7 @@ impl HttpConnection {
     /// # Errors
     ///
     /// The connection fails.
-    pub async fn download(&self, target: &HttpTarget, moved: &AtomicU64) -> Result<(), HttpError> {
+    pub(crate) async fn download(&self, target: &HttpTarget, moved: &AtomicU64) -> Result<(), HttpError> {
         let uri = &target.urls.large;
         loop {
             let mut body =
@@ -218,7 +223,7 @@ impl HttpConnection {
     /// # Errors
     ///
     /// The connection fails, or the server ends the request.
-    pub async fn upload(&self, target: &HttpTarget, moved: &AtomicU64) -> Result<(), HttpError> {
+    pub(crate) async fn upload(&self, target: &HttpTarget, moved: &AtomicU64) -> Result<(), HttpError> {
         let chunk = Bytes::from(vec![0xA5; CHUNK_BYTES]);
         let mut started = self.request(Method::POST, &target.urls.upload, RequestBody::Follows).await?;
         loop {

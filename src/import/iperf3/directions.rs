@@ -8,20 +8,20 @@ use serde::Deserialize;
 /// A sum of an interval or of the whole test, as in the file.
 #[derive(Deserialize, Default, Clone)]
 #[serde(default)]
-pub struct PacketSum {
+pub(crate) struct PacketSum {
     /// Start since the start of the test, in seconds.
-    pub start: f64,
+    pub(crate) start: f64,
     /// Duration in seconds.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Payload bytes.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Payload rate.
-    pub bits_per_second: f64,
+    pub(crate) bits_per_second: f64,
     /// Some versions write −1, or a little less than 2⁶⁴.
     lost_packets: Option<f64>,
     packets: Option<f64>,
     /// In the time that the statistics of iperf3 leave out.
-    pub omitted: bool,
+    pub(crate) omitted: bool,
 }
 
 /// Maximum count of datagrams. Larger floats are not exact.
@@ -29,47 +29,47 @@ const MAX_PACKETS: f64 = 9e15;
 
 impl PacketSum {
     /// Datagrams, if the count is plausible.
-    pub fn packets(&self) -> Option<u64> {
+    pub(crate) fn packets(&self) -> Option<u64> {
         self.packets.filter(|packets| (0.0..MAX_PACKETS).contains(packets)).map(|packets| packets as u64)
     }
 
     /// Lost datagrams; 0 if the count is missing or implausible.
-    pub fn lost_packets(&self) -> u64 {
+    pub(crate) fn lost_packets(&self) -> u64 {
         self.lost_packets.filter(|lost| (0.0..MAX_PACKETS).contains(lost)).map_or(0, |lost| lost as u64)
     }
 }
 
 /// The sums of one direction.
-pub struct DirectionSums<'a> {
+pub(crate) struct DirectionSums<'a> {
     /// The sum of the sender.
-    pub sent: Option<&'a PacketSum>,
+    pub(crate) sent: Option<&'a PacketSum>,
     /// The sum of the receiver.
-    pub received: Option<&'a PacketSum>,
+    pub(crate) received: Option<&'a PacketSum>,
     /// The single sum of datagrams in files of old versions.
-    pub combined: Option<&'a PacketSum>,
+    pub(crate) combined: Option<&'a PacketSum>,
     /// This side knows the received counts.
-    pub knows_received: bool,
+    pub(crate) knows_received: bool,
     /// This side knows the sent counts.
-    pub knows_sent: bool,
+    pub(crate) knows_sent: bool,
     /// The file omits a time at the start.
-    pub omits_start: bool,
+    pub(crate) omits_start: bool,
     /// Payload bytes of one datagram.
-    pub datagram_bytes: u64,
+    pub(crate) datagram_bytes: u64,
 }
 
 /// Totals of one direction.
 #[derive(Debug, Default, PartialEq)]
-pub struct DirectionTotals {
+pub(crate) struct DirectionTotals {
     /// `None`: the file lacks the received bytes.
-    pub delivered_bytes: Option<u64>,
+    pub(crate) delivered_bytes: Option<u64>,
     /// Rate of the delivered payload.
-    pub throughput_bps: Option<f64>,
+    pub(crate) throughput_bps: Option<f64>,
     /// Duration in seconds.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Datagrams sent and received, if both counts cover the same time.
-    pub datagrams: Option<(u64, u64)>,
+    pub(crate) datagrams: Option<(u64, u64)>,
     /// The counts of datagrams cover another time than the bytes.
-    pub mixes_periods: bool,
+    pub(crate) mixes_periods: bool,
 }
 
 fn positive_rate(bits_per_second: f64) -> Option<f64> {
@@ -78,7 +78,7 @@ fn positive_rate(bits_per_second: f64) -> Option<f64> {
 
 impl DirectionSums<'_> {
     /// `None` if the file has no sum of this direction.
-    pub fn result(&self) -> Option<DirectionTotals> {
+    pub(crate) fn result(&self) -> Option<DirectionTotals> {
         let seconds = [self.received, self.combined, self.sent].into_iter().flatten().next()?.seconds;
         if !self.knows_received {
             return Some(DirectionTotals { seconds, ..DirectionTotals::default() });

@@ -46,7 +46,7 @@ struct WaitingClient {
 }
 
 /// The listener of a port and the clients that it has admitted.
-pub struct PortListener {
+pub(crate) struct PortListener {
     port: Arc<SerialPort>,
     listener: Box<dyn Listener>,
     /// The handle of the line that sessions get theirs from.
@@ -66,7 +66,7 @@ impl Drop for PortListener {
 }
 
 /// Accepts the clients of all ports until the server stops. All sessions with threads of their own have ended then.
-pub fn serve_ports(state: &DeviceServerState, ports: Vec<PortListener>) -> Result<(), Fault> {
+pub(crate) fn serve_ports(state: &DeviceServerState, ports: Vec<PortListener>) -> Result<(), Fault> {
     let unwatched = |errno: rustix::io::Errno| Fault::system("watch a listener")(errno.into());
     let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatched)?;
     for (index, port_listener) in ports.iter().enumerate() {
@@ -108,7 +108,7 @@ pub fn serve_ports(state: &DeviceServerState, ports: Vec<PortListener>) -> Resul
 }
 
 impl PortListener {
-    pub fn new(
+    pub(crate) fn new(
         port: &Arc<SerialPort>,
         listener: Box<dyn Listener>,
         line: Box<dyn Link>,
@@ -206,7 +206,7 @@ impl SerialPort {
     }
 
     /// Removes a client. Returns true if it was the last one.
-    pub fn unregister_client(&self, client: &Arc<PortClient>) -> bool {
+    pub(crate) fn unregister_client(&self, client: &Arc<PortClient>) -> bool {
         let mut clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         clients.retain(|other| !Arc::ptr_eq(other, client));
         self.change_count.fetch_add(1, Release);

@@ -12,14 +12,14 @@ use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::{Fault, Link, rfc2217};
 
 /// A client or driver without progress for this time is considered stuck.
-pub const STALL_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often to check whether a slow or suspended client accepts data again.
-pub const POLL_INTERVAL: Duration = Duration::from_millis(5);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why the session of a client ended, as the log reports it.
 #[derive(Debug, thiserror::Error)]
-pub enum SessionEnd {
+pub(crate) enum SessionEnd {
     #[error("the port closed")]
     PortClosed,
     #[error("it had to make room")]
@@ -34,7 +34,7 @@ pub enum SessionEnd {
 
 /// How the bytes of the line reach a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientEncoding {
+pub(crate) enum ClientEncoding {
     /// As they are.
     Raw,
     /// With the escapes of Telnet.
@@ -42,8 +42,8 @@ pub enum ClientEncoding {
 }
 
 /// A connected client.
-pub struct PortClient {
-    pub address: String,
+pub(crate) struct PortClient {
+    pub(crate) address: String,
     /// The only path to the client, so that writes do not interleave.
     output: Mutex<Box<dyn Link>>,
     encoding: ClientEncoding,
@@ -80,7 +80,7 @@ impl UnsentData {
 }
 
 impl PortClient {
-    pub fn new(from: String, link: Box<dyn Link>, encoding: ClientEncoding) -> PortClient {
+    pub(crate) fn new(from: String, link: Box<dyn Link>, encoding: ClientEncoding) -> PortClient {
         PortClient {
             address: from,
             output: Mutex::new(link),
@@ -92,46 +92,46 @@ impl PortClient {
         }
     }
 
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.is_ended.store(true, Relaxed);
     }
 
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.is_ended.load(Relaxed)
     }
 
     /// Its session is over, and another client may have its place.
-    pub fn set_gone(&self) {
+    pub(crate) fn set_gone(&self) {
         self.end();
         self.is_gone.store(true, Release);
     }
 
-    pub fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Acquire)
     }
 
-    pub fn set_suspended(&self, suspended: bool) {
+    pub(crate) fn set_suspended(&self, suspended: bool) {
         self.is_suspended.store(suspended, Relaxed);
     }
 
     /// The client has closed its link. A client that is being sent control sequences has not, as far as known.
-    pub fn is_hung_up(&self) -> bool {
+    pub(crate) fn is_hung_up(&self) -> bool {
         self.output.try_lock().is_ok_and(|link| link.status().is_hung_up)
     }
 
     /// Whether its place may soon be free. As long as something is being sent to it, that is possible.
-    pub fn may_be_leaving(&self) -> bool {
+    pub(crate) fn may_be_leaving(&self) -> bool {
         self.has_ended() || self.output.try_lock().map_or(true, |link| link.status().is_hung_up)
     }
 
     /// Sends nothing more.
-    pub fn finish_sending(&self) {
+    pub(crate) fn finish_sending(&self) {
         // The client may have disconnected already.
         let _ = lock(&self.output).finish_sending();
     }
 
     /// Adds data from the line to what [`PortClient::flush`] sends.
-    pub fn queue(&self, data: &[u8]) {
+    pub(crate) fn queue(&self, data: &[u8]) {
         let unsent = &mut lock(&self.unsent).bytes;
         match self.encoding {
             ClientEncoding::Raw => unsent.extend_from_slice(data),
@@ -140,7 +140,7 @@ impl PortClient {
     }
 
     /// Sends queued data, as far as the client takes it now. Returns whether none is left. An ended client takes no more.
-    pub fn flush(&self) -> bool {
+    pub(crate) fn flush(&self) -> bool {
         let mut unsent = lock(&self.unsent);
         if self.has_ended() {
             unsent.clear();
@@ -169,7 +169,7 @@ impl PortClient {
     }
 
     /// Sends control sequences, however slow the client is, unless it disconnects or the port closes.
-    pub fn send_control(&self, bytes: &[u8], port: &SerialPort) {
+    pub(crate) fn send_control(&self, bytes: &[u8], port: &SerialPort) {
         if bytes.is_empty() {
             return;
         }
@@ -188,7 +188,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Sends all bytes. After each send timeout it calls `go_on` with the time since the last progress.
-pub fn send_all(
+pub(crate) fn send_all(
     link: &mut dyn Link,
     mut bytes: &[u8],
     mut go_on: impl FnMut(Duration) -> bool,

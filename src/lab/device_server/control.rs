@@ -19,7 +19,7 @@ use crate::run::TOOL;
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One session.
-pub struct ControlSession {
+pub(crate) struct ControlSession {
     server: PortServer,
     data: Vec<u8>,
     replies: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct ControlSession {
 
 impl ControlSession {
     /// Starts a session with the server's offers.
-    pub fn start(
+    pub(crate) fn start(
         line: &mut dyn Link,
         client: &PortClient,
         port: &SerialPort,
@@ -46,7 +46,7 @@ impl ControlSession {
 
     /// Processes bytes from the client: sends replies, executes commands on the port, and passes data for the line to
     /// `write`, in stream order.
-    pub fn process_input(
+    pub(crate) fn process_input(
         &mut self,
         mut bytes: &[u8],
         line: &mut dyn Link,
@@ -69,7 +69,13 @@ impl ControlSession {
     }
 
     /// Reports changed inputs and line errors to the client at intervals.
-    pub fn report_changes(&mut self, now: Time, line: &mut dyn Link, client: &PortClient, port: &SerialPort) {
+    pub(crate) fn report_changes(
+        &mut self,
+        now: Time,
+        line: &mut dyn Link,
+        client: &PortClient,
+        port: &SerialPort,
+    ) {
         if now < self.next_report {
             return;
         }
@@ -87,7 +93,7 @@ impl ControlSession {
 }
 
 /// Restores the port's settings and outputs after the line has sent its data.
-pub fn restore_port(line: &mut dyn Link, port: &SerialPort) -> Result<(), Fault> {
+pub(crate) fn restore_port(line: &mut dyn Link, port: &SerialPort) -> Result<(), Fault> {
     let mut line = DrainingPort { line, client: None, port };
     if line.settings()? != port.configured {
         line.configure(&port.configured)?;
@@ -129,7 +135,7 @@ impl DrainingPort<'_> {
 }
 
 /// Why port control cannot be offered on a link.
-pub fn no_control_fault() -> Fault {
+pub(crate) fn no_control_fault() -> Fault {
     Fault::Unsupported("this port cannot be controlled from here: offer it raw".to_owned())
 }
 

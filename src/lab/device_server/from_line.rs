@@ -37,7 +37,7 @@ enum LineState {
 }
 
 /// The party on the line of a port.
-pub struct FromLine {
+pub(crate) struct FromLine {
     port: Arc<SerialPort>,
     /// Another handle of the line, for its counters.
     line: Box<dyn Link>,
@@ -57,7 +57,7 @@ pub struct FromLine {
 
 impl FromLine {
     /// For the line of a port; `line` is a handle of its own.
-    pub fn new(port: Arc<SerialPort>, line: Box<dyn Link>) -> FromLine {
+    pub(crate) fn new(port: Arc<SerialPort>, line: Box<dyn Link>) -> FromLine {
         let character = port.line_feed().line_time(1);
         let packer = Packer::new(&port.packing_rules(character));
         FromLine {
@@ -76,7 +76,7 @@ impl FromLine {
     }
 
     /// The party has ended, or the line.
-    pub fn end(self, result: Result<(), Fault>) {
+    pub(crate) fn end(self, result: Result<(), Fault>) {
         if let Err(fault) = result {
             self.port.mark_lost(&fault);
         }

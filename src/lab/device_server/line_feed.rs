@@ -7,7 +7,7 @@ use crate::clock::Time;
 
 /// The line of a port, as its feeder sees it: a block on the line, and one that waits behind it.
 #[derive(Debug)]
-pub struct LineFeed {
+pub(crate) struct LineFeed {
     /// Nanoseconds of a character.
     character_ns: f64,
     /// Rest of the line after each full block.
@@ -20,7 +20,7 @@ pub struct LineFeed {
 
 impl LineFeed {
     /// An idle line of this rate, in bits per second, with this number of bits per character.
-    pub fn new(costs: &TransferCosts, line_bps: f64, bits_per_character: f64) -> LineFeed {
+    pub(crate) fn new(costs: &TransferCosts, line_bps: f64, bits_per_character: f64) -> LineFeed {
         let pauses = !costs.drain_pause.is_zero() && line_bps >= costs.drain_from_bps;
         LineFeed {
             character_ns: bits_per_character * 1e9 / line_bps,
@@ -32,18 +32,18 @@ impl LineFeed {
     }
 
     /// Time of these characters on the line.
-    pub fn line_time(&self, characters: usize) -> Duration {
+    pub(crate) fn line_time(&self, characters: usize) -> Duration {
         Duration::from_nanos((characters as f64 * self.character_ns).round() as u64)
     }
 
     /// The time from which on the next block can move.
-    pub fn ready_at(&self) -> Time {
+    pub(crate) fn ready_at(&self) -> Time {
         self.ready_at
     }
 
     /// A block moves to the port now; the next one takes the processor `next_cost`. Returns the time at which the block
     /// begins on the line.
-    pub fn place(&mut self, characters: usize, next_cost: Duration, now: Time) -> Time {
+    pub(crate) fn place(&mut self, characters: usize, next_cost: Duration, now: Time) -> Time {
         let start = self.free_at.max(now);
         self.free_at = start + self.line_time(characters);
         self.ready_at = match self.pause.filter(|_| characters >= self.block_characters) {

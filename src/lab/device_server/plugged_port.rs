@@ -23,7 +23,7 @@ struct LineRun {
 }
 
 /// A port with a client.
-pub struct PluggedPort {
+pub(crate) struct PluggedPort {
     processor: Arc<SharedProcessor>,
     feed: LineFeed,
     received: Batch,
@@ -41,7 +41,11 @@ pub struct PluggedPort {
 
 impl PluggedPort {
     /// A port of the box with this processor, on a line of this rate.
-    pub fn new(processor: Arc<SharedProcessor>, line_bps: f64, bits_per_character: f64) -> PluggedPort {
+    pub(crate) fn new(
+        processor: Arc<SharedProcessor>,
+        line_bps: f64,
+        bits_per_character: f64,
+    ) -> PluggedPort {
         let costs = processor.costs();
         let feed = LineFeed::new(costs, line_bps, bits_per_character);
         let received = Batch::new(costs.block_bytes.max(1), 1);

@@ -70,12 +70,12 @@ impl SharedProcessor {
     }
 
     /// A session begins.
-    pub fn open_session(&self) {
+    pub(crate) fn open_session(&self) {
         self.sessions.fetch_add(1, Relaxed);
     }
 
     /// A session has ended.
-    pub fn close_session(&self) {
+    pub(crate) fn close_session(&self) {
         self.sessions.fetch_sub(1, Relaxed);
     }
 
@@ -89,7 +89,7 @@ impl SharedProcessor {
     }
 
     /// Reserves a place in the queue and returns the time of a transfer that is ready `now`. `None`: immediately.
-    pub fn schedule_transfer(&self, transfer: Transfer, now: Time) -> Option<Time> {
+    pub(crate) fn schedule_transfer(&self, transfer: Transfer, now: Time) -> Option<Time> {
         let cost = self.cost(transfer);
         if self.poll_interval.is_zero() && cost.is_zero() {
             return None;

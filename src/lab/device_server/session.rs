@@ -34,7 +34,7 @@ enum SessionState {
 }
 
 /// The party on the link of a client.
-pub struct Session {
+pub(crate) struct Session {
     port: Arc<SerialPort>,
     client: Arc<PortClient>,
     line: Box<dyn Link>,
@@ -54,7 +54,7 @@ pub struct Session {
 
 impl Session {
     /// A session of this client; `line` is a handle of its own.
-    pub fn new(port: &Arc<SerialPort>, client: &Arc<PortClient>, line: Box<dyn Link>) -> Session {
+    pub(crate) fn new(port: &Arc<SerialPort>, client: &Arc<PortClient>, line: Box<dyn Link>) -> Session {
         let processor = &port.state.processor;
         processor.open_session();
         let (feed, block_bytes) = (port.line_feed(), processor.costs().block_bytes);
@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// Ends the session after its party.
-    pub fn end(mut self, result: Result<(), Fault>) {
+    pub(crate) fn end(mut self, result: Result<(), Fault>) {
         self.end.get_or_insert_with(|| match result {
             Err(Fault::Closed) => SessionEnd::Closed,
             Err(fault) => SessionEnd::Link(fault),

@@ -8,7 +8,7 @@ use crate::link::serial_line::{FlowControl, SerialSettings};
 use crate::link::{rfc2217, tty};
 
 /// Raw ports and one port with control.
-pub const STAND_IN: StandIn = StandIn {
+pub(crate) const STAND_IN: StandIn = StandIn {
     summary: "serial ports of a device server, with a loopback plug",
     start: || Ok(Box::new(DeviceServerStandIn::start()?)),
 };

@@ -15,7 +15,7 @@ use crate::link::{Fault, Link};
 use crate::traffic::WaitMode;
 
 /// A party of a port, and its link.
-pub enum PortMember {
+pub(crate) enum PortMember {
     Line(FromLine, Box<dyn Link>),
     Session(Session, Box<dyn Link>),
 }
@@ -49,7 +49,7 @@ impl PortMember {
 }
 
 /// One shared thread, as others see it.
-pub struct PortThread {
+pub(crate) struct PortThread {
     state: Arc<DeviceServerState>,
     arrived: Mutex<Vec<PortMember>>,
     waker: Waker,
@@ -59,7 +59,7 @@ pub struct PortThread {
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 impl PortThread {
-    pub fn start(state: &Arc<DeviceServerState>) -> Result<(Arc<PortThread>, JoinHandle<()>), Fault> {
+    pub(crate) fn start(state: &Arc<DeviceServerState>) -> Result<(Arc<PortThread>, JoinHandle<()>), Fault> {
         let thread = SharedThread::new(&state.clock, 0)?;
         let shared = PortThread { state: state.clone(), arrived: Mutex::default(), waker: thread.waker() };
         let shared = Arc::new(shared);
@@ -68,12 +68,12 @@ impl PortThread {
         Ok((shared, handle))
     }
 
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.waker.wake();
     }
 
     /// Runs a party. On a link that shows nothing when it is ready, it has a thread of its own.
-    pub fn add(&self, mut member: PortMember) -> Result<Option<JoinHandle<()>>, Fault> {
+    pub(crate) fn add(&self, mut member: PortMember) -> Result<Option<JoinHandle<()>>, Fault> {
         if !member.ends().1.caps().descriptor.can_share_thread() {
             let state = self.state.clone();
             return spawn_thread("port", move || member.run_alone(&state)).map(Some);

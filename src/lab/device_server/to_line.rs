@@ -13,11 +13,11 @@ use crate::link::party::CANCEL_CHECK_INTERVAL;
 use crate::link::{Fault, Link};
 
 /// Room for what a client sends at once. The client's own system holds the rest, so this adds no queue to speak of.
-pub const RECEIVE_BUFFER_BYTES: usize = 4096;
+pub(crate) const RECEIVE_BUFFER_BYTES: usize = 4096;
 
 impl SerialPort {
     /// Runs a session to its end.
-    pub fn serve_client(
+    pub(crate) fn serve_client(
         &self,
         client: &Arc<PortClient>,
         mut control: ControlSession,
@@ -49,7 +49,7 @@ impl SerialPort {
     }
 
     /// Records a block on the line.
-    pub fn place_block(&self, feed: &mut LineFeed, bytes: usize) {
+    pub(crate) fn place_block(&self, feed: &mut LineFeed, bytes: usize) {
         let processor = &self.state.processor;
         let next = Transfer { bytes: processor.costs().block_bytes, from_line: None };
         feed.place(bytes, processor.cost(next), self.state.clock.now());

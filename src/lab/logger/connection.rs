@@ -27,14 +27,14 @@ const GREETING_DELAY: Duration = Duration::from_millis(100);
 
 /// The logger that all connections share.
 #[derive(Clone)]
-pub struct SharedMachine(Arc<Mutex<LoggerMachine>>);
+pub(crate) struct SharedMachine(Arc<Mutex<LoggerMachine>>);
 
 impl SharedMachine {
-    pub fn new(machine: LoggerMachine) -> SharedMachine {
+    pub(crate) fn new(machine: LoggerMachine) -> SharedMachine {
         SharedMachine(Arc::new(Mutex::new(machine)))
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, LoggerMachine> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LoggerMachine> {
         // A panic in one connection leaves no state that the others cannot use.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -51,7 +51,7 @@ impl Service for SharedMachine {
 }
 
 /// The logger's side of a link.
-pub struct LoggerConnection {
+pub(crate) struct LoggerConnection {
     logger: SharedMachine,
     decoder: FrameDecoder,
     received: Batch,
@@ -71,7 +71,7 @@ pub struct LoggerConnection {
 }
 
 impl LoggerConnection {
-    pub fn new(logger: SharedMachine, caps: &Caps) -> LoggerConnection {
+    pub(crate) fn new(logger: SharedMachine, caps: &Caps) -> LoggerConnection {
         LoggerConnection {
             logger,
             decoder: FrameDecoder::default(),

@@ -21,7 +21,7 @@ const MAX_NAME_BYTES: usize = 64;
 const MAX_UPLOADS: usize = 16;
 
 #[derive(Debug, Default)]
-pub struct FileStore {
+pub(crate) struct FileStore {
     files: BTreeMap<String, StoredFile>,
     /// Uploads in progress, by the client's address and transaction number.
     uploads: VecDeque<((u16, u8), StoredFile)>,
@@ -41,7 +41,7 @@ pub fn generate_content(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// Rejects names that no file on the drive can have.
-pub fn check_file_name(name: &str) -> Result<(), LabError> {
+pub(crate) fn check_file_name(name: &str) -> Result<(), LabError> {
     match is_file_name(name) {
         true => Ok(()),
         false => Err(LabError::Invalid(format!(
@@ -56,15 +56,15 @@ fn is_file_name(name: &str) -> bool {
 }
 
 impl FileStore {
-    pub fn insert(&mut self, name: String, bytes: Vec<u8>, updated: LoggerTime) {
+    pub(crate) fn insert(&mut self, name: String, bytes: Vec<u8>, updated: LoggerTime) {
         self.files.insert(name.clone(), StoredFile { name, bytes, updated });
     }
 
-    pub fn get(&self, name: &str) -> Option<&[u8]> {
+    pub(crate) fn get(&self, name: &str) -> Option<&[u8]> {
         self.files.get(name).map(|file| file.bytes.as_slice())
     }
 
-    pub fn delete(&mut self, name: &str) -> ReplyCode {
+    pub(crate) fn delete(&mut self, name: &str) -> ReplyCode {
         match self.files.remove(name) {
             Some(_) => ReplyCode::COMPLETE,
             None => ReplyCode::BAD_NAME,
@@ -78,7 +78,12 @@ impl FileStore {
     }
 
     /// Adds a chunk to an upload. A client identifies its uploads by transaction numbers.
-    pub fn store_chunk(&mut self, client: (u16, u8), chunk: StoreRequest, now: LoggerTime) -> ReplyCode {
+    pub(crate) fn store_chunk(
+        &mut self,
+        client: (u16, u8),
+        chunk: StoreRequest,
+        now: LoggerTime,
+    ) -> ReplyCode {
         if chunk.data.len() > self.free_bytes() {
             return ReplyCode::FULL;
         }
@@ -112,7 +117,7 @@ impl FileStore {
     }
 
     /// The file that lists the others.
-    pub fn directory_file(&self) -> Vec<u8> {
+    pub(crate) fn directory_file(&self) -> Vec<u8> {
         let entry = |name: &str, size: usize, updated: String| DirectoryEntry {
             name: name.to_owned(),
             size: u32::try_from(size).unwrap_or(u32::MAX),

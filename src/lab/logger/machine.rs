@@ -22,9 +22,9 @@ use crate::protocol::pakbus::{BROADCAST_ADDRESS, EMULATED_MARKER, PakBusParseErr
 
 /// A packet to send, at its due time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DuePacket {
-    pub at: Time,
-    pub packet: Vec<u8>,
+pub(crate) struct DuePacket {
+    pub(crate) at: Time,
+    pub(crate) packet: Vec<u8>,
 }
 
 /// Counters of a logger since its start.
@@ -76,7 +76,7 @@ const SETTINGS_DENIED: u8 = 2;
 const DELETE_ACTION: u8 = 4;
 
 /// A logger.
-pub struct LoggerMachine {
+pub(crate) struct LoggerMachine {
     config: LoggerConfig,
     start: Time,
     /// The clock at the start, in nanoseconds. The tables use it.
@@ -87,7 +87,7 @@ pub struct LoggerMachine {
     tables: Tables,
     queue: CommandQueue,
     executed: VecDeque<ExecutedCommand>,
-    pub counters: LoggerCounters,
+    pub(crate) counters: LoggerCounters,
 }
 
 /// A command that must not be executed twice, and its reply.
@@ -108,7 +108,7 @@ struct RequestContext<'a> {
 
 impl LoggerMachine {
     /// A logger whose clock shows `epoch` at the instant `now`.
-    pub fn new(device: LoggerConfig, epoch: LoggerTime, now: Time) -> LoggerMachine {
+    pub(crate) fn new(device: LoggerConfig, epoch: LoggerTime, now: Time) -> LoggerMachine {
         let mut files = FileStore::default();
         for (name, bytes) in &device.files {
             files.insert(name.clone(), bytes.clone(), epoch);
@@ -127,7 +127,7 @@ impl LoggerMachine {
     }
 
     /// Processes a packet and appends the replies with their due times.
-    pub fn handle_packet(&mut self, packet: &[u8], now: Time, replies: &mut Vec<DuePacket>) {
+    pub(crate) fn handle_packet(&mut self, packet: &[u8], now: Time, replies: &mut Vec<DuePacket>) {
         let Ok(packet) = PakBusPacket::read(packet) else { return };
         if !self.is_addressed(packet.hop.to) {
             return;
@@ -144,7 +144,7 @@ impl LoggerMachine {
     }
 
     /// A broadcast hello, which clients need not reply to.
-    pub fn greeting(&self) -> Vec<u8> {
+    pub(crate) fn greeting(&self) -> Vec<u8> {
         let from = self.config.address;
         let (protocol, message) = LoggerCommand::Hello(OWN_HELLO).write(0);
         let hop = Hop { state: LinkState::READY, to: BROADCAST_ADDRESS, from, expect_more: 0, priority: 1 };

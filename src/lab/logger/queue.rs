@@ -7,14 +7,14 @@ use crate::clock::Time;
 
 /// When a request is processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueSlot {
+pub(crate) struct QueueSlot {
     /// Other requests are processed first.
-    pub is_queued: bool,
-    pub done_at: Time,
+    pub(crate) is_queued: bool,
+    pub(crate) done_at: Time,
 }
 
 #[derive(Debug)]
-pub struct CommandQueue {
+pub(crate) struct CommandQueue {
     /// Maximum number of requests, including the one in progress.
     capacity: usize,
     /// Processor time of each request.
@@ -24,12 +24,12 @@ pub struct CommandQueue {
 }
 
 impl CommandQueue {
-    pub fn new(room: usize, work: Duration) -> CommandQueue {
+    pub(crate) fn new(room: usize, work: Duration) -> CommandQueue {
         CommandQueue { capacity: room, command_time: work, completion_times: VecDeque::new() }
     }
 
     /// Accepts a request. Returns `None` if the queue is full.
-    pub fn enqueue(&mut self, now: Time) -> Option<QueueSlot> {
+    pub(crate) fn enqueue(&mut self, now: Time) -> Option<QueueSlot> {
         while self.completion_times.front().is_some_and(|&done| done <= now) {
             self.completion_times.pop_front();
         }

@@ -144,9 +144,9 @@ pub enum FirstRecord {
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyLimits {
     /// Bytes of records and their time stamps, unless a single record is longer.
-    pub records_bytes: usize,
+    pub(crate) records_bytes: usize,
     /// Bytes of the whole body.
-    pub body_bytes: usize,
+    pub(crate) body_bytes: usize,
 }
 
 /// Bytes of a time stamp.
@@ -181,7 +181,7 @@ impl Tables {
     }
 
     /// The file with the table definitions.
-    pub fn definitions(&self) -> &[u8] {
+    pub(crate) fn definitions(&self) -> &[u8] {
         &self.definitions
     }
 
@@ -229,7 +229,7 @@ impl Tables {
     }
 
     /// The newest value of a field, converted to type `kind`.
-    pub fn newest_value(
+    pub(crate) fn newest_value(
         &self,
         table: &str,
         field: &str,

@@ -16,7 +16,7 @@ use crate::link::{Fault, Link};
 /// Maximum number of bytes in one operation. A pseudo-terminal returns fewer.
 const MAX_CHUNK_BYTES: usize = 16 * 1024;
 
-pub struct RedirectSession<'a> {
+pub(crate) struct RedirectSession<'a> {
     state: &'a RedirectorState,
     ended: AtomicBool,
     /// Why the session ended. The first reason counts.
@@ -26,7 +26,7 @@ pub struct RedirectSession<'a> {
 }
 
 impl<'a> RedirectSession<'a> {
-    pub fn new(common: &'a RedirectorState) -> RedirectSession<'a> {
+    pub(crate) fn new(common: &'a RedirectorState) -> RedirectSession<'a> {
         RedirectSession {
             state: common,
             ended: AtomicBool::new(false),
@@ -36,7 +36,7 @@ impl<'a> RedirectSession<'a> {
     }
 
     /// Runs until the link is lost or the redirector stops. Returns why the link was lost.
-    pub fn run(self, mut link: Box<dyn Link>) -> Option<Fault> {
+    pub(crate) fn run(self, mut link: Box<dyn Link>) -> Option<Fault> {
         match link.second_handle() {
             Err(fault) => return Some(fault),
             Ok(mut half) => std::thread::scope(|scope| {

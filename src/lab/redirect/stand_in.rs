@@ -9,7 +9,7 @@ use crate::link::serial_line::{FlowControl, SerialSettings};
 use crate::link::tty;
 
 /// The entry in [`crate::lab::STAND_INS`].
-pub const STAND_IN: StandIn = StandIn {
+pub(crate) const STAND_IN: StandIn = StandIn {
     summary: "virtual COM port of a device server's port, with a loopback plug",
     start: || Ok(Box::new(ComPortStandIn::start()?)),
 };

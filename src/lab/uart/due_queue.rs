@@ -7,10 +7,10 @@ use super::wire::NextDelivery;
 use crate::clock::Time;
 
 /// Nothing is due.
-pub const NOTHING_DUE: NextDelivery = NextDelivery { at: Time::NEVER, ends_run: false };
+pub(crate) const NOTHING_DUE: NextDelivery = NextDelivery { at: Time::NEVER, ends_run: false };
 
 /// The due times of all ends.
-pub struct DueQueue {
+pub(crate) struct DueQueue {
     due: Vec<NextDelivery>,
     /// The time of the valid entry of each end; its other entries are void.
     queued_at: Vec<Time>,
@@ -19,7 +19,7 @@ pub struct DueQueue {
 
 impl DueQueue {
     /// For this number of ends, of which nothing is due.
-    pub fn new(ends: usize) -> DueQueue {
+    pub(crate) fn new(ends: usize) -> DueQueue {
         DueQueue {
             due: vec![NOTHING_DUE; ends],
             queued_at: vec![Time::NEVER; ends],
@@ -28,12 +28,12 @@ impl DueQueue {
     }
 
     /// The next delivery of an end.
-    pub fn next_of(&self, end: usize) -> NextDelivery {
+    pub(crate) fn next_of(&self, end: usize) -> NextDelivery {
         self.due[end]
     }
 
     /// Sets the next delivery of an end.
-    pub fn set(&mut self, end: usize, due: NextDelivery) {
+    pub(crate) fn set(&mut self, end: usize, due: NextDelivery) {
         self.due[end] = due;
         if self.queued_at[end] != due.at {
             self.queued_at[end] = due.at;
@@ -44,7 +44,7 @@ impl DueQueue {
     }
 
     /// The earliest delivery of all ends.
-    pub fn earliest(&mut self) -> NextDelivery {
+    pub(crate) fn earliest(&mut self) -> NextDelivery {
         while let Some(&Reverse((at, end))) = self.entries.peek() {
             if self.queued_at[end] == at {
                 return self.due[end];
@@ -55,7 +55,7 @@ impl DueQueue {
     }
 
     /// Removes the earliest delivery, if it is due by now. Returns its end, which then has to be set again.
-    pub fn pop_due(&mut self, now: Time) -> Option<usize> {
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<usize> {
         if self.earliest().at > now {
             return None;
         }

@@ -21,19 +21,19 @@ const MAX_LEAD: Duration = Duration::from_micros(120);
 
 /// Measured lateness of this host's timers, and the remaining budget.
 #[derive(Debug)]
-pub struct EarlyWake {
+pub(crate) struct EarlyWake {
     lead: Duration,
     budget: Duration,
     updated_at: Time,
 }
 
 impl EarlyWake {
-    pub fn new(now: Time) -> EarlyWake {
+    pub(crate) fn new(now: Time) -> EarlyWake {
         EarlyWake { lead: INITIAL_LEAD, budget: MAX_BUSY_POLL_BUDGET, updated_at: now }
     }
 
     /// How long before an instant to wake; zero if the budget is used up.
-    pub fn lead_time(&mut self, now: Time) -> Duration {
+    pub(crate) fn lead_time(&mut self, now: Time) -> Duration {
         self.budget =
             (self.budget + now.since(self.updated_at).mul_f64(MAX_BUSY_POLL_SHARE)).min(MAX_BUSY_POLL_BUDGET);
         self.updated_at = now;
@@ -41,7 +41,7 @@ impl EarlyWake {
     }
 
     /// Records how late a timer was. The lead covers 19 of 20 wake-ups.
-    pub fn record_wake(&mut self, late: Duration) {
+    pub(crate) fn record_wake(&mut self, late: Duration) {
         self.lead = if late > self.lead {
             (self.lead + (late - self.lead).min(MAX_LEAD) / 8).min(MAX_LEAD)
         } else {
@@ -50,7 +50,7 @@ impl EarlyWake {
     }
 
     /// Records a time of busy-polling.
-    pub fn record_busy_poll(&mut self, time: Duration) {
+    pub(crate) fn record_busy_poll(&mut self, time: Duration) {
         self.budget = self.budget.saturating_sub(time);
     }
 }

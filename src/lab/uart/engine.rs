@@ -77,12 +77,12 @@ impl UartCounters {
 }
 
 /// A terminal, the line that leaves it, and the characters waiting for its program.
-pub struct LineEnd {
-    pub pty: Pty,
-    pub wire: Wire,
-    pub noise: NoiseSource,
+pub(crate) struct LineEnd {
+    pub(crate) pty: Pty,
+    pub(crate) wire: Wire,
+    pub(crate) noise: NoiseSource,
     /// The other end of its line.
-    pub peer_index: usize,
+    pub(crate) peer_index: usize,
     settings: SerialSettings,
     inbox: ReceiveQueue,
     /// XOFF arrived, so its line waits for XON.
@@ -97,7 +97,7 @@ pub struct LineEnd {
 }
 
 impl LineEnd {
-    pub fn new(pty: Pty, wire: Wire, disturber: NoiseSource, other: usize) -> LineEnd {
+    pub(crate) fn new(pty: Pty, wire: Wire, disturber: NoiseSource, other: usize) -> LineEnd {
         LineEnd {
             pty,
             wire,
@@ -133,7 +133,7 @@ impl LineEnd {
 }
 
 /// All ends and their due times.
-pub struct UartEngine {
+pub(crate) struct UartEngine {
     ends: Vec<LineEnd>,
     due: DueQueue,
     frame_override: FrameOverride,
@@ -161,7 +161,7 @@ const WAKE_EVENTS: EventFlags = EventFlags::IN.union(EventFlags::PRI).union(Even
 
 impl UartEngine {
     /// The engine ends when `stop` becomes readable.
-    pub fn new(
+    pub(crate) fn new(
         ends: Vec<LineEnd>,
         frame: FrameOverride,
         timing: CharacterTiming,
@@ -187,7 +187,7 @@ impl UartEngine {
     }
 
     /// Runs until it is stopped. Returns the counters of each end.
-    pub fn run(mut self) -> Result<Vec<UartCounters>, Errno> {
+    pub(crate) fn run(mut self) -> Result<Vec<UartCounters>, Errno> {
         // If refused, timers are slightly later, which is measured.
         let _ = cpu::set_timer_slack_ns(1);
         let mut events: Vec<Event> = Vec::with_capacity(self.ends.len() + 1);

@@ -33,13 +33,13 @@ pub struct LineDefects {
 }
 
 /// The noise source of a line and its counters.
-pub struct NoiseSource {
+pub(crate) struct NoiseSource {
     noise: LineNoise,
     random: SplitMix64,
     /// Number of bits until the next flipped bit.
     bits_until_error: u64,
     /// Characters with defects so far.
-    pub defects: LineDefects,
+    pub(crate) defects: LineDefects,
 }
 
 /// Receivers sample the middle of each bit. With a larger difference between the rates they miss the last bits of a
@@ -48,7 +48,7 @@ const MAX_RATE_MISMATCH: f64 = 0.03;
 
 impl NoiseSource {
     /// A source whose faults follow from the seed.
-    pub fn new(noise: LineNoise) -> NoiseSource {
+    pub(crate) fn new(noise: LineNoise) -> NoiseSource {
         let mut disturber = NoiseSource {
             noise,
             random: SplitMix64::new(noise.seed),
@@ -60,7 +60,7 @@ impl NoiseSource {
     }
 
     /// Transmits characters at the sender's settings to a receiver whose settings may differ.
-    pub fn transmit(
+    pub(crate) fn transmit(
         &mut self,
         sent: &SerialSettings,
         receiver: &SerialSettings,

@@ -11,7 +11,7 @@ use crate::link::serial_line::SerialSettings;
 const RECEIVE_BYTES: usize = 4096;
 
 /// A port with a plug.
-pub struct PluggedUart {
+pub(crate) struct PluggedUart {
     wire: Wire,
     settings: SerialSettings,
     received: Batch,
@@ -20,7 +20,7 @@ pub struct PluggedUart {
 
 impl PluggedUart {
     /// An idle line with these settings.
-    pub fn new(delivery: DeliveryMode, settings: SerialSettings) -> PluggedUart {
+    pub(crate) fn new(delivery: DeliveryMode, settings: SerialSettings) -> PluggedUart {
         PluggedUart {
             wire: Wire::new(CharacterTiming::LineRate, delivery, Time(0)),
             settings,

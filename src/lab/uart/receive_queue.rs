@@ -15,7 +15,7 @@ const RESUME_THRESHOLD_CHARACTERS: usize = 256;
 
 /// How a sender was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StopMethod {
+pub(crate) enum StopMethod {
     /// RTS is down, which holds the sender's line.
     HoldLine,
     /// XOFF was sent.
@@ -24,17 +24,17 @@ pub enum StopMethod {
 
 /// Characters that the program's terminal has no room for.
 #[derive(Debug, Default)]
-pub struct ReceiveQueue {
+pub(crate) struct ReceiveQueue {
     characters: VecDeque<u8>,
-    pub stop_method: Option<StopMethod>,
+    pub(crate) stop_method: Option<StopMethod>,
     /// Characters lost because the queue was full.
-    pub overruns: u64,
+    pub(crate) overruns: u64,
 }
 
 impl ReceiveQueue {
     /// Adds characters that arrived. `held`: hardware flow control stops the sender in time, so all characters of one
     /// delivery fit, however many.
-    pub fn push(&mut self, characters: &[u8], held: bool) {
+    pub(crate) fn push(&mut self, characters: &[u8], held: bool) {
         let room =
             if held { usize::MAX } else { MAX_WAITING_CHARACTERS.saturating_sub(self.characters.len()) };
         let fits = characters.len().min(room);
@@ -43,33 +43,33 @@ impl ReceiveQueue {
     }
 
     /// The oldest characters, at least one if there are any.
-    pub fn front(&self) -> &[u8] {
+    pub(crate) fn front(&self) -> &[u8] {
         self.characters.as_slices().0
     }
 
     /// Removes the oldest `count` characters, which the terminal accepted.
-    pub fn remove_written(&mut self, count: usize) {
+    pub(crate) fn remove_written(&mut self, count: usize) {
         self.characters.drain(..count);
     }
 
     /// Discards the unread characters, as the program requested. Returns their number.
-    pub fn flush(&mut self) -> u64 {
+    pub(crate) fn flush(&mut self) -> u64 {
         let dropped = self.characters.len() as u64;
         self.characters.clear();
         dropped
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.characters.is_empty()
     }
 
     /// True if the sender should stop and was not stopped yet.
-    pub fn should_stop_sender(&self) -> bool {
+    pub(crate) fn should_stop_sender(&self) -> bool {
         self.stop_method.is_none() && self.characters.len() >= STOP_THRESHOLD_CHARACTERS
     }
 
     /// How the sender was stopped, if it may resume now.
-    pub fn take_resumable(&mut self) -> Option<StopMethod> {
+    pub(crate) fn take_resumable(&mut self) -> Option<StopMethod> {
         self.stop_method.take_if(|_| self.characters.len() <= RESUME_THRESHOLD_CHARACTERS)
     }
 }

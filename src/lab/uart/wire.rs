@@ -38,7 +38,7 @@ pub enum DeliveryMode {
 }
 
 /// Characters of a full packet: the 64 bytes of a USB full-speed packet minus two bytes of line status.
-pub const USB_PACKET_CHARACTERS: u64 = 62;
+pub(crate) const USB_PACKET_CHARACTERS: u64 = 62;
 
 /// Default interval between deliveries during a run.
 pub const DEFAULT_BATCH_INTERVAL: Duration = Duration::from_millis(1);
@@ -60,7 +60,7 @@ pub struct NextDelivery {
     /// The time of the delivery.
     pub at: Time,
     /// Nothing follows, so a program may be waiting for this delivery.
-    pub ends_run: bool,
+    pub(crate) ends_run: bool,
 }
 
 /// Consecutive characters on the line, without a gap and at one rate.
@@ -178,7 +178,7 @@ impl Wire {
     }
 
     /// The next delivery, if no event precedes it.
-    pub fn next_delivery(&self) -> Option<NextDelivery> {
+    pub(crate) fn next_delivery(&self) -> Option<NextDelivery> {
         let at = match self.delivery {
             _ if !self.is_paced() => self.end_of_character(1)?,
             DeliveryMode::Batch(batch) => {

@@ -21,7 +21,7 @@ const HCI_LM_MASTER: u32 = 0x0001;
 const HCI_LM_ENCRYPT: u32 = 0x0004;
 
 /// Facts of the connection between an adapter of this host and a device.
-pub fn connection_facts(local: BluetoothAddress, remote: BluetoothAddress, facts: &mut Facts) {
+pub(crate) fn connection_facts(local: BluetoothAddress, remote: BluetoothAddress, facts: &mut Facts) {
     let Some(adapter) = list_adapters().into_iter().find(|adapter| adapter.address == local) else {
         return;
     };
@@ -87,7 +87,12 @@ pub fn parse_rssi(event: &[u8], handle: u16) -> Option<i8> {
 const RFCOMM_CHANNELS_FILE: &str = "/sys/kernel/debug/bluetooth/rfcomm_dlc";
 
 /// Frame size, and the current credits of both ends: how many frames each may still send.
-pub fn rfcomm_facts(local: BluetoothAddress, remote: BluetoothAddress, channel: u8, facts: &mut Facts) {
+pub(crate) fn rfcomm_facts(
+    local: BluetoothAddress,
+    remote: BluetoothAddress,
+    channel: u8,
+    facts: &mut Facts,
+) {
     let figures = std::fs::read_to_string(RFCOMM_CHANNELS_FILE)
         .ok()
         .and_then(|text| parse_credits(&text, local, remote, channel));

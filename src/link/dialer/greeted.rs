@@ -12,11 +12,11 @@ use crate::link::{Caps, Fault, Link, LinkError};
 use crate::traffic::WaitMode;
 
 /// A link after its first messages.
-pub struct GreetedLink {
+pub(crate) struct GreetedLink {
     /// The link, which has failed if `result` is an error.
-    pub link: Box<dyn Link>,
+    pub(crate) link: Box<dyn Link>,
     /// The end of the party.
-    pub result: Result<(), Fault>,
+    pub(crate) result: Result<(), Fault>,
 }
 
 /// Links under way at once: enough to hide the round trips, and far fewer than the queue of a listener holds (`SOMAXCONN`:
@@ -30,7 +30,7 @@ impl Dialer {
     /// # Errors
     ///
     /// As [`Dialer::open_many`]. A link whose party fails does not end the others.
-    pub fn open_greeted<P: Party>(
+    pub(crate) fn open_greeted<P: Party>(
         &self,
         endpoint: &Endpoint,
         count: usize,

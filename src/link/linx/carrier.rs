@@ -14,14 +14,14 @@ use crate::clock::Time;
 use crate::plan::WaitMode;
 
 /// A received item.
-pub enum ReceivedItem<'a> {
+pub(crate) enum ReceivedItem<'a> {
     /// The connection manager is connected.
     Up,
     Message(ReceivedMessage<'a>),
 }
 
 /// The receiving side, held by the one thread that reads.
-pub trait CarrierReader: Send {
+pub(crate) trait CarrierReader: Send {
     /// The first complete item. It stays first until [`CarrierReader::advance`].
     fn peek(&mut self) -> Result<Option<ReceivedItem<'_>>, DisconnectReason>;
 
@@ -32,7 +32,7 @@ pub trait CarrierReader: Send {
 }
 
 /// The sending side, held by the one thread that writes.
-pub trait CarrierWriter: Send {
+pub(crate) trait CarrierWriter: Send {
     /// Queues a message of two parts behind all earlier ones; `false` if there is no room.
     fn queue(&mut self, source: u32, destination: u32, head: &[u8], bytes: &[u8]) -> bool;
 
@@ -41,7 +41,7 @@ pub trait CarrierWriter: Send {
 }
 
 /// Operations that belong to neither side.
-pub trait CarrierControl: Send + Sync {
+pub(crate) trait CarrierControl: Send + Sync {
     /// Queues a short message behind all earlier ones. The next flush of the sending side sends it.
     fn queue_message(&self, source: u32, destination: u32, message: &[u8]);
 
@@ -78,14 +78,14 @@ pub trait CarrierControl: Send + Sync {
 }
 
 /// A connection manager on an open socket.
-pub struct Carrier {
-    pub reader: Box<dyn CarrierReader>,
-    pub writer: Box<dyn CarrierWriter>,
-    pub control: std::sync::Arc<dyn CarrierControl>,
+pub(crate) struct Carrier {
+    pub(crate) reader: Box<dyn CarrierReader>,
+    pub(crate) writer: Box<dyn CarrierWriter>,
+    pub(crate) control: std::sync::Arc<dyn CarrierControl>,
 }
 
 /// Whether one of the descriptors is ready within this time.
-pub fn poll_within(watched: &mut [PollFd<'_>], within: Duration) -> bool {
+pub(crate) fn poll_within(watched: &mut [PollFd<'_>], within: Duration) -> bool {
     let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
     poll(watched, Some(&within)).is_ok_and(|ready| ready > 0)
 }

@@ -16,7 +16,7 @@ use super::{ConnectionRole, NodeAddress, Options, ethernet, no_facts, stream};
 use crate::clock::Time;
 
 /// A real node looks at our call after at most 10 s, and needs some time for the rest.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Delay before another call to a node that accepted the connection and closed it. Real nodes do so while
 /// they call us.
@@ -51,7 +51,7 @@ fn node_slot(key: &str) -> NodeSlot {
 }
 
 /// The connection to the remote node; makes one if there is none yet.
-pub fn connect_node(options: &Options, context: &OpenContext) -> Result<Arc<NodeConnection>, Fault> {
+pub(crate) fn connect_node(options: &Options, context: &OpenContext) -> Result<Arc<NodeConnection>, Fault> {
     let key = match &options.node_address {
         NodeAddress::Tcp(node) => node.to_string(),
         NodeAddress::ThisHost => format!("/{}", options.name),

@@ -13,12 +13,12 @@ use super::rlnh::RlnhMessage;
 
 /// The name that a listener serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServedName {
-    pub name: String,
+pub(crate) struct ServedName {
+    pub(crate) name: String,
     /// The endpoints made for clients have this name and a number.
-    pub name_prefix: String,
+    pub(crate) name_prefix: String,
     /// Each signal with this prefix gets a new endpoint. Without it each client has one endpoint.
-    pub opening_prefix: Option<&'static [u8]>,
+    pub(crate) opening_prefix: Option<&'static [u8]>,
 }
 
 /// The target of one of our addresses.
@@ -30,8 +30,8 @@ enum AddressRoute {
 }
 
 #[derive(Debug, Default)]
-pub struct EndpointDirectory {
-    pub node: Node,
+pub(crate) struct EndpointDirectory {
+    pub(crate) node: Node,
     served_name: Option<ServedName>,
     /// Number of endpoints made for clients so far.
     client_count: u32,
@@ -40,19 +40,19 @@ pub struct EndpointDirectory {
     /// Clients of the service, keyed by their address; `None` once the conversation has ended on our side.
     clients: HashMap<u32, Option<Arc<Mailbox>>>,
     /// Messages to send to the remote node.
-    pub outbox: Vec<RlnhMessage>,
+    pub(crate) outbox: Vec<RlnhMessage>,
     /// New clients, with the mailbox made for each.
-    pub arrivals: Vec<Arc<Mailbox>>,
+    pub(crate) arrivals: Vec<Arc<Mailbox>>,
 }
 
 impl EndpointDirectory {
-    pub fn new(service: Option<ServedName>) -> EndpointDirectory {
+    pub(crate) fn new(service: Option<ServedName>) -> EndpointDirectory {
         EndpointDirectory { served_name: service, ..EndpointDirectory::default() }
     }
 
     /// Handles a control message between the nodes. Returns `true` if something changed that others may wait
     /// for.
-    pub fn handle_control(&mut self, bytes: &[u8]) -> Result<bool, DisconnectReason> {
+    pub(crate) fn handle_control(&mut self, bytes: &[u8]) -> Result<bool, DisconnectReason> {
         let event = self.node.handle_bytes(bytes, &mut self.outbox)?;
         match &event {
             NodeEvent::Nothing => return Ok(false),
@@ -78,7 +78,12 @@ impl EndpointDirectory {
 
     /// The mailbox of a signal. A client's first signal to the service makes one.
     #[inline]
-    pub fn mailbox_for(&mut self, source: u32, destination: u32, signal: &[u8]) -> Option<&Arc<Mailbox>> {
+    pub(crate) fn mailbox_for(
+        &mut self,
+        source: u32,
+        destination: u32,
+        signal: &[u8],
+    ) -> Option<&Arc<Mailbox>> {
         match self.routes.get(&destination)? {
             AddressRoute::Mailbox(_) => match self.routes.get(&destination) {
                 Some(AddressRoute::Mailbox(mailbox)) => Some(mailbox),
@@ -111,14 +116,14 @@ impl EndpointDirectory {
     }
 
     /// Adds a mailbox for an endpoint of ours that will talk to `partner`.
-    pub fn add_endpoint(&mut self, partner: u32, own: u32, style: SignalFormat) -> Arc<Mailbox> {
+    pub(crate) fn add_endpoint(&mut self, partner: u32, own: u32, style: SignalFormat) -> Arc<Mailbox> {
         let mailbox = Arc::new(Mailbox::new(own, partner, style));
         self.routes.insert(own, AddressRoute::Mailbox(mailbox.clone()));
         mailbox
     }
 
     /// The mailboxes of all our endpoints.
-    pub fn mailboxes(&self) -> impl Iterator<Item = &Arc<Mailbox>> {
+    pub(crate) fn mailboxes(&self) -> impl Iterator<Item = &Arc<Mailbox>> {
         self.routes.values().filter_map(|route| match route {
             AddressRoute::Mailbox(mailbox) => Some(mailbox),
             AddressRoute::ServedName => None,
@@ -126,7 +131,7 @@ impl EndpointDirectory {
     }
 
     /// Removes an endpoint of ours.
-    pub fn remove_endpoint(&mut self, own: u32) {
+    pub(crate) fn remove_endpoint(&mut self, own: u32) {
         if let Some(AddressRoute::Mailbox(mailbox)) = self.routes.remove(&own)
             && let Some(client) = self.clients.get_mut(&mailbox.partner())
             && client.as_ref().is_some_and(|latest| latest.own_address == own)
@@ -137,7 +142,7 @@ impl EndpointDirectory {
     }
 
     /// Stops serving the name.
-    pub fn stop_serving(&mut self) {
+    pub(crate) fn stop_serving(&mut self) {
         self.served_name = None;
         let served = self.routes.iter().find(|(_, route)| matches!(route, AddressRoute::ServedName));
         if let Some(address) = served.map(|(address, _)| *address) {
@@ -147,6 +152,6 @@ impl EndpointDirectory {
 }
 
 /// The signal that announces to a client which endpoint serves it.
-pub fn accepted_signal(mailbox: &Mailbox) -> Option<[u8; SIGNAL_NUMBER_BYTES]> {
+pub(crate) fn accepted_signal(mailbox: &Mailbox) -> Option<[u8; SIGNAL_NUMBER_BYTES]> {
     (mailbox.signal_format == SignalFormat::Numbered).then_some(ACCEPTED_SIGNAL.to_be_bytes())
 }

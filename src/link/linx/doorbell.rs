@@ -10,7 +10,7 @@ use super::super::Fault;
 
 /// Costs no system call while no thread waits for it, and one each for the first ring and for silencing it.
 #[derive(Debug)]
-pub struct Doorbell {
+pub(crate) struct Doorbell {
     event: OwnedFd,
     /// A thread waits for the descriptor.
     is_watched: AtomicBool,
@@ -25,7 +25,7 @@ const MAX_COUNT: u64 = u64::MAX - 1;
 
 impl Doorbell {
     /// No thread waits for it yet.
-    pub fn new() -> Result<Doorbell, Fault> {
+    pub(crate) fn new() -> Result<Doorbell, Fault> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
         let off = || AtomicBool::new(false);
@@ -33,29 +33,29 @@ impl Doorbell {
     }
 
     /// From now on it rings. Returns whether it did not before.
-    pub fn start_watching(&self) -> bool {
+    pub(crate) fn start_watching(&self) -> bool {
         !self.is_watched.swap(true, SeqCst)
     }
 
     /// It rings no more. Returns whether it did before.
-    pub fn stop_watching(&self) -> bool {
+    pub(crate) fn stop_watching(&self) -> bool {
         self.is_watched.swap(false, SeqCst)
     }
 
     #[inline]
-    pub fn is_watched(&self) -> bool {
+    pub(crate) fn is_watched(&self) -> bool {
         self.is_watched.load(SeqCst)
     }
 
     /// Makes the descriptor readable if a thread waits for it.
-    pub fn ring(&self) {
+    pub(crate) fn ring(&self) {
         if self.is_watched() && !self.is_rung.swap(true, SeqCst) {
             self.add(1);
         }
     }
 
     /// Makes the descriptor unreadable. What happens afterwards rings again, so look for work after this call.
-    pub fn silence(&self) {
+    pub(crate) fn silence(&self) {
         if self.is_rung.load(SeqCst) {
             self.reset();
             self.is_rung.store(false, SeqCst);
@@ -63,7 +63,7 @@ impl Doorbell {
     }
 
     /// Makes the descriptor unwritable until [`Doorbell::accept_output`].
-    pub fn refuse_output(&self) {
+    pub(crate) fn refuse_output(&self) {
         self.is_rung.store(true, SeqCst);
         self.reset();
         self.add(MAX_COUNT);
@@ -71,7 +71,7 @@ impl Doorbell {
     }
 
     /// Makes the descriptor writable again. It rings, because it may have hidden a ring.
-    pub fn accept_output(&self) {
+    pub(crate) fn accept_output(&self) {
         if self.is_full.swap(false, SeqCst) {
             self.is_rung.store(true, SeqCst);
             self.reset();

@@ -16,7 +16,7 @@ const TRACKED_FRAMES: usize = 1024;
 
 /// The stamps of all measured endpoints of a node. Fixed size, once the endpoints are known.
 #[derive(Debug)]
-pub struct EndpointStamps {
+pub(crate) struct EndpointStamps {
     reader: StampReader,
     /// The stamps of one reading.
     stamps: SendStamps,
@@ -45,7 +45,7 @@ struct StampedFrame {
 
 impl EndpointStamps {
     /// Makes the kernel stamp what this socket receives, and what [`EndpointStamps::send`] sends. `None` if it refuses.
-    pub fn enable(socket: &Socket, clock: &Clock) -> Option<EndpointStamps> {
+    pub(crate) fn enable(socket: &Socket, clock: &Clock) -> Option<EndpointStamps> {
         let reader = StampReader::new(clock)?;
         sys::stamp_on_request(socket).ok()?;
         Some(EndpointStamps {
@@ -58,7 +58,7 @@ impl EndpointStamps {
     }
 
     /// Stamps the messages of this endpoint from now on. `unsent`: its messages that will be sent before them.
-    pub fn add_endpoint(&mut self, address: u32, unsent: usize) {
+    pub(crate) fn add_endpoint(&mut self, address: u32, unsent: usize) {
         if !self.includes(address) {
             let next_message = 0u32.wrapping_sub(unsent as u32);
             self.endpoints.push(StampedEndpoint { address, next_message, stamps: SendStamps::new() });
@@ -66,18 +66,18 @@ impl EndpointStamps {
     }
 
     /// Returns whether endpoints with stamps remain.
-    pub fn remove_endpoint(&mut self, address: u32) -> bool {
+    pub(crate) fn remove_endpoint(&mut self, address: u32) -> bool {
         self.endpoints.retain(|endpoint| endpoint.address != address);
         !self.endpoints.is_empty()
     }
 
     /// Whether the messages of this endpoint have stamps.
-    pub fn includes(&self, address: u32) -> bool {
+    pub(crate) fn includes(&self, address: u32) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.address == address)
     }
 
     /// Sends the frame that ends a message of this endpoint; does not wait.
-    pub fn send(
+    pub(crate) fn send(
         &mut self,
         source: u32,
         frame: &[u8],
@@ -106,12 +106,12 @@ impl EndpointStamps {
 
     /// A time of day on our time line.
     #[inline]
-    pub fn time_of(&self, wall_ns: i64) -> Option<Time> {
+    pub(crate) fn time_of(&self, wall_ns: i64) -> Option<Time> {
         self.reader.time_of(wall_ns)
     }
 
     /// Takes the stamps of sent frames from the socket, for the owners of the endpoints.
-    pub fn collect(&mut self, socket: &Socket) {
+    pub(crate) fn collect(&mut self, socket: &Socket) {
         loop {
             self.reader.read(socket, &mut self.stamps);
             for stamp in self.stamps.iter() {
@@ -130,7 +130,7 @@ impl EndpointStamps {
     }
 
     /// Moves the collected stamps of an endpoint to `into`.
-    pub fn take(&mut self, address: u32, into: &mut SendStamps) {
+    pub(crate) fn take(&mut self, address: u32, into: &mut SendStamps) {
         into.clear();
         if let Some(endpoint) = self.endpoints.iter_mut().find(|endpoint| endpoint.address == address) {
             std::mem::swap(into, &mut endpoint.stamps);

@@ -29,10 +29,10 @@ use crate::plan::WaitMode;
 
 /// Location of the remote node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EthernetNode {
-    pub device: String,
-    pub remote: MacAddress,
-    pub ethertype: u16,
+pub(crate) struct EthernetNode {
+    pub(crate) device: String,
+    pub(crate) remote: MacAddress,
+    pub(crate) ethertype: u16,
 }
 
 /// Frames processed under one lock.
@@ -45,7 +45,7 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 const CLOSE_REPLY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Opens a socket that receives this Ethernet type on this device, and the device.
-pub fn open_socket(node: &EthernetNode) -> Result<(Socket, sys::NetworkDevice), Fault> {
+pub(crate) fn open_socket(node: &EthernetNode) -> Result<(Socket, sys::NetworkDevice), Fault> {
     let socket = Socket::new(Domain::PACKET, Type::DGRAM, None).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::NotPermitted(
             "this user may not open packet sockets: LINX over Ethernet needs root or the capability CAP_NET_RAW"
@@ -95,7 +95,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Makes a connection on a socket of [`open_socket`].
-pub fn make_carrier(
+pub(crate) fn make_carrier(
     socket: &Socket,
     device: &sys::NetworkDevice,
     node: &EthernetNode,
@@ -508,12 +508,12 @@ impl CarrierControl for EthernetControl {
 }
 
 /// Formats an address, for example `52:54:00:00:00:0a`.
-pub fn format_mac(mac: MacAddress) -> String {
+pub(crate) fn format_mac(mac: MacAddress) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// Parses six hexadecimal bytes separated by colons.
-pub fn parse_mac(text: &str) -> Option<MacAddress> {
+pub(crate) fn parse_mac(text: &str) -> Option<MacAddress> {
     let mut bytes = text.split(':').map(|part| match part.len() {
         2 => u8::from_str_radix(part, 16).ok(),
         _ => None,

@@ -9,7 +9,7 @@ use super::DisconnectReason;
 pub mod connection;
 
 /// The protocol version, sent in each frame.
-pub const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 3;
 
 /// Number of frames of at most `mtu` bytes that a message needs.
 pub(crate) fn frame_count(message_bytes: usize, mtu: usize) -> u32 {
@@ -144,7 +144,7 @@ impl EthernetFrame<'_> {
     /// # Errors
     ///
     /// Fails for a malformed frame and for another protocol version.
-    pub fn parse(bytes: &[u8]) -> Result<EthernetFrame<'_>, DisconnectReason> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<EthernetFrame<'_>, DisconnectReason> {
         // The optional header for several cores has a fixed length and holds nothing that is needed here.
         let start = if bytes.first().is_some_and(|byte| byte >> 4 == 0) { 4 } else { 0 };
         let main = read_u32(bytes, start).ok_or(MALFORMED)?;

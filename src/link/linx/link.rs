@@ -14,7 +14,7 @@ use super::node_connection::NodeConnection;
 use crate::clock::Time;
 use crate::plan::WaitMode;
 
-pub struct NodeLink {
+pub(crate) struct NodeLink {
     handle: Arc<EndpointHandle>,
     /// For a thread that waits for many links.
     doorbell: Arc<Doorbell>,
@@ -37,7 +37,7 @@ impl Drop for EndpointHandle {
 }
 
 impl NodeLink {
-    pub fn new(
+    pub(crate) fn new(
         connection: Arc<NodeConnection>,
         mailbox: Arc<Mailbox>,
         caps: Caps,

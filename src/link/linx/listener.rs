@@ -65,7 +65,7 @@ struct NodeListener {
     wait: WaitMode,
 }
 
-pub fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
+pub(crate) fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let options = Options::from_endpoint(endpoint)?;
     let (acceptor, endpoint) = match &options.node_address {
         NodeAddress::Tcp(node) => {

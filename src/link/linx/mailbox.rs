@@ -10,12 +10,12 @@ use super::doorbell::Doorbell;
 use crate::clock::Time;
 
 /// Signal numbers of linkgauge, "LG" and one of these: payload; accepted at this endpoint; end of data.
-pub const PAYLOAD_SIGNAL: u32 = 0x4C47_0001;
-pub const ACCEPTED_SIGNAL: u32 = 0x4C47_0002;
-pub const FINISHED_SIGNAL: u32 = 0x4C47_0003;
+pub(crate) const PAYLOAD_SIGNAL: u32 = 0x4C47_0001;
+pub(crate) const ACCEPTED_SIGNAL: u32 = 0x4C47_0002;
+pub(crate) const FINISHED_SIGNAL: u32 = 0x4C47_0003;
 
 /// Bytes of a signal number.
-pub const SIGNAL_NUMBER_BYTES: usize = 4;
+pub(crate) const SIGNAL_NUMBER_BYTES: usize = 4;
 
 /// Limit of a mailbox. Beyond it, reading from the connection stops.
 const MAX_INBOX_BYTES: usize = 1 << 20;
@@ -25,7 +25,7 @@ const MAX_READS_FOR_OTHERS: u32 = 8;
 
 /// How the bytes of a link become signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SignalFormat {
+pub(crate) enum SignalFormat {
     /// With a linkgauge signal number in front.
     Numbered,
     /// Unchanged: they begin with a signal number of their own.
@@ -34,11 +34,11 @@ pub enum SignalFormat {
 
 /// The received messages of one endpoint, and its partner.
 #[derive(Debug)]
-pub struct Mailbox {
+pub(crate) struct Mailbox {
     /// Address of the local endpoint.
-    pub own_address: u32,
+    pub(crate) own_address: u32,
     /// How the bytes of the link become signals.
-    pub signal_format: SignalFormat,
+    pub(crate) signal_format: SignalFormat,
     /// Accepts messages only from its partner. Otherwise the latest sender becomes the partner.
     is_partner_fixed: bool,
     partner: AtomicU32,
@@ -69,7 +69,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Mailbox {
     /// An empty mailbox; the latest sender becomes its partner.
-    pub fn new(own: u32, partner: u32, style: SignalFormat) -> Mailbox {
+    pub(crate) fn new(own: u32, partner: u32, style: SignalFormat) -> Mailbox {
         Mailbox {
             own_address: own,
             signal_format: style,
@@ -86,43 +86,43 @@ impl Mailbox {
     }
 
     /// The same mailbox, which accepts messages only from its partner.
-    pub fn with_fixed_partner(self) -> Mailbox {
+    pub(crate) fn with_fixed_partner(self) -> Mailbox {
         Mailbox { is_partner_fixed: true, ..self }
     }
 
     /// Address of the partner.
-    pub fn partner(&self) -> u32 {
+    pub(crate) fn partner(&self) -> u32 {
         self.partner.load(Relaxed)
     }
 
     /// Whether a message waits.
-    pub fn has_messages(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         self.message_count.load(SeqCst) > 0
     }
 
     /// No further messages will arrive.
-    pub fn is_ended(&self) -> bool {
+    pub(crate) fn is_ended(&self) -> bool {
         self.is_partner_finished.load(SeqCst) || self.is_partner_gone.load(SeqCst)
     }
 
     /// Sent messages no longer reach the partner.
-    pub fn is_partner_gone(&self) -> bool {
+    pub(crate) fn is_partner_gone(&self) -> bool {
         self.is_partner_gone.load(Relaxed)
     }
 
     /// The partner has ended: no further messages will arrive.
-    pub fn set_partner_gone(&self) {
+    pub(crate) fn set_partner_gone(&self) {
         self.is_partner_gone.store(true, SeqCst);
         self.ring();
     }
 
     /// Rings this doorbell from now on.
-    pub fn add_doorbell(&self, doorbell: &Arc<Doorbell>) {
+    pub(crate) fn add_doorbell(&self, doorbell: &Arc<Doorbell>) {
         lock(&self.doorbells).push(doorbell.clone());
         self.has_doorbells.store(true, SeqCst);
     }
 
-    pub fn remove_doorbell(&self, doorbell: &Arc<Doorbell>) {
+    pub(crate) fn remove_doorbell(&self, doorbell: &Arc<Doorbell>) {
         let mut doorbells = lock(&self.doorbells);
         doorbells.retain(|other| !Arc::ptr_eq(other, doorbell));
         self.has_doorbells.store(!doorbells.is_empty(), SeqCst);
@@ -130,7 +130,7 @@ impl Mailbox {
 
     /// Something happened that the owner may wait for. Returns whether it waits for a doorbell.
     #[inline]
-    pub fn ring(&self) -> bool {
+    pub(crate) fn ring(&self) -> bool {
         let has_doorbells = self.has_doorbells.load(SeqCst);
         if has_doorbells {
             lock(&self.doorbells).iter().for_each(|doorbell| doorbell.ring());
@@ -139,30 +139,30 @@ impl Mailbox {
     }
 
     /// The connection takes output again.
-    pub fn accept_output(&self) {
+    pub(crate) fn accept_output(&self) {
         lock(&self.doorbells).iter().for_each(|doorbell| doorbell.accept_output());
     }
 
     /// The owner sent or received a message.
     #[inline]
-    pub fn note_activity(&self) {
+    pub(crate) fn note_activity(&self) {
         self.reads_for_others.store(0, Relaxed);
     }
 
     /// The owner's read served only others. Returns whether it should now leave reading to them.
-    pub fn count_read_for_others(&self) -> bool {
+    pub(crate) fn count_read_for_others(&self) -> bool {
         self.reads_for_others.fetch_add(1, Relaxed);
         self.leaves_reading_to_others()
     }
 
     /// Whether the owner leaves reading to others.
-    pub fn leaves_reading_to_others(&self) -> bool {
+    pub(crate) fn leaves_reading_to_others(&self) -> bool {
         self.reads_for_others.load(Relaxed) >= MAX_READS_FOR_OTHERS
     }
 
     /// The owner's payload in a signal from `source`, if any.
     #[inline]
-    pub fn payload_of<'a>(&self, source: u32, signal: &'a [u8]) -> Option<&'a [u8]> {
+    pub(crate) fn payload_of<'a>(&self, source: u32, signal: &'a [u8]) -> Option<&'a [u8]> {
         if source != self.partner() {
             if self.is_partner_fixed {
                 return None;
@@ -186,7 +186,7 @@ impl Mailbox {
     }
 
     /// Stores a message, with the kernel's stamp, for the owner; `false` if there is no room.
-    pub fn push_message(&self, message: &[u8], arrived: Option<Time>) -> bool {
+    pub(crate) fn push_message(&self, message: &[u8], arrived: Option<Time>) -> bool {
         let mut inbox = lock(&self.inbox);
         let waiting = inbox.bytes.len() - inbox.start;
         if waiting > 0 && waiting + message.len() > MAX_INBOX_BYTES {
@@ -205,7 +205,7 @@ impl Mailbox {
     }
 
     /// Moves as many messages as fit into `room`.
-    pub fn take_messages(&self, target: &mut ReceiveTarget) {
+    pub(crate) fn take_messages(&self, target: &mut ReceiveTarget) {
         if !self.has_messages() {
             return;
         }
@@ -225,14 +225,14 @@ impl Mailbox {
     }
 
     /// Whether the mailbox is empty enough for reading to continue.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         let inbox = lock(&self.inbox);
         inbox.bytes.len() - inbox.start <= MAX_INBOX_BYTES / 2
     }
 }
 
 /// The receiver's buffer for messages.
-pub enum ReceiveTarget<'a> {
+pub(crate) enum ReceiveTarget<'a> {
     /// The length and the stamp are those of the message, once there is one.
     One {
         into: &'a mut [u8],
@@ -246,7 +246,7 @@ pub enum ReceiveTarget<'a> {
 }
 
 impl ReceiveTarget<'_> {
-    pub fn has_messages(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         match self {
             ReceiveTarget::One { length, .. } => length.is_some(),
             ReceiveTarget::Many { batch, .. } => !batch.is_empty(),
@@ -255,7 +255,7 @@ impl ReceiveTarget<'_> {
 
     /// Copies a message in, truncated to the buffer's length, with its stamp; `false` if there is no room for one more.
     #[inline]
-    pub fn put_message(&mut self, message: &[u8], stamp: Option<Time>) -> bool {
+    pub(crate) fn put_message(&mut self, message: &[u8], stamp: Option<Time>) -> bool {
         match self {
             ReceiveTarget::One { length: Some(_), .. } => false,
             ReceiveTarget::One { into, length, arrived } => {

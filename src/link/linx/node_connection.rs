@@ -37,17 +37,17 @@ const KEEPER_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Timeout for closing a connection. A real node notices our close only when two of its pings get no reply,
 /// after at most 2 s; then it closes its side.
-pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Stack size of the keeper thread.
 const KEEPER_STACK_BYTES: usize = 128 * 1024;
 
 /// Called with each new client, and with `None` at the end.
-pub type ArrivalHandler = dyn Fn(Option<(Arc<NodeConnection>, Arc<Mailbox>)>) + Send + Sync;
+pub(crate) type ArrivalHandler = dyn Fn(Option<(Arc<NodeConnection>, Arc<Mailbox>)>) + Send + Sync;
 
 /// A connection that lives as long as it has users. Dropping the last handle closes it and waits for the
 /// close: if the process ended earlier it would reset the connection, and real nodes handle a reset badly.
-pub struct NodeConnection(Arc<NodeConnectionCore>);
+pub(crate) struct NodeConnection(Arc<NodeConnectionCore>);
 
 impl Deref for NodeConnection {
     type Target = NodeConnectionCore;
@@ -58,7 +58,7 @@ impl Deref for NodeConnection {
 }
 
 /// The state shared by the users of a connection and its keeper.
-pub struct NodeConnectionCore {
+pub(crate) struct NodeConnectionCore {
     clock: Clock,
     reader: Mutex<Box<dyn CarrierReader>>,
     writer: Mutex<Box<dyn CarrierWriter>>,
@@ -119,7 +119,7 @@ struct DispatchResult {
 
 impl NodeConnection {
     /// Takes a connection over and starts its keeper.
-    pub fn start(
+    pub(crate) fn start(
         carrier: Carrier,
         clock: &Clock,
         service: Option<ServedName>,
@@ -173,7 +173,7 @@ impl Drop for NodeConnection {
 
 impl NodeConnectionCore {
     /// The connection has no more users: sends the last messages and closes it, at `until` at the latest.
-    pub fn close_until(&self, until: Time) {
+    pub(crate) fn close_until(&self, until: Time) {
         if self.disconnect_reason.set(DisconnectReason::Closed).is_err() {
             return;
         }
@@ -186,12 +186,12 @@ impl NodeConnectionCore {
         self.control.close(until);
     }
 
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.disconnect_reason.get().is_some()
     }
 
     /// Whether another link may use the connection.
-    pub fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         !self.is_over() && !self.control.is_closed_by_remote()
     }
 
@@ -254,7 +254,7 @@ impl NodeConnectionCore {
     }
 
     /// Runs `act` on the directory and sends the resulting messages.
-    pub fn with_directory<T>(&self, act: impl FnOnce(&mut EndpointDirectory) -> T) -> T {
+    pub(crate) fn with_directory<T>(&self, act: impl FnOnce(&mut EndpointDirectory) -> T) -> T {
         let (result, arrived) = {
             let mut directory = lock(&self.directory);
             let result = act(&mut directory);
@@ -290,7 +290,7 @@ impl NodeConnectionCore {
     // ---- receiving ----
 
     /// Receives messages for the owner of a mailbox.
-    pub fn receive(
+    pub(crate) fn receive(
         &self,
         mailbox: &Mailbox,
         target: &mut ReceiveTarget,
@@ -324,7 +324,7 @@ impl NodeConnectionCore {
 
     /// Receives what a reader has delivered to the mailbox.
     #[inline]
-    pub fn take_delivered(&self, mailbox: &Mailbox, target: &mut ReceiveTarget) -> Result<(), Fault> {
+    pub(crate) fn take_delivered(&self, mailbox: &Mailbox, target: &mut ReceiveTarget) -> Result<(), Fault> {
         let ended = mailbox.is_ended();
         if mailbox.has_messages() {
             mailbox.take_messages(target);
@@ -508,7 +508,7 @@ impl NodeConnectionCore {
     }
 
     /// Waits until `ready` returns a value from the directory; reads meanwhile if no other thread does.
-    pub fn await_directory<T>(
+    pub(crate) fn await_directory<T>(
         &self,
         within: Duration,
         mut ready: impl FnMut(&mut EndpointDirectory) -> Option<T>,
@@ -541,7 +541,7 @@ impl NodeConnectionCore {
 
     /// Sends messages of `message` bytes stored back to back. Returns the number of bytes taken.
     #[inline]
-    pub fn send(
+    pub(crate) fn send(
         &self,
         mailbox: &Mailbox,
         messages: &[u8],
@@ -596,7 +596,7 @@ impl NodeConnectionCore {
     }
 
     /// Announces the end of data to the partner, if it supports that.
-    pub fn finish(&self, mailbox: &Mailbox) {
+    pub(crate) fn finish(&self, mailbox: &Mailbox) {
         if mailbox.signal_format == SignalFormat::Numbered && !mailbox.is_partner_gone() && !self.is_over() {
             self.control.queue_message(
                 mailbox.own_address,
@@ -608,17 +608,17 @@ impl NodeConnectionCore {
     }
 
     /// The kernel stamps the messages of a local endpoint from now on, where the connection supports it.
-    pub fn start_stamps(&self, own: u32) {
+    pub(crate) fn start_stamps(&self, own: u32) {
         self.control.start_stamps(own);
     }
 
     /// Moves the stamps of its sent messages to `into`.
-    pub fn read_send_stamps(&self, own: u32, into: &mut SendStamps) {
+    pub(crate) fn read_send_stamps(&self, own: u32, into: &mut SendStamps) {
         self.control.read_send_stamps(own, into);
     }
 
     /// Removes a local endpoint.
-    pub fn remove_endpoint(&self, own: u32) {
+    pub(crate) fn remove_endpoint(&self, own: u32) {
         self.control.stop_stamps(own);
         self.with_directory(|directory| directory.remove_endpoint(own));
         let _ = self.full_mailbox.compare_exchange(own, 0, SeqCst, SeqCst);
@@ -626,11 +626,11 @@ impl NodeConnectionCore {
         self.keeper_bell.ring();
     }
 
-    pub fn stop_serving(&self) {
+    pub(crate) fn stop_serving(&self) {
         self.with_directory(EndpointDirectory::stop_serving);
     }
 
-    pub fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> Facts {
         let mut facts = Facts::new();
         self.control.facts(&mut facts);
         facts

@@ -4,7 +4,7 @@
 //! Everything is big-endian. The lowest byte of the first word is the type.
 
 /// The protocol version.
-pub const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 2;
 
 /// Longer names do not occur.
 pub(crate) const MAX_NAME_BYTES: usize = 1024;

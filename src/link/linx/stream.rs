@@ -41,7 +41,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Takes over an open stream.
-pub fn make_carrier(
+pub(crate) fn make_carrier(
     socket: Socket,
     side: ConnectionRole,
     clock: &Clock,

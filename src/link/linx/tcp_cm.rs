@@ -9,7 +9,7 @@ use super::{ConnectionRole, DisconnectReason};
 use crate::clock::Time;
 
 /// The protocol version, sent in each header.
-pub const VERSION: u8 = 3;
+pub(crate) const VERSION: u8 = 3;
 
 /// Header bytes before every message.
 pub const HEADER_BYTES: usize = 16;
@@ -42,7 +42,7 @@ pub struct FrameHeader {
     /// The type of the frame.
     pub kind: FrameKind,
     /// The message may overtake others (LINX attribute "out of band").
-    pub out_of_band: bool,
+    pub(crate) out_of_band: bool,
     /// Address of the sending endpoint; 0 for the node itself.
     pub source: u32,
     /// Address of the receiving endpoint; 0 for the node itself.

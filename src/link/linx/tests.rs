@@ -20,13 +20,13 @@ pub fn hex(text: &str) -> Vec<u8> {
 }
 
 /// Side and bytes of each message of a capture.
-pub fn captured(text: &str) -> Vec<(char, Vec<u8>)> {
+pub(crate) fn captured(text: &str) -> Vec<(char, Vec<u8>)> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| (line.chars().next().unwrap(), hex(&line[2..]))).collect()
 }
 
 /// One line for a message, as both connection managers carry it.
-pub fn described(source: u32, destination: u32, bytes: &[u8]) -> String {
+pub(crate) fn described(source: u32, destination: u32, bytes: &[u8]) -> String {
     let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
     if destination == 0 {
         return match RlnhMessage::parse(bytes).unwrap() {
@@ -40,7 +40,7 @@ pub fn described(source: u32, destination: u32, bytes: &[u8]) -> String {
 }
 
 /// The lines without repetitions of one of the two lines before.
-pub fn without_rows(lines: impl Iterator<Item = String>) -> String {
+pub(crate) fn without_rows(lines: impl Iterator<Item = String>) -> String {
     let mut unique: Vec<String> = Vec::new();
     for line in lines {
         if !unique.iter().rev().take(2).any(|before| *before == line) {

@@ -11,30 +11,30 @@ use crate::link::shaped::{Shape, SharedPath};
 use crate::link::{Caps, Fault, Link, PartyFactory};
 
 /// Two pipes and the server at their end.
-pub struct MemConnection {
+pub(crate) struct MemConnection {
     /// From the client to the server.
-    pub forward: MemDirection,
+    pub(crate) forward: MemDirection,
     /// From the server to the client.
-    pub reverse: MemDirection,
+    pub(crate) reverse: MemDirection,
     /// The server's party; `None` once it has ended.
-    pub server: Option<Box<dyn Party>>,
+    pub(crate) server: Option<Box<dyn Party>>,
     /// The capabilities of both ends.
-    pub caps: Caps,
+    pub(crate) caps: Caps,
     /// Handles of the client that are open.
-    pub handle_count: usize,
+    pub(crate) handle_count: usize,
 }
 
 pub(super) struct MemState {
     /// Shows the time up to which the servers have run, at most [`LAST_TIME`].
     server_clock: Clock,
     /// The listeners with their names.
-    pub listeners: Vec<(String, PartyFactory)>,
+    pub(crate) listeners: Vec<(String, PartyFactory)>,
     /// The shapes of links to listeners of these names, from the client and to it, and the seed of their faults.
-    pub shapes: Vec<(String, [Shape; 2], u64)>,
+    pub(crate) shapes: Vec<(String, [Shape; 2], u64)>,
     /// The connections, by number; `None` once one has ended.
-    pub connections: Vec<Option<MemConnection>>,
+    pub(crate) connections: Vec<Option<MemConnection>>,
     /// Connections that were ever opened.
-    pub opened_count: u64,
+    pub(crate) opened_count: u64,
     /// The paths that all connections of an endpoint share, by its URL.
     shared_paths: Vec<(String, [SharedPath; 2])>,
 }
@@ -71,7 +71,7 @@ impl MemNetwork {
 
     /// Gives all later links to the listener of this name these shapes, from the client and to it, instead of those of
     /// their URLs. The same seed has the same effect on the same messages.
-    pub fn shape_links(&self, name: &str, shapes: [Shape; 2], seed: u64) {
+    pub(crate) fn shape_links(&self, name: &str, shapes: [Shape; 2], seed: u64) {
         let mut state = self.lock_state();
         state.shapes.retain(|(other, ..)| other != name);
         state.shapes.push((name.to_owned(), shapes, seed));
@@ -142,7 +142,7 @@ impl MemState {
 
     /// Runs the servers up to `now`; returns the time of the next event. An arrival at the client of
     /// connection `reader` (or of any connection) is an event.
-    pub fn run_servers(&mut self, now: Time, reader: Option<usize>) -> Time {
+    pub(crate) fn run_servers(&mut self, now: Time, reader: Option<usize>) -> Time {
         loop {
             let mut moved = false;
             let mut next = Time::NEVER;

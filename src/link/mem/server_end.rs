@@ -12,13 +12,13 @@ use crate::link::stamps::SendStamps;
 use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 
 /// One end of a connection, for one step of its server.
-pub struct ServerEnd<'a> {
+pub(crate) struct ServerEnd<'a> {
     /// From the client.
-    pub forward: &'a mut MemDirection,
+    pub(crate) forward: &'a mut MemDirection,
     /// To the client.
-    pub reverse: &'a mut MemDirection,
-    pub caps: &'a Caps,
-    pub now: Time,
+    pub(crate) reverse: &'a mut MemDirection,
+    pub(crate) caps: &'a Caps,
+    pub(crate) now: Time,
 }
 
 impl Link for ServerEnd<'_> {

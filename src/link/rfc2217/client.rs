@@ -7,7 +7,7 @@ use super::command::{self, REPLY_OFFSET, code};
 use super::telnet::{OptionAgreement, OptionNegotiation, TelnetEvent, option};
 
 /// The commands for the settings, each with its name for messages.
-pub const SETTING_COMMANDS: [(u8, &str); 5] = [
+pub(crate) const SETTING_COMMANDS: [(u8, &str); 5] = [
     (code::BAUD, "rate"),
     (code::DATA, "data bits"),
     (code::PARITY, "parity"),
@@ -20,7 +20,7 @@ const MAX_SIGNATURE_CHARS: usize = 100;
 
 /// Which settings a client requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SettingsScope {
+pub(crate) enum SettingsScope {
     All,
     /// Those that differ from the effective ones.
     Changed,
@@ -28,25 +28,25 @@ pub enum SettingsScope {
 
 /// State of the server according to its messages.
 #[derive(Debug, Default)]
-pub struct ServerState {
+pub(crate) struct ServerState {
     negotiation: OptionNegotiation,
     /// Bit n: the server has replied to command n.
     replied_commands: u16,
     /// The received data contained Telnet commands.
-    pub is_telnet: bool,
+    pub(crate) is_telnet: bool,
     /// The server sends client messages: it echoes.
-    pub is_echo: bool,
+    pub(crate) is_echo: bool,
     /// The effective settings, as far as the server has replied.
-    pub settings: SerialSettings,
-    pub modem_lines: Option<ModemLines>,
+    pub(crate) settings: SerialSettings,
+    pub(crate) modem_lines: Option<ModemLines>,
     /// Lower bounds.
-    pub uart_errors: UartErrors,
-    pub signature: Option<String>,
+    pub(crate) uart_errors: UartErrors,
+    pub(crate) signature: Option<String>,
 }
 
 impl ServerState {
     /// Writes the first message of a client.
-    pub fn write_offers(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn write_offers(&mut self, out: &mut Vec<u8>) {
         for option in [option::BINARY, option::SUPPRESS_GO_AHEAD] {
             self.negotiation.offer(option, out);
             self.negotiation.request(option, out);
@@ -55,7 +55,7 @@ impl ServerState {
     }
 
     /// Whether the server supports port control: it accepts our offer, or makes one of its own.
-    pub fn control_agreement(&self) -> OptionAgreement {
+    pub(crate) fn control_agreement(&self) -> OptionAgreement {
         match self.negotiation.remote(option::COM_PORT) {
             OptionAgreement::Yes => OptionAgreement::Yes,
             _ => self.negotiation.local(option::COM_PORT),
@@ -63,7 +63,7 @@ impl ServerState {
     }
 
     /// Handles a received event, except data; writes the necessary replies.
-    pub fn handle_event(&mut self, event: TelnetEvent, replies: &mut Vec<u8>) {
+    pub(crate) fn handle_event(&mut self, event: TelnetEvent, replies: &mut Vec<u8>) {
         self.is_telnet |= !matches!(event, TelnetEvent::Data(_));
         match event {
             TelnetEvent::Negotiation(verb, option) => self.negotiation.handle(verb, option, replies),
@@ -110,21 +110,26 @@ impl ServerState {
     }
 
     /// Marks a command as not replied to, before it is sent.
-    pub fn clear_reply(&mut self, code: u8) {
+    pub(crate) fn clear_reply(&mut self, code: u8) {
         self.replied_commands &= !(1 << code);
     }
 
-    pub fn has_reply(&self, code: u8) -> bool {
+    pub(crate) fn has_reply(&self, code: u8) -> bool {
         self.replied_commands & (1 << code) != 0
     }
 
     /// Requested settings without a reply, for a message.
-    pub fn missing_replies(&self) -> Vec<&'static str> {
+    pub(crate) fn missing_replies(&self) -> Vec<&'static str> {
         SETTING_COMMANDS.iter().filter(|(code, _)| !self.has_reply(*code)).map(|(_, name)| *name).collect()
     }
 
     /// Writes the commands for the `wanted` settings.
-    pub fn write_settings(&mut self, wanted: &SerialSettings, scope: SettingsScope, out: &mut Vec<u8>) {
+    pub(crate) fn write_settings(
+        &mut self,
+        wanted: &SerialSettings,
+        scope: SettingsScope,
+        out: &mut Vec<u8>,
+    ) {
         let now = self.settings;
         let baud = wanted.baud.to_be_bytes();
         let commands = [

@@ -8,83 +8,83 @@ use super::super::serial_line::{
 use super::telnet::{option, write_subnegotiation};
 
 /// Commands of a client. Servers reply with the same code plus [`REPLY_OFFSET`].
-pub mod code {
+pub(crate) mod code {
     /// Text that identifies the sender, or a request for it if it is empty.
-    pub const SIGNATURE: u8 = 0;
+    pub(crate) const SIGNATURE: u8 = 0;
     /// Rate in bit/s, four bytes.
-    pub const BAUD: u8 = 1;
+    pub(crate) const BAUD: u8 = 1;
     /// Data bits of a character, 5 to 8.
-    pub const DATA: u8 = 2;
+    pub(crate) const DATA: u8 = 2;
     /// The parity bit; see [`encode_parity`](super::encode_parity).
-    pub const PARITY: u8 = 3;
+    pub(crate) const PARITY: u8 = 3;
     /// Stop bits; see [`encode_stop_bits`](super::encode_stop_bits).
-    pub const STOP: u8 = 4;
+    pub(crate) const STOP: u8 = 4;
     /// Flow control, outputs and break.
-    pub const CONTROL: u8 = 5;
+    pub(crate) const CONTROL: u8 = 5;
     /// Only from servers, with [`super::REPLY_OFFSET`]; some clients use it as a request.
-    pub const LINE_STATE: u8 = 6;
+    pub(crate) const LINE_STATE: u8 = 6;
     /// Only from servers, with [`super::REPLY_OFFSET`]; some clients use it as a request.
-    pub const MODEM_STATE: u8 = 7;
+    pub(crate) const MODEM_STATE: u8 = 7;
     /// The sender has no room: send no more data.
-    pub const SUSPEND: u8 = 8;
+    pub(crate) const SUSPEND: u8 = 8;
     /// The sender has room again.
-    pub const RESUME: u8 = 9;
+    pub(crate) const RESUME: u8 = 9;
     /// Bits of the line state that the server reports.
-    pub const LINE_STATE_MASK: u8 = 10;
+    pub(crate) const LINE_STATE_MASK: u8 = 10;
     /// Bits of the modem state that the server reports.
-    pub const MODEM_STATE_MASK: u8 = 11;
+    pub(crate) const MODEM_STATE_MASK: u8 = 11;
     /// Buffers to empty; see [`encode_purge`](super::encode_purge).
-    pub const PURGE: u8 = 12;
+    pub(crate) const PURGE: u8 = 12;
 }
 
 /// Added to the code of a command in the server's reply.
-pub const REPLY_OFFSET: u8 = 100;
+pub(crate) const REPLY_OFFSET: u8 = 100;
 
 /// Values of [`code::CONTROL`] other than flow controls and signals.
-pub mod control {
+pub(crate) mod control {
     /// Requests the flow control of sent data.
-    pub const QUERY_FLOW_CONTROL: u8 = 0;
+    pub(crate) const QUERY_FLOW_CONTROL: u8 = 0;
     /// Requests the flow control of received data.
-    pub const QUERY_INBOUND_FLOW_CONTROL: u8 = 13;
+    pub(crate) const QUERY_INBOUND_FLOW_CONTROL: u8 = 13;
     /// Flow control of sent data by DCD.
-    pub const BY_DCD: u8 = 17;
+    pub(crate) const BY_DCD: u8 = 17;
     /// Flow control of received data by DTR.
-    pub const BY_DTR: u8 = 18;
+    pub(crate) const BY_DTR: u8 = 18;
     /// Flow control of sent data by DSR.
-    pub const BY_DSR: u8 = 19;
+    pub(crate) const BY_DSR: u8 = 19;
 }
 
 /// Error bits of a line state.
-pub mod line_state_bit {
+pub(crate) mod line_state_bit {
     /// A break.
-    pub const BREAK: u8 = 0x10;
+    pub(crate) const BREAK: u8 = 0x10;
     /// A character without a valid stop bit.
-    pub const FRAMING: u8 = 0x08;
+    pub(crate) const FRAMING: u8 = 0x08;
     /// A character with the wrong parity bit.
-    pub const PARITY: u8 = 0x04;
+    pub(crate) const PARITY: u8 = 0x04;
     /// A character lost because the UART had no room.
-    pub const OVERRUN: u8 = 0x02;
+    pub(crate) const OVERRUN: u8 = 0x02;
     /// All errors.
-    pub const ERRORS: u8 = BREAK | FRAMING | PARITY | OVERRUN;
+    pub(crate) const ERRORS: u8 = BREAK | FRAMING | PARITY | OVERRUN;
 }
 
 /// Writes a command or a reply.
-pub fn write_command(code: u8, value: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_command(code: u8, value: &[u8], out: &mut Vec<u8>) {
     write_subnegotiation(option::COM_PORT, code, value, out);
 }
 
 /// Reads the rate from the first four bytes of a value; at least one server appends zeros.
-pub fn decode_baud(value: &[u8]) -> Option<u32> {
+pub(crate) fn decode_baud(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 /// Data bits are encoded as their number.
-pub fn decode_data_bits(value: u8) -> Option<u8> {
+pub(crate) fn decode_data_bits(value: u8) -> Option<u8> {
     (5..=8).contains(&value).then_some(value)
 }
 
 /// The value of [`code::PARITY`].
-pub fn encode_parity(parity: Parity) -> u8 {
+pub(crate) fn encode_parity(parity: Parity) -> u8 {
     match parity {
         Parity::None => 1,
         Parity::Odd => 2,
@@ -95,12 +95,12 @@ pub fn encode_parity(parity: Parity) -> u8 {
 }
 
 /// The parity bit of a value; `None` for a value of no meaning.
-pub fn decode_parity(value: u8) -> Option<Parity> {
+pub(crate) fn decode_parity(value: u8) -> Option<Parity> {
     Parity::ALL.into_iter().find(|&known| encode_parity(known) == value)
 }
 
 /// The value of [`code::STOP`].
-pub fn encode_stop_bits(stop: StopBits) -> u8 {
+pub(crate) fn encode_stop_bits(stop: StopBits) -> u8 {
     match stop {
         StopBits::One => 1,
         StopBits::Two => 2,
@@ -109,12 +109,12 @@ pub fn encode_stop_bits(stop: StopBits) -> u8 {
 }
 
 /// The stop bits of a value; `None` for a value of no meaning.
-pub fn decode_stop_bits(value: u8) -> Option<StopBits> {
+pub(crate) fn decode_stop_bits(value: u8) -> Option<StopBits> {
     StopBits::ALL.into_iter().find(|&known| encode_stop_bits(known) == value)
 }
 
 /// Flow control as a value of [`code::CONTROL`].
-pub fn encode_flow_control(flow: FlowControl) -> u8 {
+pub(crate) fn encode_flow_control(flow: FlowControl) -> u8 {
     match flow {
         FlowControl::None => 1,
         FlowControl::XonXoff => 2,
@@ -123,12 +123,12 @@ pub fn encode_flow_control(flow: FlowControl) -> u8 {
 }
 
 /// The flow control of a value of [`code::CONTROL`]; `None` for the others.
-pub fn decode_flow_control(value: u8) -> Option<FlowControl> {
+pub(crate) fn decode_flow_control(value: u8) -> Option<FlowControl> {
     FlowControl::ALL.into_iter().find(|&known| encode_flow_control(known) == value)
 }
 
 /// Flow control of received data only.
-pub fn encode_inbound_flow_control(flow: FlowControl) -> u8 {
+pub(crate) fn encode_inbound_flow_control(flow: FlowControl) -> u8 {
     match flow {
         FlowControl::None => 14,
         FlowControl::XonXoff => 15,
@@ -142,20 +142,20 @@ const SIGNAL_ORDER: [OutputSignal; 3] = [OutputSignal::Break, OutputSignal::Dtr,
 const QUERY_BREAK: u8 = 4;
 
 /// A signal as a value of [`code::CONTROL`].
-pub fn encode_signal(signal: OutputSignal, on: bool) -> u8 {
+pub(crate) fn encode_signal(signal: OutputSignal, on: bool) -> u8 {
     let index = SIGNAL_ORDER.iter().take_while(|&&known| known != signal).count() as u8;
     QUERY_BREAK + 3 * index + if on { 1 } else { 2 }
 }
 
 /// The signal of a [`code::CONTROL`] value, and its new state; `None` is a query.
-pub fn decode_signal(value: u8) -> Option<(OutputSignal, Option<bool>)> {
+pub(crate) fn decode_signal(value: u8) -> Option<(OutputSignal, Option<bool>)> {
     let value = value.checked_sub(QUERY_BREAK)?;
     let signal = SIGNAL_ORDER.get(usize::from(value / 3))?;
     Some((*signal, [None, Some(true), Some(false)][usize::from(value % 3)]))
 }
 
 /// The value of [`code::PURGE`].
-pub fn encode_purge(purge: PurgeTarget) -> u8 {
+pub(crate) fn encode_purge(purge: PurgeTarget) -> u8 {
     match purge {
         PurgeTarget::Received => 1,
         PurgeTarget::ToSend => 2,
@@ -164,14 +164,14 @@ pub fn encode_purge(purge: PurgeTarget) -> u8 {
 }
 
 /// The buffers of a value; `None` for a value of no meaning.
-pub fn decode_purge(value: u8) -> Option<PurgeTarget> {
+pub(crate) fn decode_purge(value: u8) -> Option<PurgeTarget> {
     [PurgeTarget::Received, PurgeTarget::ToSend, PurgeTarget::Both]
         .into_iter()
         .find(|&known| encode_purge(known) == value)
 }
 
 /// The inputs as bits, with the changes since `before` (for RI: its end).
-pub fn encode_modem_state(now: ModemLines, before: ModemLines) -> u8 {
+pub(crate) fn encode_modem_state(now: ModemLines, before: ModemLines) -> u8 {
     let bit = |on: bool, bit: u8| if on { bit } else { 0 };
     bit(now.cd, 0x80)
         | bit(now.ri, 0x40)
@@ -184,13 +184,13 @@ pub fn encode_modem_state(now: ModemLines, before: ModemLines) -> u8 {
 }
 
 /// The inputs in a modem state.
-pub fn decode_modem_state(state: u8) -> ModemLines {
+pub(crate) fn decode_modem_state(state: u8) -> ModemLines {
     let on = |bit| state & bit != 0;
     ModemLines { cd: on(0x80), ri: on(0x40), dsr: on(0x20), cts: on(0x10) }
 }
 
 /// The line state that reports the errors since `before`.
-pub fn encode_line_state(now: UartErrors, before: UartErrors) -> u8 {
+pub(crate) fn encode_line_state(now: UartErrors, before: UartErrors) -> u8 {
     let bit = |now: u64, before: u64, bit| if now > before { bit } else { 0 };
     bit(now.breaks, before.breaks, line_state_bit::BREAK)
         | bit(now.framing, before.framing, line_state_bit::FRAMING)
@@ -199,7 +199,7 @@ pub fn encode_line_state(now: UartErrors, before: UartErrors) -> u8 {
 }
 
 /// Adds the errors of a line state. The counts are lower bounds, because a server may combine several errors.
-pub fn count_errors(state: u8, errors: &mut UartErrors) {
+pub(crate) fn count_errors(state: u8, errors: &mut UartErrors) {
     let one = |bit| u64::from(state & bit != 0);
     errors.breaks += one(line_state_bit::BREAK);
     errors.framing += one(line_state_bit::FRAMING);

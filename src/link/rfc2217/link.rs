@@ -20,14 +20,14 @@ use super::command::{self, code};
 use super::telnet::{self, IAC, TelnetDecoder, TelnetEvent};
 
 /// A serial port at the remote end of a connection.
-pub struct PortLink {
-    pub socket: SocketLink,
-    pub state: Arc<PortLinkState>,
+pub(crate) struct PortLink {
+    pub(crate) socket: SocketLink,
+    pub(crate) state: Arc<PortLinkState>,
 }
 
 /// State shared by the handles of a link. The locks are contended only if both handles work on the same
 /// direction of the stream at the same time; then they keep the stream consistent.
-pub struct PortLinkState {
+pub(crate) struct PortLinkState {
     requested: SerialSettings,
     /// Timeout for a reply.
     reply_timeout: Duration,
@@ -68,7 +68,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PortLinkState {
-    pub fn new(requested: SerialSettings, reply_timeout: Duration) -> PortLinkState {
+    pub(crate) fn new(requested: SerialSettings, reply_timeout: Duration) -> PortLinkState {
         PortLinkState {
             requested,
             reply_timeout,
@@ -86,17 +86,17 @@ impl PortLinkState {
     }
 
     /// The state of the server so far.
-    pub fn server_state(&self) -> MutexGuard<'_, ServerState> {
+    pub(crate) fn server_state(&self) -> MutexGuard<'_, ServerState> {
         lock(&self.server_state)
     }
 
     /// Takes the data received before any receive call.
-    pub fn take_inbox(&self) -> Vec<u8> {
+    pub(crate) fn take_inbox(&self) -> Vec<u8> {
         std::mem::take(&mut lock(&self.reader).inbox)
     }
 
     /// Queues output; it is sent as soon as the socket takes it.
-    pub fn queue_output(&self, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn queue_output(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut pending = lock(&self.pending_output);
         let before = pending.len();
         write(&mut pending);
@@ -107,7 +107,7 @@ impl PortLinkState {
     }
 
     /// Queues output that depends on the state of the server.
-    pub fn queue_with_state(&self, write: impl FnOnce(&mut ServerState, &mut Vec<u8>)) {
+    pub(crate) fn queue_with_state(&self, write: impl FnOnce(&mut ServerState, &mut Vec<u8>)) {
         let mut server = lock(&self.server_state);
         self.queue_output(|out| write(&mut server, out));
     }
@@ -228,7 +228,7 @@ impl PortLinkState {
 
     /// Waits until `done` holds, whichever handle receives the change; `false` if it does not within
     /// `max_wait`.
-    pub fn wait_until(
+    pub(crate) fn wait_until(
         &self,
         socket: &mut SocketLink,
         max_wait: Duration,
@@ -291,7 +291,7 @@ fn unescaped_length(bytes: &[u8], sent: usize) -> (usize, bool) {
 }
 
 impl PortLink {
-    pub fn wait_until(
+    pub(crate) fn wait_until(
         &mut self,
         max_wait: Duration,
         done: impl FnMut(&ServerState) -> bool,
@@ -304,7 +304,7 @@ impl PortLink {
     /// # Errors
     ///
     /// Fails unless the server replies to each command.
-    pub fn apply_settings(
+    pub(crate) fn apply_settings(
         &mut self,
         wanted: &SerialSettings,
         scope: SettingsScope,

@@ -10,8 +10,8 @@ use super::telnet::{OptionAgreement, OptionNegotiation, TelnetDecoder, TelnetEve
 /// One client's session.
 ///
 /// Pass bytes of the connection through [`PortServer::handle_bytes`] and bytes of the port through
-/// [`escape`](super::escape); hold the latter back while [`PortServer::is_suspended`]. Report states and
-/// errors of the line with [`PortServer::report_modem_lines`] and [`PortServer::report_line_errors`] whenever
+/// `escape`; hold the latter back while `PortServer::is_suspended`. Report states and
+/// errors of the line with `PortServer::report_modem_lines` and `PortServer::report_line_errors` whenever
 /// the port is checked. Replies have no limit of their own: stop reading from a client that does not receive
 /// them. When the session ends, reset the port to its defaults.
 #[derive(Debug)]
@@ -117,19 +117,19 @@ impl PortServer {
     }
 
     /// The client wants no data for now. Replies to its commands continue.
-    pub fn is_suspended(&self) -> bool {
+    pub(crate) fn is_suspended(&self) -> bool {
         self.session.is_suspended
     }
 
     /// Reports the inputs, if they have changed and the client wants this.
-    pub fn report_modem_lines(&mut self, now: ModemLines, out: &mut Vec<u8>) {
+    pub(crate) fn report_modem_lines(&mut self, now: ModemLines, out: &mut Vec<u8>) {
         self.session.modem_lines = now;
         self.session.report_modem_changes(out);
     }
 
     /// Reports line errors, if there are new ones and the client wants this. `now` holds the port's counts
     /// since it was opened.
-    pub fn report_line_errors(&mut self, now: UartErrors, out: &mut Vec<u8>) {
+    pub(crate) fn report_line_errors(&mut self, now: UartErrors, out: &mut Vec<u8>) {
         let session = &mut self.session;
         if session.is_suspended {
             return;

@@ -3,28 +3,28 @@
 //! `command.rs` interprets the sub-negotiations of option 44. RFC 854, 855, 856 and 858.
 
 /// Interpret as command: starts everything that is not data. As data it is doubled.
-pub const IAC: u8 = 0xff;
+pub(crate) const IAC: u8 = 0xff;
 /// Ends a sub-negotiation, after IAC.
-pub const SE: u8 = 0xf0;
+pub(crate) const SE: u8 = 0xf0;
 /// Begins a sub-negotiation, after IAC.
-pub const SB: u8 = 0xfa;
+pub(crate) const SB: u8 = 0xfa;
 
 /// Options of Telnet.
-pub mod option {
+pub(crate) mod option {
     /// Eight-bit data without control characters (RFC 856).
-    pub const BINARY: u8 = 0;
+    pub(crate) const BINARY: u8 = 0;
     /// Suppress go-ahead: both sides may talk at any time (RFC 858).
-    pub const SUPPRESS_GO_AHEAD: u8 = 3;
+    pub(crate) const SUPPRESS_GO_AHEAD: u8 = 3;
     /// Control of a serial port (RFC 2217).
-    pub const COM_PORT: u8 = 44;
+    pub(crate) const COM_PORT: u8 = 44;
 }
 
 /// Longest stored sub-negotiation, including its option: a command of option 44 takes six bytes, a signature
 /// is a line of text. Longer ones are skipped.
-pub const MAX_SUBNEGOTIATION_BYTES: usize = 256;
+pub(crate) const MAX_SUBNEGOTIATION_BYTES: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TelnetVerb {
+pub(crate) enum TelnetVerb {
     Will,
     Wont,
     Do,
@@ -54,7 +54,7 @@ impl TelnetVerb {
 
 /// A received event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TelnetEvent<'a> {
+pub(crate) enum TelnetEvent<'a> {
     Data(&'a [u8]),
     Negotiation(TelnetVerb, u8),
     /// A sub-negotiation starts: earlier data can be handled first.
@@ -74,7 +74,7 @@ enum DecoderState {
 
 /// Decodes a stream that may be split anywhere.
 #[derive(Debug)]
-pub struct TelnetDecoder {
+pub(crate) struct TelnetDecoder {
     state: DecoderState,
     subnegotiation: Vec<u8>,
 }
@@ -90,7 +90,7 @@ impl Default for TelnetDecoder {
 
 impl TelnetDecoder {
     /// The next event of `bytes`; removes the used bytes. `None` when all are used. Allocates nothing.
-    pub fn next_event<'event, 'bytes: 'event>(
+    pub(crate) fn next_event<'event, 'bytes: 'event>(
         &'event mut self,
         bytes: &mut &'bytes [u8],
     ) -> Option<TelnetEvent<'event>> {
@@ -163,7 +163,7 @@ impl TelnetDecoder {
 }
 
 /// Writes data: FF is doubled.
-pub fn escape(data: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn escape(data: &[u8], out: &mut Vec<u8>) {
     for chunk in data.split_inclusive(|&byte| byte == IAC) {
         out.extend_from_slice(chunk);
         if chunk.last() == Some(&IAC) {
@@ -173,12 +173,12 @@ pub fn escape(data: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Writes one negotiation command.
-pub fn write_negotiation(verb: TelnetVerb, option: u8, out: &mut Vec<u8>) {
+pub(crate) fn write_negotiation(verb: TelnetVerb, option: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[IAC, verb.to_byte(), option]);
 }
 
 /// Writes a sub-negotiation of an option: a code and its value, with FF doubled.
-pub fn write_subnegotiation(option: u8, code: u8, value: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_subnegotiation(option: u8, code: u8, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[IAC, SB, option, code]);
     escape(value, out);
     out.extend_from_slice(&[IAC, SE]);
@@ -186,7 +186,7 @@ pub fn write_subnegotiation(option: u8, code: u8, value: &[u8], out: &mut Vec<u8
 
 /// Whether one side uses an option.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OptionAgreement {
+pub(crate) enum OptionAgreement {
     #[default]
     No,
     /// Offered or requested; no reply yet.
@@ -201,14 +201,14 @@ const KNOWN_OPTIONS: [u8; 3] = [option::BINARY, option::SUPPRESS_GO_AHEAD, optio
 
 /// The agreed options. Replies only to changes, so that two sides never reply to each other endlessly.
 #[derive(Debug, Default)]
-pub struct OptionNegotiation {
+pub(crate) struct OptionNegotiation {
     local: [OptionAgreement; KNOWN_OPTIONS.len()],
     remote: [OptionAgreement; KNOWN_OPTIONS.len()],
 }
 
 impl OptionNegotiation {
     /// Offers to use an option on this side.
-    pub fn offer(&mut self, option: u8, out: &mut Vec<u8>) {
+    pub(crate) fn offer(&mut self, option: u8, out: &mut Vec<u8>) {
         if let Some(known) = option_index(option) {
             self.local[known] = OptionAgreement::Pending;
             write_negotiation(TelnetVerb::Will, option, out);
@@ -216,7 +216,7 @@ impl OptionNegotiation {
     }
 
     /// Requests that the other side uses an option.
-    pub fn request(&mut self, option: u8, out: &mut Vec<u8>) {
+    pub(crate) fn request(&mut self, option: u8, out: &mut Vec<u8>) {
         if let Some(known) = option_index(option) {
             self.remote[known] = OptionAgreement::Pending;
             write_negotiation(TelnetVerb::Do, option, out);
@@ -224,7 +224,7 @@ impl OptionNegotiation {
     }
 
     /// Handles a command of the other side, and replies if necessary.
-    pub fn handle(&mut self, verb: TelnetVerb, option: u8, replies: &mut Vec<u8>) {
+    pub(crate) fn handle(&mut self, verb: TelnetVerb, option: u8, replies: &mut Vec<u8>) {
         let (side, agree, refuse) = match verb {
             TelnetVerb::Will | TelnetVerb::Wont => (&mut self.remote, TelnetVerb::Do, TelnetVerb::Dont),
             TelnetVerb::Do | TelnetVerb::Dont => (&mut self.local, TelnetVerb::Will, TelnetVerb::Wont),
@@ -251,12 +251,12 @@ impl OptionNegotiation {
     }
 
     /// Agreement for this side.
-    pub fn local(&self, option: u8) -> OptionAgreement {
+    pub(crate) fn local(&self, option: u8) -> OptionAgreement {
         option_index(option).map_or(OptionAgreement::No, |known| self.local[known])
     }
 
     /// Agreement for the other side.
-    pub fn remote(&self, option: u8) -> OptionAgreement {
+    pub(crate) fn remote(&self, option: u8) -> OptionAgreement {
         option_index(option).map_or(OptionAgreement::No, |known| self.remote[known])
     }
 }

@@ -24,30 +24,30 @@ use crate::link::{Facts, Fault, tty};
 use crate::units;
 
 /// Option for the delivery of received bytes.
-pub const LOW_LATENCY_OPTION: (&str, &str) =
+pub(crate) const LOW_LATENCY_OPTION: (&str, &str) =
     ("low_latency", "1 has the driver hand over received bytes at once, 0 not (as it is)");
 /// Option for half-duplex lines.
-pub const RS485_OPTION: (&str, &str) =
+pub(crate) const RS485_OPTION: (&str, &str) =
     ("rs485", "1 has the driver switch a half-duplex line by RTS, where it can (as it is)");
 /// Option for the delay before the first bit.
-pub const DELAY_BEFORE_OPTION: (&str, &str) =
+pub(crate) const DELAY_BEFORE_OPTION: (&str, &str) =
     ("rs485_delay_before", "from RTS on to the first bit, 0ms to 100ms (0ms)");
 /// Option for the delay after the last bit.
-pub const DELAY_AFTER_OPTION: (&str, &str) =
+pub(crate) const DELAY_AFTER_OPTION: (&str, &str) =
     ("rs485_delay_after", "from the last bit to RTS off, 0ms to 100ms (0ms)");
 
 /// A parsed endpoint of this transport.
-pub struct Options {
+pub(crate) struct Options {
     /// The device file.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Rate, frame and flow control.
-    pub settings: SerialSettings,
+    pub(crate) settings: SerialSettings,
     low_latency: Option<bool>,
     rs485: Option<Rs485>,
 }
 
 impl Options {
-    pub fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
+    pub(crate) fn from_endpoint(endpoint: &Endpoint) -> Result<Options, EndpointError> {
         let path = endpoint.address();
         if !path.starts_with('/') {
             let wanted = "the path of a device, with the slash it begins with: serial:///dev/ttyS0";
@@ -79,7 +79,7 @@ fn parse_delay_ms(text: &str) -> Option<u32> {
 }
 
 /// An open terminal, used exclusively.
-pub struct SerialDevice {
+pub(crate) struct SerialDevice {
     terminal: OwnedFd,
     path: PathBuf,
     device_number: DeviceNumber,
@@ -99,7 +99,7 @@ const OUTPUT_BITS: i32 = libc::TIOCM_DTR | libc::TIOCM_RTS;
 
 impl SerialDevice {
     /// Opens the port exclusively and applies the options.
-    pub fn open(options: &Options) -> Result<SerialDevice, Fault> {
+    pub(crate) fn open(options: &Options) -> Result<SerialDevice, Fault> {
         let (path, number) = resolve_device(&options.path)?;
         // Without O_NONBLOCK opening waits for the carrier of a modem.
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -160,7 +160,7 @@ impl SerialDevice {
     }
 
     /// Properties of the port, and the driver options besides the line's settings.
-    pub fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> Facts {
         let mut facts = Facts::new();
         let mut note = |name: &str, value: Option<serde_json::Value>| {
             facts.extend(value.map(|value| (name.to_owned(), value)));
@@ -185,7 +185,7 @@ impl SerialDevice {
     }
 
     /// Sets or clears an output. Does nothing on a terminal without it.
-    pub fn set_signal(&self, signal: OutputSignal, on: bool) -> Result<(), Fault> {
+    pub(crate) fn set_signal(&self, signal: OutputSignal, on: bool) -> Result<(), Fault> {
         let (operation, done) = match signal {
             OutputSignal::Dtr => ("set DTR", sys::set_modem_bits(&self.terminal, libc::TIOCM_DTR, on)),
             OutputSignal::Rts => ("set RTS", sys::set_modem_bits(&self.terminal, libc::TIOCM_RTS, on)),
@@ -197,7 +197,7 @@ impl SerialDevice {
         }
     }
 
-    pub fn modem_lines(&self) -> Option<ModemLines> {
+    pub(crate) fn modem_lines(&self) -> Option<ModemLines> {
         let wires = sys::modem_bits(&self.terminal).ok()?;
         let is_on = |wire: i32| wires & wire != 0;
         Some(ModemLines {
@@ -209,7 +209,7 @@ impl SerialDevice {
     }
 
     /// The driver's counters since the port was opened.
-    pub fn uart_errors(&self) -> Option<UartErrors> {
+    pub(crate) fn uart_errors(&self) -> Option<UartErrors> {
         Some(errors_between(&self.saved_state.counters?, &sys::line_counters(&self.terminal).ok()?))
     }
 }

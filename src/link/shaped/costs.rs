@@ -72,7 +72,7 @@ pub struct NodeCosts {
 
 impl NodeCosts {
     /// Time from the start of a message to its arrival.
-    pub fn passage(&self, bytes: u64) -> Duration {
+    pub(crate) fn passage(&self, bytes: u64) -> Duration {
         let frames = self.frames.map_or(0, |frames| frames.count(bytes));
         let first = self.frames.map_or(0, |frames| bytes.min(frames.first_payload_bytes));
         let mut ns = frames as f64 * nanoseconds(self.frame) + first as f64 * self.first_frame_byte_ns;

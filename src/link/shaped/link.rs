@@ -96,10 +96,10 @@ impl Drop for InFlight {
 
 /// Limit of the data in flight on one link: 130 MB/s at 500 ms. Beyond it, the sender of a stream waits and
 /// messages are dropped.
-pub const MAX_LINK_IN_FLIGHT_BYTES: usize = 64 << 20;
+pub(crate) const MAX_LINK_IN_FLIGHT_BYTES: usize = 64 << 20;
 
 /// Limit of the data in flight on one path, because it occupies memory of this process.
-pub const MAX_PATH_IN_FLIGHT_BYTES: usize = 512 << 20;
+pub(crate) const MAX_PATH_IN_FLIGHT_BYTES: usize = 512 << 20;
 
 /// Payload of a full segment over Ethernet: the unit of a stream on a slow line.
 const SEGMENT_BYTES: usize = 1460;

@@ -43,21 +43,21 @@ pub enum SendPoint {
 
 /// A stamp of a sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SendRecord {
+pub(crate) struct SendRecord {
     /// Messages: the number of the send from 0. Streams: the number of the last byte of the send from 0. Wraps.
-    pub id: u32,
-    pub point: SendPoint,
+    pub(crate) id: u32,
+    pub(crate) point: SendPoint,
     /// Time of day in nanoseconds.
-    pub wall_ns: i64,
+    pub(crate) wall_ns: i64,
 }
 
 /// Requests stamps of sent and received messages. Every kind of socket accepts this, also those without stamps.
-pub fn stamp_messages(fd: impl AsFd) -> io::Result<()> {
+pub(crate) fn stamp_messages(fd: impl AsFd) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OF_MESSAGES)
 }
 
 /// The same for a stream, on which nothing is unacknowledged.
-pub fn stamp_stream(fd: impl AsFd) -> io::Result<()> {
+pub(crate) fn stamp_stream(fd: impl AsFd) -> io::Result<()> {
     let fd = fd.as_fd();
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OF_MESSAGES | OPT_ID_TCP)
         // Before Linux 6.2 the numbers begin with the first unacknowledged byte.
@@ -65,7 +65,7 @@ pub fn stamp_stream(fd: impl AsFd) -> io::Result<()> {
 }
 
 /// Requests stamps of received messages, and of the sent ones of [`send_stamped`], which are numbered from 0.
-pub fn stamp_on_request(fd: impl AsFd) -> io::Result<()> {
+pub(crate) fn stamp_on_request(fd: impl AsFd) -> io::Result<()> {
     let fd = fd.as_fd();
     // The numbers begin at 0 again when the option is turned on.
     stop_stamps(fd)?;
@@ -73,12 +73,12 @@ pub fn stamp_on_request(fd: impl AsFd) -> io::Result<()> {
 }
 
 /// Requests no more stamps. Those of messages on their way may still come.
-pub fn stop_stamps(fd: impl AsFd) -> io::Result<()> {
+pub(crate) fn stop_stamps(fd: impl AsFd) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0u32)
 }
 
 /// Sends one message to `to`, with stamps; does not wait.
-pub fn send_stamped(fd: impl AsFd, bytes: &[u8], to: &SockAddr) -> Result<usize, Errno> {
+pub(crate) fn send_stamped(fd: impl AsFd, bytes: &[u8], to: &SockAddr) -> Result<usize, Errno> {
     send_with_control(fd, bytes, to, Blocking::Never, |control, header| {
         control.attach_value(header, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, SEND_POINTS);
     })
@@ -101,7 +101,7 @@ pub(super) fn received_wall_ns(header: &libc::msghdr) -> Option<i64> {
 unsafe impl PlainData for libc::sock_extended_err {}
 
 /// The oldest stamp of a sent message; does not wait. Skips other records of the queue. `None`: the queue is empty.
-pub fn next_send_record(fd: impl AsFd) -> Option<SendRecord> {
+pub(crate) fn next_send_record(fd: impl AsFd) -> Option<SendRecord> {
     loop {
         let mut control = ControlBuffer::new();
         let mut header = empty_header();

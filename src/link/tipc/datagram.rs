@@ -153,7 +153,7 @@ impl Link for TipcDatagramLink {
 }
 
 /// A link to the socket at `port`, which has published the name, or to the name itself.
-pub fn open(options: &Options, port: TipcPort, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+pub(crate) fn open(options: &Options, port: TipcPort, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let socket = options.open_socket()?;
     if let Some(own) = options.bind_name {
         socket.bind(&range_address(own)).map_err(Fault::system("bind"))?;
@@ -182,7 +182,7 @@ struct TipcFamily {
     wait: WaitMode,
 }
 
-pub fn listen(
+pub(crate) fn listen(
     endpoint: &Endpoint,
     options: Options,
     socket: Socket,

@@ -18,7 +18,7 @@ const TIPC_SUB_PORTS: u32 = 1;
 const TIPC_PUBLISHED: u32 = 1;
 
 /// Subscribes to one name, in the machine's byte order: the server replies in the same.
-pub fn encode_subscription(name: ServiceName, milliseconds: u32) -> [u8; 28] {
+pub(crate) fn encode_subscription(name: ServiceName, milliseconds: u32) -> [u8; 28] {
     let words = [name.service_type, name.instance, name.instance, milliseconds, TIPC_SUB_PORTS, 0, 0];
     let mut bytes = [0; 28];
     for (at, word) in words.into_iter().enumerate() {
@@ -39,7 +39,7 @@ pub fn parse_event(bytes: &[u8]) -> Option<Option<TipcPort>> {
 }
 
 /// Waits until a socket has published `name`, and returns that socket.
-pub fn await_name(name: ServiceName, within: Duration) -> Result<TipcPort, Fault> {
+pub(crate) fn await_name(name: ServiceName, within: Duration) -> Result<TipcPort, Fault> {
     let server = open_socket(Type::SEQPACKET)?;
     server
         .connect(&service_address(TOPOLOGY_SERVICE))
@@ -76,7 +76,7 @@ pub fn own_node() -> Option<u32> {
 }
 
 /// `TIPC_CONN_TIMEOUT` is in milliseconds.
-pub fn set_connect_timeout(socket: &socket2::Socket, within: Duration) -> Result<(), Fault> {
+pub(crate) fn set_connect_timeout(socket: &socket2::Socket, within: Duration) -> Result<(), Fault> {
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX).max(1);
     sys::set_tipc_option(socket, 130, milliseconds).map_err(Fault::system("set the connect timeout"))
 }

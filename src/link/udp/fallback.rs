@@ -16,7 +16,7 @@ use crate::link::serial_line::PortControl;
 use crate::link::stamps::SendStamps;
 use crate::link::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 
-pub struct FallbackLink {
+pub(crate) struct FallbackLink {
     inner: DatagramLink,
     maker: LinkMaker,
     /// The addresses to try next; none once something has arrived.
@@ -26,7 +26,7 @@ pub struct FallbackLink {
 }
 
 impl FallbackLink {
-    pub fn new(inner: DatagramLink, maker: LinkMaker, others: VecDeque<SocketAddr>) -> FallbackLink {
+    pub(crate) fn new(inner: DatagramLink, maker: LinkMaker, others: VecDeque<SocketAddr>) -> FallbackLink {
         FallbackLink { inner, maker, others, last_sent: Vec::new(), tuning: None }
     }
 

@@ -87,7 +87,7 @@ fn bind_abstract(options: &Options) -> Result<(Socket, SockAddr), Fault> {
     Ok((socket, address))
 }
 
-pub fn open(options: &Options, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
+pub(crate) fn open(options: &Options, context: &OpenContext) -> Result<Box<dyn Link>, Fault> {
     let address = options.socket_address()?;
     // Checks whether a server exists; the first send would report that too late.
     options.open_socket()?.connect(&address).map_err(Fault::system("connect"))?;
@@ -305,7 +305,7 @@ struct UnixFamily {
     _file: Option<BoundFile>,
 }
 
-pub fn listen(
+pub(crate) fn listen(
     endpoint: &Endpoint,
     options: Options,
     context: &OpenContext,

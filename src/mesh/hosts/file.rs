@@ -98,7 +98,7 @@ struct ResourceEntry {
 }
 
 /// Reads a file.
-pub fn read(text: &str) -> Result<HostList, HostListError> {
+pub(crate) fn read(text: &str) -> Result<HostList, HostListError> {
     let file: HostsToml =
         toml::from_str(text).map_err(|error| HostListError::Toml(error.to_string().trim_end().to_owned()))?;
     let hosts = file.host.into_iter().map(HostEntry::read).collect::<Result<Vec<Host>, _>>()?;

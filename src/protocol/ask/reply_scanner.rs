@@ -168,7 +168,7 @@ impl ReplyScanner {
     }
 
     /// The next byte starts a reply.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         (self.scanned_bytes, self.length_value, self.total_length) = (0, 0, None);
         self.has_expected = self.expected_text.is_none();
         if let Some(expect) = &mut self.expected_text {

@@ -10,7 +10,7 @@ pub struct InvalidText(pub String);
 /// # Errors
 ///
 /// An invalid escape, invalid hexadecimal digits, or no bytes at all.
-pub fn parse_bytes(text: &str) -> Result<Vec<u8>, InvalidText> {
+pub(crate) fn parse_bytes(text: &str) -> Result<Vec<u8>, InvalidText> {
     let bytes = match text.strip_prefix("hex:") {
         Some(digits) => parse_hex(digits)?,
         None => parse_escaped(text)?,

@@ -92,13 +92,13 @@ pub struct ClientControl {
     /// When nothing was left to send.
     settled_at: Option<Time>,
     /// The same, if the remote system had acknowledged the last byte by then.
-    pub drained_at: Option<Time>,
+    pub(crate) drained_at: Option<Time>,
     /// When the end state was sent.
-    pub ended_at: Option<Time>,
+    pub(crate) ended_at: Option<Time>,
     /// Results of the server, once they have arrived.
     pub results: Option<TestResults>,
     /// Congestion control of the client's streams.
-    pub congestion_control: Option<String>,
+    pub(crate) congestion_control: Option<String>,
     fault: Option<Fault>,
 }
 
@@ -445,7 +445,7 @@ pub(crate) type ControlSlot = Arc<Mutex<Option<ClientControl>>>;
 
 impl ControlParty {
     /// The party, and the slot that holds `control` after the party has ended.
-    pub fn new(control: ClientControl, recorder: Recorder) -> (ControlParty, ControlSlot) {
+    pub(crate) fn new(control: ClientControl, recorder: Recorder) -> (ControlParty, ControlSlot) {
         let home = ControlSlot::default();
         (ControlParty { control: Some(control), slot: home.clone(), recorder }, home)
     }

@@ -52,58 +52,58 @@ pub struct TestState {
 
 /// The result of a stream.
 #[derive(Debug, Clone, Default)]
-pub struct StreamResult {
-    pub bytes: u64,
+pub(crate) struct StreamResult {
+    pub(crate) bytes: u64,
     /// Messages sent or received, and how many were sent in total according to their numbers; both without the warm-up.
-    pub messages: u64,
-    pub sent_messages: u64,
+    pub(crate) messages: u64,
+    pub(crate) sent_messages: u64,
     /// Datagrams sent, or derived from the highest number received, and those missing; both including the warm-up.
-    pub packets: u64,
-    pub missing_packets: u64,
+    pub(crate) packets: u64,
+    pub(crate) missing_packets: u64,
     /// Missing and sent datagrams of the warm-up.
-    pub omitted: (u64, u64),
+    pub(crate) omitted: (u64, u64),
     /// Segments that the system retransmitted.
-    pub retransmits: Option<u64>,
-    pub jitter_s: f64,
-    pub first_instant: Option<Time>,
-    pub last_instant: Option<Time>,
-    pub cpu_seconds: f64,
+    pub(crate) retransmits: Option<u64>,
+    pub(crate) jitter_s: f64,
+    pub(crate) first_instant: Option<Time>,
+    pub(crate) last_instant: Option<Time>,
+    pub(crate) cpu_seconds: f64,
     /// Why it ended early, and whether the server's limits ended it.
-    pub fault: Option<String>,
-    pub stopped: Option<StopReason>,
+    pub(crate) fault: Option<String>,
+    pub(crate) stopped: Option<StopReason>,
 }
 
 impl TestState {
-    pub fn is_ended(&self) -> bool {
+    pub(crate) fn is_ended(&self) -> bool {
         self.end_signalled.load(Relaxed)
     }
 
-    pub fn signal_end(&self) {
+    pub(crate) fn signal_end(&self) {
         self.end_signalled.store(true, Relaxed);
     }
 
-    pub fn is_aborted(&self) -> bool {
+    pub(crate) fn is_aborted(&self) -> bool {
         self.aborted.load(Relaxed)
     }
 
-    pub fn abort(&self) {
+    pub(crate) fn abort(&self) {
         self.aborted.store(true, Relaxed);
     }
 
-    pub fn senders(&self) -> usize {
+    pub(crate) fn senders(&self) -> usize {
         self.senders.load(Acquire)
     }
 
-    pub fn receivers(&self) -> usize {
+    pub(crate) fn receivers(&self) -> usize {
         self.receivers.load(Acquire)
     }
 
-    pub fn received_bytes(&self) -> u64 {
+    pub(crate) fn received_bytes(&self) -> u64 {
         self.received_bytes.load(Relaxed)
     }
 
     /// Sets the bytes that the remote side reports as sent on each stream; `None` if not all of them count.
-    pub fn set_expected_bytes(&self, bytes: Option<Vec<u64>>) {
+    pub(crate) fn set_expected_bytes(&self, bytes: Option<Vec<u64>>) {
         // Only the first call counts.
         let _ = self.expected_bytes.set(bytes);
     }
@@ -113,7 +113,7 @@ impl TestState {
     }
 
     /// Results of the streams; empty for those that still run.
-    pub fn stream_results(&self, streams: usize) -> Vec<StreamResult> {
+    pub(crate) fn stream_results(&self, streams: usize) -> Vec<StreamResult> {
         let mut all = vec![StreamResult::default(); streams];
         for (number, ended) in self.lock_stream_results().iter().filter(|(number, _)| *number < streams) {
             all[*number] = ended.clone();
@@ -150,7 +150,7 @@ impl StreamParty {
 }
 
 /// One side of a stream.
-pub struct TestStream {
+pub(crate) struct TestStream {
     party: StreamParty,
     index: usize,
     test: Arc<TestState>,
@@ -176,21 +176,21 @@ enum StreamRole {
 }
 
 /// Inputs of a stream.
-pub struct StreamParams<'a> {
-    pub load: &'a Load,
-    pub caps: &'a Caps,
-    pub index: usize,
-    pub test: &'a Arc<TestState>,
-    pub counters_64bit: bool,
-    pub recorder: Recorder,
+pub(crate) struct StreamParams<'a> {
+    pub(crate) load: &'a Load,
+    pub(crate) caps: &'a Caps,
+    pub(crate) index: usize,
+    pub(crate) test: &'a Arc<TestState>,
+    pub(crate) counters_64bit: bool,
+    pub(crate) recorder: Recorder,
 }
 
 impl TestStream {
-    pub fn sender(making: StreamParams) -> TestStream {
+    pub(crate) fn sender(making: StreamParams) -> TestStream {
         TestStream::new(making, StreamRole::Sender)
     }
 
-    pub fn receiver(making: StreamParams) -> TestStream {
+    pub(crate) fn receiver(making: StreamParams) -> TestStream {
         TestStream::new(making, StreamRole::Receiver)
     }
 
@@ -239,12 +239,12 @@ impl TestStream {
         }
     }
 
-    pub fn is_sender(&self) -> bool {
+    pub(crate) fn is_sender(&self) -> bool {
         matches!(self.party, StreamParty::Sender(_))
     }
 
     /// Whether the last input is a repeated hello, whose reply was lost.
-    pub fn is_repeated_hello(&self) -> bool {
+    pub(crate) fn is_repeated_hello(&self) -> bool {
         let StreamParty::Receiver(sink) = &self.party else { return false };
         let mut messages = sink.batch().messages();
         self.framing == Framing::Message
@@ -253,7 +253,7 @@ impl TestStream {
     }
 
     /// For a server, whose client signals the end.
-    pub fn at_server(self) -> TestStream {
+    pub(crate) fn at_server(self) -> TestStream {
         TestStream { stays: true, ..self }
     }
 

@@ -31,7 +31,7 @@ use wire::{Cookie, Parameters, StreamCounts};
 mod tests;
 
 /// The `iperf3` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "iperf3",
     summary: "an iperf3 server or client over TCP or UDP; client and server count",
     default_ports: &[("tcp", 5201), ("udp", 5201)],

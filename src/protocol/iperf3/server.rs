@@ -32,7 +32,7 @@ const GRACE_PERIOD: Duration = Duration::from_secs(10);
 /// Interval between checks while a connection waits for others of its test.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
+pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
     let congestion = crate::host::sysctl("net.ipv4.tcp_congestion_control");
     let congestion = congestion.and_then(|name| name.as_str().map(str::to_owned));
     let registry = TestRegistry {

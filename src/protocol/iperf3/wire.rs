@@ -120,7 +120,7 @@ pub enum ErrorCode {
     NotDone = 13,
     /// The server does not support SCTP.
     Sctp = 18,
-    /// The size of a datagram is not in [`DATAGRAM_BYTES`].
+    /// The size of a datagram is not in `DATAGRAM_BYTES`.
     Datagram = 20,
     /// Both `reverse` and `bidirectional` are set.
     Directions = 25,
@@ -300,9 +300,9 @@ pub struct Parameters {
     /// Payload over UDP; otherwise over TCP.
     pub udp: bool,
     /// Seconds omitted at the start.
-    pub omit_s: u64,
+    pub(crate) omit_s: u64,
     /// 0: until this many bytes or blocks are transferred, on all streams together.
-    pub time_s: u64,
+    pub(crate) time_s: u64,
     /// Payload bytes of the test; 0 without such a limit.
     pub bytes: u64,
     /// Blocks or datagrams of the test; 0 without such a limit.
@@ -312,19 +312,19 @@ pub struct Parameters {
     /// The server sends.
     pub reverse: bool,
     /// Both sides send, each on its own streams.
-    pub bidirectional: bool,
+    pub(crate) bidirectional: bool,
     /// Bytes of a block or datagram.
     pub length: u32,
     /// For each stream; 0: unlimited.
     pub bits_per_second: f64,
     /// Datagram numbers have 64 bits instead of 32.
-    pub counters_64bit: bool,
+    pub(crate) counters_64bit: bool,
     /// The client requests the printed output of the server.
-    pub server_output: bool,
+    pub(crate) server_output: bool,
     /// The CPU for the server.
     pub server_cpu: Option<u32>,
     /// Minor version of a 3.x client; 0 if unknown.
-    pub client_minor: u32,
+    pub(crate) client_minor: u32,
 }
 
 /// The emulated minor version.
@@ -355,7 +355,7 @@ pub(crate) const MAX_STREAMS: u32 = 128;
 /// Maximum block of a stream, minimum and maximum datagram (iperf3's own limits).
 pub(crate) const MAX_BLOCK_BYTES: u32 = 1 << 20;
 /// Payload of a datagram in bytes.
-pub const DATAGRAM_BYTES: std::ops::RangeInclusive<u32> = 16..=65_507;
+pub(crate) const DATAGRAM_BYTES: std::ops::RangeInclusive<u32> = 16..=65_507;
 
 /// Maximum duration of a test, and of the omitted start (iperf3's own limits), in seconds.
 pub(crate) const MAX_TEST_SECONDS: u64 = 86_400;
@@ -489,15 +489,15 @@ pub struct StreamCounts {
     /// Payload bytes sent, or received.
     pub bytes: u64,
     /// `None` if not counted: at the receiver, or if the system does not report them.
-    pub retransmits: Option<u64>,
+    pub(crate) retransmits: Option<u64>,
     /// Jitter in seconds, smoothed as in RFC 3550, section 6.4.1; 0 for TCP and for senders.
-    pub jitter_s: f64,
+    pub(crate) jitter_s: f64,
     /// Datagrams lost, and sent; a receiver derives the latter from the highest number. Both include the omitted start.
     pub lost: u64,
     /// Datagrams sent; 0 for TCP.
     pub packets: u64,
     /// Lost and sent datagrams of the omitted start; reported since 3.16.
-    pub omitted: Option<(u64, u64)>,
+    pub(crate) omitted: Option<(u64, u64)>,
     /// Time of the transfer in seconds.
     pub seconds: f64,
 }
@@ -506,15 +506,15 @@ pub struct StreamCounts {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TestResults {
     /// CPU time of the process in % of the time of the test.
-    pub cpu_percent: f64,
+    pub(crate) cpu_percent: f64,
     /// Whether a sender counts retransmissions; `None` for receivers.
-    pub has_retransmits: Option<bool>,
+    pub(crate) has_retransmits: Option<bool>,
     /// Congestion control of this side's sockets, if any.
-    pub congestion_control: Option<String>,
+    pub(crate) congestion_control: Option<String>,
     /// In the order of opening.
     pub streams: Vec<StreamCounts>,
     /// The printed output of a server, if requested.
-    pub server_output: Option<String>,
+    pub(crate) server_output: Option<String>,
 }
 
 impl TestResults {

@@ -16,14 +16,14 @@ const REFUSED: &str =
 
 /// The session that connections are attached to.
 #[derive(Clone)]
-pub struct SessionKey {
-    pub session_id: u64,
-    pub key: Arc<[u8]>,
+pub(crate) struct SessionKey {
+    pub(crate) session_id: u64,
+    pub(crate) key: Arc<[u8]>,
 }
 
 impl SessionKey {
     /// The attach message of a flow.
-    pub fn attach(&self, flow: usize) -> Attach {
+    pub(crate) fn attach(&self, flow: usize) -> Attach {
         Attach { session_id: self.session_id, flow_index: flow as u32 }
     }
 }
@@ -33,7 +33,7 @@ impl SessionKey {
 /// # Errors
 ///
 /// None of them can be opened, or all are refused. Otherwise the result of each shows whether it is attached.
-pub fn open_attached(
+pub(crate) fn open_attached(
     endpoint: &Endpoint,
     dialer: &Dialer,
     session: &SessionKey,
@@ -55,7 +55,7 @@ pub fn open_attached(
 }
 
 /// The endpoint with the address of an open link, if links can be opened together then: resolving a name blocks.
-pub fn connected_endpoint(endpoint: &Endpoint, dialer: &Dialer, link: &dyn Link) -> Endpoint {
+pub(crate) fn connected_endpoint(endpoint: &Endpoint, dialer: &Dialer, link: &dyn Link) -> Endpoint {
     let connected = remote_address(link).and_then(|remote| endpoint.with_address(remote).ok());
     connected.filter(|connected| dialer.can_begin_open(connected)).unwrap_or_else(|| endpoint.clone())
 }

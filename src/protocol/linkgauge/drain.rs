@@ -13,7 +13,7 @@ const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(150);
 
 /// Progress of the data in transit after all flows have ended.
-pub struct DrainTracker {
+pub(crate) struct DrainTracker {
     stall_timeout: Duration,
     longest: Duration,
     /// This host sends payload, so its queued bytes count.
@@ -31,7 +31,7 @@ pub struct DrainTracker {
 impl DrainTracker {
     /// Server and client use the same limits for late data, so that the client receives the report of a server that
     /// waited.
-    pub fn for_upload(load: &Load) -> DrainTracker {
+    pub(crate) fn for_upload(load: &Load) -> DrainTracker {
         let base = DrainTracker::for_report(load.timeout);
         let late = planned_time(load.stop, load.warm_up).map(|planned| overtime(planned, load.flows));
         let longest = late.map_or(MAX_DRAIN_TIME, |late| late.saturating_add(base.stall_timeout));
@@ -39,7 +39,7 @@ impl DrainTracker {
     }
 
     /// For a client that sends no load: only the report is awaited.
-    pub fn for_report(timeout: Duration) -> DrainTracker {
+    pub(crate) fn for_report(timeout: Duration) -> DrainTracker {
         let stall_timeout = timeout.saturating_add(DRAIN_MARGIN);
         DrainTracker {
             stall_timeout,
@@ -55,7 +55,7 @@ impl DrainTracker {
     }
 
     /// Returns whether this call starts the drain. The flows made no progress for `idle` before.
-    pub fn begin(&mut self, now: Time, idle: Duration) -> bool {
+    pub(crate) fn begin(&mut self, now: Time, idle: Duration) -> bool {
         if self.began_at.is_some() {
             return false;
         }
@@ -66,17 +66,17 @@ impl DrainTracker {
 
     /// The server's system took none of the queued bytes for the whole timeout: its program is stopped, or the link is
     /// dead.
-    pub fn is_stalled(&self) -> bool {
+    pub(crate) fn is_stalled(&self) -> bool {
         self.is_stalled
     }
 
     /// The wait has ended without success.
-    pub fn has_timed_out(&self) -> bool {
+    pub(crate) fn has_timed_out(&self) -> bool {
         self.has_timed_out
     }
 
     /// Whether the queue of this host still drains. `queued` counts the bytes in it, which takes a while for many links.
-    pub fn update_local(&mut self, now: Time, queued: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn update_local(&mut self, now: Time, queued: impl FnOnce() -> u64) -> bool {
         if !self.sends_load {
             return false;
         }
@@ -93,7 +93,7 @@ impl DrainTracker {
     }
 
     /// The server has this many bytes and still receives. Returns whether to wait for more.
-    pub fn update_remote(&mut self, now: Time, bytes: u64) -> bool {
+    pub(crate) fn update_remote(&mut self, now: Time, bytes: u64) -> bool {
         if std::mem::replace(&mut self.remote_bytes, bytes) != bytes {
             self.last_progress = now;
         }

@@ -10,19 +10,19 @@ use crate::link::counters;
 use crate::run::{ConnectionEvidence, Counters, EndEvidence, thin};
 
 /// The counters of the server's host when the measurement began.
-pub struct HostStart {
+pub(crate) struct HostStart {
     at: Time,
     counters: Counters,
 }
 
 impl HostStart {
     /// The counters now.
-    pub fn now() -> HostStart {
+    pub(crate) fn now() -> HostStart {
         HostStart { at: Clock::System.now(), counters: host_counters() }
     }
 
     /// The evidence since then, with that of the flows.
-    pub fn evidence<'a>(&self, flows: impl Iterator<Item = &'a EndEvidence>) -> EndEvidence {
+    pub(crate) fn evidence<'a>(&self, flows: impl Iterator<Item = &'a EndEvidence>) -> EndEvidence {
         let mut all = EndEvidence {
             observed_ns: Clock::System.now().since(self.at).as_nanos() as u64,
             host: differences(&self.counters, &host_counters()),
@@ -35,7 +35,7 @@ impl HostStart {
 }
 
 /// The evidence of one flow that has ended.
-pub fn of_flow(connections: ConnectionEvidence, thread: ThreadCounters) -> EndEvidence {
+pub(crate) fn of_flow(connections: ConnectionEvidence, thread: ThreadCounters) -> EndEvidence {
     EndEvidence { connections, threads: thread.named(), ..EndEvidence::default() }
 }
 
@@ -63,7 +63,7 @@ fn checked(mut evidence: EndEvidence, lead_in: Duration) -> EndEvidence {
 
 /// The evidence of several servers: flows are summed, and the host is that of the first. `lead_in`: the time that the next one
 /// waited before the load.
-pub fn merge(
+pub(crate) fn merge(
     all: Option<EndEvidence>,
     of_next: Option<EndEvidence>,
     lead_in: Duration,

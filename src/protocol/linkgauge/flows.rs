@@ -20,7 +20,7 @@ use crate::workload::{FlowRole, Load, RecordingParty};
 const PROBE_BYTES: u32 = 14;
 
 /// The flows of one endpoint: the kind for the server and the role for the client.
-pub fn flow_kinds(case: &ReadyCase, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
+pub(crate) fn flow_kinds(case: &ReadyCase, caps: &Caps) -> Vec<(FlowKind, FlowRole)> {
     let one: &[(FlowKind, FlowRole)] = match case.direction {
         Direction::Receive if case.is_capacity_search() => &[(FlowKind::CapacitySend, FlowRole::Download)],
         _ if case.is_capacity_search() => &[(FlowKind::CapacityReceive, FlowRole::Upload)],
@@ -51,7 +51,7 @@ fn has_stamps(case: &ReadyCase) -> bool {
 }
 
 /// Makes the flows of one endpoint.
-pub struct FlowMaker<'a> {
+pub(crate) struct FlowMaker<'a> {
     case: &'a ReadyCase,
     /// The load that the server granted.
     load: Load,
@@ -62,12 +62,12 @@ pub struct FlowMaker<'a> {
     /// Of a load that carries probes.
     probed: Option<ConnectionParties>,
     /// Where both hosts follow common time.
-    pub common_time: Option<CommonTime>,
+    pub(crate) common_time: Option<CommonTime>,
 }
 
 impl<'a> FlowMaker<'a> {
     /// For the endpoint with this index.
-    pub fn new(
+    pub(crate) fn new(
         case: &'a ReadyCase,
         load: Load,
         context: &'a ConnectContext<'a>,
@@ -81,7 +81,7 @@ impl<'a> FlowMaker<'a> {
     }
 
     /// Adds the flow on this link; `sign` is the keepalive message for links without connections.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         role: FlowRole,
         link: Box<dyn Link>,
@@ -140,7 +140,7 @@ impl<'a> FlowMaker<'a> {
     /// # Errors
     ///
     /// The fault, where the flows of a case need each other.
-    pub fn add_failed(
+    pub(crate) fn add_failed(
         &mut self,
         role: FlowRole,
         link: Box<dyn Link>,

@@ -49,7 +49,7 @@ const OPTIONS: &[(&str, &str)] = {
 };
 
 /// The `linkgauge` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "linkgauge",
     summary: "the protocol of linkgauge: client and server agree on a plan, count and report",
     default_ports: &[],

@@ -7,7 +7,7 @@ use crate::units::format_bytes;
 use crate::workload::latency::{STAGED_BYTES, STAMPED_BYTES};
 
 /// Name and meaning of the option.
-pub const OPTION: (&str, &str) =
+pub(crate) const OPTION: (&str, &str) =
     (NAME, "1: forward and reverse delay, from times that the server writes into round trips");
 
 const NAME: &str = ONE_WAY_OPTION;
@@ -17,7 +17,7 @@ const DEFAULT_BYTES: u32 = 32;
 const DEFAULT_STAGED_BYTES: u32 = 64;
 
 /// Whether the option is set.
-pub fn is_requested(options: &ProtocolOptions) -> Result<bool, CaseError> {
+pub(crate) fn is_requested(options: &ProtocolOptions) -> Result<bool, CaseError> {
     match options.get(NAME).map(String::as_str) {
         None | Some("0" | "false") => Ok(false),
         Some("1" | "true") => Ok(true),
@@ -26,7 +26,7 @@ pub fn is_requested(options: &ProtocolOptions) -> Result<bool, CaseError> {
 }
 
 /// Completes and checks a case with the option, or with stamps of the kernels.
-pub fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
+pub(crate) fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
     if caps.framing == Framing::Stream && !caps.is_reliable {
         let text = format!("linkgauge: {} needs messages, or a stream that loses nothing", name_of(case));
         return Err(CaseError::Link(text));

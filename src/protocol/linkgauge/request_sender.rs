@@ -4,20 +4,20 @@ use super::wire;
 use crate::link::{Dialer, Fault, Framing, Link};
 
 /// Maximum tries of a request within its timeout, on links that lose messages.
-pub const MAX_REQUEST_TRIES: u32 = 5;
+pub(crate) const MAX_REQUEST_TRIES: u32 = 5;
 
 /// Sends requests before and after the measurement: waits for replies, repeats requests on lossy links, within a time
 /// limit.
-pub struct RequestSender<'a> {
-    pub link: &'a mut dyn Link,
-    pub dialer: &'a Dialer,
+pub(crate) struct RequestSender<'a> {
+    pub(crate) link: &'a mut dyn Link,
+    pub(crate) dialer: &'a Dialer,
 }
 
 impl RequestSender<'_> {
     /// Sends `words` until `understand` accepts the input: all bytes so far on a stream, one message on a message link.
     /// Unexpected messages are skipped, because they may be late duplicates; unexpected bytes of a stream are the
     /// reply.
-    pub fn send_until_reply<T>(
+    pub(crate) fn send_until_reply<T>(
         &mut self,
         words: &[u8],
         mut understand: impl FnMut(&[u8]) -> ParsedInput<T>,
@@ -63,7 +63,7 @@ impl RequestSender<'_> {
 }
 
 /// Result of parsing a reply.
-pub enum ParsedInput<T> {
+pub(crate) enum ParsedInput<T> {
     /// More bytes are needed.
     Incomplete,
     Parsed(T),

@@ -38,7 +38,7 @@ const IDENTIFY_TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum time from the first hello to the opening of a session; then the connection is closed.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
+pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
     Arc::new(LinkgaugeService { registry: Arc::new(SessionRegistry::new(facts)) })
 }
 

@@ -8,10 +8,10 @@ use crate::protocol::{CaseError, ProtocolError, ProtocolOptions, ReadyCase};
 use crate::units;
 
 /// The capability of servers that apply [`SocketSettings`].
-pub const CAPABILITY: &str = "socket_settings";
+pub(crate) const CAPABILITY: &str = "socket_settings";
 
 /// Names and meanings of the options.
-pub const OPTIONS: &[(&str, &str); 4] = &[
+pub(crate) const OPTIONS: &[(&str, &str); 4] = &[
     ("server-nodelay", "1: the server sends at once; 0: its kernel gathers small writes (Nagle)"),
     ("server-quickack", "1: the server acknowledges at once; 0: its kernel delays acknowledgements"),
     ("server-sndbuf", "send buffer of each flow at the server, in bytes"),
@@ -47,7 +47,7 @@ pub fn parse(options: &ProtocolOptions) -> Result<SocketSettings, CaseError> {
 }
 
 /// The requested settings, if the server and this kind of link support them. `control` is the control connection.
-pub fn requested(
+pub(crate) fn requested(
     case: &ReadyCase,
     control: &dyn Link,
     endpoint: &Endpoint,

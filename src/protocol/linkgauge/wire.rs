@@ -31,13 +31,13 @@ use crate::workload::ServerReport;
 pub use super::hex::{decode_hex, encode_hex};
 
 /// The capability of a server whose flows can wait after the start: [`ServerPlan::lead_in_ns`].
-pub const LEAD_IN_CAPABILITY: &str = "lead_in";
+pub(crate) const LEAD_IN_CAPABILITY: &str = "lead_in";
 
 /// Protocol version; client and server must have the same.
 pub const VERSION: u32 = 2;
 
 /// Length of the magic at the start of every message.
-pub const MAGIC_BYTES: usize = 8;
+pub(crate) const MAGIC_BYTES: usize = 8;
 /// Start of a hello.
 pub const HELLO_MAGIC: &[u8; MAGIC_BYTES] = b"LGhello1";
 const READY_MAGIC: &[u8; MAGIC_BYTES] = b"LGready1";
@@ -45,7 +45,7 @@ const READY_MAGIC: &[u8; MAGIC_BYTES] = b"LGready1";
 pub const ATTACH_MAGIC: &[u8; MAGIC_BYTES] = b"LGattch1";
 const ATTACHED_MAGIC: &[u8; MAGIC_BYTES] = b"LGattok1";
 /// Start of a keepalive.
-pub const ALIVE_MAGIC: &[u8; MAGIC_BYTES] = b"LGalive1";
+pub(crate) const ALIVE_MAGIC: &[u8; MAGIC_BYTES] = b"LGalive1";
 /// Start of a frame.
 pub const FRAME_MAGIC: &[u8; MAGIC_BYTES] = b"LGframe1";
 
@@ -56,7 +56,7 @@ pub const FRAME_HEADER_BYTES: usize = 16;
 /// Maximum JSON of a frame; the reports of a thousand flows need about a fifth.
 pub const MAX_JSON_BYTES: usize = 1 << 20;
 /// Maximum JSON from a client without a session: a request to open one needs about a tenth.
-pub const MAX_OPEN_JSON_BYTES: usize = 4096;
+pub(crate) const MAX_OPEN_JSON_BYTES: usize = 4096;
 
 /// Bytes of the signature of a frame.
 const SIGNATURE_BYTES: usize = 16;
@@ -88,7 +88,7 @@ impl Hello {
     }
 
     /// Whether these bytes are a linkgauge server's reply to this hello.
-    pub fn accepts_reply(&self, reply: &[u8]) -> bool {
+    pub(crate) fn accepts_reply(&self, reply: &[u8]) -> bool {
         self.challenge_in(reply).is_some()
     }
 
@@ -172,7 +172,7 @@ impl Attach {
     }
 
     /// Whether `bytes` are this request, signed with the key.
-    pub fn is_valid_request(self, bytes: &[u8], key: &[u8]) -> bool {
+    pub(crate) fn is_valid_request(self, bytes: &[u8], key: &[u8]) -> bool {
         self.matches(ATTACH_MAGIC, key, bytes)
     }
 
@@ -218,7 +218,7 @@ pub enum SessionRequest {
 }
 
 /// With more flows, a report has no series.
-pub const MAX_SERIES_FLOWS: usize = 16;
+pub(crate) const MAX_SERIES_FLOWS: usize = 16;
 /// Shortest interval of a series.
 const MIN_SERIES_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -266,24 +266,24 @@ fn is_zero(value: &u64) -> bool {
 
 impl ServerPlan {
     /// The time that the flows of the load wait after the start.
-    pub fn lead_in(&self) -> Duration {
+    pub(crate) fn lead_in(&self) -> Duration {
         Duration::from_nanos(self.lead_in_ns).min(MAX_IDLE_TIME)
     }
 
     /// The intervals of the series that the report includes; `None` without them, and for many flows.
-    pub fn series_interval(&self) -> Option<Duration> {
+    pub(crate) fn series_interval(&self) -> Option<Duration> {
         let is_wanted = self.series_interval_ns > 0 && self.flows.len() <= MAX_SERIES_FLOWS;
         is_wanted
             .then(|| Duration::from_nanos(self.series_interval_ns).clamp(MIN_SERIES_INTERVAL, MAX_IDLE_TIME))
     }
 
     /// Whether a flow moves payload in one direction.
-    pub fn has_load(&self) -> bool {
+    pub(crate) fn has_load(&self) -> bool {
         self.flows.iter().any(|kind| !kind.is_round_trip())
     }
 
     /// Number of flows that are to busy-poll.
-    pub fn busy_poll_flows(&self) -> u32 {
+    pub(crate) fn busy_poll_flows(&self) -> u32 {
         if self.wait == WaitMode::BusyPoll { self.flows.len() as u32 } else { 0 }
     }
 }
@@ -327,12 +327,12 @@ impl FlowKind {
     ];
 
     /// Whether the flow carries round trips.
-    pub fn is_round_trip(self) -> bool {
+    pub(crate) fn is_round_trip(self) -> bool {
         matches!(self, FlowKind::Reflect | FlowKind::ReflectStamped | FlowKind::ReflectStaged)
     }
 
     /// Whether the server writes its times into the messages.
-    pub fn has_times(self) -> bool {
+    pub(crate) fn has_times(self) -> bool {
         matches!(self, FlowKind::ReflectStamped | FlowKind::ReflectStaged)
     }
 

@@ -30,7 +30,7 @@ enum BurstStage {
     Receiving(u32),
 }
 
-pub struct BurstReceiver {
+pub(crate) struct BurstReceiver {
     stage: BurstStage,
     allocation_request: Option<Vec<u8>>,
     burst_request: Vec<u8>,
@@ -48,7 +48,7 @@ pub struct BurstReceiver {
 }
 
 impl BurstReceiver {
-    pub fn new(load: &Load, style: ClientStyle, count: u32, recorder: Recorder) -> BurstReceiver {
+    pub(crate) fn new(load: &Load, style: ClientStyle, count: u32, recorder: Recorder) -> BurstReceiver {
         let (allocate, ask) = signal::encode_burst(style, count, load.message_bytes);
         BurstReceiver {
             allocation_request: allocate,
@@ -57,7 +57,7 @@ impl BurstReceiver {
     }
 
     /// `echo`: the signal that goes to the server and returns.
-    pub fn new_echo(load: &Load, echo: Vec<u8>, recorder: Recorder) -> BurstReceiver {
+    pub(crate) fn new_echo(load: &Load, echo: Vec<u8>, recorder: Recorder) -> BurstReceiver {
         BurstReceiver::with_request(load, echo, ECHO, 1, recorder)
     }
 

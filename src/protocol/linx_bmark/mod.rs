@@ -30,7 +30,7 @@ use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, Traf
 use burst_receiver::BurstReceiver;
 use signal::{CONN_EST, ECHO, SIGNAL_NUMBER_BYTES, TERMINATE_REQ, signal_number};
 
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "linx-bmark",
     summary: "the LINX benchmark (linx_bmark): echoes and bursts of signals",
     default_ports: &[],
@@ -59,7 +59,7 @@ const MAX_QUEUED_FRAMES: u32 = 1920;
 
 /// The style of a client, by release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientStyle {
+pub(crate) enum ClientStyle {
     Old,
     New,
 }

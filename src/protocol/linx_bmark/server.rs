@@ -12,7 +12,7 @@ use crate::link::{Batch, Caps, Fault};
 /// Maximum signal in bytes if the link has no limit.
 const MAX_SIGNAL_BYTES: usize = 65_536;
 
-pub struct BmarkService;
+pub(crate) struct BmarkService;
 
 impl Service for BmarkService {
     fn check_link(&self, caps: &Caps) -> Result<(), CaseError> {
@@ -35,7 +35,7 @@ impl Service for BmarkService {
 }
 
 /// The endpoint that serves one client.
-pub struct BmarkConnection {
+pub(crate) struct BmarkConnection {
     tuning: Option<Tuning>,
     batch: Batch,
     max_signal_bytes: usize,
@@ -60,7 +60,7 @@ enum PendingOutput {
 }
 
 impl BmarkConnection {
-    pub fn new(caps: &Caps) -> BmarkConnection {
+    pub(crate) fn new(caps: &Caps) -> BmarkConnection {
         let largest = caps.max_message_bytes.unwrap_or(MAX_SIGNAL_BYTES).min(MAX_SIGNAL_BYTES);
         BmarkConnection {
             tuning: Some(Tuning::default()),

@@ -22,16 +22,16 @@ use crate::protocol::ServerLimits;
 use crate::sample::Recorder;
 
 /// Interval between checks for a request (datagram link) and for its result (stream).
-pub const POLL_INTERVAL: Duration = Duration::from_millis(5);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// State that the stream and the datagram link of one client share.
 #[derive(Default)]
-pub struct DatagramClient {
-    pub received_packets: AtomicU64,
+pub(crate) struct DatagramClient {
+    pub(crate) received_packets: AtomicU64,
     /// A link to send on exists: its first datagram has arrived.
-    pub is_reachable: AtomicBool,
+    pub(crate) is_reachable: AtomicBool,
     /// It has announced datagrams and not yet requested their count.
-    pub has_announced: AtomicBool,
+    pub(crate) has_announced: AtomicBool,
     /// Size of the requested datagrams; 0: none.
     requested_bytes: AtomicU32,
     /// Number of datagrams sent for the last request, once complete.
@@ -42,24 +42,24 @@ pub struct DatagramClient {
 
 impl DatagramClient {
     /// Requests datagrams of this size; 0 stops them.
-    pub fn request_datagrams(&self, size: u32) {
+    pub(crate) fn request_datagrams(&self, size: u32) {
         self.sent_packets.store(0, Relaxed);
         self.requested_bytes.store(size, Release);
     }
 
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Relaxed)
     }
 
     /// The result of the request; `None` while it runs.
-    pub fn completed_packets(&self) -> Option<u64> {
+    pub(crate) fn completed_packets(&self) -> Option<u64> {
         (self.requested_bytes.load(Acquire) == 0).then(|| self.sent_packets.load(Relaxed))
     }
 }
 
 /// Clients with open streams, by address.
 #[derive(Default)]
-pub struct ClientRegistry(Mutex<BTreeMap<String, Arc<DatagramClient>>>);
+pub(crate) struct ClientRegistry(Mutex<BTreeMap<String, Arc<DatagramClient>>>);
 
 /// The address without the port.
 fn sender_address(from: &str) -> String {
@@ -68,7 +68,7 @@ fn sender_address(from: &str) -> String {
 
 impl ClientRegistry {
     /// Registers a client; replaces an earlier one of the same address.
-    pub fn register(self: &Arc<ClientRegistry>, from: &str) -> RegisteredClient {
+    pub(crate) fn register(self: &Arc<ClientRegistry>, from: &str) -> RegisteredClient {
         let (address, client) = (sender_address(from), Arc::<DatagramClient>::default());
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = all.insert(address.clone(), client.clone()) {
@@ -78,7 +78,7 @@ impl ClientRegistry {
     }
 
     /// The client of a datagram from this sender.
-    pub fn find(&self, from: &str) -> Option<ClientMatch> {
+    pub(crate) fn find(&self, from: &str) -> Option<ClientMatch> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = all.get(&sender_address(from)) {
             return Some(ClientMatch::SameAddress(client.clone()));
@@ -95,7 +95,7 @@ impl ClientRegistry {
 }
 
 /// The client that a datagram belongs to.
-pub enum ClientMatch {
+pub(crate) enum ClientMatch {
     /// The datagram has the address of the client's stream.
     SameAddress(Arc<DatagramClient>),
     /// The datagram has another address, to which nothing is sent.
@@ -103,8 +103,8 @@ pub enum ClientMatch {
 }
 
 /// A client's registration, until its stream ends.
-pub struct RegisteredClient {
-    pub client: Arc<DatagramClient>,
+pub(crate) struct RegisteredClient {
+    pub(crate) client: Arc<DatagramClient>,
     client_address: String,
     registry: Arc<ClientRegistry>,
 }
@@ -121,7 +121,7 @@ impl Drop for RegisteredClient {
 }
 
 /// Counts the datagrams of a client, and sends the requested ones.
-pub struct DatagramParty {
+pub(crate) struct DatagramParty {
     client: Arc<DatagramClient>,
     /// It may send the requested datagrams.
     may_send: bool,
@@ -132,7 +132,7 @@ pub struct DatagramParty {
 }
 
 impl DatagramParty {
-    pub fn new(found: ClientMatch, limits: ServerLimits, caps: &Caps) -> DatagramParty {
+    pub(crate) fn new(found: ClientMatch, limits: ServerLimits, caps: &Caps) -> DatagramParty {
         let (client, is_own) = match found {
             ClientMatch::SameAddress(client) => (client, true),
             ClientMatch::OtherAddress(client) => (client, false),

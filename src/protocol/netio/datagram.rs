@@ -56,7 +56,7 @@ fn split_endpoint(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
 const BIND_OPTION: &str = "bind";
 
 /// Checks the requirements of datagram endpoints.
-pub fn check_case(case: &CaseDraft) -> Result<(), CaseError> {
+pub(crate) fn check_case(case: &CaseDraft) -> Result<(), CaseError> {
     if case.direction == Direction::Both || case.parallel > 1 {
         return Err(CaseError::Parallel(
             "protocol netio: datagrams allow one connection and one direction at a time: use --direction send,receive"
@@ -101,7 +101,7 @@ struct NetioDatagramSession {
     effective_settings: Map<String, Value>,
 }
 
-pub fn connect(
+pub(crate) fn connect(
     case: &ReadyCase,
     context: &ConnectContext,
     dialect: NetioDialect,

@@ -37,7 +37,7 @@ use sender::BlockSender;
 use wire::{BLOCK_SIZES, ControlWord, MAX_BLOCK_BYTES, NetioDialect};
 
 /// The `netio` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "netio",
     summary: "NETIO, the network throughput benchmark: blocks of 1 to 32 KB, its counts beside those of linkgauge",
     default_ports: &[("tcp", 18767), ("udp", DATAGRAM_PORT), ("tcp", DATAGRAM_PORT)],

@@ -15,7 +15,7 @@ use crate::workload::{Load, RecordingParty};
 /// Bytes to show of unexpected data.
 const MAX_SHOWN_BYTES: usize = 16;
 
-pub struct BlockReceiver {
+pub(crate) struct BlockReceiver {
     sink: Sink,
     blocks: FlaggedBlockParser,
     block_bytes: u32,
@@ -35,7 +35,7 @@ pub struct BlockReceiver {
 
 impl BlockReceiver {
     /// Receives the blocks that `word` requests; without it they begin after the other flow's request.
-    pub fn new(
+    pub(crate) fn new(
         sink: Sink,
         load: &Load,
         word: Option<[u8; WORD_BYTES]>,
@@ -59,7 +59,7 @@ impl BlockReceiver {
     }
 
     /// The tally, complete once the party has ended.
-    pub fn shared_tally(&self) -> Arc<Mutex<BlockTally>> {
+    pub(crate) fn shared_tally(&self) -> Arc<Mutex<BlockTally>> {
         self.shared_tally.clone()
     }
 

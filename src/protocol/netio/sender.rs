@@ -39,12 +39,12 @@ const MAX_SHOWN_BYTES: usize = 16;
 const SERVER_SEND_TIME: Duration = Duration::from_secs(6);
 
 /// How long a server with these limits sends.
-pub fn send_time(limits: &ServerLimits) -> Duration {
+pub(crate) fn send_time(limits: &ServerLimits) -> Duration {
     SERVER_SEND_TIME.min(Duration::from_secs(limits.duration_s))
 }
 
 /// The load of a sending server, within its limits.
-pub fn sending_load(limits: &ServerLimits, size: u32) -> Load {
+pub(crate) fn sending_load(limits: &ServerLimits, size: u32) -> Load {
     let per_second = |rate: f64| rate / 8.0 / f64::from(size);
     Load {
         pacing: limits.bit_rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: per_second(rate) }),
@@ -54,7 +54,7 @@ pub fn sending_load(limits: &ServerLimits, size: u32) -> Load {
     }
 }
 
-pub struct BlockSender {
+pub(crate) struct BlockSender {
     source: Source,
     timeout: Duration,
     /// Consecutive blocks, as many as the source offers at once.
@@ -80,7 +80,7 @@ pub struct BlockSender {
 
 impl BlockSender {
     /// Sends only blocks; the other functions add the parts around them.
-    pub fn new(load: &Load, caps: &Caps, recorder: Recorder) -> BlockSender {
+    pub(crate) fn new(load: &Load, caps: &Caps, recorder: Recorder) -> BlockSender {
         let size = load.message_bytes as usize;
         let at_once = match caps.framing {
             Framing::Stream => 1,
@@ -108,7 +108,7 @@ impl BlockSender {
     }
 
     /// Announces the blocks, in dialects with control words, and checks for input after them. For clients.
-    pub fn with_announcement(mut self, dialect: NetioDialect) -> BlockSender {
+    pub(crate) fn with_announcement(mut self, dialect: NetioDialect) -> BlockSender {
         self.checks_reply = true;
         if dialect != NetioDialect::A {
             self.announcement = Some(ControlWord::ClientSends(self.block_bytes as u32).encode(dialect));
@@ -118,32 +118,32 @@ impl BlockSender {
     }
 
     /// Ends with the flagged block.
-    pub fn with_last_block(mut self) -> BlockSender {
+    pub(crate) fn with_last_block(mut self) -> BlockSender {
         self.last_block = self.block_buffer[..self.block_bytes].to_vec();
         self.last_block[0] = LAST_BLOCK_FLAG;
         self
     }
 
     /// Leaves the link open for another party.
-    pub fn keeping_link_open(mut self) -> BlockSender {
+    pub(crate) fn keeping_link_open(mut self) -> BlockSender {
         self.keeps_link_open = true;
         self
     }
 
     /// After the last block, requests data from the server and records the time for the other flow.
-    pub fn with_next_request(mut self, dialect: NetioDialect, handoff: Arc<Handoff>) -> BlockSender {
+    pub(crate) fn with_next_request(mut self, dialect: NetioDialect, handoff: Arc<Handoff>) -> BlockSender {
         self.next_request =
             Some((ControlWord::ServerSends(self.block_bytes as u32).encode(dialect), handoff));
         self
     }
 
     /// The tally, complete once the party has ended.
-    pub fn shared_tally(&self) -> Arc<Mutex<BlockTally>> {
+    pub(crate) fn shared_tally(&self) -> Arc<Mutex<BlockTally>> {
         self.shared_tally.clone()
     }
 
     /// All output has been sent.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.stage == SendStage::Finished
     }
 

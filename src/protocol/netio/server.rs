@@ -28,7 +28,7 @@ const UNREACHABLE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Bytes of a receive.
 const RECEIVE_BYTES: usize = 128 * 1024;
 
-pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
+pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
     Arc::new(NetioService { limits: facts.limits, clients: Arc::default(), has_datagrams: false })
 }
 

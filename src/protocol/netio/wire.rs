@@ -233,7 +233,7 @@ impl GlibcRand {
 }
 
 /// Lost datagrams in whole percent of those sent, truncated as in NETIO; `None` if more arrived than were sent.
-pub fn loss_percent(sent: u64, received: u64) -> Option<u64> {
+pub(crate) fn loss_percent(sent: u64, received: u64) -> Option<u64> {
     let lost = sent.checked_sub(received)?;
     Some(u64::try_from(u128::from(lost) * 100 / u128::from(sent.max(1))).unwrap_or(100))
 }

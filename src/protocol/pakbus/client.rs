@@ -30,7 +30,7 @@ pub use downloader::Downloader;
 use rows::TableFormat;
 
 /// The `pakbus` protocol, for [`PROTOCOLS`](crate::protocol::PROTOCOLS).
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "pakbus",
     summary: "a Campbell data logger: files, tables, its clock (PakBus)",
     default_ports: &[("tcp", DEFAULT_PORT)],

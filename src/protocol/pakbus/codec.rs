@@ -32,11 +32,11 @@ impl<'a> MessageReader<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    pub fn i32(&mut self) -> Result<i32, PakBusParseError> {
+    pub(crate) fn i32(&mut self) -> Result<i32, PakBusParseError> {
         self.array().map(i32::from_be_bytes)
     }
 
-    pub fn instant(&mut self) -> Result<LoggerTime, PakBusParseError> {
+    pub(crate) fn instant(&mut self) -> Result<LoggerTime, PakBusParseError> {
         Ok(LoggerTime { seconds: self.i32()?, nanoseconds: self.i32()? })
     }
 
@@ -59,17 +59,17 @@ impl<'a> MessageReader<'a> {
 }
 
 /// Decodes Latin-1: each byte is a character.
-pub fn from_latin1(bytes: &[u8]) -> String {
+pub(crate) fn from_latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| char::from(byte)).collect()
 }
 
 /// Encodes Latin-1; other characters become a question mark.
-pub fn to_latin1(text: &str) -> impl Iterator<Item = u8> {
+pub(crate) fn to_latin1(text: &str) -> impl Iterator<Item = u8> {
     text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?'))
 }
 
 /// Output of the encoders.
-pub trait MessageWriter {
+pub(crate) trait MessageWriter {
     fn u8(&mut self, value: u8);
     fn u16(&mut self, value: u16);
     fn u32(&mut self, value: u32);

@@ -16,7 +16,7 @@ pub struct DirectoryEntry {
     /// `YYYY-MM-DD hh:mm:ss` of the logger's clock; empty for drives.
     pub updated: String,
     /// 1 running, 2 run on power-up, 3 read-only, 4 hidden, 5 paused.
-    pub attributes: Vec<u8>,
+    pub(crate) attributes: Vec<u8>,
 }
 
 /// Parses a `.DIR`.

@@ -21,7 +21,7 @@ const MIN_PACKET_BYTES: usize = 4 + NULLIFIER_BYTES;
 pub(crate) const SIGNATURE_SEED: u16 = 0xAAAA;
 
 /// The signature over `bytes`, continued from `seed`.
-pub fn signature(seed: u16, bytes: &[u8]) -> u16 {
+pub(crate) fn signature(seed: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(seed, |signature, &byte| {
         let [high, low] = signature.to_be_bytes();
         let next = low.rotate_left(1).wrapping_add(high).wrapping_add(byte);
@@ -51,13 +51,13 @@ pub fn write(packet: &[u8], into: &mut Vec<u8>) {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FrameCounts {
     /// Valid packets.
-    pub packets: u64,
+    pub(crate) packets: u64,
     /// Frames with a non-zero signature: line errors.
-    pub bad_signatures: u64,
+    pub(crate) bad_signatures: u64,
     /// Frames that were too short, too long or wrongly quoted.
-    pub malformed: u64,
+    pub(crate) malformed: u64,
     /// Bytes before the first sync byte.
-    pub junk_bytes: u64,
+    pub(crate) junk_bytes: u64,
 }
 
 /// Extracts packets from a stream of bytes. Memory is bounded by the longest packet, whatever the input.

@@ -14,7 +14,7 @@ pub(super) mod kind {
     pub(crate) const HELLO: u8 = 0x09;
     pub(crate) const HELLO_REQUEST: u8 = 0x0E;
     pub(crate) const BYE: u8 = 0x0D;
-    pub const SETTINGS: u8 = 0x0F;
+    pub(crate) const SETTINGS: u8 = 0x0F;
     pub(crate) const REPLY: u8 = 0x80;
     pub(crate) const FAILURE: u8 = 0x81;
 
@@ -80,11 +80,11 @@ impl fmt::Display for ReplyCode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HelloFields {
     /// The sender forwards packets of other nodes.
-    pub is_router: bool,
+    pub(crate) is_router: bool,
     /// 0 to 7: maximum one-way delay (0: 0.2 s, 1: 1 s, 2: 5 s …).
     pub metric: u8,
     /// Seconds that a neighbour may be silent.
-    pub verify: u16,
+    pub(crate) verify: u16,
 }
 
 /// A request of a client.

@@ -19,7 +19,7 @@ impl LinkState {
     /// The sender has nothing more to send; the neighbour replies with [`LinkState::OFF_LINE`].
     pub(crate) const FINISHED: LinkState = LinkState(0xB);
     /// The sender cannot receive for now.
-    pub const PAUSE: LinkState = LinkState(0xC);
+    pub(crate) const PAUSE: LinkState = LinkState(0xC);
 }
 
 /// The first half of a header: from one neighbour to the next.
@@ -40,7 +40,7 @@ pub struct Hop {
 /// The second half: from source to destination, over any number of hops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRoute {
-    /// `PAKCTRL` or [`BMP5`].
+    /// `PAKCTRL` or `BMP5`.
     pub protocol: u8,
     /// Address of the destination; 4095 means every node.
     pub to: u16,
@@ -53,7 +53,7 @@ pub struct PacketRoute {
 /// Protocol of routes and settings.
 pub(crate) const PAKCTRL: u8 = 0;
 /// Protocol of clocks, files and tables.
-pub const BMP5: u8 = 1;
+pub(crate) const BMP5: u8 = 1;
 
 /// A packet. Without a route it has only the state of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

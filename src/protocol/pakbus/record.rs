@@ -11,7 +11,7 @@ pub struct RecordBlock {
     /// The table's number, from 1.
     pub table: u16,
     /// Number of its first record.
-    pub first_record: u32,
+    pub(crate) first_record: u32,
     /// Its records, or a part of one.
     pub content: BlockContent,
 }

@@ -108,9 +108,9 @@ pub struct LoggerSettings {
     /// 12: CR1000.
     pub device: u16,
     /// Version of the set of settings.
-    pub major: u8,
+    pub(crate) major: u8,
     /// Minor version of the set of settings.
-    pub minor: u8,
+    pub(crate) minor: u8,
     /// There are settings after the last of these.
     pub has_more: bool,
     /// The settings, in the order of their numbers.
@@ -123,9 +123,9 @@ pub struct LoggerSetting {
     /// Number of the setting.
     pub id: u16,
     /// Clients cannot change the setting.
-    pub is_read_only: bool,
+    pub(crate) is_read_only: bool,
     /// The value is cut off.
-    pub is_truncated: bool,
+    pub(crate) is_truncated: bool,
     /// The encoded value; its type depends on the number.
     pub value: Vec<u8>,
 }
@@ -136,11 +136,11 @@ pub struct LoggerProgram {
     /// Name and version of the operating system.
     pub os: String,
     /// Signature of the operating system.
-    pub os_signature: u16,
+    pub(crate) os_signature: u16,
     /// Serial number of the logger.
-    pub serial_number: String,
+    pub(crate) serial_number: String,
     /// Name of the program that starts at power-up.
-    pub on_power_up: String,
+    pub(crate) on_power_up: String,
     /// 0 none, 1 running, 2 cannot be compiled, 3 paused.
     pub state: u8,
     /// Name of the current program.
@@ -148,7 +148,7 @@ pub struct LoggerProgram {
     /// Signature of the current program.
     pub signature: u16,
     /// Time of the compilation.
-    pub compiled: LoggerTime,
+    pub(crate) compiled: LoggerTime,
     /// Output of the compiler.
     pub result: String,
 }

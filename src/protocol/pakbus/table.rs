@@ -25,7 +25,7 @@ pub struct TableDefinition {
     /// Maximum stored records; a new one replaces the oldest.
     pub capacity: u32,
     /// The type of its time stamps.
-    pub time_type: FieldType,
+    pub(crate) time_type: FieldType,
     /// Time within the interval at which a record is stored.
     pub offset: LoggerTime,
     /// Time between records; zero for records stored on events.
@@ -40,7 +40,7 @@ pub struct FieldDefinition {
     /// Type of the values.
     pub kind: FieldType,
     /// Clients cannot set the values.
-    pub is_read_only: bool,
+    pub(crate) is_read_only: bool,
     /// Name of the field.
     pub name: String,
     /// Further names of the field.
@@ -50,13 +50,13 @@ pub struct FieldDefinition {
     /// Unit of the values, as free text.
     pub units: String,
     /// Description, as free text.
-    pub description: String,
+    pub(crate) description: String,
     /// Index of the first value.
-    pub first_index: u32,
+    pub(crate) first_index: u32,
     /// Number of values, 1 for a scalar; bytes of a text.
-    pub dimension: u32,
+    pub(crate) dimension: u32,
     /// The dimensions of an array.
-    pub dimensions: Vec<u32>,
+    pub(crate) dimensions: Vec<u32>,
 }
 
 /// Parses all tables of a `.TDF`.

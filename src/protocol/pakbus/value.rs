@@ -20,15 +20,15 @@ impl FieldType {
     /// Signed integer of 4 bytes.
     pub(crate) const INT4: FieldType = FieldType(6);
     /// Decimal number of 2 bytes in the logger's own format, with at most four digits.
-    pub const FP2: FieldType = FieldType(7);
+    pub(crate) const FP2: FieldType = FieldType(7);
     /// IEEE 754 number of 4 bytes.
-    pub const IEEE4: FieldType = FieldType(9);
+    pub(crate) const IEEE4: FieldType = FieldType(9);
     /// Boolean of 1 byte.
     pub(crate) const BOOL: FieldType = FieldType(10);
     /// Text of fixed length.
-    pub const ASCII: FieldType = FieldType(11);
+    pub(crate) const ASCII: FieldType = FieldType(11);
     /// IEEE 754 number of 8 bytes.
-    pub const IEEE8: FieldType = FieldType(18);
+    pub(crate) const IEEE8: FieldType = FieldType(18);
 }
 
 /// One value.

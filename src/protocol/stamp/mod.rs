@@ -35,7 +35,7 @@ use packet::{
 use time::{ClockError, ErrorEstimate, WallClock};
 
 /// The `stamp` protocol (RFC 8762), for [`PROTOCOLS`](super::PROTOCOLS).
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "stamp",
     summary: "reports when a request arrived and its reply left (STAMP, RFC 8762)",
     default_ports: &[("udp", 862)],

@@ -31,7 +31,7 @@ impl HmacKey {
     }
 
     /// The first 16 bytes of the HMAC-SHA-256 of `bytes`, as in RFC 8762, section 4.4.
-    pub fn sign(&self, bytes: &[u8]) -> [u8; HMAC_BYTES] {
+    pub(crate) fn sign(&self, bytes: &[u8]) -> [u8; HMAC_BYTES] {
         let whole = self.0.clone().chain_update(bytes).finalize().into_bytes();
         *whole.first_chunk().expect("an HMAC has 32 bytes")
     }
@@ -68,7 +68,7 @@ pub struct ReflectorPacket {
     /// T3 in wire format.
     pub sent: u64,
     /// Error estimate of the reflector's clock.
-    pub error_estimate: ErrorEstimate,
+    pub(crate) error_estimate: ErrorEstimate,
     /// Session number of the request (RFC 8972).
     pub session_id: u16,
     /// T2 in wire format.

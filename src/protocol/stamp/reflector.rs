@@ -25,7 +25,7 @@ const MAX_LOOP_AGE: Duration = Duration::from_secs(60);
 /// Longest packet that gets a reply: the maximum of the link.
 const MAX_PACKET_BYTES: usize = 65_536;
 
-pub fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> Arc<dyn Service> {
+pub(crate) fn new_service(facts: &Arc<ServerConfig>, dialect: StampVariant) -> Arc<dyn Service> {
     Arc::new(StampService {
         variant: dialect,
         is_stateless: facts.is_stateless,

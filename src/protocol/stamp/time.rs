@@ -14,7 +14,7 @@ pub struct NtpTime(pub u64);
 
 impl NtpTime {
     /// From nanoseconds since 1970, up to 136 years.
-    pub fn from_unix_ns(nanoseconds: i128) -> NtpTime {
+    pub(crate) fn from_unix_ns(nanoseconds: i128) -> NtpTime {
         let seconds = nanoseconds.div_euclid(NANOSECONDS_PER_SECOND) as u64;
         let fraction = (nanoseconds.rem_euclid(NANOSECONDS_PER_SECOND) << 32) / NANOSECONDS_PER_SECOND;
         NtpTime(seconds.wrapping_add(NTP_TO_UNIX_SECONDS) << 32 | fraction as u64)
@@ -39,42 +39,42 @@ impl NtpTime {
 
 /// Maps the measuring clock to wall-clock time. Read once, so that it never jumps.
 #[derive(Debug, Clone, Copy)]
-pub struct WallClock {
+pub(crate) struct WallClock {
     clock_time: Time,
     unix_ns: i128,
 }
 
 impl WallClock {
     /// Reads both clocks now.
-    pub fn now(clock: &Clock) -> WallClock {
+    pub(crate) fn now(clock: &Clock) -> WallClock {
         let (low, high) = offset_bounds(clock);
         let clock_time = clock.now();
         WallClock { clock_time, unix_ns: i128::from(clock_time.0) + i128::from(low + (high - low) / 2) }
     }
 
     /// The wall-clock time at an instant of the clock.
-    pub fn ntp_at(&self, at: Time) -> NtpTime {
+    pub(crate) fn ntp_at(&self, at: Time) -> NtpTime {
         NtpTime::from_unix_ns(self.unix_ns + i128::from(at.0) - i128::from(self.clock_time.0))
     }
 
     /// A wall-clock time in nanoseconds of our clock, off by the difference between the two clocks.
-    pub fn clock_ns_of(&self, time: NtpTime) -> i64 {
+    pub(crate) fn clock_ns_of(&self, time: NtpTime) -> i64 {
         (self.clock_time.0 as i64).wrapping_add(time.since(NtpTime::from_unix_ns(self.unix_ns)))
     }
 }
 
 /// The largest error of a synchronised clock.
 #[derive(Debug, Clone, Copy)]
-pub struct ClockError {
+pub(crate) struct ClockError {
     /// In nanoseconds, as stated.
-    pub stated_ns: u64,
+    pub(crate) stated_ns: u64,
     /// When it was stated.
-    pub stated_at: Time,
+    pub(crate) stated_at: Time,
 }
 
 impl ClockError {
     /// In nanoseconds at a later time: the kernel lets it grow by 500 ppm.
-    pub fn at(&self, now: Time) -> u64 {
+    pub(crate) fn at(&self, now: Time) -> u64 {
         let growth = now.since(self.stated_at) / 2_000;
         self.stated_ns.saturating_add(growth.as_nanos() as u64)
     }
@@ -86,13 +86,13 @@ pub struct ErrorEstimate(pub u16);
 
 impl ErrorEstimate {
     /// Not known to be synchronised, with an unknown error: the largest value that can be encoded.
-    pub const UNKNOWN: ErrorEstimate = ErrorEstimate(0x3fff);
+    pub(crate) const UNKNOWN: ErrorEstimate = ErrorEstimate(0x3fff);
 
     const SYNCHRONISED: u16 = 1 << 15;
     const PTP: u16 = 1 << 14;
 
     /// Of a clock with this largest error in nanoseconds, rounded up. `None`: it is not synchronised.
-    pub fn from_error_ns(error_ns: Option<u64>) -> ErrorEstimate {
+    pub(crate) fn from_error_ns(error_ns: Option<u64>) -> ErrorEstimate {
         let Some(error_ns) = error_ns else { return ErrorEstimate::UNKNOWN };
         // In units of 2⁻³² s.
         let units = (u128::from(error_ns.max(1)) << 32).div_ceil(NANOSECONDS_PER_SECOND as u128);
@@ -105,28 +105,28 @@ impl ErrorEstimate {
     }
 
     /// A multiplier of zero is forbidden: such a packet is malformed.
-    pub fn is_valid(self) -> bool {
+    pub(crate) fn is_valid(self) -> bool {
         self.0 & 0xff != 0
     }
 
     /// Whether the clock is synchronised to UTC from an external source.
-    pub fn is_synchronised(self) -> bool {
+    pub(crate) fn is_synchronised(self) -> bool {
         self.0 & Self::SYNCHRONISED != 0
     }
 
     /// Whether timestamps have the format of PTP instead of NTP (RFC 8186).
-    pub fn is_ptp(self) -> bool {
+    pub(crate) fn is_ptp(self) -> bool {
         self.0 & Self::PTP != 0
     }
 
     /// The claimed error in seconds.
-    pub fn seconds(self) -> f64 {
+    pub(crate) fn seconds(self) -> f64 {
         let (scale, multiplier) = (self.0 >> 8 & 0x3f, self.0 & 0xff);
         f64::from(multiplier) * 2f64.powi(i32::from(scale) - 32)
     }
 
     /// Decodes a timestamp of this clock; `None` if it is invalid.
-    pub fn read(self, bits: u64) -> Option<NtpTime> {
+    pub(crate) fn read(self, bits: u64) -> Option<NtpTime> {
         if self.is_ptp() { NtpTime::from_ptp(bits) } else { Some(NtpTime(bits)) }
     }
 }

@@ -30,7 +30,7 @@ pub struct SessionCounts {
     /// Packets sent so far, including this one.
     pub sent: u32,
     /// Number and time of the previous reply, if there was one.
-    pub last_reply: Option<(u32, u64)>,
+    pub(crate) last_reply: Option<(u32, u64)>,
 }
 
 /// Turns the extensions of a request in `bytes` into those of its reply; the length stays the same.

@@ -16,11 +16,14 @@ use crate::workload::{FlowResult, FlowRole, ServerReport};
 const GREETING_BYTES: usize = 4;
 
 /// Whether a link with these capabilities uses the first generation.
-pub fn is_first_generation(link: &Caps) -> bool {
+pub(crate) fn is_first_generation(link: &Caps) -> bool {
     link.framing == Framing::Message && link.can_signal_close
 }
 
-pub fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientSession>, ProtocolError> {
+pub(crate) fn connect(
+    case: &ReadyCase,
+    context: &ConnectContext,
+) -> Result<Box<dyn ClientSession>, ProtocolError> {
     let flows = open_flows(case, context, |load, port, mut link, flows| {
         send_greeting(link.as_mut(), &case.endpoints[port], context.dialer)?;
         let caps = link.caps().clone();
@@ -70,7 +73,7 @@ fn send_greeting(link: &mut dyn Link, endpoint: &Endpoint, dialer: &Dialer) -> R
 }
 
 /// The server's connection to one client.
-pub struct FirstGenerationConnection {
+pub(crate) struct FirstGenerationConnection {
     client_number: [u8; GREETING_BYTES],
     has_greeted: bool,
     must_reply: bool,
@@ -78,7 +81,7 @@ pub struct FirstGenerationConnection {
 }
 
 impl FirstGenerationConnection {
-    pub fn new(number: u32, idle: Duration) -> FirstGenerationConnection {
+    pub(crate) fn new(number: u32, idle: Duration) -> FirstGenerationConnection {
         let echo = Reflector::new(Framing::Message, MAX_MESSAGE_BYTES as usize, Tuning::default(), idle);
         FirstGenerationConnection {
             client_number: number.to_be_bytes(),

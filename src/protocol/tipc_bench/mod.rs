@@ -25,7 +25,7 @@ use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, TrafficKin
 use message::{BenchCommand, BenchReply, BenchStatus, MAX_MESSAGE_BYTES};
 
 /// The `tipc-bench` protocol, for [`PROTOCOLS`](super::PROTOCOLS).
-pub const PROTOCOL: Protocol = Protocol {
+pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "tipc-bench",
     summary: "the benchmark of tipcutils, client and server",
     default_ports: &[],

@@ -24,7 +24,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(200);
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A server whose connections share the state of one benchmark.
-pub fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
+pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
     let idle = Duration::from_secs(facts.limits.idle_s);
     Arc::new(TipcBenchService {
         state: Arc::default(),

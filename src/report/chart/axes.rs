@@ -5,7 +5,7 @@ use crate::units::{format_bit_rate, format_nanoseconds, format_size, trim_zeros}
 
 /// The unit of the values on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AxisUnit {
+pub(crate) enum AxisUnit {
     Nanoseconds,
     BitsPerSecond,
     Baud,
@@ -46,7 +46,7 @@ impl AxisUnit {
 impl AxisUnit {
     /// Position of a value on a logarithmic axis. The minimum is a nanosecond for times, and a thousandth for other
     /// units.
-    pub fn log_position(self, value: f64) -> f64 {
+    pub(crate) fn log_position(self, value: f64) -> f64 {
         value.max(if self == AxisUnit::Nanoseconds { 1.0 } else { 1e-3 }).log10()
     }
 }
@@ -61,7 +61,7 @@ fn format_number(value: f64) -> String {
 const MIN_LOG_RATIO: f64 = 8.0;
 
 /// From 0 to slightly above `most`, with four to six steps of 1, 2 or 5.
-pub fn linear_axis(label: &str, unit: AxisUnit, most: f64) -> Axis {
+pub(crate) fn linear_axis(label: &str, unit: AxisUnit, most: f64) -> Axis {
     let rough = most.max(f64::MIN_POSITIVE) / 4.0;
     let decade = 10f64.powf(rough.log10().floor());
     let step =
@@ -72,7 +72,7 @@ pub fn linear_axis(label: &str, unit: AxisUnit, most: f64) -> Axis {
     Axis { label: label.to_owned(), low: 0.0, high, ticks, script_scale: format!("linear {}", unit.name()) }
 }
 
-pub fn log_axis(label: &str, unit: AxisUnit, least: f64, most: f64) -> Axis {
+pub(crate) fn log_axis(label: &str, unit: AxisUnit, least: f64, most: f64) -> Axis {
     let (low, high) = (unit.log_position(least) - 0.08, unit.log_position(most) + 0.08);
     let decades = (high - low).ceil() as i32;
     let steps: &[f64] = if decades <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -93,7 +93,11 @@ pub fn log_axis(label: &str, unit: AxisUnit, least: f64, most: f64) -> Axis {
 }
 
 /// A logarithmic axis with ticks at these values, as far as there is room.
-pub fn log_axis_with_ticks(label: &str, unit: AxisUnit, values: impl Iterator<Item = f64>) -> Option<Axis> {
+pub(crate) fn log_axis_with_ticks(
+    label: &str,
+    unit: AxisUnit,
+    values: impl Iterator<Item = f64>,
+) -> Option<Axis> {
     let mut at: Vec<f64> = values.map(|value| unit.log_position(value)).collect();
     at.sort_by(f64::total_cmp);
     at.dedup();
@@ -107,7 +111,7 @@ pub fn log_axis_with_ticks(label: &str, unit: AxisUnit, values: impl Iterator<It
 }
 
 /// A linear axis with ticks at these values, as far as there is room.
-pub fn linear_axis_with_ticks(
+pub(crate) fn linear_axis_with_ticks(
     label: &str,
     unit: AxisUnit,
     values: impl Iterator<Item = f64>,
@@ -134,12 +138,12 @@ fn thin_out_ticks(places: Vec<f64>, low: f64, high: f64) -> Vec<f64> {
 }
 
 /// The vertical axis for these series, linear or logarithmic. Scales the series to it.
-pub fn y_axis(label: &str, unit: AxisUnit, series: &mut [ChartSeries]) -> Axis {
+pub(crate) fn y_axis(label: &str, unit: AxisUnit, series: &mut [ChartSeries]) -> Axis {
     scaled_axis(label, unit, series.iter_mut().flat_map(ChartSeries::values_mut).collect())
 }
 
 /// The same for a horizontal axis.
-pub fn x_axis(label: &str, unit: AxisUnit, series: &mut [ChartSeries]) -> Axis {
+pub(crate) fn x_axis(label: &str, unit: AxisUnit, series: &mut [ChartSeries]) -> Axis {
     let places =
         series.iter_mut().flat_map(|one| one.points.iter_mut().chain(&mut one.dots).chain(&mut one.rings));
     scaled_axis(label, unit, places.map(|point| &mut point.0).collect())

@@ -9,7 +9,7 @@ use crate::run::ConnectionReading;
 const MIN_READINGS: usize = 4;
 
 /// The readings of a connection that sends, on one time axis, with the retransmissions as ticks.
-pub fn connection_chart(readings: &[ConnectionReading], caption: String) -> Option<Chart> {
+pub(crate) fn connection_chart(readings: &[ConnectionReading], caption: String) -> Option<Chart> {
     let last = readings.last().filter(|_| readings.len() >= MIN_READINGS)?;
     let seconds = |reading: &ConnectionReading| reading.at_ns as f64 / 1e9;
     let x = Axis {
@@ -33,7 +33,7 @@ pub fn connection_chart(readings: &[ConnectionReading], caption: String) -> Opti
 }
 
 /// The congestion window over time, moved by `shift` seconds, with the retransmissions as ticks.
-pub fn window_curve(readings: &[ConnectionReading], shift: f64) -> (Axis, Vec<ChartSeries>) {
+pub(crate) fn window_curve(readings: &[ConnectionReading], shift: f64) -> (Axis, Vec<ChartSeries>) {
     let seconds = |reading: &ConnectionReading| reading.at_ns as f64 / 1e9 + shift;
     let point = |reading: &ConnectionReading| (seconds(reading), reading.congestion_window_segments as f64);
     let points: Vec<(f64, f64)> = readings.iter().map(point).collect();

@@ -18,13 +18,13 @@ type Outline = Vec<(f64, f64)>;
 /// Fewer samples do not make a distribution.
 const MIN_SAMPLES: u64 = 100;
 
-pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
+pub(crate) fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let of = format!(" of {}", case.endpoint);
     let text = ChartText { title: chart_title(case), of: &of, caption: host_and_date(run) };
     overlay_chart(text, &[(ChartSeries::curve("", vec![]), case)])
 }
 
-pub fn chart_title(case: &CaseResult) -> &'static str {
+pub(crate) fn chart_title(case: &CaseResult) -> &'static str {
     match &case.under_load {
         Some(_) => "Distribution of round-trip times under load",
         None => "Distribution of round-trip times",
@@ -46,7 +46,7 @@ fn log_position(nanoseconds: u64) -> f64 {
 }
 
 /// The cases in one chart with common bins. Each replaces a series without points.
-pub fn overlay_chart(text: ChartText, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
+pub(crate) fn overlay_chart(text: ChartText, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
     let known = cases.iter().filter_map(|(series, case)| Some((series, case, latency_histogram(case)?)));
     let known: Vec<(&ChartSeries, &&CaseResult, Histogram<u64>)> = known.collect();
     let least = known.iter().map(|(_, _, samples)| samples.min()).min()?;

@@ -39,7 +39,7 @@ pub struct HistoryChange {
 const MAX_DATES: usize = 8;
 
 /// A dot for each run, and a line for each level.
-pub fn trend_chart(trend: &HistoryTrend) -> Option<Chart> {
+pub(crate) fn trend_chart(trend: &HistoryTrend) -> Option<Chart> {
     let (unit, factor) = match trend.unit {
         MetricUnit::Nanoseconds => (AxisUnit::Nanoseconds, 1.0),
         MetricUnit::BitsPerSecond => (AxisUnit::BitsPerSecond, 1.0),

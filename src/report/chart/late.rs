@@ -10,7 +10,7 @@ use crate::run::{CaseResult, Run};
 const MIN_REQUESTS: usize = 3;
 
 /// Response times of the late requests, and the times of the lost ones.
-pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
+pub(crate) fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let first = &case.figures.times.missed_frames.as_ref()?.first;
     if first.len() < MIN_REQUESTS {
         return None;

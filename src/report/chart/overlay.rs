@@ -6,16 +6,16 @@ use crate::run::CaseResult;
 
 /// A case of one run, with its colour and label.
 #[derive(Clone, Copy)]
-pub struct ChartLayer<'a> {
+pub(crate) struct ChartLayer<'a> {
     /// Index of its run among all runs of the overlay.
-    pub run_index: usize,
+    pub(crate) run_index: usize,
     /// Colour of its group, from 0.
-    pub colour: usize,
+    pub(crate) colour: usize,
     /// Label of its group.
-    pub label: &'a str,
+    pub(crate) label: &'a str,
     /// The endpoint that names the case in all groups.
-    pub endpoint: &'a str,
-    pub case: &'a CaseResult,
+    pub(crate) endpoint: &'a str,
+    pub(crate) case: &'a CaseResult,
 }
 
 impl ChartLayer<'_> {
@@ -25,7 +25,7 @@ impl ChartLayer<'_> {
 }
 
 /// Charts of one case.
-pub fn case_charts(layers: &[ChartLayer]) -> Vec<Chart> {
+pub(crate) fn case_charts(layers: &[ChartLayer]) -> Vec<Chart> {
     let Some(first) = layers.first() else { return Vec::new() };
     let of = format!(" of {}", first.endpoint);
     let cases: Vec<(ChartSeries, &CaseResult)> = layers
@@ -45,7 +45,7 @@ pub fn case_charts(layers: &[ChartLayer]) -> Vec<Chart> {
 }
 
 /// Charts of sweeps, one for each kind of case.
-pub fn sweep_charts(layers: &[ChartLayer]) -> Vec<Chart> {
+pub(crate) fn sweep_charts(layers: &[ChartLayer]) -> Vec<Chart> {
     let kinds: [fn(&[sweep::NamedCase]) -> sweep::SweepChart; 2] =
         [sweep::size_sweep, sweep::line_rate_sweep];
     kinds.into_iter().flat_map(|kind| charts_of_sweep(layers, kind)).collect()

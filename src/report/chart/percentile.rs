@@ -14,7 +14,7 @@ use crate::run::{CaseResult, Distribution, Figures, Run};
 use crate::units::format_bytes;
 
 /// Service, response and loaded times of one case.
-pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
+pub(crate) fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let own = [
         ("service time", &case.figures.times.latency_ns),
         ("response time", &case.figures.times.response_ns),
@@ -42,7 +42,7 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     percentile_chart(text, curves)
 }
 
-pub fn chart_title(case: &CaseResult) -> &'static str {
+pub(crate) fn chart_title(case: &CaseResult) -> &'static str {
     match (is_latency(case), is_download(case)) {
         (true, _) => "Round-trip time by percentile",
         (_, true) => "Time of a chunk by percentile",
@@ -51,13 +51,13 @@ pub fn chart_title(case: &CaseResult) -> &'static str {
 }
 
 /// The curve of a case beside others: service time, or the round trip under load.
-pub fn case_curve(label: &str, case: &CaseResult) -> Option<ChartSeries> {
+pub(crate) fn case_curve(label: &str, case: &CaseResult) -> Option<ChartSeries> {
     let figures = case.under_load.as_ref().unwrap_or(&case.figures);
     percentile_curve(label, figures, figures.times.latency_ns.as_ref()?)
 }
 
 /// The curves of all cases, if they are few enough to be distinguished.
-pub fn side_by_side_chart(run: &Run) -> Option<Chart> {
+pub(crate) fn side_by_side_chart(run: &Run) -> Option<Chart> {
     let measured = |case: &CaseResult| is_latency(case) && case.figures.times.latency_ns.is_some();
     let cases = || run.cases.iter().enumerate().filter(|(_, case)| measured(case));
     if !(2..=COLOUR_COUNT).contains(&cases().count()) {
@@ -117,7 +117,7 @@ fn percentile_steps(histogram: &Histogram<u64>, sent: u64) -> Vec<(f64, f64)> {
     points
 }
 
-pub fn percentile_chart(text: ChartText, mut series: Vec<ChartSeries>) -> Option<Chart> {
+pub(crate) fn percentile_chart(text: ChartText, mut series: Vec<ChartSeries>) -> Option<Chart> {
     let all = || series.iter().flat_map(|one| one.points.iter().chain(&one.dots));
     let high = all().map(|point| point.0).fold(2.0, f64::max);
     let mut ticks = vec![(nines_position(0.5), "50 %".to_owned())];

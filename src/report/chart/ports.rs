@@ -10,7 +10,7 @@ use crate::run::{CaseResult, Figures, PartResult, Run};
 const TITLE: &str = "Port by port";
 
 /// For latency a dot at the median and one at p99, for throughput one at the rate.
-pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
+pub(crate) fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let dots = |label: &str, value: &dyn Fn(&Figures) -> Option<f64>| ChartSeries {
         dots: port_points(case, value),
         ..ChartSeries::curve(label, vec![])
@@ -47,7 +47,7 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
 }
 
 /// Several cases in one chart. Each replaces a series without points. For latency: the p50 of each port.
-pub fn overlay_chart(of: &str, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
+pub(crate) fn overlay_chart(of: &str, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
     let (_, first) = cases.first()?;
     let (what, unit) = match is_latency(first) {
         true => ("round-trip time, p50", AxisUnit::Nanoseconds),

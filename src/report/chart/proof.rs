@@ -8,7 +8,7 @@ use crate::report::svg::{Axis, ChartSeries, SeriesKind};
 use crate::report::wording::plural;
 
 /// Each pair as a line from the baseline to the block with the changed setting. Only of proved causes.
-pub fn pair_chart(finding: &CauseFinding) -> Option<Chart> {
+pub(crate) fn pair_chart(finding: &CauseFinding) -> Option<Chart> {
     // The sizes of a cost per byte are doses.
     let is_switch = finding.effect.dose.as_ref().is_none_or(|dose| dose.knob != "message_bytes");
     if finding.verdict != CauseVerdict::Proved || finding.effect.pairs_ns.is_empty() || !is_switch {
@@ -18,7 +18,7 @@ pub fn pair_chart(finding: &CauseFinding) -> Option<Chart> {
 }
 
 /// Each pair of a transfer as a line from the baseline to the block with the changed setting. Only of proved causes.
-pub fn rate_pair_chart(finding: &RateFinding) -> Option<Chart> {
+pub(crate) fn rate_pair_chart(finding: &RateFinding) -> Option<Chart> {
     let is_shown = finding.verdict == CauseVerdict::Proved && !finding.effect.pairs_bps.is_empty();
     is_shown.then(|| {
         pairs_as_lines(finding.name, &finding.effect.pairs_bps, ("rate of a block", AxisUnit::BitsPerSecond))
@@ -48,7 +48,7 @@ fn pairs_as_lines(name: &str, pairs: &[[f64; 2]], (label, unit): (&str, AxisUnit
 }
 
 /// The blocks at each value, and the line through them. Only of proved causes.
-pub fn dose_chart(finding: &CauseFinding) -> Option<Chart> {
+pub(crate) fn dose_chart(finding: &CauseFinding) -> Option<Chart> {
     let dose = finding.effect.dose.as_ref().filter(|_| finding.verdict == CauseVerdict::Proved)?;
     let (label, unit) = match dose.knob {
         "message_bytes" => ("message size", AxisUnit::Bytes),

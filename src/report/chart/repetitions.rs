@@ -10,7 +10,7 @@ use crate::run::{CaseResult, PartResult, Run};
 /// Fewer are easier to read in the table.
 const MIN_REPETITIONS: usize = 3;
 
-pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
+pub(crate) fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let count = case.repeats.len();
     if count < MIN_REPETITIONS {
         return None;

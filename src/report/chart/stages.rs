@@ -16,7 +16,7 @@ const BARS: [(&str, ReadStage); 2] =
     [("mean", |times| Some(times.mean)), ("p50", |times| times.percentile("p50").map(|ns| ns as f64))];
 
 /// A bar of the means, which add up to the mean round trip, and one of the medians.
-pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
+pub(crate) fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let stages = case.figures.stages.as_ref().filter(|stages| stages.stamped > 0)?;
     let mut tops = [0.0; BARS.len()];
     let mut series = Vec::new();

@@ -15,7 +15,7 @@ const MAX_ROWS: usize = 64;
 const MAX_NAME_COLUMNS: usize = 13;
 
 /// `None` if too few cells are numbers.
-pub fn table_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
+pub(crate) fn table_chart(run: &Run, table: &StudyTable) -> Option<Chart> {
     let unit = charted_unit(table)?;
     let rows: Vec<&StudyRow> = table.rows.iter().filter(|row| row.unit == unit).collect();
     match positioned_rows(&rows) {

@@ -12,29 +12,29 @@ use crate::run::{CaseResult, Run};
 const MIN_SWEEP_POINTS: usize = 3;
 
 /// One curve for each endpoint, protocol, direction and number of ports that has several sizes.
-pub fn size_chart(run: &Run, workload: &str) -> Option<Chart> {
+pub(crate) fn size_chart(run: &Run, workload: &str) -> Option<Chart> {
     size_sweep(&named_cases(run, workload)).into_chart("", host_and_date(run))
 }
 
 /// A case, and the endpoint that names it.
-pub type NamedCase<'a> = (&'a str, &'a CaseResult);
+pub(crate) type NamedCase<'a> = (&'a str, &'a CaseResult);
 
 fn named_cases<'a>(run: &'a Run, workload: &str) -> Vec<NamedCase<'a>> {
     let cases = run.cases.iter().filter(|case| case.workload == workload);
     cases.map(|case| (case.endpoint.as_str(), case)).collect()
 }
 
-pub fn size_sweep(cases: &[NamedCase]) -> SweepChart {
+pub(crate) fn size_sweep(cases: &[NamedCase]) -> SweepChart {
     let place = |endpoint: &str| shorten(endpoint, 48);
     SweepChart::collect_cases(SweepVariable::Size, cases, &place, |case| Some(f64::from(case.message_bytes)))
 }
 
 /// One curve for each kind of line that was measured at several rates.
-pub fn line_rate_chart(run: &Run, workload: &str) -> Option<Chart> {
+pub(crate) fn line_rate_chart(run: &Run, workload: &str) -> Option<Chart> {
     line_rate_sweep(&named_cases(run, workload)).into_chart("", host_and_date(run))
 }
 
-pub fn line_rate_sweep(cases: &[NamedCase]) -> SweepChart {
+pub(crate) fn line_rate_sweep(cases: &[NamedCase]) -> SweepChart {
     // The options of a URL contain the line rate. Without them one kind of line is one curve.
     let place = |endpoint: &str| {
         let place = endpoint.split('?').next().unwrap_or_default();
@@ -61,9 +61,9 @@ impl SweepVariable {
 }
 
 /// One series for each kind of case, not scaled yet.
-pub struct SweepChart {
+pub(crate) struct SweepChart {
     variable: SweepVariable,
-    pub series: Vec<ChartSeries>,
+    pub(crate) series: Vec<ChartSeries>,
     /// Capacities of the lines, each with the label of its series.
     limits: Vec<(String, (f64, f64))>,
 }
@@ -112,7 +112,7 @@ impl SweepChart {
     }
 
     /// Splits the chart into one sweep per series, with its label.
-    pub fn split_by_series(self) -> impl Iterator<Item = (String, SweepChart)> {
+    pub(crate) fn split_by_series(self) -> impl Iterator<Item = (String, SweepChart)> {
         self.series.into_iter().map(move |one| {
             let limits = self.limits.iter().filter(|(label, _)| *label == one.label).cloned().collect();
             (one.label.clone(), SweepChart { variable: self.variable, series: vec![one], limits })
@@ -120,12 +120,12 @@ impl SweepChart {
     }
 
     /// Adds the same sweep of another run.
-    pub fn merge(&mut self, other: SweepChart) {
+    pub(crate) fn merge(&mut self, other: SweepChart) {
         self.series.extend(other.series);
         self.limits.extend(other.limits);
     }
 
-    pub fn into_chart(mut self, of: &str, caption: String) -> Option<Chart> {
+    pub(crate) fn into_chart(mut self, of: &str, caption: String) -> Option<Chart> {
         let (title, label, unit) = self.variable.title_and_axis();
         let mut limits: Vec<(f64, f64)> = self.limits.into_iter().map(|(_, limit)| limit).collect();
         limits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));

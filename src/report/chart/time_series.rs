@@ -15,7 +15,7 @@ const MIN_INTERVALS: usize = 4;
 const MAX_RANGES: usize = 3;
 
 /// The curves of a case.
-pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
+pub(crate) fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
     let mut caption = host_and_date(run);
     if case.repeats.len() > 1 {
         caption += &format!(" · {} one after another", plural(case.repeats.len(), "repetition"));
@@ -24,7 +24,7 @@ pub fn case_chart(run: &Run, case: &CaseResult) -> Option<Chart> {
 }
 
 /// All cases of a workload in one chart, if they are few enough to be distinguished.
-pub fn workload_chart(run: &Run, workload: &str) -> Option<Chart> {
+pub(crate) fn workload_chart(run: &Run, workload: &str) -> Option<Chart> {
     let cases: Vec<&CaseResult> = run
         .cases
         .iter()
@@ -62,7 +62,11 @@ fn distinguishing_labels(cases: &[&CaseResult]) -> Vec<String> {
 }
 
 /// Several cases in one chart. Each replaces a series without points.
-pub fn overlay_chart(of: &str, caption: String, cases: &[(ChartSeries, &CaseResult)]) -> Option<Chart> {
+pub(crate) fn overlay_chart(
+    of: &str,
+    caption: String,
+    cases: &[(ChartSeries, &CaseResult)],
+) -> Option<Chart> {
     let end_of = |entries: &[SeriesEntry], shift_ns: u64| {
         let last = entries.last()?;
         Some((shift_ns as f64 + last.start_ns as f64 + last.length_ns as f64) / 1e9)

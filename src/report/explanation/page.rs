@@ -99,9 +99,9 @@ fn delay_effect(finding: &CauseFinding, segments: &[Segment]) -> CauseEffect {
 
 /// The effect of a cause in words.
 pub struct CauseEffect {
-    pub size: String,
-    pub interval: Option<String>,
-    pub colour: Option<String>,
+    pub(crate) size: String,
+    pub(crate) interval: Option<String>,
+    pub(crate) colour: Option<String>,
 }
 
 /// A row of the table of causes.

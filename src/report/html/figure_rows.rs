@@ -16,7 +16,7 @@ use crate::units::{format_bit_rate, format_nanoseconds};
 type TextRow = (&'static str, Option<String>);
 
 /// All figures of a case except round-trip times.
-pub fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
+pub(crate) fn count_rows(case: &CaseResult) -> Vec<(&'static str, String)> {
     let numbers = measured_numbers(&case.figures)
         .map(|(number, text)| (number.meaning.split(';').next().unwrap_or_default(), Some(text)));
     let groups = [time_rows(case), line_rows(case), duration_rows(case)];

@@ -9,7 +9,7 @@ use crate::report::svg::{Axis, DRAWING_SIZE, LegendEntry};
 use crate::report::wording::fit_lines;
 
 /// Prevents a line break between a number and its unit.
-pub fn keep_units_together(text: &str) -> String {
+pub(crate) fn keep_units_together(text: &str) -> String {
     let mut after_digit = false;
     let keep = |c: char| {
         let space = if after_digit && c == ' ' { '\u{a0}' } else { c };
@@ -20,7 +20,7 @@ pub fn keep_units_together(text: &str) -> String {
 }
 
 /// Prevents a line break inside a date.
-pub fn keep_dates_together(text: &str) -> String {
+pub(crate) fn keep_dates_together(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let is_digit = |index: usize| chars.get(index).is_some_and(char::is_ascii_digit);
     let keep = |(index, c): (usize, &char)| match c {
@@ -31,11 +31,11 @@ pub fn keep_dates_together(text: &str) -> String {
 }
 
 /// A line for each fit whose cases are among these.
-pub fn fit_texts(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
+pub(crate) fn fit_texts(fits: &[SizeFit], cases: &[usize]) -> Vec<String> {
     fit_lines(fits, cases).iter().map(|line| keep_units_together(line)).collect()
 }
 
-pub fn chart_contexts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
+pub(crate) fn chart_contexts(charts: impl IntoIterator<Item = Chart>) -> Vec<Value> {
     let axis = |axis: Axis| context! { label => axis.label, from => format_axis_end(axis.low), to => format_axis_end(axis.high), reads => axis.script_scale };
     let panel = |panel: Panel| context! { label => panel.label, y => axis(panel.y), height => panel.height, svg => Value::from_safe_string(panel.svg) };
     let chart = |chart: Chart| {

@@ -12,7 +12,7 @@ use crate::run::{CaseResult, MeshResult};
 use crate::stats::median;
 
 /// A figure of a pair.
-pub struct MatrixKind {
+pub(crate) struct MatrixKind {
     title: &'static str,
     read: fn(&PairFigures) -> Option<f64>,
     units: &'static [(f64, &'static str)],
@@ -23,7 +23,7 @@ const TIMES: &[(f64, &str)] = &[(1e3, "µs"), (1e6, "ms"), (1e9, "s")];
 const RATES: &[(f64, &str)] = &[(1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")];
 
 /// The matrices of a report. Round trips under the load of other tests stand by themselves.
-pub static MATRICES: &[MatrixKind] = &[
+pub(crate) static MATRICES: &[MatrixKind] = &[
     MatrixKind { title: "rate", read: |pair| pair.rate(), units: RATES, more_is_better: true },
     MatrixKind {
         title: "median round trip",
@@ -74,9 +74,9 @@ const MAX_NAME_COLUMNS: usize = 16;
 const MAX_HEADER_COLUMNS: usize = 6;
 
 /// A figure of all pairs.
-pub struct Matrix {
+pub(crate) struct Matrix {
     /// The figure and its unit.
-    pub title: String,
+    pub(crate) title: String,
     names: Vec<String>,
     cells: Vec<Vec<MatrixCell>>,
 }
@@ -90,7 +90,7 @@ struct MatrixCell {
 
 impl Matrix {
     /// `None` if no pair has the figure, if it is zero for all of them, or if there are too many hosts.
-    pub fn new(mesh: &MeshResult, cases: &[CaseResult], kind: &MatrixKind) -> Option<Matrix> {
+    pub(crate) fn new(mesh: &MeshResult, cases: &[CaseResult], kind: &MatrixKind) -> Option<Matrix> {
         if mesh.hosts.len() > MAX_HOSTS {
             return None;
         }
@@ -123,7 +123,7 @@ impl Matrix {
     }
 
     /// The matrix for a terminal, if it fits the width.
-    pub fn to_table(&self, width: usize) -> Option<FindingBlock> {
+    pub(crate) fn to_table(&self, width: usize) -> Option<FindingBlock> {
         let name = |name: &String| shorten(name, MAX_NAME_COLUMNS);
         let corner = "from ↓ to →".to_owned();
         let header: Vec<String> = std::iter::once(corner)
@@ -146,7 +146,7 @@ impl Matrix {
     }
 
     /// The matrix for the page, with links to the cases that are on it.
-    pub fn page_context(&self, shown: &BTreeSet<usize>) -> Value {
+    pub(crate) fn page_context(&self, shown: &BTreeSet<usize>) -> Value {
         let cell = |cell: &MatrixCell| {
             let case = cell.case.filter(|case| shown.contains(&(*case as usize)));
             context! { text => cell.text.clone(), case => case, conspicuous => cell.is_conspicuous }

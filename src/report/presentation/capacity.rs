@@ -5,7 +5,7 @@ use crate::report::wording::{ABSENT, brief_rate};
 use crate::run::CaseResult;
 use crate::units::format_bit_rate;
 
-pub const PRESENTATION: Presentation =
+pub(crate) const PRESENTATION: Presentation =
     Presentation { workload: "capacity", answer, figure_table, ..throughput::PRESENTATION };
 
 fn answer(case: &CaseResult) -> String {

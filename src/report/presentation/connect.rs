@@ -6,7 +6,7 @@ use crate::report::wording::format_share;
 use crate::run::CaseResult;
 use crate::units::format_count;
 
-pub const PRESENTATION: Presentation = Presentation {
+pub(crate) const PRESENTATION: Presentation = Presentation {
     workload: "connect",
     counted: Some("connections"),
     subject: |_| "connection to",

@@ -10,7 +10,7 @@ use crate::report::wording::{ABSENT, brief_rate, format_percent};
 use crate::run::CaseResult;
 use crate::units::{format_bytes, format_count};
 
-pub const PRESENTATION: Presentation = Presentation {
+pub(crate) const PRESENTATION: Presentation = Presentation {
     workload: "download",
     main_figure: MainFigure::Rate,
     has_direction: false,

@@ -9,7 +9,7 @@ use crate::report::wording::{
 use crate::run::{CaseResult, ConnectionCounts, Distribution, Figures};
 use crate::units::{format_count, format_nanoseconds, format_plural};
 
-pub const PRESENTATION: Presentation = Presentation {
+pub(crate) const PRESENTATION: Presentation = Presentation {
     workload: "latency",
     main_figure: MainFigure::RoundTrip,
     has_direction: false,
@@ -57,7 +57,7 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
 }
 
 /// From `min` to `sd`, in column order.
-pub fn time_cells(distribution: Option<&Distribution>, plus_minus: String) -> [String; 8] {
+pub(crate) fn time_cells(distribution: Option<&Distribution>, plus_minus: String) -> [String; 8] {
     let of = |get: fn(&Distribution) -> f64| {
         distribution.map_or(ABSENT.to_owned(), |times| format_nanoseconds(get(times)))
     };
@@ -103,12 +103,12 @@ fn connections_text(case: &CaseResult, counts: &ConnectionCounts) -> String {
 }
 
 /// A number of events per second: `240/s`, `3.20/s`.
-pub fn format_per_second(rate: f64) -> String {
+pub(crate) fn format_per_second(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.2}/s") } else { format!("{}/s", format_count(rate.round() as u64)) }
 }
 
 /// `13.6 µs median, 59.5 µs p99`. With few samples the maximum stands for the percentile.
-pub fn median_and_tail(times: &Distribution) -> String {
+pub(crate) fn median_and_tail(times: &Distribution) -> String {
     let median = match times.percentiles.get("p50") {
         Some(Some(median)) => format!("{} median", brief_time(*median as f64)),
         Some(None) => "median not reached".to_owned(),

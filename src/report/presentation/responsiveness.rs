@@ -8,7 +8,7 @@ use crate::report::wording::{ABSENT, brief_rate, brief_time, format_percentile, 
 use crate::run::{CaseResult, Distribution};
 use crate::units::{format_count, format_nanoseconds};
 
-pub const PRESENTATION: Presentation = Presentation {
+pub(crate) const PRESENTATION: Presentation = Presentation {
     workload: "responsiveness",
     main_figure: MainFigure::RoundTrip,
     has_direction: true,

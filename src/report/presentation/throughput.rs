@@ -13,7 +13,7 @@ use crate::run::{ByteErrors, CaseResult, MAX_OBSERVED_CONNECTIONS, RETRANSMITS_F
 use crate::units::{format_bit_rate, format_bytes, format_count, format_four_digits, format_nanoseconds};
 use crate::warnings::sends_messages;
 
-pub const PRESENTATION: Presentation = Presentation {
+pub(crate) const PRESENTATION: Presentation = Presentation {
     workload: "throughput",
     main_figure: MainFigure::Rate,
     has_direction: true,
@@ -66,7 +66,7 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
     rows
 }
 
-pub fn format_rate(bits_per_second: Option<f64>) -> String {
+pub(crate) fn format_rate(bits_per_second: Option<f64>) -> String {
     bits_per_second.map_or(ABSENT.to_owned(), format_bit_rate)
 }
 
@@ -139,18 +139,18 @@ fn added_one_way(case: &CaseResult) -> String {
 }
 
 /// Median round trip of the probe on the idle link.
-pub fn idle_rtt_ns(case: &CaseResult) -> Option<f64> {
+pub(crate) fn idle_rtt_ns(case: &CaseResult) -> Option<f64> {
     case.figures.added_latency.map(|added| added.idle_p50_ns)
 }
 
 /// Median round trip of the probe.
-pub fn loaded_rtt_ns(case: &CaseResult) -> Option<f64> {
+pub(crate) fn loaded_rtt_ns(case: &CaseResult) -> Option<f64> {
     let loaded = case.under_load.as_ref()?;
     median_ns(loaded.times.latency_ns.as_ref()).map(|median| median as f64)
 }
 
 /// The lowest round trip of the probe: that of the link while its queues were empty.
-pub fn lowest_rtt_ns(case: &CaseResult) -> Option<f64> {
+pub(crate) fn lowest_rtt_ns(case: &CaseResult) -> Option<f64> {
     let lowest = case.under_load.as_ref()?.times.latency_ns.as_ref()?.min;
     (lowest > 0).then_some(lowest as f64)
 }
@@ -190,7 +190,7 @@ fn can_lose(case: &CaseResult) -> bool {
     sends_messages(case) || figures.counts.lost > 0 || figures.byte_errors != ByteErrors::default()
 }
 
-pub fn range(cases: &[&CaseResult]) -> Option<String> {
+pub(crate) fn range(cases: &[&CaseResult]) -> Option<String> {
     let rates = cases.iter().flat_map(|case| {
         let delivery = &case.figures.delivery;
         [delivery.throughput_bps, delivery.throughput_reverse_bps].into_iter().flatten()
@@ -260,7 +260,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
 
 /// The answer of cases that differ only in their direction: `upload 93.8 Mbit/s, download 471 Mbit/s; upload adds 148 ms of
 /// latency`.
-pub fn directions_answer(cases: &[CaseResult]) -> String {
+pub(crate) fn directions_answer(cases: &[CaseResult]) -> String {
     let rate = |case: &CaseResult| {
         let name = direction_name(case.direction);
         let delivery = &case.figures.delivery;

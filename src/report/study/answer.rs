@@ -5,7 +5,7 @@ use crate::run::{StudyResult, StudyRow};
 use crate::stats;
 
 /// The study in one sentence: the number of published values with a measured counterpart, and their typical ratio.
-pub fn answer(paper: &StudyResult) -> String {
+pub(crate) fn answer(paper: &StudyResult) -> String {
     if let Some(sentence) = &paper.twins {
         return printable(sentence);
     }
@@ -30,7 +30,7 @@ fn published_value(row: &StudyRow) -> Option<f64> {
 }
 
 /// The ratio for a table, or the sign for none.
-pub fn ratio_text(row: &StudyRow) -> String {
+pub(crate) fn ratio_text(row: &StudyRow) -> String {
     measured_ratio(row).map_or(ABSENT.to_owned(), format_ratio)
 }
 

@@ -12,7 +12,7 @@ use crate::run::{Run, StudyFact, StudyResult, StudyTable};
 const COLUMN_GAP: &str = "  ";
 
 /// The facts as lines for a terminal of that width; a summary only says that there are some.
-pub fn fact_lines(paper: &StudyResult, detail: Detail, width: usize) -> Vec<(String, LineKind)> {
+pub(crate) fn fact_lines(paper: &StudyResult, detail: Detail, width: usize) -> Vec<(String, LineKind)> {
     let mut lines = Vec::new();
     if paper.facts.is_empty() {
         return lines;
@@ -88,7 +88,7 @@ fn wrapped_rows(fact: &StudyFact, width: usize) -> Vec<(String, LineKind)> {
 }
 
 /// The facts for the template.
-pub fn fact_contexts(paper: &StudyResult) -> Vec<Value> {
+pub(crate) fn fact_contexts(paper: &StudyResult) -> Vec<Value> {
     let fact = |fact: &StudyFact| {
         context! {
             of => fact.of.clone(), title => fact.title.clone(), head => fact.head.clone(), rows => fact.rows.clone(),
@@ -99,7 +99,7 @@ pub fn fact_contexts(paper: &StudyResult) -> Vec<Value> {
 }
 
 /// The charts that combine tables and have this one last.
-pub fn combined_charts(run: &Run, paper: &StudyResult, table: &StudyTable) -> Vec<chart::Chart> {
+pub(crate) fn combined_charts(run: &Run, paper: &StudyResult, table: &StudyTable) -> Vec<chart::Chart> {
     let ends_here = |tables: &[String]| tables.last() == Some(&table.number);
     let combined = paper.charts.iter().filter(|chart| ends_here(&chart.tables)).filter_map(|chart| {
         let parts = paper.tables.iter().filter(|table| chart.tables.contains(&table.number));

@@ -13,7 +13,7 @@ const COLUMN_GAP: usize = 2;
 
 /// The table as lines for a terminal of that width. `place` names the place of a measurement. `None` if the table has
 /// another form or does not fit.
-pub fn render_grid(
+pub(crate) fn render_grid(
     table: &StudyTable,
     width: usize,
     place: &dyn Fn(&StudyRow) -> &'static str,

@@ -23,7 +23,7 @@ fn stand_in_notes(run: &Run, table: &StudyTable) -> Vec<String> {
 }
 
 /// Remarks below a table: lab devices, incomplete cases, notes on published figures.
-pub fn table_remarks(run: &Run, table: &StudyTable) -> Vec<String> {
+pub(crate) fn table_remarks(run: &Run, table: &StudyTable) -> Vec<String> {
     let mut reasons: BTreeMap<(bool, &str), Vec<&StudyRow>> = BTreeMap::new();
     for row in &table.rows {
         if let Some(reason) = &row.reason {

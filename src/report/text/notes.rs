@@ -11,7 +11,7 @@ use crate::run::{CaseResult, PartResult, Run};
 use crate::units::{format_bit_rate, format_nanoseconds};
 
 /// Remarks on each case; on a study its tables hold them.
-pub fn case_remarks(run: &Run) -> Vec<String> {
+pub(crate) fn case_remarks(run: &Run) -> Vec<String> {
     let cases = if run.study.is_none() { run.cases.as_slice() } else { &[] };
     let mut notes = Vec::new();
     for (case, number) in cases.iter().zip(1..) {
@@ -32,7 +32,7 @@ pub fn case_remarks(run: &Run) -> Vec<String> {
 }
 
 /// Explains the figures and the visible columns.
-pub fn figure_notes(run: &Run, shown: &[&str]) -> Vec<String> {
+pub(crate) fn figure_notes(run: &Run, shown: &[&str]) -> Vec<String> {
     let any = |wanted: fn(&CaseResult) -> bool| run.cases.iter().any(wanted);
     let shows = |column: &str| shown.contains(&column);
     let notes = [

@@ -8,7 +8,7 @@ use crate::run::Run;
 
 impl TextReport {
     /// One row per kind of link, below the figures of the first one, and the kinds that were not available.
-    pub fn render_overview(mut self, run: &Run) -> String {
+    pub(crate) fn render_overview(mut self, run: &Run) -> String {
         self.push_paragraph(&overview::answer(run), BOLD, "", INDENT);
         let rows = overview::table_rows(run);
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -50,7 +50,7 @@ fn rank(code: &WarningCode) -> usize {
 }
 
 impl TextReport {
-    pub fn render_summary(mut self, run: &Run) -> String {
+    pub(crate) fn render_summary(mut self, run: &Run) -> String {
         if overview::replaces_tables(run) {
             return self.render_overview(run);
         }
@@ -77,7 +77,7 @@ impl TextReport {
     }
 
     /// The first line of every report.
-    pub fn push_answer(&mut self, run: &Run) {
+    pub(crate) fn push_answer(&mut self, run: &Run) {
         let title = run.title.as_deref().map_or(String::new(), |title| format!("{}: ", printable(title)));
         let answer = match (&run.study, &run.mesh) {
             (Some(paper), _) => study::answer(paper),
@@ -88,7 +88,7 @@ impl TextReport {
     }
 
     /// The pairs of a mesh.
-    pub fn push_mesh(&mut self, run: &Run, mesh: &MeshResult) {
+    pub(crate) fn push_mesh(&mut self, run: &Run, mesh: &MeshResult) {
         let options = self.options;
         for block in mesh::blocks(run, mesh, (options.detail, self.width)) {
             push_block(&block, &options, &mut self.out);

@@ -5,13 +5,13 @@ use crate::run::{BoundSource, CaseResult, Distribution, OneWayFigures};
 use crate::units::{format_count, format_nanoseconds};
 
 /// A one-way delay with its error bound.
-pub fn format_one_way(nanoseconds: f64, ways: &OneWayFigures) -> String {
+pub(crate) fn format_one_way(nanoseconds: f64, ways: &OneWayFigures) -> String {
     let bound = format_nanoseconds(ways.one_way_error_bound_ns);
     format!("{} ± {bound}", format_nanoseconds(nanoseconds.max(0.0)))
 }
 
 /// The parts of a round trip, if the remote reports its timestamps.
-pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
+pub(crate) fn one_way_sentence(case: &CaseResult) -> Option<String> {
     let of_probe = || case.under_load.as_ref()?.one_way.as_ref();
     let ways = case.figures.one_way.as_ref().or_else(of_probe)?;
     let of = |times: &Distribution, name| match times.percentile(name) {
@@ -38,7 +38,7 @@ pub fn one_way_sentence(case: &CaseResult) -> Option<String> {
 }
 
 /// The common time that the error of one-way delays comes from, if it does, and how each host knows it.
-pub fn common_time_source(case: &CaseResult, ways: &OneWayFigures) -> Option<String> {
+pub(crate) fn common_time_source(case: &CaseResult, ways: &OneWayFigures) -> Option<String> {
     if ways.bound_source == BoundSource::RoundTrips {
         return None;
     }
@@ -50,7 +50,7 @@ pub fn common_time_source(case: &CaseResult, ways: &OneWayFigures) -> Option<Str
 }
 
 /// How many round trips the stages cover, and where most of their time went.
-pub fn stages_sentence(case: &CaseResult) -> Option<String> {
+pub(crate) fn stages_sentence(case: &CaseResult) -> Option<String> {
     let stages = case.figures.stages.as_ref().filter(|stages| stages.stamped > 0)?;
     let parts = stages.parts();
     let means = || parts.iter().filter_map(|(name, times)| Some((*name, times.as_ref()?.mean)));

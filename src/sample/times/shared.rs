@@ -67,7 +67,7 @@ impl SharedRecording {
     }
 
     /// The flows open further connections beside their round trips.
-    pub fn with_connections(self) -> SharedRecording {
+    pub(crate) fn with_connections(self) -> SharedRecording {
         SharedRecording { connect: Some(Arc::default()), ..self }
     }
 
@@ -86,7 +86,7 @@ impl SharedRecording {
 impl SharedTimes {
     /// Records one time. Does not allocate.
     #[inline]
-    pub fn record(&self, nanoseconds: u64) {
+    pub(crate) fn record(&self, nanoseconds: u64) {
         self.counts[count_index(nanoseconds.min(MAX_TIME_NS))].fetch_add(1, Relaxed);
         if self.recorded.load(Relaxed) < MAX_EXACT_SAMPLES
             && let Some(time) = self.first_times.get(self.recorded.fetch_add(1, Relaxed))
@@ -96,7 +96,7 @@ impl SharedTimes {
     }
 
     /// The histogram and the first times. No thread records any more.
-    pub fn into_times(self) -> (Histogram<u64>, Vec<u64>) {
+    pub(crate) fn into_times(self) -> (Histogram<u64>, Vec<u64>) {
         let mut histogram = new_histogram();
         let counts = self.counts.iter().map(|count| count.load(Relaxed));
         for (index, count) in counts.enumerate().filter(|(_, count)| *count > 0) {

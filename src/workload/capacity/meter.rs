@@ -9,7 +9,7 @@ const SUB_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The rates of the seconds of a flow, by the clock of the receiver.
 #[derive(Debug, Default)]
-pub struct CapacityMeter {
+pub(crate) struct CapacityMeter {
     /// Time, datagrams and bytes at the begin of the current second.
     start: Option<(u64, u64, u64)>,
     highest_bps: Option<f64>,
@@ -17,7 +17,7 @@ pub struct CapacityMeter {
 
 impl CapacityMeter {
     /// The counts at this time, in ns, since the begin.
-    pub fn push(&mut self, at_ns: u64, datagrams: u64, bytes: u64) {
+    pub(crate) fn push(&mut self, at_ns: u64, datagrams: u64, bytes: u64) {
         let (start_ns, datagrams_before, bytes_before) = *self.start.get_or_insert((at_ns, datagrams, bytes));
         let elapsed = Duration::from_nanos(at_ns.saturating_sub(start_ns));
         if elapsed < SUB_INTERVAL {
@@ -31,7 +31,7 @@ impl CapacityMeter {
     }
 
     /// The highest rate of a second; `None` before the first one is complete.
-    pub fn capacity_bps(&self) -> Option<f64> {
+    pub(crate) fn capacity_bps(&self) -> Option<f64> {
         self.highest_bps
     }
 }

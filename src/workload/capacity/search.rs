@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 /// Time between reports of the receiver.
-pub const TRIAL_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const TRIAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Bytes of the headers of IPv4 and UDP, which the rates include.
-pub const HEADER_BYTES: u64 = 28;
+pub(crate) const HEADER_BYTES: u64 = 28;
 
 /// Delay variation below which an interval is good, and above which it is bad.
 const LOW_DELAY: Duration = Duration::from_millis(30);
@@ -27,18 +27,18 @@ const SLOW_AFTER: u32 = 3;
 const FALL_BACK: u32 = 30;
 
 /// The highest row: 10 Gbit/s.
-pub const MAX_ROW: u32 = 10_000;
+pub(crate) const MAX_ROW: u32 = 10_000;
 
 /// The sending rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RateSearch {
+pub(crate) struct RateSearch {
     row: u32,
     bad_intervals: u32,
 }
 
 impl RateSearch {
     /// A trial interval in which this many datagrams were missing, with this delay above the shortest one.
-    pub fn end_interval(&mut self, missing: u64, delay: Duration) {
+    pub(crate) fn end_interval(&mut self, missing: u64, delay: Duration) {
         if missing <= MAX_MISSING && delay < LOW_DELAY {
             if self.row < HIGH_SPEED_ROW && self.bad_intervals < SLOW_AFTER {
                 self.row = (self.row + FAST_STEP).min(HIGH_SPEED_ROW);
@@ -54,19 +54,19 @@ impl RateSearch {
     }
 
     /// The row.
-    pub fn row(&self) -> u32 {
+    pub(crate) fn row(&self) -> u32 {
         self.row
     }
 
     /// Datagrams per second with this payload; one per trial interval in row 0.
-    pub fn datagrams_per_second(&self, payload_bytes: u32) -> f64 {
+    pub(crate) fn datagrams_per_second(&self, payload_bytes: u32) -> f64 {
         let bits = (u64::from(payload_bytes) + HEADER_BYTES) as f64 * 8.0;
         (f64::from(self.row) * 1e6 / bits).max(1.0 / TRIAL_INTERVAL.as_secs_f64())
     }
 }
 
 /// Bits per second at the IP layer.
-pub fn ip_rate_bps(datagrams: u64, payload_bytes: u64, time: Duration) -> f64 {
+pub(crate) fn ip_rate_bps(datagrams: u64, payload_bytes: u64, time: Duration) -> f64 {
     (payload_bytes + datagrams * HEADER_BYTES) as f64 * 8.0 / time.as_secs_f64()
 }
 

@@ -11,7 +11,7 @@
 /// Bytes of the header of a datagram of the load.
 pub const LOAD_HEADER_BYTES: usize = 24;
 /// Bytes of a status.
-pub const STATUS_BYTES: usize = 56;
+pub(crate) const STATUS_BYTES: usize = 56;
 
 const LOAD_MAGIC: &[u8; 8] = b"LGcd\0\0\0\0";
 const STATUS_MAGIC: &[u8; 8] = b"LGcs\0\0\0\0";
@@ -26,7 +26,7 @@ pub struct LoadHeader {
     /// Number of the datagram, from 1.
     pub number: u64,
     /// When it was sent.
-    pub sent_ns: u64,
+    pub(crate) sent_ns: u64,
 }
 
 impl LoadHeader {
@@ -54,11 +54,11 @@ pub struct LoadStatus {
     /// Their payload.
     pub bytes: u64,
     /// When this was written.
-    pub at_ns: u64,
+    pub(crate) at_ns: u64,
     /// When the newest datagram was sent, by the clock of the sender; 0 without one.
-    pub newest_sent_ns: u64,
+    pub(crate) newest_sent_ns: u64,
     /// How long ago it arrived.
-    pub newest_age_ns: u64,
+    pub(crate) newest_age_ns: u64,
 }
 
 impl LoadStatus {

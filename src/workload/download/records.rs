@@ -10,7 +10,7 @@ const MAX_TRACKED_GAPS: usize = 1024;
 
 /// Status of a record by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordStatus {
+pub(crate) enum RecordStatus {
     /// The number continues the sequence, perhaps after a gap.
     New,
     /// Was missing until now.
@@ -21,7 +21,7 @@ pub enum RecordStatus {
 
 /// Expects consecutive numbers, with a wrap after 2^32 - 1.
 #[derive(Debug, Default)]
-pub struct RecordChecker {
+pub(crate) struct RecordChecker {
     next_number: Option<u32>,
     /// First number and length, in ascending order.
     gaps: Vec<(u32, u32)>,
@@ -32,7 +32,7 @@ pub struct RecordChecker {
 
 impl RecordChecker {
     /// Records the arrival of this number.
-    pub fn check(&mut self, number: u32) -> RecordStatus {
+    pub(crate) fn check(&mut self, number: u32) -> RecordStatus {
         let next = *self.next_number.get_or_insert(number);
         let ahead = number.wrapping_sub(next);
         if ahead > u32::MAX / 2 {
@@ -68,7 +68,7 @@ impl RecordChecker {
     }
 
     /// Counts so far.
-    pub fn records(&self) -> RecordCounts {
+    pub(crate) fn records(&self) -> RecordCounts {
         let missing = self.gaps.iter().map(|&(first, length)| RecordFault {
             first_record: first.into(),
             records: length.into(),

@@ -7,7 +7,7 @@ use crate::clock::Time;
 use crate::link::Framing;
 
 /// The request that is being sent.
-pub struct OutgoingRequest {
+pub(crate) struct OutgoingRequest {
     /// Size of the current request, and how many of its bytes the link has taken.
     request_bytes: usize,
     sent_bytes: usize,
@@ -18,11 +18,11 @@ pub struct OutgoingRequest {
     /// Since this time the link has taken nothing of an unfinished request.
     stalled_since: Option<Time>,
     /// Receive pending input before the next send: the server may be blocked until the client reads.
-    pub must_receive_first: bool,
+    pub(crate) must_receive_first: bool,
 }
 
 impl OutgoingRequest {
-    pub fn new(framing: Framing) -> OutgoingRequest {
+    pub(crate) fn new(framing: Framing) -> OutgoingRequest {
         OutgoingRequest {
             request_bytes: 0,
             sent_bytes: 0,
@@ -35,13 +35,13 @@ impl OutgoingRequest {
 
     /// Whether the link has taken a part of the request.
     #[inline]
-    pub fn is_begun(&self) -> bool {
+    pub(crate) fn is_begun(&self) -> bool {
         self.sent_bytes > 0
     }
 
     /// The party has its turn again: if a send is still pending, the link could not take it.
     #[inline]
-    pub fn settle_send(&mut self, now: Time) {
+    pub(crate) fn settle_send(&mut self, now: Time) {
         if std::mem::take(&mut self.is_send_pending) {
             self.must_receive_first = true;
             self.stalled_since.get_or_insert(now);
@@ -49,18 +49,18 @@ impl OutgoingRequest {
     }
 
     #[inline]
-    pub fn is_stalled(&self, now: Time, timeout: Duration) -> bool {
+    pub(crate) fn is_stalled(&self, now: Time, timeout: Duration) -> bool {
         self.stalled_since.is_some_and(|since| now >= since + timeout)
     }
 
     /// No request follows, so none can stall.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.stalled_since = None;
     }
 
     /// The next part of the request to send.
     #[inline]
-    pub fn next_part<'a>(&mut self, request: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn next_part<'a>(&mut self, request: &'a [u8]) -> &'a [u8] {
         self.request_bytes = request.len();
         self.is_send_pending = true;
         let rest = &request[self.sent_bytes..];
@@ -69,7 +69,7 @@ impl OutgoingRequest {
 
     /// Returns whether the link has taken all of the request.
     #[inline]
-    pub fn mark_sent(&mut self, bytes: usize, at: Time) -> bool {
+    pub(crate) fn mark_sent(&mut self, bytes: usize, at: Time) -> bool {
         self.sent_bytes += bytes;
         self.is_send_pending = false;
         if self.sent_bytes < self.request_bytes {
@@ -82,7 +82,7 @@ impl OutgoingRequest {
 }
 
 /// Late replies to lost requests. Without numbers they would be taken for the reply to the next request.
-pub struct LateReplies {
+pub(crate) struct LateReplies {
     has_sequence_numbers: bool,
     /// The last receive found no input, so the next request can be sent.
     is_drained: bool,
@@ -92,13 +92,13 @@ pub struct LateReplies {
 }
 
 impl LateReplies {
-    pub fn new(has_sequence_numbers: bool) -> LateReplies {
+    pub(crate) fn new(has_sequence_numbers: bool) -> LateReplies {
         LateReplies { has_sequence_numbers, is_drained: has_sequence_numbers, until: Time(0), since: None }
     }
 
     /// Until when to drain late input before the next request. The wait is bounded for devices that send continuously.
     #[inline]
-    pub fn drain_until(&mut self, now: Time, timeout: Duration) -> Option<Time> {
+    pub(crate) fn drain_until(&mut self, now: Time, timeout: Duration) -> Option<Time> {
         if self.has_sequence_numbers {
             return None;
         }
@@ -107,18 +107,18 @@ impl LateReplies {
     }
 
     /// A request was lost; its reply may arrive until this time. With the time of its arrival the wait ends.
-    pub fn expect_until(&mut self, until: Time) {
+    pub(crate) fn expect_until(&mut self, until: Time) {
         self.until = until;
     }
 
     /// A receive found no input.
-    pub fn mark_drained(&mut self) {
+    pub(crate) fn mark_drained(&mut self) {
         self.is_drained = true;
     }
 
     /// A request was sent: the next one needs another check.
     #[inline]
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         (self.is_drained, self.since) = (self.has_sequence_numbers, None);
     }
 }

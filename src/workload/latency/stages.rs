@@ -12,9 +12,9 @@ const TRACKED: usize = 1024;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReplyStages {
     /// From the arrival of the request at the server's host until its program had it, in nanoseconds.
-    pub receive_ns: Option<u64>,
+    pub(crate) receive_ns: Option<u64>,
     /// Until its program sent the reply, in nanoseconds.
-    pub program_ns: u64,
+    pub(crate) program_ns: u64,
     /// The stamps of an earlier reply, which that reply could not have.
     pub earlier: Option<EarlierReply>,
 }
@@ -25,7 +25,7 @@ pub struct EarlierReply {
     /// The number of its request.
     pub sequence: u64,
     /// From the program's send until the reply was put into the queue of the device, in nanoseconds.
-    pub send_ns: u64,
+    pub(crate) send_ns: u64,
     /// Until the reply left the host, in nanoseconds.
     pub queue_ns: u64,
 }
@@ -45,9 +45,9 @@ struct RoundTrip {
 
 /// The stages of the round trips of one flow while they are measured. Fixed size.
 #[derive(Debug)]
-pub struct StageTracker {
+pub(crate) struct StageTracker {
     /// The stamps of the last reading.
-    pub stamps: SendStamps,
+    pub(crate) stamps: SendStamps,
     round_trips: Vec<RoundTrip>,
     ends: StampedEnds,
     framing: Framing,
@@ -60,7 +60,7 @@ pub struct StageTracker {
 
 impl StageTracker {
     /// For requests of one size.
-    pub fn new(ends: StampedEnds, caps: &Caps, request_bytes: u64) -> StageTracker {
+    pub(crate) fn new(ends: StampedEnds, caps: &Caps, request_bytes: u64) -> StageTracker {
         StageTracker {
             stamps: SendStamps::new(),
             round_trips: vec![RoundTrip::default(); TRACKED],
@@ -78,7 +78,7 @@ impl StageTracker {
     }
 
     /// The next request was sent. What is in its slot never got all of its stamps.
-    pub fn on_sent(&mut self, sequence: u64, is_measured: bool, times: &mut StageTimes) {
+    pub(crate) fn on_sent(&mut self, sequence: u64, is_measured: bool, times: &mut StageTimes) {
         self.sent_requests += 1;
         let slot = &mut self.round_trips[sequence as usize & (TRACKED - 1)];
         if slot.is_open && slot.reply.is_some() {
@@ -88,7 +88,7 @@ impl StageTracker {
     }
 
     /// The first reply to a request was received; `arrived` is its stamp.
-    pub fn on_reply(
+    pub(crate) fn on_reply(
         &mut self,
         sample: Sample,
         arrived: Option<Time>,
@@ -114,17 +114,17 @@ impl StageTracker {
     }
 
     /// Something was received, also before the measurement: unread stamps fill the buffer of the socket.
-    pub fn on_received(&mut self) {
+    pub(crate) fn on_received(&mut self) {
         self.must_read = true;
     }
 
     /// Whether the stamps are to be read now.
-    pub fn take_must_read(&mut self) -> bool {
+    pub(crate) fn take_must_read(&mut self) -> bool {
         std::mem::take(&mut self.must_read)
     }
 
     /// Uses the stamps of the last reading.
-    pub fn settle(&mut self, times: &mut StageTimes) {
+    pub(crate) fn settle(&mut self, times: &mut StageTimes) {
         self.must_read |= self.stamps.is_full();
         let stamps = std::mem::take(&mut self.stamps);
         for stamp in stamps.iter() {
@@ -176,7 +176,7 @@ impl StageTracker {
     }
 
     /// The flow has ended: the open round trips with a reply have no stages. The last one never has those of its reply.
-    pub fn finish(&mut self, times: &mut StageTimes) {
+    pub(crate) fn finish(&mut self, times: &mut StageTimes) {
         let open = self.round_trips.iter_mut().filter(|slot| slot.is_open && slot.reply.is_some());
         for slot in open {
             slot.is_open = false;

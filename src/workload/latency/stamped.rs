@@ -78,7 +78,7 @@ impl StampedEchoCodec {
     }
 
     /// Both hosts follow common time.
-    pub fn with_common_time(self, common_time: Option<CommonTime>) -> StampedEchoCodec {
+    pub(crate) fn with_common_time(self, common_time: Option<CommonTime>) -> StampedEchoCodec {
         StampedEchoCodec { common_time, ..self }
     }
 
@@ -196,7 +196,7 @@ impl StampingReflector {
     }
 
     /// The reflector that returns the messages.
-    pub fn reflector(&self) -> &Reflector {
+    pub(crate) fn reflector(&self) -> &Reflector {
         &self.reflector
     }
 

@@ -7,7 +7,7 @@ use crate::clock::Time;
 use crate::sample::ProbePeriod;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestState {
+pub(crate) enum RequestState {
     Waiting,
     Received,
     Lost,
@@ -15,16 +15,16 @@ pub enum RequestState {
 
 /// One sequence number.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestSlot {
-    pub intended: Time,
-    pub sent: Time,
-    pub state: RequestState,
-    pub is_measured: bool,
-    pub period: ProbePeriod,
+pub(crate) struct RequestSlot {
+    pub(crate) intended: Time,
+    pub(crate) sent: Time,
+    pub(crate) state: RequestState,
+    pub(crate) is_measured: bool,
+    pub(crate) period: ProbePeriod,
 }
 
 /// The latest requests.
-pub struct RequestWindow {
+pub(crate) struct RequestWindow {
     /// A ring, indexed by sequence number. It is twice the window, to recognise late and duplicate replies.
     slots: Vec<RequestSlot>,
     oldest_outstanding: u64,
@@ -35,7 +35,7 @@ pub struct RequestWindow {
 
 impl RequestWindow {
     /// At most `max_outstanding` requests in flight, at least `min_tracked` remembered.
-    pub fn new(max_outstanding: u64, min_tracked: u64) -> RequestWindow {
+    pub(crate) fn new(max_outstanding: u64, min_tracked: u64) -> RequestWindow {
         let slot = RequestSlot {
             intended: Time(0),
             sent: Time(0),
@@ -55,28 +55,28 @@ impl RequestWindow {
 
     /// Number of the next request.
     #[inline]
-    pub fn next_sequence(&self) -> u64 {
+    pub(crate) fn next_sequence(&self) -> u64 {
         self.next_sequence
     }
 
     /// The numbers from the oldest request in flight to the next request.
     #[inline]
-    pub fn outstanding(&self) -> Range<u64> {
+    pub(crate) fn outstanding(&self) -> Range<u64> {
         self.oldest_outstanding..self.next_sequence
     }
 
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.outstanding().is_empty()
     }
 
     #[inline]
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.next_sequence - self.oldest_outstanding >= self.max_outstanding
     }
 
     #[inline]
-    pub fn slot(&self, sequence: u64) -> &RequestSlot {
+    pub(crate) fn slot(&self, sequence: u64) -> &RequestSlot {
         &self.slots[sequence as usize & (self.slots.len() - 1)]
     }
 
@@ -88,20 +88,20 @@ impl RequestWindow {
 
     /// The first byte of the next request was sent.
     #[inline]
-    pub fn begin_request(&mut self, slot: RequestSlot) {
+    pub(crate) fn begin_request(&mut self, slot: RequestSlot) {
         *self.slot_mut(self.next_sequence) = slot;
     }
 
     /// All of the next request was sent.
     #[inline]
-    pub fn advance(&mut self) -> &RequestSlot {
+    pub(crate) fn advance(&mut self) -> &RequestSlot {
         self.next_sequence += 1;
         self.slot(self.next_sequence - 1)
     }
 
     /// When the oldest request in flight expires.
     #[inline]
-    pub fn next_expiry(&self, timeout: Duration) -> Time {
+    pub(crate) fn next_expiry(&self, timeout: Duration) -> Time {
         match self.is_empty() {
             true => Time::NEVER,
             false => self.slot(self.oldest_outstanding).sent + timeout,
@@ -110,7 +110,7 @@ impl RequestWindow {
 
     /// The next overdue request, which is lost from now on. The window moves past all settled requests.
     #[inline]
-    pub fn expire_next(&mut self, now: Time, timeout: Duration) -> Option<(u64, RequestSlot)> {
+    pub(crate) fn expire_next(&mut self, now: Time, timeout: Duration) -> Option<(u64, RequestSlot)> {
         while self.oldest_outstanding < self.next_sequence {
             let sequence = self.oldest_outstanding;
             let slot = self.slot_mut(sequence);
@@ -130,29 +130,29 @@ impl RequestWindow {
 
     /// Whether the request with this number was sent, or begun, recently.
     #[inline]
-    pub fn is_tracked(&self, sequence: u64) -> bool {
+    pub(crate) fn is_tracked(&self, sequence: u64) -> bool {
         (self.next_sequence.saturating_sub(self.slots.len() as u64)..self.next_sequence).contains(&sequence)
     }
 
     /// Whether a later request may get this number. Numbers further ahead were never used.
-    pub fn is_ahead(&self, sequence: u64) -> bool {
+    pub(crate) fn is_ahead(&self, sequence: u64) -> bool {
         (self.next_sequence..self.next_sequence + self.slots.len() as u64).contains(&sequence)
     }
 
     /// Whether a later request has its reply.
     #[inline]
-    pub fn is_overtaken(&self, sequence: u64) -> bool {
+    pub(crate) fn is_overtaken(&self, sequence: u64) -> bool {
         self.highest_received.is_some_and(|highest| sequence < highest)
     }
 
     #[inline]
-    pub fn mark_received(&mut self, sequence: u64) {
+    pub(crate) fn mark_received(&mut self, sequence: u64) {
         self.slot_mut(sequence).state = RequestState::Received;
         self.highest_received = self.highest_received.max(Some(sequence));
     }
 
     /// Nothing is in flight any more.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.oldest_outstanding = self.next_sequence;
     }
 }

@@ -10,10 +10,10 @@ use crate::run::{Confidence, ResponsivenessFigures};
 
 /// Length of an interval. Draft 09 has 5 s "pending further investigation"; its earlier versions and the programs that
 /// exist have 1 s.
-pub const INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Intervals of a moving average, and moving averages that are compared (MAD).
-pub const AVERAGED_INTERVALS: usize = 4;
+pub(crate) const AVERAGED_INTERVALS: usize = 4;
 
 /// Moving averages are stable while their standard deviation is below this share of the newest one (SDT).
 const STABLE_SHARE: f64 = 0.05;
@@ -22,7 +22,7 @@ const STABLE_SHARE: f64 = 0.05;
 const TRIMMED_MEAN_PERCENT: usize = 95;
 
 /// The mean of the fastest 95 % of these times, in ns; `None` without times. Sorts them.
-pub fn trimmed_mean_ns(times_ns: &mut [u64]) -> Option<f64> {
+pub(crate) fn trimmed_mean_ns(times_ns: &mut [u64]) -> Option<f64> {
     times_ns.sort_unstable();
     let dropped = times_ns.len() * (100 - TRIMMED_MEAN_PERCENT) / 100;
     let kept = &times_ns[..times_ns.len() - dropped];
@@ -31,22 +31,22 @@ pub fn trimmed_mean_ns(times_ns: &mut [u64]) -> Option<f64> {
 
 /// Round trips per minute, of probes beside the load and of probes on its connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct RoundTripsPerMinute {
+pub(crate) struct RoundTripsPerMinute {
     /// Of probes on a connection without load.
-    pub foreign: Option<f64>,
+    pub(crate) foreign: Option<f64>,
     /// Of probes on the connections of the load.
-    pub own: Option<f64>,
+    pub(crate) own: Option<f64>,
 }
 
 impl RoundTripsPerMinute {
     /// From the trimmed means of the round trips, in ns.
-    pub fn from_means_ns(foreign: Option<f64>, own: Option<f64>) -> RoundTripsPerMinute {
+    pub(crate) fn from_means_ns(foreign: Option<f64>, own: Option<f64>) -> RoundTripsPerMinute {
         let per_minute = |mean_ns: Option<f64>| mean_ns.filter(|&ns| ns > 0.0).map(|ns| 60e9 / ns);
         RoundTripsPerMinute { foreign: per_minute(foreign), own: per_minute(own) }
     }
 
     /// The mean of both, or the one that was measured.
-    pub fn combined(&self) -> Option<f64> {
+    pub(crate) fn combined(&self) -> Option<f64> {
         match (self.foreign, self.own) {
             (Some(foreign), Some(own)) => Some((foreign + own) / 2.0),
             (one, other) => one.or(other),
@@ -56,7 +56,7 @@ impl RoundTripsPerMinute {
 
 /// The newest values, and the newest moving averages of them.
 #[derive(Debug, Clone, Default)]
-pub struct MovingAverages {
+pub(crate) struct MovingAverages {
     values: [f64; AVERAGED_INTERVALS],
     averages: [f64; AVERAGED_INTERVALS],
     count: usize,
@@ -64,7 +64,7 @@ pub struct MovingAverages {
 
 impl MovingAverages {
     /// Adds the value of an interval.
-    pub fn push(&mut self, value: f64) {
+    pub(crate) fn push(&mut self, value: f64) {
         self.values[self.count % AVERAGED_INTERVALS] = value;
         let filled = (self.count + 1).min(AVERAGED_INTERVALS);
         let average = self.values[..filled].iter().sum::<f64>() / filled as f64;
@@ -73,13 +73,13 @@ impl MovingAverages {
     }
 
     /// The newest moving average.
-    pub fn newest(&self) -> Option<f64> {
+    pub(crate) fn newest(&self) -> Option<f64> {
         let newest = self.count.checked_sub(1)?;
         Some(self.averages[newest % AVERAGED_INTERVALS])
     }
 
     /// Whether the newest moving averages differ little.
-    pub fn is_stable(&self) -> bool {
+    pub(crate) fn is_stable(&self) -> bool {
         let Some(newest) = self.newest().filter(|_| self.count >= AVERAGED_INTERVALS) else { return false };
         let mean = self.averages.iter().sum::<f64>() / AVERAGED_INTERVALS as f64;
         let variance = self.averages.iter().map(|average| (average - mean).powi(2)).sum::<f64>()
@@ -88,7 +88,7 @@ impl MovingAverages {
     }
 
     /// How far the newest moving average can be relied on.
-    pub fn confidence(&self) -> Confidence {
+    pub(crate) fn confidence(&self) -> Confidence {
         match (self.count >= AVERAGED_INTERVALS, self.is_stable()) {
             (false, _) => Confidence::Low,
             (true, false) => Confidence::Medium,
@@ -99,7 +99,7 @@ impl MovingAverages {
 
 /// What follows from an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// The goodput still changes: add a connection, if there is one left.
     AddConnection,
     /// Goodput is stable: keep the connections.
@@ -110,7 +110,7 @@ pub enum Decision {
 
 /// The course of a measurement.
 #[derive(Debug, Clone, Default)]
-pub struct RampUp {
+pub(crate) struct RampUp {
     goodput_bps: MovingAverages,
     per_minute: MovingAverages,
     /// The interval, from 0, after which the goodput was stable.
@@ -120,7 +120,7 @@ pub struct RampUp {
 
 impl RampUp {
     /// An interval has ended.
-    pub fn end_interval(&mut self, goodput_bps: f64, probes: RoundTripsPerMinute) -> Decision {
+    pub(crate) fn end_interval(&mut self, goodput_bps: f64, probes: RoundTripsPerMinute) -> Decision {
         self.intervals += 1;
         self.goodput_bps.push(goodput_bps);
         if self.saturated_after.is_none() {
@@ -137,18 +137,22 @@ impl RampUp {
     }
 
     /// Complete intervals so far.
-    pub fn intervals(&self) -> usize {
+    pub(crate) fn intervals(&self) -> usize {
         self.intervals
     }
 
     /// Intervals until the goodput was stable; `None` if it never was.
-    pub fn intervals_to_saturation(&self) -> Option<usize> {
+    pub(crate) fn intervals_to_saturation(&self) -> Option<usize> {
         self.saturated_after.map(|index| index + 1)
     }
 
     /// The result, with the round trips of the last intervals and the connections that carried the load. After saturation
     /// the goodput counts as stable.
-    pub fn figures(&self, probes: RoundTripsPerMinute, load_connections: u32) -> ResponsivenessFigures {
+    pub(crate) fn figures(
+        &self,
+        probes: RoundTripsPerMinute,
+        load_connections: u32,
+    ) -> ResponsivenessFigures {
         let saturation = self.intervals_to_saturation().map(|intervals| INTERVAL * intervals as u32);
         ResponsivenessFigures {
             rpm: probes.combined(),

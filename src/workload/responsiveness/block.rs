@@ -11,27 +11,27 @@
 use crate::link::Fault;
 
 /// Bytes of the header, which is the smallest block.
-pub const HEADER_BYTES: usize = 16;
+pub(crate) const HEADER_BYTES: usize = 16;
 
 const MAGIC: &[u8; 4] = b"LGrp";
 
 /// The header of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockHeader {
+pub(crate) struct BlockHeader {
     /// Bytes of the block, at least [`HEADER_BYTES`].
-    pub block_bytes: u32,
+    pub(crate) block_bytes: u32,
     /// Number of the probe, or 0.
-    pub probe: u64,
+    pub(crate) probe: u64,
 }
 
 impl BlockHeader {
     /// A block without payload.
-    pub fn alone(probe: u64) -> BlockHeader {
+    pub(crate) fn alone(probe: u64) -> BlockHeader {
         BlockHeader { block_bytes: HEADER_BYTES as u32, probe }
     }
 
     /// The encoded header.
-    pub fn encode(self) -> [u8; HEADER_BYTES] {
+    pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(MAGIC);
         bytes[4..8].copy_from_slice(&self.block_bytes.to_be_bytes());
@@ -40,7 +40,7 @@ impl BlockHeader {
     }
 
     /// The header in these bytes; `None` if they are none.
-    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<BlockHeader> {
+    pub(crate) fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<BlockHeader> {
         let field = bytes.strip_prefix(MAGIC)?;
         let block_bytes = u32::from_be_bytes(field[..4].try_into().ok()?);
         let probe = u64::from_be_bytes(field[4..].try_into().ok()?);

@@ -17,17 +17,17 @@ use crate::workload::{Load, RecordingParty};
 
 /// What both halves of a connection know.
 #[derive(Clone)]
-pub struct LoadConnection {
+pub(crate) struct LoadConnection {
     /// The state of the case.
-    pub state: Arc<LoadState>,
+    pub(crate) state: Arc<LoadState>,
     /// Its probes.
-    pub load_probes: Arc<LoadProbes>,
+    pub(crate) load_probes: Arc<LoadProbes>,
     /// Its number, from 0.
-    pub index: u32,
+    pub(crate) index: u32,
     /// Time between its probes.
-    pub probe_interval: Duration,
+    pub(crate) probe_interval: Duration,
     /// The load of each connection.
-    pub load: Load,
+    pub(crate) load: Load,
 }
 
 impl LoadConnection {
@@ -37,7 +37,7 @@ impl LoadConnection {
 }
 
 /// Sends the load, with a probe in some blocks.
-pub struct LoadSender {
+pub(crate) struct LoadSender {
     connection: LoadConnection,
     tuning: Option<Tuning>,
     /// A whole block; only its header changes.
@@ -60,7 +60,7 @@ pub struct LoadSender {
 
 impl LoadSender {
     /// The sender of an upload.
-    pub fn new(connection: LoadConnection, recorder: Recorder) -> LoadSender {
+    pub(crate) fn new(connection: LoadConnection, recorder: Recorder) -> LoadSender {
         LoadSender {
             tuning: Some(connection.load.batch_tuning()),
             block: vec![0xA5; block_bytes(&connection.load)],
@@ -79,7 +79,7 @@ impl LoadSender {
     }
 
     /// The blocks return: the other half of the link counts them. `can_half_close`: closing this side leaves the other open.
-    pub fn looped(self, can_half_close: bool) -> LoadSender {
+    pub(crate) fn looped(self, can_half_close: bool) -> LoadSender {
         let probes_idle_link = self.connection.index == 0;
         LoadSender { probes_idle_link, finishes_link: can_half_close, position: None, ..self }
     }
@@ -193,7 +193,7 @@ impl RecordingParty for LoadSender {
 }
 
 /// Receives the load, with the replies to the probes that the other half of the connection sends.
-pub struct LoadReceiver {
+pub(crate) struct LoadReceiver {
     connection: LoadConnection,
     tuning: Option<Tuning>,
     batch: Batch,
@@ -206,7 +206,7 @@ pub struct LoadReceiver {
 
 impl LoadReceiver {
     /// The receiver of a download.
-    pub fn new(connection: LoadConnection, recorder: Recorder) -> LoadReceiver {
+    pub(crate) fn new(connection: LoadConnection, recorder: Recorder) -> LoadReceiver {
         LoadReceiver {
             tuning: Some(connection.load.batch_tuning()),
             batch: Batch::new(RECEIVE_BYTES, 1),
@@ -320,7 +320,7 @@ impl OwnProbes {
 }
 
 /// The other half of a connection that sends the load: receives the replies, or in a loop the load itself.
-pub struct ReplyReceiver {
+pub(crate) struct ReplyReceiver {
     probes: OwnProbes,
     tuning: Option<Tuning>,
     batch: Batch,
@@ -333,7 +333,7 @@ pub struct ReplyReceiver {
 
 impl ReplyReceiver {
     /// The receiver of replies; with a conductor on the first connection.
-    pub fn new(
+    pub(crate) fn new(
         connection: LoadConnection,
         conductor: Option<Conductor>,
         recorder: Recorder,
@@ -351,7 +351,7 @@ impl ReplyReceiver {
     }
 
     /// The load returns, and counts here.
-    pub fn looped(mut self) -> ReplyReceiver {
+    pub(crate) fn looped(mut self) -> ReplyReceiver {
         self.probes.recorder.watch_idle(self.probes.connection.state.window.clone());
         ReplyReceiver { is_looped: true, ..self }
     }
@@ -422,7 +422,7 @@ impl RecordingParty for ReplyReceiver {
 }
 
 /// The other half of a connection that receives the load: sends the probes.
-pub struct ProbeSender {
+pub(crate) struct ProbeSender {
     probes: OwnProbes,
     tuning: Option<Tuning>,
     header: [u8; HEADER_BYTES],
@@ -433,7 +433,11 @@ pub struct ProbeSender {
 
 impl ProbeSender {
     /// The sender of probes; with a conductor on the first connection.
-    pub fn new(connection: LoadConnection, conductor: Option<Conductor>, recorder: Recorder) -> ProbeSender {
+    pub(crate) fn new(
+        connection: LoadConnection,
+        conductor: Option<Conductor>,
+        recorder: Recorder,
+    ) -> ProbeSender {
         ProbeSender {
             tuning: Some(connection.load.tuning()),
             header: [0; HEADER_BYTES],

@@ -15,18 +15,18 @@ use crate::sample::ProbeLog;
 
 /// The plan of a measurement.
 #[derive(Debug, Clone, Copy)]
-pub struct ConductorPlan {
+pub(crate) struct ConductorPlan {
     /// Connections that can be started.
-    pub connections: u32,
+    pub(crate) connections: u32,
     /// Time without load at the beginning, for links on which no other connection measures it.
-    pub idle: Duration,
+    pub(crate) idle: Duration,
     /// Longest time of the load.
-    pub max_time: Duration,
+    pub(crate) max_time: Duration,
 }
 
 /// The state of a measurement.
 #[derive(Debug)]
-pub struct Conductor {
+pub(crate) struct Conductor {
     state: Arc<LoadState>,
     plan: ConductorPlan,
     ramp: RampUp,
@@ -41,7 +41,7 @@ pub struct Conductor {
 
 impl Conductor {
     /// A conductor before its first call.
-    pub fn new(state: Arc<LoadState>, plan: ConductorPlan) -> Conductor {
+    pub(crate) fn new(state: Arc<LoadState>, plan: ConductorPlan) -> Conductor {
         Conductor {
             state,
             plan,
@@ -54,7 +54,7 @@ impl Conductor {
     }
 
     /// Does what is due. The first call begins the measurement. Returns when the next call is due.
-    pub fn advance(&mut self, now: Time) -> Time {
+    pub(crate) fn advance(&mut self, now: Time) -> Time {
         let begins_at = *self.begins_at.get_or_insert_with(|| {
             let begins_at = now + self.plan.idle;
             self.state.window.set_begin(begins_at);
@@ -106,7 +106,7 @@ impl Conductor {
     }
 
     /// The result: of the last complete intervals, or, without one, of everything. `None` before the load has begun.
-    pub fn into_figures(mut self) -> Option<ResponsivenessFigures> {
+    pub(crate) fn into_figures(mut self) -> Option<ResponsivenessFigures> {
         let begins_at = self.begins_at?;
         let averaged = self.ramp.intervals().min(AVERAGED_INTERVALS) as u32;
         let (from, to) = match averaged {

@@ -82,7 +82,7 @@ impl ProbedReceiver {
     }
 
     /// Whether the client has closed its side.
-    pub fn has_seen_end(&self) -> bool {
+    pub(crate) fn has_seen_end(&self) -> bool {
         self.connection.is_closed
     }
 }

@@ -9,26 +9,26 @@ use crate::clock::Time;
 use crate::sample::{LoadWindow, ProbeLog};
 
 /// How soon a connection notices that it shall begin or end.
-pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Probes of a connection that can be without a reply at the same time: 50 s at 20 probes per second.
 const MAX_UNANSWERED: usize = 1024;
 
 /// The state of the load of a case.
 #[derive(Debug)]
-pub struct LoadState {
+pub(crate) struct LoadState {
     /// Connections that have begun, the first ones in order.
-    pub running_connections: AtomicU32,
+    pub(crate) running_connections: AtomicU32,
     /// The measurement is over.
-    pub is_over: AtomicBool,
+    pub(crate) is_over: AtomicBool,
     /// Payload that the receivers of the load have got, as far as the client knows.
-    pub moved_bytes: AtomicU64,
+    pub(crate) moved_bytes: AtomicU64,
     /// Round trips beside the load.
-    pub foreign_probes: Arc<ProbeLog>,
+    pub(crate) foreign_probes: Arc<ProbeLog>,
     /// Round trips on the connections of the load.
-    pub own_probes: Arc<ProbeLog>,
+    pub(crate) own_probes: Arc<ProbeLog>,
     /// Begin and end of the load.
-    pub window: Arc<LoadWindow>,
+    pub(crate) window: Arc<LoadWindow>,
 }
 
 impl Default for LoadState {
@@ -46,24 +46,24 @@ impl Default for LoadState {
 
 impl LoadState {
     /// Whether the connection with this index, from 0, has begun.
-    pub fn is_running(&self, index: u32) -> bool {
+    pub(crate) fn is_running(&self, index: u32) -> bool {
         index < self.running_connections.load(Relaxed)
     }
 
     /// Whether the measurement is over.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Relaxed)
     }
 
     /// Ends the measurement, or notes that a connection has ended.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.is_over.store(true, Relaxed);
     }
 }
 
 /// The probes of one connection of the load: one half of the connection sends them, the other one receives the replies.
 #[derive(Debug)]
-pub struct LoadProbes {
+pub(crate) struct LoadProbes {
     entries: Box<[ProbeTimes]>,
     /// Number of the newest probe, from 1.
     newest_sent: AtomicU64,
@@ -80,13 +80,13 @@ struct ProbeTimes {
 
 /// A probe with its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RepliedProbe {
+pub(crate) struct RepliedProbe {
     /// When it was offered to the link.
-    pub sent: Time,
+    pub(crate) sent: Time,
     /// When the reply arrived.
-    pub received: Time,
+    pub(crate) received: Time,
     /// Bytes of the load before it.
-    pub position: u64,
+    pub(crate) position: u64,
 }
 
 impl Default for LoadProbes {
@@ -105,20 +105,20 @@ impl LoadProbes {
     }
 
     /// The number of the next probe; `None` while too many are without a reply.
-    pub fn next_number(&self) -> Option<u64> {
+    pub(crate) fn next_number(&self) -> Option<u64> {
         let next = self.newest_sent.load(Relaxed) + 1;
         (next - self.newest_replied.load(Acquire) < MAX_UNANSWERED as u64).then_some(next)
     }
 
     /// The probe is offered to the link at this instant, after `position` bytes of the load.
-    pub fn record_sent(&self, number: u64, at: Time, position: u64) {
+    pub(crate) fn record_sent(&self, number: u64, at: Time, position: u64) {
         self.entry(number).sent_ns.store(at.0, Relaxed);
         self.entry(number).position.store(position, Relaxed);
         self.newest_sent.store(number, Release);
     }
 
     /// The reply to this probe, and to all before it, has arrived. Other numbers are ignored.
-    pub fn record_reply(&self, number: u64, at: Time) {
+    pub(crate) fn record_reply(&self, number: u64, at: Time) {
         let replied = self.newest_replied.load(Relaxed);
         if number > replied && number <= self.newest_sent.load(Acquire) {
             (replied + 1..=number).for_each(|number| self.entry(number).replied_ns.store(at.0, Relaxed));
@@ -127,7 +127,7 @@ impl LoadProbes {
     }
 
     /// The probe, if its reply has arrived.
-    pub fn replied_probe(&self, number: u64) -> Option<RepliedProbe> {
+    pub(crate) fn replied_probe(&self, number: u64) -> Option<RepliedProbe> {
         let entry = self.entry(number);
         (number <= self.newest_replied.load(Acquire)).then(|| RepliedProbe {
             sent: Time(entry.sent_ns.load(Relaxed)),
@@ -137,7 +137,7 @@ impl LoadProbes {
     }
 
     /// Whether every probe has its reply.
-    pub fn have_all_replies(&self) -> bool {
+    pub(crate) fn have_all_replies(&self) -> bool {
         self.newest_replied.load(Acquire) == self.newest_sent.load(Acquire)
     }
 }

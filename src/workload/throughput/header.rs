@@ -66,14 +66,12 @@ pub(super) struct BlockParser {
     /// The start of a header that arrives in several chunks.
     partial_header: [u8; MAX_HEADER_BYTES],
     /// Blocks that do not belong to this flow.
-    pub foreign_blocks: u64,
-    /// Bytes after the end: the next control messages.
-    trailing_bytes: Vec<u8>,
+    pub(crate) foreign_blocks: u64,
 }
 
 impl BlockParser {
     /// A parser for blocks of `block` bytes that begin with the header `head`.
-    pub fn new(head: Box<dyn HeaderCodec>, block: u64) -> BlockParser {
+    pub(crate) fn new(head: Box<dyn HeaderCodec>, block: u64) -> BlockParser {
         BlockParser {
             header: head,
             block_bytes: block,
@@ -81,7 +79,6 @@ impl BlockParser {
             end_position: None,
             partial_header: [0; MAX_HEADER_BYTES],
             foreign_blocks: 0,
-            trailing_bytes: Vec::new(),
         }
     }
 
@@ -90,14 +87,10 @@ impl BlockParser {
     }
 
     /// Processes the next chunk. Returns its number of payload bytes.
-    pub fn push(&mut self, chunk: &[u8], now: Time) -> u64 {
+    pub(crate) fn push(&mut self, chunk: &[u8], now: Time) -> u64 {
         let mut payload = 0;
         let mut rest = chunk;
-        while !rest.is_empty() {
-            if self.is_finished() {
-                self.trailing_bytes.extend_from_slice(rest);
-                break;
-            }
+        while !rest.is_empty() && !self.is_finished() {
             let (into, length) = (self.position % self.block_bytes, self.header_length());
             let left = if into < length { length - into } else { self.block_bytes - into };
             let (taken, behind) = rest.split_at(rest.len().min(left as usize));
@@ -132,13 +125,8 @@ impl BlockParser {
     }
 
     /// Whether the end block is complete.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.end_position.is_some_and(|end| self.position >= end)
-    }
-
-    /// The bytes after the end, from the last chunk.
-    pub(crate) fn trailing_bytes(&self) -> &[u8] {
-        &self.trailing_bytes
     }
 }
 
@@ -157,7 +145,7 @@ mod tests {
     use crate::workload::{Load, RecordingParty};
 
     /// Two bytes: 0 and the low byte of the number; 1 and 0 at the end.
-    pub struct FlaggedHeader;
+    pub(crate) struct FlaggedHeader;
 
     impl HeaderCodec for FlaggedHeader {
         fn length(&self) -> usize {
@@ -207,7 +195,7 @@ mod tests {
             }
             prop_assert_eq!(payload, count * block as u64);
             prop_assert!(blocks.is_finished());
-            prop_assert_eq!((blocks.foreign_blocks, blocks.trailing_bytes()), (0, &vec![9; behind][..]));
+            prop_assert_eq!(blocks.foreign_blocks, 0);
         }
     }
 

@@ -6,24 +6,24 @@ use crate::clock::Time;
 use crate::link::party::Step;
 
 /// Interval between keepalives.
-pub const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(200);
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The keepalive message and its next time.
-pub struct Keepalive {
+pub(crate) struct Keepalive {
     bytes: Vec<u8>,
-    pub next_due: Time,
+    pub(crate) next_due: Time,
 }
 
 impl Keepalive {
-    pub fn new(bytes: Vec<u8>) -> Keepalive {
+    pub(crate) fn new(bytes: Vec<u8>) -> Keepalive {
         Keepalive { bytes, next_due: Time(0) }
     }
 
-    pub fn send_step(&self) -> Step<'_> {
+    pub(crate) fn send_step(&self) -> Step<'_> {
         Step::Send { bytes: &self.bytes, message: self.bytes.len() }
     }
 
-    pub fn mark_sent(&mut self, at: Time) {
+    pub(crate) fn mark_sent(&mut self, at: Time) {
         self.next_due = at + KEEPALIVE_INTERVAL;
     }
 }

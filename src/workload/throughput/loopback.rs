@@ -19,7 +19,7 @@ pub struct Received {
     /// All bytes.
     pub position: u64,
     /// Bytes of different messages. Duplicates and foreign messages do not replace missing ones.
-    pub distinct_bytes: u64,
+    pub(crate) distinct_bytes: u64,
 }
 
 /// The expected content.
@@ -29,7 +29,7 @@ enum ExpectedEcho {
 }
 
 /// The state of a loop at its receiver.
-pub struct Loopback {
+pub(crate) struct Loopback {
     state: Arc<LoopbackState>,
     expected: ExpectedEcho,
     /// Set if the stream may lose bytes. If more than this many are missing at its end, the line has stopped.
@@ -38,7 +38,7 @@ pub struct Loopback {
 
 impl Loopback {
     /// `receive_bytes`: of a stream; `message_bytes`: of a message.
-    pub fn new(
+    pub(crate) fn new(
         caps: &Caps,
         state: Arc<LoopbackState>,
         receive_bytes: usize,
@@ -57,7 +57,7 @@ impl Loopback {
 
     /// Compares received bytes. Returns the corrupt bytes of a message; those of a stream are known at its end.
     #[inline]
-    pub fn compare(&mut self, received: &[u8]) -> u64 {
+    pub(crate) fn compare(&mut self, received: &[u8]) -> u64 {
         match &mut self.expected {
             ExpectedEcho::Stream(comparison) => {
                 comparison.push(received);
@@ -71,17 +71,17 @@ impl Loopback {
     }
 
     /// When the first byte was sent.
-    pub fn first_sent(&self) -> Time {
+    pub(crate) fn first_sent(&self) -> Time {
         Time(self.state.first_sent_ns.load(Relaxed))
     }
 
     /// Whether the last sent byte has returned, as far as known.
-    pub fn has_received_all(&self, received: Received) -> bool {
+    pub(crate) fn has_received_all(&self, received: Received) -> bool {
         self.state.is_all_sent.load(Acquire) && self.has_received_all_so_far(received)
     }
 
     /// Whether all that has been sent until now has returned.
-    pub fn has_received_all_so_far(&self, received: Received) -> bool {
+    pub(crate) fn has_received_all_so_far(&self, received: Received) -> bool {
         let position = match &self.expected {
             ExpectedEcho::Stream(comparison) if self.max_missing_tail_bytes.is_some() => {
                 comparison.position()
@@ -94,7 +94,7 @@ impl Loopback {
 
     /// Whether all has returned and later input cannot change the result.
     #[inline]
-    pub fn is_complete(&self, received: Received) -> bool {
+    pub(crate) fn is_complete(&self, received: Received) -> bool {
         let is_settled = match &self.expected {
             ExpectedEcho::Stream(comparison) if self.max_missing_tail_bytes.is_some() => {
                 comparison.is_in_sync()
@@ -105,7 +105,7 @@ impl Loopback {
     }
 
     /// Whether silence is the end of a stream: on a line that loses bytes the missing ones are counted.
-    pub fn may_end_in_silence(&self, received: Received) -> bool {
+    pub(crate) fn may_end_in_silence(&self, received: Received) -> bool {
         let ExpectedEcho::Stream(comparison) = &self.expected else { return true };
         let rest = self.state.sent_bytes.load(Relaxed).saturating_sub(comparison.position());
         // If nothing ever arrived, report it.
@@ -114,7 +114,7 @@ impl Loopback {
     }
 
     /// Ends the loop, and records its defects. `has_ended`: it was not interrupted.
-    pub fn finish(&mut self, has_ended: bool, recorder: &mut Recorder) {
+    pub(crate) fn finish(&mut self, has_ended: bool, recorder: &mut Recorder) {
         self.state.is_finished.store(true, Relaxed);
         let ExpectedEcho::Stream(comparison) = &mut self.expected else { return };
         // After an interruption it is unknown how much more would have returned.

@@ -10,13 +10,13 @@ use crate::link::{Batch, Framing};
 /// Result of one receive.
 pub(super) struct Arrival {
     /// New messages of this flow.
-    pub messages: u64,
+    pub(crate) messages: u64,
     /// Their bytes.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Something of this flow arrived. Foreign messages do not extend the wait.
-    pub is_of_flow: bool,
+    pub(crate) is_of_flow: bool,
     /// The header of the end was among it.
-    pub has_end: bool,
+    pub(crate) has_end: bool,
 }
 
 /// All that a flow has received.
@@ -33,7 +33,7 @@ pub(super) struct ReceivedData {
 
 impl ReceivedData {
     /// Nothing yet, of messages with the default header or of a stream.
-    pub fn new(framing: Framing, message_bytes: u32) -> ReceivedData {
+    pub(crate) fn new(framing: Framing, message_bytes: u32) -> ReceivedData {
         let header = || Box::new(SequenceHeader) as Box<dyn HeaderCodec>;
         ReceivedData {
             framing,
@@ -46,7 +46,7 @@ impl ReceivedData {
     }
 
     /// Sets the header of a protocol in place of the default; a stream is then a sequence of blocks.
-    pub fn set_header(&mut self, header: Box<dyn HeaderCodec>) {
+    pub(crate) fn set_header(&mut self, header: Box<dyn HeaderCodec>) {
         match self.framing {
             Framing::Stream => self.blocks = Some(BlockParser::new(header, self.message_bytes)),
             Framing::Message => self.header = Some(header),
@@ -55,7 +55,7 @@ impl ReceivedData {
 
     /// Processes a batch.
     #[inline]
-    pub fn add(&mut self, batch: &Batch, now: Time) -> Arrival {
+    pub(crate) fn add(&mut self, batch: &Batch, now: Time) -> Arrival {
         let mut arrived = Arrival { messages: 0, bytes: 0, is_of_flow: false, has_end: false };
         let before = self.position;
         for message in batch.messages() {
@@ -90,53 +90,48 @@ impl ReceivedData {
     }
 
     /// Messages, or a stream.
-    pub fn framing(&self) -> Framing {
+    pub(crate) fn framing(&self) -> Framing {
         self.framing
     }
 
     /// The size of a message; a stream is counted in units of it.
-    pub fn message_bytes(&self) -> u64 {
+    pub(crate) fn message_bytes(&self) -> u64 {
         self.message_bytes
     }
 
     /// Bytes so far, including warm-up and duplicates.
-    pub fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
     /// What a loop compares with the bytes that were sent.
-    pub fn received(&self) -> Received {
+    pub(crate) fn received(&self) -> Received {
         let distinct_bytes = self.tracker.distinct * self.message_bytes;
         Received { position: self.position, distinct_bytes }
     }
 
     /// Messages sent so far, as derived from the received numbers.
-    pub fn passed_messages(&self) -> u64 {
+    pub(crate) fn passed_messages(&self) -> u64 {
         if self.header.is_some() { self.tracker.next_sequence } else { self.position / self.message_bytes }
     }
 
     /// Missing messages among those, if they have numbers.
-    pub fn missing_messages(&self) -> u64 {
+    pub(crate) fn missing_messages(&self) -> u64 {
         self.tracker.next_sequence - self.tracker.distinct
     }
 
     /// Messages that arrived twice.
-    pub fn duplicates(&self) -> u64 {
+    pub(crate) fn duplicates(&self) -> u64 {
         self.tracker.duplicate
     }
 
     /// Messages that a later one overtook.
-    pub fn reordered(&self) -> u64 {
+    pub(crate) fn reordered(&self) -> u64 {
         self.tracker.reordered
     }
 
     /// Messages or blocks that do not belong to the flow.
-    pub fn foreign(&self) -> u64 {
+    pub(crate) fn foreign(&self) -> u64 {
         self.tracker.foreign + self.blocks.as_ref().map_or(0, |blocks| blocks.foreign_blocks)
-    }
-
-    /// The bytes after the end of a stream of blocks: the next control messages.
-    pub fn trailing_bytes(&self) -> &[u8] {
-        self.blocks.as_ref().map_or(&[], BlockParser::trailing_bytes)
     }
 }

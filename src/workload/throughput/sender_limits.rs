@@ -7,26 +7,26 @@ use crate::plan::{Pacing, StopCondition};
 use crate::workload::Load;
 
 /// Silence that ends a flow of messages on links without a close signal.
-pub const MIN_QUIET_TIME: Duration = Duration::from_millis(300);
+pub(crate) const MIN_QUIET_TIME: Duration = Duration::from_millis(300);
 
 /// Maximum silence between messages of a slow schedule.
 const MAX_QUIET_TIME: Duration = Duration::from_secs(60);
 
 /// How long a receiver of messages waits for the next.
-pub fn quiet_time(pacing: Pacing) -> Duration {
+pub(crate) fn quiet_time(pacing: Pacing) -> Duration {
     let ten = pacing.per_second().map(|per_second| Duration::try_from_secs_f64(10.0 / per_second));
     ten.map_or(MIN_QUIET_TIME, |ten| MIN_QUIET_TIME.max(ten.unwrap_or(MAX_QUIET_TIME).min(MAX_QUIET_TIME)))
 }
 
 /// Volume and time within which a sender must stop.
-pub struct SenderLimits {
+pub(crate) struct SenderLimits {
     max_duration: Option<Duration>,
     bytes_left: u64,
     first_receive: Option<Time>,
 }
 
 /// Result of a check.
-pub enum LimitCheck {
+pub(crate) enum LimitCheck {
     Within,
     /// More bytes than planned.
     TooManyBytes,
@@ -45,20 +45,20 @@ const OVERTIME_PER_FLOW: Duration = Duration::from_millis(20);
 const MAX_OVERTIME: Duration = Duration::from_secs(120);
 
 /// Extra time for the arrival of the last bytes of that many flows.
-pub fn overtime(planned: Duration, flows: u32) -> Duration {
+pub(crate) fn overtime(planned: Duration, flows: u32) -> Duration {
     let many = OVERTIME_PER_FLOW.saturating_mul(flows.saturating_sub(1));
     planned.max(MIN_OVERTIME).saturating_add(many).min(MAX_OVERTIME)
 }
 
 /// Planned time of warm-up and measurement, if time ends both.
-pub fn planned_time(stop: StopCondition, warm_up: StopCondition) -> Option<Duration> {
+pub(crate) fn planned_time(stop: StopCondition, warm_up: StopCondition) -> Option<Duration> {
     let nanoseconds = |stop: StopCondition| Duration::from_nanos(stop.time_ns.unwrap_or(0));
     let ends = stop.time_ns.is_some() && (warm_up.count.is_none() || warm_up.time_ns.is_some());
     ends.then(|| nanoseconds(warm_up).saturating_add(nanoseconds(stop)))
 }
 
 impl SenderLimits {
-    pub fn new(load: &Load) -> SenderLimits {
+    pub(crate) fn new(load: &Load) -> SenderLimits {
         let Load { stop, warm_up, .. } = *load;
         let of_count =
             |stop: StopCondition| stop.count.map(|count| count.saturating_mul(load.message_bytes.into()));
@@ -76,7 +76,7 @@ impl SenderLimits {
 
     /// Adds received bytes and checks the limits.
     #[inline]
-    pub fn check(&mut self, now: Time, bytes: u64) -> LimitCheck {
+    pub(crate) fn check(&mut self, now: Time, bytes: u64) -> LimitCheck {
         let since = now.since(*self.first_receive.get_or_insert(now));
         if self.max_duration.is_some_and(|planned| since > planned) {
             return LimitCheck::TooLong;

@@ -2,15 +2,15 @@
 
 /// Distinguishes new messages from duplicates by their numbers, within a window behind the newest.
 #[derive(Debug)]
-pub struct SequenceTracker {
+pub(crate) struct SequenceTracker {
     seen: Vec<u64>,
-    pub next_sequence: u64,
+    pub(crate) next_sequence: u64,
     /// Messages received for the first time.
-    pub distinct: u64,
-    pub duplicate: u64,
-    pub reordered: u64,
+    pub(crate) distinct: u64,
+    pub(crate) duplicate: u64,
+    pub(crate) reordered: u64,
     /// Messages that do not belong to this flow.
-    pub foreign: u64,
+    pub(crate) foreign: u64,
 }
 
 /// A larger jump cannot come from this client: more than a minute of the smallest datagrams at 10 Gbit/s.
@@ -20,7 +20,7 @@ const MAX_SEQUENCE_JUMP: u64 = 1 << 32;
 const REORDER_WINDOW: u64 = 1 << 18;
 
 impl SequenceTracker {
-    pub fn new() -> SequenceTracker {
+    pub(crate) fn new() -> SequenceTracker {
         SequenceTracker {
             seen: vec![0; (REORDER_WINDOW / 64) as usize],
             next_sequence: 0,
@@ -32,7 +32,7 @@ impl SequenceTracker {
     }
 
     #[inline]
-    pub fn observe(&mut self, number: u64) -> bool {
+    pub(crate) fn observe(&mut self, number: u64) -> bool {
         let in_order = number == self.next_sequence;
         if in_order {
             self.mark(number);

@@ -89,7 +89,7 @@ struct WarmUpCounts {
 }
 
 /// The receiver.
-pub struct Sink {
+pub(crate) struct Sink {
     tuning: Option<Tuning>,
     batch: Batch,
     data: ReceivedData,
@@ -106,7 +106,7 @@ pub struct Sink {
 
 impl Sink {
     /// A receiver for one flow over a link with these capabilities.
-    pub fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Sink {
+    pub(crate) fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Sink {
         let message = load.message_bytes as usize;
         let batch = match caps.framing {
             Framing::Stream if load.is_one_of_many() => Batch::new(STREAM_RECEIVE_OF_MANY, 1),
@@ -138,7 +138,7 @@ impl Sink {
 
     /// Receives a stream into memory that all flows of a thread share, so [`Sink::batch`] is empty after
     /// [`Party::on_received`].
-    pub fn with_lent_memory(mut self) -> Sink {
+    pub(crate) fn with_lent_memory(mut self) -> Sink {
         if self.data.framing() == Framing::Stream {
             self.batch = Batch::lent(STREAM_RECEIVE_BYTES);
         }
@@ -146,52 +146,47 @@ impl Sink {
     }
 
     /// Sends this message periodically as a keepalive.
-    pub fn with_keepalive(mut self, bytes: Vec<u8>) -> Sink {
+    pub(crate) fn with_keepalive(mut self, bytes: Vec<u8>) -> Sink {
         self.keepalive = Some(Keepalive::new(bytes));
         self
     }
 
     /// Expects the bytes of a [`super::Source`] on the other half of the link.
-    pub fn looped(mut self, caps: &Caps, looped: Arc<LoopbackState>) -> Sink {
+    pub(crate) fn looped(mut self, caps: &Caps, looped: Arc<LoopbackState>) -> Sink {
         let (receive_bytes, message_bytes) = (self.batch.slot_bytes, self.data.message_bytes() as usize);
         self.loopback = Some(Loopback::new(caps, looped, receive_bytes, message_bytes));
         self
     }
 
     /// Sets the header of a protocol in place of the default; a stream is then a sequence of blocks.
-    pub fn with_header(mut self, header: Box<dyn HeaderCodec>) -> Sink {
+    pub(crate) fn with_header(mut self, header: Box<dyn HeaderCodec>) -> Sink {
         self.data.set_header(header);
         self
     }
 
-    /// The bytes after the end of a stream of blocks: the next control messages.
-    pub fn trailing_bytes(&self) -> &[u8] {
-        self.data.trailing_bytes()
-    }
-
     /// Starts the flow: earlier waiting does not count.
-    pub fn start_waiting(&mut self, now: Time) {
+    pub(crate) fn start_waiting(&mut self, now: Time) {
         self.silence.waiting_since = Some(now);
     }
 
     /// Whether silence is the regular end, because the link cannot signal that the sender has finished.
-    pub fn may_end_in_silence(&self) -> bool {
+    pub(crate) fn may_end_in_silence(&self) -> bool {
         let can_lose = self.silence.ends_by_silence || self.loopback.is_some();
         self.silence.has_begun && self.data.framing() == Framing::Message && can_lose
     }
 
     /// The last received batch.
-    pub fn batch(&self) -> &Batch {
+    pub(crate) fn batch(&self) -> &Batch {
         &self.batch
     }
 
     /// Bytes received so far, including warm-up and duplicates.
-    pub fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.data.position()
     }
 
     /// Whether the sender has closed its side.
-    pub fn has_seen_end(&self) -> bool {
+    pub(crate) fn has_seen_end(&self) -> bool {
         self.end.is_closed
     }
 
@@ -214,22 +209,22 @@ impl Sink {
     }
 
     /// Messages sent since the measurement began, as derived from the received numbers.
-    pub fn measured_messages(&self) -> u64 {
+    pub(crate) fn measured_messages(&self) -> u64 {
         self.passed_messages() - self.warm_up.passed
     }
 
     /// The same including the warm-up.
-    pub fn passed_messages(&self) -> u64 {
+    pub(crate) fn passed_messages(&self) -> u64 {
         self.data.passed_messages()
     }
 
     /// Missing messages among those, if they have numbers.
-    pub fn missing_messages(&self) -> u64 {
+    pub(crate) fn missing_messages(&self) -> u64 {
         self.data.missing_messages()
     }
 
     /// Missing messages of the warm-up.
-    pub fn missing_warm_up_messages(&self) -> u64 {
+    pub(crate) fn missing_warm_up_messages(&self) -> u64 {
         self.warm_up.missing
     }
 

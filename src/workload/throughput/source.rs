@@ -24,7 +24,7 @@ const MAX_STREAM_WRITE_BYTES: usize = 1 << 20;
 const MAX_SCHEDULE_SLEEP: Duration = Duration::from_millis(100);
 
 /// The sender.
-pub struct Source {
+pub(crate) struct Source {
     framing: Framing,
     message_bytes: usize,
     schedule: SendSchedule,
@@ -62,7 +62,7 @@ fn limit_to_line_rate(stop: StopCondition, caps: &Caps) -> StopCondition {
 
 impl Source {
     /// A sender for one flow over a link with these capabilities.
-    pub fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Source {
+    pub(crate) fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Source {
         let message = load.message_bytes as usize;
         let in_batch = (MAX_SEND_BATCH_BYTES / message.max(1)).clamp(1, MAX_BATCH_MESSAGES / 2);
         let messages = match caps.framing {
@@ -98,7 +98,7 @@ impl Source {
     }
 
     /// Sets the header of a protocol in place of the default; makes a stream a sequence of blocks.
-    pub fn with_header(mut self, head: Box<dyn HeaderCodec>, caps: &Caps) -> Source {
+    pub(crate) fn with_header(mut self, head: Box<dyn HeaderCodec>, caps: &Caps) -> Source {
         if self.framing == Framing::Stream {
             self.messages =
                 pattern::PatternMessage::new(self.message_bytes, Alphabet::from_caps(caps)).bytes().to_vec();
@@ -108,17 +108,17 @@ impl Source {
     }
 
     /// Bytes sent so far, including warm-up.
-    pub fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
     /// Messages sent so far, including warm-up.
-    pub fn messages(&self) -> u64 {
+    pub(crate) fn messages(&self) -> u64 {
         self.position / self.message_bytes as u64
     }
 
     /// The bytes return over the same link to a [`super::Sink`] with the same state.
-    pub fn looped(mut self, load: &Load, caps: &Caps, looped: Arc<LoopbackState>) -> Source {
+    pub(crate) fn looped(mut self, load: &Load, caps: &Caps, looped: Arc<LoopbackState>) -> Source {
         let warm_up = limit_to_line_rate(load.warm_up, caps);
         self.phases = PhaseTracker::new(warm_up, limit_to_line_rate(load.stop, caps));
         self.looped = Some(looped);
@@ -128,7 +128,7 @@ impl Source {
     }
 
     /// Leaves the link open at the end: the protocol signals the end in another way.
-    pub fn without_finish(mut self) -> Source {
+    pub(crate) fn without_finish(mut self) -> Source {
         self.finishes_link = false;
         self
     }

@@ -183,7 +183,7 @@ impl EthernetConnection {
     }
 
     /// The maximum size of a frame in bytes, as both nodes support it.
-    pub fn mtu(&self) -> usize {
+    pub(crate) fn mtu(&self) -> usize {
         self.mtu
     }
 
@@ -277,7 +277,7 @@ impl EthernetConnection {
     // ---- time ----
 
     /// Does the work that is due: retransmission, supervision and the handshake.
-    pub fn tick(&mut self, now: Time, out: &mut FrameSink) -> ConnectionEvent {
+    pub(crate) fn tick(&mut self, now: Time, out: &mut FrameSink) -> ConnectionEvent {
         if now >= self.next_retransmit && self.is_up() {
             self.next_retransmit = now + RETRANSMIT_INTERVAL;
             self.recover_losses(out);
@@ -596,7 +596,7 @@ impl EthernetConnection {
     }
 
     /// Sends as much as the window allows and the device takes.
-    pub fn transmit(&mut self, out: &mut FrameSink) {
+    pub(crate) fn transmit(&mut self, out: &mut FrameSink) {
         let window = usize::from(self.window);
         self.is_device_blocked = false;
         while self.is_up() && self.sent < self.frames.len().min(window) {
@@ -647,13 +647,13 @@ impl EthernetConnection {
 #[derive(Debug, Clone, Copy)]
 pub struct ReceivedMessage<'a> {
     /// Address of the sending endpoint.
-    pub source: u32,
+    pub(crate) source: u32,
     /// Address of the receiving endpoint.
-    pub destination: u32,
+    pub(crate) destination: u32,
     /// The kernel's stamp of the frame that completed it.
-    pub arrived: Option<Time>,
+    pub(crate) arrived: Option<Time>,
     /// Its content.
-    pub bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
 }
 
 /// The first of the given messages, and those after it.

@@ -41,7 +41,7 @@ pub(super) fn run_keeper(core: &NodeConnectionCore) {
 
 impl NodeConnectionCore {
     /// Rings the doorbell from now on: its owner waits for it.
-    pub fn start_watching(&self, mailbox: &Mailbox, doorbell: &Arc<Doorbell>) {
+    pub(crate) fn start_watching(&self, mailbox: &Mailbox, doorbell: &Arc<Doorbell>) {
         if !doorbell.start_watching() {
             return;
         }
@@ -54,7 +54,7 @@ impl NodeConnectionCore {
     }
 
     /// The owner of the doorbell waits for it no more.
-    pub fn stop_watching(&self, mailbox: &Mailbox, doorbell: &Arc<Doorbell>) {
+    pub(crate) fn stop_watching(&self, mailbox: &Mailbox, doorbell: &Arc<Doorbell>) {
         if doorbell.stop_watching() {
             mailbox.remove_doorbell(doorbell);
             self.watched_links.fetch_sub(1, SeqCst);
@@ -62,7 +62,7 @@ impl NodeConnectionCore {
     }
 
     /// Makes the doorbell unwritable until the connection takes output.
-    pub fn await_output(&self, doorbell: &Doorbell) {
+    pub(crate) fn await_output(&self, doorbell: &Doorbell) {
         doorbell.refuse_output();
         self.leave_unsent();
     }

@@ -40,7 +40,7 @@ enum ServerStage {
     Finished,
 }
 
-pub struct ServerControl {
+pub(crate) struct ServerControl {
     registry: Arc<TestRegistry>,
     /// `None` if the server was full.
     test: Option<Arc<ServerTest>>,
@@ -66,7 +66,7 @@ impl Drop for ServerControl {
 }
 
 impl ServerControl {
-    pub fn new(registry: &Arc<TestRegistry>, cookie: Cookie, from: &str) -> ServerControl {
+    pub(crate) fn new(registry: &Arc<TestRegistry>, cookie: Cookie, from: &str) -> ServerControl {
         let mut channel = ControlChannel::new();
         let test = registry.open_test(cookie, from);
         let (first, stage) = match test {
@@ -89,7 +89,7 @@ impl ServerControl {
         }
     }
 
-    pub fn with_congestion_control(mut self, congestion: Option<String>) -> ServerControl {
+    pub(crate) fn with_congestion_control(mut self, congestion: Option<String>) -> ServerControl {
         self.congestion_control = congestion;
         self
     }

@@ -15,7 +15,7 @@ use crate::protocol::{ServerConfig, ServerLimits};
 use crate::sample::Recorder;
 use crate::workload::Load;
 
-pub struct ServerStream {
+pub(crate) struct ServerStream {
     config: Arc<ServerConfig>,
     test: Arc<ServerTest>,
     arrival: u64,
@@ -32,7 +32,12 @@ pub struct ServerStream {
 }
 
 impl ServerStream {
-    pub fn new(facts: &Arc<ServerConfig>, test: Arc<ServerTest>, arrival: u64, caps: &Caps) -> ServerStream {
+    pub(crate) fn new(
+        facts: &Arc<ServerConfig>,
+        test: Arc<ServerTest>,
+        arrival: u64,
+        caps: &Caps,
+    ) -> ServerStream {
         let batch = Batch::new(wire::UDP_HELLO.len(), 1);
         ServerStream {
             config: facts.clone(),

@@ -40,7 +40,7 @@ const MIN_SESSION_POLL_INTERVAL: Duration = Duration::from_micros(100);
 const MANY_ECHO_BYTES: usize = 4096;
 
 /// The server side of a flow: a workload's party that begins and ends with the session; or an echo.
-pub struct ServerFlow {
+pub(crate) struct ServerFlow {
     party: FlowParty,
     attachment: Option<Attachment>,
     /// When the inner party times out; its receive is split into shorter ones.
@@ -63,24 +63,24 @@ pub struct ServerFlow {
 }
 
 /// Connects a flow to its session.
-pub struct Attachment {
-    pub slot: FlowSlot,
+pub(crate) struct Attachment {
+    pub(crate) slot: FlowSlot,
     /// Only on links with message boundaries. Boxed, because a server holds thousands of flows without it.
-    pub messages: Option<Box<MessageLinkState>>,
+    pub(crate) messages: Option<Box<MessageLinkState>>,
     /// Others need the count of its bytes: that of a measurement of round trips is of no use, and costs each of them.
-    pub counts_bytes: bool,
+    pub(crate) counts_bytes: bool,
     /// Number of flows of the session: the more, the less often each checks.
-    pub session_flows: u32,
+    pub(crate) session_flows: u32,
     /// The flow shares a thread, which the session sweeps when its state changes. It may leave the thread when it is tuned.
-    pub is_swept: bool,
+    pub(crate) is_swept: bool,
     /// The link has no connections, so received data shows that the client is running.
-    pub is_connectionless: bool,
+    pub(crate) is_connectionless: bool,
     /// The client asked for evidence, and this is one of the flows that show it.
-    pub wants_evidence: bool,
+    pub(crate) wants_evidence: bool,
     /// Time from the start of the session in which the flow waits.
-    pub lead_in: Duration,
+    pub(crate) lead_in: Duration,
     /// The client asked for what this flow received over time.
-    pub wants_series: bool,
+    pub(crate) wants_series: bool,
 }
 
 impl Attachment {
@@ -101,7 +101,7 @@ impl Attachment {
     }
 }
 
-pub enum FlowParty {
+pub(crate) enum FlowParty {
     Reflect(Reflector),
     ReflectStamped(StampingReflector),
     Receive(Box<Sink>),
@@ -114,14 +114,14 @@ pub enum FlowParty {
 
 /// What the server allows a flow.
 #[derive(Debug, Clone, Copy)]
-pub struct FlowGrant {
+pub(crate) struct FlowGrant {
     /// Message rate, if the server limits it.
-    pub per_second: Option<f64>,
-    pub wait: WaitMode,
+    pub(crate) per_second: Option<f64>,
+    pub(crate) wait: WaitMode,
 }
 
 impl FlowParty {
-    pub fn new(
+    pub(crate) fn new(
         kind: FlowKind,
         plan: &ServerPlan,
         grant: FlowGrant,
@@ -267,12 +267,12 @@ fn flow_load(plan: &ServerPlan, grant: FlowGrant) -> Load {
 }
 
 /// Whether client and server learn about each other only by messages.
-pub fn is_connectionless(caps: &Caps) -> bool {
+pub(crate) fn is_connectionless(caps: &Caps) -> bool {
     caps.framing == Framing::Message && !caps.can_signal_close
 }
 
 /// The longest time that a server allows a flow of this plan. Only a planned time may be exceeded, for the last bytes.
-pub fn max_duration(plan: &ServerPlan, limits: &ServerLimits) -> Duration {
+pub(crate) fn max_duration(plan: &ServerPlan, limits: &ServerLimits) -> Duration {
     let planned = planned_time(plan.stop, plan.warm_up);
     let extra = planned.map_or(Duration::ZERO, |planned| overtime(planned, plan.flows.len() as u32));
     // The client's probes continue for a while.
@@ -281,7 +281,7 @@ pub fn max_duration(plan: &ServerPlan, limits: &ServerLimits) -> Duration {
 }
 
 impl ServerFlow {
-    pub fn new(role: FlowParty, task: Option<Attachment>, max_duration: Duration) -> ServerFlow {
+    pub(crate) fn new(role: FlowParty, task: Option<Attachment>, max_duration: Duration) -> ServerFlow {
         let reads_thread = task.as_ref().is_some_and(|task| task.wants_evidence);
         ServerFlow {
             max_duration,

@@ -11,18 +11,18 @@ const PLANS_PER_CONNECTION: u32 = 4;
 
 /// Flows in the plans of all sessions, which take memory before they run.
 #[derive(Clone)]
-pub struct PlannedFlows {
+pub(crate) struct PlannedFlows {
     count: Arc<AtomicU32>,
     most: u32,
 }
 
 impl PlannedFlows {
-    pub fn new(limits: &ServerLimits) -> PlannedFlows {
+    pub(crate) fn new(limits: &ServerLimits) -> PlannedFlows {
         let most = PLANS_PER_CONNECTION.saturating_mul(max_session_connections(limits));
         PlannedFlows { count: Arc::default(), most }
     }
 
-    pub fn add(&self, flows: u32) -> Result<CountedFlows, SessionRefusal> {
+    pub(crate) fn add(&self, flows: u32) -> Result<CountedFlows, SessionRefusal> {
         let most = self.most;
         let sum = |count: u32| count.checked_add(flows).filter(|sum| *sum <= most);
         match self.count.fetch_update(Relaxed, Relaxed, sum) {
@@ -35,7 +35,7 @@ impl PlannedFlows {
 }
 
 /// The flows of a plan, counted until the session ends.
-pub struct CountedFlows {
+pub(crate) struct CountedFlows {
     all: PlannedFlows,
     flows: u32,
 }
@@ -51,11 +51,11 @@ const MAX_LONG_REQUESTS: u32 = 64;
 
 /// Long requests whose rest is awaited.
 #[derive(Default)]
-pub struct LongRequests(Arc<AtomicU32>);
+pub(crate) struct LongRequests(Arc<AtomicU32>);
 
 impl LongRequests {
     /// Allows the server to wait for the rest of a long request, if few others take memory for that.
-    pub fn begin(&self) -> Option<LongRequest> {
+    pub(crate) fn begin(&self) -> Option<LongRequest> {
         let begun = |count: u32| (count < MAX_LONG_REQUESTS).then_some(count + 1);
         let allowed = self.0.fetch_update(Relaxed, Relaxed, begun).is_ok();
         allowed.then(|| LongRequest(self.0.clone()))
@@ -63,7 +63,7 @@ impl LongRequests {
 }
 
 /// Counts a long request until the rest of it has arrived.
-pub struct LongRequest(Arc<AtomicU32>);
+pub(crate) struct LongRequest(Arc<AtomicU32>);
 
 impl Drop for LongRequest {
     fn drop(&mut self) {

@@ -8,20 +8,20 @@ use crate::link::Batch;
 use crate::protocol::linkgauge::wire::HANDSHAKE_BYTES;
 
 /// State of a flow whose messages can get lost or come twice.
-pub struct MessageLinkState {
+pub(crate) struct MessageLinkState {
     /// The attach request may be repeated until other data arrives.
     may_repeat_request: bool,
     request: Vec<u8>,
-    pub reply: Vec<u8>,
-    pub must_repeat_reply: bool,
+    pub(crate) reply: Vec<u8>,
+    pub(crate) must_repeat_reply: bool,
     /// For a flow that itself receives nothing.
-    pub batch: Batch,
+    pub(crate) batch: Batch,
     /// Set for a flow that sends on a link without connections.
     liveness: Option<ReceiverLiveness>,
 }
 
 /// What precedes the next step of the party.
-pub enum MessageAction {
+pub(crate) enum MessageAction {
     /// Nothing.
     Go,
     /// The reply to the attach request is sent again.
@@ -36,7 +36,11 @@ pub enum MessageAction {
 
 impl MessageLinkState {
     /// After this request and reply.
-    pub fn new(request: Vec<u8>, reply: Vec<u8>, liveness: Option<ReceiverLiveness>) -> MessageLinkState {
+    pub(crate) fn new(
+        request: Vec<u8>,
+        reply: Vec<u8>,
+        liveness: Option<ReceiverLiveness>,
+    ) -> MessageLinkState {
         MessageLinkState {
             may_repeat_request: true,
             request,
@@ -49,7 +53,7 @@ impl MessageLinkState {
 
     /// `start_check`: the flow may not send before it has checked again then. `also` is the time of the client's last
     /// message on another connection.
-    pub fn next_action(
+    pub(crate) fn next_action(
         &mut self,
         start_check: Option<Time>,
         now: Time,
@@ -72,7 +76,7 @@ impl MessageLinkState {
 
     /// Whether the received messages are for the session, not for the party of the flow. `batch` is that of the party, if it
     /// has received them.
-    pub fn is_for_session(&mut self, batch: Option<&Batch>, now: Time) -> bool {
+    pub(crate) fn is_for_session(&mut self, batch: Option<&Batch>, now: Time) -> bool {
         let batch = batch.unwrap_or(&self.batch);
         if self.may_repeat_request {
             self.must_repeat_reply = batch.messages().any(|message| message == self.request.as_slice());
@@ -88,7 +92,7 @@ impl MessageLinkState {
 }
 
 /// Whether a receiver on a link without connections is still running. A sender cannot know that from its own link.
-pub struct ReceiverLiveness {
+pub(crate) struct ReceiverLiveness {
     keepalive: [u8; HANDSHAKE_BYTES],
     last_heard: Option<Time>,
     next_check: Time,
@@ -109,7 +113,7 @@ enum Liveness {
 }
 
 impl ReceiverLiveness {
-    pub fn new(sign: [u8; HANDSHAKE_BYTES]) -> ReceiverLiveness {
+    pub(crate) fn new(sign: [u8; HANDSHAKE_BYTES]) -> ReceiverLiveness {
         ReceiverLiveness { keepalive: sign, last_heard: None, next_check: Time(0) }
     }
 

@@ -24,15 +24,15 @@ use crate::run::{ConnectionEvidence, EndEvidence, MAX_OBSERVED_CONNECTIONS};
 use crate::workload::{FlowReport, ServerReport};
 
 /// All sessions of a server.
-pub struct SessionRegistry {
-    pub config: Arc<ServerConfig>,
-    pub sessions: Mutex<HashMap<u64, Arc<ServerSession>>>,
+pub(crate) struct SessionRegistry {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) sessions: Mutex<HashMap<u64, Arc<ServerSession>>>,
     opened_sessions: AtomicU64,
     started_at: Time,
     used_challenges: Mutex<UsedChallenges>,
     busy_poll_slots: BusyPollSlots,
     planned_flows: PlannedFlows,
-    pub long_requests: LongRequests,
+    pub(crate) long_requests: LongRequests,
 }
 
 /// Flows of all sessions that may busy-poll at the same time: one for each CPU of the server but one, at least one.
@@ -95,16 +95,16 @@ impl UsedChallenges {
 }
 
 /// A request to open a session.
-pub struct OpenRequest {
-    pub version: u32,
-    pub nonce: Vec<u8>,
-    pub challenge: Vec<u8>,
-    pub proof: Option<String>,
+pub(crate) struct OpenRequest {
+    pub(crate) version: u32,
+    pub(crate) nonce: Vec<u8>,
+    pub(crate) challenge: Vec<u8>,
+    pub(crate) proof: Option<String>,
 }
 
 impl OpenRequest {
     /// Converts a request, if it opens a session.
-    pub fn from_request(request: SessionRequest) -> Option<OpenRequest> {
+    pub(crate) fn from_request(request: SessionRequest) -> Option<OpenRequest> {
         match request {
             SessionRequest::Open { version, nonce, challenge, proof, .. } => Some(OpenRequest {
                 version,
@@ -118,7 +118,7 @@ impl OpenRequest {
 }
 
 impl SessionRegistry {
-    pub fn new(facts: &Arc<ServerConfig>) -> SessionRegistry {
+    pub(crate) fn new(facts: &Arc<ServerConfig>) -> SessionRegistry {
         SessionRegistry {
             config: facts.clone(),
             sessions: Mutex::default(),
@@ -132,25 +132,29 @@ impl SessionRegistry {
     }
 
     /// Seconds since the server's start, the clock for the expiry of challenges.
-    pub fn uptime_s(&self) -> u32 {
+    pub(crate) fn uptime_s(&self) -> u32 {
         Clock::System.now().since(self.started_at).as_secs() as u32
     }
 
-    pub fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<ServerSession>>> {
+    pub(crate) fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<ServerSession>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn session(&self, id: u64) -> Option<Arc<ServerSession>> {
+    pub(crate) fn session(&self, id: u64) -> Option<Arc<ServerSession>> {
         self.sessions().get(&id).cloned()
     }
 
-    pub fn is_own_challenge(&self, from: &str, opening: &OpenRequest) -> bool {
+    pub(crate) fn is_own_challenge(&self, from: &str, opening: &OpenRequest) -> bool {
         let secret = &self.config.secret;
         proof::is_own_challenge(secret, from, &opening.nonce, &opening.challenge, self.uptime_s())
     }
 
     /// Opens a session for a client at `from`, if it is allowed one.
-    pub fn admit(&self, from: &str, opening: &OpenRequest) -> Result<Arc<ServerSession>, SessionRefusal> {
+    pub(crate) fn admit(
+        &self,
+        from: &str,
+        opening: &OpenRequest,
+    ) -> Result<Arc<ServerSession>, SessionRefusal> {
         if opening.version != wire::VERSION {
             return Err(SessionRefusal(format!(
                 "it uses session version {}, the client uses {}: use the same version of linkgauge",
@@ -190,7 +194,7 @@ impl SessionRegistry {
         self.open(token.as_ref())
     }
 
-    pub fn open(&self, token: Option<&TokenProof>) -> Result<Arc<ServerSession>, SessionRefusal> {
+    pub(crate) fn open(&self, token: Option<&TokenProof>) -> Result<Arc<ServerSession>, SessionRefusal> {
         let mut sessions = self.sessions();
         let most = self.config.limits.sessions;
         if sessions.len() >= most as usize {
@@ -221,48 +225,48 @@ impl SessionRegistry {
 }
 
 /// Stages of [`ServerSession::stage`]: the client measures; the client has finished; remaining data is cut off.
-pub const STAGE_MEASURING: u8 = 0;
-pub const STAGE_FINISHING: u8 = 1;
-pub const STAGE_CUT: u8 = 2;
+pub(crate) const STAGE_MEASURING: u8 = 0;
+pub(crate) const STAGE_FINISHING: u8 = 1;
+pub(crate) const STAGE_CUT: u8 = 2;
 
 /// State that the connections of one session share.
-pub struct ServerSession {
-    pub id: u64,
-    pub key: [u8; KEY_BYTES],
+pub(crate) struct ServerSession {
+    pub(crate) id: u64,
+    pub(crate) key: [u8; KEY_BYTES],
     /// Both sides derive the key, so it is not sent.
-    pub is_key_derived: bool,
+    pub(crate) is_key_derived: bool,
     /// Encodes control messages after the session is open.
-    pub frame_codec: FrameCodec,
-    pub plan: Mutex<Option<SessionPlan>>,
+    pub(crate) frame_codec: FrameCodec,
+    pub(crate) plan: Mutex<Option<SessionPlan>>,
     busy_poll_slots: BusyPollSlots,
     planned_flows: PlannedFlows,
-    pub has_started: AtomicBool,
+    pub(crate) has_started: AtomicBool,
     /// Shared threads with flows that wait for the start or the next stage.
-    pub flow_threads: Wakers,
+    pub(crate) flow_threads: Wakers,
     stage: AtomicU8,
     /// Time of the client's last message on a link without connections.
-    pub last_heard_ns: AtomicU64,
+    pub(crate) last_heard_ns: AtomicU64,
     /// Set when the measurement begins, if the client asked for evidence.
     host_start: OnceLock<HostStart>,
     /// When the counters of the connections are read next.
     next_reading_ns: AtomicU64,
     /// Recorded when the session has reported, or ends.
-    pub load: OpenLoad,
+    pub(crate) load: OpenLoad,
 }
 
 /// Time between readings of the connections.
 const READING_INTERVAL: Duration = Duration::from_millis(100);
 
-pub struct SessionPlan {
-    pub plan: Arc<ServerPlan>,
-    pub flows: Vec<FlowEntry>,
+pub(crate) struct SessionPlan {
+    pub(crate) plan: Arc<ServerPlan>,
+    pub(crate) flows: Vec<FlowEntry>,
     busy_poll: TakenSlots,
     _counted: CountedFlows,
 }
 
 /// State of a planned flow, and its byte count.
 #[derive(Default)]
-pub struct FlowEntry {
+pub(crate) struct FlowEntry {
     state: FlowState,
     moved_bytes: Arc<AtomicU64>,
     /// The counters of its link, if the client asked for evidence. Boxed: a server holds thousands of flows.
@@ -279,18 +283,18 @@ enum FlowState {
 
 /// What a flow cost the server, and what its system counted if the client asked for it.
 #[derive(Default)]
-pub struct FlowCost {
-    pub cpu_seconds: f64,
+pub(crate) struct FlowCost {
+    pub(crate) cpu_seconds: f64,
     /// Boxed: a server holds thousands of flows that have not ended.
-    pub evidence: Option<Box<EndEvidence>>,
+    pub(crate) evidence: Option<Box<EndEvidence>>,
 }
 
 /// The slot of a running flow; released however the flow ends.
-pub struct FlowSlot {
-    pub session: Arc<ServerSession>,
-    pub flow_index: usize,
+pub(crate) struct FlowSlot {
+    pub(crate) session: Arc<ServerSession>,
+    pub(crate) flow_index: usize,
     /// As planned, if the server has a CPU for it.
-    pub wait: WaitMode,
+    pub(crate) wait: WaitMode,
     moved_bytes: Arc<AtomicU64>,
 }
 
@@ -300,12 +304,12 @@ const BROKEN_OFF: &str = "this flow ended early at the server";
 impl FlowSlot {
     /// Bytes moved so far; a plain store.
     #[inline]
-    pub fn set_moved_bytes(&self, bytes: u64) {
+    pub(crate) fn set_moved_bytes(&self, bytes: u64) {
         self.moved_bytes.store(bytes, Relaxed);
     }
 
     /// Lets the counters of the flow's link be read until the flow ends.
-    pub fn observe(&self, link: &dyn Link) {
+    pub(crate) fn observe(&self, link: &dyn Link) {
         if let Some(planned) =
             self.session.plan().as_mut().filter(|_| self.flow_index < MAX_OBSERVED_CONNECTIONS)
             && let Some(place) = planned.flows.get_mut(self.flow_index)
@@ -315,7 +319,7 @@ impl FlowSlot {
     }
 
     /// What was read, up to now; only of the last reading if the link was not observed.
-    pub fn observed(&self, last: Option<&LinkReading>) -> ConnectionEvidence {
+    pub(crate) fn observed(&self, last: Option<&LinkReading>) -> ConnectionEvidence {
         let log =
             self.session.plan().as_mut().and_then(|plan| plan.flows.get_mut(self.flow_index)?.log.take());
         match log {
@@ -330,7 +334,7 @@ impl FlowSlot {
     }
 
     /// Records the result of the flow; only the first call counts.
-    pub fn record_end(&self, flow: FlowReport, cost: FlowCost) {
+    pub(crate) fn record_end(&self, flow: FlowReport, cost: FlowCost) {
         if let Some(planned) = self.session.plan().as_mut()
             && let Some(place) = planned.flows.get_mut(self.flow_index)
             && matches!(place.state, FlowState::Running)
@@ -350,15 +354,15 @@ impl Drop for FlowSlot {
 }
 
 /// A claimed flow: its kind, the plan, its slot.
-pub type ClaimedFlow = (FlowKind, Arc<ServerPlan>, FlowSlot);
+pub(crate) type ClaimedFlow = (FlowKind, Arc<ServerPlan>, FlowSlot);
 
 impl ServerSession {
-    pub fn plan(&self) -> MutexGuard<'_, Option<SessionPlan>> {
+    pub(crate) fn plan(&self) -> MutexGuard<'_, Option<SessionPlan>> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores the plan; fails if there is one already. Returns the number of flows that may busy-poll.
-    pub fn set_plan(&self, plan: ServerPlan) -> Result<u32, SessionRefusal> {
+    pub(crate) fn set_plan(&self, plan: ServerPlan) -> Result<u32, SessionRefusal> {
         let mut planned = self.plan();
         if planned.is_some() {
             return Err(SessionRefusal("this session has a plan already: open another".to_owned()));
@@ -372,7 +376,7 @@ impl ServerSession {
     }
 
     /// Claims a flow; `None` if it is already claimed.
-    pub fn claim_flow(self: &Arc<Self>, flow: u32) -> Option<ClaimedFlow> {
+    pub(crate) fn claim_flow(self: &Arc<Self>, flow: u32) -> Option<ClaimedFlow> {
         let mut plan = self.plan();
         let planned = plan.as_mut()?;
         let place = planned.flows.get_mut(flow as usize)?;
@@ -386,13 +390,13 @@ impl ServerSession {
         Some((planned.plan.flows[flow as usize], planned.plan.clone(), place))
     }
 
-    pub fn has_running_flows(&self) -> bool {
+    pub(crate) fn has_running_flows(&self) -> bool {
         let is_running = |place: &FlowEntry| matches!(place.state, FlowState::Running);
         self.plan().as_ref().is_some_and(|planned| planned.flows.iter().any(is_running))
     }
 
     /// Bytes that all flows have moved so far.
-    pub fn moved_bytes(&self) -> u64 {
+    pub(crate) fn moved_bytes(&self) -> u64 {
         let moved = |planned: &SessionPlan| {
             planned.flows.iter().fold(0u64, |sum, place| sum.saturating_add(place.moved_bytes.load(Relaxed)))
         };
@@ -400,7 +404,7 @@ impl ServerSession {
     }
 
     /// Lets the server send.
-    pub fn start(&self, now: Time) {
+    pub(crate) fn start(&self, now: Time) {
         let plan = self.plan().as_ref().map(|planned| planned.plan.clone());
         if plan.as_ref().is_some_and(|plan| plan.evidence) {
             self.host_start.get_or_init(HostStart::now);
@@ -413,7 +417,7 @@ impl ServerSession {
     }
 
     /// When the counters of the connections are to be read; never before the measurement or after its end.
-    pub fn next_reading(&self) -> Time {
+    pub(crate) fn next_reading(&self) -> Time {
         match self.host_start.get() {
             Some(_) if self.stage() == STAGE_MEASURING => Time(self.next_reading_ns.load(Relaxed)),
             _ => Time::NEVER,
@@ -421,7 +425,7 @@ impl ServerSession {
     }
 
     /// Reads the counters of the connections if that is due.
-    pub fn read_when_due(&self, now: Time) {
+    pub(crate) fn read_when_due(&self, now: Time) {
         if now < self.next_reading() {
             return;
         }
@@ -433,19 +437,19 @@ impl ServerSession {
         }
     }
 
-    pub fn stage(&self) -> u8 {
+    pub(crate) fn stage(&self) -> u8 {
         self.stage.load(Relaxed)
     }
 
     /// Advances the stage; it never goes back.
-    pub fn advance_stage(&self, stage: u8) {
+    pub(crate) fn advance_stage(&self, stage: u8) {
         if self.stage.fetch_max(stage, Relaxed) < stage {
             self.flow_threads.sweep();
         }
     }
 
     /// The report of the flows starting at `from`: as many as fit into `room` bytes of JSON, at least one.
-    pub fn report_from(&self, from: usize, room: usize) -> ServerReport {
+    pub(crate) fn report_from(&self, from: usize, room: usize) -> ServerReport {
         let plan = self.plan();
         let flows = plan.as_ref().map_or(&[][..], |planned| &planned.flows);
         let costs = || {
@@ -487,10 +491,10 @@ impl ServerSession {
 }
 
 /// Plausible message rates: from one in eleven days to more than any link carries.
-pub const VALID_MESSAGE_RATES: RangeInclusive<f64> = 1e-6..=1e12;
+pub(crate) const VALID_MESSAGE_RATES: RangeInclusive<f64> = 1e-6..=1e12;
 
 /// Checks a plan against the limits. Returns the message rate granted to each flow, if the server limits it.
-pub fn granted_rate(
+pub(crate) fn granted_rate(
     plan: &ServerPlan,
     limits: &ServerLimits,
     caps: &Caps,
@@ -546,13 +550,13 @@ pub fn granted_rate(
 
 /// Number of flows that share the rate: the loads, or all flows if there is no load. A probe in parallel with a load is
 /// negligible.
-pub fn flows_sharing_rate(plan: &ServerPlan) -> u32 {
+pub(crate) fn flows_sharing_rate(plan: &ServerPlan) -> u32 {
     let loads = plan.flows.iter().filter(|kind| !kind.is_round_trip()).count();
     (if loads > 0 { loads } else { plan.flows.len() }).max(1) as u32
 }
 
 /// Duration of warm-up and measurement, if the plan limits them by time.
-pub fn plan_duration(plan: &ServerPlan) -> Option<Duration> {
+pub(crate) fn plan_duration(plan: &ServerPlan) -> Option<Duration> {
     let time = plan.stop.time_ns?.saturating_add(plan.warm_up.time_ns.unwrap_or(0));
     Some(Duration::from_nanos(time))
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// A file that is being read.
 #[derive(Debug)]
-pub struct FileChunks {
+pub(crate) struct FileChunks {
     /// Maximum bytes of a chunk.
     chunk_bytes: u16,
     /// The first byte that was never requested.
@@ -34,7 +34,7 @@ const MAX_HELD_CHUNKS: usize = 255;
 
 impl FileChunks {
     /// A file of that `size`, if it is known, read in chunks of `chunk` bytes, at most up to `end`.
-    pub fn new(chunk: u16, size: Option<u64>, end: Option<u64>) -> FileChunks {
+    pub(crate) fn new(chunk: u16, size: Option<u64>, end: Option<u64>) -> FileChunks {
         let end = end.unwrap_or(MAX_FILE_BYTES).min(MAX_FILE_BYTES);
         let (missing, ready) = (VecDeque::new(), BTreeMap::new());
         FileChunks {
@@ -50,32 +50,32 @@ impl FileChunks {
     }
 
     /// Number of delivered bytes.
-    pub fn delivered_bytes(&self) -> u64 {
+    pub(crate) fn delivered_bytes(&self) -> u64 {
         self.delivered_bytes
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.delivered_bytes >= self.end_offset
     }
 
     /// Whether the whole file was delivered, not only the requested part.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.file_bytes.is_some_and(|size| self.delivered_bytes >= size)
             || self.has_seen_end && self.is_done()
     }
 
     /// Number of bytes to deliver, if known.
-    pub fn planned_bytes(&self) -> Option<u64> {
+    pub(crate) fn planned_bytes(&self) -> Option<u64> {
         self.file_bytes.map(|size| size.min(self.end_offset))
     }
 
     /// Whether the chunk at this offset is still missing.
-    pub fn is_needed(&self, offset: u64) -> bool {
+    pub(crate) fn is_needed(&self, offset: u64) -> bool {
         offset < self.end_offset
     }
 
     /// Offset and length of the next chunk to request.
-    pub fn next_request(&mut self) -> Option<(u32, u16)> {
+    pub(crate) fn next_request(&mut self) -> Option<(u32, u16)> {
         if let Some((offset, length)) = self.missing_ranges.pop_front() {
             let now = length.min(self.chunk_bytes);
             if now < length {
@@ -96,7 +96,7 @@ impl FileChunks {
     }
 
     /// Adds a received chunk, which may be shorter than requested.
-    pub fn add_chunk(&mut self, offset: u32, length: u16, data: Vec<u8>) {
+    pub(crate) fn add_chunk(&mut self, offset: u32, length: u16, data: Vec<u8>) {
         let end = u64::from(offset) + data.len() as u64;
         if data.is_empty() {
             self.set_end(end);
@@ -122,7 +122,7 @@ impl FileChunks {
     }
 
     /// The next bytes of the file, in order.
-    pub fn take_chunk(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn take_chunk(&mut self) -> Option<Vec<u8>> {
         let data = self.buffered_chunks.remove(&u32::try_from(self.delivered_bytes).ok()?)?;
         self.delivered_bytes += data.len() as u64;
         Some(data)

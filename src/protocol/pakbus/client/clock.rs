@@ -12,13 +12,13 @@ use crate::protocol::pakbus::value::LoggerTime;
 use crate::workload::latency::{ReplyStatus, RequestReplyCodec};
 
 /// Bytes of the request on a line, including sync bytes, without quoted bytes.
-pub const REQUEST_BYTES: u32 = 24;
+pub(crate) const REQUEST_BYTES: u32 = 24;
 
 /// Transaction numbers range from 1 to 255.
 const TRANSACTION_NUMBERS: u64 = 255;
 
 /// Clock requests, identified by their transaction numbers.
-pub struct ClockCodec {
+pub(crate) struct ClockCodec {
     options: PakBusOptions,
     decoder: FrameDecoder,
     request: Vec<u8>,
@@ -28,7 +28,7 @@ pub struct ClockCodec {
 }
 
 impl ClockCodec {
-    pub fn new(options: PakBusOptions) -> ClockCodec {
+    pub(crate) fn new(options: PakBusOptions) -> ClockCodec {
         ClockCodec {
             options,
             decoder: FrameDecoder::default(),

@@ -32,7 +32,7 @@ const MAX_HELD_RANGES: usize = 255;
 
 /// A table that is being collected.
 #[derive(Debug)]
-pub struct TableCollection {
+pub(crate) struct TableCollection {
     tables: Vec<TableDefinition>,
     /// From 1.
     table_number: u16,
@@ -67,7 +67,11 @@ struct TablePart {
 
 impl TableCollection {
     /// Finds the table of that name among those of the logger.
-    pub fn new(tables: Vec<TableDefinition>, name: &str, several: bool) -> Result<TableCollection, Fault> {
+    pub(crate) fn new(
+        tables: Vec<TableDefinition>,
+        name: &str,
+        several: bool,
+    ) -> Result<TableCollection, Fault> {
         let Some(at) = tables.iter().position(|table| table.name.eq_ignore_ascii_case(name)) else {
             let known = list_names(&tables);
             return Err(Fault::NotFound(format!("unknown table '{name}' (the logger has: {known})")));
@@ -98,21 +102,21 @@ impl TableCollection {
         })
     }
 
-    pub fn table(&self) -> &TableDefinition {
+    pub(crate) fn table(&self) -> &TableDefinition {
         &self.tables[usize::from(self.table_number) - 1]
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.last_part.is_some_and(|last| self.delivered_parts > last)
     }
 
     /// Whether a reply for that part is still needed.
-    pub fn is_needed(&self, part: u64) -> bool {
+    pub(crate) fn is_needed(&self, part: u64) -> bool {
         self.last_part.is_none_or(|last| part <= last)
     }
 
     /// The next part to request, and its range.
-    pub fn next_request(&mut self) -> Option<(u64, RecordSelection)> {
+    pub(crate) fn next_request(&mut self) -> Option<(u64, RecordSelection)> {
         let (part, span) = match self.pending_ranges.pop_front() {
             Some(rest) => rest,
             None => self.next_part()?,
@@ -142,7 +146,7 @@ impl TableCollection {
     }
 
     /// Adds a reply for a part. Fails if the reply violates the protocol.
-    pub fn add_reply(&mut self, part: u64, body: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn add_reply(&mut self, part: u64, body: &[u8]) -> Result<(), Fault> {
         let held: usize = self.parts.values().map(|part| part.bytes).sum();
         if held + body.len() > MAX_HELD_BYTES {
             return Err(Fault::LimitReached(format!(
@@ -250,7 +254,7 @@ impl TableCollection {
     }
 
     /// The next records of the table.
-    pub fn take_records(&mut self) -> Option<Vec<TableRecord>> {
+    pub(crate) fn take_records(&mut self) -> Option<Vec<TableRecord>> {
         let first = self
             .parts
             .first_entry()

@@ -13,11 +13,11 @@ use crate::protocol::pakbus::{BROADCAST_ADDRESS, PakBusParseError};
 use crate::run::RequestCounts;
 
 /// The client's address. Addresses from 4000 are for computers, and loggers accept them; LoggerNet uses 4094.
-pub const CLIENT_ADDRESS: u16 = 4093;
+pub(crate) const CLIENT_ADDRESS: u16 = 4093;
 
 /// Sync bytes that wake a logger on a serial line and let it detect the baud rate (BMP5 manual); harmless on other
 /// links.
-pub const WAKE_BYTES: [u8; 6] = [SYNC_BYTE; 6];
+pub(crate) const WAKE_BYTES: [u8; 6] = [SYNC_BYTE; 6];
 
 /// A delay of at most 5 s, and half an hour between two hellos: the values of other clients, which loggers repeat.
 const CLIENT_HELLO: HelloFields = HelloFields { is_router: false, metric: 2, verify: 1800 };
@@ -36,7 +36,7 @@ const MAX_UNSOLICITED_REPLIES: usize = 16;
 
 /// Counts of received messages, including those that match no command, to explain a missing reply.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ReceiveStats {
+pub(crate) struct ReceiveStats {
     /// Complete replies to commands.
     replies: u64,
     /// Address of another logger that sent messages.
@@ -55,7 +55,7 @@ pub struct ReceiveStats {
 
 /// No reply arrived after all tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoReplyError;
+pub(crate) struct NoReplyError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandState {
@@ -84,14 +84,14 @@ struct PendingCommand {
 
 /// The result of a command.
 #[derive(Debug)]
-pub struct CommandOutcome {
+pub(crate) struct CommandOutcome {
     /// The key given with the command.
-    pub key: u64,
-    pub command: LoggerCommand,
+    pub(crate) key: u64,
+    pub(crate) command: LoggerCommand,
     /// When it was sent for the first time.
-    pub first_sent: Time,
+    pub(crate) first_sent: Time,
     /// The reply, or why the command could not be delivered.
-    pub outcome: Result<LoggerReply, FailureCode>,
+    pub(crate) outcome: Result<LoggerReply, FailureCode>,
 }
 
 /// A frame that the link has not fully taken.
@@ -106,7 +106,7 @@ struct UnsentFrame {
 
 /// The layer between the link and the transfer.
 #[derive(Debug)]
-pub struct Conversation {
+pub(crate) struct Conversation {
     node: u16,
     timeout: Duration,
     retries: u32,
@@ -123,13 +123,13 @@ pub struct Conversation {
     narrowed_at: u64,
     /// Time of the last reply.
     last_reply: Time,
-    pub stats: ReceiveStats,
-    pub counts: RequestCounts,
+    pub(crate) stats: ReceiveStats,
+    pub(crate) counts: RequestCounts,
 }
 
 impl Conversation {
     /// `seed` sets the first transaction number, so that replies to an earlier client on the line do not match.
-    pub fn new(node: u16, timeout: Duration, retries: u32, window: usize, seed: u64) -> Conversation {
+    pub(crate) fn new(node: u16, timeout: Duration, retries: u32, window: usize, seed: u64) -> Conversation {
         Conversation {
             node,
             timeout,
@@ -150,7 +150,7 @@ impl Conversation {
     }
 
     /// The next number for a command or for all chunks of a file: 1 to 255, in turn.
-    pub fn allocate_transaction(&mut self) -> u8 {
+    pub(crate) fn allocate_transaction(&mut self) -> u8 {
         for _ in 0..u8::MAX {
             self.next_transaction = self.next_transaction % u8::MAX + 1;
             if self.pending.iter().all(|pending| pending.transaction != self.next_transaction) {
@@ -161,16 +161,16 @@ impl Conversation {
     }
 
     /// Whether one more command may be in flight.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.pending.len() < self.window && !self.is_greeting()
     }
 
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty()
     }
 
     /// Whether the link has taken all output.
-    pub fn is_flushed(&self) -> bool {
+    pub(crate) fn is_flushed(&self) -> bool {
         self.outgoing_frame.is_none() && self.unsolicited.is_empty()
     }
 
@@ -179,7 +179,7 @@ impl Conversation {
     }
 
     /// Queues a command; its outcome has this `key`.
-    pub fn queue_command(&mut self, key: u64, transaction: u8, command: LoggerCommand) {
+    pub(crate) fn queue_command(&mut self, key: u64, transaction: u8, command: LoggerCommand) {
         let pending = PendingCommand {
             key,
             transaction,
@@ -198,26 +198,26 @@ impl Conversation {
     }
 
     /// Queues a hello; no other command is sent before its reply.
-    pub fn queue_hello(&mut self) {
+    pub(crate) fn queue_hello(&mut self) {
         let transaction = self.allocate_transaction();
         self.queue_command(0, transaction, LoggerCommand::Hello(CLIENT_HELLO));
     }
 
     /// Queues a message without a reply.
-    pub fn queue_message(&mut self, state: LinkState, transaction: u8, command: &LoggerCommand) {
+    pub(crate) fn queue_message(&mut self, state: LinkState, transaction: u8, command: &LoggerCommand) {
         let (protocol, message) = command.write(transaction);
         let packet = self.new_packet(state, protocol, &message);
         self.unsolicited.push_back(packet);
     }
 
     /// Drops pending commands whose key is not wanted.
-    pub fn retain_commands(&mut self, wanted: impl Fn(u64) -> bool) {
+    pub(crate) fn retain_commands(&mut self, wanted: impl Fn(u64) -> bool) {
         self.pending.retain(|pending| wanted(pending.key));
     }
 
     /// Starts again on a new link: commands in flight are sent again after a hello. Chunks of files get a new
     /// transaction number, which is returned; the logger opens the file again under it.
-    pub fn restart(&mut self) -> u8 {
+    pub(crate) fn restart(&mut self) -> u8 {
         self.decoder = FrameDecoder::default();
         (self.outgoing_frame, self.must_wake) = (None, true);
         self.unsolicited.clear();
@@ -235,7 +235,7 @@ impl Conversation {
     }
 
     /// Handles overdue commands.
-    pub fn check_timeouts(&mut self, now: Time) -> Result<(), NoReplyError> {
+    pub(crate) fn check_timeouts(&mut self, now: Time) -> Result<(), NoReplyError> {
         if let Some(since) = self.outgoing_frame.as_ref().and_then(|outgoing| outgoing.last_progress)
             && now >= since + self.timeout
         {
@@ -273,7 +273,7 @@ impl Conversation {
     }
 
     /// When `check_timeouts` or `next_frame` must be called again, unless input arrives earlier.
-    pub fn next_deadline(&self) -> Time {
+    pub(crate) fn next_deadline(&self) -> Time {
         let heard_until = self.last_reply + self.timeout;
         let waits = self.is_full();
         let at = self.pending.iter().map(|pending| match pending.state {
@@ -287,7 +287,7 @@ impl Conversation {
     }
 
     /// The next bytes to send.
-    pub fn next_frame(&mut self, now: Time) -> Option<&[u8]> {
+    pub(crate) fn next_frame(&mut self, now: Time) -> Option<&[u8]> {
         if self.outgoing_frame.is_none() {
             let (packet, order) = match self.unsolicited.pop_front() {
                 Some(packet) => (packet, None),
@@ -333,13 +333,13 @@ impl Conversation {
     }
 
     /// Discards all output.
-    pub fn drop_outgoing(&mut self) {
+    pub(crate) fn drop_outgoing(&mut self) {
         self.outgoing_frame = None;
         self.unsolicited.clear();
     }
 
     /// The link took this many bytes. Returns whether they include the start of a command's first transmission.
-    pub fn mark_sent(&mut self, bytes: usize, at: Time) -> bool {
+    pub(crate) fn mark_sent(&mut self, bytes: usize, at: Time) -> bool {
         let Some(outgoing) = &mut self.outgoing_frame else { return false };
         let begins = outgoing.sent_bytes == 0 && bytes > 0;
         outgoing.sent_bytes += bytes;
@@ -363,7 +363,12 @@ impl Conversation {
     }
 
     /// Processes received bytes; adds the results to `outcomes`.
-    pub fn process_input(&mut self, mut bytes: &[u8], now: Time, outcomes: &mut VecDeque<CommandOutcome>) {
+    pub(crate) fn process_input(
+        &mut self,
+        mut bytes: &[u8],
+        now: Time,
+        outcomes: &mut VecDeque<CommandOutcome>,
+    ) {
         while !bytes.is_empty() {
             let (used, packet) = self.decoder.read(bytes);
             bytes = &bytes[used..];
@@ -555,12 +560,12 @@ fn is_reply_to(command: &LoggerCommand, reply: &LoggerReply) -> bool {
 
 impl ReceiveStats {
     /// Whether the logger has ever replied.
-    pub fn has_replies(&self) -> bool {
+    pub(crate) fn has_replies(&self) -> bool {
         self.replies > 0
     }
 
     /// Explains missing replies after `tries`, and suggests a remedy.
-    pub fn describe_silence(&self, node: u16, tries: u32) -> String {
+    pub(crate) fn describe_silence(&self, node: u16, tries: u32) -> String {
         let tries = if tries == 1 { "1 try".to_owned() } else { format!("{tries} tries") };
         let what = match *self {
             ReceiveStats { other_node: Some(other), .. } => {

@@ -57,7 +57,7 @@ enum DownloadStage {
 }
 
 /// The state of a download.
-pub struct DownloadJob {
+pub(crate) struct DownloadJob {
     options: PakBusOptions,
     chunk_bytes: u16,
     stop: StopCondition,
@@ -72,13 +72,13 @@ pub struct DownloadJob {
     /// The whole file or table arrived, not only the part in the plan.
     is_complete: bool,
     /// Received content to be delivered, in order; empty if it is not saved.
-    pub content: VecDeque<Vec<u8>>,
+    pub(crate) content: VecDeque<Vec<u8>>,
     keeps_content: bool,
 }
 
 impl DownloadJob {
     /// `keeps`: whether the content is saved.
-    pub fn new(options: PakBusOptions, load: &Load, keeps: bool, transaction: u8) -> DownloadJob {
+    pub(crate) fn new(options: PakBusOptions, load: &Load, keeps: bool, transaction: u8) -> DownloadJob {
         DownloadJob {
             chunk_bytes: u16::try_from(load.message_bytes).unwrap_or(u16::MAX),
             stop: load.stop,
@@ -96,35 +96,35 @@ impl DownloadJob {
     }
 
     /// Whether the current requests are the download itself.
-    pub fn is_measured(&self) -> bool {
+    pub(crate) fn is_measured(&self) -> bool {
         matches!(self.stage, DownloadStage::File(_) | DownloadStage::Table(_))
     }
 
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         matches!(self.stage, DownloadStage::Finished)
     }
 
     /// Whether the file or table was read to its own end, not only to the end of the plan.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
     /// Replaces the transaction number under which the logger opened the file.
-    pub fn set_transaction(&mut self, transaction: u8) {
+    pub(crate) fn set_transaction(&mut self, transaction: u8) {
         self.transaction = transaction;
     }
 
     /// The program that the logger reported.
-    pub fn program(&self) -> Option<&LoggerProgram> {
+    pub(crate) fn program(&self) -> Option<&LoggerProgram> {
         self.program.as_ref()
     }
 
-    pub fn records(&self) -> Option<RecordCounts> {
+    pub(crate) fn records(&self) -> Option<RecordCounts> {
         matches!(self.options.target, DownloadTarget::Table { .. }).then(|| self.record_checker.records())
     }
 
     /// Progress for display.
-    pub fn progress_text(&self) -> String {
+    pub(crate) fn progress_text(&self) -> String {
         let name = self.options.target.name();
         match &self.stage {
             DownloadStage::File(chunks) => format!("at byte {} of {name}", chunks.delivered_bytes()),
@@ -146,7 +146,7 @@ impl DownloadJob {
     }
 
     /// Queues requests until the window is full.
-    pub fn send_requests(&mut self, conversation: &mut Conversation, recorder: &Recorder, now: Time) {
+    pub(crate) fn send_requests(&mut self, conversation: &mut Conversation, recorder: &Recorder, now: Time) {
         while conversation.has_room() {
             if self.is_measured() && !(self.content.is_empty() && self.may_request_more(recorder, now)) {
                 return;
@@ -188,7 +188,7 @@ impl DownloadJob {
     }
 
     /// Ends a download that has the whole file or table, or all that the plan wants.
-    pub fn finish_if_done(&mut self, conversation: &mut Conversation, recorder: &Recorder, now: Time) {
+    pub(crate) fn finish_if_done(&mut self, conversation: &mut Conversation, recorder: &Recorder, now: Time) {
         let stopped = conversation.is_idle() && !self.may_request_more(recorder, now);
         match &self.stage {
             DownloadStage::File(chunks) if chunks.is_done() || stopped => {
@@ -213,7 +213,7 @@ impl DownloadJob {
     }
 
     /// Handles a reply; returns `true` if it continued the download. The error is a refusal or a protocol violation.
-    pub fn handle_reply(
+    pub(crate) fn handle_reply(
         &mut self,
         result: CommandOutcome,
         conversation: &mut Conversation,

@@ -10,7 +10,7 @@ use crate::spreadsheet::escape_formula;
 
 /// The format of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum TableFormat {
+pub(crate) enum TableFormat {
     /// One line of names, then a line for each record (RFC 4180, lines end with a line feed).
     #[default]
     Csv,
@@ -19,7 +19,8 @@ pub enum TableFormat {
 }
 
 impl TableFormat {
-    pub const NAMES: [(&str, TableFormat); 2] = [("csv", TableFormat::Csv), ("toa5", TableFormat::Toa5)];
+    pub(crate) const NAMES: [(&str, TableFormat); 2] =
+        [("csv", TableFormat::Csv), ("toa5", TableFormat::Toa5)];
 
     fn line_end(self) -> &'static str {
         match self {
@@ -42,7 +43,7 @@ impl TableFormat {
     }
 
     /// The lines before the records; `station` and `program` are as reported by the logger.
-    pub fn format_header(
+    pub(crate) fn format_header(
         self,
         table: &TableDefinition,
         station: &str,
@@ -80,7 +81,7 @@ impl TableFormat {
     }
 
     /// The line of one record.
-    pub fn format_row(self, table: &TableDefinition, record: &TableRecord) -> String {
+    pub(crate) fn format_row(self, table: &TableDefinition, record: &TableRecord) -> String {
         let mut line = match self {
             TableFormat::Csv => format!("{},{}", format_time(record.time, 'T'), record.number),
             TableFormat::Toa5 => format!("\"{}\",{}", format_time(record.time, ' '), record.number),
