@@ -86,18 +86,22 @@ pub(super) struct StampReader {
     collected: SendStamps,
 }
 
-/// How long the kernel gets to begin to stamp what arrives, and the interval of the attempts.
-const START_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long the kernel gets to begin to stamp what arrives, the same where its answer cannot be seen, and the interval of the attempts.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+const BLIND_START_TIME: Duration = Duration::from_millis(300);
 const START_INTERVAL: Duration = Duration::from_micros(500);
 
 /// After the first socket has asked for stamps, the kernel turns those of arrivals on by itself: on a busy host a tenth of a second
-/// later. Waits until it stamps a datagram of ours to ourselves; where the loopback device is down, as long as it may take.
+/// later. Waits until it stamps a datagram of ours to ourselves; where the loopback device is down, as long as it usually takes.
 pub(super) fn await_arrival_stamps(clock: &Clock) {
     let Ok(probe) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) else { return };
     let (Ok(own), Ok(())) = (probe.local_addr(), sys::stamp_on_request(&probe)) else { return };
+    if probe.send_to(&[0], own).is_err() {
+        clock.sleep_until(clock.now() + BLIND_START_TIME);
+        return;
+    }
     let until = clock.now() + START_TIMEOUT;
     while clock.now() < until {
-        // What is not sent is not received either.
         let _ = probe.send_to(&[0], own);
         let received = sys::receive_with_info(&probe, &mut [0], sys::Blocking::Never);
         if received.is_ok_and(|(_, info)| info.arrived_wall_ns.is_some()) {
