@@ -12,42 +12,42 @@ pub fn line(error: &clap::Error, typed: &[String]) -> Option<String> {
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => return None,
         _ => {}
     }
-    Some(habits::advice(error, typed).unwrap_or_else(|| {
-        let words = |kind| match error.get(kind) {
-            Some(ContextValue::String(word)) => word.clone(),
-            Some(ContextValue::Strings(words)) => words.join(", "),
-            _ => String::new(),
-        };
-        let text = error.render().to_string();
-        // Its other paragraphs are advice.
-        let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-        let first = lines.first().map_or("", |line| line.trim_start_matches("error: "));
-        let similar = |kind| Some(words(kind)).filter(|word| !word.is_empty());
-        match error.kind() {
-            ErrorKind::MissingRequiredArgument => {
-                let mut missing = words(ContextKind::InvalidArg);
-                // One of a group of flags.
-                if let Some(group) = missing.strip_prefix("<--").and_then(|rest| rest.strip_suffix('>')) {
-                    missing = format!("--{}", group.replace("|--", " or --"));
-                }
-                format!("missing: {missing}. '{} --help' shows how to use it", habits::command_name(typed))
+    Some(habits::advice(error, typed).unwrap_or_else(|| own_line(error, typed)))
+}
+
+fn own_line(error: &clap::Error, typed: &[String]) -> String {
+    let named = |kind| match error.get(kind)? {
+        ContextValue::String(word) => Some(word.clone()),
+        ContextValue::Strings(words) => Some(words.join(", ")).filter(|words| !words.is_empty()),
+        _ => None,
+    };
+    let text = error.render().to_string();
+    // The paragraphs after the first are general advice.
+    let mut lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default().trim_start_matches("error: ");
+    match error.kind() {
+        ErrorKind::MissingRequiredArgument => {
+            let mut missing = named(ContextKind::InvalidArg).unwrap_or_default();
+            // One of a group of flags.
+            if let Some(group) = missing.strip_prefix("<--").and_then(|rest| rest.strip_suffix('>')) {
+                missing = format!("--{}", group.replace("|--", " or --"));
             }
-            ErrorKind::InvalidValue => {
-                let known = similar(ContextKind::ValidValue).map(|known| format!(". Use one of {known}"));
-                let like =
-                    similar(ContextKind::SuggestedValue).map(|like| format!(". Did you mean '{like}'?"));
-                format!("{first}{}", like.or(known).unwrap_or_default())
-            }
-            ErrorKind::InvalidSubcommand => {
-                let word = words(ContextKind::InvalidSubcommand);
-                // The last of several words is the most similar one.
-                let like = similar(ContextKind::SuggestedSubcommand);
-                let like = like.as_deref().and_then(|like| like.rsplit(", ").next());
-                let like = like.map(|like| format!("Did you mean '{like}'? ")).unwrap_or_default();
-                let name = habits::command_name(&[]);
-                format!("unknown command '{word}'. {like}'{name} --help' lists all commands")
-            }
-            _ => [first].into_iter().chain(lines.into_iter().skip(1)).collect::<Vec<_>>().join(" "),
+            format!("missing: {missing}. '{} --help' shows how to use it", habits::command_name(typed))
         }
-    }))
+        ErrorKind::InvalidValue => {
+            let known = || named(ContextKind::ValidValue).map(|known| format!("Use one of {known}"));
+            let similar = named(ContextKind::SuggestedValue);
+            let advice = similar.map(|word| format!("Did you mean '{word}'?")).or_else(known);
+            advice.map_or(first.to_owned(), |advice| format!("{first}. {advice}"))
+        }
+        ErrorKind::InvalidSubcommand => {
+            let word = named(ContextKind::InvalidSubcommand).unwrap_or_default();
+            // The last of several words is the most similar one.
+            let similar = named(ContextKind::SuggestedSubcommand);
+            let similar = similar.as_deref().and_then(|all| all.rsplit(", ").next());
+            let advice = similar.map(|word| format!("Did you mean '{word}'? ")).unwrap_or_default();
+            format!("unknown command '{word}'. {advice}'linkgauge --help' lists all commands")
+        }
+        _ => [first].into_iter().chain(lines).collect::<Vec<_>>().join(" "),
+    }
 }

@@ -99,7 +99,8 @@ impl FlowThreads {
         Ok(started)
     }
 
-    /// Runs these flows, at least one, and does not wait for them. `on_ended` is called in the thread of the last one to end, with all of them in the same order.
+    /// Runs these flows, at least one, and does not wait for them. `on_ended` is called in the thread of the last one to end, with all
+    /// of them in the same order.
     pub(super) fn run(&self, flows: Vec<Flow>, on_ended: impl FnOnce(Vec<(Flow, FlowEnd)>) + Send + 'static) {
         let group = GuestGroup {
             ended: flows.iter().map(|_| None).collect(),
