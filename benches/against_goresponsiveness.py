@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Responsiveness over HTTP/2 beside goresponsiveness, on our server behind a slow link. Prints one row per link and direction.
+"""Responsiveness over HTTP/2 beside goresponsiveness, on our server behind a slow link. Prints rows for each rate and direction.
 
-    benches/against_goresponsiveness.py NETWORK_QUALITY [--binary target/release/linkgauge] [--repeat 5] [--seconds 20] [--rate 20,50]
-        [--link relay,router]
+    benches/against_goresponsiveness.py NETWORK_QUALITY [--binary target/release/linkgauge] [--repeat 5] [--seconds 12] [--rate 50,100]
 NETWORK_QUALITY is the program: 'go build networkQuality.go' in its repository. Bar: the medians differ by at most 10 %. Each
 repetition measures with both, one after the other, in an order that alternates; both send 20 probes of each kind a second. The RPM
 compared is the one that goresponsiveness prints as trimmed mean: 60 s by the mean of the times of both kinds of probes. Its --rpm.tmp
@@ -10,21 +9,19 @@ is the share of the probes that it keeps, the fastest ones: 5 % by default, so t
 draft demands. The document of ours has the RPM of each kind (draft 09 takes the mean of these instead), from which the same is
 computed here.
 goresponsiveness adds a connection each second until its end, ours until the goodput is stable, so both are limited to --connections.
-goresponsiveness fills the send buffer of its host in uploads, so ours does the same here (?notsent_lowat=1Gi); by default it holds
-16 KiB unsent, as the draft demands. Links: relay is 'lab shaper' with --delay; router is the kernel's token bucket (tc tbf) between
-three network namespaces, with a queue of 100 ms, without a delay, with cubic at both ends and send buffers of 1 MiB at most (they
-would grow for the whole time of an upload); it needs root. Run it on a machine that does nothing else.
+The link is the kernel's token bucket (tc tbf) between three network namespaces, with a queue of 100 ms, without a delay, and with cubic
+at both ends. Sockets of both hosts hold at most 16 KiB unsent: ours asks for that, goresponsiveness does not, so the namespaces do.
+In an upload the own probes of goresponsiveness wait in its HTTP/2 library before the kernel gets them. That time is printed, too.
+Needs root. Run it on a machine that does nothing else.
 """
 import os, re, statistics, subprocess
 
 import common
 
-parser = common.flags(__doc__, repeat=5, seconds=20)
+parser = common.flags(__doc__, repeat=5, seconds=12)
 parser.add_argument("network_quality")
-parser.add_argument("--rate", default="20,50", help="Mbit/s, list")
-parser.add_argument("--delay", default="10ms", help="one-way delay of the relay")
+parser.add_argument("--rate", default="50,100", help="Mbit/s, list")
 parser.add_argument("--connections", default="4", help="connections of the load, at most, of both programs")
-parser.add_argument("--link", default="relay", help="relay, router, or both as a list")
 args = parser.parse_args()
 
 DIRECTIONS = ("download", "upload")
@@ -33,7 +30,7 @@ PROBES = "20"
 
 def ours(place, within):
     """RPM of both kinds of probes together, of each kind, and goodput in Mbit/s, by direction."""
-    url = f"https://{place}?insecure=1&notsent_lowat=1Gi"
+    url = f"https://{place}?insecure=1"
     run = common.document([*within, args.binary, "responsiveness", url, "-d", ",".join(DIRECTIONS), "--probe", PROBES + "/s",
                            "--parallel", args.connections, "--time", f"{args.seconds}s", "--timeout", "20s"], 60 + 3 * args.seconds)
     found = {}
@@ -49,7 +46,7 @@ def theirs(place, within):
     command = [*within, args.network_quality, "--config", host, "--port", port, "--path", ".well-known/nq", "--rpm.mps", PROBES,
                "--rpm.mnp", args.connections, "--rpm.tmp", "95", "--rpm.timeout", str(args.seconds), "--debug"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60 + 4 * args.seconds)
-    found = {}
+    found = {"wait": wait_before_kernel(ended.stdout)}
     for direction in DIRECTIONS:
         part = ended.stdout.partition("Results:")[2].partition(direction.capitalize() + ":")[2].partition("========")[0]
         number = lambda pattern: next((float(text) for text in re.findall(pattern, part)[-1:]), None)
@@ -62,24 +59,17 @@ def theirs(place, within):
     return found
 
 
+def wait_before_kernel(output):
+    """Mean time in ms that an own probe of an upload waits before the kernel gets it, from the output of goresponsiveness. None: no probe."""
+    moments = lambda event: dict(re.findall(rf"\(SelfUp Probe\) {event} for Probe (\d+) at .*?m=\+([\d.]+)", output))
+    began, written = moments("Got a reused connection"), moments("Http finished writing request")
+    waits = [1e3 * (float(time) - float(began[probe])) for probe, time in written.items() if probe in began]
+    return statistics.mean(waits) if waits else None
+
+
 def text(values):
     known = [value for value in values if value]
     return f"{statistics.median(known):.0f}" if known else "–"
-
-
-class Relay:
-    """A relay of the lab in front of a server of ours."""
-
-    def __init__(self, rate):
-        self.server = common.Server([args.binary, "serve", "https://127.0.0.1:0"])
-        to = self.server.place.split()[0]
-        self.shaper = common.Server([args.binary, "lab", "shaper", "--listen", "tcp://127.0.0.1:0", "--to", f"tcp://{to}", "--rate",
-                                     f"{rate}Mbit/s", "--delay", args.delay])
-        self.place, self.within, self.text = self.shaper.place, [], f"relay, {args.delay}"
-
-    def stop(self):
-        self.shaper.stop()
-        self.server.stop()
 
 
 class Router:
@@ -101,13 +91,12 @@ class Router:
                      f"-n {client} route add default via 10.71.0.1 congctl cubic",
                      f"-n {server} route add default via 10.72.0.1 congctl cubic",
                      f"netns exec {router} sysctl -qw net.ipv4.ip_forward=1",
+                     *(f"netns exec {host} sysctl -qw net.ipv4.tcp_notsent_lowat={16 << 10}" for host in (client, server)),
                      f"netns exec {router} tc qdisc add dev a1 root {queue}",
                      f"netns exec {router} tc qdisc add dev b1 root {queue}"):
             subprocess.run(["ip", *line.split()], check=True)
-        for host in (client, server):
-            subprocess.run(["ip", "netns", "exec", host, "sysctl", "-qw", f"net.ipv4.tcp_wmem=4096 16384 {1 << 20}"], check=True)
         self.server = common.Server(["ip", "netns", "exec", server, args.binary, "serve", "https://10.72.0.2:4043"])
-        self.place, self.within, self.text = "10.72.0.2:4043", ["ip", "netns", "exec", client], "router"
+        self.place, self.within = "10.72.0.2:4043", ["ip", "netns", "exec", client]
 
     def stop(self):
         self.server.stop()
@@ -115,13 +104,13 @@ class Router:
             subprocess.run(["ip", "netns", "del", name], check=True)
 
 
-def measure(kind, rate):
+def measure(rate):
     results = {name: [] for name in ("ours", "theirs")}
     for repetition in range(args.repeat):
         both = [("ours", ours), ("theirs", theirs)]
         for name, run in both if repetition % 2 == 0 else reversed(both):
             # What a program leaves in the queues ends with its link.
-            link = kind(rate)
+            link = Router(rate)
             try:
                 results[name].append(run(link.place, link.within))
             finally:
@@ -133,13 +122,13 @@ def measure(kind, rate):
         if all(medians.values()):
             share = statistics.median(medians["ours"]) / statistics.median(medians["theirs"])
             ratio = f"{share:.3f}, bar 0.9 to 1.1: {'kept' if 0.9 <= share <= 1.1 else 'MISSED'}"
-        print(f"{link.text}, {rate} Mbit/s, {direction}: ours ÷ theirs {ratio}", flush=True)
+        print(f"{rate} Mbit/s, {direction}: ours ÷ theirs {ratio}", flush=True)
         for name in results:
             print(f"  {name}: RPM {text(of(name, 0))} {[round(value) if value else None for value in of(name, 0)]}, beside "
                   f"{text(of(name, 1))}, in load {text(of(name, 2))}, {statistics.median(of(name, 3)):.1f} Mbit/s", flush=True)
+    waits = text([result["wait"] for result in results["theirs"]])
+    print(f"  theirs, upload: an own probe waits {waits} ms before the kernel gets it", flush=True)
 
 
-KINDS = {"relay": Relay, "router": Router}
-for kind in args.link.split(","):
-    for rate in args.rate.split(","):
-        measure(KINDS[kind], rate)
+for rate in args.rate.split(","):
+    measure(rate)

@@ -180,6 +180,7 @@ fn a_download_through_a_link_that_is_cut_five_times_is_complete() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_table_resumes_as_well() {
     let logger = logger(0, LoggerConfig::default());
     let relay = Relay::cutting(&logger, 2, 1000);

@@ -197,6 +197,7 @@ fn a_link_that_cannot_be_measured_is_an_error() {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_command_explains_a_link() {
     let faults = Faults { tick: Some(20 * MS), ..Faults::default() };
     let options = TroubleOptions {
@@ -217,6 +218,7 @@ fn the_command_explains_a_link() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_delayed_acknowledgement_is_proved_by_its_setting() {
     let dialer = Dialer::new(Clock::System);
     let faults = Faults { split_write_bytes: Some(10), ..Faults::default() };

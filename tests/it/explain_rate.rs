@@ -86,6 +86,7 @@ fn a_rate_is_not_called_a_window() {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_receive_buffer_of_the_server_is_doubled() {
     let dialer = Dialer::new(Clock::System);
     let server = serve("linkgauge", "tcp://127.0.0.1:0?rcvbuf=4Ki", &dialer);
@@ -121,6 +122,7 @@ fn a_program_that_reads_slowly_is_no_small_buffer() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_pacing_rate_is_proved_by_its_absence() {
     let dialer = Dialer::new(Clock::System);
     let server = serve("linkgauge", "tcp://127.0.0.1:0", &dialer);
@@ -132,6 +134,7 @@ fn a_pacing_rate_is_proved_by_its_absence() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_policer_is_proved_by_less_load() {
     let dialer = Dialer::new(Clock::System);
     let server = serve("linkgauge", "udp://127.0.0.1:0", &dialer);

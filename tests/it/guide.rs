@@ -30,6 +30,7 @@ fn guide_script(guide: &str, folder: &Path) -> String {
 
 /// In a network of its own, so that the default ports are free.
 #[test]
+#[ignore = "long"]
 fn commands_of_the_guide_run_as_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let place = tempfile::tempdir().unwrap();

@@ -430,6 +430,22 @@ fn the_fast_lane_needs_no_other_programs() {
     none(wrong, "A test that needs a program of other people belongs to tests/interop.");
 }
 
+/// A test that is ignored runs with `./check --all`, and only its time is a reason.
+#[test]
+fn only_long_tests_are_ignored() {
+    let mut wrong = Vec::new();
+    for source in ["src", "tests"].iter().flat_map(|folder| sources(folder)) {
+        let is_long =
+            |line: &str| line.trim() == "#[ignore = \"long\"]" && source.path.starts_with("tests/it/");
+        for (index, line) in source.text.lines().enumerate() {
+            if line.trim_start().starts_with("#[ignore") && !is_long(line) {
+                wrong.push(format!("{}:{}: {line}", source.path, index + 1));
+            }
+        }
+    }
+    none(wrong, "Write #[ignore = \"long\"] at a test in tests/it that takes 10 s or more, nowhere else.");
+}
+
 #[test]
 fn nothing_below_uses_the_commands() {
     let mut wrong = Vec::new();

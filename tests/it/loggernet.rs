@@ -18,6 +18,7 @@ fn rows(run: &Run) -> Vec<&StudyRow> {
 }
 
 #[test]
+#[ignore = "long"]
 fn an_emulated_logger_matches_the_prediction() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");

@@ -76,6 +76,7 @@ fn a_thousand_serial_ports_are_measured_at_once() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_thousand_ports_of_a_device_server_are_measured_at_once() {
     let (uarts, serial_ports) = start(1000);
     let listen = "tcp://127.0.0.1:0".parse().unwrap();

@@ -123,6 +123,7 @@ fn a_host_that_cannot_be_reached_costs_its_pairs_and_the_run_can_be_resumed() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_slow_host_is_named() {
     let place = tempfile::tempdir().unwrap();
     let head = "test.latency.off = true\ntest.throughput.time = \"1s\"\ntest.throughput.bit_rate = \"16M\"";

@@ -51,6 +51,7 @@ fn get(address: &str, path: &str) -> String {
 }
 
 #[test]
+#[ignore = "long"]
 fn probes_are_stored_and_a_changed_file_is_read() {
     let place = tempfile::tempdir().unwrap();
     let serving = Serving::start(&[]);
@@ -134,6 +135,7 @@ fn receive_post(listener: &TcpListener) -> String {
 }
 
 #[test]
+#[ignore = "long"]
 fn an_alarm_reaches_its_actions_with_its_run_and_its_causes() {
     let place = tempfile::tempdir().unwrap();
     let serving = Serving::start(&[]);
@@ -210,6 +212,7 @@ fn replies(address: &str) -> Option<u64> {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_monitor_measures_on_whatever_clients_do() {
     linkgauge::host::raise_open_file_limit();
     let serving = Serving::start(&[]);
@@ -262,6 +265,7 @@ fn values(address: &str, family: &str) -> Vec<f64> {
 const MAX_LINK_KIB: u64 = 150;
 
 #[test]
+#[ignore = "long"]
 fn a_link_takes_little_memory_and_no_thread() {
     const FEW: usize = 40;
     const MANY: usize = 240;

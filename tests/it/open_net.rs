@@ -122,6 +122,7 @@ fn a_client_that_never_reads_is_closed_in_every_protocol() {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_maximum_time_holds_in_every_protocol() {
     for (name, server) in endless(ServerLimits { duration_s: 1, idle_s: 600, ..ServerLimits::default() }, "")
     {
@@ -136,6 +137,7 @@ fn the_maximum_time_holds_in_every_protocol() {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_rate_limit_holds_for_received_data_in_every_protocol() {
     let limits = ServerLimits { bit_rate: Some(8e6), duration_s: 2, idle_s: 600, ..ServerLimits::default() };
     for (name, server) in endless(limits, "?rcvbuf=64Ki&sndbuf=64Ki") {

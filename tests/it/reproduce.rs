@@ -15,6 +15,7 @@ fn rows(paper: &StudyResult) -> Vec<&StudyRow> {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_lab_meets_the_published_figures_in_every_format() {
     let directory = tempfile::tempdir().unwrap();
     let [json, csv, html] = ["json", "csv", "html"].map(|end| directory.path().join(format!("sena.{end}")));

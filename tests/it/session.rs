@@ -127,6 +127,7 @@ fn busy_polling_leaves_a_cpu_of_the_server_free() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_receiver_of_datagrams_must_confirm_that_it_is_there() {
     let server = serve(ServerLimits::default(), None);
     let udp = &server.endpoints()[1];

@@ -4,6 +4,7 @@ use super::program::{Serving, run};
 use crate::study::{column, is_sound, placement, reproduced, words};
 
 #[test]
+#[ignore = "long"]
 fn every_figure_of_the_study_has_a_measured_counterpart() {
     let (run, ended) = reproduced("wireless", &["--table", "1,2", "--cell", "tcp,udp-ad-hoc"]);
     for (link, hops) in [("TCP", 4), ("UDP ad-hoc", 1)] {
