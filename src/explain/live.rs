@@ -203,7 +203,7 @@ pub struct DelayEffect {
     /// How much of the median round trip it takes, in ns. Estimated from the samples unless proved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ns: Option<f64>,
-    /// 95 % interval of the cost, of tested causes.
+    /// 95 % interval of the cost, of tested causes; limits of the cost if the samples leave it open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cost_interval_ns: Option<Interval>,
     /// p-value of the signed-rank test, corrected for the number of tests (Holm).

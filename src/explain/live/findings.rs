@@ -8,7 +8,7 @@ use super::signatures::{self, Sighting};
 use super::{CauseFinding, CauseVerdict, DelayEffect, LiveOptions};
 use crate::host::power;
 use crate::plan::CpuPinning;
-use crate::stats;
+use crate::stats::{self, Interval};
 use crate::units::{format_nanoseconds, format_plural};
 
 /// Other sizes of the test of the cost of each byte, as multiples of the message size; parts of it if the multiples need several
@@ -180,6 +180,7 @@ pub(super) fn use_cost_of_bytes(
     if let Some(sighting) = sightings.find(|sighting| sighting.cost_ns > 0.0) {
         if sighting.cause.signature == Signature::LineExcess {
             sighting.cost_ns = (rest_ns - signatures::network_ns(screen)).max(0.0);
+            sighting.cost_limits_ns = None;
         }
         return;
     }
@@ -392,8 +393,12 @@ fn limit_estimates(findings: &mut [CauseFinding], median_ns: f64) {
     let estimated =
         |finding: &&mut CauseFinding| matches!(finding.verdict, CauseVerdict::Seen | CauseVerdict::Counted);
     for finding in findings.iter_mut().filter(estimated) {
-        if let Some(cost) = &mut finding.effect.cost_ns {
+        let effect = &mut finding.effect;
+        if let Some(cost) = &mut effect.cost_ns {
             *cost = cost.min(rest);
+            if let Some(limits) = &mut effect.cost_interval_ns {
+                *limits = Interval { low: limits.low.min(rest), high: limits.high.min(rest) };
+            }
             rest -= *cost;
         }
     }
@@ -423,12 +428,16 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
         }
         None => evidence.push(format!("not tested: {why_untested}")),
     }
-    let cost_ns = match verdict {
-        _ if is_tail => None,
-        CauseVerdict::Proved | CauseVerdict::NotShown => proof.as_ref().map(|proof| proof.cost_ns),
-        CauseVerdict::Seen => sighting.map(|sighting| sighting.cost_ns),
-        CauseVerdict::Counted => counted.and_then(|counted| counted.cost_ns),
-        CauseVerdict::CannotTest | CauseVerdict::RuledOut => None,
+    let proved_cost = |proof: &Proof| (Some(proof.cost_ns), proof.cost_interval_ns);
+    let (cost_ns, cost_interval_ns) = match verdict {
+        _ if is_tail => (None, None),
+        CauseVerdict::Proved | CauseVerdict::NotShown => proof.as_ref().map_or((None, None), proved_cost),
+        CauseVerdict::Seen => {
+            sighting.map_or((None, None), |sighting| (Some(sighting.cost_ns), sighting.cost_limits_ns))
+        }
+        CauseVerdict::Counted => (counted.and_then(|counted| counted.cost_ns), None),
+        CauseVerdict::RuledOut => (None, proof.as_ref().and_then(|proof| proof.cost_interval_ns)),
+        CauseVerdict::CannotTest => (None, None),
     };
     CauseFinding {
         id: cause.id,
@@ -437,7 +446,7 @@ fn finding(suspect: Suspect, screen: &Screen) -> CauseFinding {
         verdict,
         effect: DelayEffect {
             cost_ns,
-            cost_interval_ns: proof.as_ref().filter(|_| !is_tail).and_then(|proof| proof.cost_interval_ns),
+            cost_interval_ns,
             dose: proof.as_ref().and_then(|proof| proof.dose.clone()),
             p: proof.as_ref().and_then(|proof| proof.p),
             pairs_ns: proof

@@ -5,7 +5,7 @@ use super::screen::Screen;
 use crate::clock::Time;
 use crate::link::LinkRate;
 use crate::sample::Sample;
-use crate::stats::{self, Grid, SideBand};
+use crate::stats::{self, Grid, Interval, SideBand};
 use crate::units::format_nanoseconds;
 
 /// Tests at this level find something by chance in one of a hundred screens.
@@ -52,8 +52,16 @@ pub(super) struct Sighting {
     pub(super) cause: &'static Cause,
     /// How much of the median round trip it explains; 0 if it affects others only.
     pub(super) cost_ns: f64,
+    /// Limits of the cost, in ns, where the samples leave it open.
+    pub(super) cost_limits_ns: Option<Interval>,
     /// What was seen, in words.
     pub(super) evidence: String,
+}
+
+impl Sighting {
+    fn new(cause: &'static Cause, cost_ns: f64, evidence: String) -> Sighting {
+        Sighting { cause, cost_ns, cost_limits_ns: None, evidence }
+    }
 }
 
 /// All sightings, at most one of each cause.
@@ -140,7 +148,7 @@ fn clocks(screen: &Screen, target: &Target) -> Vec<Sighting> {
                 grid.z,
                 instants.len()
             );
-            found.push(Sighting { cause, cost_ns: waits.min(grid.period * 1e6), evidence });
+            found.push(Sighting::new(cause, waits.min(grid.period * 1e6), evidence));
         }
     }
     found
@@ -198,7 +206,7 @@ fn timers(screen: &Screen, target: &Target) -> Vec<Sighting> {
                     latencies.len(),
                     format_nanoseconds(band.distance * 1e6)
                 );
-                found.push(Sighting { cause, cost_ns: 0.0, evidence });
+                found.push(Sighting::new(cause, 0.0, evidence));
             }
         }
     }
@@ -218,7 +226,7 @@ pub(super) fn character_timers(target: &Target, rest_ns: f64) -> Vec<(&'static C
                 format_nanoseconds(rest_ns),
                 format_nanoseconds(character_ns)
             );
-            Some((family, Sighting { cause, cost_ns: rest_ns, evidence }))
+            Some((family, Sighting::new(cause, rest_ns, evidence)))
         }
         _ => None,
     };
@@ -269,7 +277,7 @@ fn idle(screen: &Screen, target: &Target) -> Option<IdleDelay> {
         format_nanoseconds(by_pause[by_pause.len() - count].0 as f64),
         format_nanoseconds(by_pause[count].0 as f64),
     );
-    let sighting = Sighting { cause: find_cause(target, fits)?, cost_ns: 0.0, evidence };
+    let sighting = Sighting::new(find_cause(target, fits)?, 0.0, evidence);
     Some(IdleDelay { sighting, delay_ns })
 }
 
@@ -388,7 +396,7 @@ fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighti
     if let Some((grid, slow)) = periodic_pauses(screen, usual_ns) {
         let fits = |signature: &Signature| matches!(signature, Signature::PeriodicPauses { periods_ms } if has_period(periods_ms, grid.period));
         let evidence = format!("{}; they end at one phase of {}", slow.describe(), format_period(&grid));
-        return Some(Sighting { cause: find_cause(target, fits)?, cost_ns: 0.0, evidence });
+        return Some(Sighting::new(find_cause(target, fits)?, 0.0, evidence));
     }
     let origin = screen.closed.samples.first()?.received;
     let paused = slow_requests(&screen.paused.samples, origin, usual_ns, 1.0)?;
@@ -396,7 +404,7 @@ fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighti
     let both = paused.and(&closed);
     let shown = [&paused, &closed, &both].into_iter().find(|slow| slow.is_shown() && slow.is_group())?;
     let cause = find_cause(target, |signature| *signature == Signature::RandomPauses)?;
-    Some(Sighting { cause, cost_ns: 0.0, evidence: shown.describe() })
+    Some(Sighting::new(cause, 0.0, shown.describe()))
 }
 
 /// The shortest round trip that the kernel measured for a TCP connection, in ns; 0 if there is none.
@@ -406,7 +414,8 @@ pub(super) fn network_ns(screen: &Screen) -> f64 {
     shortest.map_or(0.0, |shortest| shortest.min as f64)
 }
 
-/// Device servers: all requests take longer than their line and the network need.
+/// Device servers: all requests take longer than their line and the network need. The line needs the time of both ways, or that
+/// of one if the device replies while the request still arrives.
 fn line_excess(screen: &Screen, target: &Target) -> Option<Sighting> {
     let line: LinkRate = target.caps.link_rate.filter(|_| target.is_device_server())?;
     let bytes = u64::from(screen.closed.result.message_bytes);
@@ -424,7 +433,8 @@ fn line_excess(screen: &Screen, target: &Target) -> Option<Sighting> {
         format_nanoseconds(fastest),
         format_nanoseconds(needed)
     );
-    Some(Sighting { cause, cost_ns: excess, evidence })
+    let cost_limits_ns = Some(Interval { low: excess, high: excess + needed / 2.0 });
+    Some(Sighting { cause, cost_ns: excess, cost_limits_ns, evidence })
 }
 
 #[cfg(test)]
