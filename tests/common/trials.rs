@@ -385,7 +385,9 @@ pub fn batches_arrive_whole() {
         let mut got = Vec::new();
         let mut batch = Batch::new(size, COUNT);
         while got.len() < sent.len() {
-            link.receive_batch(&mut batch, LONG).unwrap();
+            let received = link.receive_batch(&mut batch, LONG);
+            received
+                .unwrap_or_else(|fault| panic!("{url}: {fault} after {} bytes of {}", got.len(), sent.len()));
             assert!(!batch.is_empty(), "{url}");
             for message in batch.messages() {
                 let whole = link.caps().framing == Framing::Stream
