@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, recv, send};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use super::batch::{receive_single, send_first};
 use super::internet::IpOptions;
@@ -87,6 +87,9 @@ const PING_SOCKET_REMEDY: &str =
 
 /// Type, code, checksum, identifier and sequence number of an echo (RFC 792, RFC 4443).
 const ICMP_HEADER_BYTES: usize = 8;
+/// Types of replies.
+const REPLY_V4: u8 = 0;
+const REPLY_V6: u8 = 129;
 /// The 16-bit length field of the IPv4 header includes the IP header (20) and the ICMP header.
 const MAX_MESSAGE_BYTES_V4: usize = 65_535 - 20 - ICMP_HEADER_BYTES;
 /// The length field of IPv6 includes the ICMP header only.
@@ -106,7 +109,7 @@ fn caps(family: IpFamily) -> Caps {
         // No program receives at the remote: its kernel echoes all messages.
         is_device: true,
         unpaced_scope: UnpacedScope::Nowhere,
-        // A raw socket receives the replies to all programs and all flows of this one: a shared thread would wake for each of them.
+        // Its errors arrive at the same descriptor; a thread for many links has not been tried with them.
         descriptor: LinkDescriptor::None,
         has_kernel_stamps: true,
         ..Caps::STREAM
@@ -173,11 +176,12 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
     let options = Options::from_endpoint(endpoint)?;
     let mut last = Fault::TimedOut;
     for address in internet::resolve_addresses(endpoint, context, internet::EndpointRole::Open)? {
-        match connect_socket(address, &options) {
+        let identifier = next_identifier();
+        match connect_socket(address, identifier, &options) {
             Ok((socket, kind)) => {
                 let family = IpFamily::of_address(address.ip());
                 let inner = SocketLink::new(socket, caps(family), &context.clock, context.wait, facts);
-                return Ok(Box::new(IcmpLink::new(inner, kind, family, next_identifier(), Arc::default())));
+                return Ok(Box::new(IcmpLink::new(inner, kind, family, identifier, Arc::default())));
             }
             Err(fault) => last = fault,
         }
@@ -185,19 +189,46 @@ fn open(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Link>, Fau
     Err(last)
 }
 
-/// A socket that receives from that address only.
-fn connect_socket(address: SocketAddr, options: &Options) -> Result<(Socket, IcmpSocketKind), Fault> {
+/// A socket that receives from that address only, and only replies to requests with that identifier.
+fn connect_socket(
+    address: SocketAddr,
+    identifier: u16,
+    options: &Options,
+) -> Result<(Socket, IcmpSocketKind), Fault> {
     let family = IpFamily::of_address(address.ip());
     let (socket, kind) = open_socket(Domain::for_address(address), options.socket_kind)?;
     options.ip.apply(&socket, address.ip())?;
     options.buffers.apply(&socket)?;
     if kind == IcmpSocketKind::Raw {
-        sys::set_echo_replies_only(&socket, family).map_err(Fault::system("set a filter"))?;
+        socket.attach_filter(&filter(family, identifier)).map_err(Fault::system("set a filter"))?;
     }
     sys::set_receive_errors(&socket, family).map_err(Fault::system("ask for errors"))?;
     options.ip.bind(&socket, address)?;
     socket.connect(&address.into()).map_err(Fault::system("connect"))?;
     Ok((socket, kind))
+}
+
+/// A program for the kernel that keeps all but the replies to requests with this identifier out of the buffer of a raw socket, where
+/// those to other programs could displace them.
+fn filter(family: IpFamily, identifier: u16) -> [SockFilter; 7] {
+    // linux/filter.h: code of the operation, jumps if true and if false, operand.
+    let operation = |code: u32, k: u32| SockFilter::new(code as u16, 0, 0, k);
+    let unless_equal =
+        |skip: u8, k: u32| SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, skip, k);
+    let (at_header, reply) = match family {
+        // The length of the IP header, with which the packet begins.
+        IpFamily::V4 => (operation(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0), REPLY_V4),
+        IpFamily::V6 => (operation(libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM, 0), REPLY_V6),
+    };
+    [
+        at_header,
+        operation(libc::BPF_LD | libc::BPF_B | libc::BPF_IND, 0),
+        unless_equal(3, reply.into()),
+        operation(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 4),
+        unless_equal(1, identifier.into()),
+        operation(libc::BPF_RET | libc::BPF_K, u32::MAX),
+        operation(libc::BPF_RET | libc::BPF_K, 0),
+    ]
 }
 
 /// Distinguishes the raw links of this process from each other, and from those of other processes as far as
@@ -315,8 +346,6 @@ fn checksum(bytes: &[u8]) -> u16 {
 
 /// Sequence number and data of a reply; `identifier` is `None` if the kernel has checked it.
 pub fn parse_reply(packet: &[u8], family: IpFamily, identifier: Option<u16>) -> Option<(u16, &[u8])> {
-    const REPLY_V4: u8 = 0;
-    const REPLY_V6: u8 = 129;
     // A raw IPv4 socket delivers the IP header as well: the lower half of its first byte is its length in
     // words of four bytes.
     let begin = match identifier {

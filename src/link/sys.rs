@@ -191,22 +191,6 @@ pub(crate) fn set_receive_destination(fd: impl AsFd, family: IpFamily) -> io::Re
     }
 }
 
-/// Restricts a raw ICMP socket to replies to echo requests.
-pub(crate) fn set_echo_replies_only(fd: impl AsFd, family: IpFamily) -> io::Result<()> {
-    // linux/icmp.h and linux/icmpv6.h: a set bit blocks that type.
-    const SOL_RAW: c_int = 255;
-    const ICMP_FILTER: c_int = 1;
-    const ICMPV6_FILTER: c_int = 1;
-    const REPLY: u32 = 0;
-    const REPLY_V6: usize = 129;
-    if family == IpFamily::V4 {
-        return set_option(fd, SOL_RAW, ICMP_FILTER, !(1u32 << REPLY));
-    }
-    let mut kept_out = [u32::MAX; 8];
-    kept_out[REPLY_V6 / 32] &= !(1 << (REPLY_V6 % 32));
-    set_option(fd, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, kept_out)
-}
-
 /// Makes the system store errors of undelivered messages for [`take_delivery_error`], and report them in the
 /// next call.
 pub(crate) fn set_receive_errors(fd: impl AsFd, family: IpFamily) -> io::Result<()> {

@@ -1,6 +1,27 @@
-//! ICMP echo: the refusals of its URLs and commands.
+//! ICMP echo: the refusals of its URLs and commands, and replies to other links.
 
+use std::time::Duration;
+
+use super::echo_server::EchoServer;
 use super::program::command;
+
+/// Without the filter of a raw socket they fill its buffer, and its own reply is lost.
+#[test]
+fn replies_to_other_links_take_no_room() {
+    const SOON: Duration = Duration::from_secs(10);
+    for host in ["127.0.0.1", "[::1]"] {
+        let kernel = EchoServer::standing(format!("icmp://{host}").parse().unwrap());
+        let (mut quiet, mut loud) = (kernel.open(), kernel.open());
+        let mut buffer = vec![7; 60_000];
+        for _ in 0..20 {
+            loud.send(&buffer, SOON).unwrap();
+            assert_eq!(loud.receive(&mut buffer, SOON).unwrap(), buffer.len(), "{host}");
+        }
+        quiet.send(b"one", SOON).unwrap();
+        let received = quiet.receive(&mut buffer, SOON).unwrap_or_else(|fault| panic!("{host}: {fault}"));
+        assert_eq!(&buffer[..received], b"one");
+    }
+}
 
 #[test]
 fn no_listener_supports_icmp() {
