@@ -12,41 +12,56 @@ use crate::run::Run;
 const SLICES: usize = 6;
 
 /// Packs documents, with the same memory for all of them.
-pub(super) struct DocumentCompressor(Compress);
+pub(super) struct DocumentCompressor {
+    compress: Compress,
+    text: Vec<u8>,
+    packed: Vec<u8>,
+}
 
 impl DocumentCompressor {
     pub(super) fn new() -> DocumentCompressor {
-        DocumentCompressor(Compress::new(Compression::fast(), true))
+        let compress = Compress::new(Compression::fast(), true);
+        DocumentCompressor { compress, text: Vec::new(), packed: Vec::new() }
     }
 
-    /// `None` if a document cannot be packed.
-    fn pack(&mut self, run: &Run) -> Option<Vec<u8>> {
-        let text = serde_json::to_vec(run).ok()?;
+    /// The packed document, until the next one. `None` if it cannot be packed.
+    fn pack(&mut self, run: &Run) -> Option<&[u8]> {
+        self.text.clear();
+        self.packed.clear();
+        serde_json::to_writer(&mut self.text, run).ok()?;
         // Longer than any result.
-        let mut packed = Vec::with_capacity(text.len() + 1024);
-        self.0.reset();
-        self.0.compress_vec(&text, &mut packed, FlushCompress::Finish).ok()?;
-        packed.shrink_to_fit();
-        Some(packed)
+        self.packed.reserve(self.text.len() + 1024);
+        self.compress.reset();
+        self.compress.compress_vec(&self.text, &mut self.packed, FlushCompress::Finish).ok()?;
+        Some(&self.packed)
     }
 }
 
-/// The documents of the last slices of a link.
+/// The documents of the last slices of a link, one after another: a block of its own for each would leave a hole when it goes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct BlackBox(VecDeque<Vec<u8>>);
+pub(super) struct BlackBox {
+    packed: Vec<u8>,
+    lengths: VecDeque<usize>,
+}
 
 impl BlackBox {
     /// Adds the document of a slice.
     pub(super) fn push(&mut self, run: &Run, packer: &mut DocumentCompressor) {
-        if self.0.len() == SLICES {
-            self.0.pop_front();
+        if self.lengths.len() == SLICES {
+            let oldest = self.lengths.pop_front().unwrap_or_default();
+            self.packed.drain(..oldest);
         }
-        self.0.extend(packer.pack(run));
+        if let Some(document) = packer.pack(run) {
+            self.packed.extend_from_slice(document);
+            self.lengths.push_back(document.len());
+        }
     }
 
     /// One document with the cases of all slices; `None` without slices.
     pub(super) fn run(&self) -> Option<Run> {
-        let mut runs: Vec<Run> = self.0.iter().filter_map(|packed| unpack(packed)).collect();
+        let mut rest = &self.packed[..];
+        let packed = self.lengths.iter().filter_map(|&length| rest.split_off(..length));
+        let mut runs: Vec<Run> = packed.filter_map(unpack).collect();
         let last = runs.pop()?;
         let cases = runs.into_iter().flat_map(|run| run.cases).chain(last.cases).collect();
         Some(Run { cases, ..last })

@@ -149,7 +149,7 @@ pub struct WatchState {
     pub is_up: Option<bool>,
     /// All probes since the start.
     pub total: Window,
-    /// The probes of the last ten minutes, slice by slice, oldest first, with the second at which each begins.
+    /// The probes of the last two minutes, slice by slice, oldest first, with the second at which each begins.
     pub recent: VecDeque<(i64, Window)>,
     /// Probes since the start that this host could not send in time.
     pub missed_sends: u64,
@@ -168,8 +168,8 @@ pub struct WatchState {
     black_box: BlackBox,
 }
 
-/// Slices of ten minutes.
-const RECENT_SLICES: usize = 60;
+/// Slices of two minutes: the last minute, and that before it, which may still be drawn.
+const RECENT_SLICES: usize = 12;
 
 impl WatchState {
     /// The state of a link before anything was measured.
