@@ -23,6 +23,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
+#[ignore = "long"]
 fn demo_measures_every_transport() {
     let directory = tempfile::tempdir().unwrap();
     let output = linkgauge(&["demo", "--quick"], directory.path());
@@ -59,6 +60,7 @@ fn demo_measures_every_transport() {
 }
 
 #[test]
+#[ignore = "long"]
 fn doctor_examines_this_host() {
     let directory = tempfile::tempdir().unwrap();
     let summary = text(&linkgauge(&["doctor"], directory.path()).stdout);

@@ -103,6 +103,7 @@ fn a_client_that_does_not_read_blocks_the_line_and_loses_nothing() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_blocked_line_blocks_the_client_and_loses_nothing() {
     let device = Device::new();
     let server = serve(&[&device], |_| {});

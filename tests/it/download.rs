@@ -162,6 +162,7 @@ fn a_file_over_tcp_is_the_same() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_download_through_a_link_that_is_cut_five_times_is_complete() {
     let logger = logger(100_000, LoggerConfig::default());
     for window in ["1", "8"] {
@@ -191,6 +192,7 @@ fn a_table_resumes_as_well() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_silent_logger_is_reconnected() {
     let logger = logger(100_000, LoggerConfig::default());
     let relay = Relay::start(&logger, |connection, client, server| {
@@ -212,6 +214,7 @@ fn a_silent_logger_is_reconnected() {
 }
 
 #[test]
+#[ignore = "long"]
 fn reconnects_are_limited() {
     let logger = logger(100_000, LoggerConfig::default());
     let relay = Relay::cutting(&logger, usize::MAX, 15);

@@ -175,6 +175,7 @@ fn a_study_is_explained_on_one_screen() {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_mechanisms_of_each_published_system_are_named() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     for (study, found) in [

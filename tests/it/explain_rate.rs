@@ -165,6 +165,7 @@ fn a_policer_is_proved_by_less_load() {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_command_explains_a_rate() {
     let dialer = Dialer::new(Clock::System);
     let server = serve("linkgauge", "tcp://127.0.0.1:0", &dialer);

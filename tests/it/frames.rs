@@ -122,6 +122,7 @@ fn by_the_log(log: &Path) -> Vec<Option<u64>> {
 }
 
 #[test]
+#[ignore = "long"]
 fn in_real_time_every_difference_is_a_sample_that_came_late() {
     const COUNT: usize = 180;
     let directory = tempfile::tempdir().unwrap();

@@ -445,6 +445,7 @@ const MOST_KIB: u64 = 256 * 1024;
 const HANGS: Duration = Duration::from_secs(240);
 
 #[test]
+#[ignore = "long"]
 fn every_protocol_survives_every_hostile_behaviour() {
     let began = Instant::now();
     let wrong = Mutex::new(Vec::new());
@@ -486,6 +487,7 @@ fn every_protocol_survives_every_hostile_behaviour() {
 const BUSY: Duration = Duration::from_secs(15);
 
 #[test]
+#[ignore = "long"]
 fn clients_of_hostile_servers_end_in_time_on_real_sockets() {
     let wrong = Mutex::new(Vec::new());
     let servers = BARE.map(|manner| (manner, Sockets::listen(manner)));

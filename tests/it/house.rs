@@ -443,7 +443,7 @@ fn only_long_tests_are_ignored() {
             }
         }
     }
-    none(wrong, "Write #[ignore = \"long\"] at a test in tests/it that takes 10 s or more, nowhere else.");
+    none(wrong, "Write #[ignore = \"long\"] at a test in tests/it that takes 5 s or more, nowhere else.");
 }
 
 #[test]

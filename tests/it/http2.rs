@@ -31,6 +31,7 @@ fn plan(url: String, direction: Direction) -> HttpMeasurement {
 }
 
 #[test]
+#[ignore = "long"]
 fn both_directions_have_a_load_and_probes() {
     let server = server();
     for direction in [Direction::Send, Direction::Receive] {

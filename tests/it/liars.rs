@@ -257,6 +257,7 @@ fn a_server_that_stalls_or_closes_is_given_up_at_every_step() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_missing_report_ends_in_time_and_the_figures_stay() {
     let pending = || {
         Liar::new(|request, _, _| match request {
@@ -388,6 +389,7 @@ fn a_refused_connection_is_named() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_flow_that_closes_stalls_or_never_stops_ends_the_case() {
     let latency = "workload = \"latency\"\ncount = 5\nwarm_up_count = 0\ntimeout = \"1s\"\nsize = 100";
     let (failure, result) = run(Liar::with_data(|stream| drop(stream.read(&mut [0; 1000]))), latency);

@@ -105,6 +105,7 @@ fn watch(url: &str) -> Session {
 }
 
 #[test]
+#[ignore = "long"]
 fn links_are_shown_and_keys_open_and_end_them() {
     let serving = Serving::start(&[]);
     let mut session = watch(serving.tcp.as_str());

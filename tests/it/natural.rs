@@ -71,6 +71,7 @@ fn a_measurement_shorter_than_a_round_trip_still_has_one() {
 }
 
 #[test]
+#[ignore = "long"]
 fn bare_hosts_times_and_rates() {
     let server = Serving::start(&[]);
     let paced = case(&["latency", &place(&server), "-t", "0.3", "--rate", "50", "--warm-up", "0"]);
@@ -169,6 +170,7 @@ fn a_killed_server_ends_the_run_at_once() {
 }
 
 #[test]
+#[ignore = "long"]
 fn default_runs_end_and_have_a_low_rate() {
     let (ended, document) = measured(&["latency", "icmp://127.0.0.1", "-n", "3", "--warm-up", "0"]);
     if ended.stderr.contains("not permitted") {

@@ -104,6 +104,7 @@ fn talk_until_ended(stream: &mut TcpStream, protocol: &str, reads: bool) -> (u64
 }
 
 #[test]
+#[ignore = "long"]
 fn a_client_that_never_reads_is_closed_in_every_protocol() {
     for (name, server) in endless(ServerLimits { idle_s: 1, ..ServerLimits::default() }, "") {
         // These servers send nothing.
@@ -189,6 +190,7 @@ fn is_served(endpoint: &Endpoint, protocol: &str) -> Option<TcpStream> {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_session_limit_holds_in_every_protocol() {
     let limits = ServerLimits { sessions: 2, ..ServerLimits::default() };
     for (name, server) in endless(limits, "") {
@@ -260,6 +262,7 @@ fn exchanged(endpoint: &Endpoint) -> (usize, usize) {
 }
 
 #[test]
+#[ignore = "long"]
 fn no_datagram_gets_a_longer_reply_in_any_protocol() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md")).unwrap();
     let mut served = Vec::new();

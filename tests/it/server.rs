@@ -56,6 +56,7 @@ fn works(endpoint: &Endpoint) {
 }
 
 #[test]
+#[ignore = "long"]
 fn ten_thousand_idle_sessions_leave_room_for_a_hundred_that_work_at_once() {
     raise_open_file_limit();
     let server = Serving::start(&[]);
@@ -258,6 +259,7 @@ fn a_message_too_large_for_the_link_is_refused_by_the_server_too() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_rate_limit_holds_for_sent_and_received_data() {
     let server = serve(ServerLimits { bit_rate: Some(8e6), duration_s: 3, ..ServerLimits::default() }, None);
     let tcp = &server.endpoints()[0];
@@ -412,6 +414,7 @@ fn a_killed_server_leaves_the_results_so_far() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_stopped_server_ends_a_transfer_and_leaves_what_it_acknowledged() {
     let server = Serving::start(&[]);
     let flags = ["throughput", server.tcp.as_str(), "--time", "60s", "--timeout", "1s"];

@@ -259,6 +259,7 @@ fn every_server_has_its_own_secret() {
 }
 
 #[test]
+#[ignore = "long"]
 fn an_upload_over_a_slow_link_has_the_rate_of_its_receiver() {
     let server = serve(ServerLimits::default(), None);
     // The buffers of both hosts hold several times the data that this link carries in the requested time.

@@ -22,6 +22,7 @@ fn has_warning(case: &Value, code: &str) -> bool {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_stages_of_both_ends_add_up_to_the_round_trip() {
     for (url, sizes) in [("udp://127.0.0.1:0", ["64", "1000"]), ("tcp://127.0.0.1:0", ["44", "8000"])] {
         let server = serve("linkgauge", url);
@@ -80,6 +81,7 @@ fn a_message_of_several_frames_has_the_stamps_of_its_last_one() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_schedule_has_stages_as_well() {
     for url in ["udp://127.0.0.1:0", "tcp://127.0.0.1:0"] {
         let server = serve("linkgauge", url);

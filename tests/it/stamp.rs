@@ -13,6 +13,7 @@ fn ways(measured: &ClientRun) -> OneWayFigures {
 }
 
 #[test]
+#[ignore = "long"]
 fn both_ends_are_ours() {
     let directory = tempfile::tempdir().unwrap();
     let key = |name: &str, text: &str| {

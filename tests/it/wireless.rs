@@ -36,6 +36,7 @@ fn conclusions_of_the_study_stand_beside_figures() {
 }
 
 #[test]
+#[ignore = "long"]
 fn links_named_by_on_are_measured_in_their_columns() {
     let server = Serving::start(&[]);
     let on = format!("tcp={}", server.tcp);

@@ -31,6 +31,8 @@ const MIN_SLOW_SHARE: f64 = 0.003;
 const SLOW_LIMITS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 /// Periods of pauses in requests with and without a pause together fit into the time of the latter this often.
 const CYCLES_OF_SHORT_BLOCK: f64 = 2.5;
+/// Fewer slow requests rarely show an unknown period, even if all of them end at one phase of it.
+const MIN_ENDS_OF_PERIOD: usize = 12;
 /// If more are slow, they are no exceptions.
 const MAX_SLOW_SHARE: f64 = 1.0 / 3.0;
 /// Requests that are late by this part of the limit belong to a tail that reaches the slow ones: three times as many as those if
@@ -404,7 +406,8 @@ fn pauses(screen: &Screen, target: &Target, idle_delay_ns: f64) -> Option<Sighti
     let both = paused.and(&closed);
     let shown = [&paused, &closed, &both].into_iter().find(|slow| slow.is_shown() && slow.is_group())?;
     let cause = find_cause(target, |signature| *signature == Signature::RandomPauses)?;
-    Some(Sighting::new(cause, 0.0, shown.describe()))
+    let caution = if shown.ends_ms.len() < MIN_ENDS_OF_PERIOD { "; too few to show a period" } else { "" };
+    Some(Sighting::new(cause, 0.0, shown.describe() + caution))
 }
 
 /// The shortest round trip that the kernel measured for a TCP connection, in ns; 0 if there is none.
