@@ -96,7 +96,7 @@ const MIN_MAPPED_BLOCK: c_int = 64 * 1024;
 /// Areas from which all threads allocate. Each keeps freed memory that the others cannot use, and threads begin a new one when
 /// they meet in another.
 #[cfg(target_env = "gnu")]
-const MAX_ARENAS: c_int = 2;
+const MAX_ARENAS: c_int = 1;
 
 /// Freed buffers go back to the system, and their unused pages take no memory: for programs in which many threads allocate and free
 /// buffers for weeks. Only the allocator of glibc has these settings. Call it before other threads start.

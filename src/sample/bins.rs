@@ -19,8 +19,9 @@ const MEAN_SHIFT: u32 = 3;
 /// Where the mean of the last counts is below a half, the number of empty bins is coded.
 const SPARSE_BELOW: u64 = 128;
 
-/// A bin of times that holds replies.
+/// A bin of times that holds replies, without padding: a monitor keeps many of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, packed(2))]
 pub(super) struct Bin {
     pub(crate) index: u16,
     pub(crate) count: u32,

@@ -45,7 +45,7 @@ macro_rules! for_each {
 pub(crate) use for_each;
 
 /// Bounds every wait of these tests; only a broken link ever needs it.
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(30);
 
 /// Transports whose modules a kernel may lack: their tests run in a guest that has them (`guest`).
 pub const OF_MODULES: &[&str] = &["sctp", "vsock", "tipc", "rfcomm", "l2cap"];
