@@ -82,6 +82,7 @@ pub use companion::{companion_datagrams, companion_stream};
 pub(crate) use internet::requested_traffic_class;
 pub use internet::{DEFAULT_PORT, all_interface_facts};
 pub use ip_family::IpFamily;
+pub(crate) use sys::prefetch;
 pub use sys::return_freed_buffers;
 
 /// All transports, in the order of help and documentation.

@@ -3,6 +3,7 @@
 //! Every block states why it is sound. This module contains no policy.
 #![allow(unsafe_code)]
 
+mod cache;
 mod clock;
 mod families;
 mod interfaces;
@@ -22,6 +23,7 @@ use socket2::SockAddr;
 
 use super::ip_family::IpFamily;
 
+pub(crate) use cache::*;
 pub(crate) use clock::*;
 pub(crate) use families::*;
 pub(crate) use interfaces::*;

@@ -9,7 +9,7 @@ use crate::run::SeriesEntry;
 const MAX_ENTRIES: usize = 600;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct IntervalTotals {
+pub(crate) struct IntervalTotals {
     messages: u64,
     bytes: u64,
     lost: u64,
@@ -141,6 +141,11 @@ impl TimeSeries {
         self.start = at;
         self.entry_end = at;
         self.resize(0);
+    }
+
+    /// The totals of the interval in which the series is now.
+    pub(crate) fn last_entry(&self) -> Option<&IntervalTotals> {
+        self.entries.last()
     }
 
     fn resize(&mut self, length: usize) {

@@ -19,7 +19,7 @@ use crate::link::party::{
 };
 use crate::link::serial_line::{PortControl, UartErrors};
 use crate::link::shared_thread::{Departure, Member, SharedThread, ThreadChoice};
-use crate::link::{Dialer, Fault, Link, LinkError};
+use crate::link::{Dialer, Fault, Link, LinkError, prefetch};
 use crate::protocol::{Flow, IdleTimes, MAX_RECOVERY_FACTOR, ReadyCase};
 use crate::run::{EndEvidence, Failure};
 use crate::sample::LoadWindow;
@@ -379,6 +379,10 @@ impl Member for SharingFlow<'_> {
         // All flows of a case have the same CPU.
         pin_thread(tuning)?;
         Ok(ThreadChoice::Stay(tuning.wait))
+    }
+
+    fn prefetch_ends(&self) {
+        prefetch(&*self.flow);
     }
 }
 

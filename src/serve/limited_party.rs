@@ -19,7 +19,7 @@ use super::rate_limiter::RateMeter;
 use crate::clock::Time;
 use crate::link::party::{ClientTrust, CostDetail, Party, PartyCost, Step, StopReason};
 use crate::link::shared_thread::Waker;
-use crate::link::{Caps, Fault, Framing, Link};
+use crate::link::{Caps, Fault, Framing, Link, prefetch};
 use crate::protocol::ServerLimits;
 
 /// Interval between checks whether a client without a handshake must leave; no event announces that.
@@ -266,6 +266,10 @@ impl Party for LimitedParty {
 
     fn closing_message(&mut self) -> &'static [u8] {
         self.party.closing_message()
+    }
+
+    fn prefetch_parts(&self) {
+        prefetch(self.party.as_ref());
     }
 
     fn cost_detail(&self) -> CostDetail {

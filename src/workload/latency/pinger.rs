@@ -9,7 +9,7 @@ use super::window::{RequestSlot, RequestState, RequestWindow};
 use super::{MAX_CHUNK_BYTES, ReplyStatus, RequestReplyCodec};
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
-use crate::link::{Batch, Caps, Fault, Framing};
+use crate::link::{Batch, Caps, Fault, Framing, prefetch};
 use crate::plan::Pacing;
 use crate::sample::{ProbePeriod, Recorder, Sample, StageTimes, StampedEnds};
 use crate::workload::pattern::Alphabet;
@@ -435,6 +435,12 @@ impl Party for Pinger {
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {
         self.is_closed = true;
         Err(Fault::Closed)
+    }
+
+    fn prefetch_parts(&self) {
+        prefetch(self.codec.as_ref());
+        self.window.prefetch_oldest();
+        self.recorder.time_series.last_entry().map(prefetch);
     }
 
     fn on_ended(&mut self, _cost: PartyCost) {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::clock::Time;
+use crate::link::prefetch;
 use crate::sample::ProbePeriod;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +150,11 @@ impl RequestWindow {
     pub(crate) fn mark_received(&mut self, sequence: u64) {
         self.slot_mut(sequence).state = RequestState::Received;
         self.highest_received = self.highest_received.max(Some(sequence));
+    }
+
+    /// Has the CPU load the oldest request in flight.
+    pub(crate) fn prefetch_oldest(&self) {
+        prefetch(self.slot(self.oldest_outstanding));
     }
 
     /// Nothing is in flight any more.
