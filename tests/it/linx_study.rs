@@ -62,14 +62,18 @@ fn a_guest_that_fails_leaves_the_rest() {
     let flags = ["--vm", "--cache", cache, "--cell", "tipc-inter@64,linx-inter@64,tcp@64"];
     let (ended, run) = linx("1,C", &flags);
     assert_eq!(ended.status, Some(2));
-    let errors: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error")).collect();
-    assert_eq!(errors, [format!("error: guest nodes: {cache}: cannot be used as a cache")]);
+    let errors: Vec<&str> =
+        ended.stderr.lines().filter_map(|line| line.strip_prefix("error: guest nodes: ")).collect();
+    let [reason] = errors[..] else { panic!("{}", ended.stderr) };
+    // A host without QEMU, which the fast lane does not install, gives that reason first.
+    let expected = [&format!("{cache}: cannot be used as a cache"), "qemu-system-x86_64 is missing"];
+    assert!(expected.iter().any(|start| reason.starts_with(start)), "{reason}");
     let met: Vec<&str> = measured(&run).iter().map(|row| row.planned_case.as_str()).collect();
     assert_eq!(met, ["latency:tcp/1@64"]);
     // LINX is measured where TIPC is, or not at all.
     for case in ["latency:tipc-inter/1@64", "latency:linx-inter/1@64"] {
         let row = rows(&run).find(|row| row.planned_case == case).unwrap();
-        assert!(row.reason.as_ref().unwrap().ends_with("cannot be used as a cache"), "{row:?}");
+        assert!(row.reason.as_ref().unwrap().ends_with(reason), "{row:?}");
     }
 }
 
