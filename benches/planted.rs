@@ -1,7 +1,7 @@
 //! Causes planted on the virtual clock, and what `explain_live` finds: the part of the confusion matrix that is exact and
 //! needs minutes instead of days. Prints one JSON document a run; `benches/planted.py --virtual` makes the tables.
 //!
-//! `cargo bench --profile dev --bench planted -- [RUNS [NAME …]]`
+//! `cargo bench --bench planted -- [RUNS [NAME …]]`
 //!
 //! Links have random delays, so that no two runs are alike; every number follows from the seed of the run.
 
