@@ -214,8 +214,9 @@ fn unknown_senders_get_no_reply() {
 #[test]
 fn a_reflector_that_vanishes_is_one_line() {
     let (server, url) = serving(&["--peer", "stamp"]);
-    let client =
-        std::thread::spawn(move || linkgauge(&format!("latency {url} --peer stamp -t 20s --timeout 500ms")));
+    // One repetition: a fresh link would find that nothing listens.
+    let command = format!("latency {url} --peer stamp -t 20s --repeat 1 --timeout 500ms");
+    let client = std::thread::spawn(move || linkgauge(&command));
     std::thread::sleep(Duration::from_secs(3));
     drop(server);
     let measured = client.join().unwrap();
