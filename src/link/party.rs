@@ -136,7 +136,7 @@ pub trait Party: Send {
         None
     }
 
-    /// Has the CPU load what the next steps use, beside the party itself. Of thousands of parties none stays in the caches.
+    /// Asks the CPU to load what the next steps use besides the party itself. Of thousands of parties none stays in the caches.
     fn prefetch_parts(&self) {}
 
     /// What [`Party::on_ended`] uses. Reading the counters of a link takes some system calls, which a thread with thousands

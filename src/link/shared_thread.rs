@@ -31,7 +31,7 @@ pub(crate) trait Member {
     /// The thread cannot be set up as requested. This ends the party.
     fn place(&mut self, tuning: &Tuning) -> Result<ThreadChoice, Fault>;
 
-    /// Has the CPU load what [`Member::ends`] reads, beside the member itself.
+    /// Asks the CPU to load what [`Member::ends`] reads besides the member itself.
     fn prefetch_ends(&self) {}
 }
 
@@ -284,8 +284,8 @@ impl<M: Member> SharedThread<M> {
         }
     }
 
-    /// Has the CPU load what the next members use, while the system calls of this one take their time. Each of the members is one
-    /// stage ahead of the one behind it, because the address of a part stands in the part before.
+    /// Asks the CPU to load what the next members use, while the system calls of this one take their time. The address of a part is
+    /// read from the part before it, so the parts of a member are loaded in four stages, one in each of the four turns before its own.
     fn prefetch_next(&mut self) {
         let [first, second, third, fourth] =
             [0, 1, 2, 3].map(|ahead| self.queue.get(ahead).map(|&index| index as usize));

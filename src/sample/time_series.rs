@@ -8,6 +8,7 @@ use crate::run::SeriesEntry;
 /// Maximum number of entries. With one-second intervals the first ten minutes have full resolution.
 const MAX_ENTRIES: usize = 600;
 
+/// Counts and latency of one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct IntervalTotals {
     messages: u64,

@@ -108,7 +108,7 @@ fn a_host_that_cannot_be_reached_costs_its_pairs_and_the_run_can_be_resumed() {
     let Ended { status, stdout, stderr } = run(&["mesh", &file, "--store", &store, "--quiet"]);
     assert_eq!((status, stdout.as_str()), (Some(2), ""), "{stderr}");
     let shown = run(&["show", "last", "--store", &store]).stdout;
-    // The sentences wrap elsewhere if a host is blamed by chance.
+    // The position of line breaks depends on whether the first sentence blames a host.
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(shown.contains("host broken took no part to the end: its agent ended: no way"), "{shown}");
     assert!(shown.contains("6 pairs without a complete result"), "{shown}");

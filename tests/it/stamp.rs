@@ -214,7 +214,7 @@ fn unknown_senders_get_no_reply() {
 #[test]
 fn a_reflector_that_vanishes_is_one_line() {
     let (server, url) = serving(&["--peer", "stamp"]);
-    // One repetition: a fresh link would find that nothing listens.
+    // A link that is opened after the end of the reflector gets another error, so there is only one link.
     let command = format!("latency {url} --peer stamp -t 20s --repeat 1 --timeout 500ms");
     let client = std::thread::spawn(move || linkgauge(&command));
     std::thread::sleep(Duration::from_secs(3));

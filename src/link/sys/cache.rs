@@ -1,6 +1,6 @@
 //! Instructions about the caches of the CPU.
 
-/// Has the CPU load the first 512 bytes of `value` into its caches, and does not wait for it. Does nothing on CPUs other than
+/// Asks the CPU to load the first 512 bytes of `value` into its caches, without waiting for them. Does nothing on CPUs other than
 /// x86-64, for which stable Rust has no such instruction.
 #[inline]
 pub(crate) fn prefetch<T: ?Sized>(value: &T) {

@@ -152,7 +152,7 @@ impl RequestWindow {
         self.highest_received = self.highest_received.max(Some(sequence));
     }
 
-    /// Has the CPU load the oldest request in flight.
+    /// Asks the CPU to load the oldest request in flight.
     pub(crate) fn prefetch_oldest(&self) {
         prefetch(self.slot(self.oldest_outstanding));
     }
