@@ -129,8 +129,8 @@ pub enum LiveError {
     /// The link could not be measured.
     #[error("{0}")]
     Measurement(String),
-    /// The cancel flag of the dialer was set before anything was known.
-    #[error("interrupted before anything was measured")]
+    /// The cancel flag of the dialer was set before the screen had ended.
+    #[error("interrupted before there was enough to explain. Try: a shorter --time")]
     Interrupted,
 }
 

@@ -138,7 +138,7 @@ pub fn write_explanation(
     out.write_all(if options.unicode { text } else { to_ascii(&text) }.as_bytes())
 }
 
-/// `43.99 ms per request: 43.9 ms (99.8 %) is delayed ACK here meets Nagle at the server (proved, 10 pairs).`
+/// `43.99 ms per request: 43.9 ms (99.8 %) by delayed ACK here with Nagle at the server (proved, 10 pairs).`
 fn headline(explanation: &Explanation) -> String {
     let median = brief_time(explanation.median_ns);
     let takes_time = |finding: &&CauseFinding| finding.verdict.is_found() && !causes::is_tick(finding.id);
@@ -337,13 +337,13 @@ mod tests {
     #[test]
     fn the_answer_comes_first() {
         let causes = vec![
-            finding("delayed ACK here meets Nagle at the server", CauseVerdict::Proved, Some(43.9e6)),
+            finding("delayed ACK here with Nagle at the server", CauseVerdict::Proved, Some(43.9e6)),
             finding("server or device that acts on a clock", CauseVerdict::CannotTest, None),
             finding("wake-up of a blocked thread", CauseVerdict::RuledOut, None),
         ];
         let text = text(&explanation(causes));
         assert!(
-            text.starts_with("44.0 ms per request: 43.9 ms (99.8 %) by delayed ACK here meets Nagle at the\n  server (proved, 10 pairs).\n"),
+            text.starts_with("44.0 ms per request: 43.9 ms (99.8 %) by delayed ACK here with Nagle at the\n  server (proved, 10 pairs).\n"),
             "{text}"
         );
         assert!(text.contains("  ruled out: wake-up of a blocked thread\n"), "{text}");

@@ -253,6 +253,9 @@ fn ctrl_c_ends_an_explanation() {
     running.signal(Signal::INT);
     let ended = running.ended();
     assert_eq!(ended.status, Some(130), "{}", ended.stderr);
-    assert_eq!(ended.stderr, "error: interrupted before anything was measured\n");
+    assert_eq!(
+        ended.stderr,
+        "error: interrupted before there was enough to explain. Try: a shorter --time\n"
+    );
     drop(connection);
 }

@@ -8,7 +8,7 @@ pub(super) const FAMILY: CauseFamily = CauseFamily {
     causes: &[
         Cause {
             id: "delayed_ack_nagle",
-            name: "delayed ACK here meets Nagle at the server",
+            name: "delayed ACK here with Nagle at the server",
             applies: |target| target.has_delayed_acknowledgements(),
             // Linux: 40 ms, and up to one tick more.
             signature: Signature::Timer { delay_ms: 42.0, tolerance_ms: 2.5 },
@@ -29,7 +29,7 @@ pub(super) const FAMILY: CauseFamily = CauseFamily {
         },
         Cause {
             id: "nagle_here",
-            name: "Nagle here meets delayed ACK at the server",
+            name: "Nagle here with delayed ACK at the server",
             applies: |target| {
                 target.has_delayed_acknowledgements() && target.endpoint.option("nodelay") == Some("0")
             },

@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn every_pair_of_a_proof_is_a_line() {
         let mut proved =
-            finding("delayed ACK here meets Nagle at the server", CauseVerdict::Proved, Some(43.9e6));
+            finding("delayed ACK here with Nagle at the server", CauseVerdict::Proved, Some(43.9e6));
         proved.effect.dose = Some(DoseResponse {
             knob: "delack_max",
             points: vec![[5e6, 12e6], [12e6, 16e6], [20e6, 24e6]],
