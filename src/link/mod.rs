@@ -216,9 +216,9 @@ pub struct Caps {
     pub unpaced_scope: UnpacedScope,
     /// What [`Link::descriptor`] is. Without one, each flow on such links has a thread of its own.
     pub descriptor: LinkDescriptor,
-    /// A receive that gets less of a stream than it has room for has emptied it: TCP. So a shared thread
-    /// waits for new input only.
-    pub is_emptied_by_short_receive: bool,
+    /// A receive that gets less of a stream than it has room for has emptied it, and a send that takes less than it is offered has
+    /// filled it: TCP. So a shared thread need not try again.
+    pub is_exhausted_by_short_transfer: bool,
     /// The kernel can stamp messages: when they are queued for their device, leave it and arrive from it.
     pub has_kernel_stamps: bool,
 }
@@ -270,7 +270,7 @@ impl Caps {
         open_timeout: Duration::ZERO,
         unpaced_scope: UnpacedScope::Anywhere,
         descriptor: LinkDescriptor::Lasting,
-        is_emptied_by_short_receive: false,
+        is_exhausted_by_short_transfer: false,
         has_kernel_stamps: false,
     };
 

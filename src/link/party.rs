@@ -320,6 +320,10 @@ impl StepMode {
             StepMode::Shared | StepMode::SharedWithoutInput => Duration::ZERO,
         }
     }
+
+    fn is_shared(self) -> bool {
+        !matches!(self, StepMode::Blocking(_))
+    }
 }
 
 /// Outcome of one step.
@@ -332,8 +336,8 @@ pub enum StepOutcome {
     Tuned(Tuning),
     /// Nothing arrived in the time allowed; the party may give another step at that instant.
     Waiting(Time),
-    /// The link took nothing in the time allowed; the party may give another step at that instant. In a shared thread
-    /// the caller informs the party ([`Party::on_send_blocked`]) if the link still takes nothing then.
+    /// The link took nothing in the time allowed, or takes no more now; the party may give another step at that instant. In a
+    /// shared thread the caller informs the party ([`Party::on_send_blocked`]) if the link still takes nothing then.
     SendBlocked(Time),
     /// The party wants to sleep until then; the caller has to wait.
     Sleeping(Time),
@@ -416,13 +420,20 @@ pub fn perform_step(
             match link.send_batch(bytes, message, max_wait.min(CANCEL_CHECK_INTERVAL)) {
                 Err(Fault::TimedOut) => {
                     *now = clock.now();
-                    if matches!(mode, StepMode::Blocking(_)) {
+                    if !mode.is_shared() {
                         party.on_send_blocked(*now, link.status().unacknowledged_bytes);
                     }
                     // Only the party knows when it gives up, so it is called again soon.
                     return Ok(StepOutcome::SendBlocked(*now + CANCEL_CHECK_INTERVAL));
                 }
-                sent => party.on_sent(sent?, *now),
+                sent => {
+                    let (sent, offered) = (sent?, bytes.len());
+                    party.on_sent(sent, *now);
+                    if sent < offered && mode.is_shared() && link.caps().is_exhausted_by_short_transfer {
+                        *now = clock.now();
+                        return Ok(StepOutcome::SendBlocked(*now + CANCEL_CHECK_INTERVAL));
+                    }
+                }
             }
         }
         Step::Tune(tuning) => {

@@ -79,7 +79,7 @@ impl EndOfInput {
     fn of(caps: &Caps) -> EndOfInput {
         match caps.framing {
             Framing::Message => EndOfInput::FailedReceive,
-            Framing::Stream if caps.is_emptied_by_short_receive => EndOfInput::ShortReceive,
+            Framing::Stream if caps.is_exhausted_by_short_transfer => EndOfInput::ShortReceive,
             Framing::Stream => EndOfInput::NextEvents,
         }
     }
@@ -148,7 +148,7 @@ pub(crate) struct SharedThread<M> {
 /// Steps of one member before the next one's turn, and the time after which it takes no further step: short, because the
 /// others wait, and because the remote shall receive the bytes of this turn while they are in the caches.
 const STEPS_PER_TURN: u32 = 16;
-const TURN_TIME: Duration = Duration::from_micros(50);
+const TURN_TIME: Duration = Duration::from_micros(20);
 
 /// Pause between sweeps, for each member: a step takes a tenth of it at most, so however many sessions begin and end, their sweeps
 /// leave time for the work.
@@ -456,6 +456,9 @@ impl<M: Member> SharedThread<M> {
         match place.member.place(&tuning) {
             Ok(ThreadChoice::Stay(wait)) => {
                 self.is_busy_polling |= wait == WaitMode::BusyPoll;
+                if tuning.batch_message_bytes.is_some() {
+                    place.expect_bulk(&self.events);
+                }
                 place.member.ends().0.on_shared(&self.waker);
                 self.queue.push_back(index);
                 None
@@ -512,6 +515,14 @@ impl<M: Member> Place<M> {
             EndOfInput::FailedReceive => false,
             EndOfInput::NextEvents => true,
             EndOfInput::ShortReceive => matches!(step, StepOutcome::ReceivedLessThanFits) && !self.is_ending,
+        }
+    }
+
+    /// Bulk data arrives while it is received, so most events that report new input would find it received already.
+    fn expect_bulk(&mut self, events: &OwnedFd) {
+        if self.end_of_input == EndOfInput::ShortReceive {
+            self.end_of_input = EndOfInput::NextEvents;
+            self.unwatch(events);
         }
     }
 

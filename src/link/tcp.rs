@@ -114,7 +114,7 @@ impl Options {
         Caps {
             // The connections of Multipath TCP have stamps, but their bytes other numbers.
             has_kernel_stamps: !self.is_multipath,
-            is_emptied_by_short_receive: !self.is_multipath,
+            is_exhausted_by_short_transfer: !self.is_multipath,
             ..caps
         }
     }

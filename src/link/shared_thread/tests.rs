@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// What a party does next.
 enum ScriptedAction {
-    Tune,
+    Tune(Tuning),
     /// Waits for input for this time.
     Receive(Duration),
     Sleep(Duration),
@@ -29,7 +29,7 @@ enum ScriptedAction {
     Panic,
 }
 
-use ScriptedAction::{Await, Close, Panic, Receive, Reopen, Send, Sleep};
+use ScriptedAction::{Await, Close, Panic, Receive, Reopen, Send, Sleep, Tune};
 
 /// What the parties of a test did, in order.
 type Log = Arc<Mutex<Vec<String>>>;
@@ -62,9 +62,9 @@ impl Party for Script {
     fn next_step(&mut self, now: Time) -> Step<'_> {
         match self.actions.front() {
             None => Step::Done,
-            Some(ScriptedAction::Tune) => {
+            Some(&Tune(tuning)) => {
                 self.next_action("tunes");
-                Step::Tune(Tuning::default())
+                Step::Tune(tuning)
             }
             Some(&Receive(within)) => {
                 let until = *self.until.get_or_insert(now + within);
@@ -261,6 +261,25 @@ fn no_input_is_forgotten() {
     bench.assert_log(&received);
 }
 
+/// Input that one receive leaves is reported again, also where the link was watched before its party announced bulk data.
+#[test]
+fn bulk_input_is_received_once_for_each_event() {
+    let mut bench = Bench::new();
+    let bulk = Tuning { batch_message_bytes: Some(4096), ..Tuning::default() };
+    let mut remote = bench.add("a", [Receive(LONG), Tune(bulk), Receive(LONG), Receive(LONG), Receive(LONG)]);
+    remote.write_all(b"x").unwrap();
+    bench.run_until(2);
+    remote.write_all(&PAYLOAD[..9000]).unwrap();
+    for entries in 3..=4 {
+        bench.run_until(entries);
+        assert_eq!(bench.log.lock().unwrap().len(), entries, "one receive in a turn");
+    }
+    bench.run_until(6);
+    let received =
+        ["a received 1", "a tunes", "a received 4096", "a received 4096", "a received 808", "a ended"];
+    bench.assert_log(&received);
+}
+
 #[test]
 fn timers_fire_in_their_order_and_not_early() {
     let mut bench = Bench::new();
@@ -320,7 +339,7 @@ fn a_wait_that_has_ended_leaves_no_timer() {
 #[test]
 fn a_member_that_leaves_takes_its_link_along() {
     let mut bench = Bench::new();
-    let mut remote = bench.add_placed("a", [ScriptedAction::Tune, Receive(LONG)], ThreadChoice::Leave);
+    let mut remote = bench.add_placed("a", [Tune(Tuning::default()), Receive(LONG)], ThreadChoice::Leave);
     bench.run_until(1);
     let Some(Departure::Moved { mut member, .. }) = bench.departed.pop() else { panic!("it stays") };
     assert!(bench.thread.is_empty());

@@ -20,6 +20,9 @@ use crate::workload::{Load, RecordingParty};
 /// (`net.ipv4.tcp_wmem`) is four times this.
 const MAX_STREAM_WRITE_BYTES: usize = 1 << 20;
 
+/// The same for each of many connections: with longer ones, less of what the receivers read is still in the caches.
+const MAX_STREAM_WRITE_OF_MANY: usize = 128 * 1024;
+
 /// Maximum sleep of a paced sender: no event wakes it, so it must check for a stop.
 const MAX_SCHEDULE_SLEEP: Duration = Duration::from_millis(100);
 
@@ -27,6 +30,8 @@ const MAX_SCHEDULE_SLEEP: Duration = Duration::from_millis(100);
 pub(crate) struct Source {
     framing: Framing,
     message_bytes: usize,
+    /// Maximum bytes of a stream for one send.
+    max_write_bytes: usize,
     schedule: SendSchedule,
     phases: PhaseTracker,
     timeout: Duration,
@@ -71,15 +76,18 @@ impl Source {
                 pattern::PatternMessage::new(message, Alphabet::from_caps(caps)).bytes().repeat(in_batch)
             }
         };
+        let max_write_bytes =
+            if load.is_one_of_many() { MAX_STREAM_WRITE_OF_MANY } else { MAX_STREAM_WRITE_BYTES };
         Source {
             framing: caps.framing,
             message_bytes: message,
+            max_write_bytes,
             schedule: SendSchedule::new(load.pacing),
             phases: PhaseTracker::new(load.warm_up, load.stop),
             timeout: load.timeout,
             tuning: Some(load.batch_tuning()),
             stream: pattern::PatternStream::new(
-                if caps.framing == Framing::Stream { message.min(MAX_STREAM_WRITE_BYTES) } else { 0 },
+                if caps.framing == Framing::Stream { message.min(max_write_bytes) } else { 0 },
                 &Alphabet::from_caps(caps),
             ),
             messages,
@@ -166,7 +174,7 @@ impl Source {
             self.stalled_since = None;
             return Step::Sleep(due.min(now + MAX_SCHEDULE_SLEEP));
         }
-        let write_bytes = (self.message_bytes - into).min(MAX_STREAM_WRITE_BYTES);
+        let write_bytes = (self.message_bytes - into).min(self.max_write_bytes);
         if let Some(head) = &mut self.header {
             if into == 0 {
                 head.write(&mut self.messages, self.next_sequence, now);
