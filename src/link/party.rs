@@ -416,24 +416,17 @@ pub fn perform_step(
         Step::Send { bytes, message } => {
             // The party may have worked since the clock was read; this is the time of sending.
             *now = clock.now();
+            // A thread with other parties does not try again where less fits.
+            let expected = if mode.is_shared() { bytes.len() } else { 0 };
             // Other code may decide whether a sender continues, so it never waits long.
-            match link.send_batch(bytes, message, max_wait.min(CANCEL_CHECK_INTERVAL)) {
-                Err(Fault::TimedOut) => {
-                    *now = clock.now();
-                    if !mode.is_shared() {
-                        party.on_send_blocked(*now, link.status().unacknowledged_bytes);
-                    }
-                    // Only the party knows when it gives up, so it is called again soon.
-                    return Ok(StepOutcome::SendBlocked(*now + CANCEL_CHECK_INTERVAL));
+            let sent = link.send_batch(bytes, message, max_wait.min(CANCEL_CHECK_INTERVAL));
+            if finish_send(party, link, sent, expected, *now)? {
+                *now = clock.now();
+                if !mode.is_shared() {
+                    party.on_send_blocked(*now, link.status().unacknowledged_bytes);
                 }
-                sent => {
-                    let (sent, offered) = (sent?, bytes.len());
-                    party.on_sent(sent, *now);
-                    if sent < offered && mode.is_shared() && link.caps().is_exhausted_by_short_transfer {
-                        *now = clock.now();
-                        return Ok(StepOutcome::SendBlocked(*now + CANCEL_CHECK_INTERVAL));
-                    }
-                }
+                // Only the party knows when it gives up, so it is called again soon.
+                return Ok(StepOutcome::SendBlocked(*now + CANCEL_CHECK_INTERVAL));
             }
         }
         Step::Tune(tuning) => {
@@ -470,6 +463,25 @@ pub fn perform_step(
         Step::Fail(fault) => return Err(fault),
     }
     Ok(StepOutcome::Progress)
+}
+
+/// Reports the outcome of a send; returns whether the link takes no more now, which a send of less than `expected` bytes may show.
+#[inline]
+fn finish_send(
+    party: &mut dyn Party,
+    link: &dyn Link,
+    sent: Result<usize, Fault>,
+    expected: usize,
+    at: Time,
+) -> Result<bool, Fault> {
+    match sent {
+        Err(Fault::TimedOut) => Ok(true),
+        sent => {
+            let sent = sent?;
+            party.on_sent(sent, at);
+            Ok(sent < expected && link.caps().is_exhausted_by_short_transfer)
+        }
+    }
 }
 
 /// Reports the outcome of opening a link again, unless that is still in progress.
