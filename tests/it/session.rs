@@ -26,6 +26,7 @@ fn finishes(first: u32, count: u32) -> Vec<u8> {
 
 #[test]
 fn replies_that_are_not_read_do_not_pile_up() {
+    const CLIENTS: u64 = 20;
     let server = Serving::start(&[]);
     let ready_to_report = || {
         let mut client = RawClient::open(&server.tcp).unwrap();
@@ -34,7 +35,7 @@ fn replies_that_are_not_read_do_not_pile_up() {
         client
     };
     let before = status_kib(&server.pid(), "VmRSS");
-    let mut silent: Vec<_> = (0..50).map(|_| ready_to_report()).collect();
+    let mut silent: Vec<_> = (0..CLIENTS).map(|_| ready_to_report()).collect();
     for client in &mut silent {
         client.stream.write_all(&finishes(3, 113)).unwrap();
     }
@@ -55,7 +56,7 @@ fn replies_that_are_not_read_do_not_pile_up() {
         }
     }
     let during = status_kib(&server.pid(), "VmHWM");
-    println!("{before} KiB before, {during} KiB at most with 50 clients that do not read");
+    println!("{before} KiB before, {during} KiB at most with {CLIENTS} clients that do not read");
     assert!(during < before + 32 * 1024, "{before} {during}");
     drop(silent);
 }

@@ -187,7 +187,6 @@ impl UnixDatagramLink {
                 return self.inner.send(bytes, within);
             }
         }
-        self.has_sent = true;
         let sent = self
             .inner
             .inner
@@ -199,6 +198,8 @@ impl UnixDatagramLink {
                 sys::send_to(socket, bytes, &pairing.destination, None, blocking)
             })
             .map_err(|fault| self.inner.inner.map_too_long(fault, bytes.len()));
+        // A server whose queue was full knows nothing of this client.
+        self.has_sent |= sent.is_ok();
         match sent {
             // The other handle has just connected.
             Err(Fault::System { .. }) if self.is_connected() => self.inner.send(bytes, within),
@@ -366,5 +367,43 @@ impl DatagramFamily for UnixFamily {
         let shared = Arc::downgrade(&pairing);
         let link = UnixDatagramLink::new(&self.options, socket, pairing, &self.clock, self.wait);
         Ok(AcceptedLink { link: Box::new(link), address, shared })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+    use crate::link::Dialer;
+
+    /// Many clients fill the queue of a server with their first messages.
+    #[test]
+    fn a_message_that_the_queue_refused_is_sent_without_a_pause() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("server");
+        let server = UnixDatagram::bind(&path).unwrap();
+        let other = UnixDatagram::unbound().unwrap();
+        other.set_nonblocking(true).unwrap();
+        let dialer = Dialer::new(Clock::System);
+        let url = format!("unix://{}?type=dgram", path.display()).parse().unwrap();
+        // A busy host may delay one of them.
+        let shortest = (0..5).map(|_| {
+            let mut link = dialer.open(&url).unwrap();
+            let mut queued = 0;
+            while other.send_to(b"x", &path).is_ok() {
+                queued += 1;
+            }
+            assert!(matches!(link.send(b"first", Duration::ZERO), Err(Fault::TimedOut)));
+            for _ in 0..queued {
+                server.recv(&mut [0; 8]).unwrap();
+            }
+            let began = Clock::System.now();
+            assert_eq!(link.send(b"first", Duration::ZERO).unwrap(), 5);
+            let took = Clock::System.now().since(began);
+            server.recv(&mut [0; 8]).unwrap();
+            took
+        });
+        assert!(shortest.min().unwrap() < ANNOUNCEMENT_TIMEOUT / 2);
     }
 }
