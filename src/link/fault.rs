@@ -217,9 +217,12 @@ fn start_server_hint(endpoint: &str) -> String {
         _ if host == "localhost" => host,
         _ => "0.0.0.0",
     };
-    let port = port.map_or(String::new(), |port| format!(":{port}"));
+    let (which, port) = match port {
+        Some(port) => ("this port", format!(":{port}")),
+        None => ("the default port", String::new()),
+    };
     format!(
-        ": no server listens on this port. Start one there, like 'linkgauge serve {scheme}://{listen}{port}', or name \
+        ": no server listens on {which}. Start one there, like 'linkgauge serve {scheme}://{listen}{port}', or name \
          another port"
     )
 }
@@ -254,3 +257,19 @@ pub(super) fn is_file_limit_reached(error: &io::Error) -> bool {
 
 /// Commands that open many links have already raised their soft limit as far as possible.
 pub(super) const RAISE_FILE_LIMIT_HINT: &str = ": each link uses one. Use fewer links, or raise the hard limit (ulimit -Hn) first: sudo prlimit --nofile=4096 --pid $$";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_on_which_port_no_server_listens() {
+        let hint = start_server_hint("tcp://192.0.2.1");
+        let expected = ": no server listens on the default port. Start one there, like 'linkgauge serve tcp://0.0.0.0', or ";
+        assert!(hint.starts_with(expected), "{hint}");
+        let hint = start_server_hint("tcp://[::1]:9");
+        assert!(hint.starts_with(
+            ": no server listens on this port. Start one there, like 'linkgauge serve tcp://[::1]:9'"
+        ));
+    }
+}
