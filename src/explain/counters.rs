@@ -120,7 +120,8 @@ fn delays(case: &CaseResult) -> Vec<CountedCause> {
 
 fn delayed_acknowledgements(case: &CaseResult, client: &Sender) -> Option<CountedCause> {
     let replies = case.figures.counts.received.max(1) as f64;
-    let delayed = client.count("TcpExt.DelayedACKs")?;
+    // The counter is that of the host.
+    let delayed = client.count("TcpExt.DelayedACKs").filter(|_| client.0.is_tcp())?;
     let median = case.figures.times.latency_ns.as_ref()?.percentile("p50")? as f64;
     let text = format!(
         "{delayed:.0} delayed acknowledgements in {replies:.0} requests of {}: the server waits for them between its \
@@ -179,8 +180,7 @@ fn host_causes(case: &CaseResult) -> Vec<CountedCause> {
             .filter(|share| *share >= MIN_STEAL_SHARE);
         let throttled = end.counter("cgroup_throttled_periods").filter(|periods| *periods > 0);
         // TCP discards segments without a loss of data.
-        let is_tcp = end.counter("tcp_sent_segments").is_some();
-        let drops = end.counter("socket_drops").filter(|drops| *drops > 0 && !is_tcp);
+        let drops = end.counter("socket_drops").filter(|drops| *drops > 0 && !end.is_tcp());
         [
             steal.and_then(|share| counted("steal", format!("{name}: the hypervisor took {share:.2} CPUs"))),
             throttled.and_then(|periods| {

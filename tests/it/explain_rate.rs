@@ -27,10 +27,21 @@ fn serve(protocol: &str, url: &str, dialer: &Dialer) -> Server {
 }
 
 fn explain(url: &str, protocol: &str, seconds: u64, dialer: &Dialer) -> RateExplanation {
+    explain_upload(url, protocol, seconds, None, dialer)
+}
+
+fn explain_upload(
+    url: &str,
+    protocol: &str,
+    seconds: u64,
+    bits_per_second: Option<f64>,
+    dialer: &Dialer,
+) -> RateExplanation {
     let mut live = LiveOptions::new(url.parse().unwrap());
     protocol.clone_into(&mut live.protocol);
     live.budget = Duration::from_secs(seconds);
-    let transfer = TransferOptions { direction: Some(Direction::Send), ..TransferOptions::default() };
+    let bit_rate = bits_per_second.map(|rate| RateTarget::Fixed(BitRate(rate)));
+    let transfer = TransferOptions { direction: Some(Direction::Send), bit_rate };
     let explanation = explain_rate(&live, &transfer, dialer, &|_, _| {}).unwrap();
     let schema: Value = serde_json::from_str(RATE_EXPLANATION_SCHEMA).unwrap();
     let document = serde_json::to_value(&explanation).unwrap();
@@ -122,6 +133,22 @@ fn a_program_that_reads_slowly_is_no_small_buffer() {
 }
 
 #[test]
+fn a_late_start_of_the_first_transfer_prevents_no_test() {
+    let dialer = Dialer::new(Clock::new_virtual());
+    let (stall, once) = (Duration::from_secs(4), Duration::from_hours(1));
+    let options = TroubleOptions {
+        listen: vec!["mem://late".parse().unwrap()],
+        faults: Faults { stall: Some((stall, once)), never_replies: true, ..Faults::default() },
+        ..TroubleOptions::default()
+    };
+    let server = TroubledServer::start(&options, dialer.clone()).unwrap();
+    let url = server.endpoints()[0].to_string();
+    let explanation = explain_upload(&url, "discard", 25, Some(1e6), &dialer);
+    assert!(explanation.pairs >= 6, "{:#?}", explanation.causes);
+    assert_eq!(cause(&explanation, "send_buffer").verdict, CauseVerdict::RuledOut);
+}
+
+#[test]
 #[ignore = "long"]
 fn a_pacing_rate_is_proved_by_its_absence() {
     let dialer = Dialer::new(Clock::System);
@@ -148,12 +175,8 @@ fn a_policer_is_proved_by_less_load() {
         log: None,
     };
     let shaper = Shaper::start(&options, &dialer).unwrap();
-    let mut live = LiveOptions::new(shaper.endpoint().clone());
-    "linkgauge".clone_into(&mut live.protocol);
-    live.budget = Duration::from_secs(25);
-    let transfer =
-        TransferOptions { direction: Some(Direction::Send), bit_rate: Some(RateTarget::Fixed(BitRate(8e6))) };
-    let explanation = explain_rate(&live, &transfer, &dialer, &|_, _| {}).unwrap();
+    let url = shaper.endpoint().to_string();
+    let explanation = explain_upload(&url, "linkgauge", 25, Some(8e6), &dialer);
     let policer = &explanation.causes[0];
     assert_eq!(
         (policer.id, policer.verdict),

@@ -82,7 +82,8 @@ fn socket_overflow(case: &CaseResult) -> Option<CountedCause> {
 
 /// The share of the time in which a delayed acknowledgement of the receiver can have stopped the sender, 0 to 1, if it matters.
 pub(in crate::explain) fn delayed_acknowledgement_share(case: &CaseResult) -> Option<f64> {
-    let end = receiving_end(case)?;
+    // The counter of delayed acknowledgements is that of the host.
+    let end = receiving_end(case).filter(|end| end.is_tcp())?;
     let flight =
         sending_end(case).map(Sender).and_then(|sender| sender.median("tcp_unacknowledged_segments"));
     if flight.is_some_and(|segments| segments > MAX_STOPPED_SEGMENTS) {

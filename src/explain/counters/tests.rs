@@ -40,6 +40,7 @@ fn ids(case: &CaseResult) -> Vec<&'static str> {
 
 /// Times of a sender on a path of 20 ms, as measured behind netem.
 const BUSY: (&str, u64) = ("tcp_busy_ns", 10_000_000_000);
+const SEGMENTS: (&str, u64) = ("tcp_sent_segments", 10_000);
 
 fn of_rtt(rtt_us: u64) -> [(&'static str, u64); 4] {
     let flight = [("tcp_unacknowledged_segments", 1190), ("tcp_segment_bytes", 1448)];
@@ -49,22 +50,21 @@ fn of_rtt(rtt_us: u64) -> [(&'static str, u64); 4] {
 #[test]
 fn measured_transfers_have_their_limit() {
     let rwnd = ("tcp_receive_window_limited_ns", 9_900_000_000);
-    let segments = ("tcp_sent_segments", 10_000);
     let app_limited = ("tcp_application_limited", 1);
     for (counters, gauges, expected) in [
         (vec![BUSY, rwnd], of_rtt(21_300).to_vec(), vec!["receive_window"]),
         (vec![BUSY], [of_rtt(21_000).to_vec(), vec![app_limited]].concat(), vec!["application_limited"]),
         (
-            vec![BUSY, segments, ("tcp_retransmitted_segments", 46)],
+            vec![BUSY, SEGMENTS, ("tcp_retransmitted_segments", 46)],
             of_rtt(22_900).to_vec(),
             vec!["loss_limited_window"],
         ),
         (
-            vec![BUSY, segments, ("tcp_retransmitted_segments", 0)],
+            vec![BUSY, SEGMENTS, ("tcp_retransmitted_segments", 0)],
             of_rtt(291_600).to_vec(),
             vec!["bufferbloat"],
         ),
-        (vec![BUSY, segments, ("tcp_retransmitted_segments", 0)], of_rtt(22_000).to_vec(), vec![]),
+        (vec![BUSY, SEGMENTS, ("tcp_retransmitted_segments", 0)], of_rtt(22_000).to_vec(), vec![]),
         (vec![], vec![], vec![]),
     ] {
         assert_eq!(ids(&case("throughput", sender(&counters, &gauges))), expected, "{counters:?} {gauges:?}");
@@ -92,15 +92,15 @@ fn a_serial_port_counts_its_errors() {
 
 #[test]
 fn a_receiver_that_delays_its_acknowledgements_stops_the_sender() {
-    let with = |delayed: u64| {
+    let with = |delayed: u64, receiver: &[(&str, u64)]| {
         let mut case = case("throughput", sender(&[BUSY], &[]));
         let host = Counters::from([("TcpExt.DelayedACKs".to_owned(), delayed)]);
-        let server = EndEvidence { observed_ns: 10_000_000_000, host, ..EndEvidence::default() };
-        case.evidence.as_mut().unwrap().server = Some(server);
+        case.evidence.as_mut().unwrap().server = Some(EndEvidence { host, ..sender(receiver, &[]) });
         ids(&case)
     };
-    assert_eq!(with(240), ["delayed_ack"]);
-    assert_eq!(with(40), [""; 0]);
+    assert_eq!(with(240, &[SEGMENTS]), ["delayed_ack"]);
+    assert_eq!(with(40, &[SEGMENTS]), [""; 0]);
+    assert_eq!(with(240, &[]), [""; 0], "datagrams: those of other programs");
 }
 
 #[test]
@@ -180,12 +180,12 @@ fn latency(median_ns: u64, client: EndEvidence) -> CaseResult {
 
 #[test]
 fn delayed_acknowledgements_belong_to_slow_replies() {
-    let client = EndEvidence {
-        host: Counters::from([("TcpExt.DelayedACKs".to_owned(), 40)]),
-        ..EndEvidence::default()
-    };
+    let host = Counters::from([("TcpExt.DelayedACKs".to_owned(), 40)]);
+    let client = EndEvidence { host: host.clone(), ..sender(&[SEGMENTS], &[]) };
     assert_eq!(ids(&latency(43_999_000, client.clone())), ["delayed_ack_nagle"]);
     assert_eq!(ids(&latency(26_000, client)), [""; 0], "another program's");
+    let datagrams = EndEvidence { host, ..EndEvidence::default() };
+    assert_eq!(ids(&latency(43_999_000, datagrams)), [""; 0], "another program's");
 }
 
 #[test]
