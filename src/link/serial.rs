@@ -50,6 +50,10 @@ pub(crate) const TRANSPORT: Transport = Transport {
     loopback_urls: |_| Vec::new(),
 };
 
+/// A pseudo-terminal wakes its writer only when its reader has read nearly all. A reader that pauses before that makes room as well,
+/// so a write is tried again after this time.
+const WRITE_RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
 /// A serial port as a link.
 pub(crate) struct SerialLink {
     device: Arc<SerialDevice>,
@@ -99,7 +103,12 @@ impl SerialLink {
             }
             match self.wait {
                 WaitMode::Block => {
-                    wait_ready(&self.device, which, until.since(now));
+                    let left = until.since(now);
+                    let wait = match which {
+                        IoDirection::Send => left.min(WRITE_RETRY_INTERVAL),
+                        IoDirection::Receive => left,
+                    };
+                    wait_ready(&self.device, which, wait);
                 }
                 WaitMode::BusyPoll => {
                     self.busy_poll_total += last.map_or(Duration::ZERO, |last| now.since(last));
@@ -239,5 +248,35 @@ impl PortControl for SerialLink {
 
     fn uart_errors(&mut self) -> Option<UartErrors> {
         self.device.uart_errors()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Dialer;
+    use crate::link::tty::{self, Pty};
+
+    /// A terminal holds 4096 bytes for its reader, and some more before them.
+    #[test]
+    fn a_reader_that_pauses_lets_the_writer_continue() {
+        let pty = Pty::open().unwrap();
+        let endpoint = tty::endpoint(&pty.path, &SerialSettings::default()).unwrap();
+        let mut link = Dialer::new(Clock::System).open(&endpoint).unwrap();
+        while link.send(&[0; 1000], Duration::from_millis(20)).is_ok() {}
+        let reader = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            let mut read = 0;
+            while read < 6000 {
+                read += rustix::io::read(&pty.master, &mut [0; 500]).unwrap_or(0);
+                // Time to move further bytes to the reader, so that it has never read nearly all.
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            pty
+        });
+        let began = Clock::System.now();
+        link.send(&[0; 1000], Duration::from_secs(10)).unwrap();
+        assert!(Clock::System.now().since(began) < Duration::from_secs(5));
+        reader.join().unwrap();
     }
 }
