@@ -7,7 +7,7 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::causes::{self, Cause};
+use super::causes::{self, Cause, Target};
 use super::{ExplainError, Finding, FindingBlock, Model, ModelInput};
 use crate::run::{CaseResult, EndEvidence};
 use crate::units::{format_nanoseconds, format_plural};
@@ -118,10 +118,15 @@ fn delays(case: &CaseResult) -> Vec<CountedCause> {
         .collect()
 }
 
+/// The delayed acknowledgements of the host at this end. `None` for links that have none: then they are those of other programs.
+fn delayed_acknowledgement_count(case: &CaseResult, end: &EndEvidence) -> Option<u64> {
+    let target = Target::new(case.endpoint.parse().ok()?, false).ok()?;
+    end.counter("TcpExt.DelayedACKs").filter(|_| target.has_delayed_acknowledgements())
+}
+
 fn delayed_acknowledgements(case: &CaseResult, client: &Sender) -> Option<CountedCause> {
     let replies = case.figures.counts.received.max(1) as f64;
-    // The counter is that of the host.
-    let delayed = client.count("TcpExt.DelayedACKs").filter(|_| client.0.is_tcp())?;
+    let delayed = delayed_acknowledgement_count(case, client.0)? as f64;
     let median = case.figures.times.latency_ns.as_ref()?.percentile("p50")? as f64;
     let text = format!(
         "{delayed:.0} delayed acknowledgements in {replies:.0} requests of {}: the server waits for them between its \
@@ -180,7 +185,8 @@ fn host_causes(case: &CaseResult) -> Vec<CountedCause> {
             .filter(|share| *share >= MIN_STEAL_SHARE);
         let throttled = end.counter("cgroup_throttled_periods").filter(|periods| *periods > 0);
         // TCP discards segments without a loss of data.
-        let drops = end.counter("socket_drops").filter(|drops| *drops > 0 && !end.is_tcp());
+        let is_tcp = end.counter("tcp_sent_segments").is_some();
+        let drops = end.counter("socket_drops").filter(|drops| *drops > 0 && !is_tcp);
         [
             steal.and_then(|share| counted("steal", format!("{name}: the hypervisor took {share:.2} CPUs"))),
             throttled.and_then(|periods| {

@@ -128,11 +128,6 @@ impl EndEvidence {
         groups.into_iter().find_map(|group| group.get(name)).copied()
     }
 
-    /// Whether its connections are TCP connections.
-    pub(crate) fn is_tcp(&self) -> bool {
-        self.counter("tcp_sent_segments").is_some()
-    }
-
     /// The gauge of that name.
     pub fn gauge(&self, name: &str) -> Option<&Gauge> {
         self.connections.gauges.get(name)

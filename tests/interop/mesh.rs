@@ -140,8 +140,7 @@ fn an_uplink_carries_one_test_at_a_time_and_two_with_overlap() {
     let mesh = exclusive.mesh.as_ref().unwrap();
     assert_eq!(served(mesh), (12, 0, 0));
     assert!(mesh.pairs.iter().all(|pair| !pair.is_under_load()));
-    // A busy machine may delay the round trips of one pair by some tens of microseconds.
-    assert!(mesh.latency_blame.iter().all(|blame| blame.effect < 1e6), "{:?}", mesh.latency_blame);
+    assert!(mesh.latency_blame.is_empty(), "{:?}", mesh.latency_blame);
     let overlapping = sites.measure(SHORT, &["--overlap"]);
     let (tests, shared, unlogged) = served(overlapping.mesh.as_ref().unwrap());
     assert!(shared >= 1, "{shared} overlaps");

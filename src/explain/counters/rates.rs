@@ -1,6 +1,6 @@
 //! The rules for a rate, in the order in which they exclude each other.
 
-use super::{CountedCause, Sender, counted};
+use super::{CountedCause, Sender, counted, delayed_acknowledgement_count};
 use crate::plan::Direction;
 use crate::run::{CaseResult, EndEvidence};
 use crate::units::{format_bit_rate, format_size};
@@ -82,14 +82,13 @@ fn socket_overflow(case: &CaseResult) -> Option<CountedCause> {
 
 /// The share of the time in which a delayed acknowledgement of the receiver can have stopped the sender, 0 to 1, if it matters.
 pub(in crate::explain) fn delayed_acknowledgement_share(case: &CaseResult) -> Option<f64> {
-    // The counter of delayed acknowledgements is that of the host.
-    let end = receiving_end(case).filter(|end| end.is_tcp())?;
+    let end = receiving_end(case)?;
     let flight =
         sending_end(case).map(Sender).and_then(|sender| sender.median("tcp_unacknowledged_segments"));
     if flight.is_some_and(|segments| segments > MAX_STOPPED_SEGMENTS) {
         return None;
     }
-    let delayed = end.counter("TcpExt.DelayedACKs")? as f64 * LINUX_DELAYED_ACK_NS;
+    let delayed = delayed_acknowledgement_count(case, end)? as f64 * LINUX_DELAYED_ACK_NS;
     let share = delayed / end.observed_ns.max(1) as f64 / f64::from(case.parallel.max(1));
     (share >= MIN_DELAYED_SHARE).then_some(share.min(1.0))
 }

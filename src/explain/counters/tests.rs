@@ -40,7 +40,6 @@ fn ids(case: &CaseResult) -> Vec<&'static str> {
 
 /// Times of a sender on a path of 20 ms, as measured behind netem.
 const BUSY: (&str, u64) = ("tcp_busy_ns", 10_000_000_000);
-const SEGMENTS: (&str, u64) = ("tcp_sent_segments", 10_000);
 
 fn of_rtt(rtt_us: u64) -> [(&'static str, u64); 4] {
     let flight = [("tcp_unacknowledged_segments", 1190), ("tcp_segment_bytes", 1448)];
@@ -50,21 +49,22 @@ fn of_rtt(rtt_us: u64) -> [(&'static str, u64); 4] {
 #[test]
 fn measured_transfers_have_their_limit() {
     let rwnd = ("tcp_receive_window_limited_ns", 9_900_000_000);
+    let segments = ("tcp_sent_segments", 10_000);
     let app_limited = ("tcp_application_limited", 1);
     for (counters, gauges, expected) in [
         (vec![BUSY, rwnd], of_rtt(21_300).to_vec(), vec!["receive_window"]),
         (vec![BUSY], [of_rtt(21_000).to_vec(), vec![app_limited]].concat(), vec!["application_limited"]),
         (
-            vec![BUSY, SEGMENTS, ("tcp_retransmitted_segments", 46)],
+            vec![BUSY, segments, ("tcp_retransmitted_segments", 46)],
             of_rtt(22_900).to_vec(),
             vec!["loss_limited_window"],
         ),
         (
-            vec![BUSY, SEGMENTS, ("tcp_retransmitted_segments", 0)],
+            vec![BUSY, segments, ("tcp_retransmitted_segments", 0)],
             of_rtt(291_600).to_vec(),
             vec!["bufferbloat"],
         ),
-        (vec![BUSY, SEGMENTS, ("tcp_retransmitted_segments", 0)], of_rtt(22_000).to_vec(), vec![]),
+        (vec![BUSY, segments, ("tcp_retransmitted_segments", 0)], of_rtt(22_000).to_vec(), vec![]),
         (vec![], vec![], vec![]),
     ] {
         assert_eq!(ids(&case("throughput", sender(&counters, &gauges))), expected, "{counters:?} {gauges:?}");
@@ -92,15 +92,17 @@ fn a_serial_port_counts_its_errors() {
 
 #[test]
 fn a_receiver_that_delays_its_acknowledgements_stops_the_sender() {
-    let with = |delayed: u64, receiver: &[(&str, u64)]| {
+    let with = |endpoint: &str, delayed: u64| {
         let mut case = case("throughput", sender(&[BUSY], &[]));
+        endpoint.clone_into(&mut case.endpoint);
         let host = Counters::from([("TcpExt.DelayedACKs".to_owned(), delayed)]);
-        case.evidence.as_mut().unwrap().server = Some(EndEvidence { host, ..sender(receiver, &[]) });
+        let server = EndEvidence { observed_ns: 10_000_000_000, host, ..EndEvidence::default() };
+        case.evidence.as_mut().unwrap().server = Some(server);
         ids(&case)
     };
-    assert_eq!(with(240, &[SEGMENTS]), ["delayed_ack"]);
-    assert_eq!(with(40, &[SEGMENTS]), [""; 0]);
-    assert_eq!(with(240, &[]), [""; 0], "datagrams: those of other programs");
+    assert_eq!(with("tcp://192.0.2.1", 240), ["delayed_ack"]);
+    assert_eq!(with("tcp://192.0.2.1", 40), [""; 0]);
+    assert_eq!(with("udp://192.0.2.1", 240), [""; 0], "those of other programs");
 }
 
 #[test]
@@ -180,12 +182,19 @@ fn latency(median_ns: u64, client: EndEvidence) -> CaseResult {
 
 #[test]
 fn delayed_acknowledgements_belong_to_slow_replies() {
-    let host = Counters::from([("TcpExt.DelayedACKs".to_owned(), 40)]);
-    let client = EndEvidence { host: host.clone(), ..sender(&[SEGMENTS], &[]) };
-    assert_eq!(ids(&latency(43_999_000, client.clone())), ["delayed_ack_nagle"]);
-    assert_eq!(ids(&latency(26_000, client)), [""; 0], "another program's");
-    let datagrams = EndEvidence { host, ..EndEvidence::default() };
-    assert_eq!(ids(&latency(43_999_000, datagrams)), [""; 0], "another program's");
+    let client = EndEvidence {
+        host: Counters::from([("TcpExt.DelayedACKs".to_owned(), 40)]),
+        ..EndEvidence::default()
+    };
+    let of_link = |endpoint: &str, median_ns| {
+        let mut case = latency(median_ns, client.clone());
+        endpoint.clone_into(&mut case.endpoint);
+        ids(&case)
+    };
+    assert_eq!(of_link("tcp://192.0.2.1", 43_999_000), ["delayed_ack_nagle"]);
+    assert_eq!(of_link("rfc2217://192.0.2.1:4001", 43_999_000), ["delayed_ack_nagle"]);
+    assert_eq!(of_link("tcp://192.0.2.1", 26_000), [""; 0], "another program's");
+    assert_eq!(of_link("udp://192.0.2.1", 43_999_000), [""; 0], "another program's");
 }
 
 #[test]

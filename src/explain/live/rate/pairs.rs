@@ -102,14 +102,12 @@ pub(super) fn measure(
         let other = runner.run(&[], MIN_BLOCK_TIME);
         setup = setup.min(other.map_or(setup, |block| block.setup()));
     }
-    let time = time.saturating_sub(runner.now().since(began));
     plan.truncate(tests_that_fit(time, setup));
     let blocks = plan.tests.len() + 1;
     let mut sequence = RateSequence { tests: vec![Vec::new(); plan.tests.len()], ..RateSequence::default() };
     if plan.tests.is_empty() {
         return Ok(sequence);
     }
-    let began = runner.now();
     for round in 0..ROUNDS {
         progress(round as f64 / ROUNDS as f64);
         let elapsed = runner.now().since(began);
