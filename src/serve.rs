@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, ClientTrust, Party};
 use crate::link::{Caps, Dialer, Fault, Link, LinkError, Listener};
-use crate::protocol::{ServerLimits, Service, max_session_connections};
+use crate::protocol::{MemoryBudget, ServerLimits, Service, max_session_connections};
 
 mod admission;
 mod builder;
@@ -81,6 +81,7 @@ struct ServerContext {
     admission: AdmissionControl,
     pending: Arc<PendingConnections>,
     quotas: Arc<ClientQuotas>,
+    memory: MemoryBudget,
     threads: SharedThreads,
 }
 
@@ -239,6 +240,7 @@ impl ServerContext {
             refusals,
             rate_limiter: rates,
             quotas: Arc::default(),
+            memory: service.memory_budget().unwrap_or_else(|| MemoryBudget::new(limits.memory_bytes)),
             threads: SharedThreads::new(&dialer.clock, limits.threads)?,
             // A client may open all connections of a session before it sends on the first.
             pending: Arc::new(PendingConnections::new(
@@ -367,10 +369,18 @@ impl AcceptLoop {
 impl ConnectionHandler for AcceptLoop {
     fn start_connection(&self, link: Box<dyn Link>, from: String, ticket: Option<PendingSlot>) {
         let (shared, source) = (self.shared.clone(), ClientId::from_sender(&from));
+        let memory = match shared.memory.charge(self.service.connection_bytes(link.caps()) as u64) {
+            Ok(memory) => memory,
+            Err(refusal) => {
+                shared.record_refusal(&refusal.to_string(), &from);
+                shared.pending.evict_oldest();
+                return;
+            }
+        };
         let party = self.new_limited_party(link.caps(), &from, &source);
         let Some(place) = shared.reserve_connection(link.caps(), party.client_trust(), &from) else { return };
         let party = party.with_pending_slot(ticket);
-        Connection::start(Connection { party, link, from, shared, _place: place });
+        Connection::start(Connection { party, link, from, shared, _memory: memory, _place: place });
     }
 }
 

@@ -29,7 +29,7 @@ pub use fleet::fleet;
 pub use lines::{echo_comparison, uart};
 pub use loggers::{pakbus, pakbus_client};
 pub use probes::probes;
-pub use servers::{linx_bmark, session_server};
+pub use servers::{linx_bmark, memory, session_server};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -77,6 +77,9 @@ pub struct Flags {
     /// Maximum message size [default: 1Gi]
     #[arg(long, help_heading = LIMITS, value_name = "SIZE")]
     max_size: Option<Bytes>,
+    /// Maximum memory for all clients together; one session gets at most a quarter of it [default: 1Gi]
+    #[arg(long, help_heading = LIMITS, value_name = "SIZE")]
+    max_memory: Option<Bytes>,
     /// Maximum duration of a measurement, or of a connection if the protocol has no measurements
     #[arg(long, help_heading = LIMITS, value_name = "TIME", default_value = "24h")]
     max_time: Span,
@@ -184,6 +187,7 @@ fn server_config(flags: &Flags) -> Result<ServerConfig> {
             message_bytes: flags.max_size.map_or(defaults.message_bytes, |size| size.0.min(1 << 30) as u32),
             flows: flags.max_flows.unwrap_or(defaults.flows),
             idle_s: flags.idle.0.as_secs().max(1),
+            memory_bytes: flags.max_memory.map_or(defaults.memory_bytes, |size| size.0),
             threads: flags.threads.and_then(NonZeroU32::new),
         },
         token: read_token(flags.token_file.as_deref())?,

@@ -37,10 +37,15 @@ pub struct BatchSizes {
 }
 
 impl Batch {
+    /// Bytes of memory for `messages` messages of at most `slot` bytes.
+    pub(crate) fn bytes_for(slot: usize, messages: usize) -> usize {
+        // A link may receive a whole coalesced packet at once, whatever the size of its messages.
+        if messages > 1 { slot.saturating_mul(messages).max(MAX_COALESCED_BYTES) } else { slot }
+    }
+
     /// For `messages` messages of at most `slot` bytes.
     pub fn new(slot: usize, messages: usize) -> Batch {
-        // A link may receive a whole coalesced packet at once, whatever the size of its messages.
-        let bytes = if messages > 1 { (slot * messages).max(MAX_COALESCED_BYTES) } else { slot };
+        let bytes = Batch::bytes_for(slot, messages);
         Batch {
             bytes: vec![0; bytes],
             slot_bytes: slot,

@@ -119,10 +119,14 @@ pub(crate) struct ConnectionLog {
 }
 
 impl ConnectionLog {
+    /// Bytes of a log that is full.
+    pub(crate) const MAX_BYTES: usize = (MAX_READINGS + 1) * size_of::<(Time, LinkReading)>();
+
     /// Takes the first reading.
     pub(crate) fn start(probe: LinkProbe) -> ConnectionLog {
         let first = probe.read();
-        ConnectionLog { probe, first, last: first, readings: Vec::new(), stride: 1, calls: 0 }
+        let readings = Vec::with_capacity(MAX_READINGS + 1);
+        ConnectionLog { probe, first, last: first, readings, stride: 1, calls: 0 }
     }
 
     /// Reads the counters now, which is this time on the time line of the caller. Returns the reading.

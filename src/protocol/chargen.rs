@@ -235,6 +235,10 @@ struct ChargenService {
 }
 
 impl Service for ChargenService {
+    fn connection_bytes(&self, _caps: &Caps) -> usize {
+        MAX_REPLY_BYTES
+    }
+
     fn new_party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
         Box::new(ChargenSender {
             lines: self.lines.clone(),

@@ -177,12 +177,19 @@ pub(super) fn drain_and_report(
 
 struct DiscardService;
 
+/// Bytes of one receive of a stream.
+const RECEIVE_BYTES: usize = 256 * 1024;
+
 impl Service for DiscardService {
+    fn connection_bytes(&self, caps: &Caps) -> usize {
+        caps.max_message_bytes.unwrap_or(0)
+    }
+
     fn new_party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
-        Box::new(DiscardParty {
-            batch: Batch::new(caps.max_message_bytes.unwrap_or(256 * 1024), 1),
-            is_finished: false,
-        })
+        // What is dropped at once needs no memory of its own.
+        let batch =
+            caps.max_message_bytes.map_or_else(|| Batch::lent(RECEIVE_BYTES), |most| Batch::new(most, 1));
+        Box::new(DiscardParty { batch, is_finished: false })
     }
 }
 
@@ -202,7 +209,9 @@ impl Party for DiscardParty {
 
     fn on_sent(&mut self, _bytes: usize, _at: Time) {}
 
-    fn on_received(&mut self, _now: Time) {}
+    fn on_received(&mut self, _now: Time) {
+        self.batch.return_memory();
+    }
 
     fn on_timeout(&mut self, _now: Time) {}
 

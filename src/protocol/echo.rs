@@ -96,6 +96,10 @@ struct EchoService {
 }
 
 impl Service for EchoService {
+    fn connection_bytes(&self, caps: &Caps) -> usize {
+        receive_bytes(caps)
+    }
+
     fn new_party(&self, caps: &Caps, _from: &str) -> Box<dyn Party> {
         Box::new(new_reflector(caps, Tuning::default(), self.idle_timeout))
     }
@@ -106,11 +110,15 @@ impl Service for EchoService {
     }
 }
 
-/// The server side of an echo on a link with these capabilities.
-pub(crate) fn new_reflector(caps: &Caps, tuning: Tuning, idle: Duration) -> Reflector {
-    let largest = match caps.framing {
+/// Bytes of one receive of an echo, which are most of its memory.
+pub(crate) fn receive_bytes(caps: &Caps) -> usize {
+    match caps.framing {
         Framing::Stream => MAX_ECHO_BYTES,
         Framing::Message => caps.max_message_bytes.unwrap_or(MAX_ECHO_BYTES),
-    };
-    Reflector::new(caps.framing, largest, tuning, idle)
+    }
+}
+
+/// The server side of an echo on a link with these capabilities.
+pub(crate) fn new_reflector(caps: &Caps, tuning: Tuning, idle: Duration) -> Reflector {
+    Reflector::new(caps.framing, receive_bytes(caps), tuning, idle)
 }

@@ -36,6 +36,7 @@ pub mod iperf3;
 pub mod linkgauge;
 mod linx_bmark;
 mod load_log;
+mod memory_budget;
 pub mod netio;
 mod none;
 pub mod pakbus;
@@ -49,6 +50,8 @@ pub use case::{
 };
 pub(crate) use load_log::OpenLoad;
 pub(crate) use load_log::{LoadLog, MAX_LOGGED_LOADS};
+pub use memory_budget::MemoryBudget;
+pub(crate) use memory_budget::{MemoryCharge, MemoryRefusal};
 
 /// Every protocol, in the order of the help. `auto` is not in the list: it detects which of these the server uses.
 pub static PROTOCOLS: &[Protocol] = &[
@@ -377,6 +380,10 @@ pub struct ServerLimits {
     pub flows: u32,
     /// Seconds without traffic after which a connection is closed.
     pub idle_s: u64,
+    /// Bytes of memory that all clients may make it use together, a quarter of them in one session. Clients do not
+    /// learn it.
+    #[serde(skip)]
+    pub memory_bytes: u64,
     /// Threads that connections share; `None`: one for each CPU. Clients do not learn it.
     #[serde(skip)]
     pub threads: Option<NonZeroU32>,
@@ -391,6 +398,7 @@ impl ServerLimits {
         message_bytes: 1 << 30,
         flows: 16_384,
         idle_s: 60,
+        memory_bytes: 1 << 30,
         threads: None,
     };
 }
@@ -428,6 +436,18 @@ pub trait Service: Send + Sync {
     fn check_link(&self, caps: &Caps) -> Result<(), CaseError> {
         let _ = caps;
         Ok(())
+    }
+
+    /// The budget that its parties charge, if they charge memory themselves.
+    fn memory_budget(&self) -> Option<MemoryBudget> {
+        None
+    }
+
+    /// Bytes of memory that the party of a new connection takes at most, beside those that it charges itself. They are
+    /// charged before it is made.
+    fn connection_bytes(&self, caps: &Caps) -> usize {
+        // What it receives, and the reply to it.
+        2 * caps.max_message_bytes.unwrap_or(crate::link::MAX_COALESCED_BYTES)
     }
 
     /// Makes the party of a new connection. `caps` are those of its link, `from` is the address of the client.

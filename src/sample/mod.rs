@@ -220,7 +220,7 @@ impl Recorder {
         Recorder {
             service_times: TimeSamples::new(),
             response_times: times.response(TimeSamples::new),
-            ..Recorder::without_times(interval_ns, progress, raw)
+            ..Recorder::without_times(TimeSeries::new(interval_ns), progress, raw)
         }
     }
 
@@ -235,8 +235,7 @@ impl Recorder {
         Recorder {
             service_times: TimeSamples::with_room(room.samples),
             response_times: times.response(|| TimeSamples::with_room(room.samples)),
-            time_series: TimeSeries::with_room(interval_ns, room.intervals),
-            ..Recorder::without_times(interval_ns, progress, raw)
+            ..Recorder::without_times(TimeSeries::with_room(interval_ns, room.intervals), progress, raw)
         }
     }
 
@@ -247,18 +246,18 @@ impl Recorder {
             response_times: times.response.as_ref().map(TimeSamples::sharing),
             connect_times: times.connect.as_ref().map(TimeSamples::sharing),
             shares_progress: true,
-            ..Recorder::without_times(interval_ns, times.next_progress(), raw)
+            ..Recorder::without_times(TimeSeries::new(interval_ns), times.next_progress(), raw)
         }
     }
 
-    fn without_times(interval_ns: u64, progress: Arc<FlowProgress>, raw: Option<RawSink>) -> Recorder {
+    fn without_times(time_series: TimeSeries, progress: Arc<FlowProgress>, raw: Option<RawSink>) -> Recorder {
         Recorder {
             counts: Counts::default(),
             service_times: TimeSamples::without_times(),
             response_times: None,
             connect_times: None,
             missed_frame_log: None,
-            time_series: TimeSeries::new(interval_ns),
+            time_series,
             one_way_delays: None,
             stages: None,
             first_instant: None,
@@ -278,12 +277,13 @@ impl Recorder {
 
     /// For a server that only counts.
     pub fn for_counting() -> Recorder {
-        Recorder::for_counting_in(Duration::from_secs(1))
+        Recorder::without_times(TimeSeries::for_totals(), Arc::default(), None)
     }
 
-    /// For a server that only counts, also in each of these intervals.
-    pub(crate) fn for_counting_in(interval: Duration) -> Recorder {
-        Recorder::without_times(interval.as_nanos() as u64, Arc::default(), None)
+    /// For a server that only counts, also in each of these intervals, of which it reports `most`.
+    pub(crate) fn for_counting_in(interval: Duration, most: usize) -> Recorder {
+        let series = TimeSeries::with_max_entries(interval.as_nanos() as u64, most);
+        Recorder::without_times(series, Arc::default(), None)
     }
 
     /// Ends sharing of the times. The last of the flows to end it gets the times of all of them.

@@ -8,6 +8,9 @@ use crate::run::SeriesEntry;
 /// Maximum number of entries. With one-second intervals the first ten minutes have full resolution.
 const MAX_ENTRIES: usize = 600;
 
+/// The same for a flow of which only the totals are wanted.
+const MAX_ENTRIES_OF_TOTALS: usize = 16;
+
 /// Counts and latency of one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct IntervalTotals {
@@ -54,6 +57,8 @@ pub struct TimeSeries {
     entries: Vec<IntervalTotals>,
     /// Only where percentiles of the intervals are wanted; as many intervals as `entries`.
     times: Option<IntervalTimes>,
+    /// More are merged.
+    max_entries: usize,
     interval_ns: u64,
     start: Time,
     /// End of the current entry, so that most calls only compare.
@@ -71,10 +76,26 @@ impl TimeSeries {
         TimeSeries {
             entries: Vec::with_capacity(intervals.min(MAX_ENTRIES)),
             times: None,
+            max_entries: MAX_ENTRIES,
             interval_ns,
             start: Time(0),
             entry_end: Time(0),
         }
+    }
+
+    /// An empty series of at most this number of intervals, which is at least 2.
+    pub(crate) fn with_max_entries(interval_ns: u64, max_entries: usize) -> TimeSeries {
+        TimeSeries { max_entries, ..TimeSeries::with_room(interval_ns, max_entries) }
+    }
+
+    /// An empty series for a flow of which only the totals are wanted.
+    pub(crate) fn for_totals() -> TimeSeries {
+        TimeSeries::with_max_entries(1_000_000_000, MAX_ENTRIES_OF_TOTALS)
+    }
+
+    /// Bytes of a series of this number of intervals.
+    pub(crate) const fn bytes_of(max_entries: usize) -> usize {
+        max_entries * size_of::<IntervalTotals>()
     }
 
     /// Keeps the round-trip times of each interval for its percentiles; allocates all its memory.
@@ -85,6 +106,7 @@ impl TimeSeries {
     /// An empty series of the same kind, with room for as many intervals.
     pub(crate) fn empty_like(&self) -> TimeSeries {
         let empty = TimeSeries::with_room(self.interval_ns, self.entries.capacity());
+        let empty = TimeSeries { max_entries: self.max_entries, ..empty };
         if self.times.is_some() { empty.with_percentiles() } else { empty }
     }
 
@@ -169,7 +191,7 @@ impl TimeSeries {
     fn grow_to(&mut self, now: Time) {
         loop {
             let index = (now.since(self.start).as_nanos() / u128::from(self.interval_ns)) as usize;
-            if index < MAX_ENTRIES {
+            if index < self.max_entries {
                 let length = self.entries.len().max(index + 1);
                 self.resize(length);
                 self.entry_end = Time(self.start.0 + length as u64 * self.interval_ns);

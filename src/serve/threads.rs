@@ -15,6 +15,7 @@ use crate::host::cpu;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Party, PartyCost, StepMode, Tuning, drive, tune};
 use crate::link::shared_thread::{Departure, Member, SharedThread, ThreadChoice, Waker};
 use crate::link::{Fault, Link};
+use crate::protocol::MemoryCharge;
 use crate::traffic::WaitMode;
 
 /// Interval between checks of the stop flag in a thread of one connection.
@@ -32,6 +33,7 @@ pub(crate) struct Connection {
     pub(crate) link: Box<dyn Link>,
     pub(crate) from: String,
     pub(crate) shared: Arc<ServerContext>,
+    pub(crate) _memory: MemoryCharge,
     pub(crate) _place: ConnectionGuard,
 }
 

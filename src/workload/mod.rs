@@ -264,7 +264,7 @@ pub struct ReceivedSeries {
 }
 
 /// A report of one flow must fit into a message of 8 KiB.
-const MAX_REPORTED_INTERVALS: usize = 300;
+pub(crate) const MAX_REPORTED_INTERVALS: usize = 300;
 
 impl ReceivedSeries {
     /// The deliveries of a recorded series.

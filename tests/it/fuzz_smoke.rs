@@ -3,8 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
+use std::process::Command;
 
 use fastrand::Rng;
+
+use crate::memory::status_kib;
 
 #[path = "../../fuzz/src/targets.rs"]
 mod targets;
@@ -42,6 +45,7 @@ targets! {
     client: 300,
     session_client: 300,
     session_server: 500,
+    memory: 10,
     linx_bmark: 1_000,
     compare: 200,
     store_document: 3_000,
@@ -69,6 +73,39 @@ fn every_fuzz_target_runs() {
     let listed =
         manifest["bin"].as_array().unwrap().iter().map(|bin| bin["name"].as_str().unwrap().to_owned());
     assert_eq!(targets, listed.collect());
+}
+
+/// Set in the process whose memory is limited.
+const LIMITED: &str = "LINKGAUGE_TEST_LIMITED_MEMORY";
+
+/// What the process may take beyond its start: the budget of the target's server, and what clients and inputs need.
+const MEMORY_BYTES: u64 = 200 << 20;
+
+/// Does nothing, unless it is asked to. A larger allocation fails, which ends the process.
+#[test]
+fn both_roles_in_limited_memory() {
+    if std::env::var_os(LIMITED).is_none() {
+        return;
+    }
+    let most = Some(1024 * status_kib("self", "VmSize") + MEMORY_BYTES);
+    let limit = rustix::process::Rlimit { current: most, maximum: most };
+    rustix::process::setrlimit(rustix::process::Resource::As, limit).unwrap();
+    smoke("memory", targets::memory, 150);
+    smoke("session_server", targets::session_server, 200);
+    smoke("session_client", targets::session_client, 100);
+    smoke("client", targets::client, 100);
+    println!("\nall of it fits");
+}
+
+#[test]
+fn no_number_of_a_peer_decides_the_memory_of_either_role() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "fuzz_smoke::both_roles_in_limited_memory", "--nocapture", "--test-threads=1"])
+        .env(LIMITED, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).contains("all of it fits");
+    assert!(said && output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn smoke(name: &str, target: fn(&[u8]), rounds: usize) {

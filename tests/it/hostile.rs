@@ -297,6 +297,7 @@ const GRANTED: ServerLimits = ServerLimits {
     message_bytes: 1 << 20,
     flows: 16,
     idle_s: 1,
+    memory_bytes: 64 << 20,
     threads: None,
 };
 

@@ -247,6 +247,36 @@ fn exceeded_limits_are_one_line() {
     }
 }
 
+/// Each of these plans of a few hundred bytes would take gigabytes.
+#[test]
+fn a_plan_that_takes_too_much_memory_is_refused_before_anything_is_allocated() {
+    let server = serve(ServerLimits::default(), None);
+    let [tcp, udp] = [0, 1].map(|index| &server.endpoints()[index]);
+    for kind in [FlowKind::CapacityReceive, FlowKind::CapacitySend] {
+        let mut client = RawClient::open(tcp).expect("a session");
+        let wanted = plan(&[kind; 4], 1 << 30, StopCondition::default());
+        let SessionReply::Refused { reason } = client.ask(&SessionRequest::Plan(wanted)).unwrap() else {
+            panic!("{kind:?} is planned")
+        };
+        assert_eq!(reason, "a capacity search needs messages, and this link is a stream: use udp://");
+        let mut client = RawDatagrams::open(udp);
+        let reply = client.ask(&SessionRequest::Plan(plan(&[kind; 300], 65_507, StopCondition::default())));
+        let SessionReply::Refused { reason } = reply else { panic!("{kind:?} is planned") };
+        let expected = "and one session may use 268.4 MB: use fewer connections or smaller messages, or a larger --max-memory";
+        assert!(reason.starts_with("its flows need ") && reason.contains(expected), "{reason}");
+    }
+    // Many sessions, each within its own part.
+    let plans = |_| {
+        let mut client = RawDatagrams::open(udp);
+        let wanted = plan(&[FlowKind::CapacitySend; 100], 65_507, StopCondition::default());
+        (client.ask(&SessionRequest::Plan(wanted)), client)
+    };
+    let asked: Vec<_> = (0..8).map(plans).collect();
+    let planned = asked.iter().filter(|(reply, _)| matches!(reply, SessionReply::Planned { .. })).count();
+    assert_eq!(planned, 4, "{:?}", asked.last().map(|(reply, _)| reply));
+    works(tcp);
+}
+
 #[test]
 fn a_message_too_large_for_the_link_is_refused_by_the_server_too() {
     let server = serve(ServerLimits::default(), None);

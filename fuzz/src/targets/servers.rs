@@ -1,5 +1,5 @@
-//! Our servers after their handshakes: the requests of a client with a session to plan, attach and send; and the
-//! signals of linx_bmark.
+//! Our servers after their handshakes: the requests of a client with a session to plan, attach and send; the signals of
+//! linx_bmark; and sessions that want more memory than a server has.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use linkgauge::clock::Time;
 use linkgauge::link::party::{Party, Step};
 use linkgauge::link::{Caps, Framing};
 use linkgauge::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
+use linkgauge::protocol::iperf3::wire::Cookie;
 use linkgauge::protocol::linkgauge::Hello;
 use linkgauge::protocol::linkgauge::wire::{
     self, Attach, FlowKind, HANDSHAKE_BYTES, ServerPlan, SessionReply, SessionRequest,
@@ -239,5 +240,97 @@ pub fn linx_bmark(data: &[u8]) {
         now = now + Duration::from_secs(1);
         end.output.clear();
         end.go_on(now);
+    }
+}
+
+/// Whole sessions whose numbers decide how much memory our server takes: many flows, long messages, any kind of link. It
+/// grants no more than its budget, and refuses the rest. The test run limits the memory of the process.
+pub fn memory(data: &[u8]) {
+    let mut draw = Draw(data);
+    let limits = ServerLimits { memory_bytes: 32 << 20, ..ServerLimits::default() };
+    match draw.byte() % 4 {
+        0 => greedy_test(&mut draw, limits),
+        1 => {
+            let name =
+                draw.one_of(&["netio", "sockperf", "tipc-bench", "linx-bmark", "discard", "echo", "chargen"]);
+            let (service, caps) = (server(name, limits), any_caps(&mut draw));
+            let mut ends: Vec<_> = (0..8).map(|_| Connection::new(&service, &caps)).collect();
+            while !draw.is_empty() {
+                let words = draw.short();
+                ends.iter_mut().for_each(|end| drop(end.say(words, Time(1))));
+            }
+        }
+        _ => greedy_sessions(&mut draw, limits),
+    }
+}
+
+/// A link of any kind, also one whose messages have no limit.
+fn any_caps(draw: &mut Draw) -> Caps {
+    let messages = |most| Caps {
+        framing: Framing::Message,
+        max_message_bytes: most,
+        is_reliable: false,
+        can_signal_close: false,
+        ..Caps::STREAM
+    };
+    draw.one_of(&[Caps::STREAM, messages(Some(65_507)), messages(None), messages(Some(2000))])
+}
+
+/// Sessions of linkgauge with one plan each, whose flows all attach, some over another kind of link.
+fn greedy_sessions(draw: &mut Draw, limits: ServerLimits) {
+    const ATTACHED: u32 = 400;
+    let (service, now) = (server("linkgauge", limits), Time(1));
+    let mut open_ends = Vec::new();
+    while !draw.is_empty() && open_ends.len() < 2000 {
+        let caps = any_caps(draw);
+        let flow_caps = if draw.byte() < 200 { caps.clone() } else { any_caps(draw) };
+        let mut control = Connection::new(&service, &caps);
+        let Some((session, key)) = open(&mut control, now) else { panic!("it opens no session") };
+        let kinds = [draw.one_of(&FlowKind::ALL), draw.one_of(&FlowKind::ALL)];
+        let count = draw.one_of(&[1, 4, 33, 300, 2000, 16_384, 16_385]);
+        let plan = ServerPlan {
+            flows: (0..count).map(|flow| kinds[usize::from(flow > 0)]).collect(),
+            message_bytes: draw.one_of(&[1 << 30, 1, 1000, 65_507, 1 << 20, 32 << 20, 1_000_003, u32::MAX]),
+            series_interval_ns: draw.number(),
+            evidence: draw.byte().is_multiple_of(2),
+            ..plan(draw)
+        };
+        control.say(&wire::encode_frame(2, &SessionRequest::Plan(plan)), now);
+        control.say(&wire::encode_frame(3, &SessionRequest::Start), now);
+        for flow_index in 0..count.min(ATTACHED) {
+            let mut flow = Connection::new(&service, &flow_caps);
+            flow.say(&Attach { session_id: session, flow_index }.request(&key), now);
+            open_ends.push(flow);
+        }
+        open_ends.push(control);
+    }
+}
+
+/// A test of iperf3 with all streams that its parameters name.
+fn greedy_test(draw: &mut Draw, limits: ServerLimits) {
+    let service = server("iperf3", limits);
+    let (mut ends, now) = (Vec::new(), Time(1));
+    while !draw.is_empty() && ends.len() < 500 {
+        let cookie = Cookie::random();
+        let mut control = Connection::new(&service, &Caps::STREAM);
+        control.say(cookie.bytes(), now);
+        let streams = draw.one_of(&[1u64, 128, 129, u64::MAX]);
+        let length = draw.one_of(&[1u64, 65_507, 1 << 20, 1 << 30, u64::MAX]);
+        let (way, kind) = (draw.one_of(&["reverse", "bidirectional", "x"]), draw.one_of(&["tcp", "udp"]));
+        let numbers = [draw.number(), draw.number(), draw.number()];
+        let parameters = serde_json::json!({
+            kind: true, way: true, "parallel": streams, "len": length, "time": numbers[0] % 100, "num": numbers[1],
+            "bandwidth": numbers[2], "omit": 0, "pacing_timer": 1000, "client_version": "3.12",
+        });
+        let text = parameters.to_string();
+        control.say(&[&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat(), now);
+        for _ in 0..streams.min(256) {
+            let mut stream = Connection::new(&service, &Caps::STREAM);
+            stream.say(cookie.bytes(), now);
+            ends.push(stream);
+        }
+        control.go_on(now);
+        ends.iter_mut().for_each(|end| end.go_on(now));
+        ends.push(control);
     }
 }

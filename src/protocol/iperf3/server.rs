@@ -19,7 +19,7 @@ use crate::clock::Time;
 use crate::endpoint::Endpoint;
 use crate::link::party::{ClientTrust, Party, PartyCost, Step, StopReason};
 use crate::link::{Admission, Batch, Caps, Fault, Framing};
-use crate::protocol::{ServerConfig, ServerSetting, Service};
+use crate::protocol::{MemoryBudget, ServerConfig, ServerSetting, Service};
 use control::ServerControl;
 use stream::ServerStream;
 
@@ -28,6 +28,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Extra time after the planned end, for the last bytes and the results.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
+
+/// Bytes of a control connection: its input and output, and the results of the client.
+const CONTROL_BYTES: usize = 16 * 1024;
 
 /// Interval between checks while a connection waits for others of its test.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -38,6 +41,7 @@ pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
     let registry = TestRegistry {
         config: facts.clone(),
         tests: Mutex::default(),
+        memory: MemoryBudget::new(facts.limits.memory_bytes),
         accepted_connections: AtomicU64::default(),
     };
     Arc::new(Iperf3Service { registry: Arc::new(registry), congestion_control: congestion })
@@ -47,6 +51,7 @@ pub(crate) fn new_service(facts: &Arc<ServerConfig>) -> Arc<dyn Service> {
 struct TestRegistry {
     config: Arc<ServerConfig>,
     tests: Mutex<HashMap<Cookie, Arc<ServerTest>>>,
+    memory: MemoryBudget,
     /// Number of connections so far; streams are numbered in the order of accept.
     accepted_connections: AtomicU64,
 }
@@ -80,6 +85,24 @@ impl TestRegistry {
     fn close_test(&self, test: &ServerTest) {
         self.tests().remove(&test.cookie);
         test.state.abort();
+    }
+
+    /// Streams of one test for which there is memory.
+    fn max_streams(&self) -> usize {
+        (self.memory.max_session_bytes() / stream::MEMORY_BYTES as u64) as usize
+    }
+
+    /// The state of a connection that has joined a test; closed if no memory is left for it.
+    fn open_stream(&self, test: Arc<ServerTest>, arrival: u64, caps: &Caps) -> Iperf3ConnectionState {
+        match self.memory.charge(stream::MEMORY_BYTES as u64) {
+            Ok(memory) => {
+                Iperf3ConnectionState::Stream(ServerStream::new(&self.config, test, arrival, caps, memory))
+            }
+            Err(_) => {
+                test.leave(arrival);
+                Iperf3ConnectionState::Closed
+            }
+        }
     }
 
     /// Whether the streams of this test may open now: a host opens datagram streams for one test at a time.
@@ -184,6 +207,15 @@ struct Iperf3Service {
 }
 
 impl Service for Iperf3Service {
+    fn memory_budget(&self) -> Option<MemoryBudget> {
+        Some(self.registry.memory.clone())
+    }
+
+    /// Those of a control connection; a stream charges its own when it has joined its test.
+    fn connection_bytes(&self, _caps: &Caps) -> usize {
+        CONTROL_BYTES
+    }
+
     fn for_endpoint(&self, endpoint: &Endpoint, _all: &[Endpoint]) -> Option<Arc<dyn Service>> {
         let name = endpoint.option("congestion")?;
         Some(Arc::new(Iperf3Service {
@@ -198,12 +230,7 @@ impl Service for Iperf3Service {
             Framing::Stream => Iperf3ConnectionState::AwaitingCookie(Batch::new(COOKIE_BYTES, 1)),
             Framing::Message => {
                 match self.registry.find_awaiting(&sender_host(from)).filter(|test| test.try_join(arrival)) {
-                    Some(test) => Iperf3ConnectionState::Stream(ServerStream::new(
-                        &self.registry.config,
-                        test,
-                        arrival,
-                        caps,
-                    )),
+                    Some(test) => self.registry.open_stream(test, arrival, caps),
                     None => Iperf3ConnectionState::Closed,
                 }
             }
@@ -290,9 +317,9 @@ impl Iperf3Connection {
                     control.with_congestion_control(self.congestion_control.clone()),
                 ))
             }
-            Some(test) if !test.is_udp() && test.try_join(self.arrival) => Iperf3ConnectionState::Stream(
-                ServerStream::new(&self.registry.config, test, self.arrival, &self.caps),
-            ),
+            Some(test) if !test.is_udp() && test.try_join(self.arrival) => {
+                self.registry.open_stream(test, self.arrival, &self.caps)
+            }
             Some(_) => Iperf3ConnectionState::Closed,
         }
     }

@@ -7,16 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod flow;
+mod flow_party;
 mod memory_limits;
 mod message_link;
+mod plan_check;
 mod session;
 
 pub(super) use flow::is_connectionless;
-use flow::{Attachment, FlowGrant, FlowParty, ServerFlow, max_duration};
+use flow::{Attachment, ServerFlow, max_duration};
+use flow_party::{FlowGrant, FlowParty};
 use memory_limits::LongRequest;
 use message_link::{MessageLinkState, ReceiverLiveness};
-pub(super) use session::VALID_MESSAGE_RATES;
-use session::{OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry, granted_rate};
+pub(super) use plan_check::VALID_MESSAGE_RATES;
+use plan_check::granted_rate;
+use session::{OpenRequest, STAGE_CUT, STAGE_FINISHING, ServerSession, SessionRegistry};
 
 use super::server_socket;
 use super::wire::{
@@ -28,7 +32,9 @@ use crate::link::party::{ClientTrust, CostDetail, Party, PartyCost, Step, StopRe
 use crate::link::shared_thread::Waker;
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
-use crate::protocol::{ServerConfig, ServerLimits, ServerSetting, Service, echo};
+use crate::protocol::{
+    MemoryBudget, MemoryRefusal, ServerConfig, ServerLimits, ServerSetting, Service, echo,
+};
 use crate::run::MAX_OBSERVED_CONNECTIONS;
 use crate::workload::throughput::overtime;
 
@@ -65,6 +71,15 @@ impl Service for LinkgaugeService {
         &[ServerSetting::Token, ServerSetting::MessageBytes, ServerSetting::Flows]
     }
 
+    fn memory_budget(&self) -> Option<MemoryBudget> {
+        Some(self.registry.memory.clone())
+    }
+
+    /// Those of an identified connection; flows and echoes are charged when they begin.
+    fn connection_bytes(&self, caps: &Caps) -> usize {
+        CONNECTION_STATE_BYTES + if caps.framing == Framing::Message { receive_bytes(caps) } else { 0 }
+    }
+
     fn admit_sender(&self, first: &[u8], from: &str, reply: &mut Vec<u8>) -> Admission {
         let facts = &self.registry.config;
         if let Some(ready) = wire::ready_reply(first, &facts.secret, from, self.registry.uptime_s()) {
@@ -95,6 +110,14 @@ impl Service for LinkgaugeService {
 /// for a thousand clients that do not read.
 const MAX_DATAGRAM_REPORT_BYTES: usize = 8 * 1024;
 const MAX_STREAM_REPORT_BYTES: usize = 32 * 1024;
+
+/// Input, output and state of a connection that is not a flow yet.
+const CONNECTION_STATE_BYTES: usize = 8 * 1024;
+
+/// Bytes of one message of a control connection.
+fn receive_bytes(caps: &Caps) -> usize {
+    caps.max_message_bytes.unwrap_or(65_536).min(65_536)
+}
 
 /// Maximum bytes of a request for each flow of its plan.
 const MAX_REQUEST_BYTES_PER_FLOW: usize = 16;
@@ -147,7 +170,7 @@ impl LinkgaugeConnection {
         let batch = match caps.framing {
             // Thousands of idle sessions wait here.
             Framing::Stream => Batch::lent(4096),
-            Framing::Message => Batch::new(caps.max_message_bytes.unwrap_or(65_536).min(65_536), 1),
+            Framing::Message => Batch::new(receive_bytes(&caps), 1),
         };
         LinkgaugeConnection {
             registry,
@@ -223,16 +246,19 @@ impl LinkgaugeConnection {
             self.state = LinkgaugeConnectionState::Closed;
             return;
         }
+        let Ok(memory) = self.registry.memory.charge(echo::receive_bytes(&self.caps) as u64) else {
+            self.refusal_reason = Some(MemoryRefusal::Server.to_string());
+            self.state = LinkgaugeConnectionState::Closed;
+            return;
+        };
         let idle = Duration::from_secs(self.limits().idle_s);
         let reflector =
             echo::new_reflector(&self.caps, Tuning::default(), idle).with_initial_bytes(&self.input);
         // The other party has buffers of its own.
         (self.input, self.batch) = Default::default();
-        self.state = LinkgaugeConnectionState::Delegated(Box::new(ServerFlow::new(
-            FlowParty::Reflect(reflector),
-            None,
-            Duration::from_secs(self.limits().duration_s),
-        )));
+        let longest = Duration::from_secs(self.limits().duration_s);
+        let flow = ServerFlow::new(FlowParty::Reflect(reflector), None, longest).with_memory(memory);
+        self.state = LinkgaugeConnectionState::Delegated(Box::new(flow));
     }
 
     fn attach_flow(&mut self) {
@@ -243,7 +269,7 @@ impl LinkgaugeConnection {
         if !attach.is_valid_request(&request, &session.key) {
             return;
         }
-        let Some((kind, plan, place)) = session.claim_flow(attach.flow_index) else { return };
+        let Some((kind, plan, place)) = session.claim_flow(attach.flow_index, &self.caps) else { return };
         let limits = *self.limits();
         // If the flow is refused on this kind of connection, its slot is released.
         let Ok(per_second) = granted_rate(&plan, &limits, &self.caps) else { return };
@@ -399,7 +425,8 @@ impl LinkgaugeConnection {
                 let stated = self.registry.config.time_of_day;
                 let time_of_day =
                     plan.time_of_day.then(|| stated.or_else(|| TimeOfDay::read(&Clock::System))).flatten();
-                let planned = granted.and_then(|per_second| Ok((per_second, session.set_plan(plan)?)));
+                let planned =
+                    granted.and_then(|per_second| Ok((per_second, session.set_plan(plan, &self.caps)?)));
                 match planned {
                     Ok((per_second, busy_poll)) => SessionReply::Planned {
                         per_second,

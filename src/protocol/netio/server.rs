@@ -53,6 +53,11 @@ impl Service for NetioService {
         })
     }
 
+    /// A receive, and the blocks that are sent.
+    fn connection_bytes(&self, _caps: &Caps) -> usize {
+        RECEIVE_BYTES + 3 * MAX_BLOCK_BYTES as usize
+    }
+
     fn new_party(&self, caps: &Caps, from: &str) -> Box<dyn Party> {
         if caps.framing == Framing::Message {
             return match self.clients.find(from) {

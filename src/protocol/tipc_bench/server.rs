@@ -62,6 +62,11 @@ impl Service for TipcBenchService {
         if BenchCommand::read(first).is_some() { Admission::Open } else { Admission::Drop }
     }
 
+    /// A receive, and an echo of two messages.
+    fn connection_bytes(&self, _caps: &Caps) -> usize {
+        3 * MAX_MESSAGE_BYTES as usize
+    }
+
     /// A client counts its open connections before it sends data on them.
     fn speaks_first(&self, caps: &Caps) -> bool {
         caps.framing == Framing::Stream

@@ -33,6 +33,11 @@ pub struct CapacityReceiver {
 }
 
 impl CapacityReceiver {
+    /// Bytes of memory that a receiver takes.
+    pub(crate) fn memory_bytes(load: &Load) -> usize {
+        Batch::bytes_for(load.message_bytes as usize, MAX_BATCH)
+    }
+
     /// A receiver of one flow.
     pub fn new(side: Side, load: &Load, recorder: Recorder) -> CapacityReceiver {
         CapacityReceiver {

@@ -56,6 +56,11 @@ pub struct CapacitySender {
 }
 
 impl CapacitySender {
+    /// Bytes of memory that a sender takes at most: one datagram, and copies of it.
+    pub(crate) fn memory_bytes(load: &Load) -> usize {
+        (load.message_bytes as usize).max(LOAD_HEADER_BYTES).saturating_mul(1 + MAX_BATCH)
+    }
+
     /// A sender of one flow.
     pub fn new(side: Side, load: &Load, caps: &Caps, recorder: Recorder) -> CapacitySender {
         let datagram_bytes = (load.message_bytes as usize).max(LOAD_HEADER_BYTES);

@@ -179,13 +179,18 @@ pub struct StampingReflector {
 }
 
 impl StampingReflector {
-    /// For messages of `message_bytes`. Ends after `idle` without input.
-    pub fn new(caps: &Caps, load: &Load, message_bytes: usize, idle: Duration) -> StampingReflector {
-        let largest = match caps.framing {
+    /// Bytes of one receive, which are most of the memory of a reflector.
+    pub(crate) fn receive_bytes(caps: &Caps, load: &Load) -> usize {
+        match caps.framing {
             Framing::Stream if load.is_one_of_many() => super::MANY_CHUNK_BYTES,
             Framing::Stream => super::MAX_CHUNK_BYTES,
             Framing::Message => caps.max_message_bytes.unwrap_or(super::MAX_CHUNK_BYTES),
-        };
+        }
+    }
+
+    /// For messages of `message_bytes`. Ends after `idle` without input.
+    pub fn new(caps: &Caps, load: &Load, message_bytes: usize, idle: Duration) -> StampingReflector {
+        let largest = StampingReflector::receive_bytes(caps, load);
         StampingReflector {
             reflector: Reflector::new(caps.framing, largest, load.tuning(), idle),
             message_bytes: message_bytes.max(if load.stamps { STAGED_BYTES } else { STAMPED_BYTES }),

@@ -61,6 +61,9 @@ pub struct ProbedReceiver {
 }
 
 impl ProbedReceiver {
+    /// Bytes of memory that a receiver takes.
+    pub(crate) const MEMORY_BYTES: usize = RECEIVE_BYTES + MAX_PENDING_REPLY_BYTES;
+
     /// A receiver for one connection.
     pub fn new(load: &Load, recorder: Recorder) -> ProbedReceiver {
         ProbedReceiver {
@@ -160,11 +163,19 @@ pub struct ProbedSender {
     stalled_since: Option<Time>,
 }
 
+/// Bytes of one receive of a sender, which receives only probes.
+const PROBE_RECEIVE_BYTES: usize = 64 * HEADER_BYTES;
+
 impl ProbedSender {
+    /// Bytes of memory that a sender takes.
+    pub(crate) fn memory_bytes(load: &Load) -> usize {
+        PROBE_RECEIVE_BYTES + block_bytes(load)
+    }
+
     /// A sender for one connection.
     pub fn new(load: &Load, recorder: Recorder) -> ProbedSender {
         ProbedSender {
-            connection: ConnectionState::new(load, 64 * HEADER_BYTES, recorder),
+            connection: ConnectionState::new(load, PROBE_RECEIVE_BYTES, recorder),
             newest_probe: 0,
             block: vec![0xA5; block_bytes(load)],
             sent_bytes: 0,

@@ -38,7 +38,10 @@ impl ReceivedData {
         ReceivedData {
             framing,
             message_bytes: u64::from(message_bytes),
-            tracker: SequenceTracker::new(),
+            tracker: match framing {
+                Framing::Stream => SequenceTracker::unused(),
+                Framing::Message => SequenceTracker::new(),
+            },
             header: (framing == Framing::Message).then(header),
             blocks: None,
             position: 0,

@@ -19,10 +19,18 @@ const MAX_SEQUENCE_JUMP: u64 = 1 << 32;
 /// Numbers tracked behind the newest: a second of small datagrams.
 const REORDER_WINDOW: u64 = 1 << 18;
 
+/// Bytes of a tracker.
+pub(crate) const TRACKER_BYTES: usize = (REORDER_WINDOW / 8) as usize;
+
 impl SequenceTracker {
     pub(crate) fn new() -> SequenceTracker {
+        SequenceTracker { seen: vec![0; TRACKER_BYTES / 8], ..SequenceTracker::unused() }
+    }
+
+    /// For a stream, whose bytes have no numbers: it observes none.
+    pub(crate) fn unused() -> SequenceTracker {
         SequenceTracker {
-            seen: vec![0; (REORDER_WINDOW / 64) as usize],
+            seen: Vec::new(),
             next_sequence: 0,
             distinct: 0,
             duplicate: 0,

@@ -10,6 +10,7 @@ use super::keepalive::Keepalive;
 use super::loopback::Loopback;
 use super::received_data::{Arrival, ReceivedData};
 use super::sender_limits::{LimitCheck, SenderLimits, quiet_time};
+use super::sequence_tracker::TRACKER_BYTES;
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
 use crate::link::{Batch, Caps, Fault, Framing, MAX_BATCH_MESSAGES};
@@ -104,16 +105,31 @@ pub(crate) struct Sink {
     recorder: Recorder,
 }
 
+/// Messages of one receive.
+fn batch_messages(message_bytes: usize) -> usize {
+    (2 * MAX_SEND_BATCH_BYTES / message_bytes.max(1)).clamp(2, MAX_BATCH_MESSAGES)
+}
+
 impl Sink {
+    /// Bytes of memory that a receiver takes at most, with memory of its thread where there are many.
+    pub(crate) fn memory_bytes(load: &Load, caps: &Caps) -> usize {
+        let message = load.message_bytes as usize;
+        match caps.framing {
+            Framing::Stream if load.is_one_of_many() => 0,
+            Framing::Stream => STREAM_RECEIVE_BYTES,
+            Framing::Message => {
+                Batch::bytes_for(message, batch_messages(message)).saturating_add(TRACKER_BYTES)
+            }
+        }
+    }
+
     /// A receiver for one flow over a link with these capabilities.
     pub(crate) fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Sink {
         let message = load.message_bytes as usize;
         let batch = match caps.framing {
             Framing::Stream if load.is_one_of_many() => Batch::new(STREAM_RECEIVE_OF_MANY, 1),
             Framing::Stream => Batch::new(STREAM_RECEIVE_BYTES, 1),
-            Framing::Message => {
-                Batch::new(message, (2 * MAX_SEND_BATCH_BYTES / message).clamp(2, MAX_BATCH_MESSAGES))
-            }
+            Framing::Message => Batch::new(message, batch_messages(message)),
         };
         Sink {
             tuning: Some(load.batch_tuning()),

@@ -65,16 +65,30 @@ fn limit_to_line_rate(stop: StopCondition, caps: &Caps) -> StopCondition {
     StopCondition { volume_bytes: stop.volume_bytes.or(caps.link_rate.and_then(in_time)), ..stop }
 }
 
+/// Messages of one send.
+fn batch_messages(message_bytes: usize) -> usize {
+    (MAX_SEND_BATCH_BYTES / message_bytes.max(1)).clamp(1, MAX_BATCH_MESSAGES / 2)
+}
+
 impl Source {
+    /// Bytes of memory that a sender takes at most: for itself, and shared with the other senders of its session.
+    pub(crate) fn memory_bytes(load: &Load, caps: &Caps) -> (usize, usize) {
+        let message = load.message_bytes as usize;
+        match caps.framing {
+            Framing::Stream => (0, pattern::NOISE_PERIOD_BYTES + message.min(MAX_STREAM_WRITE_BYTES)),
+            // One message, and copies of it.
+            Framing::Message => (message.saturating_mul(1 + batch_messages(message)), 0),
+        }
+    }
+
     /// A sender for one flow over a link with these capabilities.
     pub(crate) fn new(load: &Load, caps: &Caps, recorder: Recorder) -> Source {
         let message = load.message_bytes as usize;
-        let in_batch = (MAX_SEND_BATCH_BYTES / message.max(1)).clamp(1, MAX_BATCH_MESSAGES / 2);
         let messages = match caps.framing {
             Framing::Stream => Vec::new(),
-            Framing::Message => {
-                pattern::PatternMessage::new(message, Alphabet::from_caps(caps)).bytes().repeat(in_batch)
-            }
+            Framing::Message => pattern::PatternMessage::new(message, Alphabet::from_caps(caps))
+                .bytes()
+                .repeat(batch_messages(message)),
         };
         let max_write_bytes =
             if load.is_one_of_many() { MAX_STREAM_WRITE_OF_MANY } else { MAX_STREAM_WRITE_BYTES };

@@ -147,6 +147,7 @@ impl ServerControl {
             // The protocol has no field for a token.
             () if facts.token.is_some() => Err(ErrorCode::Authorisation),
             () if parameters.stream_count() > limits.flows as usize => Err(ErrorCode::Streams),
+            () if parameters.stream_count() > self.registry.max_streams() => Err(ErrorCode::Streams),
             () if parameters.length > limits.message_bytes => {
                 Err(if parameters.udp { ErrorCode::Datagram } else { ErrorCode::Block })
             }

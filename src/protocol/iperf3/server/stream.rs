@@ -11,7 +11,7 @@ use crate::link::{Batch, Caps, Fault, Framing};
 use crate::plan::{Pacing, StopCondition};
 use crate::protocol::iperf3::data::{StreamParams, TestStream};
 use crate::protocol::iperf3::wire::{self, Parameters};
-use crate::protocol::{ServerConfig, ServerLimits};
+use crate::protocol::{MemoryCharge, ServerConfig, ServerLimits};
 use crate::sample::Recorder;
 use crate::workload::Load;
 
@@ -29,7 +29,11 @@ pub(crate) struct ServerStream {
     is_set_up: bool,
     is_ready: bool,
     stream: Option<Box<TestStream>>,
+    _memory: MemoryCharge,
 }
+
+/// Bytes of a stream at most: a receive of two datagrams of 64 KiB, or one of a stream; the numbers of the datagrams; counts.
+pub(crate) const MEMORY_BYTES: usize = 256 * 1024;
 
 impl ServerStream {
     pub(crate) fn new(
@@ -37,6 +41,7 @@ impl ServerStream {
         test: Arc<ServerTest>,
         arrival: u64,
         caps: &Caps,
+        memory: MemoryCharge,
     ) -> ServerStream {
         let batch = Batch::new(wire::UDP_HELLO.len(), 1);
         ServerStream {
@@ -51,6 +56,7 @@ impl ServerStream {
             is_set_up: false,
             is_ready: false,
             stream: None,
+            _memory: memory,
         }
     }
 

@@ -3,23 +3,19 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::flow_party::FlowParty;
 use super::message_link::{MessageAction, MessageLinkState};
 use super::session::{FlowCost, FlowSlot, STAGE_CUT, STAGE_MEASURING};
 use crate::clock::Time;
 use crate::host::evidence::ThreadCounters;
 use crate::link::party::{CostDetail, Party, PartyCost, Step, StopReason};
 use crate::link::shared_thread::Waker;
-use crate::link::{Batch, Caps, Fault, Framing, Link};
-use crate::plan::{Pacing, WaitMode};
+use crate::link::{Caps, Fault, Framing, Link};
 use crate::protocol::linkgauge::evidence;
-use crate::protocol::linkgauge::wire::{FlowKind, ServerPlan};
-use crate::protocol::{MAX_RECOVERY_FACTOR, ServerLimits, echo};
-use crate::sample::Recorder;
-use crate::workload::capacity::{CapacityReceiver, CapacitySender, Side};
-use crate::workload::latency::{Reflector, STAMPED_BYTES, StampingReflector};
-use crate::workload::responsiveness::{ProbedReceiver, ProbedSender};
-use crate::workload::throughput::{Sink, Source, overtime, planned_time};
-use crate::workload::{FlowReport, Load, ReceivedSeries, RecordingParty};
+use crate::protocol::linkgauge::wire::ServerPlan;
+use crate::protocol::{MAX_RECOVERY_FACTOR, MemoryCharge, ServerLimits};
+use crate::workload::throughput::{overtime, planned_time};
+use crate::workload::{FlowReport, ReceivedSeries};
 
 /// Interval between checks of the session's state while a flow waits for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -35,9 +31,6 @@ const MAX_POLLING_FLOWS: u32 = 32;
 
 /// Minimum interval between checks over all flows of a session, so that a thousand waiting flows use little CPU.
 const MIN_SESSION_POLL_INTERVAL: Duration = Duration::from_micros(100);
-
-/// Largest chunk that each of many flows returns at once. A flow whose client does not read keeps one.
-const MANY_ECHO_BYTES: usize = 4096;
 
 /// The server side of a flow: a workload's party that begins and ends with the session; or an echo.
 pub(crate) struct ServerFlow {
@@ -60,6 +53,8 @@ pub(crate) struct ServerFlow {
     reads_thread: bool,
     /// The counters of the flow's thread when it began, if the client asked for evidence.
     thread_before: Option<ThreadCounters>,
+    /// That of an echo; those of a session have charged theirs.
+    _memory: Option<MemoryCharge>,
 }
 
 /// Connects a flow to its session.
@@ -101,171 +96,6 @@ impl Attachment {
     }
 }
 
-pub(crate) enum FlowParty {
-    Reflect(Reflector),
-    ReflectStamped(StampingReflector),
-    Receive(Box<Sink>),
-    Send(Box<Source>),
-    ProbedReceive(Box<ProbedReceiver>),
-    ProbedSend(Box<ProbedSender>),
-    CapacityReceive(Box<CapacityReceiver>),
-    CapacitySend(Box<CapacitySender>),
-}
-
-/// What the server allows a flow.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FlowGrant {
-    /// Message rate, if the server limits it.
-    pub(crate) per_second: Option<f64>,
-    pub(crate) wait: WaitMode,
-}
-
-impl FlowParty {
-    pub(crate) fn new(
-        kind: FlowKind,
-        plan: &ServerPlan,
-        grant: FlowGrant,
-        caps: &Caps,
-        limits: &ServerLimits,
-    ) -> FlowParty {
-        let mut load = flow_load(plan, grant);
-        // The loads of a plan come first.
-        let is_probe = kind.is_round_trip() && plan.flows.first() != Some(&kind);
-        if is_probe {
-            // Its replies must not wait in a thread that serves the loads.
-            load.flows = 1;
-        }
-        load.stamps = kind == FlowKind::ReflectStaged;
-        let recorder = plan.series_interval().map_or_else(Recorder::for_counting, Recorder::for_counting_in);
-        match kind {
-            FlowKind::Reflect => {
-                let idle = Duration::from_secs(limits.idle_s);
-                FlowParty::Reflect(match load.is_one_of_many() && caps.framing == Framing::Stream {
-                    true => {
-                        Reflector::new(caps.framing, MANY_ECHO_BYTES, load.tuning(), idle).with_lent_memory()
-                    }
-                    false => echo::new_reflector(caps, load.tuning(), idle),
-                })
-            }
-            FlowKind::ReflectStamped | FlowKind::ReflectStaged => {
-                let idle = Duration::from_secs(limits.idle_s);
-                let message_bytes = if is_probe { STAMPED_BYTES } else { plan.message_bytes as usize };
-                FlowParty::ReflectStamped(StampingReflector::new(caps, &load, message_bytes, idle))
-            }
-            FlowKind::Receive => {
-                let sink = Sink::new(&load, caps, recorder);
-                FlowParty::Receive(Box::new(if load.is_one_of_many() {
-                    sink.with_lent_memory()
-                } else {
-                    sink
-                }))
-            }
-            FlowKind::Send => FlowParty::Send(Box::new(Source::new(&load, caps, recorder))),
-            FlowKind::ProbedReceive => {
-                FlowParty::ProbedReceive(Box::new(ProbedReceiver::new(&load, recorder)))
-            }
-            FlowKind::ProbedSend => FlowParty::ProbedSend(Box::new(ProbedSender::new(&load, recorder))),
-            FlowKind::CapacityReceive => {
-                FlowParty::CapacityReceive(Box::new(CapacityReceiver::new(Side::Server, &load, recorder)))
-            }
-            FlowKind::CapacitySend => {
-                FlowParty::CapacitySend(Box::new(CapacitySender::new(Side::Server, &load, caps, recorder)))
-            }
-        }
-    }
-
-    #[inline]
-    fn as_party(&mut self) -> &mut dyn Party {
-        match self {
-            FlowParty::Reflect(party) => party,
-            FlowParty::ReflectStamped(party) => party,
-            FlowParty::Receive(party) => party.as_mut(),
-            FlowParty::Send(party) => party.as_mut(),
-            FlowParty::ProbedReceive(party) => party.as_mut(),
-            FlowParty::ProbedSend(party) => party.as_mut(),
-            FlowParty::CapacityReceive(party) => party.as_mut(),
-            FlowParty::CapacitySend(party) => party.as_mut(),
-        }
-    }
-
-    /// Bytes moved so far.
-    #[inline]
-    fn moved_bytes(&self) -> u64 {
-        match self {
-            FlowParty::Reflect(party) => party.returned_bytes(),
-            FlowParty::ReflectStamped(party) => party.reflector().returned_bytes(),
-            FlowParty::Receive(party) => party.position(),
-            FlowParty::Send(party) => party.position(),
-            FlowParty::ProbedReceive(party) => party.position(),
-            FlowParty::ProbedSend(party) => party.position(),
-            FlowParty::CapacityReceive(party) => party.position(),
-            FlowParty::CapacitySend(party) => party.position(),
-        }
-    }
-
-    /// The last received batch; empty on a flow that only sends.
-    fn batch(&self) -> Option<&Batch> {
-        match self {
-            FlowParty::Reflect(party) => Some(party.batch()),
-            FlowParty::ReflectStamped(party) => Some(party.reflector().batch()),
-            FlowParty::Receive(party) => Some(party.batch()),
-            FlowParty::Send(_) => None,
-            FlowParty::ProbedReceive(party) => Some(party.batch()),
-            FlowParty::ProbedSend(party) => Some(party.batch()),
-            FlowParty::CapacityReceive(party) => Some(party.batch()),
-            FlowParty::CapacitySend(party) => Some(party.batch()),
-        }
-    }
-
-    fn recorder(&self) -> Option<&Recorder> {
-        match self {
-            FlowParty::Reflect(_) | FlowParty::ReflectStamped(_) => None,
-            FlowParty::Receive(party) => Some(party.recorder()),
-            FlowParty::Send(party) => Some(party.recorder()),
-            FlowParty::ProbedReceive(party) => Some(party.recorder()),
-            FlowParty::ProbedSend(party) => Some(party.recorder()),
-            FlowParty::CapacityReceive(party) => Some(party.recorder()),
-            FlowParty::CapacitySend(party) => Some(party.recorder()),
-        }
-    }
-
-    fn is_receiver(&self) -> bool {
-        matches!(self, FlowParty::Receive(_) | FlowParty::ProbedReceive(_))
-    }
-
-    /// Whether this receiver has not seen the end of its data.
-    fn is_unfinished(&self) -> bool {
-        match self {
-            FlowParty::Receive(party) => !party.has_seen_end(),
-            FlowParty::ProbedReceive(party) => !party.has_seen_end(),
-            FlowParty::Reflect(_)
-            | FlowParty::ReflectStamped(_)
-            | FlowParty::Send(_)
-            | FlowParty::ProbedSend(_)
-            | FlowParty::CapacityReceive(_)
-            | FlowParty::CapacitySend(_) => false,
-        }
-    }
-}
-
-/// The load of one flow of the plan.
-fn flow_load(plan: &ServerPlan, grant: FlowGrant) -> Load {
-    Load {
-        message_bytes: plan.message_bytes,
-        pacing: grant.per_second.map_or(plan.pacing, |per_second| Pacing::Fixed { per_second }),
-        stop: plan.stop,
-        warm_up: plan.warm_up,
-        timeout: Duration::from_nanos(plan.timeout_ns),
-        wait: grant.wait,
-        cpu: plan.cpu,
-        socket: plan.socket,
-        flows: plan.flows.len() as u32,
-        requests_per_connection: None,
-        flow_index: 0,
-        stamps: false,
-    }
-}
-
 /// Whether client and server learn about each other only by messages.
 pub(crate) fn is_connectionless(caps: &Caps) -> bool {
     caps.framing == Framing::Message && !caps.can_signal_close
@@ -296,7 +126,13 @@ impl ServerFlow {
             is_tuned: false,
             reads_thread,
             thread_before: None,
+            _memory: None,
         }
+    }
+
+    /// Holds this charge until it ends.
+    pub(crate) fn with_memory(self, memory: MemoryCharge) -> ServerFlow {
+        ServerFlow { _memory: Some(memory), ..self }
     }
 
     /// Whether this receiver continues after its timeout: other flows of the session have moved data, so the client is
@@ -543,9 +379,11 @@ mod tests {
     use crate::clock::Clock;
     use crate::link::party::Tuning;
     use crate::link::shared_thread::{Member, SharedThread, ThreadChoice};
-    use crate::plan::{SocketSettings, StopCondition};
+    use crate::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
     use crate::protocol::ServerConfig;
+    use crate::protocol::linkgauge::server::flow_party::FlowGrant;
     use crate::protocol::linkgauge::server::session::SessionRegistry;
+    use crate::protocol::linkgauge::wire::FlowKind;
 
     /// A receiver as one of two flows of a client, and the slot of the other flow.
     fn one_of_two(timeout: Duration) -> (ServerFlow, FlowSlot) {
@@ -565,8 +403,9 @@ mod tests {
             time_of_day: false,
         };
         let session = SessionRegistry::new(&Arc::new(ServerConfig::default())).open(None).unwrap();
-        session.set_plan(plan).unwrap();
-        let [(kind, plan, place), (_, _, other)] = [0, 1].map(|flow| session.claim_flow(flow).unwrap());
+        session.set_plan(plan, &Caps::STREAM).unwrap();
+        let [(kind, plan, place), (_, _, other)] =
+            [0, 1].map(|flow| session.claim_flow(flow, &Caps::STREAM).unwrap());
         session.has_started.store(true, Relaxed);
         let limits = ServerLimits::default();
         let task = Attachment {

@@ -1,11 +1,11 @@
 //! The sessions of a server: their owners, plans and flow results.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::flow_party::{flow_memory_bytes, plan_memory_bytes};
 use super::memory_limits::{CountedFlows, LongRequests, PlannedFlows};
 use crate::clock::{Clock, Time};
 use crate::host::cpu;
@@ -15,11 +15,10 @@ use crate::link::{Caps, Link};
 use crate::plan::WaitMode;
 use crate::protocol::linkgauge::evidence::HostStart;
 use crate::protocol::linkgauge::proof::{self, CHALLENGE_BYTES, CHALLENGE_LIFETIME_S, KEY_BYTES, TokenProof};
-use crate::protocol::linkgauge::server_socket;
 use crate::protocol::linkgauge::wire::{
     self, FlowKind, FrameCodec, ServerPlan, SessionRefusal, SessionRequest,
 };
-use crate::protocol::{OpenLoad, ServerConfig, ServerLimits};
+use crate::protocol::{MemoryBudget, MemoryCharge, OpenLoad, ServerConfig, ServerLimits};
 use crate::run::{ConnectionEvidence, EndEvidence, MAX_OBSERVED_CONNECTIONS};
 use crate::workload::{FlowReport, ServerReport};
 
@@ -32,6 +31,7 @@ pub(crate) struct SessionRegistry {
     used_challenges: Mutex<UsedChallenges>,
     busy_poll_slots: BusyPollSlots,
     planned_flows: PlannedFlows,
+    pub(crate) memory: MemoryBudget,
     pub(crate) long_requests: LongRequests,
 }
 
@@ -127,6 +127,7 @@ impl SessionRegistry {
             used_challenges: Mutex::default(),
             busy_poll_slots: BusyPollSlots::new(cpu::current_affinity().len()),
             planned_flows: PlannedFlows::new(&facts.limits),
+            memory: MemoryBudget::new(facts.limits.memory_bytes),
             long_requests: LongRequests::default(),
         }
     }
@@ -211,6 +212,7 @@ impl SessionRegistry {
             plan: Mutex::default(),
             busy_poll_slots: self.busy_poll_slots.clone(),
             planned_flows: self.planned_flows.clone(),
+            memory: self.memory.clone(),
             has_started: AtomicBool::new(false),
             stage: AtomicU8::new(STAGE_MEASURING),
             last_heard_ns: AtomicU64::new(0),
@@ -240,6 +242,7 @@ pub(crate) struct ServerSession {
     pub(crate) plan: Mutex<Option<SessionPlan>>,
     busy_poll_slots: BusyPollSlots,
     planned_flows: PlannedFlows,
+    memory: MemoryBudget,
     pub(crate) has_started: AtomicBool,
     /// Shared threads with flows that wait for the start or the next stage.
     pub(crate) flow_threads: Wakers,
@@ -261,7 +264,10 @@ pub(crate) struct SessionPlan {
     pub(crate) plan: Arc<ServerPlan>,
     pub(crate) flows: Vec<FlowEntry>,
     busy_poll: TakenSlots,
+    /// The kind of link that the memory was charged for.
+    caps: Caps,
     _counted: CountedFlows,
+    _memory: MemoryCharge,
 }
 
 /// State of a planned flow, and its byte count.
@@ -361,24 +367,35 @@ impl ServerSession {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores the plan; fails if there is one already. Returns the number of flows that may busy-poll.
-    pub(crate) fn set_plan(&self, plan: ServerPlan) -> Result<u32, SessionRefusal> {
+    /// Stores the plan, whose flows run on links like this one; fails if there is one already, or if its flows need too
+    /// much memory. Returns the number of flows that may busy-poll.
+    pub(crate) fn set_plan(&self, plan: ServerPlan, caps: &Caps) -> Result<u32, SessionRefusal> {
         let mut planned = self.plan();
         if planned.is_some() {
             return Err(SessionRefusal("this session has a plan already: open another".to_owned()));
         }
         let counted = self.planned_flows.add(plan.flows.len() as u32)?;
+        let memory = self.memory.charge_session(plan_memory_bytes(&plan, caps));
+        let memory = memory.map_err(|refusal| SessionRefusal(refusal.to_string()))?;
         let flows = plan.flows.iter().map(|_| FlowEntry::default()).collect();
         let busy_poll = self.busy_poll_slots.take(&plan);
         let count = busy_poll.count;
-        *planned = Some(SessionPlan { plan: Arc::new(plan), flows, busy_poll, _counted: counted });
+        let (plan, caps) = (Arc::new(plan), caps.clone());
+        *planned = Some(SessionPlan { plan, flows, busy_poll, caps, _counted: counted, _memory: memory });
         Ok(count)
     }
 
-    /// Claims a flow; `None` if it is already claimed.
-    pub(crate) fn claim_flow(self: &Arc<Self>, flow: u32) -> Option<ClaimedFlow> {
+    /// Claims a flow on a link with these capabilities; `None` if it is already claimed, or takes more memory than on the link
+    /// of the plan.
+    pub(crate) fn claim_flow(self: &Arc<Self>, flow: u32, caps: &Caps) -> Option<ClaimedFlow> {
         let mut plan = self.plan();
         let planned = plan.as_mut()?;
+        let kind = *planned.plan.flows.get(flow as usize)?;
+        if flow_memory_bytes(kind, &planned.plan, caps)
+            > flow_memory_bytes(kind, &planned.plan, &planned.caps)
+        {
+            return None;
+        }
         let place = planned.flows.get_mut(flow as usize)?;
         if !matches!(place.state, FlowState::Expected) {
             return None;
@@ -387,7 +404,7 @@ impl ServerSession {
         let moved = place.moved_bytes.clone();
         let wait = if flow < planned.busy_poll.count { planned.plan.wait } else { WaitMode::Block };
         let place = FlowSlot { session: self.clone(), flow_index: flow as usize, wait, moved_bytes: moved };
-        Some((planned.plan.flows[flow as usize], planned.plan.clone(), place))
+        Some((kind, planned.plan.clone(), place))
     }
 
     pub(crate) fn has_running_flows(&self) -> bool {
@@ -490,77 +507,6 @@ impl ServerSession {
     }
 }
 
-/// Plausible message rates: from one in eleven days to more than any link carries.
-pub(crate) const VALID_MESSAGE_RATES: RangeInclusive<f64> = 1e-6..=1e12;
-
-/// Checks a plan against the limits. Returns the message rate granted to each flow, if the server limits it.
-pub(crate) fn granted_rate(
-    plan: &ServerPlan,
-    limits: &ServerLimits,
-    caps: &Caps,
-) -> Result<Option<f64>, SessionRefusal> {
-    if plan.flows.len() > limits.flows as usize {
-        return Err(SessionRefusal(format!(
-            "{} connections are too many, its limit is {}",
-            plan.flows.len(),
-            limits.flows
-        )));
-    }
-    if plan.message_bytes == 0 || plan.message_bytes > limits.message_bytes {
-        return Err(SessionRefusal(format!(
-            "messages of {} bytes: its limit is {}",
-            plan.message_bytes, limits.message_bytes
-        )));
-    }
-    if let Some(most) = caps.max_message_bytes.filter(|most| plan.message_bytes as usize > *most) {
-        return Err(SessionRefusal(format!(
-            "messages of {} bytes are too large for the link: use at most {most}",
-            plan.message_bytes
-        )));
-    }
-    if plan_duration(plan).is_some_and(|time| time > Duration::from_secs(limits.duration_s)) {
-        return Err(SessionRefusal(format!(
-            "the measurement takes too long: its limit is {} s",
-            limits.duration_s
-        )));
-    }
-    if let Some(cpu) = plan.cpu.filter(|cpu| !cpu::current_affinity().contains(cpu)) {
-        return Err(SessionRefusal(format!(
-            "it may not run on CPU {cpu}: choose another CPU for the server (--pin)"
-        )));
-    }
-    server_socket::check(&plan.socket)?;
-    let requested = plan.pacing.per_second();
-    if let Some(rate) = requested.filter(|rate| !VALID_MESSAGE_RATES.contains(rate)) {
-        let (least, most) = (VALID_MESSAGE_RATES.start(), VALID_MESSAGE_RATES.end());
-        return Err(SessionRefusal(format!(
-            "a rate of {rate:e} messages/s: give one from {least:e} to {most:e}"
-        )));
-    }
-    let bits = |flows: u32| 8.0 * f64::from(plan.message_bytes) * f64::from(flows);
-    let most = limits.bit_rate.map(|rate| rate / bits(flows_sharing_rate(plan)));
-    if most.is_some_and(|most| most < *VALID_MESSAGE_RATES.start()) {
-        return Err(SessionRefusal(format!(
-            "messages of {} bytes are too large for its rate",
-            plan.message_bytes
-        )));
-    }
-    Ok(most.filter(|most| requested.is_none_or(|requested| requested > *most)))
-}
-
-/// Number of flows that share the rate: the loads, or all flows if there is no load. A probe in parallel with a load is
-/// negligible.
-pub(crate) fn flows_sharing_rate(plan: &ServerPlan) -> u32 {
-    let loads = plan.flows.iter().filter(|kind| !kind.is_round_trip()).count();
-    (if loads > 0 { loads } else { plan.flows.len() }).max(1) as u32
-}
-
-/// Duration of warm-up and measurement, if the plan limits them by time.
-pub(crate) fn plan_duration(plan: &ServerPlan) -> Option<Duration> {
-    let time = plan.stop.time_ns?.saturating_add(plan.warm_up.time_ns.unwrap_or(0));
-    Some(Duration::from_nanos(time))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -582,24 +528,6 @@ mod tests {
             series_interval_ns: 0,
             time_of_day: false,
         }
-    }
-
-    #[test]
-    fn an_invalid_rate_is_refused_before_the_start() {
-        let limits = ServerLimits::default();
-        for per_second in [0.0, -1.0, 1e-300, 5e-324, -1e308, 1e308, f64::INFINITY, f64::NAN] {
-            for pacing in [Pacing::Fixed { per_second }, Pacing::Poisson { per_second, seed: 1 }] {
-                let refused = granted_rate(&plan(pacing), &limits, &Caps::STREAM).unwrap_err();
-                assert!(refused.to_string().starts_with("a rate of "), "{refused}");
-            }
-        }
-        for per_second in [1e-6, 0.5, 1e12] {
-            let pacing = Pacing::Poisson { per_second, seed: 1 };
-            assert_eq!(granted_rate(&plan(pacing), &limits, &Caps::STREAM), Ok(None));
-        }
-        // A limit too low for any message is an error, not a grant.
-        let tiny = ServerLimits { bit_rate: Some(1e-4), ..limits };
-        assert!(granted_rate(&plan(Pacing::Closed), &tiny, &Caps::STREAM).is_err());
     }
 
     #[test]
@@ -627,15 +555,15 @@ mod tests {
             ..plan(Pacing::Closed)
         };
         let [blocking, first, second] = [(); 3].map(|()| registry.open(None).unwrap());
-        assert_eq!(blocking.set_plan(plan(Pacing::Closed)), Ok(0));
-        assert_eq!(first.set_plan(busy(2)), Ok(2));
-        assert_eq!(second.set_plan(busy(2)), Ok(1), "one CPU of four stays free");
-        let waits = [0, 1].map(|flow| second.claim_flow(flow).unwrap().2.wait);
+        assert_eq!(blocking.set_plan(plan(Pacing::Closed), &Caps::STREAM), Ok(0));
+        assert_eq!(first.set_plan(busy(2), &Caps::STREAM), Ok(2));
+        assert_eq!(second.set_plan(busy(2), &Caps::STREAM), Ok(1), "one CPU of four stays free");
+        let waits = [0, 1].map(|flow| second.claim_flow(flow, &Caps::STREAM).unwrap().2.wait);
         assert_eq!(waits, [WaitMode::BusyPoll, WaitMode::Block]);
         registry.sessions().remove(&first.id);
         drop(first);
         let next = registry.open(None).unwrap();
-        assert_eq!(next.set_plan(busy(2048)), Ok(2), "an ended session returns its slots");
+        assert_eq!(next.set_plan(busy(2048), &Caps::STREAM), Ok(2), "an ended session returns its slots");
         // A single CPU is enough for one flow.
         assert_eq!(BusyPollSlots::new(1).take(&busy(9)).count, 1);
     }
@@ -646,28 +574,30 @@ mod tests {
         let registry = SessionRegistry::new(&Arc::new(ServerConfig { limits, ..ServerConfig::default() }));
         let wide = ServerPlan { flows: vec![FlowKind::Send; 1000], ..plan(Pacing::Closed) };
         let [first, second] = [(); 2].map(|()| registry.open(None).unwrap());
-        assert!(first.set_plan(wide.clone()).is_ok());
+        assert!(first.set_plan(wide.clone(), &Caps::STREAM).is_ok());
         let others: Vec<_> = (1..4).map(|_| registry.open(None).unwrap()).collect();
-        assert!(others.iter().all(|session| session.set_plan(wide.clone()).is_ok()));
-        let refused = second.set_plan(wide.clone()).unwrap_err();
+        assert!(others.iter().all(|session| session.set_plan(wide.clone(), &Caps::STREAM).is_ok()));
+        let refused = second.set_plan(wide.clone(), &Caps::STREAM).unwrap_err();
         assert!(refused.0.contains("may have 4064 connections"), "{refused}");
         registry.sessions().remove(&first.id);
         drop(first);
-        assert!(second.set_plan(wide).is_ok(), "an ended session returns its flows");
+        assert!(second.set_plan(wide, &Caps::STREAM).is_ok(), "an ended session returns its flows");
     }
 
     #[test]
     fn a_broken_flow_frees_its_slot() {
         let registry = SessionRegistry::new(&Arc::new(ServerConfig::default()));
         let session = registry.open(None).unwrap();
-        session.set_plan(ServerPlan { flows: vec![FlowKind::Send; 3], ..plan(Pacing::Closed) }).unwrap();
-        assert!(session.set_plan(plan(Pacing::Closed)).is_err(), "once");
-        let (_, _, broken) = session.claim_flow(1).unwrap();
-        let (_, _, honest) = session.claim_flow(2).unwrap();
-        assert!(session.claim_flow(1).is_none());
+        session
+            .set_plan(ServerPlan { flows: vec![FlowKind::Send; 3], ..plan(Pacing::Closed) }, &Caps::STREAM)
+            .unwrap();
+        assert!(session.set_plan(plan(Pacing::Closed), &Caps::STREAM).is_err(), "once");
+        let (_, _, broken) = session.claim_flow(1, &Caps::STREAM).unwrap();
+        let (_, _, honest) = session.claim_flow(2, &Caps::STREAM).unwrap();
+        assert!(session.claim_flow(1, &Caps::STREAM).is_none());
         honest.set_moved_bytes(70);
         assert_eq!(session.moved_bytes(), 70);
-        let late = session.claim_flow(0).unwrap().2;
+        let late = session.claim_flow(0, &Caps::STREAM).unwrap().2;
         late.record_end(FlowReport { began_ns: Some(1_007), ..FlowReport::default() }, FlowCost::default());
         drop(late);
         let cost = FlowCost { cpu_seconds: 0.5, evidence: None };
