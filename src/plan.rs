@@ -11,10 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::endpoint::Endpoint;
 use crate::metric::Threshold;
 pub use crate::traffic::{Direction, SocketSettings, WaitMode};
-use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span, format_duration};
+use crate::units::{
+    BitRate, Bytes, Count, MAX_MESSAGES_PER_SECOND, MessageRate, RateTarget, Span, format_duration,
+};
 
 mod build;
 mod error;
+mod expand;
 #[cfg(feature = "plan-files")]
 mod file;
 
@@ -355,9 +358,6 @@ pub fn default_late_limits(pacing: Pacing) -> Vec<Duration> {
     limits_us.iter().copied().map(Duration::from_micros).collect()
 }
 
-/// More ports or connections than this are a typing error.
-const MAX_PARALLEL: u32 = 16_384;
-
 /// More threads than this are a typing error.
 const MAX_THREADS: u32 = 1024;
 
@@ -375,57 +375,6 @@ impl CaseSpec {
     pub fn with_defaults(&self, defaults: &CaseSpec) -> CaseSpec {
         over!(self, defaults; url, together, ports, protocol, workload, direction, size, parallel, threads, rate, bit_rate, poisson,
             seed, count, time, volume, warm_up_count, warm_up_time, timeout, busy_poll, pin, probe, idle, interval, stamps, late, thresholds)
-    }
-
-    /// Expands to cases: every URL × ports × direction × connections × size, sizes innermost.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a required field is missing, or if fields contradict each other.
-    pub fn expand(&self) -> Result<Vec<Case>, CaseSpecError> {
-        let urls = self.url.as_ref().map_or(&[][..], OneOrMany::as_slice);
-        if urls.is_empty() {
-            return Err(CaseSpecError::new("url", "a case has no endpoint: add a url"));
-        }
-        let groups: Vec<&[Endpoint]> =
-            if self.together == Some(true) { vec![urls] } else { urls.chunks(1).collect() };
-        let workload = self.workload.clone().ok_or_else(|| {
-            CaseSpecError::new("workload", "a case has no workload: add workload = \"latency\" or another")
-        })?;
-        let mut cases = Vec::new();
-        for group in groups {
-            for &ports in self.ports.as_ref().map_or(&[1][..], OneOrMany::as_slice) {
-                check_parallel("ports", ports)?;
-                let mut endpoints = Vec::new();
-                for url in group {
-                    for offset in 0..ports {
-                        let port = url.with_number_offset(offset);
-                        endpoints.push(port.map_err(|error| CaseSpecError::new("ports", error.to_string()))?);
-                    }
-                }
-                let directions: Vec<Option<Direction>> = match &self.direction {
-                    None => vec![None],
-                    Some(some) => some.as_slice().iter().copied().map(Some).collect(),
-                };
-                for direction in directions {
-                    for &parallel in self.parallel.as_ref().map_or(&[1][..], OneOrMany::as_slice) {
-                        check_parallel("parallel", parallel)?;
-                        let sizes = match &self.size {
-                            None => vec![None],
-                            Some(some) => some
-                                .as_slice()
-                                .iter()
-                                .map(|size| parse_message_bytes(size).map(Some))
-                                .collect::<Result<_, _>>()?,
-                        };
-                        for size in sizes {
-                            cases.push(self.build_case(&endpoints, &workload, direction, parallel, size)?);
-                        }
-                    }
-                }
-            }
-        }
-        Ok(cases)
     }
 
     fn build_case(
@@ -501,6 +450,10 @@ impl CaseSpec {
             }
             (None, false) => Ok(Pacing::Closed),
             (None, true) => Err(CaseSpecError::new("rate", "a Poisson schedule needs a rate: add one")),
+            (Some(per_second), _) if per_second > MAX_MESSAGES_PER_SECOND => {
+                let what = format!("{per_second:e} messages/s: use a lower bit rate, or a larger size");
+                Err(CaseSpecError::new("bit_rate", what))
+            }
             (Some(per_second), false) => Ok(Pacing::Fixed { per_second }),
             (Some(per_second), true) => Ok(Pacing::Poisson { per_second, seed: self.seed.unwrap_or(1) }),
         }
@@ -587,13 +540,6 @@ fn parse_message_bytes(size: &Bytes) -> Result<u32, CaseSpecError> {
         .ok()
         .filter(|size| (1..=1 << 30).contains(size))
         .ok_or_else(|| CaseSpecError::new("size", format!("a message of {} bytes: use 1 to 1Gi", size.0)))
-}
-
-fn check_parallel(field: &'static str, number: u32) -> Result<(), CaseSpecError> {
-    if (1..=MAX_PARALLEL).contains(&number) {
-        return Ok(());
-    }
-    Err(CaseSpecError::new(field, format!("{field} = {number}: use 1 to {MAX_PARALLEL}")))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ mod study;
 mod tcp;
 mod warning;
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -492,9 +492,44 @@ pub enum RunError {
     /// A document of another schema.
     #[error("a run document of schema '{0}', this version reads '{SCHEMA}': use a newer linkgauge")]
     Schema(String),
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
+    Read(#[from] io::Error),
+    /// Larger than any document of this program.
+    #[error("larger than a run document can be ({0}): remove what linkgauge did not write")]
+    TooLarge(&'static str),
+}
+
+/// No real document is longer: it holds a mesh of all tests that one may have.
+pub const MAX_DOCUMENT_BYTES: u64 = 128 << 20;
+
+/// Values of a document. Each takes more memory than the shortest text of one.
+const MAX_DOCUMENT_VALUES: usize = 8_000_000;
+
+/// Whether an id can be part of the name of a file: letters, digits and `-_.`, at most 200, none of `.` at the start.
+pub fn is_valid_id(id: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=200).contains(&id.len()) && !id.starts_with('.') && id.chars().all(fits)
 }
 
 impl Run {
+    /// Reads a document to its end, in bounded memory.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be read, or is too large, and as [`Run::from_json`].
+    pub fn read(from: impl Read) -> Result<Run, RunError> {
+        let mut text = String::new();
+        from.take(MAX_DOCUMENT_BYTES + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > MAX_DOCUMENT_BYTES {
+            return Err(RunError::TooLarge("128 MiB"));
+        }
+        if text.bytes().filter(|byte| *byte == b',').count() > MAX_DOCUMENT_VALUES {
+            return Err(RunError::TooLarge("8 million values"));
+        }
+        Run::from_json(&text)
+    }
+
     /// Reads a document; unknown fields of the same schema are ignored.
     ///
     /// # Errors

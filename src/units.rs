@@ -91,7 +91,9 @@ pub(crate) fn parse_byte_time(text: &str) -> Result<f64, UnitError> {
         "ms" => 1e6,
         _ => return Err(unit_error(text, WANTED)),
     };
-    Ok(value * factor)
+    Some(value * factor)
+        .filter(|ns| *ns <= MAX_BYTE_TIME_NS)
+        .ok_or_else(|| unit_error(text, "at most a minute per byte"))
 }
 
 /// [`parse_duration`] with a mandatory unit, where a bare number could also mean milliseconds.
@@ -157,7 +159,11 @@ pub fn parse_message_rate(text: &str) -> Result<f64, UnitError> {
             "/h" => 3600.0,
             _ => return Err(unit_error(text, WANTED)),
         };
-    if is_valid_rate(per_second) { Ok(per_second) } else { Err(unit_error(text, WANTED)) }
+    match per_second {
+        rate if rate > MAX_MESSAGES_PER_SECOND => Err(unit_error(text, "a message rate of at most 1000G/s")),
+        rate if rate >= MIN_RATE_PER_SECOND => Ok(rate),
+        _ => Err(unit_error(text, WANTED)),
+    }
 }
 
 /// Bits per second: `10M` and `10Mbit/s` are bits, `10kBps` and `10kB/s` are bytes per second. Above zero.
@@ -176,15 +182,22 @@ pub fn parse_bit_rate(text: &str) -> Result<f64, UnitError> {
             "B/s" | "Bps" => 8.0,
             _ => return Err(unit_error(text, WANTED)),
         };
-    if is_valid_rate(bits) { Ok(bits) } else { Err(unit_error(text, WANTED)) }
+    match bits {
+        bits if bits > MAX_BITS_PER_SECOND => Err(unit_error(text, "a rate of at most 100 Tbit/s")),
+        bits if bits >= MIN_RATE_PER_SECOND => Ok(bits),
+        _ => Err(unit_error(text, WANTED)),
+    }
 }
 
 /// About once in thirty years; lower rates are rejected.
 const MIN_RATE_PER_SECOND: f64 = 1e-9;
 
-fn is_valid_rate(per_second: f64) -> bool {
-    per_second >= MIN_RATE_PER_SECOND && per_second.is_finite()
-}
+/// More than any link carries; higher rates are rejected.
+pub(crate) const MAX_MESSAGES_PER_SECOND: f64 = 1e12;
+const MAX_BITS_PER_SECOND: f64 = 1e14;
+
+/// The longest time per byte, in nanoseconds: a minute.
+const MAX_BYTE_TIME_NS: f64 = 60e9;
 
 /// A share, from 0 to 1: `1%`, `0.5 %`. At most 100 %.
 ///

@@ -15,6 +15,7 @@ use linkgauge::verdict::Pairing;
 use super::Status;
 use super::compare::{CompareFlags, ComparisonFormat};
 use super::help::{OUTPUT, TARGET};
+use super::input::read_text;
 use super::ip::IpFlags;
 use super::measure::{MeasuredRun, PlanFlags, measure, run_status};
 use super::output::{RunText, check_file_writable, finish_all, print_error};
@@ -111,8 +112,7 @@ fn load_plan(named: &str, flags: &Flags) -> Result<Plan> {
         };
         return Ok(Plan::new(spec.expand()?)?);
     }
-    let text = std::fs::read_to_string(Path::new(named))
-        .with_context(|| format!("{named}: the plan cannot be read"))?;
+    let text = read_text(Path::new(named), "the plan")?;
     Plan::from_toml(&text).with_context(|| named.to_owned())
 }
 

@@ -13,6 +13,7 @@ use clap::Args;
 use linkgauge::host::check::{self, Check, CheckVerdict};
 use linkgauge::host::serial;
 use linkgauge::link::{self, TRANSPORTS, Transport};
+use linkgauge::report::escape_json;
 use linkgauge::units::format_plural;
 use serde::Serialize;
 
@@ -75,8 +76,7 @@ pub fn run(flags: Flags) -> Result<Status> {
 }
 
 fn write_json(findings: &DoctorReport, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, findings)?;
-    writeln!(out)
+    writeln!(out, "{}", escape_json(&serde_json::to_string_pretty(findings)?))
 }
 
 fn examine_host() -> DoctorReport {

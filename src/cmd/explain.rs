@@ -126,6 +126,7 @@ fn explain_document(of: &str, flags: &Flags) -> Result<Status> {
     };
     let document = || serde_json::to_string_pretty(&explain::findings_document(of, &findings));
     let document = flags.json.as_ref().map(|_| document()).transpose()?.unwrap_or_default();
+    let document = report::escape_json(&document);
     match &flags.json {
         Some(path) if is_dash(path) => print_json(|stdout| writeln!(stdout, "{document}"))?,
         Some(path) => {

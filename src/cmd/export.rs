@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::report::{self, ReportOptions};
-use linkgauge::run::Run;
+use linkgauge::run::{Run, is_valid_id};
 use linkgauge::store::Filter;
 use linkgauge::units::format_plural;
 
@@ -59,8 +59,7 @@ pub fn run(flags: Flags) -> Result<Status> {
 
 /// Writes a run to the file named by its id. The file may already hold the same run.
 fn write_run(run: &Run, directory: &Path) -> Result<()> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if run.id.is_empty() || run.id.starts_with('.') || run.id.len() > 200 || !run.id.chars().all(fits) {
+    if !is_valid_id(&run.id) {
         bail!("run '{}': this id is not usable as a file name", report::printable(&run.id));
     }
     let path = directory.join(format!("{}.json", run.id));

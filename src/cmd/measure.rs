@@ -26,6 +26,7 @@ use linkgauge::workload::download::ContentSender;
 use super::Status;
 use super::device_changes::{ChangeFlags, DeviceChanges};
 use super::help::{ADVANCED, DURATION, OUTPUT, SERVER, TARGET, TRAFFIC};
+use super::input::read_text;
 use super::ip::IpFlags;
 use super::output::{OutputFlags, RunText, finish_all, is_dash};
 use super::progress::{ProgressDisplay, ProgressMode};
@@ -455,10 +456,7 @@ fn measure_with(
 /// The token from a file or the environment, without the line end that editors add.
 pub fn read_token(file: Option<&std::path::Path>) -> Result<Option<String>> {
     let text = match file {
-        Some(path) => {
-            let text = std::fs::read_to_string(path);
-            Some(text.with_context(|| format!("{}: the token cannot be read", path.display()))?)
-        }
+        Some(path) => Some(read_text(path, "the token")?),
         None => std::env::var("LINKGAUGE_TOKEN").ok(),
     };
     match text.map(|text| text.trim_end().to_owned()) {

@@ -19,6 +19,7 @@ use linkgauge::units::{format_nanoseconds, format_plural};
 
 use super::Status;
 use super::help::{DURATION, OUTPUT, SERVER, TRAFFIC};
+use super::input::read_text;
 use super::measure::{read_token, run_status};
 use super::output::{OutputFlags, RunText, finish_all, print_message, print_text, supports_unicode};
 use super::signals::interrupt_flag;
@@ -87,7 +88,7 @@ pub fn run(flags: Flags) -> Result<Status> {
 
 fn read_list(file: &Path) -> Result<HostList> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{name}: the file cannot be read"))?;
+    let text = read_text(file, "the file")?;
     HostList::from_toml(&text).with_context(|| name.to_string())
 }
 

@@ -16,6 +16,7 @@ mod habits;
 mod help;
 mod history;
 mod import;
+mod input;
 mod ip;
 mod lab;
 mod latency;
@@ -37,7 +38,9 @@ mod tag;
 mod throughput;
 mod usage;
 
+use std::panic;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use rustix::process::{Signal, getpid, kill_process};
@@ -170,7 +173,31 @@ fn parse() -> Result<Cli, ExitCode> {
     })
 }
 
+/// A thread has panicked: something is missing from the result, or it does not happen any more.
+static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+
+/// Remembers panics of all threads, which are also printed.
+fn watch_panics() {
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        HAS_PANICKED.store(true, Relaxed);
+        print(panic);
+    }));
+}
+
+/// The status after a panic of a thread is never that of a success.
+fn status_after_panics(status: Status) -> Status {
+    if !HAS_PANICKED.load(Relaxed) {
+        return status;
+    }
+    output::print_error(
+        "a part of this program panicked, so the result is incomplete: report the message above as a bug",
+    );
+    if status == Status::Complete { Status::Incomplete } else { status }
+}
+
 pub fn main() -> ExitCode {
+    watch_panics();
     let cli = match parse() {
         Ok(cli) => cli,
         Err(status) => return status,
@@ -209,11 +236,25 @@ pub fn main() -> ExitCode {
             completions::write_man_pages(flags, help::with_examples_after(plain_definition()))
         }
     };
-    match ended {
-        Ok(status) => status.into(),
-        Err(error) => {
-            output::print_error(&format!("{error:#}"));
-            Status::Incomplete.into()
-        }
+    let status = ended.unwrap_or_else(|error| {
+        output::print_error(&format!("{error:#}"));
+        Status::Incomplete
+    });
+    status_after_panics(status).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_any_thread_is_no_success() {
+        assert_eq!(status_after_panics(Status::Complete), Status::Complete);
+        watch_panics();
+        let thread = std::thread::spawn(|| panic!("as a bug would"));
+        assert!(thread.join().is_err());
+        assert_eq!(status_after_panics(Status::Complete), Status::Incomplete);
+        assert_eq!(status_after_panics(Status::Interrupted), Status::Interrupted);
+        HAS_PANICKED.store(false, Relaxed);
     }
 }

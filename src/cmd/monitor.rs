@@ -1,7 +1,7 @@
 //! `linkgauge monitor`.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ use linkgauge::units::{MessageRate, RateTarget, Span, format_nanoseconds, format
 
 use super::Status;
 use super::help::{DURATION, OUTPUT, SERVER, TRAFFIC};
+use super::input::read_text;
 use super::measure::read_token;
 use super::output::{print_message, print_text};
 use super::signals::{interrupt_flag, protected_interrupt_flag, reload_flag};
@@ -288,8 +289,7 @@ fn read_targets(flags: &Flags) -> Result<Config> {
     let is_file = |target: &String| target.ends_with(".toml");
     match flags.targets.as_slice() {
         [file] if is_file(file) => {
-            let text =
-                std::fs::read_to_string(file).with_context(|| format!("{file}: the file cannot be read"))?;
+            let text = read_text(Path::new(file), "the file")?;
             Config::from_toml(&text).with_context(|| file.clone())
         }
         targets if targets.iter().any(is_file) => {

@@ -228,7 +228,7 @@ pub fn print_text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resul
 
 /// Prints JSON, with escapes for unprintable characters.
 pub fn print_json(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    write_stdout(write, |json| terminal::escape_json(&json))
+    write_stdout(write, |json| report::escape_json(&json))
 }
 
 /// Prints data for programs unchanged. On a terminal unprintable characters are replaced.

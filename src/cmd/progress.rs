@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use linkgauge::report::{measures_rate, printable, sparkline_glyphs};
+use linkgauge::report::{escape_json, measures_rate, printable, sparkline_glyphs};
 use linkgauge::schedule::{Observer, RunEvent};
 use linkgauge::units::{format_bit_rate, format_bytes, format_count, format_nanoseconds};
 
-use super::output::{
-    Messages, is_dash, is_reader_gone, print_error, print_message, supports_unicode, terminal,
-};
+use super::output::{Messages, is_dash, is_reader_gone, print_error, print_message, supports_unicode};
 
 /// Steps of the bar for one run of one case.
 const STEPS_PER_CASE: u64 = 100;
@@ -62,7 +60,7 @@ impl EventWriter {
             return;
         }
         let line = serde_json::to_string(event).map_err(io::Error::from);
-        self.error = line.and_then(|line| writeln!(self.out, "{}", terminal::escape_json(&line))).err();
+        self.error = line.and_then(|line| writeln!(self.out, "{}", escape_json(&line))).err();
     }
 
     fn finish(&mut self) -> Result<()> {

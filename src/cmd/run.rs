@@ -7,6 +7,7 @@ use clap::Args;
 use linkgauge::plan::Plan;
 
 use super::Status;
+use super::input::read_text;
 use super::measure::{PlanFlags, run_plan_file};
 
 /// Run the cases of a plan file
@@ -21,8 +22,7 @@ pub struct Flags {
 
 pub fn run(flags: Flags) -> Result<Status> {
     let name = flags.file.display();
-    let text =
-        std::fs::read_to_string(&flags.file).with_context(|| format!("{name}: the plan cannot be read"))?;
+    let text = read_text(&flags.file, "the plan")?;
     let plan = Plan::from_toml(&text).with_context(|| name.to_string())?;
     run_plan_file(plan, &flags.plan)
 }

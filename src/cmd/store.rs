@@ -1,7 +1,6 @@
 //! Saving runs, and finding runs by file, id or tag. `linkgauge::store` holds them.
 
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -21,9 +20,6 @@ use super::signals::process_interrupt_flag;
 const STORE_VARIABLE: &str = "LINKGAUGE_STORE";
 /// In the user's data directory.
 const DEFAULT_STORE_FILE: &str = "linkgauge/runs.sqlite";
-/// Limit against hostile input. Real documents are far smaller.
-const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
-
 /// Runs that tell what is usual.
 const MAX_EARLIER_RUNS: usize = 200;
 
@@ -284,11 +280,9 @@ pub fn names_a_file(named: &str) -> bool {
 /// Reads a run document from a file.
 pub fn read_document(path: &Path) -> Result<Run> {
     let name = if is_dash(path) { "standard input".to_owned() } else { path.display().to_string() };
-    let mut text = String::new();
-    let read = match is_dash(path) {
-        true => std::io::stdin().lock().take(MAX_DOCUMENT_BYTES).read_to_string(&mut text),
-        false => File::open(path).and_then(|file| file.take(MAX_DOCUMENT_BYTES).read_to_string(&mut text)),
+    let run = match is_dash(path) {
+        true => Run::read(std::io::stdin().lock()),
+        false => Run::read(File::open(path).with_context(|| format!("{name}: cannot be read"))?),
     };
-    read.with_context(|| format!("{name}: cannot be read"))?;
-    Run::from_json(&text).context(name)
+    run.context(name)
 }

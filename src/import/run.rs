@@ -1,18 +1,21 @@
 //! Reads our own run document.
 
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
-use super::{ImportError, ImportFormat, ImportOptions, ImportedFile};
-use crate::run::Run;
-
-/// No real document is longer.
-const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
+use super::{ImportError, ImportFormat, ImportOptions, ImportedFile, format_error};
+use crate::run::{Run, is_valid_id};
 
 pub(crate) const FORMAT: ImportFormat =
     ImportFormat { name: "run", summary: "run documents of linkgauge (--json, export)", read };
 
 fn read(file: &mut dyn BufRead, _: &ImportOptions) -> Result<ImportedFile, ImportError> {
-    let mut text = String::new();
-    file.take(MAX_DOCUMENT_BYTES).read_to_string(&mut text)?;
-    Ok(ImportedFile::Run(Box::new(Run::from_json(&text)?)))
+    let run = Run::read(file)?;
+    if !is_valid_id(&run.id) {
+        let id: String = run.id.chars().take(40).collect();
+        return Err(format_error(format!(
+            "the id '{}' is not that of a run: it has letters, digits and - _ . only, and at most 200",
+            id.escape_debug()
+        )));
+    }
+    Ok(ImportedFile::Run(Box::new(run)))
 }

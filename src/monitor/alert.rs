@@ -131,7 +131,9 @@ impl Rule {
         let threshold = self.change.threshold(probes)?;
         let mean = self.change.detection_delay(threshold) / probes_per_second;
         let usual = self.change.detection_delay_quantile(threshold, USUAL_SHARE);
-        let usual = usual.map(|probes| Duration::from_secs_f64(probes as f64 / probes_per_second) + SLICE);
+        let usual = usual.and_then(|probes| {
+            Duration::try_from_secs_f64(probes as f64 / probes_per_second).ok()?.checked_add(SLICE)
+        });
         let delay = Duration::try_from_secs_f64(mean).ok()?.checked_add(SLICE / 2)?;
         Some(Expectation { threshold, delay, usual_delay: usual })
     }

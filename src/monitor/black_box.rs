@@ -6,7 +6,7 @@ use std::io::Read;
 use flate2::read::ZlibDecoder;
 use flate2::{Compress, Compression, FlushCompress};
 
-use crate::run::Run;
+use crate::run::{MAX_DOCUMENT_BYTES, Run};
 
 /// Slices that a black box holds: a minute before an alarm.
 const SLICES: usize = 6;
@@ -70,6 +70,6 @@ impl BlackBox {
 
 fn unpack(packed: &[u8]) -> Option<Run> {
     let mut text = String::new();
-    ZlibDecoder::new(packed).read_to_string(&mut text).ok()?;
+    ZlibDecoder::new(packed).take(MAX_DOCUMENT_BYTES).read_to_string(&mut text).ok()?;
     Run::from_json(&text).ok()
 }

@@ -20,6 +20,9 @@ use crate::workload::latency;
 /// Probes per second, unless the case has a rate.
 const DEFAULT_RATE: f64 = 10.0;
 
+/// Probes per second that a link can be watched with.
+const WATCH_RATES: std::ops::RangeInclusive<f64> = 1.0 / 3600.0..=10_000.0;
+
 /// Time from one test to the next, unless given.
 const DEFAULT_EVERY: Duration = Duration::from_secs(3600);
 
@@ -260,6 +263,9 @@ impl Config {
             let entry: WatchEntry = own.try_into().map_err(wrong)?;
             let spec: CaseSpec = whole.try_into().map_err(wrong)?;
             watches.extend(watches_of(spec, &entry, number)?);
+            if watches.len() > MAX_WATCHES {
+                return Err(ConfigError::Count(watches.len()));
+            }
         }
         let actions =
             file.action.into_iter().zip(1..).map(|(entry, number)| {
@@ -320,6 +326,11 @@ fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<V
                 CaseSpecError::new("rate", "a link is watched at a rate like 10/s, not at the highest");
             return Err(ConfigError::Case { watch: number, error });
         };
+        if !WATCH_RATES.contains(&per_second) {
+            let error =
+                CaseSpecError::new("rate", "a link is watched with 1 probe an hour to 10 000 a second");
+            return Err(ConfigError::Case { watch: number, error });
+        }
         spec.poisson = Some(true);
         spec.timeout.get_or_insert(Span(DEFAULT_TIMEOUT));
         spec.warm_up_count = Some(Count(0));
@@ -459,6 +470,9 @@ mod tests {
             (&format!("{watch}quiet = [\"22\"]"), "'22' are no quiet hours"),
             (&format!("{watch}alert = [\"loss\"]"), "alert 'loss'"),
             (&format!("{watch}rate = \"max\""), "not at the highest"),
+            (&format!("{watch}rate = 1e308"), "a message rate of at most"),
+            (&format!("{watch}rate = \"1M/s\""), "10 000 a second"),
+            (&format!("{watch}rate = 1e-9"), "1 probe an hour"),
             (&format!("{watch}every = \"1h\"\nalert = [\"loss > 5%\"]"), "alerts need probes all the time"),
             (&format!("{watch}bytes-per-day = \"1k\""), "lower the rate"),
             (&format!("{watch}protocol = \"morse\""), "morse"),

@@ -1,16 +1,23 @@
 //! Plans made in code.
 
+use super::expand::MAX_CASES;
 use super::{Case, CaseSpecError, Plan, PlanError};
+
+/// More repetitions than this are a typing error.
+const MAX_REPEAT: u32 = 100_000;
 
 impl Plan {
     /// A plan that measures each case once and stops at the first failure.
     ///
     /// # Errors
     ///
-    /// Fails without cases.
+    /// Fails without cases, and with too many.
     pub fn new(cases: Vec<Case>) -> Result<Plan, PlanError> {
         if cases.is_empty() {
             return Err(PlanError::Empty);
+        }
+        if cases.len() > MAX_CASES {
+            return Err(PlanError::TooMany);
         }
         Ok(Plan { title: None, repeat: 1, keep_going: false, cases })
     }
@@ -19,10 +26,10 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Fails with zero.
+    /// Fails with zero, and with too many.
     pub fn repeated(self, repeat: u32) -> Result<Plan, PlanError> {
-        if repeat == 0 {
-            let error = CaseSpecError::new("repeat", "repeat must be at least 1");
+        if !(1..=MAX_REPEAT).contains(&repeat) {
+            let error = CaseSpecError::new("repeat", format!("repeat = {repeat}: use 1 to {MAX_REPEAT}"));
             return Err(PlanError::Case { case: 1, error });
         }
         Ok(Plan { repeat, ..self })

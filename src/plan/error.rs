@@ -10,6 +10,9 @@ pub enum PlanError {
     /// There is nothing to measure.
     #[error("the plan has no case: add a [[case]] with a url")]
     Empty,
+    /// There is more to measure than anyone waits for.
+    #[error("the plan has more than 10 000 cases: use shorter lists, or several plans")]
+    TooMany,
     /// A case is invalid.
     #[error("case {case}: {error}")]
     Case {

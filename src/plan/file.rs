@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::expand::MAX_CASES;
 use super::{CaseSpec, Plan, PlanError};
 
 #[derive(Debug, Default, Deserialize)]
@@ -27,6 +28,9 @@ impl Plan {
         for (index, spec) in file.case.iter().enumerate() {
             let spec = spec.with_defaults(&file.defaults);
             cases.extend(spec.expand().map_err(|error| PlanError::Case { case: index + 1, error })?);
+            if cases.len() > MAX_CASES {
+                return Err(PlanError::TooMany);
+            }
         }
         let plan = Plan::new(cases)?.titled(file.title).repeated(file.repeat.unwrap_or(1))?;
         Ok(Plan { keep_going: file.keep_going.unwrap_or(false), ..plan })

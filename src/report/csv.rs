@@ -10,7 +10,7 @@
 use std::io;
 
 use super::ReportOptions;
-use super::wording::{line_limit_bps, line_time_ns};
+use super::wording::{line_limit_bps, line_time_ns, printable};
 use crate::run::{
     CaseResult, CpuUse, Distribution, Figures, MissedFrames, NUMBERS, OneWayFigures, ReadNumber, Run,
 };
@@ -134,9 +134,9 @@ pub(crate) fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io
     table.flush()
 }
 
-/// Writes a row. Texts come from outside, and spreadsheets open the file.
+/// Writes a row. Texts come from outside, terminals show them, and spreadsheets open the file.
 pub(super) fn write_row(table: &mut csv::Writer<impl io::Write>, cells: &[String]) -> io::Result<()> {
-    Ok(table.write_record(cells.iter().map(|cell| escape_formula(cell).into_owned()))?)
+    Ok(table.write_record(cells.iter().map(|cell| escape_formula(&printable(cell)).into_owned()))?)
 }
 
 /// A case, or one of its repetitions or ports.

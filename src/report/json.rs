@@ -2,13 +2,47 @@
 
 use std::io;
 
-use super::ReportOptions;
+use super::{ReportOptions, is_unprintable};
 use crate::run::Run;
 
-/// Writes the document.
+/// Writes the document. Terminals show files, too.
 pub(crate) fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, run)?;
+    serde_json::to_writer_pretty(EscapingWriter(&mut *out), run)?;
     out.write_all(b"\n")
+}
+
+/// Equivalent JSON with escapes for unprintable characters.
+pub fn escape_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\n' => out.push(c),
+            c if is_unprintable(c) => {
+                out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Escapes JSON on its way to a writer. serde writes whole characters.
+struct EscapingWriter<'a>(&'a mut dyn io::Write);
+
+impl io::Write for EscapingWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match str::from_utf8(bytes) {
+            Ok(text) if text.chars().any(|c| c != '\n' && is_unprintable(c)) => {
+                self.0.write_all(escape_json(text).as_bytes())?;
+            }
+            _ => self.0.write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 #[cfg(test)]
@@ -33,6 +67,27 @@ mod tests {
     fn schema_violations(document: &Value) -> Vec<String> {
         let validator = jsonschema::validator_for(&schema()).unwrap();
         validator.iter_errors(document).map(|slip| format!("{}: {slip}", slip.instance_path())).collect()
+    }
+
+    /// Every kind of unprintable character.
+    const HOSTILE: &str =
+        "a\u{1b}]0;title\u{7}b\u{9b}31mc\rd\u{202e}e\u{2028}f\u{85}g\u{7f}\u{feff}h\u{e0041}k";
+
+    #[test]
+    fn escaped_json_parses_to_the_same_value() {
+        let value = serde_json::json!({"k\u{9b}": [HOSTILE, "\u{e0041}", "a\nb"]});
+        let shown = escape_json(&format!("{value:#}"));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        assert!(!shown.contains(|c| c != '\n' && is_unprintable(c)), "{shown}");
+    }
+
+    #[test]
+    fn hostile_texts_are_escaped_and_read_back() {
+        let mut run = sample_runs::full();
+        run.title = Some(HOSTILE.to_owned());
+        let text = write_json(&run);
+        assert!(!text.contains(|c| c != '\n' && is_unprintable(c)), "{text}");
+        assert_eq!(Run::from_json(&text).unwrap(), run);
     }
 
     #[test]

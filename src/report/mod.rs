@@ -43,6 +43,7 @@ pub use comparison::{case_details, render_comparison};
 pub use explain::write_findings;
 pub use explanation::{write_explanation, write_explanation_page};
 pub use history::write_history;
+pub use json::escape_json;
 pub use overlay::{MAX_RUN_GROUPS, RunGroup, write_overlay};
 pub use presentation::{case_sentence, measures_rate};
 pub use rate_explanation::{write_rate_explanation, write_rate_explanation_page};

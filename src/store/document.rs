@@ -6,10 +6,7 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use crate::run::Run;
-
-/// Limit for untrusted files. No real document is longer.
-pub const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
+use crate::run::{MAX_DOCUMENT_BYTES, Run};
 
 /// A run as text.
 pub fn to_json(run: &Run) -> String {
@@ -22,9 +19,9 @@ pub fn deflate(text: &str) -> Vec<u8> {
     encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()).expect("memory takes everything")
 }
 
-/// `None` if it is damaged.
+/// `None` if it is damaged, or longer than any document.
 pub fn inflate(bytes: &[u8]) -> Option<String> {
     let mut text = String::new();
-    ZlibDecoder::new(bytes).take(MAX_DOCUMENT_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
+    let length = ZlibDecoder::new(bytes).take(MAX_DOCUMENT_BYTES + 1).read_to_string(&mut text).ok()?;
+    (length as u64 <= MAX_DOCUMENT_BYTES).then_some(text)
 }

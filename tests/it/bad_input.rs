@@ -252,7 +252,7 @@ fn numbers_that_measure_nothing() {
     says(&["latency", url, "--size", "0"], "a message of 0 bytes: use 1 to 1Gi");
     says(&["latency", url, "--ports", "70000"], "ports = 70000: use 1 to 16384");
     says(&["latency", url, "--parallel", "0"], "parallel = 0: use 1 to 16384");
-    says(&["latency", url, "--repeat", "0"], "case 1: repeat must be at least 1");
+    says(&["latency", url, "--repeat", "0"], "case 1: repeat = 0: use 1 to 100000");
     let line = "missing: --rate <RATE|max> or --every <TIME>. 'linkgauge latency --help' shows how to use it";
     says(&["latency", url, "--poisson"], line);
     let line = "unknown command 'latenzy'. Did you mean 'latency'? 'linkgauge --help' lists all commands";

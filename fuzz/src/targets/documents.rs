@@ -43,7 +43,7 @@ pub fn compare(data: &[u8]) {
 /// A document as stored; and the text of one, which the store returns unchanged.
 pub fn store_document(data: &[u8]) {
     if let Some(text) = document::inflate(data) {
-        assert!(text.len() as u64 <= document::MAX_DOCUMENT_BYTES);
+        assert!(text.len() as u64 <= linkgauge::run::MAX_DOCUMENT_BYTES);
         let _ = Run::from_json(&text);
     }
     let Ok(text) = str::from_utf8(data) else { return };

@@ -13,6 +13,7 @@ use linkgauge::link::Dialer;
 use super::AgentHubFlags;
 use crate::cmd::Status;
 use crate::cmd::fleet::{read_secret, read_seed};
+use crate::cmd::input::read_text;
 use crate::cmd::output::print_message;
 use crate::cmd::signals::interrupt_flag;
 use crate::cmd::store::data_folder;
@@ -21,8 +22,7 @@ pub fn run(flags: AgentHubFlags) -> Result<Status> {
     let required = "clap requires these flags";
     let (url, name) = (flags.hub.context(required)?, flags.name.context(required)?);
     let (seed, limits) = (flags.seed.context(required)?, flags.limits.context(required)?);
-    let text = std::fs::read_to_string(&limits);
-    let text = text.with_context(|| format!("{}: the file cannot be read", limits.display()))?;
+    let text = read_text(&limits, "the file")?;
     let policy = AgentPolicy::from_toml(&text).with_context(|| limits.display().to_string())?;
     // A path in a file is relative to it.
     let key_file = limits.parent().unwrap_or(Path::new("")).join(&policy.fleet_key_file);

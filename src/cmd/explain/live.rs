@@ -170,7 +170,7 @@ fn write<T: LinkExplanation>(flags: &Flags, explained: &[T]) -> Result<()> {
 fn write_json<T: LinkExplanation>(path: &Path, explained: &[T]) -> Result<()> {
     let documents: Vec<String> =
         explained.iter().map(serde_json::to_string_pretty).collect::<Result<_, _>>()?;
-    let json = documents.join("\n");
+    let json = report::escape_json(&documents.join("\n"));
     match is_dash(path) {
         true => print_json(|stdout| writeln!(stdout, "{json}")),
         false => write_file(path, |file| writeln!(file, "{json}")),

@@ -19,6 +19,7 @@ use linkgauge::units::{format_duration, format_plural};
 
 use super::{ApplyFlags, HubFlags, KeyFlags, ReportFlags, RunFlags};
 use crate::cmd::Status;
+use crate::cmd::input::read_text;
 use crate::cmd::measure::run_status;
 use crate::cmd::output::{RunText, print_message, print_text};
 
@@ -45,7 +46,7 @@ pub fn make_key(flags: &KeyFlags) -> Result<Status> {
 /// A file that only its owner may read.
 pub fn read_secret(file: &Path) -> Result<String> {
     let path = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{path}: the secret cannot be read"))?;
+    let text = read_text(file, "the secret")?;
     let facts = std::fs::metadata(file).with_context(|| format!("{path}: the secret cannot be read"))?;
     if !is_private(facts.mode(), facts.gid()) {
         bail!("{path}: other users can read this secret. Try: chmod 600 {path}");
@@ -69,7 +70,7 @@ pub fn read_seed(file: &Path) -> Result<SecretKey> {
 
 fn read_file(file: &Path) -> Result<FleetFile> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{name}: the file cannot be read"))?;
+    let text = read_text(file, "the file")?;
     let mut fleet = FleetFile::from_toml(&text).with_context(|| name.to_string())?;
     // A path in a file is relative to it.
     fleet.ca = fleet.ca.map(|ca| file.parent().unwrap_or(Path::new("")).join(ca));

@@ -33,26 +33,6 @@ pub fn sanitize_message(text: &str) -> String {
     space.to_owned() + &lines.join("\n  ")
 }
 
-/// Equivalent JSON with escapes for unprintable characters.
-pub fn escape_json(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c {
-            '\n' => out.push(c),
-            c if is_unprintable(c) => {
-                let units = c
-                    .encode_utf16(&mut [0; 2])
-                    .iter()
-                    .map(|unit| format!("\\u{unit:04x}"))
-                    .collect::<String>();
-                out.push_str(&units);
-            }
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 /// The length of the colour sequence at the start of `text`, if it is one of this program.
 fn own_colour_bytes(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix("\u{1b}[")?;
@@ -87,13 +67,5 @@ mod tests {
     #[test]
     fn continuation_lines_are_indented() {
         assert_eq!(sanitize_message("\nx: a\nerror: b\n\n"), "\nx: a\n  error: b");
-    }
-
-    #[test]
-    fn escaped_json_parses_to_the_same_value() {
-        let value = serde_json::json!({"k\u{9b}": [HOSTILE, "\u{e0041}", "a\nb"]});
-        let shown = escape_json(&format!("{value:#}"));
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
-        assert!(!shown.contains(|c| c != '\n' && is_unprintable(c)), "{shown}");
     }
 }

@@ -32,7 +32,9 @@ impl TableFormat {
     /// Formats a cell. CSV is opened by spreadsheets and needs protection; TOA5 is read by the manufacturer's tools and
     /// stays exact.
     fn format_cell(self, text: &str) -> String {
-        let text = if self == TableFormat::Csv { escape_formula(text) } else { text.into() };
+        // Terminals show what a logger sends.
+        let text = text.replace(|c: char| c.is_control() && !"\t\r\n".contains(c), "\u{fffd}");
+        let text = if self == TableFormat::Csv { escape_formula(&text) } else { text.as_str().into() };
         let bare = self == TableFormat::Csv && !text.contains([',', '"', '\n', '\r']);
         if bare { text.into_owned() } else { format!("\"{}\"", text.replace('"', "\"\"")) }
     }
