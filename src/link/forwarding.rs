@@ -133,7 +133,7 @@ impl<F: DatagramFamily> DatagramListener for ForwardingListener<F> {
                 // A reply that cannot be sent counts as lost.
                 let _ = sys::send_to(&self.socket, reply, &self.family.address(&from), None, Blocking::Never);
             }
-            Admission::Drop => {}
+            Admission::Drop | Admission::Ignore => {}
         }
         Ok(None)
     }

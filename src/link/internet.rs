@@ -236,6 +236,11 @@ impl IpOptions {
             io::ErrorKind::AddrNotAvailable => Fault::NotFound(format!(
                 "this host does not have the address {address}: 'ip address' lists its addresses"
             )),
+            io::ErrorKind::AddrInUse if port != 0 => Fault::Invalid(format!(
+                "port {port} to open from is in use: by another program, by a server on all addresses of this host, \
+                 or by a connection of this measurement or the last one. Choose another {}, without a port if possible",
+                BIND_OPTION.0
+            )),
             _ => Fault::System { operation: "bind", source: error },
         })
     }

@@ -494,8 +494,10 @@ pub enum Admission {
     Reply,
     /// Opens a link to the sender. The message is the first one of that link.
     Open,
-    /// Drops the message and stores nothing.
+    /// Drops the message and stores nothing: it is refused.
     Drop,
+    /// The same for a message that is valid and needs no reply.
+    Ignore,
 }
 
 /// Decides on a first message: its bytes, its sender, and a buffer for a reply.

@@ -318,7 +318,7 @@ impl DatagramListener for UdpListener {
                     Blocking::Never,
                 );
             }
-            Admission::Drop => {}
+            Admission::Drop | Admission::Ignore => {}
         }
         Ok(None)
     }

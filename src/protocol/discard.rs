@@ -11,7 +11,7 @@ use super::{
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::link::party::{Party, Step};
-use crate::link::{Batch, Caps, Fault, Framing, Link};
+use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
 use crate::plan::Direction;
 use crate::workload::throughput::Source;
 use crate::workload::{FlowReport, FlowResult, FlowRole, ServerReport, TrafficKind};
@@ -190,6 +190,10 @@ impl Service for DiscardService {
         let batch =
             caps.max_message_bytes.map_or_else(|| Batch::lent(RECEIVE_BYTES), |most| Batch::new(most, 1));
         Box::new(DiscardParty { batch, is_finished: false })
+    }
+
+    fn admit_sender(&self, _first: &[u8], _from: &str, _reply: &mut Vec<u8>) -> Admission {
+        Admission::Ignore
     }
 }
 

@@ -6,7 +6,6 @@
 //! and neither controls the stop, the pacing or the recorder.
 
 use std::any::Any;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -475,6 +474,13 @@ pub trait Service: Send + Sync {
         Admission::Drop
     }
 
+    /// Whether clients send this first message from that port, although servers use the port as well. A server there
+    /// must not be able to reply to `reply`, or the replies would never stop.
+    fn is_client_port(&self, port: u16, first: &[u8], reply: &[u8]) -> bool {
+        let _ = (first, reply);
+        !is_server_port(port)
+    }
+
     /// Whether the protocol limits its sessions itself, because a session may have several connections. Otherwise each
     /// connection counts as a session.
     fn limits_sessions_itself(&self) -> bool {
@@ -511,10 +517,9 @@ pub enum ServerSetting {
     Flows,
 }
 
-/// Whether a sender without a connection is likely to reply to a reply. Two such programs would never stop. Clients use
+/// Whether a sender at this port is likely to be a server, which may reply to a reply. Clients of most protocols use
 /// ephemeral ports, which are above those of well-known services and of the protocols here.
-pub(crate) fn is_server_port(from: &str) -> bool {
-    let Ok(port) = from.parse::<SocketAddr>().map(|from| from.port()) else { return false };
+fn is_server_port(port: u16) -> bool {
     let is_default = |protocol: &Protocol| protocol.default_ports.iter().any(|(_, default)| *default == port);
     port < 1024 || port == crate::link::DEFAULT_PORT || PROTOCOLS.iter().any(is_default)
 }

@@ -2,8 +2,8 @@
 //! replace client or server.
 //!
 //! Each message has a header of 14 bytes in network order: number (from 1), flags, message length. On streams messages
-//! follow each other without separators. Multicast is not supported; the server ignores the under-load and throughput
-//! modes.
+//! follow each other without separators. Multicast is not supported. The client has the mode ping-pong; the server serves
+//! all modes: it replies to the messages that request it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,6 +73,11 @@ impl SockperfHeader {
         into[..8].copy_from_slice(&self.sequence.to_be_bytes());
         into[8..10].copy_from_slice(&self.flags.to_be_bytes());
         into[10..HEADER_BYTES].copy_from_slice(&self.length.to_be_bytes());
+    }
+
+    /// Whether a client sent it, in a message of this length.
+    fn is_from_client(self, length: usize) -> bool {
+        self.flags & FROM_CLIENT != 0 && self.length as usize == length
     }
 
     /// The header of the reply; `None` if no reply is requested. Servers do not reply to each other.
@@ -194,10 +199,18 @@ impl Service for SockperfService {
     }
 
     fn admit_sender(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
+        let Some(header) = first.first_chunk().map(SockperfHeader::read) else { return Admission::Drop };
         match ReplyBuilder::default().reply_to_message(first, reply) {
             Some(()) => Admission::Reply,
+            // Under load and for throughput a client requests few replies or none.
+            None if header.is_from_client(first.len()) => Admission::Ignore,
             None => Admission::Drop,
         }
+    }
+
+    /// A client chooses its port (`--client_port`). No server replies to a reply, which lacks the flag of clients.
+    fn is_client_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+        true
     }
 }
 

@@ -1,8 +1,9 @@
 //! Decides on the first datagram of an unknown sender, whose address may be forged.
 //!
 //! The protocol decides (`Service::admit_sender`), within common limits: no reply is longer than its request, no reply
-//! goes to a program that would reply to it, and the rate of the source is respected.
+//! goes to a program that would reply to it (`Service::is_client_port`), and the rate of the source is respected.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::client_id::ClientId;
@@ -10,7 +11,7 @@ use super::rate_limiter::{RateLimiter, RepeatLimiter};
 use super::refusals::Refusals;
 use crate::clock::Time;
 use crate::link::Admission;
-use crate::protocol::{Service, is_server_port};
+use crate::protocol::Service;
 
 pub(crate) struct AdmissionControl {
     rate_limiter: Option<Arc<RateLimiter>>,
@@ -36,16 +37,20 @@ impl AdmissionControl {
         reply: &mut Vec<u8>,
         now: Time,
     ) -> Admission {
-        if is_server_port(from) {
+        let admission = service.admit_sender(first, from, reply);
+        if admission == Admission::Drop {
+            return self
+                .reject("a datagram that this protocol does not reply to, or without the token", from);
+        }
+        if admission == Admission::Ignore {
+            return admission;
+        }
+        let port = from.parse::<SocketAddr>().map(|from| from.port());
+        if port.is_ok_and(|port| !service.is_client_port(port, first, reply)) {
             return self.reject("a datagram from the port of a server, which would reply to the reply", from);
         }
-        match service.admit_sender(first, from, reply) {
-            Admission::Reply => {}
-            Admission::Open => return Admission::Open,
-            Admission::Drop => {
-                return self
-                    .reject("a datagram that this protocol does not reply to, or without the token", from);
-            }
+        if admission == Admission::Open {
+            return admission;
         }
         let within_rate = |rates: &Arc<RateLimiter>| {
             rates.try_charge(&ClientId::from_sender(from), first.len() + reply.len(), now)
@@ -68,6 +73,8 @@ mod tests {
     use super::*;
     use crate::link::Caps;
     use crate::link::party::Party;
+    use crate::protocol::linkgauge::wire::Hello;
+    use crate::protocol::{ServerConfig, find_protocol};
     use crate::serve::rate_limiter::MAX_FREE_REPEATS;
 
     /// Replies with this many bytes.
@@ -106,6 +113,57 @@ mod tests {
         }
         let silent = gate.admit(&Silent, b"x", "192.0.2.7:40000", &mut Vec::new(), Time(0));
         assert_eq!(silent, Admission::Drop);
+    }
+
+    fn served(name: &str) -> Arc<dyn Service> {
+        let serve = find_protocol(name).unwrap().serve.unwrap();
+        serve(&Arc::new(ServerConfig::default()))
+    }
+
+    #[test]
+    fn each_protocol_states_the_ports_of_its_clients() {
+        let gate = AdmissionControl::new(None, Arc::default());
+        let hello = Hello::new();
+        let sockperf: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 14];
+        // A first message, and whether it may come from such a port.
+        let cases: [(&str, &[u8], &[u16], bool); 8] = [
+            ("linkgauge", hello.bytes(), &[7100, 18768], true),
+            ("linkgauge", b"an echo", &[7, 7100], false),
+            ("echo", b"an echo", &[7, 7100], false),
+            ("chargen", b"x", &[7, 19, 7100], false),
+            ("stamp", &[1; 44], &[862, 5201, 7100], true),
+            ("stamp", &[1; 44], &[7, 19, 53], false),
+            ("twamp-light", &[1; 41], &[862, 18768], true),
+            ("sockperf", sockperf, &[11111], true),
+        ];
+        for (name, first, ports, allowed) in cases {
+            for port in ports {
+                let from = format!("192.0.2.7:{port}");
+                let admission = gate.admit(served(name).as_ref(), first, &from, &mut Vec::new(), Time(0));
+                assert_eq!(admission != Admission::Drop, allowed, "{name} from port {port}");
+            }
+        }
+        // A stream vouches for the datagrams.
+        let netio = served("netio");
+        let admit = || gate.admit(netio.as_ref(), &[0; 1024], "192.0.2.7:18768", &mut Vec::new(), Time(0));
+        assert_eq!(admit(), Admission::Drop);
+        let endpoints = ["tcp://h:18768", "udp://h:18768"].map(|url| url.parse().unwrap());
+        let control = netio.for_endpoint(&endpoints[0], &endpoints).unwrap();
+        let _stream = control.new_party(&Caps::STREAM, "192.0.2.7:40000");
+        assert_eq!(admit(), Admission::Open);
+    }
+
+    #[test]
+    fn valid_messages_without_a_reply_are_not_refused() {
+        let refusals: Arc<Refusals> = Arc::default();
+        let gate = AdmissionControl::new(None, refusals.clone());
+        let one_way: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 14];
+        for (name, first) in [("sockperf", one_way), ("discard", b"x")] {
+            let from = "192.0.2.7:40000";
+            let admission = gate.admit(served(name).as_ref(), first, from, &mut Vec::new(), Time(0));
+            assert_eq!(admission, Admission::Ignore, "{name}");
+        }
+        assert!(refusals.take().is_empty());
     }
 
     #[test]

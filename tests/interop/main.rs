@@ -22,9 +22,11 @@ mod mesh;
 mod mesh_page;
 mod mesh_ssh;
 mod modules;
+mod netio;
 mod package;
 mod page;
 mod peers;
+mod ports;
 #[cfg(feature = "fleet")]
 mod postgres;
 mod prometheus;
@@ -40,6 +42,7 @@ mod socat;
 mod stamp;
 mod studies;
 mod tools;
+mod two_hosts;
 mod uart;
 mod wifi;
 

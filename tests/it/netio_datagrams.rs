@@ -29,8 +29,12 @@ fn free_port() -> u16 {
 
 /// `linkgauge serve --peer netio` with a stream beside its datagrams.
 fn serving(port: u16) -> Running {
+    serving_with(port, &["--max-time", "1s"])
+}
+
+fn serving_with(port: u16, flags: &[&str]) -> Running {
     let urls = ["tcp", "udp"].map(|scheme| format!("{scheme}://{SERVER}:{port}"));
-    let process = Running::start(&["serve", "--peer", "netio", "--max-time", "1s", &urls[0], &urls[1]]);
+    let process = Running::start(&[&["serve", "--peer", "netio", &urls[0], &urls[1]], flags].concat());
     crate::program::wait_until("the server", || TcpStream::connect((SERVER, port)).ok());
     process
 }
@@ -78,6 +82,21 @@ fn client_and_server_agree_on_the_counts_of_each_direction() {
             "cut off, as NETIO does"
         );
     }
+}
+
+/// The stream is silent while datagrams arrive.
+#[test]
+fn an_upload_may_take_longer_than_the_idle_time() {
+    let port = free_port();
+    let _server = serving_with(port, &["--idle", "1s"]);
+    // The port may stand in the address to send from.
+    let url = format!("udp://{SERVER}:{port}?bind={CLIENT}:{port}");
+    let ended = run(&["throughput", &url, "--peer", "netio", "-s", "1024", "-t", "2500ms", "-b", "1M"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let url = format!("udp://{SERVER}:{port}?bind={CLIENT}:1");
+    let ended = run(&["throughput", &url, "--peer", "netio", "-s", "1024", "-t", "1s"]);
+    let message = "NETIO sends from the number of the server's port";
+    assert!(ended.status == Some(2) && ended.stderr.contains(message), "{}", ended.stderr);
 }
 
 /// The messages and datagrams of an original client.

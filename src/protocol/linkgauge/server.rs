@@ -33,7 +33,7 @@ use crate::link::shared_thread::Waker;
 use crate::link::time_of_day::TimeOfDay;
 use crate::link::{Admission, Batch, Caps, Fault, Framing, Link};
 use crate::protocol::{
-    MemoryBudget, MemoryRefusal, ServerConfig, ServerLimits, ServerSetting, Service, echo,
+    MemoryBudget, MemoryRefusal, ServerConfig, ServerLimits, ServerSetting, Service, echo, is_server_port,
 };
 use crate::run::MAX_OBSERVED_CONNECTIONS;
 use crate::workload::throughput::overtime;
@@ -98,11 +98,19 @@ impl Service for LinkgaugeService {
             return if known { Admission::Open } else { Admission::Drop };
         }
         // Possibly the keepalive of a flow that has already ended.
-        if first.starts_with(wire::ALIVE_MAGIC) || facts.token.is_some() {
+        if first.starts_with(wire::ALIVE_MAGIC) {
+            return Admission::Ignore;
+        }
+        if facts.token.is_some() {
             return Admission::Drop;
         }
         reply.extend_from_slice(first);
         Admission::Reply
+    }
+
+    /// Only an echo can go back and forth.
+    fn is_client_port(&self, port: u16, first: &[u8], reply: &[u8]) -> bool {
+        reply != first || !is_server_port(port)
     }
 }
 

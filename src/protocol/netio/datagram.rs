@@ -3,6 +3,7 @@
 //! Client and server both use the server's port number, because the server sends its datagrams to that port. The counts
 //! of sender and receiver are exchanged on the stream; datagrams still in transit then count as lost.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,17 +44,29 @@ fn split_endpoint(endpoint: &Endpoint) -> Result<(Endpoint, Endpoint), Fault> {
     let port = port.unwrap_or(DATAGRAM_PORT);
     let at = endpoint.with_port(port)?;
     let stream = companion_stream(&at)?;
-    let from = endpoint.option(BIND_OPTION).unwrap_or_default();
+    let from = bind_address(endpoint, port)?;
     let others = endpoint.options().filter(|(name, _)| *name != BIND_OPTION);
     let options: String = others.map(|(name, value)| format!("&{name}={value}")).collect();
-    // An IPv6 address before a port needs brackets.
-    let from = if from.contains(':') { format!("[{from}]") } else { from.to_owned() };
     let datagrams = format!("{}://{}?{BIND_OPTION}={from}:{port}{options}", at.scheme(), at.address())
         .parse::<Endpoint>()?;
     Ok((stream, datagrams))
 }
 
 const BIND_OPTION: &str = "bind";
+
+/// The address to send from, as it stands before a port; empty if the system chooses it.
+fn bind_address(endpoint: &Endpoint, port: u16) -> Result<String, Fault> {
+    let from = endpoint.option(BIND_OPTION).unwrap_or_default();
+    // An IPv6 address before a port needs brackets.
+    let address = from.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port).to_string());
+    let from = address.unwrap_or_else(|| if from.is_empty() { format!(":{port}") } else { from.to_owned() });
+    let own_port = format!(":{port}");
+    from.strip_suffix(&own_port).map(str::to_owned).ok_or_else(|| {
+        Fault::Invalid(format!(
+            "{BIND_OPTION}={from}: NETIO sends from the number of the server's port, {port}"
+        ))
+    })
+}
 
 /// Checks the requirements of datagram endpoints.
 pub(crate) fn check_case(case: &CaseDraft) -> Result<(), CaseError> {

@@ -81,6 +81,11 @@ impl Service for NetioService {
     fn admit_sender(&self, _first: &[u8], from: &str, _reply: &mut Vec<u8>) -> Admission {
         if self.clients.find(from).is_some() { Admission::Open } else { Admission::Drop }
     }
+
+    /// Its clients send from the number of the server's port. A stream vouches for them.
+    fn is_client_port(&self, _port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+        true
+    }
 }
 
 /// State of a connection.
@@ -117,6 +122,8 @@ struct NetioConnection {
     direction_began: Option<Time>,
     /// For the stream of a datagram test.
     registered_client: Option<RegisteredClient>,
+    /// Its count of datagrams when the stream was last seen silent.
+    seen_packets: u64,
 }
 
 impl NetioConnection {
@@ -133,6 +140,7 @@ impl NetioConnection {
             last_activity: None,
             direction_began: None,
             registered_client: None,
+            seen_packets: 0,
         }
     }
 
@@ -343,8 +351,15 @@ impl Party for NetioConnection {
         ClientTrust::Exempt
     }
 
-    fn on_timeout(&mut self, _now: Time) {
-        self.state = NetioConnectionState::Closed;
+    /// The stream of a datagram test is silent as long as the client sends datagrams.
+    fn on_timeout(&mut self, now: Time) {
+        let entered = self.registered_client.as_ref();
+        let packets = entered.map_or(0, |entered| entered.client.received_packets.load(Relaxed));
+        if packets != std::mem::replace(&mut self.seen_packets, packets) {
+            self.last_activity = Some(now);
+        } else {
+            self.state = NetioConnectionState::Closed;
+        }
     }
 
     fn on_closed(&mut self, _now: Time) -> Result<(), Fault> {

@@ -38,7 +38,7 @@ use time::{ClockError, ErrorEstimate, WallClock};
 pub(crate) const PROTOCOL: Protocol = Protocol {
     name: "stamp",
     summary: "reports when a request arrived and its reply left (STAMP, RFC 8762)",
-    default_ports: &[("udp", 862)],
+    default_ports: &[("udp", DEFAULT_PORT)],
     traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop])],
     options: &[(
         AUTHENTICATED_OPTION,
@@ -61,6 +61,9 @@ pub(crate) const TWAMP_LIGHT: Protocol = Protocol {
     serve: Some(|facts| reflector::new_service(facts, StampVariant::TwampLight)),
     ..PROTOCOL
 };
+
+/// Port of reflectors.
+const DEFAULT_PORT: u16 = 862;
 
 const AUTHENTICATED_OPTION: &str = "authenticated";
 

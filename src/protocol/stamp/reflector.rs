@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::packet::{HmacKey, ReflectorPacket, SenderPacket, TWAMP_REPLY_BYTES, base_bytes};
 use super::time::{ClockError, ErrorEstimate, NtpTime, WallClock};
 use super::tlv::{self, SessionCounts};
-use super::{StampVariant, key_from_token};
+use super::{DEFAULT_PORT, StampVariant, key_from_token};
 use crate::clock::{Clock, Time};
 use crate::link::party::{Party, Step};
 use crate::link::time_of_day::TimeOfDay;
@@ -78,6 +78,12 @@ impl Service for StampService {
         if known { Admission::Open } else { Admission::Drop }
     }
 
+    /// Senders of routers use the port of the reflectors, or one of their configuration. Replies to replies are
+    /// recognised; services with low ports reply to anything.
+    fn is_client_port(&self, port: u16, _first: &[u8], _reply: &[u8]) -> bool {
+        port == DEFAULT_PORT || port >= 1024
+    }
+
     fn supported_settings(&self) -> &'static [ServerSetting] {
         match self.variant {
             StampVariant::Stamp => &[ServerSetting::Token, ServerSetting::Stateless],
@@ -144,12 +150,13 @@ impl StampReflector {
         &mut self.sessions[at]
     }
 
-    /// Whether the message is another reflector's reply to our own reply: it contains the recent send time of ours. A
-    /// further reply would start an endless loop.
+    /// Whether the message is our own reply, or another reflector's reply to it: a field of replies contains our recent
+    /// time. A further reply would start an endless loop.
     fn is_looped_reply(&self, message: &[u8], now: Time) -> bool {
+        let now = self.wall_clock.ntp_at(now);
+        let is_recent = |time: u64| (0..=MAX_LOOP_AGE.as_nanos() as i64).contains(&now.since(NtpTime(time)));
         let reply = ReflectorPacket::read(message, self.key.as_ref());
-        let age = reply.map(|reply| self.wall_clock.ntp_at(now).since(NtpTime(reply.request.sent)));
-        age.is_some_and(|age| (0..=MAX_LOOP_AGE.as_nanos() as i64).contains(&age))
+        reply.is_some_and(|reply| is_recent(reply.request.sent) || is_recent(reply.received))
     }
 
     /// Writes the reply that is sent now.

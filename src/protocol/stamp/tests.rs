@@ -162,7 +162,22 @@ fn two_reflectors_do_not_loop() {
             (packet, hops) = (reply, hops + 1);
             assert!(hops < 10, "it never ends");
         }
-        assert_eq!(hops, 2);
+        assert_eq!(hops, 1);
+    }
+}
+
+#[test]
+fn an_echo_of_a_reply_gets_no_reply() {
+    for (variant, token) in
+        [(StampVariant::Stamp, None), (StampVariant::Stamp, Some("token")), (StampVariant::TwampLight, None)]
+    {
+        let (key, mut reflector) = (token.map(key_from_token), TestReflector::new(variant, token, true));
+        // Its own times tell nothing.
+        let mut bytes = encode_request(&mut sender(variant, token, 112), 0);
+        let request = SenderPacket { sent: 7, ..SenderPacket::read(&bytes, key.as_ref()).unwrap() };
+        request.write(&mut bytes, key.as_ref());
+        let reply = reflector.reply_to(&bytes).unwrap();
+        assert_eq!(reflector.reply_to(&reply), None, "{variant:?}");
     }
 }
 
