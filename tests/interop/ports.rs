@@ -108,7 +108,6 @@ fn served() -> impl Iterator<Item = &'static Protocol> {
 }
 
 #[test]
-#[ignore = "long"]
 fn every_protocol_works_at_its_documented_ports() {
     let names: Vec<_> = served().map(|protocol| protocol.name).collect();
     assert_eq!(
