@@ -30,7 +30,7 @@ use admission::AdmissionControl;
 pub use builder::{ServeError, ServerBuilder};
 use client_id::{ClientId, ClientQuotas, QuotaSlot};
 use limited_party::{LimitedParty, PartyLimits};
-use pending::{ConnectionHandler, PendingConnections, PendingSlot, SilentConnection, has_input};
+use pending::{ConnectionHandler, MAX_PENDING, PendingConnections, PendingSlot, SilentConnection, has_input};
 use rate_limiter::RateLimiter;
 pub use refusals::{Refusal, Refusals};
 use threads::{Connection, SharedThreads};
@@ -38,8 +38,12 @@ use threads::{Connection, SharedThreads};
 /// Time that connections stay open at a server stop, so that clients receive the reason first.
 const FAREWELL_TIME: Duration = Duration::from_millis(200);
 
-/// Maximum connectionless links of senders with unverified addresses: of one source, and in all.
+/// Connectionless links of senders with unverified addresses: of one source, and in all. For one more, the oldest of the
+/// source with the most is closed.
 const MAX_UNVERIFIED_LINKS: [usize; 2] = [64, 256];
+
+/// Multiple of these numbers, with the links that are being closed.
+const CLOSING_FACTOR: usize = 2;
 
 const TOO_MANY_PENDING: &str =
     "too many connections of one sender, or in all, have sent nothing: the oldest was closed";
@@ -80,6 +84,8 @@ struct ServerContext {
     rate_limiter: Option<Arc<RateLimiter>>,
     admission: AdmissionControl,
     pending: Arc<PendingConnections>,
+    /// Links of senders with unverified addresses.
+    unverified: Arc<PendingConnections>,
     quotas: Arc<ClientQuotas>,
     memory: MemoryBudget,
     threads: SharedThreads,
@@ -225,14 +231,16 @@ impl ServerContext {
     fn new(service: &dyn Service, limits: &ServerLimits, dialer: &Dialer) -> Result<ServerContext, Fault> {
         let rates = limits.bit_rate.map(|rate| Arc::new(RateLimiter::new(rate)));
         let refusals: Arc<Refusals> = Arc::default();
+        let idle_time = Duration::from_secs(limits.idle_s);
+        let max_connections = match service.limits_sessions_itself() {
+            true => max_session_connections(limits) as usize,
+            false => limits.sessions as usize,
+        };
+        let [of_source, in_all] = MAX_UNVERIFIED_LINKS;
         Ok(ServerContext {
             limits: *limits,
             sends_farewell: service.sends_farewell(),
-            max_connections: if service.limits_sessions_itself() {
-                max_session_connections(limits) as usize
-            } else {
-                limits.sessions as usize
-            },
+            max_connections,
             clock: dialer.clock.clone(),
             should_stop: AtomicBool::new(false),
             counters: Arc::default(),
@@ -243,9 +251,10 @@ impl ServerContext {
             memory: service.memory_budget().unwrap_or_else(|| MemoryBudget::new(limits.memory_bytes)),
             threads: SharedThreads::new(&dialer.clock, limits.threads)?,
             // A client may open all connections of a session before it sends on the first.
-            pending: Arc::new(PendingConnections::new(
-                limits.flows as usize + 16,
-                Duration::from_secs(limits.idle_s),
+            pending: Arc::new(PendingConnections::new([limits.flows as usize + 16, MAX_PENDING], idle_time)?),
+            unverified: Arc::new(PendingConnections::new(
+                [of_source, in_all.min(max_connections)],
+                idle_time,
             )?),
         })
     }
@@ -277,7 +286,7 @@ impl ServerContext {
         let source = &ClientId::from_sender(from);
         let most_of_source = match standing {
             _ if caps.can_signal_close => usize::MAX,
-            ClientTrust::Unidentified | ClientTrust::Unverified => MAX_UNVERIFIED_LINKS[0],
+            ClientTrust::Unidentified | ClientTrust::Unverified => CLOSING_FACTOR * MAX_UNVERIFIED_LINKS[0],
             ClientTrust::AddressVerified | ClientTrust::Exempt => self.limits.flows as usize + 16,
         };
         let share = self.quotas.try_take(source, most_of_source);
@@ -286,7 +295,7 @@ impl ServerContext {
         let most = match standing {
             _ if caps.can_signal_close => self.max_connections,
             ClientTrust::Unidentified | ClientTrust::Unverified => {
-                self.max_connections.min(MAX_UNVERIFIED_LINKS[1])
+                CLOSING_FACTOR * self.max_connections.min(MAX_UNVERIFIED_LINKS[1])
             }
             ClientTrust::AddressVerified => self.max_connections,
             ClientTrust::Exempt => self.max_connections.max(max_session_connections(&self.limits) as usize),
@@ -379,6 +388,14 @@ impl ConnectionHandler for AcceptLoop {
         };
         let party = self.new_limited_party(link.caps(), &from, &source);
         let Some(place) = shared.reserve_connection(link.caps(), party.client_trust(), &from) else { return };
+        let is_unverified = !link.caps().can_signal_close && party.client_trust() <= ClientTrust::Unverified;
+        let ticket = match is_unverified {
+            true => Some(shared.unverified.reserve_slot(&source, shared.clock.now())),
+            false => ticket,
+        };
+        if ticket.as_ref().is_some_and(|slot| slot.has_evicted) {
+            shared.threads.sweep_all();
+        }
         let party = party.with_pending_slot(ticket);
         Connection::start(Connection { party, link, from, shared, _memory: memory, _place: place });
     }

@@ -538,7 +538,7 @@ fn test_packets(input: &[u8], key: Option<&HmacKey>) {
         assert_eq!(Reflected::read(&written, key), Some(reply));
     }
     let mut extensions = input.to_vec();
-    tlv::write_reply(&mut extensions, &tlv::SessionCounts::default(), key);
+    tlv::write_reply(&mut extensions, Some(&tlv::SessionCounts::default()), key);
     assert_eq!(extensions.len(), input.len());
 }
 

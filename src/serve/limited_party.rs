@@ -53,7 +53,7 @@ pub(crate) struct LimitedParty {
     /// The client's address is verified.
     is_address_verified: bool,
     rate_meter: Option<RateMeter>,
-    /// Held until the client has introduced itself.
+    /// Held until the client has introduced itself, on links without connections until its address is verified.
     pending_slot: Option<PendingSlot>,
     began_at: Option<Time>,
     /// Time of the last activity.
@@ -133,7 +133,7 @@ impl LimitedParty {
         }
         let standing = self.party.client_trust();
         self.is_address_verified |= standing >= ClientTrust::AddressVerified;
-        if standing > ClientTrust::Unidentified {
+        if standing > ClientTrust::Unidentified && self.is_address_verified {
             self.pending_slot = None;
         }
     }

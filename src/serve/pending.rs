@@ -1,9 +1,10 @@
-//! Connections of clients that have not introduced themselves. They are cheap and limited per source; new ones replace
+//! Connections of clients that have not introduced themselves, and links of senders whose address is not verified. They are cheap and limited per source; new ones replace
 //! the oldest.
 //!
 //! A connection without input has no thread: one thread watches them all. A connection with input has its own thread,
 //! and can be evicted from here.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -61,7 +62,7 @@ pub(crate) struct PendingConnections {
 }
 
 /// Maximum pending connections: each costs a descriptor and less than a kilobyte.
-const MAX_PENDING: usize = 16_384;
+pub(crate) const MAX_PENDING: usize = 16_384;
 
 /// Maximum events of one wait.
 const MAX_EVENTS: usize = 256;
@@ -90,9 +91,10 @@ impl PendingTable {
         self.by_client.get(source).map_or(0, BTreeSet::len)
     }
 
-    /// The oldest connection of the source with the most.
+    /// The oldest connection of the source with the most; of several such sources, the oldest of all.
     fn oldest(&self) -> Option<u64> {
-        let most = self.by_client.values().max_by_key(|of_source| of_source.len())?;
+        let most =
+            self.by_client.values().max_by_key(|of_source| (of_source.len(), Reverse(of_source.first())))?;
         most.first().copied()
     }
 
@@ -102,14 +104,15 @@ impl PendingTable {
 }
 
 impl PendingConnections {
-    pub(crate) fn new(most_of_source: usize, patience: Duration) -> Result<PendingConnections, Fault> {
+    /// `most` are the limits of one source and of all together.
+    pub(crate) fn new(most: [usize; 2], patience: Duration) -> Result<PendingConnections, Fault> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| Fault::system("make an event descriptor")(errno.into()))?;
         Ok(PendingConnections {
             epoll,
             table: Mutex::default(),
-            max_per_client: most_of_source,
-            max_total: MAX_PENDING,
+            max_per_client: most[0],
+            max_total: most[1],
             timeout: patience,
         })
     }
@@ -131,14 +134,15 @@ impl PendingConnections {
         Ok(self.evict_excess(room, &source))
     }
 
-    /// Reserves a slot for a client that has sent data but has not introduced itself.
+    /// Reserves a slot for a client that has sent data but has not introduced itself, and evicts others for it: their
+    /// parties see that at their next step.
     pub(crate) fn reserve_slot(self: &Arc<PendingConnections>, source: &ClientId, now: Time) -> PendingSlot {
         let over = Arc::new(AtomicBool::new(false));
         let stranger = PendingState::Handshaking(over.clone());
         let mut room = self.table();
         let number = room.insert(PendingEntry { state: stranger, client: source.clone(), since: now });
-        self.evict_excess(room, source);
-        PendingSlot { pending: self.clone(), number, evicted: over }
+        let has_evicted = self.evict_excess(room, source) > 0;
+        PendingSlot { pending: self.clone(), number, evicted: over, has_evicted }
     }
 
     fn evict_excess(&self, mut room: MutexGuard<'_, PendingTable>, source: &ClientId) -> usize {
@@ -241,6 +245,8 @@ pub(crate) struct PendingSlot {
     pending: Arc<PendingConnections>,
     number: u64,
     evicted: Arc<AtomicBool>,
+    /// Others had to leave for it.
+    pub(crate) has_evicted: bool,
 }
 
 impl PendingSlot {

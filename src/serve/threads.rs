@@ -81,6 +81,11 @@ impl SharedThreads {
         self.inboxes.iter().for_each(|inbox| inbox.waker.wake());
     }
 
+    /// All connections look at their state soon.
+    pub(crate) fn sweep_all(&self) {
+        self.inboxes.iter().for_each(|inbox| inbox.waker.sweep());
+    }
+
     fn add(&self, connection: Connection) {
         let inbox = &self.inboxes[self.next.fetch_add(1, Relaxed) % self.inboxes.len()];
         let mut connections = inbox.connections.lock().unwrap_or_else(PoisonError::into_inner);

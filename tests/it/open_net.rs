@@ -449,3 +449,49 @@ fn place_of(mut server: Running) -> (Running, String) {
     let place = line.trim().rsplit("://").next().unwrap().to_owned();
     (server, place)
 }
+
+/// A request of `stamp` and `twamp-light`.
+const TEST_PACKET: [u8; 44] = [1; 44];
+
+/// Sends a request every 20 ms, as a client does, until one has a reply; returns the number of the reply.
+fn reply_number(socket: &UdpSocket) -> u32 {
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    wait_until("a reply of the reflector", || {
+        socket.send(&TEST_PACKET).unwrap();
+        let mut reply = [0; 100];
+        socket.recv(&mut reply).is_ok().then(|| u32::from_be_bytes(*reply.first_chunk().unwrap()))
+    })
+}
+
+#[test]
+fn senders_with_unverified_addresses_make_room_for_others() {
+    for (name, is_stateless) in [("stamp", false), ("twamp-light", false), ("stamp", true)] {
+        let protocol = protocol::find_protocol(name).unwrap();
+        let limits = ServerLimits::default();
+        let service =
+            protocol.serve.unwrap()(&Arc::new(ServerConfig { is_stateless, ..ServerConfig::default() }));
+        let endpoints = ["udp://127.0.0.1:0".parse().unwrap()];
+        let server = Server::start(&endpoints, &service, &limits, &Dialer::new(Clock::System)).unwrap();
+        let connected = |host: String| {
+            let socket = UdpSocket::bind((host.as_str(), 0)).unwrap();
+            socket.connect(address(&server.endpoints()[0])).unwrap();
+            socket
+        };
+        let early = connected("127.0.0.2".to_owned());
+        let first = reply_number(&early);
+        // More than all places, from one host, and from many.
+        let flood = |host: &dyn Fn(usize) -> String| {
+            let send = |number| connected(host(number)).send(&TEST_PACKET).unwrap();
+            (0..300).for_each(|number| assert_eq!(send(number), TEST_PACKET.len()));
+        };
+        flood(&|_| "127.0.0.3".to_owned());
+        // A client that was there keeps its place, and its count of replies.
+        if !is_stateless {
+            assert!(reply_number(&early) > first, "{name}");
+        }
+        flood(&|number| format!("127.0.1.{}", number % 250 + 1));
+        reply_number(&connected("127.0.0.4".to_owned()));
+        let open = server.counters().open.load(std::sync::atomic::Ordering::SeqCst);
+        assert!(if is_stateless { open == 0 } else { open <= 512 }, "{name}: {open} links");
+    }
+}

@@ -1,7 +1,7 @@
 //! The server of STAMP and TWAMP-Light: replies to each request with its receive time and the send time of the reply.
 //!
-//! Each sender has a thread and, unless the reflector is stateless, a counter for each of its sessions. A reply is
-//! never longer than its request, so a TWAMP sender without padding gets none.
+//! Each sender has a link, and a counter for each of its sessions. A stateless reflector has neither: it replies to first
+//! messages. A reply is never longer than its request, so a TWAMP sender without padding gets none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,13 @@ struct StampService {
     key: Option<HmacKey>,
 }
 
+impl StampService {
+    /// The largest error of the time of day in nanoseconds, if it is synchronised.
+    fn stated_error_ns(&self) -> Option<u64> {
+        self.time_of_day.or_else(|| TimeOfDay::read(&Clock::System)).and_then(|time| time.error_ns)
+    }
+}
+
 impl Service for StampService {
     fn check_link(&self, caps: &Caps) -> Result<(), CaseError> {
         match caps.framing {
@@ -60,10 +67,7 @@ impl Service for StampService {
             is_stateless: self.is_stateless,
             key: self.key.clone(),
             wall_clock: WallClock::now(&Clock::System),
-            stated_error_ns: self
-                .time_of_day
-                .or_else(|| TimeOfDay::read(&Clock::System))
-                .and_then(|time| time.error_ns),
+            stated_error_ns: self.stated_error_ns(),
             clock_error: None,
             batch: Batch::with_ttl(caps.max_message_bytes.unwrap_or(MAX_PACKET_BYTES).min(MAX_PACKET_BYTES)),
             pending: None,
@@ -73,9 +77,29 @@ impl Service for StampService {
         })
     }
 
-    fn admit_sender(&self, first: &[u8], _from: &str, _reply: &mut Vec<u8>) -> Admission {
-        let known = read_request(first, self.variant, self.key.as_ref()).is_some();
-        if known { Admission::Open } else { Admission::Drop }
+    /// A stateless reflector replies at once. It does not learn the TTL of the request.
+    fn admit_sender(&self, first: &[u8], _from: &str, reply: &mut Vec<u8>) -> Admission {
+        let clock = Clock::System;
+        let (received, key) = (clock.now(), self.key.as_ref());
+        let Some(request) = read_request(first, self.variant, key) else { return Admission::Drop };
+        if !self.is_stateless {
+            return Admission::Open;
+        }
+        let wall_clock = WallClock::now(&clock);
+        if is_looped_reply(first, key, wall_clock.ntp_at(received)) {
+            return Admission::Drop;
+        }
+        let packet = ReflectorPacket {
+            sequence: request.sequence,
+            error_estimate: ErrorEstimate::from_error_ns(self.stated_error_ns()),
+            session_id: request.session_id,
+            received: wall_clock.ntp_at(received).0,
+            sent: wall_clock.ntp_at(clock.now()).0,
+            request,
+            ttl: 0,
+        };
+        append_reply(reply, first, &packet, (self.variant, key), None);
+        Admission::Reply
     }
 
     /// Senders of routers use the port of the reflectors, or one of their configuration. Replies to replies are
@@ -150,43 +174,53 @@ impl StampReflector {
         &mut self.sessions[at]
     }
 
-    /// Whether the message is our own reply, or another reflector's reply to it: a field of replies contains our recent
-    /// time. A further reply would start an endless loop.
-    fn is_looped_reply(&self, message: &[u8], now: Time) -> bool {
-        let now = self.wall_clock.ntp_at(now);
-        let is_recent = |time: u64| (0..=MAX_LOOP_AGE.as_nanos() as i64).contains(&now.since(NtpTime(time)));
-        let reply = ReflectorPacket::read(message, self.key.as_ref());
-        reply.is_some_and(|reply| is_recent(reply.request.sent) || is_recent(reply.received))
-    }
-
     /// Writes the reply that is sent now.
     fn write_reply(&mut self, request: SenderPacket, received: Time, now: Time) {
-        let (dialect, stateless) = (self.variant, self.is_stateless);
-        let sent = self.wall_clock.ntp_at(now).0;
+        let stateless = self.is_stateless;
         let counts = self.session(request.session_id).counts;
         let reply = ReflectorPacket {
             sequence: if stateless { request.sequence } else { counts.sent },
-            sent,
+            sent: self.wall_clock.ntp_at(now).0,
             error_estimate: ErrorEstimate::from_error_ns(self.clock_error.map(|error| error.at(now))),
             session_id: request.session_id,
             received: self.wall_clock.ntp_at(received).0,
             request,
             ttl: self.batch.ttl().unwrap_or(0),
         };
-        let request_bytes = self.batch.messages().next().unwrap_or_default();
-        let head = match dialect {
-            StampVariant::Stamp => base_bytes(self.key.as_ref()),
-            StampVariant::TwampLight => TWAMP_REPLY_BYTES,
-        };
+        let bytes = self.batch.messages().next().unwrap_or_default();
         self.reply.clear();
-        self.reply.resize(head, 0);
-        reply.write(&mut self.reply, self.key.as_ref());
-        // The end of the padding is copied, so that request and reply have the same length.
-        self.reply.extend_from_slice(request_bytes.get(head..).unwrap_or_default());
-        if dialect == StampVariant::Stamp {
-            tlv::write_reply(&mut self.reply[head..], &counts, self.key.as_ref());
-        }
+        let counts = Some(&counts).filter(|_| !stateless);
+        append_reply(&mut self.reply, bytes, &reply, (self.variant, self.key.as_ref()), counts);
     }
+}
+
+/// Appends a reply to the request in `bytes`, as long as it.
+fn append_reply(
+    to: &mut Vec<u8>,
+    bytes: &[u8],
+    reply: &ReflectorPacket,
+    (variant, key): (StampVariant, Option<&HmacKey>),
+    counts: Option<&SessionCounts>,
+) {
+    let head = match variant {
+        StampVariant::Stamp => base_bytes(key),
+        StampVariant::TwampLight => TWAMP_REPLY_BYTES,
+    };
+    to.resize(head, 0);
+    reply.write(to, key);
+    // The end of the padding is copied, so that request and reply have the same length.
+    to.extend_from_slice(bytes.get(head..).unwrap_or_default());
+    if variant == StampVariant::Stamp {
+        tlv::write_reply(&mut to[head..], counts, key);
+    }
+}
+
+/// Whether the message is our own reply, or another reflector's reply to it: a field of replies contains our recent time.
+/// A further reply would start an endless loop.
+fn is_looped_reply(message: &[u8], key: Option<&HmacKey>, now: NtpTime) -> bool {
+    let is_recent = |time: u64| (0..=MAX_LOOP_AGE.as_nanos() as i64).contains(&now.since(NtpTime(time)));
+    let reply = ReflectorPacket::read(message, key);
+    reply.is_some_and(|reply| is_recent(reply.request.sent) || is_recent(reply.received))
 }
 
 impl Party for StampReflector {
@@ -218,7 +252,7 @@ impl Party for StampReflector {
     fn on_received(&mut self, now: Time) {
         let message = self.batch.messages().next().unwrap_or_default();
         let Some(request) = read_request(message, self.variant, self.key.as_ref()) else { return };
-        if self.is_looped_reply(message, now) {
+        if is_looped_reply(message, self.key.as_ref(), self.wall_clock.ntp_at(now)) {
             return;
         }
         if let Some(stated_ns) = self.stated_error_ns.take() {

@@ -162,7 +162,8 @@ fn two_reflectors_do_not_loop() {
             (packet, hops) = (reply, hops + 1);
             assert!(hops < 10, "it never ends");
         }
-        assert_eq!(hops, 1);
+        // The clocks of the pair differ a little, so either may be the first that recognises it.
+        assert!((1..=2).contains(&hops), "{hops}");
     }
 }
 

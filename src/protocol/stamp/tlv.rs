@@ -33,8 +33,9 @@ pub struct SessionCounts {
     pub(crate) last_reply: Option<(u32, u64)>,
 }
 
-/// Turns the extensions of a request in `bytes` into those of its reply; the length stays the same.
-pub fn write_reply(bytes: &mut [u8], counts: &SessionCounts, key: Option<&HmacKey>) {
+/// Turns the extensions of a request in `bytes` into those of its reply; the length stays the same. Without counts it does
+/// not support the extensions that need them.
+pub fn write_reply(bytes: &mut [u8], counts: Option<&SessionCounts>, key: Option<&HmacKey>) {
     if let Some(signature) = find_signature(bytes)
         && let Some(key) = key
         && !key.is_valid_signature(
@@ -58,17 +59,19 @@ pub fn write_reply(bytes: &mut [u8], counts: &SessionCounts, key: Option<&HmacKe
                 true
             }
             (DIRECT_MEASUREMENT_TYPE, 12) => {
-                value[4..8].copy_from_slice(&counts.received.to_be_bytes());
-                value[8..].copy_from_slice(&counts.sent.to_be_bytes());
-                true
+                if let Some(counts) = counts {
+                    value[4..8].copy_from_slice(&counts.received.to_be_bytes());
+                    value[8..].copy_from_slice(&counts.sent.to_be_bytes());
+                }
+                counts.is_some()
             }
             (FOLLOW_UP_TYPE, 16) => {
-                if let Some((sequence, sent)) = counts.last_reply {
+                if let Some((sequence, sent)) = counts.and_then(|counts| counts.last_reply) {
                     value[..4].copy_from_slice(&sequence.to_be_bytes());
                     value[4..12].copy_from_slice(&sent.to_be_bytes());
                     value[12] = TIMESTAMP_METHOD_SOFTWARE;
                 }
-                true
+                counts.is_some()
             }
             (HMAC_TYPE, HMAC_VALUE_BYTES) => key.is_some(),
             (TIMESTAMP_INFORMATION_TYPE | DIRECT_MEASUREMENT_TYPE | FOLLOW_UP_TYPE | HMAC_TYPE, _) => {
@@ -153,7 +156,7 @@ mod tests {
 
     fn reply_to(bytes: &[u8], key: Option<&HmacKey>) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
-        write_reply(&mut bytes, &COUNTS, key);
+        write_reply(&mut bytes, Some(&COUNTS), key);
         bytes
     }
 
