@@ -493,7 +493,7 @@ pub enum RunError {
     #[error("a run document of schema '{0}', this version reads '{SCHEMA}': use a newer linkgauge")]
     Schema(String),
     /// The file cannot be read.
-    #[error("cannot be read: {0}")]
+    #[error("cannot be read")]
     Read(#[from] io::Error),
     /// Larger than any document of this program.
     #[error("larger than a run document can be ({0}): remove what linkgauge did not write")]

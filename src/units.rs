@@ -19,7 +19,13 @@ pub struct UnitError {
 }
 
 fn unit_error(text: &str, wanted: &'static str) -> UnitError {
-    UnitError { text: text.to_owned(), wanted }
+    // Enough to recognise it: a number in a file may have hundreds of digits.
+    const MAX_CHARACTERS: usize = 40;
+    let mut shown: String = text.chars().take(MAX_CHARACTERS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    UnitError { text: shown, wanted }
 }
 
 /// Splits `12.5ms` into its number and its unit; rejects negative, infinite and missing numbers.
@@ -437,6 +443,12 @@ mod tests {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
         let (never, always) = (format!("0.{:0>40}/s", 1), format!("{:9>400}/s", 9));
+        assert_eq!(
+            parse_message_rate(&always).unwrap_err().to_string(),
+            format!("'{:9>40}…' is not a message rate of at most 1000G/s", 9)
+        );
+        assert!(parse_byte_time("61s").is_err() && parse_byte_time("60000.1ms").is_err());
+        assert!(parse_bit_rate("101T").is_err() && parse_bit_rate("100T").is_ok());
         for text in ["0/s", "0", "5/fortnight", "10mHz", &never, &always] {
             assert!(parse_message_rate(text).is_err(), "{text}");
         }

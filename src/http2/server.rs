@@ -36,6 +36,12 @@ const LARGE_BYTES: u64 = 8 << 30;
 /// What a client may send before the server has read it: enough for 100 Mbit/s at 300 ms.
 const WINDOW_BYTES: u32 = 4 << 20;
 
+/// The headers of a request, which are held until it has its reply.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+
+/// What large replies consist of: one for all of them.
+static PAYLOAD: [u8; CHUNK_BYTES] = [0xA5; CHUNK_BYTES];
+
 /// Connections that may wait to be accepted: clients open a hundred per second.
 const MAX_WAITING_CONNECTIONS: i32 = 1024;
 
@@ -189,6 +195,7 @@ async fn serve_connection(socket: TcpStream, shared: Arc<AcceptContext>) -> Resu
         .initial_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_concurrent_streams(shared.options.max_requests)
+        .max_header_list_size(MAX_HEADER_BYTES)
         .max_send_buffer_size(2 * CHUNK_BYTES);
     let mut connection = timeout(idle, builder.handshake::<_, Bytes>(stream)).await??;
     // One for this function, and one for each request.
@@ -253,7 +260,7 @@ async fn answer(
 }
 
 async fn send_large(mut stream: SendStream<Bytes>, idle: Duration) -> Result<(), HttpError> {
-    let chunk = Bytes::from(vec![0xA5; CHUNK_BYTES]);
+    let chunk = Bytes::from_static(&PAYLOAD);
     let mut left = LARGE_BYTES;
     while left > 0 {
         stream.reserve_capacity(CHUNK_BYTES.min(left as usize));

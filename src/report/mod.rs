@@ -160,6 +160,27 @@ mod tests {
         }
     }
 
+    /// What terminals obey, in every text of an untrusted document.
+    #[test]
+    fn no_format_passes_on_control_characters() {
+        let unprintable = |text: &str| text.chars().find(|&c| c != '\n' && is_unprintable(c));
+        for run in sample_runs::all_samples() {
+            let text = serde_json::to_string(&run).unwrap();
+            let hostile =
+                text.replace("\\u001b[2J", "\\u001b[2J\\u009b31m\\u202e\\r\\u007f\\u2028\\ufeff\\b");
+            let run = Run::from_json(&hostile).unwrap();
+            for format in FORMATS {
+                let mut out = Vec::new();
+                (format.write)(&run, &ReportOptions::default(), &mut out).unwrap();
+                assert_eq!(unprintable(&String::from_utf8(out).unwrap()), None, "{}", format.name);
+            }
+            let mut page = Vec::new();
+            let named = RunGroup { name: "\u{1b}[2Ja\r", runs: std::slice::from_ref(&run) };
+            write_overlay(&[named, named], None, &mut page).unwrap();
+            assert_eq!(unprintable(&String::from_utf8(page).unwrap()), None, "an overlay");
+        }
+    }
+
     #[test]
     fn names_are_unique() {
         for (index, one) in FORMATS.iter().enumerate() {

@@ -279,6 +279,18 @@ impl ReceivedSeries {
     }
 }
 
+/// Longest reason of a server why a flow ended, in bytes.
+const MAX_FAULT_BYTES: usize = 1000;
+
+impl FlowReport {
+    /// Whether it takes no more memory than that of an honest server, which reports series of some flows only.
+    pub(crate) fn is_bounded(&self, may_have_series: bool) -> bool {
+        let most = if may_have_series { MAX_REPORTED_INTERVALS } else { 0 };
+        self.series.as_ref().is_none_or(|series| series.entries.len() <= most)
+            && self.fault.as_ref().is_none_or(|fault| fault.len() <= MAX_FAULT_BYTES)
+    }
+}
+
 impl ServerReport {
     /// What the server's receivers got over time, all flows together, and for how long in ns. `None` unless each of them
     /// reported it.

@@ -9,7 +9,7 @@ use linkgauge::endpoint::Endpoint;
 use linkgauge::protocol::ServerLimits;
 use linkgauge::protocol::linkgauge::wire::{self, Attach, HANDSHAKE_BYTES, SessionReply, SessionRequest};
 use linkgauge::run::Run;
-use linkgauge::workload::{FlowReport, ServerReport};
+use linkgauge::workload::{FlowReport, ReceivedSeries, ServerReport};
 use serde_json::Map;
 
 use crate::server::{failure, measure};
@@ -282,6 +282,33 @@ fn a_report_about_another_run_is_ignored() {
         _ => Then::Honestly,
     }));
     assert_eq!(failure, "the report does not belong to the flows of this case");
+}
+
+/// A part of a report has at most a megabyte, and a case may have thousands of flows.
+#[test]
+fn a_report_that_takes_more_memory_than_an_honest_one_is_refused() {
+    let series = ReceivedSeries { interval_ns: 1_000_000, entries: vec![[0, 0, 0]; 301] };
+    let long = FlowReport { series: Some(Box::new(series)), ..FlowReport::default() };
+    let wordy = FlowReport { fault: Some("x".repeat(1001)), ..FlowReport::default() };
+    for flow in [long, wordy] {
+        for in_first_part in [true, false] {
+            let flow = flow.clone();
+            let failure = run(
+                Liar::new(move |request, _, _| match request {
+                    SessionRequest::Finish if in_first_part => {
+                        Then::Say(SessionReply::Report(report(1, flow.clone())))
+                    }
+                    SessionRequest::Finish => {
+                        Then::Say(SessionReply::Report(report(1, FlowReport::default())))
+                    }
+                    SessionRequest::Rest { .. } => Then::Say(SessionReply::Report(report(1, flow.clone()))),
+                    _ => Then::Honestly,
+                }),
+                "workload = \"latency\"\ncount = 20\nwarm_up_count = 0\nparallel = 2\ntimeout = \"1s\"",
+            );
+            assert_eq!(failure.0, "the report does not belong to the flows of this case");
+        }
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod frames;
 mod fuzz_smoke;
 mod guide;
 mod hostile;
+mod hostile_numbers;
 mod house;
 #[cfg(feature = "http")]
 mod http2;

@@ -25,6 +25,7 @@ pub fn run(flags: &Flags) -> Result<Status> {
         ("--max-rate", flags.max_rate.is_some()),
         ("--max-flows", flags.max_flows.is_some()),
         ("--max-size", flags.max_size.is_some()),
+        ("--max-memory", flags.max_memory.is_some()),
     ];
     if let Some((flag, _)) = unsupported.iter().find(|(_, is_used)| *is_used) {
         bail!("{flag}: https does not support it. Leave it out");

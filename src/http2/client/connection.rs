@@ -28,6 +28,9 @@ use crate::link::socket_settings;
 /// What the server may send before the client has read it: enough for 1 Gbit/s at 130 ms.
 const WINDOW_BYTES: u32 = 16 << 20;
 
+/// The headers of a reply.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+
 /// Port of `https`.
 const HTTPS_PORT: u16 = 443;
 
@@ -136,6 +139,7 @@ impl HttpConnection {
             .initial_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .max_send_buffer_size(2 * CHUNK_BYTES)
+            .max_header_list_size(MAX_HEADER_BYTES)
             .enable_push(false);
         let (requests, connection) = builder.handshake(stream).await?;
         let driver = Driver(tokio::spawn(async move {

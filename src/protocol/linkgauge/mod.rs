@@ -38,8 +38,8 @@ use request_sender::{ParsedInput, RequestSender};
 use server::{VALID_MESSAGE_RATES, is_connectionless};
 pub use wire::Hello;
 use wire::{
-    FlowKind, FrameCodec, HANDSHAKE_BYTES, LEAD_IN_CAPABILITY, ServerPlan, SessionReply, SessionRequest,
-    SessionWireError,
+    FlowKind, FrameCodec, HANDSHAKE_BYTES, LEAD_IN_CAPABILITY, MAX_SERIES_FLOWS, ServerPlan, SessionReply,
+    SessionRequest, SessionWireError,
 };
 
 /// Names and meanings of the options.
@@ -329,13 +329,21 @@ impl EndpointSession {
         let strange = ProtocolError::unexpected_reply(&self.control.endpoint, what);
         let mut report =
             self.report.take().unwrap_or_else(|| Err(self.control.link_error(Fault::TimedOut)))?;
-        while report.flows.len() < self.flow_kinds.len() {
+        let count = self.flow_kinds.len();
+        let is_bounded = |flow: &FlowReport| flow.is_bounded(count <= MAX_SERIES_FLOWS);
+        if !report.flows.iter().all(is_bounded) {
+            return Err(strange);
+        }
+        while report.flows.len() < count {
             match self.control.request(&SessionRequest::Rest { from: report.flows.len() as u32 })? {
-                SessionReply::Report(rest) if !rest.flows.is_empty() => report.flows.extend(rest.flows),
+                // Each part may be large; all of them together are not.
+                SessionReply::Report(rest) if !rest.flows.is_empty() && rest.flows.iter().all(is_bounded) => {
+                    report.flows.extend(rest.flows)
+                }
                 _ => return Err(strange),
             }
         }
-        if report.flows.len() > self.flow_kinds.len() { Err(strange) } else { Ok(report) }
+        if report.flows.len() > count { Err(strange) } else { Ok(report) }
     }
 
     /// Stops the server's receivers if the report is not available yet.

@@ -18,7 +18,7 @@ use crate::protocol::linkgauge::proof::{self, CHALLENGE_BYTES, CHALLENGE_LIFETIM
 use crate::protocol::linkgauge::wire::{
     self, FlowKind, FrameCodec, ServerPlan, SessionRefusal, SessionRequest,
 };
-use crate::protocol::{MemoryBudget, MemoryCharge, OpenLoad, ServerConfig, ServerLimits};
+use crate::protocol::{MemoryBudget, MemoryCharge, OpenLoad, ServerConfig};
 use crate::run::{ConnectionEvidence, EndEvidence, MAX_OBSERVED_CONNECTIONS};
 use crate::workload::{FlowReport, ServerReport};
 
@@ -511,6 +511,7 @@ impl ServerSession {
 mod tests {
     use super::*;
     use crate::plan::{Pacing, SocketSettings, StopCondition, WaitMode};
+    use crate::protocol::ServerLimits;
 
     fn plan(pacing: Pacing) -> ServerPlan {
         ServerPlan {
