@@ -264,12 +264,11 @@ pub fn iperf3(data: &[u8]) {
         max_bytes: None,
     };
     let mut chunks = rest.chunks(usize::from(size).max(1));
-    let mut client = ClientControl::new(&cookie, plan, Arc::default());
+    let test = Arc::default();
+    let mut client = ClientControl::new(&cookie, plan, Arc::clone(&test));
     connection(&mut client, chunks.by_ref());
-    if client.streams_opened(Box::new(|| Some(true))) {
-        connection(&mut client, chunks.by_ref());
-    }
-    if client.start() {
+    if client.open_streams(Box::new(|| Some(true))) {
+        test.add_ready_stream();
         connection(&mut client, chunks);
     }
 }

@@ -22,6 +22,7 @@ pub(crate) use kept::KeptLinks;
 use marks::MarkCounts;
 pub(crate) use open_context::OpenContext;
 pub(crate) use shared_resources::SharedResources;
+pub(crate) use socket_settings::keep_alive;
 
 pub(crate) mod batch;
 mod bluetooth;
@@ -287,6 +288,13 @@ pub(crate) fn own_socket(link: &dyn Link) -> Option<BorrowedFd<'_>> {
         LinkDescriptor::None | LinkDescriptor::Events => None,
         LinkDescriptor::Replaced | LinkDescriptor::Lasting => link.descriptor(),
     }
+}
+
+/// How long the remote system has acknowledged nothing of what it still has to (TCP); `None` if nothing is missing.
+pub(crate) fn unacknowledged_time(link: &dyn Link) -> Option<Duration> {
+    let is_waiting = link.status().unacknowledged_bytes.is_some_and(|bytes| bytes > 0);
+    let info = sys::tcp_info(own_socket(link).filter(|_| is_waiting)?)?;
+    Some(Duration::from_millis(info.last_ack_ms()?.into()))
 }
 
 /// The Internet address that the socket of a link is connected to.

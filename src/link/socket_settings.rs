@@ -1,17 +1,34 @@
 //! Applies the settings of a socket that a party requests for its link, after the link was opened.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
-use socket2::SockRef;
-
-use super::Fault;
 use super::traffic_class::set_traffic_class;
+use super::{Fault, Link, own_socket};
 use crate::traffic::SocketSettings;
+use socket2::{SockRef, TcpKeepalive};
 
 /// Limits the bytes that a TCP socket holds unsent. Other links have no such limit, and keep what they have.
 pub(crate) fn limit_unsent_bytes(socket: Option<BorrowedFd<'_>>, bytes: u32) {
     if let Some(descriptor) = socket {
         let _ = SockRef::from(&descriptor).set_tcp_notsent_lowat(bytes);
+    }
+}
+
+/// Interval of the keepalives of a control connection. Some NAT devices forget connections that are idle for 5 s.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Keepalives without a reply that break a connection: as long as a retransmission may take.
+const KEEPALIVE_PROBES: u32 = 60;
+
+/// Has the system send keepalives on a connection that is idle during a measurement, unless the endpoint sets others.
+/// Other links have none.
+pub(crate) fn keep_alive(link: &dyn Link) {
+    let Some(descriptor) = own_socket(link) else { return };
+    let socket = SockRef::from(&descriptor);
+    if !socket.keepalive().unwrap_or(true) {
+        let wanted = TcpKeepalive::new().with_time(KEEPALIVE_INTERVAL).with_interval(KEEPALIVE_INTERVAL);
+        let _ = socket.set_tcp_keepalive(&wanted.with_retries(KEEPALIVE_PROBES));
     }
 }
 

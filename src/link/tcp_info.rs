@@ -120,6 +120,11 @@ impl TcpInfo {
         self.u32(68)
     }
 
+    /// Time since the last acknowledgement, in milliseconds.
+    pub(crate) fn last_ack_ms(&self) -> Option<u32> {
+        self.u32(56)
+    }
+
     /// Segments retransmitted since the connection was opened.
     pub(crate) fn retransmits(&self) -> Option<u32> {
         self.u32(100)

@@ -40,6 +40,16 @@ const DATAGRAM_FLIGHT_DELAY: Duration = Duration::from_millis(300);
 /// linkgauge servers use 5 s, those of iperf3 stop at once. The results may take that time plus a timeout.
 const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The same after a failure of a stream: a link that has been silent for a timeout has hardly a reply.
+const LOST_LINK_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Payload is recent for this time.
+const RECENT_PAYLOAD: Duration = Duration::from_secs(1);
+
+/// Error of a control connection without replies, although the streams worked.
+const SILENT_CONTROL: &str = "the streams worked, but the control connection got no reply after the test: a NAT or firewall may \
+                              forget idle connections. Try a shorter --time";
+
 /// Whether all sent data has been acknowledged; `None` if the system does not report it.
 pub(crate) type DrainCheck = Box<dyn FnMut() -> Option<bool> + Send>;
 
@@ -64,10 +74,10 @@ enum ClientStage {
     ParametersSent,
     /// The server waits for the streams.
     AwaitingStreams,
+    /// The streams are being set up.
+    StreamsOpening,
     StreamsOpen,
     TestStarted,
-    /// All streams are open, and the server has started the test.
-    Ready,
     Running,
     /// All data has been sent; waits until it has arrived.
     Draining(Time),
@@ -88,6 +98,8 @@ pub struct ClientControl {
     stage: ClientStage,
     stage_since: Option<Time>,
     began_at: Option<Time>,
+    /// Payload received so far, and when it last increased.
+    heard: (u64, Option<Time>),
     drain_check: DrainCheck,
     /// When nothing was left to send.
     settled_at: Option<Time>,
@@ -114,6 +126,7 @@ impl ClientControl {
             stage: ClientStage::CookieSent,
             stage_since: None,
             began_at: None,
+            heard: (0, None),
             drain_check: Box::new(|| None),
             settled_at: None,
             drained_at: None,
@@ -124,25 +137,14 @@ impl ClientControl {
         }
     }
 
-    /// The streams are open now. Returns whether the server was waiting for them.
-    pub fn streams_opened(&mut self, drained: DrainCheck) -> bool {
+    /// The streams begin to enter the test. Returns whether the server was waiting for them.
+    pub fn open_streams(&mut self, drained: DrainCheck) -> bool {
         let waits = self.stage == ClientStage::AwaitingStreams;
         if waits {
             self.drain_check = drained;
-            self.enter_stage(ClientStage::StreamsOpen);
-            self.process_input();
+            self.enter_stage(ClientStage::StreamsOpening);
         }
         waits
-    }
-
-    /// Starts the streams.
-    pub fn start(&mut self) -> bool {
-        let ready = self.stage == ClientStage::Ready;
-        if ready {
-            self.enter_stage(ClientStage::Running);
-            self.process_input();
-        }
-        ready
     }
 
     fn enter_stage(&mut self, stage: ClientStage) {
@@ -219,7 +221,10 @@ impl ClientControl {
             }
             ClientStage::ParametersSent => ClientStage::AwaitingStreams,
             ClientStage::StreamsOpen => ClientStage::TestStarted,
-            ClientStage::TestStarted => ClientStage::Ready,
+            ClientStage::TestStarted => {
+                self.test.set_running();
+                ClientStage::Running
+            }
             ClientStage::EndSent => ClientStage::AwaitingReceivers,
             ClientStage::ResultsReceived => {
                 self.channel.queue(&[ControlState::Done as u8]);
@@ -250,16 +255,49 @@ impl ClientControl {
     /// Whether the test can end: both directions have finished.
     fn is_test_done(&mut self, now: Time) -> bool {
         let began = *self.began_at.get_or_insert(now);
-        let parameters = &self.plan.parameters;
-        let receives = parameters.reverse || parameters.bidirectional;
         let enough = self.plan.max_time.is_some_and(|time| now.since(began) >= time)
             || self.plan.max_bytes.is_some_and(|volume| self.test.received_bytes() >= volume);
-        let received = !receives || enough || self.test.receivers() == 0;
+        let received = !self.receives() || enough || self.test.receivers() == 0;
         received && self.test.senders() == 0
+    }
+
+    /// Goes on once all streams are in the test. A stream that cannot enter names the reason itself.
+    fn poll_streams(&mut self) {
+        let streams = self.plan.parameters.stream_count();
+        if self.test.ready_streams() >= streams {
+            self.enter_stage(ClientStage::StreamsOpen);
+            self.process_input();
+        } else if self.test.senders() + self.test.receivers() < streams {
+            self.test.abort();
+            self.enter_stage(ClientStage::Finished);
+        }
+    }
+
+    fn receives(&self) -> bool {
+        self.plan.parameters.reverse || self.plan.parameters.bidirectional
+    }
+
+    /// Whether the server's system took all payload, or its payload arrived to the end.
+    fn did_streams_work(&self) -> bool {
+        let is_recent = |heard: Time| self.ended_at.is_some_and(|ended| ended <= heard + RECENT_PAYLOAD);
+        self.drained_at.is_some() || self.heard.1.is_some_and(is_recent)
+    }
+
+    /// Whether the link may be lost: a stream has failed, or what was sent did not arrive in time.
+    fn is_link_doubtful(&self) -> bool {
+        let sends = !self.plan.parameters.reverse;
+        self.test.fault().is_some() || (self.ended_at.is_some() && sends && self.settled_at.is_none())
     }
 
     /// Handles events of the clock.
     fn poll(&mut self, now: Time) {
+        if self.stage == ClientStage::StreamsOpening {
+            self.poll_streams();
+        }
+        let received = self.test.received_bytes();
+        if received != self.heard.0 {
+            self.heard = (received, Some(now));
+        }
         if self.stage == ClientStage::Running && self.is_test_done(now) {
             self.enter_stage(ClientStage::Draining(now));
         }
@@ -281,7 +319,10 @@ impl ClientControl {
                 Framing::Message => DATAGRAM_FLIGHT_DELAY,
             };
             let waited = self.settled_at.is_some_and(|settled| now.since(settled) >= wait);
-            if waited || now.since(since) >= self.plan.reply_timeout.saturating_add(wait) {
+            if waited
+                || self.is_link_doubtful()
+                || now.since(since) >= self.plan.reply_timeout.saturating_add(wait)
+            {
                 self.test.signal_end();
                 self.ended_at = Some(now);
                 self.channel.queue(&[ControlState::TestEnd as u8]);
@@ -306,8 +347,8 @@ impl ClientControl {
             let time = ended.first_instant.zip(ended.last_instant).map(|(first, last)| last.since(first));
             time.unwrap_or_default().as_secs_f64()
         };
-        let longest = ended.iter().map(seconds).fold(0.0, f64::max);
         let cpu: f64 = ended.iter().map(|ended| ended.cpu_seconds).sum();
+        let whole = self.began_at.zip(self.ended_at).map(|(began, ended)| ended.since(began).as_secs_f64());
         let streams = ended.iter().map(|ended| wire::StreamCounts {
             bytes: ended.bytes,
             retransmits: ended.retransmits,
@@ -318,7 +359,8 @@ impl ClientControl {
             seconds: seconds(ended),
         });
         TestResults {
-            cpu_percent: if longest > 0.0 { 100.0 * cpu / longest } else { 0.0 },
+            // Including the warm-up, as the CPU time does.
+            cpu_percent: whole.filter(|whole| *whole > 0.0).map_or(0.0, |whole| 100.0 * cpu / whole),
             has_retransmits: (!parameters.reverse)
                 .then(|| ended.iter().any(|ended| ended.retransmits.is_some())),
             congestion_control: self.congestion_control.clone(),
@@ -335,9 +377,18 @@ impl ClientControl {
     /// Deadline of the server's reply.
     fn reply_deadline(&mut self, now: Time) -> Time {
         let since = *self.stage_since.get_or_insert(now);
-        match self.ended_at {
-            Some(ended) => ended + self.plan.reply_timeout.saturating_add(STREAM_END_TIMEOUT),
-            None => since + self.plan.reply_timeout,
+        let reply_timeout = self.plan.reply_timeout;
+        let Some(ended) = self.ended_at else { return since + reply_timeout };
+        let latest = ended + reply_timeout.saturating_add(STREAM_END_TIMEOUT);
+        match self.stage {
+            _ if self.is_link_doubtful() => ended + reply_timeout.min(LOST_LINK_REPLY_TIMEOUT),
+            // While payload arrives, the reply is behind it. Silence before the end counts.
+            ClientStage::EndSent => {
+                let heard = if self.receives() { self.heard.1.or(self.began_at) } else { None };
+                let least = ended + reply_timeout.min(LOST_LINK_REPLY_TIMEOUT);
+                (heard.unwrap_or(ended) + reply_timeout).max(least).min(latest)
+            }
+            _ => latest,
         }
     }
 }
@@ -368,7 +419,9 @@ impl Party for ClientControl {
         }
         let until = self.reply_deadline(now);
         match self.stage {
-            ClientStage::AwaitingStreams | ClientStage::Ready | ClientStage::Finished => Step::Done,
+            ClientStage::AwaitingStreams | ClientStage::Finished => Step::Done,
+            ClientStage::StreamsOpening => self.channel.step(now + POLL_INTERVAL),
+            ClientStage::EndSent => self.channel.step(until.min(now + RUNNING_POLL_INTERVAL)),
             ClientStage::Running => {
                 let planned = self.began_at.zip(self.plan.max_time).map(|(began, time)| began + time);
                 let next = planned.filter(|&end| end > now).unwrap_or(now + POLL_INTERVAL);
@@ -394,11 +447,19 @@ impl Party for ClientControl {
         }
     }
 
-    fn on_timeout(&mut self, _now: Time) {
+    fn on_timeout(&mut self, now: Time) {
+        let is_late = now >= self.reply_deadline(now);
         match self.stage {
-            ClientStage::Running | ClientStage::Draining(_) | ClientStage::AwaitingReceivers => {}
+            ClientStage::StreamsOpening
+            | ClientStage::Running
+            | ClientStage::Draining(_)
+            | ClientStage::AwaitingReceivers => {}
+            ClientStage::EndSent if !is_late => {}
             ClientStage::CookieSent => {
                 self.fail(Fault::NoReply, "no iperf3 server replied in time: choose another --protocol")
+            }
+            _ if self.ended_at.is_some() && !self.is_link_doubtful() && self.did_streams_work() => {
+                self.fail(Fault::NoReply, SILENT_CONTROL)
             }
             _ => self
                 .fail(Fault::NoReply, "the server did not reply in time: check that it runs, and --timeout"),
@@ -417,13 +478,15 @@ impl Party for ClientControl {
             }
             ClientStage::ParametersSent => CLOSED_AFTER_PARAMETERS.to_owned(),
             ClientStage::CookieSent => CLOSED_EARLY.to_owned(),
-            ClientStage::StreamsOpen | ClientStage::TestStarted => {
+            ClientStage::StreamsOpening | ClientStage::StreamsOpen | ClientStage::TestStarted => {
                 "the server did not start the test: it may limit the rate. See its log".to_owned()
             }
             _ if self.plan.parameters.bidirectional => {
                 format!("the server ended the test: {NO_BIDIRECTIONAL}")
             }
-            _ => "the server ended the test: it was killed, it failed, or it limits the rate".to_owned(),
+            _ => "the control connection was closed: the server was killed, it failed, it limits the rate, or a NAT or \
+                  firewall forgot the idle connection"
+                .to_owned(),
         };
         match error {
             Some(error) => self.fail(Fault::Refused, error),

@@ -14,11 +14,14 @@ use super::datagram::{DatagramHeader, SharedJitter};
 use super::wire;
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, StopReason};
-use crate::link::{Caps, Fault, Framing};
+use crate::link::{Batch, Caps, Fault, Framing};
 use crate::plan::{Pacing, StopCondition};
 use crate::sample::Recorder;
 use crate::workload::throughput::{Sink, Source};
 use crate::workload::{Load, RecordingParty};
+use entry::StreamEntry;
+
+pub(crate) mod entry;
 
 /// Interval between checks whether the test is over.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -41,6 +44,10 @@ pub struct TestState {
     end_signalled: AtomicBool,
     /// The test failed; all waits end.
     aborted: AtomicBool,
+    /// The server has started the test, as far as a client knows.
+    running: AtomicBool,
+    /// Streams of a client that are set up and have identified themselves.
+    ready_streams: AtomicUsize,
     senders: AtomicUsize,
     receivers: AtomicUsize,
     /// Payload bytes received on all streams.
@@ -90,6 +97,23 @@ impl TestState {
         self.aborted.store(true, Relaxed);
     }
 
+    pub(super) fn is_running(&self) -> bool {
+        self.running.load(Relaxed)
+    }
+
+    pub(super) fn set_running(&self) {
+        self.running.store(true, Relaxed);
+    }
+
+    pub(super) fn ready_streams(&self) -> usize {
+        self.ready_streams.load(Acquire)
+    }
+
+    /// Counts a stream of a client that is set up and has identified itself.
+    pub fn add_ready_stream(&self) {
+        self.ready_streams.fetch_add(1, Release);
+    }
+
     pub(crate) fn senders(&self) -> usize {
         self.senders.load(Acquire)
     }
@@ -134,6 +158,21 @@ enum StreamParty {
 }
 
 impl StreamParty {
+    /// Where a receiver's messages go.
+    fn batch(&self) -> Option<&Batch> {
+        match self {
+            StreamParty::Sender(_) => None,
+            StreamParty::Receiver(sink) => Some(sink.batch()),
+        }
+    }
+
+    fn batch_mut(&mut self) -> Option<&mut Batch> {
+        match self {
+            StreamParty::Sender(_) => None,
+            StreamParty::Receiver(sink) => Some(sink.batch_mut()),
+        }
+    }
+
     fn as_party(&mut self) -> &mut dyn Party {
         match self {
             StreamParty::Sender(source) => source.as_mut(),
@@ -158,6 +197,8 @@ pub(crate) struct TestStream {
     jitter: SharedJitter,
     /// How long a receiver waits for more before the end of the test.
     receive_timeout: Duration,
+    /// The steps before the payload, at a client.
+    entry: Option<StreamEntry>,
     /// A server's stream stays open until the client has signalled the end.
     stays: bool,
     stopped: Option<StopReason>,
@@ -165,6 +206,8 @@ pub(crate) struct TestStream {
     silent_since: Option<Time>,
     ended_since: Option<Time>,
     has_received_all: bool,
+    /// When a receiver notices the silence.
+    check_due: Option<Time>,
     fault: Option<String>,
 }
 
@@ -230,11 +273,13 @@ impl TestStream {
             framing: caps.framing,
             jitter,
             receive_timeout: load.timeout.max(Duration::from_secs_f64(gap)),
+            entry: None,
             stays: false,
             stopped: None,
             silent_since: None,
             ended_since: None,
             has_received_all: false,
+            check_due: None,
             fault: None,
         }
     }
@@ -243,13 +288,16 @@ impl TestStream {
         matches!(self.party, StreamParty::Sender(_))
     }
 
-    /// Whether the last input is a repeated hello, whose reply was lost.
-    pub(crate) fn is_repeated_hello(&self) -> bool {
-        let StreamParty::Receiver(sink) = &self.party else { return false };
-        let mut messages = sink.batch().messages();
-        self.framing == Framing::Message
-            && sink.batch().len() == 1
-            && messages.next().is_some_and(|message| message.len() == wire::UDP_HELLO.len())
+    /// The last input, if it is a repeated hello, whose reply was lost.
+    pub(crate) fn repeated_hello(&self) -> Option<&[u8]> {
+        let batch =
+            self.party.batch().filter(|batch| self.framing == Framing::Message && batch.len() == 1)?;
+        batch.messages().next().filter(|message| message.len() == wire::UDP_HELLO.len())
+    }
+
+    /// For a client, whose streams begin together.
+    pub(super) fn at_client(self, entry: StreamEntry) -> TestStream {
+        TestStream { entry: Some(entry), ..self }
     }
 
     /// For a server, whose client signals the end.
@@ -289,12 +337,29 @@ impl Party for TestStream {
         if at_rest || self.test.is_aborted() {
             return Step::Done;
         }
-        let stays = self.stays && self.is_sender();
+        let is_sender = self.is_sender();
+        if self.entry.as_mut().is_some_and(|entry| entry.is_over(&self.test, is_sender)) {
+            self.entry = None;
+        }
+        if let Some(entry) = &mut self.entry
+            && !entry.begin_tuning()
+        {
+            return match entry.next_step(now, self.party.batch_mut()) {
+                Step::Fail(fault) => {
+                    self.fault = Some(fault.to_string());
+                    Step::Fail(fault)
+                }
+                step => step,
+            };
+        }
+        let stays = self.stays && is_sender;
         match self.party.as_party().next_step(now) {
             Step::FinishSending | Step::Done if stays => Step::Sleep(now + POLL_INTERVAL),
             Step::FinishSending => Step::Done,
             // Silence does not end the stream here; `timed_out` decides on that.
-            Step::Receive { into, .. } => Step::Receive { into, until: now + POLL_INTERVAL },
+            Step::Receive { into, .. } => {
+                Step::Receive { into, until: *self.check_due.get_or_insert(now + POLL_INTERVAL) }
+            }
             Step::Sleep(until) => Step::Sleep(until.min(now + POLL_INTERVAL)),
             Step::Fail(fault) => {
                 self.fault = Some(fault.to_string());
@@ -306,12 +371,18 @@ impl Party for TestStream {
 
     #[inline]
     fn on_sent(&mut self, bytes: usize, at: Time) {
+        if let Some(entry) = &mut self.entry {
+            return entry.on_sent(bytes, at);
+        }
         self.party.as_party().on_sent(bytes, at);
     }
 
     #[inline]
     fn on_received(&mut self, now: Time) {
-        self.silent_since = Some(now);
+        (self.silent_since, self.check_due) = (Some(now), None);
+        if let Some(entry) = &mut self.entry {
+            entry.on_received(self.party.batch());
+        }
         let before = self.party.recorder().counts.delivered_bytes;
         self.party.as_party().on_received(now);
         self.test.received_bytes.fetch_add(self.party.recorder().counts.delivered_bytes - before, Relaxed);
@@ -322,6 +393,14 @@ impl Party for TestStream {
     }
 
     fn on_timeout(&mut self, now: Time) {
+        self.check_due = None;
+        if let Some(entry) = &mut self.entry {
+            return entry.on_timeout();
+        }
+        // The server may not have started the test.
+        if !self.stays && !self.test.is_running() {
+            return;
+        }
         let silent = now.since(*self.silent_since.get_or_insert(now));
         if self.test.is_ended() {
             self.has_received_all = silent >= self.max_end_silence();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::wire;
 use crate::clock::Time;
 use crate::workload::throughput::header::{HeaderCodec, ParsedHeader};
 
@@ -61,7 +62,9 @@ impl HeaderCodec for DatagramHeader {
 
     #[inline]
     fn read(&mut self, message: &[u8], next: u64, now: Time) -> ParsedHeader {
-        let Some(head) = message.first_chunk::<16>() else { return ParsedHeader::Foreign };
+        let Some(head) = message.first_chunk::<16>() else {
+            return if wire::is_udp_greeting(message) { ParsedHeader::Setup } else { ParsedHeader::Foreign };
+        };
         let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let number = match self.has_64bit_counter {
             true => (u64::from(word(8)) << 32 | u64::from(word(12))).checked_sub(1),

@@ -20,10 +20,11 @@ use super::{CaseDraft, CaseError, ClientSession, ConnectContext, Flow, Protocol,
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
 use crate::link::party::{CANCEL_CHECK_INTERVAL, Tuning, drive};
-use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, companion_stream};
+use crate::link::{Caps, Dialer, Fault, Framing, Link, LinkError, companion_stream, keep_alive};
 use crate::plan::{Direction, Pacing, StopCondition, WaitMode};
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
 use client::{ClientControl, ClientPlan, ControlParty, ControlSlot};
+use data::entry::{Identification, MAX_HELLO_TRIES, StreamEntry};
 use data::{StreamParams, StreamResult, TestState, TestStream};
 use wire::{Cookie, Parameters, StreamCounts};
 
@@ -43,9 +44,6 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     connect,
     serve: Some(server::new_service),
 };
-
-/// Maximum hellos for a UDP stream, since the hello or its reply may be lost.
-const MAX_HELLO_TRIES: u32 = 5;
 
 /// Checks for settings that iperf3 does not support.
 fn prepare_case(case: &mut CaseDraft, caps: &Caps) -> Result<(), CaseError> {
@@ -170,10 +168,10 @@ fn connect(case: &ReadyCase, context: &ConnectContext) -> Result<Box<dyn ClientS
     }
     let mut leaders = Vec::new();
     for (number, port) in session.endpoint_tests.iter_mut().enumerate() {
-        let (leader, home) =
-            ControlParty::new(port.start()?, (context.new_recorder)(FlowRole::Control, number));
-        port.control_slot = home;
-        if let Some(link) = port.link.take() {
+        if let Some((control, link)) = port.control.take() {
+            let (leader, home) =
+                ControlParty::new(control, (context.new_recorder)(FlowRole::Control, number));
+            port.control_slot = home;
             leaders.push(Flow {
                 role: FlowRole::Control,
                 endpoint_index: number,
@@ -200,25 +198,12 @@ struct EndpointTest {
     parameters: Parameters,
     test: Arc<TestState>,
     /// Held here until its flow starts.
-    control: Option<ClientControl>,
-    link: Option<Box<dyn Link>>,
+    control: Option<(ClientControl, Box<dyn Link>)>,
     control_slot: ControlSlot,
 }
 
-impl EndpointTest {
-    fn start(&mut self) -> Result<ClientControl, ProtocolError> {
-        let control = self.control.take().filter(|_| self.link.is_some());
-        let mut control = control.ok_or_else(|| self.not_started_error())?;
-        if control.start() { Ok(control) } else { Err(self.not_started_error()) }
-    }
-
-    fn not_started_error(&self) -> ProtocolError {
-        ProtocolError::unexpected_reply(&self.endpoint, "the server did not start the test")
-    }
-}
-
 impl Iperf3Session {
-    /// Negotiates with the server of one endpoint, opens the streams and waits until the server starts the test.
+    /// Negotiates with the server of one endpoint and opens the streams. The last one enters the test in its thread.
     fn open_endpoint(&mut self, context: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
         let (case, clock) = (&self.case, &self.clock);
         let endpoint = &case.endpoints[port];
@@ -230,6 +215,7 @@ impl Iperf3Session {
         };
         let quiet = Dialer { wait: WaitMode::Block, ..context.dialer.clone() };
         let mut link = quiet.open(&beside)?;
+        keep_alive(link.as_ref());
         let (cookie, test) = (Cookie::random(), Arc::new(TestState::default()));
         let mut control = ClientControl::new(&cookie, client_plan(case, framing), test.clone());
         let cancel = &context.dialer.cancel;
@@ -249,15 +235,12 @@ impl Iperf3Session {
         let drained = move || {
             uploads.iter().try_fold(true, |all, half| Some(half.status().unacknowledged_bytes? == 0 && all))
         };
-        if control.streams_opened(Box::new(drained)) {
-            drive(&mut control, link.as_mut(), clock, cancel, CANCEL_CHECK_INTERVAL).map_err(fault)?;
-        }
+        control.open_streams(Box::new(drained));
         self.endpoint_tests.push(EndpointTest {
             endpoint: endpoint.clone(),
             parameters,
             test,
-            control: Some(control),
-            link: Some(link),
+            control: Some((control, link)),
             control_slot: ControlSlot::default(),
         });
         Ok(())
@@ -293,19 +276,28 @@ impl TestStreams<'_> {
     ) -> Result<Vec<Box<dyn Link>>, ProtocolError> {
         let endpoint = &self.case.endpoints[self.port];
         let mut uploads = Vec::new();
-        for number in 0..self.parameters.stream_count() {
+        let count = self.parameters.stream_count();
+        let mut load = self.case.load;
+        let volume = load.stop.volume_bytes.filter(|_| self.framing == Framing::Stream);
+        load.stop.volume_bytes =
+            volume.map(|bytes| wire::in_whole_blocks(bytes, load.message_bytes)).or(load.stop.volume_bytes);
+        for number in 0..count {
             let mut link = self.context.dialer.open(endpoint)?;
-            self.register(link.as_mut(), control).map_err(|fault| self.stream_error(number, fault))?;
+            // What takes time comes before the server can send: as soon as it has the last stream.
+            let is_last = number + 1 == count;
+            if !is_last {
+                self.register(link.as_mut()).map_err(|fault| self.stream_error(number, fault))?;
+            }
+            control.congestion_control = congestion_control(link.as_ref());
             let is_upload = self.parameters.is_upload(number);
             let role = if is_upload { FlowRole::Upload } else { FlowRole::Download };
             if is_upload {
                 uploads.extend(link.second_handle().ok());
             }
-            // Tuning takes time, and the server may send as soon as all are open.
             link.tune(&Tuning { cpu: None, ..self.case.load.batch_tuning() });
             let caps = link.caps().clone();
             let making = StreamParams {
-                load: &self.case.load,
+                load: &load,
                 caps: &caps,
                 index: number,
                 test: self.test,
@@ -313,20 +305,34 @@ impl TestStreams<'_> {
                 recorder: (self.context.new_recorder)(role, self.port),
             };
             let party = if is_upload { TestStream::sender(making) } else { TestStream::receiver(making) };
+            let party = party.at_client(StreamEntry::new(is_last.then(|| self.identification(number))));
             flows.push(Flow { role, endpoint_index: self.port, link, party: Box::new(party) });
         }
         Ok(uploads)
     }
 
     /// Identifies the test that a new connection belongs to.
-    fn register(&self, link: &mut dyn Link, control: &mut ClientControl) -> Result<(), Fault> {
+    fn register(&self, link: &mut dyn Link) -> Result<(), Fault> {
         match self.framing {
-            Framing::Stream => {
-                control.congestion_control = congestion_control(link);
-                send_all(link, self.cookie.bytes(), self.context.dialer.timeout)
-            }
+            Framing::Stream => send_all(link, self.cookie.bytes(), self.context.dialer.timeout),
             Framing::Message => open_datagram_stream(link, self.context.dialer),
         }
+    }
+
+    /// The same for the last stream, in its thread.
+    fn identification(&self, number: usize) -> Identification {
+        let bytes = match self.framing {
+            Framing::Stream => self.cookie.bytes().to_vec(),
+            Framing::Message => wire::UDP_HELLO.to_vec(),
+        };
+        let no_reply = match self.case.direction {
+            Direction::Both => {
+                format!("no connection for the second direction: {}", client::NO_BIDIRECTIONAL)
+            }
+            _ => NO_DATAGRAM_REPLY.to_owned(),
+        };
+        let timeout = self.context.dialer.timeout;
+        Identification { bytes, framing: self.framing, timeout, no_reply, others: number }
     }
 
     fn stream_error(&self, number: usize, fault: Fault) -> ProtocolError {
@@ -359,21 +365,19 @@ fn send_all(link: &mut dyn Link, words: &[u8], timeout: Duration) -> Result<(), 
 fn open_datagram_stream(link: &mut dyn Link, dialer: &Dialer) -> Result<(), Fault> {
     for _ in 0..MAX_HELLO_TRIES {
         link.send(&wire::UDP_HELLO, dialer.timeout)?;
-        let mut reply = [0; 5];
-        let words = [wire::UDP_REPLY, wire::LEGACY_UDP_REPLY];
+        let mut reply = [0; wire::UDP_REPLY.len() + 1];
         match dialer.receive(link, &mut reply, dialer.timeout / MAX_HELLO_TRIES) {
-            Ok(4) if words.iter().any(|word| reply.starts_with(word)) => return Ok(()),
-            // The reply was lost, and the server already sends.
-            Ok(5) => return Ok(()),
+            Ok(length) if wire::is_udp_reply(&reply[..length]) => return Ok(()),
             Ok(_) | Err(Fault::TimedOut) => {}
             Err(fault) => return Err(fault),
         }
     }
-    Err(Fault::NoReply(
-        "the server accepts the test but replies to no datagram: check whether a firewall drops UDP"
-            .to_owned(),
-    ))
+    Err(Fault::NoReply(NO_DATAGRAM_REPLY.to_owned()))
 }
+
+/// Error of a server without replies to datagrams.
+const NO_DATAGRAM_REPLY: &str =
+    "the server accepts the test but replies to no datagram: check whether a firewall drops UDP";
 
 impl ClientSession for Iperf3Session {
     fn take_flows(&mut self) -> Vec<Flow> {

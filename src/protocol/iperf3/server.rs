@@ -32,6 +32,9 @@ const GRACE_PERIOD: Duration = Duration::from_secs(10);
 /// Bytes of a control connection: its input and output, and the results of the client.
 const CONTROL_BYTES: usize = 16 * 1024;
 
+/// Maximum time for a stream of datagrams while another test of the host waits: its client may have vanished.
+const CONTENDED_STREAM_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Interval between checks while a connection waits for others of its test.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -71,6 +74,7 @@ impl TestRegistry {
             cookie,
             host: sender_host(from),
             parameters: OnceLock::new(),
+            awaits_turn: AtomicBool::new(false),
             awaits_streams: AtomicBool::new(false),
             arrivals: Mutex::default(),
             stream_order: OnceLock::new(),
@@ -115,7 +119,17 @@ impl TestRegistry {
             // Under the lock, so that two tests cannot begin at once.
             test.awaits_streams.store(true, Relaxed);
         }
+        test.awaits_turn.store(!may, Relaxed);
         may
+    }
+
+    /// How long this test may wait for its next stream.
+    fn stream_timeout(&self, test: &ServerTest) -> Duration {
+        let waits = |other: &Arc<ServerTest>| other.host == test.host && other.awaits_turn.load(Relaxed);
+        match test.is_udp() && test.awaits_streams.load(Relaxed) && self.tests().values().any(waits) {
+            true => CONTENDED_STREAM_TIMEOUT,
+            false => HANDSHAKE_TIMEOUT,
+        }
     }
 
     /// The test that waits for a datagram stream of that host.
@@ -134,6 +148,8 @@ struct ServerTest {
     cookie: Cookie,
     host: String,
     parameters: OnceLock<Parameters>,
+    /// Waits until another test of its host has its streams.
+    awaits_turn: AtomicBool,
     /// Waits for its streams.
     awaits_streams: AtomicBool,
     arrivals: Mutex<Vec<u64>>,

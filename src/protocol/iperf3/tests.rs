@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::client::{ClientControl, ClientPlan};
+use super::data::entry::{Identification, StreamEntry};
+use super::data::{StreamParams, TestState, TestStream};
 use super::server;
 use super::wire::{self, ControlState, Cookie, ErrorCode, Parameters, TestResults};
 use crate::clock::Time;
@@ -13,6 +15,7 @@ use crate::link::party::{Party, PartyCost, Step, StopReason};
 use crate::link::{Admission, Caps, Framing};
 use crate::plan::{Pacing, StopCondition};
 use crate::protocol::{ServerConfig, ServerLimits, Service};
+use crate::sample::Recorder;
 use crate::workload::Load;
 
 /// The output of a party at `now`, until it waits or ends.
@@ -74,6 +77,10 @@ fn parameters() -> Parameters {
 }
 
 fn client() -> ClientControl {
+    client_of(&Arc::default())
+}
+
+fn client_of(test: &Arc<TestState>) -> ClientControl {
     let (timeout, time) = (Duration::from_secs(5), Some(Duration::from_secs(1)));
     let plan = ClientPlan {
         parameters: parameters(),
@@ -82,25 +89,29 @@ fn client() -> ClientControl {
         max_time: time,
         max_bytes: None,
     };
-    ClientControl::new(&Cookie::random(), plan, Arc::default())
+    ClientControl::new(&Cookie::random(), plan, test.clone())
+}
+
+/// Leads a client up to the running test.
+fn start_test(client: &mut ClientControl, test: &TestState) {
+    let (words, _) = drain_output(client, Time(0));
+    assert_eq!(words.len(), wire::COOKIE_BYTES);
+    deliver(client, &[ControlState::ParameterExchange as u8], Time(0));
+    let (words, _) = drain_output(client, Time(0));
+    assert_eq!(words, wire::encode_framed(&parameters().to_json()));
+    deliver(client, &[ControlState::CreateStreams as u8], Time(0));
+    assert_eq!(drain_output(client, Time(0)), (vec![], NextStep::Done));
+    assert!(client.open_streams(Box::new(|| Some(true))));
+    test.add_ready_stream();
+    // Both states arrive at once.
+    deliver(client, &[ControlState::TestStart as u8, ControlState::TestRunning as u8], Time(0));
 }
 
 /// A client that waits for the server's results.
 fn client_awaiting_results() -> ClientControl {
-    let mut client = client();
-    let (words, _) = drain_output(&mut client, Time(0));
-    assert_eq!(words.len(), wire::COOKIE_BYTES);
-    deliver(&mut client, &[ControlState::ParameterExchange as u8], Time(0));
-    let (words, _) = drain_output(&mut client, Time(0));
-    assert_eq!(words, wire::encode_framed(&parameters().to_json()));
-    deliver(&mut client, &[ControlState::CreateStreams as u8], Time(0));
-    assert_eq!(drain_output(&mut client, Time(0)), (vec![], NextStep::Done));
-    assert!(!client.start(), "not before the server says so");
-    assert!(client.streams_opened(Box::new(|| Some(true))));
-    // Both states arrive at once.
-    deliver(&mut client, &[ControlState::TestStart as u8, ControlState::TestRunning as u8], Time(0));
-    assert_eq!(drain_output(&mut client, Time(0)), (vec![], NextStep::Done));
-    assert!(client.start());
+    let test = Arc::<TestState>::default();
+    let mut client = client_of(&test);
+    start_test(&mut client, &test);
     // No sender runs, and everything has been acknowledged: the server gets time to read it.
     let (words, then) = drain_output(&mut client, Time(0));
     assert!(words.is_empty() && matches!(then, NextStep::Receives(until) if until > Time(0)));
@@ -220,6 +231,147 @@ fn counters_of_64_bits_are_requested_only_when_needed() {
     assert_eq!((wide(count(1 << 32), Pacing::Closed), wide(count(1000), Pacing::Closed)), (true, false));
 }
 
+/// The capabilities of UDP.
+fn datagrams() -> Caps {
+    Caps {
+        framing: Framing::Message,
+        max_message_bytes: Some(65_507),
+        can_signal_close: false,
+        ..Caps::STREAM
+    }
+}
+
+fn stream_params<'a>(load: &'a Load, caps: &'a Caps, test: &'a Arc<TestState>) -> StreamParams<'a> {
+    StreamParams { load, caps, index: 0, test, counters_64bit: false, recorder: Recorder::for_counting() }
+}
+
+/// A datagram of the test, by its number from 1.
+fn datagram(number: u8) -> Vec<u8> {
+    let mut datagram = vec![0; 1000];
+    datagram[11] = number;
+    datagram
+}
+
+#[test]
+fn the_last_stream_enters_when_its_receiver_is_ready_and_counts_all_that_arrives() {
+    let replies = [*b"6789", *b"9876", 987_654_321_u32.to_le_bytes(), 987_654_321_u32.to_be_bytes()];
+    // Without a reply the payload shows that the server has the hello.
+    for reply in replies.iter().map(Some).chain([None]) {
+        let (test, load, caps) = (Arc::<TestState>::default(), Load::endless(1000), datagrams());
+        let identification = Identification {
+            bytes: wire::UDP_HELLO.to_vec(),
+            framing: Framing::Message,
+            timeout: Duration::from_secs(5),
+            no_reply: "silent".to_owned(),
+            others: 1,
+        };
+        let entry = StreamEntry::new(Some(identification));
+        let mut stream = TestStream::receiver(stream_params(&load, &caps, &test)).at_client(entry);
+        assert!(matches!(stream.next_step(Time(0)), Step::Tune(_)), "it is tuned before the server may send");
+        assert_eq!(drain_output(&mut stream, Time(0)), (vec![], NextStep::Sleeps), "another is not ready");
+        test.add_ready_stream();
+        let (words, then) = drain_output(&mut stream, Time(0));
+        assert_eq!((words.as_slice(), then), (&wire::UDP_HELLO[..], NextStep::Receives(Time(1_000_000_000))));
+        assert_eq!(test.ready_streams(), 1);
+        if let Some(reply) = reply {
+            deliver(&mut stream, reply, Time(1));
+        }
+        for number in 1..=3 {
+            deliver(&mut stream, &datagram(number), Time(2));
+        }
+        assert_eq!((test.ready_streams(), test.received_bytes()), (2, 3000));
+        stream.on_ended(PartyCost::default());
+        let ended = &test.stream_results(1)[0];
+        assert_eq!((ended.packets, ended.missing_packets), (3, 0));
+    }
+}
+
+#[test]
+fn a_hello_without_replies_is_repeated_and_given_up() {
+    let (test, load, caps) = (Arc::<TestState>::default(), Load::endless(1000), datagrams());
+    let identification = Identification {
+        bytes: wire::UDP_HELLO.to_vec(),
+        framing: Framing::Message,
+        timeout: Duration::from_secs(5),
+        no_reply: "silent".to_owned(),
+        others: 0,
+    };
+    let entry = StreamEntry::new(Some(identification));
+    let mut stream = TestStream::sender(stream_params(&load, &caps, &test)).at_client(entry);
+    assert!(matches!(stream.next_step(Time(0)), Step::Tune(_)));
+    for second in 0..5 {
+        let (words, then) = drain_output(&mut stream, Time(second * 1_000_000_000));
+        let until = Time((second + 1) * 1_000_000_000);
+        assert_eq!((words.as_slice(), then), (&wire::UDP_HELLO[..], NextStep::Receives(until)));
+        stream.on_timeout(until);
+    }
+    assert_eq!(drain_output(&mut stream, Time(5_000_000_000)).1, NextStep::Fails("silent".to_owned()));
+}
+
+#[test]
+fn a_receiver_in_a_shared_thread_notices_the_silence_after_the_end() {
+    let (test, load, caps) = (Arc::<TestState>::default(), Load::endless(1000), datagrams());
+    let mut stream = TestStream::receiver(stream_params(&load, &caps, &test)).at_server();
+    assert!(matches!(stream.next_step(Time(0)), Step::Tune(_)));
+    deliver(&mut stream, &datagram(1), Time(0));
+    test.signal_end();
+    // Others in the thread let it continue every 10 ms.
+    let ended = (0..100).map(|step| Time(step * 10_000_000)).find(|&now| match stream.next_step(now) {
+        Step::Receive { until, .. } if until > now => false,
+        Step::Receive { .. } => {
+            stream.on_timeout(now);
+            false
+        }
+        step => matches!(step, Step::Done),
+    });
+    assert!(ended.is_some_and(|ended| ended <= Time(400_000_000)), "{ended:?}");
+}
+
+#[test]
+fn a_test_on_a_lost_link_ends_about_a_timeout_after_the_loss() {
+    let test = Arc::<TestState>::default();
+    let load = Load { timeout: Duration::from_secs(5), ..Load::endless(1000) };
+    let caps = Caps::STREAM;
+    let mut stream = TestStream::sender(stream_params(&load, &caps, &test));
+    let mut client = client_of(&test);
+    start_test(&mut client, &test);
+    assert!(matches!(drain_output(&mut client, Time(0)).1, NextStep::Receives(_)));
+    // The stream has stalled for its timeout.
+    assert!(matches!(stream.next_step(Time(0)), Step::Tune(_)));
+    assert!(matches!(stream.next_step(Time(0)), Step::Send { .. }));
+    let mut now = Time(5_000_000_001);
+    assert!(matches!(stream.next_step(now), Step::Fail(_)));
+    stream.on_ended(PartyCost::default());
+    assert_eq!(drain_output(&mut client, now).0, [ControlState::TestEnd as u8]);
+    let error = loop {
+        match drain_output(&mut client, now).1 {
+            NextStep::Receives(until) => now = until,
+            other => break other,
+        }
+        client.on_timeout(now);
+    };
+    assert!(matches!(error, NextStep::Fails(_)) && now <= Time(6_100_000_000), "{error:?} {now:?}");
+}
+
+#[test]
+fn a_silent_control_connection_is_named() {
+    let test = Arc::<TestState>::default();
+    let mut client = client_of(&test);
+    start_test(&mut client, &test);
+    let mut now = Time(0);
+    let error = loop {
+        match drain_output(&mut client, now).1 {
+            NextStep::Receives(until) => now = until,
+            NextStep::Fails(error) => break error,
+            other => panic!("{other:?}"),
+        }
+        client.on_timeout(now);
+    };
+    // Its system had acknowledged all payload.
+    assert!(error.contains("control connection") && error.contains("NAT"), "{error}");
+    assert!(now <= Time(5_500_000_000), "{now:?}");
+}
+
 fn service(limits: ServerLimits, token: Option<String>) -> Arc<dyn Service> {
     server::new_service(&Arc::new(ServerConfig { limits, token, secret: [3; 32], ..ServerConfig::default() }))
 }
@@ -230,22 +382,21 @@ fn a_repeated_hello_gets_its_reply_again() {
     let wants = Parameters { udp: true, ..parameters() };
     let (mut control, _) = open_control(&service, "192.0.2.1:1", &wants.to_json());
     drain_output(control.as_mut(), Time(0));
-    let caps = Caps {
-        framing: Framing::Message,
-        max_message_bytes: Some(65_507),
-        can_signal_close: false,
-        ..Caps::STREAM
-    };
+    let caps = datagrams();
     let mut stream = service.new_party(&caps, "192.0.2.1:2");
-    for _ in 0..3 {
-        deliver(stream.as_mut(), &wire::UDP_HELLO, Time(0));
-        assert_eq!(drain_output(stream.as_mut(), Time(0)).0, wire::UDP_REPLY);
+    // Of a little-endian and a big-endian machine, since 3.10 and before; in their own byte order.
+    for (hello, reply) in [
+        (*b"9876", *b"6789"),
+        (*b"6789", *b"9876"),
+        (123_456_789_u32.to_le_bytes(), 987_654_321_u32.to_le_bytes()),
+        (123_456_789_u32.to_be_bytes(), 987_654_321_u32.to_be_bytes()),
+    ] {
+        deliver(stream.as_mut(), &hello, Time(0));
+        assert_eq!(drain_output(stream.as_mut(), Time(0)).0, reply);
         drain_output(control.as_mut(), Time(0));
     }
     // Numbered from 1, and too short for the test.
-    let mut datagram = vec![0; 1000];
-    datagram[11] = 1;
-    deliver(stream.as_mut(), &datagram, Time(0));
+    deliver(stream.as_mut(), &datagram(1), Time(0));
     deliver(stream.as_mut(), &[7; 5], Time(0));
     deliver(control.as_mut(), &[ControlState::TestEnd as u8], Time(0));
     assert_eq!(drain_output(control.as_mut(), Time(0)).0, [ControlState::ExchangeResults as u8]);
@@ -390,4 +541,47 @@ fn tests_of_one_host_open_their_datagram_streams_one_after_the_other() {
     // The first disconnects: the next one is served.
     drop(one);
     assert_eq!(drain_output(two.as_mut(), Time(0)).0, ready);
+}
+
+#[test]
+fn a_vanished_client_blocks_the_others_of_its_host_for_two_seconds() {
+    let service = service(ServerLimits::default(), None);
+    let wants = Parameters { udp: true, ..parameters() }.to_json();
+    let (mut vanished, _) = open_control(&service, "192.0.2.1:1", &wants);
+    let ready = vec![ControlState::CreateStreams as u8];
+    assert_eq!(drain_output(vanished.as_mut(), Time(0)).0, ready);
+    let (mut next, _) = open_control(&service, "192.0.2.1:2", &wants);
+    assert!(drain_output(next.as_mut(), Time(0)).0.is_empty());
+    let refused = (wire::encode_error(ErrorCode::StreamAccept).to_vec(), NextStep::Done);
+    assert_eq!(drain_output(vanished.as_mut(), Time(2_000_000_000)), refused);
+    drop(vanished);
+    assert_eq!(drain_output(next.as_mut(), Time(2_000_000_000)).0, ready);
+}
+
+#[test]
+fn the_cpu_time_of_an_omitted_start_is_relative_to_all_of_the_test() {
+    let service = service(ServerLimits::default(), None);
+    let wants = Parameters { omit_s: 2, ..parameters() };
+    let (mut control, cookie) = open_control(&service, "192.0.2.1:1", &wants.to_json());
+    drain_output(control.as_mut(), Time(0));
+    let mut stream = service.new_party(&Caps::STREAM, "192.0.2.1:2");
+    deliver(stream.as_mut(), cookie.bytes(), Time(0));
+    drain_output(control.as_mut(), Time(0));
+    drain_output(stream.as_mut(), Time(0));
+    drain_output(control.as_mut(), Time(0));
+    let end = Time(3_000_000_000);
+    deliver(control.as_mut(), &[ControlState::TestEnd as u8], end);
+    drain_output(control.as_mut(), end);
+    stream.on_ended(PartyCost { cpu_seconds: 1.5, ..PartyCost::default() });
+    deliver(control.as_mut(), &results(0), end);
+    let (words, _) = drain_output(control.as_mut(), end);
+    let (object, _) = wire::decode_framed(&words, wire::MAX_RESULTS_BYTES).unwrap().unwrap();
+    assert_eq!(TestResults::from_json(&object, 1).unwrap().cpu_percent, 50.0);
+}
+
+#[test]
+fn a_volume_is_sent_in_whole_blocks() {
+    let whole = [(1_000_000, 131_072), (1000, 1000), (1, 1000), (0, 7), (u64::MAX, 1000)];
+    let whole = whole.map(|(bytes, block)| wire::in_whole_blocks(bytes, block));
+    assert_eq!(whole, [1_048_576, 1000, 1000, 0, u64::MAX]);
 }

@@ -357,6 +357,11 @@ pub(crate) const MAX_BLOCK_BYTES: u32 = 1 << 20;
 /// Payload of a datagram in bytes.
 pub(crate) const DATAGRAM_BYTES: std::ops::RangeInclusive<u32> = 16..=65_507;
 
+/// A volume as it is sent on a byte stream. Receivers since 3.21 count whole blocks only.
+pub(crate) fn in_whole_blocks(bytes: u64, block_bytes: u32) -> u64 {
+    bytes.checked_next_multiple_of(u64::from(block_bytes.max(1))).unwrap_or(bytes)
+}
+
 /// Maximum duration of a test, and of the omitted start (iperf3's own limits), in seconds.
 pub(crate) const MAX_TEST_SECONDS: u64 = 86_400;
 /// Maximum omitted start in seconds (iperf3's own limit).
@@ -607,13 +612,37 @@ fn clamp_finite(number: f64) -> f64 {
     if number.is_finite() { number.clamp(0.0, 1e9) } else { 0.0 }
 }
 
-/// Opens a UDP stream, and the reply to it: the digits in the byte order of a little-endian machine.
+/// Opens a UDP stream: a number in the byte order of the machine, here of a little-endian one.
 pub(crate) const UDP_HELLO: [u8; 4] = *b"9876";
 /// Reply to [`UDP_HELLO`].
 pub(crate) const UDP_REPLY: [u8; 4] = *b"6789";
 
-/// Reply of servers before 3.10: 987654321, little-endian.
-pub(crate) const LEGACY_UDP_REPLY: [u8; 4] = 987_654_321_u32.to_le_bytes();
+/// Hello and reply of programs before 3.10.
+const LEGACY_UDP_HELLO: u32 = 123_456_789;
+const LEGACY_UDP_REPLY: u32 = 987_654_321;
+
+/// The reply to a hello, as its sender expects it: in its byte order, and of its age. A machine of the other byte order
+/// sends our reply as its hello.
+pub(crate) fn udp_reply(hello: &[u8]) -> [u8; 4] {
+    match hello {
+        hello if hello == UDP_REPLY => UDP_HELLO,
+        hello if hello == LEGACY_UDP_HELLO.to_le_bytes() => LEGACY_UDP_REPLY.to_le_bytes(),
+        hello if hello == LEGACY_UDP_HELLO.to_be_bytes() => LEGACY_UDP_REPLY.to_be_bytes(),
+        _ => UDP_REPLY,
+    }
+}
+
+/// Whether a server replies with this to a hello, whatever its byte order and age.
+pub(crate) fn is_udp_reply(message: &[u8]) -> bool {
+    let legacy = LEGACY_UDP_REPLY;
+    [UDP_REPLY, UDP_HELLO, legacy.to_le_bytes(), legacy.to_be_bytes()].iter().any(|reply| message == reply)
+}
+
+/// Whether this is a hello or a reply to one.
+pub(crate) fn is_udp_greeting(message: &[u8]) -> bool {
+    let legacy = LEGACY_UDP_HELLO;
+    is_udp_reply(message) || message == legacy.to_le_bytes() || message == legacy.to_be_bytes()
+}
 
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,8 @@ pub enum ParsedHeader {
     End,
     /// Does not belong to this flow.
     Foreign,
+    /// Belongs to the setup of the flow, and may arrive late or twice.
+    Setup,
 }
 
 /// The default header: the number, truncated to the size of the message.
@@ -113,7 +115,7 @@ impl BlockParser {
         let block = (self.position - length) / self.block_bytes;
         match self.header.read(&self.partial_header[..length as usize], block, now) {
             ParsedHeader::Sequence(_) => length,
-            ParsedHeader::Foreign => {
+            ParsedHeader::Foreign | ParsedHeader::Setup => {
                 self.foreign_blocks += 1;
                 length
             }

@@ -73,6 +73,10 @@ impl ReceivedData {
             self.position += length;
             let foreign = self.tracker.foreign;
             match header.read(message, self.tracker.next_sequence, now) {
+                ParsedHeader::Setup => {
+                    self.position -= length;
+                    continue;
+                }
                 ParsedHeader::End => arrived.has_end = true,
                 ParsedHeader::Sequence(number) if length == self.message_bytes => {
                     if self.tracker.observe(number) {

@@ -196,6 +196,11 @@ impl Sink {
         &self.batch
     }
 
+    /// Where its messages go, for a party that receives before the flow begins.
+    pub(crate) fn batch_mut(&mut self) -> &mut Batch {
+        &mut self.batch
+    }
+
     /// Bytes received so far, including warm-up and duplicates.
     pub(crate) fn position(&self) -> u64 {
         self.data.position()
@@ -356,6 +361,10 @@ impl Party for Sink {
         let has_warmed_up = self.phases.phase() != Phase::WarmUp;
         self.recorder.counts.warm_up =
             if has_warmed_up { self.warm_up.passed } else { self.passed_messages() };
+        if self.loopback.is_none() {
+            // As far as the received numbers show; the sender may know more.
+            self.recorder.counts.sent = self.measured_messages();
+        }
         self.recorder.counts.duplicate += self.data.duplicates();
         self.recorder.counts.reordered += self.data.reordered();
         self.recorder.counts.corrupt_messages += self.data.foreign();

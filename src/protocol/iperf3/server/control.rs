@@ -208,7 +208,9 @@ impl ServerControl {
                 self.began_at = Some(now);
                 self.enter_stage(ServerStage::Running);
             }
-            ServerStage::Queued | ServerStage::OpeningStreams if waited >= HANDSHAKE_TIMEOUT => {
+            ServerStage::Queued | ServerStage::OpeningStreams
+                if waited >= self.registry.stream_timeout(&test) =>
+            {
                 self.refuse(ErrorCode::StreamAccept)
             }
             ServerStage::Running if waited >= self.max_duration(&test) => self.refuse(duration_code(&test)),
@@ -243,10 +245,13 @@ impl ServerControl {
         let Some(parameters) = test.parameters.get() else { return TestResults::default() };
         let ended = test.state.stream_results(parameters.stream_count());
         let omit = Duration::from_secs(parameters.omit_s);
-        let begin = self.began_at.unwrap_or(Time(0)) + omit;
+        let began = self.began_at.unwrap_or(Time(0));
+        let begin = began + omit;
         let end =
             ended.iter().filter_map(|ended| ended.last_instant).chain(self.stopped_at).max().unwrap_or(begin);
         let seconds = end.since(begin).as_secs_f64();
+        // The CPU time includes the omitted start.
+        let whole = end.since(began).as_secs_f64();
         let cpu: f64 = ended.iter().map(|ended| ended.cpu_seconds).sum();
         let counted = |ended: &StreamResult| StreamCounts {
             bytes: ended.bytes,
@@ -259,7 +264,7 @@ impl ServerControl {
         };
         let sends = parameters.reverse || parameters.bidirectional;
         TestResults {
-            cpu_percent: if seconds > 0.0 { 100.0 * cpu / seconds } else { 0.0 },
+            cpu_percent: if whole > 0.0 { 100.0 * cpu / whole } else { 0.0 },
             has_retransmits: sends.then(|| ended.iter().any(|ended| ended.retransmits.is_some())),
             congestion_control: self.congestion_control.clone().filter(|_| !parameters.udp),
             streams: ended.iter().map(counted).collect(),

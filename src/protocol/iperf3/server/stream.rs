@@ -22,7 +22,8 @@ pub(crate) struct ServerStream {
     caps: Caps,
     /// For a datagram hello, which may be repeated, and its reply.
     batch: Batch,
-    must_reply: bool,
+    /// The reply to the last hello, until it is sent.
+    reply: Option<[u8; 4]>,
     /// It has identified its test and received the confirmation.
     is_identified: bool,
     /// Its link is configured for the stream, and the test has counted it.
@@ -50,7 +51,7 @@ impl ServerStream {
             arrival,
             caps: caps.clone(),
             batch,
-            must_reply: false,
+            reply: None,
             // A byte stream has sent its cookie.
             is_identified: caps.framing == Framing::Stream,
             is_set_up: false,
@@ -102,7 +103,8 @@ fn stream_load(parameters: &Parameters, number: usize, limits: &ServerLimits) ->
         pacing: rate.map_or(Pacing::Closed, |rate| Pacing::Fixed { per_second: rate / bits }),
         warm_up,
         stop: StopCondition {
-            volume_bytes: counted.then(|| all.div_ceil(parameters.parallel.into())),
+            volume_bytes: counted
+                .then(|| wire::in_whole_blocks(all.div_ceil(parameters.parallel.into()), parameters.length)),
             ..StopCondition::default()
         },
         timeout: Duration::from_secs(limits.idle_s),
@@ -114,11 +116,11 @@ fn stream_load(parameters: &Parameters, number: usize, limits: &ServerLimits) ->
 impl Party for ServerStream {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
-        if self.must_reply {
-            return Step::Send { bytes: &wire::UDP_REPLY, message: wire::UDP_REPLY.len() };
-        }
-        if self.stream.is_none() && self.is_identified {
+        if self.reply.is_none() && self.stream.is_none() && self.is_identified {
             self.start_stream();
+        }
+        if let Some(reply) = &self.reply {
+            return Step::Send { bytes: reply, message: reply.len() };
         }
         if let Some(stream) = &mut self.stream {
             // The first step configures the link, which takes time; the client may start only afterwards.
@@ -144,17 +146,21 @@ impl Party for ServerStream {
     #[inline]
     fn on_sent(&mut self, bytes: usize, at: Time) {
         match &mut self.stream {
-            Some(stream) if !self.must_reply => stream.on_sent(bytes, at),
-            _ => (self.must_reply, self.is_identified) = (false, true),
+            Some(stream) if self.reply.is_none() => stream.on_sent(bytes, at),
+            _ => (self.reply, self.is_identified) = (None, true),
         }
     }
 
     #[inline]
     fn on_received(&mut self, now: Time) {
-        match &mut self.stream {
-            Some(stream) if !stream.is_repeated_hello() => stream.on_received(now),
-            _ => self.must_reply = true,
-        }
+        let hello = match &mut self.stream {
+            None => self.batch.messages().next(),
+            Some(stream) => match stream.repeated_hello() {
+                None => return stream.on_received(now),
+                hello => hello,
+            },
+        };
+        self.reply = hello.map(wire::udp_reply);
     }
 
     fn on_timeout(&mut self, now: Time) {
