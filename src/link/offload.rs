@@ -111,6 +111,13 @@ impl OffloadOptions {
         best.map_or((SendMethod::Many, ReceiveMethod::Many), |&(sending, receiving, _)| (sending, receiving))
     }
 
+    /// Measures the methods if one of them may be chosen. A flow that measured them itself would lose what arrives meanwhile.
+    pub(crate) fn prepare(self) {
+        if [self.segments, self.coalesced].contains(&OffloadChoice::Auto) {
+            method_rates();
+        }
+    }
+
     /// Adds the measured rates to the facts, once they have been measured.
     pub(crate) fn insert_facts(self, facts: &mut Facts) {
         if let Some(rates) = METHOD_RATES.get().filter(|_| self != OffloadOptions::NONE) {
@@ -275,6 +282,13 @@ mod tests {
         assert_eq!(on.best_methods(1400), (SendMethod::Segments, ReceiveMethod::Coalesced));
         let auto = OffloadOptions { segments: OffloadChoice::Auto, coalesced: OffloadChoice::Auto };
         assert_eq!(auto.best_methods(60_000), (SendMethod::Many, ReceiveMethod::Many));
+    }
+
+    #[test]
+    fn a_server_measures_before_its_first_flow() {
+        let dialer = crate::link::Dialer::new(Clock::System);
+        assert!(dialer.listen(&"udp://127.0.0.1:0".parse().unwrap()).is_ok());
+        assert!(METHOD_RATES.get().is_some());
     }
 
     #[test]

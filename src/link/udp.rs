@@ -203,6 +203,7 @@ const MAX_BACKLOG_DATAGRAMS: usize = 1024;
 fn listen(endpoint: &Endpoint, context: &OpenContext) -> Result<Box<dyn Listener>, Fault> {
     let maker = LinkMaker::new(endpoint, context)?;
     maker.options.ip.refuse_bind_for_listener()?;
+    maker.options.offload.prepare();
     let address = resolve_addresses(endpoint, context, EndpointRole::Listen)?[0];
     let socket = maker.options.open_socket(address)?;
     socket.bind(&address.into()).map_err(Fault::system("bind"))?;

@@ -14,7 +14,8 @@ use super::wire::{ControlWord, NetioDialect, WORD_BYTES, loss_percent, make_bloc
 use super::{CachedConnection, DATAGRAM_PORT, DIALECT_OPTION, MAX_SERVER_SEND_TIME, PROTOCOL};
 use crate::clock::{Clock, Time};
 use crate::endpoint::Endpoint;
-use crate::link::{Dialer, Fault, Link, LinkError, companion_stream};
+use crate::link::party::Tuning;
+use crate::link::{Dialer, Fault, Link, LinkError, companion_stream, keep_alive};
 use crate::plan::{Direction, StopCondition};
 use crate::protocol::{
     CaseDraft, CaseError, ClientSession, ConnectContext, ConnectionCache, Flow, ProtocolError, ReadyCase,
@@ -150,7 +151,9 @@ impl NetioDatagramSession {
     fn open_endpoint(&mut self, context: &ConnectContext, port: usize) -> Result<(), ProtocolError> {
         let at = &self.case.endpoints[port];
         let (stream, datagrams) = split_endpoint(at).map_err(|fault| LinkError::new(at, fault))?;
-        let link = context.dialer.open(&datagrams)?;
+        let mut link = context.dialer.open(&datagrams)?;
+        // Tuning takes time, and the server sends as soon as it is asked.
+        link.tune(&Tuning { cpu: None, ..self.case.load.batch_tuning() });
         let caps = link.caps().clone();
         let role = if self.is_sending() { FlowRole::Upload } else { FlowRole::Download };
         let recorder = (context.new_recorder)(role, port);
@@ -169,6 +172,7 @@ impl NetioDatagramSession {
             Some(link) => link,
             None => context.dialer.open(&stream)?,
         };
+        keep_alive(link.as_ref());
         self.controls.push(DatagramControl {
             link,
             endpoint: stream,
