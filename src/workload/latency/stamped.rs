@@ -174,6 +174,8 @@ pub struct StampingReflector {
     offset: usize,
     /// When the current message arrived.
     arrived: Time,
+    /// The clock was read again after the receipt, or after a part was sent.
+    has_reread_clock: bool,
     /// Only where the kernel stamps messages.
     stages: Option<Box<ReplyTracker>>,
 }
@@ -196,6 +198,7 @@ impl StampingReflector {
             message_bytes: message_bytes.max(if load.stamps { STAGED_BYTES } else { STAMPED_BYTES }),
             offset: 0,
             arrived: Time(0),
+            has_reread_clock: false,
             stages: load.stamps.then(|| Box::new(ReplyTracker::new(caps.framing))),
         }
     }
@@ -348,6 +351,10 @@ impl Party for StampingReflector {
             return Step::ReadStamps(&mut stages.stamps);
         }
         if self.reflector.tuning.is_none() && !self.reflector.unsent.is_empty() {
+            // The time of leaving is not that of the arrival.
+            if !std::mem::replace(&mut self.has_reread_clock, true) {
+                return Step::Sleep(now);
+            }
             self.write(LEFT, now, now);
             self.write_stages(now);
         }
@@ -356,6 +363,7 @@ impl Party for StampingReflector {
 
     #[inline]
     fn on_sent(&mut self, bytes: usize, at: Time) {
+        self.has_reread_clock = false;
         self.reflector.on_sent(bytes, at);
         if let Some(stages) = &mut self.stages {
             stages.on_sent(bytes);
@@ -367,6 +375,7 @@ impl Party for StampingReflector {
 
     #[inline]
     fn on_received(&mut self, now: Time) {
+        self.has_reread_clock = false;
         self.reflector.on_received(now);
         let length = self.reflector.unsent.len();
         let first = if self.offset == 0 { now } else { self.arrived };
@@ -380,5 +389,34 @@ impl Party for StampingReflector {
 
     fn on_closed(&mut self, now: Time) -> Result<(), Fault> {
         self.reflector.on_closed(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_leaving_is_read_after_the_message_was_processed() {
+        let datagrams = Caps { framing: Framing::Message, max_message_bytes: Some(100), ..Caps::STREAM };
+        for caps in [datagrams, Caps::STREAM] {
+            let load = Load::endless(64);
+            let mut reflector = StampingReflector::new(&caps, &load, 64, Duration::from_secs(1));
+            let mut codec = StampedEchoCodec::new(&load, &caps);
+            assert!(matches!(reflector.next_step(Time(0)), Step::Tune(_)));
+            let request = codec.encode_request(0).to_vec();
+            let Step::Receive { into, .. } = reflector.next_step(Time(0)) else { panic!("it receives") };
+            into.bytes[..64].copy_from_slice(&request);
+            into.push_span(0, 64);
+            reflector.on_received(Time(1000));
+            // The loop reads the clock in this step.
+            assert!(matches!(reflector.next_step(Time(1000)), Step::Sleep(Time(1000))));
+            let Step::Send { bytes, .. } = reflector.next_step(Time(1250)) else { panic!("it replies") };
+            codec.parse_reply(bytes, 0..1);
+            let times = codec.server_timestamps().unwrap();
+            assert_eq!((times.received_ns, times.sent_ns), (1000, 1250));
+            // A reply that the link takes later leaves later.
+            assert!(matches!(reflector.next_step(Time(2000)), Step::Send { .. }));
+        }
     }
 }
