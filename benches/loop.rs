@@ -158,6 +158,7 @@ fn read_frame(bencher: Bencher) {
         lead_in_ns: 0,
         series_interval_ns: 0,
         time_of_day: false,
+        alive_interval_ns: 0,
     };
     let frame = wire::encode_frame(1, &SessionRequest::Plan(plan));
     bencher.counter(BytesCount::new(frame.len())).bench_local(|| {

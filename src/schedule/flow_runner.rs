@@ -207,6 +207,8 @@ struct FlowGroup<'a> {
     start_gate: RwLock<()>,
     /// Flows other than probes that have not ended.
     running_loads: AtomicUsize,
+    /// A load has failed, so the probe shows nothing after the loads.
+    has_failed_load: AtomicBool,
     /// The loads have ended, so the probe ends too.
     should_stop_probe: AtomicBool,
     /// All flows end: a signal arrived, or a thread panicked.
@@ -224,6 +226,7 @@ impl<'a> FlowGroup<'a> {
         FlowGroup {
             start_gate: RwLock::new(()),
             running_loads: AtomicUsize::new(loads),
+            has_failed_load: AtomicBool::new(false),
             should_stop_probe: AtomicBool::new(false),
             should_stop: AtomicBool::new(dialer.cancel.load(Relaxed)),
             times,
@@ -284,6 +287,7 @@ impl<'a> FlowGroup<'a> {
             }
             for departure in departed.drain(..) {
                 let Departure::Ended { member, cost, result } = departure else { continue };
+                self.has_failed_load.fetch_or(result.is_err(), Relaxed);
                 ended
                     .push((member.index, FlowEnd { cost: *cost, thread: ThreadCounters::default(), result }));
             }
@@ -307,6 +311,7 @@ impl<'a> FlowGroup<'a> {
         let before = ThreadCounters::now();
         let (cost, result) =
             drive_with_cost(flow.party.as_mut(), flow.link.as_mut(), self.clock, stop, CANCEL_CHECK_INTERVAL);
+        self.has_failed_load.fetch_or(result.is_err() && flow.role != FlowRole::Probe, Relaxed);
         FlowEnd { cost, thread: ThreadCounters::now().since(&before), result }
     }
 
@@ -403,7 +408,8 @@ impl Drop for RunningFlowGuard<'_> {
         if self.is_load && self.group.running_loads.fetch_sub(1, Relaxed) == 1 {
             let now = self.group.clock.now();
             self.group.times.window.set_end(now);
-            if self.group.times.is_over(now, self.group.probes) {
+            let has_failed = self.group.has_failed_load.load(Relaxed);
+            if has_failed || self.group.times.is_over(now, self.group.probes) {
                 self.group.should_stop_probe.store(true, Relaxed);
             }
         }
@@ -474,6 +480,14 @@ fn join_all(threads: Vec<FlowThread>, groups: &[Vec<usize>], flows: usize) -> Ve
 /// Fault of a flow whose thread panicked. The panic message has been printed already.
 const PANIC_REASON: &str = "a defect of linkgauge ended this flow: report the panic message";
 
+/// Whether a flow that is no probe has failed.
+fn has_failed_load(flows: &[Flow], results: &[Option<Result<(), Fault>>]) -> bool {
+    let has_failed = |(flow, result): (&Flow, &Option<Result<(), Fault>>)| {
+        flow.role != FlowRole::Probe && matches!(result, Some(Err(_)))
+    };
+    flows.iter().zip(results).any(has_failed)
+}
+
 /// Runs all flows in one thread on the virtual clock. Of several ready flows, the first in order runs.
 fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, times: &LoadTimes) -> Vec<(Flow, FlowEnd)> {
     let LoadTimes { idle, window } = times;
@@ -488,7 +502,8 @@ fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, times: &LoadTimes)
         if loads_over && window.end() == Time::NEVER {
             window.set_end(dialer.now());
         }
-        let is_over = times.is_over(dialer.now(), probes);
+        let is_over =
+            (loads_over && has_failed_load(&flows, &results)) || times.is_over(dialer.now(), probes);
         if loads_over && !is_over {
             let ends = [window.end() + idle.after, window.end() + MAX_REPLY_WAIT, times.latest_end()];
             until = ends.into_iter().find(|end| *end > dialer.now()).unwrap_or(until);
@@ -540,15 +555,19 @@ mod tests {
     use crate::sample::Recorder;
     use crate::workload::RecordingParty;
 
-    /// Panics at its first step, or runs until it is stopped.
+    /// Panics or fails at its first step, or runs until it is stopped.
     struct PanickingParty {
         panics: bool,
+        fails: bool,
         recorder: Recorder,
     }
 
     impl Party for PanickingParty {
         fn next_step(&mut self, now: Time) -> Step<'_> {
             assert!(!self.panics, "as the test wants it");
+            if self.fails {
+                return Step::Fail(Fault::TimedOut);
+            }
             Step::Sleep(now + Duration::from_millis(1))
         }
 
@@ -569,9 +588,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_flow_that_panics_ends_all_others() {
-        let dialer = Dialer::new(Clock::System);
+    /// Flows of parties that panic or fail, on links to an echo.
+    fn flows_of(dialer: &Dialer, roles: &[(FlowRole, [bool; 2])]) -> Vec<Flow> {
         let endpoint = "mem://server".parse().unwrap();
         let mut listener = dialer.listen(&endpoint).unwrap();
         let caps = crate::link::endpoint_caps(&endpoint).unwrap();
@@ -579,16 +597,34 @@ mod tests {
             Box::new(crate::protocol::echo_reflector(&caps, Duration::from_secs(60)))
         };
         assert!(listener.set_party_factory(Box::new(host)).is_ok());
-        let flow = |role, panics| Flow {
+        let flow = |&(role, [panics, fails]): &(FlowRole, [bool; 2])| Flow {
             role,
             endpoint_index: 0,
             link: dialer.open(&endpoint).unwrap(),
-            party: Box::new(PanickingParty { panics, recorder: Recorder::for_counting() }),
+            party: Box::new(PanickingParty { panics, fails, recorder: Recorder::for_counting() }),
         };
+        roles.iter().map(flow).collect()
+    }
+
+    #[test]
+    fn probes_end_with_a_load_that_failed() {
+        let dialer = Dialer::new(Clock::System);
+        let flows = flows_of(&dialer, &[(FlowRole::Upload, [false, true]), (FlowRole::Probe, [false; 2])]);
+        let groups = thread_groups(&flows, None);
+        let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_| {} };
+        let idle = IdleTimes { before: Duration::ZERO, after: Duration::from_secs(3600) };
+        let times = LoadTimes { idle, window: Arc::new(LoadWindow::new(0)) };
+        let (ended, _) = run_in_threads(flows, groups, &dialer, &times, &ticker);
+        assert!(ended[0].1.result.is_err() && ended[1].1.result.is_ok());
+    }
+
+    #[test]
+    fn a_flow_that_panics_ends_all_others() {
+        let dialer = Dialer::new(Clock::System);
         // Neither a load nor a probe waits for a flow that has panicked.
         for panicking in [FlowRole::Upload, FlowRole::Probe] {
             let roles = [FlowRole::Upload, FlowRole::Download, FlowRole::Probe];
-            let flows: Vec<Flow> = roles.map(|role| flow(role, role == panicking)).into();
+            let flows = flows_of(&dialer, &roles.map(|role| (role, [role == panicking, false])));
             let groups = thread_groups(&flows, None);
             let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_| {} };
             let times = LoadTimes { idle: IdleTimes::default(), window: Arc::new(LoadWindow::new(0)) };

@@ -47,6 +47,7 @@ pub fn plan(flows: &[FlowKind], message_bytes: u32, stop: StopCondition) -> Serv
         lead_in_ns: 0,
         series_interval_ns: 0,
         time_of_day: false,
+        alive_interval_ns: 0,
     }
 }
 

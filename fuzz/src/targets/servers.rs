@@ -214,6 +214,7 @@ fn plan(draw: &mut Draw) -> ServerPlan {
         lead_in_ns: draw.number(),
         series_interval_ns: 0,
         time_of_day: false,
+        alive_interval_ns: 0,
     }
 }
 

@@ -54,6 +54,10 @@ impl DrainTracker {
         }
     }
 
+    pub(crate) fn has_begun(&self) -> bool {
+        self.began_at.is_some()
+    }
+
     /// Returns whether this call starts the drain. The flows made no progress for `idle` before.
     pub(crate) fn begin(&mut self, now: Time, idle: Duration) -> bool {
         if self.began_at.is_some() {

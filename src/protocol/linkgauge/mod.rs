@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::link::dialer::GreetedLink;
 use crate::link::time_of_day::TimeOfDay;
-use crate::link::{Caps, Dialer, Fault, Link, LinkError};
+use crate::link::{Caps, Dialer, Fault, Link, LinkError, keep_alive, unacknowledged_time};
 use crate::plan::{Direction, MAX_IDLE_TIME, Pacing, SocketSettings, StopCondition};
 use crate::sample::CommonTime;
 use crate::workload::{FlowReport, FlowResult, FlowRole, Load, ServerReport, TrafficKind};
@@ -259,6 +259,7 @@ fn server_plan(case: &ReadyCase, kinds: &[(FlowKind, FlowRole)]) -> ServerPlan {
         evidence: false,
         lead_in_ns: 0,
         time_of_day: false,
+        alive_interval_ns: ALIVE_INTERVAL.as_nanos() as u64,
         // Only the server knows when data has arrived.
         series_interval_ns: match case.direction {
             Direction::Send => case.series_interval.as_nanos() as u64,
@@ -307,6 +308,12 @@ const CUT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time for a reply from a server that takes no data any more: enough for a satellite link.
 const STALLED_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Error of a server that returns the requests of a session.
+const RESTARTED_SERVER: &str = "the server was restarted and does not know this session any more: run again";
+
+/// Longest silence of the control connection: some NAT devices forget connections that are idle for 5 s.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Fault of a flow without an end.
 const UNFINISHED_FAULT: &str = "not all sent data arrived in time: check the link, and --timeout";
@@ -358,6 +365,25 @@ impl EndpointSession {
     }
 }
 
+impl LinkgaugeSession {
+    /// How long no load has made progress, as far as is known.
+    fn idle_time(&self, flows: &[FlowResult], links: &[Box<dyn Link>]) -> Duration {
+        let mut loads = flows.iter().filter(|flow| flow.role != FlowRole::Probe).peekable();
+        // A flow that stalled has waited for its timeout already.
+        if loads.peek().is_some() && loads.all(|flow| flow.is_stalled) {
+            return self.timeout;
+        }
+        links.iter().filter_map(|link| unacknowledged_time(link.as_ref())).min().unwrap_or_default()
+    }
+
+    /// Limits the wait for each reply.
+    fn limit_replies(&mut self, timeout: Duration) {
+        for port in &mut self.endpoint_sessions {
+            port.control.dialer.timeout = port.control.dialer.timeout.min(timeout);
+        }
+    }
+}
+
 impl ClientSession for LinkgaugeSession {
     fn take_flows(&mut self) -> Vec<Flow> {
         std::mem::take(&mut self.flows)
@@ -369,11 +395,12 @@ impl ClientSession for LinkgaugeSession {
 
     fn is_draining(&mut self, flows: &[FlowResult], links: &mut [Box<dyn Link>]) -> bool {
         let now = self.clock.now();
-        let mut uploads = flows.iter().filter(|flow| flow.role == FlowRole::Upload).peekable();
-        // A flow that stalled has waited for its timeout already.
-        let has_stalled = uploads.peek().is_some() && uploads.all(|flow| flow.is_stalled);
-        let idle = if has_stalled { self.timeout } else { Duration::ZERO };
-        if self.drain.begin(now, idle) {
+        if !self.drain.has_begun() {
+            let idle = self.idle_time(flows, links);
+            if idle >= self.timeout {
+                self.limit_replies(STALLED_REPLY_TIMEOUT);
+            }
+            self.drain.begin(now, idle);
             // Receiving servers see the end of the data; a fault here appears in the report.
             links.iter_mut().for_each(|link| drop(link.finish_sending()));
         }
@@ -387,9 +414,7 @@ impl ClientSession for LinkgaugeSession {
             return true;
         }
         if self.drain.is_stalled() {
-            for port in &mut self.endpoint_sessions {
-                port.control.dialer.timeout = port.control.dialer.timeout.min(STALLED_REPLY_TIMEOUT);
-            }
+            self.limit_replies(STALLED_REPLY_TIMEOUT);
         }
         let mut bytes = None;
         for port in self.endpoint_sessions.iter_mut().filter(|port| port.report.is_none()) {
@@ -491,8 +516,10 @@ struct ControlConnection {
 impl ControlConnection {
     fn open(endpoint: &Endpoint, dialer: &Dialer) -> Result<ControlConnection, ProtocolError> {
         let dialer = Dialer { wait: crate::plan::WaitMode::Block, ..dialer.clone() };
+        let link = dialer.open(endpoint)?;
+        keep_alive(link.as_ref());
         Ok(ControlConnection {
-            link: dialer.open(endpoint)?,
+            link,
             endpoint: endpoint.clone(),
             dialer,
             last_request: 0,
@@ -622,7 +649,9 @@ impl ControlConnection {
         let frames = &self.frames;
         let reply = sender.send_until_reply(&frame, |bytes| {
             match frames.decode::<SessionReply>(bytes, wire::MAX_JSON_BYTES) {
+                _ if bytes == frame.as_slice() => ParsedInput::Parsed(Err(SessionWireError::Echoed)),
                 // The error reply to an unreadable request has no number.
+                Ok(Some((_, SessionReply::Alive, used))) => ParsedInput::Skip { used },
                 Ok(Some((other, reply, _)))
                     if other == number || matches!(reply, SessionReply::Refused { .. }) =>
                 {
@@ -636,6 +665,9 @@ impl ControlConnection {
         });
         match reply {
             Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(SessionWireError::Echoed)) => {
+                Err(ProtocolError::unexpected_reply(&self.endpoint, RESTARTED_SERVER))
+            }
             Ok(Err(error)) => {
                 let what = format!("the server's messages cannot be read: {error}");
                 Err(ProtocolError::unexpected_reply(&self.endpoint, what))

@@ -1,10 +1,15 @@
 //! Requests of a client before and after the measurement.
 
+use std::time::Duration;
+
 use super::wire;
 use crate::link::{Dialer, Fault, Framing, Link};
 
 /// Maximum tries of a request within its timeout, on links that lose messages.
 pub(crate) const MAX_REQUEST_TRIES: u32 = 5;
+
+/// More messages than a socket holds.
+const MAX_EARLIER_MESSAGES: usize = 1 << 14;
 
 /// Sends requests before and after the measurement: waits for replies, repeats requests on lossy links, within a time
 /// limit.
@@ -28,6 +33,7 @@ impl RequestSender<'_> {
         let mut input = Vec::new();
         let mut chunk = vec![0; caps.max_message_bytes.unwrap_or(4096)];
         let mut strange = None;
+        self.drop_earlier(&mut chunk)?;
         for _ in 0..tries {
             let mut sent = 0;
             while sent < words.len() {
@@ -45,7 +51,12 @@ impl RequestSender<'_> {
                     Err(Fault::TimedOut) => break,
                     Err(fault) => return Err(fault),
                 }
-                match understand(&input) {
+                let mut parsed = understand(&input);
+                while let ParsedInput::Skip { used } = parsed {
+                    input.drain(..used);
+                    parsed = understand(&input);
+                }
+                match parsed {
                     ParsedInput::Parsed(reply) => return Ok(reply),
                     ParsedInput::Unexpected(reply) if caps.framing == Framing::Stream => return Ok(reply),
                     ParsedInput::Unexpected(reply) => strange = Some(reply),
@@ -54,11 +65,26 @@ impl RequestSender<'_> {
                     {
                         return Err(Fault::UnexpectedData("the server sends without end".to_owned()));
                     }
-                    ParsedInput::Incomplete => {}
+                    ParsedInput::Incomplete | ParsedInput::Skip { .. } => {}
                 }
             }
         }
         strange.ok_or(Fault::TimedOut)
+    }
+
+    /// Takes messages out of the socket that arrived before the request: they fill its buffer, and no reply is among them.
+    fn drop_earlier(&mut self, chunk: &mut [u8]) -> Result<(), Fault> {
+        if self.link.caps().framing == Framing::Stream || self.link.caps().is_reliable {
+            return Ok(());
+        }
+        for _ in 0..MAX_EARLIER_MESSAGES {
+            match self.link.receive(chunk, Duration::ZERO) {
+                Ok(_) => {}
+                Err(Fault::TimedOut) => break,
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -67,6 +93,10 @@ pub(crate) enum ParsedInput<T> {
     /// More bytes are needed.
     Incomplete,
     Parsed(T),
+    /// The first `used` bytes are not the reply; it may follow.
+    Skip {
+        used: usize,
+    },
     /// Not a reply to the request.
     Unexpected(T),
 }

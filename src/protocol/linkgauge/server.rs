@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+mod alive_timer;
 mod flow;
 mod flow_party;
 mod memory_limits;
@@ -13,6 +14,7 @@ mod message_link;
 mod plan_check;
 mod session;
 
+use alive_timer::AliveTimer;
 pub(super) use flow::is_connectionless;
 use flow::{Attachment, ServerFlow, max_duration};
 use flow_party::{FlowGrant, FlowParty};
@@ -150,6 +152,7 @@ struct LinkgaugeConnection {
     long_request: Option<LongRequest>,
     /// The shared thread of the connection, if it has no other.
     thread: Option<Waker>,
+    alive: AliveTimer,
 }
 
 enum LinkgaugeConnectionState {
@@ -195,6 +198,15 @@ impl LinkgaugeConnection {
             refusal_reason: None,
             long_request: None,
             thread: None,
+            alive: AliveTimer::default(),
+        }
+    }
+
+    /// Sends a message once the control connection has been silent for long enough. It is not silent after the measurement.
+    fn keep_alive(&mut self, now: Time) {
+        if now >= self.alive.due(now) {
+            self.alive.restart();
+            self.output = self.frame_codec.encode(0, &SessionReply::Alive);
         }
     }
 
@@ -430,6 +442,8 @@ impl LinkgaugeConnection {
             SessionRequest::Plan(plan) => {
                 let granted = granted_rate(&plan, self.limits(), &self.caps);
                 let wanted = plan.busy_poll_flows();
+                // A refused plan starts no measurement.
+                self.alive = AliveTimer::new(plan.alive_interval());
                 let stated = self.registry.config.time_of_day;
                 let time_of_day =
                     plan.time_of_day.then(|| stated.or_else(|| TimeOfDay::read(&Clock::System))).flatten();
@@ -455,7 +469,8 @@ impl LinkgaugeConnection {
         Some((reply, false))
     }
 
-    fn finish_flows(&self, session: &ServerSession, stage: u8) -> SessionReply {
+    fn finish_flows(&mut self, session: &ServerSession, stage: u8) -> SessionReply {
+        self.alive = AliveTimer::default();
         session.advance_stage(stage);
         match session.has_running_flows() {
             true => SessionReply::Pending { bytes: session.moved_bytes() },
@@ -512,6 +527,9 @@ fn capabilities() -> Vec<String> {
 impl Party for LinkgaugeConnection {
     #[inline]
     fn next_step(&mut self, now: Time) -> Step<'_> {
+        if self.output.is_empty() {
+            self.keep_alive(now);
+        }
         if self.output_sent < self.output.len() {
             return Step::Send { bytes: &self.output[self.output_sent..], message: self.output.len() };
         }
@@ -526,7 +544,8 @@ impl Party for LinkgaugeConnection {
             LinkgaugeConnectionState::Control { session: Some(session), .. } => {
                 // This thread waits, so it reads the counters of the flows.
                 session.read_when_due(now);
-                Step::Receive { into: &mut self.batch, until: idle_at.min(session.next_reading()) }
+                let until = idle_at.min(session.next_reading()).min(self.alive.due(now));
+                Step::Receive { into: &mut self.batch, until }
             }
             _ => Step::Receive { into: &mut self.batch, until: idle_at },
         }
@@ -554,6 +573,7 @@ impl Party for LinkgaugeConnection {
             return;
         }
         self.now = now;
+        self.alive.restart();
         let before = self.input.len();
         for message in self.batch.messages() {
             if self.caps.framing == Framing::Message {
@@ -598,7 +618,7 @@ impl Party for LinkgaugeConnection {
             LinkgaugeConnectionState::Delegated(party) => party.on_timeout(now),
             LinkgaugeConnectionState::Unidentified if !self.input.is_empty() => self.become_echo(),
             LinkgaugeConnectionState::Control { session: Some(session), .. }
-                if now >= session.next_reading() => {}
+                if now >= session.next_reading() || self.alive.is_due(now) => {}
             // No control messages are due while flows run; their own limits end them.
             LinkgaugeConnectionState::Control { session: Some(session), .. }
                 if session.has_running_flows() =>

@@ -222,6 +222,9 @@ pub(crate) const MAX_SERIES_FLOWS: usize = 16;
 /// Shortest interval of a series.
 const MIN_SERIES_INTERVAL: Duration = Duration::from_millis(1);
 
+/// Shortest interval of [`SessionReply::Alive`].
+const MIN_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The server's part of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerPlan {
@@ -258,6 +261,9 @@ pub struct ServerPlan {
     /// The server reports its time of day.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub time_of_day: bool,
+    /// Silence of the control connection, in nanoseconds, after which the server sends [`SessionReply::Alive`]. 0: never.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub alive_interval_ns: u64,
 }
 
 fn is_zero(value: &u64) -> bool {
@@ -275,6 +281,12 @@ impl ServerPlan {
         let is_wanted = self.series_interval_ns > 0 && self.flows.len() <= MAX_SERIES_FLOWS;
         is_wanted
             .then(|| Duration::from_nanos(self.series_interval_ns).clamp(MIN_SERIES_INTERVAL, MAX_IDLE_TIME))
+    }
+
+    /// The longest silence of the control connection, if the client limits it.
+    pub(crate) fn alive_interval(&self) -> Option<Duration> {
+        let interval = Duration::from_nanos(self.alive_interval_ns).max(MIN_ALIVE_INTERVAL);
+        (self.alive_interval_ns > 0).then_some(interval)
     }
 
     /// Whether a flow moves payload in one direction.
@@ -388,6 +400,9 @@ pub enum SessionReply {
     },
     /// The server may send on all flows.
     Started,
+    /// The control connection has been silent for a while, and devices on the path may not forget it. Not a reply to a request:
+    /// its number is 0.
+    Alive,
     /// Not all flows have ended; request again. Data still arrives as long as the byte count changes.
     Pending {
         /// Payload bytes received so far.
@@ -492,6 +507,9 @@ pub enum SessionWireError {
     /// The signature is missing or invalid.
     #[error("its message is not signed with the token of this session")]
     Unsigned,
+    /// The request came back: the server echoes, as it does where no session is open.
+    #[error("it returns the request")]
+    Echoed,
     /// The JSON does not match the expected type; with the parser's message.
     #[error("its message cannot be read: {0}")]
     Unreadable(String),

@@ -401,6 +401,7 @@ mod tests {
             lead_in_ns: 0,
             series_interval_ns: 0,
             time_of_day: false,
+            alive_interval_ns: 0,
         };
         let session = SessionRegistry::new(&Arc::new(ServerConfig::default())).open(None).unwrap();
         session.set_plan(plan, &Caps::STREAM).unwrap();
@@ -442,6 +443,7 @@ mod tests {
                 lead_in_ns: 0,
                 series_interval_ns: 0,
                 time_of_day: false,
+                alive_interval_ns: 0,
             };
             max_duration(&plan, &limits)
         };

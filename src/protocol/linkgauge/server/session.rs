@@ -528,6 +528,7 @@ mod tests {
             lead_in_ns: 0,
             series_interval_ns: 0,
             time_of_day: false,
+            alive_interval_ns: 0,
         }
     }
 
