@@ -321,6 +321,15 @@ impl CaseResult {
         self.requested.contains_key(SPLIT_FACT)
     }
 
+    /// Whether more may have been lost than is counted: the server sent no report.
+    pub fn is_loss_unconfirmed(&self) -> bool {
+        let is_unconfirmed = |warning: &Warning| warning.code == WarningCode::Unconfirmed;
+        // Repetitions without the bytes of an upload have no share in the figures.
+        let may_be_counted =
+            self.direction == Direction::Receive || self.figures.delivery.delivered_bytes.is_none();
+        may_be_counted && self.warnings.iter().any(is_unconfirmed)
+    }
+
     /// Whether the time series holds what the sender's system accepted, which may be ahead of the receiver.
     pub fn series_is_sent(&self) -> bool {
         let is_received = self.effective.get(SERIES_FACT).is_some_and(|of| of == RECEIVED_SERIES);

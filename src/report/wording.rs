@@ -570,7 +570,11 @@ pub(crate) fn loss_text(case: &CaseResult) -> String {
         // A stream is counted in bytes.
         (_, bytes) if bytes > 0 => format!("{} not returned", units::format_plural(bytes, "byte")),
         (0, 0) if figures.delivery.delivered_bytes.is_none() => "nothing was sent".to_owned(),
-        (sent, _) => format_loss_count(figures.counts.lost, sent),
+        (sent, _) => match (figures.counts.lost, case.is_loss_unconfirmed()) {
+            (0, true) => "loss unknown".to_owned(),
+            (lost, true) => format!("at least {}", format_loss_count(lost, sent)),
+            (lost, false) => format_loss_count(lost, sent),
+        },
     };
     if errors.inserted_bytes > 0 {
         text += &format!(", {} inserted", units::format_plural(errors.inserted_bytes, "byte"));

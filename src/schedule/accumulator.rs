@@ -152,10 +152,7 @@ impl CaseAccumulator {
         let mut figures = line_figures::with_line_figures(figures, &self.link_rates, &flows);
         figures.marks = marks::packet_marks(&flows, report.as_ref());
         let elapsed_ns = elapsed.as_nanos() as u64;
-        let is_unconfirmed = report.is_none()
-            && self.case.direction != Direction::Loop
-            && flows.iter().any(|flow| flow.role == FlowRole::Upload);
-        self.unconfirmed_repetitions += usize::from(is_unconfirmed);
+        self.unconfirmed_repetitions += usize::from(self.is_unconfirmed(&flows, report.as_ref()));
         let mut part = PartResult::new(self.case.endpoints[0].as_str(), elapsed_ns, figures);
         // Further flows run elsewhere.
         let is_load = |flow: &&FlowResult| !matches!(flow.role, FlowRole::Probe | FlowRole::Control);
@@ -370,6 +367,21 @@ impl CaseAccumulator {
         list
     }
 
+    /// Whether the server did not report what it received, or how many numbered messages it sent over a link that loses some.
+    fn is_unconfirmed(&self, flows: &[FlowResult], report: Option<&ServerReport>) -> bool {
+        let has_upload = flows.iter().any(|flow| flow.role == FlowRole::Upload);
+        let is_numbered =
+            |flow: &FlowResult| flow.role == FlowRole::Download && flow.recorder.counts.sent > 0;
+        match self.case.direction {
+            Direction::Loop => false,
+            Direction::Send | Direction::Both => report.is_none() && has_upload,
+            Direction::Receive => {
+                let has_report = report.is_some_and(|report| report.flows.iter().any(|flow| flow.inward));
+                !has_report && !self.case.is_reliable_stream() && flows.iter().any(is_numbered)
+            }
+        }
+    }
+
     /// The warning about repetitions without a receive report.
     fn unconfirmed(&self, figures: &Figures) -> Option<Warning> {
         let (missing, all) = (self.unconfirmed_repetitions, self.repetitions.len());
@@ -387,6 +399,12 @@ impl CaseAccumulator {
             }
             (false, _) => ("throughput is unknown", "the time series shows what was handed to the link"),
         };
+        if missing > 0 && self.case.direction == Direction::Receive {
+            let text = format!(
+                "the server sent no report{which}: messages that were lost after the last one received are not counted"
+            );
+            return Some(Warning::new(WarningCode::Unconfirmed, text, remedy));
+        }
         let text = format!("the server sent no receive report{which}: {text}");
         (missing > 0).then(|| Warning::new(WarningCode::Unconfirmed, text, remedy))
     }

@@ -41,6 +41,7 @@ mod listeners;
 mod loaded_queue;
 mod logger;
 mod loggernet;
+mod lost_servers;
 mod many_flows;
 mod many_ports;
 mod marks;

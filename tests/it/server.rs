@@ -386,7 +386,7 @@ fn a_client_of_another_version_gets_the_reason() {
 
 /// Starts a client with its document and events in files, then kills its server or signals the client itself during
 /// the measurement; returns its status and its document.
-fn in_the_middle(
+pub fn in_the_middle(
     arguments: &[&str],
     act: impl FnOnce(&mut Running),
 ) -> (crate::program::Ended, serde_json::Value) {

@@ -49,7 +49,7 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
         format_rate(line_limit_bps(case)),
         delivery.line_rate_percent.map_or(ABSENT.to_owned(), format_percent),
         format_half_interval(figures, "throughput_bps", delivery.throughput_bps),
-        format_loss(figures),
+        confirmed_loss(case),
         format_message_rate(case, |rate| format_nanoseconds(1e9 / rate)),
         format_message_rate(case, |rate| format_count(rate.round() as u64)),
         format_cpu_shares(case),
@@ -64,6 +64,11 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
         rows.push(FigureRow { label: Some("download"), cells });
     }
     rows
+}
+
+/// The loss, if both ends have counted.
+fn confirmed_loss(case: &CaseResult) -> String {
+    if case.is_loss_unconfirmed() { ABSENT.to_owned() } else { format_loss(&case.figures) }
 }
 
 pub(crate) fn format_rate(bits_per_second: Option<f64>) -> String {
@@ -240,7 +245,7 @@ fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {
         main.to_owned(),
         format_rate(delivery.throughput_bps),
         bytes(delivery.delivered_bytes),
-        if can_lose(case) { format_loss(&case.figures) } else { ABSENT.to_owned() },
+        if can_lose(case) { confirmed_loss(case) } else { ABSENT.to_owned() },
         retransmits(sent_again),
         round_trip,
         format_percentile(loaded, "p99"),
