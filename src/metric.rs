@@ -266,7 +266,7 @@ impl Metric {
             }
             MetricKind::MissedFrames(limit) => {
                 let missed = figures.times.missed_frames.as_ref()?.count_later_than_ms.get(limit)?;
-                ratio(*missed, figures.counts.sent)
+                ratio(*missed, figures.counts.reference())
             }
             MetricKind::Loss => figures.loss_share(),
             MetricKind::Corrupt => ratio(figures.counts.corrupt_messages, figures.counts.received),

@@ -169,6 +169,7 @@ mod tests {
             sample_runs::further_connections(),
             sample_runs::responsiveness(),
             sample_runs::mesh(),
+            sample_runs::imported(),
         ];
         for run in runs {
             fields(&serde_json::to_value(run).unwrap(), &mut written);

@@ -42,6 +42,7 @@ pub(crate) fn all_samples() -> Vec<Run> {
         hostile_study(),
         mesh(),
         hostile_mesh(),
+        imported(),
     ]
 }
 
@@ -562,6 +563,16 @@ pub(crate) fn minimal() -> Run {
     let counts = MessageCounts { sent: 3, received: 1, lost: 2, ..MessageCounts::default() };
     let figures = Figures { counts, ..Figures::default() };
     run(None, vec![case("mem://a", "latency", Direction::Loop, 1, figures)])
+}
+
+/// A file that does not count the losses.
+pub(crate) fn imported() -> Run {
+    let mut figures = latency_figures(40_000, 1000);
+    figures.counts.forget_losses();
+    let mut case = case("study.log", "latency", Direction::Loop, 0, figures);
+    (case.protocol, case.method) = ("unknown".to_owned(), "latency/imported/samples".to_owned());
+    case.requested = map(json!({"imported_from": "study.log"}));
+    run(None, vec![case])
 }
 
 /// Stopped before anything was measured.

@@ -3,8 +3,10 @@
 //!
 //! `units` formats values with units.
 
+mod losses;
 mod round_trip_parts;
 
+pub(crate) use losses::{LOSS_UNKNOWN, format_loss_count, loss_text};
 pub(crate) use round_trip_parts::{common_time_source, one_way_sentence, stages_sentence};
 use serde_json::{Map, Value};
 
@@ -318,7 +320,7 @@ pub(crate) fn format_missed_frames(figures: &Figures) -> Option<String> {
     let each = |&(limit, count): &(&str, u64)| match count {
         0 => format!("none over {} ms", printable(limit)),
         _ => {
-            let part = format_share(count as f64 / figures.counts.sent.max(1) as f64);
+            let part = format_share(count as f64 / figures.counts.reference().max(1) as f64);
             format!("{} over {} ms ({part})", format_count(count), printable(limit))
         }
     };
@@ -487,7 +489,10 @@ pub(crate) fn brief_bytes(bytes: u64) -> String {
 /// The kind of link and the target of a case: `TCP`, and `gw:7100 (echo) over 4 connections`.
 pub(crate) fn link_and_target(case: &CaseResult) -> (String, String) {
     const LONGEST_ABBREVIATION: usize = 4;
+    // The name of an imported file says nothing about the link.
+    let is_name = case.requested.contains_key("imported_from") && !case.endpoint.contains("://");
     let (link, mut target) = match case.endpoint.parse::<Endpoint>() {
+        _ if is_name => (String::new(), printable(&case.endpoint)),
         Ok(endpoint) if endpoint.scheme().len() <= LONGEST_ABBREVIATION => {
             (endpoint.scheme().to_uppercase(), printable(endpoint.address()))
         }
@@ -518,16 +523,18 @@ pub(crate) fn link_and_target(case: &CaseResult) -> (String, String) {
     (link, target)
 }
 
-/// The protocols that need no mention: the default, none, and one that was not detected.
-const UNMENTIONED_PROTOCOLS: [&str; 3] = ["linkgauge", "none", "auto"];
+/// The protocols that need no mention: the default, none, one that was not detected, and one that a file does not name.
+const UNMENTIONED_PROTOCOLS: [&str; 4] = ["linkgauge", "none", "auto", "unknown"];
 
 /// The extent of a measurement: `10 runs × 1000 requests of 64 B, 4.2 s`.
 pub(crate) fn format_context(run: &Run, case: &CaseResult, requests: Option<&str>) -> String {
     let runs = case.repeats.len().max(1) as u64;
     // Without a separator, at which a line could break.
-    let per_run = case.figures.counts.sent / runs;
+    let per_run = case.figures.counts.reference() / runs;
     let size = brief_bytes(case.message_bytes.into());
     let mut words = match (requests, case.message_bytes) {
+        (Some(_), 0) if case.figures.counts.losses_unknown => format!("{per_run} received"),
+        (Some(_), _) if case.figures.counts.losses_unknown => format!("{per_run} of {size} received"),
         (Some(unit), 0) => format!("{per_run} {}", of_count(unit, per_run)),
         (Some(unit), _) => format!("{per_run} {} of {size}", of_count(unit, per_run)),
         (None, 0) => "messages".to_owned(),
@@ -549,40 +556,6 @@ fn of_count(unit: &str, count: u64) -> &str {
 /// The duration of a run. Empty if unknown, as for imported runs.
 pub(crate) fn format_elapsed(run: &Run) -> String {
     if run.elapsed_ns == 0 { String::new() } else { brief_time(run.elapsed_ns as f64) }
-}
-
-/// `no loss`, `600 of 10 000 lost (6.00 %)`.
-pub(crate) fn format_loss_count(lost: u64, sent: u64) -> String {
-    match lost {
-        0 => "no loss".to_owned(),
-        lost => {
-            let share = format_share(lost as f64 / sent.max(1) as f64);
-            format!("{} of {} lost ({share})", format_count(lost), format_count(sent))
-        }
-    }
-}
-
-/// Lost, inserted and corrupt data of a case.
-pub(crate) fn loss_text(case: &CaseResult) -> String {
-    let figures = &case.figures;
-    let errors = &figures.byte_errors;
-    let mut text = match (figures.counts.sent, errors.lost_bytes) {
-        // A stream is counted in bytes.
-        (_, bytes) if bytes > 0 => format!("{} not returned", units::format_plural(bytes, "byte")),
-        (0, 0) if figures.delivery.delivered_bytes.is_none() => "nothing was sent".to_owned(),
-        (sent, _) => match (figures.counts.lost, case.is_loss_unconfirmed()) {
-            (0, true) => "loss unknown".to_owned(),
-            (lost, true) => format!("at least {}", format_loss_count(lost, sent)),
-            (lost, false) => format_loss_count(lost, sent),
-        },
-    };
-    if errors.inserted_bytes > 0 {
-        text += &format!(", {} inserted", units::format_plural(errors.inserted_bytes, "byte"));
-    }
-    if errors.corrupt_bytes > 0 {
-        text += &format!(", {} corrupt", units::format_plural(errors.corrupt_bytes, "byte"));
-    }
-    text
 }
 
 /// Marks of the messages by direction, where they were read.

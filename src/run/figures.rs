@@ -2,24 +2,26 @@
 //!
 //! `docs/metrics.md` defines every number. Counts may come from an untrusted server, so sums saturate.
 
+mod counts;
 mod stages;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::defects::{Defect, RecordFault};
+use super::defects::RecordFault;
 use super::flow_figures::{ConnectionCounts, FlowFigures};
 use super::{LineErrors, PacketMarks, ResponsivenessFigures, TcpFigures, old_names};
 use crate::stats::Interval;
 
+pub use counts::{ByteErrors, MessageCounts};
 pub use stages::{NamedStage, StageFigures};
 
 /// The figures of a case, a repetition or a port.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Messages.
-    #[serde(flatten)]
+    #[serde(flatten, serialize_with = "counts::write_counts")]
     pub counts: MessageCounts,
     /// Defects of the bytes.
     #[serde(flatten)]
@@ -94,7 +96,8 @@ impl Figures {
     /// Share of the messages that were lost (0 to 1). `None` if nothing was sent or the receiver did not report.
     pub fn loss_share(&self) -> Option<f64> {
         let MessageCounts { sent, received, lost, .. } = self.counts;
-        let without_report = received + lost == 0
+        let without_report = self.counts.losses_unknown
+            || received + lost == 0
             || self.delivery.delivered_bytes.is_none() && self.delivery.delivered_reverse_bytes.is_some();
         (sent > 0 && !without_report).then(|| lost as f64 / sent as f64)
     }
@@ -178,9 +181,9 @@ pub static NUMBERS: &[Number] = &[
         |f| f.delivery.line_rate_percent),
     value(["messages_per_second", "messages"], Goal::Higher, "round trips or delivered messages per second",
         |f| f.delivery.messages_per_second),
-    count("sent", Goal::Higher, "messages sent", |f| Some(f.counts.sent)),
+    count("sent", Goal::Higher, "messages sent", |f| f.counts.known_sent()),
     count("received", Goal::Higher, "messages received in time", |f| Some(f.counts.received)),
-    count("lost", Goal::Lower, "messages lost", |f| Some(f.counts.lost)),
+    count("lost", Goal::Lower, "messages lost", |f| f.counts.known_lost()),
     count("receiver_socket_drops", Goal::Lower, "lost messages that the receiver's socket dropped",
         |f| f.counts.receiver_socket_drops),
     count("network_lost", Goal::Lower, "messages that the network lost", |f| f.counts.network_lost),
@@ -299,94 +302,6 @@ pub static NUMBERS: &[Number] = &[
     count("failed_connections", Goal::Lower, "of these, connections that did not open in time",
         |f| Some(f.connections?.failed_connections)),
 ];
-
-/// Messages sent, received and lost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-#[non_exhaustive]
-pub struct MessageCounts {
-    /// Messages that the client sent (or the server, in a download).
-    pub sent: u64,
-    /// Messages received in time.
-    pub received: u64,
-    /// Messages sent that were not received in time.
-    pub lost: u64,
-    /// Lost messages that the receiver's socket dropped, and messages that the network lost.
-    #[serde(skip_serializing_if = "Option::is_none", alias = "lost_in_socket")]
-    pub receiver_socket_drops: Option<u64>,
-    /// Messages that the network lost.
-    #[serde(skip_serializing_if = "Option::is_none", alias = "lost_on_path")]
-    pub network_lost: Option<u64>,
-    /// Replies that arrived after their timeout. They count as lost.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub late: u64,
-    /// Messages that arrived more than once.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub duplicate: u64,
-    /// Replies that arrived before their request was sent.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub early: u64,
-    /// Messages that arrived after one that was sent later.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub reordered: u64,
-    /// Messages that arrived with changed content.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub corrupt_messages: u64,
-    /// Sends that the schedule required but that could not be made in time.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub missed_sends: u64,
-}
-
-impl MessageCounts {
-    /// Adds the counts of another repetition.
-    pub fn add(&mut self, other: &MessageCounts) {
-        for (sum, more) in [
-            (&mut self.sent, other.sent),
-            (&mut self.received, other.received),
-            (&mut self.lost, other.lost),
-            (&mut self.late, other.late),
-            (&mut self.duplicate, other.duplicate),
-            (&mut self.early, other.early),
-            (&mut self.reordered, other.reordered),
-            (&mut self.corrupt_messages, other.corrupt_messages),
-            (&mut self.missed_sends, other.missed_sends),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
-        self.receiver_socket_drops = add_optional(self.receiver_socket_drops, other.receiver_socket_drops);
-        self.network_lost = add_optional(self.network_lost, other.network_lost);
-    }
-}
-
-/// Defects of the bytes that arrived.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-#[non_exhaustive]
-pub struct ByteErrors {
-    /// Bytes that arrived with another value.
-    pub corrupt_bytes: u64,
-    /// Bytes that a loop did not return.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub lost_bytes: u64,
-    /// Bytes that a loop returned although they were not sent, or were sent once and returned twice.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub inserted_bytes: u64,
-    /// The first defects of a loop, by position.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub defects: Vec<Defect>,
-}
-
-impl ByteErrors {
-    /// The listed defects are those of the first that had any.
-    pub fn add(&mut self, other: &ByteErrors) {
-        self.corrupt_bytes = self.corrupt_bytes.saturating_add(other.corrupt_bytes);
-        self.lost_bytes = self.lost_bytes.saturating_add(other.lost_bytes);
-        self.inserted_bytes = self.inserted_bytes.saturating_add(other.inserted_bytes);
-        if self.defects.is_empty() {
-            self.defects.clone_from(&other.defects);
-        }
-    }
-}
 
 /// Times of round trips.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

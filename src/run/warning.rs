@@ -102,6 +102,8 @@ warning_codes! {
     Unconfirmed = "unconfirmed",
     /// The server's report contradicts what the client measured.
     ImplausibleReport = "implausible_report",
+    /// Figures of the case contradict each other.
+    Contradiction = "contradiction",
     /// A percentile needs more samples.
     FewSamples = "few_samples",
     /// Records are missing, repeated or out of order.
@@ -136,6 +138,8 @@ warning_codes! {
     Imported = "imported",
     /// The imported file does not contain the losses.
     LossesUnknown = "losses_unknown",
+    /// Lines of the imported file were not read.
+    SkippedText = "skipped_text",
     /// The measurement was stopped before its end.
     Interrupted = "interrupted",
 }

@@ -49,6 +49,7 @@ impl Counts {
             sent: self.sent,
             received: self.received,
             lost: self.lost,
+            losses_unknown: false,
             late: self.late,
             duplicate: self.duplicate,
             early: self.early,

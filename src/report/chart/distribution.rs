@@ -64,7 +64,7 @@ pub(crate) fn overlay_chart(text: ChartText, cases: &[(ChartSeries, &CaseResult)
         known.iter().map(one).collect::<Vec<ChartSeries>>()
     };
     let bins = drawn(&|samples, _| bin_outline(samples, low, high));
-    let shares = drawn(&|samples, case| cumulative_shares(samples, drawn_figures(case).counts.sent));
+    let shares = drawn(&|samples, case| cumulative_shares(samples, drawn_figures(case).counts.reference()));
     let highest = bins.iter().flat_map(|one| &one.points).map(|point| point.1).fold(0.0, f64::max);
     let x = log_axis("round-trip time", AxisUnit::Nanoseconds, least as f64, most as f64);
     let panels = vec![
@@ -135,7 +135,8 @@ mod tests {
     fn cumulative_share_ends_at_the_lost_requests() {
         let run = sample_runs::full();
         for (case, end) in [(&run.cases[0], 100.0), (&run.cases[2], 94.0)] {
-            let points = cumulative_shares(&latency_histogram(case).unwrap(), case.figures.counts.sent);
+            let points =
+                cumulative_shares(&latency_histogram(case).unwrap(), case.figures.counts.reference());
             assert!(points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 <= b.1));
             assert_eq!(points.last().unwrap().1, end);
             // The median of the document is where half of the requests are.

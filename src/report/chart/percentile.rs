@@ -93,7 +93,7 @@ fn percentile_curve(label: &str, figures: &Figures, times: &Distribution) -> Opt
     dots.sort_by(|a, b| a.0.total_cmp(&b.0));
     let is_service = figures.times.latency_ns.as_ref().is_some_and(|latency| std::ptr::eq(latency, times));
     let points = match decode_figures_histogram(figures).filter(|_| is_service) {
-        Some(histogram) => percentile_steps(&histogram, figures.counts.sent),
+        Some(histogram) => percentile_steps(&histogram, figures.counts.reference()),
         None => dots.clone(),
     };
     (!points.is_empty()).then(|| ChartSeries { dots, ..ChartSeries::curve(label, points) })

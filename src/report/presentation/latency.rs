@@ -3,8 +3,8 @@
 use super::{FigureRow, MainFigure, Presentation, format_range};
 use crate::report::column::{TableColumn, detail_column, expendable_column, figure_column, optional_column};
 use crate::report::wording::{
-    ABSENT, brief_time, ce_text, format_half_interval, format_loss_count, format_percentile, line_time_ns,
-    loss_text, median_ns,
+    ABSENT, LOSS_UNKNOWN, brief_time, ce_text, format_half_interval, format_loss_count, format_percentile,
+    line_time_ns, loss_text, median_ns,
 };
 use crate::run::{CaseResult, ConnectionCounts, Distribution, Figures};
 use crate::units::{format_count, format_nanoseconds, format_plural};
@@ -42,7 +42,7 @@ fn rows(case: &CaseResult) -> Vec<FigureRow> {
     let interval = format_half_interval(figures, "latency_ns.p50", median);
     let mut main = vec![line_time_ns(case).map_or(ABSENT.to_owned(), format_nanoseconds)];
     main.extend(time_cells(times, interval));
-    main.push(format_count(figures.counts.lost));
+    main.push(figures.counts.known_lost().map_or(ABSENT.to_owned(), format_count));
     let mut rows = vec![FigureRow { label: None, cells: main }];
     let further = [("response", &figures.times.response_ns), ("connect", &figures.times.connect_ns)];
     for (label, times) in further {
@@ -128,7 +128,9 @@ fn range(cases: &[&CaseResult]) -> Option<String> {
     let count =
         |get: fn(&Figures) -> u64| cases.iter().map(|case| get(&case.figures)).fold(0, u64::saturating_add);
     let (sent, lost) = (count(|figures| figures.counts.sent), count(|figures| figures.counts.lost));
-    Some(format!("p50 {range}, {}", format_loss_count(lost, sent)))
+    let is_known = cases.iter().all(|case| !case.figures.counts.losses_unknown);
+    let loss = if is_known { format_loss_count(lost, sent) } else { LOSS_UNKNOWN.to_owned() };
+    Some(format!("p50 {range}, {loss}"))
 }
 
 fn figure_table(case: &CaseResult) -> Vec<Vec<String>> {

@@ -281,6 +281,15 @@ fn serial_lines_and_their_limits() {
 }
 
 #[test]
+fn a_file_without_link_and_losses_invents_neither() {
+    let text = render_text(&sample_runs::imported(), ReportOptions::default());
+    assert!(text.starts_with("round trip to study.log: "), "{text}");
+    let sentence = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(sentence.contains("; loss unknown. 1000 received, 42.1 s"), "{text}");
+    assert!(!sentence.contains("no loss") && !sentence.contains("TCP"), "{text}");
+}
+
+#[test]
 fn a_case_without_results_says_why() {
     let refused = "connection refused: no server listens on this port. Start one there, or name another port";
     let silent =
