@@ -549,7 +549,7 @@ pub fn import(data: &[u8]) {
     let about = ImportOptions {
         file_name: "file".to_owned(),
         unit: Some(TimeUnit::Milliseconds),
-        lost_value: Some(999.0),
+        lost_marker: Some("999".to_owned()),
         late_limits: vec![Duration::from_millis(50)],
         ..ImportOptions::default()
     };

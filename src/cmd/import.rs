@@ -31,9 +31,9 @@ pub struct Flags {
     /// Unit of the times in the file: ns, us, ms or s (samples, hdr)
     #[arg(long, value_name = "UNIT")]
     unit: Option<TimeUnit>,
-    /// The number that marks a lost request (samples)
-    #[arg(long, value_name = "NUMBER")]
-    lost: Option<f64>,
+    /// The text or number that marks a lost request, like 999, -1 or '*' (samples)
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    lost: Option<String>,
     /// Count the requests without a reply within these times [default: 50ms,100ms,200ms,300ms]
     #[arg(long, value_name = "TIMES", value_delimiter = ',')]
     late: Vec<Span>,
@@ -92,7 +92,7 @@ fn import_file(format: &ImportFormat, path: &Path, flags: &Flags) -> Result<Run>
         endpoint: flags.endpoint.clone(),
         message_bytes,
         unit: flags.unit,
-        lost_value: flags.lost,
+        lost_marker: flags.lost.clone(),
         late_limits: late,
     };
     let name = if is_dash(path) { about.file_name.clone() } else { path.display().to_string() };

@@ -1,15 +1,16 @@
-//! Logs of HdrHistogram, as many load generators write them: one histogram per interval, deflated, in base64 (version
-//! 1.3 of the log, encoding V2). Each tag makes one case.
+//! Logs of HdrHistogram, as many load generators write them: one histogram per interval, deflated, in base64 (`encoding`).
+//! Each tag makes one case.
 //!
-//! The import has no time series: its figures cover all intervals together.
+//! The import has no time series: its figures cover all intervals together. Writers differ in what the second column means
+//! (`intervals`).
+
+mod encoding;
+mod intervals;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use jiff::Timestamp;
 
@@ -17,19 +18,17 @@ use super::line_reader::{LineReader, quote};
 use super::samples::TimeUnit;
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::plan::Direction;
-use crate::run::{Warning, WarningCode};
-use crate::sample::{RecordedTimes, Recorder, decode_histogram};
+use crate::run::{CaseResult, Warning, WarningCode};
+use crate::sample::{RecordedTimes, Recorder};
+use crate::units::format_plural;
+use encoding::HistogramFault;
+use intervals::LogDuration;
 
 pub(crate) const FORMAT: ImportFormat =
     ImportFormat { name: "hdr", summary: "interval logs of HdrHistogram (--unit, default ns)", read };
 
 /// Larger than any histogram of five digits.
 const MAX_LINE_BYTES: u64 = 8 << 20;
-/// Maximum size after inflating.
-const MAX_HISTOGRAM_BYTES: u64 = 4 << 20;
-/// `0x1c849304 0x10`: deflated encoding V2. The length of the data follows.
-const DEFLATED_V2_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
-const HEADER_BYTES: usize = 8;
 /// Maximum total of all intervals; real logs have fewer.
 const MAX_REQUESTS: u64 = 1 << 53;
 /// Maximum number of different tags in one file.
@@ -38,7 +37,7 @@ const MAX_CASES: usize = 100;
 /// The data of one tag.
 struct TaggedCase {
     recorder: Recorder,
-    elapsed_seconds: f64,
+    intervals: LogDuration,
 }
 
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
@@ -55,45 +54,41 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         if line.is_empty() || line.starts_with('"') {
             continue;
         }
-        let Some(row) = LogInterval::parse(line) else {
-            let what = format!("{} is no interval of an HdrHistogram log (encoding V2)", quote(line));
-            return Err(lines.error(what));
+        let row = LogInterval::parse(line)
+            .map_err(|reason| format!("{} is no interval of an HdrHistogram log: {reason}", quote(line)));
+        let row = match row {
+            Ok(row) => row,
+            Err(what) => return Err(lines.error(what)),
         };
         total = total.saturating_add(row.histogram.len());
         if total > MAX_REQUESTS || tags.len() >= MAX_CASES {
             return Err(lines.error("more than a log can hold".to_owned()));
         }
-        tags.entry(row.tag).or_insert_with(TaggedCase::new).add(&row.histogram, unit, row.seconds);
+        tags.entry(row.tag.clone()).or_insert_with(TaggedCase::new).add(&row, unit);
     }
     tags.retain(|_, tagged| tagged.recorder.counts.received > 0);
     if tags.is_empty() {
         return Err(format_error("no log of HdrHistogram: there is no interval with a value in it"));
     }
-    let cases = tags.into_iter().map(|(tag, tagged)| {
-        let mut case = base_case(
-            about,
-            &FORMAT,
-            "latency",
-            Direction::Loop,
-            tagged.recorder.latency_figures(&about.late_limits),
-        );
-        case.elapsed_ns = (tagged.elapsed_seconds.clamp(0.0, 3.2e9) * 1e9) as u64;
-        if !tag.is_empty() {
-            case.endpoint = format!("{} {tag}", case.endpoint);
-        }
-        case
-    });
-    let cases: Vec<_> = cases.collect();
+    let mut warnings = vec![Warning::new(
+        WarningCode::LossesUnknown,
+        "the log does not count lost messages",
+        "its figures describe the received replies only",
+    )];
+    if tags.values().any(|tagged| tagged.intervals.total_ns().is_none()) {
+        warnings.push(Warning::new(
+            WarningCode::Contradiction,
+            "the lengths of the log's intervals contradict their starts, so the duration is left out",
+            "the second column should hold lengths in seconds",
+        ));
+    }
+    let cases: Vec<_> = tags.into_iter().map(|(tag, tagged)| tagged.into_case(&tag, about)).collect();
     Ok(ImportedFile::Foreign(ForeignResult {
         measured_by: "another program".to_owned(),
         started,
         elapsed_ns: cases.iter().map(|case| case.elapsed_ns).max().unwrap_or(0),
         cases,
-        warnings: vec![Warning::new(
-            WarningCode::LossesUnknown,
-            "the log does not count lost messages",
-            "its figures describe the received replies only",
-        )],
+        warnings,
     }))
 }
 
@@ -101,11 +96,23 @@ impl TaggedCase {
     fn new() -> TaggedCase {
         TaggedCase {
             recorder: Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None),
-            elapsed_seconds: 0.0,
+            intervals: LogDuration::default(),
         }
     }
 
-    fn add(&mut self, histogram: &Histogram<u64>, unit: f64, seconds: f64) {
+    fn into_case(self, tag: &str, about: &ImportOptions) -> CaseResult {
+        let mut figures = self.recorder.latency_figures(&about.late_limits);
+        figures.counts.forget_losses();
+        let mut case = base_case(about, &FORMAT, "latency", Direction::Loop, figures);
+        case.elapsed_ns = self.intervals.total_ns().unwrap_or(0);
+        if !tag.is_empty() {
+            case.endpoint = format!("{} {tag}", case.endpoint);
+        }
+        case
+    }
+
+    fn add(&mut self, row: &LogInterval, unit: f64) {
+        let histogram = &row.histogram;
         for step in histogram.iter_recorded() {
             let middle = histogram.median_equivalent(step.value_iterated_to());
             let nanoseconds = (middle as f64 * unit) as u64;
@@ -114,39 +121,56 @@ impl TaggedCase {
             self.recorder.counts.received += count;
         }
         self.recorder.counts.sent = self.recorder.counts.received;
-        self.elapsed_seconds += seconds;
+        self.intervals.add(row.start, row.second);
     }
 }
 
-/// An interval: `[Tag=NAME,]start,length,greatest,histogram`.
+/// An interval: `[Tag=NAME,]start,length,greatest,histogram`. Instead of the length some writers put the end.
 struct LogInterval {
     tag: String,
-    seconds: f64,
+    start: f64,
+    second: f64,
     histogram: Histogram<u64>,
 }
 
 impl LogInterval {
-    fn parse(line: &str) -> Option<LogInterval> {
+    fn parse(line: &str) -> Result<LogInterval, IntervalFault> {
         let (tag, rest) = match line.strip_prefix("Tag=") {
-            Some(tagged) => tagged.split_once(',')?,
+            Some(tagged) => tagged.split_once(',').unwrap_or_default(),
             None => ("", line),
         };
-        let mut cells = rest.split(',');
-        let _start: f64 = cells.next()?.trim().parse().ok()?;
-        let seconds: f64 = cells.next()?.trim().parse().ok()?;
-        let _greatest: f64 = cells.next()?.trim().parse().ok()?;
-        let histogram = inflate_histogram(cells.next()?.trim())?;
-        let sound = seconds.is_finite() && seconds >= 0.0 && tag.len() <= 100;
-        sound.then(|| LogInterval { tag: tag.to_owned(), seconds, histogram })
+        if tag.len() > 100 {
+            return Err(IntervalFault::LongTag);
+        }
+        let cells: Vec<&str> = rest.split(',').map(|cell| cell.trim().trim_matches('"')).collect();
+        let [start, second, greatest, histogram] = cells[..] else {
+            return Err(IntervalFault::Columns(format_plural(cells.len() as u64, "column")));
+        };
+        let number = |cell: &str| {
+            let number = cell.parse::<f64>().ok().filter(|number| *number >= 0.0 && number.is_finite());
+            number.ok_or_else(|| IntervalFault::Time(quote(cell)))
+        };
+        number(greatest)?;
+        Ok(LogInterval {
+            tag: tag.to_owned(),
+            start: number(start)?,
+            second: number(second)?,
+            histogram: encoding::parse_histogram(histogram)?,
+        })
     }
 }
 
-fn inflate_histogram(text: &str) -> Option<Histogram<u64>> {
-    let bytes = STANDARD.decode(text).ok()?;
-    let deflated = bytes.strip_prefix(&DEFLATED_V2_COOKIE)?.get(HEADER_BYTES - DEFLATED_V2_COOKIE.len()..)?;
-    let mut encoded = Vec::new();
-    ZlibDecoder::new(deflated).take(MAX_HISTOGRAM_BYTES + 1).read_to_end(&mut encoded).ok()?;
-    decode_histogram(&encoded)
+/// Why a line is no interval.
+#[derive(Debug, thiserror::Error)]
+enum IntervalFault {
+    #[error("its tag is too long")]
+    LongTag,
+    #[error("it has {0}, not 4 columns")]
+    Columns(String),
+    #[error("{0} is not a time")]
+    Time(String),
+    #[error(transparent)]
+    Histogram(#[from] HistogramFault),
 }
 
 /// `[StartTime: 1441812279.474 (seconds since epoch), …]`.

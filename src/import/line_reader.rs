@@ -31,7 +31,7 @@ impl<'a> LineReader<'a> {
         }
         match str::from_utf8(&self.buffer) {
             Ok(line) => Ok(Some(line.trim_end_matches(['\n', '\r']))),
-            Err(_) => Err(line_error(self.line_number, "not text".to_owned())),
+            Err(_) => Err(line_error(self.line_number, "not UTF-8 text: convert it with iconv".to_owned())),
         }
     }
 

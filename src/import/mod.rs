@@ -6,6 +6,7 @@
 mod hdr;
 mod iperf3;
 mod line_reader;
+mod ping;
 mod run;
 mod samples;
 mod sockperf;
@@ -36,7 +37,7 @@ pub struct ImportFormat {
 
 /// All supported formats.
 pub static IMPORT_FORMATS: &[ImportFormat] =
-    &[run::FORMAT, samples::FORMAT, iperf3::FORMAT, sockperf::FORMAT, hdr::FORMAT];
+    &[run::FORMAT, samples::FORMAT, ping::FORMAT, iperf3::FORMAT, sockperf::FORMAT, hdr::FORMAT];
 
 /// Finds the format of that name.
 pub fn import_format(name: &str) -> Option<&'static ImportFormat> {
@@ -58,8 +59,8 @@ pub struct ImportOptions {
     pub message_bytes: Option<u32>,
     /// Unit of the times in the file.
     pub unit: Option<TimeUnit>,
-    /// The number that marks a lost request, in that unit.
-    pub lost_value: Option<f64>,
+    /// The text that marks a lost request; of a number only the value counts.
+    pub lost_marker: Option<String>,
     /// Limits for the shares of late requests.
     pub late_limits: Vec<Duration>,
 }
@@ -120,6 +121,7 @@ pub struct ForeignResult {
 pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -> Result<Run, ImportError> {
     let mut hashing = HashingReader { file, hash: Sha256::new() };
     let mut reader = BufReader::with_capacity(1 << 16, &mut hashing);
+    check_encoding(&mut reader)?;
     let imported = match (format.read)(&mut reader, about)? {
         ImportedFile::Run(run) => return Ok(*run),
         ImportedFile::Foreign(imported) => imported,
@@ -132,13 +134,36 @@ pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -
         &about.endpoint,
         about.message_bytes,
         about.unit,
-        about.lost_value,
+        &about.lost_marker,
         &about.late_limits,
     );
     hashing.hash.update(format!("{} {identity:?}", format.name));
     let hash = hashing.hash.finalize();
     let started = imported.started.or(about.modified).unwrap_or_else(wall_clock_date);
     Ok(build_run(imported, about, started, [hash[0], hash[1], hash[2]]))
+}
+
+/// Skips the byte order mark of UTF-8, and refuses files that are not text.
+fn check_encoding(file: &mut dyn io::BufRead) -> Result<(), ImportError> {
+    let head = file.fill_buf()?;
+    if head.starts_with(b"\xef\xbb\xbf") {
+        file.consume(3);
+        return Ok(());
+    }
+    let is_utf16 = match head {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => true,
+        [high, low, ..] => (*high == 0) != (*low == 0),
+        _ => false,
+    };
+    if is_utf16 {
+        return Err(format_error(
+            "the text is UTF-16, not UTF-8: convert it with 'iconv -f UTF-16 -t UTF-8 FILE'",
+        ));
+    }
+    if head.starts_with(&[0x1f, 0x8b]) {
+        return Err(format_error("the file is compressed: unpack it with 'gunzip'"));
+    }
+    Ok(())
 }
 
 fn build_run(imported: ForeignResult, about: &ImportOptions, started: Timestamp, random: [u8; 3]) -> Run {

@@ -15,7 +15,7 @@ use crate::sample::{RecordedTimes, Recorder, Sample};
 
 pub(crate) const FORMAT: ImportFormat = ImportFormat {
     name: "samples",
-    summary: "plain logs: one latency per line (--unit), optionally a number that marks lost requests (--lost)",
+    summary: "plain logs: one latency per line (--unit), optionally a text or number that marks lost requests (--lost)",
     read,
 };
 
@@ -97,6 +97,30 @@ impl OrderCheck {
     }
 }
 
+/// Whether both are the same text, or the same number.
+fn is_same_value(marker: &str, line: &str) -> bool {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    marker.trim() == line || number(marker).is_some_and(|marker| number(line) == Some(marker))
+}
+
+/// Why a line is no latency, and what to do about it.
+fn invalid_latency(line: &str) -> String {
+    let quoted = quote(line);
+    let is_number = |text: &str| text.parse::<f64>().is_ok_and(f64::is_finite);
+    if is_number(&line.replacen(',', ".", 1)) && line.contains(',') {
+        return format!("{quoted} has a decimal comma: write it with a point");
+    }
+    // A marker is short: `-`, `*`, `-1`, `timeout`.
+    let is_marker = is_number(line) || line.len() <= 10 && !line.contains(|c: char| c.is_ascii_digit());
+    match is_marker {
+        true => format!(
+            "{quoted} is not a latency: write one number per line, and '#' before comments. If it marks a lost \
+             request: --lost={quoted}"
+        ),
+        false => format!("{quoted} is not a latency: write one number per line, and '#' before comments"),
+    }
+}
+
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let unit = about.unit.ok_or_else(|| {
         format_error("the file does not contain the unit of the times: use --unit ms, us, ns or s")
@@ -109,37 +133,37 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
+        if about.lost_marker.as_ref().is_some_and(|marker| is_same_value(marker, line)) {
+            recorder.counts.sent += 1;
+            recorder.record_loss(Time(0));
+            continue;
+        }
         let value: Option<f64> = line.parse().ok();
         let Some(value) = value.filter(|value| *value >= 0.0 && value * unit.nanoseconds() < MAX_LATENCY_NS)
         else {
-            let line = quote(line);
-            return Err(lines.error(format!(
-                "{line} is not a latency: write one number per line, and '#' before comments"
-            )));
+            let what = invalid_latency(line);
+            return Err(lines.error(what));
         };
         recorder.counts.sent += 1;
-        if about.lost_value == Some(value) {
-            recorder.record_loss(Time(0));
-        } else {
-            let received = Time((value * unit.nanoseconds()).round() as u64);
-            order.add(value);
-            let sequence = recorder.counts.received;
-            recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
-        }
+        let received = Time((value * unit.nanoseconds()).round() as u64);
+        order.add(value);
+        let sequence = recorder.counts.received;
+        recorder.record_reply(Sample { sequence, intended: Time(0), sent: Time(0), received }, 0);
     }
     if recorder.counts.sent == 0 {
         return Err(format_error("there is no sample in it"));
     }
     let mut warnings = Vec::new();
-    if about.lost_value.is_none() {
-        let text = "the log was read as one in which nothing is lost";
+    let mut figures = recorder.latency_figures(&about.late_limits);
+    if about.lost_marker.is_none() {
+        figures.counts.forget_losses();
+        let text = "nothing marks lost requests, so the figures describe the received replies only";
         warnings.push(Warning::new(
             WarningCode::LossesUnknown,
             text,
-            "name the number that marks a timeout: --lost 999",
+            "name what marks a lost request: --lost 999, --lost=-1 or --lost '*'",
         ));
     }
-    let mut figures = recorder.latency_figures(&about.late_limits);
     if order.is_sorted() {
         figures.times.jitter_ns = None;
         let text = "the latencies are in order of size, not of time, so there is no jitter";

@@ -10,6 +10,7 @@ use super::line_reader::{LineReader, quote};
 use super::{ForeignResult, ImportError, ImportFormat, ImportOptions, ImportedFile, base_case, format_error};
 use crate::clock::Time;
 use crate::plan::Direction;
+use crate::run::{Warning, WarningCode};
 use crate::sample::{RecordedTimes, Recorder, Sample};
 
 pub(crate) const FORMAT: ImportFormat =
@@ -22,6 +23,10 @@ const TABLE_HEADER: &str = "packet, txTime(sec), rxTime(sec)";
 struct FullLog {
     recorder: Recorder,
     message_bytes: Option<u32>,
+    /// The summary counts the dropped messages.
+    counts_drops: bool,
+    /// The summary has a count that cannot be one.
+    has_wrong_count: bool,
     first_sent: Option<Time>,
     last_received: Time,
 }
@@ -29,8 +34,14 @@ struct FullLog {
 fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, ImportError> {
     let mut lines = LineReader::new(file, MAX_LINE_BYTES);
     let recorder = Recorder::new(RecordedTimes::Service, 1_000_000_000, Arc::default(), None);
-    let mut log =
-        FullLog { recorder, message_bytes: about.message_bytes, first_sent: None, last_received: Time(0) };
+    let mut log = FullLog {
+        recorder,
+        message_bytes: about.message_bytes,
+        counts_drops: false,
+        has_wrong_count: false,
+        first_sent: None,
+        last_received: Time(0),
+    };
     let mut in_table = false;
     while let Some(line) = lines.next_line()? {
         let line = line.trim();
@@ -46,17 +57,18 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         }
     }
     let Some(first) = log.first_sent else {
-        return Err(format_error(format!("not a full log of sockperf: no row follows '{TABLE_HEADER}, …'")));
+        return Err(format_error(format!(
+            "not a full log of sockperf: no row follows '{TABLE_HEADER}, …'. Try: sockperf … --full-log FILE"
+        )));
     };
     let counts = &mut log.recorder.counts;
     counts.sent = counts.received.saturating_add(counts.lost);
-    let mut case = base_case(
-        about,
-        &FORMAT,
-        "latency",
-        Direction::Loop,
-        log.recorder.latency_figures(&about.late_limits),
-    );
+    let mut figures = log.recorder.latency_figures(&about.late_limits);
+    let warnings = log.loss_warning();
+    if !warnings.is_empty() {
+        figures.counts.forget_losses();
+    }
+    let mut case = base_case(about, &FORMAT, "latency", Direction::Loop, figures);
     case.protocol = "sockperf".to_owned();
     case.message_bytes = log.message_bytes.unwrap_or(0);
     case.elapsed_ns = log.last_received.since(first).as_nanos() as u64;
@@ -67,7 +79,7 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
         started: None,
         elapsed_ns: case.elapsed_ns,
         cases: vec![case],
-        warnings: Vec::new(),
+        warnings,
     }))
 }
 
@@ -82,9 +94,26 @@ impl FullLog {
             ("# duplicated messages = ", &mut counts.duplicate),
             ("# out-of-order messages = ", &mut counts.reordered),
         ] {
-            // The sum over several servers.
-            *count = count.saturating_add(number_after(line, words).unwrap_or(0));
+            if !line.contains(words) {
+                continue;
+            }
+            self.counts_drops = true;
+            match number_after(line, words) {
+                // The sum over several servers.
+                Some(number) => *count = count.saturating_add(number),
+                None => self.has_wrong_count = true,
+            }
         }
+    }
+
+    fn loss_warning(&self) -> Vec<Warning> {
+        let text = match (self.counts_drops, self.has_wrong_count) {
+            (true, false) => return Vec::new(),
+            (_, true) => "a count of the summary is impossible, so no loss is known",
+            (false, false) => "the log has no summary, so no loss is known",
+        };
+        let remedy = "import the whole file that sockperf wrote after its end";
+        vec![Warning::new(WarningCode::LossesUnknown, text, remedy)]
     }
 
     /// `None` if the row is invalid.

@@ -6,7 +6,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::*;
 
-fn import_options() -> ImportOptions {
+pub(super) fn import_options() -> ImportOptions {
     let late = [50, 100, 200, 300].map(Duration::from_millis).to_vec();
     ImportOptions {
         file_name: "results.txt".to_owned(),
@@ -16,14 +16,17 @@ fn import_options() -> ImportOptions {
     }
 }
 
-fn import_bytes(format: &str, text: &[u8], about: &ImportOptions) -> Result<Run, String> {
+pub(super) fn import_bytes(format: &str, text: &[u8], about: &ImportOptions) -> Result<Run, String> {
     read(import_format(format).unwrap(), &mut &*text, about).map_err(|error| error.to_string())
 }
 
 /// Samples in milliseconds, 999 for a timeout.
 fn import_milliseconds(text: &str) -> Run {
-    let about =
-        ImportOptions { unit: Some(TimeUnit::Milliseconds), lost_value: Some(999.0), ..import_options() };
+    let about = ImportOptions {
+        unit: Some(TimeUnit::Milliseconds),
+        lost_marker: Some("999".to_owned()),
+        ..import_options()
+    };
     import_bytes("samples", text.as_bytes(), &about).unwrap()
 }
 
@@ -83,7 +86,7 @@ const SERVER_START: &str = r#""accepted_connection": {"host": "192.0.2.9", "port
 const CLIENT_START: &str = r#""connecting_to": {"host": "192.0.2.7", "port": 5201}"#;
 const TCP_REVERSE: &str = r#""protocol": "TCP", "reverse": 1, "omit": 0"#;
 
-fn warning_codes(warnings: &[Warning]) -> Vec<&str> {
+pub(super) fn warning_codes(warnings: &[Warning]) -> Vec<&str> {
     warnings.iter().map(|warning| warning.code.name()).collect()
 }
 
@@ -143,7 +146,7 @@ fn datagrams_of_both_directions_of_iperf3_count() {
 }
 
 #[test]
-fn iperf3_omit_keeps_counts_of_one_period() {
+fn iperf3_omit_without_counts_of_one_period_has_no_loss() {
     let omits = UDP_BIDIRECTIONAL.replace(r#""omit": 0"#, r#""omit": 1"#);
     // Like 3.12: losses since the start.
     let mixed = UDP_SUMS.replace(r#""lost_packets": 3894"#, r#""lost_packets": 31000"#);
@@ -151,7 +154,7 @@ fn iperf3_omit_keeps_counts_of_one_period() {
         import_bytes("iperf3", iperf3_document(CLIENT_START, &omits, &mixed).as_bytes(), &import_options())
             .unwrap();
     let case = &run.cases[0];
-    assert_eq!((case.figures.counts.sent, case.figures.counts.lost), (39_900, 1_000));
+    assert_eq!((case.figures.counts.known_lost(), case.figures.loss_share()), (None, None));
     assert_eq!((case.cpu.is_some(), warning_codes(&case.warnings)), (false, vec!["losses_unknown"]));
 }
 
@@ -233,22 +236,22 @@ fn errors_name_their_line() {
         @r"
     there is no sample in it
     there is no sample in it
-    line 2: 'two' is not a latency: write one number per line, and '#' before comments
-    line 2: '-2' is not a latency: write one number per line, and '#' before comments
+    line 2: 'two' is not a latency: write one number per line, and '#' before comments. If it marks a lost request: --lost='two'
+    line 2: '-2' is not a latency: write one number per line, and '#' before comments. If it marks a lost request: --lost='-2'
     line 1: '1 2' is not a latency: write one number per line, and '#' before comments
-    line 1: 'NaN' is not a latency: write one number per line, and '#' before comments
-    line 1: '1e300' is not a latency: write one number per line, and '#' before comments
-    line 1: not text
+    line 1: 'NaN' is not a latency: write one number per line, and '#' before comments. If it marks a lost request: --lost='NaN'
+    line 1: '1e300' is not a latency: write one number per line, and '#' before comments. If it marks a lost request: --lost='1e300'
+    line 1: not UTF-8 text: convert it with iconv
     line 1: longer than 4096 bytes
     the file does not contain the unit of the times: use --unit ms, us, ns or s
-    not a full log of sockperf: no row follows 'packet, txTime(sec), rxTime(sec), …'
+    not a full log of sockperf: no row follows 'packet, txTime(sec), rxTime(sec), …'. Try: sockperf … --full-log FILE
     line 2: '0, 1.0, 0.5, 1' is not a row of 'packet, txTime(sec), rxTime(sec), …'
     iperf3 ended with an error: unable to connect
     not a result of iperf3 --json: 'end' is missing
     iperf3 ended before it reported the received data
-    not a result of iperf3 --json: expected value at line 1 column 1
+    not a result of iperf3 --json: it contains no JSON object
     no log of HdrHistogram: there is no interval with a value in it
-    line 1: '0.1,1.0,2.0,HISTFAAAA' is no interval of an HdrHistogram log (encoding V2)
+    line 1: '0.1,1.0,2.0,HISTFAAAA' is no interval of an HdrHistogram log: its histogram is not base64 (Invalid input length: 9)
     a run document of schema 'linkgauge.run.v2', this version reads 'linkgauge.run.v1': use a newer linkgauge
     not a run document: EOF while parsing a value at line 1 column 11
     ");
@@ -271,6 +274,96 @@ fn a_full_log_of_sockperf_gives_round_trips() {
     assert_eq!((figures.counts.sent, figures.counts.received, figures.counts.lost), (4, 2, 2));
     assert_eq!((figures.counts.duplicate, figures.counts.reordered), (1, 3));
     assert_eq!((case.message_bytes, case.elapsed_ns), (14, 500_015_613));
+}
+
+#[test]
+fn counts_of_sockperf_that_are_missing_or_impossible_are_no_losses() {
+    let table = "packet, txTime(sec), rxTime(sec), latency(usec)\n0, 2.000000000, 2.000036454, 18.227\n";
+    for (summary, reason) in [
+        ("", "the log has no summary"),
+        ("# dropped messages = 18446744073709551615; # duplicated messages = 0\n", "is impossible"),
+        ("# dropped messages = -1; # duplicated messages = 0\n", "is impossible"),
+    ] {
+        let run =
+            import_bytes("sockperf", format!("{summary}{table}").as_bytes(), &import_options()).unwrap();
+        assert_eq!(
+            (run.cases[0].figures.counts.known_lost(), run.cases[0].figures.counts.received),
+            (None, 1)
+        );
+        assert!(run.warnings[1].text.contains(reason), "{:?}", run.warnings);
+    }
+}
+
+#[test]
+fn every_encoding_of_text_is_read_or_named() {
+    let unit = |lost: &str| ImportOptions {
+        unit: Some(TimeUnit::Milliseconds),
+        lost_marker: Some(lost.to_owned()),
+        ..import_options()
+    };
+    let counts = |text: &[u8], lost: &str| {
+        let figures = import_bytes("samples", text, &unit(lost)).map(|run| run.cases[0].figures.clone());
+        figures.map(|figures| (figures.counts.sent, figures.counts.lost))
+    };
+    assert_eq!(counts("\u{feff}30.4\r\n29.1\r\n31.5\r\n".as_bytes(), "999"), Ok((3, 0)));
+    // A marker is a text or a number, in the range of latencies or not.
+    for (line, marker) in
+        [("-1", "-1"), ("-1.0", "-1"), ("999.00", "999"), ("-", "-"), ("*", "*"), ("NaN", "NaN")]
+    {
+        let text = format!("91.7\n{line}\n29.2\n{line}\n");
+        assert_eq!(counts(text.as_bytes(), marker), Ok((4, 2)), "{line}");
+    }
+    let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    for (bytes, complaint) in [
+        (utf16("\u{feff}30.4\n"), "the text is UTF-16"),
+        (utf16("30.4\n"), "the text is UTF-16"),
+        ("\u{feff}3".encode_utf16().flat_map(u16::to_be_bytes).collect(), "the text is UTF-16"),
+        (vec![0x1f, 0x8b, 8], "the file is compressed"),
+        (b"30,4\n".to_vec(), "line 1: '30,4' has a decimal comma: write it with a point"),
+        (
+            b"3\n*\n".to_vec(),
+            "line 2: '*' is not a latency: write one number per line, and '#' before comments. If it marks a lost request: --lost='*'",
+        ),
+    ] {
+        let error = counts(&bytes, "999").unwrap_err();
+        assert!(error.starts_with(complaint), "{error}");
+    }
+    let found = import_bytes("iperf3", &utf16("{}"), &import_options()).unwrap_err();
+    assert!(found.contains("UTF-16"), "in every format: {found}");
+}
+
+#[test]
+fn unknown_losses_are_absent() {
+    let about = ImportOptions { unit: Some(TimeUnit::Milliseconds), ..import_options() };
+    let run = import_bytes("samples", b"1\n2\n3\n", &about).unwrap();
+    let counts = run.cases[0].figures.counts;
+    assert_eq!((counts.received, counts.known_sent(), counts.known_lost()), (3, None, None));
+    assert_eq!(run.cases[0].figures.loss_share(), None);
+    let text = serde_json::to_string(&run).unwrap();
+    assert!(!text.contains("\"lost\"") && !text.contains("\"sent\""), "{text}");
+    assert_eq!(Run::from_json(&text).unwrap(), run);
+}
+
+#[test]
+fn an_end_in_milliseconds_is_no_length() {
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, 1000, 2).unwrap();
+    histogram.record(540).unwrap();
+    let mut bytes = Vec::new();
+    hdrhistogram::serialization::Serializer::serialize(
+        &mut V2DeflateSerializer::new(),
+        &histogram,
+        &mut bytes,
+    )
+    .unwrap();
+    let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &bytes);
+    let duration = |rows: [[&str; 2]; 2]| {
+        let rows = rows.map(|[start, second]| format!("{start},{second},540.000,{text}\n")).concat();
+        let run = import_bytes("hdr", rows.as_bytes(), &import_options()).unwrap();
+        (run.elapsed_ns, warning_codes(&run.warnings).contains(&"contradiction"))
+    };
+    let by_go = [["1502012685747.000", "1502012686748.000"], ["1502012686748.000", "1502012687748.000"]];
+    assert_eq!(duration(by_go), (2_001_000_000, false));
+    assert_eq!(duration([["0.5", "77"], ["1.5", "81"]]), (0, true));
 }
 
 #[test]
@@ -299,7 +392,9 @@ fn a_log_of_histograms_is_read_whole() {
     assert_eq!((run.cases[0].elapsed_ns, run.cases[0].figures.times.jitter_ns), (3_000_000_000, None));
     text.truncate(text.len() - 40);
     assert!(
-        import_bytes("hdr", &text, &about).unwrap_err().contains("is no interval of an HdrHistogram log")
+        import_bytes("hdr", &text, &about)
+            .unwrap_err()
+            .contains("is no interval of an HdrHistogram log: its histogram")
     );
 }
 

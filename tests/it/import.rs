@@ -71,15 +71,19 @@ fn invalid_files_are_refused() {
     for (arguments, complaint) in [
         (
             &["samples", name, "--unit", "ms"][..],
-            "line 2: 'fast' is not a latency: write one number per line, and '#' before comments",
+            "line 2: 'fast' is not a latency: write one number per line, and '#' before comments. If it marks a lost \
+             request: --lost='fast'",
         ),
         (&["samples", name], "the file does not contain the unit of the times: use --unit ms, us, ns or s"),
-        (&["iperf3", name], "not a result of iperf3 --json: it contains more than JSON objects"),
+        (&["iperf3", name], "not a result of iperf3 --json: it contains no JSON object"),
         (
             &["sockperf", name],
-            "not a full log of sockperf: no row follows 'packet, txTime(sec), rxTime(sec), …'",
+            "not a full log of sockperf: no row follows 'packet, txTime(sec), rxTime(sec), …'. Try: sockperf … --full-log FILE",
         ),
-        (&["hdr", name], "line 1: '1.5' is no interval of an HdrHistogram log (encoding V2)"),
+        (
+            &["hdr", name],
+            "line 1: '1.5' is no interval of an HdrHistogram log: it has 1 column, not 4 columns",
+        ),
         (&["samples", "/", "--unit", "ms"], "cannot be read: Is a directory (os error 21)"),
         (&["run", "/nonexistent"], "cannot be read: No such file or directory (os error 2)"),
         (&["run", "/"], "cannot be read: Is a directory (os error 21)"),
