@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, Args};
 use linkgauge::clock::Clock;
+use linkgauge::consistency;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::host;
 use linkgauge::host::raise_open_file_limit;
@@ -376,6 +377,7 @@ fn compare_with_earlier(run: &mut Run, save: &SaveFlags) {
         let values = earlier.values(case, &Metric::headline(case));
         case.warnings.extend(verdict::unusual(case, &values));
         verdict::correct_intervals(case, |case, metric| earlier.values(case, metric));
+        consistency::limit_intervals(case);
     }
 }
 

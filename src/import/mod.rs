@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::clock::wall_clock_date;
+use crate::consistency;
 use crate::plan::Direction;
 use crate::run::{CaseResult, Environment, Figures, Run, RunError, SCHEMA, TOOL, Warning, WarningCode};
 
@@ -123,7 +124,7 @@ pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -
     let mut reader = BufReader::with_capacity(1 << 16, &mut hashing);
     check_encoding(&mut reader)?;
     let imported = match (format.read)(&mut reader, about)? {
-        ImportedFile::Run(run) => return Ok(*run),
+        ImportedFile::Run(run) => return checked(*run),
         ImportedFile::Foreign(imported) => imported,
     };
     io::copy(&mut reader, &mut io::sink())?;
@@ -140,7 +141,15 @@ pub fn read(format: &ImportFormat, file: &mut dyn Read, about: &ImportOptions) -
     hashing.hash.update(format!("{} {identity:?}", format.name));
     let hash = hashing.hash.finalize();
     let started = imported.started.or(about.modified).unwrap_or_else(wall_clock_date);
-    Ok(build_run(imported, about, started, [hash[0], hash[1], hash[2]]))
+    checked(build_run(imported, about, started, [hash[0], hash[1], hash[2]]))
+}
+
+/// The run without figures that contradict each other.
+fn checked(mut run: Run) -> Result<Run, ImportError> {
+    match consistency::drop_contradictions(&mut run) {
+        true => Ok(run),
+        false => Err(format_error("its figures contradict each other, and none is left")),
+    }
 }
 
 /// Skips the byte order mark of UTF-8, and refuses files that are not text.

@@ -260,7 +260,9 @@ impl RankedTimes<'_> {
             sum += histogram.median_equivalent(step.value_iterated_to()) as f64 * taken as f64;
             left -= taken;
         }
-        sum / count as f64
+        // The middle of a bucket may be longer than the times in it.
+        let (least, most) = (self.samples.min() as f64, self.samples.moments().mean().unwrap_or(0.0));
+        (sum / count as f64).clamp(least, most.max(least))
     }
 }
 
@@ -289,6 +291,16 @@ mod tests {
         assert!((exact / read - 1.0).abs() < 1e-3);
         let (exact, read) = (few.count_above(500_000) * 200, many.count_above(500_000));
         assert!(exact.abs_diff(read) <= 400, "{exact} {read}");
+    }
+
+    #[test]
+    fn the_mean_of_the_fastest_is_a_possible_one() {
+        for time in [1_000_001, 2_047_000, 77_777_777] {
+            let mut times = TimeSamples::new();
+            (0..200_000).for_each(|_| times.record(time));
+            assert_eq!(times.ranks().mean_of_fastest(190_000), time as f64);
+            assert_eq!(times.ranks().value_at_rank(190_000), time);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use self::idle::{Beside, IdleRecords};
 use super::check::CheckedCase;
+use crate::consistency;
 use crate::host::load::HostSnapshot;
 use crate::link::LinkRate;
 use crate::plan::Direction;
@@ -316,6 +317,7 @@ impl CaseAccumulator {
             warnings: Vec::new(),
         };
         result.figures.tcp = tcp::tcp_figures(&result);
+        consistency::limit_intervals(&mut result);
         result.thresholds = case.thresholds.iter().map(|threshold| threshold.evaluate(&result)).collect();
         result.warnings = self.warnings(&result, overhead_ns);
         result
@@ -364,6 +366,7 @@ impl CaseAccumulator {
         list.extend(self.unconfirmed(&result.figures));
         list.extend(warnings::implausible_report(&self.report_problems));
         list.extend(warnings::case_warnings(result, &self.first_latencies, overhead_ns));
+        list.extend(consistency::measured_warning(result));
         list
     }
 

@@ -17,6 +17,7 @@ const TESTS: [&str; 3] = ["tests/it", "tests/interop", "tests/common"];
 /// Modules that every layer may use; they use nothing above them.
 const NOUNS: &[&str] = &[
     "clock",
+    "consistency",
     "endpoint",
     "metric",
     "plan",

@@ -7,6 +7,7 @@ mod cases;
 mod cli;
 mod commands;
 mod connect;
+mod consistency;
 mod contract;
 mod device_changes;
 mod device_server;

@@ -1,0 +1,143 @@
+//! Every document satisfies the rules of `consistency`, whatever is measured over whatever link: random cases on the virtual
+//! clock.
+
+use std::collections::BTreeMap;
+
+use linkgauge::run::{Run, WarningCode};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::virtual_net::VirtualNet;
+
+/// Servers, and what can be measured with them.
+const SERVERS: [(&str, &[&str]); 7] = [
+    ("linkgauge", &["latency", "throughput", "throughput", "responsiveness", "connect"]),
+    ("echo", &["latency", "throughput", "connect"]),
+    ("discard", &["throughput"]),
+    ("chargen", &["throughput"]),
+    ("sockperf", &["latency"]),
+    ("stamp", &["latency"]),
+    ("iperf3", &["throughput"]),
+];
+
+/// A plan and its server.
+#[derive(Debug, Clone)]
+struct RandomPlan {
+    server: &'static str,
+    text: String,
+}
+
+/// One of these lines, or none.
+fn maybe(lines: &'static [&'static str]) -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), select(lines).prop_map(|line| format!("{line}\n"))]
+}
+
+/// The options of a link: its shape, and what it does to messages.
+fn link(is_message: bool) -> impl Strategy<Value = String> {
+    let shape = (
+        select(
+            &[
+                "",
+                "&delay=1ms",
+                "&delay=20ms&jitter=15ms",
+                "&delay=3ms&spike=300ms@2%",
+                "&delay=2ms&slot=7ms",
+            ][..],
+        ),
+        select(
+            &[
+                "",
+                "&rate=1Mbit/s",
+                "&rate=20Mbit/s&buffer=20k",
+                "&rate=300kbit/s&buffer=8k",
+                "&rate=100Mbit/s&share=yes",
+            ][..],
+        ),
+        0u64..100,
+    );
+    let damage = match is_message {
+        true => {
+            select(&["", "", "&drop=2", "&drop=17", "&double=3", "&swap=5", "&drop=7&double=5&swap=3"][..])
+        }
+        false => select(&["", ""][..]),
+    };
+    (shape, damage).prop_map(|((delay, rate, seed), damage)| format!("seed={seed}{delay}{rate}{damage}"))
+}
+
+fn plans() -> impl Strategy<Value = RandomPlan> {
+    let server = select(&SERVERS[..]).prop_flat_map(|(server, workloads)| (Just(server), select(workloads)));
+    (server, any::<bool>()).prop_flat_map(|((server, workload), is_message)| {
+        let stop = select(&["count = 3", "count = 150", "time = \"300ms\"", "time = \"2s\"", "volume = \"70k\""][..]);
+        let case = (
+            link(is_message),
+            stop,
+            maybe(&["size = 1", "size = 100", "size = 1400"]),
+            maybe(&["rate = \"40/s\"", "rate = \"900/s\"", "rate = \"9000/s\""]),
+            maybe(&["direction = \"send\"", "direction = \"receive\"", "direction = \"both\"", "direction = \"loop\""]),
+            maybe(&["parallel = 3", "parallel = 40"]),
+            maybe(&["warm_up_time = \"100ms\"", "warm_up_count = 5"]),
+            maybe(&["timeout = \"50ms\"", "timeout = \"2s\""]),
+            maybe(&["repeat = 2", "repeat = 7"]),
+        );
+        case.prop_map(move |(options, stop, size, rate, direction, parallel, warm_up, timeout, repeat)| {
+            let host = if is_message { "far-messages?type=message&" } else { "far?" };
+            let url = format!("mem://{host}{options}");
+            let rest = [size, rate, direction, parallel, warm_up, timeout].concat();
+            let text =
+                format!("{repeat}[[case]]\nurl = \"{url}\"\npeer = \"{server}\"\nworkload = \"{workload}\"\n{stop}\n{rest}");
+            RandomPlan { server, text }
+        })
+    })
+}
+
+/// Runs the plan, if it is a valid one.
+fn run(plan: &RandomPlan) -> Option<Run> {
+    let parsed = linkgauge::plan::Plan::from_toml(&plan.text).ok()?;
+    let checked = linkgauge::schedule::check(parsed.clone()).ok()?;
+    drop(checked);
+    Some(VirtualNet::serving(plan.server).run_plan(parsed))
+}
+
+fn contradictions(run: &Run) -> Vec<String> {
+    let warnings = run.all_warnings().map(|(_, warning)| warning);
+    warnings
+        .filter(|warning| warning.code == WarningCode::Contradiction)
+        .map(|warning| warning.text.clone())
+        .collect()
+}
+
+/// Tries this many plans. Each kind of workload must have been measured.
+fn try_plans(cases: u32) {
+    let mut measured: BTreeMap<String, u32> = BTreeMap::new();
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let counted = std::cell::RefCell::new(&mut measured);
+    let result = runner.run(&plans(), |plan| {
+        let Some(run) = run(&plan) else { return Ok(()) };
+        for case in run.cases.iter().filter(|case| case.figures.has_measurements()) {
+            *counted.borrow_mut().entry(case.workload.clone()).or_default() += 1;
+        }
+        prop_assert_eq!(contradictions(&run), Vec::<String>::new(), "{}", plan.text);
+        // What was written is read as the same.
+        let json = serde_json::to_string(&run).unwrap();
+        prop_assert_eq!(Run::from_json(&json).unwrap(), run);
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+    for workload in ["latency", "throughput"] {
+        assert!(measured.get(workload).is_some_and(|count| *count > 0), "{measured:?}");
+    }
+}
+
+#[test]
+fn documents_of_random_cases_hold_no_contradiction() {
+    try_plans(60);
+}
+
+#[test]
+#[ignore = "long"]
+fn documents_of_many_random_cases_hold_no_contradiction() {
+    try_plans(1000);
+}
