@@ -14,9 +14,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         other => other?,
     };
-    if let Some(latency) = &result.figures.times.latency_ns {
-        let microseconds = |percentile| latency.percentile(percentile).map(|ns| ns as f64 / 1000.0);
-        println!("{}: p50 {:?} µs, p99 {:?} µs", result.endpoint, microseconds("p50"), microseconds("p99"));
-    }
+    println!("{}: p50 {:?}, p99 {:?}", result.endpoint, result.p50(), result.p99());
     Ok(())
 }

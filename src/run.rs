@@ -22,6 +22,7 @@ mod tcp;
 mod warning;
 
 use std::io::{self, Read};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -273,6 +274,29 @@ impl CaseResult {
             thresholds: Vec::new(),
             warnings: Vec::new(),
         }
+    }
+}
+
+impl CaseResult {
+    /// A percentile of the round trips, `percent` from 0 to 100, if the document has it: 10, 20 … 90, 95, 99, 99.9 …. `None` for
+    /// others, if the sample is too small for it, and if it was not reached because too many requests were lost.
+    pub fn percentile(&self, percent: f64) -> Option<Duration> {
+        self.figures.times.latency_ns.as_ref()?.percentile(&format!("p{percent}")).map(Duration::from_nanos)
+    }
+
+    /// The median round trip.
+    pub fn p50(&self) -> Option<Duration> {
+        self.percentile(50.0)
+    }
+
+    /// The 90th percentile of the round trips.
+    pub fn p90(&self) -> Option<Duration> {
+        self.percentile(90.0)
+    }
+
+    /// The 99th percentile of the round trips.
+    pub fn p99(&self) -> Option<Duration> {
+        self.percentile(99.0)
     }
 }
 

@@ -1,5 +1,6 @@
 //! One measurement in one expression, for programs that use the library.
 
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub struct Measurement {
 }
 
 /// Why a measurement has no complete result.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasureError {
     /// The URL is not that of an endpoint.
@@ -91,6 +92,25 @@ pub enum MeasureError {
         /// What was measured until then.
         result: Box<CaseResult>,
     },
+}
+
+/// Without the result, which takes pages.
+impl fmt::Debug for MeasureError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            MeasureError::Endpoint(error) => f.debug_tuple("Endpoint").field(error).finish(),
+            MeasureError::InvalidCase(error) => f.debug_tuple("InvalidCase").field(error).finish(),
+            MeasureError::InvalidSetting(error) => f.debug_tuple("InvalidSetting").field(error).finish(),
+            MeasureError::Plan(error) => f.debug_tuple("Plan").field(error).finish(),
+            MeasureError::SeveralSizes { sizes } => {
+                f.debug_struct("SeveralSizes").field("sizes", sizes).finish()
+            }
+            MeasureError::Incomplete { reason, .. } => {
+                f.debug_struct("Incomplete").field("reason", reason).finish_non_exhaustive()
+            }
+            MeasureError::Interrupted { .. } => f.debug_struct("Interrupted").finish_non_exhaustive(),
+        }
+    }
 }
 
 impl Measurement {
