@@ -28,6 +28,15 @@ pub struct OutputFlags {
     /// Write CSV, one row per case
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
     csv: Option<PathBuf>,
+    /// Write CSV, one row per repetition of each case
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
+    csv_repetitions: Option<PathBuf>,
+    /// Write CSV, one row per port of each case
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
+    csv_ports: Option<PathBuf>,
+    /// Write CSV, one row per interval of each time series
+    #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
+    csv_series: Option<PathBuf>,
     /// Write JUnit XML, one test per case and threshold
     #[arg(long, help_heading = OUTPUT, value_name = "FILE|-", hide_short_help = true)]
     junit: Option<PathBuf>,
@@ -49,7 +58,15 @@ fn format_values() -> clap::builder::PossibleValuesParser {
 impl OutputFlags {
     /// The requested files, by format.
     fn file_targets(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let files = [("json", &self.json), ("html", &self.html), ("csv", &self.csv), ("junit", &self.junit)];
+        let files = [
+            ("json", &self.json),
+            ("html", &self.html),
+            ("csv", &self.csv),
+            ("csv-repetitions", &self.csv_repetitions),
+            ("csv-ports", &self.csv_ports),
+            ("csv-series", &self.csv_series),
+            ("junit", &self.junit),
+        ];
         files.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)))
     }
 
@@ -181,7 +198,9 @@ fn write_run_groups(
         match (format.name, &header) {
             ("text", Some(_)) => out.write_all(b"\n")?,
             // The header appears once.
-            ("csv", Some(header)) if text.starts_with(header.as_slice()) => drop(text.drain(..header.len())),
+            (name, Some(header)) if name.starts_with("csv") && text.starts_with(header.as_slice()) => {
+                drop(text.drain(..header.len()))
+            }
             _ => {}
         }
         out.write_all(&text)?;

@@ -1,142 +1,285 @@
-//! A run as a table for spreadsheets and data frames: one row per case, followed by one per repetition and one per
-//! port.
+//! A run as tables for spreadsheets and data frames. Each file has one kind of row: cases, or their repetitions, ports or intervals.
 //!
-//! The table is not complete: histograms, time series, settings and the environment are in the JSON document.
+//! The tables are not complete: histograms, settings, the environment and rarer figures are in the JSON document.
 //!
 //! Columns keep their names and meanings. Read them by name: their order may change. An empty cell was not measured. `inf` is
 //! a percentile that was not reached because too many requests were lost (a lost request ranks slowest). A text that a
 //! spreadsheet would treat as a formula starts with an apostrophe.
 
+mod series;
+
 use std::io;
 
 use super::ReportOptions;
 use super::wording::{line_limit_bps, line_time_ns, printable};
-use crate::run::{
-    CaseResult, CpuUse, Distribution, Figures, MissedFrames, NUMBERS, OneWayFigures, ReadNumber, Run,
-};
+use crate::run::{CaseResult, CpuUse, Distribution, Figures, NUMBERS, PartResult, ReadNumber, Run};
 use crate::spreadsheet::escape_formula;
 use crate::stats::Interval;
 
-/// A column besides those of [`NUMBERS`].
+pub(crate) use series::write_series;
+
+/// A column.
 struct CsvColumn {
     /// Carries the unit.
     name: &'static str,
-    cell: fn(&CsvRow) -> String,
+    /// For documents. Empty: that of the number.
+    meaning: &'static str,
+    cell: CsvCell,
 }
 
-const fn column(name: &'static str, cell: fn(&CsvRow) -> String) -> CsvColumn {
-    CsvColumn { name, cell }
+/// What stands in a column.
+#[derive(Clone, Copy)]
+enum CsvCell {
+    Text(fn(&CsvRow) -> String),
+    /// The number of [`NUMBERS`] that has the name of the column.
+    Number,
 }
 
-/// Identity of the row. Columns of the whole case are empty in its parts.
-static ROW_COLUMNS: &[CsvColumn] = &[
-    column("run", |row| row.run.id.clone()),
-    column("started", |row| row.run.started.to_string()),
-    column("case", |row| row.case_number.to_string()),
-    column("part", |row| row.part.to_owned()),
-    column("part_number", |row| format_count(row.part_number)),
-    column("endpoint", |row| row.endpoint.to_owned()),
-    column("protocol", |row| row.case.protocol.clone()),
-    column("workload", |row| row.case.workload.clone()),
-    column("direction", |row| row.case.direction.name().to_owned()),
-    column("message_bytes", |row| row.case.message_bytes.to_string()),
-    column("ports", |row| row.case.ports.to_string()),
-    column("parallel", |row| row.case.parallel.to_string()),
-    column("method", |row| row.case.method.clone()),
-    column("complete", |row| row.whole().map(|case| case.complete.to_string()).unwrap_or_default()),
-    column("elapsed_ns", |row| row.elapsed_ns.to_string()),
+const fn column(name: &'static str, meaning: &'static str, cell: fn(&CsvRow) -> String) -> CsvColumn {
+    CsvColumn { name, meaning, cell: CsvCell::Text(cell) }
+}
+
+const fn number(name: &'static str) -> CsvColumn {
+    CsvColumn { name, meaning: "", cell: CsvCell::Number }
+}
+
+/// Identity of a case.
+static CASE_COLUMNS: &[CsvColumn] = &[
+    column("run", "name of the run", |row| row.run.id.clone()),
+    column("started", "start of the run, in UTC", |row| row.run.started.to_string()),
+    column("case", "number of the case in the run, from 1", |row| row.case_number.to_string()),
+    column("endpoint", "the endpoint, as typed", |row| row.case.endpoint.clone()),
+    column("protocol", "what the remote spoke", |row| row.case.protocol.clone()),
+    column("workload", "what was measured", |row| row.case.workload.clone()),
+    column("direction", "direction of the payload, as the client sees it", |row| {
+        row.case.direction.name().to_owned()
+    }),
+    column("message_bytes", "payload of one message; 0: unknown", |row| row.case.message_bytes.to_string()),
+    column("ports", "ports measured at the same time", |row| row.case.ports.to_string()),
+    column("parallel", "connections to each port", |row| row.case.parallel.to_string()),
+    column("method", "identity of the measuring method", |row| row.case.method.clone()),
+    column("complete", "true: everything planned was measured", |row| row.case.complete.to_string()),
+    column("elapsed_ns", "duration", |row| row.case.elapsed_ns.to_string()),
 ];
 
-/// Distributions, intervals, and figures of the whole case.
+/// Identity of a repetition or a port of a case.
+static PART_COLUMNS: &[CsvColumn] = &[
+    column("run", "name of the run", |row| row.run.id.clone()),
+    column("started", "start of the run, in UTC", |row| row.run.started.to_string()),
+    column("case", "number of the case in the run, from 1", |row| row.case_number.to_string()),
+    column("number", "number of the repetition or port, from 1", |row| {
+        row.part.map_or(String::new(), |(number, _)| number.to_string())
+    }),
+    column("endpoint", "the endpoint, as typed", |row| {
+        row.part.map_or(String::new(), |(_, part)| part.endpoint.clone())
+    }),
+    column("elapsed_ns", "duration", |row| {
+        row.part.map_or(String::new(), |(_, part)| part.elapsed_ns.to_string())
+    }),
+    column("client_cpu", "CPU of the client's thread", |row| {
+        format_count(row.part.and_then(|(_, part)| part.client_cpu).map(u64::from))
+    }),
+    column("server_cpu", "CPU of the server's thread, if it reports that", |row| {
+        format_count(row.part.and_then(|(_, part)| part.server_cpu).map(u64::from))
+    }),
+];
+
+/// Figures of cases and their parts.
 static FIGURE_COLUMNS: &[CsvColumn] = &[
-    column("latency_min_ns", |row| format_count(row.latency().map(|latency| latency.min))),
-    column("latency_mean_ns", |row| format_number(row.latency().map(|latency| latency.mean))),
-    column("latency_sd_ns", |row| format_number(row.latency().map(|latency| latency.standard_deviation))),
-    column("latency_p50_ns", |row| format_percentile(row.latency(), "p50")),
-    column("latency_p50_low_ns", |row| format_number(row.interval("latency_ns.p50").map(|of| of.low))),
-    column("latency_p50_high_ns", |row| format_number(row.interval("latency_ns.p50").map(|of| of.high))),
-    column("latency_p90_ns", |row| format_percentile(row.latency(), "p90")),
-    column("latency_p99_ns", |row| format_percentile(row.latency(), "p99")),
-    column("latency_p99.9_ns", |row| format_percentile(row.latency(), "p99.9")),
-    column("latency_max_ns", |row| format_count(row.latency().map(|latency| latency.max))),
-    column("response_p50_ns", |row| format_percentile(row.figures.times.response_ns.as_ref(), "p50")),
-    column("response_p99_ns", |row| format_percentile(row.figures.times.response_ns.as_ref(), "p99")),
-    column("connect_p50_ns", |row| format_percentile(row.figures.times.connect_ns.as_ref(), "p50")),
-    column("connect_p99_ns", |row| format_percentile(row.figures.times.connect_ns.as_ref(), "p99")),
-    column("missed_frames", |row| format_missed_frames(row.figures)),
-    column("throughput_low_bps", |row| format_number(row.interval("throughput_bps").map(|of| of.low))),
-    column("throughput_high_bps", |row| format_number(row.interval("throughput_bps").map(|of| of.high))),
-    column("line_max_payload_bps", |row| format_number(row.whole().and_then(line_limit_bps))),
-    column("line_transmission_ns", |row| format_number(row.whole().and_then(line_time_ns))),
-    column("fairness", |row| format_number(row.whole().and_then(|case| case.fairness))),
-    column("port_latency_ratio", |row| format_number(row.whole().and_then(|case| case.port_latency_ratio))),
-    column("loaded_latency_p50_ns", |row| format_percentile(row.loaded_latency(), "p50")),
-    column("loaded_latency_p99_ns", |row| format_percentile(row.loaded_latency(), "p99")),
-    column("cpu_client_seconds", |row| format_number(row.cpu().map(|cpu| cpu.client_seconds))),
-    column("cpu_server_seconds", |row| format_number(row.cpu().and_then(|cpu| cpu.server_seconds))),
-    column("cpu_seconds_per_gigabyte", |row| {
-        format_number(row.cpu().and_then(|cpu| cpu.seconds_per_gigabyte))
+    column("latency_min_ns", "fastest round trip", |row| {
+        format_count(row.latency().map(|latency| latency.min))
     }),
-    column("turnaround_p50_ns", |row| {
-        format_percentile(row.one_way().map(|ways| &ways.turnaround_ns), "p50")
+    column("latency_mean_ns", "mean round trip", |row| {
+        format_number(row.latency().map(|latency| latency.mean))
     }),
-    column("path_p50_ns", |row| format_percentile(row.one_way().map(|ways| &ways.path_ns), "p50")),
-    column("forward_variation_p99_ns", |row| {
-        format_percentile(row.one_way().map(|ways| &ways.forward_variation_ns), "p99")
+    column("latency_sd_ns", "standard deviation of the round trips", |row| {
+        format_number(row.latency().map(|latency| latency.standard_deviation))
     }),
-    column("reverse_variation_p99_ns", |row| {
-        format_percentile(row.one_way().map(|ways| &ways.reverse_variation_ns), "p99")
+    column("latency_p50_ns", "median round trip", |row| format_percentile(row.latency(), "p50")),
+    column("latency_p90_ns", "90th percentile of the round trips", |row| {
+        format_percentile(row.latency(), "p90")
     }),
-    column("warnings", |row| row.warning_codes()),
-    column("thresholds", |row| {
-        format_count(row.whole().map(|case| case.thresholds.len() as u64).filter(|count| *count > 0))
+    column("latency_p99_ns", "99th percentile of the round trips", |row| {
+        format_percentile(row.latency(), "p99")
     }),
-    column("thresholds_failed", |row| row.failed_thresholds()),
+    column("latency_p99.9_ns", "99.9th percentile of the round trips", |row| {
+        format_percentile(row.latency(), "p99.9")
+    }),
+    column("latency_max_ns", "slowest round trip", |row| {
+        format_count(row.latency().map(|latency| latency.max))
+    }),
+    column("response_p50_ns", "median response time; with a schedule", |row| {
+        format_percentile(row.figures.times.response_ns.as_ref(), "p50")
+    }),
+    column("response_p99_ns", "99th percentile of the response times", |row| {
+        format_percentile(row.figures.times.response_ns.as_ref(), "p99")
+    }),
+    number("jitter_ns"),
+    number("throughput_bps"),
+    number("throughput_reverse_bps"),
+    number("line_rate_percent"),
+    number("messages_per_second"),
+    number("sent"),
+    number("received"),
+    number("lost"),
+    number("receiver_socket_drops"),
+    number("network_lost"),
+    number("duplicate"),
+    number("reordered"),
+    number("missed_sends"),
+    number("corrupt_bytes"),
+    number("delivered_bytes"),
+    number("delivered_reverse_bytes"),
+    number("forward_p50_ns"),
+    number("reverse_p50_ns"),
+    number("flow_fairness"),
 ];
 
-/// The names of all columns, in order.
-fn column_names() -> impl Iterator<Item = &'static str> {
-    let [row, figures] =
-        [ROW_COLUMNS, FIGURE_COLUMNS].map(|columns| columns.iter().map(|column| column.name));
-    row.chain(NUMBERS.iter().map(|number| number.field)).chain(figures)
+/// Intervals, and figures that only a whole case has.
+static WHOLE_COLUMNS: &[CsvColumn] = &[
+    column("latency_p50_low_ns", "lower end of the 95 % interval of the median", |row| {
+        format_number(row.interval("latency_ns.p50").map(|of| of.low))
+    }),
+    column("latency_p50_high_ns", "upper end of the 95 % interval of the median", |row| {
+        format_number(row.interval("latency_ns.p50").map(|of| of.high))
+    }),
+    column("throughput_low_bps", "lower end of the 95 % interval of the throughput", |row| {
+        format_number(row.interval("throughput_bps").map(|of| of.low))
+    }),
+    column("throughput_high_bps", "upper end of the 95 % interval of the throughput", |row| {
+        format_number(row.interval("throughput_bps").map(|of| of.high))
+    }),
+    column("line_max_payload_bps", "payload that the lines of all ports can carry", |row| {
+        format_number(line_limit_bps(row.case))
+    }),
+    column("line_transmission_ns", "time of a message on the line, both ways", |row| {
+        format_number(line_time_ns(row.case))
+    }),
+    column("loaded_latency_p50_ns", "median round trip of the probe under load", |row| {
+        format_percentile(row.loaded_latency(), "p50")
+    }),
+    column("loaded_latency_p99_ns", "99th percentile of the probe under load", |row| {
+        format_percentile(row.loaded_latency(), "p99")
+    }),
+    number("idle_p50_ns"),
+    number("added_p50_ns"),
+    number("added_p99_ns"),
+    number("rpm"),
+    number("goodput_bps"),
+    number("capacity_bps"),
+    column("cpu_client_seconds", "CPU time of the client", |row| {
+        format_number(row.cpu().map(|cpu| cpu.client_seconds))
+    }),
+    column("cpu_server_seconds", "CPU time of the server", |row| {
+        format_number(row.cpu().and_then(|cpu| cpu.server_seconds))
+    }),
+    column("warnings", "codes of the warnings", |row| row.warning_codes()),
+    column("thresholds_failed", "thresholds that failed", |row| row.failed_thresholds()),
+];
+
+/// The columns of the cases, then those of their parts.
+static TABLES: [&[&[CsvColumn]]; 2] =
+    [&[CASE_COLUMNS, FIGURE_COLUMNS, WHOLE_COLUMNS], &[PART_COLUMNS, FIGURE_COLUMNS]];
+
+/// A table, and its columns with their meanings.
+pub type CsvTable = (&'static str, Vec<(&'static str, &'static str)>);
+
+/// The columns of all tables, for documents.
+pub fn csv_tables() -> Vec<CsvTable> {
+    let meaning = |column: &CsvColumn| match NUMBERS.iter().find(|number| number.field == column.name) {
+        Some(number) if column.meaning.is_empty() => number.meaning,
+        _ => column.meaning,
+    };
+    let columns = |table: &[&'static [CsvColumn]]| {
+        table.iter().copied().flatten().map(|column| (column.name, meaning(column))).collect()
+    };
+    let [cases, parts] = TABLES;
+    vec![
+        ("--csv", columns(cases)),
+        ("--csv-repetitions, --csv-ports", columns(parts)),
+        ("--csv-series", series::COLUMNS.to_vec()),
+    ]
 }
 
-/// Writes the table.
+/// Writes a row for each case.
 pub(crate) fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
-    let mut table = csv::Writer::from_writer(out);
-    table.write_record(column_names())?;
-    for (case, case_number) in run.cases.iter().zip(1..) {
-        let row = CsvRow {
+    let rows = rows_of_cases(run).map(|(case_number, case)| CsvRow {
+        run,
+        case,
+        case_number,
+        part: None,
+        figures: &case.figures,
+    });
+    write_table(TABLES[0], rows, out)
+}
+
+/// Writes a row for each repetition of each case. A case with one repetition has none.
+pub(crate) fn write_repetitions(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+    write_parts(run, |case| &case.repeats, out)
+}
+
+/// Writes a row for each port of each case. A case with one port has none.
+pub(crate) fn write_ports(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io::Result<()> {
+    write_parts(run, |case| &case.per_port, out)
+}
+
+fn write_parts(
+    run: &Run,
+    parts: fn(&CaseResult) -> &[PartResult],
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let rows = rows_of_cases(run).flat_map(|(case_number, case)| {
+        parts(case).iter().zip(1..).map(move |(part, number)| CsvRow {
             run,
             case,
             case_number,
-            part: "case",
-            part_number: None,
-            endpoint: &case.endpoint,
-            elapsed_ns: case.elapsed_ns,
-            figures: &case.figures,
-        };
-        write_row(&mut table, &row.cells())?;
-        for (kind, parts) in [("repeat", &case.repeats), ("port", &case.per_port)] {
-            for (part, number) in parts.iter().zip(1..) {
-                let row = CsvRow {
-                    part: kind,
-                    part_number: Some(number),
-                    endpoint: &part.endpoint,
-                    elapsed_ns: part.elapsed_ns,
-                    figures: &part.figures,
-                    ..row
-                };
-                write_row(&mut table, &row.cells())?;
-            }
-        }
+            part: Some((number, part)),
+            figures: &part.figures,
+        })
+    });
+    write_table(TABLES[1], rows, out)
+}
+
+fn rows_of_cases(run: &Run) -> impl Iterator<Item = (usize, &CaseResult)> {
+    (1..).zip(&run.cases)
+}
+
+fn write_table<'a>(
+    columns: &[&[CsvColumn]],
+    rows: impl Iterator<Item = CsvRow<'a>>,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let mut table = csv::Writer::from_writer(out);
+    let columns = || columns.iter().copied().flatten();
+    write_header(&mut table, columns().map(|column| column.name))?;
+    for row in rows {
+        let cells: Vec<String> = columns().map(|column| row.cell(column)).collect();
+        write_row(&mut table, &cells)?;
     }
     table.flush()
 }
 
+/// Writes the names of the columns.
+pub(super) fn write_header<'a>(
+    table: &mut csv::Writer<impl io::Write>,
+    names: impl Iterator<Item = &'a str>,
+) -> io::Result<()> {
+    table.write_record(names).map_err(system_error)
+}
+
+/// The error of the file, of which `csv` would keep the text only.
+fn system_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
+    }
+}
+
 /// Writes a row. Texts come from outside, terminals show them, and spreadsheets open the file.
 pub(super) fn write_row(table: &mut csv::Writer<impl io::Write>, cells: &[String]) -> io::Result<()> {
-    Ok(table.write_record(cells.iter().map(|cell| escape_formula(&printable(cell)).into_owned()))?)
+    table
+        .write_record(cells.iter().map(|cell| escape_formula(&printable(cell)).into_owned()))
+        .map_err(system_error)
 }
 
 /// A case, or one of its repetitions or ports.
@@ -145,30 +288,22 @@ struct CsvRow<'a> {
     case: &'a CaseResult,
     /// From 1.
     case_number: usize,
-    /// `case`, `repeat` or `port`.
-    part: &'static str,
-    /// From 1; `None` for the whole case.
-    part_number: Option<u64>,
-    endpoint: &'a str,
-    elapsed_ns: u64,
+    /// With its number, from 1; `None` for the whole case.
+    part: Option<(u64, &'a PartResult)>,
     figures: &'a Figures,
 }
 
 impl<'a> CsvRow<'a> {
-    /// In the order of [`column_names`].
-    fn cells(&self) -> Vec<String> {
-        let [row, figures] =
-            [ROW_COLUMNS, FIGURE_COLUMNS].map(|columns| columns.iter().map(|column| (column.cell)(self)));
-        let numbers = NUMBERS.iter().map(|number| match number.read {
-            ReadNumber::Count(read) => format_count(read(self.figures)),
-            ReadNumber::Value(read) => format_number(read(self.figures)),
-        });
-        row.chain(numbers).chain(figures).collect()
-    }
-
-    /// The case, if the row is not a part of it.
-    fn whole(&self) -> Option<&'a CaseResult> {
-        self.part_number.is_none().then_some(self.case)
+    fn cell(&self, column: &CsvColumn) -> String {
+        let number = match column.cell {
+            CsvCell::Text(cell) => return cell(self),
+            CsvCell::Number => NUMBERS.iter().find(|number| number.field == column.name),
+        };
+        match number.map(|number| number.read) {
+            Some(ReadNumber::Count(read)) => format_count(read(self.figures)),
+            Some(ReadNumber::Value(read)) => format_number(read(self.figures)),
+            None => String::new(),
+        }
     }
 
     fn latency(&self) -> Option<&'a Distribution> {
@@ -176,15 +311,11 @@ impl<'a> CsvRow<'a> {
     }
 
     fn loaded_latency(&self) -> Option<&'a Distribution> {
-        self.whole()?.under_load.as_ref()?.times.latency_ns.as_ref()
-    }
-
-    fn one_way(&self) -> Option<&'a OneWayFigures> {
-        self.figures.one_way.as_ref()
+        self.case.under_load.as_ref()?.times.latency_ns.as_ref()
     }
 
     fn cpu(&self) -> Option<&'a CpuUse> {
-        self.whole()?.cpu.as_ref()
+        self.case.cpu.as_ref()
     }
 
     fn interval(&self, figure: &str) -> Option<&'a Interval> {
@@ -192,20 +323,13 @@ impl<'a> CsvRow<'a> {
     }
 
     fn warning_codes(&self) -> String {
-        let warnings = self.whole().into_iter().flat_map(|case| &case.warnings);
-        warnings.map(|warning| warning.code.name()).collect::<Vec<_>>().join(" ")
+        self.case.warnings.iter().map(|warning| warning.code.name()).collect::<Vec<_>>().join(" ")
     }
 
     fn failed_thresholds(&self) -> String {
-        let results = self.whole().into_iter().flat_map(|case| &case.thresholds);
-        let failed = results.filter(|result| !result.passed);
+        let failed = self.case.thresholds.iter().filter(|result| !result.passed);
         failed.map(|result| result.threshold.as_str()).collect::<Vec<_>>().join("; ")
     }
-}
-
-fn format_missed_frames(figures: &Figures) -> String {
-    let counts = figures.times.missed_frames.iter().flat_map(MissedFrames::by_limit);
-    counts.map(|(limit, count)| format!("{limit}:{count}")).collect::<Vec<_>>().join(" ")
 }
 
 fn format_count(value: Option<u64>) -> String {
@@ -227,194 +351,4 @@ fn format_percentile(distribution: Option<&Distribution>, name: &str) -> String 
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::report::sample_runs;
-
-    fn write_csv(run: &Run) -> String {
-        let mut out = Vec::new();
-        write(run, &ReportOptions::default(), &mut out).unwrap();
-        String::from_utf8(out).unwrap()
-    }
-
-    /// Transposes rows, so that each cell is next to its name.
-    fn columns(run: &Run, rows: std::ops::Range<usize>) -> String {
-        let text = write_csv(run);
-        let mut reader = csv::Reader::from_reader(text.as_bytes());
-        let header = reader.headers().unwrap().clone();
-        let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
-        let line = |(index, name): (usize, &str)| {
-            let cells: Vec<&str> = records[rows.clone()].iter().map(|record| &record[index]).collect();
-            format!("{name}: {}\n", cells.join(" | "))
-        };
-        header.iter().enumerate().map(line).collect()
-    }
-
-    #[test]
-    fn one_row_per_case_and_part() {
-        insta::assert_snapshot!(columns(&sample_runs::full(), 0..2), @r"
-        run: 20261120T100000Z-7f3a | 20261120T100000Z-7f3a
-        started: 2026-11-20T10:00:00Z | 2026-11-20T10:00:00Z
-        case: 1 | 1
-        part: case | repeat
-        part_number:  | 1
-        endpoint: tcp://127.0.0.1:7100 | tcp://127.0.0.1:7100
-        protocol: linkgauge | linkgauge
-        workload: latency | latency
-        direction: loop | loop
-        message_bytes: 14 | 14
-        ports: 1 | 1
-        parallel: 1 | 1
-        method: latency/closed/block/1 | latency/closed/block/1
-        complete: true | 
-        elapsed_ns: 10000000000 | 2000000000
-        jitter_ns: 410.5 | 410.5
-        throughput_bps:  | 
-        throughput_reverse_bps:  | 
-        line_rate_percent:  | 
-        messages_per_second: 75471.7 | 75471.7
-        sent: 10000 | 10000
-        received: 10000 | 10000
-        lost: 0 | 0
-        receiver_socket_drops:  | 
-        network_lost:  | 
-        late: 0 | 0
-        duplicate: 0 | 0
-        early: 0 | 0
-        reordered: 0 | 0
-        corrupt_messages: 0 | 0
-        missed_sends: 0 | 0
-        corrupt_bytes: 0 | 0
-        lost_bytes: 0 | 0
-        inserted_bytes: 0 | 0
-        delivered_bytes:  | 
-        delivered_reverse_bytes:  | 
-        framing_errors:  | 
-        parity_errors:  | 
-        breaks:  | 
-        overruns:  | 
-        round_trips:  | 
-        retransmissions:  | 
-        please_waits:  | 
-        refusals:  | 
-        reconnects:  | 
-        window:  | 
-        records:  | 
-        record_gaps:  | 
-        record_repeats:  | 
-        records_out_of_order:  | 
-        forward_p50_ns:  | 
-        reverse_p50_ns:  | 
-        one_way_error_bound_ns:  | 
-        forward_lost:  | 
-        reverse_lost:  | 
-        idle_p50_ns:  | 
-        added_p50_ns:  | 
-        added_p95_ns:  | 
-        added_p99_ns:  | 
-        recovery_ns:  | 
-        flows:  | 
-        flow_fairness:  | 
-        flow_min_max_ratio:  | 
-        flow_mean_min_ns:  | 
-        flow_mean_p50_ns:  | 
-        flow_mean_p90_ns:  | 
-        flow_mean_p99_ns:  | 
-        flow_mean_max_ns:  | 
-        rpm:  | 
-        foreign_rpm:  | 
-        own_rpm:  | 
-        goodput_bps:  | 
-        load_connections:  | 
-        saturation_ns:  | 
-        added_forward_p50_ns:  | 
-        added_reverse_p50_ns:  | 
-        base_rtt_ns:  | 
-        path_mtu_bytes:  | 
-        bottleneck_bps:  | 
-        bdp_bytes:  | 
-        transfer_time_ratio:  | 
-        tcp_efficiency_percent:  | 
-        buffer_delay_percent:  | 
-        capacity_bps:  | 
-        forward_ce:  | 
-        reverse_ce:  | 
-        forward_ecn_changed:  | 
-        reverse_ecn_changed:  | 
-        forward_dscp_changed:  | 
-        reverse_dscp_changed:  | 
-        connections:  | 
-        failed_connections:  | 
-        latency_min_ns: 13000 | 13000
-        latency_mean_ns: 14020.905 | 14020.905
-        latency_sd_ns: 5311.456 | 5311.456
-        latency_p50_ns: 13823 | 13823
-        latency_p50_low_ns: 13684.77 | 13684.77
-        latency_p50_high_ns: 13988.876 | 13988.876
-        latency_p90_ns: 14479 | 14479
-        latency_p99_ns: 23439 | 23439
-        latency_p99.9_ns: 24927 | 24927
-        latency_max_ns: 273663 | 273663
-        response_p50_ns: 16167 | 
-        response_p99_ns: 27375 | 
-        connect_p50_ns:  | 
-        connect_p99_ns:  | 
-        missed_frames: 16.7:2 50:0 100:0 | 
-        throughput_low_bps:  | 
-        throughput_high_bps:  | 
-        line_max_payload_bps:  | 
-        line_transmission_ns:  | 
-        fairness:  | 
-        port_latency_ratio:  | 
-        loaded_latency_p50_ns:  | 
-        loaded_latency_p99_ns:  | 
-        cpu_client_seconds:  | 
-        cpu_server_seconds:  | 
-        cpu_seconds_per_gigabyte:  | 
-        turnaround_p50_ns:  | 
-        path_p50_ns:  | 
-        forward_variation_p99_ns:  | 
-        reverse_variation_p99_ns:  | 
-        warnings: near-floor | 
-        thresholds:  | 
-        thresholds_failed:  | 
-        ");
-    }
-
-    #[test]
-    fn absent_is_empty_and_not_reached_is_infinite() {
-        insta::assert_snapshot!(write_csv(&sample_runs::minimal()), @r"
-        run,started,case,part,part_number,endpoint,protocol,workload,direction,message_bytes,ports,parallel,method,complete,elapsed_ns,jitter_ns,throughput_bps,throughput_reverse_bps,line_rate_percent,messages_per_second,sent,received,lost,receiver_socket_drops,network_lost,late,duplicate,early,reordered,corrupt_messages,missed_sends,corrupt_bytes,lost_bytes,inserted_bytes,delivered_bytes,delivered_reverse_bytes,framing_errors,parity_errors,breaks,overruns,round_trips,retransmissions,please_waits,refusals,reconnects,window,records,record_gaps,record_repeats,records_out_of_order,forward_p50_ns,reverse_p50_ns,one_way_error_bound_ns,forward_lost,reverse_lost,idle_p50_ns,added_p50_ns,added_p95_ns,added_p99_ns,recovery_ns,flows,flow_fairness,flow_min_max_ratio,flow_mean_min_ns,flow_mean_p50_ns,flow_mean_p90_ns,flow_mean_p99_ns,flow_mean_max_ns,rpm,foreign_rpm,own_rpm,goodput_bps,load_connections,saturation_ns,added_forward_p50_ns,added_reverse_p50_ns,base_rtt_ns,path_mtu_bytes,bottleneck_bps,bdp_bytes,transfer_time_ratio,tcp_efficiency_percent,buffer_delay_percent,capacity_bps,forward_ce,reverse_ce,forward_ecn_changed,reverse_ecn_changed,forward_dscp_changed,reverse_dscp_changed,connections,failed_connections,latency_min_ns,latency_mean_ns,latency_sd_ns,latency_p50_ns,latency_p50_low_ns,latency_p50_high_ns,latency_p90_ns,latency_p99_ns,latency_p99.9_ns,latency_max_ns,response_p50_ns,response_p99_ns,connect_p50_ns,connect_p99_ns,missed_frames,throughput_low_bps,throughput_high_bps,line_max_payload_bps,line_transmission_ns,fairness,port_latency_ratio,loaded_latency_p50_ns,loaded_latency_p99_ns,cpu_client_seconds,cpu_server_seconds,cpu_seconds_per_gigabyte,turnaround_p50_ns,path_p50_ns,forward_variation_p99_ns,reverse_variation_p99_ns,warnings,thresholds,thresholds_failed
-        20261120T100000Z-7f3a,2026-11-20T10:00:00Z,1,case,,mem://a,linkgauge,latency,loop,1,1,1,latency/closed/block/1,true,10000000000,,,,,,3,1,2,,,0,0,0,0,0,0,0,0,0,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,
-        ");
-        let lossy = columns(&sample_runs::full(), 8..9);
-        assert!(lossy.contains("latency_p99_ns: inf\n") && lossy.contains("latency_p90_ns: 9"), "{lossy}");
-    }
-
-    #[test]
-    fn foreign_texts_are_no_formulas() {
-        let mut run = sample_runs::minimal();
-        run.id = "=1+1".to_owned();
-        run.cases[0].endpoint = "@SUM(A1)".to_owned();
-        run.cases[0].method = "-cmd|'/C calc'!A0".to_owned();
-        let text = write_csv(&run);
-        let cells: Vec<&str> = text.lines().nth(1).unwrap().split(',').collect();
-        assert_eq!(cells[..6], ["'=1+1", "2026-11-20T10:00:00Z", "1", "case", "", "'@SUM(A1)"]);
-        assert!(text.contains(",'-cmd|'/C calc'!A0,"), "{text}");
-    }
-
-    #[test]
-    fn column_names_are_unique_and_rows_complete() {
-        let names: BTreeSet<&str> = column_names().collect();
-        assert_eq!(names.len(), column_names().count());
-        // The reader rejects rows whose length differs from the header's.
-        for run in sample_runs::all_samples() {
-            assert_eq!(
-                csv::Reader::from_reader(write_csv(&run).as_bytes()).records().filter(Result::is_err).count(),
-                0
-            );
-        }
-    }
-}
+mod tests;

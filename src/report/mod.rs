@@ -40,6 +40,7 @@ pub(crate) mod sample_runs;
 pub use crate::sample::decode_figures_histogram;
 pub use chart::history::{HistoryChange, HistoryTrend};
 pub use comparison::{case_details, render_comparison};
+pub use csv::csv_tables;
 pub use explain::write_findings;
 pub use explanation::{write_explanation, write_explanation_page};
 pub use history::write_history;
@@ -112,12 +113,30 @@ pub static FORMATS: &[ReportFormat] = &[
     },
     ReportFormat {
         name: "csv",
-        summary: "one row per case, port and repetition, for spreadsheets",
+        summary: "one row per case, for spreadsheets",
         extension: "csv",
         write: |run, options, out| match &run.study {
             Some(study) => study::write_csv(run, study, out),
             None => csv::write(run, options, out),
         },
+    },
+    ReportFormat {
+        name: "csv-repetitions",
+        summary: "one row per repetition of each case",
+        extension: "csv",
+        write: csv::write_repetitions,
+    },
+    ReportFormat {
+        name: "csv-ports",
+        summary: "one row per port of each case",
+        extension: "csv",
+        write: csv::write_ports,
+    },
+    ReportFormat {
+        name: "csv-series",
+        summary: "one row per interval of each time series",
+        extension: "csv",
+        write: csv::write_series,
     },
     ReportFormat {
         name: "html",

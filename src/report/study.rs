@@ -64,7 +64,7 @@ static COLUMNS: &[(&str, &str)] = &[
 /// One row per published figure.
 pub(crate) fn write_csv(run: &Run, paper: &StudyResult, out: &mut dyn io::Write) -> io::Result<()> {
     let mut table = ::csv::Writer::from_writer(out);
-    table.write_record(COLUMNS.iter().map(|(name, _)| name))?;
+    csv::write_header(&mut table, COLUMNS.iter().map(|(name, _)| *name))?;
     for (number, row) in paper.tables.iter().flat_map(|t| t.rows.iter().map(|row| (&t.number, row))) {
         let case = row.case.and_then(|case| run.cases.get(case.checked_sub(1)?));
         let text = |text: &Option<String>| text.clone().unwrap_or_default();

@@ -14,7 +14,7 @@ use linkgauge::metric::list_metrics;
 use linkgauge::monitor::Config;
 use linkgauge::plan::Plan;
 use linkgauge::protocol::PROTOCOLS;
-use linkgauge::report::{FORMATS, RUN_SCHEMA};
+use linkgauge::report::{FORMATS, RUN_SCHEMA, csv_tables};
 use linkgauge::run::{NUMBERS, Number, ReadNumber, WarningCode};
 use linkgauge::schedule;
 use linkgauge::units::{format_bit_rate, format_duration};
@@ -160,6 +160,16 @@ fn workloads_are_listed() {
 fn report_formats_are_listed() {
     let rows = FORMATS.iter().map(|format| [code(format.name), format.summary.to_owned()]);
     holds("docs/guide.md", "formats", &table(["format", "what it is"], rows));
+}
+
+#[test]
+fn columns_of_csv_are_listed() {
+    let mut text = String::new();
+    for (flags, columns) in csv_tables() {
+        let rows = columns.into_iter().map(|(name, meaning)| [code(name), meaning.to_owned()]);
+        let _ = write!(text, "{}:\n\n{}\n", code(flags), table(["column", "what it is"], rows));
+    }
+    holds("docs/metrics.md", "csv columns", text.trim_end());
 }
 
 #[test]
