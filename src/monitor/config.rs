@@ -35,6 +35,9 @@ const MIN_EVERY: Duration = Duration::from_secs(1);
 /// More links than this need several monitors.
 const MAX_WATCHES: usize = 2000;
 
+/// Alerts of a link, and its quiet hours.
+const MAX_RULES: usize = 100;
+
 /// Why a file or a list of URLs cannot be watched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -311,12 +314,25 @@ impl Config {
     }
 }
 
-/// The watches of one entry: one for each of its URLs.
-fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<Vec<Watch>, ConfigError> {
+/// The alarms of an entry, and its quiet hours.
+fn rules_of(entry: &WatchEntry, number: usize) -> Result<(Vec<Rule>, Vec<QuietHours>), ConfigError> {
+    if entry.alert.len() > MAX_RULES || entry.quiet.len() > MAX_RULES {
+        let error = CaseSpecError::new(
+            "alert",
+            format!("use at most {MAX_RULES} alerts and {MAX_RULES} quiet hours"),
+        );
+        return Err(ConfigError::Case { watch: number, error });
+    }
     let rules = entry.alert.iter().map(|text| text.parse()).collect::<Result<Vec<Rule>, _>>();
     let rules = rules.map_err(|error| ConfigError::Rule { watch: number, error })?;
     let quiet = entry.quiet.iter().map(|text| text.parse()).collect::<Result<Vec<QuietHours>, _>>();
     let quiet = quiet.map_err(|error| ConfigError::QuietHours { watch: number, error })?;
+    Ok((rules, quiet))
+}
+
+/// The watches of one entry: one for each of its URLs.
+fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<Vec<Watch>, ConfigError> {
+    let (rules, quiet) = rules_of(entry, number)?;
     let workload = spec.workload.get_or_insert_with(|| latency::WORKLOAD.name.to_owned());
     let is_continuous = workload == latency::WORKLOAD.name && entry.every.is_none() && spec.count.is_none();
     let schedule = if is_continuous {

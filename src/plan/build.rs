@@ -1,6 +1,6 @@
 //! Plans made in code.
 
-use super::expand::MAX_CASES;
+use super::expand::may_run_together;
 use super::{Case, CaseSpecError, Plan, PlanError};
 
 /// More repetitions than this are a typing error.
@@ -16,7 +16,7 @@ impl Plan {
         if cases.is_empty() {
             return Err(PlanError::Empty);
         }
-        if cases.len() > MAX_CASES {
+        if !may_run_together(&cases) {
             return Err(PlanError::TooMany);
         }
         Ok(Plan { title: None, repeat: 1, keep_going: false, cases })

@@ -11,7 +11,7 @@ pub enum PlanError {
     #[error("the plan has no case: add a [[case]] with a url")]
     Empty,
     /// There is more to measure than anyone waits for.
-    #[error("the plan has more than 10 000 cases: use shorter lists, or several plans")]
+    #[error("the plan has more than 10 000 cases or 65 536 endpoints: use shorter lists, or several plans")]
     TooMany,
     /// A case is invalid.
     #[error("case {case}: {error}")]

@@ -7,10 +7,10 @@ use crate::endpoint::Endpoint;
 const MAX_PARALLEL: u32 = 16_384;
 
 /// More cases of a plan than this are a typing error.
-pub(crate) const MAX_CASES: usize = 10_000;
+const MAX_CASES: usize = 10_000;
 
 /// More endpoints of all cases together are one, too.
-const MAX_ENDPOINTS: usize = 200_000;
+const MAX_ENDPOINTS: usize = 65_536;
 
 /// More connections of a case than this are a typing error: all ports together.
 const MAX_CONNECTIONS: usize = 65_536;
@@ -20,7 +20,13 @@ const MAX_LATE_LIMITS: usize = 100;
 const MAX_THRESHOLDS: usize = 100;
 
 /// Bytes of the options of a protocol, which every case repeats.
-const MAX_OPTION_BYTES: usize = 64 * 1024;
+const MAX_OPTION_BYTES: usize = 16 * 1024;
+
+/// Whether a plan may have all these cases.
+pub(super) fn may_run_together(cases: &[Case]) -> bool {
+    let endpoints: usize = cases.iter().map(|case| case.endpoints.len()).sum();
+    cases.len() <= MAX_CASES && endpoints <= MAX_ENDPOINTS
+}
 
 impl CaseSpec {
     /// Expands to cases: every URL × ports × direction × connections × size, sizes innermost.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::expand::MAX_CASES;
+use super::expand::may_run_together;
 use super::{CaseSpec, Plan, PlanError};
 
 #[derive(Debug, Default, Deserialize)]
@@ -28,7 +28,7 @@ impl Plan {
         for (index, spec) in file.case.iter().enumerate() {
             let spec = spec.with_defaults(&file.defaults);
             cases.extend(spec.expand().map_err(|error| PlanError::Case { case: index + 1, error })?);
-            if cases.len() > MAX_CASES {
+            if !may_run_together(&cases) {
                 return Err(PlanError::TooMany);
             }
         }
