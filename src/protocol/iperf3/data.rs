@@ -71,7 +71,7 @@ pub(crate) struct StreamResult {
     pub(crate) omitted: (u64, u64),
     /// Segments that the system retransmitted.
     pub(crate) retransmits: Option<u64>,
-    pub(crate) jitter_s: f64,
+    pub(crate) jitter_s: Option<f64>,
     pub(crate) first_instant: Option<Time>,
     pub(crate) last_instant: Option<Time>,
     pub(crate) cpu_seconds: f64,

@@ -8,13 +8,19 @@ use crate::clock::Time;
 use crate::workload::throughput::header::{HeaderCodec, ParsedHeader};
 
 /// The current jitter of a flow, readable while it runs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct SharedJitter(Arc<AtomicU64>);
 
+impl Default for SharedJitter {
+    fn default() -> SharedJitter {
+        SharedJitter(Arc::new(AtomicU64::new(f64::NAN.to_bits())))
+    }
+}
+
 impl SharedJitter {
-    /// Smoothed as in RFC 3550, in seconds; 0 before the second datagram.
-    pub fn seconds(&self) -> f64 {
-        f64::from_bits(self.0.load(Relaxed))
+    /// Smoothed as in RFC 3550, in seconds; `None` before the second datagram with a time.
+    pub fn seconds(&self) -> Option<f64> {
+        Some(f64::from_bits(self.0.load(Relaxed))).filter(|jitter| !jitter.is_nan())
     }
 }
 
@@ -33,9 +39,14 @@ impl DatagramHeader {
     }
 
     fn update_jitter(&mut self, sent_us: i64, now: Time) {
+        // Some senders have no clock.
+        if sent_us == 0 {
+            return;
+        }
         let transit = (now.0 / 1000) as i64 - sent_us;
         if let Some(last) = self.transit_us.replace(transit) {
-            let (difference, jitter) = (transit.abs_diff(last) as f64 / 1e6, self.jitter.seconds());
+            let (difference, jitter) =
+                (transit.abs_diff(last) as f64 / 1e6, self.jitter.seconds().unwrap_or(0.0));
             self.jitter.0.store((jitter + (difference - jitter) / 16.0).to_bits(), Relaxed);
         }
     }
@@ -125,13 +136,26 @@ mod tests {
         let mut head = DatagramHeader::new(false, jitter.clone());
         let mut message = [0; 16];
         for (number, (sent_ms, arrives_ms)) in
-            [(0, 90), (10, 100), (20, 126), (30, 130)].into_iter().enumerate()
+            [(10, 90), (20, 100), (30, 126), (40, 130)].into_iter().enumerate()
         {
             head.write(&mut message, number as u64, Time(sent_ms * 1_000_000));
             head.read(&message, number as u64, Time(arrives_ms * 1_000_000));
         }
-        // Transit 90, 90, 106, 100 ms.
+        // Transit 80, 80, 96, 90 ms.
         let first = 0.016 / 16.0;
-        assert!((jitter.seconds() - (first + (0.006 - first) / 16.0)).abs() < 1e-9);
+        assert!((jitter.seconds().unwrap() - (first + (0.006 - first) / 16.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn datagrams_without_a_time_have_no_jitter() {
+        let jitter = SharedJitter::default();
+        let mut head = DatagramHeader::new(false, jitter.clone());
+        for number in 0..5 {
+            let mut message = [0; 16];
+            head.write(&mut message, number, Time(5_000_000));
+            message[..8].fill(0);
+            assert_eq!(head.read(&message, number, Time(number * 7_000_000)), ParsedHeader::Sequence(number));
+        }
+        assert_eq!(jitter.seconds(), None);
     }
 }

@@ -432,7 +432,10 @@ impl EndpointTest {
                 ..self.flow_report(control, reported, own, inward, whole)
             });
         }
-        *all.cpu_seconds.get_or_insert(0.0) += results.cpu_percent / 100.0 * longest;
+        // A server that does not measure it reports zero.
+        if results.cpu_percent > 0.0 {
+            *all.cpu_seconds.get_or_insert(0.0) += results.cpu_percent / 100.0 * longest;
+        }
     }
 
     /// The server's report of one stream.
@@ -493,10 +496,13 @@ impl EndpointTest {
         let home = self.control_slot.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(results) = home.as_ref().and_then(|control| control.results.as_ref()) else { return };
         let ended = self.test.stream_results(self.parameters.stream_count());
-        let worse = |jitter: Option<f64>, other: f64| Some(jitter.map_or(other, |jitter| jitter.max(other)));
+        let worse =
+            |jitter: Option<f64>, other: Option<f64>| [jitter, other].into_iter().flatten().reduce(f64::max);
         let (mut outward, mut inward, mut retransmits) = (None, None, None::<u64>);
         for (stream, (reported, own)) in results.streams.iter().zip(&ended).enumerate() {
             match self.parameters.is_upload(stream) {
+                // Two datagrams at least have a jitter; before that it is reported as zero.
+                true if reported.packets.saturating_sub(reported.lost) < 2 => {}
                 true => outward = worse(outward, reported.jitter_s),
                 false => {
                     inward = worse(inward, own.jitter_s);
@@ -513,6 +519,8 @@ impl EndpointTest {
         settings.extend(retransmits.map(|count| ("server_retransmits".to_owned(), count.into())));
         let congestion = results.congestion_control.as_deref();
         settings.extend(congestion.map(|name| ("server_congestion_control".to_owned(), name.into())));
-        settings.insert("server_cpu_percent".to_owned(), results.cpu_percent.into());
+        if results.cpu_percent > 0.0 {
+            settings.insert("server_cpu_percent".to_owned(), results.cpu_percent.into());
+        }
     }
 }

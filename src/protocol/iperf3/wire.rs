@@ -496,7 +496,7 @@ pub struct StreamCounts {
     /// `None` if not counted: at the receiver, or if the system does not report them.
     pub(crate) retransmits: Option<u64>,
     /// Jitter in seconds, smoothed as in RFC 3550, section 6.4.1; 0 for TCP and for senders.
-    pub(crate) jitter_s: f64,
+    pub(crate) jitter_s: Option<f64>,
     /// Datagrams lost, and sent; a receiver derives the latter from the highest number. Both include the omitted start.
     pub lost: u64,
     /// Datagrams sent; 0 for TCP.
@@ -532,7 +532,7 @@ impl TestResults {
                 "id": stream_id(number),
                 "bytes": counted.bytes,
                 "retransmits": or_minus_one(counted.retransmits),
-                "jitter": clamp_finite(counted.jitter_s),
+                "jitter": clamp_finite(counted.jitter_s.unwrap_or(0.0)),
                 "errors": counted.lost,
                 "omitted_errors": omitted_lost,
                 "packets": counted.packets,
@@ -581,7 +581,7 @@ impl TestResults {
                 retransmits: get_count(stream, "retransmits")
                     .ok()
                     .filter(|count| *count < u64::from(u32::MAX)),
-                jitter_s: clamp_finite(get_number(stream, "jitter").unwrap_or(0.0)),
+                jitter_s: get_number(stream, "jitter").map(clamp_finite),
                 lost: get_count(stream, "errors")?,
                 packets: get_count(stream, "packets")?,
                 omitted: get_count(stream, "omitted_errors")

@@ -174,10 +174,13 @@ struct LastReply(AtomicU64);
 
 impl LastReply {
     const PRESENT_FLAG: u64 = 1 << 32;
+    /// It had valid times.
+    const TIMES_FLAG: u64 = 1 << 33;
 
     fn record(&self, reply: &ReflectorPacket) {
+        let times = if reply.times().is_some() { Self::TIMES_FLAG } else { 0 };
         self.0.store(
-            Self::PRESENT_FLAG | u64::from(reply.error_estimate.0) << 8 | u64::from(reply.ttl),
+            Self::PRESENT_FLAG | times | u64::from(reply.error_estimate.0) << 8 | u64::from(reply.ttl),
             Relaxed,
         );
     }
@@ -190,10 +193,17 @@ impl LastReply {
         }
         let (error, ttl) = (ErrorEstimate((last_reply >> 8) as u16), last_reply as u8);
         let mut note = |name: &str, value: Value| facts.insert(name.to_owned(), value);
-        note("server_time_stamps", if error.is_ptp() { "ptp" } else { "ntp" }.into());
-        note("server_clock_synchronised", error.is_synchronised().into());
+        let format = match (last_reply & Self::TIMES_FLAG != 0, error.is_ptp()) {
+            (false, _) => "none",
+            (true, true) => "ptp",
+            (true, false) => "ntp",
+        };
+        note("server_time_stamps", format.into());
+        if format != "none" {
+            note("server_clock_synchronised", error.is_synchronised().into());
+        }
         // The error estimate of an unsynchronised clock has no meaning.
-        if error.is_synchronised() {
+        if format != "none" && error.is_synchronised() {
             note("server_clock_error_seconds", error.seconds().into());
         }
         if ttl > 0 {
@@ -305,20 +315,22 @@ impl RequestReplyCodec for StampCodec {
         };
         // A reflector without support for sessions sends 0.
         let ours = reply.session_id == self.session_id || reply.session_id == 0;
-        let Some((received, sent)) = reply.times().filter(|_| ours) else {
+        if !ours || reply.copies_nothing() {
             return ReplyStatus::Malformed { used };
-        };
+        }
         let distance = reply.request.sequence.wrapping_sub(waiting.start as u32) as i32;
         let Some(sequence) = waiting.start.checked_add_signed(distance.into()) else {
             return ReplyStatus::Malformed { used };
         };
         self.last_reply.record(&reply);
-        self.note_common_time(reply.error_estimate);
-        self.server_timestamps = Some(ServerTimestamps {
-            received_ns: self.wall_clock.clock_ns_of(received),
-            sent_ns: self.wall_clock.clock_ns_of(sent),
-            reply_number: reply.sequence,
-        });
+        if let Some((received, sent)) = reply.times() {
+            self.note_common_time(reply.error_estimate);
+            self.server_timestamps = Some(ServerTimestamps {
+                received_ns: self.wall_clock.clock_ns_of(received),
+                sent_ns: self.wall_clock.clock_ns_of(sent),
+                reply_number: reply.sequence,
+            });
+        }
         ReplyStatus::Complete { sequence, used, corrupt_bytes: 0 }
     }
 

@@ -160,7 +160,8 @@ impl ReflectorPacket {
         sign_packet(into, key);
     }
 
-    /// Reads a reply; `None` if it is too short, malformed, or not signed with the key.
+    /// Reads a reply; `None` if it is too short, or not signed with the key. Its times and its error estimate may be
+    /// invalid: the round trip counts all the same.
     pub fn read(bytes: &[u8], key: Option<&HmacKey>) -> Option<ReflectorPacket> {
         verify_signature(bytes, key)?;
         if bytes.len() < MIN_REPLY_BYTES {
@@ -174,7 +175,7 @@ impl ReflectorPacket {
             error_estimate: ErrorEstimate(u16::from_be_bytes(read_field(bytes, at.sent_error)?)),
             session_id: session,
         };
-        let reply = ReflectorPacket {
+        Some(ReflectorPacket {
             sequence: u32::from_be_bytes(read_field(bytes, 0)?),
             sent: u64::from_be_bytes(read_field(bytes, at.time)?),
             error_estimate: ErrorEstimate(u16::from_be_bytes(read_field(bytes, at.error)?)),
@@ -182,15 +183,21 @@ impl ReflectorPacket {
             received: u64::from_be_bytes(read_field(bytes, at.received)?),
             request,
             ttl: bytes.get(at.ttl).copied().unwrap_or(0),
-        };
-        reply.error_estimate.is_valid().then_some(reply)
+        })
     }
 
-    /// T2 and T3; `None` if they are invalid, or if T3 is before T2.
+    /// Whether it lacks the fields of a request, as a returned request does.
+    pub(crate) fn copies_nothing(&self) -> bool {
+        let SenderPacket { sequence, sent, error_estimate, .. } = self.request;
+        (sequence, sent, error_estimate.0) == (0, 0, 0)
+    }
+
+    /// T2 and T3; `None` if the reflector has no clock (one of them is zero), states no valid error, or if a time is
+    /// invalid. T3 may be before T2.
     pub fn times(&self) -> Option<(NtpTime, NtpTime)> {
-        let (received, sent) =
-            (self.error_estimate.read(self.received)?, self.error_estimate.read(self.sent)?);
-        (sent.since(received) >= 0).then_some((received, sent))
+        let read = |bits: u64| self.error_estimate.read(bits).filter(|_| bits != 0);
+        let times = read(self.received).zip(read(self.sent));
+        times.filter(|_| self.error_estimate.is_valid())
     }
 }
 
@@ -344,11 +351,17 @@ mod tests {
     #[test]
     fn invalid_times_are_rejected() {
         let backwards = ReflectorPacket { sent: 0xeeab_5176_9000_0000, ..reply(1, 1, 1) };
-        assert_eq!(backwards.times(), None);
+        let (received, sent) = backwards.times().unwrap();
+        assert!(sent.since(received) < 0, "the caller counts it as corrupt");
+        for (received, sent) in [(0, 0), (0, 1), (1, 0)] {
+            assert_eq!(ReflectorPacket { received, sent, ..reply(1, 1, 1) }.times(), None, "no clock");
+        }
         let no_time = ReflectorPacket { error_estimate: ErrorEstimate(0x4001), ..reply(1, 1, 1) };
         assert_eq!(no_time.times(), None, "nanoseconds beyond a second");
+        let no_error = ReflectorPacket { error_estimate: ErrorEstimate(0x8a00), ..reply(1, 1, 1) };
+        assert_eq!(no_error.times(), None, "a multiplier of zero");
         let mut packet = vec![0; UNAUTHENTICATED_BYTES];
-        ReflectorPacket { error_estimate: ErrorEstimate(0x8a00), ..reply(1, 1, 1) }.write(&mut packet, None);
-        assert_eq!(ReflectorPacket::read(&packet, None), None, "a multiplier of zero");
+        no_error.write(&mut packet, None);
+        assert_eq!(ReflectorPacket::read(&packet, None), Some(no_error));
     }
 }

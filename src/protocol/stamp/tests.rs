@@ -237,7 +237,10 @@ fn invalid_replies_are_rejected() {
     let mut broken =
         |bytes: &[u8]| client.parse_reply(bytes, 5..6) == ReplyStatus::Malformed { used: bytes.len() };
     assert!(!broken(&good));
-    assert!(broken(&request), "an echo");
+    assert!(
+        broken(&request) && broken(&encode_request(&mut sender(StampVariant::Stamp, None, 44), 0)),
+        "an echo"
+    );
     assert!(broken(b"") && broken(b"220 mail.example ESMTP") && broken(&good[..37]));
     let with = |at: usize, byte: u8| {
         let mut changed = good.clone();
@@ -245,8 +248,10 @@ fn invalid_replies_are_rejected() {
         changed
     };
     assert!(broken(&with(14, !good[14])), "another session");
-    assert!(broken(&with(16, good[16] + 1)), "received months after it was sent");
-    assert!(broken(&with(13, 0)), "an invalid error estimate");
+    assert!(
+        !broken(&with(16, good[16] + 1)),
+        "received months after it was sent: only its times are impossible"
+    );
     // An old number is reported; the caller knows that this request has its reply.
     let old = reflector.reply_to(&encode_request(&mut client, 2)).unwrap();
     assert_eq!(
@@ -255,6 +260,31 @@ fn invalid_replies_are_rejected() {
     );
     let early = reflector.reply_to(&encode_request(&mut client, u64::from(u32::MAX))).unwrap();
     assert_eq!(client.parse_reply(&early, 0..1), ReplyStatus::Malformed { used: 44 }, "before the first");
+}
+
+/// Some reflectors have no clock, or state nothing about it.
+#[test]
+fn a_reply_without_valid_times_counts_as_a_round_trip_alone() {
+    for variant in [StampVariant::Stamp, StampVariant::TwampLight] {
+        let (mut client, mut reflector) =
+            (sender(variant, None, 44), TestReflector::new(variant, None, false));
+        let good = reflector.reply_to(&encode_request(&mut client, 5)).unwrap();
+        // T2, T3, and the multiplier of the error estimate.
+        for zeros in [vec![16..24], vec![4..12], vec![4..12, 16..24], vec![13..14], vec![12..14]] {
+            let mut reply = good.clone();
+            zeros.iter().for_each(|range| reply[range.clone()].fill(0));
+            let whole = ReplyStatus::Complete { sequence: 5, used: 44, corrupt_bytes: 0 };
+            assert_eq!(client.parse_reply(&reply, 5..6), whole, "{zeros:?}");
+            assert_eq!((client.server_timestamps(), client.common_time()), (None, None), "{zeros:?}");
+            let facts = client.last_reply.facts();
+            assert_eq!(facts["server_time_stamps"], "none");
+            assert!(!facts.contains_key("server_clock_synchronised"), "{facts:?}");
+        }
+        client.parse_reply(&good, 5..6);
+        assert!(
+            client.server_timestamps().is_some() && client.last_reply.facts()["server_time_stamps"] == "ntp"
+        );
+    }
 }
 
 #[test]

@@ -104,7 +104,8 @@ impl ErrorEstimate {
         ErrorEstimate(Self::SYNCHRONISED | (scale as u16) << 8 | multiplier as u16)
     }
 
-    /// A multiplier of zero is forbidden: such a packet is malformed.
+    /// A multiplier of zero is forbidden (RFC 4656, 4.1.2): a packet with it should be discarded. A reflector discards such
+    /// requests; a sender uses such a reply for the round trip alone.
     pub(crate) fn is_valid(self) -> bool {
         self.0 & 0xff != 0
     }
