@@ -12,7 +12,7 @@ mod stamps;
 
 use serde_json::{Map, Value};
 
-use crate::plan::WaitMode;
+use crate::plan::{Direction, WaitMode};
 use crate::run::{CaseResult, DefectKind, RequestCounts, Warning, WarningCode};
 use crate::stats;
 use crate::units::{format_bit_rate, format_nanoseconds, format_plural};
@@ -89,9 +89,10 @@ fn default_rate(case: &CaseResult) -> Option<Warning> {
     let rate = format_bit_rate(per_second * 8.0 * f64::from(case.message_bytes));
     let flows = f64::from(case.ports.max(1)) * f64::from(case.parallel.max(1));
     // Some servers choose their own rate, whatever the request.
-    let took_effect = case.figures.delivery.throughput_bps.is_some_and(|bps| {
-        bps <= flows * (1.0 + MIN_NOTABLE_CHANGE) * per_second * 8.0 * f64::from(case.message_bytes)
-    });
+    let took_effect = case.direction == Direction::Send
+        || case.figures.delivery.throughput_bps.is_some_and(|bps| {
+            bps <= flows * (1.0 + MIN_NOTABLE_CHANGE) * per_second * 8.0 * f64::from(case.message_bytes)
+        });
     (took_effect && case.workload != "latency" && case.is_paced_by_default()).then(|| {
         Warning::new(
             WarningCode::DefaultRate,
@@ -501,6 +502,22 @@ pub(crate) fn raw_file_warning(finished: std::io::Result<u64>) -> Option<Warning
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_default_rate_is_named_whatever_the_size() {
+        let mut case = crate::report::sample_runs::full().cases.remove(0);
+        (case.workload, case.message_bytes) = ("throughput".to_owned(), 32_767);
+        case.requested.insert("rate".to_owned(), serde_json::json!({ "kind": "default" }));
+        let per_second = 1e6 / 8.0 / 32_767.0;
+        case.effective
+            .insert("pacing".to_owned(), serde_json::json!({ "kind": "fixed", "per_second": per_second }));
+        // The first message takes no time.
+        case.figures.delivery.throughput_bps = Some(1.33e6);
+        case.direction = Direction::Send;
+        assert!(default_rate(&case).is_some());
+        case.direction = Direction::Receive;
+        assert!(default_rate(&case).is_none(), "the server chose another rate");
+    }
 
     #[test]
     fn interrupt_coalescing_matters_to_messages() {

@@ -1,10 +1,11 @@
 //! `linkgauge demo`: measures every kind of link that this host can open, with its own servers.
 //!
-//! `plan` selects the cases.
+//! `plan` selects the cases, `directory` holds the sockets.
 
+mod directory;
 mod plan;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -27,6 +28,7 @@ use super::measure::{MeasuredRun, PlanFlags, measure, run_status};
 use super::output::{Messages, OutputFlags, RunText, finish_all, is_dash, print_message};
 use super::signals::interrupt_flag;
 use super::store::SaveFlags;
+use directory::TemporaryDirectory;
 
 /// Measure every kind of link inside this machine
 ///
@@ -122,7 +124,7 @@ fn probe_transports(directory: &TemporaryDirectory, dialer: &Dialer) -> HostLink
             found.unavailable.push(unavailable_warning(what, unavailable.remedy));
             continue;
         }
-        for url in (transport.loopback_urls)(&directory.path.to_string_lossy()) {
+        for url in (transport.loopback_urls)(&directory.path().to_string_lossy()) {
             let tried = url.parse::<Endpoint>().map_err(anyhow::Error::from).and_then(|url| {
                 dialer.listen(&url)?;
                 Ok(url)
@@ -227,29 +229,5 @@ fn print_written_files(files: &[&Path]) {
         files.iter().filter(|path| !is_dash(path)).map(|path| path.display().to_string()).collect();
     if !files.is_empty() {
         print_message(format_args!("Written: {}", files.join(" and ")));
-    }
-}
-
-/// A temporary directory, removed at the end.
-struct TemporaryDirectory {
-    path: PathBuf,
-}
-
-impl TemporaryDirectory {
-    fn create() -> Result<TemporaryDirectory> {
-        use std::os::unix::fs::DirBuilderExt;
-        // Short: a Unix socket's path has at most 107 bytes.
-        let path = std::env::temp_dir().join(format!("linkgauge-{:04x}", fastrand::u16(..)));
-        std::fs::DirBuilder::new().mode(0o700).create(&path).with_context(|| {
-            format!("{}: cannot be created. Set TMPDIR to a writable directory", path.display())
-        })?;
-        Ok(TemporaryDirectory { path })
-    }
-}
-
-impl Drop for TemporaryDirectory {
-    fn drop(&mut self) {
-        // The system cleans the temporary directory up if this fails.
-        let _ = std::fs::remove_dir_all(&self.path);
     }
 }

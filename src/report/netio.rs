@@ -8,7 +8,7 @@ use std::io;
 use super::ReportOptions;
 use super::wording::{printable, threshold_results};
 use crate::plan::Direction;
-use crate::run::{CaseResult, Run};
+use crate::run::{CaseResult, Run, Warning, WarningCode};
 
 /// NETIO chooses the unit by the amount in this time, independent of the actual duration.
 const DEFAULT_DURATION_SECONDS: f64 = 6.0;
@@ -127,6 +127,11 @@ pub(crate) fn write(run: &Run, _: &ReportOptions, out: &mut dyn io::Write) -> io
             writeln!(out, "Done.")?;
         }
     }
+    // NETIO sends as fast as it can.
+    let is_paced = |warning: &&Warning| warning.code == WarningCode::DefaultRate;
+    if let Some(paced) = cases.iter().flat_map(|case| &case.warnings).find(is_paced) {
+        writeln!(out, "NOTE {}. Try: {}", printable(&paced.text), printable(&paced.remedy))?;
+    }
     // NETIO has no thresholds, so only failed ones are printed.
     threshold_results(run).0.iter().try_for_each(|missed| writeln!(out, "FAIL {missed}"))
 }
@@ -150,6 +155,13 @@ mod tests {
         let mut out = Vec::new();
         write(&Run { cases, ..sample_runs::minimal() }, &ReportOptions::default(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_default_rate_is_named() {
+        let mut paced = case(Direction::Send, 1024, json!({ "dialect": "c" }));
+        paced.warnings = vec![Warning::new(WarningCode::DefaultRate, "sent at 1 Mbit/s", "--bit-rate max")];
+        assert!(write_netio(vec![paced]).ends_with("Done.\nNOTE sent at 1 Mbit/s. Try: --bit-rate max\n"));
     }
 
     #[test]

@@ -91,6 +91,15 @@ fn the_commands_measure_and_name_what_is_wrong() {
 }
 
 #[test]
+fn a_server_prints_the_address_that_it_listens_on() {
+    for host in ["0.0.0.0", "[::]", "127.0.0.1"] {
+        let ended = run(&["serve", &format!("https://{host}:0"), "--time", "100ms"]);
+        assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+        assert!(ended.stdout.starts_with(&format!("listening on https://{host}:")), "{}", ended.stdout);
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_is_an_error() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = command(&["responsiveness", &format!("https://{free}?insecure=1"), "--no-store"]).output();

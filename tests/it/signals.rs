@@ -172,7 +172,10 @@ fn the_demo_removes_its_folder() {
         let mut command = command(&["demo", "--quick"]);
         command.env("TMPDIR", &own).current_dir(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
         let running = Running(command.spawn().unwrap());
-        let sockets = || own.read_dir().unwrap().next()?.ok()?.path().read_dir().ok()?.next().map(drop);
+        let sockets = || {
+            let mut entries = own.read_dir().unwrap().next()?.ok()?.path().read_dir().ok()?.flatten();
+            entries.find(|entry| entry.file_name() != "lock").map(drop)
+        };
         wait_until("the sockets of the demo", sockets);
         running.signal(signal);
         let ended = running.ended();

@@ -33,7 +33,9 @@ pub fn run(flags: &Flags) -> Result<Status> {
     raise_open_file_limit();
     let servers = flags.urls.iter().map(|url| start(url, flags)).collect::<Result<Vec<_>>>()?;
     for server in servers.iter().filter(|_| !flags.quiet) {
-        print_text(|out| writeln!(out, "listening on {} (responsiveness over HTTP/2)", server.url()))?;
+        print_text(|out| {
+            writeln!(out, "listening on https://{} (responsiveness over HTTP/2)", server.address())
+        })?;
     }
     if !flags.quiet && flags.urls.iter().any(|url| url.option("certificate").is_none()) {
         print_message(
