@@ -225,8 +225,21 @@ fn corrupt(case: &CaseResult) -> Option<Warning> {
     })
 }
 
+/// Name of the count of FF that a device server did not double, among the facts of a link.
+pub(crate) const UNDOUBLED_FACT: &str = "undoubled_ff_bytes";
+
 fn lost_bytes(case: &CaseResult) -> Option<Warning> {
     let (lost, inserted) = (case.figures.byte_errors.lost_bytes, case.figures.byte_errors.inserted_bytes);
+    if let Some(count) = case.effective.get(UNDOUBLED_FACT).and_then(Value::as_u64) {
+        return Some(Warning::new(
+            WarningCode::LostBytes,
+            format!(
+                "the device server sent the byte FF {} without doubling it, so the data around it is lost (Telnet, RFC 854)",
+                format_plural(count, "time")
+            ),
+            "update the device server, or use its raw port with tcp://",
+        ));
+    }
     if case.figures.delivery.delivered_bytes == Some(0) {
         return None;
     }
@@ -502,6 +515,16 @@ pub(crate) fn raw_file_warning(finished: std::io::Result<u64>) -> Option<Warning
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_doubling_is_named_instead_of_a_buffer() {
+        let mut case = crate::report::sample_runs::full().cases.remove(0);
+        case.figures.byte_errors.lost_bytes = 4;
+        assert!(lost_bytes(&case).unwrap().remedy.contains("buffer on the way"));
+        case.effective.insert(UNDOUBLED_FACT.to_owned(), 2.into());
+        let warning = lost_bytes(&case).unwrap();
+        assert!(warning.text.contains("FF 2 times without doubling it"), "{}", warning.text);
+    }
 
     #[test]
     fn the_default_rate_is_named_whatever_the_size() {

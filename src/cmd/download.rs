@@ -97,6 +97,9 @@ struct RequestFlags {
     /// PakBus address of the logger, 1 to 4094 [default: 1]
     #[arg(long, help_heading = TARGET, value_name = "ADDRESS")]
     node: Option<String>,
+    /// PakBus address of the router that leads to the logger [default: none]
+    #[arg(long, help_heading = TARGET, value_name = "ADDRESS")]
+    router: Option<String>,
     /// Security code of the logger [default: none]
     #[arg(long, help_heading = TARGET, value_name = "CODE")]
     security: Option<String>,
@@ -143,6 +146,7 @@ impl Flags {
             ("file", &self.file),
             ("table", &self.table),
             ("node", &requests.node),
+            ("router", &requests.router),
             ("security", &requests.security),
             ("retries", &requests.retries),
             ("reconnects", &requests.reconnects),

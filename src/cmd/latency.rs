@@ -89,6 +89,9 @@ struct PakbusFlags {
     /// PakBus address of the logger whose clock is read, as in pakbus://host:6785/ADDRESS [default: 1]
     #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
     node: Option<String>,
+    /// PakBus address of the router that leads to the logger [default: none]
+    #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
+    router: Option<String>,
     /// Security code of the logger [default: none]
     #[arg(long, value_name = "CODE", hide_short_help = true)]
     security: Option<String>,
@@ -126,6 +129,7 @@ fn protocol_options(question: AskFlags, logger: PakbusFlags) -> BTreeMap<String,
         ("reply-length", question.reply_length),
         ("expect", question.expect),
         ("node", logger.node),
+        ("router", logger.router),
         ("security", logger.security),
     ];
     named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()

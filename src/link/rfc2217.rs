@@ -2,6 +2,7 @@
 //! option 44). [`PortServer`] implements the server side.
 
 use std::io;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,9 @@ const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// once.
 const TELNET_DETECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// A server that reads a connection closes it within this time after its end.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// The default port differs between makes of device servers.
 fn require_port(endpoint: &Endpoint) -> Result<(), EndpointError> {
     match endpoint.host_port()? {
@@ -119,7 +123,13 @@ fn negotiate_control(link: &mut PortLink, endpoint: &Endpoint, reply_timeout: Du
     let raw = format!("tcp://{}?baud=…", endpoint.address());
     link.state.queue_with_state(ServerState::write_offers);
     if !link.wait_until(TELNET_DETECTION_TIMEOUT, |state| state.is_telnet)? {
-        return Err(Fault::Unsupported(format!("this is a raw port without Telnet (RFC 2217). Use {raw}")));
+        return Err(match is_read_by_a_program(link) {
+            true => Fault::Unsupported(format!("this is a raw port without Telnet (RFC 2217). Use {raw}")),
+            false => Fault::Refused(format!(
+                "the system of the server accepted the connection, but no program reads it: it probably serves another \
+                 client. Disconnect that one; for a raw port use {raw}"
+            )),
+        });
     }
     link.wait_until(reply_timeout, |state| state.control_agreement() != OptionAgreement::Pending)?;
     match link.state.server_state().control_agreement() {
@@ -133,6 +143,12 @@ fn negotiate_control(link: &mut PortLink, endpoint: &Endpoint, reply_timeout: Du
             reply_timeout.as_secs()
         ))),
     }
+}
+
+/// Whether the server closes a connection that has ended here. One that waits behind another client stays open.
+fn is_read_by_a_program(link: &mut PortLink) -> bool {
+    link.socket.socket.shutdown(Shutdown::Write).is_err()
+        || link.wait_until(CLOSE_TIMEOUT, |_| false).is_err()
 }
 
 /// Sets up the port and discards its old data.

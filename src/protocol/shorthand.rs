@@ -24,6 +24,24 @@ pub(crate) fn expand_url(case: &mut Case) -> Result<(), CaseError> {
 }
 
 impl Shorthand {
+    /// Whether the protocol has this option.
+    fn is_own_option(&self, name: &str) -> bool {
+        let own = PROTOCOLS.iter().filter(|peer| peer.name == self.protocol).flat_map(|peer| peer.options);
+        own.into_iter().any(|(own, _)| *own == name)
+    }
+
+    /// Moves the options of the protocol from the URL into the case.
+    fn take_options(&self, url: &Endpoint, case: &mut Case) -> Result<(), CaseError> {
+        for (name, value) in url.options().filter(|(name, _)| self.is_own_option(name)) {
+            let before = case.protocol_options.insert(name.to_owned(), value.to_owned());
+            if before.is_some_and(|before| before != value) {
+                let what = format!("{url}: {name} is another one already: give it once");
+                return Err(CaseError::Option(what));
+            }
+        }
+        Ok(())
+    }
+
     /// The expanded URL; the other parts go into the case.
     fn expand(&self, url: &Endpoint, case: &mut Case) -> Result<Endpoint, CaseError> {
         if ![self.protocol, super::auto::NAME].contains(&case.protocol.as_str()) {
@@ -41,11 +59,14 @@ impl Shorthand {
                 return Err(CaseError::Option(what));
             }
         }
+        self.take_options(url, case)?;
         let ports =
             PROTOCOLS.iter().filter(|peer| peer.name == self.protocol).flat_map(|peer| peer.default_ports);
         let transport = ports.map(|(transport, _)| *transport).next().unwrap_or_default();
-        let options = url.as_str().find('?').map_or("", |at| &url.as_str()[at..]);
-        format!("{transport}://{place}{options}").parse().map_err(|_| {
+        let of_link = url.options().filter(|(name, _)| !self.is_own_option(name));
+        let options: Vec<String> = of_link.map(|(name, value)| format!("{name}={value}")).collect();
+        let mark = if options.is_empty() { "" } else { "?" };
+        format!("{transport}://{place}{mark}{}", options.join("&")).parse().map_err(|_| {
             let option = self.option.to_uppercase();
             CaseError::Endpoint(format!("{url}: needed is {}://host:port/{option}", self.scheme))
         })
@@ -82,6 +103,10 @@ mod tests {
         let is = |url: &str, protocol: &str| (url.to_owned(), protocol.to_owned());
         assert_eq!(of("pakbus://box:6785/17"), is("tcp://box:6785", "pakbus 17"));
         assert_eq!(of("pakbus://[::1]/4094?keepalive=30s"), is("tcp://[::1]?keepalive=30s", "pakbus 4094"));
+        assert_eq!(
+            of("pakbus://box/17?router=9&keepalive=30s"),
+            is("tcp://box?keepalive=30s", "pakbus 17,9")
+        );
         assert_eq!(of("pakbus://box"), is("tcp://box", "pakbus "));
         assert_eq!(of("tcp://box:1"), is("tcp://box:1", "auto "));
     }

@@ -125,6 +125,44 @@ fn effective_settings_are_used() {
     }), @"rfc2217://HOST: the port uses 1200 baud, 9600 were requested. Choose a rate that it supports");
 }
 
+/// The system accepts the second client of such a server, and its program does not.
+#[test]
+fn a_server_that_serves_another_client_is_no_raw_port() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("rfc2217://{}", listener.local_addr().unwrap());
+    let error = open(&url).err().unwrap();
+    assert!(error.contains("no program reads it: it probably serves another client"), "{error}");
+}
+
+#[test]
+fn a_server_that_does_not_double_ff_is_noticed() {
+    let url = liar(|stream| {
+        agree(stream);
+        let rate_9600 = b"\xff\xfa\x2c\x65\x00\x00\x25\x80\xff\xf0";
+        stream.write_all(&[SET, rate_9600].concat()).unwrap();
+        // Doubled, a command without content, and twice not doubled.
+        let mut sent = Vec::new();
+        while !sent.ends_with(b"go") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            sent.extend(byte);
+        }
+        stream.write_all(b"a\xff\xffb\xff\xf1c\xff\x00d\xff\x7fe").unwrap();
+        take_all(stream);
+    });
+    let mut link = open(&url).unwrap();
+    assert!(!link.facts().contains_key("undoubled_ff_bytes"));
+    link.send(b"go", PATIENCE).unwrap();
+    let mut received = Vec::new();
+    while !received.ends_with(b"e") {
+        let mut room = [0; 100];
+        let length = link.receive(&mut room, PATIENCE).unwrap();
+        received.extend_from_slice(&room[..length]);
+    }
+    assert_eq!(received, b"a\xffbcde");
+    assert_eq!(link.facts()["undoubled_ff_bytes"], 2);
+}
+
 #[test]
 fn a_device_server_that_goes_away_is_noticed() {
     let url = liar(|stream| {

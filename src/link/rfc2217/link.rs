@@ -18,6 +18,7 @@ use super::super::{Batch, Caps, Facts, Fault, Link, LinkStatus};
 use super::client::{ServerState, SettingsScope};
 use super::command::{self, code};
 use super::telnet::{self, IAC, TelnetDecoder, TelnetEvent};
+use crate::warnings::UNDOUBLED_FACT;
 
 /// A serial port at the remote end of a connection.
 pub(crate) struct PortLink {
@@ -342,6 +343,10 @@ impl Link for PortLink {
         serial_line::insert_line_facts(&mut facts, &self.state.requested, &server.settings);
         if let Some(signature) = &server.signature {
             facts.insert("signature".to_owned(), signature.as_str().into());
+        }
+        let undoubled = lock(&self.state.reader).decoder.undoubled_bytes;
+        if undoubled > 0 {
+            facts.insert(UNDOUBLED_FACT.to_owned(), undoubled.into());
         }
         facts
     }

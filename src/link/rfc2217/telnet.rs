@@ -9,6 +9,9 @@ pub(crate) const SE: u8 = 0xf0;
 /// Begins a sub-negotiation, after IAC.
 pub(crate) const SB: u8 = 0xfa;
 
+/// The lowest command after IAC (RFC 1184).
+const FIRST_COMMAND: u8 = 0xec;
+
 /// Options of Telnet.
 pub(crate) mod option {
     /// Eight-bit data without control characters (RFC 856).
@@ -77,6 +80,8 @@ enum DecoderState {
 pub(crate) struct TelnetDecoder {
     state: DecoderState,
     subnegotiation: Vec<u8>,
+    /// FF before bytes that are no command: the sender does not double it in its data.
+    pub(crate) undoubled_bytes: u64,
 }
 
 impl Default for TelnetDecoder {
@@ -84,6 +89,7 @@ impl Default for TelnetDecoder {
         TelnetDecoder {
             state: DecoderState::Data,
             subnegotiation: Vec::with_capacity(MAX_SUBNEGOTIATION_BYTES + 1),
+            undoubled_bytes: 0,
         }
     }
 }
@@ -152,6 +158,7 @@ impl TelnetDecoder {
     }
 
     fn begin_command(&mut self, byte: u8) {
+        self.undoubled_bytes += u64::from(byte < FIRST_COMMAND);
         self.state = TelnetVerb::from_byte(byte).map_or(DecoderState::Data, DecoderState::Option);
     }
 

@@ -37,6 +37,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     traffic: &[(TrafficKind::RoundTrips, &[Direction::Loop]), (TrafficKind::Content, &[Direction::Receive])],
     options: &[
         ("node", "PakBus address of the logger, 1 to 4094 (1)"),
+        ("router", "PakBus address of the router that leads to the logger, 1 to 4094 (none)"),
         ("security", "security code of the logger, 0 to 65535 (0: none)"),
         ("file", "file to download, with its drive: CPU:data.dat"),
         ("table", "table to download instead"),
@@ -87,6 +88,7 @@ impl DownloadTarget {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PakBusOptions {
     node: u16,
+    router: Option<u16>,
     security: u16,
     target: DownloadTarget,
     window: usize,
@@ -126,6 +128,10 @@ impl PakBusOptions {
         };
         Ok(PakBusOptions {
             node: parse_number(options, "node", DEFAULT_ADDRESS, 1..=4094)?,
+            router: match text("router") {
+                Some(_) => Some(parse_number(options, "router", DEFAULT_ADDRESS, 1..=4094)?),
+                None => None,
+            },
             security: parse_number(options, "security", 0, 0..=u16::MAX)?,
             target: what,
             window,

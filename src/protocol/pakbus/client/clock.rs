@@ -47,7 +47,8 @@ impl ClockCodec {
             LoggerCommand::Clock { security: self.options.security, adjustment: LoggerTime::default() };
         let (protocol, message) = command.write(transaction_number(sequence));
         let (to, from) = (self.options.node, CLIENT_ADDRESS);
-        let hop = Hop { state: LinkState::READY, to, from, expect_more: 2, priority: 1 };
+        let neighbour = self.options.router.unwrap_or(to);
+        let hop = Hop { state: LinkState::READY, to: neighbour, from, expect_more: 2, priority: 1 };
         let route = PacketRoute { protocol, to, from, hops: 0 };
         frame::write(&PakBusPacket { hop, message: Some((route, &message)) }.write(), &mut self.request);
         self.written_sequence = Some(sequence);

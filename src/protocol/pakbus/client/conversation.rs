@@ -39,6 +39,8 @@ const MAX_UNSOLICITED_REPLIES: usize = 16;
 pub(crate) struct ReceiveStats {
     /// Complete replies to commands.
     replies: u64,
+    /// Those of them that reply to a hello.
+    greetings: u64,
     /// Address of another logger that sent messages.
     other_node: Option<u16>,
     bad_signatures: u64,
@@ -108,6 +110,10 @@ struct UnsentFrame {
 #[derive(Debug)]
 pub(crate) struct Conversation {
     node: u16,
+    /// The neighbour on the way to the node: a router, or the node itself.
+    neighbour: u16,
+    /// The link loses nothing.
+    is_reliable: bool,
     timeout: Duration,
     retries: u32,
     decoder: FrameDecoder,
@@ -132,6 +138,8 @@ impl Conversation {
     pub(crate) fn new(node: u16, timeout: Duration, retries: u32, window: usize, seed: u64) -> Conversation {
         Conversation {
             node,
+            neighbour: node,
+            is_reliable: false,
             timeout,
             retries,
             decoder: FrameDecoder::default(),
@@ -147,6 +155,22 @@ impl Conversation {
             stats: ReceiveStats::default(),
             counts: RequestCounts { window: window as u64, ..RequestCounts::default() },
         }
+    }
+
+    /// Sends everything through this router.
+    pub(crate) fn through_router(self, router: Option<u16>) -> Conversation {
+        Conversation { neighbour: router.unwrap_or(self.node), ..self }
+    }
+
+    /// The link loses nothing.
+    pub(crate) fn set_reliable(&mut self, is_reliable: bool) {
+        self.is_reliable = is_reliable;
+    }
+
+    /// Times that a command is repeated. A logger that greets and ignores the first command ignores all of them.
+    pub(crate) fn retries(&self) -> u32 {
+        let is_pointless = self.is_reliable && self.stats.has_only_greetings() && !self.is_greeting();
+        if is_pointless { 0 } else { self.retries }
     }
 
     /// The next number for a command or for all chunks of a file: 1 to 255, in turn.
@@ -241,7 +265,7 @@ impl Conversation {
         {
             return Err(NoReplyError);
         }
-        let heard_until = self.last_reply + self.timeout;
+        let (heard_until, retries) = (self.last_reply + self.timeout, self.retries());
         let mut late = None;
         for pending in &mut self.pending {
             let CommandState::Sent(until) = pending.state else { continue };
@@ -249,7 +273,7 @@ impl Conversation {
             if !lost && now < until.max(heard_until) {
                 continue;
             }
-            if pending.tries >= self.retries {
+            if pending.tries >= retries {
                 return Err(NoReplyError);
             }
             pending.tries += 1;
@@ -399,7 +423,7 @@ impl Conversation {
         if ![CLIENT_ADDRESS, BROADCAST_ADDRESS].contains(&route.to) {
             return None;
         }
-        if route.from != self.node {
+        if route.from != self.node && route.from != self.neighbour {
             self.stats.other_node = Some(route.from);
             return None;
         }
@@ -436,7 +460,7 @@ impl Conversation {
             LinkState::PAUSE => LinkState::FINISHED,
             _ => return,
         };
-        if hop.from == self.node && self.unsolicited.len() < MAX_UNSOLICITED_REPLIES {
+        if hop.from == self.neighbour && self.unsolicited.len() < MAX_UNSOLICITED_REPLIES {
             let hop = Hop { state, to: hop.from, from: CLIENT_ADDRESS, expect_more: 0, priority: 0 };
             self.unsolicited.push_back(PakBusPacket { hop, message: None }.write());
         }
@@ -453,6 +477,7 @@ impl Conversation {
             return None;
         };
         (self.stats.replies, self.stats.please_waits) = (self.stats.replies + 1, 0);
+        self.stats.greetings += u64::from(matches!(reply, LoggerReply::Hello(_)));
         self.last_reply = now;
         let order = self.pending[at].send_order;
         for other in &mut self.pending {
@@ -531,8 +556,10 @@ impl Conversation {
     }
 
     fn new_packet(&self, state: LinkState, protocol: u8, message: &[u8]) -> Vec<u8> {
-        let hop = Hop { state, to: self.node, from: CLIENT_ADDRESS, expect_more: 2, priority: 1 };
-        let route = PacketRoute { protocol, to: self.node, from: CLIENT_ADDRESS, hops: 0 };
+        // Neighbours greet each other.
+        let to = if state == LinkState::RING { self.neighbour } else { self.node };
+        let hop = Hop { state, to: self.neighbour, from: CLIENT_ADDRESS, expect_more: 2, priority: 1 };
+        let route = PacketRoute { protocol, to, from: CLIENT_ADDRESS, hops: 0 };
         PakBusPacket { hop, message: Some((route, message)) }.write()
     }
 }
@@ -564,6 +591,11 @@ impl ReceiveStats {
         self.replies > 0
     }
 
+    /// Whether the logger has replied to greetings, and to no other command.
+    pub(crate) fn has_only_greetings(&self) -> bool {
+        self.replies > 0 && self.replies == self.greetings
+    }
+
     /// Explains missing replies after `tries`, and suggests a remedy.
     pub(crate) fn describe_silence(&self, node: u16, tries: u32) -> String {
         let tries = if tries == 1 { "1 try".to_owned() } else { format!("{tries} tries") };
@@ -588,6 +620,11 @@ impl ReceiveStats {
             }
             ReceiveStats { own_packets: 1.., .. } => {
                 "the request itself returned: a plug or an echo replies instead of a logger".to_owned()
+            }
+            _ if self.has_only_greetings() => {
+                "it replies to greetings and to no command: check its encryption key and PakBus/TCP password, the security \
+                 code (--security), and whether the logger is behind a router (--router)"
+                    .to_owned()
             }
             _ => "nothing arrived: check that it is on, its address (--node), that encryption and the PakBus/TCP password \
                   are off, and --timeout"

@@ -12,7 +12,7 @@ use super::conversation::{Conversation, NoReplyError};
 use super::job::DownloadJob;
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
-use crate::link::{Batch, Fault};
+use crate::link::{Batch, Fault, Link};
 use crate::protocol::pakbus::EMULATED_MARKER;
 use crate::run::RequestCounts;
 use crate::sample::{Recorder, TransferCounts};
@@ -62,7 +62,8 @@ impl Downloader {
         recorder: Recorder,
     ) -> Downloader {
         let mut conversation =
-            Conversation::new(options.node, load.timeout, options.retries, options.window, seed);
+            Conversation::new(options.node, load.timeout, options.retries, options.window, seed)
+                .through_router(options.router);
         conversation.queue_hello();
         let transaction = conversation.allocate_transaction();
         Downloader {
@@ -90,8 +91,9 @@ impl Downloader {
 
     /// Handles a logger without a reply after all tries.
     fn handle_silence(&mut self, now: Time) {
-        let complaint = self.conversation.stats.describe_silence(self.options.node, self.options.retries + 1);
-        if !self.conversation.stats.has_replies() {
+        let (stats, tries) = (self.conversation.stats, self.conversation.retries() + 1);
+        let complaint = stats.describe_silence(self.options.node, tries);
+        if !stats.has_replies() || stats.has_only_greetings() {
             self.fail(Fault::NoReply(complaint));
         } else if self.silent_reopens < MAX_SILENT_REOPENS && self.options.reconnects > 0 {
             self.silent_reopens += 1;
@@ -188,6 +190,10 @@ impl Party for Downloader {
             Some(bytes) => Step::Send { bytes, message: usize::MAX },
             None => Step::Receive { into: &mut self.batch, until },
         }
+    }
+
+    fn on_tuned(&mut self, link: &dyn Link) {
+        self.conversation.set_reliable(link.caps().is_reliable);
     }
 
     fn on_sent(&mut self, bytes: usize, at: Time) {
