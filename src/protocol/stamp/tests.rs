@@ -270,9 +270,9 @@ fn a_reply_without_valid_times_counts_as_a_round_trip_alone() {
             (sender(variant, None, 44), TestReflector::new(variant, None, false));
         let good = reflector.reply_to(&encode_request(&mut client, 5)).unwrap();
         // T2, T3, and the multiplier of the error estimate.
-        for zeros in [vec![16..24], vec![4..12], vec![4..12, 16..24], vec![13..14], vec![12..14]] {
+        for zeros in [&[(16, 24)][..], &[(4, 12)], &[(4, 12), (16, 24)], &[(13, 14)], &[(12, 14)]] {
             let mut reply = good.clone();
-            zeros.iter().for_each(|range| reply[range.clone()].fill(0));
+            zeros.iter().for_each(|(from, to)| reply[*from..*to].fill(0));
             let whole = ReplyStatus::Complete { sequence: 5, used: 44, corrupt_bytes: 0 };
             assert_eq!(client.parse_reply(&reply, 5..6), whole, "{zeros:?}");
             assert_eq!((client.server_timestamps(), client.common_time()), (None, None), "{zeros:?}");
