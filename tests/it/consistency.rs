@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use linkgauge::run::{Run, WarningCode};
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::virtual_net::VirtualNet;
 
@@ -47,11 +47,11 @@ fn link(is_message: bool) -> impl Strategy<Value = String> {
         ),
         select(
             &[
-                "",
+                "&rate=5Mbit/s",
                 "&rate=1Mbit/s",
-                "&rate=20Mbit/s&buffer=20k",
+                "&rate=3Mbit/s&buffer=20k",
                 "&rate=300kbit/s&buffer=8k",
-                "&rate=100Mbit/s&share=yes",
+                "&rate=8Mbit/s&share=yes",
             ][..],
         ),
         0u64..100,
@@ -68,7 +68,7 @@ fn link(is_message: bool) -> impl Strategy<Value = String> {
 fn plans() -> impl Strategy<Value = RandomPlan> {
     let server = select(&SERVERS[..]).prop_flat_map(|(server, workloads)| (Just(server), select(workloads)));
     (server, any::<bool>()).prop_flat_map(|((server, workload), is_message)| {
-        let stop = select(&["count = 3", "count = 150", "time = \"300ms\"", "time = \"2s\"", "volume = \"70k\""][..]);
+        let stop = select(&["count = 3", "count = 150", "time = \"300ms\"", "time = \"600ms\"", "volume = \"70k\""][..]);
         let case = (
             link(is_message),
             stop,
@@ -110,7 +110,8 @@ fn contradictions(run: &Run) -> Vec<String> {
 /// Tries this many plans. Each kind of workload must have been measured.
 fn try_plans(cases: u32) {
     let mut measured: BTreeMap<String, u32> = BTreeMap::new();
-    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let counted = std::cell::RefCell::new(&mut measured);
     let result = runner.run(&plans(), |plan| {
         let Some(run) = run(&plan) else { return Ok(()) };
@@ -131,13 +132,19 @@ fn try_plans(cases: u32) {
     }
 }
 
+/// Each reply comes twice, most of them late: the first one counts as late, the second as a duplicate.
 #[test]
-fn documents_of_random_cases_hold_no_contradiction() {
-    try_plans(60);
+fn a_late_reply_counts_once() {
+    let text = "[[case]]\nurl = \"mem://far-messages?type=message&delay=20ms&jitter=15ms&double=3\"\npeer = \"stamp\"\n\
+                workload = \"latency\"\ncount = 150\ntimeout = \"50ms\"\n";
+    let run = run(&RandomPlan { server: "stamp", text: text.to_owned() }).unwrap();
+    let counts = run.cases[0].figures.counts;
+    assert!(counts.late > 0 && counts.late <= counts.lost && counts.duplicate > 0, "{counts:?}");
+    assert_eq!(contradictions(&run), Vec::<String>::new());
 }
 
 #[test]
 #[ignore = "long"]
 fn documents_of_many_random_cases_hold_no_contradiction() {
-    try_plans(1000);
+    try_plans(300);
 }

@@ -226,7 +226,10 @@ impl Pinger {
         let reordered = self.window.is_overtaken(sequence);
         let RequestSlot { intended, sent, state, is_measured, period } = *self.window.slot(sequence);
         match state {
-            RequestState::Lost => self.late_replies.expect_until(now),
+            RequestState::Lost => {
+                self.late_replies.expect_until(now);
+                self.window.mark_late(sequence);
+            }
             RequestState::Waiting => self.window.mark_received(sequence),
             RequestState::Received => {}
         }

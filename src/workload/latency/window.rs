@@ -146,6 +146,11 @@ impl RequestWindow {
         self.highest_received.is_some_and(|highest| sequence < highest)
     }
 
+    /// The reply of a lost request arrived late: a further one is a duplicate.
+    pub(crate) fn mark_late(&mut self, sequence: u64) {
+        self.slot_mut(sequence).state = RequestState::Received;
+    }
+
     #[inline]
     pub(crate) fn mark_received(&mut self, sequence: u64) {
         self.slot_mut(sequence).state = RequestState::Received;
