@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linkgauge::endpoint::Endpoint;
 use linkgauge::explain::live::{DeviceChanger, LiveError};
-use linkgauge::link::device_settings::{self, DeviceSetting, RestoreDuty};
+use linkgauge::link::device_settings::{self, ChangeJournal, DeviceSetting, RestoreDuty, RestoreFolder};
 use linkgauge::units::Span;
 
 use super::Status;
@@ -56,15 +56,21 @@ impl ChangeFlags {
                 settings.push(device_settings::setting_of(&self.settings_root, url, text)?);
             }
         }
-        DeviceChanges::make(&folder, &settings).map(Some)
+        DeviceChanges::make((&folder, &self.settings_root), &settings).map(Some)
     }
 
-    /// The folder of the journals. Restores what killed processes have left there.
+    /// The folder of the saved runs, beside which journals lie. Restores what killed processes have left there.
     fn journal_folder(&self) -> Result<PathBuf> {
         let Some(folder) = data_folder()? else {
             bail!("--allow-change needs a folder for its journal: set HOME or LINKGAUGE_STORE");
         };
-        restore_leftovers(&folder);
+        let (restored, errors) = RestoreFolder::open(&folder, &self.settings_root)?.restore_leftovers();
+        if restored > 0 {
+            print_message("restored device settings that an earlier measurement could not restore");
+        }
+        for error in errors {
+            print_message(format!("device settings of an earlier measurement were not restored: {error}"));
+        }
         Ok(folder)
     }
 
@@ -81,7 +87,7 @@ impl ChangeFlags {
         let names = names.map(str::to_owned).collect();
         let change = move |text: &str| -> Result<DeviceChanges> {
             let setting = device_settings::setting_of(&root, &url, text)?;
-            DeviceChanges::make(&folder, &[setting])
+            DeviceChanges::make((&folder, &root), &[setting])
         };
         let make = move |text: &str| match change(text) {
             Ok(changes) => Ok(Box::new(changes) as Box<dyn Any>),
@@ -91,33 +97,26 @@ impl ChangeFlags {
     }
 }
 
-/// Restores what killed processes have left in this folder.
-fn restore_leftovers(folder: &Path) {
-    match device_settings::restore_leftovers(folder) {
-        Ok(0) => {}
-        Ok(_) => print_message("restored device settings that an earlier measurement could not restore"),
-        Err(error) => {
-            print_message(format!("device settings of an earlier measurement were not restored: {error}"))
-        }
-    }
-}
-
 /// Changed settings of devices, until this is dropped.
 pub struct DeviceChanges {
     restorer: Child,
+    /// Until then no other process restores it.
+    _journal: ChangeJournal,
 }
 
 /// Longer than any measurement: a restorer that outlives its parent without an end of the pipe is a defect.
 const RESTORE_TIMEOUT: &str = "24h";
 
 impl DeviceChanges {
-    /// Writes a journal into `folder`, starts the restorer, and changes the settings.
-    pub fn make(folder: &Path, settings: &[DeviceSetting]) -> Result<DeviceChanges> {
-        let journal = device_settings::write_journal(folder, settings)?;
+    /// Writes a journal into the folder `data`, starts the restorer, and changes the settings below `root`.
+    pub fn make((data, root): (&Path, &Path), settings: &[DeviceSetting]) -> Result<DeviceChanges> {
+        let journal = RestoreFolder::open(data, root)?.begin(settings)?;
         let program = std::env::current_exe().context("this program does not find itself")?;
         let mut restorer = Command::new(program)
             .args(["restore-settings", "--time", RESTORE_TIMEOUT, "--journal"])
-            .arg(&journal)
+            .arg(&journal.path)
+            .arg("--settings-root")
+            .arg(root)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Ctrl-C in the terminal is for this program alone.
@@ -126,11 +125,11 @@ impl DeviceChanges {
             .context("the process that restores device settings does not start")?;
         let mut line = String::new();
         let ready = restorer.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
-        let changes = DeviceChanges { restorer };
+        let changes = DeviceChanges { restorer, _journal: journal };
         if !matches!(ready, Some(Ok(length)) if length > 0) {
             bail!("the process that restores device settings does not start: nothing was changed");
         }
-        device_settings::apply(settings)?;
+        device_settings::apply(root, settings)?;
         Ok(changes)
     }
 }
@@ -149,6 +148,9 @@ pub struct Flags {
     /// The journal with the earlier values
     #[arg(long, value_name = "FILE")]
     journal: PathBuf,
+    /// Root of the file system with the settings
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    settings_root: PathBuf,
     /// Restore after this time at the latest
     #[arg(long, value_name = "TIME")]
     time: Span,
@@ -157,9 +159,7 @@ pub struct Flags {
 pub fn run(flags: Flags) -> Result<Status> {
     // No signal ends it before it has restored.
     let _ = protected_interrupt_flag()?;
-    let Some(duty) = RestoreDuty::take(&flags.journal)? else {
-        bail!("{}: another process restores these settings", flags.journal.display());
-    };
+    let duty = RestoreDuty::share(&flags.journal, &flags.settings_root)?;
     let mut stdout = std::io::stdout();
     writeln!(stdout, "ready").and_then(|()| stdout.flush()).context("standard output")?;
     wait_for_end_of_input(flags.time.0);

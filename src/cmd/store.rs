@@ -121,6 +121,12 @@ fn check_home(path: &Path) -> Result<()> {
     }
 }
 
+/// Creates a folder where none is, for its owner only.
+pub fn create_private_folder(path: &Path) -> Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.with_context(|| format!("{}: cannot be created", path.display()))
+}
+
 /// Results of saved runs on this host.
 pub struct EarlierResults {
     store: Option<Store>,
@@ -152,8 +158,7 @@ impl SaveFlags {
             && let Some(directory) = path.parent()
         {
             check_home(&path)?;
-            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-            made.with_context(|| format!("{}: cannot be created", directory.display()))?;
+            create_private_folder(directory)?;
         }
         Ok(Some(Store::open_until(&path, process_interrupt_flag())?))
     }

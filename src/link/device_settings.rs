@@ -1,12 +1,8 @@
 //! Settings of devices that outlive a process (files of sysfs, interrupt delay of a network card, power save of Wi-Fi): changed for
 //! a while, and restored whatever happens.
-//!
-//! A journal names each setting and its earlier value before anything is changed. The process that holds the lock of the
-//! journal restores the values and removes it. A journal without a lock was left by processes that were killed.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -17,13 +13,20 @@ use super::sys::{self, InterruptCoalescing};
 use crate::endpoint::Endpoint;
 use crate::host::{interfaces, radio, read};
 
-/// Where a setting is.
+mod journal;
+
+pub use journal::{ChangeJournal, RestoreDuty, RestoreFolder};
+
+/// Where a setting is. No other setting can be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SettingPlace {
-    /// A file of sysfs, with the value as its text.
-    Path(PathBuf),
+    /// The latency timer of this USB serial adapter (`ttyUSB0`): ms.
+    LatencyTimer(String),
+    /// The receive trigger of this 16550 port (`ttyS0`): bytes.
+    #[serde(rename = "rx_trig_bytes")]
+    ReceiveTrigger(String),
     /// The interrupt delay of this network interface for received packets: µs, with ` adaptive` if its driver adapts it.
     InterruptDelay(String),
     /// Power save of this Wi-Fi interface: `on` or `off`.
@@ -44,10 +47,45 @@ pub struct DeviceSetting {
 const ADAPTIVE: &str = " adaptive";
 
 impl SettingPlace {
-    /// The present value; `None` if the device has no such setting.
-    fn read(&self) -> Option<String> {
+    /// Name of the setting, as of `--allow-change`.
+    fn name(&self) -> &'static str {
         match self {
-            SettingPlace::Path(path) => read::text(path),
+            SettingPlace::LatencyTimer(_) => LATENCY_TIMER,
+            SettingPlace::ReceiveTrigger(_) => RX_TRIG_BYTES,
+            SettingPlace::InterruptDelay(_) => RX_USECS,
+            SettingPlace::PowerSave(_) => POWER_SAVE,
+        }
+    }
+
+    /// The port or the network interface.
+    fn device(&self) -> &str {
+        match self {
+            SettingPlace::LatencyTimer(device)
+            | SettingPlace::ReceiveTrigger(device)
+            | SettingPlace::InterruptDelay(device)
+            | SettingPlace::PowerSave(device) => device,
+        }
+    }
+
+    /// Whether the device is a name and no path.
+    fn has_device_name(&self) -> bool {
+        let name = self.device();
+        !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
+    }
+
+    /// The file of sysfs with the setting of a port.
+    fn port_file(&self, root: &Path) -> Option<PathBuf> {
+        let folder = match self {
+            SettingPlace::LatencyTimer(_) => "sys/bus/usb-serial/devices",
+            SettingPlace::ReceiveTrigger(_) => "sys/class/tty",
+            SettingPlace::InterruptDelay(_) | SettingPlace::PowerSave(_) => return None,
+        };
+        Some(root.join(folder).join(self.device()).join(self.name()))
+    }
+
+    /// The present value; `None` if the device has no such setting.
+    fn read(&self, root: &Path) -> Option<String> {
+        match self {
             SettingPlace::InterruptDelay(interface) => {
                 let now = sys::interrupt_coalescing(any_socket().ok()?, interface)?;
                 Some(format!("{}{}", now.receive_us, if now.is_adaptive { ADAPTIVE } else { "" }))
@@ -56,27 +94,48 @@ impl SettingPlace {
                 let on = radio::power_save(interfaces::number_of(interface)?)?;
                 Some(if on { "on" } else { "off" }.to_owned())
             }
+            port => read::text(port.port_file(root)?),
         }
     }
 
-    fn write(&self, value: &str) -> io::Result<()> {
+    fn write(&self, root: &Path, value: &str) -> io::Result<()> {
         match self {
-            SettingPlace::Path(path) => fs::write(path, value),
             SettingPlace::InterruptDelay(interface) => {
-                let (delay, is_adaptive) = match value.strip_suffix(ADAPTIVE) {
-                    Some(delay) => (delay, true),
-                    None => (value, false),
-                };
-                let receive_us = delay.parse().map_err(io::Error::other)?;
-                let wanted = InterruptCoalescing { receive_us, is_adaptive };
+                let wanted = parse_interrupt_delay(value).ok_or(io::ErrorKind::InvalidInput)?;
                 sys::set_interrupt_coalescing(any_socket()?, interface, wanted)
             }
             SettingPlace::PowerSave(interface) => {
                 let index = interfaces::number_of(interface).ok_or(io::ErrorKind::NotFound)?;
                 radio::set_power_save(index, value == "on")
             }
+            port => {
+                let path = port.port_file(root).ok_or(io::ErrorKind::NotFound)?;
+                // A file that does not exist is not created.
+                OpenOptions::new().write(true).truncate(true).open(path)?.write_all(value.as_bytes())
+            }
         }
     }
+}
+
+impl DeviceSetting {
+    /// Whether a device can have had this value.
+    fn is_possible(&self) -> bool {
+        let is_number = |largest: u32| self.value.parse::<u32>().is_ok_and(|number| number <= largest);
+        let has_value = match self.place {
+            SettingPlace::LatencyTimer(_) => is_number(MAX_LATENCY_TIMER_MS),
+            SettingPlace::ReceiveTrigger(_) => is_number(MAX_RX_TRIG_BYTES),
+            SettingPlace::InterruptDelay(_) => parse_interrupt_delay(&self.value).is_some(),
+            SettingPlace::PowerSave(_) => matches!(self.value.as_str(), "on" | "off"),
+        };
+        has_value && self.place.has_device_name()
+    }
+}
+
+/// An interrupt delay like `50` or `50 adaptive`.
+fn parse_interrupt_delay(value: &str) -> Option<InterruptCoalescing> {
+    let adaptive = value.strip_suffix(ADAPTIVE);
+    let receive_us = adaptive.unwrap_or(value).parse().ok()?;
+    Some(InterruptCoalescing { receive_us, is_adaptive: adaptive.is_some() })
 }
 
 /// A socket to ask the kernel about interfaces.
@@ -86,11 +145,7 @@ fn any_socket() -> io::Result<Socket> {
 
 impl std::fmt::Display for SettingPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SettingPlace::Path(path) => path.display().fmt(f),
-            SettingPlace::InterruptDelay(interface) => write!(f, "{RX_USECS} of {interface}"),
-            SettingPlace::PowerSave(interface) => write!(f, "{POWER_SAVE} of {interface}"),
-        }
+        write!(f, "{} of {}", self.name(), self.device())
     }
 }
 
@@ -140,6 +195,19 @@ pub enum SettingError {
         /// The reason of the system.
         source: io::Error,
     },
+    /// Another process has changed the setting.
+    #[error("change {0}: another linkgauge has changed it. Try again when that one has ended")]
+    InUse(SettingPlace),
+    /// Another user could have written a journal.
+    #[error("{}: {why}, so the journals of device settings there are not used. {remedy}", path.display())]
+    NotPrivate {
+        /// The folder or the journal.
+        path: PathBuf,
+        /// What is wrong.
+        why: &'static str,
+        /// What to try.
+        remedy: &'static str,
+    },
     /// A journal could not be read or written.
     #[error("{operation} {}: {source}", path.display())]
     Journal {
@@ -160,14 +228,12 @@ fn setting_error(operation: &'static str, place: &SettingPlace, source: io::Erro
     SettingError::Setting { operation, place: place.clone(), source }
 }
 
-fn file_error<'a>(operation: &'static str, path: &'a Path) -> impl Fn(io::Error) -> SettingError + 'a {
-    move |source| SettingError::Journal { operation, path: path.to_owned(), source }
-}
-
-/// The settings of a serial port: name, folder below the root of the file system, largest value. All begin at 1.
-const PORT_SETTINGS: [(&str, &str, u32); 2] =
-    [("latency_timer", "sys/bus/usb-serial/devices", 255), ("rx_trig_bytes", "sys/class/tty", 128)];
-
+/// Name of the latency timer of a USB serial adapter, and its largest value in ms.
+const LATENCY_TIMER: &str = "latency_timer";
+const MAX_LATENCY_TIMER_MS: u32 = 255;
+/// Name of the receive trigger of a 16550 port, and its largest value in bytes.
+const RX_TRIG_BYTES: &str = "rx_trig_bytes";
+const MAX_RX_TRIG_BYTES: u32 = 128;
 /// Name of the interrupt delay of a network card, as of ethtool, and its largest value in µs.
 const RX_USECS: &str = "rx-usecs";
 const MAX_RX_USECS: u32 = 10_000;
@@ -182,75 +248,67 @@ const POWER_SAVE: &str = "power_save";
 /// Fails for unknown names, values outside of their range, and devices without the setting.
 pub fn setting_of(root: &Path, endpoint: &Endpoint, text: &str) -> Result<DeviceSetting, SettingError> {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
-    let is_number =
-        |range: std::ops::RangeInclusive<u32>| value.parse().is_ok_and(|number| range.contains(&number));
-    let bad = |name, allowed| SettingError::BadValue { name, allowed, value: value.to_owned() };
-    let value = value.to_owned();
+    let check_number = |name, smallest: u32, largest: u32| {
+        let is_in_range = value.parse().is_ok_and(|number| (smallest..=largest).contains(&number));
+        let allowed = format!("a number from {smallest} to {largest}");
+        let bad = SettingError::BadValue { name, allowed, value: value.to_owned() };
+        if is_in_range { Ok(value.to_owned()) } else { Err(bad) }
+    };
     match name {
-        RX_USECS if !is_number(0..=MAX_RX_USECS) => {
-            Err(bad(RX_USECS, format!("a number from 0 to {MAX_RX_USECS}")))
+        LATENCY_TIMER => {
+            let value = check_number(LATENCY_TIMER, 1, MAX_LATENCY_TIMER_MS)?;
+            setting_of_port(root, endpoint, SettingPlace::LatencyTimer, value)
         }
-        RX_USECS => setting_of_interface(endpoint, RX_USECS, SettingPlace::InterruptDelay, value),
-        POWER_SAVE if value != "on" && value != "off" => Err(bad(POWER_SAVE, "on or off".to_owned())),
-        POWER_SAVE => setting_of_interface(endpoint, POWER_SAVE, SettingPlace::PowerSave, value),
-        _ => {
-            let known = PORT_SETTINGS.iter().find(|(known, ..)| *known == name);
-            let (name, folder, most) = *known.ok_or_else(|| SettingError::UnknownName(name.to_owned()))?;
-            if !is_number(1..=most) {
-                return Err(bad(name, format!("a number from 1 to {most}")));
-            }
-            let device = endpoint.address();
-            let real = fs::canonicalize(device).unwrap_or_else(|_| device.into());
-            let path = root.join(folder).join(real.file_name().unwrap_or_default()).join(name);
-            if !path.exists() {
-                return Err(SettingError::NoSuchSetting { device: device.to_owned(), name });
-            }
-            Ok(DeviceSetting { place: SettingPlace::Path(path), value })
+        RX_TRIG_BYTES => {
+            let value = check_number(RX_TRIG_BYTES, 1, MAX_RX_TRIG_BYTES)?;
+            setting_of_port(root, endpoint, SettingPlace::ReceiveTrigger, value)
         }
+        RX_USECS => {
+            let value = check_number(RX_USECS, 0, MAX_RX_USECS)?;
+            setting_of_interface(endpoint, SettingPlace::InterruptDelay, value)
+        }
+        POWER_SAVE if matches!(value, "on" | "off") => {
+            setting_of_interface(endpoint, SettingPlace::PowerSave, value.to_owned())
+        }
+        POWER_SAVE => Err(SettingError::BadValue {
+            name: POWER_SAVE,
+            allowed: "on or off".to_owned(),
+            value: value.to_owned(),
+        }),
+        _ => Err(SettingError::UnknownName(name.to_owned())),
     }
+}
+
+fn setting_of_port(
+    root: &Path,
+    endpoint: &Endpoint,
+    place: fn(String) -> SettingPlace,
+    value: String,
+) -> Result<DeviceSetting, SettingError> {
+    let device = endpoint.address();
+    let real = fs::canonicalize(device).unwrap_or_else(|_| device.into());
+    let name = real.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    existing(root, DeviceSetting { place: place(name.to_owned()), value }, device)
 }
 
 fn setting_of_interface(
     endpoint: &Endpoint,
-    name: &'static str,
     place: fn(String) -> SettingPlace,
     value: String,
 ) -> Result<DeviceSetting, SettingError> {
     let Some(interface) = internet::interface_of(endpoint) else {
+        let name = place(String::new()).name();
         return Err(SettingError::NoInterface { endpoint: endpoint.to_string(), name });
     };
-    let place = place(interface.clone());
-    match place.read() {
-        Some(_) => Ok(DeviceSetting { place, value }),
-        None => Err(SettingError::NoSuchSetting { device: interface, name }),
-    }
+    existing(Path::new("/"), DeviceSetting { place: place(interface.clone()), value }, &interface)
 }
 
-/// Names of journals begin with this.
-const JOURNAL_PREFIX: &str = "restore-";
-
-/// Writes the earlier values of the settings of `wanted` into a new journal in `folder`. Changes nothing else.
-///
-/// # Errors
-///
-/// Fails if a setting cannot be read, or if the journal cannot be written.
-pub fn write_journal(folder: &Path, wanted: &[DeviceSetting]) -> Result<PathBuf, SettingError> {
-    let read = |setting: &DeviceSetting| match setting.place.read() {
-        Some(value) => Ok(DeviceSetting { place: setting.place.clone(), value }),
-        None => Err(setting_error("read", &setting.place, io::ErrorKind::NotFound.into())),
-    };
-    let earlier: Vec<DeviceSetting> = wanted.iter().map(read).collect::<Result<_, _>>()?;
-    fs::create_dir_all(folder).map_err(file_error("create", folder))?;
-    let path = folder.join(format!("{JOURNAL_PREFIX}{}-{:08x}.json", std::process::id(), fastrand::u32(..)));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(file_error("create", &path))?;
-    let json = serde_json::to_vec(&earlier).expect("paths and texts are JSON");
-    file.write_all(&json).and_then(|()| file.sync_all()).map_err(file_error("write", &path))?;
-    Ok(path)
+/// The setting, if its device has it. `device` is its name for people.
+fn existing(root: &Path, setting: DeviceSetting, device: &str) -> Result<DeviceSetting, SettingError> {
+    if setting.place.has_device_name() && setting.place.read(root).is_some() {
+        return Ok(setting);
+    }
+    Err(SettingError::NoSuchSetting { device: device.to_owned(), name: setting.place.name() })
 }
 
 /// Writes these values.
@@ -258,161 +316,13 @@ pub fn write_journal(folder: &Path, wanted: &[DeviceSetting]) -> Result<PathBuf,
 /// # Errors
 ///
 /// Fails at the first setting that cannot be written.
-pub fn apply(settings: &[DeviceSetting]) -> Result<(), SettingError> {
+pub fn apply(root: &Path, settings: &[DeviceSetting]) -> Result<(), SettingError> {
     let write = |setting: &DeviceSetting| {
-        let written = setting.place.write(&setting.value);
+        let written = setting.place.write(root, &setting.value);
         written.map_err(|source| setting_error("write", &setting.place, source))
     };
     settings.iter().try_for_each(write)
 }
 
-/// The duty to restore the settings of a journal, held by a lock on it.
-pub struct RestoreDuty {
-    path: PathBuf,
-    file: File,
-}
-
-impl RestoreDuty {
-    /// Takes the duty; `None` if another process has it.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the journal cannot be opened.
-    pub fn take(journal: &Path) -> Result<Option<RestoreDuty>, SettingError> {
-        let file = File::open(journal).map_err(file_error("open", journal))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(RestoreDuty { path: journal.to_owned(), file })),
-            Err(_) => Ok(None),
-        }
-    }
-
-    /// Writes the earlier values and removes the journal.
-    ///
-    /// # Errors
-    ///
-    /// The first file that could not be written; the journal then stays, for a later try. A device that was unplugged
-    /// has nothing to restore.
-    pub fn restore(mut self) -> Result<(), SettingError> {
-        let mut text = Vec::new();
-        self.file.read_to_end(&mut text).map_err(file_error("read", &self.path))?;
-        // A journal that was cut short was never followed by a change.
-        let earlier: Vec<DeviceSetting> = serde_json::from_slice(&text).unwrap_or_default();
-        let present: Vec<DeviceSetting> =
-            earlier.into_iter().filter(|setting| setting.place.read().is_some()).collect();
-        apply(&present)?;
-        fs::remove_file(&self.path).map_err(file_error("remove", &self.path))
-    }
-}
-
-/// Restores the journals of this folder that no process restores: theirs were killed. Returns their number.
-///
-/// # Errors
-///
-/// The first journal that cannot be restored.
-pub fn restore_leftovers(folder: &Path) -> Result<usize, SettingError> {
-    let mut restored = 0;
-    for name in read::file_names(folder).iter().filter(|name| name.starts_with(JOURNAL_PREFIX)) {
-        if let Some(duty) = RestoreDuty::take(&folder.join(name))? {
-            duty.restore()?;
-            restored += 1;
-        }
-    }
-    Ok(restored)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A file system with the settings of ttyUSB0, and a folder for journals.
-    struct FakeSystem(tempfile::TempDir);
-
-    impl FakeSystem {
-        fn new() -> FakeSystem {
-            let root = tempfile::tempdir().unwrap();
-            let folder = root.path().join("sys/bus/usb-serial/devices/ttyUSB0");
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(folder.join("latency_timer"), "16\n").unwrap();
-            FakeSystem(root)
-        }
-
-        fn setting(&self, text: &str) -> Result<DeviceSetting, SettingError> {
-            setting_of(self.0.path(), &"serial:///dev/ttyUSB0".parse().unwrap(), text)
-        }
-
-        /// The file of the latency timer.
-        fn timer(&self) -> PathBuf {
-            self.0.path().join("sys/bus/usb-serial/devices/ttyUSB0/latency_timer")
-        }
-
-        fn journals(&self) -> PathBuf {
-            self.0.path().join("journals")
-        }
-    }
-
-    #[test]
-    fn a_setting_has_a_name_a_range_and_a_file() {
-        let system = FakeSystem::new();
-        let setting = system.setting("latency_timer=1").unwrap();
-        assert_eq!((&setting.place, setting.value.as_str()), (&SettingPlace::Path(system.timer()), "1"));
-        insta::assert_snapshot!(system.setting("latency_timer=0").unwrap_err(), @"latency_timer is a number from 1 to 255: '0' is not");
-        insta::assert_snapshot!(system.setting("rx_trig_bytes=1").unwrap_err(), @"/dev/ttyUSB0 has no rx_trig_bytes: leave it out, or use another device");
-        insta::assert_snapshot!(system.setting("speed=1").unwrap_err(), @"no device setting 'speed': use latency_timer=1 (USB serial adapters), rx_trig_bytes=1 (16550 ports), rx-usecs=0 (network cards) or power_save=off (Wi-Fi)");
-    }
-
-    #[test]
-    fn the_earlier_value_comes_back_and_the_journal_goes() {
-        let system = FakeSystem::new();
-        let wanted = [system.setting("latency_timer=1").unwrap()];
-        let journal = write_journal(&system.journals(), &wanted).unwrap();
-        apply(&wanted).unwrap();
-        assert_eq!(read::number(system.timer()), Some(1));
-        let duty = RestoreDuty::take(&journal).unwrap().unwrap();
-        assert!(RestoreDuty::take(&journal).unwrap().is_none(), "one process restores");
-        assert_eq!(restore_leftovers(&system.journals()).unwrap(), 0, "it is not left");
-        duty.restore().unwrap();
-        assert_eq!((read::number(system.timer()), journal.exists()), (Some(16), false));
-    }
-
-    #[test]
-    fn a_journal_without_a_process_is_finished_later() {
-        let system = FakeSystem::new();
-        let wanted = [system.setting("latency_timer=1").unwrap()];
-        write_journal(&system.journals(), &wanted).unwrap();
-        apply(&wanted).unwrap();
-        fs::write(system.journals().join("restore-1-cut.json"), "[{\"path\"").unwrap();
-        assert_eq!(restore_leftovers(&system.journals()).unwrap(), 2);
-        assert_eq!(read::number(system.timer()), Some(16));
-        assert_eq!(restore_leftovers(Path::new("/nowhere/at/all")).unwrap(), 0);
-    }
-
-    #[test]
-    fn an_unplugged_device_has_nothing_to_restore() {
-        let system = FakeSystem::new();
-        let wanted = [system.setting("latency_timer=1").unwrap()];
-        let journal = write_journal(&system.journals(), &wanted).unwrap();
-        fs::remove_file(system.timer()).unwrap();
-        RestoreDuty::take(&journal).unwrap().unwrap().restore().unwrap();
-        assert!(!journal.exists() && !system.timer().exists());
-    }
-
-    #[test]
-    fn settings_of_interfaces_need_one_that_has_them() {
-        let wrong = |url: &str, text: &str| {
-            setting_of(Path::new("/"), &url.parse().unwrap(), text).unwrap_err().to_string()
-        };
-        insta::assert_snapshot!(wrong("tcp://127.0.0.1:7", "rx-usecs=0"), @"lo has no rx-usecs: leave it out, or use another device");
-        insta::assert_snapshot!(wrong("udp://127.0.0.1:7?device=lo", "power_save=off"), @"lo has no power_save: leave it out, or use another device");
-        insta::assert_snapshot!(wrong("unix:///tmp/socket", "rx-usecs=0"), @"rx-usecs is a setting of a network interface, and none leads to unix:///tmp/socket: leave it out");
-        insta::assert_snapshot!(wrong("tcp://127.0.0.1:7", "rx-usecs=-1"), @"rx-usecs is a number from 0 to 10000: '-1' is not");
-        insta::assert_snapshot!(wrong("tcp://127.0.0.1:7", "power_save=1"), @"power_save is on or off: '1' is not");
-    }
-
-    #[test]
-    fn journals_keep_their_form() {
-        let text = r#"[{"path":"/sys/x","value":"16"},{"interrupt_delay":"eth0","value":"50 adaptive"},{"power_save":"wlan0","value":"on"}]"#;
-        let settings: Vec<DeviceSetting> = serde_json::from_str(text).unwrap();
-        assert_eq!(settings[1].place, SettingPlace::InterruptDelay("eth0".to_owned()));
-        assert_eq!(serde_json::to_string(&settings).unwrap(), text);
-    }
-}
+mod tests;

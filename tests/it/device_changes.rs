@@ -1,6 +1,7 @@
 //! Settings of devices that change while the program measures come back, however the program ends.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use linkgauge::link::tty::Pty;
@@ -32,7 +33,7 @@ impl Port {
     }
 
     fn journals(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.root.path().join("data")).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.root.path().join("data/restore")).into_iter().flatten().flatten();
         let paths = entries.map(|entry| entry.path());
         paths.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
     }
@@ -105,6 +106,27 @@ fn the_next_start_restores_what_two_killed_processes_left() {
     );
     assert_eq!(fs::read_to_string(&port.timer).unwrap(), "16");
     assert!(port.journals().is_empty());
+}
+
+#[test]
+fn a_planted_journal_changes_no_file() {
+    let port = Port::new();
+    let victim = port.root.path().join("victim");
+    fs::write(&victim, "before").unwrap();
+    let data = port.root.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let journal = format!(r#"[{{"path":"{}","value":"after"}}]"#, victim.display());
+    fs::write(data.join("restore-1-1.json"), &journal).unwrap();
+    let ended = port.measure("100ms").ended();
+    assert_eq!((ended.status, ended.stderr.contains("restored")), (Some(2), false), "{}", ended.stderr);
+    let planted = data.join("restore/restore-1-1.json");
+    fs::write(&planted, &journal).unwrap();
+    let ended = port.measure("100ms").ended();
+    assert!(ended.stderr.contains("other users have rights to it"), "{}", ended.stderr);
+    fs::set_permissions(&planted, fs::Permissions::from_mode(0o600)).unwrap();
+    let ended = port.measure("100ms").ended();
+    assert!(ended.stderr.contains("this program did not write it"), "{}", ended.stderr);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "before");
 }
 
 #[test]

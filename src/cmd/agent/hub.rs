@@ -16,7 +16,7 @@ use crate::cmd::fleet::{read_secret, read_seed};
 use crate::cmd::input::read_text;
 use crate::cmd::output::print_message;
 use crate::cmd::signals::interrupt_flag;
-use crate::cmd::store::data_folder;
+use crate::cmd::store::{create_private_folder, data_folder};
 
 pub fn run(flags: AgentHubFlags) -> Result<Status> {
     let required = "clap requires these flags";
@@ -52,6 +52,6 @@ fn outbox_file(given: Option<PathBuf>, name: &str) -> Result<PathBuf> {
     }
     let folder = data_folder()?;
     let folder = folder.ok_or_else(|| anyhow!("the data directory is unknown. Use --outbox FILE"))?;
-    std::fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be created", folder.display()))?;
+    create_private_folder(&folder)?;
     Ok(folder.join(format!("agent-{}.sqlite", subject_part(name))))
 }

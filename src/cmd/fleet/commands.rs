@@ -19,7 +19,7 @@ use linkgauge::units::{format_duration, format_plural};
 
 use super::{ApplyFlags, HubFlags, KeyFlags, ReportFlags, RunFlags};
 use crate::cmd::Status;
-use crate::cmd::input::read_text;
+use crate::cmd::input::{read_text, read_text_and_facts};
 use crate::cmd::measure::run_status;
 use crate::cmd::output::{RunText, print_message, print_text};
 
@@ -43,11 +43,13 @@ pub fn make_key(flags: &KeyFlags) -> Result<Status> {
     Ok(Status::Complete)
 }
 
-/// A file that only its owner may read.
+/// A file that only its owner may read: this user, or root.
 pub fn read_secret(file: &Path) -> Result<String> {
     let path = file.display();
-    let text = read_text(file, "the secret")?;
-    let facts = std::fs::metadata(file).with_context(|| format!("{path}: the secret cannot be read"))?;
+    let (text, facts) = read_text_and_facts(file, "the secret")?;
+    if ![0, rustix::process::geteuid().as_raw()].contains(&facts.uid()) {
+        bail!("{path}: this secret belongs to another user, who knows it. Make one that is your own");
+    }
     if !is_private(facts.mode(), facts.gid()) {
         bail!("{path}: other users can read this secret. Try: chmod 600 {path}");
     }
