@@ -31,7 +31,7 @@ pub use builder::{ServeError, ServerBuilder};
 use client_id::{ClientId, ClientQuotas, QuotaSlot};
 use limited_party::{LimitedParty, PartyLimits};
 use pending::{ConnectionHandler, MAX_PENDING, PendingConnections, PendingSlot, SilentConnection, has_input};
-use rate_limiter::RateLimiter;
+pub(crate) use rate_limiter::RateLimiter;
 pub use refusals::{Refusal, Refusals};
 use threads::{Connection, SharedThreads};
 
@@ -110,12 +110,23 @@ impl Server {
         limits: &ServerLimits,
         dialer: &Dialer,
     ) -> Result<Server, LinkError> {
+        let rates = limits.bit_rate.map(|rate| Arc::new(RateLimiter::new(rate)));
+        Server::start_with_rates(endpoints, service, (limits, rates), dialer)
+    }
+
+    /// The same, with a rate that it may share with other servers.
+    fn start_with_rates(
+        endpoints: &[Endpoint],
+        service: &Arc<dyn Service>,
+        (limits, rates): (&ServerLimits, Option<Arc<RateLimiter>>),
+        dialer: &Dialer,
+    ) -> Result<Server, LinkError> {
         let mut all = endpoints.to_vec();
         for endpoint in endpoints {
             let beside = service.extra_endpoints(endpoint);
             all.extend(beside.map_err(|error| LinkError::new(endpoint, error.into()))?);
         }
-        let shared = ServerContext::new(service.as_ref(), limits, dialer);
+        let shared = ServerContext::new(service.as_ref(), (limits, rates), dialer);
         let shared = Arc::new(shared.map_err(|fault| LinkError::new(&all[0], fault))?);
         let mut server =
             Server { endpoints: Vec::new(), inline_endpoints: Vec::new(), shared, threads: Vec::new() };
@@ -228,8 +239,11 @@ impl Drop for Server {
 }
 
 impl ServerContext {
-    fn new(service: &dyn Service, limits: &ServerLimits, dialer: &Dialer) -> Result<ServerContext, Fault> {
-        let rates = limits.bit_rate.map(|rate| Arc::new(RateLimiter::new(rate)));
+    fn new(
+        service: &dyn Service,
+        (limits, rates): (&ServerLimits, Option<Arc<RateLimiter>>),
+        dialer: &Dialer,
+    ) -> Result<ServerContext, Fault> {
         let refusals: Arc<Refusals> = Arc::default();
         let idle_time = Duration::from_secs(limits.idle_s);
         let max_connections = match service.limits_sessions_itself() {

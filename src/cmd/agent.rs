@@ -22,7 +22,7 @@ use super::help::{LIMITS, SERVER, TARGET};
 ///
 /// With --stdio orders arrive on standard input and results leave on standard output, as JSON, one a line (docs/fleet.md). It ends when
 /// its input ends. With --hub it connects to a hub, and nothing connects to it but the hosts that measure it. An order names hosts,
-/// never a command or a file. The limits of its own host hold for every order.
+/// never a command or a file. The limits of its own host hold for all orders together.
 #[derive(Args)]
 pub struct Flags {
     /// Take orders from standard input
@@ -42,7 +42,7 @@ pub struct Flags {
     /// Longest measurement
     #[arg(long, help_heading = LIMITS, value_name = "TIME", default_value = "10min", conflicts_with = "hub")]
     max_time: Span,
-    /// Highest payload rate, of its measurements and of each client [default: no limit]
+    /// Highest payload rate of its measurements together, and of its clients together [default: no limit]
     #[arg(long, help_heading = LIMITS, value_name = "RATE", conflicts_with = "hub")]
     max_rate: Option<BitRate>,
     /// Payload of all its measurements together [default: no limit]

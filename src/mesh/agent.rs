@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, Write};
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -17,32 +17,37 @@ use crate::endpoint::Endpoint;
 use crate::link::{Dialer, endpoint_caps};
 use crate::plan::{CaseSpec, Direction, OneOrMany, Plan};
 use crate::protocol::{LoadLog, ServerLimits};
-use crate::run::{Environment, Run, TOOL};
+use crate::run::{CaseResult, Environment, Run, TOOL};
 use crate::schedule::{self, RunContext};
-use crate::serve::Server;
-use crate::units::{
-    BitRate, Bytes, Count, MessageRate, RateTarget, Span, format_bit_rate, format_bytes, format_duration,
-};
+use crate::serve::{RateLimiter, Server};
+use crate::units::{BitRate, Bytes, Count, MessageRate, RateTarget, Span, format_duration};
 use crate::workload::{latency, throughput};
 
 mod address;
+mod budget;
+
+use budget::{AgentBudget, BudgetRequest, BudgetShare};
 
 pub use address::{AddressRange, InvalidAddressRange};
 
 /// Timeout of a test for its connections, and for each reply. A busy host needs more than a second to accept a connection.
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Measurements that run at a time, at most.
+/// Measurements that run at a time, at most. One more order is refused, so orders cost no more threads than that.
 const MAX_AT_ONCE: usize = 256;
 
-/// What no order can exceed.
+/// More of a load than its rate by the time, for a sender that ends its time late.
+const LOAD_MARGIN: f64 = 1.1;
+
+/// What no order can exceed, and all orders together cannot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentLimits {
     /// Longest measurement.
     pub time: Duration,
-    /// Highest payload rate, of what the agent measures and of each client of its server.
+    /// Highest payload rate in both directions: of all measurements together that the agent makes, and of all clients of its servers
+    /// together.
     pub bits_per_second: Option<f64>,
-    /// Payload of all measurements together that the agent makes.
+    /// Payload of all measurements together that the agent makes, in both directions.
     pub bytes: Option<u64>,
     /// Addresses that it measures; empty: all.
     pub allowed: Vec<AddressRange>,
@@ -64,7 +69,8 @@ pub fn run_agent(
     dialer: &Dialer,
     environment: Map<String, Value>,
 ) -> Result<(), WireError> {
-    let agent = Agent { output: Mutex::new(output), tester: Tester::new(limits), dialer: dialer.clone() };
+    let (tester, orders) = (Tester::new(limits), AtomicUsize::new(0));
+    let agent = Agent { output: Mutex::new(output), tester, orders, dialer: dialer.clone() };
     agent.answer(&Answer::Ready { version: PROTOCOL_VERSION, tool: TOOL.to_owned(), environment });
     let mut server = None;
     std::thread::scope(|scope| {
@@ -82,9 +88,18 @@ pub fn run_agent(
                 Ok(Order::ReportLoads { id }) => agent.answer(&agent.served_loads(id)),
                 Ok(Order::Measure { id, url, token, test }) => {
                     let agent = &agent;
-                    let measure = move || agent.answer(&agent.measure(id, &url, token, test));
-                    // Without a thread, the caller sees no answer, and gives up this test.
-                    let _ = std::thread::Builder::new().spawn_scoped(scope, measure);
+                    let refuse = |why: String| agent.answer(&Answer::Refused { id, why });
+                    let Some(guard) = TestGuard::take(&agent.orders, MAX_AT_ONCE) else {
+                        refuse(AgentRefusal::too_many().to_string());
+                        continue;
+                    };
+                    let measure = move || {
+                        let _guard = guard;
+                        agent.answer(&agent.measure(id, &url, token, test));
+                    };
+                    if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, measure) {
+                        refuse(format!("the host of the agent has no thread for the test: {error}"));
+                    }
                 }
                 Err(error) => break Err(error),
             }
@@ -116,11 +131,18 @@ impl AgentRefusal {
     fn invalid(error: impl std::fmt::Display) -> AgentRefusal {
         AgentRefusal::Invalid(error.to_string())
     }
+
+    fn too_many() -> AgentRefusal {
+        let why = format!("{MAX_AT_ONCE} measurements run already: an agent makes no more at a time");
+        AgentRefusal::Busy(why)
+    }
 }
 
 struct Agent {
     output: Mutex<Box<dyn Write + Send>>,
     tester: Tester,
+    /// Measure orders that are being carried out.
+    orders: AtomicUsize,
     dialer: Dialer,
 }
 
@@ -130,7 +152,9 @@ pub struct Tester {
     limits: AgentLimits,
     running: AtomicUsize,
     throughput_running: AtomicUsize,
-    spent_bytes: AtomicU64,
+    budget: AgentBudget,
+    /// All clients of all its servers share it.
+    served_rate: Option<Arc<RateLimiter>>,
     /// The throughput tests that its server has served.
     load_log: LoadLog,
 }
@@ -198,10 +222,11 @@ impl Tester {
     /// Makes tests within these limits.
     pub fn new(limits: AgentLimits) -> Tester {
         Tester {
-            limits,
             running: AtomicUsize::new(0),
             throughput_running: AtomicUsize::new(0),
-            spent_bytes: AtomicU64::new(0),
+            budget: AgentBudget::new(limits.bits_per_second, limits.bytes),
+            served_rate: limits.bits_per_second.map(|rate| Arc::new(RateLimiter::of_all_sources(rate))),
+            limits,
             load_log: LoadLog::default(),
         }
     }
@@ -228,6 +253,7 @@ impl Tester {
         };
         let url = url_of(transport, &self.limits.listen.to_string(), port).map_err(AgentRefusal::invalid)?;
         let server = Server::on(url.as_str()).token(token).limits(limits).load_log(&self.load_log);
+        let server = server.rate_limiter(self.served_rate.clone());
         let server = server.start_with(dialer).map_err(AgentRefusal::invalid)?;
         let port = server.endpoints()[0].host_port().ok().and_then(|(_, port)| port);
         let without_port = || AgentRefusal::Invalid(format!("{url}: the server has no port. Use tcp or udp"));
@@ -247,9 +273,8 @@ impl Tester {
         dialer: &Dialer,
     ) -> Result<Run, AgentRefusal> {
         let endpoint = self.checked_endpoint(url)?;
-        let spec = self.case_of(test)?;
-        let _guard = TestGuard::take(&self.running, MAX_AT_ONCE)
-            .ok_or_else(|| AgentRefusal::Busy(format!("{MAX_AT_ONCE} measurements run already")))?;
+        let request = self.check_test(test)?;
+        let _guard = TestGuard::take(&self.running, MAX_AT_ONCE).ok_or_else(AgentRefusal::too_many)?;
         let is_load = matches!(test, TestOrder::Throughput { .. });
         let _only = match is_load {
             true => Some(TestGuard::take(&self.throughput_running, 1).ok_or_else(|| {
@@ -257,19 +282,15 @@ impl Tester {
             })?),
             false => None,
         };
-        let spec = CaseSpec { url: Some(OneOrMany::One(endpoint)), ..spec };
+        let mut share = self.budget.take(request)?;
+        let spec = CaseSpec { url: Some(OneOrMany::One(endpoint)), ..case_of(test, &share) };
         let cases = spec.expand().map_err(AgentRefusal::invalid)?;
         let plan = Plan::new(cases).map_err(AgentRefusal::invalid)?;
         let plan = schedule::check(plan).map_err(AgentRefusal::invalid)?;
         let mut context = RunContext::new(dialer.clone(), &());
         context.token = token;
         let mut run = schedule::run(&plan, &mut context);
-        for case in &run.cases {
-            let counts = &case.figures.counts;
-            let moved = case.figures.delivery.delivered_bytes;
-            let moved = moved.unwrap_or(counts.sent.saturating_mul(u64::from(case.message_bytes)));
-            self.spent_bytes.fetch_add(moved, Relaxed);
-        }
+        share.moved_bytes = run.cases.iter().map(|case| moved_bytes(case, test)).sum();
         shorten(&mut run);
         Ok(run)
     }
@@ -300,20 +321,14 @@ impl Tester {
         url_of(endpoint.scheme(), &allowed.to_string(), port).map_err(AgentRefusal::invalid)
     }
 
-    /// The case of a test, within the limits of the agent.
-    fn case_of(&self, test: TestOrder) -> Result<CaseSpec, AgentRefusal> {
+    /// What a test takes of the budget, if it makes sense and no limit of a single test forbids it.
+    fn check_test(&self, test: TestOrder) -> Result<BudgetRequest, AgentRefusal> {
         let time = Duration::from_millis(test.time_ms());
         if time.is_zero() || time > self.limits.time {
             let [time, limit] = [time, self.limits.time].map(format_duration);
             let what = format!("a test of {time}: this agent allows up to {limit} (--max-time)");
             return Err(AgentRefusal::Limited(what));
         }
-        let common = CaseSpec {
-            protocol: Some("linkgauge".to_owned()),
-            time: Some(Span(time)),
-            timeout: Some(Span(TEST_TIMEOUT)),
-            ..CaseSpec::default()
-        };
         match test {
             TestOrder::Latency { per_second, message_bytes, .. } => {
                 let is_sane =
@@ -322,79 +337,73 @@ impl Tester {
                     let what = "a latency test has 0.01 to 10000 requests per second of 1 to 65000 bytes";
                     return Err(AgentRefusal::invalid(what));
                 }
-                let bits = 8.0 * per_second * f64::from(message_bytes);
-                self.check_rate(bits)?;
-                self.check_bytes((bits / 8.0 * time.as_secs_f64()) as u64)?;
-                Ok(CaseSpec {
-                    workload: Some(latency::WORKLOAD.name.to_owned()),
-                    rate: Some(RateTarget::Fixed(MessageRate(per_second))),
-                    poisson: Some(true),
-                    seed: Some(fastrand::u64(..)),
-                    size: Some(OneOrMany::One(Bytes(message_bytes.into()))),
-                    warm_up_count: Some(Count(1)),
-                    ..common
-                })
+                let round_trip_bytes = 2.0 * f64::from(message_bytes);
+                // Random times: four standard deviations more than the mean, and the first one, which does not count.
+                let mean = per_second * time.as_secs_f64();
+                let most = (mean + 4.0 * mean.sqrt() + 2.0).ceil();
+                let bytes = (most * round_trip_bytes) as u64;
+                let bits_per_second = 8.0 * per_second * round_trip_bytes;
+                Ok(BudgetRequest { bits_per_second: [bits_per_second; 2], bytes: [bytes; 2] })
             }
-            TestOrder::Throughput { direction, parallel, bits_per_second, .. } => {
-                self.load_of(common, direction, parallel, bits_per_second)
+            TestOrder::Throughput { parallel, bits_per_second, .. } => {
+                let is_sane = bits_per_second.is_none_or(|rate| (1.0..=1e13).contains(&rate));
+                if !is_sane || !(1..=128).contains(&parallel) {
+                    let what = "a throughput test has 1 to 128 connections, and a rate of 1 bit/s or more";
+                    return Err(AgentRefusal::invalid(what));
+                }
+                let rate = bits_per_second.unwrap_or(f64::INFINITY);
+                let rate = self.limits.bits_per_second.map_or(rate, |limit| rate.min(limit));
+                let bytes = (rate / 8.0 * time.as_secs_f64() * LOAD_MARGIN).ceil() as u64;
+                // At least a byte for each connection.
+                let least = parallel.into();
+                Ok(BudgetRequest { bits_per_second: [1.0, rate], bytes: [least, bytes.max(least)] })
             }
         }
     }
+}
 
-    /// The case of a throughput test. `common` is what all cases have.
-    fn load_of(
-        &self,
-        common: CaseSpec,
-        direction: TestDirection,
-        parallel: u32,
-        bits_per_second: Option<f64>,
-    ) -> Result<CaseSpec, AgentRefusal> {
-        let is_sane = bits_per_second.is_none_or(|rate| (1.0..=1e13).contains(&rate));
-        if !is_sane || !(1..=128).contains(&parallel) {
-            let what = "a throughput test has 1 to 128 connections, and a rate of 1 bit/s or more";
-            return Err(AgentRefusal::invalid(what));
-        }
-        self.check_bytes(1)?;
-        let rate = bits_per_second.into_iter().chain(self.limits.bits_per_second).reduce(f64::min);
-        Ok(CaseSpec {
-            workload: Some(throughput::WORKLOAD.name.to_owned()),
-            direction: Some(OneOrMany::One(match direction {
-                TestDirection::Send => Direction::Send,
-                TestDirection::Receive => Direction::Receive,
-            })),
-            parallel: Some(OneOrMany::One(parallel)),
-            bit_rate: rate.map(|rate| RateTarget::Fixed(BitRate(rate / f64::from(parallel)))),
-            volume: self.bytes_left().map(Bytes),
+/// The case of a test, within its share of the budget.
+fn case_of(test: TestOrder, share: &BudgetShare) -> CaseSpec {
+    let common = CaseSpec {
+        protocol: Some("linkgauge".to_owned()),
+        time: Some(Span(Duration::from_millis(test.time_ms()))),
+        timeout: Some(Span(TEST_TIMEOUT)),
+        ..CaseSpec::default()
+    };
+    match test {
+        TestOrder::Latency { per_second, message_bytes, .. } => CaseSpec {
+            workload: Some(latency::WORKLOAD.name.to_owned()),
+            rate: Some(RateTarget::Fixed(MessageRate(per_second))),
+            poisson: Some(true),
+            seed: Some(fastrand::u64(..)),
+            size: Some(OneOrMany::One(Bytes(message_bytes.into()))),
+            warm_up_count: Some(Count(1)),
             ..common
-        })
-    }
-
-    fn check_rate(&self, bits: f64) -> Result<(), AgentRefusal> {
-        match self.limits.bits_per_second {
-            Some(limit) if bits > limit => {
-                let [bits, limit] = [bits, limit].map(format_bit_rate);
-                Err(AgentRefusal::Limited(format!(
-                    "{bits} of requests: this agent allows {limit} (--max-rate)"
-                )))
+        },
+        TestOrder::Throughput { direction, parallel, .. } => {
+            let of_connection = share.bits_per_second / f64::from(parallel);
+            CaseSpec {
+                workload: Some(throughput::WORKLOAD.name.to_owned()),
+                direction: Some(OneOrMany::One(match direction {
+                    TestDirection::Send => Direction::Send,
+                    TestDirection::Receive => Direction::Receive,
+                })),
+                parallel: Some(OneOrMany::One(parallel)),
+                bit_rate: of_connection.is_finite().then_some(RateTarget::Fixed(BitRate(of_connection))),
+                volume: share.bytes.map(|bytes| Bytes(bytes / u64::from(parallel))),
+                ..common
             }
-            _ => Ok(()),
         }
     }
+}
 
-    /// Payload that it may still move.
-    fn bytes_left(&self) -> Option<u64> {
-        self.limits.bytes.map(|limit| limit.saturating_sub(self.spent_bytes.load(Relaxed)))
-    }
-
-    fn check_bytes(&self, needed: u64) -> Result<(), AgentRefusal> {
-        match (self.bytes_left(), self.limits.bytes) {
-            (Some(left), Some(limit)) if left < needed => {
-                let limit = format_bytes(limit);
-                let what = format!("this agent has moved its {limit} (--max-bytes). Start it again for more");
-                Err(AgentRefusal::Limited(what))
-            }
-            _ => Ok(()),
-        }
+/// Payload that a test has moved. What did not arrive was sent nevertheless.
+fn moved_bytes(case: &CaseResult, test: TestOrder) -> u64 {
+    let figures = &case.figures;
+    let sent = figures.counts.sent.saturating_mul(u64::from(case.message_bytes));
+    match test {
+        TestOrder::Latency { .. } => sent.saturating_mul(2),
+        TestOrder::Throughput { .. } => sent.max(figures.delivery.delivered_bytes.unwrap_or(0)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Server;
+use super::{RateLimiter, Server};
 use crate::clock::Clock;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::link::{Dialer, LinkError};
@@ -15,6 +15,7 @@ pub struct ServerBuilder {
     urls: Vec<String>,
     protocol: String,
     config: ServerConfig,
+    rates: Option<Arc<RateLimiter>>,
 }
 
 /// Why a server cannot start.
@@ -47,6 +48,7 @@ impl Server {
             urls: vec![url.to_owned()],
             protocol: "linkgauge".to_owned(),
             config: ServerConfig::default(),
+            rates: None,
         }
     }
 
@@ -87,6 +89,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Charges the payload of all clients to this limiter, which other servers may share, instead of one for each source.
+    pub(crate) fn rate_limiter(mut self, rates: Option<Arc<RateLimiter>>) -> ServerBuilder {
+        self.rates = rates;
+        self
+    }
+
     /// Starts the server. It stops when it is dropped.
     ///
     /// # Errors
@@ -107,7 +115,9 @@ impl ServerBuilder {
         let port = protocol.default_ports.iter().find(|(name, _)| *name == scheme).map(|(_, port)| *port);
         let dialer = Dialer { default_port: port.or(dialer.default_port), ..dialer.clone() };
         let limits = self.config.limits;
-        Ok(Server::start(&endpoints, &serve(&Arc::new(self.config)), &limits, &dialer)?)
+        let rates = self.rates.or_else(|| limits.bit_rate.map(|rate| Arc::new(RateLimiter::new(rate))));
+        let service = serve(&Arc::new(self.config));
+        Ok(Server::start_with_rates(&endpoints, &service, (&limits, rates), &dialer)?)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Limits the rate of one source over all its connections and both directions.
+//! Limits the rate of one source, or of all sources together, over all connections and both directions.
 //!
 //! Memory does not grow with the number of sources: each has a slot of a fixed table, and two sources may share one.
 
@@ -19,6 +19,7 @@ const MAX_BURST: Duration = Duration::from_millis(250);
 const RATE_MARGIN: f64 = 1.02;
 
 /// For each slot, the time until which its rate is used up.
+#[derive(Debug)]
 pub(crate) struct RateLimiter {
     ns_per_byte: f64,
     slots: Box<[AtomicU64]>,
@@ -27,20 +28,33 @@ pub(crate) struct RateLimiter {
 
 impl RateLimiter {
     pub(crate) fn new(bits_per_second: f64) -> RateLimiter {
+        RateLimiter::with_slots(bits_per_second, TABLE_SLOTS)
+    }
+
+    /// All sources together have this rate.
+    pub(crate) fn of_all_sources(bits_per_second: f64) -> RateLimiter {
+        RateLimiter::with_slots(bits_per_second, 1)
+    }
+
+    fn with_slots(bits_per_second: f64, slots: usize) -> RateLimiter {
         RateLimiter {
             ns_per_byte: 8e9 / (bits_per_second * RATE_MARGIN).max(1.0),
-            slots: (0..TABLE_SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
         }
     }
 
     pub(crate) fn meter(self: &Arc<RateLimiter>, source: &ClientId) -> RateMeter {
-        RateMeter { slot: slot_index(&self.hasher, source), limiter: self.clone() }
+        RateMeter { slot: self.slot_of(source), limiter: self.clone() }
+    }
+
+    fn slot_of(&self, source: &ClientId) -> usize {
+        slot_index(&self.hasher, source) % self.slots.len()
     }
 
     /// Charges bytes to a source; returns `false` if they exceed its rate.
     pub(crate) fn try_charge(&self, source: &ClientId, bytes: usize, now: Time) -> bool {
-        let slot = &self.slots[slot_index(&self.hasher, source)];
+        let slot = &self.slots[self.slot_of(source)];
         let takes = next_allowed(slot, now).is_none();
         if takes {
             charge(slot, bytes as u64, self.ns_per_byte, now);
@@ -143,6 +157,19 @@ mod tests {
         }
         assert!((2_240_000..=2_260_000).contains(&moved), "{moved}");
         assert!(!rates.try_charge(&source, 1, now) || !rates.try_charge(&source, 1, now));
+    }
+
+    #[test]
+    fn all_sources_share_a_rate() {
+        let rates = RateLimiter::of_all_sources(8e6);
+        let sources = ["192.0.2.7:1", "[2001:db8::1]:1", "198.51.100.1:1"].map(ClientId::from_sender);
+        let charged = |round: u64| {
+            let now = Time(round * 1_000_000);
+            sources.iter().filter(|source| rates.try_charge(source, 1000, now)).count()
+        };
+        // A megabyte per second, and a burst.
+        let moved: usize = (0..2000).map(charged).sum();
+        assert!((2_000..=2_350).contains(&moved), "{moved}");
     }
 
     #[test]

@@ -76,6 +76,11 @@ const UPLOAD: TestOrder = TestOrder::Throughput {
     bits_per_second: Some(8e6),
 };
 
+/// As fast as the link allows.
+fn fast_upload(time_ms: u64, parallel: u32) -> TestOrder {
+    TestOrder::Throughput { time_ms, direction: TestDirection::Send, parallel, bits_per_second: None }
+}
+
 fn measure(port: u16, token: &str, test: TestOrder) -> Order {
     Order::Measure { id: 2, url: format!("tcp://127.0.0.1:{port}"), token: Some(token.to_owned()), test }
 }
@@ -128,8 +133,87 @@ fn orders_beyond_the_limits_are_refused() {
     let poor = AgentLimits { bytes: Some(10_000), ..limits() };
     let mut poor = Started::new(poor);
     let Answer::Measured { run, .. } = poor.ask(&measure(port, "secret", UPLOAD)) else { panic!() };
-    assert!(run.cases[0].figures.delivery.delivered_bytes.unwrap() < 200_000);
+    assert!(run.cases[0].figures.delivery.delivered_bytes.unwrap() <= 10_000);
     assert!(why(poor.ask(&measure(port, "secret", UPLOAD))).contains("--max-bytes"));
+}
+
+/// Orders that arrive at once: the payload in both directions that their tests moved, and the reasons of the refusals.
+fn all_at_once(limits: AgentLimits, port: u16, tests: &[TestOrder]) -> (u64, Vec<String>) {
+    let mut agent = Started::new(limits);
+    tests.iter().for_each(|test| agent.send(&measure(port, "secret", *test)));
+    let (mut moved, mut refusals) = (0, Vec::new());
+    for _ in tests {
+        match agent.answer() {
+            Answer::Measured { run, .. } => {
+                let [case] = run.cases.as_slice() else { panic!("{run:?}") };
+                let sent = case.figures.counts.sent * u64::from(case.message_bytes);
+                let is_load = case.workload == "throughput";
+                moved += if is_load { case.figures.delivery.delivered_bytes.unwrap() } else { 2 * sent };
+            }
+            other => refusals.push(why(other)),
+        }
+    }
+    (moved, refusals)
+}
+
+#[test]
+fn orders_at_the_same_time_share_the_limits() {
+    let mut server = Started::new(limits());
+    let port = server.serve();
+    let latency = TestOrder::Latency { time_ms: 300, per_second: 100.0, message_bytes: 1000 };
+    let poor = AgentLimits { bytes: Some(400_000), ..limits() };
+    let (moved, refusals) = all_at_once(poor, port, &[latency; 40]);
+    assert!((1..=400_000).contains(&moved), "{moved}");
+    assert!(refusals.len() > 30 && refusals.iter().all(|why| why.contains("--max-bytes")), "{refusals:?}");
+    // Each needs 1.6 Mbit/s in both directions.
+    let slow = AgentLimits { bits_per_second: Some(5e6), ..limits() };
+    let (_, refusals) = all_at_once(slow, port, &[latency; 10]);
+    assert!(refusals.len() >= 5 && refusals.iter().all(|why| why.contains("--max-rate")), "{refusals:?}");
+    let few = AgentLimits { bytes: Some(1_000_000), ..limits() };
+    let (moved, refusals) = all_at_once(few, port, &[fast_upload(200, 16)]);
+    assert!((1..=1_000_000).contains(&moved) && refusals.is_empty(), "{moved} {refusals:?}");
+}
+
+#[test]
+fn the_clients_of_an_agent_share_its_rate() {
+    let dialer = Dialer::new(Clock::System);
+    let limited = Tester::new(AgentLimits { bits_per_second: Some(8e6), ..limits() });
+    // A fleet has a server for each order.
+    let servers = [(); 2].map(|()| limited.serve(("tcp", 0), "secret", &dialer).unwrap());
+    let test = fast_upload(500, 1);
+    let moved = std::thread::scope(|scope| {
+        let moved = servers.each_ref().map(|(_, port)| {
+            let (dialer, url) = (&dialer, format!("tcp://127.0.0.1:{port}"));
+            scope.spawn(move || {
+                let run =
+                    Tester::new(limits()).measure(&url, Some("secret".to_owned()), test, dialer).unwrap();
+                run.cases[0].figures.delivery.delivered_bytes.unwrap_or(0)
+            })
+        });
+        moved.map(|thread| thread.join().unwrap()).iter().sum::<u64>()
+    });
+    // A megabyte per second, with a burst of a quarter, while what is in buffers arrives as well.
+    assert!((1..6_000_000).contains(&moved), "{moved}");
+}
+
+#[test]
+fn one_order_more_than_the_agent_has_threads_for_is_refused() {
+    // It accepts and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let mut agent = Started::new(limits());
+    for _ in 0..MAX_AT_ONCE + 50 {
+        agent.send(&measure(port, "secret", LATENCY));
+    }
+    for _ in 0..50 {
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(why(agent.answer()), @"256 measurements run already: an agent makes no more at a time");
+        }
+    }
+    // Nobody reads the other answers.
+    let Started { orders, answers, thread } = agent;
+    drop((orders, answers));
+    assert!(thread.join().unwrap().is_ok());
 }
 
 #[test]
