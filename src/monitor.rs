@@ -38,6 +38,7 @@ mod live;
 mod metrics;
 mod notice;
 mod notifier;
+mod plain_text;
 mod protobuf;
 mod push;
 mod pusher;

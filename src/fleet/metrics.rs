@@ -201,7 +201,7 @@ mod tests {
         metrics.on_result(&measured(), Receipt::Duplicate, at);
         metrics.on_result(&test(TestOutcome::Failed("why".to_owned())), Receipt::Failed, at);
         metrics.on_unreadable();
-        let text = MetricsFormat::Text
+        let text = MetricsFormat::PlainText
             .render(&Arc::new(metrics.snapshot(Connections { hub: true, database: Some(false) })));
         let text = String::from_utf8(text).unwrap();
         for line in [

@@ -1,4 +1,4 @@
-//! Metrics for Prometheus and what reads its formats: as text (OpenMetrics), or as protobuf for those that prefer it.
+//! Metrics for Prometheus and what reads its formats: as text, or as OpenMetrics or protobuf for those that prefer it.
 
 use std::sync::Arc;
 
@@ -12,52 +12,69 @@ use super::exposition::{self, PROTOBUF_TYPE};
 use super::families::{
     FamilyKind, MetricFamily, MetricLabel, MetricSample, MetricValue, Snapshot, classic_buckets,
 };
+use super::plain_text::{self, PLAIN_TEXT_TYPE};
 use crate::sample::Window;
 
-/// The media type of the text.
+/// The media type of OpenMetrics.
 const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// An encoding of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricsFormat {
-    /// OpenMetrics, with classic histograms.
-    Text,
+    /// The text format 0.0.4 of Prometheus, with classic histograms.
+    PlainText,
+    /// The text of OpenMetrics 1.0.0, with classic histograms.
+    OpenMetrics,
     /// Messages of Prometheus, with classic and native histograms.
     Protobuf,
 }
 
 impl MetricsFormat {
-    /// The format that a reader prefers, by its `Accept`. Text unless it asks for the messages.
+    /// The format that a reader prefers, by its `Accept`: of those with the highest quality the first. Without a known one it is the text
+    /// format, which all readers understand.
     pub fn accepted(accept: &str) -> MetricsFormat {
-        let (mut text, mut protobuf) = (0.0_f64, 0.0_f64);
+        let (mut best, mut best_quality) = (MetricsFormat::PlainText, 0.0);
         for range in accept.split(',') {
-            let mut parts = range.split(';').map(str::trim);
-            let media_type = parts.next().unwrap_or_default();
-            let mut quality = 1.0;
-            let (mut is_family, mut is_delimited) = (false, false);
-            for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-                match (name.trim(), value.trim().trim_matches('"')) {
-                    ("q", value) => quality = value.parse().unwrap_or(0.0),
-                    ("proto", value) => is_family = value == "io.prometheus.client.MetricFamily",
-                    ("encoding", value) => is_delimited = value == "delimited",
-                    _ => {}
-                }
+            if let Some((format, quality)) = MetricsFormat::of_range(range)
+                && quality > best_quality
+            {
+                (best, best_quality) = (format, quality);
             }
-            match media_type {
-                "application/vnd.google.protobuf" if is_family && is_delimited => {
-                    protobuf = protobuf.max(quality)
-                }
-                "application/openmetrics-text" | "text/plain" => text = text.max(quality),
+        }
+        best
+    }
+
+    /// The format that a media range of `Accept` names, with its quality from 0 to 1.
+    fn of_range(range: &str) -> Option<(MetricsFormat, f64)> {
+        let mut parts = range.split(';').map(str::trim);
+        let media_type = parts.next().unwrap_or_default().to_ascii_lowercase();
+        let (mut quality, mut version) = (1.0, "");
+        let (mut is_family, mut is_delimited) = (false, false);
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            let value = value.trim().trim_matches('"');
+            match name.trim().to_ascii_lowercase().as_str() {
+                "q" => quality = value.parse().ok().filter(|q| (0.0..=1.0).contains(q)).unwrap_or(0.0),
+                "version" => version = value,
+                "proto" => is_family = value == "io.prometheus.client.MetricFamily",
+                "encoding" => is_delimited = value == "delimited",
                 _ => {}
             }
         }
-        if protobuf > 0.0 && protobuf >= text { MetricsFormat::Protobuf } else { MetricsFormat::Text }
+        let format = match media_type.as_str() {
+            "application/vnd.google.protobuf" if is_family && is_delimited => MetricsFormat::Protobuf,
+            "application/openmetrics-text" if matches!(version, "" | "1.0.0") => MetricsFormat::OpenMetrics,
+            // With names of letters, 1.0.0 is the same.
+            "text/plain" if matches!(version, "" | "0.0.4" | "1.0.0") => MetricsFormat::PlainText,
+            _ => return None,
+        };
+        Some((format, quality))
     }
 
     /// Its media type.
     pub(crate) fn media_type(self) -> &'static str {
         match self {
-            MetricsFormat::Text => OPENMETRICS_TYPE,
+            MetricsFormat::PlainText => PLAIN_TEXT_TYPE,
+            MetricsFormat::OpenMetrics => OPENMETRICS_TYPE,
             MetricsFormat::Protobuf => PROTOBUF_TYPE,
         }
     }
@@ -65,14 +82,15 @@ impl MetricsFormat {
     /// The metrics in this format.
     pub fn render(self, snapshot: &Arc<Snapshot>) -> Vec<u8> {
         match self {
-            MetricsFormat::Text => render_text(snapshot).into_bytes(),
+            MetricsFormat::PlainText => plain_text::render(snapshot).into_bytes(),
+            MetricsFormat::OpenMetrics => render_openmetrics(snapshot).into_bytes(),
             MetricsFormat::Protobuf => exposition::render(snapshot),
         }
     }
 }
 
-/// The metrics as text.
-fn render_text(snapshot: &Arc<Snapshot>) -> String {
+/// The metrics as OpenMetrics.
+fn render_openmetrics(snapshot: &Arc<Snapshot>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Families(snapshot.clone())));
     let mut text = String::new();
@@ -138,7 +156,7 @@ mod tests {
 
     #[test]
     fn states_become_metrics_in_base_units() {
-        let text = render_text(&Arc::new(Snapshot::new(&[probed_state()], "here")));
+        let text = render_openmetrics(&Arc::new(Snapshot::new(&[probed_state()], "here")));
         let labels = r#"host="here",link="a \"link\"",endpoint="mem://server",protocol="echo",workload="latency",direction="loop""#;
         for line in [
             "# TYPE linkgauge_latency_seconds histogram".to_owned(),
@@ -161,16 +179,41 @@ mod tests {
     fn a_reader_gets_the_format_that_it_prefers() {
         let native =
             "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
-        let text = "application/openmetrics-text;version=1.0.0";
+        let open = "application/openmetrics-text;version=1.0.0";
+        // As Prometheus 2.53 and 3.4 send it.
+        let older = format!(
+            "{open};q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+        );
+        let newer = format!(
+            "{open};escaping=allow-utf-8;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+        );
         for (accept, format) in [
-            (String::new(), MetricsFormat::Text),
-            ("*/*".to_owned(), MetricsFormat::Text),
-            (format!("{native},{text};q=0.8,*/*;q=0.1"), MetricsFormat::Protobuf),
-            (format!("{text};q=0.5, {}", native.replace(';', "; ")), MetricsFormat::Protobuf),
-            (format!("{text},{native};q=0.6"), MetricsFormat::Text),
-            (format!("{native};q=0"), MetricsFormat::Text),
-            ("application/vnd.google.protobuf".to_owned(), MetricsFormat::Text),
-            ("application/vnd.google.protobuf;proto=other;encoding=text;q=x".to_owned(), MetricsFormat::Text),
+            (String::new(), MetricsFormat::PlainText),
+            ("*/*".to_owned(), MetricsFormat::PlainText),
+            ("text/html,application/xhtml+xml,*/*;q=0.8".to_owned(), MetricsFormat::PlainText),
+            ("text/plain;version=0.0.4".to_owned(), MetricsFormat::PlainText),
+            (open.to_owned(), MetricsFormat::OpenMetrics),
+            (
+                "Application/OpenMetrics-Text; Version=\"1.0.0\"; charset=utf-8".to_owned(),
+                MetricsFormat::OpenMetrics,
+            ),
+            ("application/openmetrics-text;version=0.0.1".to_owned(), MetricsFormat::PlainText),
+            (older.clone(), MetricsFormat::OpenMetrics),
+            (newer, MetricsFormat::OpenMetrics),
+            (format!("{native};q=0.6,{older}"), MetricsFormat::Protobuf),
+            (format!("text/plain;q=0.5,{open};q=0.4"), MetricsFormat::PlainText),
+            (format!("text/plain;q=0.4,{open};q=0.5"), MetricsFormat::OpenMetrics),
+            (format!("{open};q=0,*/*"), MetricsFormat::PlainText),
+            (format!("{open};q=inf,text/plain;q=0.1"), MetricsFormat::PlainText),
+            (format!("{native},{open};q=0.8,*/*;q=0.1"), MetricsFormat::Protobuf),
+            (format!("{open};q=0.5, {}", native.replace(';', "; ")), MetricsFormat::Protobuf),
+            (format!("{open},{native};q=0.6"), MetricsFormat::OpenMetrics),
+            (format!("{native};q=0"), MetricsFormat::PlainText),
+            ("application/vnd.google.protobuf".to_owned(), MetricsFormat::PlainText),
+            (
+                "application/vnd.google.protobuf;proto=other;encoding=text;q=x".to_owned(),
+                MetricsFormat::PlainText,
+            ),
         ] {
             assert_eq!(MetricsFormat::accepted(&accept), format, "{accept}");
         }

@@ -29,29 +29,12 @@ fn query(prometheus: &str, expression: &str) -> Option<f64> {
     found["data"]["result"][0]["value"][1].as_str()?.parse().ok()
 }
 
-/// The format that the linter reads: there a family of counters is named as its samples, an info is a gauge, and no line ends
-/// the text.
-fn in_older_format(metrics: &str) -> String {
-    let mut older = metrics.replace("# EOF\n", "");
-    for line in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
-        let (family, suffix) = match line.split_once(' ') {
-            Some((family, "counter")) => (family, "total"),
-            Some((family, "info")) => (family, "info"),
-            _ => continue,
-        };
-        for word in ["HELP", "TYPE"] {
-            older = older.replace(&format!("# {word} {family} "), &format!("# {word} {family}_{suffix} "));
-        }
-    }
-    older.replace(" info\n", " gauge\n")
-}
-
 /// Fails if the linter of Prometheus has any remark about metrics.
 pub fn lint(metrics: &str) {
     let mut linter = Command::new("promtool");
     linter.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut linter = linter.spawn().expect("promtool is needed for this test: apt-get install prometheus");
-    linter.stdin.take().unwrap().write_all(in_older_format(metrics).as_bytes()).unwrap();
+    linter.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
     let ended = linter.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && said.is_empty(), "{said}\n{metrics}");

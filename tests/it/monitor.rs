@@ -82,7 +82,8 @@ fn probes_are_stored_and_a_changed_file_is_read() {
     };
     assert_eq!(wait_until("a slice in the store", || probes(1)), 0);
     let metrics = get(&page, "/metrics");
-    assert!(metrics.contains("linkgauge_probes_total{") && metrics.ends_with("# EOF\n"), "{metrics}");
+    assert!(metrics.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{metrics}");
+    assert!(metrics.contains("linkgauge_probes_total{") && !metrics.contains("# EOF"), "{metrics}");
     assert!(get(&page, "/healthz").ends_with("\r\n\r\nok\n"));
     let mut second = String::new();
     messages.read_line(&mut second).unwrap();
