@@ -35,13 +35,13 @@ fn write_sample(text: &mut String, name: &str, sample: &MetricSample) -> std::fm
     let labels = Labels { sample, limit: None };
     match &sample.value {
         MetricValue::Count(count) => writeln!(text, "{name}{labels} {count}"),
-        MetricValue::Number(number) => writeln!(text, "{name}{labels} {}", Number(*number)),
+        MetricValue::Number(number) => writeln!(text, "{name}{labels} {}", PrintedNumber(*number)),
         MetricValue::Times(times) => {
             for (limit, within) in classic_buckets(times) {
                 let labels = Labels { sample, limit: Some(limit) };
                 writeln!(text, "{name}_bucket{labels} {within}")?;
             }
-            writeln!(text, "{name}_sum{labels} {}", Number(times.sum_ns() / 1e9))?;
+            writeln!(text, "{name}_sum{labels} {}", PrintedNumber(times.sum_ns() / 1e9))?;
             writeln!(text, "{name}_count{labels} {}", times.replies())
         }
     }
@@ -61,7 +61,7 @@ impl Display for Labels<'_> {
             before = ',';
         }
         if let Some(limit) = self.limit {
-            write!(f, "{before}le=\"{}\"", Number(limit))?;
+            write!(f, "{before}le=\"{}\"", PrintedNumber(limit))?;
             before = ',';
         }
         if before == ',' { f.write_char('}') } else { Ok(()) }
@@ -86,9 +86,9 @@ impl Display for Escaped<'_> {
 }
 
 /// A number as in OpenMetrics, so that a series keeps its labels when its reader changes the format: `1.0`, `+Inf`.
-struct Number(f64);
+struct PrintedNumber(f64);
 
-impl Display for Number {
+impl Display for PrintedNumber {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             f64::INFINITY => f.write_str("+Inf"),
