@@ -392,7 +392,7 @@ impl Proving<'_> {
     /// Tests the suspects, and returns whether the user interrupted, and the number of pairs of each.
     fn prove(&self, suspects: &mut [Suspect], random: &mut SplitMix64) -> Result<(bool, u32), LiveError> {
         let time = self.time_for(PROVE_SHARE, 1.0 - COMBINED_SHARE);
-        let median = Duration::from_nanos(self.screen.median_ns() as u64);
+        let median = self.screen.request_time();
         let most = MAX_SUSPECTS.min(prove::trials_that_fit(time, median));
         findings::leave_out_trials(suspects, most);
         let trials: Vec<Trial> = suspects.iter().filter_map(|suspect| suspect.trial.clone()).collect();
@@ -418,7 +418,7 @@ impl Proving<'_> {
         random: &mut SplitMix64,
     ) -> Result<bool, LiveError> {
         let time = self.options.budget.mul_f64(DOSE_SHARE);
-        let median = Duration::from_nanos(self.screen.median_ns() as u64);
+        let median = self.screen.request_time();
         for (dose, proof) in suspects.iter_mut().filter_map(|suspect| suspect.proved_dose(target)) {
             match prove::measure_doses(self.runner, dose, (time, median), random) {
                 Ok(response) => proof.dose = response,
@@ -442,7 +442,7 @@ impl Proving<'_> {
         }
         let all = [Trial::Switch(changes.concat())];
         let time = self.time_for(COMBINED_SHARE, 1.0);
-        let median = Duration::from_nanos(self.screen.median_ns() as u64);
+        let median = self.screen.request_time();
         let report =
             |share: f64| (self.progress)("testing them together", 1.0 - COMBINED_SHARE * (1.0 - share));
         let sequence = prove::measure(self.runner, &all, (time, median), random, &report)?;

@@ -33,6 +33,8 @@ pub(crate) struct LoadWindow {
     recovered_probes: AtomicU32,
     /// Requests under load that have neither a reply nor been lost.
     requests_under_way: AtomicI32,
+    /// When a probe received its last reply.
+    last_reply_ns: AtomicU64,
 }
 
 impl LoadWindow {
@@ -44,6 +46,7 @@ impl LoadWindow {
             idle_limit_ns: AtomicU64::new(idle_limit_ns),
             recovered_probes: AtomicU32::new(0),
             requests_under_way: AtomicI32::new(0),
+            last_reply_ns: AtomicU64::new(0),
         }
     }
 
@@ -75,6 +78,11 @@ impl LoadWindow {
     /// Whether each request of a probe under load has a reply or is lost.
     pub(crate) fn is_answered(&self) -> bool {
         self.requests_under_way.load(Relaxed) <= 0
+    }
+
+    /// When the remote was last known to reply: at the begin of the load, or with the last reply to a probe.
+    pub(crate) fn last_reply(&self) -> Time {
+        self.begin().max(Time(self.last_reply_ns.load(Relaxed)))
     }
 
     #[inline]
@@ -130,6 +138,7 @@ impl IdleRecorders {
     }
 
     fn note(&mut self, period: ProbePeriod, sample: Sample) {
+        self.window.last_reply_ns.fetch_max(sample.received.0, Relaxed);
         let limit = &self.window.idle_limit_ns;
         match period {
             ProbePeriod::Before => {

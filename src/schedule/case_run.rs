@@ -66,6 +66,12 @@ pub(super) struct CaseRun {
     window: Arc<LoadWindow>,
 }
 
+/// How long a remote that replies can be silent: the timeout, and longer where probes are rare.
+fn longest_silence(case: &ReadyCase) -> Duration {
+    let between_probes = case.probe_per_second.map_or(0.0, |rate| 2.0 / rate);
+    case.load.timeout.max(Duration::try_from_secs_f64(between_probes).unwrap_or(Duration::MAX))
+}
+
 /// The first fault of a flow. Of several connections to an endpoint, it names the one that failed.
 fn first_fault(flows: &[FlowResult], parallel: u32) -> Option<Failure> {
     let failed: Vec<(usize, &FlowResult, &Failure)> = flows
@@ -100,7 +106,8 @@ impl OpenCase {
     /// Runs the flows, and adds the case to its accumulator. The error is the reason why it is incomplete.
     pub(super) fn run(self, context: &RunContext, accumulator: &mut CaseAccumulator) -> Result<(), Failure> {
         let OpenCase { case_run, session, flows, idle } = self;
-        let times = LoadTimes { idle, window: case_run.window.clone() };
+        let times =
+            LoadTimes { idle, window: case_run.window.clone(), silence: longest_silence(&case_run.case) };
         // On the virtual clock, host load has no relation to the run.
         let before = matches!(case_run.dialer.clock, Clock::System).then(HostSnapshot::now);
         let started = case_run.dialer.now();

@@ -37,6 +37,8 @@ pub(super) struct LoadTimes {
     pub(super) idle: IdleTimes,
     /// Is set to the begin and the end of the load.
     pub(super) window: Arc<LoadWindow>,
+    /// A remote that has not replied to a probe for so long replies no more.
+    pub(super) silence: Duration,
 }
 
 impl LoadTimes {
@@ -44,10 +46,17 @@ impl LoadTimes {
     /// or never will be.
     fn is_over(&self, now: Time, probes: u32) -> bool {
         let end = self.window.end();
-        end != Time::NEVER
-            && now >= end + self.idle.after
-            && (self.window.is_answered() || now >= end + MAX_REPLY_WAIT)
-            && (self.window.recovered_probes() >= probes || now >= self.latest_end())
+        let is_complete = || {
+            now >= end + self.idle.after
+                && (self.window.is_answered() || now >= end + MAX_REPLY_WAIT)
+                && (self.window.recovered_probes() >= probes || now >= self.latest_end())
+        };
+        end != Time::NEVER && (now >= self.silent_at() || is_complete())
+    }
+
+    /// From then on the remote counts as one that replies no more.
+    fn silent_at(&self) -> Time {
+        self.window.last_reply() + self.silence
     }
 
     fn latest_end(&self) -> Time {
@@ -490,7 +499,7 @@ fn has_failed_load(flows: &[Flow], results: &[Option<Result<(), Fault>>]) -> boo
 
 /// Runs all flows in one thread on the virtual clock. Of several ready flows, the first in order runs.
 fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, times: &LoadTimes) -> Vec<(Flow, FlowEnd)> {
-    let LoadTimes { idle, window } = times;
+    let LoadTimes { idle, window, .. } = times;
     let probes = probe_count(flows.iter());
     let begin = dialer.now() + idle.before;
     window.set_begin(begin);
@@ -506,7 +515,8 @@ fn run_in_virtual_time(mut flows: Vec<Flow>, dialer: &Dialer, times: &LoadTimes)
             (loads_over && has_failed_load(&flows, &results)) || times.is_over(dialer.now(), probes);
         if loads_over && !is_over {
             let ends = [window.end() + idle.after, window.end() + MAX_REPLY_WAIT, times.latest_end()];
-            until = ends.into_iter().find(|end| *end > dialer.now()).unwrap_or(until);
+            let next = ends.into_iter().find(|end| *end > dialer.now()).unwrap_or(until);
+            until = next.min(times.silent_at());
         }
         for (flow, result) in flows.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
             let mut now = dialer.now();
@@ -613,7 +623,8 @@ mod tests {
         let groups = thread_groups(&flows, None);
         let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_| {} };
         let idle = IdleTimes { before: Duration::ZERO, after: Duration::from_secs(3600) };
-        let times = LoadTimes { idle, window: Arc::new(LoadWindow::new(0)) };
+        let times =
+            LoadTimes { idle, window: Arc::new(LoadWindow::new(0)), silence: Duration::from_secs(60) };
         let (ended, _) = run_in_threads(flows, groups, &dialer, &times, &ticker);
         assert!(ended[0].1.result.is_err() && ended[1].1.result.is_ok());
     }
@@ -627,7 +638,11 @@ mod tests {
             let flows = flows_of(&dialer, &roles.map(|role| (role, [role == panicking, false])));
             let groups = thread_groups(&flows, None);
             let ticker = Ticker { interval: Duration::from_secs(1), tick: &|_| {} };
-            let times = LoadTimes { idle: IdleTimes::default(), window: Arc::new(LoadWindow::new(0)) };
+            let times = LoadTimes {
+                idle: IdleTimes::default(),
+                window: Arc::new(LoadWindow::new(0)),
+                silence: Duration::from_secs(1),
+            };
             let (ended, _) = run_in_threads(flows, groups, &dialer, &times, &ticker);
             for (flow, ended) in &ended {
                 assert_eq!(ended.result.is_err(), flow.role == panicking, "{:?}", flow.role);

@@ -74,6 +74,7 @@ mod signals;
 mod stages;
 mod stalls;
 mod stamp;
+mod stated_time;
 mod store;
 mod terminal;
 mod trouble;

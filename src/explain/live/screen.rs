@@ -47,6 +47,8 @@ pub(super) struct Screen {
     pub(super) mean_pause: Duration,
     /// The CPU with the least load meanwhile, if others had clearly more.
     pub(super) quiet_cpu: Option<u32>,
+    /// Requests must not follow each other faster.
+    least_gap: Duration,
 }
 
 /// The mean pause of requests that share this time.
@@ -88,12 +90,18 @@ impl Screen {
         let ticks = CpuTicks::of_each();
         let paused = runner.run_watched(BlockPlan { pacing, count: 10_000, time, warm_up: 1 })?;
         let quiet_cpu = quiet_cpu(&ticks, &CpuTicks::of_each());
-        Ok(Screen { closed, paused, mean_pause, quiet_cpu })
+        let least_gap = if is_limited { LIMITED_MEAN_PAUSE } else { Duration::ZERO };
+        Ok(Screen { closed, paused, mean_pause, quiet_cpu, least_gap })
     }
 
     /// Median round trip without a pause.
     pub(super) fn median_ns(&self) -> f64 {
         stats::median(&self.closed.latencies_ns()).unwrap_or(0.0)
+    }
+
+    /// Time that a request without a pause takes: the median round trip, and longer where the rate is limited.
+    pub(super) fn request_time(&self) -> Duration {
+        self.least_gap.max(Duration::from_nanos(self.median_ns() as u64))
     }
 
     /// Requests with a reply.

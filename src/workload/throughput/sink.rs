@@ -32,6 +32,9 @@ const SENDER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const TOO_SLOW: &str =
     "the data takes much longer to return than the measurement: send less (--volume or --rate)";
 
+/// Fault of a sender that goes on.
+const NEVER_STOPS: &str = "the server still sends long after the planned time";
+
 /// How long a receiver waits for more, and whether silence is the end.
 struct SilenceTimer {
     timeout: Duration,
@@ -99,6 +102,8 @@ pub(crate) struct Sink {
     loopback: Option<Loopback>,
     silence: SilenceTimer,
     sender_limits: SenderLimits,
+    /// Payload long after the planned time is a fault of the sender.
+    must_end: bool,
     /// Keepalive messages, for links without connections.
     keepalive: Option<Keepalive>,
     end: SinkEnd,
@@ -146,6 +151,7 @@ impl Sink {
                 has_begun: false,
             },
             sender_limits: SenderLimits::new(load),
+            must_end: false,
             keepalive: None,
             end: SinkEnd::default(),
             recorder,
@@ -158,6 +164,12 @@ impl Sink {
         if self.data.framing() == Framing::Stream {
             self.batch = Batch::lent(STREAM_RECEIVE_BYTES);
         }
+        self
+    }
+
+    /// The sender knows when to stop: one that does not is faulty, and no further repetition is tried.
+    pub(crate) fn with_planned_sender(mut self) -> Sink {
+        self.must_end = true;
         self
     }
 
@@ -328,6 +340,9 @@ impl Party for Sink {
         }
         match self.sender_limits.check(now, self.position() - before) {
             LimitCheck::Within => {}
+            LimitCheck::TooLong if self.must_end => {
+                self.end.fault = Some(Fault::UnexpectedData(NEVER_STOPS.to_owned()));
+            }
             LimitCheck::TooLong if self.loopback.is_none() => self.end.is_reached = true,
             LimitCheck::TooLong => self.end.fault = Some(Fault::LimitReached(TOO_SLOW.to_owned())),
             LimitCheck::TooManyBytes => {

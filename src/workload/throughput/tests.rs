@@ -98,6 +98,29 @@ fn a_loop_that_brings_back_a_little_for_ever_is_left() {
     assert_eq!(sink.recorder().counts.lost_bytes, 0, "the rest may still be on its way");
 }
 
+#[test]
+fn a_sender_that_never_stops_is_faulty_if_it_knows_the_plan() {
+    let load = Load { stop: StopCondition::after_time(Duration::from_secs(1)), ..load(1000) };
+    for is_planned in [false, true] {
+        let mut sink = Sink::new(&load, &Caps::STREAM, Recorder::for_counting());
+        if is_planned {
+            sink = sink.with_planned_sender();
+        }
+        assert!(matches!(sink.next_step(at(0)), Step::Tune(_)));
+        let mut seconds = 0;
+        while let Step::Receive { into, .. } = sink.next_step(at(seconds)) {
+            into.clear();
+            into.push_span(0, 1000);
+            sink.on_received(at(seconds));
+            seconds += 1;
+        }
+        // Its time, and 2 s for what the buffers of a link hold.
+        assert_eq!(seconds, 5);
+        let step = sink.next_step(at(seconds));
+        assert_eq!(matches!(step, Step::Done), !is_planned);
+    }
+}
+
 /// No input shows that the sender ends after its last byte has returned.
 #[test]
 fn a_loop_ends_soon_after_its_sender() {
