@@ -133,6 +133,9 @@ impl TimeDistribution {
     }
 }
 
+/// The name of the interval of the share of lost messages.
+pub(crate) const LOSS_INTERVAL: &str = "loss";
+
 /// A figure by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metric {
@@ -222,8 +225,9 @@ impl Metric {
                 Some(format!("latency_ns.{name}"))
             }
             MetricKind::Number(index) => Some(NUMBERS[*index].field)
-                .filter(|field| field.starts_with("throughput_"))
+                .filter(|field| field.starts_with("throughput_") || *field == "added_p50_ns")
                 .map(str::to_owned),
+            MetricKind::Loss => Some(LOSS_INTERVAL.to_owned()),
             _ => None,
         }
     }

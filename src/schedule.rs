@@ -31,7 +31,8 @@ mod split;
 mod until;
 
 use accumulator::CaseAccumulator;
-use case_run::{CasePosition, CaseRun, DetectedProtocols, EndedCase};
+use case_run::{CasePosition, CaseRun, DetectedProtocols, EndedCase, OpenCase};
+use check::CheckedCase;
 pub use check::{CheckedPlan, InvalidCase, InvalidCaseKind, check, estimate_duration};
 pub(crate) use flow_threads::FlowThreads;
 #[cfg(feature = "report")]
@@ -175,7 +176,6 @@ impl<'a> RunContext<'a> {
 /// A run that has begun.
 struct BegunRun {
     title: Option<String>,
-    repeat: u32,
     started: Time,
     stamp: Timestamp,
     accumulators: Vec<CaseAccumulator>,
@@ -192,10 +192,10 @@ impl BegunRun {
             repeat: plan.repeat,
             estimate_ns: estimate_duration(plan).map(|time| time.as_nanos() as u64),
         });
-        let accumulators = plan.cases.iter().map(CaseAccumulator::new).collect();
+        let accumulators = plan.cases.iter().map(|case| CaseAccumulator::new(case, plan.repeat)).collect();
         let kept_links = context.dialer.kept_links.clone();
         context.dialer.kept_links.get_or_insert_default();
-        BegunRun { title: plan.title.clone(), repeat: plan.repeat, started, stamp, accumulators, kept_links }
+        BegunRun { title: plan.title.clone(), started, stamp, accumulators, kept_links }
     }
 
     /// Notes why a repetition of a case is incomplete.
@@ -214,7 +214,7 @@ impl BegunRun {
         let server =
             accumulators.iter().flat_map(|accumulator| accumulator.server_environment.clone()).collect();
         let cases: Vec<CaseResult> =
-            accumulators.into_iter().map(|a| a.into_result(self.repeat, context.overhead_ns)).collect();
+            accumulators.into_iter().map(|a| a.into_result(context.overhead_ns)).collect();
         let environment = Environment { client: context.environment.clone(), server };
         let elapsed_ns = context.dialer.now().since(self.started).as_nanos() as u64;
         let mut run = Run::of_cases(self.stamp, elapsed_ns, cases, environment);
@@ -239,8 +239,11 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
             }
             let position = CasePosition { case, repetition, repeat: plan.repeat, is_part: plan.is_split };
             let accumulator = &mut begun.accumulators[case];
-            let ran = CaseRun::prepare(context, checked, position, &mut detected)
-                .and_then(|case_run| case_run.open(context, accumulator)?.run(context, accumulator));
+            if repetition >= accumulator.repeat {
+                continue;
+            }
+            let ran = open_repetition(context, checked, position, &mut detected, accumulator)
+                .and_then(|open| open.run(context, accumulator));
             if let Err(failure) = ran {
                 begun.note_failure(context, position, failure);
                 if !plan.keep_going && !context.is_interrupted() {
@@ -250,6 +253,32 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
         }
     }
     begun.end(context)
+}
+
+/// Opens the links of a repetition. If that takes long for the first part of a measurement, the case is measured in one piece.
+fn open_repetition(
+    context: &RunContext,
+    checked: &CheckedCase,
+    position: CasePosition,
+    detected: &mut DetectedProtocols,
+    accumulator: &mut CaseAccumulator,
+) -> Result<OpenCase, Failure> {
+    let prepared = CaseRun::prepare(context, checked, position, detected)?;
+    let began = context.dialer.now();
+    let open = prepared.open(context, accumulator)?;
+    if !position.is_part || position.repetition > 0 {
+        return Ok(open);
+    }
+    let set_up = context.dialer.now().since(began);
+    match split::reason_against_parts(&accumulator.case, set_up, position.repeat) {
+        None => Ok(open),
+        Some(reason) => {
+            drop(open);
+            accumulator.measure_in_one_piece(reason);
+            let whole = CasePosition { repeat: 1, is_part: false, ..position };
+            CaseRun::prepare(context, checked, whole, detected)?.open(context, accumulator)
+        }
+    }
 }
 
 /// A run whose flows have ended, without its document.

@@ -1,9 +1,11 @@
 //! Verdicts on two runs or two sets of runs, case by case: worse, better, or no difference shown.
 //!
-//! Thresholds are in `metric`. The figures of repetitions are compared, because samples within a run depend on each
-//! other and would make every difference significant.
+//! Thresholds are in `metric`. A few runs are compared by their intervals, which hold how much runs differ; many runs, and
+//! interleaved repetitions, by their ranks. Samples within a run depend on each other and would make every difference
+//! significant.
 
 mod sensitivity;
+mod shift;
 mod usual;
 
 use std::collections::BTreeSet;
@@ -18,9 +20,10 @@ use crate::units::format_bytes;
 
 pub(crate) use sensitivity::{Sensitivity, case_sensitivity};
 use sensitivity::{sensitivity, sensitivity_of_pairs};
+use shift::{SideFigures, TestedShift, test_shift};
 pub use usual::{correct_intervals, unusual};
 
-/// Verdicts need this many repetitions per side: with 3 and 3 even the clearest difference has p = 0.1.
+/// Ranks need this many values per side: with 3 and 3 even the clearest difference has p = 0.1.
 pub(crate) const MIN_REPETITIONS: usize = 4;
 /// The same for pairs: with 5 even the clearest difference has p = 0.06.
 pub(crate) const MIN_PAIRS: usize = 6;
@@ -34,7 +37,7 @@ pub(crate) const DEFAULT_MARGIN: f64 = 0.05;
 pub struct CompareOptions {
     /// Minimum difference as a share of the median of A; 0 or more.
     pub margin: f64,
-    /// Empty: the rate of a transfer, the median of a latency.
+    /// Empty: those of [`default_metrics`].
     pub metrics: Vec<Metric>,
     /// Compare figures despite different measuring methods.
     pub force: bool,
@@ -61,6 +64,8 @@ pub enum ShiftTest {
     MannWhitney,
     /// Of the differences of pairs.
     SignedRank,
+    /// Of two figures with their intervals.
+    Intervals,
 }
 
 impl Default for CompareOptions {
@@ -151,6 +156,9 @@ pub struct MetricComparison {
     /// The shift as a share of the median of A.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) relative_shift: Option<f64>,
+    /// 95 % interval of the relative shift; at least −1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) relative_shift_interval: Option<Interval>,
     /// p-value of the two-sided test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
@@ -338,9 +346,11 @@ pub fn compare(a: &[Run], b: &[Run], options: &CompareOptions) -> Result<RunComp
             let text = format!("{case}: measured in different ways ({ways})");
             warnings.push(Warning::new(WarningCode::DifferentMethods, text, "measure both in the same way"));
         }
-        let metrics =
-            if options.metrics.is_empty() { &[Metric::headline(a.cases[0].1)][..] } else { &options.metrics };
-        cases.extend(metrics.iter().map(|metric| compare_metric(a, b, metric, options)));
+        let metrics = match &options.metrics[..] {
+            [] => default_metrics(a, b),
+            named => named.to_vec(),
+        };
+        cases.extend(compare_metrics(a, b, &metrics, options));
     }
     let ids = |runs: &[Run]| runs.iter().map(|run| run.id.clone()).collect();
     Ok(RunComparison {
@@ -402,79 +412,86 @@ fn machine_warnings(a: &[Run], b: &[Run]) -> Vec<Warning> {
     warnings
 }
 
-/// The metric's values in all repetitions.
-fn repetition_values(side: &SideCase, metric: &Metric) -> Vec<f64> {
-    let of_case = |(_, case): &(usize, &CaseResult)| -> Vec<f64> {
-        // The parts of one measurement share its host, processes and minute: together they are one value.
-        match case.repeats.is_empty() || case.is_split() {
-            true => metric.value_of_case(case).into_iter().collect(),
-            false => case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures)).collect(),
+/// The headline figure of a case, and for a transfer the latency that it adds and the share that it loses, where both sides have
+/// them.
+fn default_metrics(a: &SideCase, b: &SideCase) -> Vec<Metric> {
+    let (first, other) = (a.cases[0].1, b.cases[0].1);
+    let mut metrics = vec![Metric::headline(first)];
+    if first.workload == "throughput" {
+        let [added, loss] =
+            ["added_p50", "loss"].map(|name| name.parse::<Metric>().expect("a name of the list"));
+        let values = |metric: &Metric| Some((metric.value_of_case(first)?, metric.value_of_case(other)?));
+        metrics.extend(values(&added).map(|_| added));
+        let is_lossy = values(&loss).is_some_and(|(a, b)| a > 0.0 || b > 0.0);
+        metrics.extend(is_lossy.then_some(loss));
+    }
+    metrics
+}
+
+/// Compares metrics of one case. Their p-values are corrected for their number (Holm).
+fn compare_metrics(
+    a: &SideCase,
+    b: &SideCase,
+    metrics: &[Metric],
+    options: &CompareOptions,
+) -> Vec<MetricComparison> {
+    let tested: Vec<(SideFigures, SideFigures, TestedShift)> = metrics
+        .iter()
+        .map(|metric| {
+            let [of_a, of_b] = [a, b].map(|side| SideFigures::new(side, metric));
+            let tested = test_shift(&of_a, &of_b, options.pairing);
+            (of_a, of_b, tested)
+        })
+        .collect();
+    let known: Vec<f64> = tested.iter().filter_map(|(_, _, tested)| tested.p).collect();
+    let mut adjusted = stats::holm_adjusted(&known).into_iter();
+    let compared = metrics.iter().zip(tested).map(|(metric, (of_a, of_b, tested))| {
+        let p = tested.p.and_then(|_| adjusted.next());
+        let tested = TestedShift { p, ..tested };
+        let scale = of_a.median().unwrap_or(0.0) + base_of_added(metric, a);
+        let verdict = verdict_of(&tested, metric, options.margin * scale);
+        let sensitivity = match tested.test {
+            ShiftTest::SignedRank => sensitivity_of_pairs(&of_a.values, &of_b.values),
+            ShiftTest::MannWhitney => sensitivity(&[&of_a.values, &of_b.values]),
+            // The interval of the shift says it.
+            ShiftTest::Intervals => None,
+        };
+        let side = |of: &SideFigures| SideSummary { repetitions: of.values.len(), median: of.median() };
+        MetricComparison {
+            case: a.name.clone(),
+            case_b: (a.name != b.name).then(|| b.name.clone()),
+            metric: metric.name().to_owned(),
+            unit: Some(metric.unit()),
+            verdict,
+            a: side(&of_a),
+            b: side(&of_b),
+            shift: tested.shift,
+            shift_interval: tested.interval,
+            relative_shift: tested.relative.map(|(shift, _)| shift),
+            relative_shift_interval: tested.relative.and_then(|(_, interval)| interval),
+            p: tested.p,
+            test: tested.test,
+            sensitivity,
         }
-    };
-    side.cases.iter().flat_map(of_case).collect()
+    });
+    compared.collect()
 }
 
-/// A shift from A to B as one test sees it.
-struct TestedShift {
-    test: ShiftTest,
-    /// `None` if a side has no figure.
-    shift: Option<(f64, Option<Interval>)>,
-    /// `None` for too few repetitions.
-    p: Option<f64>,
+/// An added latency matters beside the whole round trip: this is the rest of it, of side A.
+fn base_of_added(metric: &Metric, a: &SideCase) -> f64 {
+    let idle = |case: &CaseResult| Some(case.figures.added_latency?.idle_p50_ns);
+    if metric.name().starts_with("added_") { idle(a.cases[0].1).unwrap_or(0.0) } else { 0.0 }
 }
 
-fn test_shift(a: &[f64], b: &[f64], pairing: Pairing) -> TestedShift {
-    if pairing == Pairing::Interleaved && a.len() == b.len() {
-        // Two infinite values (not reached on either side) do not differ.
-        let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| if a == b { 0.0 } else { b - a }).collect();
-        return TestedShift {
-            test: ShiftTest::SignedRank,
-            shift: stats::hodges_lehmann_centre(&differences),
-            p: (a.len() >= MIN_PAIRS).then(|| stats::signed_rank_p(&differences)),
-        };
-    }
-    TestedShift {
-        test: ShiftTest::MannWhitney,
-        shift: stats::hodges_lehmann_shift(a, b),
-        p: (a.len().min(b.len()) >= MIN_REPETITIONS).then(|| stats::mann_whitney_p(a, b)),
-    }
-}
-
-fn compare_metric(a: &SideCase, b: &SideCase, metric: &Metric, options: &CompareOptions) -> MetricComparison {
-    let (of_a, of_b) = (repetition_values(a, metric), repetition_values(b, metric));
-    let side = |values: &[f64]| SideSummary { repetitions: values.len(), median: stats::median(values) };
-    let TestedShift { test, shift, p } = test_shift(&of_a, &of_b, options.pairing);
-    let median = stats::median(&of_a).unwrap_or(0.0);
-    let verdict =
-        match (shift, p) {
-            (None, _) => Verdict::NotMeasured,
-            (_, None) => Verdict::TooFew,
-            (Some((shift, _)), Some(p))
-                if p < SIGNIFICANCE_LEVEL && shift.abs() > options.margin * median =>
-            {
-                if (shift > 0.0) == metric.is_higher_better() { Verdict::Better } else { Verdict::Worse }
-            }
-            _ => Verdict::NoDifferenceShown,
-        };
-    let sensitivity = match test {
-        ShiftTest::SignedRank => sensitivity_of_pairs(&of_a, &of_b),
-        ShiftTest::MannWhitney => sensitivity(&[&of_a, &of_b]),
-    };
-    let relative = |(shift, _): (f64, _)| Some(shift / median).filter(|share: &f64| share.is_finite());
-    MetricComparison {
-        case: a.name.clone(),
-        case_b: (a.name != b.name).then(|| b.name.clone()),
-        metric: metric.name().to_owned(),
-        unit: Some(metric.unit()),
-        verdict,
-        a: side(&of_a),
-        b: side(&of_b),
-        shift: shift.map(|(shift, _)| shift),
-        shift_interval: shift.and_then(|(_, interval)| interval),
-        relative_shift: shift.and_then(relative),
-        p,
-        test,
-        sensitivity,
+/// The verdict on a shift. Those of at most `least`, in the metric's unit, do not matter.
+fn verdict_of(tested: &TestedShift, metric: &Metric, least: f64) -> Verdict {
+    match (tested.shift, tested.p) {
+        (None, _) => Verdict::NotMeasured,
+        (_, None) => Verdict::TooFew,
+        (Some(shift), Some(p)) if p < SIGNIFICANCE_LEVEL && shift.abs() > least => {
+            if (shift > 0.0) == metric.is_higher_better() { Verdict::Better } else { Verdict::Worse }
+        }
+        _ => Verdict::NoDifferenceShown,
     }
 }
 

@@ -17,8 +17,8 @@ use super::store::{RUN_HELP, StoreFlags, load_runs};
 
 /// Compare two runs, or two sets of runs: worse, better, or no change detected
 ///
-/// Compares the repetitions (--repeat 10, or several runs as a set) by their ranks (Mann-Whitney), and estimates the shift
-/// between them (Hodges-Lehmann). The exit status is 1 if a figure is worse. See docs/compare.md.
+/// Compares a few runs by their intervals, and sets of 4 runs and more by their ranks (Mann-Whitney). The exit status is 1 if a
+/// figure is worse, and 2 if a metric of --metric was not measured. See docs/compare.md.
 #[derive(Args)]
 pub struct Flags {
     #[arg(value_name = "A", help = format!("Baseline [default: the run before the last]. {RUN_HELP}"))]
@@ -45,7 +45,7 @@ pub struct CompareFlags {
     /// Ignore differences up to this share of A's median
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
     margin: f64,
-    /// Metrics to compare [list; default: rate of a transfer, p50 of a latency]
+    /// Metrics to compare [list; default: p50 of a latency; rate, added latency and loss of a transfer]
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
     metric: Vec<Metric>,
     /// Compare runs that were measured in different ways
@@ -96,6 +96,11 @@ impl CompareFlags {
             print_text(|out| write!(out, "{text}"))
         };
         finish_all(file.into_iter().chain([printed]))?;
-        Ok(if comparison.has_verdict(Verdict::Worse) { Status::Failed } else { Status::Complete })
+        let lacks_named_metric = !self.metric.is_empty() && comparison.has_verdict(Verdict::NotMeasured);
+        Ok(match comparison.has_verdict(Verdict::Worse) {
+            true => Status::Failed,
+            false if lacks_named_metric => Status::Incomplete,
+            false => Status::Complete,
+        })
     }
 }

@@ -159,8 +159,9 @@ impl std::str::FromStr for WarmUp {
 pub struct PlanFlags {
     /// Run every case N times, in turn
     ///
-    /// From 6 repetitions on the figures have intervals. Without this flag, latency and throughput split their time into
-    /// 10 repetitions on fresh connections; with 1 there is one connection and no interval.
+    /// Each is a whole measurement. From 6 on the figures have intervals over the repetitions. Without this flag, a transfer is
+    /// measured once, with an interval from its time series, and latency splits its time into 10 repetitions on fresh
+    /// connections, unless connecting takes long.
     #[arg(long, help_heading = DURATION, value_name = "N")]
     pub repeat: Option<u32>,
     /// File with the token that the server requires [default: the variable LINKGAUGE_TOKEN]

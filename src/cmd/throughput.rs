@@ -39,7 +39,7 @@ pub struct Flags {
     bidir: bool,
     /// Measure until the rate is known to this share, like ±2%
     ///
-    /// Rounds of 10 repetitions, each twice as long as the one before. The round after the first one with such an interval is
+    /// Rounds, each twice as long as the one before. The round after the first one with such an interval is
     /// the result. At most for --time [default: 1min].
     #[arg(long, help_heading = DURATION, value_name = "±SHARE", conflicts_with_all = ["volume", "count", "repeat", "raw"])]
     until: Option<HalfWidth>,

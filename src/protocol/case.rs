@@ -204,14 +204,6 @@ pub struct IdleTimes {
 /// See [`IdleTimes::after`].
 pub const MAX_RECOVERY_FACTOR: u32 = 10;
 
-impl IdleTimes {
-    /// The times of one repetition of several: the link is idle before the first and after the last one.
-    pub(crate) fn of_repetition(self, index: u32, of: u32) -> IdleTimes {
-        let only = |time: Duration, is_there: bool| if is_there { time } else { Duration::ZERO };
-        IdleTimes { before: only(self.before, index == 0), after: only(self.after, index + 1 == of) }
-    }
-}
-
 /// A case that can run: every name is resolved and every value is set.
 #[derive(Debug, Clone)]
 pub struct ReadyCase {

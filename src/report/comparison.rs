@@ -34,8 +34,8 @@ pub fn render_comparison(comparison: &RunComparison, options: &ReportOptions) ->
             }
             above = Some(case);
         }
-        // The headline has the figures of a single one.
-        if comparison.cases.len() > 1 {
+        // The headline has the figures of a single case.
+        if !is_one_case(comparison) {
             text += &wrap(&metric_line(compared), width, "    ", "      ");
         }
     }
@@ -64,8 +64,8 @@ fn run_names(ids: &[String]) -> String {
 
 /// The verdict in one sentence.
 pub(crate) fn headline(comparison: &RunComparison) -> String {
-    if let [compared] = comparison.cases.as_slice() {
-        return metric_line(compared);
+    if is_one_case(comparison) {
+        return case_headline(&comparison.cases);
     }
     let all =
         [Verdict::Worse, Verdict::Better, Verdict::NoDifferenceShown, Verdict::TooFew, Verdict::NotMeasured];
@@ -85,12 +85,59 @@ pub(crate) fn headline(comparison: &RunComparison) -> String {
     )
 }
 
+fn is_one_case(comparison: &RunComparison) -> bool {
+    let cases = &comparison.cases;
+    cases.first().is_some_and(|first| cases.iter().all(|compared| compared.case == first.case))
+}
+
+/// The most important change of one case, and what happened to its other metrics.
+fn case_headline(metrics: &[MetricComparison]) -> String {
+    let importance = |compared: &&MetricComparison| match compared.verdict {
+        Verdict::Worse => 4,
+        Verdict::Better => 3,
+        Verdict::TooFew => 2,
+        Verdict::NoDifferenceShown => 1,
+        Verdict::NotMeasured => 0,
+    };
+    let size =
+        |compared: &&MetricComparison| compared.relative_shift.map_or(0.0, |share| share.ln_1p().abs());
+    // Of equals the first is named: it is the headline figure.
+    let first = metrics.iter().rev().max_by(|a, b| {
+        (importance(a), size(a)).partial_cmp(&(importance(b), size(b))).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    let Some(first) = first else { return String::new() };
+    let others = metrics.iter().filter(|other| other.metric != first.metric).map(|other| {
+        let name = metric_label(&other.metric);
+        let change = format_shift(other).map(|shift| format!(" ({shift})")).unwrap_or_default();
+        match other.verdict {
+            Verdict::NoDifferenceShown => format!("; {name} unchanged{change}"),
+            Verdict::Worse | Verdict::Better => {
+                let (before, after) =
+                    (format_value(other, other.a.median), format_value(other, other.b.median));
+                format!("; {name} {}: {before} → {after}{change}", other.verdict.label())
+            }
+            Verdict::TooFew => format!("; {name} not decidable{change}"),
+            Verdict::NotMeasured => format!("; {name} not measured"),
+        }
+    });
+    let others: String = others.collect();
+    metric_line(first) + &others
+}
+
+/// The name of a metric in a sentence.
+fn metric_label(name: &str) -> &str {
+    match name {
+        "added_p50" => "added latency",
+        name => name,
+    }
+}
+
 fn verdict_word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Worse => "WORSE",
         Verdict::Better => "BETTER",
         Verdict::NoDifferenceShown => "NO CHANGE DETECTED",
-        Verdict::TooFew => "TOO FEW REPETITIONS",
+        Verdict::TooFew => "NOT DECIDABLE",
         Verdict::NotMeasured => "NOT MEASURED",
     }
 }
@@ -101,7 +148,9 @@ fn metric_line(compared: &MetricComparison) -> String {
     let [before, after] = [a.median, b.median].map(|median| format_value(compared, median));
     let count = match compared.test {
         ShiftTest::SignedRank => format!("n = {}", plural(a.repetitions, "pair")),
-        ShiftTest::MannWhitney => format!("n = {}/{}", a.repetitions, b.repetitions),
+        ShiftTest::MannWhitney | ShiftTest::Intervals => {
+            format!("n = {}/{}", a.repetitions, b.repetitions)
+        }
     };
     let facts = [
         format_shift(compared),
@@ -111,7 +160,7 @@ fn metric_line(compared: &MetricComparison) -> String {
     ];
     let facts: Vec<String> = facts.into_iter().flatten().collect();
     let verdict = verdict_word(compared.verdict);
-    format!("{verdict}: {} {before} → {after} ({})", compared.metric, facts.join(", "))
+    format!("{verdict}: {} {before} → {after} ({})", metric_label(&compared.metric), facts.join(", "))
 }
 
 /// Explains the verdicts.
@@ -128,6 +177,13 @@ pub(crate) fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if has_test(ShiftTest::Intervals) {
+        legend.push(
+            "p: by the intervals of both runs, which hold how much runs differ here, as far as earlier runs in \
+             the store or the repetitions show it. Four runs on each side, or linkgauge ab, show smaller changes."
+                .to_owned(),
+        );
+    }
     if has_test(ShiftTest::MannWhitney) {
         legend.push(
             "p: Mann–Whitney test. It assumes that the repetitions of both sides met the same conditions and \
@@ -138,7 +194,9 @@ pub(crate) fn verdict_legend(comparison: &RunComparison) -> Vec<String> {
     legend.extend(sensitivity_sentence(comparison));
     if comparison.has_verdict(Verdict::TooFew) {
         let needed = if has_test(ShiftTest::SignedRank) { MIN_PAIRS } else { MIN_REPETITIONS };
-        legend.push(format!("A verdict needs {needed} repetitions per side. Try --repeat 10."));
+        legend.push(format!(
+            "A verdict needs a figure with an interval on each side, or {needed} repetitions. Try --repeat 10."
+        ));
     }
     legend
 }
@@ -211,9 +269,8 @@ pub(crate) fn format_shift(compared: &MetricComparison) -> Option<String> {
 
 /// `+19.3 % to +20.7 %`.
 pub(crate) fn format_interval(compared: &MetricComparison) -> Option<String> {
-    let (median, interval) = (compared.a.median?, compared.shift_interval?);
-    compared.relative_shift?;
-    Some(format!("{} to {}", format_percent(interval.low / median), format_percent(interval.high / median)))
+    let interval = compared.relative_shift_interval?;
+    Some(format!("{} to {}", format_percent(interval.low), format_percent(interval.high)))
 }
 
 pub(crate) fn format_p_value(compared: &MetricComparison) -> Option<String> {

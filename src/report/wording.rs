@@ -390,7 +390,7 @@ pub(crate) fn per_run_text(case: &CaseResult) -> Option<String> {
 /// Why a case has no interval; how small a change a comparison with another run like it would show.
 pub(crate) fn repetition_notes(case: &CaseResult) -> Vec<String> {
     let reason = case.requested.get(ONE_REPETITION_FACT).and_then(Value::as_str);
-    let reason = reason.map(|reason| {
+    let reason = reason.filter(|_| case.figures.intervals.is_empty()).map(|reason| {
         format!("One repetition, so the figures have no interval: {reason}. --repeat 10 measures ten times as long.")
     });
     let sensitivity = case_sensitivity(case).map(|sensitivity| {
@@ -416,12 +416,19 @@ pub(crate) fn format_change(share: f64) -> String {
 
 /// The sample that a case's interval refers to.
 pub(crate) fn interval_basis(case: &CaseResult) -> String {
-    match case.repeats.len() {
-        0 | 1 => "within the run".to_owned(),
-        repeats => match case.effective.get(EARLIER_RUNS_FACT).and_then(Value::as_u64) {
-            Some(runs) => format!("by {repeats} repetitions and the differences among {runs} earlier runs"),
-            None => format!("over {repeats} repetitions"),
-        },
+    let earlier = case.effective.get(EARLIER_RUNS_FACT).and_then(Value::as_u64);
+    if case.repeats.len() < 2 && !case.figures.intervals.contains_key("throughput_bps") {
+        return "within the run".to_owned();
+    }
+    match (case.repeats.len(), earlier) {
+        (0 | 1, Some(runs)) => {
+            format!("by the course of the transfer and the differences among {runs} earlier runs")
+        }
+        (0 | 1, None) => "by the course of the transfer and the usual difference between runs".to_owned(),
+        (repeats, Some(runs)) => {
+            format!("by {repeats} repetitions and the differences among {runs} earlier runs")
+        }
+        (repeats, None) => format!("over {repeats} repetitions"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Accumulates the repetitions and ports of a case and makes the result of them.
 
 mod idle;
+mod intervals;
 mod line_figures;
 mod marks;
 mod tcp;
@@ -10,16 +11,17 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use self::idle::{Beside, IdleRecords};
+use self::intervals::{TransferSeries, busy_share, mean_round_trips, set_intervals, whole_pieces};
 use super::check::CheckedCase;
 use crate::consistency;
 use crate::host::load::HostSnapshot;
 use crate::link::LinkRate;
-use crate::plan::Direction;
+use crate::plan::{Direction, StopCondition};
 use crate::protocol::{ClientSession, Flow, ReadyCase};
 use crate::run::{
     CaseResult, CpuUse, Delivery, EndEvidence, Evidence, Failure, FailureKind, Figures, FlowFigures,
-    HostLoad, PartResult, Placement, RECEIVED_SERIES, RETRANSMITS_FACT, SERIES_FACT, SPLIT_FACT, SeriesEntry,
-    Warning, WarningCode,
+    HostLoad, ONE_REPETITION_FACT, PartResult, Placement, RECEIVED_SERIES, RETRANSMITS_FACT, SERIES_FACT,
+    SPLIT_FACT, SeriesEntry, Warning, WarningCode,
 };
 use crate::sample::{Recorder, append_entries, set_queueing};
 use crate::stats;
@@ -34,6 +36,10 @@ const MAX_TREND_SAMPLES: usize = 100_000;
 /// Data of a case so far.
 pub(super) struct CaseAccumulator {
     pub(super) case: ReadyCase,
+    /// Planned repetitions.
+    pub(super) repeat: u32,
+    /// Of the case as checked, which is not split.
+    checked_stop: StopCondition,
     requested: Map<String, Value>,
     pub(super) effective: Map<String, Value>,
     /// One for each port.
@@ -52,6 +58,8 @@ pub(super) struct CaseAccumulator {
     received_series: usize,
     /// Of the probes beside them.
     probe_series: Vec<SeriesEntry>,
+    /// Of the last repetition.
+    transfer: TransferSeries,
     cpu: CpuUse,
     retransmits: Option<u64>,
     /// Other load of the host, in the worst repetition.
@@ -70,10 +78,12 @@ pub(super) struct CaseAccumulator {
 }
 
 impl CaseAccumulator {
-    pub(super) fn new(checked: &CheckedCase) -> CaseAccumulator {
+    pub(super) fn new(checked: &CheckedCase, repeat: u32) -> CaseAccumulator {
         let case = &checked.ready;
         CaseAccumulator {
             case: case.clone(),
+            repeat,
+            checked_stop: case.load.stop,
             requested: checked.requested.clone(),
             effective: Map::new(),
             link_rates: vec![None; case.endpoints.len()],
@@ -87,6 +97,7 @@ impl CaseAccumulator {
             series: Vec::new(),
             received_series: 0,
             probe_series: Vec::new(),
+            transfer: TransferSeries::default(),
             cpu: CpuUse::default(),
             retransmits: None,
             host_load: None,
@@ -98,6 +109,14 @@ impl CaseAccumulator {
             unconfirmed_repetitions: 0,
             report_problems: Vec::new(),
         }
+    }
+
+    /// Plans one repetition instead of parts.
+    pub(super) fn measure_in_one_piece(&mut self, reason: &str) {
+        self.repeat = 1;
+        self.requested.remove(SPLIT_FACT);
+        self.requested.insert("stop".to_owned(), json!(self.checked_stop));
+        self.requested.insert(ONE_REPETITION_FACT.to_owned(), reason.into());
     }
 
     /// Effective settings of the links; the first link represents all.
@@ -193,6 +212,7 @@ impl CaseAccumulator {
             }
         }
         self.record_series(&flows, report.as_ref(), elapsed);
+        self.record_added_latency(&flows);
         if self.case.endpoints.len() > 1 {
             self.per_endpoint = self.figures_per_endpoint(flows, report, elapsed_ns);
         }
@@ -203,27 +223,47 @@ impl CaseAccumulator {
         let offset_ns = self.elapsed.as_nanos() as u64;
         self.elapsed += elapsed;
         let shown = [FlowRole::RoundTrip, FlowRole::Download, FlowRole::Upload];
-        let Some(main) = shown.into_iter().find_map(|role| merged_recorder(flows, role)) else { return };
-        let received = report.filter(|_| self.case.direction == Direction::Send);
-        let entries = match received.and_then(ServerReport::received_series) {
-            Some((series, elapsed_ns)) => {
-                self.received_series += 1;
-                series.entries(elapsed_ns)
-            }
-            None => main.time_series.entries(main.elapsed_ns()),
+        let server_seconds = report.and_then(|report| report.cpu_seconds);
+        self.transfer = TransferSeries {
+            busy_share: busy_share(flows, server_seconds, elapsed),
+            is_reliable_stream: self.case.is_reliable_stream(),
+            ..TransferSeries::default()
         };
+        let Some(main) = shown.into_iter().find_map(|role| merged_recorder(flows, role)) else { return };
+        let received = report
+            .and_then(ServerReport::received_series)
+            .map(|(series, elapsed_ns)| series.entries(elapsed_ns));
+        let own = main.time_series.entries(main.elapsed_ns());
+        let own_pieces = whole_pieces(&own);
+        let received_pieces = received.as_deref().map(whole_pieces);
+        (self.transfer.forward, self.transfer.reverse) = match self.case.direction {
+            Direction::Both => (received_pieces.unwrap_or_default(), own_pieces),
+            _ => (received_pieces.unwrap_or(own_pieces), Vec::new()),
+        };
+        let received = received.filter(|_| self.case.direction == Direction::Send);
+        self.received_series += usize::from(received.is_some());
+        let mut entries = received.unwrap_or(own);
         let origin = main.time_series.start();
-        let mut entries = entries;
         set_queueing(&mut entries, origin, main.queueing());
         append_entries(&mut self.series, entries, offset_ns);
         let probe = merged_recorder(flows, FlowRole::Probe);
         let queueing = probe.as_ref().map_or(&[][..], Recorder::queueing);
         if let Some(probe) = &probe {
             let mut entries = probe.time_series.entries_beside(&main.time_series, probe.elapsed_ns());
+            self.transfer.loaded_ns = mean_round_trips(&entries);
             set_queueing(&mut entries, origin, queueing);
             append_entries(&mut self.probe_series, entries, offset_ns);
         }
         self.idle.record(&self.case, flows, Beside { main: &main.time_series, offset_ns, queueing });
+    }
+
+    /// Adds to the last repetition what its load added to the round trips of its probe.
+    fn record_added_latency(&mut self, flows: &[FlowResult]) {
+        let Some(probe) = merged_recorder(flows, FlowRole::Probe) else { return };
+        let added = self.idle.added(Some(&probe.latency_figures(&self.case.late_limits)));
+        if let Some(part) = self.repetitions.last_mut() {
+            part.figures.added_latency = added;
+        }
     }
 
     /// The figures of these flows.
@@ -267,7 +307,7 @@ impl CaseAccumulator {
     }
 
     /// The result for the document.
-    pub(super) fn into_result(mut self, repeat: u32, overhead_ns: Option<f64>) -> CaseResult {
+    pub(super) fn into_result(mut self, overhead_ns: Option<f64>) -> CaseResult {
         if let Some(segments) = self.retransmits {
             self.effective.insert(RETRANSMITS_FACT.to_owned(), segments.into());
         }
@@ -275,12 +315,17 @@ impl CaseAccumulator {
             self.effective.insert(SERIES_FACT.to_owned(), RECEIVED_SERIES.into());
         }
         let case = &self.case;
-        let complete =
-            self.failures.is_empty() && !self.was_interrupted && self.repetitions.len() == repeat as usize;
+        let complete = self.failures.is_empty()
+            && !self.was_interrupted
+            && self.repetitions.len() == self.repeat as usize;
         let under_load = self.probes.as_ref().map(|probes| probes.latency_figures(&case.late_limits));
         let mut figures = self.total_figures();
         // Where no other connection has probes, those of the load are compared with the idle link.
         figures.added_latency = self.idle.added(Some(under_load.as_ref().unwrap_or(&figures)));
+        match &self.repetitions[..] {
+            [_] => self.transfer.set_intervals(&mut figures),
+            parts => set_intervals(&mut figures, parts),
+        }
         let evidence = combine_evidence(&self.client_evidence, &self.server_evidence);
         marks::add_segment_marks(&mut figures.marks, evidence.as_ref());
         let mut result = CaseResult {
@@ -331,9 +376,6 @@ impl CaseAccumulator {
             let Figures { delivery, line_errors, flows, responsiveness, marks, .. } = figures;
             let times = round_trips.latency_figures(&self.case.late_limits);
             figures = Figures { delivery, line_errors, flows, responsiveness, marks, ..times };
-        }
-        if self.repetitions.len() > 1 {
-            set_intervals(&mut figures, &self.repetitions);
         }
         figures
     }
@@ -451,29 +493,6 @@ fn combine_repetitions(parts: &[PartResult]) -> Figures {
         ..all.delivery
     };
     all
-}
-
-/// A figure with an interval over repetitions: name and accessor.
-type RepeatedFigure = (&'static str, fn(&Figures) -> Option<f64>);
-
-/// Sets the intervals over the repetitions. Those within one repetition stay with it.
-fn set_intervals(figures: &mut Figures, parts: &[PartResult]) {
-    fn percentile(figures: &Figures, name: &str) -> Option<f64> {
-        figures.times.latency_ns.as_ref()?.percentile(name).map(|ns| ns as f64)
-    }
-    const REPEATED: [RepeatedFigure; 5] = [
-        ("latency_ns.p50", |figures| percentile(figures, "p50")),
-        ("latency_ns.p90", |figures| percentile(figures, "p90")),
-        ("latency_ns.p99", |figures| percentile(figures, "p99")),
-        ("throughput_bps", |figures| figures.delivery.throughput_bps),
-        ("throughput_reverse_bps", |figures| figures.delivery.throughput_reverse_bps),
-    ];
-    for (name, get) in REPEATED {
-        let values: Vec<f64> = parts.iter().filter_map(|part| get(&part.figures)).collect();
-        let interval = get(figures).and_then(|value| stats::run_interval(value, &values));
-        figures.intervals.extend(interval.map(|interval| (name.to_owned(), interval)));
-    }
-    figures.within_run_intervals.clear();
 }
 
 /// Placement of both programs, wait mode and host load.

@@ -204,7 +204,6 @@ impl CaseRun {
             case.load = split::load_of_repetition(&case, position.repetition, position.repeat);
             case.progress_interval = split::progress_interval(&case);
         }
-        case.idle = case.idle.of_repetition(position.repetition, position.repeat);
         let (progress, probe_progress, raw_flows, shared) = Default::default();
         let window = Arc::new(LoadWindow::new(0));
         Ok(CaseRun { position, case, dialer, progress, probe_progress, raw_flows, shared, window })

@@ -30,9 +30,6 @@ const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// after 2 s.
 const MIN_DEFAULT_TIME: Duration = Duration::from_secs(2);
 
-/// On a line, a shorter transfer measures the delay of its last byte.
-const MIN_LINE_TRANSFER_TIME: Duration = Duration::from_secs(1);
-
 /// Fewer messages say little about a repetition.
 const MIN_REPETITION_MESSAGES: u64 = 10;
 
@@ -66,11 +63,6 @@ fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
     if !case.workload.has_repetitions || case.protocol.is_measured_whole {
         return Err("workload and protocol are measured as a whole");
     }
-    if case.has_one_way_probes() {
-        return Err(
-            "delays in one direction are compared with those of the idle link on the same connection",
-        );
-    }
     if case.caps.iter().any(|caps| !caps.open_timeout.is_zero()) {
         return Err("opening the link again takes long");
     }
@@ -79,20 +71,16 @@ fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
     }
     let Load { stop, pacing, message_bytes, .. } = case.load;
     let line = case.caps.iter().filter_map(|caps| caps.link_rate).reduce(slower);
-    let min_time = match line {
-        Some(_) if !case.workload.is_round_trip() => MIN_LINE_TRANSFER_TIME,
-        _ => MIN_REPETITION_TIME,
-    };
     let messages = |count: u64| count / MIN_REPETITION_MESSAGES;
     let times = stop.time_ns.map(|time| {
         let time = Duration::from_nanos(time);
         let per_second = pacing.per_second().map(|per_second| (time.as_secs_f64() * per_second) as u64);
         let on_line = line.map(|line| line.bytes_in(time) / u64::from(message_bytes.max(1)));
         let sent = per_second.into_iter().chain(on_line).map(messages);
-        sent.fold((time.as_nanos() / min_time.as_nanos()) as u64, u64::min)
+        sent.fold((time.as_nanos() / MIN_REPETITION_TIME.as_nanos()) as u64, u64::min)
     });
     let volumes = stop.volume_bytes.map(|bytes| {
-        let time = line.map(|line| line.transmission_time(bytes).as_nanos() / min_time.as_nanos());
+        let time = line.map(|line| line.transmission_time(bytes).as_nanos() / MIN_REPETITION_TIME.as_nanos());
         messages(bytes / u64::from(message_bytes.max(1))).min(time.map_or(u64::MAX, |time| time as u64))
     });
     let limits = [times, stop.count.map(messages), volumes];
@@ -101,6 +89,29 @@ fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
         return Err("it is too short to be split into 6");
     }
     Ok(parts)
+}
+
+/// The share of a measurement that setting up its connections may take.
+const MAX_SET_UP_SHARE: f64 = 0.05;
+
+/// Nobody waits for less.
+const MIN_SET_UP: Duration = Duration::from_millis(100);
+
+/// Round trips of setting up a session: connection, greeting, plan, attachment.
+const SET_UP_ROUND_TRIPS: u32 = 4;
+
+/// Why a case is not split, if one connection took `set_up` to be ready: on a slow link most of the time would pass between
+/// the repetitions.
+pub(super) fn reason_against_parts(case: &ReadyCase, set_up: Duration, parts: u32) -> Option<&'static str> {
+    let StopCondition { count, time_ns, min_time_ns, .. } = stop_of_whole(case);
+    let between = case.load.pacing.per_second().map_or(0.0, |per_second| 1.0 / per_second);
+    let per_message = (set_up / SET_UP_ROUND_TRIPS).as_secs_f64().max(between);
+    let seconds = |ns: Option<u64>| ns.map(|ns| ns as f64 * 1e-9);
+    let of_count = count.map(|count| (count as f64 * per_message).max(seconds(min_time_ns).unwrap_or(0.0)));
+    let planned = of_count.into_iter().chain(seconds(time_ns)).reduce(f64::min)?;
+    let set_ups = set_up * parts;
+    let is_long = set_ups >= MIN_SET_UP && set_ups.as_secs_f64() > MAX_SET_UP_SHARE * planned;
+    is_long.then_some("opening a connection takes long on this link")
 }
 
 fn slower(a: LinkRate, b: LinkRate) -> LinkRate {
@@ -170,14 +181,11 @@ mod tests {
             let (parts, reason) = latency(short);
             assert!(parts == 1 && reason.unwrap().contains("short"), "{short}");
         }
-        let throughput = split("url = \"tcp://192.0.2.7\"\nworkload = \"throughput\"");
-        assert_eq!(throughput, (10, None));
+        let (parts, reason) = split("url = \"tcp://192.0.2.7\"\nworkload = \"throughput\"");
+        assert!(parts == 1 && reason.unwrap().contains("as a whole"));
         let serial = |more: &str| split(&format!("url = \"serial:///dev/ttyS0?baud=9600\"\n{more}"));
         assert_eq!(serial("workload = \"latency\""), (10, None));
         assert_eq!(serial("workload = \"latency\"\nsize = 100\ntime = \"7s\""), (6, None));
-        assert_eq!(serial("workload = \"throughput\"\nsize = 10"), (10, None));
-        let short = serial("workload = \"throughput\"\ntime = \"3s\"");
-        assert!(short.0 == 1 && short.1.unwrap().contains("short"));
     }
 
     #[test]
@@ -200,6 +208,25 @@ mod tests {
         }
         for given in ["count = 20_000", "time = \"5s\""] {
             assert_eq!(of_part(&plan(given)).min_time_ns, None, "{given}");
+        }
+    }
+
+    #[test]
+    fn a_link_with_long_round_trips_is_measured_in_one_piece() {
+        let reason = |more: &str, round_trip_ms: u64| {
+            let text = format!("[[case]]\nurl = \"tcp://192.0.2.7\"\nworkload = \"latency\"\n{more}");
+            let plan = check(Plan::from_toml(&text).unwrap()).unwrap().split_into_repetitions();
+            reason_against_parts(&plan.cases[0].ready, Duration::from_millis(4 * round_trip_ms), plan.repeat)
+        };
+        for (more, longest) in
+            [("", 12), ("time = \"2s\"", 2), ("count = 3000", 200), ("rate = \"10/s\"\ntime = \"9s\"", 11)]
+        {
+            assert_eq!(reason(more, longest), None, "{more}");
+        }
+        for (more, shortest) in
+            [("", 13), ("time = \"2s\"", 3), ("count = 700", 5), ("rate = \"10/s\"\ntime = \"9s\"", 13)]
+        {
+            assert!(reason(more, shortest).is_some(), "{more}");
         }
     }
 

@@ -16,6 +16,7 @@ mod grids;
 mod groups;
 mod holm;
 mod hull;
+mod interval_shift;
 mod jitter;
 mod moments;
 mod percentile;
@@ -23,6 +24,7 @@ mod prediction;
 mod rank;
 mod repetitions;
 mod series;
+mod series_interval;
 mod side_bands;
 mod signed_rank;
 pub mod simulate;
@@ -48,6 +50,7 @@ pub use grids::{Grid, known_grids, phase_concentration, unknown_grid};
 pub use groups::{Group, separate_groups};
 pub use holm::holm_adjusted;
 pub(crate) use hull::lower_hull_slope;
+pub use interval_shift::{Estimate, EstimatedShift};
 pub(crate) use jitter::Jitter;
 pub use moments::Moments;
 pub use percentile::{interval_ranks, is_supported, nearest_rank};
@@ -55,9 +58,10 @@ pub use prediction::{MIN_EARLIER_RESULTS, Usual, prediction_interval, usual};
 pub use random::SplitMix64;
 pub use rank::{hodges_lehmann_shift, mann_whitney_p};
 pub use repetitions::{
-    MIN_INTERVAL_REPETITIONS, interval_with_earlier_runs, relative_deviation, run_interval,
+    MIN_INTERVAL_REPETITIONS, error_interval, interval_with_earlier_runs, relative_deviation, run_interval,
 };
 pub use series::{Drift, detect_drift, starts_higher, warm_up_samples};
+pub use series_interval::{SeriesIntervals, series_intervals};
 pub use side_bands::{BandCount, SideBand, count_side_bands, half_sample_mode};
 pub use signed_rank::{hodges_lehmann_centre, signed_rank_p};
 pub use within_run::{Dependence, dependence, within_run_ranks};

@@ -52,19 +52,25 @@ pub fn run_interval(value: f64, repetitions: &[f64]) -> Option<Interval> {
     Some(Interval { low: value * (-reach).exp(), high: value * reach.exp() })
 }
 
-/// The interval of a run's figure `value` by its `repetitions`, and by the same figure of `earlier` runs of the same case, in
-/// order of time.
+/// Where the median of a run lies by its repetitions, whatever other runs have. `None` below 3 repetitions without outliers, and
+/// if a value is not positive and finite.
+pub fn error_interval(value: f64, repetitions: &[f64]) -> Option<Interval> {
+    let standard_error = reach(repetitions)? * MEDIAN_ERROR / (repetitions.len() as f64).sqrt();
+    Some(Interval { low: value * (-standard_error).exp(), high: value * standard_error.exp() })
+}
+
+/// The `interval` of a run's figure `value`, corrected by the same figure of `earlier` runs of the same case, in order of time.
+/// `error` is the interval without the difference between runs.
 ///
 /// A run cannot show what changes more slowly than it lasts, as neighbours and clock rates of a host do; earlier runs
 /// show it. With 8 of them and more the interval reaches to `value` × e^±(t · s), with the deviation s of their logarithms
 /// without outliers, but not beyond their range: the median of all runs lies outside of the range of n with a
-/// probability of 2 in 2^n. Below 20 it holds [`run_interval`] as well, from 20 on the standard error of `value` only,
-/// because the difference between runs is known then. Runs before the last change of level do not count, but the last 20
+/// probability of 2 in 2^n. Below 20 it holds `interval` as well, from 20 on `error` only, because the difference between runs is known then. Runs before the last change of level do not count, but the last 20
 /// always do. `interval` itself with fewer than 8, or if a value is not positive and finite.
 pub fn interval_with_earlier_runs(
     interval: Interval,
     value: f64,
-    repetitions: &[f64],
+    error: Option<Interval>,
     earlier: &[f64],
 ) -> Interval {
     let since = level_changes(earlier).last().copied().unwrap_or(0);
@@ -75,13 +81,7 @@ pub fn interval_with_earlier_runs(
     let least = counted.iter().copied().fold(value, f64::min);
     let most = counted.iter().copied().fold(value, f64::max);
     let (low, high) = (least.max(value * (-between_runs).exp()), most.min(value * between_runs.exp()));
-    let own = match reach(repetitions).filter(|_| counted.len() >= ENOUGH_RUNS) {
-        None => interval,
-        Some(reach) => {
-            let standard_error = reach * MEDIAN_ERROR / (repetitions.len() as f64).sqrt();
-            Interval { low: value * (-standard_error).exp(), high: value * standard_error.exp() }
-        }
-    };
+    let own = error.filter(|_| counted.len() >= ENOUGH_RUNS).unwrap_or(interval);
     Interval { low: low.min(own.low), high: high.max(own.high) }
 }
 
@@ -191,7 +191,9 @@ mod tests {
     #[test]
     fn earlier_runs_widen_up_to_their_range() {
         let narrow = Interval { low: 9.9, high: 10.1 };
-        let widened = |earlier: &[f64]| interval_with_earlier_runs(narrow, 10.0, &[10.0; 10], earlier);
+        let widened = |earlier: &[f64]| {
+            interval_with_earlier_runs(narrow, 10.0, error_interval(10.0, &[10.0; 10]), earlier)
+        };
         let alternating =
             |n: usize| (0..n).map(|run| if run % 6 < 3 { 8.0 } else { 12.0 }).collect::<Vec<f64>>();
         assert_eq!(widened(&alternating(7)), narrow);
@@ -217,7 +219,9 @@ mod tests {
             (0..10).map(|index| 10.0 * if index % 2 == 0 { 0.1f64 } else { -0.1 }.exp()).collect();
         let own = run_interval(10.0, &repetitions).unwrap();
         let steady = simulate::log_normal(30, 0.01, 1).iter().map(|x| 10.0 * x).collect::<Vec<f64>>();
-        let by = |runs: usize| interval_with_earlier_runs(own, 10.0, &repetitions, &steady[..runs]);
+        let by = |runs: usize| {
+            interval_with_earlier_runs(own, 10.0, error_interval(10.0, &repetitions), &steady[..runs])
+        };
         assert_eq!(by(19), own);
         // The standard error of the median of these repetitions: reach of the deviation 0.1·√(10/9)·10/8, Student's
         // 2.3646243 for 7 degrees.
@@ -239,7 +243,12 @@ mod tests {
                     .collect();
                 let value = median(&repetitions).unwrap();
                 let own = run_interval(value, &repetitions).unwrap();
-                let with = interval_with_earlier_runs(own, value, &repetitions, &levels[..run]);
+                let with = interval_with_earlier_runs(
+                    own,
+                    value,
+                    error_interval(value, &repetitions),
+                    &levels[..run],
+                );
                 alone += u32::from((own.low..=own.high).contains(&1.0));
                 covered += u32::from((with.low..=with.high).contains(&1.0));
                 widths.push((with.high / with.low).ln() / (2.0 * 1.96 * 0.1));

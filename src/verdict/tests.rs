@@ -13,6 +13,7 @@ static BASE: LazyLock<Run> = LazyLock::new(|| {
     let mut run = sample_runs::full();
     run.cases.truncate(1);
     run.cases[0].figures.histogram_hdr_v2 = None;
+    run.cases[0].figures.intervals.clear();
     run
 });
 
@@ -30,6 +31,9 @@ fn run_with_medians(medians: &[f64]) -> Run {
             PartResult::new(case.endpoint.as_str(), 1, figures)
         })
         .collect();
+    let middle =
+        crate::stats::median(medians).filter(|median| median.is_finite()).map(|median| median as u64);
+    case.figures.times.latency_ns.as_mut().unwrap().percentiles.insert("p50".to_owned(), middle);
     run
 }
 
@@ -71,16 +75,16 @@ fn share_of_verdicts(factor: f64, margin: f64, wanted: Verdict) -> f64 {
 fn no_shift_is_mostly_no_difference_shown() {
     let right = share_of_verdicts(1.0, 0.05, Verdict::NoDifferenceShown);
     assert!(right >= 0.94, "{right}");
-    // Without a margin only the test decides: p < 0.05 occurs by chance once in twenty.
+    // Without a margin only the test decides. Runs may differ as much as repetitions do, so it is wrong less than once in twenty.
     let right = share_of_verdicts(1.0, 0.0, Verdict::NoDifferenceShown);
-    assert!((0.94..=0.97).contains(&right), "{right}");
+    assert!(right >= 0.94, "{right}");
 }
 
 #[test]
-fn a_shift_of_a_tenth_is_found() {
-    let found = share_of_verdicts(1.1, 0.05, Verdict::Worse);
+fn a_shift_of_a_sixth_is_found() {
+    let found = share_of_verdicts(1.15, 0.05, Verdict::Worse);
     assert!(found >= 0.95, "{found}");
-    let found = share_of_verdicts(0.9, 0.05, Verdict::Better);
+    let found = share_of_verdicts(0.85, 0.05, Verdict::Better);
     assert!(found >= 0.95, "{found}");
 }
 
@@ -162,7 +166,8 @@ fn cases_are_matched_by_similarity() {
     a.cases.push(paced.clone());
     b.cases.insert(0, paced);
     let all = compare_runs(&a, &b).unwrap();
-    assert_eq!((all.cases.len(), all.only_a.len(), all.only_b.len()), (a.cases.len(), 0, 0));
+    let headlines = all.cases.iter().filter(|compared| ["rate", "p50"].contains(&compared.metric.as_str()));
+    assert_eq!((headlines.count(), all.only_a.len(), all.only_b.len()), (a.cases.len(), 0, 0));
     assert!(all.cases.iter().all(|compared| compared.case_b.is_none()));
 
     b.cases.retain(|case| case.workload == "latency");
@@ -178,6 +183,76 @@ fn cases_are_matched_by_similarity() {
         panic!("they have nothing in common");
     };
     assert_eq!(differ, "endpoint (tcp://127.0.0.1:7100, tcp://other:1), message size (14 B, 77 B)");
+}
+
+/// The share of pairs of unchanged runs with a verdict. Each has 10 repetitions that differ by 2 %, and runs differ by as much.
+#[test]
+fn runs_that_differ_as_much_as_repetitions_are_rarely_called_different() {
+    let options = CompareOptions { margin: 0.0, ..CompareOptions::default() };
+    let wrong = share(|seed| {
+        let levels = log_normal(2, 0.02, 5000 + seed);
+        let [a, b] = [0, 1].map(|side| repetitions(2 * seed + side, levels[side as usize]));
+        compare_one(&a, &b, &options).verdict != Verdict::NoDifferenceShown
+    });
+    assert!(wrong <= 0.06, "{wrong}");
+    // The ranks of repetitions, which do not know that, would be wrong in most pairs.
+    let by_ranks = share(|seed| {
+        let levels = log_normal(2, 0.02, 5000 + seed);
+        let [a, b] = [0, 1].map(|side| repetitions(2 * seed + side, levels[side as usize]));
+        crate::stats::mann_whitney_p(&a, &b) < SIGNIFICANCE_LEVEL
+    });
+    assert!(by_ranks > 0.4, "{by_ranks}");
+}
+
+/// A transfer that was measured once, with its intervals of ± 2 % and ± 40 %.
+fn transfer(rate: f64, added_ms: f64) -> Run {
+    let text = include_str!("../../tests/data/run-v1-throughput.json");
+    let mut run = Run::from_json(text).unwrap();
+    run.cases.truncate(1);
+    let case = &mut run.cases[0];
+    case.repeats.clear();
+    case.figures.intervals.clear();
+    case.figures.delivery.throughput_bps = Some(rate);
+    case.figures.added_latency = Some(crate::run::AddedLatency {
+        added_p50_ns: Some(added_ms * 1e6),
+        ..crate::run::AddedLatency::new(10_000_000, None)
+    });
+    let around =
+        |value: f64, share: f64| Interval { low: value * (1.0 - share), high: value * (1.0 + share) };
+    case.figures.intervals.insert("throughput_bps".to_owned(), around(rate, 0.02));
+    case.figures.intervals.insert("added_p50_ns".to_owned(), around(added_ms * 1e6, 0.4));
+    run
+}
+
+#[test]
+fn a_change_of_the_queue_alone_is_found_in_single_runs() {
+    let between = |a: &Run, b: &Run| {
+        let compared = compare_runs(a, b).unwrap();
+        let found = compared.cases.iter().map(|one| (one.metric.clone(), one.verdict)).collect::<Vec<_>>();
+        assert!(compared.cases.iter().all(|one| one.test == ShiftTest::Intervals));
+        found
+    };
+    let queue = transfer(19e6, 102.0);
+    let verdicts = |rate, added| vec![("rate".to_owned(), rate), ("added_p50".to_owned(), added)];
+    assert_eq!(
+        between(&queue, &transfer(19.1e6, 12.9)),
+        verdicts(Verdict::NoDifferenceShown, Verdict::Better)
+    );
+    assert_eq!(
+        between(&transfer(19e6, 6.5), &transfer(19.1e6, 82.9)),
+        verdicts(Verdict::NoDifferenceShown, Verdict::Worse)
+    );
+    assert_eq!(between(&queue, &transfer(15e6, 95.0)), verdicts(Verdict::Worse, Verdict::NoDifferenceShown));
+    // Small beside the round trip of the idle link, however clear: 0.1 ms of 10 ms.
+    let [fast, faster] = [transfer(19e6, 0.2), transfer(19e6, 0.01)];
+    assert_eq!(between(&fast, &faster)[1].1, Verdict::NoDifferenceShown);
+    let text = crate::report::render_comparison(
+        &compare_runs(&queue, &transfer(19.1e6, 12.9)).unwrap(),
+        &Default::default(),
+    );
+    let first = text.lines().take(2).collect::<Vec<_>>().join(" ");
+    assert!(first.starts_with("BETTER: added latency 102.0 ms → 12.90 ms (-87.4 %"), "{text}");
+    assert!(text.contains("rate unchanged"), "{text}");
 }
 
 #[test]
@@ -208,7 +283,7 @@ fn pairs_show_a_shift_that_a_common_drift_hides() {
     );
     // 5 pairs are too few, and lists of different lengths have no pairs.
     assert_eq!(compare_one(&a[..5], &b[..5], &paired).verdict, Verdict::TooFew);
-    assert_eq!(compare_one(&a, &b[..9], &paired).test, ShiftTest::MannWhitney);
+    assert_eq!(compare_one(&a, &b[..9], &paired).test, ShiftTest::Intervals);
     // A percentile that B never reaches is slower.
     let lost = compare_one(&a, &[f64::INFINITY; 10], &paired);
     assert_eq!((lost.verdict, lost.p), (Verdict::Worse, Some(0.001953125)));

@@ -32,7 +32,7 @@ pub fn unusual(case: &CaseResult, earlier: &[f64]) -> Option<Warning> {
 }
 
 /// The metrics whose intervals depend on earlier runs.
-const WITH_EARLIER_RUNS: [&str; 5] = ["p50", "p90", "p99", "rate", "rate_reverse"];
+const WITH_EARLIER_RUNS: [&str; 6] = ["p50", "p90", "p99", "rate", "rate_reverse", "added_p50"];
 
 /// Corrects the intervals of a case by earlier runs of it. `earlier` returns the values of a metric in these runs, oldest
 /// first.
@@ -45,7 +45,9 @@ pub fn correct_intervals(case: &mut CaseResult, earlier: impl Fn(&CaseResult, &M
         let values = earlier(case, &metric);
         let repetitions: Vec<f64> =
             case.repeats.iter().filter_map(|part| metric.value_of_part(&part.figures)).collect();
-        let corrected = stats::interval_with_earlier_runs(interval, value, &repetitions, &values);
+        let within_run = case.figures.within_run_intervals.get(&name).copied();
+        let error = stats::error_interval(value, &repetitions).or(within_run);
+        let corrected = stats::interval_with_earlier_runs(interval, value, error, &values);
         if corrected != interval {
             case.effective.insert(EARLIER_RUNS_FACT.to_owned(), values.len().into());
             case.figures.intervals.insert(name, corrected);

@@ -38,7 +38,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         volume_bytes: None,
         min_time_ns: None,
     },
-    has_repetitions: true,
+    has_repetitions: false,
     default_direction: Direction::Send,
     // Long enough for a retransmission timeout over a satellite.
     default_timeout: Duration::from_secs(5),

@@ -97,7 +97,7 @@ fn measurements() {
     TCP download from 127.0.0.1:# (pakbus): #; chunk # median, # max. # chunks of # B, #
     pakbus://127.0.0.1:# # file, # tables
     TCP round trip to 127.0.0.1:# # median, # max; no loss. # requests of # B, #
-    TOO FEW REPETITIONS: p50 # → # # %, n = # pairs)
+    NOT DECIDABLE: p50 # → # # %, n = # pairs)
     ");
 }
 
@@ -147,7 +147,7 @@ fn results() {
     # saved runs of 2026-11-21; the last: throughput of tcp://127.0.0.1:# rate #.
     TCP to 127.0.0.1:# upload #, download #; RTT # → # under load (lowest, p50). # runs, # messages, #
     sena again, quick: # of # published values have a measured counterpart; measured ÷ published: #
-    TOO FEW REPETITIONS: rate # → # # %, n = 2/2)
+    NOT DECIDABLE: rate # → # # %, n = 2/2)
     # run written to DIRECTORY
     # run would be deleted
     ");
