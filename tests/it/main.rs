@@ -55,6 +55,7 @@ mod natural;
 mod netio;
 mod netio_datagrams;
 mod old_documents;
+mod one_transfer;
 mod one_way;
 mod open_net;
 mod peers;
