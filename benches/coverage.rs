@@ -187,8 +187,14 @@ fn earlier_runs(trials: usize) {
                     simulate::log_normal(10, 0.02, !seed).iter().map(|x| levels[at] * x).collect();
                 let value = stats::median(&repetitions).unwrap_or(0.0);
                 let own = stats::run_interval(value, &repetitions);
-                let corrected =
-                    own.map(|own| stats::interval_with_earlier_runs(own, value, &repetitions, &levels[..at]));
+                let corrected = own.map(|own| {
+                    stats::interval_with_earlier_runs(
+                        own,
+                        value,
+                        stats::error_interval(value, &repetitions),
+                        &levels[..at],
+                    )
+                });
                 alone.push((value, own));
                 with.push((value, corrected));
             }
