@@ -15,7 +15,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// An instant: nanoseconds since an origin shared by all processes of this machine (boot), or since the start
 /// of a virtual clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Default, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {

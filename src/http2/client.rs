@@ -17,7 +17,7 @@ use crate::plan::Direction;
 use crate::run::Figures;
 use crate::sample::{ProbeLog, RecordedTimes, Recorder, Sample};
 use crate::workload::responsiveness::algorithm::{
-    AVERAGED_INTERVALS, Decision, INTERVAL, RampUp, RoundTripsPerMinute, trimmed_mean_ns,
+    AVERAGED_INTERVALS, Arrived, Decision, INTERVAL, RampUp, RoundTripsPerMinute, trimmed_mean_ns,
 };
 use connection::{HttpConnection, HttpTarget};
 
@@ -283,7 +283,7 @@ impl LoadRun<'_> {
         self.add_connection();
         self.start_probes();
         let began = Clock::System.now();
-        let (mut interval_began, mut bytes_before, mut is_over) = (began, 0, false);
+        let (mut interval_began, mut is_over) = (began, false);
         while !is_over && !self.is_cancelled() && Clock::System.now().since(began) < self.plan.time {
             sleep(POLL_INTERVAL).await;
             if lock(&self.state.connections).is_empty()
@@ -297,10 +297,9 @@ impl LoadRun<'_> {
             }
             let moved = self.state.moved_bytes.load(Relaxed);
             (self.progress)(interval_ends.since(began), moved);
-            let goodput_bps = (moved - bytes_before) as f64 * 8.0 / INTERVAL.as_secs_f64();
             let probes = self.state.round_trips_per_minute(interval_began, interval_ends);
-            (interval_began, bytes_before) = (interval_ends, moved);
-            match ramp.end_interval(goodput_bps, probes) {
+            interval_began = interval_ends;
+            match ramp.end_interval(Arrived { bytes: moved, at: interval_ends }, probes) {
                 Decision::AddConnection if connections < self.plan.connections => {
                     self.add_connection();
                     connections += 1;

@@ -261,7 +261,7 @@ pub static NUMBERS: &[Number] = &[
         |f| f.responsiveness?.foreign_rpm),
     value(["own_rpm", "own_rpm"], Goal::Higher, "the same for probes on the connections of the load",
         |f| f.responsiveness?.own_rpm),
-    value(["goodput_bps", "goodput"], Goal::Higher, "payload per second of the last seconds, with all connections",
+    value(["goodput_bps", "goodput"], Goal::Higher, "payload per second once it was stable, with all connections",
         |f| f.responsiveness?.goodput_bps),
     count("load_connections", Goal::Higher, "connections of the load at the end of its ramp-up",
         |f| Some(f.responsiveness?.load_connections)),

@@ -57,6 +57,22 @@ fn connections_are_added_until_the_goodput_no_longer_changes() {
 }
 
 #[test]
+fn a_slow_link_has_a_result_and_its_goodput() {
+    for (name, rate, delay) in [("dsl", 384e3, "25ms"), ("2g", 256e3, "400ms"), ("satellite", 2e6, "300ms")] {
+        for direction in ["send", "receive"] {
+            let case = one(VirtualNet::serving("linkgauge").run(&format!(
+                "[[case]]\nurl = \"mem://far?rate={rate}bit/s&delay={delay}&buffer=64Ki&share=yes\"\n\
+                 workload = \"responsiveness\"\ndirection = \"{direction}\"\nparallel = 10"
+            )));
+            let result = case.figures.responsiveness.unwrap();
+            let goodput = result.goodput_bps.unwrap();
+            assert!((goodput / rate - 1.0).abs() < 0.02, "{name} {direction}: {goodput}");
+            assert!(result.rpm.is_some() && result.load_connections < 10, "{name} {direction}: {result:?}");
+        }
+    }
+}
+
+#[test]
 fn a_serial_line_has_probes_in_its_load_alone() {
     // 62 500 bytes per second each way, with 64 KiB of buffers: 1.05 s.
     let case = one(VirtualNet::serving("echo").run(

@@ -1,11 +1,13 @@
 //! The algorithm of draft-ietf-ippm-responsiveness-09 without I/O: moving averages, when they are stable, and round
 //! trips per minute.
 //!
-//! Each interval, while the goodput still changes, a connection is added. Once the goodput is stable, the measurement
-//! continues until the responsiveness is stable as well.
+//! Each interval in which the goodput has risen, a connection is added. Once the goodput is stable, the measurement
+//! continues until the responsiveness is stable as well. The draft adds connections until the goodput is stable: on a slow link,
+//! which one connection fills, the others would only share what it has.
 
 use std::time::Duration;
 
+use crate::clock::Time;
 use crate::run::{Confidence, ResponsivenessFigures};
 
 /// Length of an interval. Draft 09 has 5 s "pending further investigation"; its earlier versions and the programs that
@@ -17,6 +19,9 @@ pub(crate) const AVERAGED_INTERVALS: usize = 4;
 
 /// Moving averages are stable while their standard deviation is below this share of the newest one (SDT).
 const STABLE_SHARE: f64 = 0.05;
+
+/// A goodput has risen if it is this many times the highest before it.
+const RISEN_FACTOR: f64 = 1.05;
 
 /// Percentage of the fastest round trips in a trimmed mean (TMP).
 const TRIMMED_MEAN_PERCENT: usize = 95;
@@ -100,9 +105,9 @@ impl MovingAverages {
 /// What follows from an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// The goodput still changes: add a connection, if there is one left.
+    /// The goodput has risen: add a connection, if there is one left.
     AddConnection,
-    /// Goodput is stable: keep the connections.
+    /// More connections carry no more.
     Continue,
     /// Both are stable.
     Finish,
@@ -116,18 +121,46 @@ pub(crate) struct RampUp {
     /// The interval, from 0, after which the goodput was stable.
     saturated_after: Option<usize>,
     intervals: usize,
+    highest_bps: f64,
+    /// What had arrived when the goodput became stable, and at the end of the newest interval.
+    stable_from: Arrived,
+    newest: Arrived,
+}
+
+/// Payload of the load that has arrived, and when its newest byte did. Between two of them the rate is exact, however large the
+/// pieces are that arrive.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Arrived {
+    /// Bytes since the begin of the load.
+    pub(crate) bytes: u64,
+    /// When the newest one arrived.
+    pub(crate) at: Time,
+}
+
+impl Arrived {
+    fn rate_bps_since(self, earlier: Arrived) -> Option<f64> {
+        let elapsed = self.at.since(earlier.at).as_secs_f64();
+        (elapsed > 0.0).then(|| (self.bytes - earlier.bytes) as f64 * 8.0 / elapsed)
+    }
 }
 
 impl RampUp {
     /// An interval has ended.
-    pub(crate) fn end_interval(&mut self, goodput_bps: f64, probes: RoundTripsPerMinute) -> Decision {
+    pub(crate) fn end_interval(&mut self, arrived: Arrived, probes: RoundTripsPerMinute) -> Decision {
         self.intervals += 1;
+        let goodput_bps = (arrived.bytes - self.newest.bytes) as f64 * 8.0 / INTERVAL.as_secs_f64();
+        self.newest = arrived;
         self.goodput_bps.push(goodput_bps);
+        let has_risen = goodput_bps > RISEN_FACTOR * self.highest_bps;
+        self.highest_bps = self.highest_bps.max(goodput_bps);
         if self.saturated_after.is_none() {
             if !self.goodput_bps.is_stable() {
-                return Decision::AddConnection;
+                // The second connection shows whether there is room for more.
+                let is_first = self.intervals == 1;
+                return if has_risen || is_first { Decision::AddConnection } else { Decision::Continue };
             }
             self.saturated_after = Some(self.intervals - 1);
+            self.stable_from = arrived;
             return Decision::Continue;
         }
         if let Some(per_minute) = probes.combined() {
@@ -146,6 +179,12 @@ impl RampUp {
         self.saturated_after.map(|index| index + 1)
     }
 
+    /// The mean since it was stable; before, that of the last intervals.
+    fn goodput_bps(&self) -> Option<f64> {
+        let stable = self.saturated_after.and_then(|_| self.newest.rate_bps_since(self.stable_from));
+        stable.or_else(|| self.goodput_bps.newest())
+    }
+
     /// The result, with the round trips of the last intervals and the connections that carried the load. After saturation
     /// the goodput counts as stable.
     pub(crate) fn figures(
@@ -158,7 +197,7 @@ impl RampUp {
             rpm: probes.combined(),
             foreign_rpm: probes.foreign,
             own_rpm: probes.own,
-            goodput_bps: self.goodput_bps.newest(),
+            goodput_bps: self.goodput_bps(),
             load_connections: load_connections.into(),
             saturation_ns: saturation.map(|time| time.as_nanos() as f64),
             goodput_confidence: match saturation {
@@ -222,9 +261,12 @@ mod tests {
     fn connections_are_added_until_the_goodput_is_stable() {
         let mut ramp = RampUp::default();
         let probes = RoundTripsPerMinute { foreign: Some(600.0), own: Some(400.0) };
-        let decisions: Vec<Decision> = (0..8).map(|_| ramp.end_interval(5e6, probes)).collect();
+        let arrived =
+            |interval: u64| Arrived { bytes: 625_000 * interval, at: Time(1_000_000_000 * interval) };
+        let decisions: Vec<Decision> =
+            (1..=8).map(|interval| ramp.end_interval(arrived(interval), probes)).collect();
         let [add, keep] = [Decision::AddConnection, Decision::Continue];
-        assert_eq!(decisions, [add, add, add, keep, keep, keep, keep, Decision::Finish]);
+        assert_eq!(decisions, [add, keep, keep, keep, keep, keep, keep, Decision::Finish]);
         assert_eq!((ramp.intervals(), ramp.intervals_to_saturation()), (8, Some(4)));
         let figures = ramp.figures(probes, 4);
         assert_eq!(
@@ -242,10 +284,8 @@ mod tests {
         let mut ramp = RampUp::default();
         let probes = RoundTripsPerMinute::default();
         for interval in 1..20 {
-            assert_eq!(
-                ramp.end_interval(f64::from(interval) * f64::from(interval), probes),
-                Decision::AddConnection
-            );
+            let arrived = Arrived { bytes: interval * interval * interval, at: Time(interval) };
+            assert_eq!(ramp.end_interval(arrived, probes), Decision::AddConnection);
         }
         assert_eq!(ramp.intervals_to_saturation(), None);
         let figures = ramp.figures(probes, 16);

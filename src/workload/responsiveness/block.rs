@@ -6,7 +6,8 @@
 //!
 //! Numbers are big-endian. `length` includes the header. `probe` is 0, or the number of a probe: a block of the sender with
 //! a probe is a question, and the receiver returns a header of the same number. The receiver of a load asks with a header
-//! alone, and the sender puts the newest number into its next block.
+//! alone, and the sender puts the newest number into its next block. A header alone with the highest bit of `probe` set is a
+//! count: the other bits are the bytes of the load that the receiver has got.
 
 use crate::link::Fault;
 
@@ -14,6 +15,18 @@ use crate::link::Fault;
 pub(crate) const HEADER_BYTES: usize = 16;
 
 const MAGIC: &[u8; 4] = b"LGrp";
+
+/// Marks a count in the place of a probe.
+const COUNT_FLAG: u64 = 1 << 63;
+
+/// What a block says besides its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockNote {
+    /// A probe, or the reply to it, of this number.
+    Probe(u64),
+    /// Bytes of the load that the receiver has got.
+    Received(u64),
+}
 
 /// The header of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +41,19 @@ impl BlockHeader {
     /// A block without payload.
     pub(crate) fn alone(probe: u64) -> BlockHeader {
         BlockHeader { block_bytes: HEADER_BYTES as u32, probe }
+    }
+
+    /// A count of received bytes, below 2⁶³.
+    pub(crate) fn count(received: u64) -> BlockHeader {
+        BlockHeader::alone(COUNT_FLAG | received)
+    }
+
+    fn note(self) -> Option<BlockNote> {
+        match self.probe {
+            0 => None,
+            probe if probe & COUNT_FLAG == 0 => Some(BlockNote::Probe(probe)),
+            count => Some(BlockNote::Received(count & !COUNT_FLAG)),
+        }
     }
 
     /// The encoded header.
@@ -57,12 +83,12 @@ pub struct BlockReader {
 }
 
 impl BlockReader {
-    /// Processes received bytes, and calls `on_probe` with the number of each block that has one.
+    /// Processes received bytes, and calls `on_note` for each block that has a note.
     ///
     /// # Errors
     ///
     /// Something that is no block.
-    pub fn push(&mut self, mut bytes: &[u8], mut on_probe: impl FnMut(u64)) -> Result<(), Fault> {
+    pub fn push(&mut self, mut bytes: &[u8], mut on_note: impl FnMut(BlockNote)) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let skipped = self.payload_left.min(bytes.len());
             self.payload_left -= skipped;
@@ -82,9 +108,7 @@ impl BlockReader {
                 )
             })?;
             self.payload_left = header.block_bytes as usize - HEADER_BYTES;
-            if header.probe > 0 {
-                on_probe(header.probe);
-            }
+            header.note().into_iter().for_each(&mut on_note);
         }
         Ok(())
     }
@@ -98,7 +122,11 @@ mod tests {
 
     fn probes(reader: &mut BlockReader, bytes: &[u8]) -> Option<Vec<u64>> {
         let mut numbers = Vec::new();
-        reader.push(bytes, |number| numbers.push(number)).ok().map(|()| numbers)
+        let note = |note| match note {
+            BlockNote::Probe(number) => numbers.push(number),
+            BlockNote::Received(_) => {}
+        };
+        reader.push(bytes, note).ok().map(|()| numbers)
     }
 
     #[test]
@@ -107,6 +135,14 @@ mod tests {
         assert_eq!(&header.encode(), b"LGrp\0\0\x12\x34\0\0\0\0\x01\x02\x03\x04");
         assert_eq!(BlockHeader::parse(&header.encode()), Some(header));
         assert_eq!(BlockHeader::parse(&BlockHeader { block_bytes: 15, probe: 1 }.encode()), None);
+    }
+
+    #[test]
+    fn a_count_is_no_probe() {
+        let mut notes = Vec::new();
+        let stream = [BlockHeader::count(77).encode(), BlockHeader::alone(3).encode()].concat();
+        BlockReader::default().push(&stream, |note| notes.push(note)).unwrap();
+        assert_eq!(notes, [BlockNote::Received(77), BlockNote::Probe(3)]);
     }
 
     #[test]

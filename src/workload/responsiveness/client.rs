@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::block::{BlockHeader, BlockReader, HEADER_BYTES};
+use super::block::{BlockHeader, BlockNote, BlockReader, HEADER_BYTES};
 use super::conductor::Conductor;
 use super::shared::{LoadProbes, LoadState, POLL_INTERVAL, RepliedProbe};
 use super::{RECEIVE_BYTES, UNSENT_BYTES, block_bytes};
@@ -34,6 +34,17 @@ impl LoadConnection {
     fn is_running(&self) -> bool {
         self.state.is_running(self.index)
     }
+
+    fn is_stalled(&self, now: Time) -> bool {
+        self.is_running() && self.state.is_stalled(now, self.load.timeout)
+    }
+
+    /// The reply to a probe has arrived. A count is of no use here.
+    fn record_note(&self, note: BlockNote, now: Time) {
+        if let BlockNote::Probe(number) = note {
+            self.load_probes.record_reply(number, now);
+        }
+    }
 }
 
 /// Sends the load, with a probe in some blocks.
@@ -50,11 +61,7 @@ pub(crate) struct LoadSender {
     probes_idle_link: bool,
     /// Closes its side at the end.
     finishes_link: bool,
-    /// Bytes sent so far, if the replies of the receiver show what it has got.
-    position: Option<u64>,
     is_finished: bool,
-    stalled_since: Option<Time>,
-    unacknowledged_bytes: u64,
     recorder: Recorder,
 }
 
@@ -69,10 +76,7 @@ impl LoadSender {
             next_probe: Time(0),
             probes_idle_link: false,
             finishes_link: true,
-            position: Some(0),
             is_finished: false,
-            stalled_since: None,
-            unacknowledged_bytes: 0,
             connection,
             recorder,
         }
@@ -81,7 +85,7 @@ impl LoadSender {
     /// The blocks return: the other half of the link counts them. `can_half_close`: closing this side leaves the other open.
     pub(crate) fn looped(self, can_half_close: bool) -> LoadSender {
         let probes_idle_link = self.connection.index == 0;
-        LoadSender { probes_idle_link, finishes_link: can_half_close, position: None, ..self }
+        LoadSender { probes_idle_link, finishes_link: can_half_close, ..self }
     }
 
     /// Prepares the next block; as an error, the time at which to try again.
@@ -129,18 +133,17 @@ impl Party for LoadSender {
         if self.sent_bytes == self.block_bytes {
             (self.sent_bytes, self.block_bytes) = (0, 0);
             if let Err(until) = self.begin_block(now) {
-                self.stalled_since = None;
                 return Step::Sleep(until);
             }
         }
-        if now > *self.stalled_since.get_or_insert(now) + self.connection.load.timeout {
+        if self.connection.is_stalled(now) {
             return Step::Fail(Fault::TimedOut);
         }
         if self.sent_bytes == 0
             && let Some(number) = self.probe_in_block()
         {
             // The reply may arrive before the call returns.
-            self.connection.load_probes.record_sent(number, now, self.position.unwrap_or(0));
+            self.connection.load_probes.record_sent(number, now);
         }
         let rest = &self.block[self.sent_bytes..self.block_bytes];
         Step::Send { bytes: rest, message: rest.len() }
@@ -150,7 +153,6 @@ impl Party for LoadSender {
         if bytes == 0 {
             return;
         }
-        self.stalled_since = Some(at);
         self.sent_bytes += bytes;
         if self.recorder.first_instant.is_none() {
             return;
@@ -158,20 +160,11 @@ impl Party for LoadSender {
         let blocks = u64::from(self.sent_bytes == self.block_bytes);
         self.recorder.counts.sent += blocks;
         self.recorder.record_delivery(at, blocks, bytes as u64);
-        self.position = self.position.map(|position| position + bytes as u64);
     }
 
     fn on_received(&mut self, _now: Time) {}
 
     fn on_timeout(&mut self, _now: Time) {}
-
-    /// A link counts as stalled only if its queue no longer drains.
-    fn on_send_blocked(&mut self, now: Time, unacknowledged: Option<u64>) {
-        let before = std::mem::replace(&mut self.unacknowledged_bytes, unacknowledged.unwrap_or(0));
-        if self.unacknowledged_bytes < before {
-            self.stalled_since = Some(now);
-        }
-    }
 
     fn on_tuned(&mut self, link: &dyn Link) {
         socket_settings::limit_unsent_bytes(link.descriptor(), UNSENT_BYTES);
@@ -198,7 +191,6 @@ pub(crate) struct LoadReceiver {
     tuning: Option<Tuning>,
     batch: Batch,
     reader: BlockReader,
-    waiting_since: Option<Time>,
     fault: Option<Fault>,
     position: u64,
     recorder: Recorder,
@@ -211,7 +203,6 @@ impl LoadReceiver {
             tuning: Some(connection.load.batch_tuning()),
             batch: Batch::new(RECEIVE_BYTES, 1),
             reader: BlockReader::default(),
-            waiting_since: None,
             fault: None,
             position: 0,
             connection,
@@ -231,9 +222,7 @@ impl Party for LoadReceiver {
         if let Some(fault) = self.fault.take() {
             return Step::Fail(fault);
         }
-        if self.connection.is_running()
-            && now > *self.waiting_since.get_or_insert(now) + self.connection.load.timeout
-        {
+        if self.connection.is_stalled(now) {
             return Step::Fail(Fault::TimedOut);
         }
         Step::Receive { into: &mut self.batch, until: now + POLL_INTERVAL }
@@ -242,11 +231,9 @@ impl Party for LoadReceiver {
     fn on_sent(&mut self, _bytes: usize, _at: Time) {}
 
     fn on_received(&mut self, now: Time) {
-        self.waiting_since = Some(now);
         for chunk in self.batch.messages() {
             let bytes = chunk.len() as u64;
-            let read =
-                self.reader.push(chunk, |number| self.connection.load_probes.record_reply(number, now));
+            let read = self.reader.push(chunk, |note| self.connection.record_note(note, now));
             self.fault = read.err().or(self.fault.take());
             if self.recorder.first_instant.is_none() {
                 self.recorder.begin_with_bytes(now, bytes);
@@ -255,7 +242,7 @@ impl Party for LoadReceiver {
             let blocks = (self.position + bytes) / block - self.position / block;
             self.position += bytes;
             self.recorder.record_delivery(now, blocks, bytes);
-            self.connection.state.moved_bytes.fetch_add(bytes, Relaxed);
+            self.connection.state.add_moved_bytes(bytes, now);
         }
     }
 
@@ -281,21 +268,21 @@ struct OwnProbes {
     connection: LoadConnection,
     conductor: Option<Conductor>,
     recorded: u64,
-    /// Bytes of an upload before the newest probe with a reply.
-    position: u64,
+    /// Bytes of an upload that the server has got.
+    received_bytes: u64,
     recorder: Recorder,
 }
 
 impl OwnProbes {
     fn new(connection: LoadConnection, conductor: Option<Conductor>, mut recorder: Recorder) -> OwnProbes {
         recorder.probe_log = Some(connection.state.own_probes.clone());
-        OwnProbes { connection, conductor, recorded: 0, position: 0, recorder }
+        OwnProbes { connection, conductor, recorded: 0, received_bytes: 0, recorder }
     }
 
     /// Records the probes with a reply, and conducts. Returns when to look again.
     fn advance(&mut self, now: Time) -> Time {
         while let Some(replied) = self.connection.load_probes.replied_probe(self.recorded + 1) {
-            let RepliedProbe { sent, received, position } = replied;
+            let RepliedProbe { sent, received } = replied;
             if self.recorder.first_instant.is_none() {
                 self.recorder.begin(sent);
             }
@@ -304,10 +291,6 @@ impl OwnProbes {
             self.recorder.of_period(period).counts.sent += 1;
             self.recorder.record_reply_in(period, sample, 0);
             self.recorded += 1;
-            if position > self.position {
-                let more = position - std::mem::replace(&mut self.position, position);
-                self.connection.state.moved_bytes.fetch_add(more, Relaxed);
-            }
         }
         let due = self.conductor.as_mut().map_or(Time::NEVER, |conductor| conductor.advance(now));
         due.min(now + self.connection.probe_interval)
@@ -388,13 +371,20 @@ impl Party for ReplyReceiver {
     fn on_sent(&mut self, _bytes: usize, _at: Time) {}
 
     fn on_received(&mut self, now: Time) {
-        let OwnProbes { connection, recorder, .. } = &mut self.probes;
+        let OwnProbes { connection, recorder, received_bytes, .. } = &mut self.probes;
         for chunk in self.batch.messages() {
-            let read = self.reader.push(chunk, |number| connection.load_probes.record_reply(number, now));
+            let read = self.reader.push(chunk, |note| match note {
+                BlockNote::Probe(number) => connection.load_probes.record_reply(number, now),
+                BlockNote::Received(bytes) if bytes > *received_bytes => {
+                    let more = bytes - std::mem::replace(received_bytes, bytes);
+                    connection.state.add_moved_bytes(more, now);
+                }
+                BlockNote::Received(_) => {}
+            });
             self.fault = read.err().or(self.fault.take());
             if self.is_looped && connection.is_running() && !connection.state.is_over() {
                 recorder.counts.delivered_bytes += chunk.len() as u64;
-                connection.state.moved_bytes.fetch_add(chunk.len() as u64, Relaxed);
+                connection.state.add_moved_bytes(chunk.len() as u64, now);
             }
         }
     }
@@ -469,7 +459,7 @@ impl Party for ProbeSender {
             let Some(number) = connection.load_probes.next_number() else {
                 return Step::Sleep(due.min(self.next_probe));
             };
-            connection.load_probes.record_sent(number, now, 0);
+            connection.load_probes.record_sent(number, now);
             self.header = BlockHeader::alone(number).encode();
             self.bytes_left = HEADER_BYTES;
         }

@@ -32,9 +32,8 @@ pub(crate) struct Conductor {
     ramp: RampUp,
     /// Begin of the load.
     begins_at: Option<Time>,
-    /// Begin of the current interval, and the bytes moved by then.
+    /// Begin of the current interval.
     interval_began: Time,
-    bytes_before: u64,
     /// Scratch memory.
     times_ns: Vec<u64>,
 }
@@ -48,7 +47,6 @@ impl Conductor {
             ramp: RampUp::default(),
             begins_at: None,
             interval_began: Time(0),
-            bytes_before: 0,
             times_ns: ProbeLog::new_buffer(),
         }
     }
@@ -65,6 +63,7 @@ impl Conductor {
             return begins_at;
         }
         if self.state.running_connections.load(Relaxed) == 0 {
+            self.state.begin(now);
             self.state.running_connections.store(1, Relaxed);
         }
         let ends_at = begins_at + self.plan.max_time;
@@ -82,11 +81,9 @@ impl Conductor {
 
     fn end_interval(&mut self) {
         let (from, to) = (self.interval_began, self.interval_began + INTERVAL);
-        let moved = self.state.moved_bytes.load(Relaxed);
-        let goodput_bps = (moved - self.bytes_before) as f64 * 8.0 / INTERVAL.as_secs_f64();
-        (self.interval_began, self.bytes_before) = (to, moved);
+        self.interval_began = to;
         let probes = self.round_trips_per_minute(from, to);
-        match self.ramp.end_interval(goodput_bps, probes) {
+        match self.ramp.end_interval(self.state.arrived(), probes) {
             Decision::AddConnection => {
                 let running = self.state.running_connections.load(Relaxed);
                 self.state.running_connections.store((running + 1).min(self.plan.connections), Relaxed);

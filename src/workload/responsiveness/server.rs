@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::block::{BlockHeader, BlockReader, HEADER_BYTES};
+use super::block::{BlockHeader, BlockNote, BlockReader, HEADER_BYTES};
 use super::{RECEIVE_BYTES, UNSENT_BYTES, block_bytes};
 use crate::clock::Time;
 use crate::link::party::{Party, Step, Tuning};
@@ -13,6 +13,9 @@ use crate::workload::{Load, RecordingParty};
 
 /// Replies that may wait: a client that never reads them is stopped.
 const MAX_PENDING_REPLY_BYTES: usize = 16 * 1024;
+
+/// Interval between counts of the load that has arrived.
+const COUNT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Interval between looks for a probe while sending.
 const PROBE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
@@ -26,7 +29,6 @@ struct ConnectionState {
     position: u64,
     is_closed: bool,
     fault: Option<Fault>,
-    timeout: Duration,
     recorder: Recorder,
 }
 
@@ -39,7 +41,6 @@ impl ConnectionState {
             position: 0,
             is_closed: false,
             fault: None,
-            timeout: load.timeout,
             recorder,
         }
     }
@@ -55,8 +56,7 @@ impl ConnectionState {
 pub struct ProbedReceiver {
     connection: ConnectionState,
     replies: Vec<u8>,
-    /// Since when nothing has moved, once the load has begun.
-    waiting_since: Option<Time>,
+    next_count: Time,
     block_bytes: u64,
 }
 
@@ -69,7 +69,7 @@ impl ProbedReceiver {
         ProbedReceiver {
             connection: ConnectionState::new(load, RECEIVE_BYTES, recorder),
             replies: Vec::with_capacity(MAX_PENDING_REPLY_BYTES),
-            waiting_since: None,
+            next_count: Time(0),
             block_bytes: block_bytes(load) as u64,
         }
     }
@@ -91,18 +91,15 @@ impl ProbedReceiver {
 }
 
 impl Party for ProbedReceiver {
-    fn next_step(&mut self, now: Time) -> Step<'_> {
+    fn next_step(&mut self, _now: Time) -> Step<'_> {
         if let Some(step) = self.connection.first_step() {
             return step;
-        }
-        let until = self.waiting_since.map_or(Time::NEVER, |since| since + self.connection.timeout);
-        if now > until {
-            return Step::Fail(Fault::TimedOut);
         }
         if !self.replies.is_empty() {
             return Step::Send { bytes: &self.replies, message: self.replies.len() };
         }
-        Step::Receive { into: &mut self.connection.batch, until }
+        // A connection may starve beside others, and a client that has left is stopped by the limits of the server.
+        Step::Receive { into: &mut self.connection.batch, until: Time::NEVER }
     }
 
     fn on_sent(&mut self, bytes: usize, _at: Time) {
@@ -110,12 +107,12 @@ impl Party for ProbedReceiver {
     }
 
     fn on_received(&mut self, now: Time) {
-        self.waiting_since = Some(now);
         for chunk in self.connection.batch.messages() {
             let bytes = chunk.len() as u64;
             let replies = &mut self.replies;
             let mut is_flooded = false;
-            let read = self.connection.reader.push(chunk, |number| {
+            let read = self.connection.reader.push(chunk, |note| {
+                let BlockNote::Probe(number) = note else { return };
                 is_flooded |= replies.len() + HEADER_BYTES > MAX_PENDING_REPLY_BYTES;
                 if !is_flooded {
                     replies.extend_from_slice(&BlockHeader::alone(number).encode());
@@ -132,6 +129,10 @@ impl Party for ProbedReceiver {
                 - self.connection.position / self.block_bytes;
             self.connection.position += bytes;
             self.connection.recorder.record_delivery(now, blocks, bytes);
+        }
+        if now >= self.next_count && self.replies.len() + HEADER_BYTES <= MAX_PENDING_REPLY_BYTES {
+            self.next_count = now + COUNT_INTERVAL;
+            self.replies.extend_from_slice(&BlockHeader::count(self.connection.position).encode());
         }
     }
 
@@ -160,7 +161,6 @@ pub struct ProbedSender {
     block: Vec<u8>,
     sent_bytes: usize,
     next_check: Time,
-    stalled_since: Option<Time>,
 }
 
 /// Bytes of one receive of a sender, which receives only probes.
@@ -180,7 +180,6 @@ impl ProbedSender {
             block: vec![0xA5; block_bytes(load)],
             sent_bytes: 0,
             next_check: Time(0),
-            stalled_since: None,
         }
     }
 
@@ -207,9 +206,6 @@ impl Party for ProbedSender {
             self.next_check = now + PROBE_CHECK_INTERVAL;
             return Step::Receive { into: &mut self.connection.batch, until: now };
         }
-        if now > *self.stalled_since.get_or_insert(now) + self.connection.timeout {
-            return Step::Fail(Fault::TimedOut);
-        }
         if self.sent_bytes == 0 {
             let header = BlockHeader { block_bytes: self.block.len() as u32, probe: self.newest_probe };
             self.block[..HEADER_BYTES].copy_from_slice(&header.encode());
@@ -225,7 +221,6 @@ impl Party for ProbedSender {
         if self.connection.recorder.first_instant.is_none() {
             self.connection.recorder.begin(at);
         }
-        self.stalled_since = Some(at);
         self.connection.position += bytes as u64;
         self.sent_bytes += bytes;
         let blocks = u64::from(self.sent_bytes == self.block.len());
@@ -239,7 +234,11 @@ impl Party for ProbedSender {
     fn on_received(&mut self, _now: Time) {
         for chunk in self.connection.batch.messages() {
             let newest = &mut self.newest_probe;
-            let read = self.connection.reader.push(chunk, |number| *newest = number);
+            let read = self.connection.reader.push(chunk, |note| {
+                if let BlockNote::Probe(number) = note {
+                    *newest = number;
+                }
+            });
             self.connection.fault = read.err().or(self.connection.fault.take());
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::algorithm::Arrived;
 use crate::clock::Time;
 use crate::sample::{LoadWindow, ProbeLog};
 
@@ -22,7 +23,9 @@ pub(crate) struct LoadState {
     /// The measurement is over.
     pub(crate) is_over: AtomicBool,
     /// Payload that the receivers of the load have got, as far as the client knows.
-    pub(crate) moved_bytes: AtomicU64,
+    moved_bytes: AtomicU64,
+    /// When it grew last, or the first connection began.
+    last_moved_ns: AtomicU64,
     /// Round trips beside the load.
     pub(crate) foreign_probes: Arc<ProbeLog>,
     /// Round trips on the connections of the load.
@@ -37,6 +40,7 @@ impl Default for LoadState {
             running_connections: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
             moved_bytes: AtomicU64::new(0),
+            last_moved_ns: AtomicU64::new(0),
             foreign_probes: Arc::default(),
             own_probes: Arc::default(),
             window: Arc::new(LoadWindow::new(0)),
@@ -53,6 +57,28 @@ impl LoadState {
     /// Whether the measurement is over.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Relaxed)
+    }
+
+    /// More payload has arrived.
+    pub(crate) fn add_moved_bytes(&self, more: u64, now: Time) {
+        self.moved_bytes.fetch_add(more, Relaxed);
+        self.last_moved_ns.fetch_max(now.0, Relaxed);
+    }
+
+    /// What has arrived so far.
+    pub(crate) fn arrived(&self) -> Arrived {
+        Arrived { bytes: self.moved_bytes.load(Relaxed), at: Time(self.last_moved_ns.load(Relaxed)) }
+    }
+
+    /// The load begins at this time.
+    pub(crate) fn begin(&self, now: Time) {
+        self.last_moved_ns.fetch_max(now.0, Relaxed);
+    }
+
+    /// Whether no connection of the load has moved anything for this long. A single one may starve beside others.
+    pub(crate) fn is_stalled(&self, now: Time, timeout: Duration) -> bool {
+        let last_ns = self.last_moved_ns.load(Relaxed);
+        last_ns > 0 && now > Time(last_ns) + timeout
     }
 
     /// Ends the measurement, or notes that a connection has ended.
@@ -75,7 +101,6 @@ pub(crate) struct LoadProbes {
 struct ProbeTimes {
     sent_ns: AtomicU64,
     replied_ns: AtomicU64,
-    position: AtomicU64,
 }
 
 /// A probe with its reply.
@@ -85,8 +110,6 @@ pub(crate) struct RepliedProbe {
     pub(crate) sent: Time,
     /// When the reply arrived.
     pub(crate) received: Time,
-    /// Bytes of the load before it.
-    pub(crate) position: u64,
 }
 
 impl Default for LoadProbes {
@@ -110,10 +133,9 @@ impl LoadProbes {
         (next - self.newest_replied.load(Acquire) < MAX_UNANSWERED as u64).then_some(next)
     }
 
-    /// The probe is offered to the link at this instant, after `position` bytes of the load.
-    pub(crate) fn record_sent(&self, number: u64, at: Time, position: u64) {
+    /// The probe is offered to the link at this instant.
+    pub(crate) fn record_sent(&self, number: u64, at: Time) {
         self.entry(number).sent_ns.store(at.0, Relaxed);
-        self.entry(number).position.store(position, Relaxed);
         self.newest_sent.store(number, Release);
     }
 
@@ -132,7 +154,6 @@ impl LoadProbes {
         (number <= self.newest_replied.load(Acquire)).then(|| RepliedProbe {
             sent: Time(entry.sent_ns.load(Relaxed)),
             received: Time(entry.replied_ns.load(Relaxed)),
-            position: entry.position.load(Relaxed),
         })
     }
 
@@ -151,13 +172,13 @@ mod tests {
         let load_probes = LoadProbes::default();
         for number in 1..=3 {
             assert_eq!(load_probes.next_number(), Some(number));
-            load_probes.record_sent(number, Time(10 * number), 100 * number);
+            load_probes.record_sent(number, Time(10 * number));
         }
         load_probes.record_reply(4, Time(50));
         assert_eq!(load_probes.replied_probe(1), None, "a number that was not sent");
         load_probes.record_reply(2, Time(100));
         load_probes.record_reply(1, Time(200));
-        let replied = |sent: u64| RepliedProbe { sent: Time(sent), received: Time(100), position: 10 * sent };
+        let replied = |sent: u64| RepliedProbe { sent: Time(sent), received: Time(100) };
         assert_eq!(load_probes.replied_probe(1), Some(replied(10)));
         assert_eq!(load_probes.replied_probe(2), Some(replied(20)));
         assert!(load_probes.replied_probe(3).is_none() && !load_probes.have_all_replies());
@@ -166,11 +187,21 @@ mod tests {
     }
 
     #[test]
+    fn one_connection_that_moves_is_enough() {
+        let state = LoadState::default();
+        let timeout = Duration::from_nanos(10);
+        assert!(!state.is_stalled(Time(1000), timeout), "it has not begun");
+        state.begin(Time(1000));
+        state.add_moved_bytes(5, Time(1008));
+        assert!(!state.is_stalled(Time(1018), timeout) && state.is_stalled(Time(1019), timeout));
+    }
+
+    #[test]
     fn probes_without_a_reply_are_limited() {
         let load_probes = LoadProbes::default();
         let sent = std::iter::from_fn(|| {
             let number = load_probes.next_number()?;
-            load_probes.record_sent(number, Time(number), 0);
+            load_probes.record_sent(number, Time(number));
             Some(number)
         });
         assert_eq!(sent.count(), MAX_UNANSWERED - 1);
