@@ -118,7 +118,8 @@ mod tests {
             format!("linkgauge_latency_seconds_bucket{{{labels},le=\"0.00001\"}} 0"),
             format!("linkgauge_latency_seconds_bucket{{{labels},le=\"1.0\"}} 2"),
             format!("linkgauge_latency_seconds_bucket{{{labels},le=\"+Inf\"}} 3"),
-            format!("linkgauge_latency_seconds_sum{{{labels}}} 2.000045"),
+            // The sum of bins that are 1 % wide.
+            format!("linkgauge_latency_seconds_sum{{{labels}}} 2.000728032"),
             format!("linkgauge_latency_seconds_count{{{labels}}} 3"),
             format!("linkgauge_minute_latency_seconds{{{labels},percentile=\"100\"}} +Inf"),
             format!("linkgauge_probes_total{{{labels},result=\"lost\"}} 1"),
