@@ -269,11 +269,6 @@ impl ReadyCase {
         self.workload.traffic == TrafficKind::ProbedLoad
     }
 
-    /// Whether probes beside a load have forward and reverse delays.
-    pub(crate) fn has_one_way_probes(&self) -> bool {
-        !self.workload.is_round_trip() && self.options.contains_key(ONE_WAY_OPTION)
-    }
-
     /// Whether a search decides the rate.
     pub(crate) fn is_capacity_search(&self) -> bool {
         self.workload.traffic == TrafficKind::CapacitySearch

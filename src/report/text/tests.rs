@@ -213,7 +213,8 @@ fn full_run_fits_80_columns() {
         =: share of the line rate. linkgauge explain shows more.
       CPU s/GB: CPU seconds of client and server per delivered gigabyte (1000 MB).
       ±: half of the 95 % interval (its longer side), by the course of the transfer
-        and the usual difference between runs or over 3 repetitions.
+        and the usual difference between runs or over 3 repetitions or within the
+        run.
       lost: too many requests were lost to reach the percentile.
 
     warning[busy-machine]: the machine was 40 % busy before the first case
@@ -255,7 +256,8 @@ fn a_sweep_of_messages() {
         half: the size with half of that rate; last: between the two largest sizes,
         =: share of the line rate. linkgauge explain shows more.
       CPU s/GB: CPU seconds of client and server per delivered gigabyte (1000 MB).
-      ±: half of the 95 % interval (its longer side), within the run.
+      ±: half of the 95 % interval (its longer side), by the course of the transfer
+        and the usual difference between runs.
     ");
 }
 
@@ -380,8 +382,8 @@ fn endpoints_that_do_not_fit() {
       Latency is the round-trip time, never half of it.
       line: time of the message on the line, one way. No round trip is shorter.
       response: from when the request was due, not from when it was sent.
-      ±: half of the 95 % interval (its longer side), by the course of the transfer
-        and the usual difference between runs or over 3 repetitions.
+      ±: half of the 95 % interval (its longer side), over 3 repetitions or within
+        the run.
       lost: too many requests were lost to reach the percentile.
 
     warning[busy-machine]: the machine was 40 % busy before the first case

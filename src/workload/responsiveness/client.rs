@@ -2,7 +2,6 @@
 //! the first connection it conducts the measurement.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::block::{BlockHeader, BlockNote, BlockReader, HEADER_BYTES};
