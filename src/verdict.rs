@@ -37,7 +37,7 @@ pub(crate) const DEFAULT_MARGIN: f64 = 0.05;
 pub struct CompareOptions {
     /// Minimum difference as a share of the median of A; 0 or more.
     pub margin: f64,
-    /// Empty: those of [`default_metrics`].
+    /// Empty: the median of a latency; the rate, the added latency and the share of lost messages of a transfer.
     pub metrics: Vec<Metric>,
     /// Compare figures despite different measuring methods.
     pub force: bool,

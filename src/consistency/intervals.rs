@@ -1,6 +1,7 @@
 //! Intervals: around their figure, and in the range that is possible.
 
 use super::{Contradiction, LeftOut};
+use crate::metric::LOSS_INTERVAL;
 use crate::run::{CaseResult, Distribution, Figures};
 use crate::stats::Interval;
 
@@ -26,6 +27,8 @@ fn figure(figures: &Figures, name: &str) -> Option<f64> {
     match name {
         "throughput_bps" => figures.delivery.throughput_bps,
         "throughput_reverse_bps" => figures.delivery.throughput_reverse_bps,
+        "added_p50_ns" => figures.added_latency?.added_p50_ns,
+        LOSS_INTERVAL => figures.loss_share(),
         _ => percentile(figures, name).and_then(|(times, name)| times.percentile(name)).map(|ns| ns as f64),
     }
 }
@@ -35,6 +38,15 @@ fn figure(figures: &Figures, name: &str) -> Option<f64> {
 fn possible_range(figures: &Figures, case: &CaseResult, name: &str) -> (f64, f64) {
     if let Some((times, _)) = percentile(figures, name) {
         return (times.min as f64, f64::INFINITY);
+    }
+    match name {
+        // The round trip under load is not negative; what the load adds to it may be.
+        "added_p50_ns" => {
+            let idle = figures.added_latency.map_or(0.0, |added| added.idle_p50_ns);
+            return (-idle, f64::INFINITY);
+        }
+        LOSS_INTERVAL => return (0.0, 1.0),
+        _ => {}
     }
     let line = case.line.and_then(|line| line.max_payload_bps).map(|line| line * (1.0 + MAX_LINE_EXCESS));
     let is_kept = |line: &f64| figure(figures, name).is_some_and(|rate| rate <= *line);
@@ -77,11 +89,10 @@ fn disorder(
     if !low.is_finite() || !high.is_finite() || low > high {
         return Some(format!("{shown} is none"));
     }
-    if let Some(figure) =
-        figure.filter(|figure| !(low * (1.0 - ROUNDING)..=high * (1.0 + ROUNDING)).contains(figure))
-    {
+    let rounding = ROUNDING * low.abs().max(high.abs());
+    if let Some(figure) = figure.filter(|figure| !(low - rounding..=high + rounding).contains(figure)) {
         return Some(format!("{shown} does not hold its figure {figure}"));
     }
-    (low < least * (1.0 - ROUNDING) || high > most * (1.0 + ROUNDING))
+    (low < least - rounding || high > most + rounding)
         .then(|| format!("{shown} reaches beyond what is possible ({least} to {most})"))
 }

@@ -18,6 +18,24 @@ pub(crate) fn quiet_time(pacing: Pacing) -> Duration {
     ten.map_or(MIN_QUIET_TIME, |ten| MIN_QUIET_TIME.max(ten.unwrap_or(MAX_QUIET_TIME).min(MAX_QUIET_TIME)))
 }
 
+/// Time that a sender takes by its plan: by its time, or by the messages of its schedule. 0 if the plan does not say.
+pub(crate) fn planned_sending(load: &Load) -> Duration {
+    let Load { stop, warm_up, pacing, message_bytes, .. } = *load;
+    let messages = |stop: StopCondition| {
+        let of_volume = stop.volume_bytes.map(|bytes| bytes / u64::from(message_bytes.max(1)));
+        stop.count.into_iter().chain(of_volume).min()
+    };
+    let on_schedule = || {
+        let all = messages(stop)?.saturating_add(messages(warm_up).unwrap_or(0));
+        Duration::try_from_secs_f64(all as f64 / pacing.per_second()?).ok()
+    };
+    let times = planned_time(stop, warm_up).into_iter().chain(on_schedule());
+    times.min().unwrap_or_default().min(MAX_PLANNED_SENDING)
+}
+
+/// A receiver waits no longer than this for a sender that is silent.
+const MAX_PLANNED_SENDING: Duration = Duration::from_secs(24 * 3600);
+
 /// Volume and time within which a sender must stop.
 pub(crate) struct SenderLimits {
     max_duration: Option<Duration>,

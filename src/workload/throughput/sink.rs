@@ -9,7 +9,7 @@ use super::header::HeaderCodec;
 use super::keepalive::Keepalive;
 use super::loopback::Loopback;
 use super::received_data::{Arrival, ReceivedData};
-use super::sender_limits::{LimitCheck, SenderLimits, quiet_time};
+use super::sender_limits::{LimitCheck, SenderLimits, planned_sending, quiet_time};
 use super::sequence_tracker::TRACKER_BYTES;
 use crate::clock::Time;
 use crate::link::party::{Party, PartyCost, Step, Tuning};
@@ -42,36 +42,34 @@ struct SilenceTimer {
     quiet_time: Duration,
     /// Only silence signals the end of the flow.
     ends_by_silence: bool,
+    /// Time in which the sender sends, as far as the plan says. Silence before its end is a gap: the sender goes on.
+    planned: Duration,
     waiting_since: Option<Time>,
-    /// Something of the flow has arrived.
-    has_begun: bool,
+    /// When the first part of the flow arrived.
+    begun: Option<Time>,
 }
 
 impl SilenceTimer {
-    /// How long to wait for more.
+    /// Until when to wait for more; waiting begins now if it has not.
     #[inline]
-    fn max_wait(&self) -> Duration {
-        match self.ends_by_silence && self.has_begun {
-            true => self.quiet_time,
+    fn wait_until(&mut self, now: Time) -> Time {
+        let since = *self.waiting_since.get_or_insert(now);
+        match self.begun.filter(|_| self.ends_by_silence) {
+            Some(begun) => (since + self.quiet_time).max(begun + self.planned),
             // Pauses of a slow schedule are not silence.
-            false => self.timeout.max(self.quiet_time),
+            None => since + self.timeout.max(self.quiet_time),
         }
     }
 
-    /// Until when to wait; waiting begins now if it has not.
-    #[inline]
-    fn wait_until(&mut self, now: Time) -> Time {
-        *self.waiting_since.get_or_insert(now) + self.max_wait()
-    }
-
-    fn is_over(&self, now: Time) -> bool {
-        self.waiting_since.is_none_or(|since| now >= since + self.max_wait())
+    fn is_over(&mut self, now: Time) -> bool {
+        self.waiting_since.is_none() || now >= self.wait_until(now)
     }
 
     /// Something of the flow has arrived.
     #[inline]
     fn restart(&mut self, now: Time) {
-        (self.waiting_since, self.has_begun) = (Some(now), true);
+        self.waiting_since = Some(now);
+        self.begun.get_or_insert(now);
     }
 }
 
@@ -147,8 +145,9 @@ impl Sink {
                 timeout: load.timeout,
                 quiet_time: quiet_time(load.pacing),
                 ends_by_silence: caps.framing == Framing::Message && !caps.can_signal_close,
+                planned: planned_sending(load),
                 waiting_since: None,
-                has_begun: false,
+                begun: None,
             },
             sender_limits: SenderLimits::new(load),
             must_end: false,
@@ -200,7 +199,7 @@ impl Sink {
     /// Whether silence is the regular end, because the link cannot signal that the sender has finished.
     pub(crate) fn may_end_in_silence(&self) -> bool {
         let can_lose = self.silence.ends_by_silence || self.loopback.is_some();
-        self.silence.has_begun && self.data.framing() == Framing::Message && can_lose
+        self.silence.begun.is_some() && self.data.framing() == Framing::Message && can_lose
     }
 
     /// The last received batch.
@@ -393,5 +392,51 @@ impl RecordingParty for Sink {
 
     fn into_recorder(self: Box<Self>) -> Recorder {
         self.recorder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Pacing;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A timer of datagrams, which nothing but silence ends.
+    fn timer(load: &Load) -> SilenceTimer {
+        SilenceTimer {
+            timeout: 5 * SECOND,
+            quiet_time: quiet_time(load.pacing),
+            ends_by_silence: true,
+            planned: planned_sending(load),
+            waiting_since: None,
+            begun: None,
+        }
+    }
+
+    #[test]
+    fn a_gap_before_the_planned_end_is_not_the_end() {
+        let load = |stop, pacing| Load { stop, pacing, ..Load::endless(1000) };
+        let paced = Pacing::Fixed { per_second: 100.0 };
+        for (load, planned) in [
+            (load(StopCondition::after_time(6 * SECOND), Pacing::Closed), 6 * SECOND),
+            (load(StopCondition::after_count(400), paced), 4 * SECOND),
+            (
+                load(StopCondition { volume_bytes: Some(300_000), ..StopCondition::default() }, paced),
+                3 * SECOND,
+            ),
+            (load(StopCondition::after_count(400), Pacing::Closed), Duration::ZERO),
+        ] {
+            let mut timer = timer(&load);
+            let begun = Time(1_000_000_000);
+            assert_eq!(timer.wait_until(begun), begun + 5 * SECOND, "nothing has come yet");
+            timer.restart(begun);
+            let quiet = quiet_time(load.pacing);
+            assert_eq!(timer.wait_until(begun), begun + planned.max(quiet));
+            // A message after a gap, then the end of the plan: what is late has its time.
+            timer.restart(begun + planned);
+            assert_eq!(timer.wait_until(begun + planned), begun + planned + quiet);
+            assert!(timer.is_over(begun + planned + quiet) && !timer.is_over(begun + planned));
+        }
     }
 }
