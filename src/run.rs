@@ -539,10 +539,11 @@ pub const MAX_DOCUMENT_BYTES: u64 = 128 << 20;
 /// Values of a document. Each takes more memory than the shortest text of one.
 const MAX_DOCUMENT_VALUES: usize = 8_000_000;
 
-/// Whether an id can be part of the name of a file: letters, digits and `-_.`, at most 200, none of `.` at the start.
+/// Whether an id can be part of the name of a file and of a command: letters, digits and `-_.`, at most 200, none of `.-` at the
+/// start. `last` names the last run.
 pub fn is_valid_id(id: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    (1..=200).contains(&id.len()) && !id.starts_with('.') && id.chars().all(fits)
+    (1..=200).contains(&id.len()) && !id.starts_with(['.', '-']) && id != "last" && id.chars().all(fits)
 }
 
 impl Run {

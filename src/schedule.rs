@@ -255,7 +255,7 @@ pub fn run(plan: &CheckedPlan, context: &mut RunContext) -> Run {
     begun.end(context)
 }
 
-/// Opens the links of a repetition. If that takes long for the first part of a measurement, the case is measured in one piece.
+/// Opens the links of a repetition. If that takes long for the first part of a measurement, the case is measured as a whole.
 fn open_repetition(
     context: &RunContext,
     checked: &CheckedCase,
@@ -274,7 +274,7 @@ fn open_repetition(
         None => Ok(open),
         Some(reason) => {
             drop(open);
-            accumulator.measure_in_one_piece(reason);
+            accumulator.measure_as_a_whole(reason);
             let whole = CasePosition { repeat: 1, is_part: false, ..position };
             CaseRun::prepare(context, checked, whole, detected)?.open(context, accumulator)
         }

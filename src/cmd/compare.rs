@@ -96,7 +96,11 @@ impl CompareFlags {
             print_text(|out| write!(out, "{text}"))
         };
         finish_all(file.into_iter().chain([printed]))?;
-        let lacks_named_metric = !self.metric.is_empty() && comparison.has_verdict(Verdict::NotMeasured);
+        let is_measured = |metric: &Metric| {
+            let mut of_metric = comparison.cases.iter().filter(|compared| compared.metric == metric.name());
+            of_metric.any(|compared| compared.verdict != Verdict::NotMeasured)
+        };
+        let lacks_named_metric = !self.metric.iter().all(is_measured);
         Ok(match comparison.has_verdict(Verdict::Worse) {
             true => Status::Failed,
             false if lacks_named_metric => Status::Incomplete,

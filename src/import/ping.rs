@@ -199,9 +199,14 @@ fn transmitted_and_received(line: &str) -> Option<(u64, u64)> {
 fn times_of_summary(line: &str) -> Option<[f64; 4]> {
     let is_time = |time: &f64| (0.0..MAX_LATENCY_MS).contains(time);
     let (_, after) = line.split_once("min/avg/max")?.1.split_once("= ")?;
-    let numbers = after.split_whitespace().next()?.split('/').map(|number| number.parse::<f64>().ok());
+    let numbers = after.split_whitespace().next()?.split('/').map(parse_decimal);
     let numbers: [f64; 4] = numbers.collect::<Option<Vec<f64>>>()?.try_into().ok()?;
     numbers.iter().all(is_time).then_some(numbers)
+}
+
+/// A number, also with the decimal comma that ping writes in some languages.
+fn parse_decimal(text: &str) -> Option<f64> {
+    text.replace(',', ".").parse().ok()
 }
 
 /// The time of `64 bytes from 192.0.2.1: icmp_seq=1 ttl=64 time=0.031 ms` or `Reply from 192.0.2.1: bytes=32 time<1ms TTL=64`,
@@ -209,8 +214,8 @@ fn times_of_summary(line: &str) -> Option<[f64; 4]> {
 fn time_of_reply(line: &str) -> Option<f64> {
     let is_reply = line.contains(" bytes from ") || line.contains("bytes=");
     let (_, after) = line.split_once("time=").or_else(|| line.split_once("time<"))?;
-    let digits = after.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(after.len());
-    let time: f64 = after[..digits].parse().ok()?;
+    let digits = after.find(|c: char| !c.is_ascii_digit() && !".,".contains(c)).unwrap_or(after.len());
+    let time = parse_decimal(&after[..digits])?;
     let unit = after[digits..].trim_start();
     let milliseconds = if unit.starts_with("ms") || unit.is_empty() {
         time

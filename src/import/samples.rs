@@ -130,12 +130,12 @@ fn read(file: &mut dyn BufRead, about: &ImportOptions) -> Result<ImportedFile, I
     let mut order = OrderCheck::default();
     while let Some(line) = lines.next_line()? {
         let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
         if about.lost_marker.as_ref().is_some_and(|marker| is_same_value(marker, line)) {
             recorder.counts.sent += 1;
             recorder.record_loss(Time(0));
+            continue;
+        }
+        if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let value: Option<f64> = line.parse().ok();

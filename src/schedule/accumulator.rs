@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use self::idle::{Beside, IdleRecords};
-use self::intervals::{TransferSeries, busy_share, mean_round_trips, set_intervals, whole_pieces};
+use self::intervals::{TransferSeries, busy_share, mean_round_trips, set_intervals, whole_parts};
 use super::check::CheckedCase;
 use crate::consistency;
 use crate::host::load::HostSnapshot;
@@ -112,7 +112,7 @@ impl CaseAccumulator {
     }
 
     /// Plans one repetition instead of parts.
-    pub(super) fn measure_in_one_piece(&mut self, reason: &str) {
+    pub(super) fn measure_as_a_whole(&mut self, reason: &str) {
         self.repeat = 1;
         self.requested.remove(SPLIT_FACT);
         self.requested.insert("stop".to_owned(), json!(self.checked_stop));
@@ -234,11 +234,11 @@ impl CaseAccumulator {
             .and_then(ServerReport::received_series)
             .map(|(series, elapsed_ns)| series.entries(elapsed_ns));
         let own = main.time_series.entries(main.elapsed_ns());
-        let own_pieces = whole_pieces(&own);
-        let received_pieces = received.as_deref().map(whole_pieces);
+        let own_parts = whole_parts(&own);
+        let received_parts = received.as_deref().map(whole_parts);
         (self.transfer.forward, self.transfer.reverse) = match self.case.direction {
-            Direction::Both => (received_pieces.unwrap_or_default(), own_pieces),
-            _ => (received_pieces.unwrap_or(own_pieces), Vec::new()),
+            Direction::Both => (received_parts.unwrap_or_default(), own_parts),
+            _ => (received_parts.unwrap_or(own_parts), Vec::new()),
         };
         let received = received.filter(|_| self.case.direction == Direction::Send);
         self.received_series += usize::from(received.is_some());

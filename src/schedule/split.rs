@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_with_long_round_trips_is_measured_in_one_piece() {
+    fn a_link_with_long_round_trips_is_measured_as_a_whole() {
         let reason = |more: &str, round_trip_ms: u64| {
             let text = format!("[[case]]\nurl = \"tcp://192.0.2.7\"\nworkload = \"latency\"\n{more}");
             let plan = check(Plan::from_toml(&text).unwrap()).unwrap().split_into_repetitions();

@@ -1,20 +1,20 @@
-//! The interval of a figure of one transfer, from the pieces of its time series.
+//! The interval of a figure of one transfer, from the parts of its time series.
 //!
-//! For: a mean that was measured in one piece, as the rate of a transfer, with the same quantity in pieces of equal length. Not
-//! for: percentiles (`within_run.rs`) and repetitions (`repetitions.rs`). Successive pieces depend on each other: a burst
-//! that arrives late is missing in one piece and doubles the next, so the covariances of near pieces count with their sign.
+//! For: a mean that was measured as a whole, as the rate of a transfer, with the same quantity in parts of equal length. Not
+//! for: percentiles (`within_run.rs`) and repetitions (`repetitions.rs`). Successive parts depend on each other: a burst
+//! that arrives late is missing as a whole and doubles the next, so the covariances of near parts count with their sign.
 //! Source: the variance of the mean of a stationary series, Anderson, "The statistical analysis of time series", 1971, 8.2.
 
 use super::{Interval, median, student};
 
-/// Fewer pieces do not show how they depend on each other.
-const MIN_PIECES: usize = 10;
+/// Fewer parts do not show how they depend on each other.
+const MIN_PARTS: usize = 10;
 
-/// More pieces are joined: shorter ones have more of the noise that the next piece cancels.
-const MAX_PIECES: usize = 40;
+/// More parts are joined: shorter ones have more of the noise that the next part cancels.
+const MAX_PARTS: usize = 40;
 
-/// The covariances at one lag for this many pieces count: more would use up the degrees of freedom.
-const PIECES_PER_LAG: usize = 7;
+/// The covariances at one lag for this many parts count: more would use up the degrees of freedom.
+const PARTS_PER_LAG: usize = 7;
 
 /// A start below this share of the middle, as slow start has, is not part of the steady series.
 const STARTED_SHARE: f64 = 0.8;
@@ -33,12 +33,12 @@ pub struct SeriesIntervals {
     pub of_runs: Interval,
 }
 
-/// The 95 % intervals of `value` (positive, in any unit), the mean of a quantity whose successive `pieces` have equal
+/// The 95 % intervals of `value` (positive, in any unit), the mean of a quantity whose successive `parts` have equal
 /// lengths. `between_runs` is the standard deviation between runs, as a share, 0 and more.
 ///
-/// A slow start is left out. `None` with fewer than 10 pieces, without a positive mean, and if a value is not finite.
-pub fn series_intervals(value: f64, pieces: &[f64], between_runs: f64) -> Option<SeriesIntervals> {
-    let blocks = joined(without_start(pieces)?)?;
+/// A slow start is left out. `None` with fewer than 10 parts, without a positive mean, and if a value is not finite.
+pub fn series_intervals(value: f64, parts: &[f64], between_runs: f64) -> Option<SeriesIntervals> {
+    let blocks = joined(without_start(parts)?)?;
     let n = blocks.len();
     let mean = blocks.iter().sum::<f64>() / n as f64;
     if !(value > 0.0 && mean > 0.0 && value.is_finite() && mean.is_finite()) {
@@ -49,11 +49,11 @@ pub fn series_intervals(value: f64, pieces: &[f64], between_runs: f64) -> Option
         let products = deviations.iter().zip(&deviations[lag..]).map(|(a, b)| a * b);
         products.sum::<f64>() / (n - 1) as f64
     };
-    let lags = n / PIECES_PER_LAG;
+    let lags = n / PARTS_PER_LAG;
     let near: f64 = (1..=lags).map(covariance).sum();
-    // Pieces that cancel each other completely leave what one piece at either end has.
+    // Pieces that cancel each other completely leave what one part at either end has.
     let variance = (covariance(0) + 2.0 * near).max(covariance(0) / n as f64);
-    // The mean is that of the same pieces, which makes every covariance too low by the variance of the mean.
+    // The mean is that of the same parts, which makes every covariance too low by the variance of the mean.
     let variance = variance * n as f64 / (n - 1 - 2 * lags) as f64;
     let freedom = (n / (lags + 1)) as u32;
     let own = student::half_width(freedom, CONFIDENCE_LEVEL) * (variance / n as f64).sqrt();
@@ -62,18 +62,18 @@ pub fn series_intervals(value: f64, pieces: &[f64], between_runs: f64) -> Option
     Some(SeriesIntervals { within_run: around(own), of_runs })
 }
 
-/// The pieces from the first that reaches the usual height; at least half of them. `None` if there are none.
-fn without_start(pieces: &[f64]) -> Option<&[f64]> {
-    let height = STARTED_SHARE * median(pieces)?;
-    let start = pieces.iter().position(|&piece| piece >= height)?;
-    Some(&pieces[start.min(pieces.len() / 2)..])
+/// The parts from the first that reaches the usual height; at least half of them. `None` if there are none.
+fn without_start(parts: &[f64]) -> Option<&[f64]> {
+    let height = STARTED_SHARE * median(parts)?;
+    let start = parts.iter().position(|&part| part >= height)?;
+    Some(&parts[start.min(parts.len() / 2)..])
 }
 
-/// Sums of as many neighbouring pieces each as leave at most [`MAX_PIECES`]; the first pieces that fill no sum are left out.
-fn joined(pieces: &[f64]) -> Option<Vec<f64>> {
-    let size = pieces.len().div_ceil(MAX_PIECES).max(1);
-    let blocks: Vec<f64> = pieces.rchunks_exact(size).rev().map(|block| block.iter().sum()).collect();
-    (blocks.len() >= MIN_PIECES).then_some(blocks)
+/// Sums of as many neighbouring parts each as leave at most [`MAX_PARTS`]; the first parts that fill no sum are left out.
+fn joined(parts: &[f64]) -> Option<Vec<f64>> {
+    let size = parts.len().div_ceil(MAX_PARTS).max(1);
+    let blocks: Vec<f64> = parts.rchunks_exact(size).rev().map(|block| block.iter().sum()).collect();
+    (blocks.len() >= MIN_PARTS).then_some(blocks)
 }
 
 #[cfg(test)]
@@ -83,13 +83,13 @@ mod tests {
     use super::*;
 
     /// The share of the intervals of simulated transfers, in percent, that hold the true rate of 100; and their median width.
-    fn coverage(pieces: impl Fn(u64) -> Vec<f64>) -> (f64, f64) {
+    fn coverage(parts: impl Fn(u64) -> Vec<f64>) -> (f64, f64) {
         let count = simulations(1000);
         let all: Vec<Interval> = (0..count)
             .filter_map(|seed| {
-                let pieces = pieces(seed);
-                let value = pieces.iter().sum::<f64>() / pieces.len() as f64;
-                Some(series_intervals(value, &pieces, 0.0)?.within_run)
+                let parts = parts(seed);
+                let value = parts.iter().sum::<f64>() / parts.len() as f64;
+                Some(series_intervals(value, &parts, 0.0)?.within_run)
             })
             .collect();
         assert_eq!(all.len() as u64, count);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nine_of_ten_intervals_hold_the_rate_however_the_pieces_depend() {
+    fn nine_of_ten_intervals_hold_the_rate_however_the_parts_depend() {
         let series = |rho: f64, seed: u64| -> Vec<f64> {
             simulate::autoregressive(100, rho, seed).iter().map(|x| 100.0 + 5.0 * x).collect()
         };
@@ -110,8 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn bursts_that_the_next_piece_makes_up_for_hardly_widen_the_interval() {
-        // A link of constant rate: each piece lacks what arrives in the next.
+    fn bursts_that_the_next_part_makes_up_for_hardly_widen_the_interval() {
+        // A link of constant rate: each part lacks what arrives in the next.
         let bursts = |seed: u64| -> Vec<f64> {
             let late = simulate::autoregressive(101, 0.0, seed);
             late.windows(2).map(|pair| 100.0 + 10.0 * (pair[0] - pair[1])).collect()
@@ -127,7 +127,7 @@ mod tests {
     fn a_slow_start_and_the_difference_between_runs() {
         let steady: Vec<f64> = (0..40).map(|index| 100.0 + f64::from(index % 3)).collect();
         let started = [vec![1.0, 10.0, 50.0], steady.clone()].concat();
-        let of = |pieces: &[f64], between| series_intervals(100.0, pieces, between).unwrap();
+        let of = |parts: &[f64], between| series_intervals(100.0, parts, between).unwrap();
         assert_eq!(of(&started, 0.0), of(&steady, 0.0));
         let wide = of(&steady, 0.1);
         assert_eq!(wide.within_run, of(&steady, 0.0).of_runs);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn few_pieces_and_impossible_values_have_no_interval() {
+    fn few_parts_and_impossible_values_have_no_interval() {
         assert_eq!(series_intervals(5.0, &[5.0; 9], 0.0), None);
         let constant = series_intervals(5.0, &[5.0; 10], 0.0).unwrap();
         assert_eq!(constant.within_run, Interval { low: 5.0, high: 5.0 });

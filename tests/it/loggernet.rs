@@ -202,7 +202,7 @@ fn errors_are_reported_before_a_download() {
     ].join("\n"), @r"
     error: --on slow: the delay of the link is missing. Write it like slow@2050=tcp://192.0.2.1
     error: --cell slow@7: unknown cell (known: slow/1, fast/1, direct/1, busy/1; --list: what follows the @)
-    error: case 1: the protocol pakbus has no option 'banana' (known: node, security, file, table, format, window, retries, reconnects)
+    error: case 1: the protocol pakbus has no option 'banana' (known: node, router, security, file, table, format, window, retries, reconnects)
     error: case 1: udp://192.0.2.1: a logger needs a stream, like TCP, and on lines
     ");
 }

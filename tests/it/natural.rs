@@ -198,7 +198,7 @@ fn repetitions_hold_the_cpus_of_both_ends() {
     for part in &pinned.repeats {
         assert_eq!((part.client_cpu, part.server_cpu), (Some(allowed[0]), Some(allowed[0])));
     }
-    let free = case(&["throughput", &place(&server), "-t", "0.6"]);
+    let free = case(&["throughput", &place(&server), "-t", "0.2", "--repeat", "2"]);
     assert!(free.repeats.len() > 1);
     for part in &free.repeats {
         assert!(part.client_cpu.is_some_and(|cpu| allowed.contains(&cpu)), "{:?}", part.client_cpu);

@@ -157,7 +157,8 @@ fn false_replies_are_counted_and_cost_no_time() {
         assert!(measured.took < Duration::from_secs(20), "{what}: {:?}", measured.took);
         assert_eq!(
             (measured.count("corrupt_messages"), measured.count("received")),
-            (20, 0),
+            // Times in the wrong order leave the round trip.
+            (20, if what == "gone before it came" { 20 } else { 0 }),
             "{what}: {}",
             measured.run
         );

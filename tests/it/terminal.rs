@@ -258,7 +258,7 @@ fn a_pipe_gets_every_byte() {
     fs::write(&path, hostile(DOCUMENT)).unwrap();
     let path = path.to_str().unwrap();
     let csv = crate::program::run(&["show", path, "--format", "csv"]).stdout;
-    assert!(csv.contains("\u{1b}]0;gotcha\u{7}\u{1b}[2J"), "{csv:?}");
+    assert!(csv.contains("gotcha") && !csv.contains('\u{1b}'), "{csv:?}");
     let file = Path::new(path).with_extension("csv");
     crate::program::run(&["show", path, "--quiet", "--csv", file.to_str().unwrap()]);
     assert_eq!(fs::read_to_string(file).unwrap(), csv);

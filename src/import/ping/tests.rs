@@ -49,6 +49,11 @@ fn replies_and_losses_of_unix_programs() {
         assert!(case.endpoint.starts_with("icmp://"), "{}", case.endpoint);
     }
     assert_eq!(cases(IPUTILS).unwrap()[0].figures.counts.duplicate, 1);
+    // As ping writes them in German.
+    let with_commas =
+        IPUTILS.replace("time=0.031 ms", "time=0,031 ms").replace("time=12.5 ms", "time=12,5 ms");
+    let latency = cases(&with_commas).unwrap()[0].figures.times.latency_ns.clone().unwrap();
+    assert_eq!((latency.min, latency.max), (31_000, 12_500_000));
     let to_itself = IPUTILS.replace("gw.example (192.0.2.1) 56(84) bytes of data.", "::1(::1) 56 data bytes");
     assert_eq!(cases(&to_itself).unwrap()[0].endpoint, "icmp://[::1]");
 }

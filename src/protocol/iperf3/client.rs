@@ -481,7 +481,7 @@ impl Party for ClientControl {
             ClientStage::StreamsOpening | ClientStage::StreamsOpen | ClientStage::TestStarted => {
                 "the server did not start the test: it may limit the rate. See its log".to_owned()
             }
-            _ if self.plan.parameters.bidirectional => {
+            _ if self.plan.parameters.bidirectional && self.heard.1.is_none() => {
                 format!("the server ended the test: {NO_BIDIRECTIONAL}")
             }
             _ => "the control connection was closed: the server was killed, it failed, it limits the rate, or a NAT or \

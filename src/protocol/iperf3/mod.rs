@@ -11,6 +11,7 @@ mod server;
 pub mod wire;
 
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -220,6 +221,9 @@ impl Iperf3Session {
         let mut control = ClientControl::new(&cookie, client_plan(case, framing), test.clone());
         let cancel = &context.dialer.cancel;
         drive(&mut control, link.as_mut(), clock, cancel, CANCEL_CHECK_INTERVAL).map_err(fault)?;
+        if cancel.load(Relaxed) {
+            return Err(fault(Fault::Interrupted).into());
+        }
 
         let parameters = test_parameters(case, framing);
         let streams = TestStreams {

@@ -72,11 +72,11 @@ impl TransferSeries {
         let is_host = self.busy_share >= HOST_LIMITED_SHARE;
         let between_runs = if is_host { HOST_LIMITED_DEVIATION } else { LINK_LIMITED_DEVIATION };
         let delivery = figures.delivery;
-        for (name, value, pieces) in [
+        for (name, value, parts) in [
             (RATE, delivery.throughput_bps, &self.forward),
             (REVERSE_RATE, delivery.throughput_reverse_bps, &self.reverse),
         ] {
-            if let Some(found) = value.and_then(|value| series_intervals(value, pieces, between_runs)) {
+            if let Some(found) = value.and_then(|value| series_intervals(value, parts, between_runs)) {
                 figures.intervals.insert(name.to_owned(), found.of_runs);
                 figures.within_run_intervals.insert(name.to_owned(), found.within_run);
             }
@@ -109,7 +109,7 @@ fn loss_interval(figures: &Figures) -> Option<Interval> {
 }
 
 /// The bytes of the entries that have their whole length.
-pub(super) fn whole_pieces(entries: &[SeriesEntry]) -> Vec<f64> {
+pub(super) fn whole_parts(entries: &[SeriesEntry]) -> Vec<f64> {
     let whole = entries.split_last().map_or(entries, |(_, whole)| whole);
     whole.iter().map(|entry| entry.bytes as f64).collect()
 }

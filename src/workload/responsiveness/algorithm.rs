@@ -128,7 +128,7 @@ pub(crate) struct RampUp {
 }
 
 /// Payload of the load that has arrived, and when its newest byte did. Between two of them the rate is exact, however large the
-/// pieces are that arrive.
+/// parts are that arrive.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Arrived {
     /// Bytes since the begin of the load.
