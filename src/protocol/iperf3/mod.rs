@@ -222,7 +222,7 @@ impl Iperf3Session {
         let cancel = &context.dialer.cancel;
         drive(&mut control, link.as_mut(), clock, cancel, CANCEL_CHECK_INTERVAL).map_err(fault)?;
         if cancel.load(Relaxed) {
-            return Err(fault(Fault::Interrupted).into());
+            return Err(fault(Fault::Interrupted));
         }
 
         let parameters = test_parameters(case, framing);
