@@ -94,7 +94,7 @@ fn repetitions(case: &ReadyCase) -> Result<u32, &'static str> {
 /// The share of a measurement that setting up its connections may take.
 const MAX_SET_UP_SHARE: f64 = 0.05;
 
-/// Nobody waits for less.
+/// Shorter set-ups do not lengthen a measurement noticeably.
 const MIN_SET_UP: Duration = Duration::from_millis(100);
 
 /// Round trips of setting up a session: connection, greeting, plan, attachment.

@@ -172,7 +172,7 @@ impl TestDocument {
             let sum = |name: &str| {
                 let names = [format!("{name}{end}"), format!("{name}{}", other_end(end))];
                 let [own, other] = names.map(|name| PacketSum::of(&self.end[name]));
-                // Whoever wrote the file knows best which sum is whose.
+                // The summary of the file says which sum belongs to which direction.
                 let is_own = |sum: &PacketSum| sum.is_sender.is_none_or(|sends| sends == this_sends);
                 match direction == Direction::Both {
                     true => own.filter(is_own).or(other.filter(|sum| sum.is_sender == Some(this_sends))),

@@ -210,7 +210,7 @@ fn one_order_more_than_the_agent_has_threads_for_is_refused() {
             insta::assert_snapshot!(why(agent.answer()), @"256 measurements run already: an agent makes no more at a time");
         }
     }
-    // Nobody reads the other answers.
+    // The other replies are not read.
     let Started { orders, answers, thread } = agent;
     drop((orders, answers));
     assert!(thread.join().unwrap().is_ok());
