@@ -51,7 +51,7 @@ pub fn series_intervals(value: f64, parts: &[f64], between_runs: f64) -> Option<
     };
     let lags = n / PARTS_PER_LAG;
     let near: f64 = (1..=lags).map(covariance).sum();
-    // Pieces that cancel each other completely leave what one part at either end has.
+    // Parts that cancel each other completely leave what one part at either end has.
     let variance = (covariance(0) + 2.0 * near).max(covariance(0) / n as f64);
     // The mean is that of the same parts, which makes every covariance too low by the variance of the mean.
     let variance = variance * n as f64 / (n - 1 - 2 * lags) as f64;
