@@ -10,7 +10,6 @@ mod rates;
 mod times;
 
 use crate::run::{CaseResult, Figures, Run, Warning, WarningCode};
-pub use intervals::limit_intervals;
 use times::TimesName;
 
 /// Figures that contradict each other.
@@ -68,6 +67,15 @@ pub(crate) fn measured_warning(case: &CaseResult) -> Option<Warning> {
         format!("figures contradict each other: {}{others}", first.1.text),
         "this is a defect of linkgauge: please report it with the run document (--json)",
     ))
+}
+
+/// Limits all intervals of a case to what is possible.
+pub fn limit_intervals(case: &mut CaseResult) {
+    let limited: Vec<_> = places(case).iter().map(|place| intervals::limited(place.figures, case)).collect();
+    for (index, [over_repetitions, within_run]) in limited.into_iter().enumerate() {
+        let figures = place_of_case(case, index);
+        (figures.intervals, figures.within_run_intervals) = (over_repetitions, within_run);
+    }
 }
 
 /// Leaves out figures that contradict each other, with a warning for each. False if nothing remains.

@@ -1,5 +1,7 @@
 //! Intervals: around their figure, and in the range that is possible.
 
+use std::collections::BTreeMap;
+
 use super::{Contradiction, LeftOut};
 use crate::metric::LOSS_INTERVAL;
 use crate::run::{CaseResult, Distribution, Figures};
@@ -53,13 +55,15 @@ fn possible_range(figures: &Figures, case: &CaseResult, name: &str) -> (f64, f64
     (0.0, line.filter(is_kept).unwrap_or(f64::INFINITY))
 }
 
-/// Limits the intervals over repetitions of a case to what is possible.
-pub fn limit_intervals(case: &mut CaseResult) {
-    let limited = case.figures.intervals.iter().map(|(name, interval)| {
-        let (least, most) = possible_range(&case.figures, case, name);
-        (name.clone(), Interval { low: interval.low.max(least), high: interval.high.min(most) })
-    });
-    case.figures.intervals = limited.collect();
+/// The intervals of these figures, limited to what is possible: over repetitions and within a run.
+pub(super) fn limited(figures: &Figures, case: &CaseResult) -> [BTreeMap<String, Interval>; 2] {
+    [&figures.intervals, &figures.within_run_intervals].map(|intervals| {
+        let limited = intervals.iter().map(|(name, interval)| {
+            let (least, most) = possible_range(figures, case, name);
+            (name.clone(), Interval { low: interval.low.max(least), high: interval.high.min(most) })
+        });
+        limited.collect()
+    })
 }
 
 pub(super) fn check(figures: &Figures, case: &CaseResult) -> Vec<Contradiction> {

@@ -143,6 +143,8 @@ fn a_measured_case_keeps_its_figures_and_says_so() {
 fn an_interval_ends_where_figures_are_impossible() {
     let mut case = case();
     interval(&mut case.figures, 3.0, 90.0);
+    case.figures.within_run_intervals = case.figures.intervals.clone();
     limit_intervals(&mut case);
+    assert_eq!(case.figures.within_run_intervals, case.figures.intervals);
     assert_eq!(case.figures.intervals["latency_ns.p50"], Interval { low: 10.0, high: 90.0 });
 }

@@ -9,7 +9,7 @@ use crate::link::{Batch, Framing};
 
 /// Result of one receive.
 pub(super) struct Arrival {
-    /// New messages of this flow.
+    /// New messages of this flow. Those of the warm-up that the first message after it overtook do not count.
     pub(crate) messages: u64,
     /// Their bytes.
     pub(crate) bytes: u64,
@@ -29,6 +29,8 @@ pub(super) struct ReceivedData {
     /// Headers of a stream that consists of blocks.
     blocks: Option<BlockParser>,
     position: u64,
+    /// Number of the first message after the warm-up, once that has ended.
+    first_measured: Option<u64>,
 }
 
 impl ReceivedData {
@@ -45,7 +47,13 @@ impl ReceivedData {
             header: (framing == Framing::Message).then(header),
             blocks: None,
             position: 0,
+            first_measured: None,
         }
+    }
+
+    /// Ends the warm-up before the message with this number. Earlier ones that are still on their way do not count.
+    pub(crate) fn end_warm_up(&mut self, first_measured: u64) {
+        self.first_measured = Some(first_measured);
     }
 
     /// Sets the header of a protocol in place of the default; a stream is then a sequence of blocks.
@@ -61,6 +69,8 @@ impl ReceivedData {
     pub(crate) fn add(&mut self, batch: &Batch, now: Time) -> Arrival {
         let mut arrived = Arrival { messages: 0, bytes: 0, is_of_flow: false, has_end: false };
         let before = self.position;
+        // Any message may turn out to be the first one after the warm-up.
+        let first_counted = self.first_measured.unwrap_or(self.tracker.next_sequence);
         for message in batch.messages() {
             let length = message.len() as u64;
             let Some(header) = &mut self.header else {
@@ -79,7 +89,7 @@ impl ReceivedData {
                 }
                 ParsedHeader::End => arrived.has_end = true,
                 ParsedHeader::Sequence(number) if length == self.message_bytes => {
-                    if self.tracker.observe(number) {
+                    if self.tracker.observe(number) && number >= first_counted {
                         arrived.messages += 1;
                         arrived.bytes += length;
                     }

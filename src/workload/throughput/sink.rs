@@ -322,6 +322,7 @@ impl Party for Sink {
             let (phase, begins) = self.phases.advance_to(now);
             if begins {
                 self.warm_up = WarmUpCounts { passed, missing };
+                self.data.end_warm_up(passed);
                 match &self.loopback {
                     Some(loopback) => self.recorder.begin(loopback.first_sent()),
                     // The first data was in transit before the receiver's time began.
