@@ -127,13 +127,13 @@ fn honest(asked: &[u8]) -> Vec<u8> {
 #[test]
 #[ignore = "long"]
 fn false_replies_are_counted_and_cost_no_time() {
+    // Few requests with much time each: on a busy machine, too, every reply arrives in time.
     let waiting = |timeout: &str, url: &str| {
-        linkgauge(&format!("latency {url} --peer stamp -n 20 --warm-up 0 --timeout {timeout}"))
+        linkgauge(&format!("latency {url} --peer stamp -n 4 --warm-up 0 --timeout {timeout}"))
     };
-    // Every reply arrives in time, also on a busy machine.
     let patiently = |url: &str| waiting("10s", url);
-    let measure = |url: &str| waiting("100ms", url);
-    patiently(&liar(|_, asked| vec![honest(asked)])).got_all_replies(20);
+    let measure = |url: &str| waiting("500ms", url);
+    patiently(&liar(|_, asked| vec![honest(asked)])).got_all_replies(4);
 
     let with = |change: Change| {
         liar(move |_, asked| {
@@ -142,55 +142,53 @@ fn false_replies_are_counted_and_cost_no_time() {
             vec![reply]
         })
     };
-    let strange: [(&str, Change); 6] = [
-        ("too short", |reply| reply.truncate(20)),
-        ("another session", |reply| reply[14] ^= 1),
-        ("gone before it came", |reply| reply[4] -= 1),
-        ("no error estimate", |reply| reply[13] = 0),
-        ("a number never sent", |reply| reply[24] = 0x80),
-        ("no time of PTP", |reply| {
+    // What is wrong, the counts of received and corrupt replies, and the change.
+    let strange: [(&str, (u64, u64), Change); 6] = [
+        ("too short", (0, 4), |reply| reply.truncate(20)),
+        ("another session", (0, 4), |reply| reply[14] ^= 1),
+        ("a number never sent", (0, 4), |reply| reply[24] = 0x80),
+        // Times in the wrong order, and times that are none, leave the round trip.
+        ("gone before it came", (4, 4), |reply| reply[4] -= 1),
+        ("no error estimate", (4, 0), |reply| reply[13] = 0),
+        ("no time of PTP", (4, 0), |reply| {
             reply[12..24].copy_from_slice(&[0x7f, 1, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff])
         }),
     ];
-    for (what, change) in strange {
+    for (what, counts, change) in strange {
         let measured = measure(&with(change));
         assert!(measured.took < Duration::from_secs(20), "{what}: {:?}", measured.took);
         assert_eq!(
-            (measured.count("corrupt_messages"), measured.count("received")),
-            // Times in the wrong order leave the round trip.
-            (20, if what == "gone before it came" { 20 } else { 0 }),
+            (measured.count("received"), measured.count("corrupt_messages")),
+            counts,
             "{what}: {}",
             measured.run
         );
-        measured.refused(&["none of 20 messages got a reply", "check that the server uses stamp"]);
+        if counts.0 == 0 {
+            measured.refused(&["none of 4 messages got a reply", "check that the server uses stamp"]);
+        }
     }
     let other = measure(&liar(|_, _| vec![b"220 mail.example ESMTP".to_vec()]));
-    other.refused(&["none of 20 messages got a reply"]);
-    measure(&liar(|_, _| Vec::new())).refused(&["no reply in time: the server does not reply"]);
+    other.refused(&["none of 4 messages got a reply"]);
+    measure(&liar(|_, _| Vec::new())).refused(&["the server does not reply"]);
 
     // A turn-around time of two hours in a round trip of microseconds: a reply, and corrupt.
     let measured = patiently(&with(|reply| reply[5] = reply[5].wrapping_add(1)));
-    assert_eq!(
-        (measured.count("received"), measured.count("corrupt_messages")),
-        (20, 20),
-        "{}",
-        measured.run
-    );
+    assert_eq!((measured.count("received"), measured.count("corrupt_messages")), (4, 4), "{}", measured.run);
     assert!(measured.case().get("one_way").is_none());
 
     // Every reply twice, and later repetitions of the first one.
     let measured = patiently(&liar(|_, asked| vec![honest(asked), honest(asked)]));
-    assert_eq!(measured.count("received"), 20);
-    assert!((18..=20).contains(&measured.count("duplicate")), "{}", measured.run);
+    assert_eq!(measured.count("received"), 4);
+    assert!((3..=4).contains(&measured.count("duplicate")), "{}", measured.run);
     assert!(codes(&measured).contains(&"duplicate".to_owned()), "{}", measured.run);
     let first = std::sync::Mutex::new(None);
     let measured = waiting(
-        "300ms",
+        "1s",
         &liar(move |_, asked| vec![first.lock().unwrap().get_or_insert_with(|| honest(asked)).clone()]),
     );
     assert_eq!(
         (measured.count("received"), measured.count("duplicate"), measured.count("lost")),
-        (1, 19, 19),
+        (1, 3, 3),
         "{}",
         measured.run
     );
