@@ -116,7 +116,6 @@ fn try_plans(cases: u32) {
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let counted = std::cell::RefCell::new(&mut measured);
     let result = runner.run(&plans(), |plan| {
-        let t = std::time::Instant::now();
         let Some(run) = run(&plan) else { return Ok(()) };
         for case in run.cases.iter().filter(|case| case.figures.has_measurements()) {
             *counted.borrow_mut().entry(case.workload.clone()).or_default() += 1;
