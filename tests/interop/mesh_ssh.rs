@@ -175,10 +175,22 @@ fn each_failure_of_ssh_is_one_line() {
     assert!(why.contains("linkgauges") && why.contains("not found"), "{why}");
 }
 
+/// The time of CPUs that the children of a process have taken.
+fn cpu_time_of_children(pid: &str) -> Duration {
+    let of_threads = |pid: &str, file: &str| -> Vec<String> {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join(file)).ok()).collect()
+    };
+    let children = of_threads(pid, "children").join(" ");
+    let taken = children.split_whitespace().flat_map(|child| of_threads(child, "schedstat"));
+    taken.filter_map(|text| text.split(' ').next()?.parse().ok().map(Duration::from_nanos)).sum()
+}
+
 #[test]
 fn an_ssh_that_vanishes_costs_the_pairs_of_its_host() {
     let ssh = Ssh::start();
-    let long = SHORT.replace("throughput.time = \"300ms\"", "throughput.time = \"60s\"");
+    let long =
+        "test.latency.time = \"300ms\"\ntest.throughput.time = \"60s\"\ntest.throughput.bit_rate = \"5G\"";
     let pids = ssh.path("pids");
     // The process that is killed is that of the ssh client.
     let host = format!(
@@ -186,10 +198,12 @@ fn an_ssh_that_vanishes_costs_the_pairs_of_its_host() {
         pids.display()
     );
     let mut mesh =
-        Running(ssh.mesh(&long, &host).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        Running(ssh.mesh(long, &host).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let pid: i32 = wait_until("the ssh client", || std::fs::read_to_string(&pids).ok()?.trim().parse().ok());
-    // The round trips take less than a second; then the rates begin.
-    std::thread::sleep(Duration::from_secs(4));
+    // The round trips are short and cost little; only the rates take as much time of a CPU.
+    wait_until("the rates", || {
+        (cpu_time_of_children(&mesh.0.id().to_string()) > Duration::from_secs(2)).then_some(())
+    });
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     assert_eq!(mesh.wait().code(), Some(2));

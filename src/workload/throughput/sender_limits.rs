@@ -12,10 +12,16 @@ pub(crate) const MIN_QUIET_TIME: Duration = Duration::from_millis(300);
 /// Maximum silence between messages of a slow schedule.
 const MAX_QUIET_TIME: Duration = Duration::from_secs(60);
 
+/// More for each flow of a case beyond the first, and at most: their senders get a CPU in turn.
+const QUIET_TIME_PER_FLOW: Duration = Duration::from_millis(10);
+const MAX_QUIET_TIME_OF_FLOWS: Duration = Duration::from_secs(2);
+
 /// How long a receiver of messages waits for the next.
-pub(crate) fn quiet_time(pacing: Pacing) -> Duration {
+pub(crate) fn quiet_time(pacing: Pacing, flows: u32) -> Duration {
+    let of_others = QUIET_TIME_PER_FLOW.saturating_mul(flows.saturating_sub(1)).min(MAX_QUIET_TIME_OF_FLOWS);
+    let least = MIN_QUIET_TIME + of_others;
     let ten = pacing.per_second().map(|per_second| Duration::try_from_secs_f64(10.0 / per_second));
-    ten.map_or(MIN_QUIET_TIME, |ten| MIN_QUIET_TIME.max(ten.unwrap_or(MAX_QUIET_TIME).min(MAX_QUIET_TIME)))
+    ten.map_or(least, |ten| least.max(ten.unwrap_or(MAX_QUIET_TIME).min(MAX_QUIET_TIME)))
 }
 
 /// Time that a sender takes by its plan: by its time, or by the messages of its schedule. 0 if the plan does not say.

@@ -143,7 +143,7 @@ impl Sink {
             loopback: None,
             silence: SilenceTimer {
                 timeout: load.timeout,
-                quiet_time: quiet_time(load.pacing),
+                quiet_time: quiet_time(load.pacing, load.flows),
                 ends_by_silence: caps.framing == Framing::Message && !caps.can_signal_close,
                 planned: planned_sending(load),
                 waiting_since: None,
@@ -407,7 +407,7 @@ mod tests {
     fn timer(load: &Load) -> SilenceTimer {
         SilenceTimer {
             timeout: 5 * SECOND,
-            quiet_time: quiet_time(load.pacing),
+            quiet_time: quiet_time(load.pacing, load.flows),
             ends_by_silence: true,
             planned: planned_sending(load),
             waiting_since: None,
@@ -432,7 +432,7 @@ mod tests {
             let begun = Time(1_000_000_000);
             assert_eq!(timer.wait_until(begun), begun + 5 * SECOND, "nothing has come yet");
             timer.restart(begun);
-            let quiet = quiet_time(load.pacing);
+            let quiet = quiet_time(load.pacing, load.flows);
             assert_eq!(timer.wait_until(begun), begun + planned.max(quiet));
             // A message after a gap, then the end of the plan: what is late has its time.
             timer.restart(begun + planned);
