@@ -20,8 +20,12 @@ mod error;
 mod expand;
 #[cfg(feature = "plan-files")]
 mod file;
+mod one_or_many;
+#[cfg(feature = "plan-files")]
+pub(crate) mod toml_text;
 
 pub use error::{CaseSpecError, PlanError};
+pub use one_or_many::OneOrMany;
 
 /// Cases to run, in order. Repetitions are interleaved: all cases once, then all cases again.
 #[derive(Debug, Clone, PartialEq)]
@@ -232,26 +236,6 @@ pub struct CpuPinning {
     pub server: Option<u32>,
 }
 
-/// A value or a list of values. A list makes one case of each.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub enum OneOrMany<T> {
-    /// A single value.
-    One(T),
-    /// Several values.
-    Many(Vec<T>),
-}
-
-impl<T> OneOrMany<T> {
-    /// The values.
-    pub fn as_slice(&self) -> &[T] {
-        match self {
-            OneOrMany::One(value) => std::slice::from_ref(value),
-            OneOrMany::Many(values) => values,
-        }
-    }
-}
-
 /// A case as written: all fields optional, lists for a sweep. Flags fill the same struct.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -320,7 +304,7 @@ pub struct CaseSpec {
 /// Protocol options may be text, numbers or booleans. Only the protocol interprets them.
 fn as_text<'de, D: serde::Deserializer<'de>>(values: D) -> Result<BTreeMap<String, String>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "an option is text in quotes, a whole number, true or false")]
     enum Written {
         Text(String),
         Number(i64),
@@ -337,7 +321,7 @@ fn as_text<'de, D: serde::Deserializer<'de>>(values: D) -> Result<BTreeMap<Strin
 
 /// The latency probe during a load: a rate, or off.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a probe is true, false or a rate like 10")]
 pub enum ProbeSpec {
     /// Off, or on at the default rate.
     Switch(bool),
@@ -582,10 +566,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_shows_line_and_caret() {
+    fn an_unknown_key_shows_its_line() {
         let error = Plan::from_toml("[[case]]\nurl = \"tcp://a:1\"\nbanana = 1\n").unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("line 3") && text.contains('^') && text.contains("banana"), "{text}");
+        assert!(text.starts_with("line 3: unknown field `banana`"), "{text}");
     }
 
     #[test]

@@ -324,7 +324,7 @@ pub fn format_plural(count: u64, thing: &str) -> String {
 
 /// Text, or a bare number where the unit is unambiguous (in a plan file).
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "use a number, or text with a unit in quotes")]
 enum TextOrNumber {
     Number(u64),
     Fraction(f64),

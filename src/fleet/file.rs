@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::order::list_id;
 use super::signed::PublicKey;
 use crate::mesh::{HostList, HostListError, Reach};
+use crate::plan::toml_text;
 
 /// Why a file cannot be used for a fleet.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +35,7 @@ pub enum FleetFileError {
 
 #[derive(Deserialize)]
 struct FleetToml {
-    fleet: Option<toml::Table>,
+    fleet: Option<Section>,
 }
 
 #[derive(Deserialize)]
@@ -69,11 +70,11 @@ impl FleetFile {
     /// The file is invalid, or a host has no key.
     pub fn from_toml(text: &str) -> Result<FleetFile, FleetFileError> {
         let list = HostList::from_toml(text)?;
-        let section = |error: toml::de::Error| FleetFileError::Section(error.message().to_owned());
+        let section = |error: toml::de::Error| FleetFileError::Section(toml_text::describe(&error, text));
         let file: FleetToml = toml::from_str(text).map_err(section)?;
         let missing =
             || FleetFileError::Section("the section is missing. Name the hub and the keys there".to_owned());
-        let Section { hub, ca, keys } = file.fleet.ok_or_else(missing)?.try_into().map_err(section)?;
+        let Section { hub, ca, keys } = file.fleet.ok_or_else(missing)?;
         for host in &list.hosts {
             // Without a key of its own, a host is reached by ssh under its name.
             if host.reach != Reach::Ssh(host.name.clone()) {

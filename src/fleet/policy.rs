@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::signed::PublicKey;
 use crate::mesh::{AgentLimits, InvalidAddressRange};
+use crate::plan::toml_text;
 use crate::units::{BitRate, Bytes, Span};
 
 /// Longest measurement, where the file sets none.
@@ -73,8 +74,8 @@ impl AgentPolicy {
     ///
     /// The file is invalid.
     pub fn from_toml(text: &str) -> Result<AgentPolicy, PolicyError> {
-        let file: PolicyToml = toml::from_str(text)
-            .map_err(|error| PolicyError::Toml(error.to_string().trim_end().to_owned()))?;
+        let file: PolicyToml =
+            toml::from_str(text).map_err(|error| PolicyError::Toml(toml_text::describe(&error, text)))?;
         let operator = PublicKey::read(&file.operator);
         let operator =
             operator.map_err(|error| PolicyError::Value { key: "operator", why: error.to_string() })?;

@@ -1,5 +1,6 @@
 //! Reads the lines of a file one by one, with a maximum length. It does not interpret them.
 
+use std::borrow::Cow;
 use std::io::{BufRead, Read};
 
 use super::ImportError;
@@ -20,19 +21,32 @@ impl<'a> LineReader<'a> {
 
     /// The next line without its line break; `None` after the last.
     pub(crate) fn next_line(&mut self) -> Result<Option<&str>, ImportError> {
-        self.buffer.clear();
-        self.line_number += 1;
-        let read = (&mut *self.file).take(self.max_bytes).read_until(b'\n', &mut self.buffer)?;
-        if read == 0 {
+        if !self.read_line()? {
             return Ok(None);
-        }
-        if read as u64 == self.max_bytes && self.buffer.last() != Some(&b'\n') {
-            return Err(self.error(format!("longer than {} bytes", self.max_bytes)));
         }
         match str::from_utf8(&self.buffer) {
             Ok(line) => Ok(Some(line.trim_end_matches(['\n', '\r']))),
             Err(_) => Err(line_error(self.line_number, "not UTF-8 text: convert it with iconv".to_owned())),
         }
+    }
+
+    /// The same of text in any encoding that contains ASCII; a replacement character stands for what is no UTF-8.
+    pub(crate) fn next_lossy_line(&mut self) -> Result<Option<Cow<'_, str>>, ImportError> {
+        Ok(if self.read_line()? { Some(String::from_utf8_lossy(&self.buffer)) } else { None })
+    }
+
+    /// False after the last line.
+    fn read_line(&mut self) -> Result<bool, ImportError> {
+        self.buffer.clear();
+        self.line_number += 1;
+        let read = (&mut *self.file).take(self.max_bytes).read_until(b'\n', &mut self.buffer)?;
+        if read == 0 {
+            return Ok(false);
+        }
+        if read as u64 == self.max_bytes && self.buffer.last() != Some(&b'\n') {
+            return Err(self.error(format!("longer than {} bytes", self.max_bytes)));
+        }
+        Ok(true)
     }
 
     /// An error about the line read last.

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::action::{Action, ActionTarget, DEFAULT_ACTION_TIMEOUT};
 use super::alert::{Alert, InvalidRule, Rule};
@@ -12,7 +14,7 @@ use super::level::USUAL_SHIFT_DELAY;
 use super::push::{DEFAULT_PUSH_INTERVAL, Push};
 use crate::endpoint::Endpoint;
 use crate::link::endpoint_caps;
-use crate::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan};
+use crate::plan::{Case, CaseSpec, CaseSpecError, OneOrMany, Plan, toml_text};
 use crate::schedule::{self, InvalidCase};
 use crate::units::{Bytes, Count, MessageRate, RateTarget, Span, format_period};
 use crate::workload::latency;
@@ -29,8 +31,18 @@ const DEFAULT_EVERY: Duration = Duration::from_secs(3600);
 /// Time for which a lost probe is waited for, unless given.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A test cannot be repeated faster.
-const MIN_EVERY: Duration = Duration::from_secs(1);
+/// A test cannot be repeated faster, and one a year watches nothing.
+const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(366 * 86_400);
+
+/// Times for an explanation.
+const EXPLAIN_TIMES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+
+/// Times after which an action is stopped.
+const ACTION_TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3600);
+
+/// A name is part of each line of the log, of pages and of tags.
+const MAX_NAME_CHARS: usize = 200;
 
 /// More links than this need several monitors.
 const MAX_WATCHES: usize = 2000;
@@ -192,6 +204,26 @@ struct WatchEntry {
     explain: Option<Span>,
 }
 
+impl WatchEntry {
+    fn check(&self) -> Result<(), CaseSpecError> {
+        for (key, time, range) in [("every", self.every, EVERY), ("explain", self.explain, EXPLAIN_TIMES)] {
+            if let Some(Span(time)) = time.filter(|time| !range.contains(&time.0)) {
+                let [time, least, most] = [time, *range.start(), *range.end()].map(format_period);
+                return Err(CaseSpecError::new(key, format!("{key} is {time}: use {least} to {most}")));
+            }
+        }
+        let Some(name) = &self.name else { return Ok(()) };
+        let is_valid = !name.trim().is_empty()
+            && name.chars().take(MAX_NAME_CHARS + 1).count() <= MAX_NAME_CHARS
+            && !name.chars().any(char::is_control);
+        if is_valid {
+            return Ok(());
+        }
+        let what = format!("a name has 1 to {MAX_NAME_CHARS} characters, and no control characters");
+        Err(CaseSpecError::new("name", what))
+    }
+}
+
 /// An action of a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -216,8 +248,8 @@ impl ActionEntry {
             _ => return Err("it needs either command = [\"PROGRAM\", …] or webhook = \"http://…\""),
         };
         let timeout = self.timeout.map_or(DEFAULT_ACTION_TIMEOUT, |timeout| timeout.0);
-        if timeout.is_zero() {
-            return Err("the timeout is zero: use a time like 10s");
+        if !ACTION_TIMEOUTS.contains(&timeout) {
+            return Err("its timeout is not possible: use 100ms to 1h");
         }
         Ok(Action { target, timeout })
     }
@@ -253,18 +285,22 @@ impl Config {
     ///
     /// The file is invalid, or describes something that cannot be measured. Nothing was opened.
     pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
-        let wrong = |error: toml::de::Error| ConfigError::Toml(error.to_string().trim_end().to_owned());
+        let wrong = |error: toml::de::Error| ConfigError::Toml(toml_text::describe(&error, text));
         let file: MonitorToml = toml::from_str(text).map_err(wrong)?;
+        // The same once more, with the places of all values for messages.
+        let mut document = DeTable::parse(text).map_err(wrong)?.into_inner();
+        let defaults = document.remove("defaults").map(tables).unwrap_or_default().pop().unwrap_or_default();
         let mut watches = Vec::new();
-        for (table, number) in file.watch.into_iter().zip(1..) {
-            let mut whole = file.defaults.clone();
+        for (table, number) in document.remove("watch").map(tables).unwrap_or_default().into_iter().zip(1..) {
+            let mut whole = defaults.clone();
             whole.extend(table);
-            let mut own = toml::Table::new();
+            let mut own = DeTable::new();
             for key in ENTRY_KEYS {
-                own.extend(whole.remove(key).map(|value| (key.to_owned(), value)));
+                own.extend(whole.remove_entry(key));
             }
-            let entry: WatchEntry = own.try_into().map_err(wrong)?;
-            let spec: CaseSpec = whole.try_into().map_err(wrong)?;
+            let deserializer = |table| toml::de::Deserializer::from(Spanned::new(0..0, table));
+            let entry = WatchEntry::deserialize(deserializer(own)).map_err(wrong)?;
+            let spec = CaseSpec::deserialize(deserializer(whole)).map_err(wrong)?;
             watches.extend(watches_of(spec, &entry, number)?);
             if watches.len() > MAX_WATCHES {
                 return Err(ConfigError::Count(watches.len()));
@@ -314,6 +350,15 @@ impl Config {
     }
 }
 
+/// The tables of a value: of a table itself, or of a list of tables.
+fn tables(value: Spanned<DeValue<'_>>) -> Vec<DeTable<'_>> {
+    match value.into_inner() {
+        DeValue::Table(table) => vec![table],
+        DeValue::Array(values) => values.into_iter().flat_map(tables).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// The alarms of an entry, and its quiet hours.
 fn rules_of(entry: &WatchEntry, number: usize) -> Result<(Vec<Rule>, Vec<QuietHours>), ConfigError> {
     if entry.alert.len() > MAX_RULES || entry.quiet.len() > MAX_RULES {
@@ -333,6 +378,7 @@ fn rules_of(entry: &WatchEntry, number: usize) -> Result<(Vec<Rule>, Vec<QuietHo
 /// The watches of one entry: one for each of its URLs.
 fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<Vec<Watch>, ConfigError> {
     let (rules, quiet) = rules_of(entry, number)?;
+    entry.check().map_err(|error| ConfigError::Case { watch: number, error })?;
     let workload = spec.workload.get_or_insert_with(|| latency::WORKLOAD.name.to_owned());
     let is_continuous = workload == latency::WORKLOAD.name && entry.every.is_none() && spec.count.is_none();
     let schedule = if is_continuous {
@@ -353,7 +399,7 @@ fn watches_of(mut spec: CaseSpec, entry: &WatchEntry, number: usize) -> Result<V
         spec.warm_up_time = None;
         WatchSchedule::Continuous { per_second }
     } else {
-        WatchSchedule::Every(entry.every.map_or(DEFAULT_EVERY, |every| every.0).max(MIN_EVERY))
+        WatchSchedule::Every(entry.every.map_or(DEFAULT_EVERY, |every| every.0))
     };
     let urls = spec.url.as_ref().map_or(0, |urls| match urls {
         OneOrMany::One(_) => 1,
@@ -402,7 +448,15 @@ fn check(watch: &Watch) -> Result<(), ConfigError> {
             let why = "alerts need probes all the time: remove 'every', or use 'threshold' for each test";
             Err(unfit(why.to_owned()))
         }
-        WatchSchedule::Every(_) => Ok(()),
+        WatchSchedule::Every(_) => {
+            let needed = min_test_bytes(&watch.case);
+            match watch.bytes_per_day {
+                Some(limit) if needed > limit => Err(unfit(format!(
+                    "a single test moves {needed} B or more, and bytes-per-day is {limit}: raise it, or shorten the test"
+                ))),
+                _ => Ok(()),
+            }
+        }
         WatchSchedule::Continuous { per_second } => {
             for rule in &watch.rules {
                 rule.expectation(per_second).ok_or_else(|| {
@@ -422,6 +476,18 @@ fn check(watch: &Watch) -> Result<(), ConfigError> {
             }
         }
     }
+}
+
+/// Payload that a test moves at least: one message, or as many as the case says.
+fn min_test_bytes(case: &Case) -> u64 {
+    let size = u64::from(case.message_bytes.unwrap_or(1));
+    let per_message = if case.workload == latency::WORKLOAD.name { 2 * size } else { size };
+    let in_time =
+        case.pacing.per_second().zip(case.stop.time_ns).map(|(rate, ns)| (rate * ns as f64 / 1e9) as u64);
+    let of_messages = |messages: u64| messages.saturating_mul(per_message);
+    // The first condition ends the test.
+    let ends = [case.stop.count.map(of_messages), in_time.map(of_messages), case.stop.volume_bytes];
+    ends.into_iter().flatten().min().unwrap_or(0).max(per_message)
 }
 
 /// Whether the link can be explained while its probes go on, and when an alarm begins.
@@ -492,6 +558,37 @@ mod tests {
             (&format!("{watch}every = \"1h\"\nalert = [\"loss > 5%\"]"), "alerts need probes all the time"),
             (&format!("{watch}bytes-per-day = \"1k\""), "lower the rate"),
             (&format!("{watch}protocol = \"morse\""), "morse"),
+            (
+                &format!("{watch}parallel = -1"),
+                "line 3: parallel: -1 does not fit: use a whole number from 0",
+            ),
+            (
+                &format!("[defaults]\nsize = []\nalert = 3\n{watch}"),
+                "line 3: alert: 3 does not fit: use a list in brackets",
+            ),
+            ("watch = 3", "line 1: watch: 3 does not fit: use a list in brackets"),
+            (&format!("{watch}name = \"\""), "watch 1: a name has 1 to 200 characters"),
+            (&format!("{watch}name = \"{}\"", "x".repeat(5000)), "watch 1: a name has 1 to 200 characters"),
+            (&format!("{watch}name = \"a\\nb\""), "no control characters"),
+            (&format!("{watch}every = \"1ns\""), "watch 1: every is 1 ns: use 1 s to 366 d"),
+            (&format!("{watch}every = \"500000h\""), "use 1 s to 366 d"),
+            (
+                &format!("{watch}alert = [\"loss > 5 % (normal 0.5 %)\"]\nexplain = \"1ns\""),
+                "explain is 1 ns: use 1 s to",
+            ),
+            (
+                &format!("{watch}every = \"1h\"\nbytes-per-day = 0"),
+                "a single test moves 2 B or more, and bytes-per-day is 0",
+            ),
+            (
+                &format!("{watch}every = \"1h\"\ncount = 1000\nsize = 100\nbytes-per-day = \"100k\""),
+                "a single test moves 200000 B",
+            ),
+            (
+                &format!("{watch}workload = \"throughput\"\nvolume = \"1G\"\nbytes-per-day = \"1M\""),
+                "a single test moves 1000000000 B",
+            ),
+            (&format!("{watch}[[action]]\ncommand = [\"true\"]\ntimeout = \"1ns\""), "use 100ms to 1h"),
             (&format!("{watch}explain = \"30s\""), "an explanation needs alerts"),
             (&format!("{watch}[[action]]\ncommand = []"), "action 1: it needs either command"),
             (&format!("{watch}[[action]]\nwebhook = \"https://192.0.2.1\""), "For others use command"),

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The TOML parser's message, with line and caret.
+    /// The file is invalid: the line, the key, and what is allowed.
     #[error("{0}")]
     Toml(String),
     /// There is nothing to measure.

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::expand::may_run_together;
-use super::{CaseSpec, Plan, PlanError};
+use super::{CaseSpec, Plan, PlanError, toml_text};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -23,7 +23,7 @@ impl Plan {
     /// Fails if the text is no valid TOML, names an unknown field, or has no valid case.
     pub fn from_toml(text: &str) -> Result<Plan, PlanError> {
         let file: PlanFile =
-            toml::from_str(text).map_err(|error| PlanError::Toml(error.to_string().trim_end().to_owned()))?;
+            toml::from_str(text).map_err(|error| PlanError::Toml(toml_text::describe(&error, text)))?;
         let mut cases = Vec::new();
         for (index, spec) in file.case.iter().enumerate() {
             let spec = spec.with_defaults(&file.defaults);

@@ -187,9 +187,9 @@ fn unknown_messages_are_refused() {
         (b"LGframe1\xff\xff\xff\xff\0\0\0\x01", "it announces a message of 4294967295 bytes"),
         (
             b"LGframe1\0\0\0\x02\0\0\0\x01{}",
-            "its message cannot be read: missing field `reply` at line 1 column 2",
+            "its content is invalid: missing field `reply` at line 1 column 2",
         ),
-        (b"LGframe1\0\0\0\x04\0\0\0\x01[[[[", "its message cannot be read: "),
+        (b"LGframe1\0\0\0\x04\0\0\0\x01[[[[", "its content is invalid: "),
     ];
     for (words, why) in garbage {
         let failure = failure_of(Liar::new(move |_, _, stream| {
@@ -220,10 +220,7 @@ fn an_endless_server_is_given_up() {
         while stream.write_all(&[b' '; 65_536]).is_ok() {}
         Then::Close
     }));
-    assert!(
-        failure.starts_with("the server's messages cannot be read: its message cannot be read"),
-        "{failure}"
-    );
+    assert!(failure.starts_with("the server's messages cannot be read: its content is invalid"), "{failure}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Every encoding becomes V2 with a header as the decoder expects it. Writers differ in fields that change no count: the
 //! one for JavaScript writes a normalizing offset of 1, the one for Go an integer 1 as ratio (5e-324 when read as a double). Counts
-//! are stored by their logical index, so both fields can be replaced.
+//! are stored by their logical index, so both fields can be replaced. Any other ratio would scale the values, and is refused.
 
 use std::io::Read;
 
@@ -46,6 +46,12 @@ pub(super) enum HistogramFault {
     Encoding(u32),
     #[error("its histogram has counts of {0} bytes")]
     CountSize(usize),
+    #[error("its histogram scales its values by {0}, which is not supported")]
+    Ratio(f64),
+    #[error("its histogram is larger than {MAX_HISTOGRAM_BYTES} bytes")]
+    Large,
+    #[error("its histogram has {0} bytes after its counts")]
+    Excess(usize),
     #[error("its histogram has an impossible header or impossible counts")]
     Content,
 }
@@ -58,15 +64,15 @@ pub(super) fn parse_histogram(text: &str) -> Result<Histogram<u64>, HistogramFau
     let cookie = reader.word(0)?;
     let encoded = match cookie & !WORD_SIZE_BITS {
         V2 => {
-            let length = (reader.word(4)? as usize).min(plain.len().saturating_sub(40));
-            v2_bytes(reader.word(12)?, [reader.long(16)?, reader.long(24)?], &plain[40..40 + length])
+            let payload = reader.payload()?;
+            v2_bytes(reader.word(12)?, [reader.long(16)?, reader.long(24)?], payload)
         }
         V1 => {
-            let counts = reader.counts(40, Some(reader.word(4)?), cookie)?;
+            let counts = counts(reader.payload()?, cookie)?;
             v2_bytes(reader.word(12)?, [reader.long(16)?, reader.long(24)?], &counts)
         }
         V0 => {
-            let counts = reader.counts(32, None, cookie)?;
+            let counts = counts(reader.0.get(32..).ok_or(HistogramFault::Truncated)?, cookie)?;
             v2_bytes(reader.word(4)?, [reader.long(8)?, reader.long(16)?], &counts)
         }
         _ => return Err(unknown_cookie(cookie)),
@@ -85,6 +91,9 @@ fn inflate(bytes: &[u8]) -> Result<Vec<u8>, HistogramFault> {
     let mut plain = Vec::new();
     let deflated = bytes.get(8..).unwrap_or_default();
     ZlibDecoder::new(deflated).take(MAX_HISTOGRAM_BYTES + 1).read_to_end(&mut plain)?;
+    if plain.len() as u64 > MAX_HISTOGRAM_BYTES {
+        return Err(HistogramFault::Large);
+    }
     Ok(plain)
 }
 
@@ -122,32 +131,48 @@ impl HeaderReader<'_> {
         self.bytes(at).map(u64::from_be_bytes)
     }
 
-    /// The counts of V0 and V1, all of one size, in the number format of V2. A run of zeros becomes one number.
-    fn counts(&self, at: usize, length: Option<u32>, cookie: u32) -> Result<Vec<u8>, HistogramFault> {
-        let size = ((cookie & WORD_SIZE_BITS) >> 4 & 0xe) as usize;
-        if ![2, 4, 8].contains(&size) {
-            return Err(HistogramFault::CountSize(size));
+    /// The counts of V1 and V2, after a header with their length and the ratio of the values.
+    fn payload(&self) -> Result<&[u8], HistogramFault> {
+        let ratio = f64::from_bits(self.long(32)?);
+        if ratio != 1.0 && ratio.to_bits() != 1 {
+            return Err(HistogramFault::Ratio(ratio));
         }
-        let all = self.0.get(at..).ok_or(HistogramFault::Truncated)?;
-        let payload = &all[..length.map_or(all.len(), |length| (length as usize).min(all.len()))];
-        let (mut numbers, mut zeros) = (Vec::new(), 0i64);
-        for word in payload.chunks_exact(size) {
-            let count = word.iter().fold(0u64, |count, byte| count << 8 | u64::from(*byte));
-            if count == 0 {
-                zeros += 1;
-                continue;
-            }
-            if count > MAX_COUNT {
-                return Err(HistogramFault::Content);
-            }
-            if zeros > 0 {
-                push_number(&mut numbers, if zeros == 1 { 0 } else { -zeros });
-            }
-            zeros = 0;
-            push_number(&mut numbers, count as i64);
+        let payload = &self.0[40..];
+        let (payload, rest) =
+            payload.split_at_checked(self.word(4)? as usize).ok_or(HistogramFault::Truncated)?;
+        match rest.iter().any(|byte| *byte != 0) {
+            true => Err(HistogramFault::Excess(rest.len())),
+            false => Ok(payload),
         }
-        Ok(numbers)
     }
+}
+
+/// The counts of V0 and V1, all of one size, in the number format of V2. A run of zeros becomes one number.
+fn counts(payload: &[u8], cookie: u32) -> Result<Vec<u8>, HistogramFault> {
+    let size = ((cookie & WORD_SIZE_BITS) >> 4 & 0xe) as usize;
+    if ![2, 4, 8].contains(&size) {
+        return Err(HistogramFault::CountSize(size));
+    }
+    if !payload.len().is_multiple_of(size) {
+        return Err(HistogramFault::Truncated);
+    }
+    let (mut numbers, mut zeros) = (Vec::new(), 0i64);
+    for word in payload.chunks_exact(size) {
+        let count = word.iter().fold(0u64, |count, byte| count << 8 | u64::from(*byte));
+        if count == 0 {
+            zeros += 1;
+            continue;
+        }
+        if count > MAX_COUNT {
+            return Err(HistogramFault::Content);
+        }
+        if zeros > 0 {
+            push_number(&mut numbers, if zeros == 1 { 0 } else { -zeros });
+        }
+        zeros = 0;
+        push_number(&mut numbers, count as i64);
+    }
+    Ok(numbers)
 }
 
 /// Zig-zag LEB128, for numbers of less than 56 bits.
@@ -230,6 +255,43 @@ mod tests {
     }
 
     #[test]
+    fn a_header_that_does_not_fit_its_counts_is_refused() {
+        let mut v2 = Vec::new();
+        V2Serializer::new().serialize(&recorded(), &mut v2).unwrap();
+        let with_ratio = |ratio: f64| {
+            let mut bytes = v2.clone();
+            bytes[32..40].copy_from_slice(&ratio.to_be_bytes());
+            bytes
+        };
+        let mut short_length = v2.clone();
+        short_length[7] -= 2;
+        let v1 = |counts: Vec<u8>| {
+            let mut bytes = v2[..40].to_vec();
+            bytes[..4].copy_from_slice(&(V1 | 0x20).to_be_bytes());
+            bytes[4..8].copy_from_slice(&(counts.len() as u32).to_be_bytes());
+            [bytes, counts].concat()
+        };
+        let (mut odd, mut cut) = (all_counts(2), v1(all_counts(2)));
+        odd.pop();
+        cut.truncate(cut.len() - 2);
+        for (plain, shown) in [
+            (with_ratio(2.0), "its histogram scales its values by 2, which is not supported"),
+            (with_ratio(f64::NAN), "its histogram scales its values by NaN, which is not supported"),
+            (v2[..v2.len() - 1].to_vec(), "its histogram is truncated"),
+            (v1(odd), "its histogram is truncated"),
+            (cut, "its histogram is truncated"),
+            (short_length, "its histogram has 2 bytes after its counts"),
+        ] {
+            assert_eq!(parse_histogram(&encoded(V2_DEFLATED | 0x10, &plain)).unwrap_err().to_string(), shown);
+        }
+        let bomb = [&v2[..40], &[0; MAX_HISTOGRAM_BYTES as usize]].concat();
+        let shown = "its histogram is larger than 4194304 bytes";
+        assert_eq!(parse_histogram(&encoded(V2_DEFLATED | 0x10, &bomb)).unwrap_err().to_string(), shown);
+        let padded = [&v2[..], &[0; 3]].concat();
+        assert_eq!(parse_histogram(&encoded(V2_DEFLATED | 0x10, &padded)).unwrap(), recorded(), "padded");
+    }
+
+    #[test]
     fn a_refusal_has_a_reason() {
         let of = |bytes: &[u8]| parse_histogram(&STANDARD.encode(bytes)).unwrap_err().to_string();
         insta::assert_snapshot!(
@@ -241,7 +303,7 @@ mod tests {
                 of(&OF_DOUBLES[0].to_be_bytes()),
                 of(&(V2 | 0x10).to_be_bytes()),
                 of(&[&(V0 | 0x60).to_be_bytes()[..], &[0; 40]].concat()),
-                of(&[&(V2 | 0x10).to_be_bytes()[..], &[0; 40]].concat()),
+                of(&[&(V2 | 0x10).to_be_bytes()[..], &[0; 28], &1f64.to_be_bytes()].concat()),
             ]
             .join("\n"),
             @r"

@@ -17,8 +17,9 @@ const MIN_CPU_BYTES: f64 = 1e6;
 /// Rounding of the CPU percentages.
 const MAX_CPU_EXCESS: f64 = 1.1;
 
-/// Maximum number of streams; iperf3 itself has this limit.
-const MAX_STREAMS: u64 = 128;
+/// Maximum number of streams, and of the bytes of one write; iperf3 itself has these limits.
+const MAX_STREAMS: u32 = 128;
+const MAX_BLOCK_BYTES: u32 = 1 << 20;
 
 /// A test: a document, or the events that make one up.
 #[derive(Debug, Default)]
@@ -60,6 +61,7 @@ impl TestDocument {
                 return Err(format_error(error.unwrap_or_else(missing)));
             }
         }
+        self.check_parameters()?;
         let direction = self.direction();
         let (ahead, back) = self.totals(direction, error.is_some());
         let (Some(ahead), true) = (ahead, back.is_some() || direction != Direction::Both) else {
@@ -99,12 +101,25 @@ impl TestDocument {
         self.start["test_start"][name].as_f64().unwrap_or(0.0)
     }
 
+    /// Refuses parameters that no iperf3 has: no figure of such a file can be trusted.
+    fn check_parameters(&self) -> Result<(), ImportError> {
+        for (name, most) in [("num_streams", MAX_STREAMS), ("blksize", MAX_BLOCK_BYTES)] {
+            let value = &self.start["test_start"][name];
+            if value.as_f64().is_some_and(|value| !(0.0..=f64::from(most)).contains(&value)) {
+                return Err(format_error(format!(
+                    "'{name}' of the test is {value}: iperf3 has at most {most}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn message_bytes(&self) -> u32 {
         self.parameter("blksize") as u32
     }
 
     fn streams(&self) -> u32 {
-        (self.parameter("num_streams") as u32).clamp(1, MAX_STREAMS as u32)
+        (self.parameter("num_streams") as u32).max(1)
     }
 
     fn omits_start(&self) -> bool {
@@ -149,7 +164,7 @@ impl TestDocument {
     /// datagrams there is one count.
     fn sum_of_streams(&self, side: &str, is_sender: bool) -> Option<PacketSum> {
         let streams = self.end["streams"].as_array()?;
-        let sums = streams.iter().take(MAX_STREAMS as usize * 2).filter_map(|stream| {
+        let sums = streams.iter().take(2 * MAX_STREAMS as usize).filter_map(|stream| {
             let only = || stream.as_object().filter(|of| of.len() == 1)?.values().next();
             let sum = PacketSum::of(&stream[side]).or_else(|| PacketSum::of(only()?))?;
             (sum.is_sender == Some(is_sender)).then_some(sum)

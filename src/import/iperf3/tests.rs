@@ -137,6 +137,32 @@ fn text_around_results_is_skipped() {
 }
 
 #[test]
+fn parameters_that_iperf3_cannot_have_are_refused() {
+    let json = bidirectional();
+    for (from, to, shown) in [
+        (
+            "\"num_streams\":1,",
+            "\"num_streams\":1e9,",
+            "'num_streams' of the test is 1000000000.0: iperf3 has at most 128",
+        ),
+        (
+            "\"num_streams\":1,",
+            "\"num_streams\":-1,",
+            "'num_streams' of the test is -1: iperf3 has at most 128",
+        ),
+        (
+            "\"blksize\":1448,",
+            "\"blksize\":1e30,",
+            "'blksize' of the test is 1e+30: iperf3 has at most 1048576",
+        ),
+    ] {
+        let changed = json.replace(from, to);
+        assert_ne!(changed, json);
+        assert_eq!(import(&changed).unwrap_err(), shown);
+    }
+}
+
+#[test]
 fn text_output_is_named() {
     let text = "Connecting to host gw, port 5201\n[ ID] Interval           Transfer     Bitrate\n\
                 [  5]   0.00-3.00   sec  1.00 GBytes  2.86 Gbits/sec\n";

@@ -87,6 +87,117 @@ Ping statistics for 192.0.2.9:\r
 }
 
 #[test]
+fn windows_counts_messages_of_routers_as_received() {
+    // In the code page of a German console.
+    let german = b"\r\nPing wird ausgef\x81hrt f\x81r gw.example [192.0.2.1] mit 32 Bytes Daten:\r
+Antwort von 192.0.2.7: Zielhost nicht erreichbar.\r
+Antwort von 192.0.2.1: Bytes=32 Zeit<1ms TTL=128\r
+Zeit\x81berschreitung der Anforderung.\r
+Antwort von 192.0.2.1: Bytes=32 Zeit=3ms TTL=128\r
+\r
+Ping-Statistik f\x81r 192.0.2.1:\r
+    Pakete: Gesendet = 4, Empfangen = 3, Verloren = 1\r
+    (25% Verlust),\r\n";
+    let english = b"Pinging gw.example [192.0.2.1] with 32 bytes of data:
+Reply from 192.0.2.7: Destination host unreachable.
+Reply from 192.0.2.1: bytes=32 time<1ms TTL=128
+Request timed out.
+Reply from 192.0.2.1: bytes=32 time=3ms TTL=128
+
+Ping statistics for 192.0.2.1:
+    Packets: Sent = 4, Received = 3, Lost = 1 (25% loss),
+";
+    let without_summary = english.split(|byte| *byte == b'P').nth(1).unwrap();
+    let without_summary = [b"P", without_summary].concat();
+    for text in [&german[..], english, &without_summary] {
+        let run = import_bytes("ping", text, &import_options()).unwrap();
+        let case = &run.cases[0];
+        let counts = case.figures.counts;
+        assert_eq!((counts.sent, counts.received, counts.known_lost()), (4, 2, Some(2)));
+        assert_eq!((case.endpoint.as_str(), case.message_bytes), ("icmp://gw.example", 32));
+        assert_eq!(case.figures.times.latency_ns.as_ref().unwrap().max, 3_000_000);
+        assert_eq!(warning_codes(&run.warnings), ["imported"]);
+    }
+    let only_routers = "Pinging 192.0.2.9 with 32 bytes of data:
+Reply from 192.0.2.7: Destination host unreachable.
+Reply from 192.0.2.7: TTL expired in transit.
+    Packets: Sent = 2, Received = 2, Lost = 0 (0% loss),
+";
+    let counts = cases(only_routers).unwrap()[0].figures.counts;
+    assert_eq!((counts.sent, counts.received, counts.lost), (2, 0, 2));
+    let to_itself = "Pinging ::1 with 32 bytes of data:\nReply from ::1: time<1ms\n";
+    assert_eq!(cases(to_itself).unwrap()[0].figures.counts.received, 1);
+}
+
+#[test]
+fn german_output_of_iputils() {
+    let text = "PING gw.example (192.0.2.1) 56(84) Bytes an Daten.
+64 Bytes von gw.example (192.0.2.1): icmp_seq=1 ttl=64 Zeit=0,031 ms
+Von 192.0.2.7 icmp_seq=2 Zielhost nicht erreichbar
+64 Bytes von gw.example (192.0.2.1): icmp_seq=3 ttl=64 Zeit=12,5 ms
+
+--- gw.example ping-Statistik ---
+3 Pakete übertragen, 2 empfangen, +1 Fehler, 33,3333% Paketverlust, Zeit 2041ms
+rtt min/avg/max/mdev = 0,031/6,265/12,500/6,234 ms
+";
+    let case = cases(text).unwrap().remove(0);
+    let counts = case.figures.counts;
+    assert_eq!((counts.sent, counts.received, counts.lost, case.message_bytes), (3, 2, 1, 56));
+    assert_eq!(case.figures.times.latency_ns.unwrap().max, 12_500_000);
+}
+
+#[test]
+fn output_of_fping() {
+    let lines = "192.0.2.1 : [0], 64 bytes, 0.031 ms (0.031 avg, 0% loss)
+gw        : [0], timed out (NaN avg, 100% loss)
+192.0.2.1 : [1], 64 bytes, 12.5 ms (6.26 avg, 0% loss)
+gw        : [1], 64 bytes, 0.5 ms (0.5 avg, 50% loss)
+";
+    let summary = "
+192.0.2.1 : xmt/rcv/%loss = 2/2/0%, min/avg/max = 0.031/6.26/12.5
+gw        : xmt/rcv/%loss = 2/1/50%, min/avg/max = 0.500/0.500/0.500
+";
+    let of_all = "192.0.2.1 : 0.031 12.5\ngw        : - 0.50\n";
+    for text in [lines, &format!("{lines}{summary}"), of_all, &format!("{lines}{of_all}")] {
+        let cases = cases(text).unwrap();
+        let figures = cases.iter().map(|case| {
+            let (counts, latency) = (case.figures.counts, case.figures.times.latency_ns.as_ref().unwrap());
+            (case.endpoint.as_str(), counts.sent, counts.received, counts.lost, latency.max)
+        });
+        let expected = [("icmp://192.0.2.1", 2, 2, 0, 12_500_000), ("icmp://gw", 2, 1, 1, 500_000)];
+        assert_eq!(figures.collect::<Vec<_>>(), expected, "{text}");
+    }
+    assert_eq!(cases(lines).unwrap()[0].message_bytes, 56);
+}
+
+#[test]
+fn a_summary_that_contradicts_the_lines_counts_for_nothing() {
+    for (from, to) in [
+        ("4 packets transmitted, 3 received", "4 packets transmitted, 2 received"),
+        ("4 packets", "2 packets"),
+    ] {
+        let run = import_bytes("ping", IPUTILS.replace(from, to).as_bytes(), &import_options()).unwrap();
+        let figures = &run.cases[0].figures;
+        assert_eq!((figures.counts.known_lost(), figures.counts.received), (None, 3));
+        assert_eq!(figures.times.latency_ns.as_ref().unwrap().max, 12_500_000);
+        assert_eq!(warning_codes(&run.warnings), ["imported", "contradiction"]);
+        assert!(run.warnings[1].text.contains("3 replies are listed"), "{}", run.warnings[1].text);
+    }
+    // A summary without a deviation has no figures of replies that have no line.
+    let of_two = BUSYBOX.replacen("64 bytes from 192.0.2.1: seq=0 ttl=64 time=0.031 ms\n", "", 1);
+    let run = import_bytes("ping", of_two.as_bytes(), &import_options()).unwrap();
+    assert_eq!(run.cases[0].figures.counts.received, 2);
+    assert_eq!(warning_codes(&run.warnings), ["imported", "contradiction"]);
+}
+
+#[test]
+fn a_target_without_a_result_leaves_the_others() {
+    let text = format!("PING other (192.0.2.2) 56(84) bytes of data.\n{IPUTILS}");
+    let run = import_bytes("ping", text.as_bytes(), &import_options()).unwrap();
+    assert_eq!((run.cases.len(), warning_codes(&run.warnings)), (1, vec!["imported", "incomplete"]));
+}
+
+#[test]
 fn quiet_output_has_the_figures_of_its_summary() {
     let quiet: String =
         IPUTILS.lines().filter(|line| !line.starts_with("64 ")).map(|line| format!("{line}\n")).collect();
@@ -105,7 +216,7 @@ fn output_that_was_cut_off_has_no_loss() {
         import_bytes("ping", IPUTILS.split("\n\n").next().unwrap().as_bytes(), &import_options()).unwrap();
     assert_eq!((run.cases[0].figures.counts.known_lost(), run.cases[0].figures.counts.received), (None, 3));
     assert_eq!(warning_codes(&run.warnings), ["imported", "losses_unknown"]);
-    assert!(cases("hello\n").unwrap_err().starts_with("not the output of ping in English"));
+    assert!(cases("hello\n").unwrap_err().starts_with("not the output of ping in English or German"));
     assert!(
         cases("PING gw (192.0.2.1) 56(84) bytes of data.\n")
             .unwrap_err()

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::endpoint::Endpoint;
 use crate::link::{DEFAULT_PORT, TRANSPORTS};
+use crate::plan::toml_text;
 use crate::units::{BitRate, Bytes, MessageRate, Span, format_plural};
 
 #[derive(Debug, Deserialize)]
@@ -34,7 +35,7 @@ struct HostsToml {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "use a name like \"full\", or a list of pairs like [[\"a\", \"b\"]]")]
 enum PairsEntry {
     Named(String),
     Listed(Vec<[String; 2]>),
@@ -100,7 +101,7 @@ struct ResourceEntry {
 /// Reads a file.
 pub(crate) fn read(text: &str) -> Result<HostList, HostListError> {
     let file: HostsToml =
-        toml::from_str(text).map_err(|error| HostListError::Toml(error.to_string().trim_end().to_owned()))?;
+        toml::from_str(text).map_err(|error| HostListError::Toml(toml_text::describe(&error, text)))?;
     let hosts = file.host.into_iter().map(HostEntry::read).collect::<Result<Vec<Host>, _>>()?;
     if !(2..=MAX_HOSTS).contains(&hosts.len()) {
         let count = format_plural(hosts.len() as u64, "host");

@@ -511,7 +511,7 @@ pub enum SessionWireError {
     #[error("it returns the request")]
     Echoed,
     /// The JSON does not match the expected type; with the parser's message.
-    #[error("its message cannot be read: {0}")]
+    #[error("its content is invalid: {0}")]
     Unreadable(String),
 }
 
